@@ -1,0 +1,146 @@
+"""What scoring a completion costs, beside two peers, on the same boxes in one run.
+
+    python benchmarks/rewards.py PEERS        PEERS: a folder with checkouts of Visual-RFT and
+    VLM-R1
+
+Prints medians in microseconds per completion for 1, 5, 20 and 100 boxes. Ours is iou + confidence +
+format, each text parsed anew; the floor is a bare JSON parse of the same answers. Visual-RFT needs
+the package math_verify to run as released; without it only its time with the math parser off is
+shown. Its parser gives up on hard texts after a timeout of seconds, which is its released
+behaviour and is counted.
+"""
+
+import argparse
+import contextlib
+import importlib
+import io
+import json
+import random
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from peers import visual_rft, vlm_r1
+
+from swift_vlrft import answers
+from swift_vlrft.rewards import REWARDS
+
+COUNTS = (1, 5, 20, 100)
+OURS = ("vlrft_detection_iou", "vlrft_detection_confidence", "vlrft_format")
+
+
+def rows(n_boxes: int, n_rows: int, rng: random.Random) -> list[list[tuple[list[int], list[int]]]]:
+    """Per row ``n_boxes`` pairs of a gold box and a prediction a few units off, all distinct."""
+
+    def box() -> list[int]:
+        x, y = rng.randint(10, 800), rng.randint(10, 800)
+        return [x, y, x + rng.randint(20, 180), y + rng.randint(20, 180)]
+
+    return [
+        [(b, [v + rng.randint(-3, 3) for v in b]) for b in (box() for _ in range(n_boxes))]
+        for _ in range(n_rows)
+    ]
+
+
+def microseconds(call: Callable[[], object], n_rows: int, repeats: int) -> float:
+    """Median over ``repeats`` of the time per completion, the first call not counted."""
+    call()
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        call()
+        times.append((time.perf_counter() - start) / n_rows * 1e6)
+    return statistics.median(times)
+
+
+def measure(n_boxes: int, peers: Path | None, n_rows: int, repeats: int) -> dict[str, float]:
+    rng = random.Random(n_boxes)
+    data = rows(n_boxes, n_rows, rng)
+    lists = [
+        [{"Position": p, "Confidence": round(rng.random(), 2)} for _, p in rng.sample(row, n_boxes)]
+        for row in data
+    ]
+    texts = [f"<think>t</think><answer>{boxes}</answer>" for boxes in lists]
+    golds = [
+        f"<answer>{[{'Position': g, 'Confidence': 1} for g, _ in row]}</answer>" for row in data
+    ]
+    bare = [json.dumps(boxes) for boxes in lists]
+
+    def ours() -> None:
+        answers._cache.clear()  # every completion is new, as in training
+        answers._cached_characters = 0
+        for name in OURS:
+            REWARDS[name](texts, golds)
+
+    found = {
+        "floor": microseconds(lambda: [json.loads(text) for text in bare], n_rows, repeats),
+        "ours": microseconds(ours, n_rows, repeats),
+    }
+    if peers is None:
+        return found
+    few = max(1, min(n_rows, 200 // n_boxes))  # the peers take long enough for a few rows to do
+    chats = [[{"role": "assistant", "content": text}] for text in texts[:few]]
+    try:
+        math_verify = importlib.import_module("math_verify")
+    except ImportError:
+        math_verify = None
+    for label, math in (("Visual-RFT", math_verify), ("Visual-RFT, math parser off", None)):
+        functions = visual_rft(peers, math)
+        if functions is None or (label == "Visual-RFT" and math is None):
+            continue
+        both = [functions["accuracy_reward_iou"], functions["accuracy_reward_confidence"]]
+        found[label] = microseconds(
+            lambda both=both: [f(chats, golds[:few]) for f in both],  # type: ignore[misc]
+            few,
+            min(repeats, 5),
+        )
+    if (functions := vlm_r1(peers)) is not None:
+        theirs = [
+            "<think>t</think><answer>```json\n"
+            + json.dumps([{"bbox_2d": b["Position"], "label": "dog"} for b in boxes])
+            + "\n```</answer>"
+            for boxes in lists[:few]
+        ]
+        gold = [
+            "<answer>```json\n"
+            + json.dumps([{"bbox_2d": g, "label": "dog"} for g, _ in row])
+            + "\n```</answer>"
+            for row in data[:few]
+        ]
+        od_length = functions["odLength_reward"]
+
+        def call() -> None:
+            with contextlib.redirect_stdout(io.StringIO()):  # it prints its table per completion
+                for text, solution in zip(theirs, gold, strict=True):
+                    od_length(text, solution)
+
+        found["VLM-R1 odLength"] = microseconds(call, few, min(repeats, 5))
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("peers", nargs="?", type=Path, help="folder with checkouts of the peers")
+    parser.add_argument("--rows", type=int, default=200, help="completions per measurement")
+    parser.add_argument("--repeats", type=int, default=15, help="measurements per median")
+    arguments = parser.parse_args()
+    results = {n: measure(n, arguments.peers, arguments.rows, arguments.repeats) for n in COUNTS}
+    labels = list(dict.fromkeys(label for found in results.values() for label in found))
+    print("microseconds per completion (median), and how many times ours")
+    print(f"{'boxes':32}" + "".join(f"{n:>18}" for n in COUNTS))
+    for label in labels:
+        cells = []
+        for n in COUNTS:
+            value = results[n].get(label)
+            ratio = (
+                "" if value is None or label == "ours" else f"{value / results[n]['ours']:9.1f}x"
+            )
+            cells.append(" " * 18 if value is None else f"{value:>{18 - len(ratio)}.1f}{ratio}")
+        print(f"{label:32}" + "".join(cells))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,3 @@
+"""Visual reinforcement fine-tuning as an extension of ms-swift."""
+
+__version__ = "0.1.0"

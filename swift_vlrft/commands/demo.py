@@ -1,0 +1,45 @@
+"""``vlrft demo``: what `make demo` runs."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def demo(
+    task: Annotated[str, typer.Option(help="colours, detection or digits.")] = "colours",
+    out: Annotated[Path, typer.Option(help="Folder; OUT/TASK is made anew.")] = Path("runs/demo"),
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="GRPO steps; default: the task's.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+) -> None:
+    """Watch a real `swift rlhf` GRPO run learn on a CPU, in minutes.
+
+    Example: vlrft demo --task detection
+    """
+    from swift_vlrft.demo.run import DemoError, run_demo
+    from swift_vlrft.demo.tasks import known_task
+
+    folder = out / task if task != "colours" else out
+    try:
+        summary = run_demo(known_task(task), folder, steps=steps)
+    except ValueError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(2) from None
+    except DemoError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(1) from None
+    if as_json:
+        typer.echo(json.dumps(vars(summary)))
+        return
+    typer.echo(
+        f"reward {summary.reward_first:.2f} -> {summary.reward_last:.2f} in {summary.steps} steps, "
+        f"{summary.seconds:.0f} s"
+    )
+    typer.echo(
+        f"held-out images ({summary.held_out_rows}): "
+        f"{summary.held_out_before:.2f} -> {summary.held_out_after:.2f}, greedy answers"
+    )
+    typer.echo(f"{folder}/summary.json  {folder}/reward.png  {folder}/answers.png")

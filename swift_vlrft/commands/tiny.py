@@ -1,0 +1,32 @@
+"""``vlrft tiny``: a random checkpoint of a real architecture, small enough for any machine."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def tiny(
+    family: Annotated[str, typer.Argument(help="qwen2_5_vl, qwen2_vl or glm4v.")],
+    directory: Annotated[Path, typer.Argument(help="Folder to write; it must not exist yet.")],
+    seed: Annotated[int, typer.Option(help="Seed of the random weights.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Write a tiny random checkpoint with processor and chat template, offline, in seconds.
+
+    Example: vlrft tiny qwen2_5_vl /tmp/tiny && swift infer --model /tmp/tiny
+    """
+    from swift_vlrft.tiny import write_tiny
+
+    try:
+        parameters = write_tiny(family, directory, seed=seed)
+    except (ValueError, FileExistsError) as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(2) from None
+    if as_json:
+        typer.echo(
+            json.dumps({"family": family, "directory": str(directory), "parameters": parameters})
+        )
+    else:
+        typer.echo(f"{directory}: {family}, {parameters / 1e6:.1f} M parameters")

@@ -1,0 +1,96 @@
+"""Parquet on disk: which files make up a set, and what their light columns hold, images left
+unread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from swift_vlrft.datasets.source import DataError
+
+COLUMNS = ("image", "problem", "solution")
+
+
+def parquet_files(path: Path, split: str = "train") -> list[Path]:
+    """The Parquet files of a set: the file itself, or those below a folder.
+
+    Where the file or folder names tell splits apart (``train-00000-of-00002.parquet``,
+    ``train/0.parquet``), only those of ``split`` count. Empty where there is none. Raises
+    DataError where there are splits but not this one.
+    """
+    if path.is_file():
+        return [path] if path.suffix == ".parquet" else []
+    files = sorted(
+        p for p in path.rglob("*.parquet") if not any(part.startswith(".") for part in p.parts)
+    )
+    splits = {file: _split_of(file, path) for file in files}
+    known = {name for name in splits.values() if name}
+    if not known:
+        return files
+    if split not in known:
+        raise DataError(
+            f"{path}: no split {split!r} among its Parquet files; it has {', '.join(sorted(known))}"
+        )
+    return [file for file in files if splits[file] == split]
+
+
+def _split_of(file: Path, root: Path) -> str | None:
+    names = (
+        file.name.split("-")[0].split(".")[0],
+        *(p.name for p in file.parents if root in (p, *p.parents)),
+    )
+    for name in names:
+        if name in ("train", "validation", "val", "test"):
+            return "validation" if name == "val" else name
+    return None
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a row stands, as a person would look for it: rows count from 0 within their file."""
+
+    file: Path
+    row: int
+
+    def __str__(self) -> str:
+        return f"{self.file}, row {self.row}"
+
+
+def column_names(files: list[Path]) -> list[str]:
+    """The columns of the first file. Raises DataError where a file is not Parquet or its columns
+    differ.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    names: list[str] = []
+    for file in files:
+        try:
+            found = pq.read_schema(file).names
+        except (pa.ArrowException, OSError) as error:
+            raise DataError(
+                f"{file} cannot be read as Parquet ({error}); copy or download it again"
+            ) from error
+        if names and set(found) != set(names):
+            raise DataError(
+                f"{file} has the columns {', '.join(found)}, "
+                f"but {files[0].name} has {', '.join(names)}; "
+                "all files of a set need the same columns"
+            )
+        names = names or found
+    return names
+
+
+def light_rows(files: list[Path], columns: list[str]) -> Iterator[tuple[Place, dict[str, Any]]]:
+    """Every row's values in ``columns``, with its place; other columns are not read from disk."""
+    import pyarrow.parquet as pq
+
+    for file in files:
+        row = 0
+        for batch in pq.ParquetFile(file).iter_batches(columns=columns):
+            for values in batch.to_pylist():
+                yield Place(file, row), values
+                row += 1

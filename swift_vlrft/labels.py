@@ -1,0 +1,39 @@
+"""When two class names are the same name.
+
+"African_Grey-Parrot." == " african grey  parrot"
+"cat" != "catfish", "tulip" != "not tulip"
+"""
+
+import re
+import unicodedata
+from functools import lru_cache
+
+MAX_LABEL = 10_000
+"""A longer text names no class."""
+
+UNREADABLE_LABEL = "\0"
+"""Stands for a label that is no text (a list, a bool): it equals no gold label."""
+
+_BLANKS = re.compile(r"[\s_-]+")
+_OUTER = ".,;:!?…。、·*()[]{}<> "
+_QUOTES = {'"': '"', "'": "'", "`": "`", "“": "”", "‘": "’", "«": "»", "「": "」"}
+
+
+@lru_cache(maxsize=4096)
+def normalise(text: str) -> str:
+    """``text`` as class names are compared.
+
+    NFKC, case folded; runs of blanks, ``_`` and ``-`` are one blank; outer punctuation and one
+    pair of quotes are dropped. Empty where nothing is left, or where the text is too long to be a
+    name: an empty name equals nothing.
+    """
+    text = text.strip()
+    if len(text) > MAX_LABEL:
+        return ""
+    if not text.isascii():
+        text = unicodedata.normalize("NFKC", text)
+    text = unicodedata.normalize("NFKC", text.casefold())
+    text = _BLANKS.sub(" ", text).strip(_OUTER)
+    if len(text) > 1 and _QUOTES.get(text[0]) == text[-1]:
+        text = text[1:-1].strip(_OUTER)
+    return text

@@ -1,0 +1,136 @@
+"""Lists and objects in a model's text, without evaluating any of it.
+
+    "Sure: [{'a': (1, 2), 'ok': True}] and (3,4)"
+
+reads as [{'a': [1, 2], 'ok': True}] and ['3', '4'].
+
+JSON goes to the standard library's decoder, which is written in C; a Python literal is rewritten
+as JSON first, token by token. Tuples become lists. Brackets that are never closed end the reading.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+MAX_DEPTH = 32
+"""Deeper nesting is not read."""
+MAX_PROSE_BRACKETS = 64
+"""Nor is what follows more lists that are none: those are prose, and each is read twice."""
+
+_NUMBER = r"[-+]?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][-+]?\d++)?"
+_STRING = r""""[^"\\]*+(?:\\.[^"\\]*+)*+"|'[^'\\]*+(?:\\.[^'\\]*+)*+'"""
+# What may start something to read, outside any list: a list, an object, bare numbers in other
+# brackets, the name of the boxes that follow.
+_START = re.compile(
+    rf"""(?P<list>\[)|(?P<object>\{{(?=\s*+["']))
+    |[({{<]\s*+(?P<numbers>{_NUMBER}(?:\s*+,\s*+{_NUMBER})*+)\s*+,?\s*+[)}}>]
+    |<\|object_ref_start\|>(?P<name>[^<]*+)<\|object_ref_end\|>|<ref>(?P<ref>[^<]*+)</ref>""",
+    re.VERBOSE,
+)
+# Inside a list: brackets, and strings, which begin only where a value or key may, so that the
+# apostrophe of "don't" opens nothing.
+_INSIDE = re.compile(rf"""[\[({{,:]\s*+(?:{_STRING})|[\[\](){{}}]""", re.DOTALL)
+_PYTHON = re.compile(
+    rf"""(?P<string>{_STRING})|(?P<open>\()|(?P<close>,?\s*+\))|(?P<comma>,\s*+(?=[\]}}]))
+    |(?P<word>\b(?:True|False|None|inf|Infinity)\b|-?\b[nN]a[nN]\b)
+    |(?P<number>(?<![\w.])(?:\+(?=[\d.])|(?=-?\.\d))-?+{_NUMBER}|(?<![\w.])-?\d++\.(?!\d))""",
+    re.DOTALL | re.VERBOSE,
+)
+_ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|(u[0-9a-fA-F]{4}|[\\/bfnrt\"])|(.))|(\")", re.DOTALL)
+_WORDS = {
+    "True": "true",
+    "False": "false",
+    "None": "null",
+    "inf": "Infinity",
+    "Infinity": "Infinity",
+}
+_CLOSES = {"]": "[", ")": "(", "}": "{"}
+_decoder = json.JSONDecoder(strict=False)
+_long_integer_decoder = json.JSONDecoder(strict=False, parse_int=float)
+
+
+def groups(text: str) -> Iterator[Any]:
+    """Lists, objects and bare number groups of ``text`` in order; a ``str`` names those after
+    it.
+    """
+    # With one kind of quote and no escapes, Python's quotes become JSON's in place.
+    as_json = (
+        text.replace("'", '"') if "'" in text and '"' not in text and "\\" not in text else text
+    )
+    position = prose = 0
+    while (start := _START.search(text, position)) is not None:
+        kind = start.lastgroup
+        position = start.end()
+        if kind == "numbers":
+            yield start["numbers"].split(",")
+        elif kind in ("name", "ref"):
+            yield start[kind]
+        else:
+            try:
+                value, position = _decoder.raw_decode(as_json, start.start())
+            except (ValueError, RecursionError):
+                end = _group_end(text, start.start())
+                prose += 1
+                if end is None or prose > MAX_PROSE_BRACKETS:
+                    return  # cut off, or nested beyond reason: the rest is inside it
+                position = end
+                try:
+                    value = _decode_literal(text[start.start() : end])
+                except (ValueError, RecursionError):
+                    continue  # brackets in prose
+            yield value
+
+
+def _group_end(text: str, start: int) -> int | None:
+    """Index after the bracket that closes the one at ``start``; None where there is none."""
+    stack: list[str] = []
+    for token in _INSIDE.finditer(text, start):
+        mark = text[token.start()]
+        if mark in "[({":
+            stack.append(mark)
+            if len(stack) > MAX_DEPTH:
+                return None
+        elif mark in "])}":
+            if stack.pop() != _CLOSES[mark]:
+                return None
+            if not stack:
+                return token.end()
+    return None
+
+
+def _decode_literal(text: str) -> Any:
+    """The value of a Python literal, by way of JSON; ValueError where it is none."""
+    as_json = _PYTHON.sub(_to_json, text)
+    try:
+        return _decoder.decode(as_json)
+    except json.JSONDecodeError:
+        raise
+    except ValueError:  # an integer of thousands of digits, which int() refuses
+        return _long_integer_decoder.decode(as_json)
+
+
+def _to_json(token: re.Match[str]) -> str:
+    kind, text = token.lastgroup, token.group()
+    if kind == "string":
+        return (
+            text
+            if text[0] == '"' and "\\" not in text
+            else f'"{_ESCAPE.sub(_json_escape, text[1:-1])}"'
+        )
+    if kind == "word":
+        return _WORDS.get(text, "NaN")
+    if kind == "number":
+        return json.dumps(float(text))
+    return {"open": "[", "close": "]"}.get(str(kind), "")
+
+
+def _json_escape(escape: re.Match[str]) -> str:
+    code, known, other, quote = escape.groups()
+    if code:
+        return rf"\u00{code}"
+    if known:
+        return f"\\{known}"
+    if quote:
+        return '\\"'
+    return "'" if other == "'" else rf"\\{other}"

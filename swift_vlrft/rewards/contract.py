@@ -1,0 +1,126 @@
+"""What every reward does with its arguments, written once.
+
+    vlrft_counting(["<think>t</think><answer>4</answer>"], ["4"], task=["counting"])      [1.0]
+    vlrft_counting(["<think>t</think><answer>4</answer>"], ["4"], task=["detection"])     [None]
+
+A reward gets one value per completion in every column, returns one score per completion, and never
+raises on text: only a wrong number of values or a missing column is an error of the caller.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from swift_vlrft.answers import gold_text, read
+
+log = logging.getLogger("swift_vlrft")
+
+Scores = list[float | None]
+
+
+@dataclass(frozen=True)
+class Task:
+    """A kind of row: what its ``task`` column says, and how its gold solution is read.
+
+    ``read_gold`` takes the solution's text and returns None where it cannot be read; it caches.
+    ``holds`` names what a solution holds, for messages.
+    """
+
+    name: str
+    read_gold: Callable[[str], Any]
+    holds: str
+
+
+def score_rows(
+    name: str,
+    task: Task,
+    completions: Sequence[Any],
+    solution: Sequence[Any] | None,
+    columns: dict[str, Any],
+    score: Callable[..., float],
+    *per_row: Sequence[Any],
+) -> Scores:
+    """``score(answer, gold, *values)`` for every row of ``task``, None for rows of other tasks.
+
+    ``per_row`` are further columns of which ``score`` gets one value each. A gold solution that
+    cannot be read gives None and one warning. ValueError: see ``column``.
+    """
+    golds = column(name, "solution", solution, completions, columns)
+    tasks = routing(name, completions, columns)
+    scores: Scores = []
+    unreadable = []
+    for row, completion in enumerate(completions):
+        if tasks is not None and (tasks[row] or task.name) != task.name:
+            scores.append(None)
+            continue
+        text = golds[row] if type(golds[row]) is str else gold_text(golds[row])
+        gold = task.read_gold(text)
+        if gold is None:
+            unreadable.append((row, text))
+            scores.append(None)
+        else:
+            scores.append(score(read(completion), gold, *[values[row] for values in per_row]))
+    if unreadable:
+        _warn_unreadable(name, task, unreadable)
+    return scores
+
+
+def column(
+    name: str,
+    key: str,
+    values: Sequence[Any] | None,
+    completions: Sequence[Any],
+    columns: dict[str, Any],
+) -> Sequence[Any]:
+    """``values``, after the checks: ValueError naming the reward, the column and what was given."""
+    if isinstance(completions, str):
+        raise ValueError(f"{name}: completions is one string; a list of completions is needed.")
+    if values is None:
+        given = ", ".join(sorted(columns)) or "no other column"
+        raise ValueError(
+            f"{name}: the column {key!r} is missing (given: {given}). Add it to the data set, or "
+            f'rename yours with --columns \'{{"answer": "{key}"}}\'.'
+        )
+    if isinstance(values, str) or not hasattr(values, "__len__") or len(values) != len(completions):
+        count = "one " + type(values).__name__ if not _is_list(values) else f"{len(values)} values"
+        raise ValueError(
+            f"{name}: {len(completions)} completions, but {count} in the column {key!r}; "
+            "there must be one value per completion."
+        )
+    return values
+
+
+def routing(
+    name: str, completions: Sequence[Any], columns: dict[str, Any]
+) -> Sequence[str | None] | None:
+    """The ``task`` column, or None where the data set has none: then every row is scored."""
+    tasks = columns.get("task")
+    return None if tasks is None else column(name, "task", tasks, completions, columns)
+
+
+def _is_list(values: Any) -> bool:
+    return hasattr(values, "__len__") and not isinstance(values, str)
+
+
+MAX_WARNINGS = 10
+_warned: set[tuple[str, str]] = set()
+
+
+def _warn_unreadable(name: str, task: Task, unreadable: list[tuple[int, str]]) -> None:
+    """One warning per batch, not repeated for solutions that were named before, ten in all."""
+    new = [(row, text) for row, text in unreadable if (task.name, text) not in _warned]
+    if not new or len(_warned) >= MAX_WARNINGS:
+        return
+    _warned.update((task.name, text) for _, text in new[:MAX_WARNINGS])
+    row, text = new[0]
+    others = f", and of {len(unreadable) - 1} more rows," if len(unreadable) > 1 else ""
+    log.warning(
+        "%s: the gold solution of row %d%s cannot be read as %s: %r. These rows get no reward "
+        "(None). This is an error in the data set; it is not reported again.",
+        name,
+        row,
+        others,
+        task.holds,
+        text if len(text) <= 120 else text[:120] + "...",
+    )

@@ -1,0 +1,50 @@
+"""Counting: say how many.
+
+    "How many dogs?"
+    completion  <think>..</think><answer>I count 3 dogs</answer>
+    solution    <answer>4</answer>              vlrft_counting 0.0, vlrft_counting_soft 0.75
+
+The answer states a number where exactly one distinct number stands in it ("4", "4 dogs", "1,000",
+"4.0"); "4 or 5" states none, and number words are not read.
+"""
+
+from functools import lru_cache
+from typing import Any
+
+from swift_vlrft.answers import Answer, gold_text, number
+from swift_vlrft.rewards.contract import Scores, Task, score_rows
+
+
+@lru_cache(maxsize=8192)
+def read_gold(solution: str) -> float | None:
+    """The count, a whole number >= 0; None where the text states none."""
+    count = number(gold_text(solution))
+    return count if count is not None and count >= 0 and count.is_integer() else None
+
+
+COUNTING = Task("counting", read_gold, "a whole number")
+
+
+def vlrft_counting(
+    completions: list[str], solution: list[str] | None = None, **columns: Any
+) -> Scores:
+    """1 where the answer states exactly the gold number, else 0."""
+    return score_rows("vlrft_counting", COUNTING, completions, solution, columns, _exact)
+
+
+def vlrft_counting_soft(
+    completions: list[str], solution: list[str] | None = None, **columns: Any
+) -> Scores:
+    """max(0, 1 - |n - gold| / max(gold, 1)); 0 where no whole number is stated."""
+    return score_rows("vlrft_counting_soft", COUNTING, completions, solution, columns, _soft)
+
+
+def _exact(answer: Answer, gold: float) -> float:
+    return 1.0 if answer.number == gold else 0.0
+
+
+def _soft(answer: Answer, gold: float) -> float:
+    count = answer.number
+    if count is None or not count.is_integer():
+        return 0.0
+    return max(0.0, 1.0 - abs(count - gold) / max(gold, 1.0))

@@ -1,0 +1,22 @@
+"""The form of the whole text, for every task.
+
+<think>Two of them.</think><answer>2</answer>             1.0
+<think>Two.</think><answer>2</answer> or <answer>3</answer>   0.0
+"""
+
+from typing import Any
+
+from swift_vlrft.answers import read
+from swift_vlrft.rewards.contract import Scores, column
+
+
+def vlrft_format(
+    completions: list[str], solution: list[str] | None = None, **columns: Any
+) -> Scores:
+    """1 where the text is one non-empty think block, then one non-empty answer block; else 0.
+
+    Blanks around and between the blocks are allowed. Needs no solution and scores rows of every
+    task. Source: DeepSeek-R1's format reward, matched over the whole text.
+    """
+    column("vlrft_format", "completions", completions, completions, columns)
+    return [1.0 if read(completion).well_formed else 0.0 for completion in completions]

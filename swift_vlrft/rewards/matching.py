@@ -1,0 +1,73 @@
+"""Which predicted box is which gold box: shared by every detection reward and by the reasons.
+
+predicted  dog (10, 10, 60, 60), cat (10, 10, 60, 60)      gold  cat (10, 10, 60, 62)
+the cat is matched with IoU 0.97; the dog is an extra box
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+
+from swift_vlrft.answers import Answer, BoxList, boxes_or_refusal, gold_text
+from swift_vlrft.boxes import Pair, match, overlapping_pairs
+from swift_vlrft.rewards.contract import Task
+
+
+@lru_cache(maxsize=8192)
+def read_gold(solution: str) -> BoxList | None:
+    """The gold boxes, empty for "No Objects"; None where the text is neither or a box is
+    invalid.
+    """
+    boxes = boxes_or_refusal(gold_text(solution))
+    return None if boxes is None or None in boxes.boxes else boxes
+
+
+DETECTION = Task("detection", read_gold, "a list of boxes or 'No Objects'")
+
+Formula = Callable[[BoxList, BoxList, list[Pair]], float]
+"""A score of predictions, gold boxes (neither empty) and their matched pairs."""
+
+
+def score_boxes(answer: Answer, gold: BoxList, formula: Formula, threshold: float = 0.5) -> float:
+    """``formula`` of the matched boxes at IoU >= ``threshold``; the rules for empty sides and
+    unreadable text.
+    """
+    predicted = answer.boxes
+    if predicted is None:
+        return 0.0
+    if not predicted.boxes or not gold.boxes:
+        return 1.0 if not predicted.boxes and not gold.boxes else 0.0
+    return formula(predicted, gold, matching(answer, gold, threshold))
+
+
+def matching(answer: Answer, gold: BoxList, threshold: float = 0.5) -> list[Pair]:
+    """The matched pairs of a readable answer. Kept on the answer, since several rewards ask for
+    the same.
+    """
+    memo = answer.memo
+    if memo is not None and memo[0] is gold and memo[1] == threshold:
+        return memo[2]  # type: ignore[no-any-return]
+    predicted = answer.boxes or BoxList()
+    pairs = same_label_pairs(predicted, gold, threshold)
+    # Being matched earns 2c under the confidence reward, and 1 where none is stated.
+    matched = match(pairs, [0.5 if c is None else c for c in predicted.confidences])
+    answer.memo = (gold, threshold, matched)
+    return matched
+
+
+def same_label_pairs(predicted: BoxList, gold: BoxList, threshold: float) -> list[Pair]:
+    """Pairs with IoU >= ``threshold`` whose labels agree.
+
+    A prediction without a label agrees where the gold boxes bear at most one distinct label; a gold
+    box without a label agrees with every prediction.
+    """
+    pairs = overlapping_pairs(predicted.boxes, gold.index, threshold)
+    distinct = set(gold.labels) - {None}
+    if not distinct:
+        return pairs
+    return [
+        (i, j, iou)
+        for i, j, iou in pairs
+        if gold.labels[j] is None
+        or predicted.labels[i] == gold.labels[j]
+        or (predicted.labels[i] is None and len(distinct) == 1)
+    ]

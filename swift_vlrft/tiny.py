@@ -1,0 +1,379 @@
+"""Tiny random checkpoints of the real architectures, for machines without a GPU.
+
+    write_tiny("qwen2_5_vl", Path("tiny"))      # 10 M parameters, 45 MB, seconds, no network
+
+What is written is what ms-swift, transformers and vLLM expect of the real model: the transformers
+architecture with its own configuration class, a processor, a chat template, and a byte-level BPE
+tokenizer in which the special tokens have the ids of the real vocabulary. They must: ms-swift's
+templates name some of them by number (``Qwen2VLTemplate.image_token_id`` is 151655,
+``GLM4VTemplate.begin_of_image_token`` 151339). The ids between the few real tokens and the
+special ones are fillers that no text contains, so nearly all of a checkpoint is its embedding.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+# Tags and whole numbers are single tokens, so that a tiny model can answer in a few steps.
+TAGS = ("<think>", "</think>", "<answer>", "</answer>")
+NUMBERS = tuple(str(n) for n in range(10, 1001))
+
+# Text that the tokenizer's merges are learnt from when the caller brings none.
+DEFAULT_CORPUS = (
+    "Find the object in the image. Detect all objects belonging to the category.",
+    "Answer with its box: [{'Position': [x1, y1, x2, y2], 'Confidence': c}]. No Objects.",
+    "Output the thinking process in <think> </think>, the final answer in <answer> </answer> tags.",
+    "What is in this image? red green blue yellow",
+)
+
+
+@dataclass(frozen=True)
+class Size:
+    """Widths of a tiny model. The head dimension stays 32: vLLM's CPU attention refuses less."""
+
+    hidden: int = 64
+    layers: int = 2
+    vision_hidden: int = 64
+    vision_layers: int = 2
+
+    def __post_init__(self) -> None:
+        if self.hidden % 64 or self.vision_hidden % 32:
+            raise ValueError(
+                f"hidden {self.hidden} must be a multiple of 64 "
+                f"and vision_hidden {self.vision_hidden} of 32, "
+                "so that every attention head is 32 wide"
+            )
+
+
+@dataclass(frozen=True)
+class Family:
+    """One architecture: where its special tokens sit and how its configuration is built."""
+
+    special_ids: dict[str, int]
+    vocab_size: int
+    eos: str
+    pad: str
+    chat_template: str
+    config: Callable[[Size, int], Any]
+    model_class: str
+    processor_class: str
+    image_processor_class: str
+    video_processor_class: str
+    tokenizer_class: str
+
+
+QWEN_SPECIAL = {
+    name: 151643 + i
+    for i, name in enumerate(
+        [
+            "<|endoftext|>",
+            "<|im_start|>",
+            "<|im_end|>",
+            "<|object_ref_start|>",
+            "<|object_ref_end|>",
+            "<|box_start|>",
+            "<|box_end|>",
+            "<|quad_start|>",
+            "<|quad_end|>",
+            "<|vision_start|>",
+            "<|vision_end|>",
+            "<|vision_pad|>",
+            "<|image_pad|>",
+            "<|video_pad|>",
+        ]
+    )
+}
+GLM_SPECIAL = {
+    name: 151329 + i
+    for i, name in enumerate(
+        [
+            "<|endoftext|>",
+            "[MASK]",
+            "[gMASK]",
+            "[sMASK]",
+            "<sop>",
+            "<eop>",
+            "<|system|>",
+            "<|user|>",
+            "<|assistant|>",
+            "<|observation|>",
+            "<|begin_of_image|>",
+            "<|end_of_image|>",
+            "<|begin_of_video|>",
+            "<|end_of_video|>",
+            "<|image|>",
+            "<|video|>",
+        ]
+    )
+} | {
+    "<think>": 151345,
+    "</think>": 151346,
+    "<answer>": 151347,
+    "</answer>": 151348,
+    "<|begin_of_box|>": 151349,
+    "<|end_of_box|>": 151350,
+}
+
+# ChatML and GLM-4 turn formats, each content part of kind image written as the model's image
+# placeholder.
+QWEN_CHAT = (
+    "{% if messages[0].role != 'system' %}<|im_start|>system\n"
+    "You are a helpful assistant.<|im_end|>\n{% endif %}"
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n"
+    "{% if m.content is string %}{{ m.content }}{% else %}{% for p in m.content %}"
+    "{% if p.type == 'image' %}<|vision_start|><|image_pad|><|vision_end|>"
+    "{% elif p.type == 'video' %}<|vision_start|><|video_pad|><|vision_end|>"
+    "{% else %}{{ p.text }}{% endif %}{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+GLM_CHAT = (
+    "[gMASK]<sop>{% for m in messages %}<|{{ m.role }}|>\n"
+    "{% if m.content is string %}{{ m.content }}{% else %}{% for p in m.content %}"
+    "{% if p.type == 'image' %}<|begin_of_image|><|image|><|end_of_image|>"
+    "{% elif p.type == 'video' %}<|begin_of_video|><|video|><|end_of_video|>"
+    "{% else %}{{ p.text }}{% endif %}{% endfor %}{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
+)
+
+
+def _text_widths(size: Size, vocab_size: int) -> dict[str, Any]:
+    return {
+        "vocab_size": vocab_size,
+        "hidden_size": size.hidden,
+        "intermediate_size": 2 * size.hidden,
+        "num_hidden_layers": size.layers,
+        "num_attention_heads": size.hidden // 32,
+        "num_key_value_heads": size.hidden // 64,
+        "max_position_embeddings": 32768,
+        "bos_token_id": None,
+        "eos_token_id": None,  # set where the vocabulary is the real one, see build_model
+    }
+
+
+def _qwen2_5_vl_config(size: Size, vocab_size: int) -> Any:
+    from transformers import Qwen2_5_VLConfig
+
+    return Qwen2_5_VLConfig(
+        text_config=_text_widths(size, vocab_size)
+        | {
+            "rope_parameters": {
+                "rope_type": "default",
+                "rope_theta": 1e6,
+                "mrope_section": [4, 6, 6],
+            }
+        },
+        vision_config={
+            "depth": size.vision_layers,
+            "hidden_size": size.vision_hidden,
+            "intermediate_size": 2 * size.vision_hidden,
+            "num_heads": size.vision_hidden // 32,
+            "out_hidden_size": size.hidden,
+            "fullatt_block_indexes": [size.vision_layers - 1],
+        },
+        tie_word_embeddings=True,
+    )
+
+
+def _qwen2_vl_config(size: Size, vocab_size: int) -> Any:
+    from transformers import Qwen2VLConfig
+
+    return Qwen2VLConfig(
+        text_config=_text_widths(size, vocab_size)
+        | {
+            "rope_parameters": {
+                "rope_type": "default",
+                "rope_theta": 1e6,
+                "mrope_section": [4, 6, 6],
+            }
+        },
+        vision_config={
+            "depth": size.vision_layers,
+            "embed_dim": size.vision_hidden,
+            "num_heads": size.vision_hidden // 32,
+            "mlp_ratio": 2,
+            "hidden_size": size.hidden,
+        },
+        tie_word_embeddings=True,
+    )
+
+
+def _glm4v_config(size: Size, vocab_size: int) -> Any:
+    from transformers import Glm4vConfig
+
+    rope = {
+        "rope_type": "default",
+        "rope_theta": 1e4,
+        "mrope_section": [2, 3, 3],
+        "partial_rotary_factor": 0.5,
+    }
+    return Glm4vConfig(
+        text_config=_text_widths(size, vocab_size) | {"rope_parameters": rope},
+        vision_config={
+            "depth": size.vision_layers,
+            "hidden_size": size.vision_hidden,
+            "intermediate_size": 2 * size.vision_hidden,
+            "num_heads": size.vision_hidden // 32,
+            "out_hidden_size": size.hidden,
+        },
+        tie_word_embeddings=False,
+    )
+
+
+FAMILIES: dict[str, Family] = {
+    "qwen2_5_vl": Family(
+        QWEN_SPECIAL, 151936, "<|im_end|>", "<|endoftext|>", QWEN_CHAT, _qwen2_5_vl_config,
+        "Qwen2_5_VLForConditionalGeneration", "Qwen2_5_VLProcessor", "Qwen2VLImageProcessor",
+        "Qwen2VLVideoProcessor", "Qwen2Tokenizer",
+    ),
+    "qwen2_vl": Family(
+        QWEN_SPECIAL, 151936, "<|im_end|>", "<|endoftext|>", QWEN_CHAT, _qwen2_vl_config,
+        "Qwen2VLForConditionalGeneration", "Qwen2VLProcessor", "Qwen2VLImageProcessor",
+        "Qwen2VLVideoProcessor", "Qwen2Tokenizer",
+    ),
+    "glm4v": Family(
+        GLM_SPECIAL, 151552, "<|user|>", "<|endoftext|>", GLM_CHAT, _glm4v_config,
+        "Glm4vForConditionalGeneration", "Glm4vProcessor", "Glm4vImageProcessor",
+        "Glm4vVideoProcessor", "PreTrainedTokenizerFast",
+    ),
+}  # fmt: skip
+
+
+def known_family(name: str) -> Family:
+    """The family of that name; a ValueError lists the known ones."""
+    if name not in FAMILIES:
+        raise ValueError(f"unknown model family {name!r}; known: {', '.join(FAMILIES)}")
+    return FAMILIES[name]
+
+
+def build_tokenizer(
+    family: Family, corpus: Iterable[str] = DEFAULT_CORPUS
+) -> PreTrainedTokenizerBase:
+    """A byte-level BPE tokenizer that can write any text, with the family's special tokens at
+    their real ids.
+    """
+    import transformers
+    from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, trainers
+
+    learner = Tokenizer(models.BPE())
+    learner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    trainer = trainers.BpeTrainer(
+        vocab_size=4096,
+        min_frequency=1,
+        initial_alphabet=alphabet,
+        show_progress=False,
+        special_tokens=[],
+    )
+    learner.train_from_iterator(corpus, trainer)
+    learnt = json.loads(learner.to_str())["model"]
+    vocab: dict[str, int] = dict(learnt["vocab"])
+    words = [w for w in (*TAGS, *NUMBERS) if w not in family.special_ids]
+    for word in words:
+        vocab.setdefault(word, len(vocab))
+    first_special = min(family.special_ids.values())
+    for i in range(len(vocab), first_special):
+        vocab[f"<|filler_{i}|>"] = i
+    merges = [tuple(m) if isinstance(m, list) else tuple(m.split(" ")) for m in learnt["merges"]]
+
+    tokenizer_class = getattr(transformers, family.tokenizer_class)
+    if tokenizer_class is transformers.PreTrainedTokenizerFast:
+        raw = Tokenizer(models.BPE(vocab=vocab, merges=merges))
+        raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        from tokenizers import decoders
+
+        raw.decoder = decoders.ByteLevel()
+        tokenizer = tokenizer_class(tokenizer_object=raw, eos_token=None, pad_token=None)
+    else:
+        tokenizer = tokenizer_class(vocab=vocab, merges=merges)
+    # In the order of their ids: the tokenizer numbers what it does not know yet upwards from the
+    # vocabulary's end.
+    specials = sorted(family.special_ids, key=family.special_ids.__getitem__)
+    tokenizer.add_tokens([AddedToken(s, special=s not in TAGS, normalized=False) for s in specials])
+    tokenizer.add_tokens([AddedToken(w, special=False, normalized=False) for w in words])
+    tokenizer.eos_token, tokenizer.pad_token = family.eos, family.pad
+    for name, wanted in family.special_ids.items():
+        got = tokenizer.convert_tokens_to_ids(name)
+        if got != wanted:
+            raise RuntimeError(
+                f"special token {name} got id {got}, the real vocabulary has {wanted}"
+            )
+    return tokenizer
+
+
+def build_model(
+    family: Family, size: Size, *, seed: int = 0, vocab_size: int | None = None
+) -> PreTrainedModel:
+    """The real transformers class with random float32 weights; another ``vocab_size`` has no
+    special tokens set.
+    """
+    import torch
+    import transformers
+
+    config = family.config(size, family.vocab_size if vocab_size is None else vocab_size)
+    if vocab_size is None:
+        config.get_text_config().eos_token_id = family.special_ids[family.eos]
+        config.get_text_config().pad_token_id = family.special_ids[family.pad]
+    torch.manual_seed(seed)
+    model: PreTrainedModel = getattr(transformers, family.model_class)(config)
+    model.generation_config.eos_token_id = family.special_ids[family.eos]
+    model.generation_config.pad_token_id = family.special_ids[family.pad]
+    return model
+
+
+def save_checkpoint(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, family: Family, directory: Path
+) -> None:
+    """Write model, tokenizer and processor as the hub would hold them; the folder appears only
+    when it is whole.
+    """
+    import transformers
+
+    directory = Path(directory)
+    if directory.exists():
+        raise FileExistsError(f"{directory} exists; choose a new folder or delete it first")
+    half = directory.with_name(directory.name + ".writing")
+    shutil.rmtree(half, ignore_errors=True)
+    half.parent.mkdir(parents=True, exist_ok=True)
+    pixels = {"min_pixels": 56 * 56, "max_pixels": 28 * 28 * 1280}
+    processor = getattr(transformers, family.processor_class)(
+        image_processor=getattr(transformers, family.image_processor_class)(**pixels),
+        tokenizer=tokenizer,
+        video_processor=getattr(transformers, family.video_processor_class)(),
+        chat_template=family.chat_template,
+    )
+    model.save_pretrained(half)
+    processor.save_pretrained(half)
+    # As in ms-swift's own checkpoints: several of its templates share an architecture, this names
+    # the one meant.
+    model_type = model.config.model_type
+    (half / "args.json").write_text(
+        json.dumps(
+            {"swift_version": "4.6.0", "model_type": model_type, "template": model_type}, indent=2
+        )
+    )
+    half.rename(directory)
+
+
+def write_tiny(
+    family_name: str,
+    directory: Path,
+    *,
+    size: Size | None = None,
+    seed: int = 0,
+    corpus: Iterable[str] = DEFAULT_CORPUS,
+) -> int:
+    """Write a tiny random checkpoint and return its number of parameters."""
+    family = known_family(family_name)
+    if Path(directory).exists():
+        raise FileExistsError(f"{directory} exists; choose a new folder or delete it first")
+    model = build_model(family, size or Size(), seed=seed)
+    save_checkpoint(model, build_tokenizer(family, corpus), family, Path(directory))
+    return sum(p.numel() for p in model.parameters())

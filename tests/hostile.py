@@ -1,0 +1,52 @@
+"""Texts that a reward must survive: sizes, nesting, quotes, bytes. Shared by the tests and the
+fuzzer.
+"""
+
+# ruff: noqa: E501 - rows of a table stay on one line
+
+MEGABYTE = 1_000_000
+_BOX = "{'Position': [%d, 303, 991, 965], 'Confidence': 0.5}"
+
+
+def answered(text: str) -> str:
+    return f"<think>t</think><answer>{text}</answer>"
+
+
+def _many(pattern: str, count: int = 20_000, joint: str = ", ") -> str:
+    return joint.join(pattern % (n % 290) for n in range(count))
+
+
+def _filled(unit: str) -> str:
+    return unit * (MEGABYTE // len(unit))
+
+
+TEXTS: dict[str, str] = {
+    **{f"a megabyte of {unit!r}": answered(_filled(unit)) for unit in (
+        "[", "{", "(", "<", "[{", '{"a":', "[[1,2,3,4],", "[]", "(1)", "<1", "['", '["', "[,'", '{"a', "\\",
+        '"', "'", "\x00", "\ud800", "\u0301", "\ufdfa", " ", "1", "-", "1,", "a-_ ", "yes not ", "A. ", "True ",
+        "[a]", "['a\"b']", "<|object_ref_start|>", "<|box_start|>", "```json\n", "<think>", "<answer>",
+    )},
+    **{f"a megabyte of {tag!r} alone": _filled(tag) for tag in (
+        "<answer>", "</answer>", "<answer></answer>", "</think>", "<think></think>", "<", "</answer",
+    )},
+    "an open quote": answered('["' + "a" * MEGABYTE + "]"),
+    "escapes": answered('["' + "\\" * MEGABYTE + '"]'),
+    "a number of a million digits": answered("[" + "1" * MEGABYTE + ", 2, 3, 4]"),
+    "a coordinate of 90,000 digits": answered("[" + "1" * 90_000 + ", 2, 3, 4]"),
+    "blanks in a list": answered("[" + " " * MEGABYTE),
+    "20,000 boxes": answered(f"[{_many(_BOX)}]"),
+    "20,000 JSON boxes": answered(f"[{_many(_BOX)}]".replace("'", '"')),
+    "20,000 boxes in mixed quotes": answered(f"[{_many(_BOX)}, {{\"bbox\": [1, 2, 3, 4]}}]"),
+    "20,000 bare boxes": answered(_many("[%d, 303, 991, 965]", joint=" ")),
+    "20,000 corners": answered(_many("(%d,303),(991,965)", joint=" ")),
+    "1,500 boxes": answered(f"[{_many(_BOX, 1500)}]"),
+    "1,500 equal boxes": answered("[" + ", ".join([_BOX % 254] * 1500) + "]"),
+    "1,500 boxes in mixed quotes": answered(f"[{_many(_BOX, 1500)}, {{\"bbox\": [1, 2, 3, 4]}}]"),
+    "1e400": answered("[{'Position': [1e400, -1e400, 1e400, 1e400], 'Confidence': 1e400}]"),
+    "990 brackets deep": answered("[" * 990 + "]" * 990),
+    "990 objects deep": answered('{"objects":[' * 990 + "]}" * 990),
+    "40,000 brackets deep, quoted": answered("['" + "[" * 40_000 + "]" * 40_000 + "']"),
+    "lone surrogates": answered("[{'Position': [1, 2, 3, 4], 'label': '\ud800\udfff\udbff'}]"),
+    "NUL bytes": "\x00" + answered("[\x00{'Position': [1, 2, 3, 4]}\x00]"),
+    "code": answered("__import__('os').system('true')"),
+}  # fmt: skip

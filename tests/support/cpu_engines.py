@@ -1,0 +1,20 @@
+"""What a CPU needs beyond a recipe: passed as a second plugin, `--external_plugins vlrft.py
+cpu_engines.py`.
+
+DeepSpeed's accelerator for CPU asks for oneCCL unless its process group exists, and vLLM's CPU
+kernels pack linear weights into a form that a weight sync cannot load into. Neither applies to a
+GPU.
+"""
+
+import importlib.util
+import os
+
+if os.environ.get("VLRFT_TEST_DEEPSPEED") == "1":
+    import deepspeed
+
+    deepspeed.init_distributed("gloo")
+
+if os.environ.get("VLRFT_TEST_VLLM") == "1" and importlib.util.find_spec("vllm"):
+    import vllm._custom_ops
+
+    vllm._custom_ops._supports_onednn = False

@@ -1,0 +1,40 @@
+"""The command vlrft, as a person types it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from swift_vlrft.cli import app
+
+run = CliRunner().invoke
+
+
+def test_plugin_prints_a_file_that_exists():
+    result = run(app, ["plugin"])
+    assert result.exit_code == 0
+    assert Path(result.stdout.strip()).name == "vlrft.py" and Path(result.stdout.strip()).is_file()
+
+
+def test_tiny_says_what_is_wrong(tmp_path):
+    unknown = run(app, ["tiny", "llava", str(tmp_path / "x")])
+    assert unknown.exit_code == 2 and "known: qwen2_5_vl, qwen2_vl, glm4v" in unknown.output
+    exists = run(app, ["tiny", "qwen2_vl", str(tmp_path)])
+    assert exists.exit_code == 2 and "exists" in exists.output
+
+
+def test_an_unknown_demo_task_lists_the_known_ones(tmp_path):
+    result = run(app, ["demo", "--task", "colors", "--out", str(tmp_path)])
+    assert result.exit_code == 2 and "known: colours, digits, detection" in result.output
+
+
+def test_help_and_rewards_come_without_torch_or_swift():
+    code = (
+        "import sys, swift_vlrft.cli, swift_vlrft.rewards, json;"
+        "heavy = ('torch', 'swift', 'transformers', 'datasets');"
+        "print(json.dumps([m for m in heavy if m in sys.modules]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == []

@@ -1,0 +1,25 @@
+"""Tiny checkpoints: loadable by transformers, tokens where the real vocabulary has them."""
+
+import pytest
+
+from swift_vlrft.tiny import DEFAULT_CORPUS, FAMILIES, Size, build_tokenizer, known_family
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_any_text_survives_the_tokenizer(name):
+    tokenizer = build_tokenizer(FAMILIES[name], DEFAULT_CORPUS)
+    answer = "[{'Position': [254, 303, 291, 1000], 'Confidence': 0.9}]"
+    text = f"<think>two, é中\n</think><answer>{answer}</answer>"
+    assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
+
+
+def test_an_unknown_family_lists_the_known_ones():
+    with pytest.raises(
+        ValueError, match="unknown model family 'llava'; known: qwen2_5_vl, qwen2_vl, glm4v"
+    ):
+        known_family("llava")
+
+
+def test_widths_that_break_the_head_dimension_are_refused():
+    with pytest.raises(ValueError, match="hidden 96 must be a multiple of 64"):
+        Size(hidden=96)
