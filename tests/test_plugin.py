@@ -93,7 +93,7 @@ def test_a_bad_gold_solution_is_refused_by_file_and_row(tmp_path):
 
 
 def test_the_command_line_is_read_as_ms_swift_reads_it():
-    flags = "--dataset a b#3 --reward_funcs x --dataset c --columns {\"q\":\"problem\"} --lr=1"
+    flags = '--dataset a b#3 --reward_funcs x --dataset c --columns {"q":"problem"} --lr=1'
     found = read_command_line(flags.split())
     assert (found.datasets, found.reward_funcs) == (["c"], ["x"])
     assert found.columns == {"q": "problem"}

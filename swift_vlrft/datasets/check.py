@@ -12,6 +12,7 @@ from swift_vlrft.datasets.source import DataError
 from swift_vlrft.rewards import TASKS
 
 MAX_SHOWN = 5
+TEXT_COLUMNS: tuple[str, ...] = ("problem", "solution", "task")
 
 GOLD_READERS: dict[str, Callable[[str], Any]] = {
     task.name: task.read_gold for task in TASKS.values() if task
@@ -39,10 +40,10 @@ def check_parquet(
             f"it has {', '.join(original)}. "
             f'Rename yours with --columns \'{{"NAME": "{missing[0]}"}}\''
         )
-    wanted = [original[name] for name in ("problem", "solution", "task") if name in original]
-    back: dict[str, str] = {original[name]: name for name in ("problem", "solution", "task") if name in original}
+    renamed = {original[name]: name for name in TEXT_COLUMNS if name in original}
     rows = [
-        (place, {back[k]: v for k, v in row.items()}) for place, row in light_rows(files, wanted)
+        (place, {renamed[k]: v for k, v in row.items()})
+        for place, row in light_rows(files, list(renamed))
     ]
     if not rows:
         raise DataError(f"{path} has no rows")

@@ -43,6 +43,9 @@ def warm_start(
     """Write the checkpoint to ``directory``; call ``progress(step, loss)`` after every step."""
     import torch
     from torch.nn import functional as F
+
+    # Small operations: a second thread gains little, and costs much where the cores are shared.
+    torch.set_num_threads(1)
     from transformers import Qwen2VLImageProcessor
 
     rng = random.Random(seed)

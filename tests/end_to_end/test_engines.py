@@ -6,8 +6,7 @@ moves the weights.
 """
 
 import pytest
-
-from tests.end_to_end.conftest import SUPPORT, assert_trained, grpo_command, run_swift
+from support.swift_run import SUPPORT, assert_trained, grpo_command, run_swift
 
 pytestmark = pytest.mark.end_to_end
 

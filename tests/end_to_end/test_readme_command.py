@@ -1,0 +1,49 @@
+"""The `swift rlhf` command of the README as it stands, on CPU engines and a tiny model."""
+
+import os
+import re
+import shlex
+
+import pytest
+from support.swift_run import REPOSITORY, SUPPORT, Run, run_swift_unchecked
+
+pytestmark = pytest.mark.end_to_end
+
+
+def test_the_readme_command_trains(tiny_qwen2_5_vl, shapes, tmp_path):
+    blocks = re.findall(r"```bash\n(.*?)```", (REPOSITORY / "README.md").read_text(), re.S)
+    (shown,) = [block for block in blocks if block.startswith("swift rlhf")]
+    plugins = f"{REPOSITORY / 'plugins' / 'vlrft.py'} {SUPPORT / 'cpu_engines.py'}"
+    # Later flags win: what follows is only what a CPU without a network cannot do.
+    overrides = {
+        "model": tiny_qwen2_5_vl,
+        "dataset": shapes,
+        "use_hf": "false",
+        "output_dir": tmp_path,
+        "add_version": "false",
+        "use_cpu": "true",
+        "vllm_enforce_eager": "true",
+        "vllm_max_model_len": 512,
+        "max_completion_length": 8,
+        "max_steps": 2,
+        "logging_steps": 1,
+        "save_strategy": "no",
+        "report_to": "none",
+    }
+    command = shown.replace("\\\n", " ").strip()
+    command += "".join(f" --{name} {shlex.quote(str(value))}" for name, value in overrides.items())
+    command += f" --external_plugins {plugins}"
+    done = run_swift_unchecked(
+        ["bash", "-euo", "pipefail", "-c", command],
+        NPROC_PER_NODE="2",
+        DS_ACCELERATOR="cpu",
+        VLRFT_TEST_DEEPSPEED="1",
+        VLRFT_TEST_VLLM="1",
+        VLLM_CPU_SGL_KERNEL="0",
+        VLLM_CPU_KVCACHE_SPACE="1",
+        PATH=os.environ["PATH"],
+    )
+    assert done.returncode == 0, done.stdout[-6000:]
+    run = Run(done.stdout, tmp_path)
+    assert len(run.steps) == 2
+    assert all(0 <= value <= 1 for value in run.metric("rewards/vlrft_format/mean"))

@@ -1,0 +1,57 @@
+"""README says what is true: its examples run, its commands are those that tests run."""
+
+import doctest
+import re
+from pathlib import Path
+
+from swift_vlrft.rewards import REWARDS
+
+README = (Path(__file__).resolve().parents[1] / "README.md").read_text()
+
+# Every shell command of the README's code blocks, by its first words, and the test that runs it.
+RUN_BY = {
+    "make demo": "end_to_end/test_demo.py: the same command that the Makefile calls",
+    "make test": "is what runs this",
+    "pip install swift-vlrft": "end_to_end/test_wheel.py installs the wheel",
+    "swift rlhf": "end_to_end/test_readme_command.py",
+    "vlrft score": "end_to_end/test_demo.py",
+    "vlrft tiny": "end_to_end/test_wheel.py",
+}
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, re.S)
+
+
+def test_every_command_shown_is_run_by_a_test():
+    lines = [
+        line
+        for block in blocks("bash")
+        for line in block.replace("\\\n", " ").splitlines()
+        if line.strip()
+    ]
+    assert lines
+    for line in lines:
+        assert any(line.startswith(known) for known in RUN_BY), f"no test runs: {line}"
+
+
+def test_the_examples_print_what_is_shown():
+    shown = [block for block in blocks("python") if ">>>" in block]
+    parser, runner = doctest.DocTestParser(), doctest.DocTestRunner()
+    names: dict[str, object] = {}
+    for block in shown:
+        runner.run(parser.get_doctest(block, names, "README.md", "README.md", 0))
+    assert runner.tries >= len(REWARDS)
+    assert runner.failures == 0
+
+
+def test_the_table_names_every_reward():
+    named = re.findall(r"^\| `(vlrft_\w+)` \|", README, re.M)
+    assert sorted(named) == sorted(REWARDS)
+
+
+def test_the_reward_shown_as_an_example_works():
+    (block,) = [b for b in blocks("python") if "def vlrft_short" in b]
+    scope: dict[str, object] = {}
+    exec("from swift_vlrft.answers import read\n" + block, scope)
+    assert scope["vlrft_short"](["<answer>4</answer>", "no answer"], ["", ""]) == [1.0, 0.0]
