@@ -1,8 +1,6 @@
 """The same tiny Qwen2.5-VL through ms-swift's GRPO with every engine that a CPU can run.
 
-A random model earns no reward, and without spread in a group there is no gradient: ``coin``
-(tests/support) rewards half of the completions by a checksum of their text, so that every step
-moves the weights.
+A random model earns no reward; ``coin`` (tests/support) gives every step a gradient.
 """
 
 import pytest

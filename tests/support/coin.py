@@ -1,14 +1,13 @@
-"""A second plugin that registers the reward ``coin``: 1 or 0 by a checksum of the text, so that
-groups have spread.
-"""
+"""A second plugin that registers the reward ``coin``: 1 for every second completion.
 
-import zlib
+A random model earns nothing, and without spread in a group there is no gradient.
+"""
 
 from swift.rewards import orms
 
 
 def coin(completions, **_):
-    return [float(zlib.crc32(text.encode("utf-8", "replace")) % 2) for text in completions]
+    return [float(i % 2) for i in range(len(completions))]
 
 
 orms["coin"] = lambda args=None, **_: coin

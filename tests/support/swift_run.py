@@ -109,7 +109,7 @@ def assert_trained(run: Run, steps: int) -> None:
     assert len(run.steps) == steps
     for name in ("vlrft_classification", "vlrft_format"):
         assert all(0 <= value <= 1 for value in run.metric(f"rewards/{name}/mean"))
-    # Every row is a classification row: the detection reward says None, which ms-swift logs as nan.
-    assert all(math.isnan(value) for value in run.metric("rewards/vlrft_detection_iou/mean"))
+    # Every row is a classification row: the detection reward says None, and ms-swift logs nothing.
+    assert not any("rewards/vlrft_detection_iou/mean" in step for step in run.steps)
     assert all(math.isfinite(value) for value in run.metric("loss"))
     assert all(math.isfinite(value) and value > 0 for value in run.metric("grad_norm"))
