@@ -1,7 +1,7 @@
 """The demo's three data sets, each made on the spot in ViRFT form.
 
     colours    56 x 56, one shape               "What colour is the shape?"     red
-    detection  112 x 112, two shapes            "Find the red shape"            [{'Position': ...
+    detection  112 x 112, one shape             "Find the shape"                [{'Position': ...
     digits     scikit-learn's handwritten ones  "Which digit is written here?"  seven
 
 A row is (image, problem, solution); the problem never tells the answer. ``seen`` is what the
@@ -118,48 +118,35 @@ def _digit_slice(rng: random.Random, n: int, total: int) -> range:
     return range(total - n, total) if n < total // 2 else range(n)
 
 
-GRID = 125  # boxes lie on eighths of the side: a patch of 14 pixels in 112
-
-
-def _box_text(box: tuple[int, int, int, int]) -> str:
-    return ",".join(str(v) for v in box)
+GRID = 250  # boxes lie on quarters of the side: 28 pixels of 112, one image token
 
 
 def _detection_rows(rng: random.Random, n: int) -> list[Row]:
     rows: list[Row] = []
-    while len(rows) < n:
+    for _ in range(n):
         image = _background(rng, 112)
-        two = rng.sample(list(COLOURS), 2)
-        boxes = []
-        for side in range(2):  # one left, one right, so that they never overlap
-            w, h = rng.randint(2, 4), rng.randint(2, 5)
-            x, y = 4 * side + rng.randint(0, 4 - w), rng.randint(0, 8 - h)
-            boxes.append((x, y, x + w, y + h))
-        order = [0, 1]
-        rng.shuffle(order)
-        for colour, i in zip(two, order, strict=True):
-            x1, y1, x2, y2 = (v * 14 for v in boxes[i])
-            _draw(image, rng, colour, (x1, y1, x2, y2))
-        x1, y1, x2, y2 = (v * GRID for v in boxes[order[0]])
-        seen = _box_text((x1, y1, x2, y2))
+        w, h = rng.randint(1, 3), rng.randint(1, 3)
+        x, y = rng.randint(0, 4 - w), rng.randint(0, 4 - h)
+        _draw(image, rng, rng.choice(list(COLOURS)), (x * 28, y * 28, (x + w) * 28, (y + h) * 28))
+        box = tuple(v * GRID for v in (x, y, x + w, y + h))
         rows.append(
             Row(
                 image,
-                f"Find the {two[0]} shape, in coordinates from 0 to 1000. {FORMAT}",
-                f"<answer>[{{'Position': [{x1}, {y1}, {x2}, {y2}], 'Confidence': 1}}]</answer>",
-                seen,
+                f"Find the shape, in coordinates from 0 to 1000. {FORMAT}",
+                f"<answer>[{{'Position': {list(box)}, 'Confidence': 1}}]</answer>",
+                ",".join(map(str, box)),
             )
         )
     return rows
 
 
 def _guess_box(rng: random.Random, seen: str) -> str:
-    """The box with each coordinate right in two of three cases, else a grid step or two off."""
+    """The box with each coordinate right in half of the cases, else a grid step or two off."""
     values = []
     for text in seen.split(","):
         value = int(text)
         if rng.random() > 0.5:
-            value = min(1000, max(0, value + rng.choice((-3, -2, -1, 1, 2, 3)) * GRID))
+            value = min(1000, max(0, value + rng.choice((-2, -1, 1, 2)) * GRID))
         values.append(str(value))
     return "[" + ",".join(values) + "]"
 
@@ -190,8 +177,8 @@ TASKS: dict[str, DemoTask] = {
         DIGITS,
         train_rows=1597,
         held_out_rows=200,
-        warm_steps=500,
-        grpo_steps=60,
+        warm_steps=400,
+        grpo_steps=40,
         max_completion_length=12,
         learning_rate=5e-4,
     ),
@@ -203,8 +190,8 @@ TASKS: dict[str, DemoTask] = {
         tuple(COLOURS),
         train_rows=2048,
         held_out_rows=64,
-        warm_steps=1200,
-        grpo_steps=60,
+        warm_steps=400,
+        grpo_steps=40,
         max_completion_length=28,
         learning_rate=5e-4,
     ),

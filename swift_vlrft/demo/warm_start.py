@@ -67,7 +67,7 @@ def warm_start(
     used = set(tokenizer.convert_tokens_to_ids(list(FAMILY.special_ids)))
     for row, prompt in zip(rows, prompts, strict=True):
         used.update(prompt, *(completion_ids(row) for _ in range(4)))
-    used.update(tokenizer.convert_tokens_to_ids([str(n) for n in range(0, 1001, 125)]))
+    used.update(tokenizer.convert_tokens_to_ids([str(n) for n in range(0, 1001, 250)]))
     ids = sorted(used)
     compact = {real: i for i, real in enumerate(ids)}
 

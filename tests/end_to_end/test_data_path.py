@@ -30,7 +30,7 @@ def test_gold_image_and_prompt_reach_the_reward_unharmed(tiny_qwen2_5_vl, shapes
     for sample in got:
         row = by_image[sample["image"]]
         assert sample["solution"] == row.solution
-        assert sample["prompt"].endswith(row.problem) and "<image>" in sample["prompt"]
+        assert sample["prompt"] == "<image>" + row.problem
         assert (sample["task"], sample["frame"]) == ("classification", None)
     # ms-swift's own log of the run is what `vlrft score` reads.
     log = (tmp_path / "out" / "completions.jsonl").read_text()

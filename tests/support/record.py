@@ -22,7 +22,7 @@ def record(completions, **columns):
     with open(os.environ["VLRFT_TEST_RECORD"], "a") as out:
         for i, completion in enumerate(completions):
             row = {name: columns[name][i] for name in ("solution", "task", "frame")}
-            row["prompt"] = columns["messages"][i][0]["content"]
+            (row["prompt"],) = [m["content"] for m in columns["messages"][i] if m["role"] == "user"]
             row["image"] = _pixels_digest(columns["images"][i][0])
             out.write(json.dumps(row | {"completion": completion}) + "\n")
     return [0.0] * len(completions)
