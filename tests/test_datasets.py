@@ -63,7 +63,8 @@ def test_a_solution_that_cannot_be_read_is_named_by_file_and_row(tmp_path):
         "train-1.parquet",
     )
     with pytest.raises(
-        DataError, match=r"train-1.parquet, row 0: the solution .* cannot be read as detection"
+        DataError,
+        match=r"train-1.parquet, row 0: the solution .* cannot be read as a list of boxes",
     ):
         check_parquet(tmp_path)
 
@@ -79,7 +80,7 @@ def test_a_task_column_decides_row_by_row(tmp_path):
     wrong = table(solution=["four", "rose"], task=["counting", "flower"])
     with pytest.raises(DataError) as error:
         check_parquet(write(tmp_path / "b", wrong))
-    assert "cannot be read as counting" in str(error.value)
+    assert "cannot be read as a whole number (counting)" in str(error.value)
     assert "unknown task 'flower'; known: detection, grounding" in str(error.value)
 
 

@@ -10,7 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from swift_vlrft.rewards import REWARDS, TASKS, check_solution, contract
+from swift_vlrft.datasets.check import row_problem
+from swift_vlrft.rewards import REWARDS, TASKS, contract
 
 GOLD = "<answer>[{'Position': [0, 0, 100, 100], 'Confidence': 1}]</answer>"
 TWO = "[{'bbox_2d': [0, 0, 100, 100], 'label': 'dog'}, {'bbox_2d': [200, 0, 300, 100], 'label': 'cat'}]"
@@ -317,9 +318,8 @@ def test_importing_the_rewards_is_light():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_data_preparation_names_the_row_of_an_unreadable_solution():
+def test_data_preparation_finds_an_unreadable_solution():
     for task, gold in GOLD_OF.items():
-        check_solution(task, gold, row=0)
-    check_solution("ocr", "anything", row=0)
-    with pytest.raises(ValueError, match=r"row 7: .*exactly one box.*'No Objects'"):
-        check_solution("grounding", "No Objects", row=7)
+        assert row_problem({"problem": "?", "solution": gold}, task) is None
+    problem = row_problem({"problem": "?", "solution": "No Objects"}, "grounding")
+    assert problem == "the solution 'No Objects' cannot be read as exactly one box (grounding)"

@@ -2,7 +2,8 @@
 
 import pytest
 
-from swift_vlrft.tiny import DEFAULT_CORPUS, FAMILIES, Size, build_tokenizer, known_family
+from swift_vlrft.tiny import DEFAULT_CORPUS, build_tokenizer
+from swift_vlrft.tiny_families import FAMILIES, Size, known_family
 
 
 @pytest.mark.parametrize("name", FAMILIES)

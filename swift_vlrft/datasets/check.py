@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from swift_vlrft.answers import boxes_or_refusal, gold_text
 from swift_vlrft.datasets.parquet import COLUMNS, column_names, light_rows, parquet_files
 from swift_vlrft.datasets.source import DataError
-from swift_vlrft.rewards import TASKS
+from swift_vlrft.rewards import TASK_NAMES
 
 MAX_SHOWN = 5
 TEXT_COLUMNS: tuple[str, ...] = ("problem", "solution", "task")
-
-GOLD_READERS: dict[str, Callable[[str], Any]] = {
-    task.name: task.read_gold for task in TASKS.values() if task
-}
 
 
 def check_parquet(
@@ -67,11 +63,11 @@ def row_problem(row: Mapping[str, Any], task: str) -> str | None:
     prompt, solution = row.get("problem"), row.get("solution")
     if not isinstance(prompt, str) or not prompt.strip():
         return f"the problem is {prompt!r}, a prompt is needed"
-    if task not in GOLD_READERS:
-        return f"unknown task {task!r}; known: {', '.join(GOLD_READERS)}"
+    if task not in TASK_NAMES:
+        return f"unknown task {task!r}; known: {', '.join(TASK_NAMES)}"
     text = gold_text(solution)
-    if GOLD_READERS[task](text) is None:
-        return f"the solution {text[:80]!r} cannot be read as {task}"
+    if TASK_NAMES[task].read_gold(text) is None:
+        return f"the solution {text[:80]!r} cannot be read as {TASK_NAMES[task].holds} ({task})"
     return None
 
 

@@ -15,14 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from swift_vlrft.demo.tasks import DemoTask, Row
-from swift_vlrft.tiny import (
-    DEFAULT_CORPUS,
-    FAMILIES,
-    Size,
-    build_model,
-    build_tokenizer,
-    save_checkpoint,
-)
+from swift_vlrft.tiny import DEFAULT_CORPUS, build_model, build_tokenizer, save_checkpoint
+from swift_vlrft.tiny_families import FAMILIES, Size
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

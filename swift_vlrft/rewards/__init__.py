@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-from swift_vlrft.answers import gold_text
 from swift_vlrft.rewards.choice import CHOICE, YES_NO, vlrft_choice, vlrft_yes_no
 from swift_vlrft.rewards.classification import CLASSIFICATION, vlrft_classification
 from swift_vlrft.rewards.contract import Scores, Task
@@ -57,15 +56,5 @@ TASKS: dict[str, Task | None] = {f.__name__: task for task, rewards in _BY_TASK 
 """The task whose rows a reward scores; None: every row."""
 
 
-def check_solution(task: str, solution: object, row: int) -> None:
-    """For data preparation: ValueError naming the row where a gold solution cannot be read.
-
-    ``task`` is a value of the ``task`` column; a task that no reward of this package scores is not
-    checked.
-    """
-    known = next((t for t in TASKS.values() if t is not None and t.name == task), None)
-    if known is not None and known.read_gold(gold_text(solution)) is None:
-        raise ValueError(
-            f"row {row}: the solution cannot be read as {known.holds} (task {task!r}): "
-            f"{str(solution)[:120]!r}"
-        )
+TASK_NAMES: dict[str, Task] = {task.name: task for task in TASKS.values() if task is not None}
+"""The tasks by the name that a row's ``task`` column holds."""
