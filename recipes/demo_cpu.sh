@@ -29,7 +29,7 @@ swift rlhf \
     --warmup_ratio 0 \
     --beta 0 \
     --temperature 1.0 \
-    --max_steps 40 \
+    --max_steps 50 \
     --logging_steps 1 \
     --save_strategy steps \
     --save_steps 1000 \

@@ -165,7 +165,7 @@ TASKS: dict[str, DemoTask] = {
         train_rows=512,
         held_out_rows=64,
         warm_steps=120,
-        grpo_steps=40,
+        grpo_steps=50,
         max_completion_length=12,
         learning_rate=5e-4,
     ),
