@@ -139,18 +139,16 @@ def _text_widths(size: Size, vocab_size: int) -> dict[str, Any]:
     }
 
 
+def _qwen_text(size: Size, vocab_size: int) -> dict[str, Any]:
+    rope = {"rope_type": "default", "rope_theta": ROPE_THETA, "mrope_section": [4, 6, 6]}
+    return _text_widths(size, vocab_size) | {"rope_parameters": rope}
+
+
 def _qwen2_5_vl_config(size: Size, vocab_size: int) -> Any:
     from transformers import Qwen2_5_VLConfig
 
     return Qwen2_5_VLConfig(
-        text_config=_text_widths(size, vocab_size)
-        | {
-            "rope_parameters": {
-                "rope_type": "default",
-                "rope_theta": ROPE_THETA,
-                "mrope_section": [4, 6, 6],
-            }
-        },
+        text_config=_qwen_text(size, vocab_size),
         vision_config={
             "depth": size.vision_layers,
             "hidden_size": size.vision_hidden,
@@ -167,14 +165,7 @@ def _qwen2_vl_config(size: Size, vocab_size: int) -> Any:
     from transformers import Qwen2VLConfig
 
     return Qwen2VLConfig(
-        text_config=_text_widths(size, vocab_size)
-        | {
-            "rope_parameters": {
-                "rope_type": "default",
-                "rope_theta": ROPE_THETA,
-                "mrope_section": [4, 6, 6],
-            }
-        },
+        text_config=_qwen_text(size, vocab_size),
         vision_config={
             "depth": size.vision_layers,
             "embed_dim": size.vision_hidden,
