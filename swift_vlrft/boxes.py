@@ -8,10 +8,12 @@ in it; IoU does not change when both boxes are scaled per axis. Arrays are float
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
+from heapq import nlargest
 from itertools import chain
 from math import fsum
 from typing import TYPE_CHECKING
@@ -30,7 +32,7 @@ EPSILON = 1e-9
 """Slack on "IoU >= threshold", so that rounding after a scale does not decide a match."""
 
 _MANY_PAIRS = 900
-"""From here numpy's start-up is made good by what it saves on every pair."""
+"""From here what numpy saves on every pair makes good what its calls cost, not its import."""
 
 
 def iou(a: Box, b: Box) -> float:
@@ -117,7 +119,8 @@ def overlapping_pairs(
     predicted: Sequence[Box | None], gold: BoxIndex, threshold: float
 ) -> list[Pair]:
     """Every pair with IoU >= ``threshold`` (> 0); an invalid box (None) is in none of them."""
-    if len(predicted) * gold.size >= _MANY_PAIRS:
+    n_pairs = len(predicted) * gold.size
+    if n_pairs >= _MANY_PAIRS and ("numpy" in sys.modules or n_pairs >= 100 * _MANY_PAIRS):
         return _overlapping_pairs_of_many(predicted, gold, threshold)
     least = threshold - EPSILON
     pairs = []
@@ -211,19 +214,54 @@ def match(pairs: Sequence[Pair], against: Sequence[float | None] = ()) -> list[P
         overlaps.setdefault(pair[0], {})[pair[1]] = pair
     columns = sorted({pair[1] for pair in rest})
     rows = sorted(overlaps, key=lambda i: [(j, weight(p)) for j, p in sorted(overlaps[i].items())])
-    if len(rows) == 1 or len(columns) == 1:
-        return [*alone, max(rest, key=weight)]
-    import numpy as np
-    from scipy.optimize import linear_sum_assignment  # type: ignore[import-untyped]  # a tenth of a second, and rarely needed
+    if len(rows) > len(columns) ** 2:
+        # Of n gold boxes each finds, among its n best predictions, one that no other one takes.
+        kept: set[int] = set()
+        for j in columns:
+            near = [p for p in rest if p[1] == j]
+            kept.update(p[0] for p in nlargest(len(columns), near, key=weight))
+        rows = [i for i in rows if i in kept]
+    solve = _solve_few if len(columns) <= _FEW_COLUMNS else _solve_many
+    return [*alone, *solve([list(overlaps[i].values()) for i in rows], columns, weight)]
 
+
+_FEW_COLUMNS = 6
+
+
+def _solve_few(
+    rows: list[list[Pair]], columns: list[int], weight: Callable[[Pair], float]
+) -> list[Pair]:
+    """The best choice for every set of gold boxes, one prediction after another.
+
+    The common case of a few contested boxes; scipy alone takes longer to import than a reward may.
+    """
+    bits = {j: 1 << n for n, j in enumerate(columns)}
+    best: dict[int, tuple[float, list[Pair]]] = {0: (0.0, [])}
+    for row in rows:
+        for taken, (total, chosen) in list(best.items()):
+            for pair in row:
+                bit = bits[pair[1]]
+                more = total + weight(pair)
+                if not taken & bit and more > best.get(taken | bit, (0.0,))[0]:
+                    best[taken | bit] = (more, [*chosen, pair])
+    return max(best.values(), key=lambda choice: choice[0])[1]
+
+
+def _solve_many(
+    rows: list[list[Pair]], columns: list[int], weight: Callable[[Pair], float]
+) -> list[Pair]:
+    import numpy as np
+    from scipy.optimize import linear_sum_assignment  # type: ignore[import-untyped]
+
+    position = {j: c for c, j in enumerate(columns)}
     weights = np.zeros((len(rows), len(columns)))
-    for r, i in enumerate(rows):
-        for c, j in enumerate(columns):
-            if j in overlaps[i]:
-                weights[r, c] = weight(overlaps[i][j])
+    found = {}
+    for r, row in enumerate(rows):
+        for pair in row:
+            weights[r, position[pair[1]]] = weight(pair)
+            found[r, position[pair[1]]] = pair
     chosen = zip(*(indices.tolist() for indices in linear_sum_assignment(-weights)), strict=True)
-    found = (overlaps[rows[r]].get(columns[c]) for r, c in chosen)
-    return [*alone, *(pair for pair in found if pair is not None)]
+    return [found[place] for place in chosen if place in found]
 
 
 RECALLS = [0.01 * n for n in range(100)] + [1.0]
