@@ -3,6 +3,7 @@
 import typer
 
 from swift_vlrft.commands.data_check import check
+from swift_vlrft.commands.data_coco import coco
 
 data = typer.Typer(
     help="Data sets: look at them, check them, change their form. "
@@ -10,3 +11,4 @@ data = typer.Typer(
     no_args_is_help=True,
 )
 data.command()(check)
+data.command()(coco)
