@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Sequence
+import random
+from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
 from swift_vlrft.answers import boxes_or_refusal, gold_text
 from swift_vlrft.boxes import Box
 from swift_vlrft.datasets.image import open_image
-from swift_vlrft.datasets.row import Row
+from swift_vlrft.datasets.row import BadRow, Row
 from swift_vlrft.datasets.source import DataError
 
 LONGEST_SIDE = 640
@@ -26,14 +27,39 @@ BOX_TASKS = ("detection", "grounding")
 COLOURS = ("#c2185b", "#1565c0", "#2e7d32", "#6a1b9a", "#b23c00", "#00695c", "#5d4037", "#37474f")
 
 
-def page_of(rows: Sequence[Row], title: str, of: int | None = None) -> str:
+def page_of(rows: Sequence[Row | BadRow], title: str, of: int | None = None) -> str:
     """The page; ``of`` is how many rows the set has."""
     shown = f"{len(rows)} rows" if of is None else f"{len(rows)} of {of} rows"
     cards = "\n".join(_card(row) for row in rows)
     return _PAGE.format(title=escape(title), shown=shown, cards=cards)
 
 
-def _card(row: Row) -> str:
+def sample(rows: Iterable[Row | BadRow], count: int, seed: int) -> tuple[list[Row | BadRow], int]:
+    """``count`` rows by chance, in their order, and how many there are; one pass, and no more
+    than ``count`` rows in memory.
+    """
+    rng = random.Random(seed)
+    kept: list[tuple[int, Row | BadRow]] = []
+    number = -1
+    for number, row in enumerate(rows):
+        if len(kept) < count:
+            kept.append((number, row))
+        elif (place := rng.randrange(number + 1)) < count:
+            kept[place] = (number, row)
+    return [row for _, row in sorted(kept, key=lambda pair: pair[0])], number + 1
+
+
+def _card(row: Row | BadRow) -> str:
+    if isinstance(row, BadRow):
+        return _CARD.format(
+            drawn="",
+            place=escape(str(row.place)),
+            facts="",
+            remarks=f'<p class="remark">{escape(row.problem)}</p>',
+            problem="",
+            solution="",
+            others="",
+        )
     task, frame = row.columns.get("task"), row.columns.get("frame")
     drawn, facts, remarks = "", [task, frame], []
     try:
@@ -55,8 +81,8 @@ def _card(row: Row) -> str:
         place=escape(str(row.place)),
         facts=escape(" · ".join(str(fact) for fact in facts if fact)),
         remarks="".join(f'<p class="remark">{escape(remark)}</p>' for remark in remarks),
-        problem=escape(row.problem),
-        solution=escape(row.solution),
+        problem=escape(_text(row.problem)),
+        solution=escape(_text(row.solution)),
         others="".join(
             f"<dt>{escape(str(name))}</dt><dd>{escape(_short(value))}</dd>"
             for name, value in others.items()
@@ -113,6 +139,10 @@ def _place(box: Box, width: int, height: int) -> str:
         "height": (y2 - y1) / height,
     }
     return ";".join(f"{name}:{100 * value:.3f}%" for name, value in sides.items())
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else _short(value)
 
 
 def _short(value: Any, longest: int = 300) -> str:

@@ -179,9 +179,7 @@ class Handler(BaseHTTPRequestHandler):
         for name in names:
             if name in files:
                 oid = hashlib.sha1(files[name]).hexdigest()
-                found.append(
-                    {"type": "file", "path": name, "size": len(files[name]), "oid": oid}
-                )
+                found.append({"type": "file", "path": name, "size": len(files[name]), "oid": oid})
             elif any(other.startswith(f"{name}/") for other in files):
                 found.append({"type": "directory", "path": name, "oid": COMMIT, "size": 0})
         self.answer(found)
@@ -199,7 +197,9 @@ class Handler(BaseHTTPRequestHandler):
             depth = len(folder.split("/")) if folder else 0
             inside = list(dict.fromkeys("/".join(n.split("/")[: depth + 1]) for n in inside))
         if folder and not inside:
-            return self.answer({"error": "no such folder"}, 404, [("X-Error-Code", "EntryNotFound")])
+            return self.answer(
+                {"error": "no such folder"}, 404, [("X-Error-Code", "EntryNotFound")]
+            )
         self.hf_listing(repo, inside)
 
     def hf_file(self, repo, revision, name, body, query):
@@ -252,7 +252,11 @@ REPO = r"([^/]+/[^/]+)"
 ROUTES = [
     (("PUT",), r"/blob/(\w+)", Handler.put_blob),
     (("POST",), r"/api/repos/create", Handler.hf_create),
-    (("POST",), r"/api/validate-yaml", lambda self, **_: self.answer({"errors": [], "warnings": []})),
+    (
+        ("POST",),
+        r"/api/validate-yaml",
+        lambda self, **_: self.answer({"errors": [], "warnings": []}),
+    ),
     (("POST",), rf"/api/datasets/{REPO}/preupload/main", Handler.hf_preupload),
     (("POST",), rf"/datasets/{REPO}\.git/info/lfs/objects/batch", Handler.hf_lfs),
     (("POST",), rf"/api/datasets/{REPO}/commit/main", Handler.hf_commit),
