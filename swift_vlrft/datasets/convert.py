@@ -3,8 +3,8 @@
     convert_folder(Path("lisa/train.json"), Path("data/lisa"), root=Path("lisa/images"))
 
 Every picture is opened on the way, and stored as it came; one that a camera turned, or of more
-than 8 bits a colour, is stored upright in RGB, which is how its boxes were drawn. The prompt and
-the solution of every row are read as the rewards will read them.
+than 8 bits a colour, is stored upright in RGB, which is how its boxes were drawn. Every row is
+asked what ``vlrft data check`` asks.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 
+from swift_vlrft.answers import gold_text
 from swift_vlrft.datasets.check import row_problem
-from swift_vlrft.datasets.image import stored_image
+from swift_vlrft.datasets.image import head_of, stored_image
 from swift_vlrft.datasets.parquet import split_names
 from swift_vlrft.datasets.read import read_rows
 from swift_vlrft.datasets.row import BadRow, Row
@@ -88,15 +89,15 @@ def splits_of(source: Path) -> list[str]:
 def _item(row: Row | BadRow, base: Path) -> Item:
     if isinstance(row, BadRow):
         return LeftOut(str(row.place), row.problem.removeprefix(f"{row.place}: "))
-    texts = {"problem": row.problem, "solution": row.solution}
-    problem = row_problem(texts, row.columns["task"])
-    if problem:
-        return LeftOut(str(row.place), problem)
     try:
         image = stored_image(row.image, base)
     except DataError as error:
         return LeftOut(str(row.place), str(error))
-    return {**row.columns, **texts, "image": image}
+    if problem := row_problem(row, head_of(image)):
+        return LeftOut(str(row.place), problem)
+    # A solution that is stored as lists and objects goes in as the text that rewards read.
+    solution = row.solution if isinstance(row.solution, str) else gold_text(row.solution)
+    return {**row.columns, "problem": row.problem, "solution": solution, "image": image}
 
 
 def _state_of(source: Path) -> str:

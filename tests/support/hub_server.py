@@ -124,7 +124,7 @@ class Handler(BaseHTTPRequestHandler):
         name = "/".join(part for part in (wanted.get("organization"), wanted["name"]) if part)
         if name in self.server.repos:
             return self.answer({"error": "exists", "url": f"{self.server.url}/{name}"}, 409)
-        self.server.repos[name] = Repo(bool(wanted.get("private")))
+        self.server.repos[name] = Repo("private" in (wanted.get("visibility"), wanted.get("private") and "private"))
         self.answer({"url": f"{self.server.url}/datasets/{name}", "name": name})
 
     def hf_preupload(self, repo, body, query):
