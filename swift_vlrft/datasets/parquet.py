@@ -4,6 +4,7 @@ unread.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,21 @@ def parquet_files(path: Path, split: str = "train") -> list[Path]:
             f"{path}: no split {split!r} among its Parquet files; it has {', '.join(sorted(known))}"
         )
     return [file for file in files if splits[file] == split]
+
+
+def split_names(path: Path) -> list[str]:
+    """The splits of a set on disk, by file names or by its DatasetDict; ["train"] for one that has
+    none.
+    """
+    if (path / "dataset_dict.json").is_file():
+        try:
+            return list(json.loads((path / "dataset_dict.json").read_text())["splits"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return ["train"]
+    if not path.is_dir() or (path / "state.json").is_file():
+        return ["train"]
+    found = {_split_of(file, path) for file in path.rglob("*.parquet")} - {None}
+    return sorted(str(name) for name in found) or ["train"]
 
 
 def _split_of(file: Path, root: Path) -> str | None:
