@@ -55,12 +55,12 @@ def check(
     """
     from swift_vlrft.datasets.check import Report, judged
     from swift_vlrft.datasets.clean import write_clean
-    from swift_vlrft.datasets.parquet import split_names
+    from swift_vlrft.datasets.convert import splits_of
     from swift_vlrft.datasets.read import open_set
 
     written = None
     try:
-        splits = [split] if split else split_names(source)
+        splits = [split] if split else splits_of(source)
         too_long = None if max_length is None else _length_check(max_length, model, model_type)
         with progress_bar() as bar:
             if fix is not None:

@@ -5,14 +5,14 @@ out   CLEAN/data/train-00000-of-00001.parquet, CLEAN/README.md, CLEAN/left_out.j
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 from swift_vlrft.datasets.check import Report, TooLong, judged
+from swift_vlrft.datasets.image import stored_image
 from swift_vlrft.datasets.read import open_set
 from swift_vlrft.datasets.row import Row
-from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.writer import Item, LeftOut, Written, write_folder
 
 
@@ -26,6 +26,7 @@ def write_clean(
     on_row: Callable[[int], None] = lambda n: None,
 ) -> tuple[Written, list[Report]]:
     """Check every row of ``splits`` and write the good ones to ``target``, once, on the way."""
+    base = Path(os.path.abspath(root or (source if source.is_dir() else source.parent)))
     reports = {split: Report(source) for split in splits}
 
     def rows(split: str) -> Callable[[int], Iterator[Item]]:
@@ -38,7 +39,8 @@ def write_clean(
                 if problem is not None or not isinstance(row, Row):
                     yield LeftOut(str(row.place), str(problem))
                 else:
-                    yield _item(row)
+                    texts = {"problem": row.problem, "solution": row.solution}
+                    yield {**row.columns, **texts, "image": stored_image(row.image, base)}
 
         return items
 
@@ -48,19 +50,3 @@ def write_clean(
         target, {s: rows(s) for s in splits}, identity=identity, notes=notes, on_item=on_row
     )
     return written, list(reports.values())
-
-
-def _item(row: Row) -> dict[str, Any]:
-    image = dict(row.image)
-    if image.get("bytes") is None:
-        file = Path(str(image["path"]))
-        try:
-            image = {"bytes": file.read_bytes(), "path": file.name}
-        except OSError as error:
-            raise DataError(f"{row.place}: {file} cannot be read ({error})") from error
-    return {
-        **row.columns,
-        "image": image,
-        "problem": row.problem,
-        "solution": row.solution,
-    }

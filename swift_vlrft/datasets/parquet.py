@@ -4,7 +4,6 @@ unread.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -39,18 +38,10 @@ def parquet_files(path: Path, split: str = "train") -> list[Path]:
 
 
 def split_names(path: Path) -> list[str]:
-    """The splits of a set on disk, by file names or by its DatasetDict; ["train"] for one that has
-    none.
-    """
-    if (path / "dataset_dict.json").is_file():
-        try:
-            return list(json.loads((path / "dataset_dict.json").read_text())["splits"])
-        except (OSError, ValueError, KeyError, TypeError):
-            return ["train"]
-    if not path.is_dir() or (path / "state.json").is_file():
-        return ["train"]
-    found = {_split_of(file, path) for file in path.rglob("*.parquet")} - {None}
-    return sorted(str(name) for name in found) or ["train"]
+    """The splits that the Parquet files at ``path`` are named after; none where they are not."""
+    files = [path] if path.is_file() else path.rglob("*.parquet")
+    found = {_split_of(file, path if path.is_dir() else file) for file in files}
+    return [name for name in ("train", "validation", "test") if name in found]
 
 
 def _split_of(file: Path, root: Path) -> str | None:
