@@ -13,7 +13,6 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from swift_vlrft.datasets.parquet import split_names
 from swift_vlrft.datasets.read import read_rows
 from swift_vlrft.datasets.row import BadRow, Row
 from swift_vlrft.datasets.source import DataError
-from swift_vlrft.datasets.writer import Item, LeftOut, Written, write_folder
+from swift_vlrft.datasets.writer import Item, LeftOut, Written, state_of, write_folder
 
 SPLITS = {"train": "train", "validation": "validation", "val": "validation", "test": "test"}
 """Splits as files name them, and as the hubs do."""
@@ -66,7 +65,7 @@ def convert_folder(
     return write_folder(
         folder,
         {name: partial(items, split) for split, name in wanted.items()},
-        identity=f"convert {sorted(wanted.items())} {options} {_state_of(source)}",
+        identity=f"convert {sorted(wanted.items())} {options} {state_of(source)}",
         notes=f"Made from `{source.name}` with `vlrft data convert`.",
         on_item=lambda n: progress(None, n),
     )
@@ -98,14 +97,3 @@ def _item(row: Row | BadRow, base: Path) -> Item:
     # A solution that is stored as lists and objects goes in as the text that rewards read.
     solution = row.solution if isinstance(row.solution, str) else gold_text(row.solution)
     return {**row.columns, "problem": row.problem, "solution": solution, "image": image}
-
-
-def _state_of(source: Path) -> str:
-    """A digest of what lies at ``source``: names, sizes and times of its files."""
-    files = sorted(source.rglob("*")) if source.is_dir() else [source]
-    digest = sha256(str(source.resolve()).encode())
-    for file in files:
-        if file.is_file():
-            stat = file.stat()
-            digest.update(f"{file} {stat.st_size} {stat.st_mtime_ns}\n".encode())
-    return digest.hexdigest()

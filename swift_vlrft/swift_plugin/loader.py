@@ -149,13 +149,15 @@ def shape_of_columns(form: Form) -> None:
 
 def _stream(path: Path, rows: Any, wanted: Wanted) -> Any:
     from datasets import IterableDataset
+    from datasets.iterable_dataset import ExamplesIterable
 
-    def generate() -> Iterator[Any]:
+    def generate() -> Iterator[tuple[int, Any]]:
         report = Report(path)
-        yield from streamed_rows(rows(), wanted, report)
+        yield from enumerate(streamed_rows(rows(), wanted, report))
         _tell(report)
 
-    return IterableDataset.from_generator(generate)
+    # Not from_generator: it would pickle the generator with all it refers to, for a fingerprint.
+    return IterableDataset(ExamplesIterable(generate, {}))
 
 
 def _tell(report: Report) -> None:
