@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from support.hub_server import TOKEN, Repo, running_hub
+from support.hub_server import TOKEN, hub_environment, running_hub
 from test_dataset_writer import row, rows
 from typer.testing import CliRunner
 
@@ -30,22 +30,12 @@ def folder(tmp_path):
     return tmp_path / "shapes"
 
 
-def environment(hub, home: Path) -> dict[str, str]:
-    return {
-        **os.environ,
-        "HOME": str(home),
-        "HF_HOME": str(home / "hf"),
-        "HF_ENDPOINT": hub.url,
-        "HF_HUB_DISABLE_XET": "1",  # xet speaks to a storage of its own, which is not here
-        "MODELSCOPE_ENDPOINT": hub.url,
-        "MODELSCOPE_CACHE": str(home / "ms"),
-        "HF_TOKEN": TOKEN,
-        "MODELSCOPE_API_TOKEN": TOKEN,
-    }
-
-
 def push(hub, folder: Path, *arguments: str, **changes: str | None):
-    env = {**environment(hub, folder.parent), **{k: v or "" for k, v in changes.items()}}
+    env = {
+        **os.environ,
+        **hub_environment(hub.url, folder.parent),
+        **{k: v or "" for k, v in changes.items()},
+    }
     code = "from swift_vlrft.cli import app; app()"
     command = [sys.executable, "-c", code, "data", "push", str(folder), *arguments]
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
@@ -130,42 +120,3 @@ def test_a_hub_out_of_reach_is_said(folder):
     done = push(Nowhere, folder, "--hub", "hf", "--repo", "me/s")
     assert done.returncode == 1 and "did not take" in done.stderr
     assert "Traceback" not in done.stderr and TOKEN not in done.stderr
-
-
-LOAD = """
-import json, sys
-from swift_vlrft.swift_plugin import register
-sys.argv = ["swift", "--dataset", *sys.argv[1:]]
-register()
-from swift.dataset import load_dataset
-for name in sys.argv[2:]:
-    for streaming in (False, True):
-        dataset, _ = load_dataset([name], streaming=streaming)
-        rows = list(dataset)
-        print("FOUND", json.dumps([name, streaming, len(rows), rows[3]["messages"],
-              len(rows[3]["images"][0]["bytes"]), rows[3]["solution"], rows[3]["task"]]))
-"""
-
-
-def test_what_was_pushed_is_downloaded_as_a_dataset(hub, folder):
-    """Through ms-swift's own download from Hugging Face: a set of ours, and one just pushed."""
-    assert push(hub, folder, "--hub", "hf", "--repo", "me/shapes").returncode == 0
-    hub.repos["laolao77/ViRFT_COCO_base65"] = Repo(False, None, hub.repos["me/shapes"].files)
-    names = ["hf::laolao77/ViRFT_COCO_base65", "hf::me/shapes"]
-    done = subprocess.run(
-        [sys.executable, "-c", LOAD, *names],
-        env=environment(hub, folder.parent),
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    found = [json.loads(x.split(" ", 1)[1]) for x in done.stdout.splitlines() if x[:5] == "FOUND"]
-    expected = row(3)
-    turn = [{"role": "user", "content": f"<image>{expected['problem']}"}]
-    size = len(expected["image"]["bytes"])
-    assert found == [
-        [name, streaming, 30, turn, size, expected["solution"], "detection"]
-        for name in names
-        for streaming in (False, True)
-    ]

@@ -154,7 +154,7 @@ def write_folder(
 
 
 def state_of(source: Path) -> str:
-    """A digest of what lies at ``source``, names, sizes and times of its files: for ``identity``."""
+    """A digest of the names, sizes and times of the files at ``source``: for ``identity``."""
     files = sorted(source.rglob("*")) if source.is_dir() else [source]
     digest = sha256(str(source.resolve()).encode())
     for file in files:
