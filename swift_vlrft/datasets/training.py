@@ -150,7 +150,7 @@ def _judged(
     if isinstance(head, str):
         report.problems.append((row.place, head))
         return
-    problem = row_problem(row, head)
+    problem = row_problem(row, head, every_reward=False)
     if problem is None and wanted.too_long is not None:
         problem = wanted.too_long(row, head)
         report.too_long += problem is not None
