@@ -42,6 +42,20 @@ class Hub(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}"
 
 
+def hub_environment(url, home):
+    """What makes both SDKs speak to the hub at ``url``, with caches of their own."""
+    return {
+        "HOME": str(home),
+        "HF_HOME": str(home / "hf"),
+        "HF_ENDPOINT": url,
+        "HF_HUB_DISABLE_XET": "1",  # xet speaks to a storage of its own, which is not here
+        "MODELSCOPE_ENDPOINT": url,
+        "MODELSCOPE_CACHE": str(home / "ms"),
+        "HF_TOKEN": TOKEN,
+        "MODELSCOPE_API_TOKEN": TOKEN,
+    }
+
+
 @contextmanager
 def running_hub():
     hub = Hub()
@@ -124,7 +138,9 @@ class Handler(BaseHTTPRequestHandler):
         name = "/".join(part for part in (wanted.get("organization"), wanted["name"]) if part)
         if name in self.server.repos:
             return self.answer({"error": "exists", "url": f"{self.server.url}/{name}"}, 409)
-        self.server.repos[name] = Repo(bool(wanted.get("private")))
+        self.server.repos[name] = Repo(
+            "private" in (wanted.get("visibility"), wanted.get("private") and "private")
+        )
         self.answer({"url": f"{self.server.url}/datasets/{name}", "name": name})
 
     def hf_preupload(self, repo, body, query):
