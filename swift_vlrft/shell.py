@@ -25,7 +25,7 @@ BARE = ("|", "&", ";", "(", ")", "<", ">", " ", "\t", "\n")
 OPENS = {"if", "for", "while", "until", "case", "select", "{"}
 CLOSES = {"fi", "done", "esac", "}"}
 PREFIXES = {"if", "then", "else", "elif", "while", "until", "do", "!", "time", "{"}
-WRAPPERS = {"nohup", "exec", "env", "command", "time", "stdbuf", "nice"}
+WRAPPERS = {"nohup", "setsid", "exec", "env", "command", "time", "stdbuf", "nice"}
 
 
 @dataclass(frozen=True, slots=True)
