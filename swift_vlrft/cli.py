@@ -2,6 +2,7 @@
 
 import typer
 
+from swift_vlrft.commands.check import check
 from swift_vlrft.commands.data import data
 from swift_vlrft.commands.demo import demo
 from swift_vlrft.commands.plugin import plugin
@@ -18,4 +19,5 @@ app.command()(plugin)
 app.command()(score)
 app.command()(tiny)
 app.command()(demo)
+app.command()(check)
 app.add_typer(data, name="data")

@@ -31,7 +31,7 @@ WRAPPERS = {"nohup", "setsid", "exec", "env", "command", "time", "stdbuf", "nice
 @dataclass(frozen=True, slots=True)
 class Note:
     """What the reader has to say about a line; ``kind`` is one of continuation, placeholder,
-    unset, unread, conditional, syntax.
+    unset, needed (unset, and the script says so itself), unread, conditional, syntax.
     """
 
     line: int
@@ -555,6 +555,8 @@ class Shell:
             return [" ".join(self.arguments)] if inside == "*" and quoted else list(self.arguments)
         if inside == "#":
             return [str(len(self.arguments))]
+        if inside in ("!", "?", "$", "-"):
+            return None  # of the running shell; matters only where a flag takes it
         match = re.fullmatch(
             r"([A-Za-z_]\w*|[0-9])(\[[@*]\])?(?:(:?[-=?+])(.*))?", inside, re.DOTALL
         )
@@ -592,7 +594,8 @@ class Shell:
                 self._set(name, " ".join(default))
             return default
         why = f": {word}" if operator.endswith("?") and word else ""
-        self.notes.append(Note(line, "unset", f"${name} is not set{why}"))
+        kind = "needed" if operator.endswith("?") else "unset"
+        self.notes.append(Note(line, kind, f"${name} is not set{why}"))
         self.unset.add(name)
         return None
 

@@ -114,7 +114,7 @@ def test_the_last_of_a_repeated_flag_counts():
         ("swift rlhf --model m \\\n  # why\n  --x 1\n", "continuation", 3, "comment"),
         ("swift rlhf --model m \\\r\n  --x 1\r\n", "continuation", 1, "carriage return"),
         ('A=1\nswift rlhf --model "$NONE"\n', "unset", 2, "$NONE"),
-        ("swift rlhf --model ${M:?give a model}\n", "unset", 1, "give a model"),
+        ("swift rlhf --model ${M:?give a model}\n", "needed", 1, "give a model"),
         ("swift rlhf --port <node1_port>\n", "placeholder", 1, "<node1_port>"),
         ("swift rlhf --x $(nproc)\n", "unread", 1, "$(nproc)"),
         ("swift rlhf --x $((2 * 3))\n", "unread", 1, "$((2 * 3))"),
