@@ -58,7 +58,7 @@ OLD_FLAGS: dict[str, Old] = {
         "3.7.0",
         "vllm_",
         "max_num_seqs enforce_eager enable_prefix_caching pipeline_parallel_size "
-        "disable_custom_all_reduce max_model_len",
+        "disable_custom_all_reduce",
     ),
     **_prefixed(
         "3.7.0", "lmdeploy_", "tp session_len cache_max_entry_count quant_policy vision_batch_size"
