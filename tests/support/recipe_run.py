@@ -1,8 +1,9 @@
 """A way to run a recipe's own file with bash on a CPU: only what a CPU cannot do is overridden."""
 
 import os
-import subprocess
+import socket
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +17,10 @@ RECIPES = REPOSITORY / "recipes"
 CPU = ("--use_cpu", "true", "--ddp_backend", "gloo")
 CPU_VLLM = ("--sleep_level", "0", "--vllm_enforce_eager", "true")
 # Steps and answers of a length that two cores finish in seconds.
-SHORT = ("--max_completion_length", "8", "--logging_steps", "1", "--add_version", "false")
+SHORT = (
+    *("--max_completion_length", "8", "--add_version", "false"),
+    *("--learning_rate", "1e-3", "--lr_scheduler_type", "constant"),  # two steps must be seen
+)
 
 
 @dataclass
@@ -56,34 +60,76 @@ def environment(recipe: Recipe, **variables: str | Path) -> dict[str, str]:
     return cpu | {name: str(value) for name, value in variables.items()}
 
 
+def variables_for(
+    recipe: Recipe, model: Path, dataset: Path, output: Path, **variables: str
+) -> dict[str, str]:
+    return environment(recipe, MODEL=model, DATASET=dataset, OUTPUT_DIR=output, **variables)
+
+
 def run_recipe(
     path: Path,
     model: Path,
-    dataset: Path | str,
+    dataset: Path,
     output: Path,
     *flags: str,
     processes: int = 2,
-    timeout: int = 600,
+    timeout: int = 900,
     **variables: str,
 ) -> RecipeRun:
-    """``bash RECIPE FLAGS`` from another folder, to the end."""
+    """``bash RECIPE FLAGS``, to the end."""
     recipe = read(path)
     started = time.monotonic()
     done = run_swift_unchecked(
         ["bash", str(path), *cpu_flags(recipe, processes), *flags],
         timeout,
-        **environment(
-            recipe,
-            MODEL=model,
-            DATASET=dataset,
-            OUTPUT_DIR=output,
-            NPROC_PER_NODE=str(processes),
-            **variables,
-        ),
+        **variables_for(recipe, model, dataset, output, NPROC_PER_NODE=str(processes), **variables),
     )
     seconds = time.monotonic() - started
     assert done.returncode == 0, done.stdout[-6000:]
     return RecipeRun(Run(done.stdout, output), seconds, recipe)
 
 
-__all__ = ["RECIPES", "RecipeRun", "read", "run_recipe", "subprocess"]
+def run_on_two_nodes(
+    path: Path, model: Path, dataset: Path, output: Path, *flags: str, timeout: int = 900
+) -> RecipeRun:
+    """The recipe twice at the same time, as two nodes of one process each."""
+    recipe = read(path)
+    shared = {"NPROC_PER_NODE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+    command = ["bash", str(path), *cpu_flags(recipe, 2), *flags]
+    started = time.monotonic()
+    with ThreadPoolExecutor() as nodes:
+        runs = [
+            nodes.submit(
+                run_swift_unchecked,
+                command,
+                timeout,
+                **variables_for(recipe, model, dataset, output, NODE_RANK=rank, **shared),
+            )
+            for rank in ("0", "1")
+        ]
+        ended = [run.result() for run in runs]
+    seconds = time.monotonic() - started
+    for done in ended:
+        assert done.returncode == 0, done.stdout[-6000:]
+    return RecipeRun(Run(ended[0].stdout, output), seconds, recipe)
+
+
+def run_with_server(path: Path, model: Path, dataset: Path, output: Path, *flags: str) -> RecipeRun:
+    """The server recipe with one engine, which shares the machine with the two trainers."""
+    rollout = (
+        "--vllm_data_parallel_size 1 --vllm_enforce_eager true --vllm_max_model_len 1024 "
+        f"--external_plugins {SUPPORT / 'cpu_engines.py'}"
+    )
+    return run_recipe(
+        *(path, model, dataset, output, *flags),
+        ROLLOUT_PORT=free_port(),
+        ROLLOUT_FLAGS=rollout,
+        VLRFT_TEST_SERVER="1",
+        VLLM_ENABLE_V1_MULTIPROCESSING="0",  # the engine in the process that has the plugin
+    )
+
+
+def free_port() -> str:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return str(free.getsockname()[1])
