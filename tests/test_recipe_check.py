@@ -115,6 +115,7 @@ def test_a_good_command_is_silent():
         ("--reward_weights 1 2", "reward-weights", "2 --reward_weights for 1 rewards"),
         ("--external_plugins none.py", "plugin", "no such file"),
         ("--model ./none", "model", "no such folder"),
+        ("--model zai-org/glm-4v-9b", "model", "GLM-4.1V-9B-Thinking"),
         ("--dataset /none/at/all", "dataset", "does not exist"),
         ("--dataset path/to/set", "placeholder", "path/to/set"),
         ("--vllm_limit_mm_per_prompt \"{'image': 2}\"", "json", "character 2"),

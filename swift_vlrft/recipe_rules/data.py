@@ -135,6 +135,15 @@ def _model(recipe: Recipe) -> Iterator[Finding]:
     name = recipe.get("model")
     if name and _names_a_path(name) and not Path(name).expanduser().exists():
         yield finding(recipe, "model", PROBLEM, "model", f"--model {name}: no such folder")
+    if re.search(r"glm-?4v-9b", name or "", re.I) and recipe.get("rlhf_type") == "grpo":
+        yield finding(
+            recipe,
+            "model",
+            PROBLEM,
+            "model",
+            "glm-4v-9b needs transformers < 4.45; the trl of ms-swift's GRPO needs 4.53.2: "
+            "use zai-org/GLM-4.1V-9B-Thinking",
+        )
     kind = family(recipe)
     if kind is None or recipe.get("max_pixels"):
         return
