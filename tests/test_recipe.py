@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings, strategies
 
 from swift_vlrft.recipe import RecipeError, read_recipe, read_recipes, read_text
 
@@ -192,3 +193,31 @@ def test_a_server_recipe_has_one_command_that_trains():
     recipes = read_text("swift rollout --model m &\nswift rlhf --model m\n")
     assert [recipe.command[1] for recipe in recipes] == ["rollout", "rlhf"]
     assert [recipe.trains for recipe in recipes] == [False, True]
+
+
+PIECES = ["swift rlhf ", "--a ", "$A", "${A:-", "}", "$(", ")", "((", "`", "'", '"', "\\", "\\\n"]
+PIECES += ["\n", " ", "#", "<", ">", "<<E\n", "E\n", "A=(", "A+=b ", ";", "&", "|", "if ", "fi\n"]
+PIECES += [
+    "for x in ",
+    "case ",
+    "{ ",
+    "} ",
+    "f() ",
+    "export A=b\n",
+    "${!A",
+    "$@",
+    "é",
+    "\r\n",
+    "~/",
+]
+
+
+@settings(max_examples=400, deadline=2000)
+@given(strategies.lists(strategies.sampled_from(PIECES), max_size=40))
+def test_any_text_is_read_or_refused(pieces):
+    try:
+        recipes = read_text("".join(pieces), environment={"HOME": "/h"})
+    except RecipeError:
+        return
+    for recipe in recipes:
+        assert all(isinstance(value, str) for flag in recipe.flags for value in flag.values)
