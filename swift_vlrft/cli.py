@@ -2,8 +2,10 @@
 
 import typer
 
+from swift_vlrft.commands.check import check
 from swift_vlrft.commands.data import data
 from swift_vlrft.commands.demo import demo
+from swift_vlrft.commands.doctor import doctor
 from swift_vlrft.commands.plugin import plugin
 from swift_vlrft.commands.score import score
 from swift_vlrft.commands.tiny import tiny
@@ -18,4 +20,6 @@ app.command()(plugin)
 app.command()(score)
 app.command()(tiny)
 app.command()(demo)
+app.command()(check)
+app.command()(doctor)
 app.add_typer(data, name="data")

@@ -1,0 +1,223 @@
+"""A recipe as data: what `swift` command it would run, with which flags and in which environment.
+
+recipes/qwen2_vl_2b/classification_4x24g.sh
+  -> command ("swift", "rlhf"), NPROC_PER_NODE=4, --num_generations 8 (line 31), ...
+
+Reads a shell script, a YAML or JSON configuration of ms-swift, or a command as text. Nothing is run
+and ms-swift is not imported; what cannot be read is said in ``notes``, never guessed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from swift_vlrft.shell import Command, Shell, Value, unwrapped
+from swift_vlrft.shell_words import Note
+from swift_vlrft.shipped import shipped_file
+
+COMMANDS = ("rlhf", "sft", "pt", "rollout", "infer", "deploy", "export", "eval", "sample")
+TRAINS = ("rlhf", "sft", "pt")
+CONFIGURATION = (".yaml", ".yml", ".json")
+
+SUBSTITUTIONS = {"vlrft plugin": lambda: str(shipped_file("plugins", "vlrft.py"))}
+"""Commands whose output is known without running them."""
+
+
+class RecipeError(ValueError):
+    """A file that cannot be read as a recipe; the message says which, where and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """``--name value ...``; not ``known``: a value that only bash knows, as written in the file."""
+
+    name: str
+    values: tuple[str, ...]
+    line: int
+    known: bool = True
+
+
+@dataclass(slots=True)
+class Recipe:
+    """One `swift` command. ``environment`` is all that the command would find in it."""
+
+    path: Path
+    environment: dict[str, str]
+    command: tuple[str, ...]
+    flags: list[Flag]
+    line: int = 1
+    notes: list[Note] = field(default_factory=list)
+
+    def flag(self, name: str) -> Flag | None:
+        """The flag that counts: the last of its name, as in argparse."""
+        found = [flag for flag in self.flags if flag.name == name]
+        return found[-1] if found else None
+
+    def get(self, name: str, default: str | None = None) -> str | None:
+        """The first value of a flag; ``default`` where it is absent, empty or not known."""
+        flag = self.flag(name)
+        return flag.values[0] if flag and flag.values and flag.known else default
+
+    def values(self, name: str) -> tuple[str, ...]:
+        """All values of a flag; empty where it is absent or not known."""
+        flag = self.flag(name)
+        return flag.values if flag and flag.known else ()
+
+    @property
+    def trains(self) -> bool:
+        return self.command[-1] in TRAINS
+
+
+def read_recipes(
+    path: str | Path,
+    environment: Mapping[str, str] | None = None,
+    arguments: Sequence[str] = (),
+) -> list[Recipe]:
+    """Every `swift` command of a recipe, in its order; ``arguments`` are what `"$@"` stands for.
+
+    ``environment`` is the caller's (default: this process's). RecipeError where the file cannot be
+    read or holds no such command.
+    """
+    path = Path(path)
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise RecipeError(f"{path}: cannot be read: {why}") from None
+    base = dict(os.environ if environment is None else environment)
+    if path.suffix in CONFIGURATION:
+        return [_configuration(path, text, base)]
+    return read_text(text, path, base, arguments)
+
+
+def read_recipe(
+    path: str | Path,
+    environment: Mapping[str, str] | None = None,
+    arguments: Sequence[str] = (),
+) -> Recipe:
+    """The command of a recipe that trains; where none does, the only one there is."""
+    recipes = read_recipes(path, environment, arguments)
+    training = [recipe for recipe in recipes if recipe.trains] or recipes
+    if len(training) > 1:
+        lines = ", ".join(str(recipe.line) for recipe in training)
+        raise RecipeError(f"{path}: several commands train (lines {lines}); give one of them")
+    return training[0]
+
+
+def read_text(
+    text: str,
+    path: str | Path = "command",
+    environment: Mapping[str, str] | None = None,
+    arguments: Sequence[str] = (),
+) -> list[Recipe]:
+    """As ``read_recipes``, from the text of a script or of one command."""
+    path = Path(path)
+    shell = Shell(os.environ if environment is None else environment, arguments, SUBSTITUTIONS)
+    shell.read(text)
+    recipes = [recipe for command in shell.commands if (recipe := _recipe(command, path))]
+    if not recipes:
+        said = "; ".join(f"line {note.line}: {note.text}" for note in shell.notes)
+        raise RecipeError(
+            f"{path}: no `swift {'|'.join(COMMANDS[:4])}` command in it." + (said and f" {said}")
+        )
+    for recipe in recipes:
+        recipe.notes = shell.notes
+    return recipes
+
+
+def _recipe(command: Command, path: Path) -> Recipe | None:
+    command = unwrapped(command)
+    words = command.words
+    name = _swift_command(words)
+    if name is None:
+        return None
+    at, method = name
+    rest = words[at:]
+    environment, flags = command.environment, []
+    if rest and rest[0].text.endswith(CONFIGURATION):
+        source = path.parent / rest[0].text if path.parent != Path() else Path(rest[0].text)
+        source = source if source.is_file() else Path(rest[0].text)
+        if source.is_file():
+            inner = _configuration(source, source.read_text(), environment)
+            environment = inner.environment
+            flags = [replace(flag, line=rest[0].line) for flag in inner.flags]
+            rest = rest[1:]
+    return Recipe(path, environment, ("swift", method), [*flags, *_flags(rest)], command.line)
+
+
+def _swift_command(words: Sequence[Value]) -> tuple[int, str] | None:
+    """(where the flags begin, "rlhf"), for `swift rlhf` and for `python .../swift/cli/rlhf.py`."""
+    if not words:
+        return None
+    if os.path.basename(words[0].text) == "swift" and len(words) > 1:
+        return 2, words[1].text.replace("_", "-")
+    for i, word in enumerate(words):
+        folder, file = os.path.split(word.text)
+        if folder.endswith("swift/cli") and file.endswith(".py"):
+            return i + 1, file.removesuffix(".py")
+    return None
+
+
+def _flags(words: Sequence[Value]) -> list[Flag]:
+    """Arguments to flags; a word before the first flag becomes a flag of no name."""
+    flags: list[tuple[str, list[Value], int]] = []
+    for word in words:
+        if _is_flag(word.text):
+            name, equals, value = word.text.lstrip("-").partition("=")
+            given = [Value(value, word.line, word.known)] if equals else []
+            flags.append((name.replace("-", "_"), given, word.line))
+        elif flags:
+            flags[-1][1].append(word)
+        else:
+            flags.append(("", [word], word.line))
+    return [
+        Flag(name, tuple(v.text for v in values), line, all(v.known for v in values))
+        for name, values, line in flags
+    ]
+
+
+def _is_flag(text: str) -> bool:
+    """``--name`` or ``-n``; not the -1 of `--top_k -1`, nor (as in argparse) text with a blank."""
+    if " " in text.partition("=")[0]:
+        return False
+    return text.startswith("--") or (text.startswith("-") and text[1:2].isalpha())
+
+
+def _configuration(path: Path, text: str, environment: dict[str, str]) -> Recipe:
+    """`swift rlhf cfg.yaml`, by ms-swift's own rules: ENV holds variables, the caller's win."""
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        data: Any = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError) as error:
+        raise RecipeError(f"{path}: does not parse: {error}") from None
+    if not isinstance(data, dict) or not isinstance(node, yaml.MappingNode):
+        raise RecipeError(f"{path}: is not a table of flags (`num_generations: 8`)")
+    lines = {str(key.value): key.start_mark.line + 1 for key, _ in node.value}
+    variables = data.pop("ENV", None) or {}
+    flags = [
+        Flag(str(name), _configured(value), lines.get(str(name), 1)) for name, value in data.items()
+    ]
+    method = "rlhf" if "rlhf_type" in data else "rollout" if _rolls_out(data) else "sft"
+    return Recipe(
+        path,
+        {**{str(k): str(v) for k, v in variables.items()}, **environment},
+        ("swift", method),
+        flags,
+    )
+
+
+def _configured(value: Any) -> tuple[str, ...]:
+    if isinstance(value, list):
+        return tuple(str(item) for item in value)
+    return (json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else str(value),)
+
+
+def _rolls_out(data: dict[str, Any]) -> bool:
+    return "dataset" not in data and any(str(name).startswith("vllm_") for name in data)

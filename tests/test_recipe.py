@@ -1,0 +1,223 @@
+"""Recipes as data: what bash itself would hand to `swift` is what the reader says."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings, strategies
+
+from swift_vlrft.recipe import RecipeError, read_recipe, read_recipes, read_text
+
+# A `swift` that writes down what it was given: bash is the oracle.
+ORACLE = f"""#!{sys.executable}
+import json, os, sys
+with open(os.environ["SEEN"], "a") as out:
+    out.write(json.dumps([sys.argv[1:], dict(os.environ)]) + "\\n")
+"""
+
+SCRIPTS = {
+    "continued": 'A=1 \\\nB="two words" swift rlhf \\\n  --model m \\\n  --x 1 2 3\n',
+    "comments": "# swift sft --model no\nswift rlhf --model m # --not this\n",
+    "hash inside": "swift rlhf --dataset set#100 --x 'a # b'\n",
+    "defaults": 'M=${MODEL:-Q/a b}\nswift rlhf --model "$M" --x ${EMPTY:-d} ${EMPTY-e} "${G:-}"\n',
+    "given": 'swift rlhf --model "${GIVEN:-none}" --x ${GIVEN:+yes} "${NO:+no}"\n',
+    "assigning default": ': "${A:=7}"\nswift rlhf --x $A ${B:=8} --y $B\n',
+    "json": 'swift rlhf --limit_mm \'{"image": 2}\' --x "{\\"a\\": \\"$GIVEN\\"}"\n',
+    "splitting": 'FLAGS="--a 1 --b"\nswift rlhf $FLAGS 2 --c "$FLAGS"\n',
+    "arrays": 'F=(--a 1 --b "x y")\nF+=(--c)\nswift rlhf "${F[@]}" --d "${F}"\n',
+    "arguments": 'swift rlhf --model m "$@"\n',
+    "argument one": 'swift rlhf --model "$1" --x "${2:-two}" --n $#\n',
+    "exports": "export A=1 B\nB=2\nC=3\nexport C\nD=4\nswift rlhf --x $A$B$C$D\n",
+    "prefix only": "A=1\nA=2 swift rlhf --x $A\nswift sft --x $A\n",
+    "two": "swift rollout --model m &\nswift rlhf --model m; swift sft --model n\n",
+    "quotes join": "swift rlhf --x a'b c'\"d\"e --y '' --z \"\"\n",
+    "escapes": 'swift rlhf --x a\\ b "\\$A \\\\ \\n" \\"q\\"\n',
+    "redirected": "swift rlhf --x 1 > /dev/null 2>&1\nswift sft --y 2 2>/dev/null | cat\n",
+    "heredoc": "cat > /dev/null <<EOF\nswift rlhf --not this\nEOF\nswift rlhf --x 1\n",
+    "wrapped": "env A=1 timeout 60 swift rlhf --x 1\n",
+    "nested default": 'swift rlhf --x "${A:-${B:-deep}}" --y "${A:-$GIVEN}"\n',
+    "multi line quote": "swift rlhf --system 'one\ntwo' \\\n --x 1\n",
+    "dollar alone": "swift rlhf --x \"5$\" --y a$ --z '$A'\n",
+    "negative": "swift rlhf --top_k -1 --x=3 --y= 4\n",
+    "unquoted list": "X='1 2'\nswift rlhf --report_to ${X} \\\n    --y 1\n",
+    "strict": 'set -euo pipefail\ncd "$(dirname "$0")"\nswift rlhf --x 1 "$@"\n',
+}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_reads_what_bash_would_run(name, tmp_path):
+    (tmp_path / "swift").write_text(ORACLE)
+    (tmp_path / "swift").chmod(0o755)
+    script = tmp_path / "recipe.sh"
+    script.write_text(SCRIPTS[name])
+    environment = {
+        "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}",
+        "GIVEN": "given by the caller",
+        "SEEN": str(tmp_path / "seen"),
+    }
+    arguments = ["--more", "a b", "--last", "3"]
+    subprocess.run(["bash", script, *arguments], env=environment, check=True, timeout=20)
+    seen = [json.loads(line) for line in (tmp_path / "seen").read_text().splitlines()]
+    read = read_recipes(script, environment, arguments)
+    as_argv = [
+        [recipe.command[1], *(w for f in recipe.flags for w in _words(f))] for recipe in read
+    ]
+    # A command in the background may write later than the next one.
+    assert sorted(as_argv) == sorted(_normal(argv) for argv, _ in seen)
+    own = {"PWD", "SHLVL", "_", "LC_CTYPE", "OLDPWD"}
+    environments = [{k: v for k, v in e.items() if k not in own} for _, e in seen]
+    for recipe in read:
+        assert {k: v for k, v in recipe.environment.items() if k not in own} in environments
+        assert all(flag.known for flag in recipe.flags)
+
+
+def _words(flag):
+    return [*([f"--{flag.name}"] if flag.name else []), *flag.values]
+
+
+def _normal(argv):
+    """--a=b as --a b, as argparse reads it."""
+    return [
+        w
+        for word in argv
+        for w in (word.split("=", 1) if word.startswith("--") and "=" in word else [word])
+    ]
+
+
+def test_lines_and_flags():
+    (recipe,) = read_text(
+        "# first\nA=1 \\\nswift rlhf \\\n  --model m \\\n  --top_k -1 \\\n  --x\n"
+    )
+    assert recipe.command == ("swift", "rlhf")
+    assert recipe.line == 3
+    assert [(f.name, f.values, f.line) for f in recipe.flags] == [
+        ("model", ("m",), 4),
+        ("top_k", ("-1",), 5),
+        ("x", (), 6),
+    ]
+    assert recipe.get("model") == "m" and recipe.get("none", "8") == "8"
+    assert recipe.values("none") == ()
+
+
+def test_the_last_of_a_repeated_flag_counts():
+    (recipe,) = read_text('swift rlhf --model a --x 1 "$@"', arguments=["--x", "2", "3"])
+    assert recipe.get("x") == "2" and recipe.values("x") == ("2", "3")
+
+
+@pytest.mark.parametrize(
+    ("script", "kind", "line", "said"),
+    [
+        ("swift rlhf --model m\n  --x 1 \\\n  --y 2\n", "continuation", 2, "--x"),
+        ("swift rlhf --model m \\ \n  --x 1\n", "continuation", 1, "blank"),
+        ("swift rlhf --model m \\\n  # why\n  --x 1\n", "continuation", 3, "comment"),
+        ("swift rlhf --model m \\\r\n  --x 1\r\n", "continuation", 1, "carriage return"),
+        ('A=1\nswift rlhf --model "$NONE"\n', "unset", 2, "$NONE"),
+        ("swift rlhf --model ${M:?give a model}\n", "needed", 1, "give a model"),
+        ("swift rlhf --port <node1_port>\n", "placeholder", 1, "<node1_port>"),
+        ("swift rlhf --x $(nproc)\n", "unread", 1, "$(nproc)"),
+        ("swift rlhf --x $((2 * 3))\n", "unread", 1, "$((2 * 3))"),
+        ("swift rlhf --x ${A%.sh}\n", "unread", 1, "${A%.sh}"),
+        ("source other.sh\nswift rlhf --x 1\n", "unread", 1, "other.sh"),
+        ("if true; then\nswift rlhf --x 1\nfi\n", "conditional", 2, "line 1"),
+        ("swift rlhf --x 'open\n", "syntax", 1, "never closed"),
+    ],
+)
+def test_says_what_it_cannot_read_and_where(script, kind, line, said):
+    notes = read_text(script, environment={})[0].notes
+    (note,) = [note for note in notes if note.kind == kind]
+    assert note.line == line
+    assert said in note.text
+
+
+def test_never_guesses():
+    text = 'if [ -n "$A" ]; then\n N=8\nfi\nswift rlhf --num_generations "$N" --x "$(nproc)"\n'
+    (recipe,) = read_text(text, environment={})
+    assert [flag.known for flag in recipe.flags] == [False, False]
+    assert recipe.get("num_generations") is None
+    assert recipe.values("x") == ()
+    assert recipe.flag("x").values == ("$(nproc)",)
+
+
+def test_the_own_plugin_is_known():
+    (recipe,) = read_text('swift rlhf --external_plugins "${PLUGIN:-$(vlrft plugin)}"', "c", {})
+    assert Path(recipe.get("external_plugins")).is_file()
+
+
+def test_yaml_and_json_are_read_as_ms_swift_does(tmp_path):
+    yaml = tmp_path / "c.yaml"
+    yaml.write_text(
+        "rlhf_type: grpo\nreward_funcs:\n  - a\n  - b\n"
+        "vllm_limit_mm_per_prompt: {image: 2}\nuse_vllm: true\nENV:\n  MAX_PIXELS: 401408\n  B: 1\n"
+    )
+    recipe = read_recipe(yaml, {"B": "2"})
+    assert recipe.command == ("swift", "rlhf")
+    assert recipe.values("reward_funcs") == ("a", "b")
+    assert recipe.get("vllm_limit_mm_per_prompt") == '{"image": 2}'
+    assert recipe.get("use_vllm") == "True"
+    assert recipe.environment == {"MAX_PIXELS": "401408", "B": "2"}
+    assert recipe.flag("use_vllm").line == 6
+    (shell,) = read_text(f"swift rlhf {yaml} --num_generations 4", environment={})
+    assert shell.get("num_generations") == "4" and shell.get("rlhf_type") == "grpo"
+    config = tmp_path / "c.json"
+    config.write_text('{"rlhf_type": "grpo",\n "beta": 0.0}')
+    assert read_recipe(config, {}).get("beta") == "0.0"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("a.sh", "echo swift rlhf\n", "no `swift"),
+        ("a.yaml", "a: [1\n", "does not parse"),
+        ("a.yaml", "- 1\n", "not a table"),
+        ("a.json", "{'a': 1}", "does not parse"),
+    ],
+)
+def test_what_is_no_recipe(tmp_path, name, text, said):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(RecipeError, match=said):
+        read_recipes(tmp_path / name, {})
+
+
+def test_unreadable_files(tmp_path):
+    with pytest.raises(RecipeError, match="cannot be read"):
+        read_recipes(tmp_path / "none.sh")
+    (tmp_path / "binary.sh").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(RecipeError, match="cannot be read"):
+        read_recipes(tmp_path / "binary.sh")
+
+
+def test_a_server_recipe_has_one_command_that_trains():
+    recipes = read_text("swift rollout --model m &\nswift rlhf --model m\n")
+    assert [recipe.command[1] for recipe in recipes] == ["rollout", "rlhf"]
+    assert [recipe.trains for recipe in recipes] == [False, True]
+
+
+PIECES = ["swift rlhf ", "--a ", "$A", "${A:-", "}", "$(", ")", "((", "`", "'", '"', "\\", "\\\n"]
+PIECES += ["\n", " ", "#", "<", ">", "<<E\n", "E\n", "A=(", "A+=b ", ";", "&", "|", "if ", "fi\n"]
+PIECES += [
+    "for x in ",
+    "case ",
+    "{ ",
+    "} ",
+    "f() ",
+    "export A=b\n",
+    "${!A",
+    "$@",
+    "é",
+    "\r\n",
+    "~/",
+]
+
+
+@settings(max_examples=400, deadline=2000)
+@given(strategies.lists(strategies.sampled_from(PIECES), max_size=40))
+def test_any_text_is_read_or_refused(pieces):
+    try:
+        recipes = read_text("".join(pieces), environment={"HOME": "/h"})
+    except RecipeError:
+        return
+    for recipe in recipes:
+        assert all(isinstance(value, str) for flag in recipe.flags for value in flag.values)
