@@ -17,17 +17,21 @@ from typing import Any
 from swift.dataset import register_dataset
 from swift.dataset.dataset_syntax import DatasetSyntax
 from swift.rewards import orms
+from swift.trainers.trainer_factory import TrainerFactory
 from swift.utils import get_logger
 
 from swift_vlrft.datasets import SOURCES, DataError
 from swift_vlrft.datasets.check import check_parquet
 from swift_vlrft.datasets.parquet import COLUMNS, column_names, parquet_files
 from swift_vlrft.rewards import REWARDS, Reward
+from swift_vlrft.shared_prefix import settings as shared_prefix
 from swift_vlrft.swift_plugin.command_line import read_command_line
 from swift_vlrft.swift_plugin.loader import local_meta, meta_for
 from swift_vlrft.watch import watch
 
 logger = get_logger()
+
+SHARED_PREFIX_TRAINER = "swift_vlrft.swift_plugin.trainer.SharedPrefixGRPOTrainer"
 
 
 def register(datasets: Sequence[str | os.PathLike[str]] | None = None) -> None:
@@ -42,6 +46,9 @@ def register(datasets: Sequence[str | os.PathLike[str]] | None = None) -> None:
         orms[name] = _factory(watch(name, function))
     for source in SOURCES:
         register_dataset(meta_for(source), exist_ok=True)
+    if shared_prefix.switched_on():
+        shared_prefix.cache_bytes()  # a wrong value is said now, not after the model is loaded
+        TrainerFactory.TRAINER_MAPPING["grpo"] = SHARED_PREFIX_TRAINER
     if datasets is not None:
         for dataset in datasets:
             _register_path(os.fspath(dataset), {}, check=True)
