@@ -3,9 +3,8 @@
 import math
 
 import pytest
-from support.swift_run import Run, assert_trained, grpo_command, run_swift
-
 from end_to_end.test_engines import COIN, PLUGINS, VLLM, VLLM_VARIABLES, ZERO3, ZERO3_VARIABLES
+from support.swift_run import Run, assert_trained, grpo_command, run_swift
 
 pytestmark = pytest.mark.end_to_end
 
