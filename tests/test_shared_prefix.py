@@ -296,3 +296,20 @@ def test_what_cannot_be_packed_says_why():
         packed_of(rows)
     with pytest.raises(CannotPack, match="counts 4 patches, pixel_values has 5"):
         Images(torch.zeros(5, 3), torch.tensor([[1, 2, 2]]), IMAGE, 2)
+
+
+def test_settings(monkeypatch):
+    from swift_vlrft.shared_prefix.settings import cache_bytes, switched_on
+
+    monkeypatch.delenv("VLRFT_SHARED_PREFIX", raising=False)
+    monkeypatch.delenv("VLRFT_SHARED_PREFIX_CACHE", raising=False)
+    assert not switched_on() and cache_bytes() == 512 << 20
+    monkeypatch.setenv("VLRFT_SHARED_PREFIX", "1")
+    monkeypatch.setenv("VLRFT_SHARED_PREFIX_CACHE", "0")
+    assert switched_on() and cache_bytes() == 0
+    monkeypatch.setenv("VLRFT_SHARED_PREFIX", "yse")
+    with pytest.raises(ValueError, match="VLRFT_SHARED_PREFIX=yse: neither on nor off"):
+        switched_on()
+    monkeypatch.setenv("VLRFT_SHARED_PREFIX_CACHE", "2GB")
+    with pytest.raises(ValueError, match="VLRFT_SHARED_PREFIX_CACHE=2GB: not a whole number"):
+        cache_bytes()
