@@ -207,3 +207,20 @@ print("all of it")
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert "all of it" in done.stdout, done.stderr[-3000:]
+
+
+def test_the_trainer_of_shared_prefixes_is_chosen_by_its_variable(monkeypatch):
+    then = (
+        "from types import SimpleNamespace\n"
+        "from swift.trainers.trainer_factory import TrainerFactory\n"
+        "chosen = TrainerFactory.get_trainer_cls(SimpleNamespace(rlhf_type='grpo'))\n"
+        "print(chosen.__name__, chosen.__mro__[1].__name__)"
+    )
+    monkeypatch.setenv("VLRFT_SHARED_PREFIX", "1")
+    done = import_plugin(then=then)
+    assert done.stdout.splitlines()[-1] == "SharedPrefixGRPOTrainer GRPOTrainer", done.stderr
+    monkeypatch.setenv("VLRFT_SHARED_PREFIX", "0")
+    done = import_plugin(then=then)
+    assert done.stdout.splitlines()[-1].startswith("GRPOTrainer "), done.stderr
+    monkeypatch.setenv("VLRFT_SHARED_PREFIX", "maybe")
+    assert "VLRFT_SHARED_PREFIX=maybe: neither on nor off" in import_plugin().stderr

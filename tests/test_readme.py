@@ -19,6 +19,7 @@ RUN_BY = {
     "MODEL=/models/": "end_to_end/test_recipes.py: the same file with the same variables",
     "vlrft check": "test_recipe_check.py",
     "vlrft doctor": "test_doctor.py",
+    "export VLRFT_SHARED_PREFIX=1": "end_to_end/test_shared_prefix.py",
     "vlrft score": "end_to_end/test_demo.py",
     "vlrft tiny": "end_to_end/test_wheel.py",
 }

@@ -17,6 +17,7 @@ from typing import Any
 from swift.dataset import register_dataset
 from swift.dataset.dataset_syntax import DatasetSyntax
 from swift.rewards import orms
+from swift.trainers.trainer_factory import TrainerFactory
 from swift.utils import get_logger, use_hf_hub
 
 from swift_vlrft.coordinates import FRAMES
@@ -27,12 +28,15 @@ from swift_vlrft.datasets.read import open_set
 from swift_vlrft.datasets.shapes import shape_of
 from swift_vlrft.datasets.training import frame_of_subsets
 from swift_vlrft.rewards import REWARDS, Reward
+from swift_vlrft.shared_prefix import settings as shared_prefix
 from swift_vlrft.swift_plugin.command_line import CommandLine, read_command_line
 from swift_vlrft.swift_plugin.loader import MODEL_TYPE, hub_meta, local_meta, meta_for
 from swift_vlrft.swift_plugin.model import needed_view
 from swift_vlrft.watch import watch
 
 logger = get_logger()
+
+SHARED_PREFIX_TRAINER = "swift_vlrft.swift_plugin.trainer.SharedPrefixGRPOTrainer"
 
 
 def register(
@@ -51,6 +55,9 @@ def register(
     for source in SOURCES:
         register_dataset(meta_for(source), exist_ok=True)
     MODEL_TYPE["given"] = model_type or MODEL_TYPE["given"]
+    if shared_prefix.switched_on():
+        shared_prefix.cache_bytes()  # a wrong value is said now, not after the model is loaded
+        TrainerFactory.TRAINER_MAPPING["grpo"] = SHARED_PREFIX_TRAINER
     if datasets is not None:
         for dataset in datasets:
             _register_path(os.fspath(dataset), CommandLine(model_type=model_type), check=True)

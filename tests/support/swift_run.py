@@ -20,8 +20,13 @@ class Run:
     @property
     def steps(self) -> list[dict]:
         """The logged metrics of every training step."""
+        return [row for row in self.rows if "reward" in row]
+
+    @property
+    def rows(self) -> list[dict]:
+        """Everything that the trainer logged."""
         lines = (self.folder / "logging.jsonl").read_text().splitlines()
-        return [row for row in map(json.loads, lines) if "reward" in row]
+        return [json.loads(line) for line in lines]
 
     def metric(self, name: str) -> list[float]:
         return [float(step[name]) for step in self.steps]
