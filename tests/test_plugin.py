@@ -88,11 +88,23 @@ def test_a_bad_gold_solution_is_refused_by_file_and_row(tmp_path):
     rows = known_task("detection").make(random.Random(0), 3)
     write_parquet([*rows, replace(rows[0], solution="a dog")], tmp_path / "set")
     named = "train-00000-of-00001.parquet, row 3: the solution 'a dog' cannot be read"
-    done = import_plugin("--dataset", f"{tmp_path / 'set'}#2", "--strict", "true")
+    done = import_plugin("--dataset", f"{tmp_path / 'set'}#2")
     assert done.returncode == 1 and named in done.stderr and "Traceback" not in done.stderr
+    assert "--fix" in done.stderr  # how to get on
+
+
+def test_other_bad_rows_are_listed_and_stop_a_strict_run(tmp_path):
+    import random
+    from dataclasses import replace
+
+    rows = known_task("detection").make(random.Random(0), 3)
+    write_parquet([*rows, replace(rows[0], solution="[10, 20, 1400, 90]")], tmp_path / "set")
+    named = "row 3: the box (10, 20, 1400, 90) reaches beyond norm1000"
     done = import_plugin("--dataset", str(tmp_path / "set"))
     assert done.returncode == 0 and named in done.stdout + done.stderr
     assert "1 of 4 rows of" in done.stdout + done.stderr
+    done = import_plugin("--dataset", str(tmp_path / "set"), "--strict", "true")
+    assert done.returncode == 1 and named in done.stderr and "Traceback" not in done.stderr
 
 
 LOAD = """

@@ -37,6 +37,13 @@ FULL = {
 FIRST = {task: names[:1] for task, names in FULL.items()}
 
 
+class UnreadableGold(str):
+    """The problem of a row whose gold solution is no answer to its task.
+
+    A set with such a row is not trained on: the same mistake usually stands in rows that read.
+    """
+
+
 def row_problem(row: Row, head: Head | None = None, *, every_reward: bool = True) -> str | None:
     """What is wrong with a row, or None; ``head`` is its picture's, where it was looked at.
 
@@ -50,7 +57,9 @@ def row_problem(row: Row, head: Head | None = None, *, every_reward: bool = True
     text = gold_text(row.solution)
     gold = TASK_NAMES[task].read_gold(text)
     if gold is None:
-        return f"the solution {text[:80]!r} cannot be read as {TASK_NAMES[task].holds} ({task})"
+        return UnreadableGold(
+            f"the solution {text[:80]!r} cannot be read as {TASK_NAMES[task].holds} ({task})"
+        )
     frame = row.columns.get("frame")
     if task in ("detection", "grounding"):
         boxes = gold.boxes if isinstance(gold, BoxList) else [gold]
@@ -125,6 +134,11 @@ class Report:
     @property
     def good(self) -> int:
         return self.rows - sum(place.row is not None for place, _ in self.problems)
+
+    @property
+    def unreadable(self) -> int:
+        """Rows whose gold solution cannot be read."""
+        return sum(isinstance(problem, UnreadableGold) for _, problem in self.problems)
 
     def listed(self, most: int = MAX_SHOWN) -> str:
         """The first problems, a line each."""

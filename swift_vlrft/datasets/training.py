@@ -191,9 +191,11 @@ def in_wanted_frame(row: Row, head: Head, wanted: Wanted) -> Row:
 
 
 def _finish(report: Report, rows: list[Any], wanted: Wanted) -> None:
-    """Stop where nothing is left, or where ``--strict true`` asks for no bad row at all."""
+    """Stop where nothing is left, where a gold solution cannot be read, and where ``--strict true``
+    asks for no bad row at all.
+    """
     bad = len(report.problems) - report.too_long
-    if (bad and wanted.strict) or not rows:
+    if (bad and wanted.strict) or report.unreadable or not rows:
         if not report.rows and not report.problems:
             raise DataError(f"{report.path} has no rows")
         raise DataError(

@@ -157,7 +157,7 @@ def _check(form: Form, command: CommandLine) -> None:
     )
     if not report.rows and not bad:
         raise DataError(f"{report.path} has no rows")
-    if bad and (command.strict or not report.good):
+    if bad and (command.strict or report.unreadable or not report.good):
         raise DataError(text)
     if bad:
         logger.warning(f"swift_vlrft: {text}")

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import socket
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -98,6 +99,8 @@ def run_swift_unchecked(
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         **variables,
     }
+    if "NPROC_PER_NODE" in environment:  # two tests may run at a time
+        environment = {"MASTER_PORT": free_port()} | environment
     return subprocess.run(
         command,
         env=environment,
@@ -107,6 +110,12 @@ def run_swift_unchecked(
         errors="replace",
         timeout=timeout,
     )
+
+
+def free_port() -> str:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return str(free.getsockname()[1])
 
 
 def assert_trained(run: Run, steps: int) -> None:
