@@ -8,6 +8,8 @@ from swift_vlrft.rewards import REWARDS
 
 README = (Path(__file__).resolve().parents[1] / "README.md").read_text()
 
+DATA_COMMANDS = ("coco", "convert", "show", "push", "list")
+
 # Every shell command of the README's code blocks, by its first words, and the test that runs it.
 RUN_BY = {
     "make demo": "end_to_end/test_demo.py: the same command that the Makefile calls",
@@ -15,6 +17,7 @@ RUN_BY = {
     "pip install swift-vlrft": "end_to_end/test_wheel.py installs the wheel",
     "swift rlhf": "end_to_end/test_readme_command.py",
     "vlrft data check": "test_data_check.py",
+    **{f"vlrft data {name}": "test_readme_data.py" for name in DATA_COMMANDS},
     "vlrft score": "end_to_end/test_demo.py",
     "vlrft tiny": "end_to_end/test_wheel.py",
 }
