@@ -208,12 +208,12 @@ row = {{"image": {{"bytes": picture(), "path": None}},
        "objects": {{"bbox": [[4.0, 5.0, 20.0, 15.0]], "category": [1]}}}}
 coco = Dataset.from_list([row], features=Features({{"image": Image(), "objects": objects}}))
 for given in (virft, virft.select([2, 1, 0]), virft.to_iterable_dataset()):
-    made = list(VlrftLoader(streaming=True)._hub("laolao77/ViRFT_COCO", wanted, given))
+    made = list(VlrftLoader(streaming=True)._hub("laolao77/ViRFT_COCO", wanted, None, given))
     assert [r["task"] for r in made] == ["detection"] * 3, made
     assert made[0]["images"][0]["bytes"] == picture()
     assert made[0]["messages"][0]["content"].startswith("<image>Detect all dogs")
 for given in (coco, coco.to_iterable_dataset()):
-    (made,) = VlrftLoader()._hub("detection-datasets/coco", wanted, given)
+    (made,) = VlrftLoader()._hub("detection-datasets/coco", wanted, None, given)
     assert "[100, 250, 500, 750]" in made["solution"] and "'b'" in made["messages"][0]["content"]
 print("all of it")
 """

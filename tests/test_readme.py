@@ -8,6 +8,8 @@ from swift_vlrft.rewards import REWARDS
 
 README = (Path(__file__).resolve().parents[1] / "README.md").read_text()
 
+DATA_COMMANDS = ("coco", "convert", "show", "push", "list")
+
 # Every shell command of the README's code blocks, by its first words, and the test that runs it.
 RUN_BY = {
     "make demo": "end_to_end/test_demo.py: the same command that the Makefile calls",
@@ -20,6 +22,7 @@ RUN_BY = {
     "vlrft check": "test_recipe_check.py",
     "vlrft doctor": "test_doctor.py",
     "export VLRFT_SHARED_PREFIX=1": "end_to_end/test_shared_prefix.py",
+    **{f"vlrft data {name}": "test_readme_data.py" for name in DATA_COMMANDS},
     "vlrft score": "end_to_end/test_demo.py",
     "vlrft tiny": "end_to_end/test_wheel.py",
 }

@@ -117,6 +117,8 @@ def _are_corners(context: Context) -> bool:
     return no_corners <= no_sizes
 
 
-COCO_SETS = (Source("detection-datasets/coco", "detection", "norm1000"),)
+COCO_SETS = (
+    Source("detection-datasets/coco", "detection", "norm1000", about="COCO, every box of an image"),
+)
 
 COCO_PARQUET_SHAPE = Shape("coco-parquet", _matches, _rows, single=False)

@@ -45,8 +45,6 @@ class VlrftLoader(DatasetLoader):
     columns stay as they are.
     """
 
-    source: Source | None = None
-
     def load(
         self, dataset_syntax: Any = None, dataset_meta: Any = None, *, use_hf: bool | None = None
     ) -> Any:

@@ -248,8 +248,41 @@ class Handler(BaseHTTPRequestHandler):
         self.answer({"Code": 200, "Success": True, "Data": {"Owner": "me", "Name": name}})
 
     def ms_info(self, repo, body, query):
-        known = repo in self.server.repos
-        self.answer({"Code": 200 if known else 404, "Data": {"Id": 1}}, 200 if known else 404)
+        if repo not in self.server.repos:
+            return self.answer({"Code": 404, "Message": "no such data set"}, 404)
+        number = list(self.server.repos).index(repo)
+        owner, name = repo.split("/")
+        data = {"Id": number, "Type": 4, "Namespace": owner, "Name": name, "Visibility": 5}
+        self.answer({"Code": 200, "Success": True, "Data": data})
+
+    def ms_tree(self, number, body, query):
+        files = list(self.server.repos.values())[int(number)].files
+        page = int(query.get("PageNumber", ["1"])[0])
+        root = query.get("Root", ["/"])[0].strip("/")
+        folders = {"/".join(n.split("/")[:i]) for n in files for i in range(1, n.count("/") + 1)}
+        deep = query.get("Recursive", ["True"])[0] == "True"
+        found = []
+        for name in [*sorted(folders), *files]:
+            above = name.rpartition("/")[0]
+            if above == root or (deep and (not root or name.startswith(f"{root}/"))):
+                content = files.get(name, b"")
+                found.append(
+                    {
+                        "Type": "blob" if name in files else "tree",
+                        "Path": name,
+                        "Name": name.rsplit("/", 1)[-1],
+                        "Size": len(content),
+                        "Sha256": hashlib.sha256(content).hexdigest(),
+                    }
+                )
+        data = {"Files": found if page == 1 else [], "TotalCount": len(found)}
+        self.answer({"Code": 200, "Success": True, "Data": data})
+
+    def ms_file(self, repo, body, query):
+        content = self.server.repos[repo].files.get(query["FilePath"][0])
+        if content is None:
+            return self.answer({"Code": 404, "Message": "no such file"}, 404)
+        self.answer(content=content, headers=[("Content-Type", "application/octet-stream")])
 
     def ms_lfs(self, repo, body, query):
         self.answer({"Code": 200, "Success": True, "Data": {"objects": self.upload_hrefs(body)}})
@@ -283,6 +316,8 @@ ROUTES = [
     (("GET", "HEAD"), rf"/datasets/{REPO}/resolve/([^/]+)/(.+)", Handler.hf_file),
     (("POST",), r"/api/v1/datasets", Handler.ms_create),
     (("GET",), rf"/api/v1/datasets/{REPO}", Handler.ms_info),
+    (("GET",), r"/api/v1/datasets/(\d+)/repo/tree", Handler.ms_tree),
+    (("GET", "HEAD"), rf"/api/v1/datasets/{REPO}/repo", Handler.ms_file),
     (("POST",), rf"/api/v1/repos/datasets/{REPO}/info/lfs/objects/batch", Handler.ms_lfs),
     (("POST",), rf"/api/v1/repos/datasets/{REPO}/commit/([^/]+)", Handler.ms_commit),
 ]
