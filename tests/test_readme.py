@@ -15,6 +15,7 @@ RUN_BY = {
     "pip install swift-vlrft": "end_to_end/test_wheel.py installs the wheel",
     "swift rlhf": "end_to_end/test_readme_command.py",
     "bash recipes/": "end_to_end/test_recipes.py",
+    'bash "$(vlrft recipe': "end_to_end/test_recipes.py; the path: test_cli.py",
     "MODEL=/models/": "end_to_end/test_recipes.py: the same file with the same variables",
     "vlrft check": "test_recipe_check.py",
     "vlrft doctor": "test_doctor.py",
