@@ -14,7 +14,8 @@ from swift_vlrft.recipe_rules.finding import NOTE, PROBLEM, Finding
 
 LEVELS = {"unread": NOTE, "conditional": NOTE, "needed": NOTE}
 PLACEHOLDER = re.compile(
-    r"<[\w -]+>|\b(?:path/to/|your[-_ ]|xxx+\b|todo\b)|\[(?:your|model|path)[\w -]*\]", re.I
+    r"<(?!/?(?:think|answer|image|video|audio|bbox|ref-object)>)[\w -]+>|\b(?:path/to/|your[-_ ]|xxx+\b|todo\b)|\[(?:your|model|path)[\w -]*\]",
+    re.I,
 )
 SECRET_FLAGS = ("hub_token", "swanlab_token", "swanlab_secret", "api_key")
 SECRET_VARIABLE = re.compile(
