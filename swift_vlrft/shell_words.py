@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, field
 
 ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=")
-PLACEHOLDER = re.compile(r"<[A-Za-z][^<>\n]*>")
+PLACEHOLDER = re.compile(r"<[A-Za-z][\w-]*(?: [\w-]+)*>")
 OPERATOR = re.compile(r"&&|\|\||;;|[;&|()]")
 REDIRECT = re.compile(r"\d*(?:&>>?|<<<|<<-?|>>|<&|>&|>\||<|>)")
 BARE = ("|", "&", ";", "(", ")", "<", ">", " ", "\t", "\n")

@@ -18,6 +18,7 @@ RUN_BY = {
     "swift rlhf": "end_to_end/test_readme_command.py",
     "vlrft data check": "test_data_check.py",
     "bash recipes/": "end_to_end/test_recipes.py",
+    'bash "$(vlrft recipe': "end_to_end/test_recipes.py; the path: test_cli.py",
     "MODEL=/models/": "end_to_end/test_recipes.py: the same file with the same variables",
     "vlrft check": "test_recipe_check.py",
     "vlrft doctor": "test_doctor.py",

@@ -81,8 +81,9 @@ def test_our_recipes_keep_what_a_recipe_must(path):
         assert word in head
 
 
-def test_a_good_command_is_silent():
-    assert findings(GOOD) == []
+@pytest.mark.parametrize("added", ["", "--response_prefix '<think>'", "< a.txt > b.txt 2>&1"])
+def test_a_good_command_is_silent(added):
+    assert findings(GOOD + added) == []
 
 
 @pytest.mark.parametrize(

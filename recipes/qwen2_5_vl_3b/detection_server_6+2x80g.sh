@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # Detection on ViRFT_COCO_base65: Qwen2.5-VL-3B, all weights; 6 GPUs of 80 GiB train, 2 generate.
 #
-# tested   ms-swift 4.6.0: this file, with a tiny model of the same architecture on one CPU: see below. Not run on GPUs yet.
+# tested   ms-swift 4.6.0: this file, with a tiny model of the same architecture: two CPU processes that train and
+#          one engine, on the loopback, weights sent over a TCP store instead of NCCL. Not run on
+#          GPUs yet: time, memory and NCCL are not measured.
 # memory   (see vlrft plan)
 # run      bash recipes/qwen2_5_vl_3b/detection_server_6+2x80g.sh
 #          MODEL, DATASET, OUTPUT_DIR, NPROC_PER_NODE, MAX_PIXELS, TRAIN_GPUS, ROLLOUT_GPUS and ROLLOUT_PORT are

@@ -14,7 +14,7 @@
 #          --vllm_gpu_memory_utilization 0.3; --optim adafactor; --deepspeed zero3_offload
 set -euo pipefail
 MODEL=${MODEL:-Qwen/Qwen2.5-VL-3B-Instruct}
-: "${DATASET:?a Parquet folder with image, problem and solution (one box in pixels of the resized image)}"
+: "${DATASET:?a folder with image, problem and solution (one box); FOLDER:pixels where boxes are in thousandths}"
 PLUGIN=${PLUGIN:-$(vlrft plugin)}
 OUTPUT_DIR=${OUTPUT_DIR:-output/qwen2_5_vl_3b_grounding}
 export NPROC_PER_NODE=${NPROC_PER_NODE:-6}

@@ -10,7 +10,7 @@ import difflib
 import json
 import os
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from swift_vlrft.coordinates import FAMILIES
@@ -179,11 +179,10 @@ def _sets(recipe: Recipe) -> Iterator[Finding]:
                 text = f"--{flag} {value}: the path {name} does not exist (from {Path.cwd()})"
                 yield finding(recipe, flag, PROBLEM, "dataset", text)
                 continue
-            columns = _columns(name)
+            columns = _columns(name, renamed)
             if isinstance(columns, str):
                 yield finding(recipe, flag, PROBLEM, "dataset", columns)
             elif columns is not None:
-                columns = [renamed.get(column, column) for column in columns]
                 yield from _reward_columns(recipe, flag, value, columns)
             yield from _frame(recipe, flag, value, name, subset)
 
@@ -212,29 +211,28 @@ def _renamed(recipe: Recipe) -> dict[str, str]:
     return found if isinstance(found, dict) else {}
 
 
-def _columns(name: str) -> list[str] | str | None:
-    """The columns of a set; text where it cannot be read; None where they are not known."""
+def _columns(name: str, renamed: Mapping[str, str]) -> list[str] | str | None:
+    """The columns of a set, ``solution`` among them where our readers make it; text where the set
+    cannot be read; None where nothing is known of it.
+    """
     from swift_vlrft.datasets import SOURCES, DataError
-    from swift_vlrft.datasets.parquet import column_names, parquet_files
+    from swift_vlrft.datasets.forms import find_form
+    from swift_vlrft.datasets.shapes import shape_of
 
     if any(source.hub_id == name for source in SOURCES):
         return ["image", "problem", "solution"]
     path = Path(name).expanduser()
-    if path.suffix == ".jsonl" and path.is_file():
-        with path.open(errors="replace") as lines:
-            first = lines.readline()
-        try:
-            row = json.loads(first)
-        except ValueError as error:
-            return f"{path}, line 1: is not JSON ({error})"
-        return list(row) if isinstance(row, dict) else f"{path}, line 1: is not an object"
     if not path.exists():
         return None
     try:
-        files = parquet_files(path)
-        return column_names(files) if files else None
+        form = find_form(path)
     except DataError as error:
         return str(error)
+    if form is None:
+        return None
+    columns = [renamed.get(column, column) for column in form.columns]
+    known = form.kind == "coco" or shape_of(set(columns)) is not None
+    return [*columns, "solution"] if known and "messages" not in columns else columns
 
 
 def _reward_columns(recipe: Recipe, flag: str, value: str, columns: list[str]) -> Iterator[Finding]:

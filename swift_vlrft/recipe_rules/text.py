@@ -14,7 +14,10 @@ from swift_vlrft.recipe_rules.finding import NOTE, PROBLEM, Finding
 
 LEVELS = {"unread": NOTE, "conditional": NOTE, "needed": NOTE}
 PLACEHOLDER = re.compile(
-    r"<[\w -]+>|\b(?:path/to/|your[-_ ]|xxx+\b|todo\b)|\[(?:your|model|path)[\w -]*\]", re.I
+    r"<(?!/?(?:think|answer|image|video|audio|bbox|ref-object)>)[\w -]+>"
+    r"|\b(?:path/to/|your[-_ ]|xxx+\b|todo\b)"
+    r"|\[(?:your|model|path)[\w -]*\]",
+    re.IGNORECASE,
 )
 SECRET_FLAGS = ("hub_token", "swanlab_token", "swanlab_secret", "api_key")
 SECRET_VARIABLE = re.compile(

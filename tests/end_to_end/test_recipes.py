@@ -18,6 +18,7 @@ import pytest
 from support.recipe_run import (
     RECIPES,
     RecipeRun,
+    read,
     run_on_two_nodes,
     run_recipe,
     run_with_server,
@@ -73,7 +74,6 @@ def sets(tmp_path_factory):
     }
     pq.write_table(pa.table(table), folder / "grounding" / "train.parquet")
     sums = [(a, b) for a in range(4) for b in range(4)]
-    (folder / "text").write_text("")
     text = folder / "text.jsonl"
     text.write_text(
         "".join(
@@ -82,9 +82,10 @@ def sets(tmp_path_factory):
         )
     )
 
-    def data(path: Path) -> Path:
+    def data(path: Path) -> str:
         task = path.stem.split("_")[0]
-        return text if task == "text" else folder / task
+        subset = ":pixels" if (read(path).get("dataset") or "").endswith(":pixels") else ""
+        return str(text if task == "text" else folder / task) + subset
 
     return data
 
@@ -185,6 +186,7 @@ def record(path: Path, done: RecipeRun) -> None:
         "processes": 2,
         "steps": len(done.run.steps),
         "seconds": round(done.seconds),
+        "processor seconds": round(done.processor_seconds),
         "rewards": list(recipe.values("reward_funcs")),
     }
     folder = REPOSITORY / "runs"

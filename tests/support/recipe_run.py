@@ -1,6 +1,7 @@
 """A way to run a recipe's own file with bash on a CPU: only what a CPU cannot do is overridden."""
 
 import os
+import resource
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -26,12 +27,28 @@ SHORT = (
 class RecipeRun:
     run: Run
     seconds: float
+    processor_seconds: float
+    """What all its processes used: the seconds on a machine that is shared say little."""
     recipe: Recipe
+
+
+class Stopwatch:
+    """Seconds on the wall, and of the processor in ended child processes."""
+
+    def __init__(self) -> None:
+        self.wall, self.processor = time.monotonic(), self._children()
+
+    def read(self) -> tuple[float, float]:
+        return time.monotonic() - self.wall, self._children() - self.processor
+
+    def _children(self) -> float:
+        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return usage.ru_utime + usage.ru_stime
 
 
 def read(path: Path, **variables: str) -> Recipe:
     """The recipe as its file stands."""
-    needed = {"DATASET": "set", "NODE_RANK": "0", "MASTER_ADDR": "127.0.0.1"}
+    needed = {"NODE_RANK": "0", "MASTER_ADDR": "127.0.0.1"}
     return read_recipe(path, needed | variables)
 
 
@@ -60,7 +77,7 @@ def environment(recipe: Recipe, **variables: str | Path) -> dict[str, str]:
 
 
 def variables_for(
-    recipe: Recipe, model: Path, dataset: Path, output: Path, **variables: str
+    recipe: Recipe, model: Path, dataset: str, output: Path, **variables: str
 ) -> dict[str, str]:
     return environment(recipe, MODEL=model, DATASET=dataset, OUTPUT_DIR=output, **variables)
 
@@ -68,7 +85,7 @@ def variables_for(
 def run_recipe(
     path: Path,
     model: Path,
-    dataset: Path,
+    dataset: str,
     output: Path,
     *flags: str,
     processes: int = 2,
@@ -77,25 +94,25 @@ def run_recipe(
 ) -> RecipeRun:
     """``bash RECIPE FLAGS``, to the end."""
     recipe = read(path)
-    started = time.monotonic()
+    started = Stopwatch()
     done = run_swift_unchecked(
         ["bash", str(path), *cpu_flags(recipe, processes), *flags],
         timeout,
         **variables_for(recipe, model, dataset, output, NPROC_PER_NODE=str(processes), **variables),
     )
-    seconds = time.monotonic() - started
+    seconds, processor_seconds = started.read()
     assert done.returncode == 0, done.stdout[-6000:]
-    return RecipeRun(Run(done.stdout, output), seconds, recipe)
+    return RecipeRun(Run(done.stdout, output), seconds, processor_seconds, recipe)
 
 
 def run_on_two_nodes(
-    path: Path, model: Path, dataset: Path, output: Path, *flags: str, timeout: int = 900
+    path: Path, model: Path, dataset: str, output: Path, *flags: str, timeout: int = 900
 ) -> RecipeRun:
     """The recipe twice at the same time, as two nodes of one process each."""
     recipe = read(path)
     shared = {"NPROC_PER_NODE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
     command = ["bash", str(path), *cpu_flags(recipe, 2), *flags]
-    started = time.monotonic()
+    started = Stopwatch()
     with ThreadPoolExecutor() as nodes:
         runs = [
             nodes.submit(
@@ -107,13 +124,13 @@ def run_on_two_nodes(
             for rank in ("0", "1")
         ]
         ended = [run.result() for run in runs]
-    seconds = time.monotonic() - started
+    seconds, processor_seconds = started.read()
     for done in ended:
         assert done.returncode == 0, done.stdout[-6000:]
-    return RecipeRun(Run(ended[0].stdout, output), seconds, recipe)
+    return RecipeRun(Run(ended[0].stdout, output), seconds, processor_seconds, recipe)
 
 
-def run_with_server(path: Path, model: Path, dataset: Path, output: Path, *flags: str) -> RecipeRun:
+def run_with_server(path: Path, model: Path, dataset: str, output: Path, *flags: str) -> RecipeRun:
     """The server recipe with one engine, which shares the machine with the two trainers."""
     rollout = (
         "--vllm_data_parallel_size 1 --vllm_enforce_eager true --vllm_max_model_len 1024 "
