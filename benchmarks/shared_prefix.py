@@ -41,6 +41,7 @@ from trl.trainer.utils import selective_log_softmax
 
 from swift_vlrft.shared_prefix import (
     FeatureCache,
+    ImageFeatures,
     Images,
     forward,
     pack,
@@ -50,6 +51,7 @@ from swift_vlrft.shared_prefix import (
 GRIDS = {950: (64, 48), 300: (32, 24)}  # patches of the image; 768 and 192 tokens
 CELLS = [(p, c, g) for p, c in ((950, 150), (950, 400), (300, 400)) for g in (4, 8, 16)]
 HEADLINE = (950, 150, 8)
+Cell = tuple[int, int, int]
 IMAGE, START, END = 990, 991, 992
 
 
@@ -128,17 +130,23 @@ def make_batch(model: Any, prompt: int, completion: int, copies: int, prompts: i
     return Batch(input_ids, position_ids, mask, images)
 
 
-def stock_logps(model: Any, batch: Batch) -> torch.Tensor:
+def stock_logps(model: Any, batch: Batch, features: Any = None) -> torch.Tensor:
     """What ms-swift's ``_get_logps_via_local_forward`` computes."""
     keep = batch.completion_mask.shape[1]
+    if features is None:
+        images = {
+            "pixel_values": batch.images.pixel_values,
+            "image_grid_thw": batch.images.grid_thw,
+        }
+    else:
+        images = {"mm_encoder_outputs": {"image": features}}
     logits = model(
         input_ids=batch.input_ids,
         attention_mask=torch.ones_like(batch.input_ids),
         position_ids=batch.position_ids,
-        pixel_values=batch.images.pixel_values,
-        image_grid_thw=batch.images.grid_thw,
         logits_to_keep=keep + 1,
         use_cache=False,
+        **images,
     ).logits[:, -(keep + 1) : -1]
     return selective_log_softmax(logits, batch.input_ids[:, -keep:])
 
@@ -222,11 +230,12 @@ CPU_ATTENTION = {
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: attention_ahead,
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: attention_back,
 }
-PARTS = {"vit": "visual", "llm": "language_model", "head": "lm_head"}
 
 
 def operations(model: Any, logps: Callable[[], torch.Tensor]) -> dict[str, dict[str, float]]:
-    """Floating-point operations of one update by part, and the bytes it keeps for backward."""
+    """Floating-point operations of one update of the language model and its head, and what it
+    keeps for backward.
+    """
     with FlopCounterMode(display=False, custom_mapping=CPU_ATTENTION) as counter:
         with kept_bytes(model) as kept:
             loss = logps().sum()
@@ -242,11 +251,18 @@ def operations(model: Any, logps: Callable[[], torch.Tensor]) -> dict[str, dict[
 
 def by_part(counter: FlopCounterMode) -> dict[str, float]:
     counts = counter.get_flop_counts()
-    found = {"all": float(counter.get_total_flops())}
-    for part, name in PARTS.items():
-        modules = [m for m in counts if m.rpartition(".")[2] == name]
-        found[part] = float(sum(sum(counts[m].values()) for m in modules))
-    return found
+    return {
+        part: float(sum(sum(counts[m].values()) for m in counts if m.rpartition(".")[2] == module))
+        for part, module in {"llm": "language_model", "head": "lm_head"}.items()
+    }
+
+
+def one_image(model: Any, batch: Batch) -> tuple[float, torch.Tensor]:
+    """Operations of the frozen ViT for one image, and its features."""
+    pixels = batch.images.pixels([0]).to(torch.bfloat16)
+    with FlopCounterMode(display=False, custom_mapping=CPU_ATTENTION) as counter, torch.no_grad():
+        output = model.model.visual(pixels, grid_thw=batch.images.grid_thw[:1])
+    return float(counter.get_total_flops()), output.pooler_output
 
 
 @contextmanager
@@ -267,12 +283,21 @@ def kept_bytes(model: Any) -> Iterator[dict[str, float]]:
 
 
 def count(models: tuple[Any, Any], batch: Batch) -> dict[str, Any]:
-    """Both sides of one cell; the models' weights are fake, so nothing is computed from them."""
+    """Both sides of one cell; the models' weights are fake, so nothing is computed from them.
+
+    All images are of one size, so the ViT is counted for one of them and multiplied.
+    """
     (stock, ours), packed = models, packed_of(batch)
-    return {
-        "stock": operations(stock, lambda: stock_logps(stock, batch)),
-        "ours": operations(ours, lambda: shared_logps(ours, packed)),
+    vit, features = one_image(stock, batch)
+    images = {"stock": len(batch.images.tokens), "ours": len(packed.distinct_images)}
+    given = {side: ImageFeatures((features,) * n) for side, n in images.items()}
+    found = {
+        "stock": operations(stock, lambda: stock_logps(stock, batch, given["stock"])),
+        "ours": operations(ours, lambda: shared_logps(ours, packed, given["ours"])),
     }
+    for side, counted in found.items():
+        counted["forward"]["vit"], counted["backward"]["vit"] = images[side] * vit, 0.0
+    return found
 
 
 # Seconds ------------------------------------------------------------------------------------------
@@ -318,7 +343,7 @@ def timed_without_repeats(
     return seconds(phases, repeats)
 
 
-def on_gpu(cells: list[tuple[int, int, int]], repeats: int) -> list[dict[str, Any]]:
+def on_gpu(cells: list[Cell], repeats: int) -> list[dict[str, Any]]:
     """3B random weights in bf16 with gradient checkpointing, as ms-swift trains: seconds of the
     training phase and peak memory, stock with sdpa beside ours.
     """
@@ -345,40 +370,55 @@ def on_gpu(cells: list[tuple[int, int, int]], repeats: int) -> list[dict[str, An
     return rows
 
 
-def table(cells: list[tuple[int, int, int]], repeats: int) -> tuple[list[dict[str, Any]], float]:
-    small = build("56m")
-    batches = {cell: make_batch(small[0], *cell) for cell in cells}
+def counted_rows(cells: list[Cell]) -> list[dict[str, Any]]:
+    """Operations of every cell."""
+    small = Qwen2_5_VLForConditionalGeneration(config("56m"))  # for position ids only
     # Token ids and grids stay real, as the model reads their values.
     with FakeTensorMode(allow_non_fake_inputs=True):
-        fake = build("3b", dtype=torch.bfloat16)
+        models = build("3b", dtype=torch.bfloat16)
     rows = []
     for cell in cells:
-        counted = count(fake, batches[cell])
+        found = count(models, make_batch(small, *cell))
         total = {
-            side: counted[side]["forward"]["all"] + counted[side]["backward"]["all"]
-            for side in counted
+            side: sum(found[side]["forward"].values()) + sum(found[side]["backward"].values())
+            for side in found
         }
-        row = dict(zip(("prompt", "completion", "G"), cell, strict=True)) | {
-            "operations": counted,
+        row = named(cell) | {
+            "operations": found,
             "flops_ratio": total["stock"] / total["ours"],
-            "kept_ratio": counted["stock"]["kept"]["gib"] / counted["ours"]["kept"]["gib"],
+            "kept_ratio": found["stock"]["kept"]["gib"] / found["ours"]["kept"]["gib"],
         }
         print(json.dumps(row), flush=True)
         rows.append(row)
-    warm = make_batch(small[0], 300, 20, 2)
-    for model in small:
+    return rows
+
+
+def timed_rows(cells: list[Cell], repeats: int) -> tuple[list[dict[str, Any]], float]:
+    """Seconds of every cell, and the ratio ours / stock where nothing repeats."""
+    models = build("56m")
+    timed_cell(models, make_batch(models[0], 300, 20, 2), 1)
+    for model in models:
         model.gradient_checkpointing_enable({"use_reentrant": False})
-    timed_cell(small, warm, 1)
-    for row, cell in zip(rows, cells, strict=True):
-        found = row["seconds"] = timed_cell(small, batches[cell], repeats)
-        row["cpu_time_ratio"] = found["stock"]["wall"] / found["ours"]["wall"]
-        row["cpu_seconds_ratio"] = found["stock"]["cpu"] / found["ours"]["cpu"]
-        print(cell, json.dumps(found), f"{row['cpu_time_ratio']:.2f}", flush=True)
-    single = make_batch(small[0], 300, 150, 1, prompts=4)
-    found = timed_without_repeats(small, single, 2 * repeats)
+    rows = []
+    for cell in cells:
+        found = timed_cell(models, make_batch(models[0], *cell), repeats)
+        row = named(cell) | {
+            "seconds": found,
+            "cpu_time_ratio": found["stock"]["wall"] / found["ours"]["wall"],
+            "cpu_seconds_ratio": found["stock"]["cpu"] / found["ours"]["cpu"],
+        }
+        print(json.dumps(row), flush=True)
+        rows.append(row)
+    single = make_batch(models[0], 300, 150, 1, prompts=4)
+    found = timed_without_repeats(models, single, 2 * repeats)
     print("no repeats", json.dumps(found), flush=True)
-    worst = max(found[name]["wall"] for name in found if name != "stock")
-    return rows, worst / found["stock"]["wall"]
+    # CPU seconds: the differences looked for are below what a busy machine does to wall time.
+    worst = max(found[name]["cpu"] for name in found if name != "stock")
+    return rows, worst / found["stock"]["cpu"]
+
+
+def named(cell: Cell) -> dict[str, Any]:
+    return dict(zip(("prompt", "completion", "G"), cell, strict=True))
 
 
 def main() -> None:
@@ -386,22 +426,28 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--json", action="store_true", help="end with one line of JSON")
+    parser.add_argument("--part", choices=("operations", "seconds"), help="one half of it")
     parser.add_argument("--only", help="one cell, PROMPT/COMPLETION/G")
     parser.add_argument("--repeats", type=int, default=3, help="measurements per median")
     parser.add_argument("--gpu", action="store_true", help="3B in bf16 on CUDA instead")
     parser.add_argument("--out", type=Path, help="write all rows to this JSON file")
     arguments = parser.parse_args()
     cells = [tuple(map(int, arguments.only.split("/")))] if arguments.only else CELLS
+    headline: dict[str, Any] = {}
+    rows: list[dict[str, Any]] = []
     if arguments.gpu:
-        rows = on_gpu(cells, arguments.repeats)
-        headline = {"device": torch.cuda.get_device_name()}
+        rows += on_gpu(cells, arguments.repeats)
+        headline["device"] = torch.cuda.get_device_name()
     else:
-        rows, no_repeats = table(cells, arguments.repeats)
-        headline = {"no_repeat_ratio": round(no_repeats, 3)}
+        if arguments.part != "seconds":
+            rows += counted_rows(cells)
+        if arguments.part != "operations":
+            timed, no_repeats = timed_rows(cells, arguments.repeats)
+            rows += timed
+            headline["no_repeat_ratio"] = round(no_repeats, 3)
     for row in rows:
         if (row["prompt"], row["completion"], row["G"]) == HEADLINE:
-            names = ("time_ratio",) if arguments.gpu else ("flops_ratio", "cpu_time_ratio")
-            headline |= {name: round(row[name], 3) for name in names}
+            headline |= {k: round(v, 3) for k, v in row.items() if k.endswith("_ratio")}
     if arguments.out:
         arguments.out.write_text(json.dumps({"rows": rows, **headline}, indent=1) + "\n")
     if arguments.json:

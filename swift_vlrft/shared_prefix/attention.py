@@ -15,6 +15,7 @@ pack).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -110,7 +111,10 @@ def _attend_group(
 def _lower_right(queries: int, keys: int, device: torch.device) -> torch.Tensor:
     """The last query sees the last key: on CUDA as a marker that the flash kernel understands."""
     if device.type == "cuda":
-        return causal_lower_right(queries, keys)
+        # Inside a TorchDispatchMode (an operation counter, selective checkpointing) the marker
+        # cannot be made.
+        with suppress(RuntimeError):
+            return causal_lower_right(queries, keys)
     full = torch.ones(queries, keys, dtype=torch.bool, device=device)
     return full.tril(keys - queries)
 

@@ -10,17 +10,20 @@ other modules than its neighbours would wait for them forever.
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
 import torch
+import transformers
 from swift.rlhf_trainers import GRPOTrainer
 from swift.utils import get_logger
 from torch import distributed
+from torch.utils.weak import WeakTensorKeyDictionary
 from trl.trainer.utils import entropy_from_logits, selective_log_softmax
 
 from swift_vlrft.shared_prefix import (
@@ -61,14 +64,17 @@ class SharedPrefixGRPOTrainer(GRPOTrainer):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._said: set[str] = set()
         self._features = FeatureCache(cache_bytes())
-        # By the identity of the tensor it was made from, which is kept with it: one micro-batch
-        # serves the old policy's pass, the reference's and each update.
-        self._micro_batches: dict[int, tuple[torch.Tensor, _MicroBatch | None]] = {}
+        # By the token ids it was made from, as long as they live: one micro-batch serves the old
+        # policy's pass, the reference's and each update.
+        self._micro_batches: Any = WeakTensorKeyDictionary()
         super().__init__(*args, **kwargs)
         why = self._why_never()
         if why:
             self._say(f"not used: {why}. Every micro-batch is computed as ms-swift does it.")
             return
+        replaced = self._base(self.model).config.get_text_config()._attn_implementation
+        if replaced != "sdpa":
+            self._say(f"the language model's attention is torch's sdpa instead of {replaced}.")
         for model in (self.model, self.ref_model):
             if model is not None:
                 use_shared_attention(self._base(model))
@@ -90,6 +96,10 @@ class SharedPrefixGRPOTrainer(GRPOTrainer):
         adapters = getattr(self.accelerator.unwrap_model(self.model), "peft_config", {})
         if config.model_type not in MODEL_TYPES:
             return f"model type {config.model_type} (supported: {', '.join(MODEL_TYPES)})"
+        if "mm_encoder_outputs" not in inspect.signature(self._base(self.model).forward).parameters:
+            return (
+                f"transformers {transformers.__version__} cannot be given image features; 5.19 can"
+            )
         if "sliding_attention" in (getattr(config.get_text_config(), "layer_types", None) or ()):
             return "the model has layers with a sliding window"
         if any(getattr(a, "is_prompt_learning", False) for a in adapters.values()):
@@ -156,8 +166,7 @@ class SharedPrefixGRPOTrainer(GRPOTrainer):
             + (f"kept up to {self._features.limit >> 20} MiB." if keeps else "not kept."),
             key="first micro-batch",
         )
-        # ms-swift's forward hook would encode the images by itself, and drop what it does not know.
-        with self.template.generate_context(), keeping:
+        with self._without_hook(), keeping:
             logits = forward(model, packed, features if kept else None)
         logits.div_(self.temperature)
         mask = grpo_batch.completion_mask
@@ -169,14 +178,26 @@ class SharedPrefixGRPOTrainer(GRPOTrainer):
         self, base: Any, model_inputs: dict[str, Any], completion_mask: torch.Tensor
     ) -> _MicroBatch | None:
         ids = model_inputs["input_ids"]
-        if id(ids) not in self._micro_batches:
+        if ids not in self._micro_batches:
             try:
                 batch = _MicroBatch(_pack(base.config, model_inputs, completion_mask))
             except CannotPack as error:
                 self._say(f"a micro-batch is computed as ms-swift does it: {error}.")
                 batch = None
-            self._micro_batches[id(ids)] = (ids, batch)
-        return self._micro_batches[id(ids)][1]
+            self._micro_batches[ids] = batch
+        found: _MicroBatch | None = self._micro_batches[ids]
+        return found
+
+    @contextmanager
+    def _without_hook(self) -> Iterator[None]:
+        """ms-swift's forward hook would encode the images itself, and drop what it does not
+        know; this is how ms-swift takes it off for a rollout.
+        """
+        models = self.template.remove_post_encode_hook()
+        try:
+            yield
+        finally:
+            self.template.register_post_encode_hook(models)
 
     def _together(self, *, can: bool, repeats: bool, kept: bool) -> tuple[bool, bool, bool]:
         """The choice of all ranks: packing that every rank can do, and that helps one of them;

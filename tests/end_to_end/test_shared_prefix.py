@@ -1,5 +1,6 @@
 """VLRFT_SHARED_PREFIX=1 in real `swift rlhf` runs: the same numbers, with every engine."""
 
+import json
 import math
 
 import pytest
@@ -79,3 +80,16 @@ def test_zero2_with_a_trainable_encoder_split_groups_and_resuming(
     assert SAYS + "first micro-batch: " in resumed.output
     assert all(math.isfinite(x) and x > 0 for x in updates(whole, "grad_norm"))
     assert len(updates(whole, "loss")) == 2 and len(updates(resumed, "loss")) == 1
+
+
+def test_rows_without_images_are_left_to_ms_swift(tiny_qwen2_5_vl, tmp_path):
+    row = {"messages": [{"role": "user", "content": "Say red."}], "solution": "red"}
+    data = tmp_path / "words.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for _ in range(8)))
+    command = grpo_command(
+        *(tiny_qwen2_5_vl, data, tmp_path / "run", PLUGINS, *COIN, "--max_steps", "1")
+    )
+    run = run_swift(command, tmp_path / "run", **ON)
+    assert SAYS + "a micro-batch is computed as ms-swift does it: it holds no images." in run.output
+    assert SAYS + "first micro-batch" not in run.output
+    assert len(updates(run, "loss")) == 1
