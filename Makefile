@@ -29,7 +29,7 @@ test: env
 	ruff check .
 	mypy
 	$(PY) -m pytest -q -m "not end_to_end"
-	$(PY) -m pytest -v -m end_to_end --durations=0
+	OMP_NUM_THREADS=1 $(PY) -m pytest -v -m end_to_end --durations=0 -n 2
 
 fuzz: env
 	$(PY) tests/fuzz_rewards.py --seconds $(FUZZ_SECONDS)

@@ -19,6 +19,7 @@ import random
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from peers import visual_rft, vlm_r1
@@ -43,15 +44,21 @@ def rows(n_boxes: int, n_rows: int, rng: random.Random) -> list[list[tuple[list[
     ]
 
 
-def microseconds(call: Callable[[], object], n_rows: int, repeats: int) -> float:
-    """Median over ``repeats`` of the time per completion, the first call not counted."""
-    call()
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        call()
-        times.append((time.perf_counter() - start) / n_rows * 1e6)
-    return statistics.median(times)
+def microseconds(
+    contestants: dict[str, tuple[Callable[[], object], int]], repeats: int
+) -> dict[str, float]:
+    """Median time per completion of each (call, completions per call).
+
+    They take turns, so that a moment in which the machine is busy with something else touches all.
+    """
+    times: dict[str, list[float]] = {label: [] for label in contestants}
+    for turn in range(repeats + 1):
+        for label, (call, n_rows) in contestants.items():
+            start = time.perf_counter()
+            call()
+            if turn:  # the first one warms up
+                times[label].append((time.perf_counter() - start) / n_rows * 1e6)
+    return {label: statistics.median(values) for label, values in times.items()}
 
 
 def measure(n_boxes: int, peers: Path | None, n_rows: int, repeats: int) -> dict[str, float]:
@@ -73,13 +80,13 @@ def measure(n_boxes: int, peers: Path | None, n_rows: int, repeats: int) -> dict
         for name in OURS:
             REWARDS[name](texts, golds)
 
-    found = {
-        "floor": microseconds(lambda: [json.loads(text) for text in bare], n_rows, repeats),
-        "ours": microseconds(ours, n_rows, repeats),
+    contestants: dict[str, tuple[Callable[[], object], int]] = {
+        "floor": (lambda: [json.loads(text) for text in bare], n_rows),
+        "ours": (ours, n_rows),
     }
     if peers is None:
-        return found
-    few = max(1, min(n_rows, 200 // n_boxes))  # the peers take long enough for a few rows to do
+        return microseconds(contestants, repeats)
+    few = max(1, min(n_rows, 100 // n_boxes))  # the peers take long enough for a few rows to do
     chats = [[{"role": "assistant", "content": text}] for text in texts[:few]]
     try:
         math_verify = importlib.import_module("math_verify")
@@ -90,11 +97,7 @@ def measure(n_boxes: int, peers: Path | None, n_rows: int, repeats: int) -> dict
         if functions is None or (label == "Visual-RFT" and math is None):
             continue
         both = [functions["accuracy_reward_iou"], functions["accuracy_reward_confidence"]]
-        found[label] = microseconds(
-            lambda both=both: [f(chats, golds[:few]) for f in both],  # type: ignore[misc]
-            few,
-            min(repeats, 5),
-        )
+        contestants[label] = (partial(_call_each, both, chats, golds[:few]), few)
     if (functions := vlm_r1(peers)) is not None:
         theirs = [
             "<think>t</think><answer>```json\n"
@@ -115,8 +118,13 @@ def measure(n_boxes: int, peers: Path | None, n_rows: int, repeats: int) -> dict
                 for text, solution in zip(theirs, gold, strict=True):
                     od_length(text, solution)
 
-        found["VLM-R1 odLength"] = microseconds(call, few, min(repeats, 5))
-    return found
+        contestants["VLM-R1 odLength"] = (call, few)
+    return microseconds(contestants, repeats)
+
+
+def _call_each(functions: list[Callable[..., object]], *arguments: object) -> None:
+    for function in functions:
+        function(*arguments)
 
 
 def main() -> None:
@@ -124,7 +132,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("peers", nargs="?", type=Path, help="folder with checkouts of the peers")
-    parser.add_argument("--rows", type=int, default=200, help="completions per measurement")
+    parser.add_argument("--rows", type=int, default=40, help="completions per measurement")
     parser.add_argument("--repeats", type=int, default=15, help="measurements per median")
     arguments = parser.parse_args()
     results = {n: measure(n, arguments.peers, arguments.rows, arguments.repeats) for n in COUNTS}

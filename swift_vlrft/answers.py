@@ -18,7 +18,8 @@ import unicodedata
 from functools import cached_property
 from typing import Any
 
-from swift_vlrft.box_text import BoxList, read_boxes
+from swift_vlrft.box_list import BoxList
+from swift_vlrft.box_text import read_boxes
 from swift_vlrft.boxes import Box
 from swift_vlrft.labels import normalise
 
@@ -89,14 +90,19 @@ def well_formed(completion: str) -> bool:
     think block, or a tag inside the answer, is one block too many.
     """
     text = completion.strip()
-    if not (text.startswith("<think>") and text.endswith("</answer>")):
+    thought_end = text.find("</think>")
+    if thought_end < 0 or not (text.startswith("<think>") and text.endswith("</answer>")):
         return False
-    thought, closed, rest = text[len("<think>") :].partition("</think>")
-    rest = rest.lstrip()
-    if not closed or not thought.strip() or "<think>" in thought or not rest.startswith("<answer>"):
+    thought = text[len("<think>") : thought_end]
+    start = text.find("<answer>", thought_end)
+    if "<think>" in thought or not thought.strip() or start < 0:
         return False
-    answer = rest[len("<answer>") : -len("</answer>")]
-    return bool(answer.strip()) and not _TAG.search(answer)
+    answer = text[start + len("<answer>") : -len("</answer>")]
+    return (
+        not text[thought_end + len("</think>") : start].strip()
+        and bool(answer.strip())
+        and not ("<" in answer and _TAG.search(answer))
+    )
 
 
 def boxes_or_refusal(text: str) -> BoxList | None:

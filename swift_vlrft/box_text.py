@@ -10,11 +10,11 @@ text, which a model under training writes, so each limit below has a number.
 """
 
 import re
-from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
-from swift_vlrft.boxes import Box, BoxIndex
+from swift_vlrft.box_json import read_json_boxes
+from swift_vlrft.box_list import BoxList, valid_box
+from swift_vlrft.boxes import Box
 from swift_vlrft.labels import UNREADABLE_LABEL, normalise
 from swift_vlrft.literals import MAX_DEPTH, groups
 
@@ -26,38 +26,6 @@ MAX_ANSWER = 100_000
 """A longer answer, in characters, is not read as boxes and scores 0: some 30,000 tokens."""
 MAX_OPEN_BRACKETS = 4096
 """Nor is one with more opening brackets: some 2,000 boxes."""
-MAX_COORDINATE = 1e9
-"""Coordinates beyond it are invalid: their areas would no longer be exact."""
-
-
-@dataclass(eq=False)
-class BoxList:
-    """Predictions or gold boxes in the order of the text, as parallel lists.
-
-    ``boxes`` holds xyxy numbers, x right and y down, in whatever frame the text uses; ``None`` is
-    an invalid box (not four finite numbers, inverted, or without area): it matches nothing and
-    still counts. ``confidences`` holds what was stated in [0, 1], else ``None``; ``labels`` the
-    normalised label, ``None`` where none is given.
-    """
-
-    boxes: list[Box | None] = field(default_factory=list)
-    confidences: list[float | None] = field(default_factory=list)
-    labels: list[str | None] = field(default_factory=list)
-
-    def __len__(self) -> int:
-        return len(self.boxes)
-
-    @cached_property
-    def index(self) -> BoxIndex:
-        """For the search of overlaps; a list must not grow after it is asked for."""
-        return BoxIndex(self.boxes)
-
-    def add(
-        self, box: Box | None, confidence: float | None = None, label: str | None = None
-    ) -> None:
-        self.boxes.append(box)
-        self.confidences.append(confidence)
-        self.labels.append(label)
 
 
 def read_boxes(text: str) -> BoxList | None:
@@ -67,10 +35,14 @@ def read_boxes(text: str) -> BoxList | None:
     keys the first with a value is read, in the order Position, bbox_2d, bbox, box; Confidence,
     score; label, category, name. "No Objects" is the caller's business.
     """
-    if too_long(text):
-        return None
     if "<|" in text:
         text = _BOX_TOKENS.sub(" ", text)
+    if len(text) <= MAX_ANSWER:
+        in_json = read_json_boxes(text)  # what a trained model writes nearly always
+        if in_json is not None and len(in_json) <= MAX_OPEN_BRACKETS // 2:
+            return in_json
+    if too_long(text):
+        return None
     found = BoxList()
     readable = False
     corner: list[Any] | None = None  # the first of (x1,y1),(x2,y2)
@@ -172,14 +144,7 @@ def _box(value: Any) -> Box | None:
         if value is None:
             return None
     x1, y1, x2, y2 = value
-    # Comparisons with NaN are false, so it is refused here as well.
-    if (
-        -MAX_COORDINATE < x1 < x2 < MAX_COORDINATE
-        and -MAX_COORDINATE < y1 < y2 < MAX_COORDINATE
-        and (x2 - x1) * (y2 - y1) > 0.0
-    ):
-        return x1, y1, x2, y2
-    return None
+    return valid_box(x1, y1, x2, y2)
 
 
 def _four_numbers(value: list[Any]) -> list[float] | None:

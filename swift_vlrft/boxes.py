@@ -8,10 +8,12 @@ in it; IoU does not change when both boxes are scaled per axis. Arrays are float
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
+from heapq import nlargest
 from itertools import chain
 from math import fsum
 from typing import TYPE_CHECKING
@@ -29,8 +31,8 @@ Pair = tuple[int, int, float]
 EPSILON = 1e-9
 """Slack on "IoU >= threshold", so that rounding after a scale does not decide a match."""
 
-_MANY_PAIRS = 4_000
-"""From here numpy's work on every pair beats the search for the pairs that can overlap."""
+_MANY_PAIRS = 900
+"""From here what numpy saves on every pair makes good what its calls cost, not its import."""
 
 
 def iou(a: Box, b: Box) -> float:
@@ -99,67 +101,76 @@ class BoxIndex:
 
     def __init__(self, boxes: Sequence[Box | None]) -> None:
         self.size = len(boxes)
-        self.by_left = sorted((b[0], j, b) for j, b in enumerate(boxes) if b is not None)
-        self.lefts = [left for left, _, _ in self.by_left]
+        self.by_left = sorted(
+            (box[0], j, *box[1:], (box[2] - box[0]) * (box[3] - box[1]))
+            for j, box in enumerate(boxes)
+            if box is not None
+        )
+        """x1, index, y1, x2, y2 and area of each valid box."""
+        self.lefts = [box[0] for box in self.by_left]
 
     @cached_property
     def columns(self) -> Array:
         """x1, y1, x2, y2 of the valid boxes in the order of ``by_left``: (4, M)."""
-        return _columns([b for _, _, b in self.by_left])
+        return _columns([(x1, y1, x2, y2) for x1, _, y1, x2, y2, _ in self.by_left])
 
 
 def overlapping_pairs(
     predicted: Sequence[Box | None], gold: BoxIndex, threshold: float
 ) -> list[Pair]:
     """Every pair with IoU >= ``threshold`` (> 0); an invalid box (None) is in none of them."""
-    # IoU >= t holds along each axis alone, which bounds where the other box may begin: for a box
-    # from x1 to x2, of width w, between x2 - w / t and x2 - w * t.
-    loose = threshold - 1e-6
-    if len(predicted) * gold.size >= _MANY_PAIRS:
-        return _overlapping_pairs_of_many(predicted, gold, threshold, loose)
+    n_pairs = len(predicted) * gold.size
+    if n_pairs >= _MANY_PAIRS and ("numpy" in sys.modules or n_pairs >= 100 * _MANY_PAIRS):
+        return _overlapping_pairs_of_many(predicted, gold, threshold)
+    least = threshold - EPSILON
     pairs = []
     by_left, lefts = gold.by_left, gold.lefts
-    for i, a in enumerate(predicted):
-        if a is None:
+    for i, box in enumerate(predicted):
+        if box is None:
             continue
-        x1, y1, x2, y2 = a
-        first = bisect_left(lefts, x2 - (x2 - x1) / loose)
-        last = bisect_right(lefts, x2 - (x2 - x1) * loose, first)
-        if first == last:
-            continue
-        highest, lowest = y2 - (y2 - y1) / loose, y2 - (y2 - y1) * loose
-        for _, j, b in by_left[first:last]:
-            if highest <= b[1] <= lowest and (overlap := iou(a, b)) >= threshold - EPSILON:
-                pairs.append((i, j, overlap))
+        ax1, ay1, ax2, ay2 = box
+        area = (ax2 - ax1) * (ay2 - ay1)
+        for bx1, j, by1, bx2, by2, gold_area in by_left[: bisect_left(lefts, ax2)]:
+            if ax1 < bx2 and by1 < ay2 and ay1 < by2:
+                # ``iou``, written out: this is the inner loop of every reward.
+                shared = (ax2 if ax2 < bx2 else bx2) - (ax1 if ax1 > bx1 else bx1)
+                shared *= (ay2 if ay2 < by2 else by2) - (ay1 if ay1 > by1 else by1)
+                overlap = shared / (area + gold_area - shared)
+                if overlap >= least:
+                    pairs.append((i, j, overlap if overlap < 1.0 else 1.0))
     return pairs
 
 
 def _overlapping_pairs_of_many(
-    predicted: Sequence[Box | None], gold: BoxIndex, threshold: float, loose: float
+    predicted: Sequence[Box | None], gold: BoxIndex, threshold: float
 ) -> list[Pair]:
+    """The same in numpy, which first drops the pairs that lie too far apart along an axis."""
     import numpy as np
 
-    rows = [i for i, box in enumerate(predicted) if box is not None]
-    if not rows or not gold.lefts:
+    rows: Sequence[int] = range(len(predicted))
+    if None in predicted:
+        rows = [i for i in rows if predicted[i] is not None]
+    if not rows or not gold.by_left:
         return []
+    # IoU >= t holds along each axis alone, which bounds where the other box may begin: for a box
+    # from x1 to x2, of width w, between x2 - w / t and x2 - w * t.
+    loose = threshold - 1e-6
     b = gold.columns
-    n_columns = b.shape[1]
-    step = 1 + 2_000_000 // n_columns  # bounds the memory of the table
+    step = 1 + 2_000_000 // b.shape[1]  # bounds the memory of the table
     pairs: list[Pair] = []
     for first in range(0, len(rows), step):
         some = rows[first : first + step]
         a = _columns([box for i in some if (box := predicted[i]) is not None])
         size = a[2:] - a[:2]
         low, high = (a[2:] - size / loose)[:, :, None], (a[2:] - size * loose)[:, :, None]
-        near_enough = (low[0] <= b[0]) & (b[0] <= high[0]) & (low[1] <= b[1]) & (b[1] <= high[1])
-        near = np.flatnonzero(near_enough)
-        near_row, near_column = np.divmod(near, n_columns)
-        overlaps = _iou_of_columns(a[:, near_row], b[:, near_column])
-        found = np.flatnonzero(overlaps >= threshold - EPSILON)
-        hits = zip(near[found].tolist(), overlaps[found].tolist(), strict=True)
-        for hit, overlap in hits:
-            row, column = divmod(hit, n_columns)
-            pairs.append((some[row], gold.by_left[column][1], overlap))
+        near = (low[0] <= b[0]) & (b[0] <= high[0]) & (low[1] <= b[1]) & (b[1] <= high[1])
+        row, column = np.divmod(np.flatnonzero(near), b.shape[1])
+        overlaps = _iou_of_columns(a.take(row, axis=1), b.take(column, axis=1))
+        hits = np.flatnonzero(overlaps >= threshold - EPSILON)
+        for r, c, overlap in zip(
+            row[hits].tolist(), column[hits].tolist(), overlaps[hits].tolist(), strict=True
+        ):
+            pairs.append((some[r], gold.by_left[c][1], overlap))
     return pairs
 
 
@@ -170,21 +181,32 @@ def _columns(boxes: Sequence[Box]) -> Array:
     return np.ascontiguousarray(numbers.reshape(-1, 4).T)
 
 
-def match(pairs: Sequence[Pair], against: Sequence[float] = ()) -> list[Pair]:
+def match(pairs: Sequence[Pair], against: Sequence[float | None] = ()) -> list[Pair]:
     """The one-to-one choice of ``pairs`` with the largest summed IoU.
 
-    Equal sums are decided by ``against``, a number in [0, 1] per prediction: the choice that
-    matches less of it wins, so a repeated box cannot pick its better confidence.
+    Equal sums are decided by ``against``, a number in [0, 1] per prediction (None counts as 0.5):
+    the choice that matches less of it wins, so a repeated box cannot pick its better confidence.
     """
-    if len({i for i, _, _ in pairs}) == len({j for _, j, _ in pairs}) == len(pairs):
+    if len(pairs) == len({i for i, _, _ in pairs}) == len({j for _, j, _ in pairs}):
         return list(pairs)
+    best: dict[int, Pair] = {}
+    tied = False
+    for pair in pairs:
+        other = best.get(pair[0])
+        if other is None or pair[2] > other[2]:
+            best[pair[0]] = pair
+        elif pair[2] == other[2]:
+            tied = True
+    if not tied and len({j for _, j, _ in best.values()}) == len(best):
+        return list(best.values())  # every prediction gets its best gold box: no sum is larger
     in_row = Counter(i for i, _, _ in pairs)
     in_column = Counter(j for _, j, _ in pairs)
     alone = [pair for pair in pairs if in_row[pair[0]] == in_column[pair[1]] == 1]
     rest = [pair for pair in pairs if in_row[pair[0]] > 1 or in_column[pair[1]] > 1]
 
     def weight(pair: Pair) -> float:
-        return pair[2] - (1e-10 * against[pair[0]] if against else 0.0)
+        stated = against[pair[0]] if against else 0.0
+        return pair[2] - 1e-10 * (0.5 if stated is None else stated)
 
     # The order in the text must decide nothing: predictions are told apart by their overlaps only.
     overlaps: dict[int, dict[int, Pair]] = {}
@@ -192,19 +214,54 @@ def match(pairs: Sequence[Pair], against: Sequence[float] = ()) -> list[Pair]:
         overlaps.setdefault(pair[0], {})[pair[1]] = pair
     columns = sorted({pair[1] for pair in rest})
     rows = sorted(overlaps, key=lambda i: [(j, weight(p)) for j, p in sorted(overlaps[i].items())])
-    if len(rows) == 1 or len(columns) == 1:
-        return [*alone, max(rest, key=weight)]
-    import numpy as np
-    from scipy.optimize import linear_sum_assignment  # type: ignore[import-untyped]  # a tenth of a second, and rarely needed
+    if len(rows) > len(columns) ** 2:
+        # Of n gold boxes each finds, among its n best predictions, one that no other one takes.
+        kept: set[int] = set()
+        for j in columns:
+            near = [p for p in rest if p[1] == j]
+            kept.update(p[0] for p in nlargest(len(columns), near, key=weight))
+        rows = [i for i in rows if i in kept]
+    solve = _solve_few if len(columns) <= _FEW_COLUMNS else _solve_many
+    return [*alone, *solve([list(overlaps[i].values()) for i in rows], columns, weight)]
 
+
+_FEW_COLUMNS = 6
+
+
+def _solve_few(
+    rows: list[list[Pair]], columns: list[int], weight: Callable[[Pair], float]
+) -> list[Pair]:
+    """The best choice for every set of gold boxes, one prediction after another.
+
+    The common case of a few contested boxes; scipy alone takes longer to import than a reward may.
+    """
+    bits = {j: 1 << n for n, j in enumerate(columns)}
+    best: dict[int, tuple[float, list[Pair]]] = {0: (0.0, [])}
+    for row in rows:
+        for taken, (total, chosen) in list(best.items()):
+            for pair in row:
+                bit = bits[pair[1]]
+                more = total + weight(pair)
+                if not taken & bit and more > best.get(taken | bit, (0.0,))[0]:
+                    best[taken | bit] = (more, [*chosen, pair])
+    return max(best.values(), key=lambda choice: choice[0])[1]
+
+
+def _solve_many(
+    rows: list[list[Pair]], columns: list[int], weight: Callable[[Pair], float]
+) -> list[Pair]:
+    import numpy as np
+    from scipy.optimize import linear_sum_assignment  # type: ignore[import-untyped]
+
+    position = {j: c for c, j in enumerate(columns)}
     weights = np.zeros((len(rows), len(columns)))
-    for r, i in enumerate(rows):
-        for c, j in enumerate(columns):
-            if j in overlaps[i]:
-                weights[r, c] = weight(overlaps[i][j])
+    found = {}
+    for r, row in enumerate(rows):
+        for pair in row:
+            weights[r, position[pair[1]]] = weight(pair)
+            found[r, position[pair[1]]] = pair
     chosen = zip(*(indices.tolist() for indices in linear_sum_assignment(-weights)), strict=True)
-    found = (overlaps[rows[r]].get(columns[c]) for r, c in chosen)
-    return [*alone, *(pair for pair in found if pair is not None)]
+    return [found[place] for place in chosen if place in found]
 
 
 RECALLS = [0.01 * n for n in range(100)] + [1.0]

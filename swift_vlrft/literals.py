@@ -54,10 +54,7 @@ def groups(text: str) -> Iterator[Any]:
     """Lists, objects and bare number groups of ``text`` in order; a ``str`` names those after
     it.
     """
-    # With one kind of quote and no escapes, Python's quotes become JSON's in place.
-    as_json = (
-        text.replace("'", '"') if "'" in text and '"' not in text and "\\" not in text else text
-    )
+    as_json = with_json_quotes(text)
     position = prose = 0
     while (start := _START.search(text, position)) is not None:
         kind = start.lastgroup
@@ -80,6 +77,13 @@ def groups(text: str) -> Iterator[Any]:
                 except (ValueError, RecursionError):
                     continue  # brackets in prose
             yield value
+
+
+def with_json_quotes(text: str) -> str:
+    """``text`` with Python's quotes as JSON's where that is safe: one kind of quote, no escapes."""
+    if "'" in text and '"' not in text and "\\" not in text:
+        return text.replace("'", '"')
+    return text
 
 
 def _group_end(text: str, start: int) -> int | None:

@@ -95,6 +95,22 @@ def test_matching_is_the_best_of_all_matchings():
     assert contested > 100
 
 
+@pytest.mark.parametrize("gold", range(1, 10))
+def test_crowds_are_matched_as_scipy_would(gold):
+    optimize = pytest.importorskip("scipy.optimize")
+    rng = np.random.default_rng(gold)
+    for predicted in (2, 9, 40, 90):
+        weights = np.where(
+            rng.random((predicted, gold)) < 0.7, rng.uniform(0.5, 1.0, (predicted, gold)), 0.0
+        )
+        pairs = [(int(i), int(j), float(weights[i, j])) for i, j in np.argwhere(weights)]
+        rows, columns = optimize.linear_sum_assignment(-weights)
+        chosen = match(pairs)
+        assert set(chosen) <= set(pairs)
+        assert len({i for i, _, _ in chosen}) == len({j for _, j, _ in chosen}) == len(chosen)
+        assert sum(w for _, _, w in chosen) == pytest.approx(weights[rows, columns].sum(), abs=1e-8)
+
+
 def test_equal_overlaps_are_decided_against_the_model():
     pairs = [(0, 0, 0.9), (1, 0, 0.9), (2, 0, 0.8)]
     assert match(pairs, [0.9, 0.1, 0.0]) == [(1, 0, 0.9)]

@@ -88,11 +88,23 @@ def test_a_bad_gold_solution_is_refused_by_file_and_row(tmp_path):
     rows = known_task("detection").make(random.Random(0), 3)
     write_parquet([*rows, replace(rows[0], solution="a dog")], tmp_path / "set")
     named = "train-00000-of-00001.parquet, row 3: the solution 'a dog' cannot be read"
-    done = import_plugin("--dataset", f"{tmp_path / 'set'}#2", "--strict", "true")
+    done = import_plugin("--dataset", f"{tmp_path / 'set'}#2")
     assert done.returncode == 1 and named in done.stderr and "Traceback" not in done.stderr
+    assert "--fix" in done.stderr  # how to get on
+
+
+def test_other_bad_rows_are_listed_and_stop_a_strict_run(tmp_path):
+    import random
+    from dataclasses import replace
+
+    rows = known_task("detection").make(random.Random(0), 3)
+    write_parquet([*rows, replace(rows[0], solution="[10, 20, 1400, 90]")], tmp_path / "set")
+    named = "row 3: the box (10, 20, 1400, 90) reaches beyond norm1000"
     done = import_plugin("--dataset", str(tmp_path / "set"))
     assert done.returncode == 0 and named in done.stdout + done.stderr
     assert "1 of 4 rows of" in done.stdout + done.stderr
+    done = import_plugin("--dataset", str(tmp_path / "set"), "--strict", "true")
+    assert done.returncode == 1 and named in done.stderr and "Traceback" not in done.stderr
 
 
 LOAD = """
@@ -176,3 +188,51 @@ def test_the_command_line_is_read_as_ms_swift_reads_it():
     found = read_command_line(flags.split())
     assert (found.datasets, found.reward_funcs) == (["c"], ["x"])
     assert found.columns == {"q": "problem"}
+
+
+def test_what_a_hub_hands_over_becomes_rows(tmp_path):
+    """Downloads need a network; what ms-swift passes on afterwards does not."""
+    code = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from datasets import ClassLabel, Dataset, Features, Image, List, Value
+from pathlib import Path
+from test_reading import columns, picture
+from swift_vlrft.datasets.training import Wanted
+from swift_vlrft.swift_plugin.loader import VlrftLoader
+wanted = Wanted(Path({str(tmp_path / "cache")!r}), task="detection", row_frame="norm1000")
+features = Features({{"image": Image(), "problem": Value("string"), "solution": Value("string")}})
+virft = Dataset.from_dict(columns(), features=features)
+objects = {{"bbox": List(List(Value("float64"))), "category": List(ClassLabel(names=["a", "b"]))}}
+row = {{"image": {{"bytes": picture(), "path": None}},
+       "objects": {{"bbox": [[4.0, 5.0, 20.0, 15.0]], "category": [1]}}}}
+coco = Dataset.from_list([row], features=Features({{"image": Image(), "objects": objects}}))
+for given in (virft, virft.select([2, 1, 0]), virft.to_iterable_dataset()):
+    made = list(VlrftLoader(streaming=True)._hub("laolao77/ViRFT_COCO", wanted, None, given))
+    assert [r["task"] for r in made] == ["detection"] * 3, made
+    assert made[0]["images"][0]["bytes"] == picture()
+    assert made[0]["messages"][0]["content"].startswith("<image>Detect all dogs")
+for given in (coco, coco.to_iterable_dataset()):
+    (made,) = VlrftLoader()._hub("detection-datasets/coco", wanted, None, given)
+    assert "[100, 250, 500, 750]" in made["solution"] and "'b'" in made["messages"][0]["content"]
+print("all of it")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert "all of it" in done.stdout, done.stderr[-3000:]
+
+
+def test_the_trainer_of_shared_prefixes_is_chosen_by_its_variable(monkeypatch):
+    then = (
+        "from types import SimpleNamespace\n"
+        "from swift.trainers.trainer_factory import TrainerFactory\n"
+        "chosen = TrainerFactory.get_trainer_cls(SimpleNamespace(rlhf_type='grpo'))\n"
+        "print(chosen.__name__, chosen.__mro__[1].__name__)"
+    )
+    monkeypatch.setenv("VLRFT_SHARED_PREFIX", "1")
+    done = import_plugin(then=then)
+    assert done.stdout.splitlines()[-1] == "SharedPrefixGRPOTrainer GRPOTrainer", done.stderr
+    monkeypatch.setenv("VLRFT_SHARED_PREFIX", "0")
+    done = import_plugin(then=then)
+    assert done.stdout.splitlines()[-1].startswith("GRPOTrainer "), done.stderr
+    monkeypatch.setenv("VLRFT_SHARED_PREFIX", "maybe")
+    assert "VLRFT_SHARED_PREFIX=maybe: neither on nor off" in import_plugin().stderr

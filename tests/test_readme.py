@@ -8,17 +8,22 @@ from swift_vlrft.rewards import REWARDS
 
 README = (Path(__file__).resolve().parents[1] / "README.md").read_text()
 
+DATA_COMMANDS = ("coco", "convert", "show", "push", "list")
+
 # Every shell command of the README's code blocks, by its first words, and the test that runs it.
 RUN_BY = {
     "make demo": "end_to_end/test_demo.py: the same command that the Makefile calls",
     "make test": "is what runs this",
     "pip install swift-vlrft": "end_to_end/test_wheel.py installs the wheel",
     "swift rlhf": "end_to_end/test_readme_command.py",
+    "vlrft data check": "test_data_check.py",
     "bash recipes/": "end_to_end/test_recipes.py",
     'bash "$(vlrft recipe': "end_to_end/test_recipes.py; the path: test_cli.py",
     "MODEL=/models/": "end_to_end/test_recipes.py: the same file with the same variables",
     "vlrft check": "test_recipe_check.py",
     "vlrft doctor": "test_doctor.py",
+    "export VLRFT_SHARED_PREFIX=1": "end_to_end/test_shared_prefix.py",
+    **{f"vlrft data {name}": "test_readme_data.py" for name in DATA_COMMANDS},
     "vlrft score": "end_to_end/test_demo.py",
     "vlrft tiny": "end_to_end/test_wheel.py",
 }

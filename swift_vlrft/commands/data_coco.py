@@ -54,6 +54,6 @@ def coco(
                 keep_going=keep_going,
                 progress=bar,
             )
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         fail(error)
     finish(written, counts, as_json=as_json)

@@ -5,11 +5,20 @@ from typing import Annotated
 
 import typer
 
+PATHS = (
+    "Parquet with image, problem, solution",
+    "folders of save_to_disk",
+    "JSON Lines of VLM-R1 (RefCOCO)",
+    "JSON of LISA",
+    "COCO's instances_*.json",
+    "Parquet with objects",
+)
+
 
 def list_sources(
     as_json: Annotated[bool, typer.Option("--json", help="Print the table as JSON.")] = False,
 ) -> None:
-    """Print the sets known by name: id, task, frame, and what each one is.
+    """Print the sets known by name: id, what each one is, task, frame and hub.
 
     Example: vlrft data list
     """
@@ -21,9 +30,10 @@ def list_sources(
     if as_json:
         typer.echo(json.dumps([vars(source) for source in SOURCES], indent=2))
         return
-    table = Table()
-    for heading in ("--dataset", "task", "boxes in"):
+    table = Table(caption="Any of your own goes by its path: Parquet, save_to_disk, JSON, COCO.")
+    for heading in ("--dataset", "what it is", "task", "boxes in", "hub"):
         table.add_column(heading, overflow="fold")
     for source in SOURCES:
-        table.add_row(source.hub_id, source.task, source.frame or "-")
+        hubs = ", ".join(source.hubs)
+        table.add_row(source.hub_id, source.about, source.task, source.frame or "-", hubs)
     Console().print(table)

@@ -13,7 +13,7 @@ from swift_vlrft.datasets.check import Report, TooLong, judged
 from swift_vlrft.datasets.image import stored_image
 from swift_vlrft.datasets.read import open_set
 from swift_vlrft.datasets.row import Row
-from swift_vlrft.datasets.writer import Item, LeftOut, Written, write_folder
+from swift_vlrft.datasets.writer import Item, LeftOut, Written, state_of, write_folder
 
 
 def write_clean(
@@ -44,7 +44,7 @@ def write_clean(
 
         return items
 
-    identity = f"clean {source.resolve()} {splits} {root} {too_long is not None}"
+    identity = f"clean {state_of(source)} {splits} {root} {too_long is not None}"
     notes = f"The rows of `{source.name}` that `vlrft data check --fix` found nothing wrong with."
     written = write_folder(
         target, {s: rows(s) for s in splits}, identity=identity, notes=notes, on_item=on_row

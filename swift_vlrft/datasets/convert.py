@@ -3,8 +3,8 @@
     convert_folder(Path("lisa/train.json"), Path("data/lisa"), root=Path("lisa/images"))
 
 Every picture is opened on the way, and stored as it came; one that a camera turned, or of more
-than 8 bits a colour, is stored upright in RGB, which is how its boxes were drawn. The prompt and
-the solution of every row are read as the rewards will read them.
+than 8 bits a colour, is stored upright in RGB, which is how its boxes were drawn. Every row is
+asked what ``vlrft data check`` asks.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 
+from swift_vlrft.answers import gold_text
 from swift_vlrft.datasets.check import row_problem
-from swift_vlrft.datasets.image import stored_image
+from swift_vlrft.datasets.image import head_of, stored_image
 from swift_vlrft.datasets.parquet import split_names
 from swift_vlrft.datasets.read import read_rows
 from swift_vlrft.datasets.row import BadRow, Row
 from swift_vlrft.datasets.source import DataError
-from swift_vlrft.datasets.writer import Item, LeftOut, Written, write_folder
+from swift_vlrft.datasets.writer import Item, LeftOut, Written, state_of, write_folder
 
 SPLITS = {"train": "train", "validation": "validation", "val": "validation", "test": "test"}
 """Splits as files name them, and as the hubs do."""
@@ -65,7 +65,7 @@ def convert_folder(
     return write_folder(
         folder,
         {name: partial(items, split) for split, name in wanted.items()},
-        identity=f"convert {sorted(wanted.items())} {options} {_state_of(source)}",
+        identity=f"convert {sorted(wanted.items())} {options} {state_of(source)}",
         notes=f"Made from `{source.name}` with `vlrft data convert`.",
         on_item=lambda n: progress(None, n),
     )
@@ -88,23 +88,12 @@ def splits_of(source: Path) -> list[str]:
 def _item(row: Row | BadRow, base: Path) -> Item:
     if isinstance(row, BadRow):
         return LeftOut(str(row.place), row.problem.removeprefix(f"{row.place}: "))
-    texts = {"problem": row.problem, "solution": row.solution}
-    problem = row_problem(row)
-    if problem:
-        return LeftOut(str(row.place), problem)
     try:
         image = stored_image(row.image, base)
     except DataError as error:
         return LeftOut(str(row.place), str(error))
-    return {**row.columns, **texts, "image": image}
-
-
-def _state_of(source: Path) -> str:
-    """A digest of what lies at ``source``: names, sizes and times of its files."""
-    files = sorted(source.rglob("*")) if source.is_dir() else [source]
-    digest = sha256(str(source.resolve()).encode())
-    for file in files:
-        if file.is_file():
-            stat = file.stat()
-            digest.update(f"{file} {stat.st_size} {stat.st_mtime_ns}\n".encode())
-    return digest.hexdigest()
+    if problem := row_problem(row, head_of(image)):
+        return LeftOut(str(row.place), problem)
+    # A solution that is stored as lists and objects goes in as the text that rewards read.
+    solution = row.solution if isinstance(row.solution, str) else gold_text(row.solution)
+    return {**row.columns, "problem": row.problem, "solution": solution, "image": image}

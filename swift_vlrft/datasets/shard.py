@@ -107,7 +107,10 @@ class ShardWriter:
             if one.name == "image":
                 values = [{"bytes": v["bytes"], "path": _hub_path(v.get("path"))} for v in values]
             columns.append(pa.array(values, one.type))
-        self.write_table(pa.table(columns, schema=self.schema))
+        try:
+            self.write_table(pa.table(columns, schema=self.schema))
+        except pa.ArrowException as error:  # an object without any key, for instance
+            raise DataError(f"{self.path.name} cannot be stored as Parquet: {error}") from error
 
     def write_table(self, table: pa.Table) -> None:
         self._writer.write_table(table, row_group_size=max(1, table.num_rows))

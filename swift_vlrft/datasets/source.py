@@ -25,6 +25,7 @@ class Source:
     task: str
     frame: str | None = None
     hubs: tuple[str, ...] = ("Hugging Face",)
+    about: str = ""
 
     def other_hub(self, use_hf: bool) -> str | None:
         """What to type where the hub asked is not one the set is known to be on."""

@@ -76,7 +76,7 @@ def training_set(form: Form, wanted: Wanted) -> tuple[Any, Report]:
     """The Dataset of a set on disk, and what was found in it."""
     single = form.kind in ("parquet", "arrow") and shape_of_form(form, wanted.rename).single
     if not single:
-        return _from_rows(form, wanted)
+        return from_rows(form, wanted)
     image = _original("image", form.columns, wanted.rename)
     if form.kind == "parquet":
         heads: Heads | None
@@ -150,7 +150,7 @@ def _judged(
     if isinstance(head, str):
         report.problems.append((row.place, head))
         return
-    problem = row_problem(row, head)
+    problem = row_problem(row, head, every_reward=False)
     if problem is None and wanted.too_long is not None:
         problem = wanted.too_long(row, head)
         report.too_long += problem is not None
@@ -191,9 +191,11 @@ def in_wanted_frame(row: Row, head: Head, wanted: Wanted) -> Row:
 
 
 def _finish(report: Report, rows: list[Any], wanted: Wanted) -> None:
-    """Stop where nothing is left, or where ``--strict true`` asks for no bad row at all."""
+    """Stop where nothing is left, where a gold solution cannot be read, and where ``--strict true``
+    asks for no bad row at all.
+    """
     bad = len(report.problems) - report.too_long
-    if (bad and wanted.strict) or not rows:
+    if (bad and wanted.strict) or report.unreadable or not rows:
         if not report.rows and not report.problems:
             raise DataError(f"{report.path} has no rows")
         raise DataError(
@@ -335,7 +337,7 @@ def _write_whole(file: Path, content: bytes) -> None:
 # ---- sets whose records are several rows, or name files --------------------------------------
 
 
-def _from_rows(form: Form, wanted: Wanted) -> tuple[Any, Report]:
+def from_rows(form: Form, wanted: Wanted) -> tuple[Any, Report]:
     """Rows made in Python; stored pictures are written once, as files, since several rows show
     the same one.
     """

@@ -23,6 +23,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +151,17 @@ def write_folder(
         made.rename(folder)
         shutil.rmtree(staging)
     return written
+
+
+def state_of(source: Path) -> str:
+    """A digest of the names, sizes and times of the files at ``source``: for ``identity``."""
+    files = sorted(source.rglob("*")) if source.is_dir() else [source]
+    digest = sha256(str(source.resolve()).encode())
+    for file in files:
+        if file.is_file():
+            stat = file.stat()
+            digest.update(f"{file} {stat.st_size} {stat.st_mtime_ns}\n".encode())
+    return digest.hexdigest()
 
 
 @contextmanager

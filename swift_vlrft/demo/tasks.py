@@ -178,7 +178,7 @@ TASKS: dict[str, DemoTask] = {
         train_rows=1597,
         held_out_rows=200,
         warm_steps=400,
-        grpo_steps=40,
+        grpo_steps=90,
         max_completion_length=12,
         learning_rate=5e-4,
     ),
@@ -191,9 +191,9 @@ TASKS: dict[str, DemoTask] = {
         train_rows=2048,
         held_out_rows=64,
         warm_steps=400,
-        grpo_steps=40,
+        grpo_steps=70,
         max_completion_length=28,
-        learning_rate=5e-4,
+        learning_rate=2e-4,
     ),
 }
 

@@ -90,13 +90,12 @@ def _iou(predicted: BoxList, gold: BoxList, matched: list[Pair]) -> float:
 
 
 def _confidence(predicted: BoxList, gold: BoxList, matched: list[Pair]) -> float:
-    found = {i for i, _, _ in matched}
-    # 2c - c^2 when matched and -c^2 when not is 2c for the matched, less c^2 for all.
-    terms = [
-        (2.0 * c if i in found else 0.0) - c * c if c is not None else (0.0 if i in found else -1.0)
-        for i, c in enumerate(predicted.confidences)
-    ]
-    return max(0.0, fsum(terms)) / max(len(predicted), len(gold))
+    # 2c - c^2 when matched and -c^2 when not is 2c for the matched, less c^2 for all; where none is
+    # stated, 0 when matched and -1 when not is 1 for the matched, less 1 for all.
+    stated = predicted.confidences
+    earned = fsum([1.0 if (c := stated[i]) is None else 2.0 * c for i, _, _ in matched])
+    paid = fsum([1.0 if c is None else c * c for c in stated])
+    return max(0.0, earned - paid) / max(len(predicted), len(gold))
 
 
 def _f1(predicted: BoxList, gold: BoxList, matched: list[Pair]) -> float:

@@ -73,10 +73,9 @@ def _mean_ap(
 
 def _is_of(predicted_label: str | None, label: str | None, gold: BoxList) -> bool:
     """Whether a prediction is ranked among those for ``label``."""
-    stated = set(gold.labels) - {None}
     if label is None:  # gold boxes without a label: for whatever is not claimed by a stated one
-        return predicted_label is None or predicted_label not in stated
-    return predicted_label == label or (predicted_label is None and len(stated) == 1)
+        return predicted_label is None or predicted_label not in gold.names
+    return predicted_label == label or (predicted_label is None and len(gold.names) == 1)
 
 
 def _hits(

@@ -48,8 +48,8 @@ def matching(answer: Answer, gold: BoxList, threshold: float = 0.5) -> list[Pair
         return memo[2]  # type: ignore[no-any-return]
     predicted = answer.boxes or BoxList()
     pairs = same_label_pairs(predicted, gold, threshold)
-    # Being matched earns 2c under the confidence reward, and 1 where none is stated.
-    matched = match(pairs, [0.5 if c is None else c for c in predicted.confidences])
+    # Being matched earns 2c under the confidence reward, and 1 where none is stated: as 0.5 would.
+    matched = match(pairs, predicted.confidences)
     answer.memo = (gold, threshold, matched)
     return matched
 
@@ -61,13 +61,12 @@ def same_label_pairs(predicted: BoxList, gold: BoxList, threshold: float) -> lis
     box without a label agrees with every prediction.
     """
     pairs = overlapping_pairs(predicted.boxes, gold.index, threshold)
-    distinct = set(gold.labels) - {None}
-    if not distinct:
+    if not gold.names:
         return pairs
     return [
         (i, j, iou)
         for i, j, iou in pairs
         if gold.labels[j] is None
         or predicted.labels[i] == gold.labels[j]
-        or (predicted.labels[i] is None and len(distinct) == 1)
+        or (predicted.labels[i] is None and len(gold.names) == 1)
     ]

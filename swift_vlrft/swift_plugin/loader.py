@@ -21,10 +21,11 @@ from swift_vlrft.datasets import DataError, Source
 from swift_vlrft.datasets.check import Report, length_check
 from swift_vlrft.datasets.forms import Form, class_names_of
 from swift_vlrft.datasets.read import open_set, rows_of, shape_of_form
+from swift_vlrft.datasets.shapes import shape_of
 from swift_vlrft.datasets.training import (
     Wanted,
-    _from_rows,
     frame_of_subsets,
+    from_rows,
     streamed_rows,
     training_set,
     training_table,
@@ -44,13 +45,12 @@ class VlrftLoader(DatasetLoader):
     columns stay as they are.
     """
 
-    source: Source | None = None
-
     def load(
         self, dataset_syntax: Any = None, dataset_meta: Any = None, *, use_hf: bool | None = None
     ) -> Any:
         # ms-swift drops columns it does not know unless told otherwise (GRPO tells it); rewards
         # read them.
+        self._remove_asked = getattr(self, "remove_unused_columns", False)
         self.remove_unused_columns = False
         name = dataset_syntax.dataset
         source = getattr(dataset_meta, "vlrft_source", None)
@@ -58,7 +58,8 @@ class VlrftLoader(DatasetLoader):
         if os.path.exists(name):
             return self._local(Path(name), wanted)
         meta, syntax = copy.copy(dataset_meta), copy.copy(dataset_syntax)
-        meta.preprocess_func, syntax.subsets = partial(self._hub, name, wanted), []
+        usual = None if source is not None else dataset_meta.preprocess_func
+        meta.preprocess_func, syntax.subsets = partial(self._hub, name, wanted, usual), []
         try:
             return super().load(syntax, meta, use_hf=use_hf)
         except DataError:
@@ -71,7 +72,7 @@ class VlrftLoader(DatasetLoader):
     def _wanted(self, frame: str, name: str, source: Source | None) -> Wanted:
         command = read_command_line(sys.argv[1:])
         command.model_type = command.model_type or MODEL_TYPE["given"]
-        view = needed_view(command, name) if frame == "pixels" else None
+        view = needed_view(command, name) if frame == "pixels" else view_of(command)
         return Wanted(
             cache=Path(get_cache_dir()) / "datasets" / "vlrft",
             frame=frame,
@@ -104,10 +105,13 @@ class VlrftLoader(DatasetLoader):
                 )
                 return _stream(path, rows, wanted)
             dataset, report = training_set(form, wanted)
-        _tell(report)
+        _tell(report, wanted)
         return dataset
 
-    def _hub(self, name: str, wanted: Wanted, dataset: Any, **_: Any) -> Any:
+    def _hub(self, name: str, wanted: Wanted, usual: Any, dataset: Any, **options: Any) -> Any:
+        """What was downloaded; ``usual`` is ms-swift's own way, for what turns out to be no set of
+        image, problem and solution.
+        """
         from datasets import Dataset, Image
 
         # Columns were renamed by ms-swift before it calls this.
@@ -116,6 +120,11 @@ class VlrftLoader(DatasetLoader):
         names = class_names_of(features.to_dict() if hasattr(features, "to_dict") else {})
         columns = list(dataset.column_names or next(iter(dataset)))
         form = Form("table", Path(name), [], columns, names)
+        if usual is not None and ("messages" in columns or shape_of(set(columns)) is None):
+            if wanted.frame != "norm1000":
+                shape_of_columns(form)
+            self.remove_unused_columns = self._remove_asked
+            return usual(dataset, **options)
         shape_of_columns(form)
         if not isinstance(dataset, Dataset):
             if isinstance(features.get("image"), Image):
@@ -130,15 +139,13 @@ class VlrftLoader(DatasetLoader):
             made, report = training_table(table, origin, form, wanted, features=dataset.features)
         else:
             form.content = (table, origin)
-            made, report = _from_rows(form, wanted)
-        _tell(report)
+            made, report = from_rows(form, wanted)
+        _tell(report, wanted)
         return made
 
 
 def shape_of_columns(form: Form) -> None:
     """DataError where a downloaded set has none of the columns that make rows."""
-    from swift_vlrft.datasets.shapes import shape_of
-
     if shape_of(set(form.columns)) is None:
         missing = [n for n in ("image", "problem", "solution") if n not in form.columns]
         raise DataError(
@@ -154,14 +161,23 @@ def _stream(path: Path, rows: Any, wanted: Wanted) -> Any:
     def generate() -> Iterator[tuple[int, Any]]:
         report = Report(path)
         yield from enumerate(streamed_rows(rows(), wanted, report))
-        _tell(report)
+        _tell(report, wanted)
 
     # Not from_generator: it would pickle the generator with all it refers to, for a fingerprint.
     return IterableDataset(ExamplesIterable(generate, {}))
 
 
-def _tell(report: Report) -> None:
-    """What was read, and every row that was left out and why."""
+def _tell(report: Report, wanted: Wanted) -> None:
+    """What was read, every row that was left out and why, and whether the model writes boxes in
+    another frame by itself.
+    """
+    view = wanted.view
+    boxed = report.tasks.keys() & {"detection", "grounding"}
+    if view is not None and boxed and view.native_frame != wanted.frame:
+        logger.info(
+            f"swift_vlrft: {report.path}: boxes are in {wanted.frame}; {view.family} was trained "
+            f"on {view.native_frame}, which --dataset {report.path}:{view.native_frame} gives it."
+        )
     tasks = ", ".join(f"{count} {task}" for task, count in report.tasks.most_common())
     logger.info(f"swift_vlrft: {report.path}: {report.good} of {report.rows} rows train ({tasks}).")
     bad = len(report.problems) - report.too_long
@@ -188,6 +204,18 @@ def meta_for(source: Source) -> DatasetMeta:
     )
     meta.vlrft_source = source
     return meta
+
+
+def hub_meta(hub_id: str) -> DatasetMeta:
+    """A hub id that nobody registered: one of our forms, or else read as ms-swift would."""
+    # Under a name of its own, so that a plugin after ours can still register the id.
+    return DatasetMeta(
+        dataset_name=f"{hub_id} by its columns",
+        ms_dataset_id=hub_id,
+        hf_dataset_id=hub_id,
+        loader=VlrftLoader,
+        tags=["vlrft"],
+    )
 
 
 def local_meta(path: str) -> DatasetMeta:

@@ -17,8 +17,10 @@ from typing import Any
 from swift.dataset import register_dataset
 from swift.dataset.dataset_syntax import DatasetSyntax
 from swift.rewards import orms
+from swift.trainers.trainer_factory import TrainerFactory
 from swift.utils import get_logger, use_hf_hub
 
+from swift_vlrft.coordinates import FRAMES
 from swift_vlrft.datasets import SOURCES, DataError
 from swift_vlrft.datasets.check import check_set
 from swift_vlrft.datasets.forms import Form, find_form
@@ -26,12 +28,15 @@ from swift_vlrft.datasets.read import open_set
 from swift_vlrft.datasets.shapes import shape_of
 from swift_vlrft.datasets.training import frame_of_subsets
 from swift_vlrft.rewards import REWARDS, Reward
+from swift_vlrft.shared_prefix import settings as shared_prefix
 from swift_vlrft.swift_plugin.command_line import CommandLine, read_command_line
-from swift_vlrft.swift_plugin.loader import MODEL_TYPE, local_meta, meta_for
+from swift_vlrft.swift_plugin.loader import MODEL_TYPE, hub_meta, local_meta, meta_for
 from swift_vlrft.swift_plugin.model import needed_view
 from swift_vlrft.watch import watch
 
 logger = get_logger()
+
+SHARED_PREFIX_TRAINER = "swift_vlrft.swift_plugin.trainer.SharedPrefixGRPOTrainer"
 
 
 def register(
@@ -50,6 +55,9 @@ def register(
     for source in SOURCES:
         register_dataset(meta_for(source), exist_ok=True)
     MODEL_TYPE["given"] = model_type or MODEL_TYPE["given"]
+    if shared_prefix.switched_on():
+        shared_prefix.cache_bytes()  # a wrong value is said now, not after the model is loaded
+        TrainerFactory.TRAINER_MAPPING["grpo"] = SHARED_PREFIX_TRAINER
     if datasets is not None:
         for dataset in datasets:
             _register_path(os.fspath(dataset), CommandLine(model_type=model_type), check=True)
@@ -107,6 +115,8 @@ def _register_path(dataset: str, command: CommandLine, *, check: bool) -> None:
             hint = source.other_hub(use_hf_hub() if use_hf is None else use_hf)
             if hint and check:
                 logger.warning(f"swift_vlrft: {source.hub_id}: {hint}")
+        elif set(syntax.subsets) <= set(FRAMES) and _is_new(syntax):
+            register_dataset(hub_meta(syntax.dataset), exist_ok=True)
         return  # a hub id
     form = find_form(path, keep_going=not command.strict)
     if form is None or not _is_ours(form, command):
@@ -118,6 +128,12 @@ def _register_path(dataset: str, command: CommandLine, *, check: bool) -> None:
             needed_view(command, dataset)
         _check(form, command)
     register_dataset(local_meta(syntax.dataset), exist_ok=True)
+
+
+def _is_new(syntax: DatasetSyntax) -> bool:
+    """Whether nobody has registered this hub id: ms-swift then answers with an empty entry."""
+    found = [syntax.get_dataset_meta(use_hf) for use_hf in (True, False)]
+    return not any(m.ms_dataset_id or m.hf_dataset_id or m.dataset_path for m in found)
 
 
 def _is_ours(form: Form, command: CommandLine) -> bool:
@@ -141,7 +157,7 @@ def _check(form: Form, command: CommandLine) -> None:
     )
     if not report.rows and not bad:
         raise DataError(f"{report.path} has no rows")
-    if bad and (command.strict or not report.good):
+    if bad and (command.strict or report.unreadable or not report.good):
         raise DataError(text)
     if bad:
         logger.warning(f"swift_vlrft: {text}")

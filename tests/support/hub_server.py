@@ -42,6 +42,20 @@ class Hub(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}"
 
 
+def hub_environment(url, home):
+    """What makes both SDKs speak to the hub at ``url``, with caches of their own."""
+    return {
+        "HOME": str(home),
+        "HF_HOME": str(home / "hf"),
+        "HF_ENDPOINT": url,
+        "HF_HUB_DISABLE_XET": "1",  # xet speaks to a storage of its own, which is not here
+        "MODELSCOPE_ENDPOINT": url,
+        "MODELSCOPE_CACHE": str(home / "ms"),
+        "HF_TOKEN": TOKEN,
+        "MODELSCOPE_API_TOKEN": TOKEN,
+    }
+
+
 @contextmanager
 def running_hub():
     hub = Hub()
@@ -124,7 +138,9 @@ class Handler(BaseHTTPRequestHandler):
         name = "/".join(part for part in (wanted.get("organization"), wanted["name"]) if part)
         if name in self.server.repos:
             return self.answer({"error": "exists", "url": f"{self.server.url}/{name}"}, 409)
-        self.server.repos[name] = Repo(bool(wanted.get("private")))
+        self.server.repos[name] = Repo(
+            "private" in (wanted.get("visibility"), wanted.get("private") and "private")
+        )
         self.answer({"url": f"{self.server.url}/datasets/{name}", "name": name})
 
     def hf_preupload(self, repo, body, query):
@@ -232,8 +248,41 @@ class Handler(BaseHTTPRequestHandler):
         self.answer({"Code": 200, "Success": True, "Data": {"Owner": "me", "Name": name}})
 
     def ms_info(self, repo, body, query):
-        known = repo in self.server.repos
-        self.answer({"Code": 200 if known else 404, "Data": {"Id": 1}}, 200 if known else 404)
+        if repo not in self.server.repos:
+            return self.answer({"Code": 404, "Message": "no such data set"}, 404)
+        number = list(self.server.repos).index(repo)
+        owner, name = repo.split("/")
+        data = {"Id": number, "Type": 4, "Namespace": owner, "Name": name, "Visibility": 5}
+        self.answer({"Code": 200, "Success": True, "Data": data})
+
+    def ms_tree(self, number, body, query):
+        files = list(self.server.repos.values())[int(number)].files
+        page = int(query.get("PageNumber", ["1"])[0])
+        root = query.get("Root", ["/"])[0].strip("/")
+        folders = {"/".join(n.split("/")[:i]) for n in files for i in range(1, n.count("/") + 1)}
+        deep = query.get("Recursive", ["True"])[0] == "True"
+        found = []
+        for name in [*sorted(folders), *files]:
+            above = name.rpartition("/")[0]
+            if above == root or (deep and (not root or name.startswith(f"{root}/"))):
+                content = files.get(name, b"")
+                found.append(
+                    {
+                        "Type": "blob" if name in files else "tree",
+                        "Path": name,
+                        "Name": name.rsplit("/", 1)[-1],
+                        "Size": len(content),
+                        "Sha256": hashlib.sha256(content).hexdigest(),
+                    }
+                )
+        data = {"Files": found if page == 1 else [], "TotalCount": len(found)}
+        self.answer({"Code": 200, "Success": True, "Data": data})
+
+    def ms_file(self, repo, body, query):
+        content = self.server.repos[repo].files.get(query["FilePath"][0])
+        if content is None:
+            return self.answer({"Code": 404, "Message": "no such file"}, 404)
+        self.answer(content=content, headers=[("Content-Type", "application/octet-stream")])
 
     def ms_lfs(self, repo, body, query):
         self.answer({"Code": 200, "Success": True, "Data": {"objects": self.upload_hrefs(body)}})
@@ -267,6 +316,8 @@ ROUTES = [
     (("GET", "HEAD"), rf"/datasets/{REPO}/resolve/([^/]+)/(.+)", Handler.hf_file),
     (("POST",), r"/api/v1/datasets", Handler.ms_create),
     (("GET",), rf"/api/v1/datasets/{REPO}", Handler.ms_info),
+    (("GET",), r"/api/v1/datasets/(\d+)/repo/tree", Handler.ms_tree),
+    (("GET", "HEAD"), rf"/api/v1/datasets/{REPO}/repo", Handler.ms_file),
     (("POST",), rf"/api/v1/repos/datasets/{REPO}/info/lfs/objects/batch", Handler.ms_lfs),
     (("POST",), rf"/api/v1/repos/datasets/{REPO}/commit/([^/]+)", Handler.ms_commit),
 ]

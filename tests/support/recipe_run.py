@@ -2,13 +2,12 @@
 
 import os
 import resource
-import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from support.swift_run import REPOSITORY, SUPPORT, Run, run_swift_unchecked
+from support.swift_run import REPOSITORY, SUPPORT, Run, free_port, run_swift_unchecked
 
 from swift_vlrft.recipe import Recipe, read_recipe
 
@@ -144,9 +143,3 @@ def run_with_server(path: Path, model: Path, dataset: str, output: Path, *flags:
         VLRFT_TEST_SERVER="1",
         VLLM_ENABLE_V1_MULTIPROCESSING="0",  # the engine in the process that has the plugin
     )
-
-
-def free_port() -> str:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return str(free.getsockname()[1])

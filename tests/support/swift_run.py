@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import socket
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -20,8 +21,13 @@ class Run:
     @property
     def steps(self) -> list[dict]:
         """The logged metrics of every training step."""
+        return [row for row in self.rows if "reward" in row]
+
+    @property
+    def rows(self) -> list[dict]:
+        """Everything that the trainer logged."""
         lines = (self.folder / "logging.jsonl").read_text().splitlines()
-        return [row for row in map(json.loads, lines) if "reward" in row]
+        return [json.loads(line) for line in lines]
 
     def metric(self, name: str) -> list[float]:
         return [float(step[name]) for step in self.steps]
@@ -93,6 +99,8 @@ def run_swift_unchecked(
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         **variables,
     }
+    if "NPROC_PER_NODE" in environment:  # two tests may run at a time
+        environment = {"MASTER_PORT": free_port()} | environment
     return subprocess.run(
         command,
         env=environment,
@@ -102,6 +110,12 @@ def run_swift_unchecked(
         errors="replace",
         timeout=timeout,
     )
+
+
+def free_port() -> str:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return str(free.getsockname()[1])
 
 
 def assert_trained(run: Run, steps: int) -> None:

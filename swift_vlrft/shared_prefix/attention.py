@@ -1,0 +1,128 @@
+"""Attention over a packed sequence, in two parts and without a mask of its length squared.
+
+    prompt       sees itself, causally                        [1, heads, P, P]
+    completions  see their prompt and themselves, causally    [G, heads, C, P + C], lower right
+
+Both are torch's scaled_dot_product_attention with a causal flag, so that CUDA takes its flash
+kernel and nothing dense is built; on a CPU the second part has a mask of C x (P + C). The prompt's
+keys and values are written G times for the second part, as separate rows have them too.
+
+It enters transformers through its registry of attention functions, for the language model alone,
+and is transformers' own sdpa wherever no packed sequence is given (rollouts, batches that do not
+pack).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import torch
+from torch.nn.attention.bias import causal_lower_right
+from torch.nn.functional import scaled_dot_product_attention
+
+from swift_vlrft.shared_prefix.layout import Group
+
+NAME = "vlrft_shared_prefix"
+"""The name under which transformers knows ``attend``."""
+
+
+def register_attention() -> None:
+    """Make ``attend`` known to transformers; a second call changes nothing."""
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.masking_utils import sdpa_mask
+
+    AttentionInterface.register(NAME, attend)
+    AttentionMaskInterface.register(NAME, sdpa_mask)
+
+
+def use_shared_attention(model: Any) -> None:
+    """Let the language model of ``model`` (the unwrapped transformers model) call ``attend``."""
+    register_attention()
+    model.set_attn_implementation({"text_config": NAME})
+
+
+def attend(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    shared_prefix: Sequence[Group] | None = None,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, None]:
+    """transformers' attention function; ``shared_prefix`` are the groups of a packed sequence.
+
+    Query is [1, heads, tokens, width]; key and value may have fewer heads.
+    """
+    if shared_prefix is None:
+        from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+        result: tuple[torch.Tensor, None] = sdpa_attention_forward(
+            module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
+        )
+        return result
+    options: dict[str, Any] = {"dropout_p": dropout, "scale": scaling}
+    if query.shape[1] != key.shape[1]:
+        # The flash kernel reads shared heads as they are; other kernels would fall back to the
+        # one that writes all scores out.
+        if query.is_cuda and query.dtype in (torch.float16, torch.bfloat16):
+            options["enable_gqa"] = True
+        else:
+            times = query.shape[1] // key.shape[1]
+            key, value = (x.repeat_interleave(times, dim=1) for x in (key, value))
+    parts: list[torch.Tensor] = []
+    for group in shared_prefix:
+        parts.extend(_attend_group(group, query, key, value, options))
+    return torch.cat(parts, dim=2).transpose(1, 2).contiguous(), None
+
+
+def _attend_group(
+    group: Group,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    options: dict[str, Any],
+) -> list[torch.Tensor]:
+    middle = group.start + group.shared
+    prompt = [x[:, :, group.start : middle] for x in (query, key, value)]
+    q, k, v = prompt
+    parts = [scaled_dot_product_attention(q, k, v, is_causal=True, **options)]
+    if group.own:
+        rest = [x[0, :, middle : group.stop] for x in (query, key, value)]
+        count, longest = len(group.own), max(group.own)
+        q, k, v = (_as_batch(group, x, count, longest) for x in rest)
+        k, v = (
+            torch.cat([shared.expand(count, -1, -1, -1), own], dim=2)
+            for shared, own in ((prompt[1], k), (prompt[2], v))
+        )
+        mask = _lower_right(longest, group.shared + longest, query.device)
+        out = scaled_dot_product_attention(q, k, v, attn_mask=mask, **options)
+        out = out.transpose(0, 1).flatten(1, 2)
+        if group.keep is not None:
+            out = out.index_select(1, group.keep)
+        parts.append(out[None])
+    return parts
+
+
+def _lower_right(queries: int, keys: int, device: torch.device) -> torch.Tensor:
+    """The last query sees the last key: on CUDA as a marker that the flash kernel understands."""
+    if device.type == "cuda":
+        # Inside a TorchDispatchMode (an operation counter, selective checkpointing) the marker
+        # cannot be made.
+        with suppress(RuntimeError):
+            return causal_lower_right(queries, keys)
+    full = torch.ones(queries, keys, dtype=torch.bool, device=device)
+    return full.tril(keys - queries)
+
+
+def _as_batch(group: Group, x: torch.Tensor, count: int, longest: int) -> torch.Tensor:
+    """[heads, tokens, width] -> [completions, heads, longest, width]; what pads a shorter one is
+    never kept, and stands after all that its own tokens may see.
+    """
+    if group.gather is not None:
+        x = x.index_select(1, group.gather)
+    return x.unflatten(1, (count, longest)).transpose(0, 1)

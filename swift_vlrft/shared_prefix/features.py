@@ -1,0 +1,80 @@
+"""Image features of a frozen encoder, kept for one generation batch.
+
+    cache = FeatureCache(limit=512 << 20)
+    with cache.fill(model.visual, digests, tokens):  # the encoder runs: its output is kept
+        model(...)
+    cache.get(model.visual, digests)                     # and serves the passes that follow
+
+GRPO computes the same images for the old policy's log-probabilities, the reference's and each
+update, in as many micro-batches as a group is split over. A frozen encoder gives the same features
+each time. An image is known by the digest of its pixels. What no longer fits is not kept: the
+passes go through the micro-batches in the same order, and throwing out the oldest would miss every
+time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+
+@dataclass(frozen=True)
+class ImageFeatures:
+    """What a model's ``get_image_features`` returns, as far as the language model reads it."""
+
+    pooler_output: tuple[torch.Tensor, ...]
+    """One [tokens, hidden] for each image."""
+    deepstack_features: list[tuple[torch.Tensor, ...]] | None = None
+    """The same for each of the layers that Qwen3-VL adds features to."""
+
+
+class FeatureCache:
+    """Features by image content, at most ``limit`` bytes of them."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.bytes = 0
+        self._kept: dict[tuple[int, bytes], list[torch.Tensor]] = {}
+
+    def clear(self) -> None:
+        self._kept.clear()
+        self.bytes = 0
+
+    def get(self, encoder: Any, digests: Sequence[bytes]) -> ImageFeatures | None:
+        """The features of these images; None unless all are there."""
+        kept = [self._kept.get((id(encoder), digest)) for digest in digests]
+        if any(one is None for one in kept):
+            return None
+        levels = list(zip(*(one for one in kept if one is not None), strict=True))
+        return ImageFeatures(levels[0], levels[1:] or None)
+
+    @contextmanager
+    def fill(self, encoder: Any, digests: Sequence[bytes], tokens: Sequence[int]) -> Iterator[None]:
+        """Keep what the encoder returns in this block for images with these digests, in the order
+        in which they are given to it, of so many tokens each.
+        """
+
+        def keep(_module: Any, _arguments: Any, output: Any) -> None:
+            levels = [output.pooler_output, *(getattr(output, "deepstack_features", None) or [])]
+            start = 0
+            for digest, n in zip(digests, tokens, strict=True):
+                self._put((id(encoder), digest), [x[start : start + n] for x in levels])
+                start += n
+
+        handle = encoder.register_forward_hook(keep)
+        try:
+            yield
+        finally:
+            handle.remove()
+
+    def _put(self, key: tuple[int, bytes], features: list[torch.Tensor]) -> None:
+        size = sum(x.numel() * x.element_size() for x in features)
+        if key in self._kept or self.bytes + size > self.limit:
+            return
+        # Copies: a slice would hold on to the features of the whole batch.
+        self._kept[key] = [x.detach().clone() for x in features]
+        self.bytes += size

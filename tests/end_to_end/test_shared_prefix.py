@@ -1,0 +1,95 @@
+"""VLRFT_SHARED_PREFIX=1 in real `swift rlhf` runs: the same numbers, with every engine."""
+
+import json
+import math
+
+import pytest
+from end_to_end.test_engines import COIN, PLUGINS, VLLM, VLLM_VARIABLES, ZERO3, ZERO3_VARIABLES
+from support.swift_run import Run, assert_trained, grpo_command, run_swift
+
+pytestmark = pytest.mark.end_to_end
+
+ON = {"VLRFT_SHARED_PREFIX": "1"}
+SAYS = "swift_vlrft: VLRFT_SHARED_PREFIX: "
+
+
+def updates(run: Run, name: str) -> list[float]:
+    """A metric of every update, also of those that reuse the completions of the one before."""
+    return [row[name] for row in run.rows if "grad_norm" in row]
+
+
+def test_a_run_with_and_without_is_the_same_run(tiny_qwen2_5_vl, shapes, tmp_path):
+    # Two prompts in a micro-batch, two micro-batches a step, two updates of one generation batch,
+    # and a reference model: every pass there is.
+    flags = (
+        *(*COIN, "--per_device_train_batch_size", "8", "--gradient_accumulation_steps", "2"),
+        *("--num_iterations", "2", "--log_entropy", "true"),
+    )
+    runs = []
+    for name, variables in (("stock", {}), ("shared", ON)):
+        folder = tmp_path / name
+        command = grpo_command(tiny_qwen2_5_vl, shapes, folder, PLUGINS, *flags)
+        runs.append(run_swift(command, folder, **variables))
+    stock, shared = runs
+    assert SAYS not in stock.output
+    assert "2 images instead of 8, for 8 completions of 2 prompts" in shared.output
+    assert len(updates(shared, "loss")) == 3
+    for name in ("loss", "grad_norm", "kl", "entropy/mean", "clip_ratio/region_mean"):
+        expected = pytest.approx(updates(stock, name), rel=1e-4, abs=1e-5)
+        assert updates(shared, name) == expected, name
+
+
+def test_zero3_with_offload_and_vllm_tensor_parallel(tiny_qwen2_5_vl, shapes, tmp_path):
+    # vLLM's log-probabilities are an independent witness. LoRA, so that the reference is the same
+    # model without its adapter.
+    command = grpo_command(
+        *(tiny_qwen2_5_vl, shapes, tmp_path, PLUGINS, *COIN, *VLLM, *ZERO3),
+        *("--vllm_tensor_parallel_size", "2", "--gradient_accumulation_steps", "2"),
+        *("--tuner_type", "lora"),
+    )
+    run = run_swift(command, tmp_path, **VLLM_VARIABLES, **ZERO3_VARIABLES, **ON)
+    assert SAYS + "first micro-batch: " in run.output
+    assert_trained(run, 3)
+    assert all(abs(value) < 1e-2 for value in run.metric("rollout_correction/k3_kl"))
+
+
+def test_zero2_with_a_trainable_encoder_split_groups_and_resuming(
+    tiny_qwen2_5_vl, shapes, tmp_path
+):
+    flags = (
+        *(*COIN, "--deepspeed", "zero2", "--freeze_vit", "false", "--num_generations", "8"),
+        *("--gradient_accumulation_steps", "2", "--learning_rate", "1e-4", "--max_steps"),
+    )
+    saving = ("--save_strategy", "steps", "--save_steps", "1")
+    variables = ZERO3_VARIABLES | ON
+    whole = run_swift(
+        grpo_command(tiny_qwen2_5_vl, shapes, tmp_path / "a", PLUGINS, *flags, "2", *saving),
+        tmp_path / "a",
+        **variables,
+    )
+    assert SAYS + "per_device_train_batch_size 4 splits groups of 8 completions" in whole.output
+    assert "1 images instead of 4, for 4 completions of 1 prompts" in whole.output
+    resumed = run_swift(
+        grpo_command(
+            *(tiny_qwen2_5_vl, shapes, tmp_path / "b", PLUGINS, *flags, "2"),
+            *("--resume_from_checkpoint", str(tmp_path / "a" / "checkpoint-1")),
+        ),
+        tmp_path / "b",
+        **variables,
+    )
+    assert SAYS + "first micro-batch: " in resumed.output
+    assert all(math.isfinite(x) and x > 0 for x in updates(whole, "grad_norm"))
+    assert len(updates(whole, "loss")) == 2 and len(updates(resumed, "loss")) == 1
+
+
+def test_rows_without_images_are_left_to_ms_swift(tiny_qwen2_5_vl, tmp_path):
+    row = {"messages": [{"role": "user", "content": "Say red."}], "solution": "red"}
+    data = tmp_path / "words.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for _ in range(8)))
+    command = grpo_command(
+        *(tiny_qwen2_5_vl, data, tmp_path / "run", PLUGINS, *COIN, "--max_steps", "1")
+    )
+    run = run_swift(command, tmp_path / "run", **ON)
+    assert SAYS + "a micro-batch is computed as ms-swift does it: it holds no images." in run.output
+    assert SAYS + "first micro-batch" not in run.output
+    assert len(updates(run, "loss")) == 1
