@@ -135,6 +135,12 @@ def test_problems(added, rule, said):
     ("text", "rule", "said"),
     [
         (GOOD + "--temperature 0.1", "sampling", "alike"),
+        (GOOD + "--tuner_type full --torch_dtype bfloat16", "no-32-bit-copy", "rounded away"),
+        (
+            GOOD + "--torch_dtype bfloat16 --use_vllm true --vllm_mode colocate",
+            "no-32-bit-copy",
+            "cannot go on",
+        ),
         (GOOD + "--max_length 512", "lengths", "--truncation_strategy delete"),
         (
             GOOD
@@ -155,6 +161,33 @@ def test_notes(text, rule, said):
     found = [f for f in findings(text) if f.level == NOTE]
     assert rule in [f.rule for f in found]
     assert said in next(f.text for f in found if f.rule == rule)
+
+
+def test_a_step_of_1e_6_is_lost_in_16_bits():
+    """Why the note is there: AdamW on bfloat16 weights of a usual size stands still."""
+    import torch
+
+    for dtype, moves in ((torch.bfloat16, False), (torch.float32, True)):
+        weight = torch.nn.Parameter(torch.full((100,), 0.02, dtype=dtype))
+        before = weight.detach().clone()
+        optimizer = torch.optim.AdamW([weight], lr=1e-6, weight_decay=0.0)
+        for _ in range(20):
+            weight.grad = torch.ones_like(weight)
+            optimizer.step()
+        assert bool((weight != before).any()) == moves
+
+
+def test_the_weight_sync_makes_lora_weights_16_bit():
+    """The reason for the other note, in peft, which ms-swift's weight sync calls."""
+    import torch
+    from peft import LoraConfig, get_peft_model
+
+    base = torch.nn.Sequential(torch.nn.Linear(4, 4, bias=False)).to(torch.bfloat16)
+    model = get_peft_model(base, LoraConfig(target_modules=["0"]))
+    (layer,) = [m for m in model.modules() if hasattr(m, "lora_A")]
+    assert layer.lora_A["default"].weight.dtype == torch.float32
+    layer._move_adapter_to_device_of_base_layer("default")
+    assert layer.lora_A["default"].weight.dtype == torch.bfloat16
 
 
 def test_no_note_on_frames_where_they_agree():

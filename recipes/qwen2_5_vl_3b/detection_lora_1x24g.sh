@@ -2,8 +2,8 @@
 # Detection on ViRFT_COCO_base65: Qwen2.5-VL-3B with LoRA, 1 GPU of 24 GiB.
 #
 # tested   ms-swift 4.6.0: this file, with a tiny model of the same architecture on 2 CPU processes
-#          (data parallel without DeepSpeed, colocated vLLM, both offloads). Not run on GPUs yet:
-#          time, memory and --sleep_level 1 are not measured.
+#          (DeepSpeed ZeRO-2, colocated vLLM, both offloads). Not run on GPUs yet: time, memory and
+#          --sleep_level 1 are not measured.
 # memory   (see vlrft plan)
 # run      bash recipes/qwen2_5_vl_3b/detection_lora_1x24g.sh
 #          MODEL, DATASET, OUTPUT_DIR, NPROC_PER_NODE and MAX_PIXELS are read from the environment;
@@ -12,6 +12,9 @@
 # smaller  --per_device_train_batch_size 1 --gradient_accumulation_steps 8; --max_completion_length
 #          256; MAX_PIXELS=200704; --vllm_enforce_eager true; --num_generations 4
 #          --gradient_accumulation_steps 4
+# note     DeepSpeed also on one GPU: it keeps 32-bit copies of the bfloat16 weights that are
+#          trained. Without them small steps are rounded away, and a LoRA run cannot go on from a
+#          checkpoint (docs/troubleshooting.md).
 set -euo pipefail
 MODEL=${MODEL:-Qwen/Qwen2.5-VL-3B-Instruct}
 DATASET=${DATASET:-laolao77/ViRFT_COCO_base65:pixels}
@@ -34,6 +37,7 @@ swift rlhf \
     --lora_alpha 32 \
     --target_modules all-linear \
     --torch_dtype bfloat16 \
+    --deepspeed zero2 \
     --use_vllm true \
     --vllm_mode colocate \
     --vllm_tensor_parallel_size 1 \

@@ -2,8 +2,8 @@
 # Classification on ViRFT_CLS_flower_4_shot: Qwen2-VL-2B, all language weights, 1 GPU of 80 GiB.
 #
 # tested   ms-swift 4.6.0: this file, with a tiny model of the same architecture on 2 CPU processes
-#          (data parallel without DeepSpeed, colocated vLLM, both offloads). Not run on GPUs yet:
-#          time, memory and --sleep_level 1 are not measured.
+#          (DeepSpeed ZeRO-2, colocated vLLM, both offloads). Not run on GPUs yet: time, memory and
+#          --sleep_level 1 are not measured.
 # memory   (see vlrft plan)
 # run      bash recipes/qwen2_vl_2b/classification_1x80g.sh
 #          MODEL, DATASET, OUTPUT_DIR, NPROC_PER_NODE and MAX_PIXELS are read from the environment;
@@ -12,6 +12,9 @@
 # smaller  --beta 0 (no reference model); --vllm_gpu_memory_utilization 0.3;
 #          --per_device_train_batch_size 1 --gradient_accumulation_steps 16;
 #          --max_completion_length 256; --tuner_type lora
+# note     DeepSpeed also on one GPU: it keeps 32-bit copies of the bfloat16 weights that are
+#          trained. Without them small steps are rounded away, and a LoRA run cannot go on from a
+#          checkpoint (docs/troubleshooting.md).
 set -euo pipefail
 MODEL=${MODEL:-Qwen/Qwen2-VL-2B-Instruct}
 DATASET=${DATASET:-laolao77/ViRFT_CLS_flower_4_shot}
@@ -32,6 +35,7 @@ swift rlhf \
     --tuner_type full \
     --freeze_vit true \
     --torch_dtype bfloat16 \
+    --deepspeed zero2 \
     --use_vllm true \
     --vllm_mode colocate \
     --vllm_tensor_parallel_size 1 \

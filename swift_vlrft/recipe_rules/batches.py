@@ -27,6 +27,7 @@ def batches(recipe: Recipe) -> Iterator[Finding]:
     yield from _engine(recipe)
     yield from _lengths(recipe)
     yield from _sampling(recipe)
+    yield from _precision(recipe)
 
 
 def processes(recipe: Recipe) -> int | None:
@@ -290,4 +291,29 @@ def _sampling(recipe: Recipe) -> Iterator[Finding]:
             "sampling",
             f"--temperature {temperature}: completions of one prompt will be alike, and without "
             "spread nothing is learned",
+        )
+
+
+def _precision(recipe: Recipe) -> Iterator[Finding]:
+    """bfloat16 weights that nothing keeps in 32 bits."""
+    low = (recipe.get("torch_dtype") or "") in ("bfloat16", "float16")
+    if not low or recipe.flag("deepspeed") or recipe.flag("fsdp"):
+        return
+    if recipe.get("tuner_type", "lora") == "full":
+        yield finding(
+            recipe,
+            "torch_dtype",
+            NOTE,
+            "no-32-bit-copy",
+            "without --deepspeed the weights are trained in 16 bits, where steps of a learning rate "
+            "like 1e-6 are rounded away: add --deepspeed zero2, also on one GPU",
+        )
+    elif recipe.get("vllm_mode") == "colocate":
+        yield finding(
+            recipe,
+            "torch_dtype",
+            NOTE,
+            "no-32-bit-copy",
+            "without --deepspeed ms-swift's weight sync turns the LoRA weights into 16 bits, and "
+            "the run cannot go on from a checkpoint: add --deepspeed zero2, also on one GPU",
         )

@@ -37,8 +37,8 @@ FAMILIES = {
     "glm_4_1v_9b": "glm4v",
     "qwen2_5_7b": "qwen2",
 }
-# Full weights and LoRA; ZeRO-3, ZeRO-3 with offload, ZeRO-2, data parallel.
-RESUMED = {"detection_4x80g", "detection_lora_1x24g", "detection_8x24g", "detection_lora_4x80g"}
+# Full weights under ZeRO-3, the same in host memory, LoRA under ZeRO-2.
+RESUMED = {"detection_4x80g", "detection_8x24g", "detection_lora_1x24g"}
 ELSEWHERE = {"demo_cpu": "test_demo.py"}
 SWEPT = sorted(p for p in RECIPES.rglob("*.sh") if p.stem not in ELSEWHERE)
 ALONE = [p for p in SWEPT if "nodes" not in p.stem and "server" not in p.stem]

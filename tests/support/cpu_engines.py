@@ -9,7 +9,8 @@ GPU.
 import importlib.util
 import os
 
-if os.environ.get("VLRFT_TEST_DEEPSPEED") == "1":
+# A `swift rollout` beside the trainers is no rank of theirs.
+if os.environ.get("VLRFT_TEST_DEEPSPEED") == "1" and "RANK" in os.environ:
     import deepspeed
 
     deepspeed.init_distributed("gloo")
