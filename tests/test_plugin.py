@@ -158,6 +158,28 @@ def test_sets_of_several_forms_load_together_and_in_pixels(how, tmp_path):
         assert "in pixels, x from 0 to 112 and y from 0 to 112" in prompt
 
 
+def test_ms_swifts_own_forms_are_left_to_ms_swift(tmp_path):
+    import json
+
+    rows = {
+        "query.jsonl": {"query": "?", "images": ["1.png"], "solution": "red"},
+        "talk.jsonl": {"conversations": [{"from": "human", "value": "hello"}], "solution": "x"},
+        "messages.jsonl": {"messages": [{"role": "user", "content": "?"}], "solution": "x"},
+    }
+    for name, row in rows.items():
+        (tmp_path / name).write_text(json.dumps(row))
+    then = """
+from swift.dataset.dataset_syntax import DatasetSyntax
+for name in sys.argv[2:]:
+    print(name, DatasetSyntax.parse(name).get_dataset_meta(False).loader.__name__)
+"""
+    done = import_plugin(
+        "--dataset", *(str(tmp_path / name) for name in rows), then="import sys" + then
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "VlrftLoader" not in done.stdout
+
+
 def test_pixels_without_a_known_family_and_unknown_subsets_are_refused(shapes):
     done = import_plugin("--dataset", f"{shapes}:pixels", "--model_type", "llama3")
     assert done.returncode == 1 and "Traceback" not in done.stderr

@@ -34,7 +34,7 @@ _INSTRUCTION = re.compile(r"corresponding to the instruction:\s*(.*)", re.DOTALL
 
 def _matches(columns: set[str]) -> bool:
     return {"image_path", "instruction", "boxes"} <= columns or (
-        "conversations" in columns and "image" not in columns
+        "conversations" in columns and not {"image", "images"} & columns
     )
 
 

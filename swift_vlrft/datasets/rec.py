@@ -38,7 +38,8 @@ def _matches(columns: set[str]) -> bool:
 def _rows(record: Record, context: Context) -> Iterator[Draft]:
     if "conversations" in record:
         problem = text_of_turn(record, ("human", "user")).removeprefix("<image>").strip()
-        solution = text_of_turn(record, ("gpt", "assistant"))
+        solution = gold_text(record["solution"]) if record.get("solution") else None
+        solution = solution or text_of_turn(record, ("gpt", "assistant"))
     else:
         problem, solution = record["problem"], gold_text(record["solution"])
     if not isinstance(problem, str) or not problem.strip():

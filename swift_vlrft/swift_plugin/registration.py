@@ -21,7 +21,7 @@ from swift.trainers.trainer_factory import TrainerFactory
 from swift.utils import get_logger, use_hf_hub
 
 from swift_vlrft.coordinates import FRAMES
-from swift_vlrft.datasets import SOURCES, DataError
+from swift_vlrft.datasets import SOURCES, BadRow, DataError
 from swift_vlrft.datasets.check import check_set
 from swift_vlrft.datasets.forms import Form, find_form
 from swift_vlrft.datasets.read import open_set
@@ -142,7 +142,19 @@ def _is_ours(form: Form, command: CommandLine) -> bool:
         return True
     if "messages" in names:
         return False  # ms-swift's own form
-    return shape_of(names) is not None or bool(names & {"image", "problem", "solution"})
+    shape = shape_of(names)
+    if shape is None:
+        # Two of the three columns: meant for us, and the error says which one is missing.
+        return "images" not in names and len(names & {"image", "problem", "solution"}) > 1
+    return shape.name != "lisa" or "conversations" not in names or _names_images(form)
+
+
+def _names_images(form: Form) -> bool:
+    """Whether conversations begin with <img>PATH</img>, as LISA's do; else they are ms-swift's."""
+    for found in form.records():
+        if not isinstance(found, BadRow):
+            return "<img>" in str(found[1].get("conversations"))
+    return False
 
 
 def _check(form: Form, command: CommandLine) -> None:

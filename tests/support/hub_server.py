@@ -1,8 +1,8 @@
 """A hub on loopback: takes what the SDKs of Hugging Face and ModelScope upload, gives it back to
 ``datasets``, and records every request.
 
-It speaks as much of the two protocols as the SDKs asked for while this was written: repositories,
-LFS uploads, commits, and Hugging Face's file listing and download.
+It is no model of the two hubs: it speaks as much of their protocols as the SDKs asked for while
+this was written (repositories, LFS uploads, commits, file listing and download).
 """
 
 import base64
@@ -318,6 +318,11 @@ ROUTES = [
     (("GET",), rf"/api/v1/datasets/{REPO}", Handler.ms_info),
     (("GET",), r"/api/v1/datasets/(\d+)/repo/tree", Handler.ms_tree),
     (("GET", "HEAD"), rf"/api/v1/datasets/{REPO}/repo", Handler.ms_file),
+    (
+        ("POST",),
+        rf"/api/v1/datasets/{REPO}/download/increase",
+        lambda self, *_, **__: self.answer(),
+    ),
     (("POST",), rf"/api/v1/repos/datasets/{REPO}/info/lfs/objects/batch", Handler.ms_lfs),
     (("POST",), rf"/api/v1/repos/datasets/{REPO}/commit/([^/]+)", Handler.ms_commit),
 ]
