@@ -144,7 +144,8 @@ def main() -> None:
     if options.measure:
         print(json.dumps(measure(*options.measure)))
         return
-    results: list[tuple[str, int, int, list[dict[str, float]]]] = []
+    print("| | rows | images | first row | written / images | peak memory | random row |")
+    print("|---|---|---|---|---|---|---|", flush=True)
     for rows, kinds in (
         (options.rows, ("ms-swift", "swift-vlrft")),
         (options.more_rows, ("swift-vlrft",)),
@@ -161,16 +162,14 @@ def main() -> None:
             for _ in range(repeats):
                 for kind in kinds:
                     runs[kind].append(in_process(kind, path))
-            results += [(kind, rows, total, found) for kind, found in runs.items()]
-    print("| | rows | images | first row | written / images | peak memory | random row |")
-    print("|---|---|---|---|---|---|---|")
-    for kind, rows, total, found in results:
-        middle = {key: statistics.median(run[key] for run in found) for key in found[0]}
-        print(
-            f"| {kind} | {rows} | {total / 2**30:.2f} GiB | {middle['seconds']:.1f} s "
-            f"| {middle['written'] / total:.2f} | +{middle['peak_added'] / 2**20:.0f} MiB "
-            f"(of {middle['peak'] / 2**20:.0f}) | {middle['row_ms']:.2f} ms |"
-        )
+        for kind, found in runs.items():
+            middle = {key: statistics.median(run[key] for run in found) for key in found[0]}
+            print(
+                f"| {kind} | {rows} | {total / 2**30:.2f} GiB | {middle['seconds']:.1f} s "
+                f"| {middle['written'] / total:.2f} | +{middle['peak_added'] / 2**20:.0f} MiB "
+                f"(of {middle['peak'] / 2**20:.0f}) | {middle['row_ms']:.2f} ms |",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":
