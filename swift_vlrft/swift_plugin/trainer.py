@@ -111,7 +111,7 @@ class SharedPrefixGRPOTrainer(GRPOTrainer):
         if self.use_liger_loss:
             return "--use_liger_kernel computes the loss without log-probabilities"
         if self.is_fsdp_enabled:
-            return "FSDP is not supported (DDP and DeepSpeed are)"
+            return "FSDP is not supported (DeepSpeed is)"
         return None
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
