@@ -1,0 +1,12 @@
+"""``vlrft data``: everything about data sets; each command is one file, data_<name>.py."""
+
+import typer
+
+from swift_vlrft.commands.data_check import check
+
+data = typer.Typer(
+    help="Data sets: look at them, check them, change their form. "
+    "Example: vlrft data check data/my_set",
+    no_args_is_help=True,
+)
+data.command()(check)
