@@ -3,9 +3,10 @@
     python benchmarks/memory_cases.py FILE.jsonl [--json] [--computed]
 
 A line is one public report: model, cards, flags, and its outcome. It becomes the planner's Settings
-by the rules of its framework, all in this file; what a report leaves open is that framework's default
-of the time. No rule names a case. Only cases marked score_it are scored. The last line of --json is
-{"right": ..., "scored": ...}.
+by the rules of its framework, all in this file; what a report leaves open is that framework's
+default of the time. No rule names a case. Only cases marked score_it are scored. The last line of
+--json is {"right": ..., "scored": ...}. Activations are simulated where the closed form is near the
+card, so where they can change the verdict.
 """
 
 from __future__ import annotations

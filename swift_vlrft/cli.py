@@ -4,6 +4,7 @@ import typer
 
 from swift_vlrft.commands.data import data
 from swift_vlrft.commands.demo import demo
+from swift_vlrft.commands.plan import plan
 from swift_vlrft.commands.plugin import plugin
 from swift_vlrft.commands.score import score
 from swift_vlrft.commands.tiny import tiny
@@ -15,6 +16,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(plugin)
+app.command()(plan)
 app.command()(score)
 app.command()(tiny)
 app.command()(demo)

@@ -155,12 +155,12 @@ def _write(file: Path, text: str) -> None:
 # the MLP's 8 bytes per intermediate unit (gate, up, activation, product: 2 bytes each); fitted to
 # simulate.py with transformers 5.19 (docs/plan.md has the table).
 LLM_SAVED = {"qwen2": 20.7, "qwen3": 28.7, "glm4v": 34.0}
-VIT_SAVED = {"qwen2_vl": 46.0, "qwen2_5_vl": 49.9, "qwen3_vl": 36.1, "glm4v": 51.0}
+VIT_SAVED = {"qwen2_vl": 44.4, "qwen2_5_vl": 49.9, "qwen3_vl": 36.1, "glm4v": 51.0}
 LORA_SAVED = 1.9
 """Ratio of what a LoRA layer keeps (inputs after dropout, masks) to a fully trained one."""
 LOGITS_FORWARD, LOGITS_BACKWARD = 2, 4
-"""Copies of the bfloat16 logits alive in the loss and in its backward pass; where the prompt's logits
-are computed too, nothing is divided in place and the backward pass needs 2."""
+"""Copies of the bfloat16 logits alive in the loss and in its backward pass; where the prompt's
+logits are computed too, nothing is divided in place and the backward pass needs 2."""
 LOGITS_FLOAT32 = 3
 """Copies of the float32 logits alive in the loss's backward pass."""
 
@@ -185,7 +185,7 @@ def closed_form(model: Model, shape: Shape) -> Peaks:
         return {
             FORWARD_VIT: {VIT: round(patches * vit / 2)},
             FORWARD_LLM: {LLM: round(live)},
-            LOSS: {LOGITS: 2 * logits},
+            LOSS: {LOGITS: logits + logits // shape.batch},
         }
     kept_llm = model.layers * (
         tokens * 2 * model.hidden * size // 2 if shape.checkpoint_llm else working_llm

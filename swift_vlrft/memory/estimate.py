@@ -45,8 +45,8 @@ ERROR = 0.08
 """Stated error of the peak: a plan this near the card is called tight."""
 
 LIVE_PARAMETERS = 10**9 // 2
-"""Gathered weights that ZeRO-3 keeps at the turn from forward to backward: those that are used again
-within stage3_max_reuse_distance (1e9 in swift/config/zero3.json), so half of it on either side
+"""Gathered weights that ZeRO-3 keeps at the turn from forward to backward: those used again within
+stage3_max_reuse_distance (1e9 in swift/config/zero3.json), so half of it on either side
 (deepspeed/runtime/zero/partitioned_param_coordinator.py: __params_to_release)."""
 
 SUB_GROUP = 10**9
@@ -308,7 +308,9 @@ def _states(settings: Settings) -> _States:
         host += (master + moment_bytes + 4 * trainable // per_rank) * world
         master = moment_bytes = step = gradients = 0
     weights //= shards
-    reference = size * total // shards if settings.reference else 0
+    # LoRA's reference is the model with its adapters switched off (rlhf_args.py).
+    apart = settings.reference and settings.tuning == "full"
+    reference = size * total // shards if apart else 0
     if settings.cpu_parameters:
         host += (weights + reference) * world
         weights = reference = 0
@@ -466,7 +468,9 @@ def _training(
         dense = 2 * 4 * settings.model.vit_heads * patches**2
     passed = evaluated.at(FORWARD_VIT, FORWARD_LLM, LOSS)
     if settings.reference_in_loss and settings.reference:
-        kept = train.at(LOSS)
+        kept = dict(train.at(LOSS))
+        # The logits themselves are gone by then; their log-softmax stays for the backward pass.
+        kept["logits"] = kept.get("logits", 0) // 2
         phases.append(Phase("old/reference log-probabilities", _plus(base, live, kept, passed)))
     elif settings.reference or settings.old_logps:
         phases.append(Phase("old/reference log-probabilities", _plus(base, live, passed)))

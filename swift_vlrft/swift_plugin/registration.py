@@ -42,6 +42,10 @@ def register(datasets: Sequence[str | os.PathLike[str]] | None = None) -> None:
         orms[name] = _factory(watch(name, function))
     for source in SOURCES:
         register_dataset(meta_for(source), exist_ok=True)
+    if os.environ.get("VLRFT_TRACK_MEMORY", "") not in ("", "0"):
+        from swift_vlrft.swift_plugin.callbacks import track_memory
+
+        track_memory()
     if datasets is not None:
         for dataset in datasets:
             _register_path(os.fspath(dataset), {}, check=True)
