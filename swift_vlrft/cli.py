@@ -2,10 +2,13 @@
 
 import typer
 
+from swift_vlrft.commands.check import check
 from swift_vlrft.commands.data import data
 from swift_vlrft.commands.demo import demo
+from swift_vlrft.commands.doctor import doctor
 from swift_vlrft.commands.plan import plan
 from swift_vlrft.commands.plugin import plugin
+from swift_vlrft.commands.recipe import recipe
 from swift_vlrft.commands.score import score
 from swift_vlrft.commands.tiny import tiny
 
@@ -20,4 +23,7 @@ app.command()(plan)
 app.command()(score)
 app.command()(tiny)
 app.command()(demo)
+app.command()(recipe)
+app.command()(check)
+app.command()(doctor)
 app.add_typer(data, name="data")

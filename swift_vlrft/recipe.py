@@ -18,7 +18,8 @@ from typing import Any
 
 import yaml
 
-from swift_vlrft.shell import Command, Note, Shell, Value, unwrapped
+from swift_vlrft.shell import Command, Shell, Value, unwrapped
+from swift_vlrft.shell_words import Note
 from swift_vlrft.shipped import shipped_file
 
 COMMANDS = ("rlhf", "sft", "pt", "rollout", "infer", "deploy", "export", "eval", "sample")

@@ -13,30 +13,16 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+from swift_vlrft.shell_words import ASSIGNMENT, Lexer, Note, Operator, Part, Word
 
 NAME = re.compile(r"[A-Za-z_]\w*")
-ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=")
-PLACEHOLDER = re.compile(r"<[A-Za-z][^<>\n]*>")
-OPERATOR = re.compile(r"&&|\|\||;;|[;&|()]")
-REDIRECT = re.compile(r"\d*(?:&>>?|<<<|<<-?|>>|<&|>&|>\||<|>)")
-BARE = ("|", "&", ";", "(", ")", "<", ">", " ", "\t", "\n")
 
 OPENS = {"if", "for", "while", "until", "case", "select", "{"}
 CLOSES = {"fi", "done", "esac", "}"}
 PREFIXES = {"if", "then", "else", "elif", "while", "until", "do", "!", "time", "{"}
-WRAPPERS = {"nohup", "exec", "env", "command", "time", "stdbuf", "nice"}
-
-
-@dataclass(frozen=True, slots=True)
-class Note:
-    """What the reader has to say about a line; ``kind`` is one of continuation, placeholder,
-    unset, unread, conditional, syntax.
-    """
-
-    line: int
-    kind: str
-    text: str
+WRAPPERS = {"nohup", "setsid", "exec", "env", "command", "time", "stdbuf", "nice"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,260 +41,6 @@ class Command:
     words: list[Value]
     environment: dict[str, str]
     line: int
-
-
-@dataclass(slots=True)
-class _Part:
-    """A piece of a word. ``kind``: text, variable (the inside of ``${}``), run (a command
-    substitution) or odd (anything else behind a dollar sign).
-    """
-
-    kind: str
-    text: str
-    quoted: bool
-
-
-@dataclass(slots=True)
-class _Word:
-    line: int
-    parts: list[_Part] = field(default_factory=list)
-    array: list[_Word] | None = None
-
-    @property
-    def plain(self) -> str | None:
-        """The text of a word without quotes and expansions."""
-        if any(part.kind != "text" or part.quoted for part in self.parts):
-            return None
-        return "".join(part.text for part in self.parts)
-
-
-@dataclass(slots=True)
-class _Operator:
-    line: int
-    text: str
-
-
-class _Lexer:
-    """Text to words and operators; a redirection and its target are dropped."""
-
-    def __init__(self, text: str, line: int = 1) -> None:
-        self.text, self.at, self.line = text, 0, line
-        self.notes: list[Note] = []
-        self.heredocs: list[tuple[str, bool]] = []
-
-    def tokens(self) -> list[_Word | _Operator]:
-        found: list[_Word | _Operator] = []
-        while self.at < len(self.text):
-            character = self.text[self.at]
-            if self._continued():
-                continue
-            if character == "\n":
-                found.append(_Operator(self.line, "\n"))
-                self._advance()
-                self._skip_heredocs()
-            elif character in " \t":
-                self.at += 1
-            elif character == "#":
-                end = self.text.find("\n", self.at)
-                self.at = len(self.text) if end < 0 else end
-            elif placeholder := PLACEHOLDER.match(self.text, self.at):
-                found.append(_Word(self.line, [_Part("odd", placeholder[0], False)]))
-                self.notes.append(
-                    Note(
-                        self.line,
-                        "placeholder",
-                        f"{placeholder[0]} is a placeholder (bash reads `<` as a redirection): "
-                        "put the value in its place",
-                    )
-                )
-                self.at = placeholder.end()
-            elif redirect := REDIRECT.match(self.text, self.at):
-                self._redirect(redirect)
-            elif operator := OPERATOR.match(self.text, self.at):
-                found.append(_Operator(self.line, operator[0]))
-                self.at = operator.end()
-            else:
-                found.append(self._word())
-        return found
-
-    def _advance(self) -> str:
-        character = self.text[self.at]
-        self.at += 1
-        self.line += character == "\n"
-        return character
-
-    def _continued(self) -> bool:
-        """Skip a backslash at the end of a line; a blank after it undoes it in bash."""
-        match = re.compile(r"\\([ \t]*)(?:\n|\Z)").match(self.text, self.at)
-        if match is None:
-            return False
-        if match[1]:
-            self.notes.append(
-                Note(
-                    self.line,
-                    "continuation",
-                    "a blank follows the backslash, so the line does not go on: everything below "
-                    "is lost. Delete the blank",
-                )
-            )
-        self.line += "\n" in match[0]
-        self.at = match.end()
-        return True
-
-    def _redirect(self, match: re.Match[str]) -> None:
-        self.at = match.end()
-        while self.at < len(self.text) and self.text[self.at] in " \t":
-            self.at += 1
-        if self.at >= len(self.text) or self.text[self.at] == "\n":
-            self.notes.append(Note(self.line, "syntax", f"nothing follows `{match[0]}`"))
-            return
-        target = self._word() if self.text[self.at] not in BARE else None
-        if match[0].lstrip("0123456789").startswith("<<") and not match[0].endswith("<<<"):
-            end = "".join(part.text for part in target.parts) if target else ""
-            self.heredocs.append((end, match[0].endswith("-")))
-
-    def _skip_heredocs(self) -> None:
-        for end, tabs in self.heredocs:
-            while self.at < len(self.text):
-                stop = self.text.find("\n", self.at)
-                stop = len(self.text) if stop < 0 else stop
-                row = self.text[self.at : stop]
-                self.at = min(stop + 1, len(self.text))
-                self.line += 1
-                if (row.lstrip("\t") if tabs else row) == end:
-                    break
-        self.heredocs = []
-
-    def _word(self) -> _Word:
-        word = _Word(self.line)
-        while self.at < len(self.text):
-            character = self.text[self.at]
-            if character == "\\":
-                if re.compile(r"\\[ \t]*(\n|\Z)").match(self.text, self.at):
-                    if self.text[self.at : self.at + 2] != "\\\n":
-                        break
-                    self.at += 2
-                    self.line += 1
-                    continue
-                self._add(word, "text", self.text[self.at + 1], True)
-                self.at += 2
-            elif character in BARE:
-                if character == "(" and self._opens_array(word):
-                    self.at += 1
-                    word.array = self._array()
-                    return word
-                break
-            elif character == "'":
-                self.at += 1
-                self._add(word, "text", self._until("'"), True)
-            elif character == '"':
-                self.at += 1
-                self._double(word)
-            elif character in "$`":
-                self._dollar(word, False)
-            else:
-                self._add(word, "text", self._advance(), False)
-        return word
-
-    def _opens_array(self, word: _Word) -> bool:
-        return bool(word.plain and ASSIGNMENT.fullmatch(word.plain))
-
-    def _array(self) -> list[_Word]:
-        words = []
-        while self.at < len(self.text) and self.text[self.at] != ")":
-            if self._continued():
-                continue
-            if self.text[self.at] in " \t\n":
-                self._advance()
-            elif self.text[self.at] == "#":
-                end = self.text.find("\n", self.at)
-                self.at = len(self.text) if end < 0 else end
-            elif self.text[self.at] in BARE:
-                self._advance()
-            else:
-                words.append(self._word())
-        self.at += 1
-        return words
-
-    def _add(self, word: _Word, kind: str, text: str, quoted: bool) -> None:
-        last = word.parts[-1] if word.parts else None
-        if last is not None and kind == "text" == last.kind and last.quoted == quoted:
-            last.text += text
-        else:
-            word.parts.append(_Part(kind, text, quoted))
-
-    def _until(self, end: str) -> str:
-        """The text up to ``end``, which is passed."""
-        start, line = self.at, self.line
-        while self.at < len(self.text):
-            if self._advance() == end:
-                return self.text[start : self.at - 1]
-        self.notes.append(Note(line, "syntax", f"the quote {end} is never closed"))
-        return self.text[start:]
-
-    def _double(self, word: _Word) -> None:
-        line = self.line
-        self._add(word, "text", "", True)
-        while self.at < len(self.text):
-            character = self.text[self.at]
-            if character == '"':
-                self.at += 1
-                return
-            if character == "\\" and self.text[self.at + 1 : self.at + 2] in tuple('$`"\\\n'):
-                if self.text[self.at + 1] != "\n":
-                    self._add(word, "text", self.text[self.at + 1], True)
-                self.at += 1
-                self._advance()
-            elif character in "$`":
-                self._dollar(word, True)
-            else:
-                self._add(word, "text", self._advance(), True)
-        self.notes.append(Note(line, "syntax", 'the quote " is never closed'))
-
-    def _dollar(self, word: _Word, quoted: bool) -> None:
-        text, at = self.text, self.at
-        if text[at] == "`":
-            self.at += 1
-            self._add(word, "run", self._until("`"), quoted)
-        elif text.startswith("$((", at):
-            self.at += 1
-            inside = self._balanced("(", ")")
-            self._add(word, "odd", f"$({inside})", quoted)
-        elif text.startswith("$(", at):
-            self.at += 1
-            self._add(word, "run", self._balanced("(", ")"), quoted)
-        elif text.startswith("${", at):
-            self.at += 1
-            self._add(word, "variable", self._balanced("{", "}"), quoted)
-        elif text.startswith("$'", at):
-            self.at += 2
-            self._add(word, "text", self._until("'"), True)
-        elif match := re.compile(r"\$([A-Za-z_]\w*|[@*#?$!0-9-])").match(text, at):
-            self.at = match.end()
-            self._add(word, "variable", match[1], quoted)
-        else:
-            self.at += 1
-            self._add(word, "text", "$", quoted)
-
-    def _balanced(self, opening: str, closing: str) -> str:
-        """The inside of a bracket that opens here, quotes in it skipped."""
-        line, start, depth, quote = self.line, self.at + 1, 0, ""
-        while self.at < len(self.text):
-            character = self._advance()
-            if character == "\\" and self.at < len(self.text):
-                self._advance()
-            elif quote:
-                quote = "" if character == quote else quote
-            elif character in "'\"" and not (opening == "{" and character == "'"):
-                quote = character
-            elif character == opening:
-                depth += 1
-            elif character == closing:
-                depth -= 1
-                if depth == 0:
-                    return self.text[start : self.at - 1]
-        self.notes.append(Note(line, "syntax", f"`{opening}` is never closed"))
-        return self.text[start:]
 
 
 class Shell:
@@ -342,12 +74,12 @@ class Shell:
                 )
             )
             text = text.replace("\r\n", "\n").replace("\r", "\n")
-        lexer = _Lexer(text, line)
+        lexer = Lexer(text, line)
         tokens = lexer.tokens()
         self.notes += lexer.notes
-        simple: list[_Word] = []
-        for token in [*tokens, _Operator(lexer.line, "\n")]:
-            if isinstance(token, _Word):
+        simple: list[Word] = []
+        for token in [*tokens, Operator(lexer.line, "\n")]:
+            if isinstance(token, Word):
                 simple.append(token)
             elif token.text == "(" and simple:
                 self.blocks.append(("function", token.line))  # NAME ( ) {
@@ -359,7 +91,7 @@ class Shell:
                 simple = []
         self.notes.sort(key=lambda note: note.line)
 
-    def _run(self, words: list[_Word]) -> None:
+    def _run(self, words: list[Word]) -> None:
         words = self._enter(words)
         assigned: dict[str, str] = {}
         unknown: set[str] = set()
@@ -397,7 +129,7 @@ class Shell:
             environment.pop(name, None)
         self.commands.append(Command(values, environment, words[0].line))
 
-    def _enter(self, words: list[_Word]) -> list[_Word]:
+    def _enter(self, words: list[Word]) -> list[Word]:
         """Follow the words that open and close blocks; what is left is a simple command."""
         while words and (text := words[0].plain) is not None:
             if text in CLOSES:
@@ -418,13 +150,13 @@ class Shell:
             words = words[1:]
         return words
 
-    def _assignment(self, word: _Word) -> str | None:
+    def _assignment(self, word: Word) -> str | None:
         if not word.parts or word.parts[0].kind != "text" or word.parts[0].quoted:
             return None
         match = ASSIGNMENT.match(word.parts[0].text)
         return match[1] if match else None
 
-    def _assigned(self, word: _Word) -> str | list[str] | None:
+    def _assigned(self, word: Word) -> str | list[str] | None:
         """The value of NAME=VALUE; None where it is not known."""
         match = ASSIGNMENT.match(word.parts[0].text)
         assert match is not None
@@ -436,16 +168,16 @@ class Shell:
                 return None
             items = [value.text for value in values]
             return [*before, *items] if adds and isinstance(before, list) else items
-        first = _Part("text", word.parts[0].text[match.end() :], False)
-        rest = _Word(word.line, [first, *word.parts[1:]])
+        first = Part("text", word.parts[0].text[match.end() :], False)
+        rest = Word(word.line, [first, *word.parts[1:]])
         value = self._join(rest)
         if not value.known:
             return None
         return (before if isinstance(before, str) else "") + value.text if adds else value.text
 
-    def _join(self, word: _Word) -> Value:
+    def _join(self, word: Word) -> Value:
         """A word without splitting, as on the right of an assignment."""
-        quoted = _Word(word.line, [_Part(p.kind, p.text, True) for p in word.parts])
+        quoted = Word(word.line, [Part(p.kind, p.text, True) for p in word.parts])
         values = self._expand(quoted)
         return Value(
             " ".join(value.text for value in values),
@@ -466,7 +198,7 @@ class Shell:
             else:
                 self.environment.pop(name, None)
 
-    def _builtin(self, name: str, words: list[_Word], values: list[Value]) -> bool:
+    def _builtin(self, name: str, words: list[Word], values: list[Value]) -> bool:
         if name in ("export", "declare", "local", "readonly", "typeset"):
             for word in words[1:]:
                 target = self._assignment(word)
@@ -513,7 +245,7 @@ class Shell:
             )
         )
 
-    def _expand(self, word: _Word) -> list[Value]:
+    def _expand(self, word: Word) -> list[Value]:
         """A word as the arguments that it becomes: none, one, or several."""
         fields: list[str] = []
         current: str | None = None
@@ -555,6 +287,8 @@ class Shell:
             return [" ".join(self.arguments)] if inside == "*" and quoted else list(self.arguments)
         if inside == "#":
             return [str(len(self.arguments))]
+        if inside in ("!", "?", "$", "-"):
+            return None  # of the running shell; matters only where a flag takes it
         match = re.fullmatch(
             r"([A-Za-z_]\w*|[0-9])(\[[@*]\])?(?:(:?[-=?+])(.*))?", inside, re.DOTALL
         )
@@ -592,18 +326,19 @@ class Shell:
                 self._set(name, " ".join(default))
             return default
         why = f": {word}" if operator.endswith("?") and word else ""
-        self.notes.append(Note(line, "unset", f"${name} is not set{why}"))
+        kind = "needed" if operator.endswith("?") else "unset"
+        self.notes.append(Note(line, kind, f"${name} is not set{why}"))
         self.unset.add(name)
         return None
 
     def _default(self, text: str, line: int, quoted: bool) -> list[str] | None:
         if not text:
             return [""] if quoted else []
-        lexer = _Lexer(f'"{text}"' if quoted and '"' not in text else text, line)
+        lexer = Lexer(f'"{text}"' if quoted and '"' not in text else text, line)
         values = [
             value
             for token in lexer.tokens()
-            if isinstance(token, _Word)
+            if isinstance(token, Word)
             for value in self._expand(token)
         ]
         if any(not value.known for value in values):
@@ -628,7 +363,7 @@ def _is_list(variable: str) -> bool:
     return variable == "@" or variable.endswith("[@]")
 
 
-def _source(part: _Part) -> str:
+def _source(part: Part) -> str:
     if part.kind == "variable":
         return f"${part.text}" if NAME.fullmatch(part.text) else "${" + part.text + "}"
     return f"$({part.text})" if part.kind == "run" else part.text

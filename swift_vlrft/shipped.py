@@ -8,7 +8,7 @@ PACKAGE = Path(__file__).resolve().parent
 
 
 def shipped_file(kind: str, name: str) -> Path:
-    """The path of ``plugins/NAME`` or ``recipes/NAME``."""
+    """The path of ``plugins/NAME``, ``recipes/NAME`` or ``requirements/NAME``."""
     for root in (PACKAGE / "shipped_files", PACKAGE.parent):
         path = root / kind / name
         if path.is_file():

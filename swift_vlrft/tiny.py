@@ -125,21 +125,29 @@ def save_checkpoint(
     half = directory.with_name(directory.name + ".writing")
     shutil.rmtree(half, ignore_errors=True)
     half.parent.mkdir(parents=True, exist_ok=True)
-    pixels = {"min_pixels": 56 * 56, "max_pixels": 28 * 28 * 1280}
-    processor = getattr(transformers, family.processor_class)(
-        image_processor=getattr(transformers, family.image_processor_class)(**pixels),
-        tokenizer=tokenizer,
-        video_processor=getattr(transformers, family.video_processor_class)(),
-        chat_template=family.chat_template,
-    )
     model.save_pretrained(half)
-    processor.save_pretrained(half)
+    if family.processor_class:
+        pixels = {"min_pixels": 56 * 56, "max_pixels": 28 * 28 * 1280}
+        getattr(transformers, family.processor_class)(
+            image_processor=getattr(transformers, family.image_processor_class)(**pixels),
+            tokenizer=tokenizer,
+            video_processor=getattr(transformers, family.video_processor_class)(),
+            chat_template=family.chat_template,
+        ).save_pretrained(half)
+    else:
+        tokenizer.chat_template = family.chat_template
+        tokenizer.save_pretrained(half)
     # As in ms-swift's own checkpoints: several of its templates share an architecture, this names
     # the one meant.
     model_type = model.config.model_type
     (half / "args.json").write_text(
         json.dumps(
-            {"swift_version": "4.6.0", "model_type": model_type, "template": model_type}, indent=2
+            {
+                "swift_version": "4.6.0",
+                "model_type": model_type,
+                "template": family.swift_template or model_type,
+            },
+            indent=2,
         )
     )
     half.rename(directory)

@@ -44,6 +44,8 @@ class Family:
     image_processor_class: str
     video_processor_class: str
     tokenizer_class: str
+    swift_template: str | None = None
+    """ms-swift's name of the template, where it is not the model type."""
 
 
 QWEN_SPECIAL = {
@@ -161,6 +163,14 @@ def _qwen2_5_vl_config(size: Size, vocab_size: int) -> Any:
     )
 
 
+def _qwen2_config(size: Size, vocab_size: int) -> Any:
+    from transformers import Qwen2Config
+
+    rope = {"rope_type": "default", "rope_theta": ROPE_THETA}
+    widths = _text_widths(size, vocab_size) | {"rope_parameters": rope}
+    return Qwen2Config(**widths, tie_word_embeddings=True)
+
+
 def _qwen2_vl_config(size: Size, vocab_size: int) -> Any:
     from transformers import Qwen2VLConfig
 
@@ -214,6 +224,11 @@ FAMILIES: dict[str, Family] = {
         GLM_SPECIAL, 151552, "<|user|>", "<|endoftext|>", GLM_CHAT, _glm4v_config,
         "Glm4vForConditionalGeneration", "Glm4vProcessor", "Glm4vImageProcessor",
         "Glm4vVideoProcessor", "PreTrainedTokenizerFast",
+    ),
+    # Text alone: Qwen2.5. A tokenizer and no processor.
+    "qwen2": Family(
+        QWEN_SPECIAL, 151936, "<|im_end|>", "<|endoftext|>", QWEN_CHAT, _qwen2_config,
+        "Qwen2ForCausalLM", "", "", "", "Qwen2Tokenizer", swift_template="qwen2_5",
     ),
 }  # fmt: skip
 

@@ -38,3 +38,12 @@ def test_help_and_rewards_come_without_torch_or_swift():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == []
+
+
+def test_recipe_lists_names_and_prints_paths():
+    names = run(app, ["recipe"]).output.split()
+    assert "qwen2_5_vl_3b/detection_4x80g" in names and len(names) > 10
+    for name in ("qwen2_5_vl_3b/detection_4x80g", "qwen2_5_vl_3b/detection_server_6+2x80g.sh"):
+        assert Path(run(app, ["recipe", name]).output.strip()).is_file()
+    unknown = run(app, ["recipe", "llava/detection"])
+    assert unknown.exit_code == 2 and "known: demo_cpu" in unknown.output

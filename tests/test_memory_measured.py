@@ -18,7 +18,7 @@ SMALL = {
     "text_config": {
         "hidden_size": 128,
         "intermediate_size": 384,
-        "num_hidden_layers": 5,
+        "num_hidden_layers": 3,
         "num_attention_heads": 4,
         "num_key_value_heads": 2,
         "vocab_size": 1200,
@@ -29,7 +29,7 @@ SMALL = {
         },
     },
     "vision_config": {
-        "depth": 5,
+        "depth": 3,
         "hidden_size": 64,
         "intermediate_size": 160,
         "num_heads": 2,
@@ -38,27 +38,24 @@ SMALL = {
         "spatial_merge_size": 2,
         "temporal_patch_size": 2,
         "window_size": 112,
-        "fullatt_block_indexes": [4],
+        "fullatt_block_indexes": [2],
     },
 }
 
 CASES = {
     "full, checkpointed": {},
-    "full, nothing checkpointed": {"checkpoint_llm": False, "checkpoint_vit": False},
-    "full, ViT trains": {"train_vit": True, "train_aligner": True},
-    "full, ViT trains, only the LLM checkpointed": {
+    "full, ViT trains, nothing checkpointed": {
         "train_vit": True,
         "train_aligner": True,
+        "checkpoint_llm": False,
         "checkpoint_vit": False,
     },
-    "LoRA": {"tuning": "lora"},
     "LoRA, nothing checkpointed": {
         "tuning": "lora",
         "checkpoint_llm": False,
         "checkpoint_vit": False,
     },
-    "longer, larger batch": {"batch": 4, "prompt": 500},
-    "long answers": {"batch": 3, "completion": 300, "checkpoint_llm": False},
+    "LoRA, longer, larger batch": {"tuning": "lora", "batch": 4, "prompt": 400},
 }
 
 

@@ -14,6 +14,11 @@ RUN_BY = {
     "make test": "is what runs this",
     "pip install swift-vlrft": "end_to_end/test_wheel.py installs the wheel",
     "swift rlhf": "end_to_end/test_readme_command.py",
+    "bash recipes/": "end_to_end/test_recipes.py",
+    'bash "$(vlrft recipe': "end_to_end/test_recipes.py; the path: test_cli.py",
+    "MODEL=/models/": "end_to_end/test_recipes.py: the same file with the same variables",
+    "vlrft check": "test_recipe_check.py",
+    "vlrft doctor": "test_doctor.py",
     "vlrft score": "end_to_end/test_demo.py",
     "vlrft tiny": "end_to_end/test_wheel.py",
 }
@@ -55,3 +60,9 @@ def test_the_reward_shown_as_an_example_works():
     scope: dict[str, object] = {}
     exec("from swift_vlrft.answers import read\n" + block, scope)
     assert scope["vlrft_short"](["<answer>4</answer>", "no answer"], ["", ""]) == [1.0, 0.0]
+
+
+def test_the_table_names_every_recipe():
+    recipes = Path(__file__).resolve().parents[1] / "recipes"
+    there = {str(path.relative_to(recipes)) for path in recipes.rglob("*.sh")} - {"demo_cpu.sh"}
+    assert set(re.findall(r"^\| `(\w+/[\w+]+\.sh)` \|", README, re.M)) == there

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings, strategies
 
 from swift_vlrft.recipe import RecipeError, read_recipe, read_recipes, read_text
 
@@ -114,7 +115,7 @@ def test_the_last_of_a_repeated_flag_counts():
         ("swift rlhf --model m \\\n  # why\n  --x 1\n", "continuation", 3, "comment"),
         ("swift rlhf --model m \\\r\n  --x 1\r\n", "continuation", 1, "carriage return"),
         ('A=1\nswift rlhf --model "$NONE"\n', "unset", 2, "$NONE"),
-        ("swift rlhf --model ${M:?give a model}\n", "unset", 1, "give a model"),
+        ("swift rlhf --model ${M:?give a model}\n", "needed", 1, "give a model"),
         ("swift rlhf --port <node1_port>\n", "placeholder", 1, "<node1_port>"),
         ("swift rlhf --x $(nproc)\n", "unread", 1, "$(nproc)"),
         ("swift rlhf --x $((2 * 3))\n", "unread", 1, "$((2 * 3))"),
@@ -192,3 +193,31 @@ def test_a_server_recipe_has_one_command_that_trains():
     recipes = read_text("swift rollout --model m &\nswift rlhf --model m\n")
     assert [recipe.command[1] for recipe in recipes] == ["rollout", "rlhf"]
     assert [recipe.trains for recipe in recipes] == [False, True]
+
+
+PIECES = ["swift rlhf ", "--a ", "$A", "${A:-", "}", "$(", ")", "((", "`", "'", '"', "\\", "\\\n"]
+PIECES += ["\n", " ", "#", "<", ">", "<<E\n", "E\n", "A=(", "A+=b ", ";", "&", "|", "if ", "fi\n"]
+PIECES += [
+    "for x in ",
+    "case ",
+    "{ ",
+    "} ",
+    "f() ",
+    "export A=b\n",
+    "${!A",
+    "$@",
+    "é",
+    "\r\n",
+    "~/",
+]
+
+
+@settings(max_examples=400, deadline=2000)
+@given(strategies.lists(strategies.sampled_from(PIECES), max_size=40))
+def test_any_text_is_read_or_refused(pieces):
+    try:
+        recipes = read_text("".join(pieces), environment={"HOME": "/h"})
+    except RecipeError:
+        return
+    for recipe in recipes:
+        assert all(isinstance(value, str) for flag in recipe.flags for value in flag.values)

@@ -16,7 +16,7 @@ def test_any_text_survives_the_tokenizer(name):
 
 def test_an_unknown_family_lists_the_known_ones():
     with pytest.raises(
-        ValueError, match="unknown model family 'llava'; known: qwen2_5_vl, qwen2_vl, glm4v"
+        ValueError, match="unknown model family 'llava'; known: qwen2_5_vl, qwen2_vl, glm4v, qwen2"
     ):
         known_family("llava")
 

@@ -8,7 +8,7 @@ import typer
 
 
 def tiny(
-    family: Annotated[str, typer.Argument(help="qwen2_5_vl, qwen2_vl or glm4v.")],
+    family: Annotated[str, typer.Argument(help="qwen2_5_vl, qwen2_vl, glm4v or qwen2.")],
     directory: Annotated[Path, typer.Argument(help="Folder to write; it must not exist yet.")],
     seed: Annotated[int, typer.Option(help="Seed of the random weights.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,

@@ -3,8 +3,8 @@
     longest_row("data/train.parquet", "qwen2_5_vl", 3136, 602112)
     -> Longest(source="data/train.parquet", images=((1024, 768),), text=143)
 
-Parquet with a column of images (bytes or paths), or JSON Lines in ms-swift's form ({"images": [...],
-"messages": [...]}).
+Parquet with a column of images (bytes or paths), or JSON Lines in ms-swift's form
+({"images": [...], "messages": [...]}).
 """
 
 from __future__ import annotations

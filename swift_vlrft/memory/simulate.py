@@ -7,8 +7,8 @@ Weights and activations are meta tensors (shapes, types and autograd, no bytes);
 that steer a model (image grids, window indices, token ids) are real. A dispatch mode sees every
 result of every operator, forward, recomputation and backward, and counts its storage until it is
 freed, in the blocks of 512 bytes that CUDA's caching allocator gives. What stands on the card
-besides (weights, gradients, optimizer, gathers) is estimate.py's: gradients are dropped here as soon
-as they are whole.
+besides (weights, gradients, optimizer, gathers) is estimate.py's: gradients are dropped here as
+soon as they are whole.
 
 The model is run at its full depth: a stage's peak changes its place with the depth (start of the
 ViT's backward pass, or the gradient of the embedding), so that few layers do not tell of many.

@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# Grounding (referring expressions, one box): Qwen2.5-VL-3B, all language weights, 6 GPUs of 96 GiB.
+#
+# tested   ms-swift 4.6.0: this file, with a tiny model of the same architecture on 2 CPU processes
+#          (DeepSpeed ZeRO-3, colocated vLLM, both offloads). Not run on GPUs yet: time, memory and
+#          --sleep_level 1 are not measured. A published VLM-R1 run on this machine with batch 4 a
+#          GPU ran out of memory at step 4; here a batch of 1 is accumulated 4 times.
+# memory   (see vlrft plan)
+# run      bash recipes/qwen2_5_vl_3b/grounding_6x96g.sh
+#          MODEL, DATASET, OUTPUT_DIR, NPROC_PER_NODE and MAX_PIXELS are read from the environment;
+#          flags after the file name win over those below.
+# go on    bash recipes/qwen2_5_vl_3b/grounding_6x96g.sh --resume_from_checkpoint OUTPUT_DIR/v0-DATE/checkpoint-50
+# smaller  --beta 0 (no reference model); MAX_PIXELS=200704; --max_completion_length 256;
+#          --vllm_gpu_memory_utilization 0.3; --optim adafactor; --deepspeed zero3_offload
+set -euo pipefail
+MODEL=${MODEL:-Qwen/Qwen2.5-VL-3B-Instruct}
+: "${DATASET:?a folder with image, problem and solution (one box); FOLDER:pixels where boxes are in thousandths}"
+PLUGIN=${PLUGIN:-$(vlrft plugin)}
+OUTPUT_DIR=${OUTPUT_DIR:-output/qwen2_5_vl_3b_grounding}
+export NPROC_PER_NODE=${NPROC_PER_NODE:-6}
+export MAX_PIXELS=${MAX_PIXELS:-401408}  # 512 image tokens of 28 x 28 pixels
+export PYTORCH_CUDA_ALLOC_CONF=${PYTORCH_CUDA_ALLOC_CONF:-expandable_segments:True}
+
+swift rlhf \
+    --rlhf_type grpo \
+    --model "$MODEL" \
+    --dataset "$DATASET" \
+    --output_dir "$OUTPUT_DIR" \
+    --external_plugins "$PLUGIN" \
+    --reward_funcs vlrft_grounding_iou vlrft_format \
+    --tuner_type full \
+    --freeze_vit true \
+    --torch_dtype bfloat16 \
+    --deepspeed zero3 \
+    --use_vllm true \
+    --vllm_mode colocate \
+    --vllm_tensor_parallel_size 2 \
+    --vllm_gpu_memory_utilization 0.4 \
+    --vllm_max_model_len 4096 \
+    --vllm_limit_mm_per_prompt '{"image": 1, "video": 0}' \
+    --sleep_level 1 \
+    --offload_model true \
+    --offload_optimizer true \
+    --max_length 2048 \
+    --truncation_strategy delete \
+    --max_completion_length 512 \
+    --per_device_train_batch_size 1 \
+    --gradient_accumulation_steps 4 \
+    --num_generations 4 \
+    --temperature 1.0 \
+    --beta 0.04 \
+    --learning_rate 1e-6 \
+    --num_train_epochs 1 \
+    --gradient_checkpointing true \
+    --vit_gradient_checkpointing true \
+    --seed 42 \
+    --data_seed 42 \
+    --save_strategy steps \
+    --save_steps 50 \
+    --save_total_limit 2 \
+    --logging_steps 1 \
+    --log_completions true \
+    --report_to tensorboard \
+    "$@"

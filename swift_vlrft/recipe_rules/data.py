@@ -1,0 +1,279 @@
+"""Plugins, rewards, data sets and coordinates: do they exist and fit together?
+
+vlrft_detection_iou needs the column solution          a folder with image, problem, answer lacks it
+a norm1000 set and Qwen2.5-VL, which writes pixels     a note
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import re
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+
+from swift_vlrft.coordinates import FAMILIES
+from swift_vlrft.recipe import Recipe
+from swift_vlrft.recipe_rules.batches import finding
+from swift_vlrft.recipe_rules.finding import NOTE, PROBLEM, Finding
+
+SHADOWS = (
+    "datasets",
+    "swift",
+    "json",
+    "rewards",
+    "torch",
+    "transformers",
+    "vllm",
+    "eval",
+    "typing",
+)
+FAMILY_NAMES = {
+    r"qwen2\.5-?vl": "qwen2_5_vl",
+    r"qwen2-?vl": "qwen2_vl",
+    r"qwen3-?vl": "qwen3_vl",
+    r"glm-?4\.[156]v": "glm4v",
+}
+PIXEL_VARIABLES = ("MAX_PIXELS", "IMAGE_MAX_TOKEN_NUM")
+
+
+def data(recipe: Recipe) -> Iterator[Finding]:
+    yield from _plugins(recipe)
+    if recipe.command[-1] in ("rlhf", "sft", "pt"):
+        yield from _model(recipe)
+        yield from _sets(recipe)
+
+
+def _plugins(recipe: Recipe) -> Iterator[Finding]:
+    for name in ("external_plugins", "custom_register_path"):
+        for value in recipe.values(name):
+            path = Path(value)
+            if path.is_dir():
+                text = (
+                    f"--{name} {value} is a folder; ms-swift takes files since 4.5.3: "
+                    f"give {value.rstrip('/')}/__init__.py"
+                )
+            elif not path.is_file():
+                own = ' Ours is "$(vlrft plugin)".' if path.name == "vlrft.py" else ""
+                text = (
+                    f"--{name} {value}: no such file (from {Path.cwd()}). ms-swift's own examples "
+                    f"are not in its wheel.{own}"
+                )
+            elif path.stem in SHADOWS:
+                text = (
+                    f"--{name} {value}: its folder goes first on Python's path, so it hides the "
+                    f"package {path.stem}. Rename it"
+                )
+            else:
+                continue
+            yield finding(recipe, name, PROBLEM, "plugin", text)
+
+
+def rewards(recipe: Recipe, known_to_swift: Collection[str]) -> Iterator[Finding]:
+    """Reward names that neither ms-swift nor a plugin file registers."""
+    plugins = [*recipe.values("external_plugins"), *recipe.values("custom_register_path")]
+    ours = _own_rewards()
+    texts = [Path(p).read_text(errors="replace") for p in plugins if Path(p).is_file()]
+    with_ours = any("swift_vlrft" in text for text in texts)
+    for name in recipe.values("reward_funcs"):
+        if name in known_to_swift or (with_ours and name in ours):
+            continue
+        if any(re.search(rf"['\"]{re.escape(name)}['\"]", text) for text in texts):
+            continue
+        if name in ours:
+            yield finding(
+                recipe,
+                "reward_funcs",
+                PROBLEM,
+                "reward",
+                f'{name} is ours: add --external_plugins "$(vlrft plugin)"',
+            )
+            continue
+        names = [*ours, *known_to_swift]
+        near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+        yield finding(
+            recipe,
+            "reward_funcs",
+            PROBLEM,
+            "reward",
+            f"no reward is named {name}."
+            + (f" Did you mean {near[0]}?" if near else "")
+            + f" Known: {', '.join(names)}",
+        )
+
+
+def _own_rewards() -> list[str]:
+    from swift_vlrft.rewards import REWARDS
+
+    return list(REWARDS)
+
+
+def family(recipe: Recipe) -> str | None:
+    """The model's family in ms-swift's words: stated, read off its folder, or off its name."""
+    stated = recipe.get("model_type")
+    if stated:
+        return stated if stated in FAMILIES else None
+    model = recipe.get("model") or ""
+    configuration = Path(model) / "config.json"
+    if configuration.is_file():
+        try:
+            found = json.loads(configuration.read_text()).get("model_type")
+        except (ValueError, OSError, AttributeError):
+            found = None
+        return found if found in FAMILIES else None
+    for pattern, name in FAMILY_NAMES.items():
+        if re.search(pattern, model, re.I):
+            return name
+    return None
+
+
+def _model(recipe: Recipe) -> Iterator[Finding]:
+    model = recipe.flag("model")
+    if model is None and recipe.flag("resume_from_checkpoint") is None:
+        yield finding(recipe, "model", PROBLEM, "model", "--model is missing")
+    name = recipe.get("model")
+    if name and _names_a_path(name) and not Path(name).expanduser().exists():
+        yield finding(recipe, "model", PROBLEM, "model", f"--model {name}: no such folder")
+    if re.search(r"glm-?4v-9b", name or "", re.I) and recipe.get("rlhf_type") == "grpo":
+        yield finding(
+            recipe,
+            "model",
+            PROBLEM,
+            "model",
+            "glm-4v-9b needs transformers < 4.45; the trl of ms-swift's GRPO needs 4.53.2: "
+            "use zai-org/GLM-4.1V-9B-Thinking",
+        )
+    kind = family(recipe)
+    if kind is None or recipe.get("max_pixels"):
+        return
+    if FAMILIES[kind].from_environment:
+        if not any(variable in recipe.environment for variable in PIXEL_VARIABLES):
+            yield finding(
+                recipe,
+                "model",
+                NOTE,
+                "max-pixels",
+                "MAX_PIXELS is not set: one image may take 16,384 tokens. Set it, for example to "
+                "401408 (512 tokens)",
+            )
+    else:
+        yield finding(
+            recipe,
+            "model",
+            NOTE,
+            "max-pixels",
+            "ms-swift does not hand MAX_PIXELS to this family; cap its images with "
+            "--max_pixels 401408",
+        )
+
+
+def _sets(recipe: Recipe) -> Iterator[Finding]:
+    if recipe.flag("dataset") is None and recipe.flag("cached_dataset") is None:
+        yield finding(recipe, "dataset", PROBLEM, "dataset", "--dataset is missing")
+    renamed = _renamed(recipe)
+    for flag in ("dataset", "val_dataset"):
+        for value in recipe.values(flag):
+            name, subset = _parts(value)
+            if _names_a_path(name) and not Path(name).expanduser().exists():
+                text = f"--{flag} {value}: the path {name} does not exist (from {Path.cwd()})"
+                yield finding(recipe, flag, PROBLEM, "dataset", text)
+                continue
+            columns = _columns(name, renamed)
+            if isinstance(columns, str):
+                yield finding(recipe, flag, PROBLEM, "dataset", columns)
+            elif columns is not None:
+                yield from _reward_columns(recipe, flag, value, columns)
+            yield from _frame(recipe, flag, value, name, subset)
+
+
+def _names_a_path(name: str) -> bool:
+    return name.startswith(("/", "./", "../", "~"))
+
+
+def _parts(value: str) -> tuple[str, str | None]:
+    """``[hf::]NAME[:subset][#count]`` to (NAME, subset), by ms-swift's rules."""
+    if not os.path.exists(value):
+        value = value.split("::", 1)[-1]
+    if not os.path.exists(value):
+        value = value.rsplit("#", 1)[0]
+    if os.path.exists(value):
+        return value, None
+    name, _, subset = value.partition(":")
+    return name, subset or None
+
+
+def _renamed(recipe: Recipe) -> dict[str, str]:
+    try:
+        found = json.loads(recipe.get("columns") or "{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _columns(name: str, renamed: Mapping[str, str]) -> list[str] | str | None:
+    """The columns of a set, ``solution`` among them where our readers make it; text where the set
+    cannot be read; None where nothing is known of it.
+    """
+    from swift_vlrft.datasets import SOURCES, DataError
+    from swift_vlrft.datasets.forms import find_form
+    from swift_vlrft.datasets.shapes import shape_of
+
+    if any(source.hub_id == name for source in SOURCES):
+        return ["image", "problem", "solution"]
+    path = Path(name).expanduser()
+    if not path.exists():
+        return None
+    try:
+        form = find_form(path)
+    except DataError as error:
+        return str(error)
+    if form is None:
+        return None
+    columns = [renamed.get(column, column) for column in form.columns]
+    known = form.kind == "coco" or shape_of(set(columns)) is not None
+    return [*columns, "solution"] if known and "messages" not in columns else columns
+
+
+def _reward_columns(recipe: Recipe, flag: str, value: str, columns: list[str]) -> Iterator[Finding]:
+    own = _own_rewards()
+    wanting = [
+        name
+        for name in recipe.values("reward_funcs")
+        if name in own and not name.endswith("_format")
+    ]
+    if wanting and "solution" not in columns:
+        yield finding(
+            recipe,
+            flag,
+            PROBLEM,
+            "reward-columns",
+            f"--{flag} {value} has the columns {', '.join(columns)}; {', '.join(wanting)} need "
+            'solution. Rename one with --columns \'{"answer": "solution"}\'',
+        )
+
+
+def _frame(
+    recipe: Recipe, flag: str, value: str, name: str, subset: str | None
+) -> Iterator[Finding]:
+    """A set in thousandths for a model that writes pixels."""
+    kind = family(recipe)
+    if kind is None or FAMILIES[kind].native_frame != "pixels" or subset == "pixels":
+        return
+    if not any(reward.startswith(BOX_REWARDS) for reward in recipe.values("reward_funcs")):
+        return
+    from swift_vlrft.datasets import SOURCES
+
+    frames = [source.frame for source in SOURCES if source.hub_id == name]
+    if subset == "norm1000" or "norm1000" in frames:
+        yield finding(
+            recipe,
+            flag,
+            NOTE,
+            "frame",
+            f"{value} holds boxes in thousandths (norm1000), while {kind} writes pixels of the "
+            f"resized image: rewards start near 0. Use {name}:pixels",
+        )
+
+
+BOX_REWARDS = ("vlrft_detection", "vlrft_grounding", "vlrft_paper")

@@ -1,0 +1,44 @@
+"""One thing that a check has to say about a recipe."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+PROBLEM = "problem"
+NOTE = "note"
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """How to put a flag right: another name, other values, or neither (``drop``: leave it out)."""
+
+    flag: str
+    line: int
+    name: str | None = None
+    values: tuple[str, ...] | None = None
+    drop: bool = False
+    add: str | None = None
+    """A whole flag to write on a line of its own after this one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """``level``: a problem ends or ruins a run; a note is worth knowing."""
+
+    path: Path
+    line: int
+    level: str
+    rule: str
+    text: str
+    edit: Edit | None = None
+
+    def as_dict(self) -> dict[str, object]:
+        return {
+            "file": str(self.path),
+            "line": self.line,
+            "level": self.level,
+            "rule": self.rule,
+            "text": self.text,
+            "fixable": self.edit is not None,
+        }

@@ -1,0 +1,195 @@
+"""Every recipe's own file, run with bash on two CPU processes: tiny model of the same architecture,
+tiny data set, real vLLM, real DeepSpeed.
+
+What a CPU cannot do is overridden by flags and variables alone (tests/support/recipe_run.py); two
+steps, then a checkpoint that loads, and for one recipe of each way to train a run that goes on
+from it.
+"""
+
+import json
+import math
+import random
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from support.recipe_run import (
+    RECIPES,
+    RecipeRun,
+    read,
+    run_on_two_nodes,
+    run_recipe,
+    run_with_server,
+)
+from support.swift_run import REPOSITORY
+
+from swift_vlrft.demo.data import png_bytes, write_parquet
+from swift_vlrft.demo.tasks import known_task
+from swift_vlrft.tiny import write_tiny
+
+pytestmark = pytest.mark.end_to_end
+
+FAMILIES = {
+    "qwen2_5_vl_3b": "qwen2_5_vl",
+    "qwen2_vl_2b": "qwen2_vl",
+    "glm_4_1v_9b": "glm4v",
+    "qwen2_5_7b": "qwen2",
+}
+# Full weights and LoRA; ZeRO-3, ZeRO-3 with offload, ZeRO-2, data parallel.
+RESUMED = {"detection_4x80g", "detection_lora_1x24g", "detection_8x24g", "detection_lora_4x80g"}
+ELSEWHERE = {"demo_cpu": "test_demo.py"}
+SWEPT = sorted(p for p in RECIPES.rglob("*.sh") if p.stem not in ELSEWHERE)
+ALONE = [p for p in SWEPT if "nodes" not in p.stem and "server" not in p.stem]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+
+    def model(path: Path) -> Path:
+        family = FAMILIES[path.parent.name]
+        if not (folder / family).exists():
+            write_tiny(family, folder / family)
+        return folder / family
+
+    return model
+
+
+@pytest.fixture(scope="module")
+def sets(tmp_path_factory):
+    """A small set of every task, by the first word of the recipe's name."""
+    folder = tmp_path_factory.mktemp("sets")
+    found = known_task("detection").make(random.Random(0), 16)
+    write_parquet(found, folder / "detection")
+    write_parquet(known_task("colours").make(random.Random(0), 16), folder / "classification")
+    boxes = [re.findall(r"\d+", row.solution.split("Confidence")[0])[:4] for row in found]
+    (folder / "grounding").mkdir()
+    table = {
+        "image": [{"bytes": png_bytes(row), "path": "a.png"} for row in found],
+        "problem": [row.problem for row in found],
+        "solution": [f"<answer>[{', '.join(box)}]</answer>" for box in boxes],
+        "task": ["grounding"] * len(found),
+    }
+    pq.write_table(pa.table(table), folder / "grounding" / "train.parquet")
+    sums = [(a, b) for a in range(4) for b in range(4)]
+    text = folder / "text.jsonl"
+    text.write_text(
+        "".join(
+            json.dumps({"problem": f"What is {a} + {b}?", "solution": f"${a + b}$"}) + "\n"
+            for a, b in sums
+        )
+    )
+
+    def data(path: Path) -> str:
+        task = path.stem.split("_")[0]
+        subset = ":pixels" if (read(path).get("dataset") or "").endswith(":pixels") else ""
+        return str(text if task == "text" else folder / task) + subset
+
+    return data
+
+
+def test_every_recipe_is_run():
+    assert {p.stem for p in RECIPES.rglob("*.sh")} == {p.stem for p in SWEPT} | set(ELSEWHERE)
+    assert {p.parent.name for p in SWEPT} == set(FAMILIES)
+    assert {p.stem for p in ALONE} >= RESUMED
+
+
+@pytest.mark.parametrize("path", ALONE, ids=lambda p: f"{p.parent.name}-{p.stem}")
+def test_recipe(path, models, sets, tmp_path):
+    model, dataset = models(path), sets(path)
+    out = tmp_path / "out"
+    done = run_recipe(path, model, dataset, out, "--max_steps", "2", "--save_steps", "2")
+    assert_steps(done, [1, 2])
+    assert_loads(out / "checkpoint-2", model, done)
+    record(path, done)
+    if path.stem in RESUMED:
+        resume = ("--resume_from_checkpoint", str(out / "checkpoint-2"))
+        again = run_recipe(
+            path, model, dataset, out, "--max_steps", "3", "--save_steps", "3", *resume
+        )
+        assert_steps(again, [1, 2, 3])
+        assert (out / "checkpoint-3").is_dir()
+        assert again.run.output.count("'global_step/max_steps': '1/") == 0
+
+
+def test_two_nodes_on_the_loopback(models, sets, tmp_path):
+    (path,) = [p for p in SWEPT if "nodes" in p.stem]
+    out = tmp_path / "out"
+    done = run_on_two_nodes(
+        path, models(path), sets(path), out, "--max_steps", "2", "--save_steps", "2"
+    )
+    assert_steps(done, [1, 2])
+    assert_loads(out / "checkpoint-2", models(path), done)
+    record(path, done)
+
+
+def test_server_and_trainer_on_the_loopback(models, sets, tmp_path):
+    """Rollouts over HTTP from a real `swift rollout`; weights go over a TCP store, not NCCL."""
+    (path,) = [p for p in SWEPT if "server" in p.stem]
+    out = tmp_path / "out"
+    done = run_with_server(
+        *(path, models(path), sets(path), out, "--max_steps", "2", "--save_steps", "2"),
+        *("--log_rollout_offpolicy_metrics", "true"),
+    )
+    assert_steps(done, [1, 2])
+    assert_loads(out / "checkpoint-2", models(path), done)
+    # The second step's rollouts come from the weights after the first one.
+    assert all(abs(value) < 1e-2 for value in done.run.metric("rollout_correction/k3_kl"))
+    record(path, done)
+
+
+def assert_steps(done: RecipeRun, steps: list[int]) -> None:
+    """Every step logged once, with finite numbers and the recipe's own rewards."""
+    logged = [int(step["global_step/max_steps"].split("/")[0]) for step in done.run.steps]
+    assert logged == steps
+    for name in done.recipe.values("reward_funcs"):
+        metric = "MathAccuracy" if name == "accuracy" else name
+        values = done.run.metric(f"rewards/{metric}/mean")
+        assert all(math.isfinite(value) and 0 <= value <= 1 for value in values)
+    for name in ("loss", "grad_norm", "reward", "kl"):
+        assert all(math.isfinite(value) for value in done.run.metric(name))
+    assert all(value > 0 for value in done.run.metric("grad_norm"))
+
+
+def assert_loads(checkpoint: Path, model: Path, done: RecipeRun) -> None:
+    """transformers (and peft) load it, and training has moved it."""
+    import torch
+    import transformers
+
+    name = json.loads((model / "config.json").read_text())["architectures"][0]
+    architecture = getattr(transformers, name)
+    before = architecture.from_pretrained(model, dtype=torch.float32).state_dict()
+    if done.recipe.get("tuner_type") == "lora":
+        from peft import PeftModel
+
+        loaded = PeftModel.from_pretrained(architecture.from_pretrained(model), checkpoint)
+        moved = [p for n, p in loaded.named_parameters() if "lora_B" in n and p.abs().sum() > 0]
+        assert moved
+        return
+    after = architecture.from_pretrained(checkpoint, dtype=torch.float32).state_dict()
+    assert before.keys() == after.keys()
+    assert all(torch.isfinite(value).all() for value in after.values())
+    assert any(not torch.allclose(before[n], after[n], atol=1e-5) for n in before)
+
+
+def record(path: Path, done: RecipeRun) -> None:
+    """One line for the table in docs/recipes.md."""
+    recipe = done.recipe
+    engine = ["vLLM " + (recipe.get("vllm_mode") or "")] if recipe.get("use_vllm") else []
+    row = {
+        "recipe": str(path.relative_to(RECIPES)),
+        "engine": ", ".join(
+            [*engine, recipe.get("deepspeed") or "DDP", recipe.get("tuner_type") or ""]
+        ),
+        "processes": 2,
+        "steps": len(done.run.steps),
+        "seconds": round(done.seconds),
+        "processor seconds": round(done.processor_seconds),
+        "rewards": list(recipe.values("reward_funcs")),
+    }
+    folder = REPOSITORY / "runs"
+    folder.mkdir(exist_ok=True)
+    with (folder / "recipe_sweep.jsonl").open("a") as out:
+        out.write(json.dumps(row) + "\n")

@@ -1,0 +1,152 @@
+"""A way to run a recipe's own file with bash on a CPU: only what a CPU cannot do is overridden."""
+
+import os
+import resource
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from support.swift_run import REPOSITORY, SUPPORT, Run, run_swift_unchecked
+
+from swift_vlrft.recipe import Recipe, read_recipe
+
+RECIPES = REPOSITORY / "recipes"
+
+# The engines' CPU forms. Sleep mode, NCCL and CUDA graphs are CUDA's.
+CPU = ("--use_cpu", "true", "--ddp_backend", "gloo")
+CPU_VLLM = ("--sleep_level", "0", "--vllm_enforce_eager", "true")
+# Steps and answers of a length that two cores finish in seconds.
+SHORT = (
+    *("--max_completion_length", "8", "--add_version", "false"),
+    *("--learning_rate", "1e-3", "--lr_scheduler_type", "constant"),  # two steps must be seen
+)
+
+
+@dataclass
+class RecipeRun:
+    run: Run
+    seconds: float
+    processor_seconds: float
+    """What all its processes used: the seconds on a machine that is shared say little."""
+    recipe: Recipe
+
+
+class Stopwatch:
+    """Seconds on the wall, and of the processor in ended child processes."""
+
+    def __init__(self) -> None:
+        self.wall, self.processor = time.monotonic(), self._children()
+
+    def read(self) -> tuple[float, float]:
+        return time.monotonic() - self.wall, self._children() - self.processor
+
+    def _children(self) -> float:
+        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return usage.ru_utime + usage.ru_stime
+
+
+def read(path: Path, **variables: str) -> Recipe:
+    """The recipe as its file stands."""
+    needed = {"NODE_RANK": "0", "MASTER_ADDR": "127.0.0.1"}
+    return read_recipe(path, needed | variables)
+
+
+def cpu_flags(recipe: Recipe, processes: int) -> list[str]:
+    flags = [*CPU, *SHORT]
+    if recipe.get("vllm_mode") == "colocate":
+        tensor_parallel = min(int(recipe.get("vllm_tensor_parallel_size") or 1), processes)
+        flags += [*CPU_VLLM, "--vllm_tensor_parallel_size", str(tensor_parallel)]
+    # A random model earns nothing: the coin gives every step a gradient.
+    flags += ["--reward_funcs", *recipe.values("reward_funcs"), "coin"]
+    plugins = [REPOSITORY / "plugins" / "vlrft.py", SUPPORT / "cpu_engines.py", SUPPORT / "coin.py"]
+    return [*flags, "--external_plugins", *map(str, plugins)]
+
+
+def environment(recipe: Recipe, **variables: str | Path) -> dict[str, str]:
+    cpu = {"USE_HF": "1", "HF_HUB_OFFLINE": "1", "PATH": os.environ["PATH"]}
+    if recipe.get("deepspeed"):
+        cpu |= {"DS_ACCELERATOR": "cpu", "VLRFT_TEST_DEEPSPEED": "1"}
+    if recipe.get("use_vllm") == "true":
+        cpu |= {
+            "VLRFT_TEST_VLLM": "1",
+            "VLLM_CPU_SGL_KERNEL": "0",
+            "VLLM_CPU_KVCACHE_SPACE": "1",
+        }
+    return cpu | {name: str(value) for name, value in variables.items()}
+
+
+def variables_for(
+    recipe: Recipe, model: Path, dataset: str, output: Path, **variables: str
+) -> dict[str, str]:
+    return environment(recipe, MODEL=model, DATASET=dataset, OUTPUT_DIR=output, **variables)
+
+
+def run_recipe(
+    path: Path,
+    model: Path,
+    dataset: str,
+    output: Path,
+    *flags: str,
+    processes: int = 2,
+    timeout: int = 900,
+    **variables: str,
+) -> RecipeRun:
+    """``bash RECIPE FLAGS``, to the end."""
+    recipe = read(path)
+    started = Stopwatch()
+    done = run_swift_unchecked(
+        ["bash", str(path), *cpu_flags(recipe, processes), *flags],
+        timeout,
+        **variables_for(recipe, model, dataset, output, NPROC_PER_NODE=str(processes), **variables),
+    )
+    seconds, processor_seconds = started.read()
+    assert done.returncode == 0, done.stdout[-6000:]
+    return RecipeRun(Run(done.stdout, output), seconds, processor_seconds, recipe)
+
+
+def run_on_two_nodes(
+    path: Path, model: Path, dataset: str, output: Path, *flags: str, timeout: int = 900
+) -> RecipeRun:
+    """The recipe twice at the same time, as two nodes of one process each."""
+    recipe = read(path)
+    shared = {"NPROC_PER_NODE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+    command = ["bash", str(path), *cpu_flags(recipe, 2), *flags]
+    started = Stopwatch()
+    with ThreadPoolExecutor() as nodes:
+        runs = [
+            nodes.submit(
+                run_swift_unchecked,
+                command,
+                timeout,
+                **variables_for(recipe, model, dataset, output, NODE_RANK=rank, **shared),
+            )
+            for rank in ("0", "1")
+        ]
+        ended = [run.result() for run in runs]
+    seconds, processor_seconds = started.read()
+    for done in ended:
+        assert done.returncode == 0, done.stdout[-6000:]
+    return RecipeRun(Run(ended[0].stdout, output), seconds, processor_seconds, recipe)
+
+
+def run_with_server(path: Path, model: Path, dataset: str, output: Path, *flags: str) -> RecipeRun:
+    """The server recipe with one engine, which shares the machine with the two trainers."""
+    rollout = (
+        "--vllm_data_parallel_size 1 --vllm_enforce_eager true --vllm_max_model_len 1024 "
+        f"--external_plugins {SUPPORT / 'cpu_engines.py'}"
+    )
+    return run_recipe(
+        *(path, model, dataset, output, *flags),
+        ROLLOUT_PORT=free_port(),
+        ROLLOUT_FLAGS=rollout,
+        VLRFT_TEST_SERVER="1",
+        VLLM_ENABLE_V1_MULTIPROCESSING="0",  # the engine in the process that has the plugin
+    )
+
+
+def free_port() -> str:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return str(free.getsockname()[1])
