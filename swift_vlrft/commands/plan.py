@@ -119,7 +119,7 @@ def _plan(
 
     source = computed if quick else simulated
     if model is not None:
-        _new(model, task, gpus_text, nodes, dataset, write, as_json)
+        _new(model, task, gpus_text, nodes, dataset, write, as_json, quick)
         return
     if path is None:
         raise ValueError("a recipe is needed (vlrft plan RECIPE), or --model with --write OUT.sh")
@@ -130,8 +130,6 @@ def _plan(
     made = _estimated(recipe, gpus, nodes, dataset, quick)
     if where:
         made = _noted(made, where)
-    changes = advise(made, source)
-    higher = raises(made, source)
     if compare is not None:
         from swift_vlrft.memory.compare import compared, read_run
 
@@ -141,10 +139,13 @@ def _plan(
         else:
             _print_comparison(rows, compare)
         return
+    changes = advise(made, source)
+    higher = raises(made, source)
     if header:
+        from swift_vlrft.memory.estimate import estimate_where_it_matters
         from swift_vlrft.memory.header import with_header
 
-        _replace(path, with_header(path.read_text(), made))
+        _replace(path, with_header(path.read_text(), estimate_where_it_matters(made.settings)))
     if plot is not None:
         from swift_vlrft.memory.plot import draw
 
@@ -232,10 +233,11 @@ def _new(
     dataset: Path | None,
     out: Path | None,
     as_json: bool,
+    quick: bool,
 ) -> None:
     """A recipe from nothing that fits, or an error that says what is too large."""
     from swift_vlrft.memory.advice import advise
-    from swift_vlrft.memory.estimate import simulated
+    from swift_vlrft.memory.estimate import computed, simulated
     from swift_vlrft.memory.rewrite import changed_script, new_recipe, write_script
     from swift_vlrft.recipe import read_recipe
 
@@ -247,10 +249,10 @@ def _new(
         draft = Path(folder) / out.name
         draft.write_text(text)
         recipe = read_recipe(draft)
-        made = _estimated(recipe, gpus, nodes, dataset, quick=False)
+        made = _estimated(recipe, gpus, nodes, dataset, quick)
         change = None
         if not made.fits:
-            found = advise(made, simulated)
+            found = advise(made, computed if quick else simulated)
             if not found:
                 raise ValueError(
                     f"{model} does not fit on {gpus.count} cards of {gpus.gib:.0f} GiB with any "
@@ -259,7 +261,7 @@ def _new(
             change = found[0]
             text = changed_script(recipe, change.flags, change.label)
             draft.write_text(text)
-            made = _estimated(read_recipe(draft), gpus, nodes, dataset, quick=False)
+            made = _estimated(read_recipe(draft), gpus, nodes, dataset, quick)
     write_script(out, text)
     if as_json:
         typer.echo(json.dumps(made.as_dict() | {"written": str(out)}, indent=2))

@@ -18,6 +18,9 @@ from swift_vlrft.memory.activations import Activations, Shape, cached, scaled, s
 from swift_vlrft.memory.estimate import Plan, Source, estimate
 from swift_vlrft.memory.settings import GIB, Settings
 
+DEAR = 3.0
+"""Rank from which several cheap changes together are looked for beside a single one."""
+
 
 @dataclass(frozen=True)
 class Change:
@@ -74,11 +77,12 @@ def advise(plan: Plan, source: Source) -> list[Change]:
         return []
     guess = guessing(plan.settings, source)
     tried = [_planned(change, guess) for change in changes(plan.settings)]
-    single = [change for change in tried if change.fits]
-    if single:
-        return [_planned(change, source) for change in single[:4]]
-    combined = _together(plan, guess)
-    return [_planned(combined, source)] if combined else []
+    found = [change for change in tried if change.fits][:4]
+    if not found or found[0].rank > DEAR:
+        combined = _together(plan, guess)
+        if combined and all(combined.flags != change.flags for change in found):
+            found = sorted([combined, *found], key=lambda change: change.rank)[:4]
+    return [change for change in (_planned(c, source) for c in found) if change.fits]
 
 
 def _planned(change: Change, source: Source) -> Change:

@@ -1,4 +1,4 @@
-"""A real training step of a small model on CPU, and the most that PyTorch's allocator had given out.
+"""A real training step of a small model on CPU, and the most that PyTorch's allocator gave out.
 
 peak = real_peak(config, shape)      bytes, weights included, after two optimizer steps
 """
