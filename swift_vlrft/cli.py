@@ -6,6 +6,7 @@ from swift_vlrft.commands.check import check
 from swift_vlrft.commands.data import data
 from swift_vlrft.commands.demo import demo
 from swift_vlrft.commands.doctor import doctor
+from swift_vlrft.commands.plan import plan
 from swift_vlrft.commands.plugin import plugin
 from swift_vlrft.commands.recipe import recipe
 from swift_vlrft.commands.score import score
@@ -18,6 +19,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(plugin)
+app.command()(plan)
 app.command()(score)
 app.command()(tiny)
 app.command()(demo)

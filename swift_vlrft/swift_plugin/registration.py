@@ -54,6 +54,10 @@ def register(
         orms[name] = _factory(watch(name, function))
     for source in SOURCES:
         register_dataset(meta_for(source), exist_ok=True)
+    if os.environ.get("VLRFT_TRACK_MEMORY", "") not in ("", "0"):
+        from swift_vlrft.swift_plugin.callbacks import track_memory
+
+        track_memory()
     MODEL_TYPE["given"] = model_type or MODEL_TYPE["given"]
     if shared_prefix.switched_on():
         shared_prefix.cache_bytes()  # a wrong value is said now, not after the model is loaded

@@ -1,0 +1,348 @@
+"""``vlrft plan``: will it fit, where would it break, what to change.
+
+vlrft plan recipes/qwen2_5_vl_3b/detection_4x80g.sh --gpus 4x80
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from swift_vlrft.memory.advice import Change
+    from swift_vlrft.memory.estimate import Plan
+    from swift_vlrft.memory.settings import Gpus
+    from swift_vlrft.recipe import Recipe
+
+
+HEADINGS = {
+    "weights": "wgts",
+    "reference model": "ref.",
+    "gradients": "grad",
+    "optimizer": "optim",
+    "activations LLM": "LLM",
+    "activations ViT": "ViT",
+    "temporaries": "temp",
+    "gathers": "gath",
+    "vLLM weights": "vLLM",
+    "KV cache": "KV",
+    "vLLM activations": "act.",
+    "CUDA graphs": "grph",
+    "context, fragmentation": "ctx",
+}
+"""A table of 80 columns holds these; docs/plan.md and --json have the long names."""
+
+
+def plan(
+    recipe: Annotated[
+        Path | None,
+        typer.Argument(help="A recipe: shell script, or ms-swift's YAML or JSON configuration."),
+    ] = None,
+    gpus: Annotated[
+        str | None,
+        typer.Option(
+            help="Cards of one machine: 4x80 (GB), 4xA100-80G, 8xH20. Default: this machine's."
+        ),
+    ] = None,
+    nodes: Annotated[int, typer.Option(min=1, help="Machines.")] = 1,
+    dataset: Annotated[
+        Path | None,
+        typer.Option(help="Parquet or JSON Lines: plan for its longest row, not for MAX_PIXELS."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON.")] = False,
+    plot: Annotated[
+        Path | None, typer.Option(help="Write a picture (.png, .svg): bars per phase.")
+    ] = None,
+    apply: Annotated[
+        Path | None, typer.Option(help="Write the recipe with the first change that makes it fit.")
+    ] = None,
+    header: Annotated[
+        bool, typer.Option("--header", help="Write the figures into the recipe's `# memory` line.")
+    ] = False,
+    compare: Annotated[
+        Path | None,
+        typer.Option(help="A run's folder (VLRFT_TRACK_MEMORY=1): planned against measured."),
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Without a recipe: plan a new one for this model.")
+    ] = None,
+    task: Annotated[str, typer.Option(help="Task of the new recipe.")] = "detection",
+    write: Annotated[Path | None, typer.Option(help="Where the new recipe goes.")] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Closed form only: no simulation, coarser.")
+    ] = False,
+) -> None:
+    """Predict the memory of a GRPO run per card and phase, before anything is downloaded.
+
+    Example: vlrft plan recipes/qwen2_5_vl_3b/detection_4x80g.sh --gpus 4x80
+
+    Exit code 0: it fits; 1: out of memory; 2: the input cannot be used.
+    """
+    try:
+        _plan(
+            recipe, gpus, nodes, dataset, as_json, plot, apply, header, compare, model, task,
+            write, quick,
+        )  # fmt: skip
+    except (OSError, UnicodeError, ValueError) as error:
+        Console(stderr=True).print(f"[red]error:[/red] {escape(str(error))}", soft_wrap=True)
+        raise typer.Exit(2) from None
+
+
+def _plan(
+    path: Path | None,
+    gpus_text: str | None,
+    nodes: int,
+    dataset: Path | None,
+    as_json: bool,
+    plot: Path | None,
+    apply: Path | None,
+    header: bool,
+    compare: Path | None,
+    model: str | None,
+    task: str,
+    write: Path | None,
+    quick: bool,
+) -> None:
+    from swift_vlrft.memory.advice import advise, raises
+    from swift_vlrft.memory.estimate import computed, simulated
+    from swift_vlrft.recipe import read_recipe
+
+    source = computed if quick else simulated
+    if model is not None:
+        _new(model, task, gpus_text, nodes, dataset, write, as_json, quick)
+        return
+    if path is None:
+        raise ValueError("a recipe is needed (vlrft plan RECIPE), or --model with --write OUT.sh")
+    recipe = read_recipe(path)
+    gpus, where = _gpus(gpus_text, path)
+    if match := re.search(r"(\d+)nodes", path.name):
+        nodes = int(match[1]) if nodes == 1 else nodes
+    made = _estimated(recipe, gpus, nodes, dataset, quick)
+    if where:
+        made = _noted(made, where)
+    if compare is not None:
+        from swift_vlrft.memory.compare import compared, read_run
+
+        rows = compared(made, read_run(compare))
+        if as_json:
+            typer.echo(json.dumps(rows, indent=2))
+        else:
+            _print_comparison(rows, compare)
+        return
+    changes = advise(made, source)
+    higher = raises(made, source)
+    if header:
+        from swift_vlrft.memory.estimate import estimate_where_it_matters
+        from swift_vlrft.memory.header import with_header
+
+        _replace(path, with_header(path.read_text(), estimate_where_it_matters(made.settings)))
+    if plot is not None:
+        from swift_vlrft.memory.plot import draw
+
+        draw(made, plot, title=path.name)
+    if apply is not None:
+        _apply(recipe, changes, apply, made)
+    if as_json:
+        report = made.as_dict() | {
+            "recipe": str(path),
+            "gpus": {"count": gpus.count, "card": gpus.name, "gib": round(gpus.gib, 2)},
+            "changes": [change.as_dict() for change in changes],
+            "raise": [change.as_dict() for change in higher],
+        }
+        typer.echo(json.dumps(report, indent=2))
+    else:
+        _print(made, gpus, changes, higher, path)
+    raise typer.Exit(0 if made.fits else 1)
+
+
+def _estimated(recipe: Recipe, gpus: Gpus, nodes: int, dataset: Path | None, quick: bool) -> Plan:
+    from swift_vlrft.coordinates import FAMILIES
+    from swift_vlrft.memory.activations import can_simulate
+    from swift_vlrft.memory.estimate import computed, estimate, simulated
+    from swift_vlrft.memory.from_recipe import limits, settings_of
+    from swift_vlrft.memory.images import longest_row
+    from swift_vlrft.memory.models import read_model
+
+    longest = None
+    if dataset is not None:
+        known = read_model(recipe.get("model") or "")
+        family = known.type if known.type in FAMILIES else "qwen2_vl"
+        longest = longest_row(dataset, family, *limits(recipe, known))
+    settings = settings_of(recipe, gpus, nodes=nodes, longest=longest)
+    if quick or not can_simulate(settings.model):
+        why = "--quick" if quick else "torch is not installed or this model class cannot be run"
+        made = estimate(settings, computed)
+        return _noted(made, f"activations in closed form, not simulated: {why}")
+    return estimate(settings, simulated)
+
+
+def _noted(made: Plan, note: str) -> Plan:
+    from dataclasses import replace
+
+    settings = replace(made.settings, assumptions=(*made.settings.assumptions, note))
+    return replace(made, settings=settings)
+
+
+def _gpus(text: str | None, path: Path) -> tuple[Gpus, str]:
+    """The cards asked for, this machine's, or those in the recipe's name; and what was assumed."""
+    from swift_vlrft.memory.settings import GIB, Gpus, parse_gpus
+
+    if text is not None:
+        return parse_gpus(text), ""
+    if shutil.which("nvidia-smi"):
+        query = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"]
+        done = subprocess.run(query, capture_output=True, text=True, timeout=30)
+        cards = [line.rsplit(",", 1) for line in done.stdout.splitlines() if "," in line]
+        if done.returncode == 0 and cards:
+            least = min(float(size) for _, size in cards) * 2**20 * 0.985 / GIB
+            return Gpus(len(cards), least, cards[0][0]), f"this machine's {len(cards)} cards"
+    if match := re.search(r"(?:(\d+)\+\d+|(\d+))x(\d+)g", path.name):
+        count = match[1] or match[2]
+        said = f"{count}x{match[3]}"
+        return parse_gpus(said), f"no --gpus and no card here: {said} from the recipe's name"
+    raise ValueError("this machine has no NVIDIA card; say for which cards to plan: --gpus 4x80")
+
+
+def _apply(recipe: Recipe, changes: list[Change], out: Path, made: Plan) -> None:
+    from swift_vlrft.memory.rewrite import changed_script, write_script
+
+    if made.fits:
+        raise ValueError(f"--apply {out}: the recipe fits as it is; nothing to change")
+    if not changes:
+        raise ValueError(
+            f"--apply {out}: no set of changes makes it fit; more or larger cards are needed"
+        )
+    write_script(out, changed_script(recipe, changes[0].flags, changes[0].label))
+
+
+def _new(
+    model: str,
+    task: str,
+    gpus_text: str | None,
+    nodes: int,
+    dataset: Path | None,
+    out: Path | None,
+    as_json: bool,
+    quick: bool,
+) -> None:
+    """A recipe from nothing that fits, or an error that says what is too large."""
+    from swift_vlrft.memory.advice import advise
+    from swift_vlrft.memory.estimate import computed, simulated
+    from swift_vlrft.memory.rewrite import changed_script, new_recipe, write_script
+    from swift_vlrft.recipe import read_recipe
+
+    if out is None:
+        raise ValueError("--model needs --write OUT.sh: where the new recipe goes")
+    gpus, _ = _gpus(gpus_text, out)
+    text = new_recipe(model, task, gpus.count, str(dataset) if dataset else None)
+    with tempfile.TemporaryDirectory() as folder:
+        draft = Path(folder) / out.name
+        draft.write_text(text)
+        recipe = read_recipe(draft)
+        made = _estimated(recipe, gpus, nodes, dataset, quick)
+        change = None
+        if not made.fits:
+            found = advise(made, computed if quick else simulated)
+            if not found:
+                raise ValueError(
+                    f"{model} does not fit on {gpus.count} cards of {gpus.gib:.0f} GiB with any "
+                    f"known change: {made.peak.total / 2**30:.1f} GiB in {made.peak.name}"
+                )
+            change = found[0]
+            text = changed_script(recipe, change.flags, change.label)
+            draft.write_text(text)
+            made = _estimated(read_recipe(draft), gpus, nodes, dataset, quick)
+    write_script(out, text)
+    if as_json:
+        typer.echo(json.dumps(made.as_dict() | {"written": str(out)}, indent=2))
+    else:
+        _print(made, gpus, [], [], out)
+        Console().print(f"written: {out}", markup=False)
+        if dataset is None:
+            Console().print("put your data set in place of DATASET", markup=False)
+
+
+def _replace(path: Path, text: str) -> None:
+    from swift_vlrft.memory.rewrite import write_script
+
+    if text != path.read_text():
+        write_script(path, text)
+
+
+def _print(made: Plan, gpus: Gpus, changes: list[Change], higher: list[Change], path: Path) -> None:
+    from swift_vlrft.memory.estimate import COMPONENTS, ERROR
+    from swift_vlrft.memory.settings import GIB
+
+    console = Console()
+    used = [n for n in COMPONENTS if any(p.parts.get(n, 0) >= GIB / 200 for p in made.phases)]
+    title = f"{path.name}: GiB on each card of {gpus.gib:.1f} ({gpus.name})"
+    table = Table(title=title, box=None, padding=(0, 1, 0, 0))
+    table.add_column("phase", no_wrap=True)
+    for name in [*used, "total"]:
+        table.add_column(HEADINGS.get(name, name), justify="right", no_wrap=True)
+    for phase in made.phases:
+        cells = [phase.parts.get(name, 0) / GIB for name in used] + [phase.total / GIB]
+        table.add_row(
+            _short(phase.name),
+            *(f"{cell:.1f}" if cell >= 0.05 else "" for cell in cells),
+            style="bold" if phase is made.peak else "",
+        )
+    console.print(table)
+    peak, room = made.peak.total / GIB, made.headroom / GIB
+    colour = {"fits": "green", "tight": "yellow"}.get(made.verdict, "red")
+    where = f" in {made.peak.name}" if made.verdict == "out of memory" else ""
+    console.print(f"[{colour}]{made.verdict}{where}[/{colour}]: peak {peak:.1f} GiB in "
+                  f"{made.peak.name}, {room:+.1f} GiB of room, error {ERROR:.0%}",
+                  soft_wrap=True, highlight=False)  # fmt: skip
+    if made.host:
+        console.print(f"host memory for offloading: {made.host / GIB:.0f} GiB a machine")
+    for failure in made.failures:
+        console.print(escape(failure), style="red", soft_wrap=True)
+    console.print(
+        f"activations, logits, temporaries: {made.how}; weights, optimizer, gradients, gathers, "
+        "KV cache: computed; CUDA context, fragmentation, CUDA graphs: assumed",
+        soft_wrap=True,
+        highlight=False,
+    )
+    for note in made.settings.assumptions:
+        console.print(f"assumed: {note}", markup=False, soft_wrap=True, highlight=False)
+    if changes:
+        _print_changes(console, "to make it fit, cheapest first", changes)
+    elif not made.fits:
+        console.print("no set of known changes makes it fit: more or larger cards are needed")
+    if higher:
+        _print_changes(console, "room to raise, each alone", higher)
+
+
+def _short(name: str) -> str:
+    return name.replace("old/reference log-probabilities", "log-probs").replace("optimizer ", "")
+
+
+def _print_changes(console: Console, title: str, changes: list[Change]) -> None:
+    table = Table(title=title, show_lines=False)
+    for heading in ("change", "peak", "costs"):
+        table.add_column(heading, justify="right" if heading == "peak" else "left")
+    for change in changes:
+        assert change.plan is not None
+        peak = change.plan.peak.total / 2**30
+        table.add_row(change.label, f"{peak:.1f} {change.plan.verdict}", change.cost)
+    console.print(table)
+
+
+def _print_comparison(rows: list[dict[str, object]], run: Path) -> None:
+    table = Table(title=f"planned and measured, GiB per card: {run.name}")
+    for heading in ("phase", "planned", "allocated", "reserved", "error"):
+        table.add_column(heading, justify="left" if heading == "phase" else "right")
+    for row in rows:
+        table.add_row(*(str(row[key]) for key in row))
+    Console().print(table)

@@ -1,0 +1,99 @@
+"""Planned against measured: what VLRFT_TRACK_MEMORY=1 put into a run's log.
+
+    compared(plan, read_run(Path("output/v0")))
+    [{"phase": "backward", "planned": 41.2, "allocated": 39.8, "reserved": 43.0, "error": "+4%"}]
+
+The callback logs memory/<phase>_allocated_gib and _reserved_gib (swift_plugin/callbacks.py), and
+ms-swift writes them to logging.jsonl and trainer_state.json as any other metric.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from swift_vlrft.memory.estimate import (
+    CONTEXT_NAME,
+    GRAPHS,
+    KV,
+    VLLM_OTHER,
+    VLLM_WEIGHTS,
+    Plan,
+)
+from swift_vlrft.memory.settings import GIB
+
+PHASES = {
+    "rollout": ("weight sync", "rollout"),
+    "log_probabilities": ("old/reference log-probabilities",),
+    "forward": ("forward",),
+    "backward": ("backward",),
+    "optimizer_step": ("optimizer step",),
+}
+"""Measured phase -> planned phases in it. ms-swift copies the weights within its rollout."""
+
+
+def read_run(folder: Path) -> dict[str, float]:
+    """The largest value of each memory/ metric of a run; ValueError where there is none."""
+    files = [f for name in ("logging.jsonl", "trainer_state.json") for f in folder.rglob(name)]
+    best: dict[str, float] = {}
+    for file in files:
+        for record in _records(file):
+            for name, value in record.items():
+                if name.startswith("memory/") and name.endswith("_gib"):
+                    key = name.removeprefix("memory/")
+                    best[key] = max(best.get(key, 0.0), float(value))
+    if best and not any(key.endswith("_allocated_gib") for key in best):
+        raise ValueError(
+            f"{folder}: this run had no card; only resident memory was logged, which a plan for "
+            "cards cannot be compared with"
+        )
+    if not best:
+        raise ValueError(
+            f"{folder}: no memory/ values in a logging.jsonl or trainer_state.json below it; run "
+            'with VLRFT_TRACK_MEMORY=1 and --external_plugins "$(vlrft plugin)"'
+        )
+    return best
+
+
+def _records(file: Path) -> list[dict[str, Any]]:
+    text = file.read_text()
+    if file.suffix == ".json":
+        state = json.loads(text)
+        return [row for row in state.get("log_history", []) if isinstance(row, dict)]
+    records = []
+    for line in text.splitlines():
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue  # a line cut short by a killed run
+        if isinstance(row, dict):
+            records.append(row)
+    return records
+
+
+def compared(plan: Plan, measured: dict[str, float]) -> list[dict[str, Any]]:
+    """One row per measured phase. vLLM's own memory is its allocator's, not in torch's count, and
+    neither is the context: they are left out of the plan's side.
+    """
+    outside = (VLLM_WEIGHTS, KV, VLLM_OTHER, GRAPHS, CONTEXT_NAME)
+    totals = {
+        phase.name: sum(v for name, v in phase.parts.items() if name not in outside) / GIB
+        for phase in plan.phases
+    }
+    rows = []
+    for name, phases in PHASES.items():
+        allocated = measured.get(f"{name}_allocated_gib")
+        planned = max((totals[phase] for phase in phases if phase in totals), default=None)
+        if allocated is None or planned is None:
+            continue
+        rows.append(
+            {
+                "phase": name,
+                "planned": round(planned, 3),
+                "allocated": round(allocated, 3),
+                "reserved": round(measured.get(f"{name}_reserved_gib", 0.0), 3),
+                "error": f"{planned / allocated - 1:+.0%}" if allocated else "-",
+            }
+        )
+    return rows

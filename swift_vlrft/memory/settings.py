@@ -1,0 +1,185 @@
+"""Everything of a run that decides memory, and the cards it is to run on.
+
+    parse_gpus("4x80")           Gpus(count=4, gib=78.8, name="80 GB")
+    parse_gpus("2xA100-40G")     Gpus(count=2, gib=39.4, name="A100-40G")
+
+A recipe becomes Settings in from_recipe.py; a published case in benchmarks/memory_cases.py.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from swift_vlrft.memory.models import Model
+
+GIB = 2**30
+
+CAPACITY = {
+    # torch's total_memory, as users' out-of-memory messages print it ("total capacity of ...").
+    "T4": 14.7,
+    "V100-16": 15.8,
+    "V100-32": 31.7,
+    "A10": 22.1,
+    "4090": 23.6,
+    "3090": 23.7,
+    "L4": 22.2,
+    "L20": 44.5,
+    "L40": 44.4,
+    "L40S": 44.4,
+    "A6000": 47.5,
+    "A100-40": 39.4,
+    "A100-80": 79.2,
+    "A800": 79.2,
+    "H100": 79.1,
+    "H800": 79.1,
+    "H20": 95.1,
+    "H200": 139.8,
+}
+USABLE = 0.985
+"""Of a card's nominal size where its kind is not known: the middle of the table's ratios."""
+
+Sharding = Literal["none", "ddp", "zero1", "zero2", "zero3", "fsdp"]
+Rollout = Literal["vllm_colocate", "vllm_server", "transformers", "none"]
+
+
+@dataclass(frozen=True)
+class Gpus:
+    count: int
+    gib: float
+    name: str
+
+    @property
+    def bytes(self) -> int:
+        return round(self.gib * GIB)
+
+
+@dataclass(frozen=True)
+class Settings:
+    model: Model
+    gpu_bytes: int
+    processes: int = 1
+    """Training processes of all nodes, one per card."""
+    nodes: int = 1
+    tuning: Literal["full", "lora", "qlora"] = "lora"
+    lora_rank: int = 8
+    lora_dropout: float = 0.05
+    train_llm: bool = True
+    train_vit: bool = False
+    train_aligner: bool = False
+    sharding: Sharding = "none"
+    cpu_states: bool = False
+    """DeepSpeed's offload_optimizer to cpu: master weights, moments and gradients."""
+    cpu_parameters: bool = False
+    """DeepSpeed's offload_param to cpu."""
+    rollout: Rollout = "transformers"
+    rollout_gpus: int = 0
+    vllm_tp: int = 1
+    vllm_utilization: float = 0.9
+    vllm_max_length: int | None = None
+    vllm_max_sequences: int | None = None
+    vllm_batched_tokens: int = 2048
+    vllm_eager: bool = False
+    sleep_level: int = 0
+    offload_model: bool = False
+    offload_optimizer: bool = False
+    move_model_batches: int = 1
+    sync_by_parameter: bool = False
+    """Weights go to the engine one by one: ms-swift 3.x in full tuning, TRL, verl."""
+    gather_for_generation: bool = True
+    batch: int = 1
+    accumulation: int = 1
+    generations: int = 8
+    rollout_batch: int | None = None
+    """Sequences that one card generates at once; by default batch x accumulation."""
+    eval_batch: int = 0
+    """0: no evaluation during training."""
+    prompt: int = 256
+    """Text tokens of the longest prompt."""
+    completion: int = 512
+    max_length: int | None = None
+    """Longest prompt, image tokens included."""
+    grids: tuple[tuple[int, int, int], ...] = ()
+    """Patches (time, rows, columns) of the images of the longest row."""
+    checkpoint_llm: bool = True
+    checkpoint_vit: bool = True
+    attention: str = "flash_attention_2"
+    dense_vit_attention: bool = False
+    """All patches of the batch against all: transformers' Qwen-VL under sdpa until mid-2025."""
+    reference: bool = False
+    reference_in_loss: bool = False
+    """R1-V's trainers run the reference model while the policy's graph is alive."""
+    old_logps: bool = False
+    dtype: str = "bfloat16"
+    float32_states: bool = False
+    """Weights and gradients kept in float32 (FSDP with mixed precision, plain float32 loading)."""
+    optimizer: Literal["adamw", "adamw_foreach", "adamw_8bit", "adafactor", "sgd"] = "adamw"
+    all_logits: bool = False
+    """Logits of the prompt too, as trainers without logits_to_keep compute them."""
+    chunked_loss: bool = False
+    assumptions: tuple[str, ...] = ()
+
+    @property
+    def image_tokens(self) -> int:
+        return sum(t * h * w for t, h, w in self.grids) // self.model.merge**2
+
+    @property
+    def length(self) -> int:
+        """Tokens of the longest row, its completion included."""
+        prompt = self.prompt + self.image_tokens
+        if self.max_length:
+            prompt = max(min(prompt, self.max_length), self.image_tokens + len(self.grids) + 1)
+        return prompt + self.completion
+
+    @property
+    def generated_at_once(self) -> int:
+        return self.rollout_batch or self.batch * self.accumulation
+
+    @property
+    def zero(self) -> int:
+        return int(self.sharding[-1]) if self.sharding.startswith("zero") else 0
+
+    @property
+    def deepspeed(self) -> bool:
+        return self.zero > 0
+
+    @property
+    def shards_weights(self) -> bool:
+        return self.sharding in ("zero3", "fsdp")
+
+
+def parse_gpus(text: str) -> Gpus:
+    """``4x80``, ``1x24``, ``4xA100-80G``, ``8xH20``; a ValueError says what is meant."""
+    match = re.fullmatch(r"\s*(\d+)\s*[xX*]\s*([\w.\- ]+?)\s*", text)
+    if not match or int(match[1]) < 1:
+        raise ValueError(
+            f"--gpus {text}: not of the form COUNTxSIZE, as 4x80 (GB), 4xA100-80G or 8xH20"
+        )
+    count, kind = int(match[1]), match[2]
+    if re.fullmatch(r"\d+(\.\d+)?\s*(G|GB|GiB)?", kind):
+        size = float(re.sub(r"[^\d.]", "", kind))
+        if not 4 <= size <= 1024:
+            raise ValueError(f"--gpus {text}: a card of {size:g} GB is none that exists")
+        return Gpus(count, size * USABLE, f"{size:g} GB")
+    return Gpus(count, card_gib(kind), kind)
+
+
+def card_gib(kind: str) -> float:
+    """What torch sees of a card; ValueError where neither its name nor a size tells."""
+    plain = re.sub(r"(?i)nvidia|tesla|geforce|rtx|gb\b|g\b|sxm\d?|pcie|[\s_]", "", kind)
+    plain = plain.upper().strip("-")
+    for name in sorted(CAPACITY, key=len, reverse=True):
+        if plain.replace("-", "") == name.upper().replace("-", ""):
+            return CAPACITY[name]
+    size = re.search(r"(\d+)$", plain)
+    sizes = [name for name in CAPACITY if name.split("-")[0] == plain.split("-")[0]]
+    if len(sizes) == 1 and not (size and "-" in plain):
+        return CAPACITY[sizes[0]]
+    if size and "-" in plain:
+        return float(size[1]) * USABLE
+    if sizes:
+        raise ValueError(f"card {kind}: it comes in several sizes; write {' or '.join(sizes)}G")
+    raise ValueError(
+        f"card {kind}: not known; give its size as in 4x80. Known: {', '.join(CAPACITY)}"
+    )

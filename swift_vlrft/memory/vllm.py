@@ -1,0 +1,73 @@
+"""What vLLM takes of a card, as its worker counts it (vllm/v1/worker/gpu_worker.py).
+
+request_memory            asks for gpu_memory_utilization x the whole card, and refuses to start
+                          where less is free
+determine_available_memory  KV cache = that - weights - peak of a profiled forward pass
+CUDA graphs               captured afterwards, beside it
+sleep level 1 / 2         weights to host memory / dropped, KV cache dropped; graphs and the
+                          process's own buffers stay
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from swift_vlrft.memory.settings import GIB, Settings
+
+CUDA_GRAPHS = 0.6 * GIB
+"""Assumed. vLLM logs "Graph capturing finished ... took 0.4x to 0.9 GiB" for models of 2 to 8 B."""
+
+ASLEEP = 0.4 * GIB
+"""Assumed, beside the graphs: what a sleeping engine keeps (communication buffers, workspaces)."""
+
+SEQUENCES = 256
+"""--vllm_max_num_seqs where nothing says so (vllm/engine/arg_utils.py)."""
+
+
+@dataclass(frozen=True)
+class Engine:
+    """One card's part of an engine, in bytes."""
+
+    share: int
+    weights: int
+    profile: int
+    """Peak of the profiled forward pass beside the weights."""
+    kv_cache: int
+    graphs: int
+    needed_kv: int
+    """KV cache of one row of the longest length, without which vLLM refuses to start."""
+    host: int
+
+    @property
+    def awake(self) -> int:
+        return self.share + self.graphs
+
+
+def engine(settings: Settings) -> Engine:
+    model, tp = settings.model, max(1, settings.vllm_tp)
+    share = round(settings.vllm_utilization * settings.gpu_bytes)
+    weights = 2 * model.parameters.total // tp
+    length = settings.vllm_max_length or settings.length
+    sequences = settings.vllm_max_sequences or settings.generated_at_once * tp
+    # vllm/engine/arg_utils.py: 2048 tokens at once outside its LLM class and server (ms-swift's
+    # engine), never fewer than the sequences or than one image of the largest size.
+    largest = max((t * h * w for t, h, w in settings.grids), default=0) // model.merge**2
+    tokens = max(settings.vllm_batched_tokens, sequences, largest)
+    live = tokens * 2 * (2 * model.intermediate + 4 * model.hidden) // tp
+    sampler = min(sequences, SEQUENCES) * model.vocabulary * 4
+    images = 0
+    if model.sees and settings.grids:
+        patches = max(t * h * w for t, h, w in settings.grids)
+        # One image of the largest size passes the encoder: MLP in and out and attention's parts.
+        images = patches * 2 * (3 * model.vit_intermediate + 8 * model.vit_hidden)
+    profile = live + sampler + images
+    row = kv_bytes(settings) * length // tp
+    graphs = 0 if settings.vllm_eager else round(CUDA_GRAPHS)
+    host = weights if settings.sleep_level == 1 else 0
+    return Engine(share, weights, profile, share - weights - profile, graphs, row, host)
+
+
+def kv_bytes(settings: Settings) -> int:
+    """Keys and values of one token in all layers, in 2 bytes each."""
+    model = settings.model
+    return 2 * 2 * model.layers * model.kv_heads * model.head_size

@@ -1,0 +1,101 @@
+"""The planner's bytes against the real allocator: a training step of a small model on CPU."""
+
+from dataclasses import replace
+
+import pytest
+from support.real_memory import real_peak
+
+from swift_vlrft.memory.activations import Activations, Shape
+from swift_vlrft.memory.estimate import CONTEXT_NAME, estimate
+from swift_vlrft.memory.models import Model
+from swift_vlrft.memory.settings import Settings
+from swift_vlrft.memory.simulate import simulate
+
+SMALL = {
+    "model_type": "qwen2_5_vl",
+    "tie_word_embeddings": True,
+    "image_token_id": 3,
+    "text_config": {
+        "hidden_size": 128,
+        "intermediate_size": 384,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "vocab_size": 1200,
+        "rope_parameters": {
+            "rope_type": "default",
+            "rope_theta": 1e4,
+            "mrope_section": [4, 6, 6],
+        },
+    },
+    "vision_config": {
+        "depth": 3,
+        "hidden_size": 64,
+        "intermediate_size": 160,
+        "num_heads": 2,
+        "out_hidden_size": 128,
+        "patch_size": 14,
+        "spatial_merge_size": 2,
+        "temporal_patch_size": 2,
+        "window_size": 112,
+        "fullatt_block_indexes": [2],
+    },
+}
+
+CASES = {
+    "full, checkpointed": {},
+    "full, ViT trains, nothing checkpointed": {
+        "train_vit": True,
+        "train_aligner": True,
+        "checkpoint_llm": False,
+        "checkpoint_vit": False,
+    },
+    "LoRA, nothing checkpointed": {
+        "tuning": "lora",
+        "checkpoint_llm": False,
+        "checkpoint_vit": False,
+    },
+    "LoRA, longer, larger batch": {"tuning": "lora", "batch": 4, "prompt": 400},
+}
+
+
+def cpu(settings: Settings, shape: Shape) -> Activations:
+    """As a plain loop on CPU runs it: no accelerate around the model, no CUDA kernels."""
+    plain = replace(shape, cuda=False, logits_float32=False, lora_float32=False)
+    return Activations(simulate(settings.model.config, plain), "simulated")
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_peak_of_a_real_step_is_within_ten_percent(case):
+    values = {"batch": 2, "prompt": 150, "completion": 60, "tuning": "full", **CASES[case]}
+    settings = Settings(
+        model=Model("small", SMALL, "test"),
+        gpu_bytes=2**40,
+        accumulation=2,
+        rollout="none",
+        dtype="float32",
+        attention="sdpa",
+        grids=((1, 16, 16),),
+        **values,
+    )
+    plan = estimate(settings, cpu)
+    planned = max(
+        sum(value for name, value in phase.parts.items() if name != CONTEXT_NAME)
+        for phase in plan.phases
+    )
+    shape = Shape(
+        batch=settings.batch,
+        length=settings.length,
+        logits=settings.completion + 1,
+        grids=settings.grids,
+        dtype="float32",
+        attention="sdpa",
+        checkpoint_llm=settings.checkpoint_llm,
+        checkpoint_vit=settings.checkpoint_vit,
+        train_vit=settings.train_vit,
+        train_aligner=settings.train_aligner,
+        lora_rank=8 if settings.tuning == "lora" else 0,
+    )
+    measured = real_peak(SMALL, shape)
+    print(f"{case}: planned {planned / 2**20:.1f} MiB, measured {measured / 2**20:.1f} MiB")
+    assert planned == pytest.approx(measured, rel=0.10)
