@@ -2,6 +2,7 @@
 
 import typer
 
+from swift_vlrft.commands.data import data
 from swift_vlrft.commands.demo import demo
 from swift_vlrft.commands.plugin import plugin
 from swift_vlrft.commands.score import score
@@ -17,3 +18,4 @@ app.command()(plugin)
 app.command()(score)
 app.command()(tiny)
 app.command()(demo)
+app.add_typer(data, name="data")

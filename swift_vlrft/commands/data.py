@@ -1,0 +1,14 @@
+"""``vlrft data``: everything about data sets; each command is one file, data_<name>.py."""
+
+import typer
+
+from swift_vlrft.commands.data_check import check
+from swift_vlrft.commands.data_coco import coco
+
+data = typer.Typer(
+    help="Data sets: look at them, check them, change their form. "
+    "Example: vlrft data check data/my_set",
+    no_args_is_help=True,
+)
+data.command()(check)
+data.command()(coco)

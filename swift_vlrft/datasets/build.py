@@ -1,0 +1,232 @@
+"""COCO's instances become ViRFT rows: one category a prompt, boxes in norm1000.
+
+    in    {"images": [{"id": 9, "file_name": "9.jpg", "width": 640, "height": 480}],
+           "categories": [{"id": 18, "name": "dog"}],
+           "annotations": [{"image_id": 9, "category_id": 18, "bbox": [64, 48, 320, 240]}]}
+    out   problem   "Detect all objects belonging to the category 'dog' in the image, and ..."
+          solution  "<answer>[{'Position': [100, 100, 600, 600], 'Confidence': 1}]</answer>"
+
+What an image's gold would not be true of is left out, and counted: an image where a crowd region
+or a box without area stands for the category, or where LVIS did not label every one. A negative,
+"No Objects", is an image that holds none of the category; in LVIS, whose annotations cover only
+some categories of each image, only one that ``neg_category_ids`` says so of.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+from swift_vlrft.datasets.category_lists import CATEGORY_LISTS
+from swift_vlrft.datasets.instances import Boxes, Instances, file_of, not_exhaustive, read_instances
+from swift_vlrft.datasets.source import DataError
+from swift_vlrft.datasets.writer import Item, LeftOut, Written, write_folder
+
+# The prompt of the ViRFT detection sets (Visual-RFT, arXiv 2503.01785, table of prompts, and
+# coco_evaluation/Qwen2_VL_coco_infere.py), word by word: what is trained here and there mixes.
+PROMPT = (
+    "Detect all objects belonging to the category '{category}' in the image, and provide the "
+    "bounding boxes (between 0 and 1000, integer) and confidence (between 0 and 1, with two "
+    "decimal places).\n"
+    "If no object belonging to the category '{category}' in the image, return 'No Objects'.\n"
+    "Output the thinking process in <think> </think> and final answer in <answer> </answer> tags."
+    "The output answer format should be as follows:\n"
+    "<think> ... </think> <answer>[{{'Position': [x1, y1, x2, y2], 'Confidence': number}}, ...]"
+    "</answer>\n"
+    "Please strictly follow the format."
+)
+NO_OBJECTS = "<answer>No Objects</answer>"
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A row before its image is read; no boxes: a negative."""
+
+    image_id: Any
+    category: str
+    boxes: Boxes
+
+
+def chosen_categories(wanted: Sequence[str], known: Sequence[str]) -> list[str]:
+    """Names and names of lists, apart or with commas between, as category names in order."""
+    import difflib
+
+    names: list[str] = []
+    for value in wanted:
+        for name in [value] if value in known else [part.strip() for part in value.split(",")]:
+            names += CATEGORY_LISTS.get(name, (name,)) if name not in known else [name]
+    names = list(dict.fromkeys(name for name in names if name))
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name, [*known, *CATEGORY_LISTS], n=1)
+            hint = f" Did you mean {near[0]}?" if near else ""
+            more = f" and {len(known) - 100} more" if len(known) > 100 else ""
+            raise DataError(
+                f"--categories: {name!r} is no category of this file and no named list.{hint}\n"
+                f"  lists: {', '.join(CATEGORY_LISTS)}\n"
+                f"  categories: {', '.join(known[:100])}{more}"
+            )
+    if not names:
+        raise DataError(f"--categories names nothing; lists: {', '.join(CATEGORY_LISTS)}")
+    return names
+
+
+def plan_rows(
+    found: Instances,
+    categories: Sequence[str],
+    *,
+    shots: int | None = None,
+    negatives: float = 0.1,
+    seed: int = 0,
+) -> list[Planned]:
+    """The rows to write, shuffled by ``seed``: per category ``shots`` images (all, if None), and
+    one negative for every ``1 / negatives`` rows with boxes, spread evenly over the categories.
+    """
+    if not 0 <= negatives < math.inf:
+        raise DataError(f"--negatives {negatives}: a share of the rows with boxes is needed")
+    ids = {name: i for i, name in found.categories.items()}
+    rows: list[Planned] = []
+    for name in categories:
+        category = ids[name]
+        able = [i for i in found.boxes[category] if i not in found.unsure[category]]
+        found.left_out["images with a crowd region or a box without area"] += len(
+            [i for i in found.unsure[category] if not not_exhaustive(found.images[i], category)]
+        )
+        if shots is not None and len(able) < shots:
+            found.left_out[f"shots that {name!r} lacks"] += shots - len(able)
+        # A generator of its own for every category: what one draws does not change another's.
+        rng = random.Random(f"{seed} {name}")
+        picked = able if shots is None else rng.sample(sorted(able, key=str), min(shots, len(able)))
+        rows += [Planned(i, name, found.boxes[category][i]) for i in picked]
+    rows += _negatives(found, categories, round(negatives * len(rows)), ids, seed)
+    random.Random(f"{seed} order").shuffle(rows)
+    return rows
+
+
+def _negatives(
+    found: Instances, categories: Sequence[str], count: int, ids: dict[str, Any], seed: int
+) -> Iterator[Planned]:
+    order = list(categories)
+    random.Random(f"{seed} negatives").shuffle(order)
+    lacking: dict[str, list[Any]] = {}
+    turns = cycle(order)
+    while count > 0 and order:
+        name = next(turns)
+        if name not in lacking:
+            category = ids[name]
+            holds = found.unsure[category] | found.boxes[category].keys()
+            sure = found.images if found.absent is None else found.absent[category]
+            able = sorted((i for i in sure if i not in holds), key=str)
+            rng = random.Random(f"{seed} negatives of {name}")
+            lacking[name] = rng.sample(able, min(count, len(able)))
+        if lacking[name]:
+            yield Planned(lacking[name].pop(), name, [])
+            count -= 1
+        elif not any(lacking.get(other, [None]) for other in order):
+            found.left_out["negatives that could not be had"] += count
+            return
+
+
+def built_rows(found: Instances, rows: Sequence[Planned], images: Path) -> Iterator[Item]:
+    """The planned rows with their images; a LeftOut where a file is missing, broken or of another
+    size than the annotations say.
+    """
+    for row in rows:
+        image = found.images[row.image_id]
+        name = file_of(image) or ""
+        try:
+            content = _image_bytes(images, name, (image["width"], image["height"]))
+        except DataError as error:
+            yield LeftOut(f"{found.path}, image {row.image_id}", str(error))
+            continue
+        gold = [{"Position": list(box), "Confidence": 1} for box in row.boxes]
+        yield {
+            "image": {"bytes": content, "path": name},
+            "problem": PROMPT.format(category=row.category),
+            "solution": f"<answer>{gold}</answer>" if gold else NO_OBJECTS,
+            "task": "detection",
+            "frame": "norm1000",
+            "category": row.category,
+            "image_id": row.image_id,
+        }
+
+
+def _image_bytes(folder: Path, name: str, size: tuple[int, int]) -> bytes:
+    import io
+
+    from PIL import Image
+
+    file = folder / name
+    if not file.resolve().is_relative_to(folder.resolve()):
+        raise DataError(f"{name} lies outside {folder}; image names must stay below that folder")
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise DataError(f"{file} cannot be read ({error.strerror}); is {folder} right?") from error
+    try:
+        with Image.open(io.BytesIO(content)) as picture:
+            picture.load()
+            found = picture.size
+    except Exception as error:  # Pillow raises many kinds on broken files
+        raise DataError(f"{file} is no whole picture ({error}); download it again") from error
+    if found != size:
+        raise DataError(
+            f"{file} is {found[0]}x{found[1]}, but the annotations say {size[0]}x{size[1]}: the "
+            "boxes would be wrong; use the images that the annotations were made on"
+        )
+    return content
+
+
+def build_folder(
+    instances: Path,
+    images: Path,
+    folder: Path,
+    *,
+    categories: Sequence[str],
+    shots: int | None = None,
+    negatives: float = 0.1,
+    seed: int = 0,
+    split: str = "train",
+    keep_going: bool = False,
+    progress: Callable[[int | None, int], None] = lambda total, n: None,
+) -> tuple[Written, Counter[str]]:
+    """What ``vlrft data coco`` does; also counts of what the annotations held besides."""
+    if not images.is_dir():
+        raise DataError(f"{images} is no folder; give the one that holds the images")
+    found = read_instances(instances)
+    names = chosen_categories(categories, list(found.categories.values()))
+    rows = plan_rows(found, names, shots=shots, negatives=negatives, seed=seed)
+    if not rows:
+        raise DataError(f"{instances} holds no usable box of {', '.join(names[:10])}")
+    progress(len(rows), 0)
+
+    def from_row(start: int) -> Iterator[Item]:
+        for item in built_rows(found, rows[start:], images):
+            if isinstance(item, LeftOut) and not keep_going:
+                raise DataError(f"{item.place}: {item.reason} (--keep-going leaves such rows out)")
+            yield item
+
+    planned = sha256(repr(rows).encode()).hexdigest()
+    with_boxes = sum(bool(row.boxes) for row in rows)
+    counts = Counter({"rows with boxes planned": with_boxes})
+    counts['rows with gold "No Objects" planned'] = len(rows) - with_boxes
+    notes = (
+        f"{with_boxes} rows with boxes and {len(rows) - with_boxes} with gold `No Objects`, made "
+        f"from {instances.name} with `vlrft data coco`: {len(names)} categories "
+        f"({', '.join(names[:100])}), {shots or 'all'} images each, seed {seed}."
+    )
+    written = write_folder(
+        folder,
+        {split: from_row},
+        identity=f"coco {instances.resolve()} {images.resolve()} {split} {keep_going} {planned}",
+        notes=notes,
+        on_item=lambda n: progress(None, n),
+    )
+    return written, counts + found.left_out

@@ -1,0 +1,147 @@
+"""COCO's or LVIS's annotation file, read and checked: boxes by category and image, in norm1000.
+
+    in    {"images": [{"id": 9, "file_name": "9.jpg", "width": 640, "height": 480}],
+           "categories": [{"id": 18, "name": "dog"}],
+           "annotations": [{"image_id": 9, "category_id": 18, "bbox": [64, 48, 320, 240]}]}
+    out   boxes {18: {9: [(100, 100, 600, 600)]}}
+
+A box is x, y, width, height in pixels of the image. Where a category has a crowd region or a box
+without area in an image, or LVIS did not label every one, its boxes are not the whole truth: the
+image is ``unsure`` for that category.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from swift_vlrft.coordinates import convert_box
+from swift_vlrft.datasets.source import DataError
+
+Boxes = list[tuple[int, int, int, int]]
+
+
+@dataclass
+class Instances:
+    """An annotation file, read: ``boxes[category id][image id]`` in norm1000, and the images that
+    nothing can be said of, by category id.
+    """
+
+    path: Path
+    images: dict[Any, dict[str, Any]]
+    categories: dict[Any, str]
+    boxes: dict[Any, dict[Any, Boxes]]
+    unsure: dict[Any, set[Any]]
+    absent: dict[Any, set[Any]] | None
+    """LVIS: the images that surely lack a category. None: every image without a box lacks it."""
+    left_out: Counter[str] = field(default_factory=Counter)
+
+
+def read_instances(path: Path) -> Instances:
+    """Read and check ``instances_*.json`` (COCO) or ``lvis_v1_*.json``; DataError says where."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            # The outlines are most of the file, and nothing here needs them.
+            content = json.load(file, object_hook=_without_outline)
+    except (OSError, UnicodeError) as error:
+        raise DataError(f"{path} cannot be read ({error})") from error
+    except ValueError as error:
+        raise DataError(f"{path} is not JSON ({error}); download it again") from error
+    for key in ("images", "annotations", "categories"):
+        if not isinstance(content, dict) or not isinstance(content.get(key), list):
+            has = ", ".join(content) if isinstance(content, dict) else type(content).__name__
+            raise DataError(
+                f"{path} lacks the list {key!r} (it has {has}); expected COCO's instances_*.json"
+            )
+    images = {}
+    for i, image in enumerate(_objects(content, "images", path)):
+        if not {"id", "width", "height"} <= set(image) or not file_of(image):
+            raise DataError(f"{path}, images[{i}]: id, file_name, width and height are needed")
+        images[image["id"]] = image
+    categories: dict[Any, str] = {}
+    for i, category in enumerate(_objects(content, "categories", path)):
+        if "id" not in category or not isinstance(category.get("name"), str):
+            raise DataError(f"{path}, categories[{i}]: id and name are needed")
+        if category["name"] in categories.values():
+            raise DataError(f"{path}, categories[{i}]: two are called {category['name']!r}")
+        categories[category["id"]] = category["name"]
+    found = Instances(
+        path, images, categories, {c: {} for c in categories}, {c: set() for c in categories}, None
+    )
+    for i, annotation in enumerate(_objects(content, "annotations", path)):
+        _add_annotation(found, annotation, f"{path}, annotations[{i}]")
+    for c, images_of in found.boxes.items():
+        found.unsure[c] |= {i for i, image in images.items() if not_exhaustive(image, c)}
+        found.left_out["images not labelled in full"] += len(
+            [i for i in images_of if not_exhaustive(images[i], c)]
+        )
+    if any("neg_category_ids" in image for image in images.values()):
+        found.absent = {c: set() for c in categories}
+        for i, image in images.items():
+            for c in image.get("neg_category_ids", ()):
+                if c in found.absent:
+                    found.absent[c].add(i)
+    return found
+
+
+def _objects(content: dict[str, Any], key: str, path: Path) -> list[dict[str, Any]]:
+    for i, entry in enumerate(content[key]):
+        ids = [v for k, v in entry.items() if k.endswith("id")] if isinstance(entry, dict) else [[]]
+        if not all(isinstance(v, int | str) for v in ids):
+            raise DataError(
+                f"{path}, {key}[{i}] is {str(entry)[:80]}; an object with ids is needed"
+            )
+    found: list[dict[str, Any]] = content[key]
+    return found
+
+
+def _without_outline(entry: dict[str, Any]) -> dict[str, Any]:
+    entry.pop("segmentation", None)
+    return entry
+
+
+def file_of(image: dict[str, Any]) -> str | None:
+    """The image's path below the images folder; LVIS gives a URL that ends in it."""
+    name = image.get("file_name")
+    if not name and isinstance(image.get("coco_url"), str):
+        name = "/".join(image["coco_url"].split("/")[-2:])
+    return name if isinstance(name, str) and name else None
+
+
+def not_exhaustive(image: dict[str, Any], category: Any) -> bool:
+    return category in image.get("not_exhaustive_category_ids", ())
+
+
+def _add_annotation(found: Instances, annotation: dict[str, Any], place: str) -> None:
+    image = found.images.get(annotation.get("image_id"))
+    category = annotation.get("category_id")
+    if image is None:
+        raise DataError(f"{place}: no image has the id {annotation.get('image_id')!r}")
+    if category not in found.categories:
+        raise DataError(f"{place}: no category has the id {category!r}")
+    if annotation.get("iscrowd"):
+        found.left_out["crowd regions"] += 1
+        found.unsure[category].add(image["id"])
+        return
+    box = annotation.get("bbox")
+    if (
+        not isinstance(box, list)
+        or len(box) != 4
+        or not all(isinstance(v, int | float) and math.isfinite(v) for v in box)
+    ):
+        raise DataError(f"{place}: bbox is {box!r}; four numbers x, y, width, height are needed")
+    width, height = image["width"], image["height"]
+    x1, y1 = max(box[0], 0), max(box[1], 0)
+    x2, y2 = min(box[0] + box[2], width), min(box[1] + box[3], height)
+    if x2 <= x1 or y2 <= y1:
+        found.left_out["boxes without area"] += 1
+        found.unsure[category].add(image["id"])
+        return
+    if (x1, y1) != (box[0], box[1]) or x2 < box[0] + box[2] - 0.5 or y2 < box[1] + box[3] - 0.5:
+        found.left_out["boxes cut at the image's edge (kept)"] += 1
+    position = convert_box((x1, y1, x2, y2), "pixels", "norm1000", size=(width, height))
+    found.boxes[category].setdefault(image["id"], []).append(position)
