@@ -1,13 +1,19 @@
 """Data sets: what lies on disk, turned into rows that ms-swift trains on.
 
-A row is ``messages`` (the user's turn, with ``<image>``), ``images``, ``solution`` (gold, as it
-was written), ``task`` and ``frame``, and every further column as it was. ``SOURCES`` lists the
-sets known by their hub id.
+    read_rows(PATH)           every row of a set in any form: Row or, kept going, BadRow
+    open_image(row.image)     its picture, RGB and upright
+
+A row is ``messages`` (the user's turn, with ``<image>``), ``images``, ``solution`` (gold),
+``task`` and ``frame``, and every further column as it was. ``SOURCES`` lists the sets known by
+their hub id.
 """
 
+from swift_vlrft.datasets.image import open_image
+from swift_vlrft.datasets.read import read_rows
+from swift_vlrft.datasets.row import BadRow, Place, Row
 from swift_vlrft.datasets.source import DataError, Source
 from swift_vlrft.datasets.virft import VIRFT
 
 SOURCES: tuple[Source, ...] = (*VIRFT,)
 
-__all__ = ["SOURCES", "DataError", "Source"]
+__all__ = ["SOURCES", "BadRow", "DataError", "Place", "Row", "Source", "open_image", "read_rows"]

@@ -5,10 +5,10 @@ unread.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from swift_vlrft.datasets.row import Place
 from swift_vlrft.datasets.source import DataError
 
 COLUMNS = ("image", "problem", "solution")
@@ -46,17 +46,6 @@ def _split_of(file: Path, root: Path) -> str | None:
         if name in ("train", "validation", "val", "test"):
             return "validation" if name == "val" else name
     return None
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a row stands, as a person would look for it: rows count from 0 within their file."""
-
-    file: Path
-    row: int
-
-    def __str__(self) -> str:
-        return f"{self.file}, row {self.row}"
 
 
 def column_names(files: list[Path]) -> list[str]:

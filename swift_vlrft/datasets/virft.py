@@ -8,6 +8,10 @@
 Boxes are in norm1000: thousandths of the image's width and height.
 """
 
+from collections.abc import Iterator
+
+from swift_vlrft.datasets.forms import Record
+from swift_vlrft.datasets.shape import Context, Draft, Shape
 from swift_vlrft.datasets.source import Source
 
 DETECTION_SETS = (
@@ -27,3 +31,14 @@ VIRFT: tuple[Source, ...] = (
     *(Source(f"laolao77/{name}", "detection", "norm1000") for name in DETECTION_SETS),
     *(Source(f"laolao77/{name}", "classification") for name in CLASSIFICATION_SETS),
 )
+
+
+def _matches(columns: set[str]) -> bool:
+    return {"image", "problem", "solution"} <= columns
+
+
+def _rows(record: Record, context: Context) -> Iterator[Draft]:
+    yield record
+
+
+VIRFT_SHAPE = Shape("virft", _matches, _rows)

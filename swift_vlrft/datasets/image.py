@@ -1,0 +1,98 @@
+"""Pictures of a row: their size read off the header, or opened as the model will see them.
+
+    head_of({"bytes": b"\\x89PNG...", "path": None})     Head(width=640, height=480, ...)
+    open_image(row.image, row.place)                     a PIL image, RGB, upright
+
+Upright: a camera's EXIF orientation is applied, as every viewer and annotation tool does and
+ms-swift does not. Width and height are always those of the upright picture.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from swift_vlrft.datasets.row import Place
+from swift_vlrft.datasets.source import DataError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+ORIENTATION = 0x0112
+
+
+@dataclass(frozen=True)
+class Head:
+    """What a picture's first bytes say; ``plain``: ms-swift shows it to the model as it is."""
+
+    width: int
+    height: int
+    plain: bool
+
+
+def head_of(image: Mapping[str, Any], place: Place | None = None) -> Head:
+    """Size of the upright picture, without decoding it. DataError where it is no picture."""
+    with _opened(image, place) as picture:
+        turned = picture.getexif().get(ORIENTATION, 1) if _may_have_exif(picture) else 1
+        size = picture.size[::-1] if turned in (5, 6, 7, 8) else picture.size
+        return Head(*size, plain=turned in (0, 1) and not picture.mode.startswith(("I", "F")))
+
+
+def open_image(image: Mapping[str, Any], place: Place | None = None) -> Image:
+    """The picture in RGB and upright. DataError names the place where it cannot be decoded."""
+    from PIL import ImageOps
+
+    try:
+        with _opened(image, place) as picture:
+            picture.load()
+            upright: Image = ImageOps.exif_transpose(picture)
+    except DataError:
+        raise
+    except Exception as error:  # Pillow raises many kinds on broken files
+        raise DataError(
+            f"{_where(place)}the image {_name(image)} is broken ({error}); get it again"
+        ) from error
+    if upright.mode.startswith("I;16"):  # 16 bits a pixel, which convert would clip to white
+        upright = upright.convert("I").point(lambda value: value * (1 / 256) + 0).convert("L")
+    return upright.convert("RGB")
+
+
+def upright_bytes(image: Mapping[str, Any], place: Place | None = None) -> dict[str, Any]:
+    """The picture as ms-swift shows it right: RGB, upright, as PNG."""
+    buffer = io.BytesIO()
+    open_image(image, place).save(buffer, "PNG", compress_level=1)
+    return {"bytes": buffer.getvalue(), "path": image.get("path")}
+
+
+def _opened(image: Mapping[str, Any], place: Place | None) -> Image:
+    from PIL import Image as pil
+
+    content, path = image.get("bytes"), image.get("path")
+    if content is None and not path:
+        raise DataError(f"{_where(place)}the image is empty; bytes or a path is needed")
+    try:
+        if content is None:
+            return pil.open(str(path))
+        # A buffer of Arrow reads where it lies; bytes are wrapped.
+        return pil.open(content if hasattr(content, "read") else io.BytesIO(content))
+    except FileNotFoundError as error:
+        raise DataError(f"{_where(place)}the image {path} does not exist") from error
+    except Exception as error:
+        raise DataError(
+            f"{_where(place)}the image {_name(image)} is no picture ({error}); get it again"
+        ) from error
+
+
+def _may_have_exif(picture: Image) -> bool:
+    # For a PNG without the chunk up front, Pillow would decode the whole picture to look for one.
+    return "exif" in picture.info or picture.format == "TIFF"
+
+
+def _name(image: Mapping[str, Any]) -> str:
+    return repr(image.get("path")) if image.get("path") else "in the row"
+
+
+def _where(place: Place | None) -> str:
+    return f"{place}: " if place is not None else ""

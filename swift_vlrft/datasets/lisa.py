@@ -1,0 +1,85 @@
+"""LISA's reasoning grounding, as Visual-RFT stores it: JSON with image paths.
+
+    {"image_path": "train/486.jpg", "instruction": ["the thing that keeps rain off"],
+     "boxes": [[118.0, 40.0, 402.0, 371.0]]}
+
+with boxes in pixels of the image, or turned into conversations with corner pairs in norm1000:
+
+    {"id": "lisa_0", "conversations": [
+        {"from": "user", "value": "<img>train/486.jpg</img>\\n Output the bounding box in the image
+                                   corresponding to the instruction: the thing that ..."},
+        {"from": "assistant", "value": "(184,83),(628,772)"}]}
+
+Each instruction is a row; of several boxes the first is the gold one, as in Visual-RFT.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from swift_vlrft.coordinates import convert_box
+from swift_vlrft.datasets.forms import Record
+from swift_vlrft.datasets.shape import Context, Draft, Shape, text_of_turn
+
+PROMPT = (
+    "Output the bounding box in the image corresponding to the instruction: {instruction}\n"
+    "Give its top left and bottom right corner (between 0 and 1000, integer). "
+    "Output the thinking process in <think> </think> and the final answer in <answer> </answer> "
+    "tags: <think> ... </think> <answer>(x1,y1),(x2,y2)</answer>"
+)
+_IMAGE = re.compile(r"\s*<img>(.*?)</img>\s*", re.DOTALL)
+_INSTRUCTION = re.compile(r"corresponding to the instruction:\s*(.*)", re.DOTALL)
+
+
+def _matches(columns: set[str]) -> bool:
+    return {"image_path", "instruction", "boxes"} <= columns or (
+        "conversations" in columns and "image" not in columns
+    )
+
+
+def _rows(record: Record, context: Context) -> Iterator[Draft]:
+    made = {"task": "grounding", "frame": "norm1000"}
+    if "conversations" in record:
+        prompt = text_of_turn(record, ("user", "human"))
+        image = _IMAGE.match(prompt)
+        if image is None:
+            raise ValueError(f"no <img>PATH</img> at the start of {prompt[:80]!r}")
+        prompt = prompt[image.end() :]
+        if (stated := _INSTRUCTION.search(prompt)) and "<answer>" not in prompt:
+            prompt = PROMPT.format(instruction=stated[1].strip())
+        corners = text_of_turn(record, ("assistant", "gpt"))
+        yield made | {"image": image[1].strip(), "problem": prompt, "solution": _wrapped(corners)}
+        return
+    instructions = record["instruction"]
+    if isinstance(instructions, str):
+        instructions = [instructions]
+    boxes = record["boxes"]
+    if not isinstance(boxes, list) or not boxes or not _is_box(boxes[0]):
+        raise ValueError(f"boxes is {str(boxes)[:80]}; a list of [x1, y1, x2, y2] is needed")
+    head = context.head(record["image_path"])
+    size = (head.width, head.height)
+    if boxes[0][2] > size[0] + 1 or boxes[0][3] > size[1] + 1:
+        raise ValueError(f"the box {boxes[0]} reaches beyond the image of {size[0]} x {size[1]}")
+    x1, y1, x2, y2 = convert_box(tuple(boxes[0]), "pixels", "norm1000", size=size)
+    for instruction in instructions or ():
+        yield made | {
+            "image": record["image_path"],
+            "problem": PROMPT.format(instruction=str(instruction).strip()),
+            "solution": f"<answer>({x1},{y1}),({x2},{y2})</answer>",
+        }
+
+
+def _is_box(value: object) -> bool:
+    return (
+        isinstance(value, list)
+        and len(value) == 4
+        and all(isinstance(v, int | float) for v in value)
+    )
+
+
+def _wrapped(text: str) -> str:
+    return text if "<answer>" in text else f"<answer>{text.strip()}</answer>"
+
+
+LISA_SHAPE = Shape("lisa", _matches, _rows, single=False)

@@ -1,0 +1,198 @@
+"""Every row of a set, whatever it is and however it lies on disk.
+
+    for row in read_rows(Path("data/my_set"), keep_going=True):
+        ...     Row(place, image, problem, solution, columns) or BadRow(place, problem)
+
+Images are handed over unopened: bytes as they were stored, or the absolute path of the file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from swift_vlrft.datasets.coco_json import coco_drafts
+from swift_vlrft.datasets.forms import Form, Record, find_form
+from swift_vlrft.datasets.image import Head, head_of
+from swift_vlrft.datasets.row import BadRow, Place, Row
+from swift_vlrft.datasets.shape import Context, Draft, Shape, task_of
+from swift_vlrft.datasets.shapes import SHAPES, shape_of
+from swift_vlrft.datasets.source import DataError
+
+BOX_TASKS = ("detection", "grounding")
+
+
+def read_rows(
+    path: str | os.PathLike[str],
+    *,
+    split: str = "train",
+    root: str | os.PathLike[str] | None = None,
+    keep_going: bool = False,
+    rename: Mapping[str, str] | None = None,
+    task: str | None = None,
+    frame: str | None = None,
+) -> Iterator[Row | BadRow]:
+    """The rows of a set in order, one at a time.
+
+    ``root`` is the folder that relative image paths start from, and that none may leave (default:
+    ms-swift's ROOT_IMAGE_DIR, else the set's own folder). ``rename`` maps its columns to ours,
+    ``task`` and ``frame`` hold where the set states none. DataError for a set that cannot be used
+    at all, and for a row or file that cannot be read; with ``keep_going`` that is a BadRow.
+    """
+    opened = open_set(path, split=split, keep_going=keep_going, rename=rename)
+    for found in rows_of(opened, root=root, rename=rename, task=task, frame=frame):
+        if isinstance(found, BadRow) and not keep_going:
+            text = str(found.place)
+            raise DataError(found.problem if text in found.problem else f"{text}: {found.problem}")
+        yield found
+
+
+def open_set(
+    path: str | os.PathLike[str],
+    *,
+    split: str = "train",
+    keep_going: bool = False,
+    rename: Mapping[str, str] | None = None,
+) -> Form:
+    """The form of a set whose columns make rows; DataError names those that are missing."""
+    path = Path(path)
+    form = find_form(path, split, keep_going=keep_going)
+    if form is None:
+        raise DataError(
+            f"{path} holds no data set that is known: neither Parquet files, nor a folder of "
+            "save_to_disk, nor JSON"
+        )
+    columns = renamed_columns(form, rename)
+    if form.kind != "coco" and (form.files or form.columns) and shape_of(set(columns)) is None:
+        missing = [name for name in ("image", "problem", "solution") if name not in columns]
+        raise DataError(
+            f"{path} lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}; "
+            f"it has {', '.join(columns) or 'none'}. "
+            f'Rename yours with --columns \'{{"NAME": "{missing[0]}"}}\''
+        )
+    return form
+
+
+def renamed_columns(form: Form, rename: Mapping[str, str] | None) -> list[str]:
+    return [(rename or {}).get(name, name) for name in form.columns]
+
+
+def shape_of_form(form: Form, rename: Mapping[str, str] | None = None) -> Shape:
+    """The shape of an opened set that is no annotation file of COCO."""
+    return shape_of(set(renamed_columns(form, rename))) or SHAPES[0]
+
+
+def rows_of(
+    form: Form,
+    *,
+    root: str | os.PathLike[str] | None = None,
+    rename: Mapping[str, str] | None = None,
+    task: str | None = None,
+    frame: str | None = None,
+    without_images: bool = False,
+) -> Iterator[Row | BadRow]:
+    """``read_rows`` of a set that is open already; ``without_images`` leaves stored images unread
+    (they are then {"bytes": None, "path": None}).
+    """
+    base = image_root(root)
+    if form.kind == "coco":
+        for number, draft in enumerate(coco_drafts(form, base)):
+            yield _row(Place(form.path, number), draft, form, base, None, None)
+        return
+    shape = shape_of_form(form, rename)
+    columns = None
+    if without_images:
+        original = {(rename or {}).get(name, name): name for name in form.columns}
+        columns = [c for name, c in original.items() if name != "image" or form.kind == "json"]
+    if shape.name == "virft" and task is None and "task" not in renamed_columns(form, rename):
+        task = _guessed_task(form, rename)
+    context = Context(form, lambda value: _head(value, form, base), task)
+    for found in form.records(columns):
+        if isinstance(found, BadRow):
+            yield found
+            continue
+        place, record = found
+        if rename:
+            record = {rename.get(name, name): value for name, value in record.items()}
+        if without_images:
+            record.setdefault("image", {"bytes": None, "path": None})
+        try:
+            for draft in shape.rows(record, context):
+                yield _row(place, draft, form, base, task, frame)
+        except (ValueError, KeyError, TypeError, IndexError, OverflowError) as error:
+            text = f"the key {error} is missing" if isinstance(error, KeyError) else str(error)
+            yield BadRow(place, text.removeprefix(f"{place}: "))
+
+
+def _guessed_task(form: Form, rename: Mapping[str, str] | None) -> str:
+    """detection where any solution holds boxes, else classification."""
+    (name,) = [c for c in form.columns if (rename or {}).get(c, c) == "solution"][:1]
+    for found in form.records([name]):
+        if not isinstance(found, BadRow) and task_of(found[1].get(name)) in BOX_TASKS:
+            text = found[1].get(name)
+            if "no objects" not in str(text).lower():
+                return "detection"
+    return "classification"
+
+
+def _row(
+    place: Place, draft: Draft, form: Form, root: Path | None, task: str | None, frame: str | None
+) -> Row | BadRow:
+    known = dict(draft)
+    image, problem, solution = (known.pop(key, None) for key in ("image", "problem", "solution"))
+    row_task = known.get("task") or task or task_of(solution)
+    known["task"] = row_task
+    boxed = row_task in BOX_TASKS
+    known["frame"] = known.get("frame") or frame or ("norm1000" if boxed else None)
+    try:
+        made = image_of(image, form.folder, root)
+    except ValueError as error:
+        return BadRow(place, str(error))
+    return Row(place, made, problem, solution, known)  # type: ignore[arg-type]  # text_problem judges
+
+
+def image_root(root: str | os.PathLike[str] | None) -> Path | None:
+    """The folder that images lie below: as given, else ms-swift's own variable."""
+    given = root if root is not None else os.environ.get("ROOT_IMAGE_DIR") or None
+    return None if given is None else Path(os.path.abspath(given))
+
+
+def image_of(value: Any, folder: Path, root: Path | None) -> dict[str, Any]:
+    """An image column's value, in any of its forms, as {"bytes", "path"}; ValueError says what is
+    wrong with it.
+    """
+    if isinstance(value, list):
+        if len(value) != 1:
+            raise ValueError(f"the row has {len(value)} images; rows of one image are supported")
+        value = value[0]
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return {"bytes": bytes(value), "path": None}
+    if isinstance(value, str):
+        value = {"bytes": None, "path": value}
+    if not isinstance(value, dict) or not {"bytes", "path"} & value.keys():
+        raise ValueError(f"the image is {str(value)[:80]!r}; bytes, or a path, is needed")
+    content, path = value.get("bytes"), value.get("path")
+    if content is None and path:
+        path = str(image_path(str(path), folder, root))
+    return {"bytes": content, "path": path}
+
+
+def image_path(path: str, folder: Path, root: Path | None) -> Path:
+    """An image's absolute path: below ``root`` where one is given, else from the set's folder."""
+    if path.startswith(("http://", "https://")):
+        raise ValueError(f"the image is the address {path[:100]}; download it and name the file")
+    full = Path(os.path.normpath(os.path.join(root or os.path.abspath(folder), path)))
+    if root is not None and not full.is_relative_to(root):
+        raise ValueError(
+            f"the image path {path} lies outside the root {root}; paths must stay in it"
+        )
+    return full
+
+
+def _head(value: Any, form: Form, root: Path | None) -> Head:
+    return head_of(image_of(value, form.folder, root))
+
+
+__all__ = ["Record", "image_of", "open_set", "read_rows", "rows_of"]

@@ -1,0 +1,58 @@
+"""Referring expressions (RefCOCO, RefCOCO+, RefCOCOg) as VLM-R1 writes them: JSON Lines of
+conversations, images below a root.
+
+    {"id": 1, "image": "train2014/COCO_train2014_000000581857.jpg", "conversations": [
+        {"from": "human", "value": "<image>Please provide the bounding box coordinate of the
+                                    region this sentence describes: the lady with the blue shirt."},
+        {"from": "gpt", "value": "[103, 93, 305, 480]"}]}
+
+or its first form, one object a row:
+
+    {"image": "...", "problem": "...", "solution": [103, 93, 305, 480],
+     "normalized_solution": [160, 193, 476, 1000]}
+
+Boxes are in pixels of the image as it is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from swift_vlrft.answers import boxes_or_refusal, gold_text
+from swift_vlrft.datasets.forms import Record
+from swift_vlrft.datasets.shape import Context, Draft, Shape, task_of, text_of_turn
+
+ADVICE = (
+    "\nOutput the thinking process in <think> </think> and the final answer in <answer> </answer> "
+    "tags: <think> ... </think> <answer>[x1, y1, x2, y2]</answer>"
+)
+FURTHER = ("id", "aliases", "dataset", "image_id")
+
+
+def _matches(columns: set[str]) -> bool:
+    return {"conversations", "image"} <= columns or (
+        {"image", "problem", "solution", "normalized_solution"} <= columns
+    )
+
+
+def _rows(record: Record, context: Context) -> Iterator[Draft]:
+    if "conversations" in record:
+        problem = text_of_turn(record, ("human", "user")).removeprefix("<image>").strip()
+        solution = text_of_turn(record, ("gpt", "assistant"))
+    else:
+        problem, solution = record["problem"], gold_text(record["solution"])
+    if not isinstance(problem, str) or not problem.strip():
+        raise ValueError(f"the question is {problem!r}, a prompt is needed")
+    task = record.get("task") or task_of(solution)
+    boxes = boxes_or_refusal(gold_text(solution))
+    frame = record.get("frame") or ("pixels" if boxes is not None and len(boxes) else None)
+    if "<answer>" not in problem and task == "grounding":
+        problem += ADVICE
+    if "<answer>" not in solution:
+        solution = f"<answer>{solution.strip()}</answer>"
+    further = {name: record[name] for name in FURTHER if name in record}
+    made = {"image": record["image"], "problem": problem, "solution": solution}
+    yield further | made | {"task": task, "frame": frame}
+
+
+REC_SHAPE = Shape("rec", _matches, _rows)

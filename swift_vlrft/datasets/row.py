@@ -1,0 +1,50 @@
+"""A row of any set, in the words that everything behind the reading uses.
+
+    Row(Place(Path("train-0.parquet"), 3), {"bytes": b"\\x89PNG...", "path": "4.png"},
+        "Detect all dogs ...", "<answer>No Objects</answer>",
+        {"task": "detection", "frame": "norm1000"})
+
+Boxes of a row are in norm1000 or in pixels of its picture as it is stored (upright); ``frame``
+says which, None where a row has no boxes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a row stands, as a person would look for it: rows count from 0 within their file.
+
+    Without a row it is the file as a whole.
+    """
+
+    file: Path
+    row: int | None = None
+
+    def __str__(self) -> str:
+        return str(self.file) if self.row is None else f"{self.file}, row {self.row}"
+
+
+@dataclass(frozen=True)
+class Row:
+    """``image`` holds bytes, or the absolute path of a file; ``columns`` task, frame and every
+    further column as it was.
+    """
+
+    place: Place
+    image: dict[str, Any]
+    problem: str
+    solution: str
+    columns: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class BadRow:
+    """What could not be read as a row, or a file that could not be read at all."""
+
+    place: Place
+    problem: str

@@ -1,0 +1,346 @@
+"""Every form a set can lie on disk in, and every shape its records can have, to the same rows."""
+
+import io
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from swift_vlrft.datasets import BadRow, DataError, open_image, read_rows
+
+GOLD = "<answer>[{'Position': [254, 303, 291, 365], 'Confidence': 1}]</answer>"
+PROBLEM = "Detect all dogs (between 0 and 1000, integer)."
+SIZE = (40, 20)
+
+
+def picture(mode="RGB", size=SIZE, colour=(255, 0, 0), form="PNG", **options) -> bytes:
+    buffer = io.BytesIO()
+    Image.new("RGB", size, colour).convert(mode).save(buffer, form, **options)
+    return buffer.getvalue()
+
+
+def columns(n=3):
+    return {
+        "image": [{"bytes": picture(), "path": f"{i}.png"} for i in range(n)],
+        "problem": [PROBLEM] * n,
+        "solution": [GOLD] * (n - 1) + ["<answer>No Objects</answer>"],
+    }
+
+
+def parquet_file(folder):
+    pq.write_table(pa.table(columns()), folder / "train-00000-of-00001.parquet")
+    return folder / "train-00000-of-00001.parquet"
+
+
+def parquet_folder(folder):
+    for split, rows in (("train", 2), ("test", 1)):
+        (folder / "data").mkdir(exist_ok=True)
+        table = pa.table(columns()).slice(0 if split == "train" else 2, rows)
+        pq.write_table(table, folder / "data" / f"{split}-00000-of-00002.parquet")
+    table = pa.table(columns()).slice(2, 1)
+    pq.write_table(table, folder / "data" / "train-00001-of-00002.parquet")
+    return folder
+
+
+def saved_dataset(folder):
+    from datasets import Dataset, Features, Value
+    from datasets import Image as ImageFeature
+
+    features = Features(
+        {"image": ImageFeature(), "problem": Value("string"), "solution": Value("string")}
+    )
+    Dataset.from_dict(columns(), features=features).save_to_disk(folder / "saved")
+    return folder / "saved"
+
+
+def saved_dict(folder):
+    from datasets import Dataset, DatasetDict
+
+    DatasetDict({"train": Dataset.from_dict(columns())}).save_to_disk(folder / "dict", num_proc=1)
+    return folder / "dict"
+
+
+def image_files(folder):
+    (folder / "images").mkdir(exist_ok=True)
+    for i in range(3):
+        (folder / "images" / f"{i}.png").write_bytes(picture())
+    return [f"images/{i}.png" for i in range(3)]
+
+
+def jsonl(folder):
+    paths = image_files(folder)
+    lines = [
+        json.dumps({"image": path, "problem": PROBLEM, "solution": solution})
+        for path, solution in zip(paths, columns()["solution"], strict=True)
+    ]
+    (folder / "rows.jsonl").write_text("\n".join(lines) + "\n\n")
+    return folder / "rows.jsonl"
+
+
+def json_list_in_a_folder(folder):
+    lines = [json.loads(line) for line in jsonl(folder).read_text().splitlines() if line]
+    (folder / "rows.jsonl").unlink()
+    (folder / "rows.json").write_text(json.dumps(lines))
+    return folder
+
+
+def parquet_of_paths(folder):
+    table = pa.table(columns() | {"image": image_files(folder)})
+    pq.write_table(table, folder / "rows.parquet")
+    return folder
+
+
+def parquet_of_plain_bytes(folder):
+    table = pa.table(columns() | {"image": [picture()] * 3})
+    pq.write_table(table, folder / "rows.parquet")
+    return folder / "rows.parquet"
+
+
+FORMS = [
+    parquet_file, parquet_folder, saved_dataset, saved_dict, jsonl, json_list_in_a_folder,
+    parquet_of_paths, parquet_of_plain_bytes,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("write", FORMS)
+def test_every_form_gives_the_same_rows(write, tmp_path):
+    rows = list(read_rows(write(tmp_path)))
+    assert [row.problem for row in rows] == [PROBLEM] * 3
+    assert [row.solution for row in rows] == columns()["solution"]
+    for row in rows:
+        assert (row.columns["task"], row.columns["frame"]) == ("detection", "norm1000")
+        shown = open_image(row.image, row.place)
+        assert (shown.mode, shown.size, shown.getpixel((0, 0))) == ("RGB", SIZE, (255, 0, 0))
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "L", "CMYK", "P", "1", "LA", "I;16"])
+def test_a_picture_of_any_mode_is_shown_in_colours(mode, tmp_path):
+    form = "TIFF" if mode == "CMYK" else "PNG"
+    if mode == "I;16":
+        buffer = io.BytesIO()
+        grey = Image.frombytes("I;16", SIZE, (32768).to_bytes(2, "little") * 800)
+        grey.save(buffer, "PNG")
+        stored, expected = buffer.getvalue(), (128, 128, 128)
+    else:
+        stored, expected = picture(mode, colour=(255, 255, 255), form=form), (255, 255, 255)
+    shown = open_image({"bytes": stored, "path": None})
+    assert (shown.mode, shown.size) == ("RGB", SIZE)
+    assert all(abs(a - b) <= 3 for a, b in zip(shown.getpixel((5, 5)), expected, strict=True))
+
+
+def test_a_rotated_photograph_stands_upright(tmp_path):
+    from swift_vlrft.datasets.image import head_of
+
+    upright = Image.new("RGB", (20, 40), (0, 0, 255))
+    upright.paste((255, 0, 0), (0, 0, 20, 10))  # a red stripe on top
+    exif = Image.Exif()
+    exif[0x0112] = 6  # "turn me 90 degrees clockwise"
+    buffer = io.BytesIO()
+    upright.rotate(90, expand=True).save(buffer, "JPEG", exif=exif, quality=95)
+    image = {"bytes": buffer.getvalue(), "path": None}
+    shown = open_image(image)
+    assert shown.size == (20, 40)
+    red, _, blue = shown.getpixel((10, 3))
+    assert red > 200 and blue < 60
+    head = head_of(image)
+    assert (head.width, head.height, head.plain) == (20, 40, False)
+    assert head_of({"bytes": picture(), "path": None}).plain
+
+
+# ---- shapes ----------------------------------------------------------------------------------
+
+
+def test_lisa_as_boxes_and_as_conversations(tmp_path):
+    image_files(tmp_path)
+    raw = [
+        {
+            "image_path": "images/0.png",
+            "instruction": ["the wet one", "what keeps rain off"],
+            "boxes": [[4.0, 5.0, 20.0, 15.0]],
+        }
+    ]
+    (tmp_path / "lisa.json").write_text(json.dumps(raw))
+    first, second = read_rows(tmp_path / "lisa.json")
+    assert "what keeps rain off" in second.problem and "between 0 and 1000" in second.problem
+    assert first.solution == "<answer>(100,250),(500,750)</answer>"
+    assert (first.columns["task"], first.columns["frame"]) == ("grounding", "norm1000")
+    prompt = "Output the bounding box in the image corresponding to the instruction: the wet one"
+    turns = [
+        {"from": "user", "value": f"<img>images/0.png</img>\n {prompt}"},
+        {"from": "assistant", "value": "(100,250),(500,750)"},
+    ]
+    (tmp_path / "sft.json").write_text(json.dumps([{"id": "lisa_0", "conversations": turns}]))
+    (row,) = read_rows(tmp_path / "sft.json")
+    assert (row.problem, row.solution) == (first.problem, first.solution)
+    assert row.image["path"] == str(tmp_path / "images" / "0.png")
+
+
+def test_rec_as_vlm_r1_writes_it(tmp_path):
+    image_files(tmp_path)
+    turns = [
+        {"from": "human", "value": "<image>Please provide the bounding box of: the lady."},
+        {"from": "gpt", "value": "[4, 5, 20, 15]"},
+    ]
+    record = {"id": 7, "image": "1.png", "conversations": turns}
+    (tmp_path / "rec.jsonl").write_text(json.dumps(record) + "\n")
+    (row,) = read_rows(tmp_path / "rec.jsonl", root=tmp_path / "images")
+    assert row.problem.startswith("Please provide the bounding box of: the lady.")
+    assert row.solution == "<answer>[4, 5, 20, 15]</answer>"
+    assert (row.columns["task"], row.columns["frame"]) == ("grounding", "pixels")
+    assert row.columns["id"] == 7
+    first_form = {
+        "image": "images/1.png", "problem": "Where is the lady?", "solution": [4, 5, 20, 15],
+        "normalized_solution": [100, 250, 500, 750],
+    }  # fmt: skip
+    (tmp_path / "old.json").write_text(json.dumps([first_form]))
+    (row,) = read_rows(tmp_path / "old.json")
+    assert row.solution == "<answer>[4, 5, 20, 15]</answer>" and row.columns["frame"] == "pixels"
+
+
+COCO_ROW = "<answer>[{'Position': [100, 250, 500, 750], 'Confidence': 1}]</answer>"
+
+
+@pytest.mark.parametrize("corners", [True, False])
+@pytest.mark.parametrize("as_structs", [True, False])
+def test_coco_in_parquet_one_category_a_row(corners, as_structs, tmp_path):
+    boxes = [[4.0, 5.0, 20.0, 15.0], [0.0, 0.0, 40.0, 20.0], [30.0, 2.0, 38.0, 8.0]]
+    if not corners:
+        boxes = [[x1, y1, x2 - x1, y2 - y1] for x1, y1, x2, y2 in boxes]
+    names = ["dog", "cat", "cat"]
+    objects = {"bbox": boxes, "category": names}
+    if as_structs:
+        objects = [{"bbox": b, "category": c} for b, c in zip(boxes, names, strict=True)]
+    table = pa.table(
+        {
+            "image": [{"bytes": picture(), "path": "9.png"}],
+            "width": [40], "height": [20], "objects": [objects],
+        }
+    )  # fmt: skip
+    pq.write_table(table, tmp_path / "train.parquet")
+    dog, cat = read_rows(tmp_path)
+    assert dog.solution == COCO_ROW and "'dog'" in dog.problem
+    assert "[0, 0, 1000, 1000]" in cat.solution and "[750, 100, 950, 400]" in cat.solution
+    assert cat.columns["task"] == "detection" and cat.image["bytes"] == picture()
+
+
+def test_coco_in_parquet_with_class_labels_as_the_hub_has_it(tmp_path):
+    from datasets import ClassLabel, Dataset, Features, List, Value
+    from datasets import Image as ImageFeature
+
+    objects = {"bbox": List(List(Value("float64"))), "category": List(ClassLabel(names=["a", "b"]))}
+    features = Features({"image": ImageFeature(), "objects": objects})
+    row = {
+        "image": {"bytes": picture(), "path": None},
+        "objects": {"bbox": [[4.0, 5.0, 20.0, 15.0]], "category": [1]},
+    }
+    made = Dataset.from_list([row], features=features)
+    made.to_parquet(tmp_path / "train.parquet")
+    made.save_to_disk(tmp_path / "saved")
+    for path in (tmp_path / "train.parquet", tmp_path / "saved"):
+        (found,) = read_rows(path)
+        assert found.solution == COCO_ROW and found.columns["category"] == "b"
+
+
+def test_plain_coco_finds_its_images(tmp_path):
+    (tmp_path / "annotations").mkdir()
+    (tmp_path / "train2017").mkdir()
+    (tmp_path / "train2017" / "9.png").write_bytes(picture())
+    content = {
+        "images": [{"id": 9, "file_name": "9.png", "width": 40, "height": 20}],
+        "categories": [{"id": 18, "name": "dog"}, {"id": 19, "name": "cat"}],
+        "annotations": [{"id": 1, "image_id": 9, "category_id": 18, "bbox": [4, 5, 16, 10]}],
+    }
+    path = tmp_path / "annotations" / "instances_train2017.json"
+    path.write_text(json.dumps(content))
+    (row,) = read_rows(path)
+    assert row.solution == COCO_ROW and row.columns["category"] == "dog"
+    assert open_image(row.image).size == SIZE
+    (tmp_path / "train2017" / "9.png").unlink()
+    with pytest.raises(DataError, match=r"its first image 9.png is in none of .*ROOT_IMAGE_DIR"):
+        list(read_rows(path))
+
+
+# ---- bad input -------------------------------------------------------------------------------
+
+
+def test_a_missing_column_is_named_with_those_that_are_there(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps({"image": "a.png", "question": "what?", "answer": "rose"}))
+    with pytest.raises(
+        DataError, match="lacks the columns problem, solution; it has image, question, answer"
+    ):
+        list(read_rows(path))
+    rename = {"question": "problem", "answer": "solution"}
+    (row,) = read_rows(path, rename=rename)
+    assert (row.problem, row.solution, row.columns["task"]) == ("what?", "rose", "classification")
+
+
+def test_a_truncated_shard_leaves_the_healthy_ones(tmp_path):
+    parquet_folder(tmp_path)
+    broken = tmp_path / "data" / "train-00000-of-00002.parquet"
+    broken.write_bytes(broken.read_bytes()[:-100])
+    with pytest.raises(DataError, match=r"train-00000-of-00002.parquet cannot be read as Parquet"):
+        list(read_rows(tmp_path))
+    bad, row = read_rows(tmp_path, keep_going=True)
+    assert isinstance(bad, BadRow) and bad.place.row is None
+    assert row.place.file.name == "train-00001-of-00002.parquet"
+
+
+def test_a_shard_that_is_damaged_inside_is_named(tmp_path):
+    path = parquet_file(tmp_path)
+    content = bytearray(path.read_bytes())
+    content[20:400] = bytes(380)
+    path.write_bytes(content)
+    with pytest.raises(DataError, match="breaks off or is damaged"):
+        list(read_rows(tmp_path))
+    (bad,) = read_rows(tmp_path, keep_going=True)
+    assert "train-00000-of-00001.parquet" in bad.problem
+
+
+def test_a_split_that_is_not_there_lists_the_others(tmp_path):
+    with pytest.raises(DataError, match="no split 'test' in this DatasetDict; it has train"):
+        list(read_rows(saved_dict(tmp_path), split="test"))
+    with pytest.raises(DataError, match=r"no split 'validation'.*it has test, train"):
+        list(read_rows(parquet_folder(tmp_path), split="validation"))
+
+
+def test_an_image_outside_the_root_is_refused(tmp_path):
+    path = jsonl(tmp_path)
+    lines = path.read_text().replace("images/1.png", "../secret.png")
+    path.write_text(lines)
+    with pytest.raises(DataError, match=r"rows.jsonl, row 1: the image path .* lies outside the"):
+        list(read_rows(path, root=tmp_path))
+    rows = list(read_rows(path, root=tmp_path, keep_going=True))
+    assert [isinstance(row, BadRow) for row in rows] == [False, True, False]
+
+
+def test_json_that_is_none_is_named_by_line(tmp_path):
+    path = jsonl(tmp_path)
+    path.write_text(path.read_text() + '{"image": \n')
+    with pytest.raises(DataError, match=r"rows.jsonl, line 5 is not JSON"):
+        list(read_rows(path))
+    (tmp_path / "x.json").write_text("[1, 2")
+    with pytest.raises(DataError, match=r"x.json is not JSON"):
+        list(read_rows(tmp_path / "x.json"))
+
+
+def test_an_image_that_is_not_there_and_one_that_is_broken(tmp_path):
+    (row, *_) = read_rows(jsonl(tmp_path))
+    with pytest.raises(DataError, match=r"row 0: the image .*nowhere.png does not exist"):
+        open_image({"bytes": None, "path": str(tmp_path / "nowhere.png")}, row.place)
+    with pytest.raises(DataError, match=r"row 0: the image in the row is broken"):
+        open_image(
+            {"bytes": picture(size=(400, 400), colour=(1, 2, 3))[:-300], "path": None}, row.place
+        )
+    with pytest.raises(DataError, match="is no picture"):
+        open_image({"bytes": b"GIF, they said", "path": "x.gif"}, row.place)
+
+
+def test_an_unknown_folder_says_what_is_known(tmp_path):
+    (tmp_path / "notes.txt").write_text("hello")
+    with pytest.raises(DataError, match="neither Parquet files, nor a folder of save_to_disk"):
+        list(read_rows(tmp_path))
+    with pytest.raises(DataError, match="does not exist"):
+        list(read_rows(tmp_path / "nowhere"))
