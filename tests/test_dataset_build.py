@@ -253,7 +253,7 @@ def test_categories_by_name_by_list_and_unknown():
         (lambda c: c["categories"].append({"id": 1, "name": "cat"}), "two are called 'cat'"),
         (lambda c: c["images"][2].update(width=9), "0002.jpg is .* the annotations say 9x"),
         (lambda c: c["images"][2].update(file_name="../x.jpg"), "lies outside"),
-        (lambda c: c["images"][2].update(file_name="no.jpg"), r"no.jpg cannot be read \(No such"),
+        (lambda c: c["images"][2].update(file_name="no.jpg"), "no.jpg does not exist"),
     ],
 )
 def test_what_is_wrong_is_named(coco, tmp_path, edit, message):
@@ -267,9 +267,7 @@ def test_a_broken_image_stops_or_is_left_out(coco, tmp_path):
     content = json.loads(coco[0].read_text())
     file = coco[1] / content["images"][0]["file_name"]
     file.write_bytes(file.read_bytes()[:200])
-    with pytest.raises(
-        DataError, match=r"instances.json, image 1000: .*0000.jpg is no whole picture"
-    ):
+    with pytest.raises(DataError, match=r"instances.json, image 1000: .*0000.jpg' is "):
         built(coco, tmp_path / "out")
     rows, _, written = built(coco, tmp_path / "out", keep_going=True)
     assert len(written.left_out) >= 1 and 1000 not in {row["image_id"] for row in rows}

@@ -2,6 +2,7 @@
 
 import io
 import random
+import re
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -9,9 +10,8 @@ import pytest
 from PIL import Image
 
 from swift_vlrft.datasets import SOURCES, DataError
-from swift_vlrft.datasets.check import check_parquet
+from swift_vlrft.datasets.check import check_set
 from swift_vlrft.datasets.parquet import parquet_files
-from swift_vlrft.demo.data import write_parquet
 from swift_vlrft.demo.tasks import TASKS, known_task
 
 
@@ -40,10 +40,15 @@ def write(folder, content, name="train-00000-of-00001.parquet"):
     return folder
 
 
+def checked(path, **options):
+    report = check_set(path, images=False, **options)
+    return report.good, dict(report.tasks), report.listed()
+
+
 def test_a_virft_folder_passes_and_its_task_is_read_off_the_solutions(tmp_path):
-    assert check_parquet(write(tmp_path / "x", table())) == (2, "detection")
+    assert checked(write(tmp_path / "x", table()))[:2] == (2, {"detection": 2})
     names = table(solution=["<answer>rose</answer>", "tulip"])
-    assert check_parquet(write(tmp_path / "y", names)) == (2, "classification")
+    assert checked(write(tmp_path / "y", names))[:2] == (2, {"classification": 2})
 
 
 def test_a_missing_column_is_named_with_those_that_are_there(tmp_path):
@@ -51,8 +56,8 @@ def test_a_missing_column_is_named_with_those_that_are_there(tmp_path):
     with pytest.raises(
         DataError, match=r"lacks the column solution; it has image, problem, answer"
     ):
-        check_parquet(folder)
-    assert check_parquet(folder, rename={"answer": "solution"}) == (2, "classification")
+        check_set(folder)
+    assert checked(folder, rename={"answer": "solution"})[0] == 2
 
 
 def test_a_solution_that_cannot_be_read_is_named_by_file_and_row(tmp_path):
@@ -62,39 +67,51 @@ def test_a_solution_that_cannot_be_read_is_named_by_file_and_row(tmp_path):
         table(solution=["<answer>[{'Position': [1, 2]}]</answer>", "No Objects"]),
         "train-1.parquet",
     )
-    with pytest.raises(
-        DataError,
-        match=r"train-1.parquet, row 0: the solution .* cannot be read as a list of boxes",
-    ):
-        check_parquet(tmp_path)
+    good, _, listed = checked(tmp_path)
+    assert good == 3
+    assert re.search(r"train-1.parquet, row 0: the solution .* cannot be read as a list", listed)
 
 
 def test_an_empty_prompt_is_named(tmp_path):
-    with pytest.raises(DataError, match=r"row 1: the problem is ' '"):
-        check_parquet(write(tmp_path, table(problem=["a", " "])))
+    assert "row 1: the problem is ' '" in checked(write(tmp_path, table(problem=["a", " "])))[2]
 
 
 def test_a_task_column_decides_row_by_row(tmp_path):
     mixed = table(solution=["4", "<answer>[1, 2, 3, 4]</answer>"], task=["counting", "grounding"])
-    assert check_parquet(write(tmp_path / "a", mixed))[0] == 2
+    assert checked(write(tmp_path / "a", mixed))[0] == 2
     wrong = table(solution=["four", "rose"], task=["counting", "flower"])
-    with pytest.raises(DataError) as error:
-        check_parquet(write(tmp_path / "b", wrong))
-    assert "cannot be read as a whole number (counting)" in str(error.value)
-    assert "unknown task 'flower'; known: detection, grounding" in str(error.value)
+    listed = checked(write(tmp_path / "b", wrong))[2]
+    assert "cannot be read as a whole number (counting)" in listed
+    assert "unknown task 'flower'; known: detection, grounding" in listed
 
 
-def test_a_broken_file_is_named(tmp_path):
-    (tmp_path / "train-0.parquet").write_bytes(b"PAR1 and no more")
-    with pytest.raises(DataError, match=r"train-0.parquet cannot be read as Parquet"):
-        check_parquet(tmp_path)
+def test_boxes_outside_their_frame_are_named(tmp_path):
+    beyond = ["<answer>[10, 20, 1400, 90]</answer>", "[1, 2, 9, 5]"]
+    listed = checked(write(tmp_path / "a", table(solution=beyond)))[2]
+    assert "row 0: the box (10, 20, 1400, 90) reaches beyond norm1000 (0 to 1000)" in listed
+    inside = table(solution=["[1, 2, 8, 7]", "[1, 2, 19, 5]"], frame=["pixels", "pixels"])
+    report = check_set(write(tmp_path / "b", inside))
+    assert report.good == 1
+    assert "row 1: the box (1, 2, 19, 5) reaches beyond the image of 8 x 8" in report.listed()
+
+
+def test_boxes_that_look_like_pixels_are_noted(tmp_path):
+    def report(name, make):
+        solutions = [str(make(i)) for i in range(30)]
+        image = [{"bytes": png(), "path": None}] * 30
+        made = table(image=image, problem=["p"] * 30, solution=solutions)
+        return check_set(write(tmp_path / name, made))
+
+    assert "look like pixels" in report("pixels", lambda i: [0, 1, 2 + i % 5, 7]).notes[0]
+    assert report("norm1000", lambda i: [0, 1, 100 + i * 20, 700]).notes == []
 
 
 def test_shards_with_other_columns_are_refused(tmp_path):
     write(tmp_path, table(), "a.parquet")
     write(tmp_path, table(solution=None), "b.parquet")
+    assert "b.parquet has the columns image, problem" in checked(tmp_path)[2]
     with pytest.raises(DataError, match=r"b.parquet has the columns image, problem"):
-        check_parquet(tmp_path)
+        check_set(tmp_path, keep_going=False)
 
 
 def test_only_the_train_split_trains(tmp_path):
@@ -109,35 +126,6 @@ def test_only_the_train_split_trains(tmp_path):
         parquet_files(tmp_path, "validation")
     plain = write(tmp_path / "plain", table(), "0000.parquet")
     assert len(parquet_files(plain)) == 1
-
-
-def test_training_rows_leave_gold_image_and_prompt_as_they_were(tmp_path):
-    datasets = pytest.importorskip("datasets")
-    from swift_vlrft.datasets.rows import training_rows
-
-    task = known_task("detection")
-    rows = task.make(random.Random(0), 5)
-    write_parquet(rows, tmp_path)
-    raw = datasets.load_dataset("parquet", data_files=str(tmp_path / "*.parquet"), split="train")
-    for made in (training_rows(raw), training_rows(raw.to_iterable_dataset())):
-        for row, got in zip(rows, made, strict=True):
-            assert got["messages"] == [{"role": "user", "content": "<image>" + row.problem}]
-            assert got["solution"] == row.solution
-            assert (got["task"], got["frame"]) == ("detection", "norm1000")
-            assert (
-                Image.open(io.BytesIO(got["images"][0]["bytes"])).tobytes() == row.image.tobytes()
-            )
-
-
-def test_training_rows_survive_selection_and_keep_further_columns(tmp_path):
-    datasets = pytest.importorskip("datasets")
-    from swift_vlrft.datasets.rows import training_rows
-
-    write(tmp_path, table(aliases=[["hound"], None]))
-    raw = datasets.load_dataset("parquet", data_files=str(tmp_path / "*.parquet"), split="train")
-    made = training_rows(raw.select([1, 0]))
-    assert made["aliases"] == [None, ["hound"]]
-    assert made[1]["images"][0]["path"] == "a.png"
 
 
 def test_the_hub_sets_are_those_that_were_published():

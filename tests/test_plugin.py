@@ -87,9 +87,88 @@ def test_a_bad_gold_solution_is_refused_by_file_and_row(tmp_path):
 
     rows = known_task("detection").make(random.Random(0), 3)
     write_parquet([*rows, replace(rows[0], solution="a dog")], tmp_path / "set")
-    done = import_plugin("--dataset", f"{tmp_path / 'set'}#2")
-    assert done.returncode == 1
-    assert "train-00000-of-00001.parquet, row 3: the solution 'a dog' cannot be read" in done.stderr
+    named = "train-00000-of-00001.parquet, row 3: the solution 'a dog' cannot be read"
+    done = import_plugin("--dataset", f"{tmp_path / 'set'}#2", "--strict", "true")
+    assert done.returncode == 1 and named in done.stderr and "Traceback" not in done.stderr
+    done = import_plugin("--dataset", str(tmp_path / "set"))
+    assert done.returncode == 0 and named in done.stdout + done.stderr
+    assert "1 of 4 rows of" in done.stdout + done.stderr
+
+
+LOAD = """
+from swift.dataset import load_dataset
+from PIL import Image
+import io, json, sys
+names = sys.argv[2 : sys.argv.index("--seed")]
+streaming = "--streaming" in sys.argv
+proc = int(sys.argv[sys.argv.index("--dataset_num_proc") + 1]) if not streaming else 1
+rows = load_dataset(names, streaming=streaming, num_proc=proc, shuffle=True)[0]
+made = []
+for row in rows:
+    (image,) = row["images"]
+    with Image.open(image["path"] if image["bytes"] is None else io.BytesIO(image["bytes"])) as p:
+        size = p.size
+    made.append([row["task"], row["frame"], row["solution"], size, row["messages"][0]["content"]])
+print(json.dumps(made))
+"""
+
+
+@pytest.mark.parametrize("how", [("--dataset_num_proc", "2"), ("--streaming", "true")])
+def test_sets_of_several_forms_load_together_and_in_pixels(how, tmp_path):
+    """Detection in pixels from Parquet, classification from save_to_disk, REC from JSON Lines."""
+    import json
+    import random
+
+    from datasets import Dataset
+    from test_reading import picture
+
+    write_parquet(known_task("detection").make(random.Random(0), 2), tmp_path / "shapes")
+    columns = {"image": [{"bytes": picture(), "path": None}], "problem": ["?"], "solution": ["red"]}
+    Dataset.from_dict(columns | {"weight": [0.5]}).save_to_disk(tmp_path / "colours")
+    (tmp_path / "1.png").write_bytes(picture())
+    turns = [{"from": "human", "value": "Where?"}, {"from": "gpt", "value": "[4, 5, 20, 15]"}]
+    (tmp_path / "rec.jsonl").write_text(json.dumps({"image": "1.png", "conversations": turns}))
+    sets = [f"{tmp_path}/shapes:pixels", f"{tmp_path}/colours", f"{tmp_path}/rec.jsonl"]
+    flags = (*sets, "--seed", "1", "--model_type", "qwen2_5_vl", *how)
+    done = import_plugin("--dataset", *flags, then=LOAD)
+    assert done.returncode == 0, done.stderr[-3000:]
+    rows = json.loads(done.stdout.strip().splitlines()[-1])
+    by_task = {}
+    for row in rows:
+        by_task.setdefault(row[0], []).append(row[1:])
+    assert {task: len(found) for task, found in by_task.items()} == {
+        "detection": 2, "classification": 1, "grounding": 1,
+    }  # fmt: skip
+    assert by_task["classification"] == [[None, "red", [40, 20], "<image>?"]]
+    assert by_task["grounding"][0][:2] == ["norm1000", "<answer>[100, 250, 500, 750]</answer>"]
+    for frame, _, size, prompt in by_task["detection"]:
+        assert (frame, size) == ("pixels", [112, 112])
+        assert "in pixels, x from 0 to 112 and y from 0 to 112" in prompt
+
+
+def test_pixels_without_a_known_family_and_unknown_subsets_are_refused(shapes):
+    done = import_plugin("--dataset", f"{shapes}:pixels", "--model_type", "llama3")
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert "no rule" in done.stderr or "none is known for llama3" in done.stderr
+    done = import_plugin("--dataset", f"{shapes}:pixel")
+    assert done.returncode == 1 and "known: norm1000, pixels" in done.stderr
+
+
+def test_a_set_that_is_on_the_other_hub_says_what_to_type():
+    dataset = "laolao77/ViRFT_COCO"
+    then = f"""
+from swift.dataset import load_dataset
+import swift.hub.hub
+try:
+    load_dataset(["{dataset}"], use_hf=False)
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+    done = import_plugin("--dataset", dataset, "--use_hf", "false", then=then)
+    output = done.stdout + done.stderr
+    advice = f"not on ModelScope: type --dataset hf::{dataset}, or --use_hf true"
+    assert output.count(advice) >= 2  # before the model, and when it could not be had
+    assert f"DataError {dataset} could not be loaded" in output
 
 
 def test_the_command_line_is_read_as_ms_swift_reads_it():

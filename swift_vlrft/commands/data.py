@@ -4,6 +4,10 @@ import typer
 
 from swift_vlrft.commands.data_check import check
 from swift_vlrft.commands.data_coco import coco
+from swift_vlrft.commands.data_convert import convert
+from swift_vlrft.commands.data_list import list_sources
+from swift_vlrft.commands.data_push import push
+from swift_vlrft.commands.data_show import show
 
 data = typer.Typer(
     help="Data sets: look at them, check them, change their form. "
@@ -12,3 +16,7 @@ data = typer.Typer(
 )
 data.command()(check)
 data.command()(coco)
+data.command("list")(list_sources)
+data.command()(push)
+data.command()(convert)
+data.command()(show)

@@ -13,12 +13,6 @@ def check(
 
     Example: vlrft data check data/my_set
     """
-    from swift_vlrft.datasets.check import check_parquet
-    from swift_vlrft.datasets.source import DataError
+    from swift_vlrft.datasets.check import check_set
 
-    try:
-        rows, task = check_parquet(source)
-    except DataError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(1) from None
-    typer.echo(f"{source}: {rows} rows of task {task}, every gold solution reads.")
+    check_set(source)

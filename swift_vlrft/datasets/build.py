@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from swift_vlrft.datasets.category_lists import CATEGORY_LISTS
+from swift_vlrft.datasets.image import head_of, stored_image
 from swift_vlrft.datasets.instances import Boxes, Instances, file_of, not_exhaustive, read_instances
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.writer import Item, LeftOut, Written, write_folder
@@ -142,13 +143,13 @@ def built_rows(found: Instances, rows: Sequence[Planned], images: Path) -> Itera
         image = found.images[row.image_id]
         name = file_of(image) or ""
         try:
-            content = _image_bytes(images, name, (image["width"], image["height"]))
+            stored = _stored_image(images, name, (image["width"], image["height"]))
         except DataError as error:
             yield LeftOut(f"{found.path}, image {row.image_id}", str(error))
             continue
         gold = [{"Position": list(box), "Confidence": 1} for box in row.boxes]
         yield {
-            "image": {"bytes": content, "path": name},
+            "image": stored,
             "problem": PROMPT.format(category=row.category),
             "solution": f"<answer>{gold}</answer>" if gold else NO_OBJECTS,
             "task": "detection",
@@ -158,30 +159,18 @@ def built_rows(found: Instances, rows: Sequence[Planned], images: Path) -> Itera
         }
 
 
-def _image_bytes(folder: Path, name: str, size: tuple[int, int]) -> bytes:
-    import io
-
-    from PIL import Image
-
+def _stored_image(folder: Path, name: str, size: tuple[int, int]) -> dict[str, Any]:
     file = folder / name
     if not file.resolve().is_relative_to(folder.resolve()):
         raise DataError(f"{name} lies outside {folder}; image names must stay below that folder")
-    try:
-        content = file.read_bytes()
-    except OSError as error:
-        raise DataError(f"{file} cannot be read ({error.strerror}); is {folder} right?") from error
-    try:
-        with Image.open(io.BytesIO(content)) as picture:
-            picture.load()
-            found = picture.size
-    except Exception as error:  # Pillow raises many kinds on broken files
-        raise DataError(f"{file} is no whole picture ({error}); download it again") from error
-    if found != size:
+    image = stored_image({"bytes": None, "path": str(file)}, folder)
+    head = head_of(image)
+    if (head.width, head.height) != size:
         raise DataError(
-            f"{file} is {found[0]}x{found[1]}, but the annotations say {size[0]}x{size[1]}: the "
-            "boxes would be wrong; use the images that the annotations were made on"
+            f"{file} is {head.width}x{head.height}, but the annotations say {size[0]}x{size[1]}: "
+            "the boxes would be wrong; use the images that the annotations were made on"
         )
-    return content
+    return image
 
 
 def build_folder(

@@ -1,82 +1,216 @@
-"""Is a set fit to train on? Asked before any model is loaded, without opening an image."""
+"""Is a row fit to train on? The same questions before training and in ``vlrft data check``.
+
+the solution "a dog" cannot be read as a list of boxes (detection)
+the box (10, 20, 1400, 90) reaches beyond norm1000 (0 to 1000)
+the image in the row is broken (image file is truncated); get it again
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from swift_vlrft.answers import boxes_or_refusal, gold_text
-from swift_vlrft.datasets.parquet import COLUMNS, column_names, light_rows, parquet_files
+from swift_vlrft.answers import Box, BoxList, gold_text
+from swift_vlrft.datasets.forms import Form
+from swift_vlrft.datasets.frames import View
+from swift_vlrft.datasets.image import Head, head_of, open_image
+from swift_vlrft.datasets.read import open_set, rows_of
+from swift_vlrft.datasets.row import BadRow, Place, Row
 from swift_vlrft.datasets.source import DataError
-from swift_vlrft.rewards import TASK_NAMES
+from swift_vlrft.rewards import REWARDS, TASK_NAMES, TASKS
 
 MAX_SHOWN = 5
-TEXT_COLUMNS: tuple[str, ...] = ("problem", "solution", "task")
 
 
-def check_parquet(
-    path: Path, *, rename: Mapping[str, str] | None = None, task: str | None = None
-) -> tuple[int, str]:
-    """Read every prompt and gold solution of a Parquet set; return the number of rows and the
-    set's task.
-
-    ``rename`` maps its column names to ours (ms-swift's ``--columns``). A ``task`` column decides
-    row by row; otherwise the set is ``task``, or what its solutions look like. Raises DataError
-    naming file, row and remedy.
-    """
-    files = parquet_files(path)
-    if not files:
-        raise DataError(f"{path} holds no Parquet file; a ViRFT set is a folder of *.parquet files")
-    original = {(rename or {}).get(name, name): name for name in column_names(files)}
-    missing = [name for name in COLUMNS if name not in original]
-    if missing:
-        raise DataError(
-            f"{path} lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}; "
-            f"it has {', '.join(original)}. "
-            f'Rename yours with --columns \'{{"NAME": "{missing[0]}"}}\''
-        )
-    renamed = {original[name]: name for name in TEXT_COLUMNS if name in original}
-    rows = [
-        (place, {renamed[k]: v for k, v in row.items()})
-        for place, row in light_rows(files, list(renamed))
-    ]
-    if not rows:
-        raise DataError(f"{path} has no rows")
-    set_task = task or guess_task(row["solution"] for _, row in rows)
-    problems = []
-    for place, row in rows:
-        problem = row_problem(row, row.get("task") or set_task)
-        if problem:
-            problems.append(f"{place}: {problem}")
-    if problems:
-        more = f"\n  and {len(problems) - MAX_SHOWN} more" if len(problems) > MAX_SHOWN else ""
-        raise DataError(
-            f"{len(problems)} of {len(rows)} rows of {path} cannot be trained on "
-            f"(task {set_task}):\n  " + "\n  ".join(problems[:MAX_SHOWN]) + more
-        )
-    return len(rows), set_task
-
-
-def row_problem(row: Mapping[str, Any], task: str) -> str | None:
-    """What is wrong with a row's text, or None."""
-    prompt, solution = row.get("problem"), row.get("solution")
-    if not isinstance(prompt, str) or not prompt.strip():
-        return f"the problem is {prompt!r}, a prompt is needed"
+def row_problem(row: Row, head: Head | None = None) -> str | None:
+    """What is wrong with a row, or None; ``head`` is its picture's, where it was looked at."""
+    task = row.columns.get("task")
+    if not isinstance(row.problem, str) or not row.problem.strip():
+        return f"the problem is {row.problem!r}, a prompt is needed"
     if task not in TASK_NAMES:
         return f"unknown task {task!r}; known: {', '.join(TASK_NAMES)}"
-    text = gold_text(solution)
-    if TASK_NAMES[task].read_gold(text) is None:
+    text = gold_text(row.solution)
+    gold = TASK_NAMES[task].read_gold(text)
+    if gold is None:
         return f"the solution {text[:80]!r} cannot be read as {TASK_NAMES[task].holds} ({task})"
+    frame = row.columns.get("frame")
+    if task in ("detection", "grounding"):
+        boxes = gold.boxes if isinstance(gold, BoxList) else [gold]
+        if frame not in ("norm1000", "pixels"):
+            return f"unknown frame {frame!r}; known: norm1000, pixels"
+        if problem := _outside(boxes, frame, head):
+            return problem
+    return gold_problem(task, text, gold, row.columns)
+
+
+def _outside(boxes: list[Box | None], frame: str, head: Head | None) -> str | None:
+    if frame == "norm1000":
+        width = height = 1000
+        meant = "norm1000 (0 to 1000); where boxes are in pixels, say so in a column frame"
+    elif head is None:
+        return None
+    else:
+        width, height = head.width, head.height
+        meant = f"the image of {width} x {height} pixels"
+    for box in boxes:
+        # Annotations in pixels are often rounded up: one pixel more is no error.
+        slack = 0 if frame == "norm1000" else 1
+        if box is None:
+            return "a box of the solution is not four numbers with an area"
+        if min(box) < -slack or box[2] > width + slack or box[3] > height + slack:
+            return f"the box {tuple(round(v, 1) for v in box)} reaches beyond {meant}"
     return None
 
 
-def guess_task(solutions: Any) -> str:
-    """detection where any solution holds a list of boxes, else classification; a ``task`` column
-    says it for sure.
+def gold_problem(task: str, text: str, gold: Any, columns: Mapping[str, Any]) -> str | None:
+    """Which reward does not pay in full for the gold answer itself; None where all do.
+
+    The formulas of the paper are left out: they do not pay for two equal boxes.
     """
-    for solution in solutions:
-        boxes = boxes_or_refusal(gold_text(solution))
-        if boxes is not None and len(boxes):
-            return "detection"
-    return "classification"
+    answer = text
+    if isinstance(gold, BoxList) and len(gold):
+        boxes = zip(gold.boxes, gold.labels, strict=True)
+        said = [
+            {"Position": box, "Confidence": 1} | ({"label": label} if label else {})
+            for box, label in boxes
+        ]
+        answer = json.dumps(said)
+    completion = f"<think>.</think><answer>{answer}</answer>"
+    further = {k: [v] for k, v in columns.items() if k in ("aliases", "task")}
+    for name, owner in TASKS.items():
+        if owner is None or owner.name != task or name.startswith("vlrft_paper"):
+            continue
+        if name.endswith("_format"):
+            score = REWARDS[name]([completion], **further)[0]
+        else:
+            score = REWARDS[name]([completion], [text], **further)[0]
+        if score is None or score < 1.0 - 1e-9:
+            return f"the gold answer {text[:80]!r} scores {score} under {name}, not 1.0"
+    return None
+
+
+@dataclass
+class Report:
+    """What was found in a set; ``problems`` in the order of the rows."""
+
+    path: Path
+    rows: int = 0
+    problems: list[tuple[Place, str]] = field(default_factory=list)
+    tasks: Counter[str] = field(default_factory=Counter)
+    frames: Counter[str] = field(default_factory=Counter)
+    too_long: int = 0
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def good(self) -> int:
+        return self.rows - sum(place.row is not None for place, _ in self.problems)
+
+    def listed(self, most: int = MAX_SHOWN) -> str:
+        """The first problems, a line each."""
+        lines = [
+            f"  {text if str(place) in text else f'{place}: {text}'}"
+            for place, text in self.problems[:most]
+        ]
+        more = len(self.problems) - most
+        return "\n".join([*lines, f"  and {more} more"] if more > 0 else lines)
+
+
+def check_set(
+    path: Path | Form,
+    *,
+    split: str = "train",
+    root: Path | None = None,
+    rename: Mapping[str, str] | None = None,
+    task: str | None = None,
+    images: bool = True,
+    keep_going: bool = True,
+    on_good: Callable[[Row], None] | None = None,
+    too_long: Callable[[Row, Head], str | None] | None = None,
+    on_row: Callable[[], None] = lambda: None,
+) -> Report:
+    """Ask every row; ``images``: decode its picture, too. Raises DataError only for a set that
+    cannot be used at all. ``on_good`` gets every row without a problem.
+    """
+    form = path if isinstance(path, Form) else None
+    if form is None:
+        form = open_set(path, split=split, keep_going=keep_going, rename=rename)  # type: ignore[arg-type]
+    report = Report(form.path)
+    looks = _PixelLook()
+    for row in rows_of(form, root=root, rename=rename, task=task, without_images=not images):
+        on_row()
+        if isinstance(row, BadRow):
+            report.rows += row.place.row is not None
+            report.problems.append((row.place, row.problem))
+            continue
+        report.rows += 1
+        head, problem = None, None
+        if images:
+            try:
+                head = head_of(row.image, row.place)
+                open_image(row.image, row.place)
+            except DataError as error:
+                problem = str(error).removeprefix(f"{row.place}: ")
+        problem = problem or row_problem(row, head)
+        if problem is None and too_long is not None and head is not None:
+            problem = too_long(row, head)
+            report.too_long += problem is not None
+        if problem is not None:
+            report.problems.append((row.place, problem))
+            continue
+        report.tasks[row.columns["task"]] += 1
+        report.frames[row.columns.get("frame") or "none"] += 1
+        if head is not None:
+            looks.add(row, head)
+        if on_good is not None:
+            on_good(row)
+    if (note := looks.note()) is not None:
+        report.notes.append(note)
+    return report
+
+
+@dataclass
+class _PixelLook:
+    """Counts that tell boxes in pixels, said to be in norm1000, from the real ones."""
+
+    boxes: int = 0
+    beyond: int = 0
+
+    def add(self, row: Row, head: Head) -> None:
+        if row.columns.get("frame") != "norm1000" or max(head.width, head.height) >= 900:
+            return
+        gold = TASK_NAMES[row.columns["task"]].read_gold(gold_text(row.solution))
+        boxes: list[Any] = gold.boxes if isinstance(gold, BoxList) else [gold]
+        for box in boxes:
+            self.boxes += 1
+            self.beyond += box[2] > head.width or box[3] > head.height
+
+    def note(self) -> str | None:
+        if self.boxes < 20 or self.beyond:
+            return None
+        return (
+            f"none of {self.boxes} boxes said to be in norm1000 reaches beyond its image's width "
+            "and height in pixels: they look like pixels. If they are, add a column frame with "
+            "the value pixels."
+        )
+
+
+def length_check(
+    view: View, limit: int, text_tokens: Callable[[str], int]
+) -> Callable[[Row, Head], str | None]:
+    """Says of a row whose prompt is longer than ``limit`` tokens how long it is."""
+
+    def too_long(row: Row, head: Head) -> str | None:
+        try:
+            image = view.tokens(head.width, head.height)
+        except ValueError as error:
+            return str(error)
+        text = text_tokens(row.problem)
+        if image + text <= limit:
+            return None
+        return f"the prompt takes {image + text} tokens ({image} for the image), over {limit}"
+
+    return too_long

@@ -36,7 +36,9 @@ class Form:
     columns: list[str]
     class_names: list[str] | None = None
     content: Any = None
-    """The content of a JSON file of annotations, read once."""
+    """Of kind table: the table, and how many of its rows are of which file; of kind stream: the
+    records.
+    """
     broken: list[BadRow] = field(default_factory=list)
     """Files of the set that cannot be read at all."""
 
@@ -47,9 +49,17 @@ class Form:
     def records(self, columns: Sequence[str] | None = None) -> Records:
         """Every record in order, ``columns`` of it or all; a BadRow for what cannot be read."""
         yield from self.broken
+        wanted = self.columns if columns is None else columns
+        if self.kind == "table":
+            table, origin = self.content
+            yield from _table_records(table, origin, wanted)
+            return
+        if self.kind == "stream":
+            yield from ((Place(self.path, n), record) for n, record in enumerate(self.content))
+            return
         for file in self.files:
             try:
-                yield from _READERS[self.kind](file, self.columns if columns is None else columns)
+                yield from _READERS[self.kind](file, wanted)
             except DataError as error:
                 yield BadRow(Place(file), str(error))
 
@@ -102,7 +112,7 @@ def _with_headers(kind: str, path: Path, files: list[Path], keep_going: bool) ->
         whole.append(file)
     form = Form(kind, path, whole, names or [], broken=broken)
     if whole:
-        form.class_names = _class_names(_metadata(kind, whole[0]))
+        form.class_names = class_names_of(_metadata(kind, whole[0]))
     return form
 
 
@@ -132,17 +142,17 @@ def _metadata(kind: str, file: Path) -> Any:
         return {}
 
 
-def _class_names(features: Any) -> list[str] | None:
+def class_names_of(features: Any) -> list[str] | None:
     """The names of the first ClassLabel anywhere in the features."""
     if isinstance(features, dict):
         if features.get("_type") == "ClassLabel" and features.get("names"):
             return [str(name) for name in features["names"]]
         for value in features.values():
-            if names := _class_names(value):
+            if names := class_names_of(value):
                 return names
     if isinstance(features, list):
         for value in features:
-            if names := _class_names(value):
+            if names := class_names_of(value):
                 return names
     return None
 
@@ -198,6 +208,20 @@ def _arrow_records(file: Path, columns: Sequence[str]) -> Iterator[tuple[Place, 
         ) from error
 
 
+def _table_records(
+    table: Any, origin: list[tuple[Path, int]], columns: Sequence[str]
+) -> Iterator[tuple[Place, Record]]:
+    start = 0
+    light = table.select(list(columns))
+    for file, count in origin:
+        row = 0
+        for batch in light.slice(start, count).to_batches(max_chunksize=1000):
+            for values in batch.to_pylist():
+                yield Place(file, row), values
+                row += 1
+        start += count
+
+
 # ---- JSON ------------------------------------------------------------------------------------
 
 
@@ -213,7 +237,7 @@ def _json_form(path: Path, files: list[Path], keep_going: bool) -> Form:
                         f"{file} holds one object with {_list(content)}; expected a list of rows, "
                         "or COCO's images, annotations and categories"
                     )
-                return Form("coco", file, [file], list(content), content=content)
+                return Form("coco", file, [file], list(content))
             for n, found in enumerate(_json_records(file, ())):
                 columns |= dict.fromkeys(found[1])
                 if n >= 100:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from swift_vlrft.datasets.row import Place
@@ -64,6 +65,24 @@ def upright_bytes(image: Mapping[str, Any], place: Place | None = None) -> dict[
     buffer = io.BytesIO()
     open_image(image, place).save(buffer, "PNG", compress_level=1)
     return {"bytes": buffer.getvalue(), "path": image.get("path")}
+
+
+def stored_image(image: Mapping[str, Any], base: Path) -> dict[str, Any]:
+    """The picture's bytes as they are, tried to the end, and its path below ``base`` (else its
+    name); upright in RGB where ms-swift would show it otherwise. DataError where it is broken.
+    """
+    content, path = image.get("bytes"), image.get("path")
+    if content is None:
+        head_of(image)  # names a file that is missing or no picture
+        try:
+            content = Path(str(path)).read_bytes()
+        except OSError as error:
+            raise DataError(f"the image {path} cannot be read ({error.strerror})") from error
+        full = Path(str(path))
+        path = str(full.relative_to(base)) if full.is_relative_to(base) else full.name
+    stored = {"bytes": bytes(content), "path": path}
+    open_image(stored)
+    return stored if head_of(stored).plain else upright_bytes(stored)
 
 
 def _opened(image: Mapping[str, Any], place: Place | None) -> Image:

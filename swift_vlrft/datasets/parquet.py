@@ -37,6 +37,13 @@ def parquet_files(path: Path, split: str = "train") -> list[Path]:
     return [file for file in files if splits[file] == split]
 
 
+def split_names(path: Path) -> list[str]:
+    """The splits that the Parquet files at ``path`` are named after; none where they are not."""
+    files = [path] if path.is_file() else path.rglob("*.parquet")
+    found = {_split_of(file, path if path.is_dir() else file) for file in files}
+    return [name for name in ("train", "validation", "test") if name in found]
+
+
 def _split_of(file: Path, root: Path) -> str | None:
     names = (
         file.name.split("-")[0].split(".")[0],

@@ -103,10 +103,17 @@ def rows_of(
         return
     shape = shape_of_form(form, rename)
     columns = None
+    sized = {"width", "height"} <= set(renamed_columns(form, rename))
+    without_images = without_images and (shape.single or sized)
     if without_images:
         original = {(rename or {}).get(name, name): name for name in form.columns}
         columns = [c for name, c in original.items() if name != "image" or form.kind == "json"]
-    if shape.name == "virft" and task is None and "task" not in renamed_columns(form, rename):
+    if (
+        form.kind != "stream"
+        and shape.name == "virft"
+        and task is None
+        and "task" not in renamed_columns(form, rename)
+    ):
         task = _guessed_task(form, rename)
     context = Context(form, lambda value: _head(value, form, base), task)
     for found in form.records(columns):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+HUBS = {True: "Hugging Face", False: "ModelScope"}
+
 
 class DataError(ValueError):
     """Something is wrong with a data set: the message says what, where (file, row), and what to
@@ -13,8 +15,24 @@ class DataError(ValueError):
 
 @dataclass(frozen=True)
 class Source:
-    """A set on a hub: the task of its rows, and the frame that its boxes are measured in."""
+    """A set on a hub: the task of its rows, and the frame that its boxes are measured in.
+
+    ``hubs`` are those it is known to be on. The other one is tried all the same when asked for:
+    somebody may have put it there since.
+    """
 
     hub_id: str
     task: str
     frame: str | None = None
+    hubs: tuple[str, ...] = ("Hugging Face",)
+
+    def other_hub(self, use_hf: bool) -> str | None:
+        """What to type where the hub asked is not one the set is known to be on."""
+        if HUBS[use_hf] in self.hubs:
+            return None
+        prefix = "ms" if use_hf else "hf"
+        return (
+            f"It is known on {' and '.join(self.hubs)}, not on {HUBS[use_hf]}: type "
+            f"--dataset {prefix}::{self.hub_id}, or --use_hf {str(not use_hf).lower()} for model "
+            "and data."
+        )

@@ -19,6 +19,14 @@ class CommandLine:
     reward_funcs: list[str] = field(default_factory=list)
     external_plugins: list[str] = field(default_factory=list)
     columns: dict[str, str] = field(default_factory=dict)
+    model: str | None = None
+    model_type: str | None = None
+    system: str | None = None
+    max_length: int | None = None
+    max_pixels: int | None = None
+    truncation_strategy: str | None = None
+    strict: bool = False
+    use_hf: bool | None = None
 
 
 def read_command_line(argv: list[str]) -> CommandLine:
@@ -33,6 +41,14 @@ def read_command_line(argv: list[str]) -> CommandLine:
             current = values[name.replace("-", "_")] = [value] if equals else []
         elif current is not None:
             current.append(arg)
+
+    def one(name: str) -> str | None:
+        return next(iter(values.get(name) or ()), None)
+
+    def switch(name: str) -> bool | None:
+        text = one(name)
+        return None if text is None else text.lower() in ("true", "1", "yes", "t", "y")
+
     found = CommandLine(
         datasets=[*values.get("dataset", []), *values.get("val_dataset", [])],
         reward_funcs=values.get("reward_funcs", []),
@@ -40,8 +56,16 @@ def read_command_line(argv: list[str]) -> CommandLine:
             *values.get("external_plugins", []),
             *values.get("custom_register_path", []),
         ],
+        model=one("model"),
+        model_type=one("model_type"),
+        system=one("system"),
+        max_length=_whole(one("max_length")),
+        max_pixels=_whole(one("max_pixels")),
+        truncation_strategy=one("truncation_strategy"),
+        strict=bool(switch("strict")) or values.get("strict") == [],
+        use_hf=switch("use_hf"),
     )
-    text = (values.get("columns") or ["{}"])[0]
+    text = one("columns") or "{}"
     try:
         source = Path(text)
         columns = json.loads(
@@ -51,3 +75,10 @@ def read_command_line(argv: list[str]) -> CommandLine:
         columns = {}  # ms-swift reports it
     found.columns = columns if isinstance(columns, dict) else {}
     return found
+
+
+def _whole(text: str | None) -> int | None:
+    try:
+        return None if text is None else int(text)
+    except ValueError:
+        return None  # ms-swift reports it

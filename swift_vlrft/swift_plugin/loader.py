@@ -1,10 +1,13 @@
-"""How ms-swift reads our sets: it calls ``load`` with the parsed ``--dataset``; the rows come from
-``training_rows``.
+"""How ms-swift reads our sets: it calls ``load`` with the parsed ``--dataset``; the rows are made
+in datasets/training.py.
 """
 
 from __future__ import annotations
 
+import copy
 import os
+import sys
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,18 +15,36 @@ from typing import Any
 from modelscope.hub.utils.utils import get_cache_dir
 from swift.dataset import DatasetMeta
 from swift.dataset.loader import DatasetLoader
-from swift.dataset.preprocessor import RowPreprocessor
-from swift.utils import safe_ddp_context
+from swift.utils import get_logger, safe_ddp_context
 
-from swift_vlrft.datasets import Source
-from swift_vlrft.datasets.parquet import parquet_files
-from swift_vlrft.datasets.rows import training_rows
+from swift_vlrft.datasets import DataError, Source
+from swift_vlrft.datasets.check import Report, length_check
+from swift_vlrft.datasets.forms import Form, class_names_of
+from swift_vlrft.datasets.read import open_set, rows_of, shape_of_form
+from swift_vlrft.datasets.training import (
+    Wanted,
+    _from_rows,
+    frame_of_subsets,
+    streamed_rows,
+    training_set,
+    training_table,
+)
+from swift_vlrft.swift_plugin.command_line import CommandLine, read_command_line
+from swift_vlrft.swift_plugin.model import needed_view, text_tokens, view_of
+
+logger = get_logger()
+
+SHOWN = 20
+MODEL_TYPE: dict[str, str | None] = {"given": None}
+"""What ``register(model_type=...)`` was told, for use without a command line."""
 
 
 class VlrftLoader(DatasetLoader):
-    """Local Parquet through our own reader, a hub id through ms-swift's download; columns stay as
-    they are.
+    """A local set in any form through our own reader, a hub id through ms-swift's download;
+    columns stay as they are.
     """
+
+    source: Source | None = None
 
     def load(
         self, dataset_syntax: Any = None, dataset_meta: Any = None, *, use_hf: bool | None = None
@@ -31,39 +52,142 @@ class VlrftLoader(DatasetLoader):
         # ms-swift drops columns it does not know unless told otherwise (GRPO tells it); rewards
         # read them.
         self.remove_unused_columns = False
-        if not os.path.exists(dataset_syntax.dataset):
-            return super().load(dataset_syntax, dataset_meta, use_hf=use_hf)
-        return dataset_meta.preprocess_func(self._open(Path(dataset_syntax.dataset)))
+        name = dataset_syntax.dataset
+        source = getattr(dataset_meta, "vlrft_source", None)
+        wanted = self._wanted(frame_of_subsets(dataset_syntax.subsets, name), name, source)
+        if os.path.exists(name):
+            return self._local(Path(name), wanted)
+        meta, syntax = copy.copy(dataset_meta), copy.copy(dataset_syntax)
+        meta.preprocess_func, syntax.subsets = partial(self._hub, name, wanted), []
+        try:
+            return super().load(syntax, meta, use_hf=use_hf)
+        except DataError:
+            raise
+        except Exception as error:
+            if source is not None and (hint := source.other_hub(bool(use_hf))):
+                raise DataError(f"{name} could not be loaded ({error}). {hint}") from error
+            raise
 
-    def _open(self, path: Path) -> Any:
-        from datasets import load_dataset
-
-        with safe_ddp_context(None, True):
-            dataset = load_dataset(
-                "parquet",
-                data_files=[str(file) for file in parquet_files(path)],
-                split="train",
-                streaming=self.streaming,
-                cache_dir=os.path.join(get_cache_dir(), "datasets"),
-            )
-        return (
-            RowPreprocessor.safe_rename_columns(dataset, self.columns) if self.columns else dataset
+    def _wanted(self, frame: str, name: str, source: Source | None) -> Wanted:
+        command = read_command_line(sys.argv[1:])
+        command.model_type = command.model_type or MODEL_TYPE["given"]
+        view = needed_view(command, name) if frame == "pixels" else None
+        return Wanted(
+            cache=Path(get_cache_dir()) / "datasets" / "vlrft",
+            frame=frame,
+            view=view,
+            strict=self.strict,
+            too_long=self._too_long(command),
+            rename=self.columns or {},
+            task=source.task if source else None,
+            row_frame=source.frame if source else None,
+            num_proc=self.num_proc or 1,
         )
+
+    def _too_long(self, command: CommandLine) -> Any:
+        """ms-swift's ``--max_length N --truncation_strategy delete`` encodes a row to learn its
+        length, in every step; headers tell it beforehand.
+        """
+        if not command.max_length or command.truncation_strategy != "delete":
+            return None
+        view = view_of(command)
+        if view is None:
+            return None
+        return length_check(view, command.max_length, text_tokens(command))
+
+    def _local(self, path: Path, wanted: Wanted) -> Any:
+        with safe_ddp_context(None, True):
+            form = open_set(path, keep_going=not self.strict, rename=wanted.rename)
+            if self.streaming:
+                rows = partial(
+                    rows_of, form, rename=wanted.rename, task=wanted.task, frame=wanted.row_frame
+                )
+                return _stream(path, rows, wanted)
+            dataset, report = training_set(form, wanted)
+        _tell(report)
+        return dataset
+
+    def _hub(self, name: str, wanted: Wanted, dataset: Any, **_: Any) -> Any:
+        from datasets import Dataset, Image
+
+        # Columns were renamed by ms-swift before it calls this.
+        wanted = Wanted(**(vars(wanted) | {"rename": {}}))
+        features = dataset.features or {}
+        names = class_names_of(features.to_dict() if hasattr(features, "to_dict") else {})
+        columns = list(dataset.column_names or next(iter(dataset)))
+        form = Form("table", Path(name), [], columns, names)
+        shape_of_columns(form)
+        if not isinstance(dataset, Dataset):
+            if isinstance(features.get("image"), Image):
+                dataset = dataset.cast_column("image", Image(decode=False))
+            form.kind, form.content = "stream", dataset
+            rows = partial(rows_of, form, task=wanted.task, frame=wanted.row_frame)
+            return _stream(Path(name), rows, wanted)
+        if dataset._indices is not None:
+            dataset = dataset.flatten_indices()
+        table, origin = dataset.data.table, [(Path(name), len(dataset))]
+        if shape_of_form(form).single:
+            made, report = training_table(table, origin, form, wanted, features=dataset.features)
+        else:
+            form.content = (table, origin)
+            made, report = _from_rows(form, wanted)
+        _tell(report)
+        return made
+
+
+def shape_of_columns(form: Form) -> None:
+    """DataError where a downloaded set has none of the columns that make rows."""
+    from swift_vlrft.datasets.shapes import shape_of
+
+    if shape_of(set(form.columns)) is None:
+        missing = [n for n in ("image", "problem", "solution") if n not in form.columns]
+        raise DataError(
+            f"{form.path} lacks the column(s) {', '.join(missing)}; it has "
+            f'{", ".join(form.columns)}. Rename yours with --columns \'{{"NAME": "{missing[0]}"}}\''
+        )
+
+
+def _stream(path: Path, rows: Any, wanted: Wanted) -> Any:
+    from datasets import IterableDataset
+
+    def generate() -> Iterator[Any]:
+        report = Report(path)
+        yield from streamed_rows(rows(), wanted, report)
+        _tell(report)
+
+    return IterableDataset.from_generator(generate)
+
+
+def _tell(report: Report) -> None:
+    """What was read, and every row that was left out and why."""
+    tasks = ", ".join(f"{count} {task}" for task, count in report.tasks.most_common())
+    logger.info(f"swift_vlrft: {report.path}: {report.good} of {report.rows} rows train ({tasks}).")
+    bad = len(report.problems) - report.too_long
+    if report.too_long:
+        logger.warning(
+            f"swift_vlrft: {report.path}: {report.too_long} rows are longer than allowed."
+        )
+    if bad:
+        logger.warning(
+            f"swift_vlrft: {report.path}: {bad} bad rows are left out (--strict true stops "
+            "instead; `vlrft data check` lists all, --fix writes a clean copy)."
+        )
+    if report.problems:
+        logger.warning(f"swift_vlrft: left out:\n{report.listed(SHOWN)}")
 
 
 def meta_for(source: Source) -> DatasetMeta:
     """A hub set as ms-swift registers it, under its id on both hubs."""
-    return DatasetMeta(
+    meta = DatasetMeta(
         ms_dataset_id=source.hub_id,
         hf_dataset_id=source.hub_id,
-        preprocess_func=partial(training_rows, task=source.task, frame=source.frame),
         loader=VlrftLoader,
         tags=["vlrft", source.task],
     )
+    meta.vlrft_source = source
+    return meta
 
 
 def local_meta(path: str) -> DatasetMeta:
-    """A local Parquet set; its task is stated in a column or read off its solutions."""
-    return DatasetMeta(
-        dataset_path=path, preprocess_func=training_rows, loader=VlrftLoader, tags=["vlrft"]
-    )
+    """A set on disk; its form, tasks and frames are read off it."""
+    return DatasetMeta(dataset_path=path, loader=VlrftLoader, tags=["vlrft"])

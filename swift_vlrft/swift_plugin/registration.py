@@ -17,34 +17,42 @@ from typing import Any
 from swift.dataset import register_dataset
 from swift.dataset.dataset_syntax import DatasetSyntax
 from swift.rewards import orms
-from swift.utils import get_logger
+from swift.utils import get_logger, use_hf_hub
 
 from swift_vlrft.datasets import SOURCES, DataError
-from swift_vlrft.datasets.check import check_parquet
-from swift_vlrft.datasets.parquet import COLUMNS, column_names, parquet_files
+from swift_vlrft.datasets.check import check_set
+from swift_vlrft.datasets.forms import Form, find_form
+from swift_vlrft.datasets.read import open_set
+from swift_vlrft.datasets.shapes import shape_of
+from swift_vlrft.datasets.training import frame_of_subsets
 from swift_vlrft.rewards import REWARDS, Reward
-from swift_vlrft.swift_plugin.command_line import read_command_line
-from swift_vlrft.swift_plugin.loader import local_meta, meta_for
+from swift_vlrft.swift_plugin.command_line import CommandLine, read_command_line
+from swift_vlrft.swift_plugin.loader import MODEL_TYPE, local_meta, meta_for
+from swift_vlrft.swift_plugin.model import needed_view
 from swift_vlrft.watch import watch
 
 logger = get_logger()
 
 
-def register(datasets: Sequence[str | os.PathLike[str]] | None = None) -> None:
+def register(
+    datasets: Sequence[str | os.PathLike[str]] | None = None, *, model_type: str | None = None
+) -> None:
     """Make the rewards and data sets known to ms-swift; calling it again, or in a worker, changes
     nothing.
 
-    ``datasets`` are local sets to register, in ms-swift's syntax (``PATH[:subset][#count]``).
-    Without it those that the command line names are registered, and checked: ValueError names
-    what is wrong with a reward name, a path, a column or a gold solution, and the known names.
+    ``datasets`` are local sets to register, in ms-swift's syntax (``PATH[:subset][#count]``);
+    ``model_type`` is the family that the subset ``pixels`` is for. Without them those that the
+    command line names are registered, and checked: ValueError names what is wrong with a reward
+    name, a path, a column or a gold solution, and the known names.
     """
     for name, function in REWARDS.items():
         orms[name] = _factory(watch(name, function))
     for source in SOURCES:
         register_dataset(meta_for(source), exist_ok=True)
+    MODEL_TYPE["given"] = model_type or MODEL_TYPE["given"]
     if datasets is not None:
         for dataset in datasets:
-            _register_path(os.fspath(dataset), {}, check=True)
+            _register_path(os.fspath(dataset), CommandLine(model_type=model_type), check=True)
         return
     command = read_command_line(sys.argv[1:])
     main_process = (
@@ -53,7 +61,7 @@ def register(datasets: Sequence[str | os.PathLike[str]] | None = None) -> None:
     if main_process:
         _check_reward_names(command.reward_funcs, command.external_plugins)
     for dataset in command.datasets:
-        _register_path(dataset, command.columns, check=main_process)
+        _register_path(dataset, command, check=main_process)
 
 
 def _factory(function: Reward) -> Callable[..., Reward]:
@@ -84,7 +92,7 @@ def _check_reward_names(names: list[str], plugins: list[str]) -> None:
         )
 
 
-def _register_path(dataset: str, columns: dict[str, str], *, check: bool) -> None:
+def _register_path(dataset: str, command: CommandLine, *, check: bool) -> None:
     syntax = DatasetSyntax.parse(dataset)
     path = Path(syntax.dataset)
     if not path.exists():
@@ -92,23 +100,58 @@ def _register_path(dataset: str, columns: dict[str, str], *, check: bool) -> Non
             raise DataError(
                 f"--dataset {dataset}: the path {syntax.dataset} does not exist (from {Path.cwd()})"
             )
+        source = next((s for s in SOURCES if s.hub_id == syntax.dataset), None)
+        if source is not None:
+            frame_of_subsets(syntax.subsets, dataset)
+            use_hf = command.use_hf if syntax.use_hf is None else syntax.use_hf
+            hint = source.other_hub(use_hf_hub() if use_hf is None else use_hf)
+            if hint and check:
+                logger.warning(f"swift_vlrft: {source.hub_id}: {hint}")
         return  # a hub id
-    files = parquet_files(path)
-    if not files:
-        return  # not our form: ms-swift's own loader reads it
-    names = {columns.get(name, name) for name in column_names(files)}
-    if "messages" in names or not names & set(COLUMNS):
-        return  # ms-swift's own form
-    rows, task = 0, None
+    form = find_form(path, keep_going=not command.strict)
+    if form is None or not _is_ours(form, command):
+        return  # ms-swift's own loader reads it
+    frame = frame_of_subsets(syntax.subsets, dataset)
+    form = open_set(path, keep_going=not command.strict, rename=command.columns)
     if check:
-        rows, task = check_parquet(path, rename=columns)
-        logger.info(f"swift_vlrft: {path}: {rows} rows of task {task}, every gold solution reads.")
+        if frame == "pixels":
+            needed_view(command, dataset)
+        _check(form, command)
     register_dataset(local_meta(syntax.dataset), exist_ok=True)
+
+
+def _is_ours(form: Form, command: CommandLine) -> bool:
+    names = {command.columns.get(name, name) for name in form.columns}
+    if form.kind == "coco" or not form.files:
+        return True
+    if "messages" in names:
+        return False  # ms-swift's own form
+    return shape_of(names) is not None or bool(names & {"image", "problem", "solution"})
+
+
+def _check(form: Form, command: CommandLine) -> None:
+    """Every prompt and gold solution, before any model is looked for; images are left to the
+    loading.
+    """
+    report = check_set(form, rename=command.columns, images=False)
+    bad = len(report.problems)
+    text = (
+        f"{bad} of {report.rows} rows of {report.path} cannot be trained on:\n{report.listed()}\n"
+        "`vlrft data check` lists all, and --fix writes a clean copy."
+    )
+    if not report.rows and not bad:
+        raise DataError(f"{report.path} has no rows")
+    if bad and (command.strict or not report.good):
+        raise DataError(text)
+    if bad:
+        logger.warning(f"swift_vlrft: {text}")
+    tasks = ", ".join(f"{count} {task}" for task, count in report.tasks.most_common())
+    logger.info(f"swift_vlrft: {report.path}: {report.good} rows whose gold reads ({tasks}).")
 
 
 def _names_a_path(text: str) -> bool:
     return (
         text.startswith(("/", "./", "../", "~"))
         or text.count("/") > 1
-        or Path(text).suffix in (".parquet", ".json", ".jsonl", ".csv")
+        or Path(text.split(":")[0]).suffix in (".parquet", ".json", ".jsonl", ".csv")
     )

@@ -1,0 +1,29 @@
+"""``vlrft data list``: the sets known by their hub id."""
+
+import json
+from typing import Annotated
+
+import typer
+
+
+def list_sources(
+    as_json: Annotated[bool, typer.Option("--json", help="Print the table as JSON.")] = False,
+) -> None:
+    """Print the sets known by name: id, task, frame, and what each one is.
+
+    Example: vlrft data list
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    from swift_vlrft.datasets import SOURCES
+
+    if as_json:
+        typer.echo(json.dumps([vars(source) for source in SOURCES], indent=2))
+        return
+    table = Table()
+    for heading in ("--dataset", "task", "boxes in"):
+        table.add_column(heading, overflow="fold")
+    for source in SOURCES:
+        table.add_row(source.hub_id, source.task, source.frame or "-")
+    Console().print(table)

@@ -1,0 +1,36 @@
+"""``vlrft data push``: a Parquet folder goes onto a hub."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+
+def push(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="What data convert wrote.")],
+    hub: Annotated[str, typer.Option(help="modelscope or hf.")],
+    repo: Annotated[str, typer.Option(help="ORG/NAME; made where it is not there yet.")],
+    private: Annotated[bool, typer.Option("--private", help="Make it a private one.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the page as JSON.")] = False,
+) -> None:
+    """Publish a converted folder with its card; afterwards --dataset ORG/NAME trains on it.
+
+    Example: HF_TOKEN=... vlrft data push data/coco8 --hub hf --repo me/coco8
+
+    The token is taken from HF_TOKEN or MODELSCOPE_API_TOKEN, and never shown.
+    """
+    from swift_vlrft.datasets.push import HubError, push_folder
+
+    try:
+        page = push_folder(folder, hub, repo, private=private)
+    except (ValueError, HubError) as error:
+        Console(stderr=True).print(f"[red]error:[/red] {escape(str(error))}", soft_wrap=True)
+        raise typer.Exit(1 if isinstance(error, HubError) else 2) from None
+    flag = "hf::" if hub == "hf" else "ms::"
+    if as_json:
+        typer.echo(json.dumps({"page": page, "dataset": f"{flag}{repo}"}))
+    else:
+        typer.echo(f"{page}\ntrain on it with: --dataset {flag}{repo}")

@@ -1,0 +1,177 @@
+"""Parquet as Arrow that is read where it lies: one copy of the images, made once, memory flat.
+
+    train-00000-of-00007.parquet   ->   CACHE/3f9c...arrow         its columns, row by row
+                                        CACHE/3f9c...heads.arrow   width, height, plain, problem
+
+A file's name is made of its path, size and time of change; it appears only when it is whole, so a
+killed start is no danger and the next start reads what is there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from swift_vlrft.datasets.image import Head, head_of
+from swift_vlrft.datasets.row import BadRow, Place
+from swift_vlrft.datasets.source import DataError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+VERSION = "1"
+BATCH_ROWS = 16
+"""Rows held in memory at once while copying."""
+
+Heads = list[Head | str]
+"""Of every row: its picture's head, or what is wrong with the picture."""
+
+
+@dataclass
+class Cached:
+    """The rows of several files, memory-mapped; ``origin`` says how many are of which file."""
+
+    table: pa.Table
+    heads: Heads
+    origin: list[tuple[Path, int]]
+    broken: list[BadRow]
+
+
+def cached_parquet(files: list[Path], image: str, cache: Path, num_proc: int = 1) -> Cached:
+    """The table of ``files``, through the cache; files that break off are in ``broken``.
+
+    ``image`` is the column of pictures. Shards are copied ``num_proc`` at a time.
+    """
+    import pyarrow as pa
+
+    cache.mkdir(parents=True, exist_ok=True)
+
+    def one(file: Path) -> tuple[Path, Path] | DataError:
+        try:
+            return _cached_file(file, image, cache)
+        except DataError as error:
+            return error
+
+    with ThreadPoolExecutor(max(1, num_proc)) as pool:
+        found = list(pool.map(one, files))
+    tables, heads, origin, broken = [], Heads(), [], []
+    for file, made in zip(files, found, strict=True):
+        if isinstance(made, DataError):
+            broken.append(BadRow(Place(file), str(made)))
+            continue
+        tables.append(pa.ipc.open_stream(pa.memory_map(str(made[0]))).read_all())
+        heads += _read_heads(made[1])
+        origin.append((file, len(tables[-1])))
+    if not tables:
+        raise DataError(
+            "no file of the set can be read:\n  " + "\n  ".join(b.problem for b in broken)
+        )
+    return Cached(pa.concat_tables(tables), heads, origin, broken)
+
+
+def _cached_file(file: Path, image: str, cache: Path) -> tuple[Path, Path]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    stat = file.stat()
+    key = f"{VERSION} {file.resolve()} {stat.st_size} {stat.st_mtime_ns} {image}"
+    name = sha256(key.encode()).hexdigest()[:32]
+    target, heads_file = cache / f"{name}.arrow", cache / f"{name}.heads.arrow"
+    if target.is_file() and heads_file.is_file():
+        return target, heads_file
+    half = cache / f"{name}.{os.getpid()}.writing"
+    heads: Heads = []
+    try:
+        with pq.ParquetFile(file, memory_map=True, pre_buffer=False, buffer_size=1 << 20) as source:
+            schema = source.schema_arrow
+            with pa.OSFile(str(half), "wb") as sink, pa.ipc.new_stream(sink, schema) as writer:
+                for batch in source.iter_batches(BATCH_ROWS, use_threads=False):
+                    writer.write_batch(batch)
+                    heads += heads_of(batch.column(image))
+        _write_heads(heads, heads_file)
+        os.replace(half, target)
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(
+            f"{file} breaks off or is damaged ({error}); copy or download it again"
+        ) from error
+    finally:
+        with suppress(OSError):
+            half.unlink()
+    return target, heads_file
+
+
+def heads_of(images: Any, folder: Path | None = None) -> Heads:
+    """The head of every picture in an Arrow column of pictures, read where they lie."""
+    import pyarrow as pa
+
+    if pa.types.is_struct(images.type):
+        contents = images.field("bytes") if images.type.get_field_index("bytes") >= 0 else None
+        paths = images.field("path") if images.type.get_field_index("path") >= 0 else None
+    elif pa.types.is_binary(images.type) or pa.types.is_large_binary(images.type):
+        contents, paths = images, None
+    elif pa.types.is_string(images.type) or pa.types.is_large_string(images.type):
+        contents, paths = None, images
+    else:
+        raise DataError(f"the column image holds {images.type}; expected {{bytes, path}} or a path")
+    return list(_heads(contents, paths, len(images), folder))
+
+
+def _heads(contents: Any, paths: Any, count: int, folder: Path | None) -> Iterable[Head | str]:
+    import pyarrow as pa
+
+    for i in range(count):
+        path = paths[i].as_py() if paths is not None else None
+        content = contents[i] if contents is not None else None
+        try:
+            if content is not None and content.is_valid:
+                yield head_of({"bytes": pa.BufferReader(content.as_buffer()), "path": path})
+            elif folder is None:
+                yield ""  # a path: looked at when it is known where it starts from
+            else:
+                yield head_of({"bytes": None, "path": path})
+        except DataError as error:
+            yield str(error)
+
+
+def _write_heads(heads: Heads, file: Path) -> None:
+    import pyarrow as pa
+
+    known = [head if isinstance(head, Head) else Head(0, 0, False) for head in heads]
+    table = pa.table(
+        {
+            "width": [head.width for head in known],
+            "height": [head.height for head in known],
+            "plain": [head.plain for head in known],
+            "problem": [None if isinstance(head, Head) else head for head in heads],
+        },
+        schema=pa.schema(
+            [
+                ("width", pa.int32()),
+                ("height", pa.int32()),
+                ("plain", pa.bool_()),
+                ("problem", pa.string()),
+            ]
+        ),
+    )
+    half = file.with_suffix(f".{os.getpid()}.writing")
+    with pa.OSFile(str(half), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    os.replace(half, file)
+
+
+def _read_heads(file: Path) -> Heads:
+    import pyarrow as pa
+
+    rows = pa.ipc.open_stream(pa.memory_map(str(file))).read_all().to_pylist()
+    return [
+        Head(row["width"], row["height"], row["plain"])
+        if row["problem"] is None
+        else row["problem"]
+        for row in rows
+    ]

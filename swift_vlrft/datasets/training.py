@@ -1,0 +1,490 @@
+"""A set in any form becomes the ``datasets.Dataset`` that ms-swift's GRPO trainer reads.
+
+    in    image {"bytes", "path"}, problem "What is it?", solution "<answer>rose</answer>"
+    out   messages [{"role": "user", "content": "<image>What is it?"}], images [{"bytes", "path"}],
+          solution "<answer>rose</answer>", task "classification", frame None
+
+Stored images are neither decoded nor copied where nothing has to change: the column is wrapped
+where it lies (memory-mapped Arrow). Only a picture that ms-swift would show wrongly (turned by its
+EXIF tag, 16 bits a pixel) is written once more, upright, into the cache.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from swift_vlrft.coordinates import FRAMES
+from swift_vlrft.datasets.arrow_cache import Heads, cached_parquet, heads_of
+from swift_vlrft.datasets.check import Report, row_problem
+from swift_vlrft.datasets.forms import Form
+from swift_vlrft.datasets.frames import View, in_frame
+from swift_vlrft.datasets.image import Head, head_of, upright_bytes
+from swift_vlrft.datasets.read import (
+    BOX_TASKS,
+    image_of,
+    image_root,
+    rows_of,
+    shape_of_form,
+)
+from swift_vlrft.datasets.row import BadRow, Place, Row
+from swift_vlrft.datasets.source import DataError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MADE = ("messages", "images", "solution", "task", "frame")
+STRUCT = ("bytes", "path")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the command asks of a set. ``frame`` is the subset; ``view`` is needed for pixels."""
+
+    cache: Path
+    frame: str = "norm1000"
+    view: View | None = None
+    strict: bool = False
+    too_long: Callable[[Row, Head], str | None] | None = None
+    rename: Mapping[str, str] = field(default_factory=dict)
+    task: str | None = None
+    row_frame: str | None = None
+    """Frame and task of a set that does not state them."""
+    root: Path | None = None
+    num_proc: int = 1
+
+
+def frame_of_subsets(subsets: list[str], dataset: str) -> str:
+    """The frame that ``--dataset PATH:subset`` names."""
+    if len(subsets) > 1 or (subsets and subsets[0] not in (*FRAMES, "default")):
+        raise DataError(
+            f"{dataset}: unknown subset {'/'.join(subsets)!r}; known: {', '.join(FRAMES)}"
+        )
+    return "norm1000" if not subsets or subsets[0] == "default" else subsets[0]
+
+
+def with_prompt(problem: str) -> list[dict[str, str]]:
+    """The user's turn; the image comes first, as ViRFT's own prompts have it."""
+    return [{"role": "user", "content": problem if "<image>" in problem else f"<image>{problem}"}]
+
+
+def training_set(form: Form, wanted: Wanted) -> tuple[Any, Report]:
+    """The Dataset of a set on disk, and what was found in it."""
+    single = form.kind in ("parquet", "arrow") and shape_of_form(form, wanted.rename).single
+    if not single:
+        return _from_rows(form, wanted)
+    image = _original("image", form.columns, wanted.rename)
+    if form.kind == "parquet":
+        heads: Heads | None
+        cached = cached_parquet(form.files, image, wanted.cache, wanted.num_proc)
+        table, heads, origin = cached.table, cached.heads, cached.origin
+        form.broken += cached.broken
+    else:
+        table, origin = _mapped(form)
+        heads = None
+    return training_table(table, origin, form, wanted, heads)
+
+
+def training_table(
+    table: pa.Table,
+    origin: list[tuple[Path, int]],
+    form: Form,
+    wanted: Wanted,
+    heads: Heads | None = None,
+    features: Mapping[str, Any] | None = None,
+) -> tuple[Any, Report]:
+    """The same of a table in memory or memory-mapped, whose records are one row each."""
+    from datasets import Features
+
+    image = _original("image", table.column_names, wanted.rename)
+    form = replace(form, kind="table", content=(table, origin), files=[form.path])
+    if heads is None:
+        heads = [head for chunk in table.column(image).chunks for head in heads_of(chunk)]
+    # The features that were stored with the table name classes, dates and the like.
+    known = features if features is not None else Features.from_arrow_schema(table.schema)
+    root = image_root(wanted.root)
+    images = table.column(image)
+    rows: list[tuple[int, Row, Head]] = []
+    report = Report(form.path)
+    number = -1
+    for row in rows_of(
+        form, root=wanted.root, rename=wanted.rename, task=wanted.task, frame=wanted.row_frame,
+        without_images=True,
+    ):  # fmt: skip
+        if row.place.row is None:
+            report.problems.append((row.place, row.problem))
+            continue
+        number += 1
+        head = heads[number]
+        if head == "":  # a path
+            row, head = _with_path(row, images[number].as_py(), form, root)
+        for good in _judged(row, head, wanted, report):
+            rows.append((number, *good))
+    _finish(report, rows, wanted)
+    pieces = _Pieces(images, wanted, root, form.folder)
+    for number, row, head in rows:
+        pieces.add(number, row, head)
+    columns = _made_columns([(row, head) for _, row, head in rows], wanted)
+    keep = {
+        (wanted.rename.get(name, name)): name
+        for name in table.column_names
+        if wanted.rename.get(name, name) not in ("image", "problem", *columns, *MADE)
+    }
+    further = {name: _kept(table.column(original), pieces.runs) for name, original in keep.items()}
+    types = {name: known[original] for name, original in keep.items() if original in known}
+    return _dataset(columns, pieces.column(), further, types, form, wanted, table), report
+
+
+def _judged(
+    row: Row | BadRow, head: Head | str, wanted: Wanted, report: Report
+) -> Iterator[tuple[Row, Head]]:
+    """The row in the frame that is wanted; nothing where something is wrong, which is reported."""
+    report.rows += 1
+    if isinstance(row, BadRow):
+        report.problems.append((row.place, row.problem))
+        return
+    if isinstance(head, str):
+        report.problems.append((row.place, head))
+        return
+    problem = row_problem(row, head)
+    if problem is None and wanted.too_long is not None:
+        problem = wanted.too_long(row, head)
+        report.too_long += problem is not None
+    if problem is None:
+        try:
+            row = in_wanted_frame(row, head, wanted)
+        except DataError:
+            raise
+        except ValueError as error:
+            problem = str(error)
+    if problem is not None:
+        report.problems.append((row.place, problem))
+        return
+    report.tasks[row.columns["task"]] += 1
+    yield row, head
+
+
+def in_wanted_frame(row: Row, head: Head, wanted: Wanted) -> Row:
+    """The row with its boxes and prompt in the frame of the subset."""
+    frame = row.columns.get("frame")
+    if row.columns.get("task") not in BOX_TASKS or frame is None:
+        return row
+    if wanted.frame == "norm1000":
+        if frame == "norm1000":
+            return row
+        seen = (head.width, head.height)
+    else:
+        if wanted.view is None:
+            raise DataError("the subset pixels needs the model's family; give --model_type")
+        seen = wanted.view.size(head.width, head.height)
+    problem, solution = in_frame(
+        row.problem, row.solution, frame, wanted.frame, size=(head.width, head.height), to_size=seen
+    )
+    columns = row.columns | {"frame": wanted.frame}
+    if wanted.frame == "pixels":
+        columns |= {"width": seen[0], "height": seen[1]}
+    return replace(row, problem=problem, solution=solution, columns=columns)
+
+
+def _finish(report: Report, rows: list[Any], wanted: Wanted) -> None:
+    """Stop where nothing is left, or where ``--strict true`` asks for no bad row at all."""
+    bad = len(report.problems) - report.too_long
+    if (bad and wanted.strict) or not rows:
+        if not report.rows and not report.problems:
+            raise DataError(f"{report.path} has no rows")
+        raise DataError(
+            f"{len(report.problems)} of {report.rows} rows of {report.path} cannot be trained on:\n"
+            f"{report.listed()}"
+        )
+
+
+# ---- sets whose records are rows -------------------------------------------------------------
+
+
+def _original(name: str, columns: list[str], rename: Mapping[str, str]) -> str:
+    return next(column for column in columns if rename.get(column, column) == name)
+
+
+def _mapped(form: Form) -> tuple[pa.Table, list[tuple[Path, int]]]:
+    import pyarrow as pa
+
+    tables, origin = [], []
+    for file in form.files:
+        try:
+            tables.append(pa.ipc.open_stream(pa.memory_map(str(file))).read_all())
+            origin.append((file, len(tables[-1])))
+        except (pa.ArrowException, OSError) as error:
+            form.broken.append(BadRow(Place(file), f"{file} breaks off ({error}); copy it again"))
+    if not tables:
+        raise DataError(f"{form.path}: no file of the set can be read")
+    return pa.concat_tables(tables), origin
+
+
+def _with_path(
+    row: Row | BadRow, value: Any, form: Form, root: Path | None
+) -> tuple[Row | BadRow, Head | str]:
+    try:
+        image = image_of(value, form.folder, root)
+        head = head_of(image)
+    except ValueError as error:
+        return row, str(error)
+    return (replace(row, image=image) if isinstance(row, Row) else row), head
+
+
+class _Pieces:
+    """The images column of the rows that are kept: runs of it where it lies, and single values for
+    those that have to change.
+    """
+
+    def __init__(self, images: Any, wanted: Wanted, root: Path | None, folder: Path) -> None:
+        self.images, self.wanted, self.root, self.folder = images, wanted, root, folder
+        self.runs: list[tuple[int, int]] = []
+        self.parts: list[tuple[int, int] | dict[str, Any]] = []
+
+    def add(self, number: int, row: Row, head: Head) -> None:
+        if self.runs and self.runs[-1][1] == number:
+            self.runs[-1] = (self.runs[-1][0], number + 1)
+        else:
+            self.runs.append((number, number + 1))
+        if not head.plain:
+            value = image_of(self.images[number].as_py(), self.folder, self.root)
+            self.parts.append(upright_file(value, row.place, self.wanted.cache))
+        elif row.image.get("path") and row.image.get("bytes") is None:
+            self.parts.append(row.image)
+        elif self.parts and isinstance(self.parts[-1], tuple) and self.parts[-1][1] == number:
+            self.parts[-1] = (self.parts[-1][0], number + 1)
+        else:
+            self.parts.append((number, number + 1))
+
+    def column(self) -> pa.ChunkedArray:
+        import pyarrow as pa
+
+        kind = pa.struct({"bytes": pa.binary(), "path": pa.string()})
+        chunks: list[pa.Array] = []
+        values: list[dict[str, Any]] = []
+
+        def flush() -> None:
+            if values:
+                chunks.append(pa.array([[value] for value in values], pa.list_(kind)))
+                values.clear()
+
+        for part in self.parts:
+            if isinstance(part, dict):
+                values.append(part)
+                continue
+            flush()
+            for chunk in self.images.slice(part[0], part[1] - part[0]).chunks:
+                chunks.append(_as_list(chunk, kind))
+        flush()
+        return pa.chunked_array(chunks, pa.list_(kind))
+
+
+def _as_list(chunk: Any, kind: Any) -> Any:
+    """Pictures with every value in a list of its own; only offsets are new."""
+    import pyarrow as pa
+
+    if pa.types.is_struct(chunk.type):
+        fields = [
+            chunk.field(name)
+            if chunk.type.get_field_index(name) >= 0
+            else pa.nulls(len(chunk), kind.field(name).type)
+            for name in STRUCT
+        ]
+    else:
+        fields = [chunk, pa.nulls(len(chunk), pa.string())]
+    made = pa.StructArray.from_arrays(
+        [f.cast(kind.field(n).type) for n, f in zip(STRUCT, fields, strict=True)],
+        names=list(STRUCT),
+    )
+    offsets = pa.array(range(len(chunk) + 1), pa.int32())
+    return pa.ListArray.from_arrays(offsets, made)
+
+
+def _kept(column: Any, runs: list[tuple[int, int]]) -> Any:
+    import pyarrow as pa
+
+    chunks = [chunk for a, b in runs for chunk in column.slice(a, b - a).chunks]
+    return pa.chunked_array(chunks, column.type)
+
+
+def upright_file(image: Mapping[str, Any], place: Place, cache: Path) -> dict[str, Any]:
+    """The picture as the model should see it, in a file of the cache."""
+    content = image.get("bytes")
+    if content is None:
+        content = Path(str(image["path"])).read_bytes()
+    folder = cache / "upright"
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / f"{sha256(content).hexdigest()[:32]}.png"
+    if not file.is_file():
+        _write_whole(
+            file, upright_bytes({"bytes": content, "path": image.get("path")}, place)["bytes"]
+        )
+    return {"bytes": None, "path": str(file)}
+
+
+def _write_whole(file: Path, content: bytes) -> None:
+    half = file.with_suffix(f".{os.getpid()}.writing")
+    half.write_bytes(content)
+    os.replace(half, file)
+
+
+# ---- sets whose records are several rows, or name files --------------------------------------
+
+
+def _from_rows(form: Form, wanted: Wanted) -> tuple[Any, Report]:
+    """Rows made in Python; stored pictures are written once, as files, since several rows show
+    the same one.
+    """
+    import pyarrow as pa
+
+    report = Report(form.path)
+    rows: list[tuple[Row, Head]] = []
+    heads: dict[str, Head | str] = {}
+    for row in rows_of(
+        form, root=wanted.root, rename=wanted.rename, task=wanted.task, frame=wanted.row_frame
+    ):
+        if isinstance(row, BadRow):
+            report.rows += row.place.row is not None
+            report.problems.append((row.place, row.problem))
+            continue
+        if row.image.get("bytes") is not None:
+            row = replace(row, image=_stored_file(row, wanted.cache))
+        path = str(row.image["path"])
+        if path not in heads:
+            try:
+                heads[path] = head_of(row.image)
+            except DataError as error:
+                heads[path] = str(error)
+        rows += _judged(row, heads[path], wanted, report)
+    _finish(report, rows, wanted)
+    images = [
+        row.image if head.plain else upright_file(row.image, row.place, wanted.cache)
+        for row, head in rows
+    ]
+    kind = pa.list_(pa.struct({"bytes": pa.binary(), "path": pa.string()}))
+    column = pa.chunked_array([pa.array([[image] for image in images], kind)])
+    columns = _made_columns(rows, wanted)
+    further = {}
+    names = dict.fromkeys(name for row, _ in rows for name in row.columns)
+    for name in names:
+        if name not in (*columns, *MADE) and form.kind != "json":
+            further[name] = pa.chunked_array([pa.array([row.columns.get(name) for row, _ in rows])])
+    if form.kind == "json":
+        further = _json_columns(rows, [n for n in names if n not in (*columns, *MADE)])
+    return _dataset(columns, column, further, {}, form, wanted, None), report
+
+
+def _stored_file(row: Row, cache: Path) -> dict[str, Any]:
+    content = row.image["bytes"]
+    folder = cache / "images"
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / sha256(content).hexdigest()[:32]
+    if not file.is_file():
+        _write_whole(file, content)
+    return {"bytes": None, "path": str(file)}
+
+
+def _json_columns(rows: list[tuple[Row, Head]], names: list[str]) -> dict[str, Any]:
+    """Further columns of JSON rows; one whose values are of several types becomes JSON text."""
+    import json
+
+    import pyarrow as pa
+
+    made = {}
+    for name in names:
+        values = [row.columns.get(name) for row, _ in rows]
+        try:
+            column = pa.array(values)
+        except pa.ArrowException:
+            column = pa.array([None if value is None else json.dumps(value) for value in values])
+        if not pa.types.is_null(column.type):
+            made[name] = pa.chunked_array([column])
+    return made
+
+
+# ---- what is made in both cases --------------------------------------------------------------
+
+
+def _made_columns(rows: list[tuple[Row, Head]], wanted: Wanted) -> dict[str, list[Any]]:
+    columns: dict[str, list[Any]] = {
+        "messages": [with_prompt(row.problem) for row, _ in rows],
+        "solution": [row.solution for row, _ in rows],
+        "task": [row.columns["task"] for row, _ in rows],
+        "frame": [row.columns.get("frame") for row, _ in rows],
+    }
+    if wanted.frame == "pixels":
+        # The size that boxes in pixels are measured in, for rewards and checks in training.
+        for name in ("width", "height"):
+            columns[name] = [row.columns.get(name) for row, _ in rows]
+    return columns
+
+
+def _dataset(
+    columns: dict[str, list[Any]],
+    images: pa.ChunkedArray,
+    further: dict[str, Any],
+    types: Mapping[str, Any],
+    form: Form,
+    wanted: Wanted,
+    table: pa.Table | None,
+) -> Any:
+    import pyarrow as pa
+    from datasets import Dataset, DatasetInfo, Features, Json, List, Value
+    from datasets.features.features import generate_from_arrow_type
+
+    texts = {name: Value("string") for name in ("solution", "task", "frame")}
+    made = Dataset.from_dict(
+        columns,
+        features=Features(
+            {"messages": List(Json())}
+            | texts
+            | {name: Value("int64") for name in ("width", "height") if name in columns}
+        ),
+    )
+    all_columns = {name: made.data.table.column(name) for name in made.column_names}
+    all_columns["images"] = images
+    all_columns |= further
+    features = Features(
+        {**made.features, "images": List({"bytes": Value("binary"), "path": Value("string")})}
+        | {n: types.get(n) or generate_from_arrow_type(c.type) for n, c in further.items()}
+    )
+    # A fingerprint of our own: the default one would read every image.
+    words = [str(made.data.table.column(n).to_pylist()) for n in ("solution", "messages")]
+    text = "".join([str(form.path), repr(wanted.frame), *words])
+    return Dataset(
+        pa.table(all_columns).replace_schema_metadata(None),
+        info=DatasetInfo(features=features),
+        fingerprint=sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16],
+    )
+
+
+# ---- streaming -------------------------------------------------------------------------------
+
+
+def streamed_rows(rows: Iterator[Row | BadRow], wanted: Wanted, report: Report) -> Iterator[Any]:
+    """One row after the other, for ``--streaming true``; problems are counted as they come."""
+    for row in rows:
+        if isinstance(row, BadRow):
+            report.problems.append((row.place, row.problem))
+            if wanted.strict:
+                _finish(report, [], wanted)
+            continue
+        head: Head | str
+        try:
+            head = head_of(row.image)
+        except DataError as error:
+            head = str(error)
+        kept = list(_judged(row, head, wanted, report))
+        if not kept:
+            if wanted.strict and len(report.problems) > report.too_long:
+                _finish(report, [], wanted)
+            continue
+        ((good, seen),) = kept
+        image = good.image if seen.plain else upright_bytes(good.image, good.place)
+        made = {name: values[0] for name, values in _made_columns(kept, wanted).items()}
+        further = {k: v for k, v in good.columns.items() if k not in (*made, *MADE)}
+        yield further | made | {"images": [image]}

@@ -1,0 +1,168 @@
+"""The Dataset that ms-swift gets: gold, pictures and columns as they were, bad rows listed."""
+
+import io
+import json
+import random
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+from test_reading import FORMS, GOLD, PROBLEM, SIZE, columns, parquet_folder, picture
+
+from swift_vlrft.datasets import DataError
+from swift_vlrft.datasets.frames import View
+from swift_vlrft.datasets.read import open_set, read_rows
+from swift_vlrft.datasets.training import Wanted, frame_of_subsets, streamed_rows, training_set
+from swift_vlrft.demo.data import write_parquet
+from swift_vlrft.demo.tasks import known_task
+
+VIEW = View("qwen2_5_vl", 3136, 12_845_056)
+
+
+def made(path, tmp_path, **options):
+    wanted = Wanted(cache=tmp_path / "cache", **options)
+    return training_set(open_set(path, keep_going=True), wanted)
+
+
+def shown(row):
+    (image,) = row["images"]
+    source = image["path"] if image["bytes"] is None else io.BytesIO(image["bytes"])
+    return Image.open(source)
+
+
+@pytest.mark.parametrize("write", FORMS)
+def test_every_form_trains_alike(write, tmp_path):
+    rows, report = made(write(tmp_path), tmp_path)
+    assert (report.rows, report.good, report.problems) == (3, 3, [])
+    assert rows["solution"] == columns()["solution"]
+    assert rows["task"] == ["detection"] * 3 and rows["frame"] == ["norm1000"] * 3
+    for row in rows:
+        assert row["messages"] == [{"role": "user", "content": f"<image>{PROBLEM}"}]
+        assert shown(row).size == SIZE
+
+
+def test_gold_image_and_prompt_are_as_they_were(tmp_path):
+    rows = known_task("detection").make(random.Random(0), 5)
+    write_parquet(rows, tmp_path / "set")
+    dataset, _ = made(tmp_path / "set", tmp_path)
+    streamed = streamed_rows(
+        read_rows(tmp_path / "set"), Wanted(tmp_path / "cache"), Report_of(tmp_path)
+    )
+    for found in (dataset, streamed):
+        for row, got in zip(rows, found, strict=True):
+            assert got["messages"][0]["content"] == "<image>" + row.problem
+            assert (got["solution"], got["task"]) == (row.solution, "detection")
+            assert shown(got).tobytes() == row.image.tobytes()
+
+
+def Report_of(path):
+    from swift_vlrft.datasets.check import Report
+
+    return Report(path)
+
+
+def test_pictures_of_parquet_lie_in_the_cache_once(tmp_path):
+    parquet_folder(tmp_path)
+    dataset, _ = made(tmp_path, tmp_path)
+    mapped = [m for m in Path("/proc/self/maps").read_text().splitlines() if ".arrow" in m]
+    ranges = [[int(n, 16) for n in m.split()[0].split("-")] for m in mapped]
+    for chunk in dataset.data.table["images"].chunks:  # read where they lie
+        address = chunk.values.field("bytes").buffers()[2].address
+        assert any(low <= address < high for low, high in ranges)
+    files = sorted((tmp_path / "cache").glob("*.arrow"))
+    stamps = [file.stat().st_mtime_ns for file in files]
+    made(tmp_path, tmp_path)
+    assert [f.stat().st_mtime_ns for f in sorted((tmp_path / "cache").glob("*.arrow"))] == stamps
+
+
+def test_bad_rows_are_counted_and_listed_and_strict_stops(tmp_path):
+    changed = columns(5) | {"aliases": [["a"], None, ["c"], None, ["e"]]}
+    changed["solution"][1] = "a dog"
+    changed["image"][3] = {"bytes": b"no picture", "path": "3.png"}
+    pq.write_table(pa.table(changed), tmp_path / "train.parquet")
+    dataset, report = made(tmp_path, tmp_path)
+    assert len(dataset) == 3 and report.good == 3 and report.rows == 5
+    assert dataset["aliases"] == [["a"], ["c"], ["e"]]
+    assert dataset._indices is None  # else ms-swift would copy every picture
+    listed = report.listed()
+    assert "train.parquet, row 1: the solution 'a dog' cannot be read" in listed
+    assert "train.parquet, row 3: the image '3.png' is no picture" in listed
+    with pytest.raises(DataError, match="2 of 5 rows of .* cannot be trained on"):
+        made(tmp_path, tmp_path, strict=True)
+
+
+def test_a_damaged_shard_leaves_the_healthy_ones(tmp_path):
+    parquet_folder(tmp_path)
+    broken = tmp_path / "data" / "train-00000-of-00002.parquet"
+    content = bytearray(broken.read_bytes())
+    content[20:200] = bytes(180)
+    broken.write_bytes(content)
+    dataset, report = made(tmp_path, tmp_path)
+    assert len(dataset) == 1 and "train-00000-of-00002.parquet" in report.listed()
+
+
+def test_a_photograph_turned_by_its_tag_reaches_the_model_upright(tmp_path):
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    buffer = io.BytesIO()
+    upright = Image.new("RGB", (20, 40), (0, 0, 255))
+    upright.paste((255, 0, 0), (0, 0, 20, 10))
+    upright.rotate(90, expand=True).save(buffer, "JPEG", exif=exif, quality=95)
+    changed = columns(3)
+    changed["image"][1] = {"bytes": buffer.getvalue(), "path": "turned.jpg"}
+    pq.write_table(pa.table(changed), tmp_path / "train.parquet")
+    dataset, _ = made(tmp_path, tmp_path)
+    assert [shown(row).size for row in dataset] == [SIZE, (20, 40), SIZE]
+    red, _, blue = shown(dataset[1]).convert("RGB").getpixel((10, 3))
+    assert red > 200 and blue < 60
+    assert dataset[0]["images"][0]["bytes"] == picture()
+
+
+def test_the_subset_pixels_rewrites_gold_and_prompt_for_the_resized_image(tmp_path):
+    from swift_vlrft.coordinates import convert_box
+
+    parquet_folder(tmp_path)
+    dataset, _ = made(tmp_path, tmp_path, frame="pixels", view=VIEW)
+    seen = VIEW.size(*SIZE)
+    box = list(convert_box((254, 303, 291, 365), "norm1000", "pixels", size=seen))
+    assert dataset[0]["solution"] == GOLD.replace("[254, 303, 291, 365]", str(box))
+    assert (
+        f"x from 0 to {seen[0]} and y from 0 to {seen[1]}" in dataset[0]["messages"][0]["content"]
+    )
+    assert dataset["frame"] == ["pixels"] * 3
+    assert (dataset[0]["width"], dataset[0]["height"]) == seen
+    assert dataset[2]["solution"] == "<answer>No Objects</answer>"
+
+
+def test_boxes_in_pixels_become_norm1000_by_default(tmp_path):
+    (tmp_path / "1.png").write_bytes(picture())
+    turns = [
+        {"from": "human", "value": "Where is she?"},
+        {"from": "gpt", "value": "[4, 5, 20, 15]"},
+    ]
+    (tmp_path / "rec.jsonl").write_text(json.dumps({"image": "1.png", "conversations": turns}))
+    dataset, _ = made(tmp_path / "rec.jsonl", tmp_path)
+    assert dataset[0]["solution"] == "<answer>[100, 250, 500, 750]</answer>"
+    assert dataset[0]["frame"] == "norm1000"
+    assert "between 0 and 1000" in dataset[0]["messages"][0]["content"]
+    dataset, _ = made(tmp_path / "rec.jsonl", tmp_path, frame="pixels", view=VIEW)
+    assert dataset[0]["solution"] == "<answer>[8, 14, 42, 42]</answer>"  # seen as 84 x 56
+
+
+def test_unknown_subsets_list_the_known_ones():
+    assert frame_of_subsets([], "x") == frame_of_subsets(["default"], "x") == "norm1000"
+    assert frame_of_subsets(["pixels"], "x") == "pixels"
+    with pytest.raises(DataError, match="x: unknown subset 'pixel'; known: norm1000, pixels"):
+        frame_of_subsets(["pixel"], "x")
+
+
+def test_coco_in_parquet_stores_each_picture_once(tmp_path):
+    objects = {"bbox": [[4, 5, 20, 15], [0, 0, 40, 20]], "category": ["dog", "cat"]}
+    table = pa.table({"image": [{"bytes": picture(), "path": "9.png"}], "objects": [objects]})
+    pq.write_table(table, tmp_path / "train.parquet")
+    dataset, _ = made(tmp_path, tmp_path)
+    assert dataset["category"] == ["dog", "cat"]
+    assert len({row["images"][0]["path"] for row in dataset}) == 1
+    assert shown(dataset[0]).size == SIZE
