@@ -176,3 +176,34 @@ def test_the_command_line_is_read_as_ms_swift_reads_it():
     found = read_command_line(flags.split())
     assert (found.datasets, found.reward_funcs) == (["c"], ["x"])
     assert found.columns == {"q": "problem"}
+
+
+def test_what_a_hub_hands_over_becomes_rows(tmp_path):
+    """Downloads need a network; what ms-swift passes on afterwards does not."""
+    code = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from datasets import ClassLabel, Dataset, Features, Image, List, Value
+from pathlib import Path
+from test_reading import columns, picture
+from swift_vlrft.datasets.training import Wanted
+from swift_vlrft.swift_plugin.loader import VlrftLoader
+wanted = Wanted(Path({str(tmp_path / "cache")!r}), task="detection", row_frame="norm1000")
+features = Features({{"image": Image(), "problem": Value("string"), "solution": Value("string")}})
+virft = Dataset.from_dict(columns(), features=features)
+objects = {{"bbox": List(List(Value("float64"))), "category": List(ClassLabel(names=["a", "b"]))}}
+row = {{"image": {{"bytes": picture(), "path": None}},
+       "objects": {{"bbox": [[4.0, 5.0, 20.0, 15.0]], "category": [1]}}}}
+coco = Dataset.from_list([row], features=Features({{"image": Image(), "objects": objects}}))
+for given in (virft, virft.select([2, 1, 0]), virft.to_iterable_dataset()):
+    made = list(VlrftLoader(streaming=True)._hub("laolao77/ViRFT_COCO", wanted, given))
+    assert [r["task"] for r in made] == ["detection"] * 3, made
+    assert made[0]["images"][0]["bytes"] == picture()
+    assert made[0]["messages"][0]["content"].startswith("<image>Detect all dogs")
+for given in (coco, coco.to_iterable_dataset()):
+    (made,) = VlrftLoader()._hub("detection-datasets/coco", wanted, given)
+    assert "[100, 250, 500, 750]" in made["solution"] and "'b'" in made["messages"][0]["content"]
+print("all of it")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert "all of it" in done.stdout, done.stderr[-3000:]

@@ -14,6 +14,7 @@ RUN_BY = {
     "make test": "is what runs this",
     "pip install swift-vlrft": "end_to_end/test_wheel.py installs the wheel",
     "swift rlhf": "end_to_end/test_readme_command.py",
+    "vlrft data check": "test_data_check.py",
     "vlrft score": "end_to_end/test_demo.py",
     "vlrft tiny": "end_to_end/test_wheel.py",
 }

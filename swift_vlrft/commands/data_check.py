@@ -1,18 +1,142 @@
-"""``vlrft data check``: is every row of a set fit to train on?"""
+"""``vlrft data check``: is every row of a set fit to train on?
 
+vlrft data check data/my_set --fix data/my_set_clean
+"""
+
+import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from swift_vlrft.commands.progress import fail, progress_bar
+from swift_vlrft.coordinates import FAMILIES
 
 
 def check(
-    source: Annotated[Path, typer.Argument(help="A set on disk, in any form.")],
+    source: Annotated[
+        Path,
+        typer.Argument(
+            help="A set on disk in any form: Parquet file or folder, folder of save_to_disk, "
+            "JSON or JSON Lines with image paths, COCO's instances_*.json."
+        ),
+    ],
+    fix: Annotated[
+        Path | None,
+        typer.Option(help="Write the rows without a problem to this new folder, as Parquet."),
+    ] = None,
+    split: Annotated[str | None, typer.Option(help="Only this split. Default: all.")] = None,
+    root: Annotated[
+        Path | None, typer.Option(help="The folder that relative image paths start from.")
+    ] = None,
+    max_length: Annotated[
+        int | None,
+        typer.Option(min=1, help="Also name rows whose prompt takes more tokens; needs --model."),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="Folder (or id) of the model whose template and tokenizer count."),
+    ] = None,
+    model_type: Annotated[
+        str | None, typer.Option(help=f"Its family, if it is not told: {', '.join(FAMILIES)}.")
+    ] = None,
+    show: Annotated[int, typer.Option(min=0, help="Problems to print.")] = 30,
+    as_json: Annotated[bool, typer.Option("--json", help="Print all of it as JSON.")] = False,
 ) -> None:
-    """Run every row: image, prompt, solution, boxes, and the gold answer under its task's rewards.
+    """Run every row: its image is decoded, prompt and solution are read, boxes must lie inside
+    their frame and image, and the gold answer must score 1.0 under the rewards of its task.
 
-    Example: vlrft data check data/my_set
+    Example: vlrft data check data/my_set --fix data/my_set_clean
+
+    Exit code 0: nothing found; 1: problems were found; 2: the input cannot be used.
     """
-    from swift_vlrft.datasets.check import check_set
+    from swift_vlrft.datasets.check import Report, judged
+    from swift_vlrft.datasets.clean import write_clean
+    from swift_vlrft.datasets.convert import splits_of
+    from swift_vlrft.datasets.read import open_set
 
-    check_set(source)
+    written = None
+    try:
+        splits = [split] if split else splits_of(source)
+        too_long = None if max_length is None else _length_check(max_length, model, model_type)
+        with progress_bar() as bar:
+            if fix is not None:
+                written, reports = write_clean(
+                    source, fix, splits, root=root, too_long=too_long, on_row=lambda n: bar(None, n)
+                )
+            else:
+                reports = []
+                for name in splits:
+                    form = open_set(source, split=name, keep_going=True)
+                    reports.append(Report(source))
+                    for _ in judged(form, reports[-1], root=root, too_long=too_long):
+                        bar(None, 1)
+        if not any(report.rows or report.problems for report in reports):
+            raise ValueError(f"{source} has no rows")
+    except (OSError, ValueError) as error:
+        fail(error)
+    problems = [(str(place), text) for report in reports for place, text in report.problems]
+    rows, good = sum(r.rows for r in reports), sum(r.good for r in reports)
+    tasks: dict[str, int] = {}
+    for report in reports:
+        for task, count in report.tasks.items():
+            tasks[task] = tasks.get(task, 0) + count
+    notes = [note for report in reports for note in report.notes]
+    if as_json:
+        found = {
+            "rows": rows,
+            "good": good,
+            "tasks": tasks,
+            "too_long": sum(report.too_long for report in reports),
+            "problems": [{"place": place, "problem": text} for place, text in problems],
+            "notes": notes,
+            "clean": None if written is None else {"folder": str(fix), "rows": written.rows},
+        }
+        typer.echo(json.dumps(found, indent=2))
+    else:
+        _print(rows, good, tasks, problems, notes, show)
+        if written is not None:
+            left_out = f"; left out: {fix}/left_out.jsonl" if written.left_out else ""
+            typer.echo(f"{fix}: {written.rows} rows{left_out}")
+    raise typer.Exit(1 if problems else 0)
+
+
+def _length_check(limit: int, model: str | None, model_type: str | None):  # type: ignore[no-untyped-def]
+    if model is None:
+        raise ValueError("--max-length counts tokens with a model's tokenizer; give --model DIR")
+    from swift_vlrft.datasets.check import length_check
+    from swift_vlrft.swift_plugin.command_line import CommandLine
+    from swift_vlrft.swift_plugin.model import text_tokens, view_of
+
+    command = CommandLine(model=model, model_type=model_type)
+    view = view_of(command)
+    if view is None:
+        raise ValueError(f"the family of {model} is not known; --model_type: {', '.join(FAMILIES)}")
+    return length_check(view, limit, text_tokens(command))
+
+
+def _print(
+    rows: int,
+    good: int,
+    tasks: dict[str, int],
+    problems: list[tuple[str, str]],
+    notes: list[str],
+    show: int,
+) -> None:
+    console = Console()
+    if problems:
+        table = Table(title=f"{len(problems)} problems")
+        table.add_column("where", overflow="fold")
+        table.add_column("what", overflow="fold")
+        for place, text in problems[:show]:
+            table.add_row(escape(place), escape(text.removeprefix(f"{place} ")))
+        console.print(table)
+        if len(problems) > show:
+            typer.echo(f"and {len(problems) - show} more (--show {len(problems)})")
+    for note in notes:
+        console.print(f"[yellow]note:[/yellow] {escape(note)}", soft_wrap=True)
+    counted = ", ".join(f"{count} {task}" for task, count in tasks.items())
+    typer.echo(f"{good} of {rows} rows are fit to train on ({counted or 'none'})")

@@ -5,6 +5,15 @@ from typing import Annotated
 
 import typer
 
+PATHS = (
+    "Parquet with image, problem, solution",
+    "folders of save_to_disk",
+    "JSON Lines of VLM-R1 (RefCOCO)",
+    "JSON of LISA",
+    "COCO's instances_*.json",
+    "Parquet with objects",
+)
+
 
 def list_sources(
     as_json: Annotated[bool, typer.Option("--json", help="Print the table as JSON.")] = False,
@@ -22,8 +31,10 @@ def list_sources(
         typer.echo(json.dumps([vars(source) for source in SOURCES], indent=2))
         return
     table = Table()
-    for heading in ("--dataset", "task", "boxes in"):
+    for heading in ("--dataset", "task", "boxes in", "known on"):
         table.add_column(heading, overflow="fold")
     for source in SOURCES:
-        table.add_row(source.hub_id, source.task, source.frame or "-")
+        hubs = ", ".join(source.hubs)
+        table.add_row(source.hub_id, source.task, source.frame or "-", hubs)
     Console().print(table)
+    typer.echo(f"Read from a path, besides: {', '.join(PATHS)}. See README, Data.")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,9 +25,23 @@ from swift_vlrft.rewards import REWARDS, TASK_NAMES, TASKS
 
 MAX_SHOWN = 5
 
+# The formulas of the paper are left out: they do not pay for two equal boxes.
+FULL = {
+    task: [
+        name
+        for name, owner in TASKS.items()
+        if owner is not None and owner.name == task and not name.startswith("vlrft_paper")
+    ]
+    for task in TASK_NAMES
+}
+FIRST = {task: names[:1] for task, names in FULL.items()}
 
-def row_problem(row: Row, head: Head | None = None) -> str | None:
-    """What is wrong with a row, or None; ``head`` is its picture's, where it was looked at."""
+
+def row_problem(row: Row, head: Head | None = None, *, every_reward: bool = True) -> str | None:
+    """What is wrong with a row, or None; ``head`` is its picture's, where it was looked at.
+
+    Before training one reward a task scores the gold answer; ``every_reward`` asks all of them.
+    """
     task = row.columns.get("task")
     if not isinstance(row.problem, str) or not row.problem.strip():
         return f"the problem is {row.problem!r}, a prompt is needed"
@@ -44,7 +58,7 @@ def row_problem(row: Row, head: Head | None = None) -> str | None:
             return f"unknown frame {frame!r}; known: norm1000, pixels"
         if problem := _outside(boxes, frame, head):
             return problem
-    return gold_problem(task, text, gold, row.columns)
+    return gold_problem(task, text, gold, row.columns, FULL if every_reward else FIRST)
 
 
 def _outside(boxes: list[Box | None], frame: str, head: Head | None) -> str | None:
@@ -66,10 +80,15 @@ def _outside(boxes: list[Box | None], frame: str, head: Head | None) -> str | No
     return None
 
 
-def gold_problem(task: str, text: str, gold: Any, columns: Mapping[str, Any]) -> str | None:
-    """Which reward does not pay in full for the gold answer itself; None where all do.
-
-    The formulas of the paper are left out: they do not pay for two equal boxes.
+def gold_problem(
+    task: str,
+    text: str,
+    gold: Any,
+    columns: Mapping[str, Any],
+    rewards: Mapping[str, Sequence[str]],
+) -> str | None:
+    """Which of the task's ``rewards`` does not pay in full for the gold answer; None where all
+    do.
     """
     answer = text
     if isinstance(gold, BoxList) and len(gold):
@@ -81,9 +100,7 @@ def gold_problem(task: str, text: str, gold: Any, columns: Mapping[str, Any]) ->
         answer = json.dumps(said)
     completion = f"<think>.</think><answer>{answer}</answer>"
     further = {k: [v] for k, v in columns.items() if k in ("aliases", "task")}
-    for name, owner in TASKS.items():
-        if owner is None or owner.name != task or name.startswith("vlrft_paper"):
-            continue
+    for name in rewards[task]:
         if name.endswith("_format"):
             score = REWARDS[name]([completion], **further)[0]
         else:
@@ -119,57 +136,67 @@ class Report:
         return "\n".join([*lines, f"  and {more} more"] if more > 0 else lines)
 
 
+TooLong = Callable[[Row, Head], str | None]
+
+
 def check_set(
     path: Path | Form,
     *,
     split: str = "train",
     root: Path | None = None,
     rename: Mapping[str, str] | None = None,
-    task: str | None = None,
     images: bool = True,
     keep_going: bool = True,
-    on_good: Callable[[Row], None] | None = None,
-    too_long: Callable[[Row, Head], str | None] | None = None,
-    on_row: Callable[[], None] = lambda: None,
+    too_long: TooLong | None = None,
 ) -> Report:
     """Ask every row; ``images``: decode its picture, too. Raises DataError only for a set that
-    cannot be used at all. ``on_good`` gets every row without a problem.
+    cannot be used at all.
     """
     form = path if isinstance(path, Form) else None
-    if form is None:
-        form = open_set(path, split=split, keep_going=keep_going, rename=rename)  # type: ignore[arg-type]
+    if not isinstance(path, Form):
+        form = open_set(path, split=split, keep_going=keep_going, rename=rename)
+    assert form is not None
     report = Report(form.path)
+    for _ in judged(form, report, root=root, rename=rename, images=images, too_long=too_long):
+        pass
+    return report
+
+
+def judged(
+    form: Form,
+    report: Report,
+    *,
+    root: Path | None = None,
+    rename: Mapping[str, str] | None = None,
+    images: bool = True,
+    too_long: TooLong | None = None,
+) -> Iterator[tuple[Row | BadRow, str | None]]:
+    """Every row with what is wrong with it, or None; counted in ``report``."""
     looks = _PixelLook()
-    for row in rows_of(form, root=root, rename=rename, task=task, without_images=not images):
-        on_row()
-        if isinstance(row, BadRow):
-            report.rows += row.place.row is not None
-            report.problems.append((row.place, row.problem))
-            continue
-        report.rows += 1
-        head, problem = None, None
-        if images:
-            try:
-                head = head_of(row.image, row.place)
-                open_image(row.image, row.place)
-            except DataError as error:
-                problem = str(error).removeprefix(f"{row.place}: ")
-        problem = problem or row_problem(row, head)
-        if problem is None and too_long is not None and head is not None:
-            problem = too_long(row, head)
-            report.too_long += problem is not None
+    for row in rows_of(form, root=root, rename=rename, without_images=not images):
+        report.rows += row.place.row is not None
+        head, problem = None, row.problem if isinstance(row, BadRow) else None
+        if isinstance(row, Row):
+            if images:
+                try:
+                    head = head_of(row.image)
+                    open_image(row.image)
+                except DataError as error:
+                    problem = str(error)
+            problem = problem or row_problem(row, head, every_reward=images)
+            if problem is None and too_long is not None and head is not None:
+                problem = too_long(row, head)
+                report.too_long += problem is not None
         if problem is not None:
             report.problems.append((row.place, problem))
-            continue
-        report.tasks[row.columns["task"]] += 1
-        report.frames[row.columns.get("frame") or "none"] += 1
-        if head is not None:
-            looks.add(row, head)
-        if on_good is not None:
-            on_good(row)
+        elif isinstance(row, Row):
+            report.tasks[row.columns["task"]] += 1
+            report.frames[row.columns.get("frame") or "none"] += 1
+            if head is not None:
+                looks.add(row, head)
+        yield row, problem
     if (note := looks.note()) is not None:
         report.notes.append(note)
-    return report
 
 
 @dataclass

@@ -18,6 +18,7 @@ from swift_vlrft.datasets.build import PROMPT
 from swift_vlrft.datasets.forms import Record
 from swift_vlrft.datasets.row import BadRow
 from swift_vlrft.datasets.shape import Context, Draft, Shape
+from swift_vlrft.datasets.source import Source
 
 LIGHT = ("objects", "width", "height")
 BOXES = ("bbox", "bboxes", "boxes")
@@ -115,5 +116,7 @@ def _are_corners(context: Context) -> bool:
                 no_sizes += box[0] + box[2] > width + 1 or box[1] + box[3] > height + 1
     return no_corners <= no_sizes
 
+
+COCO_SETS = (Source("detection-datasets/coco", "detection", "norm1000"),)
 
 COCO_PARQUET_SHAPE = Shape("coco-parquet", _matches, _rows, single=False)

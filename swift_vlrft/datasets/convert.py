@@ -89,7 +89,7 @@ def _item(row: Row | BadRow, base: Path) -> Item:
     if isinstance(row, BadRow):
         return LeftOut(str(row.place), row.problem.removeprefix(f"{row.place}: "))
     texts = {"problem": row.problem, "solution": row.solution}
-    problem = row_problem(texts, row.columns["task"])
+    problem = row_problem(row)
     if problem:
         return LeftOut(str(row.place), problem)
     try:

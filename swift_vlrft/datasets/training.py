@@ -76,7 +76,7 @@ def training_set(form: Form, wanted: Wanted) -> tuple[Any, Report]:
     """The Dataset of a set on disk, and what was found in it."""
     single = form.kind in ("parquet", "arrow") and shape_of_form(form, wanted.rename).single
     if not single:
-        return _from_rows(form, wanted)
+        return from_rows(form, wanted)
     image = _original("image", form.columns, wanted.rename)
     if form.kind == "parquet":
         heads: Heads | None
@@ -150,7 +150,7 @@ def _judged(
     if isinstance(head, str):
         report.problems.append((row.place, head))
         return
-    problem = row_problem(row, head)
+    problem = row_problem(row, head, every_reward=False)
     if problem is None and wanted.too_long is not None:
         problem = wanted.too_long(row, head)
         report.too_long += problem is not None
@@ -335,7 +335,7 @@ def _write_whole(file: Path, content: bytes) -> None:
 # ---- sets whose records are several rows, or name files --------------------------------------
 
 
-def _from_rows(form: Form, wanted: Wanted) -> tuple[Any, Report]:
+def from_rows(form: Form, wanted: Wanted) -> tuple[Any, Report]:
     """Rows made in Python; stored pictures are written once, as files, since several rows show
     the same one.
     """

@@ -23,8 +23,8 @@ from swift_vlrft.datasets.forms import Form, class_names_of
 from swift_vlrft.datasets.read import open_set, rows_of, shape_of_form
 from swift_vlrft.datasets.training import (
     Wanted,
-    _from_rows,
     frame_of_subsets,
+    from_rows,
     streamed_rows,
     training_set,
     training_table,
@@ -71,7 +71,7 @@ class VlrftLoader(DatasetLoader):
     def _wanted(self, frame: str, name: str, source: Source | None) -> Wanted:
         command = read_command_line(sys.argv[1:])
         command.model_type = command.model_type or MODEL_TYPE["given"]
-        view = needed_view(command, name) if frame == "pixels" else None
+        view = needed_view(command, name) if frame == "pixels" else view_of(command)
         return Wanted(
             cache=Path(get_cache_dir()) / "datasets" / "vlrft",
             frame=frame,
@@ -104,7 +104,7 @@ class VlrftLoader(DatasetLoader):
                 )
                 return _stream(path, rows, wanted)
             dataset, report = training_set(form, wanted)
-        _tell(report)
+        _tell(report, wanted)
         return dataset
 
     def _hub(self, name: str, wanted: Wanted, dataset: Any, **_: Any) -> Any:
@@ -130,8 +130,8 @@ class VlrftLoader(DatasetLoader):
             made, report = training_table(table, origin, form, wanted, features=dataset.features)
         else:
             form.content = (table, origin)
-            made, report = _from_rows(form, wanted)
-        _tell(report)
+            made, report = from_rows(form, wanted)
+        _tell(report, wanted)
         return made
 
 
@@ -149,17 +149,28 @@ def shape_of_columns(form: Form) -> None:
 
 def _stream(path: Path, rows: Any, wanted: Wanted) -> Any:
     from datasets import IterableDataset
+    from datasets.iterable_dataset import ExamplesIterable
 
-    def generate() -> Iterator[Any]:
+    def generate() -> Iterator[tuple[int, Any]]:
         report = Report(path)
-        yield from streamed_rows(rows(), wanted, report)
-        _tell(report)
+        yield from enumerate(streamed_rows(rows(), wanted, report))
+        _tell(report, wanted)
 
-    return IterableDataset.from_generator(generate)
+    # Not from_generator: it would pickle the generator with all it refers to, for a fingerprint.
+    return IterableDataset(ExamplesIterable(generate, {}))
 
 
-def _tell(report: Report) -> None:
-    """What was read, and every row that was left out and why."""
+def _tell(report: Report, wanted: Wanted) -> None:
+    """What was read, every row that was left out and why, and whether the model writes boxes in
+    another frame by itself.
+    """
+    view = wanted.view
+    boxed = report.tasks.keys() & {"detection", "grounding"}
+    if view is not None and boxed and view.native_frame != wanted.frame:
+        logger.info(
+            f"swift_vlrft: {report.path}: boxes are in {wanted.frame}; {view.family} was trained "
+            f"on {view.native_frame}, which --dataset {report.path}:{view.native_frame} gives it."
+        )
     tasks = ", ".join(f"{count} {task}" for task, count in report.tasks.most_common())
     logger.info(f"swift_vlrft: {report.path}: {report.good} of {report.rows} rows train ({tasks}).")
     bad = len(report.problems) - report.too_long

@@ -7,34 +7,95 @@ import random
 import pytest
 from support.swift_run import SUPPORT, grpo_command, run_swift, run_swift_unchecked
 
-from swift_vlrft.demo.data import write_parquet
+from swift_vlrft.demo.data import png_bytes, write_parquet
 from swift_vlrft.demo.tasks import known_task
 
 pytestmark = pytest.mark.end_to_end
 
 
-def test_gold_image_and_prompt_reach_the_reward_unharmed(tiny_qwen2_5_vl, shapes, rows, tmp_path):
+def mixed_sets(folder):
+    """Detection saved by save_to_disk, classification in Parquet, grounding in JSON Lines: four
+    rows each, by the digest of their picture, and a fifth whose picture is broken.
+    """
+    from datasets import Dataset
+
+    detection = known_task("detection").make(random.Random(1), 4)
+    columns = {
+        "image": [{"bytes": png_bytes(row), "path": None} for row in detection],
+        "problem": [row.problem for row in detection],
+        "solution": [row.solution for row in detection],
+    }
+    for values, bad in zip(
+        columns.values(), ({"bytes": b"no", "path": None}, "?", "[]"), strict=True
+    ):
+        values.append(bad)
+    Dataset.from_dict(columns).save_to_disk(folder / "boxes")
+    colours = known_task("colours").make(random.Random(2), 4)
+    write_parquet(colours, folder / "colours")
+    phrases = known_task("detection").make(random.Random(3), 4)
+    lines = []
+    for i, row in enumerate(phrases):
+        row.image.save(folder / f"{i}.png")
+        pixels = [v * 112 // 1000 for v in map(int, row.seen.split(","))]
+        turns = [
+            {"from": "human", "value": f"<image>Where is the shape, number {i}?"},
+            {"from": "gpt", "value": str(pixels)},
+        ]
+        lines.append(json.dumps({"id": i, "image": f"{i}.png", "conversations": turns}))
+    (folder / "phrases.jsonl").write_text("\n".join(lines))
+    rows = {"detection": detection, "classification": colours, "grounding": phrases}
+    return {digest(row): (task, row) for task, found in rows.items() for row in found}
+
+
+def digest(row):
+    return hashlib.sha256(row.image.convert("RGB").tobytes()).hexdigest()
+
+
+def test_three_tasks_in_three_forms_train_in_one_run(tiny_qwen2_5_vl, tmp_path):
+    by_image = mixed_sets(tmp_path)
     seen = tmp_path / "seen.jsonl"
-    config = tmp_path / "grpo.yaml"
     command = grpo_command(
-        *(tiny_qwen2_5_vl, shapes, tmp_path / "out", [SUPPORT / "record.py"]),
-        *("--reward_funcs", "record", "vlrft_format", "--max_steps", "2"),
+        *(tiny_qwen2_5_vl, f"{tmp_path}/boxes:pixels", tmp_path / "out", [SUPPORT / "record.py"]),
+        *("--dataset", f"{tmp_path}/boxes:pixels", f"{tmp_path}/colours"),
+        f"{tmp_path}/phrases.jsonl",
+        *("--reward_funcs", "record", "vlrft_format", "vlrft_detection_iou"),
+        *("vlrft_grounding_iou", "vlrft_classification", "--max_steps", "2"),
+        *("--num_generations", "2", "--per_device_train_batch_size", "12"),
     )
     # The same command as a YAML file, which is how many people keep it.
+    config = tmp_path / "grpo.yaml"
     config.write_text(json.dumps(as_config(command[2:])))
-    yaml_command = ["swift", "rlhf", str(config)]
-    run_swift(yaml_command, tmp_path / "out", VLRFT_TEST_RECORD=str(seen))
+    run = run_swift(
+        ["swift", "rlhf", str(config)],
+        tmp_path / "out",
+        VLRFT_TEST_RECORD=str(seen),
+        MAX_PIXELS="9408",
+        MODELSCOPE_CACHE=str(tmp_path / "cache"),
+    )
+    assert "1 bad rows are left out" in run.output and "row 4: the image" in run.output
     got = [json.loads(line) for line in seen.read_text().splitlines()]
-    assert len(got) == 8  # 2 steps of 4 completions
-    by_image = {hashlib.sha256(r.image.convert("RGB").tobytes()).hexdigest(): r for r in rows}
+    assert {sample["image"] for sample in got} == set(by_image)  # every row but the broken one
     for sample in got:
-        row = by_image[sample["image"]]
-        assert sample["solution"] == row.solution
-        assert sample["prompt"] == "<image>" + row.problem
-        assert (sample["task"], sample["frame"]) == ("classification", None)
-    # ms-swift's own log of the run is what `vlrft score` reads.
-    log = (tmp_path / "out" / "completions.jsonl").read_text()
-    assert "vlrft_format" in log
+        task, row = by_image[sample["image"]]
+        assert sample["task"] == task
+        box = [int(v) for v in row.seen.split(",")] if task != "classification" else []
+        if task == "detection":
+            # 112 x 112 under MAX_PIXELS 9408 is seen as 84 x 84, quarters of it 21 apart.
+            scaled = [v // 250 * 21 for v in box]
+            assert sample["solution"] == row.solution.replace(str(box), str(scaled))
+            assert "in pixels, x from 0 to 84 and y from 0 to 84" in sample["prompt"]
+            assert sample["frame"] == "pixels"
+        elif task == "grounding":
+            assert sample["solution"] == f"<answer>{box}</answer>"
+            assert sample["frame"] == "norm1000" and "between 0 and 1000" in sample["prompt"]
+        else:
+            assert (sample["solution"], sample["frame"]) == (row.solution, None)
+            assert sample["prompt"] == "<image>" + row.problem
+    # Every task's reward scored its own rows; ms-swift's own log is what `vlrft score` reads.
+    names = ("vlrft_detection_iou", "vlrft_grounding_iou", "vlrft_classification", "vlrft_format")
+    for name in names:
+        assert any(f"rewards/{name}/mean" in step for step in run.steps), name
+    assert "vlrft_format" in (tmp_path / "out" / "completions.jsonl").read_text()
 
 
 def as_config(flags: list[str]) -> dict[str, object]:

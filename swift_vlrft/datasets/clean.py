@@ -1,0 +1,52 @@
+"""A clean copy of a set: the rows without a problem, and a list of those that were left out.
+
+out   CLEAN/data/train-00000-of-00001.parquet, CLEAN/README.md, CLEAN/left_out.jsonl
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from swift_vlrft.datasets.check import Report, TooLong, judged
+from swift_vlrft.datasets.image import stored_image
+from swift_vlrft.datasets.read import open_set
+from swift_vlrft.datasets.row import Row
+from swift_vlrft.datasets.writer import Item, LeftOut, Written, write_folder
+
+
+def write_clean(
+    source: Path,
+    target: Path,
+    splits: list[str],
+    *,
+    root: Path | None = None,
+    too_long: TooLong | None = None,
+    on_row: Callable[[int], None] = lambda n: None,
+) -> tuple[Written, list[Report]]:
+    """Check every row of ``splits`` and write the good ones to ``target``, once, on the way."""
+    base = Path(os.path.abspath(root or (source if source.is_dir() else source.parent)))
+    reports = {split: Report(source) for split in splits}
+
+    def rows(split: str) -> Callable[[int], Iterator[Item]]:
+        def items(start: int) -> Iterator[Item]:
+            form = open_set(source, split=split, keep_going=True)
+            found = judged(form, reports[split], root=root, too_long=too_long)
+            for number, (row, problem) in enumerate(found):
+                if number < start:
+                    continue  # written before a kill; judged again for the report
+                if problem is not None or not isinstance(row, Row):
+                    yield LeftOut(str(row.place), str(problem))
+                else:
+                    texts = {"problem": row.problem, "solution": row.solution}
+                    yield {**row.columns, **texts, "image": stored_image(row.image, base)}
+
+        return items
+
+    identity = f"clean {source.resolve()} {splits} {root} {too_long is not None}"
+    notes = f"The rows of `{source.name}` that `vlrft data check --fix` found nothing wrong with."
+    written = write_folder(
+        target, {s: rows(s) for s in splits}, identity=identity, notes=notes, on_item=on_row
+    )
+    return written, list(reports.values())

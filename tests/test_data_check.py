@@ -1,0 +1,118 @@
+"""``vlrft data check``: what it finds, where, and the clean copy."""
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from test_reading import columns, parquet_folder, picture, saved_dict
+from typer.testing import CliRunner
+
+from swift_vlrft.cli import app
+from swift_vlrft.datasets import read_rows
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, ["data", "check", *map(str, arguments)])
+
+
+def found(*arguments):
+    result = run(*arguments, "--json")
+    return result.exit_code, json.loads(result.stdout)
+
+
+def test_a_good_set_of_any_form_passes(tmp_path):
+    result = run(parquet_folder(tmp_path))
+    assert result.exit_code == 0, result.output
+    # train and test, 3 detection rows and 1 that would be a classification by itself
+    assert "4 of 4 rows are fit to train on" in result.output
+    assert found(saved_dict(tmp_path))[0] == 0
+
+
+@pytest.fixture
+def bad_set(tmp_path):
+    rows = columns(8)
+    rows["image"][1] = {"bytes": picture(size=(300, 300))[:-40], "path": "1.png"}
+    rows["problem"][2] = ""
+    rows["solution"][3] = "<answer>[{'Position': [254, 303]}]</answer>"
+    rows["solution"][4] = "<answer>[{'Position': [254, 303, 1291, 365], 'Confidence': 1}]</answer>"
+    rows["solution"][5] = "not json: {'Position'"
+    folder = tmp_path / "bad"
+    folder.mkdir()
+    pq.write_table(pa.table(rows), folder / "train-00000-of-00002.parquet")
+    (folder / "train-00001-of-00002.parquet").write_bytes(b"PAR1 and no more")
+    return folder
+
+
+def test_every_problem_is_named_by_row_and_the_healthy_shard_is_read(bad_set):
+    code, report = found(bad_set)
+    assert code == 1 and (report["rows"], report["good"]) == (8, 3)
+    problems = {p["place"].rsplit("/", 1)[-1]: p["problem"] for p in report["problems"]}
+    first = "train-00000-of-00002.parquet, row "
+    assert "cannot be read as Parquet" in problems.pop("train-00001-of-00002.parquet")
+    assert "is broken" in problems.pop(f"{first}1")
+    assert "a prompt is needed" in problems.pop(f"{first}2")
+    assert "cannot be read as a list of boxes" in problems.pop(f"{first}3")
+    assert "reaches beyond norm1000 (0 to 1000)" in problems.pop(f"{first}4")
+    assert "cannot be read as a list of boxes" in problems.pop(f"{first}5")
+    assert not problems
+    shown = run(bad_set, "--show", "2")
+    assert shown.exit_code == 1 and "and 4 more" in shown.output
+
+
+def test_fix_writes_the_good_rows_and_lists_the_others(bad_set, tmp_path):
+    code, report = found(bad_set, "--fix", tmp_path / "clean")
+    assert code == 1 and report["clean"]["rows"] == 3
+    rows = list(read_rows(tmp_path / "clean"))
+    assert [row.problem for row in rows] == [columns()["problem"][0]] * 3
+    assert rows[0].image["bytes"] == picture()
+    left_out = (tmp_path / "clean" / "left_out.jsonl").read_text().splitlines()
+    assert len(left_out) == 6
+    assert found(tmp_path / "clean")[0] == 0
+    again = run(bad_set, "--fix", tmp_path / "clean")
+    assert again.exit_code == 2 and "is there already" in again.output
+
+
+def test_gold_that_no_reward_pays_in_full_is_found(tmp_path):
+    rows = columns(2) | {"task": ["choice", "classification"], "solution": ["A", "..."]}
+    pq.write_table(pa.table(rows), tmp_path / "train.parquet")
+    code, report = found(tmp_path)
+    assert code == 1 and report["good"] == 1
+    (problem,) = report["problems"]
+    assert problem["place"].endswith("row 1")
+
+
+def test_what_cannot_be_used_exits_2_without_a_traceback(tmp_path):
+    result = run(tmp_path / "nowhere")
+    assert result.exit_code == 2 and "does not exist" in result.output
+    result = run(saved_dict(tmp_path), "--split", "test")
+    assert result.exit_code == 2 and "no split 'test'" in result.output
+    result = run(saved_dict(tmp_path / "x"), "--max-length", "5")
+    assert result.exit_code == 2 and "give --model" in result.output
+
+
+def test_rows_that_are_too_long_are_named_with_their_tokens(tmp_path):
+    """Against ms-swift's own template, which encodes the pictures to know."""
+    pytest.importorskip("swift")
+    from swift.model import get_processor
+    from swift.template import get_template
+
+    from swift_vlrft.tiny import write_tiny
+
+    write_tiny("qwen2_5_vl", tmp_path / "tiny")
+    rows = columns(2)
+    rows["image"][1] = {"bytes": picture(size=(400, 300)), "path": "big.png"}
+    pq.write_table(pa.table(rows), tmp_path / "train.parquet")
+    template = get_template(get_processor(str(tmp_path / "tiny")))
+    lengths = []
+    for image, problem in zip(rows["image"], rows["problem"], strict=True):
+        message = {"role": "user", "content": f"<image>{problem}"}
+        encoded = template.encode({"messages": [message], "images": [image]})
+        lengths.append(len(encoded["input_ids"]))
+    assert lengths[1] > lengths[0] + 100
+    for limit, good in ((lengths[0] - 1, 0), (lengths[0], 1), (lengths[1] - 1, 1), (lengths[1], 2)):
+        code, report = found(tmp_path, "--max-length", limit, "--model", tmp_path / "tiny")
+        assert (report["good"], report["too_long"], code) == (good, 2 - good, int(good < 2)), report
+    assert f"takes {lengths[1]} tokens" in str(
+        found(tmp_path, "--max-length", lengths[1] - 1, "--model", tmp_path / "tiny")[1]["problems"]
+    )
