@@ -6,6 +6,7 @@ from swift_vlrft.commands.data import data
 from swift_vlrft.commands.demo import demo
 from swift_vlrft.commands.eval import eval_app
 from swift_vlrft.commands.plugin import plugin
+from swift_vlrft.commands.report import report
 from swift_vlrft.commands.score import score
 from swift_vlrft.commands.tiny import tiny
 
@@ -19,5 +20,6 @@ app.command()(plugin)
 app.command()(score)
 app.command()(tiny)
 app.command()(demo)
+app.command()(report)
 app.add_typer(data, name="data")
 app.add_typer(eval_app, name="eval")

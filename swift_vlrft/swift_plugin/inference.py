@@ -169,7 +169,7 @@ def answer_batch(
     """
     from swift.infer_engine import InferRequest
 
-    from swift_vlrft.datasets.rows import with_prompt
+    from swift_vlrft.datasets.training import with_prompt
 
     asked: list[tuple[Question, Any]] = []
     for question in part:
