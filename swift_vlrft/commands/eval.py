@@ -108,7 +108,7 @@ def run(
         str | None, typer.Option(help="Model of an adapter, where it does not say it.")
     ] = None,
     engine_options: Annotated[
-        str, typer.Option(help='Further arguments of the engine, as JSON: {"max_model_len": 4096}.')
+        str, typer.Option(help='Flags of `swift infer`, as JSON: {"vllm_max_model_len": 4096}.')
     ] = "{}",
     bootstrap: Annotated[int, typer.Option(min=0, help="Draws for the intervals; 0: none.")] = 1000,
     force: Annotated[
@@ -222,11 +222,15 @@ def _predictions_file(path: Path) -> Path:
 
 def _ask(settings: Any, out: Path, workers: int | None, force: bool) -> tuple[Any, Path, Any]:
     """Let the model answer what is left; what ran, the predictions, and what was not asked."""
+    import os
+
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
     from swift_vlrft.evaluation.predictions import EvaluationError
     from swift_vlrft.evaluation.questions import check_settings, count_questions
     from swift_vlrft.evaluation.run import begin, finish, versions
+
+    os.environ.setdefault("LOG_LEVEL", "WARNING")  # read by ms-swift when it is imported
     from swift_vlrft.swift_plugin.inference import (
         chosen_engine,
         gpu_count,

@@ -62,7 +62,7 @@ class Settings:
 
     def identity(self) -> str:
         """The same for settings that give the same predictions, however they are computed."""
-        free = ("engine", "batch_size", "engine_options", "dtype")
+        free = ("engine", "batch_size")
         decided = {k: v for k, v in self.as_dict().items() if k not in free}
         return sha256(json.dumps(decided, sort_keys=True).encode()).hexdigest()[:16]
 

@@ -323,7 +323,9 @@ def _curves(run: RunLog) -> str:
         if of.get(name):
             drawn.append(curve(title, of[name], **more))
 
-    add("reward", "reward", spread=of.get("reward_std", ()), note="band: spread in a group")
+    unit = all(0 <= value <= 1 for _, value in of.get("reward", ()))
+    spread = of.get("reward_std", ())
+    add("reward", "reward", spread=spread, unit=unit, note="band: spread in a group")
     for name in sorted(of):
         if name.startswith("rewards/") and name.endswith("/mean"):
             title = name.split("/")[1]
@@ -403,7 +405,8 @@ dt { opacity: .7; overflow-wrap: anywhere; }
 dd { margin: 0; overflow-wrap: anywhere; min-width: 0; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .88rem; }
-th, td { padding: .2rem .6rem; text-align: right; border-bottom: 1px solid #8884; }
+th, td { padding: .2rem .6rem; text-align: right; border-bottom: 1px solid #8884;
+  white-space: nowrap; }
 th:first-child { text-align: left; font-weight: 500; }
 tr.sure td { font-weight: 700; }
 ul { font-size: .88rem; padding-left: 1.2rem; }
@@ -437,6 +440,8 @@ article { display: flex; flex-wrap: wrap; gap: 1rem; padding: .9rem 0;
 pre { margin: .2rem 0; padding: .4rem .6rem; white-space: pre-wrap; overflow-wrap: anywhere;
   font-size: .82rem; background: #8882; border-radius: .3rem; max-height: 20rem; overflow: auto; }
 summary { cursor: pointer; font-size: .88rem; padding: .3rem 0; }
+@media (max-width: 34rem) { dl { display: block; } dd { margin: 0 0 .3rem .8rem; }
+  .picture { flex-basis: 100%; } }
 </style>
 </head>
 <body>

@@ -16,6 +16,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -93,32 +95,41 @@ def _check_checkpoint(folder: Path) -> None:
             )
 
 
-def load_engine(settings: Settings) -> tuple[Any, int]:
-    """The engine, and how many questions it is handed at once."""
-    os.environ.setdefault("LOG_LEVEL", "WARNING")  # ms-swift talks where the summary goes
-    import torch
+def load_engine(settings: Settings) -> tuple[Callable[..., list[Any]], int]:
+    """What answers a list of requests, and how many questions it is handed at once.
+
+    The arguments are those of `swift infer`: an engine built without them drops the family's
+    system prompt where a checkpoint's args.json does not state one.
+    """
+    from swift.arguments import InferArguments
+    from swift.pipelines.infer.infer import SwiftInfer
 
     model, adapter = model_and_adapter(settings.model, settings.base_model)
     name = chosen_engine(settings.engine)
-    dtype = None
-    if settings.dtype is not None:
-        dtype = getattr(torch, settings.dtype, None)
-        if not isinstance(dtype, torch.dtype):
-            raise EvaluationError(f"--dtype {settings.dtype}: bfloat16, float16 or float32")
-    options = {"torch_dtype": dtype, **settings.engine_options}
+    options: dict[str, Any] = {
+        "model": model,
+        "infer_backend": name,
+        "max_batch_size": settings.batch_size,
+        "stream": False,
+        "seed": settings.seed,
+    }
     if adapter is not None:
         options["adapters"] = [adapter]
+    if settings.dtype is not None:
+        options["torch_dtype"] = settings.dtype
     if name == "vllm":
-        from swift.infer_engine import VllmEngine
-
+        options["vllm_limit_mm_per_prompt"] = {"image": 1}
         if adapter is not None:
-            options.setdefault("max_lora_rank", _rank_of(Path(adapter)))
-        options.setdefault("limit_mm_per_prompt", {"image": 1})
-        return VllmEngine(model, **options), max(VLLM_CHUNK, settings.batch_size)
-    from swift.infer_engine import TransformersEngine
-
-    engine = TransformersEngine(model, max_batch_size=settings.batch_size, **options)
-    return engine, settings.batch_size
+            options["vllm_max_lora_rank"] = _rank_of(Path(adapter))
+    unknown = set(settings.engine_options) - {f.name for f in fields(InferArguments)}
+    if unknown:
+        raise EvaluationError(
+            f"--engine-options: `swift infer` has no flag --{sorted(unknown)[0]}; its flags are "
+            "those that `swift infer --help` lists"
+        )
+    runner = SwiftInfer(InferArguments(**{**options, **settings.engine_options}))
+    size = max(VLLM_CHUNK, settings.batch_size) if name == "vllm" else settings.batch_size
+    return partial(runner.infer_engine.infer, use_tqdm=False, **runner.infer_kwargs), size
 
 
 def _rank_of(adapter: Path) -> int:
@@ -153,16 +164,20 @@ def answer(
 
     from swift.infer_engine import RequestConfig
 
-    engine, at_once = load_engine(settings)
+    ask, at_once = load_engine(settings)
     config = RequestConfig(
         max_tokens=settings.max_tokens, temperature=settings.temperature, seed=settings.seed
     )
     for part in chunks(chain([first], found), at_once):
-        write(answer_batch(engine, config, settings.task, part, problems))
+        write(answer_batch(ask, config, settings.task, part, problems))
 
 
 def answer_batch(
-    engine: Any, config: Any, task: str, part: Sequence[Question], problems: Problems
+    ask: Callable[..., list[Any]],
+    config: Any,
+    task: str,
+    part: Sequence[Question],
+    problems: Problems,
 ) -> list[str]:
     """The lines of one batch. Pictures that are broken are counted; an error of the engine ends
     the run, which goes on from here when it is started again.
@@ -178,7 +193,7 @@ def answer_batch(
         except DataError as error:
             problems.add("pictures that cannot be opened, not asked", error)
     requests = [InferRequest(with_prompt(q.problem), images=[picture]) for q, picture in asked]
-    answers = engine.infer(requests, config, use_tqdm=False) if requests else []
+    answers = ask(requests, config) if requests else []
     lines = []
     for (question, picture), response in zip(asked, answers, strict=True):
         if isinstance(response, Exception):
