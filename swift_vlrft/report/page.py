@@ -72,6 +72,8 @@ def write_report(
     while True:
         cards, problems = _cards(shown, result, count)
         text = _page(run, shown, result, cards)
+        # A lone surrogate, which a model or a setting may hold, cannot be written as UTF-8.
+        text = text.encode("utf-8", "backslashreplace").decode("utf-8")
         if len(text.encode()) <= MOST_BYTES or not count:
             break
         count //= 2  # fewer pictures rather than a page that no mail takes

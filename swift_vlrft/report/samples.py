@@ -69,9 +69,7 @@ def _score(reason: Reason) -> str:
 
 
 def _text(text: str) -> str:
-    cut = text if len(text) <= LONGEST_TEXT else text[:LONGEST_TEXT] + " ..."
-    # A lone surrogate cannot be written as UTF-8.
-    return escape(cut.encode("utf-8", "backslashreplace").decode("utf-8"))
+    return escape(text if len(text) <= LONGEST_TEXT else text[:LONGEST_TEXT] + " ...")
 
 
 def boxes(row: Prediction, found: BoxList | None, kind: str) -> str:
