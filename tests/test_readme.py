@@ -15,6 +15,8 @@ RUN_BY = {
     "pip install swift-vlrft": "end_to_end/test_wheel.py installs the wheel",
     "swift rlhf": "end_to_end/test_readme_command.py",
     "vlrft data check": "test_data_check.py",
+    "vlrft eval": "end_to_end/test_demo.py and end_to_end/test_evaluation.py",
+    "vlrft report": "end_to_end/test_demo.py",
     "vlrft score": "end_to_end/test_demo.py",
     "vlrft tiny": "end_to_end/test_wheel.py",
 }

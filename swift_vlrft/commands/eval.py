@@ -64,7 +64,10 @@ def run(
     predictions: PredictionsFile = None,
     gold: Annotated[
         Path | None,
-        typer.Option(help="With --predictions: the COCO annotations they were made on."),
+        typer.Option(
+            help="With --predictions: the COCO annotations or the data set they were made on; "
+            "rows that are missing count as unanswered."
+        ),
     ] = None,
     protocol: Annotated[
         str | None,
@@ -123,6 +126,7 @@ def run(
     Goes on where it was when it is killed and started again. Exit code 2: the input cannot be used.
     """
     from swift_vlrft.evaluation.predictions import read_predictions
+    from swift_vlrft.evaluation.questions import is_annotation_file
     from swift_vlrft.evaluation.summary import summarise, write_summary
 
     try:
@@ -136,6 +140,11 @@ def run(
                 "what a model is asked; existing predictions are scored as they are",
             )
             found = read_predictions(_predictions_file(predictions), task)
+            if gold is not None and not is_annotation_file(gold):
+                from swift_vlrft.evaluation.joined import join_gold
+
+                join_gold(found, gold, split=split, images=images)
+                gold = None
             about: dict[str, Any] = {"predictions": str(predictions)}
         else:
             if model is None or dataset is None or task is None:
@@ -144,7 +153,7 @@ def run(
                     "`vlrft eval run --help` shows examples"
                 )
             _only(gold is None, "--gold is of --predictions")
-            from swift_vlrft.evaluation.questions import Settings, is_annotation_file
+            from swift_vlrft.evaluation.questions import Settings
 
             settings = Settings(
                 model=model,

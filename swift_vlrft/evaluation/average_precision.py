@@ -168,7 +168,7 @@ class Matches:
         }
 
     def average_precision(self, weights: Array) -> dict[str, Array]:
-        """AP and AP50 of every draw: ``weights`` is (draws, units)."""
+        """AP, AP50 and AP75 of every draw: ``weights`` is (draws, units)."""
         total = np.zeros((len(THRESHOLDS), len(weights)))
         present = np.zeros(len(weights))
         for ranked in self.ranked.values():
@@ -178,7 +178,7 @@ class Matches:
                 present += has_gold
         with np.errstate(invalid="ignore", divide="ignore"):
             means = np.where(present > 0, total / np.maximum(present, 1), np.nan)
-        return {"AP": means.mean(axis=0), "AP50": means[0]}
+        return {"AP": means.mean(axis=0), "AP50": means[0], "AP75": means[5]}
 
 
 def _grouped(

@@ -185,7 +185,7 @@ def _prediction(entry: Mapping[str, Any], place: str, form: str) -> tuple[Predic
     key = entry.get("image_id")
     return (
         Prediction(
-            id=str(entry["id"]) if entry.get("id") is not None else place,
+            id=str(entry["id"]) if entry.get("id") is not None else _order(place, form),
             completion=text_of(entry.get("completion", entry.get("response"))),
             solution="" if solution is None else gold_text(solution),
             image_id=str(key) if key is not None else _image_key(image) or f"row {place}",
@@ -202,6 +202,11 @@ def _prediction(entry: Mapping[str, Any], place: str, form: str) -> tuple[Predic
         ),
         task if isinstance(task, str) and task in TASK_NAMES else None,
     )
+
+
+def _order(place: str, form: str) -> str:
+    """Rows of `swift infer` are in the order of the data set, whose rows count from 0."""
+    return str(int(place) - 1) if form == "swift infer" and place.isdigit() else place
 
 
 def _text(value: Any) -> str | None:
