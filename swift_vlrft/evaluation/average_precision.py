@@ -44,36 +44,88 @@ def coco_scores(
     images: Sequence[Any],
     categories: Sequence[Any],
 ) -> CocoScores:
-    """AP, AP50, AP75 and AP of small, medium and large boxes."""
+    """AP, AP50, AP75 and AP of small, medium and large boxes.
+
+    What the evaluator takes time for is every pair of image and category, nearly all of them
+    empty. Boxes are matched within a pair alone, so each category is handed over with only the
+    images that hold something of it, numbered anew in their order.
+    """
+    place = {image: n for n, image in enumerate(_ordered(images))}
+    golds, founds = _by_category(gold), _by_category(detections)
+    slots: dict[Any, dict[Any, int]] = {}
+    groups: dict[int, list[Any]] = {}
+    for category in categories:
+        own = {e["image_id"] for e in (*golds.get(category, ()), *founds.get(category, ()))}
+        order = sorted(own & place.keys(), key=place.__getitem__)
+        slots[category] = {image: n for n, image in enumerate(order, start=1)}
+        groups.setdefault(len(order).bit_length(), []).append(category)
+    tables: dict[Any, NDArray[Any]] = {}
+    for group in groups.values():  # categories of about as many images each
+        tables |= _precision(golds, founds, {category: slots[category] for category in group})
+    whole = np.concatenate(list(tables.values()), axis=2) if tables else np.full((10, 1, 1, 4), -1)
+    by_category = {category: _scores(tables[category]) for category in _ordered(categories)}
+    return CocoScores(_scores(whole), by_category)
+
+
+def _by_category(entries: Sequence[Entry]) -> dict[Any, list[Entry]]:
+    groups: dict[Any, list[Entry]] = {}
+    for entry in entries:
+        groups.setdefault(entry["category_id"], []).append(entry)
+    return groups
+
+
+def _precision(
+    golds: Mapping[Any, list[Entry]],
+    founds: Mapping[Any, list[Entry]],
+    slots: Mapping[Any, Mapping[Any, int]],
+) -> dict[Any, NDArray[Any]]:
+    """The evaluator's precision of each category: (thresholds, recalls, 1, sizes)."""
     from faster_coco_eval import COCO, COCOeval_faster
 
-    # The evaluator wants whole numbers as ids; their order decides nothing but ties.
-    image_ids = {image: n for n, image in enumerate(_ordered(images), start=1)}
-    category_ids = {category: n for n, category in enumerate(_ordered(categories), start=1)}
+    annotations: list[dict[str, Any]] = []
+    results: list[dict[str, Any]] = []
+    for number, (category, images) in enumerate(slots.items(), start=1):
+        for box in golds.get(category, ()):
+            if box["image_id"] in images:
+                _, _, width, height = box["bbox"]
+                annotations.append(
+                    {
+                        "id": len(annotations) + 1,
+                        "image_id": images[box["image_id"]],
+                        "category_id": number,
+                        "bbox": list(box["bbox"]),
+                        "area": box.get("area", width * height),
+                        "iscrowd": int(bool(box.get("iscrowd"))),
+                    }
+                )
+        results += [
+            {
+                "image_id": images[entry["image_id"]],
+                "category_id": number,
+                "bbox": list(entry["bbox"]),
+                "score": float(entry["score"]),
+            }
+            for entry in founds.get(category, ())
+            if entry["image_id"] in images
+        ]
+    most = max((len(images) for images in slots.values()), default=0)
+    dataset = {
+        "info": {},
+        "images": [{"id": n} for n in range(1, max(most, 1) + 1)],
+        "categories": [{"id": n, "name": str(n)} for n in range(1, len(slots) + 1)],
+        "annotations": annotations,
+    }
     evaluator = COCOeval_faster(
-        COCO(_as_dataset(gold, image_ids, category_ids), print_function=_silent),
-        None,
-        iouType="bbox",
-        print_function=_silent,
+        COCO(dataset, print_function=_silent), None, iouType="bbox", print_function=_silent
     )
-    found = [
-        {
-            "image_id": image_ids[entry["image_id"]],
-            "category_id": category_ids[entry["category_id"]],
-            "bbox": list(entry["bbox"]),
-            "score": float(entry["score"]),
-        }
-        for entry in detections
-    ]
-    evaluator.cocoDt = evaluator.cocoGt.loadRes(found)
-    evaluator.params.imgIds = list(image_ids.values())
-    evaluator.params.catIds = list(category_ids.values())
+    evaluator.cocoDt = evaluator.cocoGt.loadRes(results)
+    evaluator.params.imgIds = [image["id"] for image in dataset["images"]]  # type: ignore[index]
+    evaluator.params.catIds = list(range(1, len(slots) + 1))
+    evaluator.params.maxDets = [MOST_DETECTIONS]
     evaluator.evaluate()
     evaluator.accumulate()
-    precision = np.asarray(evaluator.eval["precision"])  # thresholds, recalls, categories, sizes
-    table = precision[:, :, :, :, precision.shape[4] - 1]
-    by_category = {name: _scores(table[:, :, n - 1 : n]) for name, n in category_ids.items()}
-    return CocoScores(_scores(table), by_category)
+    found = np.asarray(evaluator.eval["precision"])[:, :, :, :, 0]
+    return {category: found[:, :, n : n + 1] for n, category in enumerate(slots)}
 
 
 def _ordered(ids: Sequence[Any]) -> list[Any]:
@@ -82,30 +134,6 @@ def _ordered(ids: Sequence[Any]) -> list[Any]:
 
 def _silent(*_: Any) -> None:
     """faster-coco-eval prints its progress; the commands here print their own."""
-
-
-def _as_dataset(
-    gold: Sequence[Entry], images: Mapping[Any, int], categories: Mapping[Any, int]
-) -> dict[str, Any]:
-    annotations = []
-    for number, box in enumerate(gold, start=1):
-        _, _, width, height = box["bbox"]
-        annotations.append(
-            {
-                "id": number,
-                "image_id": images[box["image_id"]],
-                "category_id": categories[box["category_id"]],
-                "bbox": list(box["bbox"]),
-                "area": box.get("area", width * height),
-                "iscrowd": int(bool(box.get("iscrowd"))),
-            }
-        )
-    return {
-        "info": {},
-        "images": [{"id": number} for number in images.values()],
-        "categories": [{"id": n, "name": str(name)} for name, n in categories.items()],
-        "annotations": annotations,
-    }
 
 
 def _scores(table: NDArray[Any]) -> dict[str, float | None]:
