@@ -22,8 +22,10 @@ RUN_BY = {
     "MODEL=/models/": "end_to_end/test_recipes.py: the same file with the same variables",
     "vlrft check": "test_recipe_check.py",
     "vlrft doctor": "test_doctor.py",
-    "export VLRFT_SHARED_PREFIX=1": "end_to_end/test_shared_prefix.py",
+    "export VLRFT_SHARED_PREFIX=1": "end_to_end/test_shared_prefix_training.py",
     **{f"vlrft data {name}": "test_readme_data.py" for name in DATA_COMMANDS},
+    "vlrft eval": "end_to_end/test_demo.py and end_to_end/test_model_evaluation.py",
+    "vlrft report": "end_to_end/test_demo.py",
     "vlrft score": "end_to_end/test_demo.py",
     "vlrft tiny": "end_to_end/test_wheel.py",
 }

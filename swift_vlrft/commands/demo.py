@@ -43,3 +43,10 @@ def demo(
         f"{summary.held_out_before:.2f} -> {summary.held_out_after:.2f}, greedy answers"
     )
     typer.echo(f"{folder}/summary.json  {folder}/reward.png  {folder}/answers.png")
+    low, high = summary.difference_95
+    bounds = "" if low is None or high is None else f" (95 %: {low:+.2f} to {high:+.2f})"
+    typer.echo(
+        f"evaluation: {summary.metric} {summary.metric_before:.2f} -> {summary.metric_after:.2f}, "
+        f"difference {summary.metric_after - summary.metric_before:+.2f}{bounds}"
+    )
+    typer.echo(f"report: {folder}/report.html")

@@ -3,7 +3,8 @@
     runs/demo/data/train, data/held_out   ViRFT Parquet
     runs/demo/start                       the warm-started checkpoint
     runs/demo/grpo                        what `swift rlhf` wrote; what it printed is in grpo.log
-    runs/demo/{summary.json,reward.png,answers.png}
+    runs/demo/eval/before, after          what `vlrft eval` wrote about the two checkpoints
+    runs/demo/{summary.json,reward.png,answers.png,report.html}
 
 Tasks other than colours have a folder of their own below, runs/demo/TASK.
 """
@@ -46,6 +47,10 @@ class Summary:
     held_out_before: float  # mean reward of greedy answers on held-out images
     held_out_after: float
     held_out_rows: int
+    metric: str  # what `vlrft eval` judges the task by
+    metric_before: float
+    metric_after: float
+    difference_95: list[float | None]  # paired bootstrap interval of after - before
 
 
 def run_demo(task: DemoTask, folder: Path, *, steps: int | None = None, seed: int = 0) -> Summary:
@@ -75,13 +80,23 @@ def run_demo(task: DemoTask, folder: Path, *, steps: int | None = None, seed: in
 
         rewards = train_grpo(task, folder, max_steps, grpo)
 
-        from swift_vlrft.demo.answers import greedy_answers, score_answers
+        from swift_vlrft.demo.answers import score_answers
+        from swift_vlrft.demo.evaluate import compare_and_report, evaluate
 
-        advance = stages.begin("held-out images, before and after", 2)
+        advance = stages.begin("held-out images, before and after", 2 * len(held_out))
         answers = []
-        for i, checkpoint in enumerate((folder / "start", last_checkpoint(folder / "grpo"))):
-            answers.append(greedy_answers(checkpoint, held_out, task.max_completion_length))
-            advance(i + 1, "")
+        done = 0
+
+        def answered(n: int) -> None:
+            nonlocal done
+            done += n
+            advance(done, "")
+
+        checkpoints = {"before": folder / "start", "after": last_checkpoint(folder / "grpo")}
+        for name, checkpoint in checkpoints.items():
+            out = folder / "eval" / name
+            answers.append(evaluate(task, checkpoint, folder, out, answered))
+        compared = compare_and_report(folder)
     before, after = (score_answers(task, held_out, texts) for texts in answers)
     tenth = max(1, len(rewards) // 10)
     summary = Summary(
@@ -93,6 +108,10 @@ def run_demo(task: DemoTask, folder: Path, *, steps: int | None = None, seed: in
         sum(before) / len(before),
         sum(after) / len(after),
         len(held_out),
+        compared.headline,
+        compared.metrics[compared.headline].a or 0.0,
+        compared.metrics[compared.headline].b or 0.0,
+        [compared.metrics[compared.headline].low, compared.metrics[compared.headline].high],
     )
     write_results(task, folder, summary, rewards, held_out, answers)
     return summary
@@ -100,7 +119,7 @@ def run_demo(task: DemoTask, folder: Path, *, steps: int | None = None, seed: in
 
 def _make_anew(folder: Path) -> None:
     """Remove what an earlier demo wrote, and nothing else."""
-    for name in ("data", "start", "grpo"):
+    for name in ("data", "start", "grpo", "eval"):
         shutil.rmtree(folder / name, ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)
 

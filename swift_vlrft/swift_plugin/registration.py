@@ -51,7 +51,7 @@ def register(
     name, a path, a column or a gold solution, and the known names.
     """
     for name, function in REWARDS.items():
-        orms[name] = _factory(watch(name, function))
+        orms[name] = _factory(_drawn(name, watch(name, function)))
     for source in SOURCES:
         register_dataset(meta_for(source), exist_ok=True)
     if os.environ.get("VLRFT_TRACK_MEMORY", "") not in ("", "0"):
@@ -74,6 +74,17 @@ def register(
         _check_reward_names(command.reward_funcs, command.external_plugins)
     for dataset in command.datasets:
         _register_path(dataset, command, check=main_process)
+
+
+def _drawn(name: str, function: Reward) -> Reward:
+    """With VLRFT_LOG_IMAGES, the reward keeps its batch for the callback that draws it."""
+    if not os.environ.get("VLRFT_LOG_IMAGES", "").strip(" 0"):
+        return function
+    from swift_vlrft.swift_plugin.sample_images import keep_samples, log_images, wanted
+
+    wanted()
+    log_images()
+    return keep_samples(name, function)
 
 
 def _factory(function: Reward) -> Callable[..., Reward]:

@@ -19,6 +19,19 @@ def test_the_demo_learns(tmp_path):
     assert summary["reward_first"] <= 0.4
     assert summary["reward_last"] >= 0.8
     assert summary["held_out_after"] >= max(0.8, summary["held_out_before"] + 0.2)
+    # The evaluation through ms-swift's engine ends the demo, and says the same.
+    assert re.search(r"evaluation: accuracy 0\.\d\d -> [01]\.\d\d, difference \+", result.output)
+    assert summary["metric_after"] == pytest.approx(summary["held_out_after"])
+    assert summary["difference_95"][0] > 0
+    page = (tmp_path / "report.html").read_text()
+    assert f"report: {tmp_path}/report.html" in result.output
+    assert "data:image/png;base64," in page and "Largest gain" in page
+    # README: "vlrft eval compare runs/demo/eval/before runs/demo/eval/after" and the report
+    before, after = (str(tmp_path / "eval" / name) for name in ("before", "after"))
+    compared = CliRunner().invoke(app, ["eval", "compare", before, after])
+    assert compared.exit_code == 0 and "became right" in compared.output
+    again = ["report", str(tmp_path / "grpo"), "--eval", before, "--eval", after]
+    assert CliRunner().invoke(app, again).exit_code == 0
     for picture in ("reward.png", "answers.png"):
         assert (tmp_path / picture).read_bytes().startswith(b"\x89PNG")
     # README: "vlrft score runs/demo/grpo/completions.jsonl --show 3"

@@ -1,0 +1,316 @@
+"""Predictions on disk, in the forms that people have them, as one.
+
+ours            {"id": "7", "completion": "<think>..", "solution": "<answer>..", "task": ...}
+swift infer     {"response": "<think>..", "labels": "<answer>..", "messages": [..], "images": [..]}
+ms-swift's log  {"completion": ["..", ".."], "solution": ["..", ".."], "prompt": [..]}
+Visual-RFT      [{"image_id": 9, "category_id": 18, "bbox": [x, y, w, h], "score": 0.9}, ..]
+
+One object per line, but for Visual-RFT's list, which is COCO's form of results: it holds no
+completions, so only average precision can be had of it, against the annotations it was made on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from swift_vlrft.answers import gold_text, text_of
+from swift_vlrft.rewards import TASK_NAMES
+
+EVALUATED = ("detection", "grounding", "classification", "counting")
+"""The tasks that ``vlrft eval`` knows."""
+
+SHOWN = 5
+
+
+class EvaluationError(ValueError):
+    """Predictions that cannot be scored: the message says what, where, and what to do."""
+
+
+@dataclass(slots=True)
+class Prediction:
+    """One answer and what it is an answer to. ``width`` and ``height`` are the picture's."""
+
+    id: str
+    completion: str
+    solution: str
+    image_id: str = ""
+    category: str | None = None
+    frame: str | None = None
+    width: int | None = None
+    height: int | None = None
+    prompt: str = ""
+    aliases: Any = None
+    tokens: int | None = None
+    finish: str | None = None
+    row: int | None = None
+    """The row of the data set, counted from 0: where the report finds the picture."""
+    image: str | None = None
+    """The picture's file, where it has one."""
+
+
+@dataclass
+class Problems:
+    """What was wrong with predictions: counted by kind, the first few of each named."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, list[str]] = field(default_factory=dict)
+
+    def add(self, kind: str, what: Any, times: int = 1) -> None:
+        self.counts[kind] += times
+        named = self.examples.setdefault(kind, [])
+        if len(named) < SHOWN and str(what)[:80] not in named:
+            named.append(str(what)[:80])
+
+
+@dataclass
+class Detections:
+    """Boxes without completions, in COCO's form of results: pixels, x, y, width, height."""
+
+    rows: list[dict[str, Any]]
+
+
+@dataclass
+class Predictions:
+    """A file of predictions: ``rows``, or ``detections`` where it holds boxes alone."""
+
+    task: str
+    rows: list[Prediction]
+    form: str
+    problems: Problems = field(default_factory=Problems)
+    detections: Detections | None = None
+
+
+def read_predictions(path: Path, task: str | None = None) -> Predictions:
+    """Read a file of any of the forms. EvaluationError names the line that cannot be used."""
+    if task is not None and task not in EVALUATED:
+        raise EvaluationError(f"unknown task {task!r}; known: {', '.join(EVALUATED)}")
+    try:
+        with path.open(encoding="utf-8", errors="surrogatepass") as file:
+            first = file.read(1)
+            while first.isspace():
+                first = file.read(1)
+    except (OSError, UnicodeError) as error:
+        raise EvaluationError(f"{path} cannot be read ({error})") from error
+    if first == "[":
+        return _coco_results(path, task)
+    problems = Problems()
+    rows: list[Prediction] = []
+    seen: set[str] = set()
+    stated: Counter[str] = Counter()
+    form = "vlrft"
+    for number, record in _records(path):
+        for place, entry in _entries(record, number, path):
+            form = _form_of(entry, path, number)
+            row, row_task = _prediction(entry, place, form)
+            if task is not None and row_task is not None and row_task != task:
+                problems.add("rows of another task, left out", f"line {place} is {row_task}")
+                continue
+            if row.id in seen:
+                problems.add("duplicates, of which the first counts", f"line {place}: {row.id}")
+                continue
+            seen.add(row.id)
+            if row_task is not None:
+                stated[row_task] += 1
+            rows.append(row)
+    if not rows:
+        if problems.counts:
+            raise EvaluationError(f"{path} holds no prediction of task {task}")
+        raise EvaluationError(f"{path} holds no predictions")
+    chosen = task or _task_of(stated, rows, path)
+    return Predictions(chosen, rows, form, problems)
+
+
+def _records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    with path.open(encoding="utf-8", errors="surrogatepass") as file:
+        for number, text in enumerate(file, start=1):
+            if not text.strip():
+                continue
+            try:
+                record = json.loads(text)
+            except (ValueError, RecursionError):
+                raise EvaluationError(
+                    f"{path}, line {number}: not JSON; one JSON object per line is needed (a run "
+                    "that was killed leaves half a line: remove it)"
+                ) from None
+            if not isinstance(record, dict):
+                raise EvaluationError(f"{path}, line {number}: no JSON object")
+            yield number, record
+
+
+def _entries(
+    record: dict[str, Any], number: int, path: Path
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """One entry per completion: ms-swift's own log holds lists of them."""
+    completions = record.get("completion")
+    if not isinstance(completions, list) or (completions and isinstance(completions[0], dict)):
+        yield str(number), record
+        return
+    count = len(completions)
+    columns = {k: v for k, v in record.items() if isinstance(v, list) and len(v) == count}
+    for n in range(count):
+        yield f"{number}[{n}]", {key: values[n] for key, values in columns.items()}
+
+
+def _form_of(entry: Mapping[str, Any], path: Path, number: int) -> str:
+    if "completion" in entry:
+        return "vlrft"
+    if "response" in entry:
+        return "swift infer"
+    raise EvaluationError(
+        f"{path}, line {number}: neither 'completion' nor 'response' (found: "
+        f"{', '.join(map(str, entry)) or 'nothing'}); known are the predictions of `vlrft eval`, "
+        "the results of `swift infer`, and COCO's list of image_id, category_id, bbox, score"
+    )
+
+
+def _prediction(entry: Mapping[str, Any], place: str, form: str) -> tuple[Prediction, str | None]:
+    solution = entry.get("solution")
+    if solution is None and form == "swift infer":
+        solution = entry.get("labels")
+    prompt = text_of(entry.get("prompt")) or _question(entry.get("messages"))
+    image = entry.get("image")
+    if image is None and isinstance(images := entry.get("images"), list) and images:
+        image = images[0]
+    path = image.get("path") if isinstance(image, dict) else image
+    task = entry.get("task")
+    category = entry.get("category")
+    key = entry.get("image_id")
+    return (
+        Prediction(
+            id=str(entry["id"]) if entry.get("id") is not None else _order(place, form),
+            completion=text_of(entry.get("completion", entry.get("response"))),
+            solution="" if solution is None else gold_text(solution),
+            image_id=str(key) if key is not None else _image_key(image) or f"row {place}",
+            category=str(category) if category is not None else category_of(prompt),
+            frame=_text(entry.get("frame")),
+            width=_side(entry.get("width")),
+            height=_side(entry.get("height")),
+            prompt=prompt,
+            aliases=entry.get("aliases"),
+            tokens=_side(entry.get("tokens")),
+            finish=_text(entry.get("finish")),
+            row=entry["row"] if type(entry.get("row")) is int else None,
+            image=path if isinstance(path, str) and len(path) < 4096 else None,
+        ),
+        task if isinstance(task, str) and task in TASK_NAMES else None,
+    )
+
+
+def _order(place: str, form: str) -> str:
+    """Rows of `swift infer` are in the order of the data set, whose rows count from 0."""
+    return str(int(place) - 1) if form == "swift infer" and place.isdigit() else place
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _side(value: Any) -> int | None:
+    """A number above zero, or None."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
+        return int(value) or None if value >= 0 else None
+    return None
+
+
+def _image_key(image: Any) -> str | None:
+    """What tells one picture from another where no id is given."""
+    if isinstance(image, dict):
+        image = image.get("path") or image.get("bytes")
+    if isinstance(image, str) and image:
+        return image if len(image) < 200 else hashlib.sha256(image.encode()).hexdigest()[:16]
+    return None
+
+
+def _question(messages: Any) -> str:
+    if not isinstance(messages, list):
+        return ""
+    asked = [m for m in messages if isinstance(m, dict) and m.get("role") == "user"]
+    return text_of(asked[-1].get("content")) if asked else ""
+
+
+# ViRFT's prompt for detection names the category twice.
+_CATEGORY = re.compile(r"belonging to the category '(.{1,100}?)' in the image")
+
+
+def category_of(prompt: str) -> str | None:
+    """The one category that a ViRFT detection prompt asks for."""
+    found = _CATEGORY.search(prompt)
+    return found[1] if found else None
+
+
+def _task_of(stated: Counter[str], rows: list[Prediction], path: Path) -> str:
+    if len(stated) > 1:
+        raise EvaluationError(
+            f"{path} holds rows of several tasks "
+            f"({', '.join(f'{n} {name}' for name, n in stated.most_common())}); "
+            "say which with --task"
+        )
+    if stated:
+        (task,) = stated
+        if task in EVALUATED:
+            return task
+        raise EvaluationError(f"{path} holds {task} rows; known: {', '.join(EVALUATED)}")
+    raise EvaluationError(
+        f"{path} does not say what its {len(rows)} rows ask for; say it with --task "
+        f"({', '.join(EVALUATED)})"
+    )
+
+
+def _coco_results(path: Path, task: str | None) -> Predictions:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeError, ValueError, RecursionError) as error:
+        raise EvaluationError(f"{path} is no JSON list ({error})") from error
+    if task not in (None, "detection"):
+        raise EvaluationError(f"{path} is a list of detections; it cannot be scored as {task}")
+    problems = Problems()
+    rows: list[dict[str, Any]] = []
+    if content and not any(
+        isinstance(entry, dict) and {"image_id", "category_id", "bbox", "score"} <= entry.keys()
+        for entry in content
+    ):
+        first = content[0]
+        keys = ", ".join(map(str, first)) if isinstance(first, dict) else type(first).__name__
+        raise EvaluationError(
+            f"{path} is a JSON list of {keys}; a list of detections has image_id, category_id, "
+            "bbox and score"
+        )
+    for n, entry in enumerate(content):
+        if not isinstance(entry, dict):
+            problems.add("entries that are no object, left out", f"entry {n}")
+        elif (box := _four_numbers(entry.get("bbox"))) is None:
+            problems.add("invalid boxes, left out", f"entry {n}: {entry.get('bbox')}")
+        elif (score := _finite(entry.get("score"))) is None:
+            problems.add("scores that are no number, left out", f"entry {n}: {entry.get('score')}")
+        else:
+            kept = {"image_id": entry.get("image_id"), "category_id": entry.get("category_id")}
+            rows.append({**kept, "bbox": box, "score": score})
+    return Predictions("detection", [], "COCO results", problems, Detections(rows))
+
+
+def _four_numbers(box: Any) -> list[float] | None:
+    if not isinstance(box, list) or len(box) != 4:
+        return None
+    numbers = [_finite(value) for value in box]
+    if any(n is None for n in numbers):
+        return None
+    x, y, width, height = (float(n) for n in numbers if n is not None)
+    return [x, y, width, height] if width > 0 and height > 0 else None
+
+
+def _finite(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return None
+    try:
+        number = float(value)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None

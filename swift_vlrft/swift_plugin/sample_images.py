@@ -1,0 +1,162 @@
+"""VLRFT_LOG_IMAGES=N: every time that training logs, N samples of the batch, drawn, to TensorBoard.
+
+    samples/0 ... samples/N-1    picture, gold boxes white, predicted boxes green, scores
+
+The pictures come from what the rewards are called with, so nothing is kept but one batch; of the
+main process alone.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from functools import wraps
+from importlib import import_module
+from typing import Any
+
+from swift.callbacks import TrainerCallback, callbacks_map
+from swift.trainers.trainer_factory import TrainerFactory
+
+from swift_vlrft.answers import text_of
+from swift_vlrft.datasets import open_image
+from swift_vlrft.report.drawing import draw_sample
+from swift_vlrft.rewards import Reward
+from swift_vlrft.rewards.contract import Scores
+
+VARIABLE = "VLRFT_LOG_IMAGES"
+NAME = "vlrft_sample_images"
+
+
+def wanted() -> int:
+    """How many samples; ValueError where the variable is no number."""
+    text = os.environ.get(VARIABLE, "").strip() or "0"
+    if not text.isdigit():
+        raise ValueError(f"{VARIABLE}={text} is no whole number; how many samples are to be drawn?")
+    return int(text)
+
+
+class Batch:
+    """The first samples of the batch that was scored last, under every reward."""
+
+    def __init__(self) -> None:
+        self.key: tuple[Any, ...] = ()
+        self.samples: list[dict[str, Any]] = []
+
+    def add(
+        self, name: str, completions: Sequence[Any], scores: Scores, columns: dict[str, Any]
+    ) -> None:
+        images = columns.get("images")
+        if images is None:
+            return
+        key = (len(completions), *(text_of(completion) for completion in completions))
+        if key != self.key:  # a new batch; the rewards of one are called one after another
+            self.key = key
+            self.samples = [
+                {"completion": text_of(completions[n]), "image": _first(images[n]), "scores": {}}
+                | {
+                    column: columns[column][n]
+                    for column in ("solution", "frame", "task")
+                    if columns.get(column) is not None
+                }
+                for n in _spread(columns.get("prompt_id"), len(completions), wanted())
+            ]
+            self.places = _spread(columns.get("prompt_id"), len(completions), wanted())
+        for place, sample in zip(self.places, self.samples, strict=True):
+            if (score := scores[place]) is not None:
+                sample["scores"][name] = score
+
+
+def _first(images: Any) -> Any:
+    return images[0] if isinstance(images, (list, tuple)) and images else None
+
+
+def _spread(prompts: Any, total: int, count: int) -> list[int]:
+    """One completion of every prompt first, then the others."""
+    seen: set[Any] = set()
+    first, others = [], []
+    for n in range(total):
+        prompt = prompts[n] if prompts is not None else n
+        (others if prompt in seen else first).append(n)
+        seen.add(prompt)
+    return [*first, *others][:count]
+
+
+BATCH = Batch()
+
+
+def keep_samples(name: str, function: Reward) -> Reward:
+    """``function`` with its batch kept for drawing: same scores, same ``__name__``."""
+
+    @wraps(function)
+    def kept(completions: Sequence[Any], solution: Any = None, **columns: Any) -> Scores:
+        scores = function(completions, solution, **columns)
+        if os.environ.get("RANK", "0") == "0":
+            BATCH.add(name, completions, scores, {"solution": solution, **columns})
+        return scores
+
+    return kept
+
+
+class SampleImages(TrainerCallback):
+    """Draws the kept batch whenever metrics are logged, at the training's step."""
+
+    def __init__(self, args: Any, trainer: Any) -> None:
+        super().__init__(args, trainer)
+        self.writer: Any = None
+
+    def on_log(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if not state.is_world_process_zero or not BATCH.samples:
+            return
+        import numpy as np
+
+        if self.writer is None:
+            from torch.utils.tensorboard import SummaryWriter
+
+            self.writer = SummaryWriter(log_dir=args.logging_dir)
+        for n, sample in enumerate(BATCH.samples):
+            try:
+                drawn = draw_sample(
+                    _picture(sample["image"]),
+                    sample["completion"],
+                    str(sample.get("solution") or ""),
+                    sample["scores"],
+                    frame=sample.get("frame"),
+                    task=sample.get("task"),
+                )
+            except ValueError:
+                continue  # a picture that cannot be opened is said where it is trained on
+            self.writer.add_image(
+                f"samples/{n}", np.asarray(drawn), state.global_step, dataformats="HWC"
+            )
+        self.writer.flush()
+        BATCH.key, BATCH.samples = (), []
+
+
+def _picture(image: Any) -> Any:
+    if isinstance(image, str):
+        image = {"bytes": None, "path": image}
+    if image is None:
+        raise ValueError("the row has no picture")
+    return open_image(image) if isinstance(image, dict) else image
+
+
+def log_images() -> None:
+    """Register the callback, and arguments of training that switch it on, whatever others do."""
+    callbacks_map[NAME] = SampleImages
+    module, _, name = TrainerFactory.TRAINING_ARGS_MAPPING["grpo"].rpartition(".")
+    base = getattr(import_module(module), name)
+    if getattr(base, "draws_samples", False):
+        return
+
+    def init_callbacks(self: Any) -> None:
+        base._init_callbacks(self)
+        if NAME not in self.callbacks:
+            self.callbacks.append(NAME)
+
+    made = type(
+        "DrawingGRPOConfig",
+        (base,),
+        {"_init_callbacks": init_callbacks, "draws_samples": True, "__module__": __name__},
+    )
+    globals()["DrawingGRPOConfig"] = made
+    TrainerFactory.TRAINING_ARGS_MAPPING["grpo"] = f"{__name__}.DrawingGRPOConfig"

@@ -1,0 +1,134 @@
+"""`vlrft eval` with ms-swift's engines, killed and started again; evaluation while training."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from support.swift_run import grpo_command, run_swift
+
+from swift_vlrft.demo.data import write_parquet
+
+pytestmark = pytest.mark.end_to_end
+
+VLRFT = [sys.executable, "-c", "from swift_vlrft.cli import app; app()"]
+
+
+def eval_command(model: Path, data: Path, out: Path, *flags: str) -> list[str]:
+    return [
+        *(*VLRFT, "eval", str(model), str(data), "--task", "classification", "--out", str(out)),
+        *("--max-tokens", "6", "--dtype", "float32", "--json", *flags),
+    ]
+
+
+def run(command: list[str], **variables: str) -> dict:
+    environment = os.environ | {"CUDA_VISIBLE_DEVICES": "", **variables}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return json.loads(done.stdout[done.stdout.index("{\n") :])
+
+
+def completions(out: Path) -> dict[str, str]:
+    rows = [json.loads(line) for line in (out / "predictions.jsonl").read_text().splitlines()]
+    return {row["id"]: row["completion"] for row in rows}
+
+
+@pytest.fixture(scope="module")
+def whole(tiny_qwen2_5_vl, shapes, tmp_path_factory) -> Path:
+    """A run to the end, to hold the others against."""
+    out = tmp_path_factory.mktemp("eval") / "whole"
+    summary = run(eval_command(tiny_qwen2_5_vl, shapes, out))
+    assert (summary["rows"], summary["images"]) == (16, 16)
+    assert summary["run"]["engine"] == "transformers"
+    assert summary["run"]["versions"]["ms-swift"]
+    return out
+
+
+def test_a_killed_run_goes_on_without_asking_again(tiny_qwen2_5_vl, shapes, whole, tmp_path):
+    out = tmp_path / "killed"
+    command = eval_command(tiny_qwen2_5_vl, shapes, out, "--batch-size", "2")
+    process = subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL)
+
+    def lines() -> int:
+        return sum(part.read_bytes().count(b"\n") for part in out.glob("parts/*.jsonl"))
+
+    began = time.monotonic()
+    while lines() < 4 and process.poll() is None and time.monotonic() < began + 400:
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    kept = lines()
+    assert 4 <= kept < 16 and not (out / "predictions.jsonl").exists()
+    part = next(p for p in out.glob("parts/*.jsonl") if p.stat().st_size)
+    with part.open("a") as file:
+        file.write('{"id": "half a li')  # what a kill in the middle of a write leaves
+    summary = run(command)
+    assert summary["rows"] == 16 and summary["problems"] == {}
+    assert lines() == 16  # every row was asked once
+    assert completions(out) == completions(whole)
+
+
+def test_two_processes_and_an_adapter(tiny_qwen2_5_vl, shapes, whole, tmp_path):
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForImageTextToText
+
+    torch.manual_seed(0)
+    model = AutoModelForImageTextToText.from_pretrained(tiny_qwen2_5_vl)
+    adapted = get_peft_model(model, LoraConfig(r=4, target_modules=["q_proj", "v_proj"]))
+    for name, weights in adapted.named_parameters():
+        if "lora_" in name:
+            torch.nn.init.normal_(weights, std=1.0)
+    adapted.save_pretrained(tmp_path / "adapter")
+    out = tmp_path / "out"
+    command = eval_command(tmp_path / "adapter", shapes, out, "--workers", "2")
+    summary = run([*command, "--base-model", str(tiny_qwen2_5_vl)])
+    assert summary["rows"] == 16 and summary["problems"] == {}
+    assert len([p for p in out.glob("parts/*.jsonl") if p.stat().st_size]) == 2
+    assert completions(out).keys() == completions(whole).keys()
+    assert completions(out) != completions(whole)  # the adapter was applied
+
+
+def test_vllm_answers_as_transformers_does(tiny_qwen2_5_vl, shapes, whole, tmp_path):
+    pytest.importorskip("vllm")
+    options = {
+        "vllm_enforce_eager": True,
+        "vllm_max_model_len": 512,
+        "vllm_gpu_memory_utilization": 0.1,
+    }
+    command = eval_command(tiny_qwen2_5_vl, shapes, tmp_path / "out", "--engine", "vllm")
+    command += ["--engine-options", json.dumps(options)]
+    summary = run(command, VLLM_CPU_SGL_KERNEL="0", VLLM_CPU_KVCACHE_SPACE="1")
+    assert summary["rows"] == 16 and summary["run"]["engine"] == "vllm"
+    ours, theirs = completions(tmp_path / "out"), completions(whole)
+    # Greedy and float32 on both sides; of a random model's near ties a few may fall otherwise.
+    assert sum(ours[key] == theirs[key] for key in theirs) >= 12
+
+
+def test_evaluation_while_training_and_drawn_samples(tiny_qwen2_5_vl, shapes, rows, tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    write_parquet(rows[:4], tmp_path / "held_out")
+    command = grpo_command(
+        *(tiny_qwen2_5_vl, shapes, tmp_path / "out", []),
+        *("--val_dataset", str(tmp_path / "held_out"), "--eval_strategy", "steps"),
+        *("--eval_steps", "2", "--per_device_eval_batch_size", "4", "--max_steps", "2"),
+        *("--report_to", "tensorboard", "--eval_on_start", "false"),
+    )
+    run_swift(command, tmp_path / "out", VLRFT_LOG_IMAGES="2")
+    records = [json.loads(x) for x in (tmp_path / "out/logging.jsonl").read_text().splitlines()]
+    evaluated = [record for record in records if "eval_reward" in record]
+    assert evaluated and "eval_rewards/vlrft_format/mean" in evaluated[-1]
+    images = {}
+    for folder in {p.parent for p in (tmp_path / "out").rglob("events.out*")}:
+        events = EventAccumulator(str(folder), size_guidance={"images": 0})
+        events.Reload()
+        images |= {tag: events.Images(tag) for tag in events.Tags()["images"]}
+    assert sorted(images) == ["samples/0", "samples/1"]
+    first = images["samples/0"][0]
+    assert (first.width, first.step) == (336, 1)
+    assert first.encoded_image_string.startswith(b"\x89PNG")

@@ -1,0 +1,157 @@
+"""What a model is asked, and what a run of `vlrft eval` leaves on disk; no model is loaded."""
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from swift_vlrft.cli import app
+from swift_vlrft.demo.data import write_parquet
+from swift_vlrft.demo.tasks import known_task
+from swift_vlrft.evaluation.predictions import EvaluationError, Problems
+from swift_vlrft.evaluation.questions import Settings, count_questions, questions
+from swift_vlrft.evaluation.run import answer_line, answered, begin, finish, new_part, pending
+
+
+@pytest.fixture
+def coco(tmp_path) -> Path:
+    (tmp_path / "val2017").mkdir()
+    content: dict = {"images": [], "annotations": [], "categories": []}
+    for n, name in enumerate(("cat", "dog", "bus"), start=1):
+        content["categories"].append({"id": n, "name": name})
+    for image in range(1, 5):
+        Image.new("RGB", (64, 48)).save(tmp_path / "val2017" / f"{image}.png")
+        content["images"].append(
+            {"id": image, "file_name": f"{image}.png", "width": 64, "height": 48}
+        )
+        box = {"id": image, "image_id": image, "category_id": 1, "bbox": [0, 0, 32, 24]}
+        content["annotations"].append(box | {"area": 768, "iscrowd": 0})
+    (tmp_path / "instances_val2017.json").write_text(json.dumps(content))
+    return tmp_path / "instances_val2017.json"
+
+
+def ids(settings: Settings, problems: Problems | None = None) -> list[str]:
+    return [question.id for question in questions(settings, problems or Problems())]
+
+
+def test_protocol_all_asks_every_category_of_every_image(coco):
+    settings = Settings("m", coco, "detection", protocol="all")
+    found = list(questions(settings, Problems()))
+    assert len(found) == 4 * 3 == count_questions(settings)
+    by_id = {question.id: question for question in found}
+    assert "'cat'" in by_id["1/cat"].problem
+    assert (
+        by_id["1/cat"].solution
+        == "<answer>[{'Position': [0, 0, 500, 500], 'Confidence': 1}]</answer>"
+    )
+    assert by_id["1/dog"].solution == "<answer>No Objects</answer>"
+    assert Path(by_id["1/cat"].image["path"]).is_file()
+    chosen = Settings("m", coco, "detection", protocol="all", categories=("dog,bus",))
+    assert len(ids(chosen)) == 8
+
+
+def test_a_sample_of_the_questions_is_the_seeds(coco):
+    def sample(seed: int, count: int = 5) -> list[str]:
+        return ids(Settings("m", coco, "detection", max_queries=count, seed=seed))
+
+    assert sample(0) == sample(0) and len(sample(0)) == 5
+    assert sample(0) != sample(1)
+    assert len(sample(0, 500)) == 12
+
+
+def test_visual_rft_asks_what_the_map_names(coco, tmp_path):
+    exist = tmp_path / "map.json"
+    exist.write_text(json.dumps({"1": ["cat", "dog", "cat"], "3": ["bus", "unicorn"], "99": []}))
+    settings = Settings("m", coco, "detection", protocol="visual-rft", existence_map=exist)
+    problems = Problems()
+    assert ids(settings, problems) == ["1/cat", "1/dog", "3/bus"]
+    assert problems.examples["categories of the existence map that the annotations lack"] == [
+        "unicorn"
+    ]
+    assert problems.counts["images of the existence map that the annotations lack"] == 1
+
+
+def test_settings_survive_the_way_to_a_worker(coco):
+    settings = Settings("m", coco, "detection", categories=("cat",), engine_options={"a": [1]})
+    again = Settings.from_dict(json.loads(json.dumps(settings.as_dict())))
+    assert again == settings and again.identity() == settings.identity()
+
+
+def answers(folder: Path, asked, completion: str = "<answer>red</answer>") -> None:
+    with new_part(folder).open("a") as part:
+        for question in asked:
+            part.write(
+                answer_line(
+                    question, "classification", completion, image_id="i", size=(5, 5),
+                    tokens=3, finish="stop",
+                )
+            )  # fmt: skip
+
+
+def test_workers_share_the_questions_and_a_kill_loses_only_half_a_line(tmp_path):
+    write_parquet(known_task("colours").make(random.Random(0), 20), tmp_path / "set")
+    settings = Settings("m", tmp_path / "set", "classification")
+    out = tmp_path / "out"
+    assert begin(out, settings) == {}
+    shares = [list(pending(settings, {}, Problems(), w, 3)) for w in range(3)]
+    assert sorted(int(q.id) for share in shares for q in share) == list(range(20))
+    assert all(shares)
+    answers(out, shares[2])
+    answers(out, shares[0])
+    part = next((out / "parts").glob("*.jsonl"))
+    part.write_text(part.read_text() + '{"id": "' + shares[1][0].id + '", "comp')
+    done = begin(out, settings)
+    assert set(done) == {q.id for q in shares[0] + shares[2]}
+    file, problems = finish(out, settings)
+    assert problems.counts["questions without an answer"] == len(shares[1])
+    answers(out, pending(settings, answered(out), Problems()))
+    file, problems = finish(out, settings)
+    assert not problems.counts
+    assert [json.loads(line)["id"] for line in file.read_text().splitlines()] == [
+        str(n) for n in range(20)
+    ]
+
+
+def test_another_run_is_not_mixed_in_and_not_lost(tmp_path):
+    write_parquet(known_task("colours").make(random.Random(0), 4), tmp_path / "set")
+    out = tmp_path / "out"
+    first = Settings("model-a", tmp_path / "set", "classification")
+    begin(out, first)
+    answers(out, pending(first, {}, Problems()))
+    second = Settings("model-b", tmp_path / "set", "classification")
+    with pytest.raises(EvaluationError, match="model 'model-a', now 'model-b'.*--force"):
+        begin(out, second)
+    assert begin(out, second, force=True) == {}
+    assert len(answered(out / "before-1")) == 4
+    faster = Settings("model-b", tmp_path / "set", "classification", batch_size=64, engine="vllm")
+    begin(out, faster)  # the same predictions, computed another way
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["m", "SET"], "give MODEL, DATASET and --task"),
+        (["m", "missing", "--task", "detection"], "the data set missing does not exist"),
+        (["m", "SET", "--task", "segmentation"], "known: detection, grounding"),
+        (["m", "SET", "--task", "detection", "--protocol", "all"], "annotation file"),
+        (["m", "SET", "--task", "detection", "--protocol", "visual-rft"], "--exist-map FILE"),
+        (["./nothing", "SET", "--task", "classification"], "./nothing does not exist"),
+        (["BARE", "SET", "--task", "classification"], "has no processor (preprocessor_config.json"),
+        (["m", "SET", "--task", "classification", "--engine-options", "[1]"], "a JSON object"),
+    ],
+)
+def test_bad_settings_are_refused_before_a_model_is_loaded(tmp_path, arguments, said):
+    write_parquet(known_task("colours").make(random.Random(0), 2), tmp_path / "set")
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    for name in ("config.json", "model.safetensors", "tokenizer.json"):
+        (bare / name).write_text("{}")
+    places = {"SET": str(tmp_path / "set"), "BARE": str(bare)}
+    given = [places.get(argument, argument) for argument in arguments]
+    result = CliRunner().invoke(app, ["eval", *given, "--out", str(tmp_path / "out")])
+    assert result.exit_code == 2, result.output
+    assert said in " ".join(result.output.split())
+    assert not (tmp_path / "out" / "parts").exists()

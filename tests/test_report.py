@@ -1,0 +1,210 @@
+"""`vlrft report`: one page, strict HTML, all text escaped, pictures and boxes in place."""
+
+import json
+import random
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from swift_vlrft.cli import app
+from swift_vlrft.demo.data import write_parquet
+from swift_vlrft.demo.tasks import known_task
+from swift_vlrft.evaluation.predictions import Problems
+from swift_vlrft.evaluation.questions import Settings, questions
+from swift_vlrft.evaluation.run import answer_line, begin, finish, new_part
+from swift_vlrft.report.curves import curve, ticks
+
+EVIL = "</pre><script>alert(1)</script><img src=x onerror=alert(2)> & \ud800"
+VOID = {"meta", "img", "br"}
+OPTIONAL = {"tr", "th", "td"}  # HTML lets a table leave them open
+
+
+class Strict(HTMLParser):
+    """Every element that is opened is closed, in order: nothing is left to guess."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict]] = []
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        if tag not in VOID | OPTIONAL:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+
+    def handle_endtag(self, tag):
+        if tag not in OPTIONAL:
+            assert self.open and self.open[-1] == tag, f"</{tag}> closes <{self.open[-1:]}>"
+            self.open.pop()
+
+
+@pytest.fixture
+def run(tmp_path) -> Path:
+    """A run's folder as ms-swift leaves it, and two evaluations made on a real data set."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    args = {"model": "org/model<b>", "reward_funcs": ["vlrft_detection_iou"], "hub_token": "hf_x"}
+    (folder / "args.json").write_text(json.dumps(args | {"swanlab_token": "s3", "x": EVIL}))
+    with (folder / "logging.jsonl").open("w") as log:
+        for step in range(1, 6):
+            record = {
+                "reward": step / 10,
+                "reward_std": 0.1,
+                "rewards/vlrft_detection_iou/mean": step / 10,
+                "rewards/vlrft_detection_iou/std": 0.2,
+                "completions/mean_length": 20 + step,
+                "completions/min_length": 10,
+                "completions/max_length": 40,
+                "frac_reward_zero_std": 0.5,
+                "memory/rollout_allocated_gib": 3.0,
+                "global_step/max_steps": f"{step}/5",
+            }
+            log.write(json.dumps(record) + "\n")
+        log.write('{"half a line\n')
+    gold = "<answer>[{'Position': [0, 0, 500, 500], 'Confidence': 1}]</answer>"
+    log = {"completion": [EVIL, gold], "solution": [gold] * 2, "vlrft_detection_iou": [0.0, 1.0]}
+    (folder / "completions.jsonl").write_text(json.dumps(log | {"step": ["1", "1"]}) + "\n")
+    rows = known_task("detection").make(random.Random(0), 6)
+    write_parquet(rows, tmp_path / "set")
+    for name in ("before", "after"):
+        out = tmp_path / name
+        settings = Settings(f"model-{name}", tmp_path / "set", "detection")
+        begin(out, settings)
+        with new_part(out).open("a") as part:
+            for n, question in enumerate(questions(settings, Problems())):
+                right = (n % 2 == 0) == (name == "after")
+                said = question.solution if right else EVIL
+                part.write(
+                    answer_line(
+                        question, "detection", said, image_id=str(n), size=(112, 112),
+                        tokens=9, finish="stop",
+                    )
+                )  # fmt: skip
+        finish(out, settings)
+    return folder
+
+
+def report(run: Path, *flags: str) -> str:
+    target = run.parent / "report.html"
+    result = CliRunner().invoke(app, ["report", str(run), "--out", str(target), *flags])
+    assert result.exit_code == 0, result.output
+    assert target.stat().st_size < 10_000_000
+    return target.read_text(encoding="utf-8")
+
+
+def both(run: Path) -> list[str]:
+    return ["--eval", str(run.parent / "before"), "--eval", str(run.parent / "after")]
+
+
+def test_the_page_is_whole_and_escaped(run):
+    page = report(run, *both(run))
+    parser = Strict()
+    parser.feed(page)
+    parser.close()
+    assert parser.open == []
+    tags = [tag for tag, _ in parser.tags]
+    assert "script" not in tags and "link" not in tags and "b" in tags
+    assert not any(name.startswith("on") for _, attributes in parser.tags for name in attributes)
+    sources = [attributes["src"] for tag, attributes in parser.tags if tag == "img"]
+    assert len(sources) == 6 and all(s.startswith("data:image/png;base64,") for s in sources)
+    assert "alert(1)" in page and "&lt;script&gt;" in page
+    assert "default-src 'none'" in page and "http" not in page.split("</head>")[0].split("http-")[0]
+    assert "width=device-width" in page
+    assert "hf_x" not in page and "s3" not in re.sub(r"base64,[^\"]+", "", page)
+
+
+def test_what_changed_is_shown_with_boxes_and_reasons(run):
+    page = report(run, *both(run))
+    gain, loss = page.split("<h2>Largest gain</h2>")[1].split("<h2>Largest loss</h2>")
+    assert gain.count("<article>") == loss.count("<article>") == 3
+    assert "0.00 &rarr; 1.00" in gain and "1.00 &rarr; 0.00" in loss
+    assert "no complete answer block" in gain  # the reason that `vlrft score` gives
+    assert gain.count('class="box gold"') == 3 and gain.count('class="box after"') == 3
+    assert 'class="box before"' not in gain and loss.count('class="box before"') == 3
+    # A box is where it is in the picture, in percent.
+    rows = known_task("detection").make(random.Random(0), 6)
+    numbers = [int(v) / 10 for v in re.findall(r"\d+", rows[0].solution)[:4]]
+    x1, y1, x2, y2 = numbers
+    place = f"left:{x1:.2f}%;top:{y1:.2f}%;width:{x2 - x1:.2f}%;height:{y2 - y1:.2f}%"
+    assert place in gain
+    assert "+3 &minus;3" in page and "paired bootstrap" in page
+
+
+def test_curves_are_those_of_the_log(run):
+    page = report(run)
+    assert "reward <b>0.1 &rarr; 0.5</b>" in page
+    assert "completion length <b>21 &rarr; 25</b>" in page
+    assert "groups without spread" in page and "memory/rollout_allocated_gib" in page
+    assert "parse rate of vlrft_detection_iou <b>0.5" in page
+    assert "no answer<td>1<td>50%" in page
+    (figure,) = re.findall(r"<figure><figcaption>vlrft_detection_iou.*?</figure>", page, re.S)
+    line = re.search(r'class="line" points="([^"]+)"', figure)[1].split()
+    heights = [float(point.split(",")[1]) for point in line]
+    assert len(line) == 5 and heights == sorted(heights, reverse=True)  # it rises
+
+
+def test_a_curve_of_one_point_or_a_constant_is_drawn():
+    assert "<circle" in curve("x", [(1, 0.5)])
+    assert "NaN" not in curve("x", [(1, 0.0), (2, 0.0)]) + curve("x", [(1, -3.0), (2, -3.0)])
+    assert len(curve("x", [(n, n % 7) for n in range(10_000)])) < 8_000
+    assert ticks(0, 1) == [0, 0.25, 0.5, 0.75, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nowhere"], "the run nowhere does not exist"),
+        (["EMPTY"], "no logging.jsonl"),
+        (["RUN", "--eval", "EMPTY"], "predictions.jsonl cannot be read"),
+        (["RUN", *["--eval", "EMPTY"] * 3], "3 evaluations given"),
+    ],
+)
+def test_bad_input(run, tmp_path, arguments, said):
+    (tmp_path / "empty").mkdir()
+    places = {"RUN": str(run), "EMPTY": str(tmp_path / "empty")}
+    result = CliRunner().invoke(app, ["report", *(places.get(a, a) for a in arguments)])
+    assert result.exit_code == 2 and said in " ".join(result.output.split())
+
+
+BROWSER = next(
+    (b for b in ("chromium", "chromium-browser", "google-chrome") if shutil.which(b)), None
+)
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no headless browser on this machine")
+def test_a_browser_shows_it_on_a_phone_without_a_sideways_scroll(run):
+    page = report(run, *both(run))
+    # A copy with a line of script says what the browser laid out; the policy goes for it.
+    policy = re.search(r'<meta http-equiv="Content-Security-Policy".*?>', page, re.S)[0]
+    probe = (
+        "<script>onload = () => { document.title = JSON.stringify({"
+        "wide: document.documentElement.scrollWidth,"
+        "screen: innerWidth,"
+        "pictures: [...document.images].filter(i => i.naturalWidth > 0).length,"
+        "scripts: document.scripts.length}) }</script>"
+    )
+    copy = run.parent / "probe.html"
+    copy.write_text(page.replace(policy, "").replace("</body>", probe + "</body>"))
+    done = subprocess.run(
+        [
+            *(BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"),
+            *(f"--user-data-dir={run.parent / 'profile'}", "--window-size=390,900"),
+            *("--virtual-time-budget=3000", f"file://{copy}"),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    title = re.search(r"<title>(\{.*?\})</title>", done.stdout)
+    assert title, done.stderr[-2000:]
+    seen = json.loads(title[1].replace("&quot;", '"'))
+    assert seen["pictures"] == 6 and seen["scripts"] == 1  # ours alone
+    assert seen["wide"] <= max(seen["screen"], 500)

@@ -1,0 +1,54 @@
+"""VLRFT_LOG_IMAGES: what is drawn of a batch."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from swift_vlrft.report.drawing import draw_sample
+
+
+def colours(picture) -> set:
+    return {tuple(c) for c in np.asarray(picture).reshape(-1, 3)}
+
+
+def test_gold_and_predicted_boxes_lie_where_they_should():
+    picture = Image.new("RGB", (200, 100), (90, 90, 90))
+    gold, said = "<answer>[0, 0, 500, 500]</answer>", "<answer>[500, 500, 900, 900]</answer>"
+    drawn = draw_sample(
+        picture, said, gold, {"vlrft_detection_iou": 0.0}, frame="norm1000", task="detection"
+    )
+    pixels = np.asarray(drawn)[:168]  # 200 x 100 becomes 336 x 168
+    white = np.argwhere((pixels == (255, 255, 255)).all(axis=2))
+    green = np.argwhere((pixels == (0, 255, 0)).all(axis=2))
+    assert white[:, 0].max() == pytest.approx(84, abs=2)
+    assert white[:, 1].max() == pytest.approx(168, abs=2)
+    assert green.min(axis=0) == pytest.approx((84, 168), abs=3)
+    assert green.max(axis=0) == pytest.approx((151, 302), abs=3)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "<answer>\ud800 \u202e猫</answer>", "<answer>[1e300, -5, 9e99, 1e305]</answer>"]
+)
+def test_nothing_that_a_model_writes_stops_the_drawing(text):
+    picture = Image.new("L", (3, 400))
+    assert draw_sample(picture, text, "<answer>4</answer>", {}, task="detection").mode == "RGB"
+
+
+def test_samples_of_a_batch_are_those_of_different_prompts(monkeypatch):
+    pytest.importorskip("swift")
+    from swift_vlrft.swift_plugin import sample_images
+
+    monkeypatch.setenv("VLRFT_LOG_IMAGES", "2")
+    batch = sample_images.Batch()
+    columns = {
+        "images": [[{"bytes": None, "path": f"{n}.png"}] for n in "aabb"],
+        "prompt_id": ["a", "a", "b", "b"],
+        "solution": ["red"] * 4,
+    }
+    batch.add("one", ["w", "x", "y", "z"], [0.0, 1.0, 0.5, None], columns)
+    batch.add("two", ["w", "x", "y", "z"], [None, 1.0, 0.25, 1.0], columns)
+    assert [s["completion"] for s in batch.samples] == ["w", "y"]
+    assert [s["scores"] for s in batch.samples] == [{"one": 0.0}, {"one": 0.5, "two": 0.25}]
+    monkeypatch.setenv("VLRFT_LOG_IMAGES", "many")
+    with pytest.raises(ValueError, match="VLRFT_LOG_IMAGES=many"):
+        sample_images.wanted()
