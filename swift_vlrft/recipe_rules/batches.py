@@ -305,8 +305,8 @@ def _precision(recipe: Recipe) -> Iterator[Finding]:
             "torch_dtype",
             NOTE,
             "no-32-bit-copy",
-            "without --deepspeed the weights are trained in 16 bits, where steps of a learning rate "
-            "like 1e-6 are rounded away: add --deepspeed zero2, also on one GPU",
+            "without --deepspeed the weights are trained in 16 bits, where steps of a learning "
+            "rate like 1e-6 are rounded away: add --deepspeed zero2, also on one GPU",
         )
     elif recipe.get("vllm_mode") == "colocate":
         yield finding(

@@ -50,14 +50,14 @@ def register(
     command line names are registered, and checked: ValueError names what is wrong with a reward
     name, a path, a column or a gold solution, and the known names.
     """
+    if os.environ.get("VLRFT_TRACK_MEMORY", "") not in ("", "0"):
+        from swift_vlrft.swift_plugin.callbacks import track_memory
+
+        track_memory()  # before the rewards: the images' arguments class derives from this one
     for name, function in REWARDS.items():
         orms[name] = _factory(_drawn(name, watch(name, function)))
     for source in SOURCES:
         register_dataset(meta_for(source), exist_ok=True)
-    if os.environ.get("VLRFT_TRACK_MEMORY", "") not in ("", "0"):
-        from swift_vlrft.swift_plugin.callbacks import track_memory
-
-        track_memory()
     MODEL_TYPE["given"] = model_type or MODEL_TYPE["given"]
     if shared_prefix.switched_on():
         shared_prefix.cache_bytes()  # a wrong value is said now, not after the model is loaded

@@ -73,7 +73,8 @@ def _first(images: Any) -> Any:
 def _spread(prompts: Any, total: int, count: int) -> list[int]:
     """One completion of every prompt first, then the others."""
     seen: set[Any] = set()
-    first, others = [], []
+    first: list[int] = []
+    others: list[int] = []
     for n in range(total):
         prompt = prompts[n] if prompts is not None else n
         (others if prompt in seen else first).append(n)
