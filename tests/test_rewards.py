@@ -6,11 +6,13 @@ import logging
 import math
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from swift_vlrft.datasets.check import row_problem
+from swift_vlrft.datasets.row import Place, Row
 from swift_vlrft.rewards import REWARDS, TASKS, contract
 
 GOLD = "<answer>[{'Position': [0, 0, 100, 100], 'Confidence': 1}]</answer>"
@@ -319,7 +321,11 @@ def test_importing_the_rewards_is_light():
 
 
 def test_data_preparation_finds_an_unreadable_solution():
+    def problem_of(task, gold):
+        columns = {"task": task, "frame": "norm1000"}
+        return row_problem(Row(Place(Path("a.parquet"), 0), {}, "?", gold, columns))
+
     for task, gold in GOLD_OF.items():
-        assert row_problem({"problem": "?", "solution": gold}, task) is None
-    problem = row_problem({"problem": "?", "solution": "No Objects"}, "grounding")
+        assert problem_of(task, gold) is None
+    problem = problem_of("grounding", "No Objects")
     assert problem == "the solution 'No Objects' cannot be read as exactly one box (grounding)"
