@@ -258,3 +258,19 @@ def test_the_trainer_of_shared_prefixes_is_chosen_by_its_variable(monkeypatch):
     assert done.stdout.splitlines()[-1].startswith("GRPOTrainer "), done.stderr
     monkeypatch.setenv("VLRFT_SHARED_PREFIX", "maybe")
     assert "VLRFT_SHARED_PREFIX=maybe: neither on nor off" in import_plugin().stderr
+
+
+def test_text_alone_is_left_to_ms_swift_unless_a_reward_of_ours_reads_its_solutions(tmp_path):
+    path = tmp_path / "text.jsonl"
+    path.write_text('{"problem": "1 + 1?", "solution": "2"}\n')
+    then = (
+        "from swift.dataset import load_dataset\nimport sys\n"
+        "print(load_dataset([sys.argv[2]])[0][0])"
+    )
+    text = import_plugin(
+        "--dataset", str(path), "--reward_funcs", "accuracy", "vlrft_format", then=then
+    )
+    assert text.returncode == 0, text.stderr[-3000:]
+    assert "1 + 1?" in text.stdout and "'solution': '2'" in text.stdout
+    seen = import_plugin("--dataset", str(path), "--reward_funcs", "vlrft_classification")
+    assert seen.returncode != 0 and "lacks the column image" in seen.stderr

@@ -36,6 +36,9 @@ from swift_vlrft.watch import watch
 
 logger = get_logger()
 
+SCORING = set(REWARDS) - {"vlrft_format"}
+"""Rewards that read the gold solution, or boxes."""
+
 SHARED_PREFIX_TRAINER = "swift_vlrft.swift_plugin.trainer.SharedPrefixGRPOTrainer"
 
 
@@ -159,8 +162,11 @@ def _is_ours(form: Form, command: CommandLine) -> bool:
         return False  # ms-swift's own form
     shape = shape_of(names)
     if shape is None:
-        # Two of the three columns: meant for us, and the error says which one is missing.
-        return "images" not in names and len(names & {"image", "problem", "solution"}) > 1
+        # Two of the three columns: meant for us, and the error says which one is missing. Problems
+        # and solutions alone are text, if no reward of ours reads the solutions.
+        rewards = command.reward_funcs
+        ours = "image" in names or not rewards or any(name in SCORING for name in rewards)
+        return ours and "images" not in names and len(names & {"image", "problem", "solution"}) > 1
     return shape.name != "lisa" or "conversations" not in names or _names_images(form)
 
 
