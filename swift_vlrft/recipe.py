@@ -87,7 +87,7 @@ def read_recipes(
     """
     path = Path(path)
     try:
-        text = path.read_text()
+        text = path.read_bytes().decode()  # with its carriage returns
     except (OSError, UnicodeError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise RecipeError(f"{path}: cannot be read: {why}") from None
@@ -159,6 +159,8 @@ def _swift_command(words: Sequence[Value]) -> tuple[int, str] | None:
     if os.path.basename(words[0].text) == "swift" and len(words) > 1:
         return 2, words[1].text.replace("_", "-")
     for i, word in enumerate(words):
+        if word.text.startswith("swift.cli.") and i and words[i - 1].text == "-m":
+            return i + 1, word.text.removeprefix("swift.cli.")
         folder, file = os.path.split(word.text)
         if folder.endswith("swift/cli") and file.endswith(".py"):
             return i + 1, file.removesuffix(".py")

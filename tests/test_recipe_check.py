@@ -112,6 +112,8 @@ def test_a_good_command_is_silent(added):
             "lengths",
             "no room for a prompt",
         ),
+        ("--system none/prompt.txt", "file", "no such file"),
+        ("--deepspeed none/zero.json", "file", "zero3_offload"),
         ("--truncation_strategy right", "lengths", "left or delete"),
         ("--reward_weights 1 2", "reward-weights", "2 --reward_weights for 1 rewards"),
         ("--external_plugins none.py", "plugin", "no such file"),
@@ -129,6 +131,23 @@ def test_problems(added, rule, said):
     found = [f for f in findings(GOOD + added) if f.level == PROBLEM]
     assert [f.rule for f in found] == [rule]
     assert said in found[0].text
+
+
+def test_tensor_parallel_is_said_where_the_mode_is_missing_too():
+    found = findings(GOOD + "--use_vllm true --vllm_tensor_parallel_size 3", NPROC_PER_NODE="4")
+    assert {f.rule for f in found if f.level == PROBLEM} >= {"vllm-mode", "tensor-parallel"}
+
+
+def test_the_length_of_a_server_is_not_judged_here():
+    server = "--use_vllm true --vllm_mode server --vllm_server_host h --vllm_max_model_len 512"
+    assert [f.rule for f in findings(GOOD + server)] == ["vllm-server"]
+
+
+def test_the_flags_of_ms_swift_2():
+    text = "swift sft --template_type qwen2-vl --lora_target_modules ALL --batch_size 1"
+    said = [f.text for f in findings(text) if f.rule == "removed-flag"]
+    names = ("--template", "--target_modules", "--per_device_train_batch_size")
+    assert len(said) == 3 and all(any(n in one for one in said) for n in names)
 
 
 @pytest.mark.parametrize(
@@ -328,6 +347,20 @@ def test_fix_of_a_configuration(tmp_path):
     )
     run("--fast", "--fix", path)
     assert path.read_text() == "rlhf_type: grpo\ntuner_type: lora  # note\nscale_rewards: group\n"
+
+
+def test_fix_of_a_configuration_adds_a_line_and_keeps_a_remark(tmp_path):
+    path = tmp_path / "old.yaml"
+    path.write_text("rlhf_type: grpo\nuse_vllm: true  # fast\nscale_rewards: true  # why\n")
+    run("--fast", "--fix", path)
+    assert path.read_text() == (
+        "rlhf_type: grpo\nuse_vllm: true  # fast\nvllm_mode: colocate\n"
+        "scale_rewards: group  # why\n"
+    )
+    path = tmp_path / "old.json"
+    path.write_text('{\n  "rlhf_type": "grpo",\n  "use_vllm": "true",\n  "beta": 0\n}\n')
+    run("--fast", "--fix", path)
+    assert json.loads(path.read_text())["vllm_mode"] == "colocate"
 
 
 def test_fix_leaves_what_it_cannot_find_again(tmp_path):

@@ -42,6 +42,7 @@ def data(recipe: Recipe) -> Iterator[Finding]:
     yield from _plugins(recipe)
     if recipe.command[-1] in ("rlhf", "sft", "pt"):
         yield from _model(recipe)
+        yield from _files(recipe)
         yield from _sets(recipe)
 
 
@@ -68,6 +69,18 @@ def _plugins(recipe: Recipe) -> Iterator[Finding]:
             else:
                 continue
             yield finding(recipe, name, PROBLEM, "plugin", text)
+
+
+def _files(recipe: Recipe) -> Iterator[Finding]:
+    """Files that flags name: a prompt, a DeepSpeed configuration."""
+    for name, ending, other in (
+        ("system", ".txt", "Give the text itself, or a file"),
+        ("deepspeed", ".json", "Give zero2, zero3, zero3_offload, or a file"),
+    ):
+        value = recipe.get(name) or ""
+        if value.endswith(ending) and not Path(value).is_file():
+            text = f"--{name} {value}: no such file (from {Path.cwd()}). {other}"
+            yield finding(recipe, name, PROBLEM, "file", text)
 
 
 def rewards(recipe: Recipe, known_to_swift: Collection[str]) -> Iterator[Finding]:
