@@ -385,6 +385,15 @@ def test_bad_predictions_are_refused_with_a_reason(tmp_path, content, arguments,
     assert said in " ".join(result.output.split())
 
 
+def test_protocol_rows_is_not_of_annotations(tmp_path):
+    rows, coco = detection_rows()
+    (tmp_path / "gold.json").write_text(json.dumps(coco))
+    file = write_lines(tmp_path / "p.jsonl", rows)
+    arguments = ["--predictions", str(file), "--gold", str(tmp_path / "gold.json")]
+    result = CliRunner().invoke(app, ["eval", *arguments, "--protocol", "rows"])
+    assert result.exit_code == 2 and "not of --gold" in result.output
+
+
 def test_rows_of_several_tasks_need_a_choice(tmp_path):
     rows = classification_rows([("red", "red")])
     rows.append({"id": "c", "task": "counting", "completion": answer("4"), "solution": "4"})

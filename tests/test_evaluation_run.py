@@ -185,6 +185,7 @@ def test_a_run_that_is_stopped_stops_its_processes(tmp_path, monkeypatch):
         (["m", "SET", "--task", "segmentation"], "known: detection, grounding"),
         (["m", "SET", "--task", "detection", "--protocol", "all"], "annotation file"),
         (["m", "SET", "--task", "detection", "--protocol", "visual-rft"], "--exist-map FILE"),
+        (["m", "SET", "--task", "detection", "--protocol", "coco"], "asked by all or visual-rft"),
         (["./nothing", "SET", "--task", "classification"], "./nothing does not exist"),
         (["BARE", "SET", "--task", "classification"], "has no processor (preprocessor_config.json"),
         (["m", "SET", "--task", "classification", "--engine-options", "[1]"], "a JSON object"),

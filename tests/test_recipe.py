@@ -211,9 +211,14 @@ def test_yaml_and_json_are_read_as_ms_swift_does(tmp_path):
         ("a.yaml", "a: [1\n", "does not parse"),
         ("a.yaml", "- 1\n", "not a table"),
         ("a.json", "{'a': 1}", "does not parse"),
+        ("a.json", '{"a": ' * 3000, "does not parse"),
+        ("a.yaml", "model: m\nENV: [1]\n", "ENV is not a table"),
+        ("a.sh", "swift rlhf none.yaml --beta 0\n", "line 1: none.yaml: no such file"),
+        ("a.sh", "A=1\nswift rlhf binary.yaml\n", "binary.yaml: cannot be read"),
     ],
 )
 def test_what_is_no_recipe(tmp_path, name, text, said):
+    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
     (tmp_path / name).write_text(text)
     with pytest.raises(RecipeError, match=said):
         read_recipes(tmp_path / name, {})

@@ -370,6 +370,24 @@ def test_fix_leaves_what_it_cannot_find_again(tmp_path):
     assert edits and fixed_text(text, tmp_path / "a.sh", edits) == (text, [])
 
 
+def test_fix_of_a_file_that_cannot_be_written(tmp_path, monkeypatch):
+    path = tmp_path / "old.sh"
+    path.write_text(OLD)
+
+    def refused(path, text):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("swift_vlrft.commands.check.write_fixed", refused)
+    shown = run("--fast", "--fix", path)
+    assert shown.exit_code == 2 and "cannot be written: Permission denied" in shown.output
+    assert path.read_text() == OLD
+
+
+def test_a_home_of_nobody():
+    found = findings(GOOD.replace("Qwen/Qwen2.5-VL-3B-Instruct", "~nobody-here/model"))
+    assert "model" in {f.rule for f in found}
+
+
 def test_the_first_version_is_kept(tmp_path):
     path = tmp_path / "a.sh"
     for text in ("one", "two", "three"):
@@ -418,6 +436,11 @@ def test_exit_codes_and_several_recipes(tmp_path):
     rules = [found["rule"] for found in said["findings"] if found["level"] == PROBLEM]
     assert rules == ["removed-flag"]
     assert "none.sh: cannot be read" in said["unreadable"][0]
+
+
+def test_a_command_longer_than_a_file_name():
+    shown = run("--fast", GOOD.replace(PLUGIN, "none.py") + "--temperature 0.9 " * 30)
+    assert shown.exit_code == 1 and "no such file" in shown.output
 
 
 def test_the_static_part_imports_neither_swift_nor_torch():

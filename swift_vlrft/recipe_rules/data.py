@@ -146,7 +146,7 @@ def _model(recipe: Recipe) -> Iterator[Finding]:
     if model is None and recipe.flag("resume_from_checkpoint") is None:
         yield finding(recipe, "model", PROBLEM, "model", "--model is missing")
     name = recipe.get("model")
-    if name and _names_a_path(name) and not Path(name).expanduser().exists():
+    if name and _names_a_path(name) and not Path(os.path.expanduser(name)).exists():
         yield finding(recipe, "model", PROBLEM, "model", f"--model {name}: no such folder")
     if re.search(r"glm-?4v-9b", name or "", re.I) and recipe.get("rlhf_type") == "grpo":
         yield finding(
@@ -188,7 +188,7 @@ def _sets(recipe: Recipe) -> Iterator[Finding]:
     for flag in ("dataset", "val_dataset"):
         for value in recipe.values(flag):
             name, subset = _parts(value)
-            if _names_a_path(name) and not Path(name).expanduser().exists():
+            if _names_a_path(name) and not Path(os.path.expanduser(name)).exists():
                 text = f"--{flag} {value}: the path {name} does not exist (from {Path.cwd()})"
                 yield finding(recipe, flag, PROBLEM, "dataset", text)
                 continue
@@ -234,7 +234,7 @@ def _columns(name: str, renamed: Mapping[str, str]) -> list[str] | str | None:
 
     if any(source.hub_id == name for source in SOURCES):
         return ["image", "problem", "solution"]
-    path = Path(name).expanduser()
+    path = Path(os.path.expanduser(name))
     if not path.exists():
         return None
     try:
