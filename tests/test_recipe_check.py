@@ -439,7 +439,10 @@ def test_exit_codes_and_several_recipes(tmp_path):
 
 
 def test_a_command_longer_than_a_file_name():
-    shown = run("--fast", GOOD.replace(PLUGIN, "none.py") + "--temperature 0.9 " * 30)
+    command = GOOD.replace(PLUGIN, "none.py").replace(
+        "--model", "--temperature 0.9 " * 30 + "--model"
+    )
+    shown = run("--fast", command)
     assert shown.exit_code == 1 and "no such file" in shown.output
 
 
