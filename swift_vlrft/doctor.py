@@ -17,11 +17,10 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from concurrent.futures import TimeoutError as NotInTime
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from threading import Thread
 
 from swift_vlrft.shipped import shipped_file
 
@@ -67,15 +66,22 @@ def look_around(seconds: float = 5.0) -> list[Look]:
             if _version(name)
         ),
     ]
-    pool = ThreadPoolExecutor(len(slow))
-    waiting = [(name, pool.submit(look), limit) for name, look, limit in slow]
+    done: dict[str, Look] = {}
+
+    def keep(name: str, look: Callable[[], Look]) -> None:
+        done[name] = look()
+
+    waiting = []
+    for name, look, limit in slow:
+        # Daemons: Python waits for other threads when it ends, however long a hub keeps talking.
+        thread = Thread(target=keep, args=(name, look), daemon=True)
+        thread.start()
+        waiting.append((name, thread, limit))
     found = [*_python(), *_packages(), *_gpus(seconds), *_disk(), *_shared_memory()]
-    for name, future, limit in waiting:
-        try:
-            found.append(future.result(timeout=limit + 5))
-        except NotInTime:
-            found.append(Look(name, NOTE, f"no answer within {limit:.0f} s"))
-    pool.shutdown(wait=False, cancel_futures=True)
+    for name, thread, limit in waiting:
+        thread.join(limit + 5)
+        late = Look(name, NOTE, f"no answer within {limit:.0f} s", _hub_remedy(name))
+        found.append(done.get(name, late))
     return found
 
 
@@ -198,13 +204,19 @@ def _hf_endpoint() -> str:
     return os.environ.get("HF_ENDPOINT", "https://huggingface.co")
 
 
+def _hub_remedy(name: str) -> str:
+    if name.startswith("hugging"):
+        return (
+            "HF_ENDPOINT names a mirror; or download elsewhere and give local folders as --model "
+            "and --dataset, with HF_HUB_OFFLINE=1"
+        )
+    if name.startswith("modelscope"):
+        return "USE_HF=1 takes Hugging Face instead; or give local folders as --model and --dataset"
+    return ""
+
+
 def _hub(name: str, address: str, seconds: float) -> Look:
-    remedy = (
-        "HF_ENDPOINT names a mirror; or download elsewhere and give local folders as --model and "
-        "--dataset, with HF_HUB_OFFLINE=1"
-        if name.startswith("hugging")
-        else "USE_HF=1 takes Hugging Face instead; or give local folders as --model and --dataset"
-    )
+    remedy = _hub_remedy(name)
     request = urllib.request.Request(address, method="HEAD")
     try:
         with urllib.request.urlopen(request, timeout=seconds):

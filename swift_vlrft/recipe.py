@@ -86,15 +86,19 @@ def read_recipes(
     read or holds no such command.
     """
     path = Path(path)
-    try:
-        text = path.read_text()
-    except (OSError, UnicodeError) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise RecipeError(f"{path}: cannot be read: {why}") from None
+    text = _text(path)
     base = dict(os.environ if environment is None else environment)
     if path.suffix in CONFIGURATION:
         return [_configuration(path, text, base)]
     return read_text(text, path, base, arguments)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_bytes().decode()  # with its carriage returns
+    except (OSError, UnicodeError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise RecipeError(f"{path}: cannot be read: {why}") from None
 
 
 def read_recipe(
@@ -144,11 +148,14 @@ def _recipe(command: Command, path: Path) -> Recipe | None:
     if rest and rest[0].text.endswith(CONFIGURATION):
         source = path.parent / rest[0].text if path.parent != Path() else Path(rest[0].text)
         source = source if source.is_file() else Path(rest[0].text)
-        if source.is_file():
-            inner = _configuration(source, source.read_text(), environment)
-            environment = inner.environment
-            flags = [replace(flag, line=rest[0].line) for flag in inner.flags]
-            rest = rest[1:]
+        if not rest[0].known:
+            return Recipe(path, environment, ("swift", method), _flags(rest), command.line)
+        if not source.is_file():
+            raise RecipeError(f"{path}: line {rest[0].line}: {source}: no such file")
+        inner = _configuration(source, _text(source), environment)
+        environment = inner.environment
+        flags = [replace(flag, line=rest[0].line) for flag in inner.flags]
+        rest = rest[1:]
     return Recipe(path, environment, ("swift", method), [*flags, *_flags(rest)], command.line)
 
 
@@ -159,6 +166,8 @@ def _swift_command(words: Sequence[Value]) -> tuple[int, str] | None:
     if os.path.basename(words[0].text) == "swift" and len(words) > 1:
         return 2, words[1].text.replace("_", "-")
     for i, word in enumerate(words):
+        if word.text.startswith("swift.cli.") and i and words[i - 1].text == "-m":
+            return i + 1, word.text.removeprefix("swift.cli.")
         folder, file = os.path.split(word.text)
         if folder.endswith("swift/cli") and file.endswith(".py"):
             return i + 1, file.removesuffix(".py")
@@ -195,12 +204,14 @@ def _configuration(path: Path, text: str, environment: dict[str, str]) -> Recipe
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         data: Any = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise RecipeError(f"{path}: does not parse: {error}") from None
     if not isinstance(data, dict) or not isinstance(node, yaml.MappingNode):
         raise RecipeError(f"{path}: is not a table of flags (`num_generations: 8`)")
     lines = {str(key.value): key.start_mark.line + 1 for key, _ in node.value}
     variables = data.pop("ENV", None) or {}
+    if not isinstance(variables, dict):
+        raise RecipeError(f"{path}: ENV is not a table of variables (`MAX_PIXELS: 401408`)")
     flags = [
         Flag(str(name), _configured(value), lines.get(str(name), 1)) for name, value in data.items()
     ]

@@ -138,7 +138,7 @@ def _dropped(lines: list[str], at: int, pattern: re.Pattern[str]) -> str:
 
 
 def _edited_configuration(lines: list[str], at: int, edit: Edit, suffix: str) -> str | None:
-    if edit.add or not re.match(rf"""\s*["']?{edit.flag}["']?\s*:""", lines[at]):
+    if not re.match(rf"""\s*["']?{edit.flag}["']?\s*:""", lines[at]):
         return None
     if edit.drop:
         return "".join([*lines[:at], *lines[at + 1 :]])
@@ -147,5 +147,10 @@ def _edited_configuration(lines: list[str], at: int, edit: Edit, suffix: str) ->
         line = line.replace(edit.flag, edit.name, 1)
     if edit.values is not None:
         value = f'"{edit.values[0]}"' if suffix == ".json" else edit.values[0]
-        line = re.sub(r"(:\s*)[^,\n#]+", rf"\g<1>{value}", line, count=1)
+        line = re.sub(r"(:\s*)[^,\n#]*[^,\s#]", rf"\g<1>{value}", line, count=1)
+    if edit.add:
+        name, _, value = edit.add.removeprefix("--").partition(" ")
+        blanks = line[: len(line) - len(line.lstrip())]
+        added = f'"{name}": "{value}",' if suffix == ".json" else f"{name}: {value}"
+        line = f"{line.rstrip()}\n{blanks}{added}\n"
     return "".join([*lines[:at], line, *lines[at + 1 :]])

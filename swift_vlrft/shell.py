@@ -22,6 +22,12 @@ NAME = re.compile(r"[A-Za-z_]\w*")
 OPENS = {"if", "for", "while", "until", "case", "select", "{"}
 CLOSES = {"fi", "done", "esac", "}"}
 PREFIXES = {"if", "then", "else", "elif", "while", "until", "do", "!", "time", "{"}
+FOR_SWIFT = re.compile(
+    r"NPROC_PER_NODE|NNODES|NODE_RANK|MASTER_(?:ADDR|PORT)|CUDA_VISIBLE_DEVICES|USE_HF|HF_\w+"
+    r"|MODELSCOPE_CACHE|PYTORCH_\w*ALLOC_CONF|MAX_PIXELS|MIN_PIXELS|IMAGE_M(?:AX|IN)_TOKEN_NUM"
+    r"|ROOT_IMAGE_DIR|VLRFT_\w+"
+)
+"""Variables that are of use only in the environment of `swift`."""
 WRAPPERS = {"nohup", "setsid", "exec", "env", "command", "time", "stdbuf", "nice"}
 
 
@@ -61,8 +67,16 @@ class Shell:
         self.notes: list[Note] = []
         self.commands: list[Command] = []
         self.blocks: list[tuple[str, int]] = []
+        self.exports_all = False
+        self._plain: dict[str, int] = {}  # assigned as a command of its own: line by name
+        self._used: set[str] = set()
 
     def read(self, text: str, line: int = 1) -> None:
+        if text.startswith("\ufeff"):
+            mark = "the file begins with a byte order mark, which bash takes for a part of line 1. "
+            remedy = "Take it away: sed -i '1s/^\\xef\\xbb\\xbf//' FILE"
+            self.notes.append(Note(line, "syntax", mark + remedy))
+            text = text[1:]
         if "\r" in text:
             at = text[: text.index("\r")].count("\n") + line
             self.notes.append(
@@ -77,7 +91,9 @@ class Shell:
         lexer = Lexer(text, line)
         tokens = lexer.tokens()
         self.notes += lexer.notes
+        written = dict(enumerate(text.split("\n"), line))
         simple: list[Word] = []
+        swift: tuple[int, int] | None = None  # first and last line of a `swift` command before
         for token in [*tokens, Operator(lexer.line, "\n")]:
             if isinstance(token, Word):
                 simple.append(token)
@@ -87,9 +103,29 @@ class Shell:
             elif token.text == ")" and self.blocks and self.blocks[-1][0] in ("case", "function"):
                 simple = []  # a pattern of a case, or the brackets of a function
             elif simple:
+                if swift and simple[0].line == swift[1] + 1:
+                    self._indented(simple[0], written, *swift)
+                swift = None
+                if token.text == "\n" and any(word.plain == "swift" for word in simple):
+                    swift = simple[0].line, token.line
                 self._run(simple)
                 simple = []
         self.notes.sort(key=lambda note: note.line)
+
+    def _indented(self, word: Word, written: dict[int, str], first: int, last: int) -> None:
+        """A line below `swift ...` that stands as if it belonged to it."""
+        here, above = written[word.line], written[first]
+        if len(here) - len(here.lstrip()) <= len(above) - len(above.lstrip()):
+            return
+        if not here.lstrip().startswith("-"):  # that one is said in any case
+            self.notes.append(
+                Note(
+                    word.line,
+                    "continuation",
+                    f"no backslash ends line {last}, so bash takes `{here.strip()[:60]}` for a "
+                    "command of its own: it and all below it are lost",
+                )
+            )
 
     def _run(self, words: list[Word]) -> None:
         words = self._enter(words)
@@ -98,6 +134,8 @@ class Shell:
         while words and (match := self._assignment(words[0])):
             word = words.pop(0)
             name, value = match, self._assigned(word)
+            self._plain[name] = word.line
+            self._used.discard(name)
             if words or isinstance(value, list):
                 if isinstance(value, list):
                     self._set(name, value)
@@ -127,7 +165,22 @@ class Shell:
         environment = {**self.environment, **assigned}
         for name in unknown:
             environment.pop(name, None)
+        if any(os.path.basename(value.text) == "swift" for value in values):
+            self._not_exported({*environment, *unknown})
         self.commands.append(Command(values, environment, words[0].line))
+
+    def _not_exported(self, seen: set[str]) -> None:
+        for name, line in self._plain.items():
+            if FOR_SWIFT.fullmatch(name) and name not in {*seen, *self.exported, *self._used}:
+                self.notes.append(
+                    Note(
+                        line,
+                        "not-exported",
+                        f"{name} is set for this script alone, and `swift` does not see it: write "
+                        f"`export {name}=...`, or end the line with a backslash",
+                    )
+                )
+                self._used.add(name)  # said once
 
     def _enter(self, words: list[Word]) -> list[Word]:
         """Follow the words that open and close blocks; what is left is a simple command."""
@@ -192,6 +245,8 @@ class Shell:
         if self.blocks:
             value = None  # set in one branch: which one runs is not known here
         self.variables[name] = value
+        if self.exports_all:
+            self.exported.add(name)
         if name in self.exported:
             if isinstance(value, str):
                 self.environment[name] = value
@@ -218,6 +273,9 @@ class Shell:
         elif name == "read":
             for given in values[1:]:
                 self._set(given.text, None)
+        elif name == "set":
+            given_texts = {given.text for given in values[1:]}
+            self.exports_all |= bool(given_texts & {"-a", "allexport"})
         elif name == "shift":
             self.arguments = self.arguments[1:]
         elif name in ("source", "."):
@@ -230,7 +288,7 @@ class Shell:
                 )
             )
         else:
-            return name in (":", "set", "cd", "echo", "printf", "trap", "wait", "[", "[[", "test")
+            return name in (":", "cd", "echo", "printf", "trap", "wait", "[", "[[", "test")
         return True
 
     def _orphan(self, values: list[Value]) -> None:
@@ -296,6 +354,7 @@ class Shell:
             self._unread(line, "${" + inside + "}")
             return None
         name, whole, operator, word = match[1], match[2], match[3] or "", match[4] or ""
+        self._used.add(name)
         if name.isdigit():
             index = int(name)
             value: str | list[str] | None

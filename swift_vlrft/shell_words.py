@@ -20,7 +20,7 @@ BARE = ("|", "&", ";", "(", ")", "<", ">", " ", "\t", "\n")
 @dataclass(frozen=True, slots=True)
 class Note:
     """What the reader has to say about a line; ``kind`` is one of continuation, placeholder,
-    unset, needed (unset, and the script says so itself), unread, conditional, syntax.
+    unset, needed (unset, and the script says so itself), not-exported, unread, conditional, syntax.
     """
 
     line: int

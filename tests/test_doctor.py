@@ -3,6 +3,8 @@
 import json
 import os
 import socket
+import subprocess
+import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -124,6 +126,33 @@ def test_a_hub_that_never_answers_costs_its_limit(monkeypatch):
         found = doctor._hub("huggingface.co", address, 0.5)
     assert found.state == NOTE and "HF_ENDPOINT" in found.remedy
     assert time.monotonic() - started < 5
+
+
+SLOW_HUB = """
+import socket, threading, time
+from swift_vlrft import doctor
+doctor.ENGINES = {}
+server = socket.create_server(("127.0.0.1", 0))
+def serve():
+    client, _ = server.accept()
+    client.recv(4096)
+    client.sendall(b"HTTP/1.1 200 OK\\r\\n")
+    while True:  # a header a moment: every read succeeds in time
+        client.sendall(b"X-A: b\\r\\n")
+        time.sleep(0.5)
+threading.Thread(target=serve, daemon=True).start()
+doctor._hf_endpoint = lambda: f"http://127.0.0.1:{server.getsockname()[1]}"
+found = {look.what: look for look in doctor.look_around(1.0)}
+print(found["huggingface.co"].found, "|", found["huggingface.co"].remedy)
+"""
+
+
+def test_a_hub_that_keeps_talking_does_not_keep_the_command(monkeypatch):
+    monkeypatch.setenv("no_proxy", "*")
+    shown = subprocess.run(
+        [sys.executable, "-c", SLOW_HUB], capture_output=True, text=True, timeout=25
+    )
+    assert shown.stdout.startswith("no answer within 1 s | HF_ENDPOINT"), shown.stderr
 
 
 def test_an_engine_that_does_not_import():

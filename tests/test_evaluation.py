@@ -346,11 +346,13 @@ def test_duplicates_and_unknown_names_are_counted_and_named(tmp_path):
         {"image_id": 1, "category_id": 99, "bbox": [1, 1, 5, 5], "score": 0.5},
         {"image_id": 1, "category_id": 1, "bbox": [1, 1, -5, 5], "score": 0.5},
         {"image_id": 1, "category_id": 1, "bbox": [1, 1, 5, 5], "score": "NaN"},
+        *[{"image_id": 1, "category_id": 1, "bbox": [1, 1, 5, 5], "score": 0.5}] * 3,
     ]
     (tmp_path / "boxes.json").write_text(json.dumps(boxes))
     summary = eval_json("--predictions", tmp_path / "boxes.json", "--gold", tmp_path / "gold.json")
     assert summary["problems"] == {
         "invalid boxes, left out": 1,
+        "repeats of a box, which count as in COCO": 2,
         "scores that are no number, left out": 1,
         "boxes of unknown images, left out": 1,
         "boxes of unknown categories, left out": 1,
@@ -381,6 +383,15 @@ def test_bad_predictions_are_refused_with_a_reason(tmp_path, content, arguments,
     result = CliRunner().invoke(app, ["eval", "--predictions", str(file), *arguments])
     assert result.exit_code == 2
     assert said in " ".join(result.output.split())
+
+
+def test_protocol_rows_is_not_of_annotations(tmp_path):
+    rows, coco = detection_rows()
+    (tmp_path / "gold.json").write_text(json.dumps(coco))
+    file = write_lines(tmp_path / "p.jsonl", rows)
+    arguments = ["--predictions", str(file), "--gold", str(tmp_path / "gold.json")]
+    result = CliRunner().invoke(app, ["eval", *arguments, "--protocol", "rows"])
+    assert result.exit_code == 2 and "not of --gold" in result.output
 
 
 def test_rows_of_several_tasks_need_a_choice(tmp_path):
@@ -450,6 +461,41 @@ def test_compare_is_paired_and_names_what_flipped(tmp_path):
     assert accuracy["high"] == pytest.approx(0.1 + spread, abs=0.012)
     assert {flip["id"] for flip in result["gained"]} == {str(n) for n in wrong}
     assert result["lost"] == [] and "is not" in result["gained"][0]["why_a"]
+
+
+def test_images_that_no_row_asks_about_are_named(tmp_path):
+    rows, coco = detection_rows()
+    (tmp_path / "gold.json").write_text(json.dumps(coco))
+    left = rows[0]["image_id"]
+    file = write_lines(tmp_path / "p.jsonl", [row for row in rows if row["image_id"] != left])
+    summary = eval_json("--predictions", file, "--gold", tmp_path / "gold.json")
+    kind = "images of the annotations that no row asks about, not scored"
+    assert summary["problems"] == {kind: 1} and summary["named"][kind] == [str(left)]
+
+
+def test_compare_says_where_the_question_was_another(tmp_path):
+    rows = classification_rows([("rose", "rose")] * 3)
+    a = write_lines(
+        tmp_path / "a.jsonl", [{**row, "prompt": "<image>Which flower?"} for row in rows]
+    )
+    b = write_lines(tmp_path / "b.jsonl", [{**row, "prompt": "Which pet?"} for row in rows])
+    shown = CliRunner().invoke(app, ["eval", "compare", str(a), str(b)]).output
+    assert "3 of 3 rows were asked in other words in B" in shown
+    assert "other words" not in CliRunner().invoke(app, ["eval", "compare", str(a), str(a)]).output
+
+
+def test_a_count_of_any_number_of_digits_leaves_the_summary_json(tmp_path):
+    rows = [
+        {"task": "counting", "completion": answer(said), "solution": "3", "id": said[:5]}
+        for said in ("9" * 5000, "3")
+    ]
+    file = write_lines(tmp_path / "p.jsonl", rows)
+    shown = CliRunner().invoke(app, ["eval", "--predictions", str(file), "--json"])
+
+    def refuse(name):
+        raise AssertionError(f"{name} is no JSON")
+
+    json.loads(shown.stdout, parse_constant=refuse)
 
 
 def test_compare_of_average_precision(tmp_path):

@@ -2,6 +2,9 @@
 
 import json
 import random
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +17,7 @@ from swift_vlrft.demo.tasks import known_task
 from swift_vlrft.evaluation.predictions import EvaluationError, Problems
 from swift_vlrft.evaluation.questions import Settings, count_questions, questions
 from swift_vlrft.evaluation.run import answer_line, answered, begin, finish, new_part, pending
+from swift_vlrft.swift_plugin import inference
 
 
 @pytest.fixture
@@ -130,6 +134,49 @@ def test_another_run_is_not_mixed_in_and_not_lost(tmp_path):
     begin(out, faster)  # the same predictions, computed another way
 
 
+def test_a_checkpoint_trained_anew_at_the_same_place_is_another_run(tmp_path):
+    write_parquet(known_task("colours").make(random.Random(0), 4), tmp_path / "set")
+    weights = tmp_path / "checkpoint" / "model.safetensors"
+    weights.parent.mkdir()
+    weights.write_bytes(b"old")
+    out = tmp_path / "out"
+    settings = Settings(str(weights.parent), tmp_path / "set", "classification")
+    begin(out, settings)
+    answers(out, pending(settings, {}, Problems()))
+    (weights.parent / "args.json").write_text("{}")  # nothing that an answer depends on
+    assert len(begin(out, settings)) == 4
+    weights.write_bytes(b"newer")
+    with pytest.raises(EvaluationError, match="files of .*checkpoint have changed.*--force"):
+        begin(out, settings)
+    assert begin(out, settings, force=True) == {}
+    write_parquet(known_task("colours").make(random.Random(1), 5), tmp_path / "set")
+    with pytest.raises(EvaluationError, match="files of .*set have changed"):
+        begin(out, settings)
+
+
+def test_a_run_that_is_stopped_stops_its_processes(tmp_path, monkeypatch):
+    write_parquet(known_task("colours").make(random.Random(0), 4), tmp_path / "set")
+    settings = Settings("m", tmp_path / "set", "classification")
+    begin(tmp_path / "out", settings)
+    started = []
+    popen = subprocess.Popen
+
+    def sleeper(command, **options):
+        started.append(popen([sys.executable, "-c", "import time; time.sleep(60)"], **options))
+        return started[-1]
+
+    def stop(seconds):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(inference.subprocess, "Popen", sleeper)
+    monkeypatch.setattr(inference.time, "sleep", stop)
+    before = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        inference.run_workers(tmp_path / "out", settings, 2, lambda n: None)
+    assert len(started) == 2 and all(process.poll() is not None for process in started)
+    assert time.monotonic() - before < 20
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -138,6 +185,7 @@ def test_another_run_is_not_mixed_in_and_not_lost(tmp_path):
         (["m", "SET", "--task", "segmentation"], "known: detection, grounding"),
         (["m", "SET", "--task", "detection", "--protocol", "all"], "annotation file"),
         (["m", "SET", "--task", "detection", "--protocol", "visual-rft"], "--exist-map FILE"),
+        (["m", "SET", "--task", "detection", "--protocol", "coco"], "asked by all or visual-rft"),
         (["./nothing", "SET", "--task", "classification"], "./nothing does not exist"),
         (["BARE", "SET", "--task", "classification"], "has no processor (preprocessor_config.json"),
         (["m", "SET", "--task", "classification", "--engine-options", "[1]"], "a JSON object"),

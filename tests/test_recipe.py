@@ -114,6 +114,11 @@ def test_the_last_of_a_repeated_flag_counts():
         ("swift rlhf --model m \\ \n  --x 1\n", "continuation", 1, "blank"),
         ("swift rlhf --model m \\\n  # why\n  --x 1\n", "continuation", 3, "comment"),
         ("swift rlhf --model m \\\r\n  --x 1\r\n", "continuation", 1, "carriage return"),
+        ("swift rlhf --model m\n  a.jsonl \\\n  --y 2\n", "continuation", 2, "ends line 1"),
+        ('swift rlhf --model m\n  "$@"\n', "continuation", 2, "ends line 1"),
+        ("\ufeffswift rlhf --model m\n", "syntax", 1, "byte order mark"),
+        ("NNODES=2\nswift rlhf --model m\n", "not-exported", 1, "export NNODES"),
+        ("NNODES=${NNODES:-2}\nA=1 swift rlhf\n", "not-exported", 1, "export NNODES"),
         ('A=1\nswift rlhf --model "$NONE"\n', "unset", 2, "$NONE"),
         ("swift rlhf --model ${M:?give a model}\n", "needed", 1, "give a model"),
         ("swift rlhf --port <node1_port>\n", "placeholder", 1, "<node1_port>"),
@@ -130,6 +135,39 @@ def test_says_what_it_cannot_read_and_where(script, kind, line, said):
     (note,) = [note for note in notes if note.kind == kind]
     assert note.line == line
     assert said in note.text
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "swift rlhf --model m \\\n  a.jsonl\n",
+        "  swift rlhf --model m\n  echo done\n",
+        "swift rlhf --model m &&\n  echo done\n",
+        "if swift rlhf --model m; then\n  echo done\nfi\n",
+        "export NNODES=2\nswift rlhf\n",
+        "NNODES=2\nexport NNODES\nswift rlhf\n",
+        "set -a\nNNODES=2\nswift rlhf\n",
+        "NNODES=2 swift rlhf\n",
+        "N=2\nNNODES=$N swift rlhf\n",
+        "NNODES=2\nNNODES=$NNODES swift rlhf\n",
+        "NPROC_PER_NODE=2\ntorchrun --nproc_per_node $NPROC_PER_NODE swift/cli/rlhf.py\n",
+    ],
+)
+def test_lines_that_are_not_lost(script):
+    kinds = {note.kind for recipe in read_text(script, environment={}) for note in recipe.notes}
+    assert not kinds & {"continuation", "not-exported"}
+
+
+def test_carriage_returns_of_a_file(tmp_path):
+    path = tmp_path / "windows.sh"
+    path.write_bytes(b"swift rlhf --model m \\\r\n  --x 1\r\n")
+    (recipe,) = read_recipes(path)
+    assert [note.kind for note in recipe.notes] == ["continuation"] and recipe.get("x") == "1"
+
+
+def test_a_module_is_a_command():
+    (recipe,) = read_text("python -m swift.cli.rlhf --model m")
+    assert recipe.command == ("swift", "rlhf") and recipe.get("model") == "m"
 
 
 def test_never_guesses():
@@ -173,9 +211,14 @@ def test_yaml_and_json_are_read_as_ms_swift_does(tmp_path):
         ("a.yaml", "a: [1\n", "does not parse"),
         ("a.yaml", "- 1\n", "not a table"),
         ("a.json", "{'a': 1}", "does not parse"),
+        ("a.json", '{"a": ' * 3000, "does not parse"),
+        ("a.yaml", "model: m\nENV: [1]\n", "ENV is not a table"),
+        ("a.sh", "swift rlhf none.yaml --beta 0\n", "line 1: none.yaml: no such file"),
+        ("a.sh", "A=1\nswift rlhf binary.yaml\n", "binary.yaml: cannot be read"),
     ],
 )
 def test_what_is_no_recipe(tmp_path, name, text, said):
+    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
     (tmp_path / name).write_text(text)
     with pytest.raises(RecipeError, match=said):
         read_recipes(tmp_path / name, {})

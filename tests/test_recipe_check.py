@@ -112,6 +112,8 @@ def test_a_good_command_is_silent(added):
             "lengths",
             "no room for a prompt",
         ),
+        ("--system none/prompt.txt", "file", "no such file"),
+        ("--deepspeed none/zero.json", "file", "zero3_offload"),
         ("--truncation_strategy right", "lengths", "left or delete"),
         ("--reward_weights 1 2", "reward-weights", "2 --reward_weights for 1 rewards"),
         ("--external_plugins none.py", "plugin", "no such file"),
@@ -129,6 +131,23 @@ def test_problems(added, rule, said):
     found = [f for f in findings(GOOD + added) if f.level == PROBLEM]
     assert [f.rule for f in found] == [rule]
     assert said in found[0].text
+
+
+def test_tensor_parallel_is_said_where_the_mode_is_missing_too():
+    found = findings(GOOD + "--use_vllm true --vllm_tensor_parallel_size 3", NPROC_PER_NODE="4")
+    assert {f.rule for f in found if f.level == PROBLEM} >= {"vllm-mode", "tensor-parallel"}
+
+
+def test_the_length_of_a_server_is_not_judged_here():
+    server = "--use_vllm true --vllm_mode server --vllm_server_host h --vllm_max_model_len 512"
+    assert [f.rule for f in findings(GOOD + server)] == ["vllm-server"]
+
+
+def test_the_flags_of_ms_swift_2():
+    text = "swift sft --template_type qwen2-vl --lora_target_modules ALL --batch_size 1"
+    said = [f.text for f in findings(text) if f.rule == "removed-flag"]
+    names = ("--template", "--target_modules", "--per_device_train_batch_size")
+    assert len(said) == 3 and all(any(n in one for one in said) for n in names)
 
 
 @pytest.mark.parametrize(
@@ -330,11 +349,43 @@ def test_fix_of_a_configuration(tmp_path):
     assert path.read_text() == "rlhf_type: grpo\ntuner_type: lora  # note\nscale_rewards: group\n"
 
 
+def test_fix_of_a_configuration_adds_a_line_and_keeps_a_remark(tmp_path):
+    path = tmp_path / "old.yaml"
+    path.write_text("rlhf_type: grpo\nuse_vllm: true  # fast\nscale_rewards: true  # why\n")
+    run("--fast", "--fix", path)
+    assert path.read_text() == (
+        "rlhf_type: grpo\nuse_vllm: true  # fast\nvllm_mode: colocate\n"
+        "scale_rewards: group  # why\n"
+    )
+    path = tmp_path / "old.json"
+    path.write_text('{\n  "rlhf_type": "grpo",\n  "use_vllm": "true",\n  "beta": 0\n}\n')
+    run("--fast", "--fix", path)
+    assert json.loads(path.read_text())["vllm_mode"] == "colocate"
+
+
 def test_fix_leaves_what_it_cannot_find_again(tmp_path):
     text = 'FLAGS="--train_type lora"\nswift rlhf --rlhf_type grpo $FLAGS\n'
     (recipe,) = read_text(text)
     edits = [f.edit for f in check_recipe(recipe) if f.edit]
     assert edits and fixed_text(text, tmp_path / "a.sh", edits) == (text, [])
+
+
+def test_fix_of_a_file_that_cannot_be_written(tmp_path, monkeypatch):
+    path = tmp_path / "old.sh"
+    path.write_text(OLD)
+
+    def refused(path, text):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("swift_vlrft.commands.check.write_fixed", refused)
+    shown = run("--fast", "--fix", path)
+    assert shown.exit_code == 2 and "cannot be written: Permission denied" in shown.output
+    assert path.read_text() == OLD
+
+
+def test_a_home_of_nobody():
+    found = findings(GOOD.replace("Qwen/Qwen2.5-VL-3B-Instruct", "~nobody-here/model"))
+    assert "model" in {f.rule for f in found}
 
 
 def test_the_first_version_is_kept(tmp_path):
@@ -385,6 +436,14 @@ def test_exit_codes_and_several_recipes(tmp_path):
     rules = [found["rule"] for found in said["findings"] if found["level"] == PROBLEM]
     assert rules == ["removed-flag"]
     assert "none.sh: cannot be read" in said["unreadable"][0]
+
+
+def test_a_command_longer_than_a_file_name():
+    command = GOOD.replace(PLUGIN, "none.py").replace(
+        "--model", "--temperature 0.9 " * 30 + "--model"
+    )
+    shown = run("--fast", command)
+    assert shown.exit_code == 1 and "no such file" in shown.output
 
 
 def test_the_static_part_imports_neither_swift_nor_torch():

@@ -151,6 +151,33 @@ def test_curves_are_those_of_the_log(run):
     assert len(line) == 5 and heights == sorted(heights, reverse=True)  # it rises
 
 
+def test_a_run_that_went_on_from_a_checkpoint_has_one_value_a_step(run):
+    with (run / "logging.jsonl").open("a") as log:
+        log.write("\n" + json.dumps({"reward": 0.9, "global_step/max_steps": "4/5"}) + "\n")
+        log.write(json.dumps({"reward": 0.95, "global_step/max_steps": "5/5"}) + "\n")
+        log.write('{"reward": 7, "step": NaN}\n')
+    (run / "completions.jsonl").write_text('{"completion": 3}\n')
+    page = report(run)
+    assert "reward <b>0.1 &rarr; 0.95</b>" in page
+    (figure,) = re.findall(r"<figure><figcaption>reward .*?</figure>", page, re.S)
+    assert len(re.search(r'class="line" points="([^"]+)"', figure)[1].split()) == 5
+
+
+def test_text_that_looks_like_our_own_placeholders_stays(run):
+    (run / "args.json").write_text(json.dumps({"model": "{body}", "x": "{title}{body}"}))
+    page = report(run)
+    assert "<title>{body}: 5 steps</title>" in page and "<dd>{title}{body}</dd>" in page
+
+
+@pytest.mark.parametrize(
+    "record", ["[]", '{"settings": [1]}', '{"settings": {"task": "counting"}}']
+)
+def test_a_run_json_that_is_none_of_ours(run, record):
+    (run.parent / "after" / "run.json").write_text(record)
+    result = CliRunner().invoke(app, ["report", str(run), *both(run)])
+    assert result.exit_code == 2 and "run.json cannot be read" in " ".join(result.output.split())
+
+
 def test_a_curve_of_one_point_or_a_constant_is_drawn():
     assert "<circle" in curve("x", [(1, 0.5)])
     assert "NaN" not in curve("x", [(1, 0.0), (2, 0.0)]) + curve("x", [(1, -3.0), (2, -3.0)])

@@ -52,7 +52,10 @@ def check(
         else:
             read.append((name, found))
     if fix:
-        read = [(name, _fixed(console, name, found, as_json)) for name, found in read]
+        try:
+            read = [(name, _fixed(console, name, found, as_json)) for name, found in read]
+        except OSError as error:
+            unreadable.append(f"{error.filename}: cannot be written: {error.strerror}")
     findings = _static(console, read, as_json)
     if not fast:
         findings += _by_ms_swift(console, read, as_json)
@@ -70,7 +73,7 @@ def check(
 
 
 def _is_command(text: str) -> bool:
-    return not Path(text).exists() and "swift " in text
+    return "swift " in text and not os.path.exists(text)  # no Path: it refuses a long command
 
 
 def _static(console: Console, read: Read, quiet: bool) -> list[Finding]:

@@ -330,6 +330,11 @@ def compare(
     console.print(table)
     if result.only_a or result.only_b:
         typer.echo(f"rows only in A: {result.only_a}; only in B: {result.only_b} (left out)")
+    if result.other_prompts:
+        typer.echo(
+            f"{result.other_prompts} of {result.rows} rows were asked in other words in B: is it "
+            "the same data set?"
+        )
     typer.echo(f"became right: {len(result.gained)}; became wrong: {len(result.lost)}")
     for name, flips in (("right", result.gained), ("wrong", result.lost)):
         for flip in flips[:show]:

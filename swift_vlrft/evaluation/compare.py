@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from swift_vlrft.evaluation.bootstrap import COUNT, interval, ratio_estimates, resamples
+from swift_vlrft.evaluation.joined import plain
 from swift_vlrft.evaluation.predictions import EvaluationError, Prediction, Predictions
 from swift_vlrft.evaluation.summary import HEADLINES, box_set
 from swift_vlrft.evaluation.tables import Table, build_table
@@ -63,6 +64,8 @@ class Comparison:
     """Every row whose score differs, the largest gain first."""
     bootstrap: int = COUNT
     protocol: str | None = None
+    other_prompts: int = 0
+    """Rows that were asked in other words in B."""
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -123,6 +126,10 @@ def compare(
         changed=flips,
         bootstrap=len(weights),
         protocol=protocol,
+        other_prompts=sum(
+            bool(one.prompt and other.prompt and plain(one.prompt) != plain(other.prompt))
+            for one, other in zip(rows_a, rows_b, strict=True)
+        ),
     )
 
 

@@ -224,6 +224,10 @@ def boxes_of_annotations(
             f"no prediction is of an image and category of {annotations.path}; "
             f"its images are like {', '.join(list(by_text)[:3])}"
         )
+    if restricted:
+        with_rows = set(made.images)
+        for image in (i for i in annotations.images if i not in with_rows):
+            problems.add("images of the annotations that no row asks about, not scored", image)
     for one in annotations.boxes:
         if one["category_id"] not in chosen:
             continue

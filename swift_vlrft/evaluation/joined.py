@@ -29,7 +29,7 @@ def join_gold(
     paired = 0
     for question in questions(settings, problems):
         row = left.pop(question.id, None)
-        if row is not None and row.prompt and _plain(question.problem) not in _plain(row.prompt):
+        if row is not None and row.prompt and plain(question.problem) not in plain(row.prompt):
             problems.add("rows with another prompt than the data set's, left out", question.id)
             row = None
         if row is None:
@@ -52,5 +52,5 @@ def join_gold(
     predictions.rows = rows
 
 
-def _plain(prompt: str) -> str:
+def plain(prompt: str) -> str:
     return prompt.replace("<image>", "").strip()

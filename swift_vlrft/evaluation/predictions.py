@@ -283,6 +283,7 @@ def _coco_results(path: Path, task: str | None) -> Predictions:
             f"{path} is a JSON list of {keys}; a list of detections has image_id, category_id, "
             "bbox and score"
         )
+    seen: set[tuple[str, ...]] = set()
     for n, entry in enumerate(content):
         if not isinstance(entry, dict):
             problems.add("entries that are no object, left out", f"entry {n}")
@@ -293,6 +294,10 @@ def _coco_results(path: Path, task: str | None) -> Predictions:
         else:
             kept = {"image_id": entry.get("image_id"), "category_id": entry.get("category_id")}
             rows.append({**kept, "bbox": box, "score": score})
+            key = tuple(map(str, rows[-1].values()))
+            if key in seen:
+                problems.add("repeats of a box, which count as in COCO", f"entry {n}")
+            seen.add(key)
     return Predictions("detection", [], "COCO results", problems, Detections(rows))
 
 

@@ -25,6 +25,7 @@ from swift_vlrft.evaluation.predictions import (
     category_of,
 )
 
+ASKED = ("all", "visual-rft")
 SPLITS = ("test", "validation", "train")
 
 
@@ -104,6 +105,10 @@ def check_settings(settings: Settings) -> None:
             f"--protocol, --categories and --exist-map are of detection, not of {settings.task}"
         )
     annotated = is_annotation_file(settings.dataset)
+    if settings.protocol not in (None, *ASKED):
+        raise EvaluationError(
+            f"unknown protocol {settings.protocol!r}; a model is asked by {' or '.join(ASKED)}"
+        )
     if settings.protocol == "visual-rft" and settings.existence_map is None:
         raise EvaluationError(
             "--protocol visual-rft asks only categories of an existence map: give it with "

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -40,15 +41,24 @@ def begin(folder: Path, settings: Settings, *, force: bool = False) -> dict[str,
     EvaluationError where it holds a run with other settings; ``force`` moves that one aside.
     """
     manifest = folder / "run.json"
+    files = {
+        what: stamp
+        for what, path, kinds in (
+            ("model", Path(settings.model), WEIGHTS),
+            ("dataset", settings.dataset, ROWS),
+        )
+        if (stamp := file_stamp(path, kinds)) is not None
+    }
     if manifest.exists():
         try:
             before = json.loads(manifest.read_text(encoding="utf-8"))
             same = before.get("identity") == settings.identity()
+            changed = sorted(k for k, v in before.get("files", {}).items() if v != files.get(k))
         except (OSError, ValueError, AttributeError):
-            before, same = {}, False
-        if not same:
+            before, same, changed = {}, False, []
+        if not same or changed:
             if not force:
-                raise EvaluationError(_other_run(folder, before, settings))
+                raise EvaluationError(_other_run(folder, before, settings, changed))
             _move_aside(folder)
     elif any((folder / name).exists() for name in ("predictions.jsonl", "summary.json")):
         if not force:
@@ -61,15 +71,37 @@ def begin(folder: Path, settings: Settings, *, force: bool = False) -> dict[str,
     record = {
         "identity": settings.identity(),
         "settings": settings.as_dict(),
+        "files": files,
         "versions": versions(),
     }
     _write(manifest, json.dumps(record, indent=2) + "\n")
     return answered(folder)
 
 
-def _other_run(folder: Path, before: dict[str, Any], settings: Settings) -> str:
+WEIGHTS = (".safetensors", ".bin")
+ROWS = (".parquet", ".arrow", ".jsonl", ".json", ".csv")
+
+
+def file_stamp(path: Path, kinds: tuple[str, ...]) -> str | None:
+    """Sizes and times of the files that answers depend on; None where ``path`` is on no disk.
+
+    A checkpoint that was trained anew at the same place is another one.
+    """
+    if not path.exists():
+        return None
+    found = [path] if path.is_file() else [*path.glob("*"), *path.glob("data/*")]
+    stats = [
+        (file.name, file.stat().st_size, file.stat().st_mtime_ns)
+        for file in sorted(found)
+        if file.suffix in kinds and not file.name.startswith("cache-")  # written by datasets
+    ]
+    return sha256(json.dumps(stats).encode()).hexdigest()[:16]
+
+
+def _other_run(folder: Path, before: dict[str, Any], settings: Settings, changed: list[str]) -> str:
     old, new = before.get("settings") or {}, settings.as_dict()
     differ = [f"{k} {old.get(k)!r}, now {new[k]!r}" for k in new if old.get(k) != new[k]]
+    differ += [f"the files of {new[k]} have changed since" for k in changed]
     return (
         f"{folder} holds the predictions of another run ({'; '.join(differ[:3])}). Give another "
         "--out, or --force to move them aside"

@@ -110,6 +110,8 @@ def box_set(
         if categories:
             predictions.rows = _of_categories(predictions, categories)
         return boxes_of_rows(predictions.rows, predictions.problems), "rows"
+    if protocol == "rows":
+        raise EvaluationError("--protocol rows is of rows that bring their own gold, not of --gold")
     if protocol is None:
         protocol = "visual-rft" if predictions.detections is not None else "all"
     if predictions.detections is not None and protocol != "visual-rft":

@@ -234,12 +234,16 @@ def _classification(rows: list[Prediction], reasons: list[Reason], one: Array) -
     }
 
 
+MOST_ERROR = 1e6
+"""What a count of any number of digits is wrong by at most: a mean over it stays a number."""
+
+
 def _counting(rows: list[Prediction], reasons: list[Reason], one: Array) -> dict[str, Ratio]:
     answers = [read(row.completion).number for row in rows]
     golds = [TASK_NAMES["counting"].read_gold(row.solution) for row in rows]
     stated = _array([float(answer is not None) for answer in answers]) * one
     error = [
-        abs(answer - gold) if answer is not None and gold is not None else 0.0
+        min(abs(answer - gold), MOST_ERROR) if answer is not None and gold is not None else 0.0
         for answer, gold in zip(answers, golds, strict=True)
     ]
     return {

@@ -174,8 +174,9 @@ def _engine(recipe: Recipe) -> Iterator[Finding]:
             "vllm-mode",
             f"--vllm_mode {mode} without --use_vllm true: ms-swift ends with an error",
         )
-    if not uses or mode is None:
+    if not uses:
         return
+    mode = mode or ("server" if recipe.flag("vllm_server_host") else "colocate")  # as before 3.12
     world = processes(recipe)
     parallel = number(recipe, "vllm_tensor_parallel_size", 1)
     if mode == "colocate" and world and parallel and world % parallel:
@@ -231,6 +232,8 @@ def _server(recipe: Recipe) -> Iterator[Finding]:
 
 def _lengths(recipe: Recipe) -> Iterator[Finding]:
     longest = number(recipe, "vllm_max_model_len", None)
+    if recipe.get("vllm_mode") == "server":
+        longest = None  # the server has its own
     completion = number(recipe, "max_completion_length", 512)
     prompt = number(recipe, "max_length", None)
     if truth(recipe, "use_vllm") and longest and completion:

@@ -42,6 +42,7 @@ def data(recipe: Recipe) -> Iterator[Finding]:
     yield from _plugins(recipe)
     if recipe.command[-1] in ("rlhf", "sft", "pt"):
         yield from _model(recipe)
+        yield from _files(recipe)
         yield from _sets(recipe)
 
 
@@ -68,6 +69,18 @@ def _plugins(recipe: Recipe) -> Iterator[Finding]:
             else:
                 continue
             yield finding(recipe, name, PROBLEM, "plugin", text)
+
+
+def _files(recipe: Recipe) -> Iterator[Finding]:
+    """Files that flags name: a prompt, a DeepSpeed configuration."""
+    for name, ending, other in (
+        ("system", ".txt", "Give the text itself, or a file"),
+        ("deepspeed", ".json", "Give zero2, zero3, zero3_offload, or a file"),
+    ):
+        value = recipe.get(name) or ""
+        if value.endswith(ending) and not Path(value).is_file():
+            text = f"--{name} {value}: no such file (from {Path.cwd()}). {other}"
+            yield finding(recipe, name, PROBLEM, "file", text)
 
 
 def rewards(recipe: Recipe, known_to_swift: Collection[str]) -> Iterator[Finding]:
@@ -133,7 +146,7 @@ def _model(recipe: Recipe) -> Iterator[Finding]:
     if model is None and recipe.flag("resume_from_checkpoint") is None:
         yield finding(recipe, "model", PROBLEM, "model", "--model is missing")
     name = recipe.get("model")
-    if name and _names_a_path(name) and not Path(name).expanduser().exists():
+    if name and _names_a_path(name) and not Path(os.path.expanduser(name)).exists():
         yield finding(recipe, "model", PROBLEM, "model", f"--model {name}: no such folder")
     if re.search(r"glm-?4v-9b", name or "", re.I) and recipe.get("rlhf_type") == "grpo":
         yield finding(
@@ -175,7 +188,7 @@ def _sets(recipe: Recipe) -> Iterator[Finding]:
     for flag in ("dataset", "val_dataset"):
         for value in recipe.values(flag):
             name, subset = _parts(value)
-            if _names_a_path(name) and not Path(name).expanduser().exists():
+            if _names_a_path(name) and not Path(os.path.expanduser(name)).exists():
                 text = f"--{flag} {value}: the path {name} does not exist (from {Path.cwd()})"
                 yield finding(recipe, flag, PROBLEM, "dataset", text)
                 continue
@@ -221,7 +234,7 @@ def _columns(name: str, renamed: Mapping[str, str]) -> list[str] | str | None:
 
     if any(source.hub_id == name for source in SOURCES):
         return ["image", "problem", "solution"]
-    path = Path(name).expanduser()
+    path = Path(os.path.expanduser(name))
     if not path.exists():
         return None
     try:

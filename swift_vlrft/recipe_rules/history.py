@@ -37,6 +37,21 @@ def _prefixed(since: str, prefix: str, names: str) -> dict[str, Old]:
 OLD_FLAGS: dict[str, Old] = {
     **_renamed("4.1.0", {"train_type": "tuner_type"}),
     **_renamed("3.0.0", {"sft_type": "tuner_type", "model_id_or_path": "model"}),
+    **_renamed(
+        "3.0.0",
+        {
+            "template_type": "template",
+            "batch_size": "per_device_train_batch_size",
+            "eval_batch_size": "per_device_eval_batch_size",
+            "lora_dropout_p": "lora_dropout",
+            "dataset_test_ratio": "split_dataset_ratio",
+            "custom_val_dataset_path": "val_dataset",
+        },
+    ),
+    "custom_train_dataset_path": Old("3.0.0", hint="write --dataset FILE"),
+    "lora_target_modules": Old("3.0.0", hint="write --target_modules all-linear"),
+    "use_flash_attn": Old("3.0.0", hint="write --attn_impl flash_attention_2"),
+    "check_dataset_strategy": Old("3.0.0", drop=True),
     "train_dataset_sample": Old("3.0.0", hint="write --dataset NAME#COUNT"),
     "quantization_bit": Old("3.0.0", "quant_bits"),
     "dtype": Old("3.0.0", hint="write --torch_dtype bfloat16"),

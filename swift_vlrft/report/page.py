@@ -87,15 +87,17 @@ def write_report(
 def _evaluated(path: Path, name: str, bootstrap: int) -> Evaluated:
     file = path / "predictions.jsonl" if path.is_dir() else path
     record: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
+    annotations, categories, protocol = _gold_of(settings)
     manifest = file.parent / "run.json"
     if manifest.is_file():
         try:
             record = json.loads(manifest.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise EvaluationError(f"{manifest} cannot be read ({error})") from error
-    settings = record.get("settings") or {}
+            settings = record.get("settings") or {}
+            annotations, categories, protocol = _gold_of(settings)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise EvaluationError(f"{manifest} cannot be read ({error!r})") from error
     predictions = read_predictions(file, settings.get("task"))
-    annotations, categories, protocol = _gold_of(settings)
     summary = summarise(
         predictions,
         annotations=annotations,
@@ -197,7 +199,8 @@ def _page(
             legend += "".join(f'<i class="{one.name}"></i>{one.name}' for one in shown) + "</p>"
         body = "\n".join(made) or "<p>none</p>"
         parts.append(f"<section><h2>{escape(heading)}</h2>{legend}{body}</section>")
-    return _PAGE.replace("{title}", escape(title)).replace("{body}", "\n".join(parts))
+    head, tail = _PAGE.split("{body}")
+    return head.replace("{title}", escape(title)) + "\n".join(parts) + tail
 
 
 def _headline(run: RunLog, shown: list[Evaluated], result: Comparison | None) -> str:
@@ -273,6 +276,8 @@ def _evaluation(shown: list[Evaluated], result: Comparison | None) -> str:
             for name, m in first.metrics.items()
         )
         rows = f"{first.rows} rows, {first.images} pictures; bootstrap"
+    if result is not None and result.other_prompts:
+        rows += f"; {result.other_prompts} rows were asked in other words after"
     problems = "".join(
         f"<li>{escape(one.name)}: {count} {escape(kind_of)} "
         f"({escape(', '.join(one.summary.named.get(kind_of, [])))})</li>"

@@ -58,6 +58,7 @@ def find_run(folder: Path) -> Path:
 def read_run(folder: Path) -> RunLog:
     folder = find_run(folder)
     run = RunLog(folder, _settings(folder), {}, 0)
+    by_name: dict[str, dict[float, float]] = {}
     for record in _lines(folder / "logging.jsonl", run):
         step = _step_of(record)
         if step is None:
@@ -65,7 +66,9 @@ def read_run(folder: Path) -> RunLog:
         run.steps = max(run.steps, int(step))
         for name, value in record.items():
             if type(value) in (int, float) and math.isfinite(value) and name != "step":
-                run.series.setdefault(name, []).append((step, float(value)))
+                # A run that went on from a checkpoint repeats steps; what it did then counts.
+                by_name.setdefault(name, {})[step] = float(value)
+    run.series = {name: sorted(values.items()) for name, values in by_name.items()}
     if (folder / "completions.jsonl").is_file():
         _read_completions(folder / "completions.jsonl", run)
     return run
@@ -98,12 +101,13 @@ def _step_of(record: dict[str, Any]) -> float | None:
     if found:
         return float(found[1])
     step = record.get("step")
-    return float(step) if isinstance(step, (int, float)) else None
+    usable = isinstance(step, (int, float)) and math.isfinite(step)
+    return float(step) if usable else None  # type: ignore[arg-type]
 
 
 def _read_completions(path: Path, run: RunLog) -> None:
     """Parse rate of every step and the reasons for lost points, of the task's first reward."""
-    total = sum(len(r.get("completion") or ()) for r in _lines(path, run))
+    total = sum(len(c) for r in _lines(path, run) if isinstance(c := r.get("completion"), list))
     every = max(1, -(-total // MOST_EXPLAINED))
     run.completions = total
     counts: dict[str, dict[float, list[int]]] = {}

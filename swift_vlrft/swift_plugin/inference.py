@@ -288,8 +288,9 @@ def run_workers(
                 break
         _show(folder, shown, progress)
     finally:
+        # One has failed, or this process is being stopped: none goes on alone.
         for process in processes:
-            if process.poll() is None and any(p.poll() not in (None, 0) for p in processes):
+            if process.poll() is None:
                 process.terminate()
         for process in processes:
             process.wait()
