@@ -6,10 +6,12 @@ import logging
 import math
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from swift_vlrft.datasets import Place, Row
 from swift_vlrft.datasets.check import row_problem
 from swift_vlrft.rewards import REWARDS, TASKS, contract
 
@@ -194,6 +196,7 @@ def test_classification_and_its_aliases():
         assert score("classification", "airbus-a320", "A320", aliases=[aliases]) == 1.0
         assert score("classification", "airbus", "A320", aliases=[aliases]) == 0.0
     assert score("classification", "", "A320", aliases=[["", "."]]) == 0.0
+    assert score("classification", "none", "A320", aliases=[["A-320", None]]) == 0.0
     assert score("classification", "A320", "A320", aliases=[None]) == 1.0
 
 
@@ -319,7 +322,11 @@ def test_importing_the_rewards_is_light():
 
 
 def test_data_preparation_finds_an_unreadable_solution():
+    def problem_of(task, gold):
+        columns = {"task": task, "frame": "norm1000"}
+        return row_problem(Row(Place(Path("a.parquet"), 0), {}, "?", gold, columns))
+
     for task, gold in GOLD_OF.items():
-        assert row_problem({"problem": "?", "solution": gold}, task) is None
-    problem = row_problem({"problem": "?", "solution": "No Objects"}, "grounding")
+        assert problem_of(task, gold) is None
+    problem = problem_of("grounding", "No Objects")
     assert problem == "the solution 'No Objects' cannot be read as exactly one box (grounding)"

@@ -31,6 +31,8 @@ def parquet_files(path: Path, split: str = "train") -> list[Path]:
     if not known:
         return files
     if split not in known:
+        if known == {_split_of(path / "0.parquet", path)}:
+            return files  # the folder of one split, named itself
         raise DataError(
             f"{path}: no split {split!r} among its Parquet files; it has {', '.join(sorted(known))}"
         )

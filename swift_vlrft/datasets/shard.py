@@ -106,7 +106,12 @@ class ShardWriter:
             values: list[Any] = [row.get(one.name) for row in rows]
             if one.name == "image":
                 values = [{"bytes": v["bytes"], "path": _hub_path(v.get("path"))} for v in values]
-            columns.append(pa.array(values, one.type))
+            try:
+                columns.append(pa.array(values, one.type))
+            except UnicodeEncodeError as error:
+                raise DataError(
+                    f"the column {one.name!r} holds text that no file can store ({error})"
+                ) from error
         try:
             self.write_table(pa.table(columns, schema=self.schema))
         except pa.ArrowException as error:  # an object without any key, for instance
