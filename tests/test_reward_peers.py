@@ -13,8 +13,13 @@ import pytest
 
 from swift_vlrft.rewards import REWARDS
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
-from peers import VISUAL_RFT, find, visual_rft
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+# Only for the import: a benchmarks/datasets.py left on the path hides the library of that name.
+sys.path.insert(0, str(BENCHMARKS))
+try:
+    from peers import VISUAL_RFT, find, visual_rft
+finally:
+    sys.path.remove(str(BENCHMARKS))
 
 PEERS = os.environ.get("VLRFT_PEERS")
 

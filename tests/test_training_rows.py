@@ -79,7 +79,7 @@ def test_pictures_of_parquet_lie_in_the_cache_once(tmp_path):
 
 def test_bad_rows_are_counted_and_listed_and_strict_stops(tmp_path):
     changed = columns(5) | {"aliases": [["a"], None, ["c"], None, ["e"]]}
-    changed["solution"][1] = "a dog"
+    changed["problem"][1] = " "
     changed["image"][3] = {"bytes": b"no picture", "path": "3.png"}
     pq.write_table(pa.table(changed), tmp_path / "train.parquet")
     dataset, report = made(tmp_path, tmp_path)
@@ -87,10 +87,18 @@ def test_bad_rows_are_counted_and_listed_and_strict_stops(tmp_path):
     assert dataset["aliases"] == [["a"], ["c"], ["e"]]
     assert dataset._indices is None  # else ms-swift would copy every picture
     listed = report.listed()
-    assert "train.parquet, row 1: the solution 'a dog' cannot be read" in listed
+    assert "train.parquet, row 1: the problem is ' ', a prompt is needed" in listed
     assert "train.parquet, row 3: the image '3.png' is no picture" in listed
     with pytest.raises(DataError, match="2 of 5 rows of .* cannot be trained on"):
         made(tmp_path, tmp_path, strict=True)
+
+
+def test_a_gold_solution_that_cannot_be_read_always_stops(tmp_path):
+    changed = columns(5)
+    changed["solution"][1] = "a dog"
+    pq.write_table(pa.table(changed), tmp_path / "train.parquet")
+    with pytest.raises(DataError, match="train.parquet, row 1: the solution 'a dog' cannot be"):
+        made(tmp_path, tmp_path)
 
 
 def test_a_damaged_shard_leaves_the_healthy_ones(tmp_path):
