@@ -11,7 +11,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from swift_vlrft.datasets import Place, Row
 from swift_vlrft.datasets.check import row_problem
 from swift_vlrft.datasets.row import Place, Row
 from swift_vlrft.rewards import REWARDS, TASKS, contract

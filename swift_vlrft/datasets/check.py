@@ -18,6 +18,7 @@ from swift_vlrft.answers import Box, BoxList, boxes_or_refusal, gold_text
 from swift_vlrft.datasets.forms import Form
 from swift_vlrft.datasets.frames import View
 from swift_vlrft.datasets.image import Head, head_of, open_image
+from swift_vlrft.datasets.parquet import missing_shards
 from swift_vlrft.datasets.read import BOX_TASKS, open_set, rows_of
 from swift_vlrft.datasets.row import BadRow, Place, Row
 from swift_vlrft.datasets.source import DataError
@@ -234,6 +235,13 @@ def judged(
         yield row, problem
     if (note := looks.note()) is not None:
         report.notes.append(note)
+    shards = [*form.files, *(bad.place.file for bad in form.broken)]
+    if form.path.is_dir() and (missing := missing_shards(shards)):
+        some = ", ".join(missing[:MAX_SHOWN]) + (" ..." if len(missing) > MAX_SHOWN else "")
+        report.notes.append(
+            f"{form.path}: by the names of its files, {len(missing)} more are meant to be there "
+            f"({some}); where that is not on purpose, download them"
+        )
 
 
 @dataclass

@@ -41,6 +41,9 @@ def schema_of(rows: Sequence[Mapping[str, Any]] | Path) -> pa.Schema:
             fields.append(pa.field(name, pa.array(values).type))
         except pa.ArrowException as error:
             raise _several_types(name, str(error)) from None
+        except UnicodeEncodeError as error:
+            text = f"the column {name!r} holds text that no file can store ({error})"
+            raise DataError(text) from None
     return pa.schema(fields)
 
 
@@ -106,12 +109,7 @@ class ShardWriter:
             values: list[Any] = [row.get(one.name) for row in rows]
             if one.name == "image":
                 values = [{"bytes": v["bytes"], "path": _hub_path(v.get("path"))} for v in values]
-            try:
-                columns.append(pa.array(values, one.type))
-            except UnicodeEncodeError as error:
-                raise DataError(
-                    f"the column {one.name!r} holds text that no file can store ({error})"
-                ) from error
+            columns.append(pa.array(values, one.type))
         try:
             self.write_table(pa.table(columns, schema=self.schema))
         except pa.ArrowException as error:  # an object without any key, for instance

@@ -401,7 +401,7 @@ def _json_columns(rows: list[tuple[Row, Head]], names: list[str]) -> dict[str, A
         values = [row.columns.get(name) for row, _ in rows]
         try:
             column = pa.array(values)
-        except pa.ArrowException:
+        except (pa.ArrowException, UnicodeEncodeError):
             column = pa.array([None if value is None else json.dumps(value) for value in values])
         if not pa.types.is_null(column.type):
             made[name] = pa.chunked_array([column])
