@@ -320,7 +320,7 @@ def test_an_image_outside_the_root_is_refused(tmp_path):
 def test_json_that_is_none_is_named_by_line(tmp_path):
     path = jsonl(tmp_path)
     path.write_text(path.read_text() + '{"image": \n')
-    with pytest.raises(DataError, match=r"rows.jsonl, line 5 is not JSON"):
+    with pytest.raises(DataError, match=r"rows.jsonl, row 4: line 5 is not JSON"):
         list(read_rows(path))
     (tmp_path / "x.json").write_text("[1, 2")
     with pytest.raises(DataError, match=r"x.json is not JSON"):
@@ -339,7 +339,7 @@ def test_a_line_that_is_no_row_leaves_the_others(tmp_path):
     assert len(rows) == 7 and [row.place.row for row in bad] == [1, 3, 4, 5]
     for row, words in zip(bad, ("not JSON", "not UTF-8", "an object", "not JSON"), strict=True):
         assert f"line {row.place.row + 1}" in row.problem and words in row.problem
-    with pytest.raises(DataError, match=r"rows.jsonl, line 2 is not JSON"):
+    with pytest.raises(DataError, match=r"rows.jsonl, row 1: line 2 is not JSON"):
         list(read_rows(path))
 
 

@@ -279,10 +279,10 @@ def _json_records(file: Path, columns: Sequence[str]) -> Records:
         if isinstance(record, dict):
             yield Place(file, row), record
         elif isinstance(record, DataError):
-            yield BadRow(Place(file, row), f"{file}, {line} {record}")
+            yield BadRow(Place(file, row), f"{line} {record}")
         else:
-            found = str(record)[:80]
-            yield BadRow(Place(file, row), f"{file}, {line}: an object is needed, found {found!r}")
+            found = f"an object is needed, found {str(record)[:80]!r}"
+            yield BadRow(Place(file, row), f"{line}: {found}")
 
 
 def _json_values(file: Path) -> Iterator[tuple[str, Any]]:
