@@ -320,7 +320,7 @@ def test_an_image_outside_the_root_is_refused(tmp_path):
 def test_json_that_is_none_is_named_by_line(tmp_path):
     path = jsonl(tmp_path)
     path.write_text(path.read_text() + '{"image": \n')
-    with pytest.raises(DataError, match=r"rows.jsonl, row 4: line 5 is not JSON"):
+    with pytest.raises(DataError, match=r"rows.jsonl, row 3: line 5 is not JSON"):
         list(read_rows(path))
     (tmp_path / "x.json").write_text("[1, 2")
     with pytest.raises(DataError, match=r"x.json is not JSON"):
