@@ -153,7 +153,7 @@ def yes_no(text: str) -> str | None:
 _OPENING = tuple("[({<`")
 _TAG = re.compile(r"</?(?:think|answer)>")
 _BOX_TOKENS = re.compile(r"<\|(?:begin|end)_of_box\|>")
-_NUMBER = re.compile(r"(?<![\w.])-?(?:\d{1,3}(?:,\d{3})++|\d++)(?:\.\d++)?+(?!\w)")
+_NUMBER = re.compile(r"(?<![\w.])-?(?:\d{1,3}(?:,\d{3})++|\d++)(?:\.\d++)?+(?!\w|\.\d)")
 _CHOICE = re.compile(
     r"(?:\((?P<enclosed>[A-Za-z])\)[.:]?|(?P<letter>[A-Za-z])[.):]?)(?P<text>(?<=[.):])\s*\S.*)?",
     re.DOTALL,
@@ -161,9 +161,11 @@ _CHOICE = re.compile(
 _ANOTHER_CHOICE = re.compile(
     r"\([A-Za-z]\)"  # (A) cat (B) dog
     r"|(?:^|[\s,;/&])[A-Z]\)"  # A) or B)
-    r"|[\s,;/&][A-Z][.:]\s+\S"  # A. cat B. dog
+    r"|[\s,;/&(][A-Z][.:](?:\s+\S|[a-z]{2}|\d)"  # A. cat B. dog | A.cat B.dog
+    r"|\n\s*[A-Z][.:]?\s*$"  # A. cat\nB
     r"|^[A-Za-z][.:]"  # A.B. and e.g.
-    r"|(?:^\s*|\b(?:and|or)\s+|[,;/&+|]\s*)[A-Z](?:\W|$)(?!\s*[a-z])"  # A. B | A. and B | A, B
+    # A. B | A. and B | A, B, but neither O'Hare nor U.S.
+    r"|(?:^\s*|\b(?:and|or)\s+|[,;/&+|]\s*)[A-Z](?:(?!['’]\w|\.[A-Z]\.)\W|$)(?!\s*[a-z])"
 )
 _YES_NO = re.compile(r"(?<!\w)(yes|no)(?!\w)")
 _NEGATED = re.compile(

@@ -74,12 +74,14 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
 
     ValueError names the line that cannot be used.
     """
-    with path.open(encoding="utf-8", errors="surrogatepass") as file:
+    with path.open("rb") as file:
         for line, text in enumerate(file, start=1):
             if not text.strip():
                 continue
             try:
-                record = json.loads(text)
+                record = json.loads(text.decode("utf-8-sig", "surrogatepass"))
+            except UnicodeError as error:
+                raise ValueError(f"{path}, line {line}: not UTF-8 ({error}).") from None
             except (ValueError, RecursionError):
                 raise ValueError(
                     f"{path}, line {line}: not JSON. One JSON object per line."
@@ -88,7 +90,7 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
                 keys = ", ".join(record) if isinstance(record, dict) else type(record).__name__
                 raise ValueError(f"{path}, line {line}: no key 'completion' (found: {keys}).")
             for row in _rows_of(record, path, line):
-                yield {"line": str(line), **row}
+                yield {"line": str(line), "file": str(path), **row}
 
 
 def _rows_of(record: dict[str, Any], path: Path, line: int) -> Iterator[dict[str, Any]]:
@@ -127,8 +129,9 @@ def score_completions(
         for name in names:
             task = TASKS[name]
             if task is not None and "solution" not in row and name != "vlrft_detection_format":
+                where = f"{row['file']}, " if "file" in row else ""
                 raise ValueError(
-                    f"line {row.get('line', count)}: {name} needs the column 'solution'."
+                    f"{where}line {row.get('line', count)}: {name} needs the column 'solution'."
                 )
             extra = {key: row[key] for key in ("task", "aliases") if row.get(key) is not None}
             reason = explain(name, row["completion"], row.get("solution"), **extra)

@@ -200,7 +200,7 @@ def test_what_is_no_list_is_not_the_empty_set(text):
         ("\uff14", 4), ("\u0664", 4), ("1,000", 1000), ("I count 4 dogs, so 4", 4), ("4.5", 4.5),
         ('{"count": 4}', 4), ("A320 and 4", 4), ("<|begin_of_box|>4<|end_of_box|>", 4),
         ("4 or 5", None), ("4-5", None), ("4/5", None), ("3,4", None), ("four", None),
-        ("4th", None),
+        ("4th", None), ("4.0.0", None), ("4.10.2024", None),
         ("x4", None), ("", None), ("\u00bd", None),
     ],
 )  # fmt: skip
@@ -213,7 +213,9 @@ def test_number(text, expected):
     [
         ("A", "A"), ("(A)", "A"), ("A)", "A"), ("A.", "A"), ("A. two dogs", "A"), ("A: dog", "A"),
         ("(A) dog", "A"), ("a", "A"), ("**B**", "B"), ("'C'", "C"), ("A. I think so", "A"),
-        ("A. Washington D.C.", "A"), ("<|begin_of_box|>A<|end_of_box|>", "A"),
+        ("A. Washington D.C.", "A"), ("A. U.S. flag", "A"), ("B. O'Hare", "B"),
+        ("A.cat B.dog", None), ("A.3 B.4", None), ("A. cat\nB.", None), ("A. cat (B. dog)", None),
+        ("<|begin_of_box|>A<|end_of_box|>", "A"),
         ("A, B", None), ("A or B", None), ("AB", None), ("A B", None), ("A/B", None),
         ("A. cat\nB. dog", None), ("A) and B)", None), ("(A)(B)", None), ("A. B", None),
         ("A dog", None), ("The answer is A", None), ("not A", None), ("", None), ("(A", None),

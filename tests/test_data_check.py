@@ -44,6 +44,41 @@ def bad_set(tmp_path):
     return folder
 
 
+def test_shards_that_the_names_speak_of_are_missed(tmp_path):
+    folder = parquet_folder(tmp_path) / "data"
+    assert found(folder, "--split", "train")[1]["notes"] == []
+    (folder / "train-00001-of-00002.parquet").unlink()
+    code, report = found(folder, "--split", "train")
+    assert code == 0
+    assert "1 more are meant to be there (train-00001-of-00002.parquet)" in report["notes"][0]
+
+
+def test_what_is_wrong_with_a_solution_is_said(tmp_path):
+    rows = columns(5)
+    rows["solution"][0] = None
+    rows["solution"][1] = "<answer>[{'Position': [254, 303, 254, 365]}]</answer>"
+    rows["image"][2] = {"bytes": b"", "path": None}
+    pq.write_table(pa.table(rows), tmp_path / "a.parquet")
+    problems = [p["problem"] for p in found(tmp_path / "a.parquet")[1]["problems"]]
+    assert problems[0] == "the row has no solution"
+    assert "box 1 of 1 is not four numbers with an area" in problems[1]
+    assert "its bytes are in no known format" in problems[2]  # no address in memory
+    assert len(problems) == 3
+
+
+def test_half_a_character_is_named_and_shown(tmp_path):
+    (tmp_path / "a.png").write_bytes(picture())
+    row = {"image": "a.png", "problem": "Where?", "solution": "[1, 2, 3, 4]"}
+    rows = [row, row | {"problem": "\ud800?"}, row | {"solution": "[[1, 2, 3, 4]] \udfff"}]
+    (tmp_path / "a.jsonl").write_text("\n".join(json.dumps(r) for r in rows))
+    code, report = found(tmp_path / "a.jsonl")
+    assert code == 1 and [p["place"][-5:] for p in report["problems"]] == ["row 1", "row 2"]
+    assert "the problem holds '\\ud800', half a character" in report["problems"][0]["problem"]
+    options = ["show", str(tmp_path / "a.jsonl"), "--out", str(tmp_path / "page.html")]
+    assert CliRunner().invoke(app, ["data", *options]).exit_code == 0
+    assert "\\ud800?" in (tmp_path / "page.html").read_text()
+
+
 def test_every_problem_is_named_by_row_and_the_healthy_shard_is_read(bad_set):
     code, report = found(bad_set)
     assert code == 1 and (report["rows"], report["good"]) == (8, 3)

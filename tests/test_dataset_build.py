@@ -252,6 +252,8 @@ def test_categories_by_name_by_list_and_unknown():
         (lambda c: c["images"][2].pop("width"), r"images\[2\]: id, file_name, width and height"),
         (lambda c: c["categories"].append({"id": 1, "name": "cat"}), "two are called 'cat'"),
         (lambda c: c["images"][2].update(width=9), "0002.jpg is .* the annotations say 9x"),
+        (lambda c: c["images"][2].update(width="64"), r"images\[2\]: width is '64'; a count of"),
+        (lambda c: c["images"][2].update(height=0), r"images\[2\]: height is 0; a count of"),
         (lambda c: c["images"][2].update(file_name="../x.jpg"), "lies outside"),
         (lambda c: c["images"][2].update(file_name="no.jpg"), "no.jpg does not exist"),
     ],

@@ -219,3 +219,15 @@ def test_kill_nine_leaves_nothing_that_looks_whole_and_a_second_call_finishes(tm
     whole = tmp_path / "whole" / "s"
     write_folder(whole, {"train": rows(items)}, identity="x", shard_bytes=20_000)
     assert digests(folder) == digests(whole)
+
+
+@pytest.mark.parametrize("split", ["", "a/b", "../a", "my-split", "a b"])
+def test_a_split_must_be_a_name_that_hubs_take(split, tmp_path):
+    with pytest.raises(DataError, match="is no name"):
+        write_folder(tmp_path / "out", {split: rows([row(1)])}, identity="x")
+    assert not list(tmp_path.iterdir())
+
+
+def test_text_that_no_file_can_hold_names_its_column(tmp_path):
+    with pytest.raises(DataError, match="the column 'note' holds text that no file can store"):
+        write_folder(tmp_path / "out", {"train": rows([row(1, note="\ud800")])}, identity="x")

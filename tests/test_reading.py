@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 from swift_vlrft.datasets import BadRow, DataError, open_image, read_rows
+from swift_vlrft.datasets.instances import read_instances
 
 GOLD = "<answer>[{'Position': [254, 303, 291, 365], 'Confidence': 1}]</answer>"
 PROBLEM = "Detect all dogs (between 0 and 1000, integer)."
@@ -319,11 +320,42 @@ def test_an_image_outside_the_root_is_refused(tmp_path):
 def test_json_that_is_none_is_named_by_line(tmp_path):
     path = jsonl(tmp_path)
     path.write_text(path.read_text() + '{"image": \n')
-    with pytest.raises(DataError, match=r"rows.jsonl, line 5 is not JSON"):
+    with pytest.raises(DataError, match=r"rows.jsonl, row 3: line 5 is not JSON"):
         list(read_rows(path))
     (tmp_path / "x.json").write_text("[1, 2")
     with pytest.raises(DataError, match=r"x.json is not JSON"):
         list(read_rows(tmp_path / "x.json"))
+
+
+def test_a_line_that_is_no_row_leaves_the_others(tmp_path):
+    path = jsonl(tmp_path)
+    first = path.read_bytes().splitlines(keepends=True)[0]
+    deep = b"[" * 100_000 + b"\n"
+    path.write_bytes(
+        b"\xef\xbb\xbf" + first + b'{"image": \n' + first + b"\xff\n[1]\n" + deep + first
+    )
+    rows = list(read_rows(path, keep_going=True))
+    bad = [row for row in rows if isinstance(row, BadRow)]
+    assert len(rows) == 7 and [row.place.row for row in bad] == [1, 3, 4, 5]
+    for row, words in zip(bad, ("not JSON", "not UTF-8", "an object", "not JSON"), strict=True):
+        assert f"line {row.place.row + 1}" in row.problem and words in row.problem
+    with pytest.raises(DataError, match=r"rows.jsonl, row 1: line 2 is not JSON"):
+        list(read_rows(path))
+
+
+@pytest.mark.parametrize("name", ["x.json", "instances_x.json"])
+def test_json_without_an_end_to_its_depth_is_no_traceback(name, tmp_path):
+    (tmp_path / name).write_text("[" * 100_000)
+    with pytest.raises(DataError, match="is not JSON"):
+        list(read_rows(tmp_path / name))
+    with pytest.raises(DataError, match="is not JSON"):
+        read_instances(tmp_path / name)
+
+
+def test_a_file_without_rows_says_so(tmp_path):
+    (tmp_path / "x.jsonl").write_text("\n")
+    with pytest.raises(DataError, match=r"x.jsonl has no rows"):
+        list(read_rows(tmp_path / "x.jsonl"))
 
 
 def test_an_image_that_is_not_there_and_one_that_is_broken(tmp_path):

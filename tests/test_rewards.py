@@ -196,6 +196,7 @@ def test_classification_and_its_aliases():
         assert score("classification", "airbus-a320", "A320", aliases=[aliases]) == 1.0
         assert score("classification", "airbus", "A320", aliases=[aliases]) == 0.0
     assert score("classification", "", "A320", aliases=[["", "."]]) == 0.0
+    assert score("classification", "none", "A320", aliases=[["A-320", None]]) == 0.0
     assert score("classification", "A320", "A320", aliases=[None]) == 1.0
 
 

@@ -176,7 +176,12 @@ def test_exit_code_one_when_something_ruins_the_run(tmp_path):
         ("\n{\n", ["--reward", "vlrft_format"], "line 2: not JSON"),
         ("", ["--reward", "vlrft_format"], "no completions in it"),
         ('{"completion": "a"}', [], "say which with --reward"),
-        ('{"completion": "a"}', ["--reward", "vlrft_detection_iou"], "needs the column 'solution'"),
+        (
+            '{"completion": "a"}',
+            ["--reward", "vlrft_detection_iou"],
+            "c.jsonl, line 1: vlrft_detection_iou needs the column 'solution'",
+        ),
+        (b'{"completion": "\xe9"}', ["--reward", "vlrft_format"], "c.jsonl, line 1: not UTF-8"),
         ('{"completion": "a"}', ["--reward", "iou"], "unknown reward 'iou'"),
         (
             '{"completion": ["a", "b"], "solution": ["x"]}',
@@ -187,11 +192,17 @@ def test_exit_code_one_when_something_ruins_the_run(tmp_path):
 )
 def test_exit_code_two_for_input_that_cannot_be_used(tmp_path, text, options, words):
     file = tmp_path / "c.jsonl"
-    file.write_text(text)
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
     result = CliRunner().invoke(app, [str(file), *options])
     assert result.exit_code == 2
-    assert words in result.output
+    assert words in result.output.replace("\n", "")
     assert "Traceback" not in result.output
+
+
+def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path):
+    file = write(tmp_path / "c.jsonl", {"completion": "a"})
+    file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())
+    assert CliRunner().invoke(app, [str(file), "--reward", "vlrft_format"]).exit_code == 0
 
 
 def test_a_missing_file_is_exit_code_two(tmp_path):

@@ -101,6 +101,58 @@ def test_a_gold_solution_that_cannot_be_read_always_stops(tmp_path):
         made(tmp_path, tmp_path)
 
 
+def test_half_a_picture_is_found_without_decoding_it(tmp_path):
+    changed = columns(5)
+    noise = random.Random(0).randbytes(60 * 60 * 3)
+    for i, form in enumerate(("PNG", "JPEG")):
+        buffer = io.BytesIO()
+        Image.frombytes("RGB", (60, 60), noise).save(buffer, form)
+        changed["image"][i] = {"bytes": buffer.getvalue()[:-2000], "path": None}
+        # What some cameras write behind the picture is no damage.
+        changed["image"][i + 2] = {"bytes": buffer.getvalue() + bytes(9000), "path": None}
+    pq.write_table(pa.table(changed), tmp_path / "train.parquet")
+    dataset, report = made(tmp_path, tmp_path)
+    assert len(dataset) == 3 and [place.row for place, _ in report.problems] == [0, 1]
+    assert all("is broken (image file is truncated" in text for _, text in report.problems)
+
+
+def test_shards_may_differ_in_order_and_in_columns_of_nulls(tmp_path):
+    first = columns() | {"source": pa.nulls(3), "number": [1, 2, 3]}
+    first["image"] = [{"bytes": image["bytes"], "path": None} for image in first["image"]]
+    second = columns() | {"source": ["a", "b", "c"], "number": [0.5, 1.5, 2.5]}
+    second = {name: second[name] for name in reversed(second)}
+    for number, shard in enumerate((first, second)):
+        pq.write_table(pa.table(shard), tmp_path / f"train-{number:05d}-of-00002.parquet")
+    dataset, _ = made(tmp_path, tmp_path)
+    assert dataset["source"] == [None, None, None, "a", "b", "c"]
+    assert dataset["number"] == [1, 2, 3, 0.5, 1.5, 2.5]
+    assert [shown(row).size for row in dataset] == [SIZE] * 6
+
+
+def test_shards_of_types_that_do_not_go_together_are_named(tmp_path):
+    for number, values in enumerate(([1, 2, 3], ["a", "b", "c"])):
+        shard = pa.table(columns() | {"source": values})
+        pq.write_table(shard, tmp_path / f"train-{number:05d}-of-00002.parquet")
+    with pytest.raises(DataError, match="00001-of-00002.parquet: the column 'source' holds string"):
+        made(tmp_path, tmp_path)
+
+
+def test_a_column_of_lists_of_one_picture(tmp_path):
+    changed = columns()
+    changed["image"] = [[image] for image in changed["image"]]
+    pq.write_table(pa.table(changed), tmp_path / "train.parquet")
+    dataset, report = made(tmp_path, tmp_path)
+    assert report.good == 3 and [shown(row).size for row in dataset] == [SIZE] * 3
+
+
+def test_a_folder_named_after_its_split(tmp_path):
+    (tmp_path / "test").mkdir()
+    pq.write_table(pa.table(columns()), tmp_path / "test" / "0.parquet")
+    assert len(made(tmp_path / "test", tmp_path)[0]) == 3
+    with pytest.raises(DataError, match="no split 'train'"):
+        open_set(tmp_path)
+
+
 def test_a_damaged_shard_leaves_the_healthy_ones(tmp_path):
     parquet_folder(tmp_path)
     broken = tmp_path / "data" / "train-00000-of-00002.parquet"

@@ -32,7 +32,8 @@ def show(
             raise ValueError(f"{source} has no rows")
         beside = out.with_name(out.name + ".writing")
         out.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_text(page_of(found, source.name, total), encoding="utf-8")
+        page = page_of(found, source.name, total)
+        beside.write_text(page, encoding="utf-8", errors="backslashreplace")
         beside.rename(out)
     except (ValueError, OSError) as error:
         fail(error)

@@ -25,7 +25,7 @@ from swift_vlrft.datasets.source import DataError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-VERSION = "1"
+VERSION = "2"
 BATCH_ROWS = 16
 """Rows held in memory at once while copying."""
 
@@ -72,7 +72,31 @@ def cached_parquet(files: list[Path], image: str, cache: Path, num_proc: int = 1
         raise DataError(
             "no file of the set can be read:\n  " + "\n  ".join(b.problem for b in broken)
         )
-    return Cached(pa.concat_tables(tables), heads, origin, broken)
+    return Cached(joined(tables, origin), heads, origin, broken)
+
+
+def joined(tables: list[pa.Table], origin: list[tuple[Path, int]]) -> pa.Table:
+    """The tables of one set as one: columns in the order of the first, and where a shard holds
+    nulls only, of the type that another one says. DataError where types cannot be brought together.
+    """
+    import pyarrow as pa
+
+    try:
+        return pa.concat_tables(tables, promote_options="permissive")
+    except pa.ArrowException:
+        for table, (file, _) in zip(tables, origin, strict=True):
+            for one in table.schema:
+                first = tables[0].schema.field(one.name)
+                try:
+                    pa.unify_schemas(
+                        [pa.schema([first]), pa.schema([one])], promote_options="permissive"
+                    )
+                except pa.ArrowException as error:
+                    raise DataError(
+                        f"{file}: the column {one.name!r} holds {one.type}, but {first.type} in "
+                        f"{origin[0][0].name}; all files of a set need the same type"
+                    ) from error
+        raise
 
 
 def _cached_file(file: Path, image: str, cache: Path) -> tuple[Path, Path]:

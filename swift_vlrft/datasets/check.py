@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from swift_vlrft.answers import Box, BoxList, gold_text
+from swift_vlrft.answers import Box, BoxList, boxes_or_refusal, gold_text
 from swift_vlrft.datasets.forms import Form
 from swift_vlrft.datasets.frames import View
 from swift_vlrft.datasets.image import Head, head_of, open_image
-from swift_vlrft.datasets.read import open_set, rows_of
+from swift_vlrft.datasets.parquet import missing_shards
+from swift_vlrft.datasets.read import BOX_TASKS, open_set, rows_of
 from swift_vlrft.datasets.row import BadRow, Place, Row
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.rewards import REWARDS, TASK_NAMES, TASKS
@@ -54,20 +55,43 @@ def row_problem(row: Row, head: Head | None = None, *, every_reward: bool = True
         return f"the problem is {row.problem!r}, a prompt is needed"
     if task not in TASK_NAMES:
         return f"unknown task {task!r}; known: {', '.join(TASK_NAMES)}"
+    if row.solution is None:
+        return UnreadableGold("the row has no solution")
     text = gold_text(row.solution)
+    for name, value in (("problem", row.problem), ("solution", text)):
+        if problem := _unwritable(value):
+            return f"the {name} {problem}"
     gold = TASK_NAMES[task].read_gold(text)
     if gold is None:
+        why = _invalid_box(text) if task in BOX_TASKS else ""
         return UnreadableGold(
-            f"the solution {text[:80]!r} cannot be read as {TASK_NAMES[task].holds} ({task})"
+            f"the solution {text[:80]!r} cannot be read as {TASK_NAMES[task].holds} ({task}){why}"
         )
     frame = row.columns.get("frame")
-    if task in ("detection", "grounding"):
+    if task in BOX_TASKS:
         boxes = gold.boxes if isinstance(gold, BoxList) else [gold]
         if frame not in ("norm1000", "pixels"):
             return f"unknown frame {frame!r}; known: norm1000, pixels"
         if problem := _outside(boxes, frame, head):
             return problem
     return gold_problem(task, text, gold, row.columns, FULL if every_reward else FIRST)
+
+
+def _unwritable(text: str) -> str | None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        return f"holds {text[error.start]!r}, half a character, which no file can store"
+    return None
+
+
+def _invalid_box(text: str) -> str:
+    """Which box of a solution is invalid, to end the sentence with; empty where none is."""
+    found = boxes_or_refusal(text)
+    if found is None or None not in found.boxes:
+        return ""
+    number = found.boxes.index(None) + 1
+    return f": box {number} of {len(found)} is not four numbers with an area"
 
 
 def _outside(boxes: list[Box | None], frame: str, head: Head | None) -> str | None:
@@ -211,6 +235,13 @@ def judged(
         yield row, problem
     if (note := looks.note()) is not None:
         report.notes.append(note)
+    shards = [*form.files, *(bad.place.file for bad in form.broken)]
+    if form.path.is_dir() and (missing := missing_shards(shards)):
+        some = ", ".join(missing[:MAX_SHOWN]) + (" ..." if len(missing) > MAX_SHOWN else "")
+        report.notes.append(
+            f"{form.path}: by the names of its files, {len(missing)} more are meant to be there "
+            f"({some}); where that is not on purpose, download them"
+        )
 
 
 @dataclass

@@ -46,6 +46,15 @@ class Form:
     def folder(self) -> Path:
         return self.path if self.path.is_dir() else self.path.parent
 
+    def holds_lists(self, column: str) -> bool:
+        """Whether a column of Parquet or Arrow files holds a list in every row."""
+        import pyarrow as pa
+
+        return any(
+            pa.types.is_list(found) or pa.types.is_large_list(found)
+            for found in (_schema(self.kind, file).field(column).type for file in self.files[:1])
+        )
+
     def records(self, columns: Sequence[str] | None = None) -> Records:
         """Every record in order, ``columns`` of it or all; a BadRow for what cannot be read."""
         yield from self.broken
@@ -132,14 +141,17 @@ def _parquet_records(file: Path, columns: Sequence[str]) -> Iterator[tuple[Place
 
 def _metadata(kind: str, file: Path) -> Any:
     """The features as ``datasets`` stored them beside the columns; {} where it did not."""
-    import pyarrow.parquet as pq
-
-    schema = pq.read_schema(file) if kind == "parquet" else _arrow_schema(file)
-    text = (schema.metadata or {}).get(b"huggingface")
+    text = (_schema(kind, file).metadata or {}).get(b"huggingface")
     try:
         return json.loads(text)["info"]["features"] if text else {}
     except (ValueError, KeyError, TypeError):
         return {}
+
+
+def _schema(kind: str, file: Path) -> Any:
+    import pyarrow.parquet as pq
+
+    return pq.read_schema(file) if kind == "parquet" else _arrow_schema(file)
 
 
 def class_names_of(features: Any) -> list[str] | None:
@@ -203,8 +215,9 @@ def _arrow_records(file: Path, columns: Sequence[str]) -> Iterator[tuple[Place, 
                         yield Place(file, row), values
                         row += 1
     except (pa.ArrowException, OSError) as error:
+        where = f"after row {row - 1}" if row else "before its first row"
         raise DataError(
-            f"{file} breaks off or is damaged after row {row - 1} ({error}); copy it again"
+            f"{file} breaks off or is damaged {where} ({error}); copy it again"
         ) from error
 
 
@@ -239,8 +252,9 @@ def _json_form(path: Path, files: list[Path], keep_going: bool) -> Form:
                     )
                 return Form("coco", file, [file], list(content))
             for n, found in enumerate(_json_records(file, ())):
-                columns |= dict.fromkeys(found[1])
-                if n >= 100:
+                if not isinstance(found, BadRow):
+                    columns |= dict.fromkeys(found[1])
+                if n >= 100 and columns:
                     break
             whole.append(file)
         except DataError as error:
@@ -252,18 +266,23 @@ def _json_form(path: Path, files: list[Path], keep_going: bool) -> Form:
 
 def _json_content(file: Path) -> Any:
     try:
-        return json.loads(file.read_text(encoding="utf-8"))
+        return json.loads(file.read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeError) as error:
         raise DataError(f"{file} cannot be read ({error})") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{file} is not JSON ({error}); copy or download it again") from error
 
 
-def _json_records(file: Path, columns: Sequence[str]) -> Iterator[tuple[Place, Record]]:
+def _json_records(file: Path, columns: Sequence[str]) -> Records:
+    """Every row; a line that cannot be read is a bad row and leaves the others as they are."""
     for row, (line, record) in enumerate(_json_values(file)):
-        if not isinstance(record, dict):
-            raise DataError(f"{file}, {line}: an object is needed, found {str(record)[:80]!r}")
-        yield Place(file, row), record
+        if isinstance(record, dict):
+            yield Place(file, row), record
+        elif isinstance(record, DataError):
+            yield BadRow(Place(file, row), f"{line} {record}")
+        else:
+            found = f"an object is needed, found {str(record)[:80]!r}"
+            yield BadRow(Place(file, row), f"{line}: {found}")
 
 
 def _json_values(file: Path) -> Iterator[tuple[str, Any]]:
@@ -274,14 +293,16 @@ def _json_values(file: Path) -> Iterator[tuple[str, Any]]:
         yield from ((f"row {i}", value) for i, value in enumerate(content))
         return
     try:
-        with open(file, encoding="utf-8") as lines:
+        with open(file, "rb") as lines:
             for number, line in enumerate(lines, start=1):
                 if line.strip():
                     try:
-                        yield f"line {number}", json.loads(line)
-                    except ValueError as error:
-                        raise DataError(f"{file}, line {number} is not JSON ({error})") from error
-    except (OSError, UnicodeError) as error:
+                        yield f"line {number}", json.loads(line.decode("utf-8-sig"))
+                    except UnicodeError as error:
+                        yield f"line {number}", DataError(f"is not UTF-8 ({error})")
+                    except (ValueError, RecursionError) as error:
+                        yield f"line {number}", DataError(f"is not JSON ({error})")
+    except OSError as error:
         raise DataError(f"{file} cannot be read ({error})") from error
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 ORIENTATION = 0x0112
+_ENDS = {"PNG": b"IEND", "JPEG": b"\xff\xd9"}
 
 
 @dataclass(frozen=True)
@@ -34,11 +35,17 @@ class Head:
 
 
 def head_of(image: Mapping[str, Any], place: Place | None = None) -> Head:
-    """Size of the upright picture, without decoding it. DataError where it is no picture."""
+    """Size of the upright picture, without decoding it. DataError where it is no picture, or
+    where its file breaks off.
+    """
     with _opened(image, place) as picture:
         turned = picture.getexif().get(ORIENTATION, 1) if _may_have_exif(picture) else 1
         size = picture.size[::-1] if turned in (5, 6, 7, 8) else picture.size
-        return Head(*size, plain=turned in (0, 1) and not picture.mode.startswith(("I", "F")))
+        head = Head(*size, plain=turned in (0, 1) and not picture.mode.startswith(("I", "F")))
+        breaks_off = _lacks_end(picture)
+    if breaks_off:
+        open_image(image, place)  # says so, where decoding cannot do without the end
+    return head
 
 
 def open_image(image: Mapping[str, Any], place: Place | None = None) -> Image:
@@ -87,6 +94,7 @@ def stored_image(image: Mapping[str, Any], base: Path) -> dict[str, Any]:
 
 def _opened(image: Mapping[str, Any], place: Place | None) -> Image:
     from PIL import Image as pil
+    from PIL import UnidentifiedImageError
 
     content, path = image.get("bytes"), image.get("path")
     if content is None and not path:
@@ -99,9 +107,22 @@ def _opened(image: Mapping[str, Any], place: Place | None) -> Image:
     except FileNotFoundError as error:
         raise DataError(f"{_where(place)}the image {path} does not exist") from error
     except Exception as error:
+        # The one tells an address in memory, the other (of a buffer) that it could not seek.
+        if isinstance(error, UnidentifiedImageError) or type(error) is OSError:
+            error = ValueError("its bytes are in no known format")
         raise DataError(
             f"{_where(place)}the image {_name(image)} is no picture ({error}); get it again"
         ) from error
+
+
+def _lacks_end(picture: Image) -> bool:
+    """Whether the mark that ends a file of its format is missing: half a download, mostly."""
+    mark, file = _ENDS.get(str(picture.format)), getattr(picture, "fp", None)
+    if mark is None or file is None:
+        return False
+    file.seek(0, io.SEEK_END)
+    file.seek(max(0, file.tell() - 4096))  # some cameras write more behind it
+    return mark not in file.read(4096)
 
 
 def _may_have_exif(picture: Image) -> bool:

@@ -44,12 +44,12 @@ class Instances:
 def read_instances(path: Path) -> Instances:
     """Read and check ``instances_*.json`` (COCO) or ``lvis_v1_*.json``; DataError says where."""
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8-sig") as file:
             # The outlines are most of the file, and nothing here needs them.
             content = json.load(file, object_hook=_without_outline)
     except (OSError, UnicodeError) as error:
         raise DataError(f"{path} cannot be read ({error})") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{path} is not JSON ({error}); download it again") from error
     for key in ("images", "annotations", "categories"):
         if not isinstance(content, dict) or not isinstance(content.get(key), list):
@@ -61,6 +61,11 @@ def read_instances(path: Path) -> Instances:
     for i, image in enumerate(_objects(content, "images", path)):
         if not {"id", "width", "height"} <= set(image) or not file_of(image):
             raise DataError(f"{path}, images[{i}]: id, file_name, width and height are needed")
+        for side in ("width", "height"):
+            if not isinstance(image[side], int | float) or not image[side] >= 1:
+                raise DataError(
+                    f"{path}, images[{i}]: {side} is {image[side]!r}; a count of pixels is needed"
+                )
         images[image["id"]] = image
     categories: dict[Any, str] = {}
     for i, category in enumerate(_objects(content, "categories", path)):

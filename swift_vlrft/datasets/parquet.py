@@ -4,14 +4,15 @@ unread.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from swift_vlrft.datasets.row import Place
 from swift_vlrft.datasets.source import DataError
 
-COLUMNS = ("image", "problem", "solution")
+_SHARD = re.compile(r"(.+)-\d{5}-of-(\d{5})\.parquet")
 
 
 def parquet_files(path: Path, split: str = "train") -> list[Path]:
@@ -31,10 +32,26 @@ def parquet_files(path: Path, split: str = "train") -> list[Path]:
     if not known:
         return files
     if split not in known:
+        if known == {_split_of(path / "0.parquet", path)}:
+            return files  # the folder of one split, named itself
         raise DataError(
             f"{path}: no split {split!r} among its Parquet files; it has {', '.join(sorted(known))}"
         )
     return [file for file in files if splits[file] == split]
+
+
+def missing_shards(files: Sequence[Path]) -> list[str]:
+    """The shards that the names of the others speak of: ``train-00000-of-00003.parquet`` has two
+    more beside it.
+    """
+    there = {file.name for file in files}
+    series = dict.fromkeys(found.groups() for name in there if (found := _SHARD.fullmatch(name)))
+    named = [
+        f"{split}-{number:05d}-of-{total}.parquet"
+        for split, total in series
+        for number in range(int(total))
+    ]
+    return sorted(name for name in named if name not in there)
 
 
 def split_names(path: Path) -> list[str]:

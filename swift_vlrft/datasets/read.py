@@ -64,6 +64,9 @@ def open_set(
             f"{path} holds no data set that is known: neither Parquet files, nor a folder of "
             "save_to_disk, nor JSON"
         )
+    if form.kind == "json" and not form.columns and not form.broken:
+        first = next((f for f in form.records() if isinstance(f, BadRow)), None)
+        raise DataError(f"{first.place}: {first.problem}" if first else f"{path} has no rows")
     columns = renamed_columns(form, rename)
     if form.kind != "coco" and (form.files or form.columns) and shape_of(set(columns)) is None:
         missing = [name for name in ("image", "problem", "solution") if name not in columns]

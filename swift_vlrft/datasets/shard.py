@@ -41,6 +41,9 @@ def schema_of(rows: Sequence[Mapping[str, Any]] | Path) -> pa.Schema:
             fields.append(pa.field(name, pa.array(values).type))
         except pa.ArrowException as error:
             raise _several_types(name, str(error)) from None
+        except UnicodeEncodeError as error:
+            text = f"the column {name!r} holds text that no file can store ({error})"
+            raise DataError(text) from None
     return pa.schema(fields)
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from swift_vlrft.coordinates import FRAMES
-from swift_vlrft.datasets.arrow_cache import Heads, cached_parquet, heads_of
+from swift_vlrft.datasets.arrow_cache import Heads, cached_parquet, heads_of, joined
 from swift_vlrft.datasets.check import Report, row_problem
 from swift_vlrft.datasets.forms import Form
 from swift_vlrft.datasets.frames import View, in_frame
@@ -75,9 +75,9 @@ def with_prompt(problem: str) -> list[dict[str, str]]:
 def training_set(form: Form, wanted: Wanted) -> tuple[Any, Report]:
     """The Dataset of a set on disk, and what was found in it."""
     single = form.kind in ("parquet", "arrow") and shape_of_form(form, wanted.rename).single
-    if not single:
+    image = _original("image", form.columns, wanted.rename) if single else ""
+    if not single or form.holds_lists(image):
         return from_rows(form, wanted)
-    image = _original("image", form.columns, wanted.rename)
     if form.kind == "parquet":
         heads: Heads | None
         cached = cached_parquet(form.files, image, wanted.cache, wanted.num_proc)
@@ -223,7 +223,7 @@ def _mapped(form: Form) -> tuple[pa.Table, list[tuple[Path, int]]]:
             form.broken.append(BadRow(Place(file), f"{file} breaks off ({error}); copy it again"))
     if not tables:
         raise DataError(f"{form.path}: no file of the set can be read")
-    return pa.concat_tables(tables), origin
+    return joined(tables, origin), origin
 
 
 def _with_path(
@@ -401,7 +401,7 @@ def _json_columns(rows: list[tuple[Row, Head]], names: list[str]) -> dict[str, A
         values = [row.columns.get(name) for row, _ in rows]
         try:
             column = pa.array(values)
-        except pa.ArrowException:
+        except (pa.ArrowException, UnicodeEncodeError):
             column = pa.array([None if value is None else json.dumps(value) for value in values])
         if not pa.types.is_null(column.type):
             made[name] = pa.chunked_array([column])

@@ -19,6 +19,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -35,6 +36,10 @@ SHARD_BYTES = 256 * 2**20
 GROUP_BYTES = 16 * 2**20
 GROUP_ROWS = 100
 """A row group ends at either: small ones let a viewer fetch a few rows, and bound the memory."""
+
+
+_SPLIT = re.compile(r"\w+(?:\.\w+)*")
+"""What the hubs and ``datasets`` take as the name of a split."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +128,9 @@ def write_folder(
     Raises DataError where ``folder`` is there already, where another process is at it, where a
     column holds values of several types, and where no row is left.
     """
+    for split in splits:
+        if not _SPLIT.fullmatch(split):
+            raise DataError(f"the split {split!r} is no name: letters, digits, _ and . make one")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise DataError(f"{folder} is there already; name another folder, or remove it first")
     folder.parent.mkdir(parents=True, exist_ok=True)

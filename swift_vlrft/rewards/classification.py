@@ -51,7 +51,7 @@ def right_names(gold: str, aliases: Any) -> set[str]:
     if aliases is None:
         return {gold}
     names = [aliases] if isinstance(aliases, (str, int, float)) else list(aliases)
-    return {gold, *(normalise(str(name)) for name in names)} - {""}
+    return {gold, *(normalise(str(name)) for name in names if name is not None)} - {""}
 
 
 def _same_name(answer: Answer, gold: str, aliases: Any) -> float:

@@ -194,6 +194,8 @@ def _check(form: Form, command: CommandLine) -> None:
         raise DataError(text)
     if bad:
         logger.warning(f"swift_vlrft: {text}")
+    for note in report.notes:
+        logger.warning(f"swift_vlrft: {note}")
     tasks = ", ".join(f"{count} {task}" for task, count in report.tasks.most_common())
     logger.info(f"swift_vlrft: {report.path}: {report.good} rows whose gold reads ({tasks}).")
 
