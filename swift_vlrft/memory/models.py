@@ -10,6 +10,8 @@ them with transformers on the meta device and compares the counts.
 from __future__ import annotations
 
 import json
+import math
+import re
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -205,6 +207,35 @@ def read_model(name: str) -> Model:
         f"model {name!r}: no configuration of it is shipped and no folder or config.json has this "
         f"path; give the path of its checkpoint or config.json. Shipped: {known}"
     )
+
+
+def model_of_size(name: str, *, sees: bool) -> Model:
+    """A model that is not shipped, by the size in its name: the shipped one of its kind nearest in
+    size, with as many layers as make that size. ``source`` says so; nothing better is known of it.
+
+        model_of_size("meta-llama/Llama-3.2-3B", sees=False)     Qwen2.5-3B of 37 layers
+
+    For published reports, which name models of every kind; `vlrft plan` asks for the configuration.
+    """
+    plain = name.rstrip("/").rsplit("/", 1)[-1]
+    size = re.search(r"(?<![\w.])(\d+(?:\.\d+)?)\s*b(?![a-z])", plain.lower().replace("_", "-"))
+    if not size or not 0.1 <= float(size[1]) <= 1000:
+        raise ModelError(f"no configuration of {name} is shipped, and its name has no size")
+    wanted = float(size[1]) * 1e9
+    active = bool(re.search(r"-a\d+(?:\.\d+)?b", plain.lower()))
+    kind = [m for m in map(read_model, _shipped()) if m.sees == sees and bool(m.experts) == active]
+    nearest = min(kind, key=lambda m: abs(math.log(m.parameters.total / wanted)))
+    parameters = nearest.parameters
+    # Sizes in names count the whole model; the ViT and the embedding do not change.
+    rest = parameters.total - nearest.layers * parameters.largest_layer
+    layers = max(1, round((wanted - rest) / parameters.largest_layer))
+    text = {**nearest.text, "num_hidden_layers": layers}
+    text.pop("layer_types", None)
+    config = {**nearest.config, "text_config": text} if nearest.sees else text
+    why = (
+        f"no configuration of {plain}: {nearest.name} with {layers} layers, by the size in its name"
+    )
+    return Model(plain, config, why)
 
 
 @lru_cache
