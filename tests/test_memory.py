@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
+from swift_vlrft.memory.activations import shape_of
 from swift_vlrft.memory.advice import advise, changes
 from swift_vlrft.memory.estimate import computed, estimate
 from swift_vlrft.memory.from_recipe import settings_of
@@ -294,6 +295,66 @@ def test_a_run_is_compared_with_its_plan(tmp_path):
     (row,) = json.loads(run(app, given).stdout)
     assert row["phase"] == "backward" and row["allocated"] == 20.0
     assert 10 < row["planned"] < 30
+
+
+PACKS = " --per_device_train_batch_size 16 --gradient_accumulation_steps 1 --num_generations 8"
+
+
+def test_shared_prefixes_are_planned_and_a_larger_micro_batch_fits(tmp_path, monkeypatch):
+    monkeypatch.delenv("VLRFT_SHARED_PREFIX", raising=False)
+    path = recipe_file(tmp_path, more=PACKS)
+
+    def largest(**environment):
+        recipe = read_recipe(path, environment=environment)
+        settings = replace(settings_of(recipe, parse_gpus("4x80")), checkpoint_llm=False)
+        sizes = [n for n in (4, 8, 16, 24, 32, 48, 64)
+                 if estimate(replace(settings, batch=n), computed).fits]  # fmt: skip
+        return settings, max(sizes)
+
+    separate, rows = largest()
+    shared, more = largest(VLRFT_SHARED_PREFIX="1")
+    assert not separate.shared_prefix and shared.shared_prefix
+    assert shared.prompts == 2 and replace(shared, batch=4).prompts == 1
+    assert more > rows
+    assert any("each prompt of a micro-batch" in note for note in shared.assumptions)
+    # In the recipe itself as well as from the shell; one row has nothing to share.
+    path.write_text("export VLRFT_SHARED_PREFIX=1\n" + path.read_text())
+    assert settings_of(read_recipe(path, environment={}), parse_gpus("4x80")).shared_prefix
+    one = recipe_file(tmp_path, more=" --per_device_train_batch_size 1")
+    recipe = read_recipe(one, environment={"VLRFT_SHARED_PREFIX": "1"})
+    settings = settings_of(recipe, parse_gpus("4x80"))
+    assert not settings.shared_prefix and "one row" in " ".join(settings.assumptions)
+
+
+def test_shared_prefixes_save_what_their_own_benchmark_counted():
+    """What autograd keeps, counted on the real forward pass (benchmarks/shared_prefix.py), where
+    keys are repeated for every head; a GPU's kernel takes them as they are, so that ours saves
+    more, but never more than the ratio of the tokens.
+    """
+    results = REPOSITORY / "benchmarks" / "results" / "shared_prefix_operations.json"
+    for row in json.loads(results.read_text())["rows"]:
+        prompt, completion, count = row["prompt"], row["completion"], row["G"]
+        rows = replace(
+            BASE, batch=count, generations=count, prompt=prompt, completion=completion, grids=(),
+            checkpoint_llm=False, train_vit=False,
+        )  # fmt: skip
+        kept = [
+            computed(s, shape_of(s)).peaks["forward of the LLM"]["activations LLM"]
+            for s in (rows, replace(rows, shared_prefix=True))
+        ]
+        tokens = count * (prompt + completion) / (prompt + count * completion)
+        assert row["kept_ratio"] <= kept[0] / kept[1] <= tokens
+
+
+def test_the_table_fits_into_a_terminal_of_80_columns(tmp_path):
+    done = run(app, ["plan", str(recipe_file(tmp_path)), "--gpus", "4x80", "--quick"],
+               env={"COLUMNS": "80"})  # fmt: skip
+    table = done.output.split("fits:")[0]
+    assert "…" not in table and all(len(line) <= 80 for line in table.splitlines())
+    peak = re.search(r"peak (\d+\.\d) GiB in (\w+)", done.output)
+    (line,) = [line for line in table.splitlines() if line.startswith(peak[2])]
+    *parts, total = [float(cell) for cell in re.findall(r"\d+\.\d", line)]
+    assert total == float(peak[1]) == pytest.approx(sum(parts), abs=0.3)
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda p: f"{p.parent.name}/{p.stem}")
