@@ -17,7 +17,7 @@ from swift_vlrft.memory.estimate import computed, estimate
 from swift_vlrft.memory.from_recipe import settings_of
 from swift_vlrft.memory.header import figures, with_header
 from swift_vlrft.memory.images import longest_row
-from swift_vlrft.memory.models import VISION_TOWERS, known_models, read_model
+from swift_vlrft.memory.models import VISION_TOWERS, known_models, model_of_size, read_model
 from swift_vlrft.memory.settings import GIB, Settings, card_gib, parse_gpus
 from swift_vlrft.recipe import read_recipe
 
@@ -192,6 +192,58 @@ def test_a_checkpoints_folder_is_read_in_the_old_flat_form(tmp_path):
     flat = {**config.pop("text_config"), **config}
     (tmp_path / "config.json").write_text(json.dumps(flat))
     assert read_model(str(tmp_path)).parameters.total == 3_754_622_976
+
+
+LLAMA = {
+    "model_type": "llama",
+    "hidden_size": 2048,
+    "intermediate_size": 8192,
+    "num_hidden_layers": 16,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "vocab_size": 128256,
+    "tie_word_embeddings": True,
+}
+
+
+def test_any_checkpoints_folder_is_planned_or_refused_in_one_line(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    # metadata of meta-llama/Llama-3.2-1B: 1.24 B parameters.
+    assert read_model(str(tmp_path)).parameters.total == 1_235_814_400
+    gpt2 = {"model_type": "gpt2", "n_embd": 768, "n_layer": 12, "n_head": 12, "vocab_size": 50257}
+    (tmp_path / "config.json").write_text(json.dumps(gpt2))
+    path = recipe_file(tmp_path, model=str(tmp_path))
+    done = run(app, ["plan", str(path), "--gpus", "4x80", "--json"])
+    assert done.exit_code == 0, done.output
+    plan = json.loads(done.stdout)
+    assert plan["how"] == "computed"
+    assert any("closed form: gpt2 cannot be run" in note for note in plan["assumptions"])
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ([1], "no model_type"),
+        ({**LLAMA, "hidden_size": "large"}, "has a number that is none"),
+        ({"model_type": "chatglm", "num_layers": 40}, "lacks 'hidden_size'"),
+        ("{", "is not JSON"),
+    ],
+)
+def test_a_config_that_is_none_is_refused_in_one_line(config, said, tmp_path):
+    text = config if isinstance(config, str) else json.dumps(config)
+    (tmp_path / "config.json").write_text(text)
+    path = recipe_file(tmp_path, model=str(tmp_path))
+    done = run(app, ["plan", str(path), "--gpus", "4x80"])
+    assert done.exit_code == 2 and said in " ".join(done.output.split())
+    assert done.output.count("error:") == 1
+
+
+def test_a_quantized_checkpoint_is_said_to_be_planned_in_16_bits(tmp_path):
+    config = {**LLAMA, "quantization_config": {"bits": 4}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    path = recipe_file(tmp_path, model=str(tmp_path))
+    settings = settings_of(read_recipe(path), parse_gpus("4x80"))
+    assert any("quantized" in note for note in settings.assumptions)
 
 
 def test_the_plan_of_a_recipe(tmp_path):
@@ -422,3 +474,47 @@ def test_published_cases_are_judged_and_counted(tmp_path):
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert lines[-1] == {"right": 2, "scored": 3}
     assert "no configuration" in lines[2]["why"]
+
+
+def test_whatever_a_case_holds_it_is_judged_or_a_miss_with_a_reason(tmp_path):
+    fine = {
+        "id": "fine", "score_it": True, "framework": "ms-swift", "model": "some/LLM-4B-Chat",
+        "modality": "llm", "algorithm": "grpo", "tuning": "lora", "gpu_mem_gb": "80 GB",
+        "train_gpus": "2", "parallelism": "DDP", "outcome": "fits",
+    }  # fmt: skip
+    odd = [
+        {"id": "bare", "score_it": True},
+        {**fine, "id": "no card", "gpu_mem_gb": None},
+        {**fine, "id": "no size", "model": "some/LLM"},
+        *(
+            {**fine, "id": f"{key}", key: value}
+            for value in (["a", 1], {"a": 1}, -3, float("nan"), "many", True)
+            for key in ("gpu_mem_gb", "model", "framework", "tuning", "max_pixels", "image_note",
+                        "max_completion_length", "zero_stage", "date", "vllm_tp", "notes", "dtype")
+        ),
+    ]  # fmt: skip
+    file = tmp_path / "cases.jsonl"
+    lines = [json.dumps(row) for row in [fine, *odd]]
+    file.write_text("\n".join([*lines, "{not json", "[1, 2]"]) + "\n")
+    script = REPOSITORY / "benchmarks" / "memory_cases.py"
+    command = [sys.executable, str(script), str(file), "--computed"]
+    done = subprocess.run([*command, "--json"], capture_output=True, text=True, check=True)
+    results = [json.loads(line) for line in done.stdout.splitlines()]
+    assert results[-1]["scored"] == len(lines) == len(results) - 1
+    assert results[0]["agrees"] and results[0]["capacity_gib"] == 78.8
+    assert "names no model" in results[1]["why"] and "card's size" in results[2]["why"]
+    assert "has no size" in results[3]["why"]
+    assert all(r["agrees"] or r["why"] for r in results[:-1])
+    assert "Traceback" not in done.stderr and done.stderr.count("not JSON") == 1
+    subprocess.run(command, capture_output=True, check=True)
+
+
+def test_a_model_that_is_not_shipped_is_planned_by_its_size():
+    for name, sees, billions in (
+        ("meta-llama/Llama-3.2-3B-Instruct", False, 3),
+        ("OpenGVLab/InternVL2_5-26B", True, 26),
+        ("Qwen/Qwen3-Omni-30B-A3B-Instruct", True, 30),
+    ):
+        model = model_of_size(name, sees=sees)
+        assert model.parameters.total == pytest.approx(billions * 1e9, rel=0.05)
+        assert model.sees == sees and "by the size in its name" in model.source

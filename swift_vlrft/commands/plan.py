@@ -188,7 +188,12 @@ def _estimated(recipe: Recipe, gpus: Gpus, nodes: int, dataset: Path | None, qui
         why = "--quick" if quick else "torch is not installed or this model class cannot be run"
         made = estimate(settings, computed)
         return _noted(made, f"activations in closed form, not simulated: {why}")
-    return estimate(settings, simulated)
+    made = estimate(settings, simulated)
+    if made.how == "computed":
+        return _noted(
+            made, f"activations in closed form: {settings.model.type} cannot be run without data"
+        )
+    return made
 
 
 def _noted(made: Plan, note: str) -> Plan:

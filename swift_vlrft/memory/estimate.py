@@ -264,7 +264,7 @@ def _adapters(settings: Settings) -> int:
     if settings.train_llm:
         query, key = model.heads * model.head_size, model.kv_heads * model.head_size
         sides = 2 * (model.hidden + query) + 2 * (model.hidden + key)
-        wide = int(model.text.get("moe_intermediate_size") or model.text["intermediate_size"])
+        wide = int(model.text.get("moe_intermediate_size") or model.intermediate)
         sides += 3 * (model.hidden + wide) * max(1, model.experts)
         count += model.layers * rank * sides
     if settings.train_vit and model.sees:

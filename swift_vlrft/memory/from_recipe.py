@@ -49,6 +49,8 @@ def settings_of(
     if name is None:
         raise ValueError(f"{recipe.path}: no --model, or one whose value only bash knows")
     model = read_model(name)
+    if model.config.get("quantization_config"):
+        notes.append("the checkpoint is quantized; its weights are planned in 16 bits")
     processes = _processes(recipe, gpus, nodes, notes)
     tuning = _tuning(recipe)
     sharding, cpu_states, cpu_parameters = _deepspeed(recipe, processes, notes)

@@ -118,7 +118,7 @@ class Model:
         if self.experts:
             chosen = int(self.text.get("num_experts_per_tok") or 1)
             return chosen * int(self.text["moe_intermediate_size"])
-        return int(self.text["intermediate_size"])
+        return int(self.text.get("intermediate_size") or 4 * self.hidden)
 
     @property
     def vocabulary(self) -> int:
@@ -256,12 +256,34 @@ def _from_file(path: Path) -> Model:
     if config["model_type"] in VISION_TOWERS and "text_config" not in config:
         # The form of 2024 and 2025: the text model's numbers at the top.
         config = {**config, "text_config": {k: v for k, v in config.items() if k in _TEXT}}
-    model = Model(str(path), config, str(file))
+    for values in (config, _completed(config)):
+        model = Model(str(path), values, str(file))
+        try:
+            _ = model.parameters, model.patch, model.merge, model.vit_heads
+            return model
+        except KeyError as error:
+            wrong = f"lacks {error}, which decides its size"
+        except (AttributeError, TypeError, ValueError, ZeroDivisionError) as error:
+            wrong = f"has a number that is none ({error})"
+    raise ModelError(f"model {path}: {file} {wrong}")
+
+
+def _completed(config: dict[str, Any]) -> dict[str, Any]:
+    """With the defaults and the other names of its family (gpt2's n_embd), as transformers has
+    them; as it is where transformers is not installed or does not know it.
+    """
     try:
-        _ = model.parameters
-    except KeyError as error:
-        raise ModelError(f"model {path}: {file} lacks {error}, which decides its size") from None
-    return model
+        from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+        values = {name: value for name, value in config.items() if name != "model_type"}
+        made = CONFIG_MAPPING[config["model_type"]](**values)
+        text = made.get_text_config()
+        names = {n: getattr(text, n) for n in _TEXT if getattr(text, n, None) is not None}
+        if made.to_dict().get("text_config"):
+            return {**made.to_dict(), "text_config": {**text.to_dict(), **names}}
+        return {**made.to_dict(), **names}
+    except Exception:  # a foreign file in a foreign class: whatever it says, ours says it plainer
+        return config
 
 
 _TEXT = (
@@ -295,7 +317,7 @@ def _layer_parameters(model: Model) -> int:
         mlp = model.experts * 3 * hidden * int(model.text["moe_intermediate_size"])
         mlp += model.experts * hidden  # the router
     else:
-        mlp = 3 * hidden * int(model.text["intermediate_size"])
+        mlp = 3 * hidden * model.intermediate
     return attention + norms + mlp
 
 
