@@ -11,9 +11,10 @@ import pytest
 from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
+from swift_vlrft.commands.plan import HEADINGS
 from swift_vlrft.memory.activations import shape_of
 from swift_vlrft.memory.advice import advise, changes
-from swift_vlrft.memory.estimate import computed, estimate
+from swift_vlrft.memory.estimate import PHASES, computed, estimate
 from swift_vlrft.memory.from_recipe import settings_of
 from swift_vlrft.memory.header import figures, with_header
 from swift_vlrft.memory.images import longest_row
@@ -274,6 +275,19 @@ def test_apply_writes_a_recipe_that_fits(tmp_path):
         assert after.values(name) == before.values(name)
 
 
+def test_the_readme_shows_what_the_planner_prints(tmp_path):
+    """Its numbers, by the closed form where the peak is not a pass of the trainer."""
+    readme = (REPOSITORY / "README.md").read_text()
+    (shown,) = re.findall(r"```text\n( +detection_4x80g.*?)```", readme, re.S)
+    path = REPOSITORY / "recipes" / "qwen2_5_vl_3b" / "detection_4x80g.sh"
+    given = ["plan", str(path), "--gpus", "4x24", "--apply", str(tmp_path / "smaller.sh")]
+    done = run(app, given, env={"COLUMNS": "80"})
+    printed = {" ".join(line.split()) for line in done.output.splitlines()}
+    for line in shown.splitlines():
+        assert " ".join(line.split()) in printed, line
+    assert "move_model_batches 16" in (tmp_path / "smaller.sh").read_text()
+
+
 def test_a_recipe_from_nothing_fits(tmp_path):
     out = tmp_path / "new.sh"
     arguments = ["--model", "Qwen/Qwen2.5-VL-3B-Instruct", "--task", "detection", "--quick"]
@@ -282,6 +296,8 @@ def test_a_recipe_from_nothing_fits(tmp_path):
     recipe = read_recipe(out)
     assert estimate(settings_of(recipe, parse_gpus("8x24")), computed).fits
     assert recipe.values("reward_funcs") == ("vlrft_detection_iou", "vlrft_detection_format")
+    checked = run(app, ["check", str(out), "--json"])
+    assert checked.exit_code == 0 and json.loads(checked.stdout)["findings"] == []
 
 
 @pytest.mark.parametrize(
@@ -425,6 +441,24 @@ def test_a_recipes_header_says_what_the_planner_says(path):
     peak, _, phase, how = stated
     assert (peak, phase, how) == (round(made.peak.total / GIB, 1), made.peak.name, made.how)
     assert made.fits
+
+
+def test_the_pages_table_of_recipes_has_the_headers_figures():
+    text = (REPOSITORY / "docs" / "plan.md").read_text()
+    rows = re.findall(
+        r"^\| `(\w+/[\w+]+\.sh)` \| (\S+) of (\d+) \| ([^|]+) \| (\w+) \|$", text, re.M
+    )
+    stated = {name: (float(peak), int(card), phase, how) for name, peak, card, phase, how in rows}
+    headers = {f"{path.parent.name}/{path.name}": figures(path.read_text()) for path in RECIPES}
+    assert stated == headers
+
+
+def test_the_page_explains_every_head_of_the_table():
+    text = (REPOSITORY / "docs" / "plan.md").read_text()
+    for head in {*HEADINGS.values()} - {"LLM", "ViT", "sum"}:
+        assert f"\n| {head} |" in text, head
+    for phase in PHASES:
+        assert phase.replace("old/reference log-probabilities", "log-probs").split()[-1] in text
 
 
 def parse_named(path):
