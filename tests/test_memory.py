@@ -275,6 +275,19 @@ def test_apply_writes_a_recipe_that_fits(tmp_path):
         assert after.values(name) == before.values(name)
 
 
+def test_without_torch_a_coarser_plan_answers_and_says_so(tmp_path):
+    path = recipe_file(tmp_path)
+    program = (
+        "import sys; sys.modules['torch'] = sys.modules['transformers'] = None\n"
+        f"sys.argv = ['vlrft', 'plan', {str(path)!r}, '--gpus', '4x80']\n"
+        "from swift_vlrft.cli import app; app()"
+    )
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "not simulated: torch is not installed" in " ".join(done.stdout.split())
+
+
 def test_the_readme_shows_what_the_planner_prints(tmp_path):
     """Its numbers, by the closed form where the peak is not a pass of the trainer."""
     readme = (REPOSITORY / "README.md").read_text()

@@ -22,7 +22,7 @@ RUN_BY = {
     "MODEL=/models/": "end_to_end/test_recipes.py: the same file with the same variables",
     "vlrft plan recipes/": "test_memory.py: test_apply..., test_a_run_is_compared...",
     "vlrft plan --model": "test_memory.py: test_a_recipe_from_nothing_fits",
-    "VLRFT_TRACK_MEMORY=1 bash": "test_memory.py: test_the_callback_logs_every_phase",
+    "VLRFT_TRACK_MEMORY=1 bash": "end_to_end/test_engines.py and test_recipes.py",
     "vlrft check": "test_recipe_check.py",
     "vlrft doctor": "test_doctor.py",
     "export VLRFT_SHARED_PREFIX=1": "end_to_end/test_shared_prefix_training.py",

@@ -13,6 +13,7 @@ import json
 import os
 import tempfile
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -125,7 +126,17 @@ def _packed(settings: Settings, shape: Shape) -> Shape:
 
 
 def can_simulate(model: Model) -> bool:
-    return model.simulated and all(find_spec(name) for name in ("torch", "transformers"))
+    return model.simulated and _installed()
+
+
+@lru_cache
+def _installed() -> bool:
+    return all(find_spec(name) for name in ("torch", "transformers"))
+
+
+@lru_cache
+def _versions() -> list[str]:
+    return [metadata.version(name) for name in ("torch", "transformers")]
 
 
 def activations(model: Model, shape: Shape, *, simulated: bool = True) -> Activations:
@@ -172,8 +183,7 @@ def cache_folder() -> Path:
 
 
 def _cache_file(model: Model, shape: Shape) -> Path:
-    versions = [metadata.version(name) for name in ("torch", "transformers")]
-    key = json.dumps([VERSION, versions, model.config, asdict(shape)], sort_keys=True)
+    key = json.dumps([VERSION, _versions(), model.config, asdict(shape)], sort_keys=True)
     return cache_folder() / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
 
 

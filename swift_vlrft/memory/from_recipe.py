@@ -12,11 +12,11 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from swift_vlrft import shared_prefix_settings as shared_prefix
 from swift_vlrft.coordinates import FAMILIES, pixel_limits, resized_size
 from swift_vlrft.memory.images import Longest
 from swift_vlrft.memory.models import Model, read_model
 from swift_vlrft.memory.settings import SHARING, Gpus, Settings
-from swift_vlrft.shared_prefix import settings as shared_prefix
 
 if TYPE_CHECKING:
     from swift_vlrft.recipe import Recipe
