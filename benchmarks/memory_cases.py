@@ -13,14 +13,16 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from swift_vlrft.coordinates import resized_size
+from swift_vlrft.coordinates import FAMILIES, resized_size
 from swift_vlrft.memory.estimate import ERROR, Plan, computed, estimate, simulated
-from swift_vlrft.memory.models import Model, ModelError, read_model
+from swift_vlrft.memory.models import Model, ModelError, model_of_size, read_model
 from swift_vlrft.memory.settings import GIB, USABLE, Settings, card_gib
 
 R1V = ("R1-V", "Visual-RFT", "VLM-R1", "Video-R1", "open-r1-multimodal", "Visual-RFT")
@@ -55,10 +57,8 @@ def main() -> int:
     parser.add_argument("--case", help="only this id, with its phases")
     arguments = parser.parse_args()
     try:
-        rows = [
-            json.loads(line) for line in arguments.file.read_text().splitlines() if line.strip()
-        ]
-    except (OSError, ValueError) as error:
+        rows = list(read_cases(arguments.file))
+    except (OSError, UnicodeError) as error:
         print(f"{arguments.file}: {error}", file=sys.stderr)
         return 2
     right = scored = 0
@@ -90,16 +90,45 @@ def main() -> int:
     return 0
 
 
+def read_cases(file: Path) -> Iterator[dict[str, Any]]:
+    """The lines that are cases; what is wrong with another is said and it is left out."""
+    for number, line in enumerate(file.read_text().splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            print(f"{file}:{number}: not JSON: {error}", file=sys.stderr)
+            continue
+        if not isinstance(row, dict):
+            print(f"{file}:{number}: not an object", file=sys.stderr)
+            continue
+        yield {**row, "id": text(row, "id") or f"line {number}", "outcome": text(row, "outcome")}
+
+
 def judge(row: dict[str, Any], *, use_simulation: bool = True) -> dict[str, Any]:
-    result: dict[str, Any] = {"id": row["id"], "published": row["outcome"], "agrees": False}
-    peak = row.get("peak_gb_per_gpu")
-    # Reports say GB and mean what nvidia-smi prints, GiB.
-    result["published_gib"] = peak
-    result["published_note"] = row.get("peak_note")
+    """A case with its verdict; one that cannot be planned is a miss that says why."""
     try:
-        settings = settings_of(row)
-    except ValueError as error:
-        return {**result, "predicted": None, "peak_gib": None, "why": str(error)}
+        return _judge(row, use_simulation)
+    except Exception as error:  # a report is not ours: whatever it holds, the others are judged
+        why = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        return _result(row) | {"predicted": None, "peak_gib": None, "why": why}
+
+
+def _result(row: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "id": row["id"],
+        "published": row["outcome"],
+        "agrees": False,
+        # Reports say GB and mean what nvidia-smi prints, GiB.
+        "published_gib": number(row, "peak_gb_per_gpu"),
+        "published_note": text(row, "peak_note"),
+    }
+
+
+def _judge(row: dict[str, Any], use_simulation: bool) -> dict[str, Any]:
+    result = _result(row)
+    settings = settings_of(row)
     plan = estimate(settings, computed)
     near = plan.peak.total / settings.gpu_bytes
     if use_simulation and NEAR[0] < near < NEAR[1] and not plan.failures:
@@ -122,91 +151,139 @@ def judge(row: dict[str, Any], *, use_simulation: bool = True) -> dict[str, Any]
     return result
 
 
+# What a report holds ---------------------------------------------------------------------------
+
+
+def number(row: dict[str, Any], key: str) -> float | None:
+    """A number, also out of "80GB" or "~0.9"; None where there is none."""
+    value = row.get(key)
+    if isinstance(value, str):
+        found = re.search(r"\d+(?:\.\d+)?", value.replace(",", ""))
+        return float(found[0]) if found else None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if math.isfinite(value) and value >= 0 else None
+
+
+def count(row: dict[str, Any], key: str) -> int | None:
+    value = number(row, key)
+    return None if value is None else int(value)
+
+
+def flag(row: dict[str, Any], key: str) -> bool | None:
+    value = row.get(key)
+    if isinstance(value, str):
+        return {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}.get(
+            value.strip().lower()
+        )
+    return None if value is None or isinstance(value, list | dict) else bool(value)
+
+
+def text(row: dict[str, Any], key: str) -> str:
+    value = row.get(key)
+    if isinstance(value, list):
+        return ", ".join(str(part) for part in value)
+    return "" if value is None or isinstance(value, dict | bool) else str(value)
+
+
+def _model(row: dict[str, Any]) -> Model:
+    """By its name; one whose configuration is not shipped is planned by the size in its name."""
+    name = text(row, "model")
+    if not name:
+        raise ValueError("the report names no model")
+    try:
+        return read_model(name)
+    except ModelError:
+        # Not from this repository's files: a report's name is never taken for a path elsewhere.
+        sees = text(row, "modality") not in ("llm", "text", "")
+        return model_of_size(name, sees=sees)
+
+
 def settings_of(row: dict[str, Any]) -> Settings:
     """A report as Settings, by the rules of its framework."""
-    kind = _framework(row["framework"] or "")
-    try:
-        model = read_model(row["model"] or "")
-    except ModelError:
-        raise ValueError(f"no configuration of {row['model']}") from None
+    kind = _framework(text(row, "framework"))
+    model = _model(row)
 
     def before(date: str) -> bool:
-        return (row.get("date") or "2025-01") < date
+        return (text(row, "date") or "2025-01") < date
 
     old = before(VARLEN_VIT)
-    size = float(row["gpu_mem_gb"])
-    capacity = _capacity(row.get("gpu_name"), size)
-    total = int(row.get("train_gpus") or row.get("gpu_count") or 1)
+    capacity = _capacity(text(row, "gpu_name"), number(row, "gpu_mem_gb"))
+    total = count(row, "train_gpus") or count(row, "gpu_count") or 1
     sharding = _sharding(row, total, kind)
-    tuning = row.get("tuning") or "full"
+    tuning: Any = text(row, "tuning") or "full"
+    if tuning not in ("full", "lora", "qlora"):
+        tuning = "lora" if "lora" in tuning.lower() else "full"
     rollout = {
         "vllm_colocate": "vllm_colocate",
         "vllm_server": "vllm_server",
         "vllm_dedicated_gpu": "vllm_server",
         "hf_generate": "transformers",
         "none": "none",
-    }.get(row.get("rollout_engine") or "", "vllm_colocate" if kind == "verl" else "transformers")
+    }.get(text(row, "rollout_engine"), "vllm_colocate" if kind == "verl" else "transformers")
     grids = _grids(row, model, kind)
-    batch = int(row.get("seqs_per_forward_per_gpu") or row.get("per_device_train_batch_size") or 1)
+    batch = count(row, "seqs_per_forward_per_gpu") or count(row, "per_device_train_batch_size") or 1
     # A logged length, where one is published and no limit, tells more than a default limit.
-    logged = re.search(r"completion_length ~(\d+)", row.get("notes") or "")
+    logged = re.search(r"completion_length ~(\d+)", text(row, "notes"))
     default = int(logged[1]) if logged else COMPLETION[kind]
-    completion = int(row.get("max_completion_length") or default)
-    checkpoints = row.get("gradient_checkpointing")
+    completion = count(row, "max_completion_length") or default
+    checkpoints = flag(row, "gradient_checkpointing")
     if checkpoints is None:
         # On by default in ms-swift, in verl and in TRL since 0.24; off in Hugging Face's own.
         checkpoints = kind in ("swift", "verl") or (kind == "trl" and not before("2025-10"))
-    frozen = row.get("freeze_vit")
+    frozen = flag(row, "freeze_vit")
     if frozen is None:
         frozen = kind == "swift"  # --freeze_vit true
-    reference = row.get("ref_model_loaded")
-    beta = row.get("beta")
+    reference = flag(row, "ref_model_loaded")
+    beta = number(row, "beta")
     if reference is None:
         reference = beta != 0
-    reference = bool(reference) and tuning == "full" and row.get("algorithm") == "grpo"
-    offloads = bool(row.get("offload_model"))
+    reference = bool(reference) and tuning == "full" and "grpo" in text(row, "algorithm")
+    offloads = bool(flag(row, "offload_model"))
     attention = "sdpa" if kind == "swift" else "flash_attention_2"
-    if row.get("attn_impl"):
-        attention = "flash_attention_2" if "flash" in row["attn_impl"] else row["attn_impl"]
+    if said := text(row, "attn_impl"):
+        # Whatever is neither flash nor eager has torch's kernels, which keep as much as flash.
+        attention = "flash_attention_2" if "flash" in said else "sdpa"
+        attention = "eager" if "eager" in said else attention
     fsdp = sharding == "fsdp"
-    dtype = row.get("dtype") or ""
-    text = PROMPT_TEXT
-    max_prompt = row.get("max_prompt_length") or row.get("max_length")
+    dtype = text(row, "dtype")
+    words = PROMPT_TEXT
+    max_prompt = count(row, "max_prompt_length") or count(row, "max_length")
     if not grids:
-        text = int(max_prompt or 512)
+        words = max_prompt or 512
     return Settings(
         model=model,
         gpu_bytes=round(capacity * GIB),
         processes=total,
         tuning=tuning,
-        lora_rank=int(row.get("lora_rank") or 8),
+        lora_rank=count(row, "lora_rank") or 8,
         train_vit=model.sees and not frozen,
         train_aligner=model.sees and not frozen and kind != "swift",
         sharding=sharding,
-        cpu_states=bool(row.get("ds_cpu_offload")),
-        cpu_parameters=bool(row.get("ds_cpu_offload")) and sharding == "zero3",
+        cpu_states=bool(flag(row, "ds_cpu_offload")),
+        cpu_parameters=bool(flag(row, "ds_cpu_offload")) and sharding == "zero3",
         rollout=rollout,  # type: ignore[arg-type]
-        rollout_gpus=int(row.get("rollout_gpus") or 0),
-        vllm_tp=int(row.get("vllm_tp") or 1),
-        vllm_utilization=float(row.get("vllm_gpu_memory_utilization") or UTILIZATION[kind]),
-        vllm_max_length=row.get("vllm_max_model_len"),
+        rollout_gpus=count(row, "rollout_gpus") or 0,
+        vllm_tp=count(row, "vllm_tp") or 1,
+        vllm_utilization=number(row, "vllm_gpu_memory_utilization") or UTILIZATION[kind],
+        vllm_max_length=count(row, "vllm_max_model_len"),
         # verl's rollout.max_num_batched_tokens; vLLM's server takes as many.
         vllm_batched_tokens=2048 if kind == "swift" else 8192,
         # verl's engine always sleeps while the actor trains.
-        sleep_level=1 if kind == "verl" else int(row.get("sleep_level") or 0),
+        sleep_level=1 if kind == "verl" else count(row, "sleep_level") or 0,
         offload_model=offloads,
-        offload_optimizer=bool(row.get("offload_optimizer")),
-        move_model_batches=int(row.get("move_model_batches") or 1),
+        offload_optimizer=bool(flag(row, "offload_optimizer")),
+        move_model_batches=count(row, "move_model_batches") or 1,
         # ms-swift 3.x gathers all at once for LoRA's merge; in full tuning one by one. R1-V's vLLM
         # trainers gather the whole model.
         sync_by_parameter=(kind in ("verl", "trl")) or (kind == "swift" and tuning == "full"),
         batch=batch,
-        accumulation=int(row.get("gradient_accumulation_steps") or 1),
-        generations=int(row.get("num_generations") or 8),
+        accumulation=count(row, "gradient_accumulation_steps") or 1,
+        generations=count(row, "num_generations") or 8,
         rollout_batch=batch,
-        prompt=text,
+        prompt=words,
         completion=completion,
-        max_length=int(max_prompt) if max_prompt else None,
+        max_length=max_prompt,
         grids=grids,
         checkpoint_llm=bool(checkpoints),
         checkpoint_vit=bool(checkpoints),
@@ -214,7 +291,7 @@ def settings_of(row: dict[str, Any]) -> Settings:
         dense_vit_attention=bool(grids) and old and attention == "sdpa",
         # verl and EasyR1 keep the reference model in host memory between its passes.
         reference=reference and not (fsdp and offloads),
-        reference_in_loss=kind == "r1v" and "prompts" in (row.get("batch_semantics") or ""),
+        reference_in_loss=kind == "r1v" and "prompts" in text(row, "batch_semantics"),
         float32_states=fsdp and "bf16 states" not in dtype,
         optimizer="adamw_foreach" if sharding in ("none", "ddp") and kind == "trl" else "adamw",
         all_logits=kind == "r1v" or (model.sees and old),
@@ -231,12 +308,16 @@ def _framework(name: str) -> str:
     return "trl" if "trl" in name.lower() else "other"
 
 
-def _capacity(name: str | None, size: float) -> float:
+def _capacity(name: str, size: float | None) -> float:
+    if not size:
+        if not name:
+            raise ValueError("the report says neither the card's size nor its name")
+        return card_gib(name)
     if size < 16:
         return size  # a reading, not a nominal size
     for kind in (f"{name}-{size:g}", name):
         try:
-            found = card_gib(kind or "")
+            found = card_gib(kind)
         except ValueError:
             continue
         if abs(found - size) < 0.1 * size:
@@ -245,44 +326,47 @@ def _capacity(name: str | None, size: float) -> float:
 
 
 def _sharding(row: dict[str, Any], processes: int, kind: str) -> Any:
-    said = (row.get("parallelism") or "").lower()
-    if row.get("zero_stage"):
-        return f"zero{row['zero_stage']}"
+    said = text(row, "parallelism").lower()
+    stage = count(row, "zero_stage") or (int(m[1]) if (m := re.search(r"zero-?(\d)", said)) else 0)
+    if stage in (1, 2, 3):
+        return f"zero{stage}"
     if "fsdp" in said or kind == "verl":
         return "fsdp"
-    if row.get("move_model_batches"):
+    if count(row, "move_model_batches"):
         return "zero3"  # it divides ZeRO-3's gathers and does nothing else
     return "ddp" if processes > 1 else "none"
 
 
 def _grids(row: dict[str, Any], model: Model, kind: str) -> tuple[tuple[int, int, int], ...]:
     """Patches of one row's images: what is said of them, the cap in ms-swift, else COCO's size."""
-    note = (row.get("image_note") or "").lower()
+    note = text(row, "image_note").lower()
     if not model.sees or "text" in note.split():
         return ()
     frames = re.search(r"frames=(\d+)", note)
     per_frame = re.search(r"video_max_pixels=(\d+)", note)
     if frames and per_frame:
         side = max(1, round((int(per_frame[1]) ** 0.5) / 28))
-        return ((int(frames[1]) // 2, side * 2, side * 2),)
+        return ((max(1, int(frames[1]) // 2), side * 2, side * 2),)
     tokens = re.search(r"~(\d+)(k?) visual tokens", note)
     if tokens:
-        count = int(tokens[1]) * (1000 if tokens[2] else 1)
-        return ((1, 2 * max(1, count // 32), 64),)
-    cap = row.get("max_pixels")
-    count = int(found[1]) if (found := re.search(r"(\d+) images? per prompt", note)) else 1
+        seen = int(tokens[1]) * (1000 if tokens[2] else 1)
+        return ((1, 2 * max(1, seen // 32), 64),)
+    cap = count(row, "max_pixels")
+    images = int(found[1]) if (found := re.search(r"(\d+) images? per prompt", note)) else 1
     if found := re.search(r"image=(\d+)", note):
-        count = int(found[1])
+        images = int(found[1])
     width, height = IMAGE
-    if kind == "swift" and cap:
+    if found := re.search(r"(\d{2,4})\s?x\s?(\d{2,4})", note):
+        width, height = int(found[1]), int(found[2])
+    elif kind == "swift" and cap:
         # The longest row: an image at the cap.
-        width = height = int(int(cap) ** 0.5)
-    if model.type in ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "glm4v"):
+        width = height = max(28, int(cap**0.5))
+    if model.type in FAMILIES:
         width, height = resized_size(model.type, width, height, max_pixels=cap)
         size = model.patch
-        return ((1, height // size, width // size),) * count
+        return ((1, height // size, width // size),) * images
     side = 32  # 448 / 14: the tile of InternVL and others of its kind
-    return ((1, side, side),) * count
+    return ((1, side, side),) * images
 
 
 def _reason(plan: Plan, row: dict[str, Any]) -> str:
@@ -290,7 +374,7 @@ def _reason(plan: Plan, row: dict[str, Any]) -> str:
         return plan.failures[0]
     parts = sorted(plan.peak.parts.items(), key=lambda item: -item[1])[:3]
     largest = ", ".join(f"{name} {value / GIB:.1f}" for name, value in parts)
-    return f"{plan.peak.name}: {largest}; published cause: {row.get('root_cause_class') or '-'}"
+    return f"{plan.peak.name}: {largest}; published cause: {text(row, 'root_cause_class') or '-'}"
 
 
 def _print(result: dict[str, Any], *, details: bool) -> None:

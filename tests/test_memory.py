@@ -11,12 +11,14 @@ import pytest
 from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
+from swift_vlrft.commands.plan import HEADINGS
+from swift_vlrft.memory.activations import shape_of
 from swift_vlrft.memory.advice import advise, changes
-from swift_vlrft.memory.estimate import computed, estimate
+from swift_vlrft.memory.estimate import PHASES, computed, estimate
 from swift_vlrft.memory.from_recipe import settings_of
 from swift_vlrft.memory.header import figures, with_header
 from swift_vlrft.memory.images import longest_row
-from swift_vlrft.memory.models import VISION_TOWERS, known_models, read_model
+from swift_vlrft.memory.models import VISION_TOWERS, known_models, model_of_size, read_model
 from swift_vlrft.memory.settings import GIB, Settings, card_gib, parse_gpus
 from swift_vlrft.recipe import read_recipe
 
@@ -193,6 +195,58 @@ def test_a_checkpoints_folder_is_read_in_the_old_flat_form(tmp_path):
     assert read_model(str(tmp_path)).parameters.total == 3_754_622_976
 
 
+LLAMA = {
+    "model_type": "llama",
+    "hidden_size": 2048,
+    "intermediate_size": 8192,
+    "num_hidden_layers": 16,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "vocab_size": 128256,
+    "tie_word_embeddings": True,
+}
+
+
+def test_any_checkpoints_folder_is_planned_or_refused_in_one_line(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    # metadata of meta-llama/Llama-3.2-1B: 1.24 B parameters.
+    assert read_model(str(tmp_path)).parameters.total == 1_235_814_400
+    gpt2 = {"model_type": "gpt2", "n_embd": 768, "n_layer": 12, "n_head": 12, "vocab_size": 50257}
+    (tmp_path / "config.json").write_text(json.dumps(gpt2))
+    path = recipe_file(tmp_path, model=str(tmp_path))
+    done = run(app, ["plan", str(path), "--gpus", "4x80", "--json"])
+    assert done.exit_code == 0, done.output
+    plan = json.loads(done.stdout)
+    assert plan["how"] == "computed"
+    assert any("closed form: gpt2 cannot be run" in note for note in plan["assumptions"])
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ([1], "no model_type"),
+        ({**LLAMA, "hidden_size": "large"}, "has a number that is none"),
+        ({"model_type": "chatglm", "num_layers": 40}, "lacks 'hidden_size'"),
+        ("{", "is not JSON"),
+    ],
+)
+def test_a_config_that_is_none_is_refused_in_one_line(config, said, tmp_path):
+    text = config if isinstance(config, str) else json.dumps(config)
+    (tmp_path / "config.json").write_text(text)
+    path = recipe_file(tmp_path, model=str(tmp_path))
+    done = run(app, ["plan", str(path), "--gpus", "4x80"])
+    assert done.exit_code == 2 and said in " ".join(done.output.split())
+    assert done.output.count("error:") == 1
+
+
+def test_a_quantized_checkpoint_is_said_to_be_planned_in_16_bits(tmp_path):
+    config = {**LLAMA, "quantization_config": {"bits": 4}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    path = recipe_file(tmp_path, model=str(tmp_path))
+    settings = settings_of(read_recipe(path), parse_gpus("4x80"))
+    assert any("quantized" in note for note in settings.assumptions)
+
+
 def test_the_plan_of_a_recipe(tmp_path):
     path = recipe_file(tmp_path)
     done = run(app, ["plan", str(path), "--gpus", "4x80", "--quick", "--json"])
@@ -221,6 +275,32 @@ def test_apply_writes_a_recipe_that_fits(tmp_path):
         assert after.values(name) == before.values(name)
 
 
+def test_without_torch_a_coarser_plan_answers_and_says_so(tmp_path):
+    path = recipe_file(tmp_path)
+    program = (
+        "import sys; sys.modules['torch'] = sys.modules['transformers'] = None\n"
+        f"sys.argv = ['vlrft', 'plan', {str(path)!r}, '--gpus', '4x80']\n"
+        "from swift_vlrft.cli import app; app()"
+    )
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "not simulated: torch is not installed" in " ".join(done.stdout.split())
+
+
+def test_the_readme_shows_what_the_planner_prints(tmp_path):
+    """Its numbers, by the closed form where the peak is not a pass of the trainer."""
+    readme = (REPOSITORY / "README.md").read_text()
+    (shown,) = re.findall(r"```text\n( +detection_4x80g.*?)```", readme, re.S)
+    path = REPOSITORY / "recipes" / "qwen2_5_vl_3b" / "detection_4x80g.sh"
+    given = ["plan", str(path), "--gpus", "4x24", "--apply", str(tmp_path / "smaller.sh")]
+    done = run(app, given, env={"COLUMNS": "80"})
+    printed = {" ".join(line.split()) for line in done.output.splitlines()}
+    for line in shown.splitlines():
+        assert " ".join(line.split()) in printed, line
+    assert "move_model_batches 16" in (tmp_path / "smaller.sh").read_text()
+
+
 def test_a_recipe_from_nothing_fits(tmp_path):
     out = tmp_path / "new.sh"
     arguments = ["--model", "Qwen/Qwen2.5-VL-3B-Instruct", "--task", "detection", "--quick"]
@@ -229,6 +309,8 @@ def test_a_recipe_from_nothing_fits(tmp_path):
     recipe = read_recipe(out)
     assert estimate(settings_of(recipe, parse_gpus("8x24")), computed).fits
     assert recipe.values("reward_funcs") == ("vlrft_detection_iou", "vlrft_detection_format")
+    checked = run(app, ["check", str(out), "--json"])
+    assert checked.exit_code == 0 and json.loads(checked.stdout)["findings"] == []
 
 
 @pytest.mark.parametrize(
@@ -296,6 +378,66 @@ def test_a_run_is_compared_with_its_plan(tmp_path):
     assert 10 < row["planned"] < 30
 
 
+PACKS = " --per_device_train_batch_size 16 --gradient_accumulation_steps 1 --num_generations 8"
+
+
+def test_shared_prefixes_are_planned_and_a_larger_micro_batch_fits(tmp_path, monkeypatch):
+    monkeypatch.delenv("VLRFT_SHARED_PREFIX", raising=False)
+    path = recipe_file(tmp_path, more=PACKS)
+
+    def largest(**environment):
+        recipe = read_recipe(path, environment=environment)
+        settings = replace(settings_of(recipe, parse_gpus("4x80")), checkpoint_llm=False)
+        sizes = [n for n in (4, 8, 16, 24, 32, 48, 64)
+                 if estimate(replace(settings, batch=n), computed).fits]  # fmt: skip
+        return settings, max(sizes)
+
+    separate, rows = largest()
+    shared, more = largest(VLRFT_SHARED_PREFIX="1")
+    assert not separate.shared_prefix and shared.shared_prefix
+    assert shared.prompts == 2 and replace(shared, batch=4).prompts == 1
+    assert more > rows
+    assert any("each prompt of a micro-batch" in note for note in shared.assumptions)
+    # In the recipe itself as well as from the shell; one row has nothing to share.
+    path.write_text("export VLRFT_SHARED_PREFIX=1\n" + path.read_text())
+    assert settings_of(read_recipe(path, environment={}), parse_gpus("4x80")).shared_prefix
+    one = recipe_file(tmp_path, more=" --per_device_train_batch_size 1")
+    recipe = read_recipe(one, environment={"VLRFT_SHARED_PREFIX": "1"})
+    settings = settings_of(recipe, parse_gpus("4x80"))
+    assert not settings.shared_prefix and "one row" in " ".join(settings.assumptions)
+
+
+def test_shared_prefixes_save_what_their_own_benchmark_counted():
+    """What autograd keeps, counted on the real forward pass (benchmarks/shared_prefix.py), where
+    keys are repeated for every head; a GPU's kernel takes them as they are, so that ours saves
+    more, but never more than the ratio of the tokens.
+    """
+    results = REPOSITORY / "benchmarks" / "results" / "shared_prefix_operations.json"
+    for row in json.loads(results.read_text())["rows"]:
+        prompt, completion, count = row["prompt"], row["completion"], row["G"]
+        rows = replace(
+            BASE, batch=count, generations=count, prompt=prompt, completion=completion, grids=(),
+            checkpoint_llm=False, train_vit=False,
+        )  # fmt: skip
+        kept = [
+            computed(s, shape_of(s)).peaks["forward of the LLM"]["activations LLM"]
+            for s in (rows, replace(rows, shared_prefix=True))
+        ]
+        tokens = count * (prompt + completion) / (prompt + count * completion)
+        assert row["kept_ratio"] <= kept[0] / kept[1] <= tokens
+
+
+def test_the_table_fits_into_a_terminal_of_80_columns(tmp_path):
+    done = run(app, ["plan", str(recipe_file(tmp_path)), "--gpus", "4x80", "--quick"],
+               env={"COLUMNS": "80"})  # fmt: skip
+    table = done.output.split("fits:")[0]
+    assert "…" not in table and all(len(line) <= 80 for line in table.splitlines())
+    peak = re.search(r"peak (\d+\.\d) GiB in (\w+)", done.output)
+    (line,) = [line for line in table.splitlines() if line.startswith(peak[2])]
+    *parts, total = [float(cell) for cell in re.findall(r"\d+\.\d", line)]
+    assert total == float(peak[1]) == pytest.approx(sum(parts), abs=0.3)
+
+
 @pytest.mark.parametrize("path", RECIPES, ids=lambda p: f"{p.parent.name}/{p.stem}")
 def test_a_recipes_header_says_what_the_planner_says(path):
     """`vlrft plan RECIPE --header` refreshes the line."""
@@ -312,6 +454,24 @@ def test_a_recipes_header_says_what_the_planner_says(path):
     peak, _, phase, how = stated
     assert (peak, phase, how) == (round(made.peak.total / GIB, 1), made.peak.name, made.how)
     assert made.fits
+
+
+def test_the_pages_table_of_recipes_has_the_headers_figures():
+    text = (REPOSITORY / "docs" / "plan.md").read_text()
+    rows = re.findall(
+        r"^\| `(\w+/[\w+]+\.sh)` \| (\S+) of (\d+) \| ([^|]+) \| (\w+) \|$", text, re.M
+    )
+    stated = {name: (float(peak), int(card), phase, how) for name, peak, card, phase, how in rows}
+    headers = {f"{path.parent.name}/{path.name}": figures(path.read_text()) for path in RECIPES}
+    assert stated == headers
+
+
+def test_the_page_explains_every_head_of_the_table():
+    text = (REPOSITORY / "docs" / "plan.md").read_text()
+    for head in {*HEADINGS.values()} - {"LLM", "ViT", "sum"}:
+        assert f"\n| {head} |" in text, head
+    for phase in PHASES:
+        assert phase.replace("old/reference log-probabilities", "log-probs").split()[-1] in text
 
 
 def parse_named(path):
@@ -361,3 +521,47 @@ def test_published_cases_are_judged_and_counted(tmp_path):
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert lines[-1] == {"right": 2, "scored": 3}
     assert "no configuration" in lines[2]["why"]
+
+
+def test_whatever_a_case_holds_it_is_judged_or_a_miss_with_a_reason(tmp_path):
+    fine = {
+        "id": "fine", "score_it": True, "framework": "ms-swift", "model": "some/LLM-4B-Chat",
+        "modality": "llm", "algorithm": "grpo", "tuning": "lora", "gpu_mem_gb": "80 GB",
+        "train_gpus": "2", "parallelism": "DDP", "outcome": "fits",
+    }  # fmt: skip
+    odd = [
+        {"id": "bare", "score_it": True},
+        {**fine, "id": "no card", "gpu_mem_gb": None},
+        {**fine, "id": "no size", "model": "some/LLM"},
+        *(
+            {**fine, "id": f"{key}", key: value}
+            for value in (["a", 1], {"a": 1}, -3, float("nan"), "many", True)
+            for key in ("gpu_mem_gb", "model", "framework", "tuning", "max_pixels", "image_note",
+                        "max_completion_length", "zero_stage", "date", "vllm_tp", "notes", "dtype")
+        ),
+    ]  # fmt: skip
+    file = tmp_path / "cases.jsonl"
+    lines = [json.dumps(row) for row in [fine, *odd]]
+    file.write_text("\n".join([*lines, "{not json", "[1, 2]"]) + "\n")
+    script = REPOSITORY / "benchmarks" / "memory_cases.py"
+    command = [sys.executable, str(script), str(file), "--computed"]
+    done = subprocess.run([*command, "--json"], capture_output=True, text=True, check=True)
+    results = [json.loads(line) for line in done.stdout.splitlines()]
+    assert results[-1]["scored"] == len(lines) == len(results) - 1
+    assert results[0]["agrees"] and results[0]["capacity_gib"] == 78.8
+    assert "names no model" in results[1]["why"] and "card's size" in results[2]["why"]
+    assert "has no size" in results[3]["why"]
+    assert all(r["agrees"] or r["why"] for r in results[:-1])
+    assert "Traceback" not in done.stderr and done.stderr.count("not JSON") == 1
+    subprocess.run(command, capture_output=True, check=True)
+
+
+def test_a_model_that_is_not_shipped_is_planned_by_its_size():
+    for name, sees, billions in (
+        ("meta-llama/Llama-3.2-3B-Instruct", False, 3),
+        ("OpenGVLab/InternVL2_5-26B", True, 26),
+        ("Qwen/Qwen3-Omni-30B-A3B-Instruct", True, 30),
+    ):
+        model = model_of_size(name, sees=sees)
+        assert model.parameters.total == pytest.approx(billions * 1e9, rel=0.05)
+        assert model.sees == sees and "by the size in its name" in model.source

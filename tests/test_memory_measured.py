@@ -1,11 +1,16 @@
 """The planner's bytes against the real allocator: a training step of a small model on CPU."""
 
-from dataclasses import replace
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
 
 import pytest
 from support.real_memory import real_peak
 
-from swift_vlrft.memory.activations import Activations, Shape
+from swift_vlrft.memory.activations import Activations, Shape, shape_of
 from swift_vlrft.memory.estimate import CONTEXT_NAME, estimate
 from swift_vlrft.memory.models import Model
 from swift_vlrft.memory.settings import Settings
@@ -65,6 +70,14 @@ def cpu(settings: Settings, shape: Shape) -> Activations:
     return Activations(simulate(settings.model.config, plain), "simulated")
 
 
+def planned_bytes(settings: Settings) -> int:
+    plan = estimate(settings, cpu)
+    return max(
+        sum(value for name, value in phase.parts.items() if name != CONTEXT_NAME)
+        for phase in plan.phases
+    )
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_the_peak_of_a_real_step_is_within_ten_percent(case):
     values = {"batch": 2, "prompt": 150, "completion": 60, "tuning": "full", **CASES[case]}
@@ -78,11 +91,7 @@ def test_the_peak_of_a_real_step_is_within_ten_percent(case):
         grids=((1, 16, 16),),
         **values,
     )
-    plan = estimate(settings, cpu)
-    planned = max(
-        sum(value for name, value in phase.parts.items() if name != CONTEXT_NAME)
-        for phase in plan.phases
-    )
+    planned = planned_bytes(settings)
     shape = Shape(
         batch=settings.batch,
         length=settings.length,
@@ -98,4 +107,45 @@ def test_the_peak_of_a_real_step_is_within_ten_percent(case):
     )
     measured = real_peak(SMALL, shape)
     print(f"{case}: planned {planned / 2**20:.1f} MiB, measured {measured / 2**20:.1f} MiB")
+    assert planned == pytest.approx(measured, rel=0.10)
+
+
+@pytest.mark.end_to_end
+@pytest.mark.parametrize(("checkpointed", "batch", "prompt"), [(True, 4, 400), (False, 2, 150)])
+def test_the_peak_under_zero3_on_two_processes_is_within_ten_percent(
+    checkpointed, batch, prompt, tmp_path
+):
+    settings = Settings(
+        model=Model("small", SMALL, "test"),
+        gpu_bytes=2**40,
+        processes=2,
+        sharding="zero3",
+        tuning="full",
+        accumulation=2,
+        rollout="none",
+        attention="sdpa",
+        batch=batch,
+        prompt=prompt,
+        completion=60,
+        grids=((1, 16, 16),),
+        checkpoint_llm=checkpointed,
+        checkpoint_vit=checkpointed,
+    )
+    planned = planned_bytes(settings)
+    shape = shape_of(settings)
+    file = tmp_path / "case.json"
+    file.write_text(json.dumps({"config": SMALL, "shape": asdict(shape)}))
+    support = Path(__file__).parent / "support"
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone",
+               "--nproc_per_node", "2", str(support / "zero3_peak.py"), str(file)]  # fmt: skip
+    done = subprocess.run(
+        command,
+        env=os.environ | {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    measured = int(done.stdout.split()[-1])
+    print(f"planned {planned / 2**20:.1f} MiB, measured {measured / 2**20:.1f} MiB")
     assert planned == pytest.approx(measured, rel=0.10)

@@ -299,7 +299,7 @@ def test_what_cannot_be_packed_says_why():
 
 
 def test_settings(monkeypatch):
-    from swift_vlrft.shared_prefix.settings import cache_bytes, switched_on
+    from swift_vlrft.shared_prefix_settings import cache_bytes, switched_on
 
     monkeypatch.delenv("VLRFT_SHARED_PREFIX", raising=False)
     monkeypatch.delenv("VLRFT_SHARED_PREFIX_CACHE", raising=False)

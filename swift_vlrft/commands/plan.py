@@ -27,20 +27,25 @@ if TYPE_CHECKING:
 
 HEADINGS = {
     "weights": "wgts",
-    "reference model": "ref.",
+    "reference model": "ref",
     "gradients": "grad",
-    "optimizer": "optim",
+    "optimizer": "opt",
     "activations LLM": "LLM",
     "activations ViT": "ViT",
+    "logits": "lgts",
     "temporaries": "temp",
     "gathers": "gath",
     "vLLM weights": "vLLM",
     "KV cache": "KV",
-    "vLLM activations": "act.",
+    "vLLM activations": "vact",
     "CUDA graphs": "grph",
     "context, fragmentation": "ctx",
+    "total": "sum",
 }
-"""A table of 80 columns holds these; docs/plan.md and --json have the long names."""
+"""Short enough for a table of 80 columns; docs/plan.md and --json have the long names."""
+
+REST = ("vLLM activations", "CUDA graphs", "context, fragmentation")
+"""One column, "rest", where a table would be wider than the terminal."""
 
 
 def plan(
@@ -183,7 +188,12 @@ def _estimated(recipe: Recipe, gpus: Gpus, nodes: int, dataset: Path | None, qui
         why = "--quick" if quick else "torch is not installed or this model class cannot be run"
         made = estimate(settings, computed)
         return _noted(made, f"activations in closed form, not simulated: {why}")
-    return estimate(settings, simulated)
+    made = estimate(settings, simulated)
+    if made.how == "computed":
+        return _noted(
+            made, f"activations in closed form: {settings.model.type} cannot be run without data"
+        )
+    return made
 
 
 def _noted(made: Plan, note: str) -> Plan:
@@ -284,17 +294,24 @@ def _print(made: Plan, gpus: Gpus, changes: list[Change], higher: list[Change], 
     from swift_vlrft.memory.settings import GIB
 
     console = Console()
-    used = [n for n in COMPONENTS if any(p.parts.get(n, 0) >= GIB / 200 for p in made.phases)]
-    title = f"{path.name}: GiB on each card of {gpus.gib:.1f} ({gpus.name})"
-    table = Table(title=title, box=None, padding=(0, 1, 0, 0))
+    used = [n for n in COMPONENTS if any(p.parts.get(n, 0) >= GIB / 20 for p in made.phases)]
+    columns: dict[str, tuple[str, ...]] = {HEADINGS[name]: (name,) for name in used}
+    if 13 + 5 * (len(columns) + 1) > console.width:
+        columns = {head: names for head, names in columns.items() if names[0] not in REST}
+        columns["rest"] = REST
+    table = Table(
+        title=f"{path.name}: GiB on each card of {gpus.gib:.1f} ({gpus.name})",
+        box=None,
+        padding=(0, 1, 0, 0),
+    )
     table.add_column("phase", no_wrap=True)
-    for name in [*used, "total"]:
-        table.add_column(HEADINGS.get(name, name), justify="right", no_wrap=True)
+    for head in [*columns, HEADINGS["total"]]:
+        table.add_column(head, justify="right", no_wrap=True)
     for phase in made.phases:
-        cells = [phase.parts.get(name, 0) / GIB for name in used] + [phase.total / GIB]
+        cells = [sum(phase.parts.get(n, 0) for n in names) for names in columns.values()]
         table.add_row(
             _short(phase.name),
-            *(f"{cell:.1f}" if cell >= 0.05 else "" for cell in cells),
+            *(_size(cell / GIB) for cell in [*cells, phase.total]),
             style="bold" if phase is made.peak else "",
         )
     console.print(table)
@@ -322,6 +339,12 @@ def _print(made: Plan, gpus: Gpus, changes: list[Change], higher: list[Change], 
         console.print("no set of known changes makes it fit: more or larger cards are needed")
     if higher:
         _print_changes(console, "room to raise, each alone", higher)
+
+
+def _size(value: float) -> str:
+    if value < 0.05:
+        return ""
+    return f"{value:.1f}" if value < 99.95 else f"{value:.0f}"
 
 
 def _short(name: str) -> str:

@@ -13,6 +13,7 @@ import json
 import os
 import tempfile
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -61,6 +62,8 @@ class Shape:
     chunked_loss: bool = False
     train: bool = True
     """False: the forward pass without gradients of the old and reference log-probabilities."""
+    copied_keys: int = 0
+    """Tokens whose keys and values shared prefixes write once more, in every layer."""
     cuda: bool = True
     """False: as PyTorch's CPU kernels do it, for the comparison with a real run on CPU."""
 
@@ -79,7 +82,7 @@ class Activations:
 
 def shape_of(settings: Settings, *, train: bool = True) -> Shape:
     lora = settings.tuning != "full"
-    return Shape(
+    shape = Shape(
         batch=settings.batch,
         length=settings.length,
         logits=settings.length if settings.all_logits else settings.completion + 1,
@@ -102,25 +105,72 @@ def shape_of(settings: Settings, *, train: bool = True) -> Shape:
         chunked_loss=settings.chunked_loss and train,
         train=train,
     )
+    return _packed(settings, shape) if settings.shared_prefix else shape
+
+
+def _packed(settings: Settings, shape: Shape) -> Shape:
+    """swift_vlrft/shared_prefix: one sequence of each prompt and, after it, its completions; the
+    head only where a completion token is predicted.
+    """
+    rows, prompts = settings.batch, settings.prompts
+    prompt = settings.length - settings.completion
+    return replace(
+        shape,
+        batch=1,
+        length=prompts * prompt + rows * settings.completion,
+        logits=rows * settings.completion + 1,
+        grids=settings.grids * prompts,
+        # shared_prefix/attention.py: a prompt's keys and values stand before each completion's.
+        copied_keys=rows * settings.length,
+    )
 
 
 def can_simulate(model: Model) -> bool:
-    return model.simulated and all(find_spec(name) for name in ("torch", "transformers"))
+    return model.simulated and _installed()
+
+
+@lru_cache
+def _installed() -> bool:
+    return all(find_spec(name) for name in ("torch", "transformers"))
+
+
+@lru_cache
+def _versions() -> list[str]:
+    return [metadata.version(name) for name in ("torch", "transformers")]
 
 
 def activations(model: Model, shape: Shape, *, simulated: bool = True) -> Activations:
     if not (simulated and can_simulate(model)):
-        return Activations(closed_form(model, shape), "computed")
+        return Activations(_with_keys(model, shape, closed_form(model, shape)), "computed")
     file = _cache_file(model, shape)
     try:
-        return Activations(json.loads(file.read_text()), "simulated")
+        return Activations(_with_keys(model, shape, json.loads(file.read_text())), "simulated")
     except (OSError, ValueError):
         pass
     from swift_vlrft.memory.simulate import simulate
 
-    peaks = simulate(model.config, shape)
+    try:
+        peaks = simulate(model.config, shape)
+    except Exception:  # a class or a configuration that does not run so: the plan says "computed"
+        return Activations(_with_keys(model, shape, closed_form(model, shape)), "computed")
     _write(file, json.dumps(peaks))
-    return Activations(peaks, "simulated")
+    return Activations(_with_keys(model, shape, peaks), "simulated")
+
+
+def _with_keys(model: Model, shape: Shape, peaks: Peaks) -> Peaks:
+    """The copies that shared prefixes attend to: kept in every layer, or in the one recomputed."""
+    if not shape.copied_keys:
+        return peaks
+    size = 4 if shape.dtype == "float32" else 2
+    layer = shape.copied_keys * 2 * model.kv_heads * model.head_size * size
+    kept = layer * (model.layers if shape.train and not shape.checkpoint_llm else 1)
+    more = {FORWARD_LLM: kept, LOSS: kept, BACKWARD_LOSS: kept, BACKWARD_LLM: kept + layer}
+    if not shape.train or shape.checkpoint_llm:
+        more = {FORWARD_LLM: layer, BACKWARD_LLM: 2 * layer}
+    return {
+        stage: {**parts, LLM: parts.get(LLM, 0) + more[stage]} if stage in more else parts
+        for stage, parts in peaks.items()
+    }
 
 
 def cached(model: Model, shape: Shape) -> bool:
@@ -133,8 +183,7 @@ def cache_folder() -> Path:
 
 
 def _cache_file(model: Model, shape: Shape) -> Path:
-    versions = [metadata.version(name) for name in ("torch", "transformers")]
-    key = json.dumps([VERSION, versions, model.config, asdict(shape)], sort_keys=True)
+    key = json.dumps([VERSION, _versions(), model.config, asdict(shape)], sort_keys=True)
     return cache_folder() / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
 
 
@@ -222,7 +271,8 @@ def closed_form(model: Model, shape: Shape) -> Peaks:
 
 def scaled(known: Activations, model: Model, shape: Shape, other: Shape) -> Activations:
     """A guess for ``other`` from a simulation of ``shape``: by the ratio of their closed forms."""
-    one, two = closed_form(model, shape), closed_form(model, other)
+    one = _with_keys(model, shape, closed_form(model, shape))
+    two = _with_keys(model, other, closed_form(model, other))
     peaks: Peaks = {}
     for stage, parts in two.items():
         before, simulated = one.get(stage, {}), known.peaks.get(stage, {})

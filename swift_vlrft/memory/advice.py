@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from swift_vlrft.memory.activations import Activations, Shape, cached, scaled, shape_of
 from swift_vlrft.memory.estimate import Plan, Source, estimate
-from swift_vlrft.memory.settings import GIB, Settings
+from swift_vlrft.memory.settings import GIB, SHARING, Settings
 
 DEAR = 3.0
 """Rank from which several cheap changes together are looked for beside a single one."""
@@ -198,6 +198,16 @@ def _changes(s: Settings) -> Iterator[Change]:
             {"move_model_batches": "16"},
             move_model_batches=16,
         )
+    shareable = s.model.type in SHARING and s.grids and s.batch > 1
+    if shareable and not s.shared_prefix and not s.chunked_loss and s.sharding != "fsdp":
+        yield change(
+            "VLRFT_SHARED_PREFIX=1",
+            0.5,
+            "nothing: faster, the same numbers",
+            {"VLRFT_SHARED_PREFIX": "1"},
+            shared_prefix=True,
+            feature_cache=512 << 20,
+        )
     if not s.checkpoint_llm or not s.checkpoint_vit:
         yield change(
             "gradient_checkpointing, ViT included",
@@ -207,7 +217,7 @@ def _changes(s: Settings) -> Iterator[Change]:
             checkpoint_llm=True,
             checkpoint_vit=True,
         )
-    if not s.chunked_loss and not s.all_logits:
+    if not s.chunked_loss and not s.all_logits and not s.shared_prefix:
         yield change(
             "use_liger_kernel",
             3.2,

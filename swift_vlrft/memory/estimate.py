@@ -264,7 +264,7 @@ def _adapters(settings: Settings) -> int:
     if settings.train_llm:
         query, key = model.heads * model.head_size, model.kv_heads * model.head_size
         sides = 2 * (model.hidden + query) + 2 * (model.hidden + key)
-        wide = int(model.text.get("moe_intermediate_size") or model.text["intermediate_size"])
+        wide = int(model.text.get("moe_intermediate_size") or model.intermediate)
         sides += 3 * (model.hidden + wide) * max(1, model.experts)
         count += model.layers * rank * sides
     if settings.train_vit and model.sees:
@@ -462,6 +462,9 @@ def _rollout(settings: Settings, states: _States, engine: vllm.Engine | None) ->
         tokens = rows * max(1, settings.length - settings.completion)
         patches = rows * sum(t * h * w for t, h, w in settings.grids)
         prefill = tokens * 2 * (3 * model.intermediate + 6 * model.hidden)
+        if settings.all_logits:
+            # Before logits_to_keep the head computed the whole prompt's, in generate() too.
+            prefill = max(prefill, tokens * model.vocabulary * 2)
         encoder = patches * 2 * (3 * model.vit_intermediate + 8 * model.vit_hidden)
         sampler = rows * model.vocabulary * 4 * 3
         parts[TEMPORARIES] = max(prefill, encoder, sampler)
@@ -477,6 +480,11 @@ def _training(
 ) -> list[Phase]:
     base = _plus(_base(states), asleep)
     base[GRADIENTS] = states.buckets + (states.gradients if states.gradients_persist else 0)
+    if settings.shared_prefix and not settings.train_vit:
+        # shared_prefix/features.py: the images' features of one generation batch.
+        groups = -(-settings.generated_at_once // max(1, settings.generations))
+        features = groups * settings.image_tokens * settings.model.hidden * 2
+        base[VIT] = min(settings.feature_cache, features)
     live: Components = {GATHERS: states.live}
     phases = []
     dense = 0

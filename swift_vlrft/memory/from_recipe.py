@@ -12,10 +12,11 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from swift_vlrft import shared_prefix_settings as shared_prefix
 from swift_vlrft.coordinates import FAMILIES, pixel_limits, resized_size
 from swift_vlrft.memory.images import Longest
 from swift_vlrft.memory.models import Model, read_model
-from swift_vlrft.memory.settings import Gpus, Settings
+from swift_vlrft.memory.settings import SHARING, Gpus, Settings
 
 if TYPE_CHECKING:
     from swift_vlrft.recipe import Recipe
@@ -48,6 +49,8 @@ def settings_of(
     if name is None:
         raise ValueError(f"{recipe.path}: no --model, or one whose value only bash knows")
     model = read_model(name)
+    if model.config.get("quantization_config"):
+        notes.append("the checkpoint is quantized; its weights are planned in 16 bits")
     processes = _processes(recipe, gpus, nodes, notes)
     tuning = _tuning(recipe)
     sharding, cpu_states, cpu_parameters = _deepspeed(recipe, processes, notes)
@@ -88,6 +91,7 @@ def settings_of(
             notes.append(f"{flag} is planned as padded rows, which take more")
     if _int(recipe, "sequence_parallel_size", 1) > 1:
         notes.append("sequence_parallel_size is not divided by: the plan is an upper bound")
+    shares, features = _shared_prefix(recipe, model, batch, notes)
     optimizer = OPTIMIZERS.get(recipe.get("optim") or "", "adamw")
     notes.append("longest row: every sequence of a batch is as long as the longest")
     frozen_vit = _true(recipe, "freeze_vit", True)
@@ -138,8 +142,33 @@ def settings_of(
         dtype=recipe.get("torch_dtype") or "bfloat16",
         optimizer=optimizer,  # type: ignore[arg-type]
         chunked_loss=_true(recipe, "use_liger_kernel", False),
+        shared_prefix=shares and bool(grids),
+        feature_cache=features,
         assumptions=tuple(notes),
     )
+
+
+def _shared_prefix(recipe: Recipe, model: Model, batch: int, notes: list[str]) -> tuple[bool, int]:
+    """Whether prompts are shared, and how many bytes of image features are kept."""
+    if not shared_prefix.switched_on(recipe.environment):
+        return False, 0
+    why = None
+    if model.type not in SHARING:
+        why = f"the model type is {model.type}"
+    elif recipe.get("fsdp"):
+        why = "--fsdp"
+    elif _int(recipe, "sequence_parallel_size", 1) > 1:
+        why = "--sequence_parallel_size"
+    for flag in ("padding_free", "use_liger_kernel"):
+        if _true(recipe, flag, False):
+            why = f"--{flag}"
+    if why is None and batch == 1:
+        why = "a micro-batch has one row"
+    if why:
+        notes.append(f"VLRFT_SHARED_PREFIX changes nothing here: {why}")
+        return False, 0
+    notes.append("VLRFT_SHARED_PREFIX: each prompt of a micro-batch is planned once")
+    return True, shared_prefix.cache_bytes(recipe.environment)
 
 
 def _tuning(recipe: Recipe) -> Any:

@@ -10,6 +10,8 @@ them with transformers on the meta device and compares the counts.
 from __future__ import annotations
 
 import json
+import math
+import re
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -116,7 +118,7 @@ class Model:
         if self.experts:
             chosen = int(self.text.get("num_experts_per_tok") or 1)
             return chosen * int(self.text["moe_intermediate_size"])
-        return int(self.text["intermediate_size"])
+        return int(self.text.get("intermediate_size") or 4 * self.hidden)
 
     @property
     def vocabulary(self) -> int:
@@ -207,6 +209,35 @@ def read_model(name: str) -> Model:
     )
 
 
+def model_of_size(name: str, *, sees: bool) -> Model:
+    """A model that is not shipped, by the size in its name: the shipped one of its kind nearest in
+    size, with as many layers as make that size. ``source`` says so; nothing better is known of it.
+
+        model_of_size("meta-llama/Llama-3.2-3B", sees=False)     Qwen2.5-3B of 37 layers
+
+    For published reports, which name models of every kind; `vlrft plan` asks for the configuration.
+    """
+    plain = name.rstrip("/").rsplit("/", 1)[-1]
+    size = re.search(r"(?<![\w.])(\d+(?:\.\d+)?)\s*b(?![a-z])", plain.lower().replace("_", "-"))
+    if not size or not 0.1 <= float(size[1]) <= 1000:
+        raise ModelError(f"no configuration of {name} is shipped, and its name has no size")
+    wanted = float(size[1]) * 1e9
+    active = bool(re.search(r"-a\d+(?:\.\d+)?b", plain.lower()))
+    kind = [m for m in map(read_model, _shipped()) if m.sees == sees and bool(m.experts) == active]
+    nearest = min(kind, key=lambda m: abs(math.log(m.parameters.total / wanted)))
+    parameters = nearest.parameters
+    # Sizes in names count the whole model; the ViT and the embedding do not change.
+    rest = parameters.total - nearest.layers * parameters.largest_layer
+    layers = max(1, round((wanted - rest) / parameters.largest_layer))
+    text = {**nearest.text, "num_hidden_layers": layers}
+    text.pop("layer_types", None)
+    config = {**nearest.config, "text_config": text} if nearest.sees else text
+    why = (
+        f"no configuration of {plain}: {nearest.name} with {layers} layers, by the size in its name"
+    )
+    return Model(plain, config, why)
+
+
 @lru_cache
 def _shipped() -> dict[str, dict[str, Any]]:
     return dict(json.loads(MODELS_FILE.read_text()))
@@ -225,12 +256,34 @@ def _from_file(path: Path) -> Model:
     if config["model_type"] in VISION_TOWERS and "text_config" not in config:
         # The form of 2024 and 2025: the text model's numbers at the top.
         config = {**config, "text_config": {k: v for k, v in config.items() if k in _TEXT}}
-    model = Model(str(path), config, str(file))
+    for values in (config, _completed(config)):
+        model = Model(str(path), values, str(file))
+        try:
+            _ = model.parameters, model.patch, model.merge, model.vit_heads
+            return model
+        except KeyError as error:
+            wrong = f"lacks {error}, which decides its size"
+        except (AttributeError, TypeError, ValueError, ZeroDivisionError) as error:
+            wrong = f"has a number that is none ({error})"
+    raise ModelError(f"model {path}: {file} {wrong}")
+
+
+def _completed(config: dict[str, Any]) -> dict[str, Any]:
+    """With the defaults and the other names of its family (gpt2's n_embd), as transformers has
+    them; as it is where transformers is not installed or does not know it.
+    """
     try:
-        _ = model.parameters
-    except KeyError as error:
-        raise ModelError(f"model {path}: {file} lacks {error}, which decides its size") from None
-    return model
+        from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+        values = {name: value for name, value in config.items() if name != "model_type"}
+        made = CONFIG_MAPPING[config["model_type"]](**values)
+        text = made.get_text_config()
+        names = {n: getattr(text, n) for n in _TEXT if getattr(text, n, None) is not None}
+        if made.to_dict().get("text_config"):
+            return {**made.to_dict(), "text_config": {**text.to_dict(), **names}}
+        return {**made.to_dict(), **names}
+    except Exception:  # a foreign file in a foreign class: whatever it says, ours says it plainer
+        return config
 
 
 _TEXT = (
@@ -264,7 +317,7 @@ def _layer_parameters(model: Model) -> int:
         mlp = model.experts * 3 * hidden * int(model.text["moe_intermediate_size"])
         mlp += model.experts * hidden  # the router
     else:
-        mlp = 3 * hidden * int(model.text["intermediate_size"])
+        mlp = 3 * hidden * model.intermediate
     return attention + norms + mlp
 
 

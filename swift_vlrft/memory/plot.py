@@ -36,7 +36,7 @@ def draw(made: Plan, path: Path, title: str = "") -> None:
         raise ValueError("--plot needs matplotlib: pip install matplotlib") from None
     figure = Figure(figsize=(10, 5.5), layout="constrained")
     axes = figure.subplots()
-    names = [phase.name.replace("old/reference ", "old/ref. ") for phase in made.phases]
+    names = [phase.name.replace("old/reference ", "") for phase in made.phases]
     below = [0.0] * len(names)
     for component in COMPONENTS:
         sizes = [phase.parts.get(component, 0) / GIB for phase in made.phases]
@@ -52,7 +52,7 @@ def draw(made: Plan, path: Path, title: str = "") -> None:
     axes.set_ylabel("GiB on one card")
     axes.set_ylim(0, max(capacity, *below) * 1.12)
     axes.set_title(f"{title}: {made.verdict}, peak in {made.peak.name}".lstrip(": "))
-    axes.tick_params(axis="x", rotation=25)
+    axes.set_xticks(range(len(names)), names, rotation=25, ha="right", rotation_mode="anchor")
     handles, labels = axes.get_legend_handles_labels()
     figure.legend(handles[::-1], labels[::-1], loc="outside right upper", fontsize=8)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -55,7 +55,7 @@ def new_recipe(model: str, task: str, processes: int, dataset: str | None) -> st
     if task not in REWARDS:
         raise ValueError(f"--task {task}: known tasks are {', '.join(REWARDS)}")
     rewards = " ".join(REWARDS[task])
-    sharding = "  --deepspeed zero3 \\\n" if processes > 1 else ""
+    sharding = "  --deepspeed zero3 --move_model_batches 16 \\\n" if processes > 1 else ""
     nproc = f"export NPROC_PER_NODE={processes}\n" if processes > 1 else ""
     data = shlex.quote(dataset) if dataset else "DATASET"
     return (
@@ -73,7 +73,7 @@ def new_recipe(model: str, task: str, processes: int, dataset: str | None) -> st
         "  --use_vllm true --vllm_mode colocate --vllm_gpu_memory_utilization 0.5 \\\n"
         "  --vllm_max_model_len 4096 --sleep_level 1 \\\n"
         "  --per_device_train_batch_size 2 --gradient_accumulation_steps 4 \\\n"
-        "  --num_generations 8 --max_length 2048 \\\n"
+        "  --num_generations 8 --max_length 2048 --truncation_strategy delete \\\n"
         f"  --max_completion_length {COMPLETION[task]} \\\n"
         "  --beta 0.04 --learning_rate 1e-6 --save_steps 100 --log_completions true \\\n"
         f"  --output_dir output/{task} \\\n"

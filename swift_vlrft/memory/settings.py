@@ -40,6 +40,9 @@ CAPACITY = {
 USABLE = 0.985
 """Of a card's nominal size where its kind is not known: the middle of the table's ratios."""
 
+SHARING = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "glm4v")
+"""Model types that share prefixes (swift_plugin/trainer.py: MODEL_TYPES)."""
+
 Sharding = Literal["none", "ddp", "zero1", "zero2", "zero3", "fsdp"]
 Rollout = Literal["vllm_colocate", "vllm_server", "transformers", "none"]
 
@@ -118,6 +121,10 @@ class Settings:
     all_logits: bool = False
     """Logits of the prompt too, as trainers without logits_to_keep compute them."""
     chunked_loss: bool = False
+    shared_prefix: bool = False
+    """VLRFT_SHARED_PREFIX=1: each prompt of a micro-batch once (docs/shared_prefix.md)."""
+    feature_cache: int = 0
+    """Bytes of image features that it keeps at most."""
     assumptions: tuple[str, ...] = ()
 
     @property
@@ -131,6 +138,16 @@ class Settings:
         if self.max_length:
             prompt = max(min(prompt, self.max_length), self.image_tokens + len(self.grids) + 1)
         return prompt + self.completion
+
+    @property
+    def prompts(self) -> int:
+        """Different prompts among the rows of a micro-batch, at most: ms-swift keeps the rows of a
+        group one after the other.
+        """
+        rows, group = self.batch, max(1, self.generations)
+        if rows % group == 0 or group % rows == 0:
+            return -(-rows // group)
+        return min(rows, (rows - 2) // group + 2)
 
     @property
     def generated_at_once(self) -> int:

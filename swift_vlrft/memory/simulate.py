@@ -16,6 +16,7 @@ ViT's backward pass, or the gradient of the embedding), so that few layers do no
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -61,9 +62,12 @@ def measure(config: dict[str, Any], shape: Shape, layers: int, vit_layers: int) 
     with _attention(shape), _sections(model, counter, shape), counter:
         inputs = _inputs(config, shape)
         if shape.train:
-            loss = _loss(model, inputs, shape, counter)
-            counter.enter(BACKWARD_LOSS)
-            loss.backward()
+            with warnings.catch_warnings():
+                # Of a frozen part's checkpoints: a run prints it, a plan need not.
+                warnings.filterwarnings("ignore", message="None of the inputs have requires_grad")
+                loss = _loss(model, inputs, shape, counter)
+                counter.enter(BACKWARD_LOSS)
+                loss.backward()
         else:
             with torch.no_grad():
                 _loss(model, inputs, shape, counter)

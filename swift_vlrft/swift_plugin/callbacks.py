@@ -16,9 +16,12 @@ import torch
 from swift.callbacks import TrainerCallback, callbacks_map
 from swift.rlhf_trainers import GRPOConfig
 from swift.trainers.trainer_factory import TrainerFactory
+from swift.utils import get_logger
 
 NAME = "vlrft_memory"
 GIB = 2**30
+
+logger = get_logger()
 
 
 def track_memory() -> None:
@@ -41,19 +44,25 @@ class MemoryCallback(TrainerCallback):
 
     A pass of the model that will be differentiated is `forward`; from its end to the end of the
     micro-batch `backward` (the loss included; under DeepSpeed the optimizer's step too, which
-    backward() calls). A pass without gradients of the training model is `log_probabilities`; all
-    else, generation and rewards and weight synchronisation, is `rollout`.
+    backward() calls). A pass without gradients of the training model, or of the reference model, is
+    `log_probabilities`; all else, generation and rewards and weight synchronisation, is `rollout`.
     """
 
     def __init__(self, args: Any, trainer: Any) -> None:
         super().__init__(args, trainer)
         self.phase = "rollout"
+        self.broken = False
         self.peaks: dict[str, float] = {}
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         model = kwargs["model"]
         model.register_forward_pre_hook(self._before)
         model.register_forward_hook(self._after)
+        reference = getattr(self.trainer, "ref_model", None)
+        if isinstance(reference, torch.nn.Module):
+            # Full tuning's own copy; LoRA's reference is the model with its adapters off.
+            reference.register_forward_pre_hook(lambda *_: self._enter("log_probabilities"))
+            reference.register_forward_hook(lambda *_: self._enter("rollout"))
         self._enter("rollout")
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -80,6 +89,17 @@ class MemoryCallback(TrainerCallback):
             self._enter("backward" if torch.is_grad_enabled() else "rollout")
 
     def _enter(self, phase: str) -> None:
+        """Reads, resets, goes on; a reading that fails ends the tracking, never the run."""
+        if self.broken:
+            return
+        try:
+            self._read()
+        except Exception as error:
+            self.broken = True
+            logger.warning(f"swift_vlrft: VLRFT_TRACK_MEMORY stops here: {error}")
+        self.phase = phase
+
+    def _read(self) -> None:
         if torch.cuda.is_available():
             values = {
                 "allocated": torch.cuda.max_memory_allocated(),
@@ -91,4 +111,3 @@ class MemoryCallback(TrainerCallback):
         for kind, value in values.items():
             name = f"{self.phase}_{kind}_gib"
             self.peaks[name] = max(self.peaks.get(name, 0.0), value / GIB)
-        self.phase = phase

@@ -20,6 +20,7 @@ from swift.rewards import orms
 from swift.trainers.trainer_factory import TrainerFactory
 from swift.utils import get_logger, use_hf_hub
 
+from swift_vlrft import shared_prefix_settings as shared_prefix
 from swift_vlrft.coordinates import FRAMES
 from swift_vlrft.datasets import SOURCES, BadRow, DataError
 from swift_vlrft.datasets.check import check_set
@@ -28,7 +29,6 @@ from swift_vlrft.datasets.read import open_set
 from swift_vlrft.datasets.shapes import shape_of
 from swift_vlrft.datasets.training import frame_of_subsets
 from swift_vlrft.rewards import REWARDS, Reward
-from swift_vlrft.shared_prefix import settings as shared_prefix
 from swift_vlrft.swift_plugin.command_line import CommandLine, read_command_line
 from swift_vlrft.swift_plugin.loader import MODEL_TYPE, hub_meta, local_meta, meta_for
 from swift_vlrft.swift_plugin.model import needed_view

@@ -37,7 +37,7 @@ from swift_vlrft.shared_prefix import (
     unpack,
     use_shared_attention,
 )
-from swift_vlrft.shared_prefix.settings import SWITCH, cache_bytes
+from swift_vlrft.shared_prefix_settings import SWITCH, cache_bytes
 
 logger = get_logger()
 

@@ -6,6 +6,8 @@ A random model earns no reward; ``coin`` (tests/support) gives every step a grad
 import pytest
 from support.swift_run import SUPPORT, assert_trained, grpo_command, run_swift
 
+from swift_vlrft.memory.compare import read_run
+
 pytestmark = pytest.mark.end_to_end
 
 COIN = ("--reward_funcs", "vlrft_classification", "vlrft_detection_iou", "vlrft_format", "coin")
@@ -49,7 +51,13 @@ def test_vllm_colocated_with_weight_sync(tiny_qwen2_5_vl, shapes, tmp_path):
 
 def test_zero3_with_offload_on_two_processes(tiny_qwen2_5_vl, shapes, tmp_path):
     command = grpo_command(tiny_qwen2_5_vl, shapes, tmp_path, PLUGINS, *COIN, *ZERO3)
-    assert_trained(run_swift(command, tmp_path, **ZERO3_VARIABLES), 3)
+    run = run_swift(command, tmp_path, **ZERO3_VARIABLES, VLRFT_TRACK_MEMORY="1")
+    assert_trained(run, 3)
+    # Every phase of the wrapped model is seen; DeepSpeed's step is part of its backward pass.
+    for phase in ("rollout", "log_probabilities", "forward", "backward"):
+        assert all(value > 0.01 for value in run.metric(f"memory/{phase}_rss_gib"))
+    with pytest.raises(ValueError, match="this run had no card"):
+        read_run(tmp_path)
 
 
 def test_zero3_and_vllm_tensor_parallel(tiny_qwen2_5_vl, shapes, tmp_path):

@@ -3,6 +3,7 @@
 peak = real_peak(config, shape)      bytes, weights included, after two optimizer steps
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -75,12 +76,16 @@ def peak_of(work: Any) -> int:
     """The most that was alive at once of what ``work`` allocated, by PyTorch's own profiler."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
         work()
-    alive = highest = 0
+    return max(alive for _, alive in alive_over_time(recorded))
+
+
+def alive_over_time(recorded: profile) -> Iterator[tuple[int, int]]:
+    """Nanoseconds and bytes, after each allocation and release since the profiler began."""
+    alive = 0
     events = [e for e in recorded.profiler.kineto_results.events() if e.name() == "[memory]"]
     for event in sorted(events, key=lambda e: e.start_ns()):
         alive += event.nbytes()
-        highest = max(highest, alive)
-    return highest
+        yield event.start_ns(), alive
 
 
 def real_peak(config: dict[str, Any], shape: Shape) -> int:

@@ -7,15 +7,16 @@ VLRFT_SHARED_PREFIX_CACHE=512   MiB of image features kept for one generation ba
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
 SWITCH = "VLRFT_SHARED_PREFIX"
 CACHE = "VLRFT_SHARED_PREFIX_CACHE"
 DEFAULT_MIB = 512
 
 
-def switched_on() -> bool:
+def switched_on(environment: Mapping[str, str] = os.environ) -> bool:
     """Whether shared prefixes are asked for; ValueError says what the variable may hold."""
-    value = os.environ.get(SWITCH, "").strip().lower()
+    value = environment.get(SWITCH, "").strip().lower()
     if value in ("", "0", "false", "no", "off"):
         return False
     if value in ("1", "true", "yes", "on"):
@@ -23,9 +24,9 @@ def switched_on() -> bool:
     raise ValueError(f"{SWITCH}={value}: neither on nor off. Set it to 1 or to 0.")
 
 
-def cache_bytes() -> int:
+def cache_bytes(environment: Mapping[str, str] = os.environ) -> int:
     """Bytes of image features to keep; ValueError says what the variable may hold."""
-    value = os.environ.get(CACHE, "").strip() or str(DEFAULT_MIB)
+    value = environment.get(CACHE, "").strip() or str(DEFAULT_MIB)
     if not value.isdecimal():
         raise ValueError(
             f"{CACHE}={value}: not a whole number of MiB. "
