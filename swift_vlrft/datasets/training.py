@@ -487,6 +487,11 @@ def streamed_rows(rows: Iterator[Row | BadRow], wanted: Wanted, report: Report) 
             continue
         ((good, seen),) = kept
         image = good.image if seen.plain else upright_bytes(good.image, good.place)
+        # Several sets stream as one only if no half of a picture is null in one of them.
+        content = image["bytes"]
+        if content is None:
+            content = Path(image["path"]).read_bytes()
+        image = {"bytes": content, "path": image.get("path") or ""}
         made = {name: values[0] for name, values in _made_columns(kept, wanted).items()}
         further = {k: v for k, v in good.columns.items() if k not in (*made, *MADE)}
         yield further | made | {"images": [image]}
