@@ -1,6 +1,18 @@
 """Property tests try the same examples at every run: `make fuzz` is where luck is wanted."""
 
+import os
+
+import pytest
 from hypothesis import settings
 
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
+
+
+@pytest.fixture(autouse=True)
+def environment_restored():
+    """A command that is run in this process sets LOG_LEVEL, say: not for the tests after it."""
+    before = dict(os.environ)
+    yield
+    os.environ.clear()
+    os.environ.update(before)

@@ -141,5 +141,6 @@ def run_with_server(path: Path, model: Path, dataset: str, output: Path, *flags:
         ROLLOUT_PORT=free_port(),
         ROLLOUT_FLAGS=rollout,
         VLRFT_TEST_SERVER="1",
+        PYTHONPATH=f"{SUPPORT / 'trainer_site'}{os.pathsep}{SUPPORT.parent}",
         VLLM_ENABLE_V1_MULTIPROCESSING="0",  # the engine in the process that has the plugin
     )
