@@ -271,6 +271,6 @@ def test_text_alone_is_left_to_ms_swift_unless_a_reward_of_ours_reads_its_soluti
         "--dataset", str(path), "--reward_funcs", "accuracy", "vlrft_format", then=then
     )
     assert text.returncode == 0, text.stderr[-3000:]
-    assert "1 + 1?" in text.stdout and "'solution': '2'" in text.stdout
+    assert "{'role': 'user', 'content': '1 + 1?'}" in text.stdout
     seen = import_plugin("--dataset", str(path), "--reward_funcs", "vlrft_classification")
     assert seen.returncode != 0 and "lacks the column image" in seen.stderr
