@@ -28,7 +28,7 @@ test: env
 	ruff format --check .
 	ruff check .
 	mypy
-	OMP_NUM_THREADS=1 $(PY) -m pytest -q -m "not end_to_end" -n 2
+	OMP_NUM_THREADS=1 $(PY) -m pytest -q -m "not end_to_end" -n 2 --dist worksteal
 	OMP_NUM_THREADS=1 $(PY) -m pytest -v -m end_to_end --durations=0 -n 2
 
 fuzz: env
