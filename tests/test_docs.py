@@ -38,3 +38,9 @@ def test_every_row_of_the_troubleshooting_tables_names_its_source():
     rows = [line for line in rows if not line.startswith(heads)]
     source = re.compile(r"\w#\d+|`tests/|`vlrft \w+`|\(reasoned\)")
     assert [line for line in rows if not source.search(line)] == []
+
+
+def test_nothing_is_left_to_fill_in():
+    for page in (*ROOT.glob("*.md"), *PAGES):
+        left = re.findall(r"^[A-Z][A-Z0-9_]{3,}$|TODO|FIXME|XXX", page.read_text(), re.M)
+        assert not left, f"{page}: {left}"
