@@ -178,7 +178,7 @@ TASKS: dict[str, DemoTask] = {
         train_rows=1597,
         held_out_rows=200,
         warm_steps=400,
-        grpo_steps=90,
+        grpo_steps=40,
         max_completion_length=12,
         learning_rate=5e-4,
     ),
