@@ -1,4 +1,4 @@
-"""Geometry of boxes: overlap, one-to-one matching, average precision.
+"""Geometry of boxes: overlap and average precision; who is matched with whom is in assignment.py.
 
     iou((0, 0, 10, 10), (0, 0, 10, 5))    0.5
 
@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_left, bisect_right
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
-from heapq import nlargest
 from itertools import chain
 from math import fsum
 from typing import TYPE_CHECKING
@@ -114,6 +112,13 @@ class BoxIndex:
         """x1, y1, x2, y2 of the valid boxes in the order of ``by_left``: (4, M)."""
         return _columns([(x1, y1, x2, y2) for x1, _, y1, x2, y2, _ in self.by_left])
 
+    @cached_property
+    def order(self) -> NDArray[np.intp]:
+        """The index of each column of ``columns``: (M,)."""
+        import numpy as np
+
+        return np.array([box[1] for box in self.by_left], dtype=np.intp)
+
 
 def overlapping_pairs(
     predicted: Sequence[Box | None], gold: BoxIndex, threshold: float
@@ -150,27 +155,35 @@ def _overlapping_pairs_of_many(
     rows: Sequence[int] = range(len(predicted))
     if None in predicted:
         rows = [i for i in rows if predicted[i] is not None]
-    if not rows or not gold.by_left:
-        return []
     # IoU >= t holds along each axis alone, which bounds where the other box may begin: for a box
     # from x1 to x2, of width w, between x2 - w / t and x2 - w * t.
     loose = threshold - 1e-6
     b = gold.columns
-    step = 1 + 2_000_000 // b.shape[1]  # bounds the memory of the table
+    step = 1 + 2_000_000 // max(1, gold.size)  # bounds the memory of what is compared at once
     pairs: list[Pair] = []
     for first in range(0, len(rows), step):
         some = rows[first : first + step]
         a = _columns([box for i in some if (box := predicted[i]) is not None])
-        size = a[2:] - a[:2]
-        low, high = (a[2:] - size / loose)[:, :, None], (a[2:] - size * loose)[:, :, None]
-        near = (low[0] <= b[0]) & (b[0] <= high[0]) & (low[1] <= b[1]) & (b[1] <= high[1])
-        row, column = np.divmod(np.flatnonzero(near), b.shape[1])
+        width = a[2] - a[0]
+        begin = b[0].searchsorted(a[2] - width / loose)
+        count = b[0].searchsorted(a[2] - width * loose, side="right") - begin
+        row = np.arange(len(some)).repeat(count)
+        # Of every row the gold boxes begin, begin + 1, ..., begin + count - 1.
+        column = np.arange(len(row)) + (begin - count.cumsum() + count).repeat(count)
+        height, y1 = a[3] - a[1], b[1].take(column)
+        near = (a[3] - height / loose).take(row) <= y1
+        near &= y1 <= (a[3] - height * loose).take(row)
+        near = near.nonzero()[0]
+        row, column = row.take(near), column.take(near)
         overlaps = _iou_of_columns(a.take(row, axis=1), b.take(column, axis=1))
-        hits = np.flatnonzero(overlaps >= threshold - EPSILON)
-        for r, c, overlap in zip(
-            row[hits].tolist(), column[hits].tolist(), overlaps[hits].tolist(), strict=True
-        ):
-            pairs.append((some[r], gold.by_left[c][1], overlap))
+        hits = (overlaps >= threshold - EPSILON).nonzero()[0]
+        found = row.take(hits).tolist()
+        pairs += zip(
+            found if some is rows and type(rows) is range else [some[r] for r in found],
+            gold.order.take(column.take(hits)).tolist(),
+            overlaps.take(hits).tolist(),
+            strict=True,
+        )
     return pairs
 
 
@@ -179,89 +192,6 @@ def _columns(boxes: Sequence[Box]) -> Array:
 
     numbers = np.fromiter(chain.from_iterable(boxes), np.float64, 4 * len(boxes))
     return np.ascontiguousarray(numbers.reshape(-1, 4).T)
-
-
-def match(pairs: Sequence[Pair], against: Sequence[float | None] = ()) -> list[Pair]:
-    """The one-to-one choice of ``pairs`` with the largest summed IoU.
-
-    Equal sums are decided by ``against``, a number in [0, 1] per prediction (None counts as 0.5):
-    the choice that matches less of it wins, so a repeated box cannot pick its better confidence.
-    """
-    if len(pairs) == len({i for i, _, _ in pairs}) == len({j for _, j, _ in pairs}):
-        return list(pairs)
-    best: dict[int, Pair] = {}
-    tied = False
-    for pair in pairs:
-        other = best.get(pair[0])
-        if other is None or pair[2] > other[2]:
-            best[pair[0]] = pair
-        elif pair[2] == other[2]:
-            tied = True
-    if not tied and len({j for _, j, _ in best.values()}) == len(best):
-        return list(best.values())  # every prediction gets its best gold box: no sum is larger
-    in_row = Counter(i for i, _, _ in pairs)
-    in_column = Counter(j for _, j, _ in pairs)
-    alone = [pair for pair in pairs if in_row[pair[0]] == in_column[pair[1]] == 1]
-    rest = [pair for pair in pairs if in_row[pair[0]] > 1 or in_column[pair[1]] > 1]
-
-    def weight(pair: Pair) -> float:
-        stated = against[pair[0]] if against else 0.0
-        return pair[2] - 1e-10 * (0.5 if stated is None else stated)
-
-    # The order in the text must decide nothing: predictions are told apart by their overlaps only.
-    overlaps: dict[int, dict[int, Pair]] = {}
-    for pair in rest:
-        overlaps.setdefault(pair[0], {})[pair[1]] = pair
-    columns = sorted({pair[1] for pair in rest})
-    rows = sorted(overlaps, key=lambda i: [(j, weight(p)) for j, p in sorted(overlaps[i].items())])
-    if len(rows) > len(columns) ** 2:
-        # Of n gold boxes each finds, among its n best predictions, one that no other one takes.
-        kept: set[int] = set()
-        for j in columns:
-            near = [p for p in rest if p[1] == j]
-            kept.update(p[0] for p in nlargest(len(columns), near, key=weight))
-        rows = [i for i in rows if i in kept]
-    solve = _solve_few if len(columns) <= _FEW_COLUMNS else _solve_many
-    return [*alone, *solve([list(overlaps[i].values()) for i in rows], columns, weight)]
-
-
-_FEW_COLUMNS = 6
-
-
-def _solve_few(
-    rows: list[list[Pair]], columns: list[int], weight: Callable[[Pair], float]
-) -> list[Pair]:
-    """The best choice for every set of gold boxes, one prediction after another.
-
-    The common case of a few contested boxes; scipy alone takes longer to import than a reward may.
-    """
-    bits = {j: 1 << n for n, j in enumerate(columns)}
-    best: dict[int, tuple[float, list[Pair]]] = {0: (0.0, [])}
-    for row in rows:
-        for taken, (total, chosen) in list(best.items()):
-            for pair in row:
-                bit = bits[pair[1]]
-                more = total + weight(pair)
-                if not taken & bit and more > best.get(taken | bit, (0.0,))[0]:
-                    best[taken | bit] = (more, [*chosen, pair])
-    return max(best.values(), key=lambda choice: choice[0])[1]
-
-
-def _solve_many(
-    rows: list[list[Pair]], columns: list[int], weight: Callable[[Pair], float]
-) -> list[Pair]:
-    import numpy as np
-    from scipy.optimize import linear_sum_assignment  # type: ignore[import-untyped]
-
-    position = {j: c for c, j in enumerate(columns)}
-    weights = np.zeros((len(rows), len(columns)))
-    found = {}
-    for r, row in enumerate(rows):
-        for pair in row:
-            weights[r, position[pair[1]]] = weight(pair)
-            found[r, position[pair[1]]] = pair
-    chosen = zip(*(indices.tolist() for indices in linear_sum_assignment(-weights)), strict=True)
-    return [found[place] for place in chosen if place in found]
 
 
 RECALLS = [0.01 * n for n in range(100)] + [1.0]

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 VERSION = "2"
 BATCH_ROWS = 16
 """Rows held in memory at once while copying."""
+MAX_THREADS = 4
+"""Shards copied at once unless ``--dataset_num_proc`` asks for more: the disk takes no more."""
 
 Heads = list[Head | str]
 """Of every row: its picture's head, or what is wrong with the picture."""
@@ -46,7 +48,8 @@ class Cached:
 def cached_parquet(files: list[Path], image: str, cache: Path, num_proc: int = 1) -> Cached:
     """The table of ``files``, through the cache; files that break off are in ``broken``.
 
-    ``image`` is the column of pictures. Shards are copied ``num_proc`` at a time.
+    ``image`` is the column of pictures. Shards are copied ``num_proc`` at a time, and never fewer
+    than the cores can carry: copying is work of pyarrow's, which leaves the interpreter free.
     """
     import pyarrow as pa
 
@@ -58,7 +61,7 @@ def cached_parquet(files: list[Path], image: str, cache: Path, num_proc: int = 1
         except DataError as error:
             return error
 
-    with ThreadPoolExecutor(max(1, num_proc)) as pool:
+    with ThreadPoolExecutor(max(num_proc, min(os.cpu_count() or 1, MAX_THREADS))) as pool:
         found = list(pool.map(one, files))
     tables, heads, origin, broken = [], Heads(), [], []
     for file, made in zip(files, found, strict=True):
@@ -112,7 +115,8 @@ def _cached_file(file: Path, image: str, cache: Path) -> tuple[Path, Path]:
     half = cache / f"{name}.{os.getpid()}.writing"
     heads: Heads = []
     try:
-        with pq.ParquetFile(file, memory_map=True, pre_buffer=False, buffer_size=1 << 20) as source:
+        # Not memory-mapped: every page of the file that was read would count as memory in use.
+        with pq.ParquetFile(file, pre_buffer=False, buffer_size=1 << 20) as source:
             schema = source.schema_arrow
             with pa.OSFile(str(half), "wb") as sink, pa.ipc.new_stream(sink, schema) as writer:
                 for batch in source.iter_batches(BATCH_ROWS, use_threads=False):

@@ -88,16 +88,20 @@ def _hits(
     """For each prediction, best first, whether it takes a gold box of ``label`` that is still
     free.
     """
-    taken: set[int] = set()
+    least = threshold - EPSILON
+    free = {j for j, name in enumerate(gold.labels) if name == label}
     hits = []
-    for i in ranked:
-        free = (
-            j
-            for iou, j in found.get(i, ())
-            if iou >= threshold - EPSILON and j not in taken and gold.labels[j] == label
-        )
-        own = next(free, None)
+    for i in ranked if free else ():
+        own = None
+        for iou, j in found.get(i, ()):
+            if iou < least:
+                break
+            if j in free:
+                own = j
+                break
         hits.append(own is not None)
         if own is not None:
-            taken.add(own)
-    return hits
+            free.remove(own)
+            if not free:
+                break
+    return hits + [False] * (len(ranked) - len(hits))

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from swift_vlrft.answers import Answer, BoxList, boxes_or_refusal, gold_text
-from swift_vlrft.boxes import Pair, match, overlapping_pairs
+from swift_vlrft.assignment import match
+from swift_vlrft.boxes import Pair, overlapping_pairs
 from swift_vlrft.rewards.contract import Task
 
 
