@@ -123,11 +123,11 @@ def asking(model: Path, rows: int, max_tokens: int, options: dict[str, Any]) -> 
             )
             ask, _ = load_engine(settings)
             found = list(questions(settings, Problems()))
-            answer_batch(ask, config, settings.task, found[:1], Problems())  # warm
+            answer_batch(ask, config, settings, found[:1], Problems())  # warm
             began = time.perf_counter()
             for first in range(0, rows, at_once):
                 part = found[first : first + at_once]
-                answer_batch(ask, config, settings.task, part, Problems())
+                answer_batch(ask, config, settings, part, Problems())
             seconds[engine] = time.perf_counter() - began
     return {
         "rows": rows,

@@ -130,6 +130,10 @@ def image_tokens(
     return seen[0] * seen[1] // known_family(family).factor ** 2
 
 
+RESOLUTION = ("MAX_PIXELS", "MIN_PIXELS", "IMAGE_MAX_TOKEN_NUM", "IMAGE_MIN_TOKEN_NUM")
+"""The variables that bound what a Qwen-VL model sees of a picture."""
+
+
 def pixel_limits(
     family: str,
     *,

@@ -8,6 +8,7 @@ vlrft eval compare runs/eval/before runs/eval/after
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -51,8 +52,11 @@ def run(
         str | None, typer.Argument(help="A checkpoint, an adapter, or a hub id.")
     ] = None,
     dataset: Annotated[
-        Path | None,
-        typer.Argument(help="A set on disk, or COCO annotations (instances_*.json)."),
+        str | None,
+        typer.Argument(
+            help="A set on disk, or COCO annotations (instances_*.json); with :pixels behind it, "
+            "boxes are asked in pixels, as `--dataset PATH:pixels` trains."
+        ),
     ] = None,
     task: Annotated[
         str | None,
@@ -153,11 +157,14 @@ def run(
                     "`vlrft eval run --help` shows examples"
                 )
             _only(gold is None, "--gold is of --predictions")
+            from swift_vlrft.coordinates import RESOLUTION
+            from swift_vlrft.evaluation.framing import split_frame
             from swift_vlrft.evaluation.questions import Settings
 
+            path, frame = split_frame(dataset)
             settings = Settings(
                 model=model,
-                dataset=dataset,
+                dataset=path,
                 task=task,
                 split=split,
                 images=images,
@@ -173,15 +180,17 @@ def run(
                 batch_size=batch_size,
                 dtype=dtype,
                 engine_options=_options(engine_options),
+                frame=frame,
+                resolution={name: v for name in RESOLUTION if (v := os.environ.get(name))},
             )
-            out = out or Path("runs/eval") / f"{_short(model)}-{dataset.stem}"
+            out = out or Path("runs/eval") / f"{_short(model)}-{path.stem}"
             about, file, problems = _ask(settings, out, workers, force)
             found = read_predictions(file, task)
             for kind, count in problems.counts.items():
                 found.problems.counts[kind] += count
                 found.problems.examples.setdefault(kind, []).extend(problems.examples[kind])
-            if is_annotation_file(dataset):
-                gold, protocol = dataset, protocol or "all"
+            if is_annotation_file(path):
+                gold, protocol = path, protocol or "all"
             else:
                 names, protocol = (), None
         summary = summarise(
@@ -231,8 +240,6 @@ def _predictions_file(path: Path) -> Path:
 
 def _ask(settings: Any, out: Path, workers: int | None, force: bool) -> tuple[Any, Path, Any]:
     """Let the model answer what is left; what ran, the predictions, and what was not asked."""
-    import os
-
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
     from swift_vlrft.evaluation.predictions import EvaluationError
@@ -328,6 +335,8 @@ def compare(
         bounds = "-" if d.low is None or d.high is None else f"{d.low:+.3f} to {d.high:+.3f}"
         table.add_row(name, _number(d.a), _number(d.b), sign, bounds)
     console.print(table)
+    if (difference := _seen_otherwise(a, b)) is not None:
+        typer.echo(difference)
     if result.only_a or result.only_b:
         typer.echo(f"rows only in A: {result.only_a}; only in B: {result.only_b} (left out)")
     if result.other_prompts:
@@ -358,6 +367,24 @@ def made_on(folder: Path, protocol: str | None) -> tuple[Path | None, str | None
     if not is_annotation_file(settings.dataset):
         return None, protocol, None
     return settings.dataset, protocol or settings.protocol or "all", list(settings.categories)
+
+
+def _seen_otherwise(a: Path, b: Path) -> str | None:
+    """One sentence where the two runs showed their pictures at different sizes."""
+    seen = []
+    for folder in (a, b):
+        try:
+            settings = json.loads((folder / "run.json").read_text())["settings"]
+            options = settings["engine_options"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        found = dict(settings.get("resolution") or {})
+        found |= {"--max_pixels": options["max_pixels"]} if "max_pixels" in options else {}
+        named = " ".join(f"{key}={value}" for key, value in sorted(found.items()))
+        seen.append(named or "the model's own limits")
+    if seen[0] == seen[1]:
+        return None
+    return f"the pictures were shown at {seen[0]} in A, at {seen[1]} in B"
 
 
 def print_summary(summary: Any, shown_classes: int = 20) -> None:

@@ -102,7 +102,11 @@ def compare(
     if first.ap is not None and second.ap is not None:
         drawn_a = first.matches.average_precision(weights) if first.matches else {}
         drawn_b = second.matches.average_precision(weights) if second.matches else {}
+        sizes = all(side.boxes is None or side.boxes.sizes_known for side in tables)
         for name, value in first.ap.mean.items():
+            if name.startswith("AP_") and not sizes:
+                metrics[name] = Difference(None, None, None)
+                continue
             draws = drawn_b[name] - drawn_a[name] if name in drawn_a else None
             metrics[name] = _difference(value, second.ap.mean[name], draws)
     for name, ratio in first.ratios.items():
@@ -116,7 +120,7 @@ def compare(
     return Comparison(
         task=a.task,
         headline=HEADLINES[a.task],
-        rows=len(rows_a),
+        rows=len(first.rows),
         images=len(first.units),
         only_a=only_a,
         only_b=only_b,
@@ -128,7 +132,7 @@ def compare(
         protocol=protocol,
         other_prompts=sum(
             bool(one.prompt and other.prompt and plain(one.prompt) != plain(other.prompt))
-            for one, other in zip(rows_a, rows_b, strict=True)
+            for one, other in zip(first.rows, second.rows, strict=True)
         ),
     )
 
@@ -140,9 +144,16 @@ def _paired(a: Predictions, b: Predictions) -> tuple[list[Prediction], list[Pred
         raise EvaluationError(f"A and B share no row: A has ids like {_some(a)}, B like {_some(b)}")
     wrong = [one for one, other in pairs if one.solution != other.solution]
     if wrong:
+        frames = {row.frame for side in (a, b) for row in side.rows}
+        hint = (
+            f"; boxes are asked in {' and '.join(sorted(map(str, frames)))}: evaluate both with or "
+            "both without `:pixels`"
+            if len(frames) > 1
+            else ""
+        )
         raise EvaluationError(
             f"{len(wrong)} of {len(pairs)} shared rows have another solution in B (row "
-            f"{wrong[0].id}): A and B were not made on the same data set"
+            f"{wrong[0].id}): A and B were not made on the same data set{hint}"
         )
     for one, other in pairs:
         # Without an id of its own a picture is told apart by what each file says of it.

@@ -35,7 +35,6 @@ from swift_vlrft.evaluation.predictions import (
 from swift_vlrft.rewards.matching import read_gold
 
 PROTOCOLS = ("all", "visual-rft", "rows")
-NORM = 1000.0
 
 
 @dataclass
@@ -73,10 +72,8 @@ def boxes_of_rows(rows: Sequence[Prediction], problems: Problems) -> BoxSet:
             names.setdefault(row.category)
         else:
             names.update(dict.fromkeys(label or "object" for label in gold.labels))
-        if row.frame == "norm1000" and (row.width is None or row.height is None):
-            made.sizes_known = False
-        if row.frame not in ("norm1000", "pixels"):
-            made.sizes_known = False
+        if row.width is None or row.height is None or row.whole is None:
+            made.sizes_known = row.frame == "pixels" and made.sizes_known
     made.images = list(range(1, len(number) + 1))
     made.categories = sorted(names) or ["object"]
     known = set(made.categories)
@@ -116,9 +113,9 @@ def _stated(
 
 def _entry(row: Prediction, image: Any, category: str, box: Box) -> dict[str, Any]:
     x1, y1, x2, y2 = box
-    if row.frame == "norm1000" and row.width and row.height:
-        x1, x2 = x1 * row.width / NORM, x2 * row.width / NORM
-        y1, y2 = y1 * row.height / NORM, y2 * row.height / NORM
+    if (whole := row.whole) is not None and row.width and row.height:
+        x1, x2 = x1 * row.width / whole[0], x2 * row.width / whole[0]
+        y1, y2 = y1 * row.height / whole[1], y2 * row.height / whole[1]
     width, height = x2 - x1, y2 - y1
     return {
         "image_id": image,
@@ -191,6 +188,9 @@ def boxes_of_annotations(
     ids = {normalise(name): c for c, name in annotations.categories.items()}
     problems = predictions.problems
     asked: set[tuple[Any, Any]] = set()
+    incomplete = {
+        (one["image_id"], one["category_id"]) for one in annotations.boxes if one["iscrowd"]
+    } | {(image, c) for c, images in annotations.unsure.items() for image in images}
     if predictions.detections is not None:
         for entry in predictions.detections.rows:
             image = by_text.get(str(entry["image_id"]))
@@ -210,7 +210,10 @@ def boxes_of_annotations(
             problems.add("rows of unknown categories, left out", row.category)
         elif category in chosen:
             asked.add((image, category))
+            row.incomplete = (image, category) in incomplete
             size = annotations.images[image]
+            if row.frame == "pixels" and row.seen is None and row.width and row.height:
+                row.seen = (row.width, row.height)  # of a training row: what the model saw
             row.width, row.height = int(size["width"]), int(size["height"])
             row.frame = row.frame or "norm1000"
             for _, box, score in _stated(row, BoxList(), set(), problems):

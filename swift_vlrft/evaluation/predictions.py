@@ -36,7 +36,9 @@ class EvaluationError(ValueError):
 
 @dataclass(slots=True)
 class Prediction:
-    """One answer and what it is an answer to. ``width`` and ``height`` are the picture's."""
+    """One answer and what it is an answer to. ``width`` and ``height`` are the picture's, ``seen``
+    the size that boxes in pixels are measured in where it is another: what the model saw.
+    """
 
     id: str
     completion: str
@@ -54,6 +56,24 @@ class Prediction:
     """The row of the data set, counted from 0: where the report finds the picture."""
     image: str | None = None
     """The picture's file, where it has one."""
+    seen: tuple[int, int] | None = None
+    incomplete: bool = False
+    """The annotations do not say every object (a crowd region; LVIS: not exhaustive): the answer
+    counts for average precision, which knows that, and for nothing else.
+    """
+
+    @property
+    def whole(self) -> tuple[float, float] | None:
+        """What the numbers of a box run to from the picture's left to its right and from its top
+        to its bottom; None where it is not known.
+        """
+        if self.frame == "norm1000":
+            return 1000.0, 1000.0
+        if self.frame == "pixels" and self.seen is not None:
+            return float(self.seen[0]), float(self.seen[1])
+        if self.frame == "pixels" and self.width and self.height:
+            return float(self.width), float(self.height)
+        return None
 
 
 @dataclass
@@ -199,6 +219,7 @@ def _prediction(entry: Mapping[str, Any], place: str, form: str) -> tuple[Predic
             finish=_text(entry.get("finish")),
             row=entry["row"] if type(entry.get("row")) is int else None,
             image=path if isinstance(path, str) and len(path) < 4096 else None,
+            seen=_seen(entry.get("seen")),
         ),
         task if isinstance(task, str) and task in TASK_NAMES else None,
     )
@@ -218,6 +239,11 @@ def _side(value: Any) -> int | None:
     if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
         return int(value) or None if value >= 0 else None
     return None
+
+
+def _seen(value: Any) -> tuple[int, int] | None:
+    sides = [_side(side) for side in value] if isinstance(value, list) else []
+    return (sides[0], sides[1]) if len(sides) == 2 and sides[0] and sides[1] else None
 
 
 def _image_key(image: Any) -> str | None:

@@ -50,6 +50,10 @@ class Settings:
     batch_size: int = 8
     dtype: str | None = None
     engine_options: dict[str, Any] = field(default_factory=dict)
+    frame: str = "norm1000"
+    """What boxes are asked in: norm1000, or pixels as the model sees the picture."""
+    resolution: dict[str, str] = field(default_factory=dict)
+    """The variables that bound a picture's size, as they were set: ``MAX_PIXELS`` and the like."""
 
     def as_dict(self) -> dict[str, Any]:
         return {k: str(v) if isinstance(v, Path) else v for k, v in asdict(self).items()}
@@ -131,16 +135,14 @@ def questions(settings: Settings, problems: Problems) -> Iterator[Question]:
         yield from _of_annotations(settings, problems)
         return
     picked = _sample(settings, problems)
-    chosen: set[str] | None = None
+    chosen = _chosen(settings) if settings.categories else None
     for number, row in enumerate(_rows(settings, problems)):
         if picked is not None and number not in picked:
             continue
         columns = row.columns
-        category = columns.get("category") or category_of(row.problem)
-        if settings.categories:
-            chosen = chosen or set(_named(settings))
-            if category not in chosen:
-                continue
+        category = _category(row)
+        if chosen is not None and category not in chosen:
+            continue
         key = columns.get("image_id")
         yield Question(
             id=str(number),
@@ -156,15 +158,32 @@ def questions(settings: Settings, problems: Problems) -> Iterator[Question]:
         )
 
 
-def _named(settings: Settings) -> list[str]:
-    """Names and named lists, where no file says which categories there are."""
+def _category(row: Any) -> Any:
+    return row.columns.get("category") or category_of(row.problem)
+
+
+def _chosen(settings: Settings) -> set[str]:
+    """The categories that are asked about: names that the set has, and of a named list those
+    that it has. DataError where a name is unknown.
+    """
+    from swift_vlrft.datasets.build import chosen_categories
     from swift_vlrft.datasets.category_lists import CATEGORY_LISTS
 
-    names: list[str] = []
+    rows = _rows(settings, Problems(), light=True)
+    known = sorted({str(name) for row in rows if (name := _category(row)) is not None})
+    chosen: set[str] = set()
     for value in settings.categories:
-        for name in (part.strip() for part in value.split(",")):
-            names += CATEGORY_LISTS.get(name, (name,))
-    return names
+        for name in [value] if value in known else [part.strip() for part in value.split(",")]:
+            if name in CATEGORY_LISTS and name not in known:
+                chosen |= set(CATEGORY_LISTS[name]) & set(known)
+            else:
+                chosen |= set(chosen_categories([name], known))
+    if not chosen:
+        raise EvaluationError(
+            f"--categories {' '.join(settings.categories)}: {settings.dataset} asks for none of "
+            f"them, but for {', '.join(known[:100]) or 'no category'}"
+        )
+    return chosen
 
 
 def _rows(settings: Settings, problems: Problems, *, light: bool = False) -> Iterator[Any]:

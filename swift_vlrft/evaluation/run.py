@@ -170,7 +170,9 @@ def answer_line(
     size: tuple[int, int],
     tokens: int | None,
     finish: str | None,
+    seen: tuple[int, int] | None = None,
 ) -> str:
+    """``size`` is the picture's; ``seen`` what boxes in pixels are measured in where it differs."""
     record: dict[str, Any] = {
         "id": question.id,
         "task": task,
@@ -182,6 +184,7 @@ def answer_line(
         "frame": question.frame,
         "width": size[0],
         "height": size[1],
+        "seen": seen,
         "tokens": tokens,
         "finish": finish,
         "row": question.row,

@@ -76,16 +76,22 @@ class Table:
         return top, bottom
 
 
+NOT_SCORED = {
+    "bad_gold": "gold solutions that cannot be read, not scored",
+    "incomplete_gold": "rows of a crowd or of a category not wholly annotated, in AP only",
+}
+"""Codes of rows that stay out of every ratio, and what is said of them."""
+
+
 def build_table(predictions: Predictions, boxes: BoxSet | None = None) -> Table:
     """``boxes``: gold and predictions of detection for average precision (see gold.py)."""
     task, rows = predictions.task, predictions.rows
     reasons = [_explain(PRIMARY[task], row) for row in rows]
-    good = np.array([reason.code != "bad_gold" for reason in reasons], bool)
-    bad = int((~good).sum()) if len(rows) else 0
-    if bad:
-        for row, reason in zip(rows, reasons, strict=True):
-            if reason.code == "bad_gold":
-                predictions.problems.add("gold solutions that cannot be read, not scored", row.id)
+    good = np.array([reason.code not in NOT_SCORED for reason in reasons], bool)
+    bad = sum(reason.code == "bad_gold" for reason in reasons)
+    for row, reason in zip(rows, reasons, strict=True):
+        if reason.code in NOT_SCORED:
+            predictions.problems.add(NOT_SCORED[reason.code], row.id)
     units = sorted({row.image_id for row in rows})
     if boxes is not None:
         units = sorted({*units, *boxes.units.values()})
@@ -114,6 +120,8 @@ def build_table(predictions: Predictions, boxes: BoxSet | None = None) -> Table:
 
 
 def _explain(name: str, row: Prediction) -> Reason:
+    if row.incomplete:
+        return Reason(None, "incomplete_gold", "the annotations do not say every object")
     extra = {"aliases": row.aliases} if row.aliases is not None else {}
     return explain(name, row.completion, row.solution, **extra)
 
@@ -284,8 +292,8 @@ def _areas(row: Prediction, gold: Box, found: list[float]) -> tuple[float, float
     picture's size is known.
     """
     scale, whole = 1.0, float("inf")
-    if row.frame == "norm1000":
-        whole = 1e6
+    if row.whole is not None:
+        whole = row.whole[0] * row.whole[1]
         scale = row.width * row.height / whole if row.width and row.height else 1.0
     wanted = (gold[2] - gold[0]) * (gold[3] - gold[1])
     given = [box for box in (read(row.completion).boxes or BoxList()).boxes if box is not None]

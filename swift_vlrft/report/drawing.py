@@ -25,8 +25,11 @@ def draw_sample(
     *,
     frame: str | None = None,
     task: str | None = None,
+    seen: tuple[int | None, int | None] = (None, None),
 ) -> Image.Image:
-    """An RGB picture, scaled to be looked at, with a strip of text below."""
+    """An RGB picture, scaled to be looked at, with a strip of text below. ``seen`` is the size
+    that boxes in pixels are measured in; default: the picture's.
+    """
     size = picture.size
     scale = SIDE / max(size)
     drawn = picture.convert("RGB").resize(
@@ -34,7 +37,7 @@ def draw_sample(
     )
     pen = ImageDraw.Draw(drawn)
     if task in ("detection", "grounding"):
-        whole = size if frame == "pixels" else (1000, 1000)
+        whole = (seen[0] or size[0], seen[1] or size[1]) if frame == "pixels" else (1000, 1000)
         for found, colours in (
             (boxes_or_refusal(gold_text(solution)), ("black", "white")),
             (read(completion).boxes, ("black", "lime")),

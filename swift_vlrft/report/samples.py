@@ -74,11 +74,8 @@ def _text(text: str) -> str:
 
 def boxes(row: Prediction, found: BoxList | None, kind: str) -> str:
     """The boxes in shares of the picture; nothing for a row whose frame is not known."""
-    if row.frame == "norm1000":
-        size = (1000.0, 1000.0)
-    elif row.frame == "pixels" and row.width and row.height:
-        size = (float(row.width), float(row.height))
-    else:
+    size = row.whole
+    if size is None:
         return ""
     whole = [box for box in (found or BoxList()).boxes if box is not None]
     return "".join(

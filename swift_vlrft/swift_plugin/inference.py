@@ -22,9 +22,13 @@ from pathlib import Path
 from typing import Any
 
 from swift_vlrft.datasets import DataError, open_image
+from swift_vlrft.datasets.frames import View
+from swift_vlrft.evaluation.framing import framed
 from swift_vlrft.evaluation.predictions import EvaluationError, Problems
 from swift_vlrft.evaluation.questions import Question, Settings
 from swift_vlrft.evaluation.run import answer_line, answered, new_part, pending
+from swift_vlrft.swift_plugin.command_line import CommandLine
+from swift_vlrft.swift_plugin.model import needed_view
 
 ENGINES = ("auto", "vllm", "transformers")
 VLLM_CHUNK = 256
@@ -132,6 +136,21 @@ def load_engine(settings: Settings) -> tuple[Callable[..., list[Any]], int]:
     return partial(runner.infer_engine.infer, use_tqdm=False, **runner.infer_kwargs), size
 
 
+def view_for(settings: Settings) -> View | None:
+    """How the model sees pictures, where boxes are asked in pixels; DataError where no rule is
+    known for it.
+    """
+    if settings.frame != "pixels":
+        return None
+    model, _ = model_and_adapter(settings.model, settings.base_model)
+    command = CommandLine(
+        model=model,
+        model_type=settings.engine_options.get("model_type"),
+        max_pixels=settings.engine_options.get("max_pixels"),
+    )
+    return needed_view(command, f"{settings.dataset}:pixels")
+
+
 def _rank_of(adapter: Path) -> int:
     """vLLM wants to know it, in the steps that it knows."""
     config = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))
@@ -164,38 +183,47 @@ def answer(
 
     from swift.infer_engine import RequestConfig
 
+    view = view_for(settings)
     ask, at_once = load_engine(settings)
     config = RequestConfig(
         max_tokens=settings.max_tokens, temperature=settings.temperature, seed=settings.seed
     )
     for part in chunks(chain([first], found), at_once):
-        write(answer_batch(ask, config, settings.task, part, problems))
+        write(answer_batch(ask, config, settings, part, problems, view))
 
 
 def answer_batch(
     ask: Callable[..., list[Any]],
     config: Any,
-    task: str,
+    settings: Settings,
     part: Sequence[Question],
     problems: Problems,
+    view: View | None = None,
 ) -> list[str]:
     """The lines of one batch. Pictures that are broken are counted; an error of the engine ends
-    the run, which goes on from here when it is started again.
+    the run, which goes on from here when it is started again. ``view`` is needed for pixels.
     """
     from swift.infer_engine import InferRequest
 
     from swift_vlrft.datasets.training import with_prompt
 
-    asked: list[tuple[Question, Any]] = []
-    for question in part:
+    asked: list[tuple[Question, Any, Any]] = []
+    for row in part:
         try:
-            asked.append((question, open_image(question.image, question.place)))
+            picture = open_image(row.image, row.place)
         except DataError as error:
             problems.add("pictures that cannot be opened, not asked", error)
-    requests = [InferRequest(with_prompt(q.problem), images=[picture]) for q, picture in asked]
+            continue
+        try:
+            question, seen = framed(row, settings.task, settings.frame, picture.size, view)
+        except ValueError as error:
+            problems.add("rows whose boxes cannot be put into the frame, not asked", error)
+            continue
+        asked.append((question, picture, seen))
+    requests = [InferRequest(with_prompt(q.problem), images=[picture]) for q, picture, _ in asked]
     answers = ask(requests, config) if requests else []
     lines = []
-    for (question, picture), response in zip(asked, answers, strict=True):
+    for (question, picture, seen), response in zip(asked, answers, strict=True):
         if isinstance(response, Exception):
             raise EvaluationError(f"question {question.id}: the engine failed: {response}")
         said = response.choices[0]
@@ -203,12 +231,13 @@ def answer_batch(
         lines.append(
             answer_line(
                 question,
-                task,
+                settings.task,
                 said.message.content,
                 image_id=_image_key(question.image),
                 size=picture.size,
                 tokens=getattr(usage, "completion_tokens", None),
                 finish=said.finish_reason,
+                seen=seen,
             )
         )
     return lines
@@ -283,10 +312,10 @@ def run_workers(
         while any(process.poll() is None for process in processes):
             time.sleep(0.5)
             shown = _show(folder, shown, progress)
-            failed = [n for n, p in enumerate(processes) if p.poll() not in (None, 0)]
-            if failed:
+            if any(process.poll() not in (None, 0) for process in processes):
                 break
         _show(folder, shown, progress)
+        codes = [process.poll() for process in processes]
     finally:
         # One has failed, or this process is being stopped: none goes on alone.
         for process in processes:
@@ -294,12 +323,11 @@ def run_workers(
                 process.terminate()
         for process in processes:
             process.wait()
-    for n, process in enumerate(processes):
-        if process.returncode not in (0, -15):
+    for n, code in enumerate(codes):
+        if code not in (None, 0):  # None: it was ended above, as another had failed
             tail = (folder / f"worker-{n}.log").read_text(errors="replace")[-1500:]
             raise EvaluationError(
-                f"worker {n} ended with exit code {process.returncode}; "
-                f"{folder}/worker-{n}.log ends:\n{tail}"
+                f"worker {n} ended with exit code {code}; {folder}/worker-{n}.log ends:\n{tail}"
             )
 
 

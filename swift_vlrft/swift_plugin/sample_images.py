@@ -55,7 +55,7 @@ class Batch:
                 {"completion": text_of(completions[n]), "image": _first(images[n]), "scores": {}}
                 | {
                     column: columns[column][n]
-                    for column in ("solution", "frame", "task")
+                    for column in ("solution", "frame", "task", "width", "height")
                     if columns.get(column) is not None
                 }
                 for n in _spread(columns.get("prompt_id"), len(completions), wanted())
@@ -123,6 +123,7 @@ class SampleImages(TrainerCallback):
                     sample["scores"],
                     frame=sample.get("frame"),
                     task=sample.get("task"),
+                    seen=(sample.get("width"), sample.get("height")),
                 )
             except ValueError:
                 continue  # a picture that cannot be opened is said where it is trained on

@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -11,14 +12,16 @@ from pathlib import Path
 import pytest
 from support.swift_run import grpo_command, run_swift
 
+from swift_vlrft.answers import boxes_or_refusal, gold_text
 from swift_vlrft.demo.data import write_parquet
+from swift_vlrft.demo.tasks import known_task
 
 pytestmark = pytest.mark.end_to_end
 
 VLRFT = [sys.executable, "-c", "from swift_vlrft.cli import app; app()"]
 
 
-def eval_command(model: Path, data: Path, out: Path, *flags: str) -> list[str]:
+def eval_command(model: Path, data: Path | str, out: Path, *flags: str) -> list[str]:
     return [
         *(*VLRFT, "eval", str(model), str(data), "--task", "classification", "--out", str(out)),
         *("--max-tokens", "6", "--dtype", "float32", "--json", *flags),
@@ -70,6 +73,23 @@ def test_a_killed_run_goes_on_without_asking_again(tiny_qwen2_5_vl, shapes, whol
     assert summary["rows"] == 16 and summary["problems"] == {}
     assert lines() == 16  # every row was asked once
     assert completions(out) == completions(whole)
+
+
+def test_boxes_are_asked_in_pixels_of_what_the_model_sees(tiny_qwen2_5_vl, tmp_path):
+    task = known_task("detection")
+    write_parquet(task.make(random.Random(0), 4), tmp_path / "set")
+    out = tmp_path / "out"
+    command = eval_command(tiny_qwen2_5_vl, f"{tmp_path}/set:pixels", out)
+    command[command.index("classification")] = "detection"
+    summary = run(command, MAX_PIXELS=str(84 * 84))
+    assert summary["rows"] == 4 and summary["problems"] == {}
+    assert summary["run"]["resolution"] == {"MAX_PIXELS": str(84 * 84)}
+    for line in (out / "predictions.jsonl").read_text().splitlines():
+        row = json.loads(line)
+        assert (row["frame"], row["seen"], row["width"]) == ("pixels", [84, 84], 112)
+        assert "in pixels, x from 0 to 84 and y from 0 to 84" in row["prompt"]
+        gold = boxes_or_refusal(gold_text(row["solution"])).boxes
+        assert all(value in (0, 21, 42, 63, 84) for value in gold[0])
 
 
 def test_two_processes_and_an_adapter(tiny_qwen2_5_vl, shapes, whole, tmp_path):

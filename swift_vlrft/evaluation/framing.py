@@ -1,0 +1,47 @@
+"""A question in the frame that the model was trained in, as ``--dataset PATH:pixels`` trains it.
+
+    asked    "... (between 0 and 1000, integer) ..."                 the row, norm1000
+    framed   "... (in pixels, x from 0 to 644 and y from 0 to 476, integer) ..."
+
+Gold goes with it, so an answer is scored by the numbers that the prompt asks for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from swift_vlrft.coordinates import FRAMES, Size
+from swift_vlrft.datasets.frames import View, in_frame
+from swift_vlrft.evaluation.questions import Question
+
+BOX_TASKS = ("detection", "grounding")
+
+
+def split_frame(text: str) -> tuple[Path, str]:
+    """Path and frame of ``PATH[:norm1000|pixels]``; ValueError names what is unknown."""
+    path, _, frame = text.rpartition(":")
+    if not path or Path(text).exists() or not (frame in FRAMES or Path(path).exists()):
+        return Path(text), "norm1000"
+    if frame not in FRAMES:
+        raise ValueError(f"{text}: unknown subset {frame!r}; known: {', '.join(FRAMES)}")
+    return Path(path), frame
+
+
+def framed(
+    question: Question, task: str, frame: str, size: Size, view: View | None
+) -> tuple[Question, Size | None]:
+    """The question in ``frame``, and the size that its pixels are measured in where that is not
+    the picture's ``size``. ``view`` is needed for pixels. ValueError where the gold boxes cannot be
+    rewritten.
+    """
+    if task not in BOX_TASKS or question.frame not in FRAMES:
+        return question, None
+    if frame == "norm1000" and question.frame == frame:
+        return question, None
+    seen = size if frame == "norm1000" or view is None else view.size(*size)
+    problem, solution = in_frame(
+        question.problem, question.solution, question.frame, frame, size=size, to_size=seen
+    )
+    made = replace(question, problem=problem, solution=solution, frame=frame)
+    return made, seen if frame == "pixels" else None
