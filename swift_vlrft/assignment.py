@@ -99,6 +99,8 @@ def _match_many(pairs: Sequence[Pair], against: Sequence[float | None]) -> list[
     i, j, overlap = map(np.array, zip(*pairs, strict=True))
     contested = (np.bincount(i)[i] > 1) | (np.bincount(j)[j] > 1)
     alone = [pairs[n] for n in (~contested).nonzero()[0].tolist()]
+    if len(alone) == len(pairs):
+        return alone
     i, j, overlap = i[contested], j[contested], overlap[contested]
     rows, row = np.unique(i, return_inverse=True)
     columns, column = np.unique(j, return_inverse=True)

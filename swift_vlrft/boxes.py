@@ -177,9 +177,8 @@ def _overlapping_pairs_of_many(
         row, column = row.take(near), column.take(near)
         overlaps = _iou_of_columns(a.take(row, axis=1), b.take(column, axis=1))
         hits = (overlaps >= threshold - EPSILON).nonzero()[0]
-        found = row.take(hits).tolist()
         pairs += zip(
-            found if some is rows and type(rows) is range else [some[r] for r in found],
+            [some[r] for r in row.take(hits).tolist()],
             gold.order.take(column.take(hits)).tolist(),
             overlaps.take(hits).tolist(),
             strict=True,

@@ -103,8 +103,14 @@ class FrameCheck:
         if self.outside > 0.2 * self.boxes:
             return (
                 f"predictions are in another frame than the gold: {self.outside} of {self.boxes} "
-                f"boxes reach beyond {self.limit}. Models of the Qwen2.5-VL family write pixels of "
-                "the resized image; use a data set in that frame (subset `pixels`)."
+                f"boxes reach beyond {self.limit}. "
+                + (
+                    "Models of the Qwen2.5-VL family write pixels of the resized image; use a data "
+                    "set in that frame (subset `pixels`)."
+                    if self.limit == "1000"
+                    else "The set is in pixels; a model that answers between 0 and 1000 (Qwen2-VL, "
+                    "GLM) needs the subset `norm1000`."
+                )
             )
         return None
 

@@ -126,6 +126,8 @@ def score_completions(
     count = 0
     for count, row in enumerate(rows, start=1):
         group = str(row.get("prompt_id") or row.get("prompt") or "") + f"@{row.get('step', '')}"
+        if not group.startswith("@"):  # the same words are asked of many pictures
+            group += f"@{gold_text(row.get('solution'))}"
         for name in names:
             task = TASKS[name]
             if task is not None and "solution" not in row and name != "vlrft_detection_format":
@@ -135,6 +137,8 @@ def score_completions(
                 )
             extra = {key: row[key] for key in ("task", "aliases") if row.get(key) is not None}
             reason = explain(name, row["completion"], row.get("solution"), **extra)
+            if _was_routed(row, name):
+                reason = Reason(None, "other_task", "a row that the run gave no score")
             scored[name].append((group, reason))
             lost = reason.code not in ("ok", "other_task")
             if lost and len(samples) < show:
@@ -154,6 +158,26 @@ def score_completions(
             frame.add_row(with_boxes, row)
     rewards = {name: _summary(results) for name, results in scored.items()}
     return Report(count, rewards, _flags(rewards, frame), samples)
+
+
+def _was_routed(row: dict[str, Any], name: str) -> bool:
+    """Whether ms-swift's log, which holds no task, says that the row is another reward's: NaN
+    under this one, a score under one of another task.
+    """
+
+    def missing(value: Any) -> bool:
+        return value is None or value != value
+
+    own = TASKS[name]
+    return (
+        own is not None
+        and name in row
+        and missing(row[name])
+        and any(
+            task is not None and task.name != own.name and not missing(row.get(other))
+            for other, task in TASKS.items()
+        )
+    )
 
 
 def _summary(results: list[tuple[str, Reason]]) -> RewardSummary:

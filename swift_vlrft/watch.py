@@ -31,6 +31,8 @@ SETTLED_CALLS = 3
 LEAST_COMPLETIONS = 16
 LEAST_GROUPS = 4
 """Neither is judged on fewer completions, or groups, than these."""
+LEAST_OF_GROUP = 4
+"""Of a group's part on one process, as two scores are often equal by chance."""
 
 
 @dataclass
@@ -104,10 +106,12 @@ def _look(name: str, seen: _Seen, rows: list[dict[str, Any]], scores: Scores) ->
         seen.completions += 1
         seen.readable += score == 1.0 or _reason(name, row).was_read
         if row.get("prompt_id") is not None:
-            groups.setdefault(str(row["prompt_id"]), []).append(score)
+            # ms-swift's id is the prompt's text, which many pictures may share.
+            key = f"{row['prompt_id']}@{gold_text(row['solution'])}"
+            groups.setdefault(key, []).append(score)
         if has_boxes(name, row.get("task")):
             seen.frame.add_row(name, row)
-    complete = [values for values in groups.values() if len(values) > 1]
+    complete = [values for values in groups.values() if len(values) >= LEAST_OF_GROUP]
     seen.groups += len(complete)
     seen.groups_without_spread += sum(map(without_spread, complete))
     if (problem := seen.frame.problem()) is not None:
@@ -131,7 +135,7 @@ def _reason(name: str, row: dict[str, Any], trainer_state: Any = None) -> Any:
 
 
 def _warn(problem: str, message: str) -> None:
-    if problem not in _warned:
+    if problem not in _warned and os.environ.get("RANK", "0") == "0":
         _warned.add(problem)
         log.warning(message)
 

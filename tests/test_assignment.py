@@ -66,3 +66,8 @@ def test_the_order_of_a_crowd_decides_nothing(predicted, gold, share):
         weights *= rng.random((predicted, gold)) < share
         orders = [np.arange(predicted), rng.permutation(predicted), rng.permutation(predicted)]
         assert len({overlaps_chosen(weights, order) for order in orders}) == 1
+
+
+def test_many_pairs_that_nobody_contests():
+    pairs = [(n, n, 0.75) for n in range(2100)]
+    assert match(pairs) == pairs

@@ -110,12 +110,33 @@ def test_rows_of_several_tasks_are_routed():
     assert [s.skipped for s in report.rewards.values()] == [1, 1]
 
 
+def test_the_log_of_a_run_of_several_tasks_is_routed_by_its_scores(tmp_path):
+    step = {
+        "step": 1,
+        "prompt": ["p", "q"],
+        "completion": [RIGHT, answer("a rose")],
+        "solution": [GOLD, "a rose"],
+        "vlrft_detection_iou": [1.0, float("nan")],  # None, as ms-swift writes it
+        "vlrft_classification": [float("nan"), 1.0],
+    }
+    rows = read_rows(write(tmp_path / "completions.jsonl", step))
+    report = score_completions(rows, ["vlrft_detection_iou", "vlrft_classification"])
+    assert [s.mean for s in report.rewards.values()] == [1.0, 1.0]
+    assert [s.skipped for s in report.rewards.values()] == [1, 1]
+    assert not any("gold" in flag for flag in report.flags)
+    alone = {**step, "vlrft_classification": [0.0, float("nan")]}
+    del alone["vlrft_detection_iou"]
+    rows = read_rows(write(tmp_path / "completions.jsonl", alone))
+    report = score_completions(rows, ["vlrft_classification"])
+    assert report.rewards["vlrft_classification"].skipped == 0  # no other reward took it
+
+
 @pytest.mark.parametrize(
     ("texts", "solution", "more", "words"),
     [
         (["[0.1, 0.1, 0.2, 0.2]"] * 10, GOLD, {}, "all coordinates under 1"),
-        (["[900, 500, 1400, 1100]"] * 10, GOLD, {}, "reach beyond 1000"),
-        (["[100, 100, 700, 200]"] * 10, GOLD, {"frame": "pixels", "width": 640, "height": 480}, "reach beyond the image"),
+        (["[900, 500, 1400, 1100]"] * 10, GOLD, {}, "(subset `pixels`)"),
+        (["[100, 100, 700, 200]"] * 10, GOLD, {"frame": "pixels", "width": 640, "height": 480}, "the subset `norm1000`"),
         (["a dog"] * 10, GOLD, {}, "only 0% of 10 answers can be read"),
         (["[100, 100, 200, 200]"] * 2, "four", {}, "2 gold solutions cannot be read"),
     ],

@@ -76,6 +76,25 @@ def test_zero_spread_is_seen_within_groups(caplog):
     assert "zero spread within every one of" in caplog.messages[0]
 
 
+def test_pictures_that_share_a_prompt_are_groups_of_their_own(caplog):
+    other = "[{'Position': [1, 2, 3, 4]}]"
+    texts = [answer("[100, 100, 200, 200]")] * 8
+    for _ in range(5):  # ms-swift's prompt_id is the prompt's text: all 1 for one, all 0 for other
+        watched = watch(IOU, REWARDS[IOU])
+        for _ in range(3):
+            watched(texts, [GOLD] * 4 + [other] * 4, prompt_id=["p"] * 8)
+    assert len(caplog.messages) == 1 and "zero spread" in caplog.messages[0]
+
+
+def test_parts_of_groups_and_other_ranks_say_nothing(caplog, monkeypatch):
+    texts = ["[100, 100, 200, 200]"] * 2 + ["[1, 2, 3, 4]"] * 2
+    run(watch(IOU, REWARDS[IOU]), texts, prompt_id=["p"] * 2 + ["q"] * 2)
+    assert not caplog.messages
+    monkeypatch.setenv("RANK", "1")
+    run(watch(IOU, REWARDS[IOU]), ["a dog"] * 16)
+    assert not caplog.messages
+
+
 def test_a_good_run_and_a_late_problem_are_not_warned_of(caplog):
     watched = watch(IOU, REWARDS[IOU])
     good = ["[100, 100, 200, 200]", "[100, 100, 200, 190]"] * 4
