@@ -78,6 +78,13 @@ class SharedPrefixGRPOTrainer(GRPOTrainer):
         for model in (self.model, self.ref_model):
             if model is not None:
                 use_shared_attention(self._base(model))
+        adapters = getattr(self.accelerator.unwrap_model(self.model), "peft_config", {})
+        dropout = max([getattr(a, "lora_dropout", None) or 0.0 for a in adapters.values()] or [0.0])
+        if dropout:
+            self._say(
+                f"LoRA's dropout {dropout} draws one mask for a prompt that is shared, where "
+                "separate rows draw one each; with --lora_dropout 0 the numbers are the same."
+            )
         size, group = self.args.per_device_train_batch_size, self.num_generations
         if size % group:
             self._say(
