@@ -14,6 +14,7 @@ from swift_vlrft.datasets.frames import View
 from swift_vlrft.evaluation.compare import compare
 from swift_vlrft.evaluation.framing import framed, split_frame
 from swift_vlrft.evaluation.gold import boxes_of_annotations, boxes_of_rows, read_annotations
+from swift_vlrft.evaluation.joined import join_gold
 from swift_vlrft.evaluation.predictions import (
     EvaluationError,
     Prediction,
@@ -48,7 +49,7 @@ def test_a_frame_is_named_behind_the_path(tmp_path):
 
 def test_prompt_and_gold_are_in_the_frame_that_is_wanted():
     asked, seen = framed(question("norm1000", [250, 250, 750, 500]), "detection", "pixels",
-                         STORED, VIEW)  # fmt: skip
+                         STORED, VIEW.size)  # fmt: skip
     assert seen is not None and seen[0] * seen[1] <= 401408 and seen != STORED
     assert f"in pixels, x from 0 to {seen[0]} and y from 0 to {seen[1]}" in asked.problem
     gold = boxes_or_refusal(gold_text(asked.solution))
@@ -63,13 +64,13 @@ def test_prompt_and_gold_are_in_the_frame_that_is_wanted():
 
     assert framed(stored, "counting", "norm1000", STORED, None) == (stored, None)
     unknown = question(None, [1, 1, 5, 5])
-    assert framed(unknown, "detection", "pixels", STORED, VIEW) == (unknown, None)
+    assert framed(unknown, "detection", "pixels", STORED, VIEW.size) == (unknown, None)
 
 
 def asked_in(frame: str, said: tuple[float, ...], tmp_path) -> Prediction:
     """What `vlrft eval` writes and reads of one answer; ``said`` in shares of the picture."""
     asked, seen = framed(question("norm1000", [250, 250, 750, 500]), "detection", frame,
-                         STORED, VIEW)  # fmt: skip
+                         STORED, VIEW.size)  # fmt: skip
     whole = seen or (1000, 1000)
     box = [round(share * whole[n % 2]) for n, share in enumerate(said)]
     line = answer_line(
@@ -91,6 +92,26 @@ def test_both_frames_give_the_same_boxes_in_the_picture(tmp_path):
     assert first.gold[0]["bbox"] == pytest.approx([480, 270, 960, 270])
     places = [drawn_boxes(row, boxes_or_refusal(gold_text(row.solution)), "gold") for row in sides]
     assert "left:25.00%;top:25.00%" in places[0] and "left:25." in places[1]
+
+
+def test_predictions_in_pixels_are_held_against_the_set_in_pixels(tmp_path):
+    Image.new("RGB", STORED).save(tmp_path / "a.png")
+    row = {
+        "image": "a.png", "problem": PROMPT.format(category="dog"), "task": "detection",
+        "solution": "<answer>[[250, 250, 750, 500]]</answer>",
+    }  # fmt: skip
+    (tmp_path / "set.jsonl").write_text(json.dumps(row) + "\n")
+    (asked,) = questions(Settings("m", tmp_path / "set.jsonl", "detection"), Problems())
+    made, seen = framed(asked, "detection", "pixels", STORED, VIEW.size)
+    line = answer_line(
+        made, "detection", made.solution, image_id="1", size=STORED, tokens=9, finish="stop",
+        seen=seen,
+    )  # fmt: skip
+    (tmp_path / "predictions.jsonl").write_text(line)
+    predictions = read_predictions(tmp_path / "predictions.jsonl")
+    join_gold(predictions, tmp_path / "set.jsonl")
+    summary = summarise(predictions, bootstrap=0)
+    assert summary.problems == {} and summary.metrics["vlrft_detection_iou"].value == 1.0
 
 
 def crowded(tmp_path, found: str) -> Predictions:

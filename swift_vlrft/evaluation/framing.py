@@ -8,11 +8,12 @@ Gold goes with it, so an answer is scored by the numbers that the prompt asks fo
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from swift_vlrft.coordinates import FRAMES, Size
-from swift_vlrft.datasets.frames import View, in_frame
+from swift_vlrft.datasets.frames import in_frame
 from swift_vlrft.evaluation.questions import Question
 
 BOX_TASKS = ("detection", "grounding")
@@ -29,17 +30,17 @@ def split_frame(text: str) -> tuple[Path, str]:
 
 
 def framed(
-    question: Question, task: str, frame: str, size: Size, view: View | None
+    question: Question, task: str, frame: str, size: Size, sees: Callable[[int, int], Size] | None
 ) -> tuple[Question, Size | None]:
     """The question in ``frame``, and the size that its pixels are measured in where that is not
-    the picture's ``size``. ``view`` is needed for pixels. ValueError where the gold boxes cannot be
-    rewritten.
+    the picture's ``size``. ``sees`` says at which size the model sees a picture; without it, at its
+    own. ValueError where the gold boxes cannot be rewritten.
     """
     if task not in BOX_TASKS or question.frame not in FRAMES:
         return question, None
     if frame == "norm1000" and question.frame == frame:
         return question, None
-    seen = size if frame == "norm1000" or view is None else view.size(*size)
+    seen = size if frame == "norm1000" or sees is None else sees(*size)
     problem, solution = in_frame(
         question.problem, question.solution, question.frame, frame, size=size, to_size=seen
     )

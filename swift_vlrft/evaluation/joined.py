@@ -10,8 +10,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from swift_vlrft.answers import gold_text
+from swift_vlrft.coordinates import FRAMES
+from swift_vlrft.evaluation.framing import framed
 from swift_vlrft.evaluation.predictions import EvaluationError, Prediction, Predictions
-from swift_vlrft.evaluation.questions import Settings, questions
+from swift_vlrft.evaluation.questions import Question, Settings, questions
 
 
 def join_gold(
@@ -29,6 +31,8 @@ def join_gold(
     paired = 0
     for question in questions(settings, problems):
         row = left.pop(question.id, None)
+        if row is not None:
+            question = _as_asked(question, row, predictions.task)
         if row is not None and row.prompt and plain(question.problem) not in plain(row.prompt):
             problems.add("rows with another prompt than the data set's, left out", question.id)
             row = None
@@ -50,6 +54,17 @@ def join_gold(
     for key in left:
         problems.add("rows that the data set does not have, left out", key)
     predictions.rows = rows
+
+
+def _as_asked(question: Question, row: Prediction, task: str) -> Question:
+    """The question in the frame that the prediction says it was asked in."""
+    if row.frame not in FRAMES or not row.width or not row.height:
+        return question
+    seen = row.seen or (row.width, row.height)
+    try:
+        return framed(question, task, row.frame, (row.width, row.height), lambda *_: seen)[0]
+    except ValueError:
+        return question
 
 
 def plain(prompt: str) -> str:

@@ -215,7 +215,8 @@ def answer_batch(
             problems.add("pictures that cannot be opened, not asked", error)
             continue
         try:
-            question, seen = framed(row, settings.task, settings.frame, picture.size, view)
+            sees = None if view is None else view.size
+            question, seen = framed(row, settings.task, settings.frame, picture.size, sees)
         except ValueError as error:
             problems.add("rows whose boxes cannot be put into the frame, not asked", error)
             continue
