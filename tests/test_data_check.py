@@ -5,11 +5,15 @@ import json
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from test_reading import columns, parquet_folder, picture, saved_dict
+from PIL import Image
+from test_reading import SIZE, columns, parquet_folder, picture, saved_dict
 from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
-from swift_vlrft.datasets import read_rows
+from swift_vlrft.datasets import clean, open_image, read_rows
+from swift_vlrft.datasets.clean import write_clean
+from swift_vlrft.datasets.image import head_of
+from swift_vlrft.datasets.writer import write_folder
 
 
 def run(*arguments):
@@ -151,3 +155,105 @@ def test_rows_that_are_too_long_are_named_with_their_tokens(tmp_path):
     assert f"takes {lengths[1]} tokens" in str(
         found(tmp_path, "--max-length", lengths[1] - 1, "--model", tmp_path / "tiny")[1]["problems"]
     )
+
+
+def test_a_malformed_exif_block_takes_nothing_from_the_pixels(tmp_path, monkeypatch):
+    # Turned, and with a tag that Pillow reads but cannot write again; read by no Pillow, and as
+    # some versions answer to that.
+    turned = (
+        b"MM\0*\0\0\0\x08\0\x02\x01\x03\0\x02\0\0\0\x06\0\0\0&"
+        b"\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0hello\0"
+    )
+    rows = columns(3)
+    for i, block in enumerate((turned, b"garbage")):
+        photo = picture(form="JPEG", exif=b"Exif\0\0" + block)
+        rows["image"][i] = {"bytes": photo, "path": f"{i}.jpg"}
+    pq.write_table(pa.table(rows), tmp_path / "train.parquet")
+    getexif = Image.Image.getexif
+
+    def strict(self):
+        if self.info.get("exif", b"").endswith(b"garbage"):
+            raise SyntaxError("not a TIFF file")
+        return getexif(self)
+
+    monkeypatch.setattr(Image.Image, "getexif", strict)
+    code, report = found(tmp_path)
+    assert code == 0 and report["good"] == 3, report
+    sizes = [(head_of(row.image), open_image(row.image)) for row in read_rows(tmp_path)]
+    for (head, shown), size in zip(sizes, [SIZE[::-1], SIZE, SIZE], strict=True):
+        assert (head.width, head.height) == shown.size == size
+
+
+def coco_with_a_crowd(folder):
+    for name in ("8.png", "9.png"):
+        (folder / name).write_bytes(picture())
+    size = {"width": 40, "height": 20}
+    content = {
+        "images": [{"id": 8, "file_name": "8.png"} | size, {"id": 9, "file_name": "9.png"} | size],
+        "categories": [{"id": 18, "name": "dog"}, {"id": 19, "name": "cat"}],
+        "annotations": [
+            {"image_id": 8, "category_id": 18, "bbox": [4, 5, 16, 10]},
+            {"image_id": 9, "category_id": 18, "bbox": [4, 5, 16, 10]},
+            {"image_id": 9, "category_id": 18, "bbox": [0, 0, 9, 9], "iscrowd": 1},
+            {"image_id": 9, "category_id": 19, "bbox": [3, 3, 0, 5]},
+        ],
+    }
+    (folder / "instances_train.json").write_text(json.dumps(content))
+    return folder / "instances_train.json"
+
+
+def test_what_crowds_of_coco_leave_out_is_told_and_is_no_problem(tmp_path):
+    code, report = found(coco_with_a_crowd(tmp_path))
+    assert code == 0 and report["rows"] == report["good"] == 1
+    (note,) = report["notes"]
+    assert "2 times a category of an image makes no row: a crowd region" in note
+    assert note.endswith("(image 9: dog; image 9: cat)")
+
+
+def test_fix_stores_gold_of_numbers_and_lists_as_text(tmp_path):
+    (tmp_path / "a.png").write_bytes(picture())
+    row = {"image": "a.png", "problem": "How many?", "solution": 4, "task": "counting"}
+    boxes = {"solution": [{"Position": [1, 2, 30, 40], "Confidence": 1}], "task": "detection"}
+    (tmp_path / "a.jsonl").write_text("\n".join(json.dumps(r) for r in (row, row | boxes)))
+    code, report = found(tmp_path / "a.jsonl", "--fix", tmp_path / "clean")
+    assert code == 0 and report["clean"]["rows"] == 2
+    first, second = read_rows(tmp_path / "clean")
+    assert first.solution == "4" and "Position" in second.solution
+    assert found(tmp_path / "clean")[0] == 0
+
+
+def test_another_length_limit_begins_the_clean_copy_anew(tmp_path, monkeypatch):
+    rows = {"problem": ["short", "longer than that"] * 30, "image": columns(60)["image"]}
+    rows["solution"] = ["<answer>rose</answer>"] * 60
+    pq.write_table(pa.table(rows), tmp_path / "train.parquet")
+    monkeypatch.setitem(write_folder.__kwdefaults__, "shard_bytes", 1)
+    monkeypatch.setitem(write_folder.__kwdefaults__, "group_bytes", 1)
+
+    def cleaned(limit, seen):
+        def too_long(row, head):
+            seen.append(row)
+            if len(seen) > 40 and limit == 5:
+                raise KeyboardInterrupt  # killed
+            return None if len(row.problem) <= limit else "too long"
+
+        source = tmp_path / "train.parquet"
+        return write_clean(
+            source, tmp_path / "out", ["train"], too_long=too_long, limit=str(limit)
+        )[0]
+
+    with pytest.raises(KeyboardInterrupt):
+        cleaned(5, [])
+    assert list((tmp_path / ".out.unfinished/folder/data").iterdir())
+    written = cleaned(50, [])
+    assert (written.rows, written.resumed) == (60, 0)
+
+
+def test_the_limit_that_fix_is_given_tells_its_runs_apart(tmp_path, monkeypatch):
+    from swift_vlrft.commands import data_check
+
+    limits = []
+    monkeypatch.setattr(data_check, "_length_check", lambda *given: lambda row, head: None)
+    monkeypatch.setattr(clean, "write_clean", lambda *_, limit, **__: limits.append(limit) or 1 / 0)
+    for length, model in ((5, "a"), (6, "a"), (6, "b")):
+        run(parquet_folder(tmp_path), "--fix", "out", "--max-length", length, "--model", model)
+    assert len(set(limits)) == 3

@@ -3,11 +3,13 @@
 import base64
 import io
 import json
+import random
 import re
 import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -19,8 +21,9 @@ from test_dataset_writer import digests, png
 from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
-from swift_vlrft.datasets import BadRow, DataError, Place, Row
+from swift_vlrft.datasets import BadRow, DataError, Place, Row, read_rows
 from swift_vlrft.datasets.convert import convert_folder, splits_of
+from swift_vlrft.datasets.forms import find_form
 from swift_vlrft.datasets.page import page_of, sample
 from swift_vlrft.datasets.writer import write_folder
 
@@ -341,3 +344,59 @@ def test_the_show_command(tmp_path):
     assert done.exit_code == 2 and "does not exist" in done.stderr
     with pytest.raises(DataError):
         convert_folder(tmp_path / "nowhere", tmp_path / "o")
+
+
+def lines_of(folder: Path, *names: str) -> None:
+    folder.mkdir()
+    (folder / "1.png").write_bytes(png())
+    for name in names:
+        row = {"image": "1.png", "problem": name, "solution": GOLD}
+        (folder / name).write_text(json.dumps(row) + "\n")
+
+
+def test_a_file_that_names_two_splits_is_of_one(tmp_path):
+    lines_of(tmp_path / "in", "refcoco_train_val.jsonl", "refcoco_val.jsonl")
+    single = tmp_path / "in" / "refcoco_train_val.jsonl"
+    assert splits_of(single) == ["train"] and convert_folder(single, tmp_path / "one").rows == 1
+    assert convert_folder(tmp_path / "in", tmp_path / "two").rows == 2
+    (row,) = rows_in(tmp_path / "two", "validation")
+    assert row["problem"] == "refcoco_val.jsonl"
+    (tmp_path / "in" / "refcoco_val.jsonl").rename(tmp_path / "in" / "refcoco_test.jsonl")
+    (row,) = read_rows(tmp_path / "in", split="val")  # asked for by its other name
+    assert row.problem == "refcoco_train_val.jsonl"
+
+
+def test_what_crowds_of_coco_leave_out_is_counted(tmp_path):
+    from test_data_check import coco_with_a_crowd
+
+    done = run("convert", coco_with_a_crowd(tmp_path), tmp_path / "out", "--json")
+    assert done.exit_code == 0, done.output
+    ((reason, count),) = json.loads(done.stdout)["counts"].items()
+    assert count == 2 and "makes no row: a crowd region or a box without area" in reason
+
+
+def test_outlines_are_let_go_while_the_form_is_found_and_kept_in_rows(tmp_path):
+    from test_data_check import coco_with_a_crowd
+
+    file = coco_with_a_crowd(tmp_path)
+    content = json.loads(file.read_text())
+    rng = random.Random(0)
+    for i, one in enumerate(content["annotations"]):
+        one["segmentation"] = [[rng.random() for _ in range(20)] for _ in range(2000)]
+        one["id"] = i
+    content["annotations"] *= 10
+    file.write_text(json.dumps(content))
+    del content
+    size = file.stat().st_size
+    tracemalloc.start()
+    try:
+        assert find_form(file).kind == "coco"
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 2.5 * size  # the text, as bytes and as characters
+    row = {"image": "8.png", "problem": "Find it.", "solution": GOLD, "segmentation": [[1, 2]]}
+    (tmp_path / "rows.json").write_text(json.dumps([row]))
+    assert find_form(tmp_path / "rows.json").columns == list(row)
+    (found,) = read_rows(tmp_path / "rows.json")
+    assert found.columns["segmentation"] == [[1, 2]]

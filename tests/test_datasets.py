@@ -3,6 +3,8 @@
 import io
 import random
 import re
+import tracemalloc
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,7 +13,7 @@ from PIL import Image
 
 from swift_vlrft.datasets import SOURCES, DataError
 from swift_vlrft.datasets.check import check_set
-from swift_vlrft.datasets.parquet import parquet_files
+from swift_vlrft.datasets.parquet import light_rows, parquet_files, split_names
 from swift_vlrft.demo.tasks import TASKS, known_task
 
 
@@ -150,3 +152,42 @@ def test_a_demo_prompt_never_tells_the_answer(name):
         seen = {row.image.tobytes() for row in train}
         shared = sum(row.image.tobytes() in seen for row in held_out)
         assert shared == 0
+
+
+def test_where_a_folder_lies_hides_none_of_its_files(tmp_path, monkeypatch):
+    folder = write(tmp_path / ".cache" / "set", table(), "train-0.parquet")
+    write(folder / ".half", table(), "test-0.parquet")
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    for path in (folder, Path("../.cache/set")):
+        assert [file.name for file in parquet_files(path)] == ["train-0.parquet"]
+        assert split_names(path) == ["train"]
+
+
+def test_photographs_of_parquet_are_read_a_few_at_a_time(tmp_path):
+    noise = random.Random(0).randbytes(50_000)
+    images = [{"bytes": noise[i:] + noise[:i], "path": None} for i in range(600)]
+    file = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"image": images}), file)
+    del images
+    tracemalloc.start()
+    try:
+        rows = sum(1 for _ in light_rows([file], ["image"]))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert rows == 600 and peak < 10e6  # of 30 MB
+
+
+def test_a_class_of_the_name_none_makes_no_detection(tmp_path):
+    names = table(solution=["None", "<answer>rose</answer>"])
+    assert checked(write(tmp_path, names))[:2] == (2, {"classification": 2})
+
+
+def test_a_wrong_schedule_is_said_before_any_model_is_loaded(monkeypatch):
+    pytest.importorskip("swift")
+    from swift_vlrft.swift_plugin import register
+
+    monkeypatch.setenv("VLRFT_IOU_SCHEDULE", "0:0.5,0.1")
+    with pytest.raises(ValueError, match="VLRFT_IOU_SCHEDULE='0:0.5,0.1': expected"):
+        register([])

@@ -11,9 +11,10 @@ import pytest
 from PIL import Image
 from test_reading import FORMS, GOLD, PROBLEM, SIZE, columns, parquet_folder, picture
 
-from swift_vlrft.datasets import DataError
+from swift_vlrft.datasets import BadRow, DataError, Place, Row
+from swift_vlrft.datasets.forms import Form
 from swift_vlrft.datasets.frames import View
-from swift_vlrft.datasets.read import open_set, read_rows
+from swift_vlrft.datasets.read import open_set, read_rows, rows_of
 from swift_vlrft.datasets.training import Wanted, frame_of_subsets, streamed_rows, training_set
 from swift_vlrft.demo.data import write_parquet
 from swift_vlrft.demo.tasks import known_task
@@ -226,3 +227,63 @@ def test_coco_in_parquet_stores_each_picture_once(tmp_path):
     assert dataset["category"] == ["dog", "cat"]
     assert len({row["images"][0]["path"] for row in dataset}) == 1
     assert shown(dataset[0]).size == SIZE
+
+
+class Stream:
+    """A hub's set that is streamed; ``read`` counts the records that were asked for."""
+
+    def __init__(self, records):
+        self.records, self.read = records, 0
+
+    def __iter__(self):
+        for record in self.records:
+            self.read += 1
+            yield record
+
+    def form(self):
+        return Form("stream", Path("org/set"), [], list(self.records[0]), content=self)
+
+
+def test_one_box_in_a_stream_of_detection_is_no_grounding(tmp_path):
+    image = {"bytes": picture(), "path": None}
+    several = "<answer>[[1, 2, 30, 40], [5, 6, 70, 80]]</answer>"
+    refusal, one = "<answer>No Objects</answer>", "<answer>[[1, 2, 30, 40]]</answer>"
+    for solutions in ([one, several], [refusal, one], [refusal] * 300 + [one]):
+        stream = Stream([{"image": image, "problem": PROBLEM, "solution": s} for s in solutions])
+        rows = list(rows_of(stream.form()))
+        assert [row.solution for row in rows] == solutions and stream.read == len(rows)
+        assert {row.columns["task"] for row in rows} == {"detection"}
+    names = [{"image": image, "problem": "?", "solution": s} for s in ("None", "rose")]
+    assert [r.columns["task"] for r in rows_of(Stream(names).form())] == ["classification"] * 2
+
+
+@pytest.mark.parametrize("corners", [True, False])
+def test_the_first_row_of_a_stream_of_coco_comes_early(corners):
+    boxes = [[4.0, 5.0, 20.0, 15.0] if corners else [24.0, 5.0, 16.0, 10.0]]
+    objects = {"bbox": boxes, "category": ["dog"]}
+    image = {"bytes": picture(), "path": None}
+    stream = Stream([{"image": image, "width": 40, "height": 20, "objects": objects}] * 3000)
+    row = next(rows_of(stream.form()))
+    assert str([100, 250, 500, 750] if corners else [600, 250, 1000, 750]) in row.solution
+    assert stream.read < 500
+
+
+def test_bad_rows_of_a_stream_count_as_rows(tmp_path):
+    report = Report_of(tmp_path)
+    image, told = {"bytes": picture(), "path": None}, {"task": "classification"}
+    good = Row(Place(tmp_path, 1), image, "What?", "rose", told)
+    rows = [BadRow(Place(tmp_path, 0), "cut off"), good]
+    assert len(list(streamed_rows(iter(rows), Wanted(tmp_path), report))) == 1
+    assert (report.rows, report.good) == (2, 1)
+
+
+def test_categories_that_a_crowd_stands_for_are_reported(tmp_path):
+    boxes = [[4, 5, 20, 15], [0, 0, 40, 20], [1, 1, 1, 9]]
+    objects = {"bbox": boxes, "category": ["dog", "cat", "bus"], "iscrowd": [0, 1, 0]}
+    table = pa.table({"image": [{"bytes": picture(), "path": "9.png"}], "objects": [objects]})
+    pq.write_table(table, tmp_path / "train.parquet")
+    dataset, report = made(tmp_path, tmp_path)
+    assert dataset["category"] == ["dog"] and not report.problems
+    (note,) = report.notes
+    assert "2 times a category of an image makes no row: a crowd region" in note
+    assert "train.parquet, row 0: cat; " in note and "train.parquet, row 0: bus)" in note

@@ -64,9 +64,11 @@ def check(
         too_long = None if max_length is None else _length_check(max_length, model, model_type)
         with progress_bar() as bar:
             if fix is not None:
+                limit = f"{max_length} {model} {model_type}"
                 written, reports = write_clean(
-                    source, fix, splits, root=root, too_long=too_long, on_row=lambda n: bar(None, n)
-                )
+                    source, fix, splits, root=root, too_long=too_long, limit=limit,
+                    on_row=lambda n: bar(None, n),
+                )  # fmt: skip
             else:
                 reports = []
                 for name in splits:
@@ -75,7 +77,8 @@ def check(
                     for _ in judged(form, reports[-1], root=root, too_long=too_long):
                         bar(None, 1)
         if not any(report.rows or report.problems for report in reports):
-            raise ValueError(f"{source} has no rows")
+            notes = [note for report in reports for note in report.notes]
+            raise ValueError("\n".join([f"{source} has no rows", *notes]))
     except (OSError, ValueError) as error:
         fail(error)
     problems = [(str(place), text) for report in reports for place, text in report.problems]

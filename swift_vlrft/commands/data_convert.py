@@ -1,6 +1,7 @@
 """``vlrft data convert``: any set becomes a Parquet folder."""
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
@@ -42,6 +43,7 @@ def convert(
             raise ValueError
     except ValueError:
         fail(ValueError(f'--columns {columns}: expected JSON such as {{"question": "problem"}}'))
+    counts: Counter[str] = Counter()
     try:
         with progress_bar() as bar:
             written = convert_folder(
@@ -53,7 +55,8 @@ def convert(
                 task=task,
                 keep_going=keep_going,
                 progress=bar,
+                counts=counts,
             )
     except (ValueError, OSError) as error:
         fail(error)
-    finish(written, {}, as_json=as_json)
+    finish(written, counts, as_json=as_json)

@@ -135,6 +135,19 @@ def _negatives(
             return
 
 
+def detection_row(image: Any, category: str, boxes: Boxes) -> dict[str, Any]:
+    """A ViRFT row: the prompt for one category, and its boxes in norm1000; none: "No Objects"."""
+    gold = [{"Position": list(box), "Confidence": 1} for box in boxes]
+    return {
+        "image": image,
+        "problem": PROMPT.format(category=category),
+        "solution": f"<answer>{gold}</answer>" if gold else NO_OBJECTS,
+        "task": "detection",
+        "frame": "norm1000",
+        "category": category,
+    }
+
+
 def built_rows(found: Instances, rows: Sequence[Planned], images: Path) -> Iterator[Item]:
     """The planned rows with their images; a LeftOut where a file is missing, broken or of another
     size than the annotations say.
@@ -147,16 +160,7 @@ def built_rows(found: Instances, rows: Sequence[Planned], images: Path) -> Itera
         except DataError as error:
             yield LeftOut(f"{found.path}, image {row.image_id}", str(error))
             continue
-        gold = [{"Position": list(box), "Confidence": 1} for box in row.boxes]
-        yield {
-            "image": stored,
-            "problem": PROMPT.format(category=row.category),
-            "solution": f"<answer>{gold}</answer>" if gold else NO_OBJECTS,
-            "task": "detection",
-            "frame": "norm1000",
-            "category": row.category,
-            "image_id": row.image_id,
-        }
+        yield {**detection_row(stored, row.category, row.boxes), "image_id": row.image_id}
 
 
 def _stored_image(folder: Path, name: str, size: tuple[int, int]) -> dict[str, Any]:

@@ -235,6 +235,7 @@ def judged(
         yield row, problem
     if (note := looks.note()) is not None:
         report.notes.append(note)
+    report.notes += left_out_notes(form)
     shards = [*form.files, *(bad.place.file for bad in form.broken)]
     if form.path.is_dir() and (missing := missing_shards(shards)):
         some = ", ".join(missing[:MAX_SHOWN]) + (" ..." if len(missing) > MAX_SHOWN else "")
@@ -242,6 +243,20 @@ def judged(
             f"{form.path}: by the names of its files, {len(missing)} more are meant to be there "
             f"({some}); where that is not on purpose, download them"
         )
+
+
+def left_out_notes(form: Form) -> list[str]:
+    """How much of the set made no row though nothing is wrong with it, and which; to be asked when
+    all rows were read.
+    """
+    notes = []
+    for reason, places in form.left_out.items():
+        some = "; ".join(places[:MAX_SHOWN]) + ("; ..." if len(places) > MAX_SHOWN else "")
+        notes.append(
+            f"{form.path}: {len(places)} times a category of an image makes no row: {reason} "
+            f"({some})"
+        )
+    return notes
 
 
 @dataclass

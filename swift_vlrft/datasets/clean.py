@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from swift_vlrft.datasets.check import Report, TooLong, judged
+from swift_vlrft.datasets.convert import written_row
 from swift_vlrft.datasets.image import stored_image
 from swift_vlrft.datasets.read import open_set
 from swift_vlrft.datasets.row import Row
@@ -23,9 +24,14 @@ def write_clean(
     *,
     root: Path | None = None,
     too_long: TooLong | None = None,
+    limit: str = "",
     on_row: Callable[[int], None] = lambda n: None,
 ) -> tuple[Written, list[Report]]:
-    """Check every row of ``splits`` and write the good ones to ``target``, once, on the way."""
+    """Check every row of ``splits`` and write the good ones to ``target``, once, on the way.
+
+    ``limit`` says what ``too_long`` holds rows against: a run with another limit does not go on
+    where this one was killed.
+    """
     base = Path(os.path.abspath(root or (source if source.is_dir() else source.parent)))
     reports = {split: Report(source) for split in splits}
 
@@ -39,12 +45,11 @@ def write_clean(
                 if problem is not None or not isinstance(row, Row):
                     yield LeftOut(str(row.place), str(problem))
                 else:
-                    texts = {"problem": row.problem, "solution": row.solution}
-                    yield {**row.columns, **texts, "image": stored_image(row.image, base)}
+                    yield written_row(row, stored_image(row.image, base))
 
         return items
 
-    identity = f"clean {state_of(source)} {splits} {root} {too_long is not None}"
+    identity = f"clean {state_of(source)} {splits} {root} {limit}"
     notes = f"The rows of `{source.name}` that `vlrft data check --fix` found nothing wrong with."
     written = write_folder(
         target, {s: rows(s) for s in splits}, identity=identity, notes=notes, on_item=on_row

@@ -13,9 +13,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from swift_vlrft.datasets.build import NO_OBJECTS, PROMPT, plan_rows
+from swift_vlrft.datasets.build import detection_row, plan_rows
 from swift_vlrft.datasets.forms import Form
-from swift_vlrft.datasets.instances import Instances, file_of, read_instances
+from swift_vlrft.datasets.instances import (
+    NOT_IN_FULL,
+    UNSURE,
+    Instances,
+    file_of,
+    not_exhaustive,
+    read_instances,
+)
 from swift_vlrft.datasets.shape import Draft
 from swift_vlrft.datasets.source import DataError
 
@@ -24,17 +31,22 @@ def coco_drafts(form: Form, root: Path | None) -> Iterator[Draft]:
     """Every row of an annotation file; its images are found below ``root`` or beside it."""
     found = read_instances(form.path)
     folder = image_folder(found, root)
+    form.left_out |= _left_out(found)
     for row in plan_rows(found, list(found.categories.values()), negatives=0.0):
-        gold = [{"Position": list(box), "Confidence": 1} for box in row.boxes]
-        yield {
-            "image": str(folder / (file_of(found.images[row.image_id]) or "")),
-            "problem": PROMPT.format(category=row.category),
-            "solution": f"<answer>{gold}</answer>" if gold else NO_OBJECTS,
-            "task": "detection",
-            "frame": "norm1000",
-            "category": row.category,
-            "image_id": row.image_id,
-        }
+        image = str(folder / (file_of(found.images[row.image_id]) or ""))
+        yield {**detection_row(image, row.category, row.boxes), "image_id": row.image_id}
+
+
+def _left_out(found: Instances) -> dict[str, list[str]]:
+    """The images and categories that make no row, by reason."""
+    made: dict[str, list[str]] = {}
+    for category, name in found.categories.items():
+        for image_id in sorted(found.unsure[category], key=str):
+            in_full = not not_exhaustive(found.images[image_id], category)
+            if in_full or image_id in found.boxes[category]:
+                reason = UNSURE if in_full else NOT_IN_FULL
+                made.setdefault(reason, []).append(f"image {image_id}: {name}")
+    return made
 
 
 def image_folder(found: Instances, root: Path | None) -> Path:

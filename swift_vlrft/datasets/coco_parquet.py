@@ -14,8 +14,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from swift_vlrft.coordinates import convert_box
-from swift_vlrft.datasets.build import PROMPT
+from swift_vlrft.datasets.build import detection_row
 from swift_vlrft.datasets.forms import Record
+from swift_vlrft.datasets.instances import UNSURE, Boxes
 from swift_vlrft.datasets.row import BadRow
 from swift_vlrft.datasets.shape import Context, Draft, Shape
 from swift_vlrft.datasets.source import Source
@@ -37,8 +38,8 @@ def _rows(record: Record, context: Context) -> Iterator[Draft]:
         width, height = head.width, head.height
     if "corners" not in context.notes:
         context.notes["corners"] = _are_corners(context)
-    by_name: dict[str, list[list[int]]] = {}
-    unsure = set()
+    by_name: dict[str, Boxes] = {}
+    unsure: dict[str, None] = {}
     for box, category, crowd in zip(boxes, categories, crowds, strict=True):
         name = _name(category, context.form.class_names)
         if not isinstance(box, list) or len(box) != 4:
@@ -46,24 +47,17 @@ def _rows(record: Record, context: Context) -> Iterator[Draft]:
         x1, y1, a, b = box
         x2, y2 = (a, b) if context.notes["corners"] else (x1 + a, y1 + b)
         if x2 <= x1 or y2 <= y1 or crowd:
-            unsure.add(name)  # no box, but the category is there: no gold can be stated
+            unsure[name] = None  # no box, but the category is there: no gold can be stated
             continue
         if x1 < -1 or y1 < -1 or x2 > width + 1 or y2 > height + 1:
             raise ValueError(f"the box {box} reaches beyond the image of {width} x {height}")
         made = convert_box((x1, y1, x2, y2), "pixels", "norm1000", size=(width, height))
-        by_name.setdefault(name, []).append(list(made))
+        by_name.setdefault(name, []).append(made)
+    for name in unsure:
+        context.form.left_out.setdefault(UNSURE, []).append(f"{context.place}: {name}")
     for name, found in by_name.items():
-        if name in unsure:
-            continue
-        gold = [{"Position": box, "Confidence": 1} for box in found]
-        yield {
-            "image": record["image"],
-            "problem": PROMPT.format(category=name),
-            "solution": f"<answer>{gold}</answer>",
-            "task": "detection",
-            "frame": "norm1000",
-            "category": name,
-        }
+        if name not in unsure:
+            yield detection_row(record["image"], name, found)
 
 
 def _objects(objects: Any) -> tuple[list[Any], list[Any], list[Any]]:
@@ -97,12 +91,13 @@ def _name(category: Any, names: list[str] | None) -> str:
 
 
 def _are_corners(context: Context) -> bool:
-    """Whether boxes are corners, by every box of the set: read as the other way, some would be
-    inverted or reach beyond their image.
+    """Whether boxes are corners, by every box of the set (of a stream's first records): read as
+    the other way, some would be inverted or reach beyond their image.
     """
     no_corners = no_sizes = 0
     columns = [name for name in LIGHT if name in context.form.columns]
-    for found in context.form.records(columns):
+    stream = context.form.kind == "stream"
+    for found in context.first if stream else context.form.records(columns):
         if isinstance(found, BadRow):
             continue
         try:

@@ -11,22 +11,22 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from swift_vlrft.answers import gold_text
 from swift_vlrft.datasets.check import row_problem
+from swift_vlrft.datasets.forms import SPLITS, split_of_json
 from swift_vlrft.datasets.image import head_of, stored_image
 from swift_vlrft.datasets.parquet import split_names
-from swift_vlrft.datasets.read import read_rows
+from swift_vlrft.datasets.read import open_set, read_rows
 from swift_vlrft.datasets.row import BadRow, Row
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.writer import Item, LeftOut, Written, state_of, write_folder
-
-SPLITS = {"train": "train", "validation": "validation", "val": "validation", "test": "test"}
-"""Splits as files name them, and as the hubs do."""
 
 
 def convert_folder(
@@ -39,8 +39,10 @@ def convert_folder(
     task: str | None = None,
     keep_going: bool = False,
     progress: Callable[[int | None, int], None] = lambda total, n: None,
+    counts: Counter[str] | None = None,
 ) -> Written:
     """What ``vlrft data convert`` does; all splits that are there unless ``splits`` names some.
+    ``counts`` gets what makes no row though nothing is wrong with it.
 
     DataError names the file and the row that cannot be used; with ``keep_going`` such rows are
     left out and listed.
@@ -52,14 +54,16 @@ def convert_folder(
 
     def items(split: str, start: int) -> Iterator[Item]:
         base = Path(os.path.abspath(root or (source if source.is_dir() else source.parent)))
-        found = read_rows(
-            source, split=split, root=root, rename=rename, task=task, keep_going=keep_going
-        )
+        form = open_set(source, split=split, keep_going=keep_going, rename=rename)
+        found = read_rows(form, root=root, rename=rename, task=task, keep_going=keep_going)
         for row in islice(found, start, None):
             item = _item(row, base)
             if isinstance(item, LeftOut) and not keep_going:
                 raise DataError(f"{item.place}: {item.reason} (--keep-going leaves such rows out)")
             yield item
+        if counts is not None:
+            for reason, places in form.left_out.items():
+                counts[f"times a category of an image makes no row: {reason}"] += len(places)
 
     options = sorted((name, str(value)) for name, value in given.items())
     return write_folder(
@@ -81,8 +85,8 @@ def splits_of(source: Path) -> list[str]:
     if found := split_names(source):
         return found
     files = [*source.glob("*.json*")] if source.is_dir() else [source]
-    words = {word for file in files for word in file.stem.replace("_", "-").split("-")}
-    return [split for split in SPLITS if split in words] or ["train"]
+    named = {split_of_json(file) for file in files}
+    return [split for split in SPLITS if split in named] or ["train"]
 
 
 def _item(row: Row | BadRow, base: Path) -> Item:
@@ -94,6 +98,12 @@ def _item(row: Row | BadRow, base: Path) -> Item:
         return LeftOut(str(row.place), str(error))
     if problem := row_problem(row, head_of(image)):
         return LeftOut(str(row.place), problem)
-    # A solution that is stored as lists and objects goes in as the text that rewards read.
+    return written_row(row, image)
+
+
+def written_row(row: Row, image: dict[str, Any]) -> dict[str, Any]:
+    """The row as it is stored; a solution of numbers, lists or objects as the text that rewards
+    read.
+    """
     solution = row.solution if isinstance(row.solution, str) else gold_text(row.solution)
     return {**row.columns, "problem": row.problem, "solution": solution, "image": image}

@@ -11,17 +11,21 @@ A form gives its columns and its records; what a record means is decided in shap
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from swift_vlrft.datasets.instances import without_outline
 from swift_vlrft.datasets.parquet import column_names, light_rows, parquet_files
 from swift_vlrft.datasets.row import BadRow, Place
 from swift_vlrft.datasets.source import DataError
 
 Record = dict[str, Any]
 Records = Iterator[tuple[Place, Record] | BadRow]
+
+SPLITS = {"train": "train", "validation": "validation", "val": "validation", "test": "test"}
+"""Splits as files name them, and as the hubs do."""
 
 
 @dataclass
@@ -41,6 +45,10 @@ class Form:
     """
     broken: list[BadRow] = field(default_factory=list)
     """Files of the set that cannot be read at all."""
+    left_out: dict[str, list[str]] = field(default_factory=dict)
+    """What made no row though nothing is wrong with it, by reason; known when all rows were
+    read.
+    """
 
     @property
     def folder(self) -> Path:
@@ -92,7 +100,9 @@ def find_form(path: Path, split: str = "train", *, keep_going: bool = False) -> 
     if path.is_dir():
         found = sorted([*path.glob("*.jsonl"), *path.glob("*.json")])
         found = [f for f in found if f.name not in ("dataset_infos.json", "dataset_info.json")]
-        named = [f for f in found if split in f.stem.replace("_", "-").split("-")]
+        spoken = [f for f in found if split in _words_of(f)]
+        # One of several splits by its name (refcoco_train_val.jsonl) is of one of them only.
+        named = [f for f in spoken if split_of_json(f) in (None, split)] or spoken
         if files := named or (found if len(found) == 1 else []):
             return _json_form(path, files, keep_going)
     return None
@@ -238,12 +248,24 @@ def _table_records(
 # ---- JSON ------------------------------------------------------------------------------------
 
 
+def split_of_json(file: Path) -> str | None:
+    """The one split that a JSON file's name speaks of, as it writes it: of refcoco_train_val.jsonl
+    train. None where it speaks of none.
+    """
+    return next((split for split in SPLITS if split in _words_of(file)), None)
+
+
+def _words_of(file: Path) -> list[str]:
+    return file.stem.replace("_", "-").split("-")
+
+
 def _json_form(path: Path, files: list[Path], keep_going: bool) -> Form:
     columns: dict[str, None] = {}
     whole, broken = [], []
     for file in files:
         try:
-            content = None if file.suffix == ".jsonl" else _json_content(file)
+            # Outlines are most of COCO's annotations, and nothing here needs them.
+            content = None if file.suffix == ".jsonl" else _json_content(file, without_outline)
             if isinstance(content, dict):
                 if not {"images", "annotations", "categories"} <= set(content):
                     raise DataError(
@@ -251,7 +273,7 @@ def _json_form(path: Path, files: list[Path], keep_going: bool) -> Form:
                         "or COCO's images, annotations and categories"
                     )
                 return Form("coco", file, [file], list(content))
-            for n, found in enumerate(_json_records(file, ())):
+            for n, found in enumerate(_json_records(file, (), content)):
                 if not isinstance(found, BadRow):
                     columns |= dict.fromkeys(found[1])
                 if n >= 100 and columns:
@@ -264,18 +286,20 @@ def _json_form(path: Path, files: list[Path], keep_going: bool) -> Form:
     return Form("json", path, whole, list(columns), broken=broken)
 
 
-def _json_content(file: Path) -> Any:
+def _json_content(file: Path, object_hook: Callable[[Any], Any] | None = None) -> Any:
     try:
-        return json.loads(file.read_text(encoding="utf-8-sig"))
+        return json.loads(file.read_text(encoding="utf-8-sig"), object_hook=object_hook)
     except (OSError, UnicodeError) as error:
         raise DataError(f"{file} cannot be read ({error})") from error
     except (ValueError, RecursionError) as error:
         raise DataError(f"{file} is not JSON ({error}); copy or download it again") from error
 
 
-def _json_records(file: Path, columns: Sequence[str]) -> Records:
-    """Every row; a line that cannot be read is a bad row and leaves the others as they are."""
-    for row, (line, record) in enumerate(_json_values(file)):
+def _json_records(file: Path, columns: Sequence[str], content: Any = None) -> Records:
+    """Every row; a line that cannot be read is a bad row and leaves the others as they are.
+    ``content`` is that of a .json file, where it was read already.
+    """
+    for row, (line, record) in enumerate(_json_values(file, content)):
         if isinstance(record, dict):
             yield Place(file, row), record
         elif isinstance(record, DataError):
@@ -285,9 +309,9 @@ def _json_records(file: Path, columns: Sequence[str]) -> Records:
             yield BadRow(Place(file, row), f"{line}: {found}")
 
 
-def _json_values(file: Path) -> Iterator[tuple[str, Any]]:
+def _json_values(file: Path, content: Any = None) -> Iterator[tuple[str, Any]]:
     if file.suffix == ".json":
-        content = _json_content(file)
+        content = _json_content(file) if content is None else content
         if not isinstance(content, list):
             raise DataError(f"{file} holds no list of rows")
         yield from ((f"row {i}", value) for i, value in enumerate(content))
@@ -310,4 +334,8 @@ def _list(names: Any) -> str:
     return ", ".join(map(str, names))
 
 
-_READERS = {"parquet": _parquet_records, "arrow": _arrow_records, "json": _json_records}
+_READERS: dict[str, Callable[[Path, Sequence[str]], Records]] = {
+    "parquet": _parquet_records,
+    "arrow": _arrow_records,
+    "json": _json_records,
+}

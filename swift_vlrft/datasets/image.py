@@ -39,7 +39,7 @@ def head_of(image: Mapping[str, Any], place: Place | None = None) -> Head:
     where its file breaks off.
     """
     with _opened(image, place) as picture:
-        turned = picture.getexif().get(ORIENTATION, 1) if _may_have_exif(picture) else 1
+        turned = _turned(picture)
         size = picture.size[::-1] if turned in (5, 6, 7, 8) else picture.size
         head = Head(*size, plain=turned in (0, 1) and not picture.mode.startswith(("I", "F")))
         breaks_off = _lacks_end(picture)
@@ -50,12 +50,10 @@ def head_of(image: Mapping[str, Any], place: Place | None = None) -> Head:
 
 def open_image(image: Mapping[str, Any], place: Place | None = None) -> Image:
     """The picture in RGB and upright. DataError names the place where it cannot be decoded."""
-    from PIL import ImageOps
-
     try:
         with _opened(image, place) as picture:
             picture.load()
-            upright: Image = ImageOps.exif_transpose(picture)
+            upright = _upright(picture)
     except DataError:
         raise
     except Exception as error:  # Pillow raises many kinds on broken files
@@ -123,6 +121,33 @@ def _lacks_end(picture: Image) -> bool:
     file.seek(0, io.SEEK_END)
     file.seek(max(0, file.tell() - 4096))  # some cameras write more behind it
     return mark not in file.read(4096)
+
+
+def _turned(picture: Image) -> int:
+    """The orientation that the EXIF block states; 1, as stored, where there is none to read."""
+    if not _may_have_exif(picture):
+        return 1
+    try:
+        turned = picture.getexif().get(ORIENTATION, 1)
+    except Exception:  # a malformed block, for which Pillow raises many kinds; the pixels are fine
+        return 1
+    return int(turned) if turned in range(1, 9) else 1
+
+
+def _upright(picture: Image) -> Image:
+    from PIL import Image as pil
+    from PIL import ImageOps
+
+    try:
+        return ImageOps.exif_transpose(picture)
+    except Exception:
+        # The block cannot be read, or not be written again without the orientation: then with a
+        # block of the orientation alone.
+        exif = pil.Exif()
+        exif[ORIENTATION] = _turned(picture)
+        stated = picture.copy()
+        stated.info["exif"] = exif.tobytes()
+        return ImageOps.exif_transpose(stated)
 
 
 def _may_have_exif(picture: Image) -> bool:

@@ -22,6 +22,9 @@ from typing import Any
 from swift_vlrft.coordinates import convert_box
 from swift_vlrft.datasets.source import DataError
 
+UNSURE = "a crowd region or a box without area stands for the category in the image"
+NOT_IN_FULL = "the image is not labelled in full for the category"
+
 Boxes = list[tuple[int, int, int, int]]
 
 
@@ -46,7 +49,7 @@ def read_instances(path: Path) -> Instances:
     try:
         with open(path, encoding="utf-8-sig") as file:
             # The outlines are most of the file, and nothing here needs them.
-            content = json.load(file, object_hook=_without_outline)
+            content = json.load(file, object_hook=without_outline)
     except (OSError, UnicodeError) as error:
         raise DataError(f"{path} cannot be read ({error})") from error
     except (ValueError, RecursionError) as error:
@@ -104,8 +107,10 @@ def _objects(content: dict[str, Any], key: str, path: Path) -> list[dict[str, An
     return found
 
 
-def _without_outline(entry: dict[str, Any]) -> dict[str, Any]:
-    entry.pop("segmentation", None)
+def without_outline(entry: dict[str, Any]) -> dict[str, Any]:
+    """For json's ``object_hook``: the key stays, what it held is let go."""
+    if "segmentation" in entry:
+        entry["segmentation"] = None
     return entry
 
 

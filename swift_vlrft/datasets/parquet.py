@@ -1,6 +1,4 @@
-"""Parquet on disk: which files make up a set, and what their light columns hold, images left
-unread.
-"""
+"""Parquet on disk: which files make up a set, and what the columns that are asked for hold."""
 
 from __future__ import annotations
 
@@ -11,6 +9,9 @@ from typing import Any
 
 from swift_vlrft.datasets.row import Place
 from swift_vlrft.datasets.source import DataError
+
+BATCH_ROWS = 64
+"""pyarrow's own 65,536 would be many gigabytes of photographs."""
 
 _SHARD = re.compile(r"(.+)-\d{5}-of-(\d{5})\.parquet")
 
@@ -24,9 +25,7 @@ def parquet_files(path: Path, split: str = "train") -> list[Path]:
     """
     if path.is_file():
         return [path] if path.suffix == ".parquet" else []
-    files = sorted(
-        p for p in path.rglob("*.parquet") if not any(part.startswith(".") for part in p.parts)
-    )
+    files = _files_below(path)
     splits = {file: _split_of(file, path) for file in files}
     known = {name for name in splits.values() if name}
     if not known:
@@ -56,9 +55,20 @@ def missing_shards(files: Sequence[Path]) -> list[str]:
 
 def split_names(path: Path) -> list[str]:
     """The splits that the Parquet files at ``path`` are named after; none where they are not."""
-    files = [path] if path.is_file() else path.rglob("*.parquet")
+    files = [path] if path.is_file() else _files_below(path)
     found = {_split_of(file, path if path.is_dir() else file) for file in files}
     return [name for name in ("train", "validation", "test") if name in found]
+
+
+def _files_below(folder: Path) -> list[Path]:
+    """Hidden ones are left out: caches and what is half written. Where the folder itself lies
+    (``../my_set``, ``~/.cache/my_set``) says nothing of its files.
+    """
+    return sorted(
+        file
+        for file in folder.rglob("*.parquet")
+        if not any(part.startswith(".") for part in file.relative_to(folder).parts)
+    )
 
 
 def _split_of(file: Path, root: Path) -> str | None:
@@ -98,12 +108,16 @@ def column_names(files: list[Path]) -> list[str]:
 
 
 def light_rows(files: list[Path], columns: list[str]) -> Iterator[tuple[Place, dict[str, Any]]]:
-    """Every row's values in ``columns``, with its place; other columns are not read from disk."""
+    """Every row's values in ``columns``, with its place; other columns are not read from disk.
+
+    Columns of images are read, too, where they are asked for; a batch of rows at a time.
+    """
     import pyarrow.parquet as pq
 
     for file in files:
         row = 0
-        for batch in pq.ParquetFile(file).iter_batches(columns=columns):
-            for values in batch.to_pylist():
-                yield Place(file, row), values
-                row += 1
+        with pq.ParquetFile(file) as opened:
+            for batch in opened.iter_batches(batch_size=BATCH_ROWS, columns=columns):
+                for values in batch.to_pylist():
+                    yield Place(file, row), values
+                    row += 1

@@ -9,10 +9,12 @@ Images are handed over unopened: bytes as they were stored, or the absolute path
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+from swift_vlrft.answers import boxes_or_refusal, gold_text
 from swift_vlrft.datasets.coco_json import coco_drafts
 from swift_vlrft.datasets.forms import Form, Record, find_form
 from swift_vlrft.datasets.image import Head, head_of
@@ -22,10 +24,12 @@ from swift_vlrft.datasets.shapes import SHAPES, shape_of
 from swift_vlrft.datasets.source import DataError
 
 BOX_TASKS = ("detection", "grounding")
+PEEKED = 200
+"""Records of a stream that are looked at before the first one is handed on."""
 
 
 def read_rows(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | Form,
     *,
     split: str = "train",
     root: str | os.PathLike[str] | None = None,
@@ -50,15 +54,21 @@ def read_rows(
 
 
 def open_set(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | Form,
     *,
     split: str = "train",
     keep_going: bool = False,
     rename: Mapping[str, str] | None = None,
 ) -> Form:
-    """The form of a set whose columns make rows; DataError names those that are missing."""
-    path = Path(path)
-    form = find_form(path, split, keep_going=keep_going)
+    """The form of a set whose columns make rows; DataError names those that are missing. One that
+    was found already is not looked for again.
+    """
+    if isinstance(path, Form):
+        form: Form | None = path
+        path = path.path
+    else:
+        path = Path(path)
+        form = find_form(path, split, keep_going=keep_going)
     if form is None:
         raise DataError(
             f"{path} holds no data set that is known: neither Parquet files, nor a folder of "
@@ -100,6 +110,7 @@ def rows_of(
     (they are then {"bytes": None, "path": None}).
     """
     base = image_root(root)
+    form.left_out.clear()
     if form.kind == "coco":
         for number, draft in enumerate(coco_drafts(form, base)):
             yield _row(Place(form.path, number), draft, form, base, None, None)
@@ -111,19 +122,21 @@ def rows_of(
     if without_images:
         original = {(rename or {}).get(name, name): name for name in form.columns}
         columns = [c for name, c in original.items() if name != "image" or form.kind == "json"]
-    if (
-        form.kind != "stream"
-        and shape.name == "virft"
-        and task is None
-        and "task" not in renamed_columns(form, rename)
-    ):
-        task = _guessed_task(form, rename)
-    context = Context(form, lambda value: _head(value, form, base), task)
-    for found in form.records(columns):
+    records = form.records(columns)
+    first = list(islice(records, PEEKED)) if form.kind == "stream" else []
+    if shape.name == "virft" and task is None and "task" not in renamed_columns(form, rename):
+        task = _guessed_task(form, first, rename)
+    # Pictures of a stream are let go when their rows were handed on.
+    light = [f if isinstance(f, BadRow) else (f[0], {**f[1], "image": None}) for f in first]
+    context = Context(form, lambda value: _head(value, form, base), task, first=light)
+    records = chain(first, records)
+    del first
+    for found in records:
         if isinstance(found, BadRow):
             yield found
             continue
         place, record = found
+        context.place = place
         if rename:
             record = {rename.get(name, name): value for name, value in record.items()}
         if without_images:
@@ -136,15 +149,23 @@ def rows_of(
             yield BadRow(place, text.removeprefix(f"{place}: "))
 
 
-def _guessed_task(form: Form, rename: Mapping[str, str] | None) -> str:
-    """detection where any solution holds boxes, else classification."""
+def _guessed_task(
+    form: Form, first: list[tuple[Place, Record] | BadRow], rename: Mapping[str, str] | None
+) -> str:
+    """detection where any solution holds boxes, else classification: a class may be called "None".
+    Of a stream the ``first`` records tell; where all of them are refusals, boxes are to come.
+    """
     (name,) = [c for c in form.columns if (rename or {}).get(c, c) == "solution"][:1]
-    for found in form.records([name]):
-        if not isinstance(found, BadRow) and task_of(found[1].get(name)) in BOX_TASKS:
-            text = found[1].get(name)
-            if "no objects" not in str(text).lower():
+    stream = form.kind == "stream"
+    others = 0
+    records: Iterable[tuple[Place, Record] | BadRow] = first if stream else form.records([name])
+    for found in records:
+        if not isinstance(found, BadRow):
+            boxes = boxes_or_refusal(gold_text(found[1].get(name)))
+            if boxes:
                 return "detection"
-    return "classification"
+            others += boxes is None
+    return "detection" if stream and first and not others else "classification"
 
 
 def _row(

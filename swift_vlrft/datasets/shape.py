@@ -6,13 +6,14 @@ A new kind of set is one file like virft.py, opened by a real record, and a line
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from swift_vlrft.answers import boxes_or_refusal, gold_text
 from swift_vlrft.datasets.forms import Form, Record
 from swift_vlrft.datasets.image import Head
+from swift_vlrft.datasets.row import BadRow, Place
 
 Draft = dict[str, Any]
 """image, problem, solution, task, frame and further columns of a row, before it has a place."""
@@ -26,6 +27,10 @@ class Context:
     head: Callable[[Any], Head]
     task: str | None = None
     notes: dict[str, Any] = field(default_factory=dict)
+    first: Sequence[tuple[Place, Record] | BadRow] = ()
+    """The first records of a stream, which is not to be read to its end for a look at it."""
+    place: Place | None = None
+    """Of the record that is being read."""
 
 
 @dataclass(frozen=True)

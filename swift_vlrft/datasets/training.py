@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from swift_vlrft.coordinates import FRAMES
 from swift_vlrft.datasets.arrow_cache import Heads, cached_parquet, heads_of, joined
-from swift_vlrft.datasets.check import Report, row_problem
+from swift_vlrft.datasets.check import Report, left_out_notes, row_problem
 from swift_vlrft.datasets.forms import Form
 from swift_vlrft.datasets.frames import View, in_frame
 from swift_vlrft.datasets.image import Head, head_of, upright_bytes
@@ -197,7 +197,7 @@ def _finish(report: Report, rows: list[Any], wanted: Wanted) -> None:
     bad = len(report.problems) - report.too_long
     if (bad and wanted.strict) or report.unreadable or not rows:
         if not report.rows and not report.problems:
-            raise DataError(f"{report.path} has no rows")
+            raise DataError("\n".join([f"{report.path} has no rows", *report.notes]))
         raise DataError(
             f"{len(report.problems)} of {report.rows} rows of {report.path} cannot be trained on:\n"
             f"{report.listed()}"
@@ -362,6 +362,7 @@ def from_rows(form: Form, wanted: Wanted) -> tuple[Any, Report]:
             except DataError as error:
                 heads[path] = str(error)
         rows += _judged(row, heads[path], wanted, report)
+    report.notes += left_out_notes(form)
     _finish(report, rows, wanted)
     images = [
         row.image if head.plain else upright_file(row.image, row.place, wanted.cache)
@@ -471,6 +472,7 @@ def streamed_rows(rows: Iterator[Row | BadRow], wanted: Wanted, report: Report) 
     """One row after the other, for ``--streaming true``; problems are counted as they come."""
     for row in rows:
         if isinstance(row, BadRow):
+            report.rows += row.place.row is not None
             report.problems.append((row.place, row.problem))
             if wanted.strict:
                 _finish(report, [], wanted)

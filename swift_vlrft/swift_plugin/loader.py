@@ -18,7 +18,7 @@ from swift.dataset.loader import DatasetLoader
 from swift.utils import get_logger, safe_ddp_context
 
 from swift_vlrft.datasets import DataError, Source
-from swift_vlrft.datasets.check import Report, length_check
+from swift_vlrft.datasets.check import Report, left_out_notes, length_check
 from swift_vlrft.datasets.forms import Form, class_names_of
 from swift_vlrft.datasets.read import open_set, rows_of, shape_of_form
 from swift_vlrft.datasets.shapes import shape_of
@@ -131,7 +131,7 @@ class VlrftLoader(DatasetLoader):
                 dataset = dataset.cast_column("image", Image(decode=False))
             form.kind, form.content = "stream", dataset
             rows = partial(rows_of, form, task=wanted.task, frame=wanted.row_frame)
-            return _stream(Path(name), rows, wanted)
+            return _stream(Path(name), rows, wanted, form)
         if dataset._indices is not None:
             dataset = dataset.flatten_indices()
         table, origin = dataset.data.table, [(Path(name), len(dataset))]
@@ -141,6 +141,7 @@ class VlrftLoader(DatasetLoader):
             form.content = (table, origin)
             made, report = from_rows(form, wanted)
         _tell(report, wanted)
+        _tell_notes(report.notes)  # of a local set they were told when it was registered
         return made
 
 
@@ -154,7 +155,7 @@ def shape_of_columns(form: Form) -> None:
         )
 
 
-def _stream(path: Path, rows: Any, wanted: Wanted) -> Any:
+def _stream(path: Path, rows: Any, wanted: Wanted, downloaded: Form | None = None) -> Any:
     from datasets import IterableDataset
     from datasets.iterable_dataset import ExamplesIterable
 
@@ -162,6 +163,8 @@ def _stream(path: Path, rows: Any, wanted: Wanted) -> Any:
         report = Report(path)
         yield from enumerate(streamed_rows(rows(), wanted, report))
         _tell(report, wanted)
+        if downloaded is not None:
+            _tell_notes(left_out_notes(downloaded))
 
     # Not from_generator: it would pickle the generator with all it refers to, for a fingerprint.
     return IterableDataset(ExamplesIterable(generate, {}))
@@ -192,6 +195,11 @@ def _tell(report: Report, wanted: Wanted) -> None:
         )
     if report.problems:
         logger.warning(f"swift_vlrft: left out:\n{report.listed(SHOWN)}")
+
+
+def _tell_notes(notes: list[str]) -> None:
+    for note in notes:
+        logger.warning(f"swift_vlrft: {note}")
 
 
 def meta_for(source: Source) -> DatasetMeta:

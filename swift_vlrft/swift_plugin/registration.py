@@ -29,6 +29,7 @@ from swift_vlrft.datasets.read import open_set
 from swift_vlrft.datasets.shapes import shape_of
 from swift_vlrft.datasets.training import frame_of_subsets
 from swift_vlrft.rewards import REWARDS, Reward
+from swift_vlrft.rewards.schedule import VARIABLE, threshold_at
 from swift_vlrft.swift_plugin.command_line import CommandLine, read_command_line
 from swift_vlrft.swift_plugin.loader import MODEL_TYPE, hub_meta, local_meta, meta_for
 from swift_vlrft.swift_plugin.model import needed_view
@@ -65,6 +66,8 @@ def register(
     if shared_prefix.switched_on():
         shared_prefix.cache_bytes()  # a wrong value is said now, not after the model is loaded
         TrainerFactory.TRAINER_MAPPING["grpo"] = SHARED_PREFIX_TRAINER
+    if os.environ.get(VARIABLE):
+        threshold_at(None)  # a wrong value is said now, not at the first reward call
     if datasets is not None:
         for dataset in datasets:
             _register_path(os.fspath(dataset), CommandLine(model_type=model_type), check=True)
@@ -140,7 +143,7 @@ def _register_path(dataset: str, command: CommandLine, *, check: bool) -> None:
     if form is None or not _is_ours(form, command):
         return  # ms-swift's own loader reads it
     frame = frame_of_subsets(syntax.subsets, dataset)
-    form = open_set(path, keep_going=not command.strict, rename=command.columns)
+    form = open_set(form, keep_going=not command.strict, rename=command.columns)
     if check:
         if frame == "pixels":
             needed_view(command, dataset)
@@ -189,7 +192,7 @@ def _check(form: Form, command: CommandLine) -> None:
         "`vlrft data check` lists all, and --fix writes a clean copy."
     )
     if not report.rows and not bad:
-        raise DataError(f"{report.path} has no rows")
+        raise DataError("\n".join([f"{report.path} has no rows", *report.notes]))
     if bad and (command.strict or report.unreadable or not report.good):
         raise DataError(text)
     if bad:
