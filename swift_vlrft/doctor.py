@@ -165,8 +165,10 @@ def _gpus(seconds: float) -> Iterator[Look]:
         yield Look("GPU", PROBLEM, said[0] if said else "nvidia-smi fails", "reinstall the driver")
         return
     for i, line in enumerate(done.stdout.strip().splitlines()):
-        name, memory, driver = (part.strip() for part in line.split(","))
-        yield Look(f"GPU {i}", OK, f"{name}, {int(memory) / 1024:.0f} GiB, driver {driver}")
+        name, memory, driver = (part.strip() for part in line.rsplit(",", 2))
+        # Cards that share the host's memory say [N/A].
+        size = f"{int(memory) / 1024:.0f} GiB" if memory.isdigit() else "memory unknown"
+        yield Look(f"GPU {i}", OK, f"{name}, {size}, driver {driver}")
     code = "import torch; print(torch.version.cuda, torch.cuda.is_available())"
     said_by_torch = _run(code, 12 * seconds)
     works = said_by_torch.endswith("True")

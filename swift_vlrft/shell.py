@@ -4,8 +4,10 @@ export MAX_PIXELS=${MAX_PIXELS:-401408}
 NPROC_PER_NODE=4 \
 swift rlhf --model "$MODEL" "$@"        -> Command(words swift, rlhf, --model, ...; line 2)
 
-What is beyond it (arithmetic, most command substitutions, loops) becomes a ``Note`` with its line,
-and the text stays as it was written, marked as not known: nothing is guessed.
+GPUS=$(seq -s, 0 $((NPROC_PER_NODE - 1)))  -> 0,1,2,3
+
+What is beyond it (other arithmetic, most command substitutions, loops) becomes a ``Note`` with its
+line, and the text stays as it was written, marked as not known: nothing is guessed.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ from dataclasses import dataclass
 from swift_vlrft.shell_words import ASSIGNMENT, Lexer, Note, Operator, Part, Word
 
 NAME = re.compile(r"[A-Za-z_]\w*")
+SUM = re.compile(r"\$\(\(\s*\$?([A-Za-z_]\w*)\s*([-+])\s*(\d{1,9})\s*\)\)")
+LONGEST_SEQUENCE = 1000
 
 OPENS = {"if", "for", "while", "until", "case", "select", "{"}
 CLOSES = {"fi", "done", "esac", "}"}
@@ -322,6 +326,8 @@ class Shell:
                 texts = self._variable(part.text, word.line, part.quoted)
             elif part.kind == "run":
                 texts = self._substitution(part.text, word.line)
+            elif (total := self._sum(part.text)) is not None:
+                texts = [str(total)]
             else:
                 if not part.text.startswith("<"):
                     self._unread(word.line, part.text)
@@ -409,8 +415,33 @@ class Shell:
         known = self.substitutions.get(" ".join(text.split()))
         if known is not None:
             return [known()]
+        if text.startswith("seq -s, "):
+            said = len(self.notes)
+            if (numbers := self._sequence(text, line)) is not None:
+                return [numbers]
+            del self.notes[said:]  # the whole is named below
         self._unread(line, f"$({text})")
         return None
+
+    def _sum(self, text: str) -> int | None:
+        """The value of ``$((NAME + 1))`` and ``$((NAME - 1))``; None for other arithmetic."""
+        match = SUM.fullmatch(text)
+        value = self._get(match[1]) if match else None
+        if match is None or not isinstance(value, str) or not re.fullmatch(r"[1-9]\d{0,8}", value):
+            return None
+        self._used.add(match[1])
+        return int(value) + int(match[2] + match[3])
+
+    def _sequence(self, text: str, line: int) -> str | None:
+        """What ``seq -s, FIRST LAST`` prints; None where a number is not known."""
+        words = [token for token in Lexer(text, line).tokens() if isinstance(token, Word)]
+        values = [value for word in words[2:] for value in self._expand(word)]
+        if len(values) != 2 or not all(re.fullmatch(r"\d{1,9}", value.text) for value in values):
+            return None
+        first, last = (int(value.text) for value in values)
+        if last - first >= LONGEST_SEQUENCE:
+            return None
+        return ",".join(map(str, range(first, last + 1)))
 
     def _unread(self, line: int, text: str, why: str = "its value is known only to bash") -> None:
         note = Note(line, "unread", f"{text} was not read: {why}")

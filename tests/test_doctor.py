@@ -81,6 +81,12 @@ def test_gpus_that_torch_cannot_use(monkeypatch, tmp_path):
     assert found["torch on the GPU"].state == PROBLEM
 
 
+def test_a_gpu_that_does_not_tell_its_memory(monkeypatch, tmp_path):
+    monkeypatch.setattr(doctor, "_run", lambda *_: "13.0 True")
+    found = nvidia_smi(monkeypatch, tmp_path, "echo 'NVIDIA GB10, [N/A], 580.95'")
+    assert found["GPU 0"].found == "NVIDIA GB10, memory unknown, driver 580.95"
+
+
 @pytest.mark.parametrize(
     ("script", "said"),
     [("echo driver mismatch >&2; exit 9", "driver mismatch"), ("exec sleep 60", "hangs")],

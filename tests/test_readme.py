@@ -2,7 +2,10 @@
 
 import doctest
 import re
+import tomllib
 from pathlib import Path
+
+from packaging.requirements import Requirement
 
 from swift_vlrft.rewards import REWARDS
 
@@ -14,7 +17,9 @@ DATA_COMMANDS = ("coco", "convert", "show", "push", "list")
 RUN_BY = {
     "make demo": "end_to_end/test_demo.py: the same command that the Makefile calls",
     "make test": "is what runs this",
-    "pip install swift-vlrft": "end_to_end/test_wheel.py installs the wheel",
+    # The GPU set is not installed by a test; the package is, by end_to_end/test_wheel.py.
+    "pip install -r requirements/gpu.txt && pip": "test_the_gpu_set_holds_what_the_package_needs",
+    "export NPROC_PER_NODE=": "end_to_end/test_readme_command.py: the variables, 2 processes",
     "swift rlhf": "end_to_end/test_readme_command.py",
     "vlrft data check": "test_data_check.py",
     "bash recipes/": "end_to_end/test_recipes.py",
@@ -32,6 +37,16 @@ RUN_BY = {
     "vlrft score": "end_to_end/test_demo.py",
     "vlrft tiny": "end_to_end/test_wheel.py",
 }
+
+
+def test_the_gpu_set_holds_what_the_package_needs():
+    """`pip install --no-deps .` after it leaves nothing out."""
+    root = Path(__file__).resolve().parents[1]
+    lines = (root / "requirements" / "gpu.txt").read_text().splitlines()
+    pins = dict(line.split("==") for line in lines if "==" in line)
+    needed = tomllib.loads((root / "pyproject.toml").read_text())["project"]["dependencies"]
+    for need in map(Requirement, [*needed, "vllm", "deepspeed", "math-verify", "tensorboard"]):
+        assert need.specifier.contains(pins[need.name]), need
 
 
 def blocks(language: str) -> list[str]:

@@ -11,6 +11,8 @@ from hypothesis import given, settings, strategies
 
 from swift_vlrft.recipe import RecipeError, read_recipe, read_recipes, read_text
 
+OURS = sorted((Path(__file__).resolve().parents[1] / "recipes").glob("*/*.sh"))
+
 # A `swift` that writes down what it was given: bash is the oracle.
 ORACLE = f"""#!{sys.executable}
 import json, os, sys
@@ -41,6 +43,9 @@ SCRIPTS = {
     "nested default": 'swift rlhf --x "${A:-${B:-deep}}" --y "${A:-$GIVEN}"\n',
     "multi line quote": "swift rlhf --system 'one\ntwo' \\\n --x 1\n",
     "dollar alone": "swift rlhf --x \"5$\" --y a$ --z '$A'\n",
+    "gpus": "N=${N:-4}\nexport G=${G-$(seq -s, 0 $((N - 1)))}\nswift rlhf --x $((N + 1)) $G\n",
+    "later gpus": 'N=2\nG="$(seq -s, $N $((N + 1)))" swift rlhf --x 1\n',
+    "one gpu": "N=1\nexport G=$(seq -s, 0 $((N - 1)))\nswift rlhf --x $G\n",
     "negative": "swift rlhf --top_k -1 --x=3 --y= 4\n",
     "unquoted list": "X='1 2'\nswift rlhf --report_to ${X} \\\n    --y 1\n",
     "strict": 'set -euo pipefail\ncd "$(dirname "$0")"\nswift rlhf --x 1 "$@"\n',
@@ -72,6 +77,34 @@ def test_reads_what_bash_would_run(name, tmp_path):
     for recipe in read:
         assert {k: v for k, v in recipe.environment.items() if k not in own} in environments
         assert all(flag.known for flag in recipe.flags)
+
+
+@pytest.mark.parametrize("path", OURS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("given", [{}, {"NPROC_PER_NODE": "2"}, {"CUDA_VISIBLE_DEVICES": ""}])
+def test_our_recipes_read_as_bash_runs_them(path, given, tmp_path):
+    """The GPUs of each process above all: the first NPROC_PER_NODE, or what the caller names."""
+    (tmp_path / "swift").write_text(ORACLE)
+    (tmp_path / "swift").chmod(0o755)
+    environment = {
+        **{"DATASET": "d", "NODE_RANK": "0", "MASTER_ADDR": "a", "PLUGIN": "p", **given},
+        "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}",
+        "SEEN": str(tmp_path / "seen"),
+    }
+    subprocess.run(["bash", path], env=environment, check=True, timeout=20)
+    seen = [json.loads(line) for line in (tmp_path / "seen").read_text().splitlines()]
+    (trained,) = [run for run in seen if run[0][0] == "rlhf"]
+    (recipe,) = [recipe for recipe in read_recipes(path, environment) if recipe.trains]
+    assert ["rlhf", *(w for f in recipe.flags for w in _words(f))] == trained[0]
+    names = ("NPROC_PER_NODE", "CUDA_VISIBLE_DEVICES")
+    count, gpus = (recipe.environment[name] for name in names)
+    assert [count, gpus] == [trained[1][name] for name in names]
+    if "server" in path.stem or "CUDA_VISIBLE_DEVICES" not in given:
+        assert gpus == ",".join(map(str, range(int(count))))
+        rollout = [r for r in read_recipes(path, environment) if not r.trains]
+        after = f"{count},{int(count) + 1}"
+        assert all(r.environment["CUDA_VISIBLE_DEVICES"] == after for r in rollout)
+    else:
+        assert gpus == ""
 
 
 def _words(flag):
@@ -124,6 +157,9 @@ def test_the_last_of_a_repeated_flag_counts():
         ("swift rlhf --port <node1_port>\n", "placeholder", 1, "<node1_port>"),
         ("swift rlhf --x $(nproc)\n", "unread", 1, "$(nproc)"),
         ("swift rlhf --x $((2 * 3))\n", "unread", 1, "$((2 * 3))"),
+        ("swift rlhf --x $(seq -s, 0 $((N - 1)))\n", "unread", 1, "$((N - 1))"),
+        ("swift rlhf --x $(seq -s, 1 2 9)\n", "unread", 1, "seq -s, 1 2 9"),
+        ("swift rlhf --x $(seq -s, 0 99999999)\n", "unread", 1, "99999999"),
         ("swift rlhf --x ${A%.sh}\n", "unread", 1, "${A%.sh}"),
         ("source other.sh\nswift rlhf --x 1\n", "unread", 1, "other.sh"),
         ("if true; then\nswift rlhf --x 1\nfi\n", "conditional", 2, "line 1"),

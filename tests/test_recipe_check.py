@@ -27,6 +27,12 @@ GOOD = (
 )
 
 
+@pytest.fixture(autouse=True)
+def no_gpu_of_this_machine(monkeypatch):
+    monkeypatch.setattr("swift_vlrft.recipe_rules.gpus.gpus_here", lambda: 0)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
 def findings(text, **environment):
     return [
         found
@@ -68,6 +74,8 @@ def test_our_recipes_keep_what_a_recipe_must(path):
     (recipe,) = [r for r in read_recipes(path, given) if r.trains]
     assert (recipe.get("model"), recipe.get("dataset"), recipe.get("output_dir")) == ("m", "d", "o")
     assert recipe.environment["NPROC_PER_NODE"] == "3"
+    assert recipe.environment["CUDA_VISIBLE_DEVICES"] == "0,1,2"
+    assert recipe.get("num_generations_eval") == "1"
     assert recipe.get("rlhf_type") == "grpo" and recipe.get("external_plugins")
     assert recipe.get("gradient_checkpointing") == "true"
     assert recipe.get("log_completions") == "true" and recipe.get("report_to") == "tensorboard"
@@ -218,6 +226,19 @@ def test_no_note_on_frames_where_they_agree():
         assert not [f for f in findings(text) if f.rule == "frame"]
 
 
+def test_the_note_on_frames_of_a_local_set(tmp_path):
+    pq.write_table(
+        pa.table({"image": ["a"], "problem": ["b"], "solution": ["c"]}), tmp_path / "a.parquet"
+    )
+    detection = GOOD.replace("vlrft_classification", "vlrft_detection_iou")
+    (found,) = findings(detection + f"--dataset {tmp_path}")
+    assert (found.rule, found.level) == ("frame", NOTE) and f"{tmp_path}:pixels" in found.text
+    assert findings(detection + f"--dataset {tmp_path}:pixels") == []
+    assert findings(GOOD + f"--dataset {tmp_path}") == []
+    (tmp_path / "rows.jsonl").write_text('{"messages": [], "images": [], "solution": ""}\n')
+    assert findings(detection + f"--dataset {tmp_path}/rows.jsonl") == []
+
+
 def test_a_missing_backslash_names_the_lost_line():
     (found,) = findings(GOOD + "\n    --num_generations 4 \\\n    --beta 0\n")
     assert (found.level, found.line, found.rule) == (PROBLEM, 2, "continuation")
@@ -282,6 +303,110 @@ def test_the_batch_rules_are_those_of_ms_swift():
             assert not ours, text
             kept += 1
     assert said > 20 and kept > 20
+
+
+def test_the_evaluation_batch_rule_is_that_of_ms_swift():
+    from swift.rlhf_trainers.args_mixin import RolloutTrainerArgumentsMixin
+
+    said = []
+    for world, device, group in itertools.product((1, 4, 6), (1, 2, 8), (None, 1, 2, 8)):
+        arguments = _World(
+            world_size=world,
+            per_device_train_batch_size=8,
+            gradient_accumulation_steps=1,
+            num_generations=8,
+            steps_per_generation=None,
+            generation_batch_size=None,
+            eval_strategy="steps",
+            per_device_eval_batch_size=device,
+            num_generations_eval=group,
+        )
+        text = GOOD + f"--val_dataset v --per_device_eval_batch_size {device}"
+        text += f" --num_generations_eval {group}" if group else ""
+        ours = [f for f in findings(text, NPROC_PER_NODE=str(world)) if f.rule == "eval-batch"]
+        try:
+            RolloutTrainerArgumentsMixin._init_generation_batch_params(arguments)
+        except ValueError:
+            assert ours, text
+        else:
+            assert not ours, text
+        said += ours
+    assert 5 < len(said) < 30
+
+
+@pytest.mark.parametrize(
+    "path", [p for p in RECIPES if p.name != "demo_cpu.sh"], ids=lambda p: p.stem
+)
+@pytest.mark.parametrize("processes", [None, "2"])
+def test_our_recipes_take_a_set_to_evaluate_on(path, processes):
+    given = {"DATASET": "d", "NODE_RANK": "0", "MASTER_ADDR": "a"}
+    given |= {"NPROC_PER_NODE": processes} if processes else {}
+    more = ["--val_dataset", "v", "--eval_strategy", "steps", "--vllm_tensor_parallel_size", "1"]
+    (recipe,) = [r for r in read_recipes(path, given, more) if r.trains]
+    assert [f for f in check_recipe(recipe) if f.level == PROBLEM] == []
+
+
+TRAINED = "--per_device_train_batch_size 1 --gradient_accumulation_steps 24 "
+
+
+@pytest.mark.parametrize("engine", ["--deepspeed zero2", "--use_vllm true --vllm_mode colocate"])
+def test_the_rule_of_visible_gpus_is_that_of_ms_swift(monkeypatch, engine):
+    from swift.utils import env
+
+    for cards, processes in itertools.product(range(9), (1, 3, 4, 8)):
+        monkeypatch.setattr("swift.utils.get_device_count", lambda cards=cards: cards)
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", str(processes))
+        names = ",".join(map(str, range(cards)))
+        given = {"NPROC_PER_NODE": str(processes), "CUDA_VISIBLE_DEVICES": names}
+        found = [f for f in findings(GOOD + TRAINED + engine, **given) if f.rule == "visible-gpus"]
+        try:
+            ends = env.is_mp()
+        except AssertionError as error:
+            assert str(error) in found[0].text
+            ends = True
+        assert len(found) == ends
+        assert all(f.level == PROBLEM for f in found)
+
+
+def test_visible_gpus_are_those_of_this_machine_where_nothing_names_them(monkeypatch, tmp_path):
+    monkeypatch.setattr("swift_vlrft.recipe_rules.gpus.gpus_here", lambda: 8)
+    text = GOOD + TRAINED + "--deepspeed zero2"
+    (found,) = findings(text, NPROC_PER_NODE="4")
+    assert (found.rule, found.level) == ("visible-gpus", NOTE)
+    assert "shows 8 GPUs" in found.text and "CUDA_VISIBLE_DEVICES=0,1,2,3" in found.text
+    assert "DeepSpeed is not compatible with `device_map`" in found.text
+    quiet = [
+        {"NPROC_PER_NODE": "8"},
+        {"NPROC_PER_NODE": "4", "CUDA_VISIBLE_DEVICES": "4,5,6,7"},
+        {"NPROC_PER_NODE": "4", "CUDA_VISIBLE_DEVICES": ""},
+        {"NPROC_PER_NODE": "4", "CUDA_VISIBLE_DEVICES": "-1,0"},
+        {"NPROC_PER_NODE": "4", "SWIFT_SINGLE_DEVICE_MODE": "1"},
+    ]
+    assert all(findings(text, **given) == [] for given in quiet)
+    assert findings(GOOD + "--tuner_type lora", NPROC_PER_NODE="1") == []
+    # Set in a way that only bash knows.
+    for line in ("export NPROC_PER_NODE=$(count)", "if a; then\nexport NPROC_PER_NODE=8\nfi"):
+        path = tmp_path / "a.sh"
+        path.write_text(f"{line}\n{text}\n")
+        (recipe,) = read_recipes(path, {})
+        assert "visible-gpus" not in {f.rule for f in check_recipe(recipe)}
+
+
+def test_a_machine_without_a_driver_shows_no_gpu(monkeypatch, tmp_path):
+    from swift_vlrft.recipe_rules import gpus
+
+    monkeypatch.undo()
+    for script, count in (("printf 'GPU 0: A\\nGPU 1: A\\n'", 2), ("exit 9", 0), (None, 0)):
+        tool = tmp_path / "nvidia-smi"
+        tool.unlink(missing_ok=True)
+        if script:
+            tool.write_text(f"#!/bin/sh\n{script}\n")
+            tool.chmod(0o755)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PATH", str(tmp_path))
+            gpus.gpus_here.cache_clear()
+            assert gpus.gpus_here() == count
+    gpus.gpus_here.cache_clear()
 
 
 def test_the_table_of_old_flags_is_true_of_this_ms_swift():

@@ -6,8 +6,8 @@
 #          --sleep_level 1 are not measured.
 # memory   peak 33.2 GiB of 80 per GPU in rollout (vlrft plan, simulated)
 # run      bash recipes/glm_4_1v_9b/classification_lora_2x80g.sh
-#          MODEL, DATASET, OUTPUT_DIR, NPROC_PER_NODE and MAX_PIXELS are read from the environment;
-#          flags after the file name win over those below.
+#          MODEL, DATASET, OUTPUT_DIR, NPROC_PER_NODE, CUDA_VISIBLE_DEVICES and MAX_PIXELS are read
+#          from the environment; flags after the file name win over those below.
 # go on    bash recipes/glm_4_1v_9b/classification_lora_2x80g.sh --resume_from_checkpoint OUTPUT_DIR/v0-DATE/checkpoint-50
 # smaller  --deepspeed zero3; --per_device_train_batch_size 1 --gradient_accumulation_steps 8;
 #          --max_completion_length 512; MAX_PIXELS=200704; --num_generations 4
@@ -18,6 +18,7 @@ DATASET=${DATASET:-laolao77/ViRFT_CLS_flower_4_shot}
 PLUGIN=${PLUGIN:-$(vlrft plugin)}
 OUTPUT_DIR=${OUTPUT_DIR:-output/glm_4_1v_9b_classification}
 export NPROC_PER_NODE=${NPROC_PER_NODE:-2}
+export CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES-$(seq -s, 0 $((NPROC_PER_NODE - 1)))}  # a GPU a process
 export USE_HF=${USE_HF:-1}  # the data set is on Hugging Face; 0: ModelScope
 export MAX_PIXELS=${MAX_PIXELS:-401408}  # 512 image tokens of 28 x 28 pixels
 export PYTORCH_CUDA_ALLOC_CONF=${PYTORCH_CUDA_ALLOC_CONF:-expandable_segments:True}
@@ -51,6 +52,7 @@ swift rlhf \
     --per_device_train_batch_size 2 \
     --gradient_accumulation_steps 4 \
     --num_generations 8 \
+    --num_generations_eval 1 \
     --temperature 1.0 \
     --beta 0.04 \
     --learning_rate 1e-5 \

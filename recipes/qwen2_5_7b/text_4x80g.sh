@@ -7,8 +7,8 @@
 #          utilization of 0.6 ran out of memory, what stands here did not.
 # memory   peak 41.1 GiB of 80 per GPU in rollout (vlrft plan, computed)
 # run      bash recipes/qwen2_5_7b/text_4x80g.sh
-#          MODEL, DATASET, OUTPUT_DIR and NPROC_PER_NODE are read from the environment; flags after
-#          the file name win over those below.
+#          MODEL, DATASET, OUTPUT_DIR, NPROC_PER_NODE and CUDA_VISIBLE_DEVICES are read from the
+#          environment; flags after the file name win over those below.
 # go on    bash recipes/qwen2_5_7b/text_4x80g.sh --resume_from_checkpoint OUTPUT_DIR/v0-DATE/checkpoint-50
 # smaller  --per_device_train_batch_size 1 --gradient_accumulation_steps 8;
 #          --vllm_gpu_memory_utilization 0.4; --max_completion_length 512; --beta 0 changes little:
@@ -21,6 +21,7 @@ DATASET=${DATASET:-AI-MO/NuminaMath-TIR#10000}
 PLUGIN=${PLUGIN:-$(vlrft plugin)}
 OUTPUT_DIR=${OUTPUT_DIR:-output/qwen2_5_7b_text}
 export NPROC_PER_NODE=${NPROC_PER_NODE:-4}
+export CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES-$(seq -s, 0 $((NPROC_PER_NODE - 1)))}  # a GPU a process
 export USE_HF=${USE_HF:-1}  # the data set is on Hugging Face; 0: ModelScope
 export PYTORCH_CUDA_ALLOC_CONF=${PYTORCH_CUDA_ALLOC_CONF:-expandable_segments:True}
 
@@ -52,6 +53,7 @@ swift rlhf \
     --per_device_train_batch_size 2 \
     --gradient_accumulation_steps 4 \
     --num_generations 4 \
+    --num_generations_eval 1 \
     --temperature 1.0 \
     --beta 0.04 \
     --learning_rate 1e-5 \

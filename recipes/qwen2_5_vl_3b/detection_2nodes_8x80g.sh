@@ -9,8 +9,8 @@
 #          NODE_RANK=0 MASTER_ADDR=10.0.0.1 bash recipes/qwen2_5_vl_3b/detection_2nodes_8x80g.sh
 #          NODE_RANK=1 MASTER_ADDR=10.0.0.1 bash recipes/qwen2_5_vl_3b/detection_2nodes_8x80g.sh
 #          MODEL, DATASET, OUTPUT_DIR (one folder that both nodes see), NNODES, NPROC_PER_NODE,
-#          MASTER_PORT and MAX_PIXELS are read from the environment; flags after the file name win over
-#          those below.
+#          CUDA_VISIBLE_DEVICES, MASTER_PORT and MAX_PIXELS are read from the environment; flags after
+#          the file name win over those below.
 # go on    the same with --resume_from_checkpoint OUTPUT_DIR/v0-DATE/checkpoint-50
 # smaller  as in detection_4x80g.sh
 set -euo pipefail
@@ -24,6 +24,7 @@ DATASET=${DATASET:-laolao77/ViRFT_COCO_base65:pixels}
 PLUGIN=${PLUGIN:-$(vlrft plugin)}
 OUTPUT_DIR=${OUTPUT_DIR:-output/qwen2_5_vl_3b_detection_2nodes}
 export NPROC_PER_NODE=${NPROC_PER_NODE:-8}
+export CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES-$(seq -s, 0 $((NPROC_PER_NODE - 1)))}  # a GPU a process
 export USE_HF=${USE_HF:-1}  # the data set is on Hugging Face; 0: ModelScope
 export MAX_PIXELS=${MAX_PIXELS:-401408}  # 512 image tokens of 28 x 28 pixels
 export PYTORCH_CUDA_ALLOC_CONF=${PYTORCH_CUDA_ALLOC_CONF:-expandable_segments:True}
@@ -54,6 +55,7 @@ swift rlhf \
     --per_device_train_batch_size 2 \
     --gradient_accumulation_steps 4 \
     --num_generations 8 \
+    --num_generations_eval 1 \
     --temperature 1.0 \
     --beta 0.04 \
     --learning_rate 1e-6 \

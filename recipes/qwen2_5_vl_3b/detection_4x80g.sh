@@ -7,8 +7,8 @@
 #          for 4 x 90 GB in ms-swift issue 4311.
 # memory   peak 45.5 GiB of 80 per GPU in rollout (vlrft plan, computed)
 # run      bash recipes/qwen2_5_vl_3b/detection_4x80g.sh
-#          MODEL, DATASET, OUTPUT_DIR, NPROC_PER_NODE and MAX_PIXELS are read from the environment;
-#          flags after the file name win over those below.
+#          MODEL, DATASET, OUTPUT_DIR, NPROC_PER_NODE, CUDA_VISIBLE_DEVICES and MAX_PIXELS are read
+#          from the environment; flags after the file name win over those below.
 # go on    bash recipes/qwen2_5_vl_3b/detection_4x80g.sh --resume_from_checkpoint OUTPUT_DIR/v0-DATE/checkpoint-50
 # smaller  --beta 0 (no reference model); --vllm_gpu_memory_utilization 0.4;
 #          --per_device_train_batch_size 1 --gradient_accumulation_steps 8; MAX_PIXELS=200704;
@@ -19,6 +19,7 @@ DATASET=${DATASET:-laolao77/ViRFT_COCO_base65:pixels}
 PLUGIN=${PLUGIN:-$(vlrft plugin)}
 OUTPUT_DIR=${OUTPUT_DIR:-output/qwen2_5_vl_3b_detection}
 export NPROC_PER_NODE=${NPROC_PER_NODE:-4}
+export CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES-$(seq -s, 0 $((NPROC_PER_NODE - 1)))}  # a GPU a process
 export USE_HF=${USE_HF:-1}  # the data set is on Hugging Face; 0: ModelScope
 export MAX_PIXELS=${MAX_PIXELS:-401408}  # 512 image tokens of 28 x 28 pixels
 export PYTORCH_CUDA_ALLOC_CONF=${PYTORCH_CUDA_ALLOC_CONF:-expandable_segments:True}
@@ -49,6 +50,7 @@ swift rlhf \
     --per_device_train_batch_size 2 \
     --gradient_accumulation_steps 4 \
     --num_generations 8 \
+    --num_generations_eval 1 \
     --temperature 1.0 \
     --beta 0.04 \
     --learning_rate 1e-6 \

@@ -8,7 +8,8 @@
 # run      bash recipes/qwen2_5_vl_3b/detection_server_6+2x80g.sh
 #          MODEL, DATASET, OUTPUT_DIR, NPROC_PER_NODE, MAX_PIXELS, TRAIN_GPUS, ROLLOUT_GPUS and ROLLOUT_PORT are
 #          read from the environment; flags after the file name go to `swift rlhf` and win over those
-#          below, ROLLOUT_FLAGS goes to `swift rollout`.
+#          below, ROLLOUT_FLAGS goes to `swift rollout`. The first NPROC_PER_NODE GPUs train, the two
+#          after them generate, unless TRAIN_GPUS and ROLLOUT_GPUS say otherwise.
 # go on    the same with --resume_from_checkpoint OUTPUT_DIR/v0-DATE/checkpoint-50
 # smaller  as in detection_4x80g.sh; --vllm_gpu_memory_utilization does not touch the GPUs that train
 set -euo pipefail
@@ -17,13 +18,15 @@ DATASET=${DATASET:-laolao77/ViRFT_COCO_base65:pixels}
 PLUGIN=${PLUGIN:-$(vlrft plugin)}
 OUTPUT_DIR=${OUTPUT_DIR:-output/qwen2_5_vl_3b_detection_server}
 export NPROC_PER_NODE=${NPROC_PER_NODE:-6}
+TRAIN_GPUS=${TRAIN_GPUS-$(seq -s, 0 $((NPROC_PER_NODE - 1)))}  # a GPU a process
+ROLLOUT_GPUS=${ROLLOUT_GPUS-$(seq -s, $NPROC_PER_NODE $((NPROC_PER_NODE + 1)))}  # the two after them
 export USE_HF=${USE_HF:-1}  # the data set is on Hugging Face; 0: ModelScope
 export MAX_PIXELS=${MAX_PIXELS:-401408}  # 512 image tokens of 28 x 28 pixels
 export PYTORCH_CUDA_ALLOC_CONF=${PYTORCH_CUDA_ALLOC_CONF:-expandable_segments:True}
 ROLLOUT_PORT=${ROLLOUT_PORT:-8000}
 
 # In a process group of its own, so that the engine's workers end with this script.
-CUDA_VISIBLE_DEVICES=${ROLLOUT_GPUS-6,7} \
+CUDA_VISIBLE_DEVICES=$ROLLOUT_GPUS \
 setsid swift rollout \
     --model "$MODEL" \
     --torch_dtype bfloat16 \
@@ -37,7 +40,7 @@ setsid swift rollout \
 ROLLOUT=$!
 trap 'kill -- "-$ROLLOUT" 2>/dev/null || true' EXIT
 
-CUDA_VISIBLE_DEVICES=${TRAIN_GPUS-0,1,2,3,4,5} \
+CUDA_VISIBLE_DEVICES=$TRAIN_GPUS \
 swift rlhf \
     --rlhf_type grpo \
     --model "$MODEL" \
@@ -60,6 +63,7 @@ swift rlhf \
     --per_device_train_batch_size 4 \
     --gradient_accumulation_steps 2 \
     --num_generations 8 \
+    --num_generations_eval 1 \
     --temperature 1.0 \
     --beta 0.04 \
     --learning_rate 1e-6 \

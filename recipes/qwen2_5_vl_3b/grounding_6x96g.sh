@@ -7,17 +7,18 @@
 #          GPU ran out of memory at step 4; here a batch of 1 is accumulated 4 times.
 # memory   peak 42.4 GiB of 96 per GPU in rollout (vlrft plan, computed)
 # run      bash recipes/qwen2_5_vl_3b/grounding_6x96g.sh
-#          MODEL, DATASET, OUTPUT_DIR, NPROC_PER_NODE and MAX_PIXELS are read from the environment;
-#          flags after the file name win over those below.
+#          MODEL, DATASET, OUTPUT_DIR, NPROC_PER_NODE, CUDA_VISIBLE_DEVICES and MAX_PIXELS are read
+#          from the environment; flags after the file name win over those below.
 # go on    bash recipes/qwen2_5_vl_3b/grounding_6x96g.sh --resume_from_checkpoint OUTPUT_DIR/v0-DATE/checkpoint-50
 # smaller  --beta 0 (no reference model); MAX_PIXELS=200704; --max_completion_length 256;
 #          --vllm_gpu_memory_utilization 0.3; --optim adafactor; --deepspeed zero3_offload
 set -euo pipefail
 MODEL=${MODEL:-Qwen/Qwen2.5-VL-3B-Instruct}
-: "${DATASET:?a folder with image, problem and solution (one box); FOLDER:pixels where boxes are in thousandths}"
+: "${DATASET:?a folder with image, problem and solution (one box), as FOLDER:pixels}"
 PLUGIN=${PLUGIN:-$(vlrft plugin)}
 OUTPUT_DIR=${OUTPUT_DIR:-output/qwen2_5_vl_3b_grounding}
 export NPROC_PER_NODE=${NPROC_PER_NODE:-6}
+export CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES-$(seq -s, 0 $((NPROC_PER_NODE - 1)))}  # a GPU a process
 export MAX_PIXELS=${MAX_PIXELS:-401408}  # 512 image tokens of 28 x 28 pixels
 export PYTORCH_CUDA_ALLOC_CONF=${PYTORCH_CUDA_ALLOC_CONF:-expandable_segments:True}
 
@@ -47,6 +48,7 @@ swift rlhf \
     --per_device_train_batch_size 1 \
     --gradient_accumulation_steps 4 \
     --num_generations 4 \
+    --num_generations_eval 1 \
     --temperature 1.0 \
     --beta 0.04 \
     --learning_rate 1e-6 \

@@ -14,11 +14,12 @@ from swift_vlrft.recipe import Recipe
 from swift_vlrft.recipe_rules.batches import batches
 from swift_vlrft.recipe_rules.data import data
 from swift_vlrft.recipe_rules.finding import NOTE, PROBLEM, Edit, Finding
+from swift_vlrft.recipe_rules.gpus import visible_gpus
 from swift_vlrft.recipe_rules.history import history
 from swift_vlrft.recipe_rules.installed import installed
 from swift_vlrft.recipe_rules.text import text
 
-RULES = (text, history, batches, data, installed)
+RULES = (text, history, batches, visible_gpus, data, installed)
 
 
 def check_recipe(recipe: Recipe) -> list[Finding]:

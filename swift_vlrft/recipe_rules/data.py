@@ -197,7 +197,9 @@ def _sets(recipe: Recipe) -> Iterator[Finding]:
                 yield finding(recipe, flag, PROBLEM, "dataset", columns)
             elif columns is not None:
                 yield from _reward_columns(recipe, flag, value, columns)
-            yield from _frame(recipe, flag, value, name, subset)
+            read = columns if isinstance(columns, list) else []
+            ours = "solution" in read and "messages" not in read
+            yield from _frame(recipe, flag, value, name, subset, ours)
 
 
 def _names_a_path(name: str) -> bool:
@@ -267,25 +269,23 @@ def _reward_columns(recipe: Recipe, flag: str, value: str, columns: list[str]) -
 
 
 def _frame(
-    recipe: Recipe, flag: str, value: str, name: str, subset: str | None
+    recipe: Recipe, flag: str, value: str, name: str, subset: str | None, ours: bool
 ) -> Iterator[Finding]:
-    """A set in thousandths for a model that writes pixels."""
+    """A set in thousandths for a model that writes pixels. ``ours``: our readers read it."""
     kind = family(recipe)
     if kind is None or FAMILIES[kind].native_frame != "pixels" or subset == "pixels":
         return
     if not any(reward.startswith(BOX_REWARDS) for reward in recipe.values("reward_funcs")):
         return
-    from swift_vlrft.datasets import SOURCES
-
-    frames = [source.frame for source in SOURCES if source.hub_id == name]
-    if subset == "norm1000" or "norm1000" in frames:
+    if subset == "norm1000" or ours:
         yield finding(
             recipe,
             flag,
             NOTE,
             "frame",
-            f"{value} holds boxes in thousandths (norm1000), while {kind} writes pixels of the "
-            f"resized image: rewards start near 0. Use {name}:pixels",
+            f"{value} gives boxes in thousandths (norm1000), as every set does without a subset, "
+            f"while {kind} writes pixels of the resized image: rewards start near 0. "
+            f"Use {name}:pixels",
         )
 
 

@@ -36,6 +36,7 @@ def test_the_readme_command_trains(tiny_qwen2_5_vl, shapes, tmp_path):
     done = run_swift_unchecked(
         ["bash", "-euo", "pipefail", "-c", command],
         NPROC_PER_NODE="2",
+        MAX_PIXELS="401408",
         DS_ACCELERATOR="cpu",
         VLRFT_TEST_DEEPSPEED="1",
         VLRFT_TEST_VLLM="1",
