@@ -24,6 +24,7 @@ from swift_vlrft.coordinates import FAMILIES, resized_size
 from swift_vlrft.memory.estimate import ERROR, Plan, computed, estimate, simulated
 from swift_vlrft.memory.models import Model, ModelError, model_of_size, read_model
 from swift_vlrft.memory.settings import GIB, USABLE, Settings, card_gib
+from swift_vlrft.memory.vllm import largest_image
 
 R1V = ("R1-V", "Visual-RFT", "VLM-R1", "Video-R1", "open-r1-multimodal", "Visual-RFT")
 """Trainers grown out of R1-V's: all of a prompt's generations in one forward pass, logits of the
@@ -245,7 +246,7 @@ def settings_of(row: dict[str, Any]) -> Settings:
         # Whatever is neither flash nor eager has torch's kernels, which keep as much as flash.
         attention = "flash_attention_2" if "flash" in said else "sdpa"
         attention = "eager" if "eager" in said else attention
-    fsdp = sharding == "fsdp"
+    fsdp, swift = sharding == "fsdp", kind == "swift"
     dtype = text(row, "dtype")
     words = PROMPT_TEXT
     max_prompt = count(row, "max_prompt_length") or count(row, "max_length")
@@ -266,7 +267,9 @@ def settings_of(row: dict[str, Any]) -> Settings:
         rollout_gpus=count(row, "rollout_gpus") or 0,
         vllm_tp=count(row, "vllm_tp") or 1,
         vllm_utilization=number(row, "vllm_gpu_memory_utilization") or UTILIZATION[kind],
-        vllm_max_length=count(row, "vllm_max_model_len"),
+        # Without the flag ms-swift's engine takes the model's context, others the rows' length.
+        vllm_max_length=count(row, "vllm_max_model_len") or (model.context if swift else None),
+        vllm_profiled_patches=largest_image(model) if swift else None,
         # verl's rollout.max_num_batched_tokens; vLLM's server takes as many.
         vllm_batched_tokens=2048 if kind == "swift" else 8192,
         # verl's engine always sleeps while the actor trains.

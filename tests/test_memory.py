@@ -1,6 +1,7 @@
 """The planner: counts against transformers, phases against arithmetic, and what a user types."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -12,9 +13,10 @@ from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
 from swift_vlrft.commands.plan import HEADINGS
+from swift_vlrft.memory import vllm
 from swift_vlrft.memory.activations import shape_of
-from swift_vlrft.memory.advice import advise, changes
-from swift_vlrft.memory.estimate import PHASES, computed, estimate
+from swift_vlrft.memory.advice import advise, changes, raises
+from swift_vlrft.memory.estimate import PHASES, computed, estimate, trainable_parameters
 from swift_vlrft.memory.from_recipe import settings_of
 from swift_vlrft.memory.header import figures, with_header
 from swift_vlrft.memory.images import longest_row
@@ -326,6 +328,7 @@ def test_a_recipe_from_nothing_fits(tmp_path):
         ({"more": " --deepspeed nothing.json"}, [], "neither zero0 to zero3_offload nor"),
         ({"more": " --max_completion_length many"}, [], "a whole number is needed"),
         ({"more": ' --max_completion_length "$(cat x)"'}, [], "cannot be read without"),
+        ({"more": " --model_kwargs '{'"}, [], "neither a JSON object nor its file"),
         ({"more": " --vllm_mode sideways"}, [], "--vllm_mode colocate or server"),
         ({}, ["--dataset", "/no/such"], "--dataset /no/such: no such file or folder"),
         ({}, ["--gpus", "lots"], "--gpus lots: not of the form"),
@@ -341,6 +344,193 @@ def test_bad_input_is_one_line(changed, arguments, said, tmp_path, monkeypatch):
     assert done.exit_code == 2
     assert said in " ".join(done.output.split())
     assert "Traceback" not in done.output
+
+
+def planned(path, gpus="4x80", nodes=None, **environment):
+    return settings_of(read_recipe(path, environment=environment), parse_gpus(gpus), nodes=nodes)
+
+
+def flags_of(settings, name):
+    """The flags of every change that sets ``name``."""
+    return [change.flags for change in changes(settings) if name in change.flags]
+
+
+def test_without_a_length_vllm_must_hold_a_row_of_the_models_context(tmp_path):
+    more = " --tuner_type lora --deepspeed zero2 --max_length 1024 --offload_model true"
+    path = recipe_file(tmp_path, processes=1, more=more)
+    path.write_text(path.read_text().replace("--vllm_max_model_len 2048", ""))
+    plan = estimate(planned(path, "1x24"), computed)
+    assert plan.settings.vllm_max_length == 128000
+    assert any("128000 tokens" in note for note in plan.settings.assumptions)
+    assert "128000 tokens" in plan.failures[0] and "--vllm_max_model_len" in plan.failures[0]
+    first = advise(plan, computed)[0]
+    assert first.flags == {"vllm_max_model_len": "2048"}
+
+
+def test_every_shipped_model_has_a_context():
+    assert all(read_model(name).context for name in known_models())
+    assert read_model("GLM-4.1V-9B-Thinking").context == 65536
+    assert read_model("Qwen3-30B-A3B-Instruct-2507").context == 262144
+
+
+def test_vllm_profiles_the_checkpoints_largest_image_whatever_max_pixels(tmp_path):
+    assert vllm.largest_image(BASE.model) == 65536  # 16384 tokens of 2 x 2 patches
+    assert vllm.largest_image(read_model("GLM-4.1V-9B")) == 6144 * 4
+    path = recipe_file(tmp_path)
+    sizes = {vllm.engine(planned(path, MAX_PIXELS=n)).profile for n in ("200704", "802816")}
+    assert len(sizes) == 1 and sizes.pop() > 2.5 * GIB
+    # A card holds one head of keys and values at least (Qwen2.5-VL-3B has two).
+    rows = [vllm.row_bytes(replace(BASE, vllm_tp=tp), 100) for tp in (1, 2, 4)]
+    assert rows == [rows[0], rows[0] // 2, rows[0] // 2]
+
+
+def test_cards_and_machines_are_the_recipes_own(tmp_path):
+    path = recipe_file(tmp_path)
+    assert planned(path).processes == 4
+    assert planned(path, NNODES="3").processes == 12
+    assert planned(path, nodes=2, NNODES="3").processes == 8
+    with pytest.raises(ValueError, match="NNODES=1:2"):
+        planned(path, NNODES="1:2")
+    path.write_text(path.read_text().replace("export NPROC_PER_NODE=4 ", "export "))
+    one = planned(path, CUDA_VISIBLE_DEVICES="0")
+    assert one.processes == 1 and any("names 1 of 4" in note for note in one.assumptions)
+    assert planned(path, CUDA_VISIBLE_DEVICES="0,1").processes == 2
+    assert planned(path, "2x80", CUDA_VISIBLE_DEVICES="0,1,2,3").processes == 2
+    two = next(file for file in RECIPES if "2nodes" in file.name)
+    assert planned(two, "8x80").processes == 16
+
+
+@pytest.mark.parametrize("gpus", ["8x24", "8x16"])
+def test_a_recipe_from_nothing_for_two_machines_asks_for_its_place(gpus, tmp_path):
+    out = tmp_path / "new.sh"
+    given = ["plan", "--model", "Qwen/Qwen2.5-VL-3B-Instruct", "--quick", "--nodes", "2"]
+    done = run(app, [*given, "--gpus", gpus, "--write", str(out)])
+    assert done.exit_code == 0, done.output
+    assert planned(out, gpus).processes == 16
+    here = {"PATH": os.environ["PATH"]}
+    started = subprocess.run(["bash", str(out)], env=here, capture_output=True, text=True)
+    assert started.returncode and "NODE_RANK" in started.stderr
+
+
+def test_a_changed_recipe_for_two_machines_asks_for_its_place(tmp_path):
+    path, out = recipe_file(tmp_path), tmp_path / "fits.sh"
+    arguments = ["plan", str(path), "--gpus", "4x16", "--nodes", "2", "--quick"]
+    assert run(app, [*arguments, "--apply", str(out)]).exit_code == 1
+    assert planned(out, "4x16").processes == 8 and "${NODE_RANK:?" in out.read_text()
+
+
+def test_pixels_are_advised_where_the_run_reads_them(tmp_path):
+    path = recipe_file(tmp_path)
+    path.write_text(path.read_text().replace("MAX_PIXELS=401408", ""))
+    plain = planned(path, MAX_PIXELS="401408")
+    assert {"MAX_PIXELS": "200704"} in flags_of(plain, "MAX_PIXELS")
+    tokens = planned(path, MAX_PIXELS="200704", IMAGE_MAX_TOKEN_NUM="512")
+    assert tokens.image_tokens > 400 and not flags_of(tokens, "MAX_PIXELS")
+    assert {"IMAGE_MAX_TOKEN_NUM": "256"} in flags_of(tokens, "IMAGE_MAX_TOKEN_NUM")
+    glm = recipe_file(tmp_path, model="zai-org/GLM-4.1V-9B-Thinking", more=" --max_pixels 401408")
+    assert planned(glm).image_tokens < 520 and not flags_of(planned(glm), "MAX_PIXELS")
+    assert {"max_pixels": "200704"} in flags_of(planned(glm), "max_pixels")
+    path = recipe_file(tmp_path, more=""" --model_kwargs '{"max_pixels": 200704, "fps": 2}'""")
+    given = planned(path)
+    assert given.image_tokens <= 256
+    larger = replace(given, grids=((1, 44, 44),))
+    (flags,) = flags_of(larger, "model_kwargs")
+    assert json.loads(flags["model_kwargs"]) == {"max_pixels": 200704, "fps": 2}
+
+
+def test_a_recipe_for_glm_bounds_its_images_by_the_flag(tmp_path):
+    out = tmp_path / "new.sh"
+    given = ["plan", "--model", "zai-org/GLM-4.1V-9B-Thinking", "--quick", "--gpus", "8x80"]
+    done = run(app, [*given, "--write", str(out)])
+    assert done.exit_code == 0, done.output
+    assert read_recipe(out).get("max_pixels") == "602112" and "MAX_PIXELS" not in out.read_text()
+
+
+def test_a_smaller_batch_keeps_the_rows_of_a_generation(tmp_path):
+    more = " --per_device_train_batch_size 4 --gradient_accumulation_steps 2 --num_generations 16"
+    for steps in (1, 2, 4):
+        settings = planned(recipe_file(tmp_path, more=f"{more} --steps_per_generation {steps}"))
+        found = flags_of(settings, "per_device_train_batch_size")
+        assert len(found) == 2
+        for flags in found:
+            size, each = (flags[n] for n in ("per_device_train_batch_size", "steps_per_generation"))
+            assert int(size) * int(each) == 4 * steps
+        for change in raises(estimate(settings, computed), computed):
+            if size := change.flags.get("per_device_train_batch_size"):
+                assert int(size) * int(change.flags["steps_per_generation"]) == 4 * steps
+    unset = planned(recipe_file(tmp_path, more=more))
+    assert not flags_of(unset, "steps_per_generation")
+
+
+@pytest.mark.parametrize(
+    ("more", "shares", "liger"),
+    [
+        ("", True, True),
+        (" --padding_free true", False, False),
+        (" --sequence_parallel_size 2", False, False),
+        (" --external_plugins other.py", False, True),
+        (" --log_entropy true", True, False),
+        (" --delta 1.5", True, False),
+        (" --top_entropy_quantile 0.2", True, False),
+    ],
+)
+def test_what_cannot_work_is_not_advised(more, shares, liger, tmp_path):
+    settings = planned(recipe_file(tmp_path, more=more))
+    assert bool(flags_of(settings, "VLRFT_SHARED_PREFIX")) == shares
+    assert bool(flags_of(settings, "use_liger_kernel")) == liger
+    if not shares:
+        asked = planned(recipe_file(tmp_path, more=more), VLRFT_SHARED_PREFIX="1")
+        assert not asked.shared_prefix
+        assert "VLRFT_SHARED_PREFIX changes nothing here" in " ".join(asked.assumptions)
+
+
+def test_old_log_probabilities_are_planned_in_every_run(tmp_path):
+    settings = planned(recipe_file(tmp_path, more=" --beta 0"))
+    assert not settings.reference and "old/reference log-probabilities" in phases(settings)
+
+
+def test_states_of_each_way_to_train(tmp_path):
+    def parts(phase="backward", **values):
+        made = replace(BASE, rollout="none", reference=False, **values)
+        return phases(made)[phase].parts, trainable_parameters(made)
+
+    # LoRA without DeepSpeed: float32 adapters, gradients and two moments (PEFT).
+    alone, count = parts(tuning="lora", sharding="none", processes=1)
+    under, _ = parts(tuning="lora", sharding="zero2", processes=1)
+    assert alone["gradients"] == 4 * count and alone["optimizer"] == 8 * count
+    assert alone["weights"] - under["weights"] == 2 * count
+    # accelerate upcasts what trains under FSDP, and only that.
+    low, count = parts(sharding="fsdp")
+    high, _ = parts(sharding="fsdp", float32_trainable=True)
+    assert high["weights"] - low["weights"] == pytest.approx(2 * count / 4, abs=4)
+    assert high["gradients"] == pytest.approx(4 * count / 4, abs=4)
+    # Stage 0 divides nothing; stages 1 and 2 take their bucket whatever trains.
+    zero0, count = parts(sharding="zero0")
+    assert zero0["optimizer"] == 12 * count and zero0["gradients"] == 2 * count
+    assert parts("optimizer step", sharding="zero0")[0]["temporaries"] == 4 * count
+    assert parts(tuning="lora", sharding="zero1")[0]["temporaries"] >= 2 * 2 * 10**8
+
+
+def test_deepspeed_keeps_the_weights_that_train_when_the_model_is_offloaded():
+    count = trainable_parameters(BASE)
+    for sharding, share in (("zero2", 1), ("zero3", 4)):
+        made = phases(replace(BASE, sharding=sharding))
+        assert made["rollout"].parts["weights"] == 2 * count // share
+        # Copied back beside the flat buffer, until the step makes one of the two.
+        extra = made["backward"].parts["weights"] - made["save"].parts["weights"]
+        assert extra == 2 * count // share
+        assert made["weight sync"].parts["weights"] == made["save"].parts["weights"]
+    assert "weights" not in phases(replace(BASE, sharding="zero0"))["rollout"].parts
+    assert "weights" not in phases(replace(BASE, cpu_parameters=True))["rollout"].parts
+    lora = phases(replace(BASE, tuning="lora"))["rollout"].parts
+    assert lora.get("weights", 0) < GIB / 50
+
+
+def test_a_server_recipe_says_that_the_servers_cards_are_not_planned():
+    (path,) = [file for file in RECIPES if "server" in file.name]
+    notes = " ".join(planned(path, "6x80").assumptions)
+    assert "the rollout server's cards are not planned" in notes
+    assert "vllm_max_model_len" not in notes
 
 
 def test_a_data_set_plans_for_its_longest_row(tmp_path):

@@ -59,7 +59,10 @@ def plan(
             help="Cards of one machine: 4x80 (GB), 4xA100-80G, 8xH20. Default: this machine's."
         ),
     ] = None,
-    nodes: Annotated[int, typer.Option(min=1, help="Machines.")] = 1,
+    nodes: Annotated[
+        int | None,
+        typer.Option(min=1, help="Machines. Default: the recipe's NNODES, else 1."),
+    ] = None,
     dataset: Annotated[
         Path | None,
         typer.Option(help="Parquet or JSON Lines: plan for its longest row, not for MAX_PIXELS."),
@@ -106,7 +109,7 @@ def plan(
 def _plan(
     path: Path | None,
     gpus_text: str | None,
-    nodes: int,
+    nodes: int | None,
     dataset: Path | None,
     as_json: bool,
     plot: Path | None,
@@ -130,8 +133,6 @@ def _plan(
         raise ValueError("a recipe is needed (vlrft plan RECIPE), or --model with --write OUT.sh")
     recipe = read_recipe(path)
     gpus, where = _gpus(gpus_text, path)
-    if match := re.search(r"(\d+)nodes", path.name):
-        nodes = int(match[1]) if nodes == 1 else nodes
     made = _estimated(recipe, gpus, nodes, dataset, quick)
     if where:
         made = _noted(made, where)
@@ -170,7 +171,9 @@ def _plan(
     raise typer.Exit(0 if made.fits else 1)
 
 
-def _estimated(recipe: Recipe, gpus: Gpus, nodes: int, dataset: Path | None, quick: bool) -> Plan:
+def _estimated(
+    recipe: Recipe, gpus: Gpus, nodes: int | None, dataset: Path | None, quick: bool
+) -> Plan:
     from swift_vlrft.coordinates import FAMILIES
     from swift_vlrft.memory.activations import can_simulate
     from swift_vlrft.memory.estimate import computed, estimate, simulated
@@ -232,14 +235,17 @@ def _apply(recipe: Recipe, changes: list[Change], out: Path, made: Plan) -> None
         raise ValueError(
             f"--apply {out}: no set of changes makes it fit; more or larger cards are needed"
         )
-    write_script(out, changed_script(recipe, changes[0].flags, changes[0].label))
+    flags = dict(changes[0].flags)
+    if made.settings.nodes > 1:
+        flags["NNODES"] = str(made.settings.nodes)  # also where only --nodes says so
+    write_script(out, changed_script(recipe, flags, changes[0].label))
 
 
 def _new(
     model: str,
     task: str,
     gpus_text: str | None,
-    nodes: int,
+    nodes: int | None,
     dataset: Path | None,
     out: Path | None,
     as_json: bool,
@@ -254,7 +260,8 @@ def _new(
     if out is None:
         raise ValueError("--model needs --write OUT.sh: where the new recipe goes")
     gpus, _ = _gpus(gpus_text, out)
-    text = new_recipe(model, task, gpus.count, str(dataset) if dataset else None)
+    data = str(dataset) if dataset else None
+    text = new_recipe(model, task, gpus.count, data, nodes=nodes or 1)
     with tempfile.TemporaryDirectory() as folder:
         draft = Path(folder) / out.name
         draft.write_text(text)

@@ -98,8 +98,7 @@ def shape_of(settings: Settings, *, train: bool = True) -> Shape:
         train_aligner=settings.train_aligner,
         lora_rank=settings.lora_rank if lora else 0,
         lora_dropout=settings.lora_dropout,
-        # peft makes adapters float32; DeepSpeed's engine converts the whole module to bfloat16.
-        lora_float32=lora and not settings.deepspeed,
+        lora_float32=lora and settings.trainable_size == 4,
         # accelerate wraps forward in ConvertOutputsToFp32 unless DeepSpeed has the precision.
         logits_float32=not settings.deepspeed and settings.sharding != "fsdp",
         chunked_loss=settings.chunked_loss and train,
@@ -183,8 +182,19 @@ def cache_folder() -> Path:
 
 
 def _cache_file(model: Model, shape: Shape) -> Path:
-    key = json.dumps([VERSION, _versions(), model.config, asdict(shape)], sort_keys=True)
+    key = json.dumps(
+        [VERSION, _versions(), _without_context(model.config), asdict(shape)], sort_keys=True
+    )
     return cache_folder() / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
+
+
+def _without_context(config: dict[str, Any]) -> dict[str, Any]:
+    """The longest row that a model takes changes nothing in a row that is shorter."""
+    return {
+        name: _without_context(value) if isinstance(value, dict) else value
+        for name, value in config.items()
+        if name != "max_position_embeddings"
+    }
 
 
 def _write(file: Path, text: str) -> None:

@@ -11,6 +11,7 @@ their closed forms; what is shown is then simulated.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -163,6 +164,17 @@ def _changes(s: Settings) -> Iterator[Change]:
                 {"offload_model": "true"},
                 offload_model=True,
             )
+        # The longest row that this run can make, and so all that the engine has to hold.
+        prompt = s.max_length or s.length - s.completion
+        longest = -(-(max(prompt, s.length - s.completion) + s.completion) // 1024) * 1024
+        if s.vllm_max_length and s.vllm_max_length > longest:
+            yield change(
+                f"vllm_max_model_len {longest}",
+                0.4,
+                "nothing: no row is longer" if s.max_length else "longer rows are refused",
+                {"vllm_max_model_len": str(longest)},
+                vllm_max_length=longest,
+            )
         for share in (0.7, 0.6, 0.5, 0.4, 0.3):
             if share < s.vllm_utilization - 0.05:
                 yield change(
@@ -198,7 +210,7 @@ def _changes(s: Settings) -> Iterator[Change]:
             {"move_model_batches": "16"},
             move_model_batches=16,
         )
-    shareable = s.model.type in SHARING and s.grids and s.batch > 1
+    shareable = s.model.type in SHARING and s.grids and s.batch > 1 and s.may_share_prefixes
     if shareable and not s.shared_prefix and not s.chunked_loss and s.sharding != "fsdp":
         yield change(
             "VLRFT_SHARED_PREFIX=1",
@@ -217,7 +229,7 @@ def _changes(s: Settings) -> Iterator[Change]:
             checkpoint_llm=True,
             checkpoint_vit=True,
         )
-    if not s.chunked_loss and not s.all_logits and not s.shared_prefix:
+    if s.may_use_liger and not (s.chunked_loss or s.all_logits or s.shared_prefix):
         yield change(
             "use_liger_kernel",
             3.2,
@@ -236,13 +248,15 @@ def _changes(s: Settings) -> Iterator[Change]:
             {
                 "per_device_train_batch_size": str(batch),
                 "gradient_accumulation_steps": str(s.accumulation * factor),
+                **_steps(s, s.batch, batch),
             },
             batch=batch,
             accumulation=s.accumulation * factor,
+            steps_per_generation=s.steps_per_generation and s.steps_per_generation * factor,
             rollout_batch=s.generated_at_once,
         )
     if s.processes > 1:
-        order = ["none", "ddp", "zero1", "zero2", "zero3"]
+        order = ["none", "ddp", "zero0", "zero1", "zero2", "zero3"]
         for number, stage in enumerate(("zero2", "zero3")):
             if s.sharding in order and order.index(s.sharding) < order.index(stage):
                 yield change(
@@ -276,11 +290,12 @@ def _changes(s: Settings) -> Iterator[Change]:
         if s.grids and pixels < 0.9 * area:
             scale = (pixels / area) ** 0.5
             grids = tuple((t, _even(h * scale), _even(w * scale)) for t, h, w in s.grids)
+            flags = _pixel_flags(s, pixels)
             yield change(
-                f"MAX_PIXELS {pixels}",
+                " ".join(f"{name} {value}" for name, value in flags.items()),
                 6.5 + (area / pixels) / 100,
                 "small things are seen less well",
-                {"MAX_PIXELS": str(pixels)},
+                flags,
                 grids=grids,
             )
     for length in (1024, 512, 256):
@@ -302,6 +317,31 @@ def _changes(s: Settings) -> Iterator[Change]:
             lora_rank=8,
             reference=s.reference,
         )
+
+
+def _steps(s: Settings, before: int, batch: int) -> dict[str, str]:
+    """--steps_per_generation, where it is set, for another batch: as many rows to a generation,
+    which num_generations must divide (swift/rlhf_trainers/args_mixin.py:
+    _init_generation_batch_params).
+    """
+    if s.steps_per_generation is None:
+        return {}
+    return {"steps_per_generation": str(s.steps_per_generation * before // batch)}
+
+
+def _pixel_flags(s: Settings, pixels: int) -> dict[str, str]:
+    """A limit of an image's pixels, where this run's images obey one."""
+    if s.pixels == "IMAGE_MAX_TOKEN_NUM":
+        return {s.pixels: str(pixels // (s.model.patch * s.model.merge) ** 2)}
+    if s.pixels == "model_kwargs":
+        given = json.loads(s.model_kwargs)
+        names = {name.upper(): name for name in given}
+        if name := names.get("IMAGE_MAX_TOKEN_NUM"):
+            given[name] = pixels // (s.model.patch * s.model.merge) ** 2
+        else:
+            given[names["MAX_PIXELS"]] = pixels
+        return {"model_kwargs": json.dumps(given)}
+    return {s.pixels: str(pixels)}
 
 
 def _even(value: float) -> int:
@@ -327,6 +367,10 @@ def raises(plan: Plan, source: Source) -> list[Change]:
 
     step = s.batch * s.accumulation
     batches = [s.batch * 2**n for n in range(1, 6) if step % (s.batch * 2**n) == 0]
+    if s.steps_per_generation:
+        batches = [n for n in batches if s.batch * s.steps_per_generation % n == 0]
+    if s.generation_batch:
+        batches = [n for n in batches if s.generation_batch % (n * s.processes) == 0]
     highest(
         [
             change(
@@ -335,6 +379,7 @@ def raises(plan: Plan, source: Source) -> list[Change]:
                 {
                     "per_device_train_batch_size": str(n),
                     "gradient_accumulation_steps": str(max(1, s.accumulation * s.batch // n)),
+                    **_steps(s, s.batch, n),
                 },
                 batch=n,
                 accumulation=max(1, s.accumulation * s.batch // n),

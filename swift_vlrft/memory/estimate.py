@@ -52,8 +52,15 @@ stage3_max_reuse_distance (1e9 in swift/config/zero3.json), so half of it on eit
 SUB_GROUP = 10**9
 """sub_group_size (swift/config/zero3.json): parameters that the optimizer steps at once."""
 
-BUCKET_ZERO2 = 2 * 10**8
-"""reduce_bucket_size (swift/config/zero2.json), elements."""
+REDUCE_BUCKET = 2 * 10**8
+"""reduce_bucket_size (swift/config/zero1.json, zero2.json), elements: taken in full however few
+gradients there are (deepspeed/runtime/zero/stage_1_and_2.py: setup_buckets)."""
+
+ALLREDUCE = 5 * 10**8
+"""Elements that stage 0 flattens at once (deepspeed/runtime/engine.py: allreduce_gradients)."""
+
+SYNC_BUCKET = 512 * 2**20
+"""SWIFT_UPDATE_WEIGHTS_BUCKET_SIZE: weights that go to a rollout server at once."""
 
 Components = dict[str, int]
 
@@ -246,6 +253,8 @@ class _States:
     """DDP's, which stay."""
     live: int
     """Weights gathered for a forward or backward pass."""
+    flat: int
+    """Weights in DeepSpeed's flat buffers, which offload_model leaves on the card."""
     host: int
 
 
@@ -278,13 +287,16 @@ def _states(settings: Settings) -> _States:
     model, world = settings.model, settings.processes
     total, trainable = model.parameters.total, trainable_parameters(settings)
     size = 4 if settings.float32_states or settings.dtype == "float32" else 2
+    own = settings.trainable_size
     if settings.tuning == "qlora":
         # Dettmers et al. 2023: 4 bits and about 0.5 more per weight of the linear layers; embedding
         # and head stay in 16 bits.
         embedding = model.parameters.embedding + model.parameters.head
-        weights = round((total - embedding) * 0.5625) + 2 * embedding + 2 * trainable
+        weights = round((total - embedding) * 0.5625) + 2 * embedding + own * trainable
+    elif settings.tuning == "lora":
+        weights = size * total + own * trainable
     else:
-        weights = size * (total + (trainable if settings.tuning == "lora" else 0))
+        weights = size * (total - trainable) + own * trainable
     shards = world if settings.shards_weights else 1
     live = host = step = bucket = buckets = 0
     if settings.zero == 3:
@@ -297,36 +309,42 @@ def _states(settings: Settings) -> _States:
         # Two layers (one prefetched) and the root's own, in 16 bits.
         live = 2 * (2 * model.parameters.largest_layer)
         live += 2 * (model.parameters.embedding + model.parameters.head)
-    elif settings.zero == 2 and settings.tuning == "full":
-        bucket = 2 * BUCKET_ZERO2
+    elif settings.zero:
+        bucket = 2 * REDUCE_BUCKET
+    elif settings.sharding == "zero0":
+        bucket = 2 * min(trainable, ALLREDUCE) if world > 1 else 0
     elif settings.sharding == "ddp":
         # torch's Reducer holds buckets of the size of all gradients from its construction on
         # (gradient_as_bucket_view=False).
-        buckets = size * trainable
-    per_rank = world if settings.deepspeed else 1
+        buckets = own * trainable
+    # Stage 0 divides nothing (deepspeed/runtime/fp16/unfused_optimizer.py: FP16_UnfusedOptimizer,
+    # in bfloat16 too).
+    among = world if settings.zero else 1
     moments_of = {"adamw": 2, "adamw_foreach": 2, "adamw_8bit": 0.5, "adafactor": 0.01, "sgd": 0}
     moments = moments_of[settings.optimizer] * trainable
     master = 0
     if settings.deepspeed:
-        # deepspeed/runtime/zero: float32 master weights and moments, divided among all processes.
-        master = 4 * trainable // world
-        moment_bytes = round(4 * moments / world)
-        step = 4 * min(trainable // world, SUB_GROUP if settings.zero == 3 else trainable)
+        # deepspeed/runtime/zero: float32 master weights and moments, divided among all processes;
+        # a step converts the gradients.
+        master = 4 * trainable // among
+        moment_bytes = round(4 * moments / among)
+        step = 4 * min(trainable // among, SUB_GROUP if settings.zero == 3 else trainable)
     elif settings.sharding == "fsdp":
         moment_bytes = round(4 * moments / world)
     else:
-        moment_bytes = round(size * moments)
+        moment_bytes = round(own * moments)
         if settings.optimizer == "adamw_foreach":
             # torch's foreach kernels hold one list of the size of all parameters.
-            step = size * trainable
+            step = own * trainable
     if settings.zero >= 2 or settings.sharding == "fsdp":
-        gradients = size * trainable // world
+        gradients = own * trainable // world
     else:
-        gradients = size * trainable
+        gradients = own * trainable
     if settings.cpu_states:
-        host += (master + moment_bytes + 4 * trainable // per_rank) * world
+        host += (master + moment_bytes + 4 * trainable // among) * world
         master = moment_bytes = step = gradients = 0
     weights //= shards
+    flat = own * trainable // shards if settings.zero and not settings.cpu_parameters else 0
     # LoRA's reference is the model with its adapters switched off (rlhf_args.py).
     apart = settings.reference and settings.tuning == "full"
     reference = size * total // shards if apart else 0
@@ -345,6 +363,7 @@ def _states(settings: Settings) -> _States:
         bucket=bucket,
         buckets=buckets,
         live=live,
+        flat=flat,
         host=host,
     )
 
@@ -407,7 +426,10 @@ def _resident(settings: Settings, states: _States, *, offloaded: bool) -> Compon
     parts = _base(states)
     parts[GRADIENTS] = states.buckets + (states.gradients if states.gradients_persist else 0)
     if offloaded and settings.offload_model:
-        parts[WEIGHTS] = parts[REFERENCE] = 0
+        # It points param.data (ZeRO-3: ds_tensor.data) to copies in host memory. What those were
+        # views of stays: bit16_groups_flat of ZeRO-1 and 2 (deepspeed/runtime/zero/
+        # stage_1_and_2.py), lp_param_buffer of ZeRO-3 (stage3.py), of the weights that train.
+        parts[WEIGHTS], parts[REFERENCE] = states.flat, 0
     if offloaded and settings.offload_optimizer:
         # offload_optimizer moves optimizer.state: the moments. ZeRO's float32 master weights and
         # flat gradient buffer are not in it.
@@ -443,8 +465,9 @@ def _sync(
         else:
             parts = _plus(parts, asleep)
     else:
-        # vllm_client.update_named_param sends one parameter after another.
-        parts[TEMPORARIES] = 2 * parameters.embedding
+        # rollout_mixin.py: _move_full_model_to_vllm. Parameters go in flattened buckets
+        # (enable_flattened_weight_sync, on by default); one larger than a bucket alone.
+        parts[TEMPORARIES] = max(SYNC_BUCKET, 2 * parameters.embedding)
     return Phase("weight sync", parts)
 
 
@@ -485,6 +508,11 @@ def _training(
         groups = -(-settings.generated_at_once // max(1, settings.generations))
         features = groups * settings.image_tokens * settings.model.hidden * 2
         base[VIT] = min(settings.feature_cache, features)
+    before = base
+    if settings.offload_model and settings.rollout == "vllm_colocate":
+        # rollout_mixin.py: load_model copies the weights back beside DeepSpeed's flat buffers; the
+        # optimizer's step makes the parameters views of those again.
+        base = _plus(base, {WEIGHTS: states.flat})
     live: Components = {GATHERS: states.live}
     phases = []
     dense = 0
@@ -531,7 +559,7 @@ def _training(
     if settings.shards_weights:
         # stage3_gather_16bit_weights_on_model_save: one parameter after another, to host memory.
         save = {GATHERS: 2 * settings.model.parameters.embedding}
-    phases.append(Phase("save", _plus(base, save)))
+    phases.append(Phase("save", _plus(before, save)))
     return phases
 
 
@@ -540,15 +568,18 @@ def _refusals(settings: Settings, engine: vllm.Engine, flag: str) -> list[str]:
     if needed <= engine.share:
         return []
     share = needed / settings.gpu_bytes
+    shorter = needed - engine.needed_kv + vllm.row_bytes(settings, settings.length)
+    if shorter <= engine.share:
+        way = f"--vllm_max_model_len for rows of {settings.length} tokens makes it smaller"
+    elif share < 0.95:
+        way = f"{share + 0.01:.2f} holds them"
+    else:
+        way = "a larger vllm_tensor_parallel_size divides the weights"
+    length = settings.vllm_max_length or settings.length
     return [
         f"vLLM start: weights {gib(engine.weights)}, its profiled pass {gib(engine.profile)} and "
-        f"the KV cache of one row {gib(engine.needed_kv)} GiB do not go into {flag} "
-        f"{settings.vllm_utilization:g} ({gib(engine.share)} GiB)"
-        + (
-            f"; {share + 0.01:.2f} holds them"
-            if share < 0.95
-            else "; a larger vllm_tensor_parallel_size divides the weights"
-        )
+        f"the KV cache of one row of {length} tokens {gib(engine.needed_kv)} GiB do not go into "
+        f"{flag} {settings.vllm_utilization:g} ({gib(engine.share)} GiB); {way}"
     ]
 
 

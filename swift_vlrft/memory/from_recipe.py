@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from swift_vlrft import shared_prefix_settings as shared_prefix
-from swift_vlrft.coordinates import FAMILIES, pixel_limits, resized_size
+from swift_vlrft.coordinates import FAMILIES, RESOLUTION, pixel_limits, resized_size
 from swift_vlrft.memory.images import Longest
 from swift_vlrft.memory.models import Model, read_model
 from swift_vlrft.memory.settings import SHARING, Gpus, Settings
+from swift_vlrft.memory.vllm import largest_image
 
 if TYPE_CHECKING:
     from swift_vlrft.recipe import Recipe
@@ -24,6 +25,18 @@ if TYPE_CHECKING:
 PROMPT_TEXT = 256
 """Text tokens of a prompt beside its images, assumed where no data set is given: the detection
 prompts of this package have 120 to 200."""
+
+PLUGIN_FILE = "vlrft.py"
+"""Our plugin, as `vlrft plugin` prints it and as people copy it."""
+
+AGAINST_LIGER = (
+    "delta",
+    "off_policy_sequence_mask_delta",
+    "teacher_model",
+    "teacher_model_server",
+    "advantage_reweight",
+)
+"""Flags whose presence makes ms-swift refuse --use_liger_kernel (rlhf_args.py)."""
 
 OPTIMIZERS = {
     "adamw_8bit": "adamw_8bit",
@@ -36,9 +49,12 @@ OPTIMIZERS = {
 
 
 def settings_of(
-    recipe: Recipe, gpus: Gpus, *, nodes: int = 1, longest: Longest | None = None
+    recipe: Recipe, gpus: Gpus, *, nodes: int | None = None, longest: Longest | None = None
 ) -> Settings:
-    """ValueError, in one line, where a flag or its absence makes a plan impossible."""
+    """ValueError, in one line, where a flag or its absence makes a plan impossible.
+
+    ``nodes``: machines, in place of the recipe's NNODES.
+    """
     notes: list[str] = []
     if recipe.get("rlhf_type") not in ("grpo", None) or recipe.command[-1] != "rlhf":
         raise ValueError(
@@ -51,6 +67,7 @@ def settings_of(
     model = read_model(name)
     if model.config.get("quantization_config"):
         notes.append("the checkpoint is quantized; its weights are planned in 16 bits")
+    nodes = nodes or nodes_of(recipe)
     processes = _processes(recipe, gpus, nodes, notes)
     tuning = _tuning(recipe)
     sharding, cpu_states, cpu_parameters = _deepspeed(recipe, processes, notes)
@@ -61,7 +78,8 @@ def settings_of(
         accumulation = max(1, -(-16 // (batch * processes)))
         notes.append(f"gradient_accumulation_steps is not set: {accumulation} (16 rows a step)")
     completion = _int(recipe, "max_completion_length", 512)
-    steps = _int(recipe, "steps_per_generation", accumulation)
+    said_steps = _int(recipe, "steps_per_generation", 0) or None
+    steps = said_steps or accumulation
     if generation := _int(recipe, "generation_batch_size", 0):
         steps = max(1, generation // (batch * processes))
     max_length = _int(recipe, "max_length", 0) or None
@@ -76,6 +94,16 @@ def settings_of(
     tp = _int(recipe, "vllm_tensor_parallel_size", 1)
     if rollout == "vllm_colocate":
         _check_tp(model, tp, processes)
+    engine_length = _int(recipe, "vllm_max_model_len", 0) or None
+    if rollout == "vllm_colocate" and engine_length is None and (context := model.context):
+        # args_mixin.py: None goes to vLLM, which then takes the whole context of the model.
+        engine_length = context
+        notes.append(
+            f"vllm_max_model_len is not set: vLLM must be able to hold a row of {context} tokens, "
+            "the model's whole context"
+        )
+    if rollout == "vllm_server":
+        notes.append("the rollout server's cards are not planned: its flags are not the trainer's")
     beta = _float(recipe, "beta", 0.04)
     checkpoints = _true(recipe, "gradient_checkpointing", True)
     eval_batch = 0
@@ -96,7 +124,6 @@ def settings_of(
     notes.append("longest row: every sequence of a batch is as long as the longest")
     frozen_vit = _true(recipe, "freeze_vit", True)
     frozen_aligner = _true(recipe, "freeze_aligner", True)
-    iterations = _int(recipe, "num_iterations", 1)
     return Settings(
         model=model,
         gpu_bytes=gpus.bytes,
@@ -114,7 +141,8 @@ def settings_of(
         rollout=rollout,  # type: ignore[arg-type]
         vllm_tp=tp,
         vllm_utilization=_float(recipe, "vllm_gpu_memory_utilization", 0.9),
-        vllm_max_length=_int(recipe, "vllm_max_model_len", 0) or None,
+        vllm_max_length=engine_length,
+        vllm_profiled_patches=largest_image(model),
         vllm_max_sequences=_int(recipe, "vllm_max_num_seqs", 0) or None,
         vllm_eager=_true(recipe, "vllm_enforce_eager", False),
         # rlhf_args.py: _init_grpo sets it to 0 outside colocate.
@@ -131,19 +159,27 @@ def settings_of(
         prompt=prompt,
         completion=completion,
         max_length=max_length,
+        steps_per_generation=said_steps,
+        generation_batch=generation or None,
+        pixels=_pixels_by(recipe, model),
+        model_kwargs=json.dumps(_model_kwargs(recipe)),
         grids=grids,
         checkpoint_llm=checkpoints,
         checkpoint_vit=_true(recipe, "vit_gradient_checkpointing", checkpoints),
         attention=str(attention),
         # rlhf_args.py: a reference model for full tuning with a KL term; LoRA switches itself off.
         reference=beta != 0,
-        # grpo_trainer.py: old_policy
-        old_logps=iterations > 1 or accumulation % steps != 0,
+        # grpo_trainer.py: _prepare_batch_inputs computes them in every run.
+        old_logps=True,
         dtype=recipe.get("torch_dtype") or "bfloat16",
+        float32_trainable=sharding == "fsdp",
+        float32_adapters=recipe.get("lora_dtype") in (None, "float32", "None"),
         optimizer=optimizer,  # type: ignore[arg-type]
         chunked_loss=_true(recipe, "use_liger_kernel", False),
         shared_prefix=shares and bool(grids),
         feature_cache=features,
+        may_share_prefixes=_why_not_shared(recipe, model) is None,
+        may_use_liger=_may_use_liger(recipe),
         assumptions=tuple(notes),
     )
 
@@ -152,8 +188,22 @@ def _shared_prefix(recipe: Recipe, model: Model, batch: int, notes: list[str]) -
     """Whether prompts are shared, and how many bytes of image features are kept."""
     if not shared_prefix.switched_on(recipe.environment):
         return False, 0
+    why = _why_not_shared(recipe, model)
+    if why is None and batch == 1:
+        why = "a micro-batch has one row"
+    if why:
+        notes.append(f"VLRFT_SHARED_PREFIX changes nothing here: {why}")
+        return False, 0
+    notes.append("VLRFT_SHARED_PREFIX: each prompt of a micro-batch is planned once")
+    return True, shared_prefix.cache_bytes(recipe.environment)
+
+
+def _why_not_shared(recipe: Recipe, model: Model) -> str | None:
+    """What keeps our trainer (swift_plugin/trainer.py) from sharing prefixes, if anything."""
     why = None
-    if model.type not in SHARING:
+    if not any(Path(file).name == PLUGIN_FILE for file in recipe.values("external_plugins")):
+        why = f"{PLUGIN_FILE} is not among --external_plugins"
+    elif model.type not in SHARING:
         why = f"the model type is {model.type}"
     elif recipe.get("fsdp"):
         why = "--fsdp"
@@ -162,13 +212,21 @@ def _shared_prefix(recipe: Recipe, model: Model, batch: int, notes: list[str]) -
     for flag in ("padding_free", "use_liger_kernel"):
         if _true(recipe, flag, False):
             why = f"--{flag}"
-    if why is None and batch == 1:
-        why = "a micro-batch has one row"
-    if why:
-        notes.append(f"VLRFT_SHARED_PREFIX changes nothing here: {why}")
-        return False, 0
-    notes.append("VLRFT_SHARED_PREFIX: each prompt of a micro-batch is planned once")
-    return True, shared_prefix.cache_bytes(recipe.environment)
+    return why
+
+
+def _may_use_liger(recipe: Recipe) -> bool:
+    """Without the ValueErrors of swift/arguments/rlhf_args.py: _init_grpo and what it calls."""
+    return not (
+        _true(recipe, "padding_free", False)
+        or _true(recipe, "log_entropy", False)
+        or _int(recipe, "sequence_parallel_size", 1) > 1
+        or _float(recipe, "top_entropy_quantile", 1.0) < 1
+        or _float(recipe, "sdar_loss_coef", 0.0) > 0
+        or recipe.get("advantage_estimator", "grpo") != "grpo"
+        or recipe.get("importance_sampling_level", "token") not in ("token", "sequence")
+        or any(recipe.flag(name) for name in AGAINST_LIGER)
+    )
 
 
 def _tuning(recipe: Recipe) -> Any:
@@ -180,9 +238,21 @@ def _tuning(recipe: Recipe) -> Any:
     return value
 
 
+def nodes_of(recipe: Recipe) -> int:
+    """Machines: NNODES, as ms-swift hands it to torchrun (swift/cli/main.py)."""
+    said = recipe.environment.get("NNODES", "").strip() or "1"
+    if not said.isdigit() or int(said) < 1:
+        raise ValueError(f"{recipe.path}: NNODES={said} is no count of machines; give --nodes")
+    return int(said)
+
+
 def _processes(recipe: Recipe, gpus: Gpus, nodes: int, notes: list[str]) -> int:
     said = recipe.environment.get("NPROC_PER_NODE", "").strip()
     visible = recipe.environment.get("CUDA_VISIBLE_DEVICES", "").strip()
+    cards = gpus.count
+    if visible and visible not in ("all", "-1"):
+        cards = min(cards, len([card for card in visible.split(",") if card.strip()]))
+    named = f"CUDA_VISIBLE_DEVICES names {cards} of {gpus.count} cards"
     if said:
         if not said.isdigit() or int(said) < 1:
             raise ValueError(f"{recipe.path}: NPROC_PER_NODE={said} is no count of processes")
@@ -191,19 +261,19 @@ def _processes(recipe: Recipe, gpus: Gpus, nodes: int, notes: list[str]) -> int:
                 f"{recipe.path} starts {said} processes (NPROC_PER_NODE) and --gpus gives "
                 f"{gpus.count} cards; give as many, or set NPROC_PER_NODE={gpus.count}"
             )
-        if int(said) < gpus.count:
+        if int(said) > cards:
+            notes.append(f"{named}, NPROC_PER_NODE={said} more: planned for {said}")
+        elif int(said) < gpus.count:
             notes.append(f"{said} of {gpus.count} cards train (NPROC_PER_NODE={said})")
         return int(said) * nodes
-    if visible and visible not in ("all",):
-        count = len(visible.split(","))
-        if count < gpus.count:
-            notes.append(f"CUDA_VISIBLE_DEVICES names {count} of {gpus.count} cards")
-    if gpus.count > 1:
+    if cards < gpus.count:
+        notes.append(named)
+    if cards > 1:
         notes.append(
-            f"NPROC_PER_NODE is not set: planned as {gpus.count} processes; without it ms-swift "
+            f"NPROC_PER_NODE is not set: planned as {cards} processes; without it ms-swift "
             "starts one and spreads the layers over the cards"
         )
-    return gpus.count * nodes
+    return cards * nodes
 
 
 def _deepspeed(recipe: Recipe, processes: int, notes: list[str]) -> tuple[Any, bool, bool]:
@@ -215,7 +285,7 @@ def _deepspeed(recipe: Recipe, processes: int, notes: list[str]) -> tuple[Any, b
         return ("ddp" if processes > 1 else "none"), False, False
     name = value.removesuffix(".json")
     if name in ("zero0", "zero1", "zero2", "zero3"):
-        return ("ddp" if name == "zero0" else name), False, False
+        return name, False, False
     if name == "zero2_offload":
         return "zero2", True, False
     if name == "zero3_offload":
@@ -231,7 +301,7 @@ def _deepspeed(recipe: Recipe, processes: int, notes: list[str]) -> tuple[Any, b
     notes.append(f"of {value} only the stage and the offloading are read, sizes are the defaults")
     states = zero.get("offload_optimizer", {}).get("device", "none") == "cpu"
     parameters = zero.get("offload_param", {}).get("device", "none") == "cpu"
-    return ("ddp" if stage == 0 else f"zero{stage}"), states, parameters
+    return f"zero{stage}", states, parameters
 
 
 def _inputs(
@@ -257,8 +327,9 @@ def _inputs(
         frames = FAMILIES[family].frames
         side = max(1, int((high / frames) ** 0.5))
         sizes = [resized_size(family, side, side, min_pixels=low, max_pixels=high)]
-        named = any(n in recipe.environment for n in ("MAX_PIXELS", "IMAGE_MAX_TOKEN_NUM"))
-        said = "MAX_PIXELS" if named else "MAX_PIXELS is not set; the family's limit"
+        by = _pixels_by(recipe, model)
+        named = _named_limit(recipe, by)
+        said = by if named else f"{by} is not set; the family's limit"
         tokens = sizes[0][0] * sizes[0][1] // FAMILIES[family].factor ** 2
         notes.append(
             f"no --dataset given: one image a row as large as allowed ({said}: {high}), "
@@ -271,10 +342,46 @@ def _inputs(
 def limits(recipe: Recipe, model: Model) -> tuple[int, int]:
     """min_pixels and max_pixels of this run: the template's, and ms-swift's own --max_pixels."""
     family = model.type if model.type in FAMILIES else "qwen2_vl"
-    low, high = pixel_limits(family, model=model.name, environ=recipe.environment)
+    environment = recipe.environment | _limits_in_kwargs(recipe)
+    low, high = pixel_limits(family, model=model.name, environ=environment)
     if flag := _int(recipe, "max_pixels", 0):
         high = min(high, flag * FAMILIES[family].frames)
     return low, max(low, high)
+
+
+def _limits_in_kwargs(recipe: Recipe) -> dict[str, str]:
+    """--model_kwargs '{"max_pixels": N}' as ms-swift puts it into its environment, over what is
+    there (swift/arguments/base_args/base_args.py: _init_model_kwargs).
+    """
+    given = {name.upper(): str(value) for name, value in _model_kwargs(recipe).items()}
+    return {name: value for name, value in given.items() if name in RESOLUTION}
+
+
+def _model_kwargs(recipe: Recipe) -> dict[str, Any]:
+    text = recipe.get("model_kwargs")
+    if text is None:
+        return {}
+    try:
+        given = json.loads(text if text.lstrip().startswith("{") else Path(text).read_text())
+        return {str(name): value for name, value in given.items()}
+    except (OSError, ValueError, AttributeError):
+        raise ValueError(f"--model_kwargs {text}: neither a JSON object nor its file") from None
+
+
+def _pixels_by(recipe: Recipe, model: Model) -> Any:
+    """What to change for smaller images: what this run's images obey (coordinates.pixel_limits)."""
+    if model.type not in FAMILIES or not FAMILIES[model.type].from_environment:
+        return "max_pixels"  # ms-swift's flag scales the picture itself, whatever the template
+    kwargs = _limits_in_kwargs(recipe)
+    tokens = (recipe.environment | kwargs).get("IMAGE_MAX_TOKEN_NUM", "").strip()
+    name = "IMAGE_MAX_TOKEN_NUM" if tokens else "MAX_PIXELS"
+    return "model_kwargs" if name in kwargs else name
+
+
+def _named_limit(recipe: Recipe, by: str) -> bool:
+    if recipe.flag("max_pixels") is not None or by == "model_kwargs":
+        return True
+    return by != "max_pixels" and bool(recipe.environment.get(by, "").strip())
 
 
 def _sizes(sizes: list[tuple[int, int]]) -> str:

@@ -34,6 +34,9 @@ ALIASES = {
 }
 """Checkpoints of the same shape under another name (published config.json compared)."""
 
+CONTEXTS = {"-2507": 262144, "deepseek-r1-distill": 131072}
+"""Contexts of checkpoints that share another one's shape and not its context."""
+
 SUFFIXES = ("-instruct", "-thinking", "-base", "-2507", "-2512", "-bf16", "-math", "-coder", "-hf")
 
 
@@ -123,6 +126,19 @@ class Model:
     @property
     def vocabulary(self) -> int:
         return int(self.text.get("vocab_size") or self.config["vocab_size"])
+
+    @property
+    def context(self) -> int | None:
+        """Longest row of its configuration: vLLM's max_model_len where no flag says one (vllm's
+        config/model.py: _get_and_verify_max_len). None where the file does not say.
+        """
+        plain = self.name.rstrip("/").rsplit("/", 1)[-1].lower()
+        if not Path(self.name).exists():
+            for part, length in CONTEXTS.items():
+                if part in plain:
+                    return length
+        value = self.text.get("max_position_embeddings")
+        return int(value) if value else None
 
     @property
     def tied(self) -> bool:

@@ -43,7 +43,7 @@ USABLE = 0.985
 SHARING = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "glm4v")
 """Model types that share prefixes (swift_plugin/trainer.py: MODEL_TYPES)."""
 
-Sharding = Literal["none", "ddp", "zero1", "zero2", "zero3", "fsdp"]
+Sharding = Literal["none", "ddp", "zero0", "zero1", "zero2", "zero3", "fsdp"]
 Rollout = Literal["vllm_colocate", "vllm_server", "transformers", "none"]
 
 
@@ -81,6 +81,9 @@ class Settings:
     vllm_tp: int = 1
     vllm_utilization: float = 0.9
     vllm_max_length: int | None = None
+    """Longest row of the engine: --vllm_max_model_len, without it the model's whole context."""
+    vllm_profiled_patches: int | None = None
+    """Patches of the image that vLLM profiles; None: the row's largest."""
     vllm_max_sequences: int | None = None
     vllm_batched_tokens: int = 2048
     vllm_eager: bool = False
@@ -103,6 +106,17 @@ class Settings:
     completion: int = 512
     max_length: int | None = None
     """Longest prompt, image tokens included."""
+    steps_per_generation: int | None = None
+    """Where the flag is given: micro-batches that one generation makes."""
+    generation_batch: int | None = None
+    """Where --generation_batch_size is given: rows of one generation."""
+    pixels: Literal["MAX_PIXELS", "IMAGE_MAX_TOKEN_NUM", "max_pixels", "model_kwargs"] = (
+        "MAX_PIXELS"
+    )
+    """What bounds an image in this run: two variables, ms-swift's flag, or its --model_kwargs,
+    which overwrites the variables."""
+    model_kwargs: str = ""
+    """--model_kwargs as JSON, where it bounds the images."""
     grids: tuple[tuple[int, int, int], ...] = ()
     """Patches (time, rows, columns) of the images of the longest row."""
     checkpoint_llm: bool = True
@@ -117,6 +131,10 @@ class Settings:
     dtype: str = "bfloat16"
     float32_states: bool = False
     """Weights and gradients kept in float32 (FSDP with mixed precision, plain float32 loading)."""
+    float32_trainable: bool = False
+    """Only what trains in float32: accelerate's FSDP upcasts it (utils/fsdp_utils.py)."""
+    float32_adapters: bool = True
+    """LoRA's weights in float32, where --lora_dtype says nothing else and not DeepSpeed."""
     optimizer: Literal["adamw", "adamw_foreach", "adamw_8bit", "adafactor", "sgd"] = "adamw"
     all_logits: bool = False
     """Logits of the prompt too, as trainers without logits_to_keep compute them."""
@@ -125,6 +143,10 @@ class Settings:
     """VLRFT_SHARED_PREFIX=1: each prompt of a micro-batch once (docs/shared_prefix.md)."""
     feature_cache: int = 0
     """Bytes of image features that it keeps at most."""
+    may_share_prefixes: bool = True
+    """Whether VLRFT_SHARED_PREFIX=1 would do anything: our plugin, and none of its exceptions."""
+    may_use_liger: bool = True
+    """Whether ms-swift takes --use_liger_kernel with the other flags (rlhf_args.py)."""
     assumptions: tuple[str, ...] = ()
 
     @property
@@ -159,7 +181,17 @@ class Settings:
 
     @property
     def deepspeed(self) -> bool:
-        return self.zero > 0
+        return self.sharding.startswith("zero")
+
+    @property
+    def trainable_size(self) -> int:
+        """Bytes of one trainable parameter."""
+        if self.float32_states or self.dtype == "float32" or self.float32_trainable:
+            return 4
+        # PEFT makes 16-bit adapters float32 (swift/tuners/peft.py: _cast_adapter_dtype_hook);
+        # DeepSpeed's engine turns the whole module into bfloat16 again.
+        adapters = self.tuning != "full" and not self.deepspeed and self.float32_adapters
+        return 4 if adapters else 2
 
     @property
     def shards_weights(self) -> bool:

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from swift_vlrft.coordinates import FAMILIES, pixel_limits
+from swift_vlrft.memory.models import Model
 from swift_vlrft.memory.settings import GIB, Settings
 
 CUDA_GRAPHS = 0.6 * GIB
@@ -50,21 +52,41 @@ def engine(settings: Settings) -> Engine:
     length = settings.vllm_max_length or settings.length
     sequences = settings.vllm_max_sequences or settings.generated_at_once * tp
     # vllm/engine/arg_utils.py: 2048 tokens at once outside its LLM class and server (ms-swift's
-    # engine), never fewer than the sequences or than one image of the largest size.
-    largest = max((t * h * w for t, h, w in settings.grids), default=0) // model.merge**2
-    tokens = max(settings.vllm_batched_tokens, sequences, largest)
+    # engine), never fewer than the sequences. A larger image is cut: chunked prefill.
+    tokens = max(settings.vllm_batched_tokens, sequences)
     live = tokens * 2 * (2 * model.intermediate + 4 * model.hidden) // tp
     sampler = min(sequences, SEQUENCES) * model.vocabulary * 4
     images = 0
     if model.sees and settings.grids:
-        patches = max(t * h * w for t, h, w in settings.grids)
-        # One image of the largest size passes the encoder: MLP in and out and attention's parts.
+        patches = settings.vllm_profiled_patches or max(t * h * w for t, h, w in settings.grids)
+        # One image passes the encoder: MLP in and out and attention's parts; what comes out is
+        # kept beside the LLM's pass (gpu_model_runner.py: profile_run, encoder_cache).
         images = patches * 2 * (3 * model.vit_intermediate + 8 * model.vit_hidden)
+        images += patches // model.merge**2 * 2 * model.hidden
     profile = live + sampler + images
-    row = kv_bytes(settings) * length // tp
+    row = row_bytes(settings, length)
     graphs = 0 if settings.vllm_eager else round(CUDA_GRAPHS)
     host = weights if settings.sleep_level == 1 else 0
     return Engine(share, weights, profile, share - weights - profile, graphs, row, host)
+
+
+def largest_image(model: Model) -> int | None:
+    """Patches of the image that vLLM profiles: the largest that the checkpoint's image processor
+    makes (longest_edge), as ms-swift gives the engine no other limit; MAX_PIXELS does not reach it
+    (vllm/model_executor/models/qwen2_vl.py: get_image_size_with_most_features).
+    """
+    if model.type not in FAMILIES:
+        return None
+    _, high = pixel_limits(model.type, model=model.name, environ={})
+    return int(high // FAMILIES[model.type].frames // model.patch**2)
+
+
+def row_bytes(settings: Settings, length: int) -> int:
+    """KV cache of a row on one card: a card has one head at least (vllm/config/model.py:
+    get_num_kv_heads), so that more cards than heads hold copies.
+    """
+    heads = settings.model.kv_heads
+    return kv_bytes(settings) // heads * max(1, heads // max(1, settings.vllm_tp)) * length
 
 
 def kv_bytes(settings: Settings) -> int:
