@@ -26,7 +26,7 @@ from swift_vlrft.memory.models import Model, ModelError, model_of_size, read_mod
 from swift_vlrft.memory.settings import GIB, USABLE, Settings, card_gib
 from swift_vlrft.memory.vllm import largest_image
 
-R1V = ("R1-V", "Visual-RFT", "VLM-R1", "Video-R1", "open-r1-multimodal", "Visual-RFT")
+R1V = ("R1-V", "Visual-RFT", "VLM-R1", "Video-R1", "open-r1-multimodal")
 """Trainers grown out of R1-V's: all of a prompt's generations in one forward pass, logits of the
 prompt too, the reference model run while the policy's graph is alive."""
 
