@@ -79,10 +79,9 @@ def test_zero_spread_is_seen_within_groups(caplog):
 def test_pictures_that_share_a_prompt_are_groups_of_their_own(caplog):
     other = "[{'Position': [1, 2, 3, 4]}]"
     texts = [answer("[100, 100, 200, 200]")] * 8
-    for _ in range(5):  # ms-swift's prompt_id is the prompt's text: all 1 for one, all 0 for other
-        watched = watch(IOU, REWARDS[IOU])
-        for _ in range(3):
-            watched(texts, [GOLD] * 4 + [other] * 4, prompt_id=["p"] * 8)
+    watched = watch(IOU, REWARDS[IOU])
+    for _ in range(3):  # ms-swift's prompt_id is the prompt's text: all 1 for one, all 0 for other
+        watched(texts, [GOLD] * 4 + [other] * 4, prompt_id=["p"] * 8)
     assert len(caplog.messages) == 1 and "zero spread" in caplog.messages[0]
 
 

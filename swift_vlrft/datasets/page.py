@@ -18,11 +18,11 @@ from typing import Any
 from swift_vlrft.answers import boxes_or_refusal, gold_text
 from swift_vlrft.boxes import Box
 from swift_vlrft.datasets.image import open_image
+from swift_vlrft.datasets.read import BOX_TASKS
 from swift_vlrft.datasets.row import BadRow, Row
 from swift_vlrft.datasets.source import DataError
 
 LONGEST_SIDE = 640
-BOX_TASKS = ("detection", "grounding")
 # Readable with white text on it (contrast of at least 4.5 : 1), and apart for most colour-blind.
 COLOURS = ("#c2185b", "#1565c0", "#2e7d32", "#6a1b9a", "#b23c00", "#00695c", "#5d4037", "#37474f")
 
