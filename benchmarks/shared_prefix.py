@@ -1,6 +1,6 @@
 """What sharing prompts and images saves in the training phase of a GRPO step, stock beside ours.
 
-    python benchmarks/shared_prefix.py --json                     # the whole grid; hours
+    python benchmarks/shared_prefix.py --json                     # the whole grid; an hour
     python benchmarks/shared_prefix.py --json --only 950/150/8    # one cell, and nothing repeated
     python benchmarks/shared_prefix.py --json --gpu               # 3B in bf16 on a GPU instead
 
@@ -12,7 +12,10 @@ ViT frozen. Stock computes separate rows with transformers' own sdpa attention; 
   forward and backward of one update by part, without gradient checkpointing. Attention is counted
   as full rectangles on both sides.
 - Kept for backward: bytes of all tensors that autograd saves in that forward pass, in bf16,
-  without gradient checkpointing, parameters not counted. The peak lies above by temporaries.
+  without gradient checkpointing, parameters not counted.
+- Peak of activations: the most bytes alive at once in that forward and backward pass, in bf16,
+  parameters and their gradients not counted; with gradient checkpointing, as by default in
+  ms-swift, and without. The features of the images are given: a frozen ViT keeps nothing.
 - Seconds: 56 M parameters of the same architecture, float32, gradient checkpointing as by
   default in ms-swift, on the CPU; medians. CPU seconds stand beside wall time: a busy machine
   stretches only the latter.
@@ -27,6 +30,7 @@ import argparse
 import json
 import statistics
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,6 +39,8 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
 from trl.trainer.utils import selective_log_softmax
@@ -44,6 +50,7 @@ from swift_vlrft.shared_prefix import (
     ImageFeatures,
     Images,
     forward,
+    log_probabilities,
     pack,
     use_shared_attention,
 )
@@ -152,8 +159,7 @@ def stock_logps(model: Any, batch: Batch, features: Any = None) -> torch.Tensor:
 
 
 def shared_logps(model: Any, packed: Any, features: Any = None) -> torch.Tensor:
-    logits = forward(model, packed, features)
-    return selective_log_softmax(logits[None], packed.targets[None])[0]
+    return log_probabilities(forward(model, packed, features), packed.targets)
 
 
 def packed_of(batch: Batch) -> Any:
@@ -265,6 +271,52 @@ def one_image(model: Any, batch: Batch) -> tuple[float, torch.Tensor]:
     return float(counter.get_total_flops()), output.pooler_output
 
 
+class Alive(TorchDispatchMode):
+    """The most bytes alive at once of all that operators made while this mode was on."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.now = self.most = 0
+        known = [*model.parameters(), *model.buffers()]
+        self.storages = {t.untyped_storage()._cdata: None for t in known}
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        result = function(*args, **(kwargs or {}))
+        tree_map_only(torch.Tensor, self.see, result)
+        return result
+
+    def see(self, tensor: torch.Tensor) -> None:
+        storage = tensor.untyped_storage()
+        key, size = storage._cdata, storage.nbytes()
+        if key in self.storages:
+            return
+
+        def freed(_: Any) -> None:
+            del self.storages[key]
+            self.now -= size
+
+        self.storages[key] = weakref.ref(storage, freed)
+        self.now += size
+        self.most = max(self.most, self.now)
+
+
+def peak_gib(model: Any, logps: Callable[[], torch.Tensor]) -> float:
+    """Of one update, forward and backward; a parameter's gradient is dropped once it is whole."""
+
+    def drop(parameter: torch.Tensor) -> None:
+        parameter.grad = None
+
+    trained = [p for p in model.parameters() if p.requires_grad]
+    hooks = [p.register_post_accumulate_grad_hook(drop) for p in trained]
+    with Alive(model) as alive:
+        logps().exp().mean().backward()
+    for hook in hooks:
+        hook.remove()
+    return alive.most / 2**30
+
+
 @contextmanager
 def kept_bytes(model: Any) -> Iterator[dict[str, float]]:
     own = {p.untyped_storage()._cdata for p in model.parameters()}
@@ -291,12 +343,18 @@ def count(models: tuple[Any, Any], batch: Batch) -> dict[str, Any]:
     vit, features = one_image(stock, batch)
     images = {"stock": len(batch.images.tokens), "ours": len(packed.distinct_images)}
     given = {side: ImageFeatures((features,) * n) for side, n in images.items()}
-    found = {
-        "stock": operations(stock, lambda: stock_logps(stock, batch, given["stock"])),
-        "ours": operations(ours, lambda: shared_logps(ours, packed, given["ours"])),
+    sides = {
+        "stock": (stock, lambda: stock_logps(stock, batch, given["stock"])),
+        "ours": (ours, lambda: shared_logps(ours, packed, given["ours"])),
     }
-    for side, counted in found.items():
-        counted["forward"]["vit"], counted["backward"]["vit"] = images[side] * vit, 0.0
+    found: dict[str, Any] = {}
+    for side, (model, logps) in sides.items():
+        found[side] = operations(model, logps)
+        found[side]["forward"]["vit"], found[side]["backward"]["vit"] = images[side] * vit, 0.0
+        found[side]["peak"] = {"gib": peak_gib(model, logps)}
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+        found[side]["peak_checkpointed"] = {"gib": peak_gib(model, logps)}
+        model.gradient_checkpointing_disable()
     return found
 
 
@@ -378,7 +436,8 @@ def counted_rows(cells: list[Cell]) -> list[dict[str, Any]]:
         models = build("3b", dtype=torch.bfloat16)
     rows = []
     for cell in cells:
-        found = count(models, make_batch(small, *cell))
+        batch = make_batch(small, *cell)
+        found = count(models, batch)
         total = {
             side: sum(found[side]["forward"].values()) + sum(found[side]["backward"].values())
             for side in found
@@ -386,8 +445,9 @@ def counted_rows(cells: list[Cell]) -> list[dict[str, Any]]:
         row = named(cell) | {
             "operations": found,
             "flops_ratio": total["stock"] / total["ours"],
-            "kept_ratio": found["stock"]["kept"]["gib"] / found["ours"]["kept"]["gib"],
         }
+        for name in ("kept", "peak", "peak_checkpointed"):
+            row[f"{name}_ratio"] = found["stock"][name]["gib"] / found["ours"][name]["gib"]
         print(json.dumps(row), flush=True)
         rows.append(row)
     return rows

@@ -2,6 +2,8 @@
 
 VLRFT_SHARED_PREFIX=1           each prompt and image of a micro-batch once; 0 or unset: off
 VLRFT_SHARED_PREFIX_CACHE=512   MiB of image features kept for one generation batch; 0: none
+
+And what the memory planner has to know of it without importing torch.
 """
 
 from __future__ import annotations
@@ -12,6 +14,8 @@ from collections.abc import Mapping
 SWITCH = "VLRFT_SHARED_PREFIX"
 CACHE = "VLRFT_SHARED_PREFIX_CACHE"
 DEFAULT_MIB = 512
+LOGPS_PART = 128
+"""Tokens whose log-probabilities are taken at a time; chunk of TRL's entropy_from_logits."""
 
 
 def switched_on(environment: Mapping[str, str] = os.environ) -> bool:

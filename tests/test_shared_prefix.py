@@ -7,13 +7,16 @@ from functools import cache
 
 import pytest
 import torch
+from support.real_memory import peak_of
 from support.vision_rows import IMAGE, Rows, make_rows, stock, tiny_model
+from trl.trainer.utils import selective_log_softmax
 
 from swift_vlrft.shared_prefix import (
     CannotPack,
     FeatureCache,
     Images,
     forward,
+    log_probabilities,
     pack,
     unpack,
     use_shared_attention,
@@ -63,10 +66,10 @@ def theirs_of(model, rows: Rows):
 
 def ours_of(model, rows: Rows, features=None):
     packed = packed_of(rows)
-    return tuple(
-        unpack(x, rows.completion_mask)
-        for x in values(forward(model, packed, features), packed.targets)
-    )
+    logits = forward(model, packed, features)
+    _, entropy = values(logits, packed.targets)
+    logps = log_probabilities(logits.float() / 0.9, packed.targets)
+    return unpack(logps, rows.completion_mask), unpack(entropy, rows.completion_mask)
 
 
 def assert_same_gradients(ours, theirs, tolerance=1e-5):
@@ -313,3 +316,26 @@ def test_settings(monkeypatch):
     monkeypatch.setenv("VLRFT_SHARED_PREFIX_CACHE", "2GB")
     with pytest.raises(ValueError, match="VLRFT_SHARED_PREFIX_CACHE=2GB: not a whole number"):
         cache_bytes()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_log_probabilities_of_a_long_packed_sequence_take_no_more_memory_than_rows_do(dtype):
+    torch.manual_seed(0)
+    logits = torch.randn(8, 125, 4000).to(dtype)
+    targets = torch.randint(0, 4000, (8, 125))
+
+    def rows(given):
+        return selective_log_softmax(given, targets)
+
+    def packed(given):
+        return log_probabilities(given.flatten(0, 1), targets.flatten()).unflatten(0, (8, 125))
+
+    gradients, peaks, found = [], [], []
+    for function in (rows, packed):
+        given = logits.clone().requires_grad_()
+        found.append(function(given).detach())
+        peaks.append(peak_of(lambda f=function, x=given: f(x).float().square().sum().backward()))
+        gradients.append(given.grad)
+    torch.testing.assert_close(found[1], found[0])
+    torch.testing.assert_close(gradients[1], gradients[0])
+    assert peaks[1] <= 1.05 * peaks[0], peaks

@@ -31,7 +31,7 @@ STAGES = (FORWARD_VIT, FORWARD_LLM, LOSS, BACKWARD_LOSS, BACKWARD_LLM, BACKWARD_
 Peaks = dict[str, dict[str, int]]
 """Stage -> component -> bytes, at the moment of the stage at which most is alive."""
 
-VERSION = 1
+VERSION = 2
 """Raised when simulate.py changes what it counts, so that old results are not taken."""
 
 

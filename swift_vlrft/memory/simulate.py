@@ -42,6 +42,7 @@ from swift_vlrft.memory.activations import (
     Peaks,
     Shape,
 )
+from swift_vlrft.shared_prefix_settings import LOGPS_PART
 
 BLOCK = 512
 """Bytes; kMinBlockSize of torch/csrc/.../CUDACachingAllocator."""
@@ -332,8 +333,7 @@ def _inputs(config: dict[str, Any], shape: Shape) -> dict[str, Any]:
 def _loss(model: Any, inputs: dict[str, Any], shape: Shape, counter: _Counter) -> torch.Tensor:
     """swift/rlhf_trainers/grpo_trainer.py: _get_logps_via_local_forward, then the surrogate loss.
 
-    Temperature divides the logits in place; TRL's selective_log_softmax takes the log-softmax row
-    by row below float32 and logsumexp in float32.
+    Temperature divides the logits in place.
     """
     if not inputs.get("image_grid_thw", torch.empty(0)).numel():
         counter.enter(FORWARD_LLM)
@@ -348,17 +348,27 @@ def _loss(model: Any, inputs: dict[str, Any], shape: Shape, counter: _Counter) -
     if not whole:
         logits.div_(0.9)
     chosen = torch.zeros(logits.shape[:2], dtype=torch.long, device="meta")[..., None]
+    if shape.copied_keys:  # shared_prefix/forward.py: log_probabilities
+        parts = zip(*(x.split(LOGPS_PART, dim=1) for x in (logits, chosen)), strict=True)
+        logps = torch.cat([_log_probabilities(some, labels) for some, labels in parts], dim=1)
+    else:
+        logps = _log_probabilities(logits, chosen)
+    del logits
+    return (logps - logps.detach()).exp().mean()
+
+
+def _log_probabilities(logits: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
+    """trl/trainer/utils.py: selective_log_softmax, the log-softmax row by row below float32 and
+    logsumexp in float32.
+    """
     if logits.dtype == torch.float32:
         picked = torch.gather(logits, -1, chosen)
         summed = torch.stack([torch.logsumexp(row, dim=-1) for row in logits])
-        logps = (picked - summed.unsqueeze(-1)).squeeze(-1)
-    else:
-        rows = []
-        for row, labels in zip(logits, chosen, strict=True):
-            rows.append(torch.log_softmax(row, dim=-1).gather(-1, labels))
-        logps = torch.stack(rows).squeeze(-1)
-    del logits
-    return (logps - logps.detach()).exp().mean()
+        return (picked - summed.unsqueeze(-1)).squeeze(-1)
+    rows = []
+    for row, labels in zip(logits, chosen, strict=True):
+        rows.append(torch.log_softmax(row, dim=-1).gather(-1, labels))
+    return torch.stack(rows).squeeze(-1)
 
 
 def _chunked(model: Any, inputs: dict[str, Any], shape: Shape, counter: _Counter) -> torch.Tensor:

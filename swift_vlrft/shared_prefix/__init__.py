@@ -2,7 +2,7 @@
 
     packed = pack(input_ids, attention_mask, position_ids, completion_mask, images)
     logits = forward(model, packed)                 # one row per completion token
-    logps = unpack(selective_log_softmax(logits, packed.targets), completion_mask)
+    logps = unpack(log_probabilities(logits, packed.targets), completion_mask)
 
 GRPO's G completions of a prompt are G rows that begin alike. ``pack`` finds those rows and lays
 them out as one sequence, [prompt][completion 1]...[completion G], every token with the position it
@@ -11,12 +11,12 @@ completion. Log-probabilities and gradients are those of the separate rows (Pref
 2506.05433); here the images are shared too, and the common beginning of the completions with the
 prompt.
 
-Needs torch and transformers, not ms-swift: ``swift_plugin/trainer.py`` is what ms-swift sees.
+Needs torch, transformers and TRL, not ms-swift: ``swift_plugin/trainer.py`` is what ms-swift sees.
 """
 
 from swift_vlrft.shared_prefix.attention import NAME, register_attention, use_shared_attention
 from swift_vlrft.shared_prefix.features import FeatureCache, ImageFeatures
-from swift_vlrft.shared_prefix.forward import forward, unpack
+from swift_vlrft.shared_prefix.forward import forward, log_probabilities, unpack
 from swift_vlrft.shared_prefix.images import Images
 from swift_vlrft.shared_prefix.layout import CannotPack, Packed, pack
 
@@ -28,6 +28,7 @@ __all__ = [
     "Images",
     "Packed",
     "forward",
+    "log_probabilities",
     "pack",
     "register_attention",
     "unpack",

@@ -8,9 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from trl.trainer.utils import selective_log_softmax
 
 from swift_vlrft.shared_prefix.features import ImageFeatures
 from swift_vlrft.shared_prefix.layout import Packed
+from swift_vlrft.shared_prefix_settings import LOGPS_PART
 
 
 def forward(model: Any, packed: Packed, features: ImageFeatures | None = None) -> torch.Tensor:
@@ -34,6 +36,16 @@ def forward(model: Any, packed: Packed, features: ImageFeatures | None = None) -
         **images,
     ).logits
     return logits[0]
+
+
+def log_probabilities(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Of ``targets`` [tokens] under ``logits`` [tokens, vocabulary], as ms-swift takes them.
+
+    TRL's function goes row by row, so that few copies of the logits are alive at a time in the
+    backward pass; a packed sequence has no rows, so it is given parts.
+    """
+    parts = zip(logits.split(LOGPS_PART), targets.split(LOGPS_PART), strict=True)
+    return torch.cat([selective_log_softmax(some[None], chosen[None])[0] for some, chosen in parts])
 
 
 def unpack(values: torch.Tensor, completion_mask: torch.Tensor) -> torch.Tensor:

@@ -24,7 +24,7 @@ from swift.rlhf_trainers import GRPOTrainer
 from swift.utils import get_logger
 from torch import distributed
 from torch.utils.weak import WeakTensorKeyDictionary
-from trl.trainer.utils import entropy_from_logits, selective_log_softmax
+from trl.trainer.utils import entropy_from_logits
 
 from swift_vlrft.shared_prefix import (
     NAME,
@@ -33,6 +33,7 @@ from swift_vlrft.shared_prefix import (
     Images,
     Packed,
     forward,
+    log_probabilities,
     pack,
     unpack,
     use_shared_attention,
@@ -177,7 +178,7 @@ class SharedPrefixGRPOTrainer(GRPOTrainer):
             logits = forward(model, packed, features if kept else None)
         logits.div_(self.temperature)
         mask = grpo_batch.completion_mask
-        logps = selective_log_softmax(logits[None], packed.targets[None])[0]
+        logps = log_probabilities(logits, packed.targets)
         entropies = unpack(entropy_from_logits(logits), mask) if compute_entropy else None
         return unpack(logps, mask), entropies
 
