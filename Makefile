@@ -7,6 +7,8 @@ PY := $(VENV)/bin/python
 TASK ?= colours
 FUZZ_SECONDS ?= 300
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+# Containers often forbid bytecode; then every process compiles torch, vLLM and ms-swift anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: env demo test fuzz format clean
 env: $(VENV)/ready

@@ -4,7 +4,7 @@ A random model earns no reward; ``coin`` (tests/support) gives every step a grad
 """
 
 import pytest
-from support.swift_run import SUPPORT, assert_trained, grpo_command, run_swift
+from support.swift_run import SUPPORT, VLLM_ON_CPU, assert_trained, grpo_command, run_swift
 
 from swift_vlrft.memory.compare import read_run
 
@@ -16,7 +16,6 @@ VLLM = (
     *("--vllm_enforce_eager", "true", "--log_rollout_offpolicy_metrics", "true"),
     *("--vllm_limit_mm_per_prompt", '{"image": 2}'),
 )
-VLLM_VARIABLES = {"VLRFT_TEST_VLLM": "1", "VLLM_CPU_SGL_KERNEL": "0", "VLLM_CPU_KVCACHE_SPACE": "1"}
 ZERO3 = (
     *("--deepspeed", "zero3", "--offload_model", "true", "--offload_optimizer", "true"),
     *(
@@ -44,7 +43,7 @@ def test_vllm_colocated_with_weight_sync(tiny_qwen2_5_vl, shapes, tmp_path):
     command = grpo_command(
         tiny_qwen2_5_vl, shapes, tmp_path, PLUGINS, *COIN, *VLLM, "--learning_rate", "1e-2"
     )
-    run = run_swift(command, tmp_path, **VLLM_VARIABLES)
+    run = run_swift(command, tmp_path, **VLLM_ON_CPU)
     assert_trained(run, 3)
     assert all(abs(value) < 1e-2 for value in run.metric("rollout_correction/k3_kl"))
 
@@ -65,5 +64,5 @@ def test_zero3_and_vllm_tensor_parallel(tiny_qwen2_5_vl, shapes, tmp_path):
         *(tiny_qwen2_5_vl, shapes, tmp_path, PLUGINS),
         *(*COIN, *VLLM, *ZERO3, "--vllm_tensor_parallel_size", "2"),
     )
-    run = run_swift(command, tmp_path, **VLLM_VARIABLES, **ZERO3_VARIABLES)
+    run = run_swift(command, tmp_path, **VLLM_ON_CPU, **ZERO3_VARIABLES)
     assert_trained(run, 3)

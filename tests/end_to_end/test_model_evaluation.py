@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support.swift_run import grpo_command, run_swift
+from support.swift_run import VLLM_ON_CPU, grpo_command, run_swift
 
 from swift_vlrft.answers import boxes_or_refusal, gold_text
 from swift_vlrft.demo.data import write_parquet
@@ -122,7 +122,7 @@ def test_vllm_answers_as_transformers_does(tiny_qwen2_5_vl, shapes, whole, tmp_p
     }
     command = eval_command(tiny_qwen2_5_vl, shapes, tmp_path / "out", "--engine", "vllm")
     command += ["--engine-options", json.dumps(options)]
-    summary = run(command, VLLM_CPU_SGL_KERNEL="0", VLLM_CPU_KVCACHE_SPACE="1")
+    summary = run(command, **VLLM_ON_CPU)
     assert summary["rows"] == 16 and summary["run"]["engine"] == "vllm"
     ours, theirs = completions(tmp_path / "out"), completions(whole)
     # Greedy and float32 on both sides; of a random model's near ties a few may fall otherwise.

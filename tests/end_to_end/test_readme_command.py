@@ -5,7 +5,7 @@ import re
 import shlex
 
 import pytest
-from support.swift_run import REPOSITORY, SUPPORT, Run, run_swift_unchecked
+from support.swift_run import REPOSITORY, SUPPORT, VLLM_ON_CPU, Run, run_swift_unchecked
 
 pytestmark = pytest.mark.end_to_end
 
@@ -39,10 +39,8 @@ def test_the_readme_command_trains(tiny_qwen2_5_vl, shapes, tmp_path):
         MAX_PIXELS="401408",
         DS_ACCELERATOR="cpu",
         VLRFT_TEST_DEEPSPEED="1",
-        VLRFT_TEST_VLLM="1",
-        VLLM_CPU_SGL_KERNEL="0",
-        VLLM_CPU_KVCACHE_SPACE="1",
         PATH=os.environ["PATH"],
+        **VLLM_ON_CPU,
     )
     assert done.returncode == 0, done.stdout[-6000:]
     run = Run(done.stdout, tmp_path)

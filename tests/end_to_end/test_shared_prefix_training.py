@@ -4,8 +4,8 @@ import json
 import math
 
 import pytest
-from end_to_end.test_engines import COIN, PLUGINS, VLLM, VLLM_VARIABLES, ZERO3, ZERO3_VARIABLES
-from support.swift_run import Run, assert_trained, grpo_command, run_swift
+from end_to_end.test_engines import COIN, PLUGINS, VLLM, ZERO3, ZERO3_VARIABLES
+from support.swift_run import VLLM_ON_CPU, Run, assert_trained, grpo_command, run_swift
 
 pytestmark = pytest.mark.end_to_end
 
@@ -47,7 +47,7 @@ def test_zero3_with_offload_and_vllm_tensor_parallel(tiny_qwen2_5_vl, shapes, tm
         *("--vllm_tensor_parallel_size", "2", "--gradient_accumulation_steps", "2"),
         *("--tuner_type", "lora"),
     )
-    run = run_swift(command, tmp_path, **VLLM_VARIABLES, **ZERO3_VARIABLES, **ON)
+    run = run_swift(command, tmp_path, **VLLM_ON_CPU, **ZERO3_VARIABLES, **ON)
     assert SAYS + "first micro-batch: " in run.output
     assert SAYS + "LoRA's dropout 0.05 draws one mask for a prompt that is shared" in run.output
     assert_trained(run, 3)

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from support.swift_run import REPOSITORY, SUPPORT, Run, free_port, run_swift_unchecked
+from support.swift_run import REPOSITORY, SUPPORT, VLLM_ON_CPU, Run, free_port, run_swift_unchecked
 
 from swift_vlrft.recipe import Recipe, read_recipe
 
@@ -68,11 +68,7 @@ def environment(recipe: Recipe, **variables: str | Path) -> dict[str, str]:
     if recipe.get("deepspeed"):
         cpu |= {"DS_ACCELERATOR": "cpu", "VLRFT_TEST_DEEPSPEED": "1"}
     if recipe.get("use_vllm") == "true":
-        cpu |= {
-            "VLRFT_TEST_VLLM": "1",
-            "VLLM_CPU_SGL_KERNEL": "0",
-            "VLLM_CPU_KVCACHE_SPACE": "1",
-        }
+        cpu |= VLLM_ON_CPU
     return cpu | {name: str(value) for name, value in variables.items()}
 
 
