@@ -12,26 +12,24 @@ from collections.abc import Callable, Sequence
 from heapq import nlargest
 from typing import TYPE_CHECKING
 
-from swift_vlrft.boxes import Pair
+from swift_vlrft.boxes import MANY_PAIRS, Pair, PairArrays, Pairs
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-_MANY_PAIRS = 2000
-"""From here arrays are faster than Python's own objects."""
 _FEW_COLUMNS = 6
 _PER_CONFIDENCE = 1e-10
 """What a confidence weighs beside an IoU: it decides between equal sums and nothing else."""
 
 
-def match(pairs: Sequence[Pair], against: Sequence[float | None] = ()) -> list[Pair]:
+def match(pairs: Pairs, against: Sequence[float | None] = ()) -> list[Pair]:
     """The one-to-one choice of ``pairs`` with the largest summed IoU.
 
     Equal sums are decided by ``against``, a number in [0, 1] per prediction (None counts as 0.5):
     the choice that matches less of it wins, so a repeated box cannot pick its better confidence.
     """
-    if len(pairs) > _MANY_PAIRS:
+    if isinstance(pairs, PairArrays) or len(pairs) > MANY_PAIRS:
         return _match_many(pairs, against)
     if len(pairs) == len({i for i, _, _ in pairs}) == len({j for _, j, _ in pairs}):
         return list(pairs)
@@ -91,17 +89,19 @@ def _solve_few(
     return max(best.values(), key=lambda choice: choice[0])[1]
 
 
-def _match_many(pairs: Sequence[Pair], against: Sequence[float | None]) -> list[Pair]:
+def _match_many(pairs: Pairs, against: Sequence[float | None]) -> list[Pair]:
     """The same as one table, predictions by gold boxes, of those that somebody contests."""
     import numpy as np
     from scipy.optimize import linear_sum_assignment  # type: ignore[import-untyped]
 
-    i, j, overlap = map(np.array, zip(*pairs, strict=True))
-    contested = (np.bincount(i)[i] > 1) | (np.bincount(j)[j] > 1)
-    alone = [pairs[n] for n in (~contested).nonzero()[0].tolist()]
+    if not isinstance(pairs, PairArrays):
+        pairs = PairArrays(*map(np.array, zip(*pairs, strict=True)))
+    contested = (np.bincount(pairs.i)[pairs.i] > 1) | (np.bincount(pairs.j)[pairs.j] > 1)
+    alone = list(pairs.where(~contested))
     if len(alone) == len(pairs):
         return alone
-    i, j, overlap = i[contested], j[contested], overlap[contested]
+    pairs = pairs.where(contested)
+    i, j, overlap = pairs.i, pairs.j, pairs.iou
     rows, row = np.unique(i, return_inverse=True)
     columns, column = np.unique(j, return_inverse=True)
     table = np.zeros((len(rows), len(columns)))

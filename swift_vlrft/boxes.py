@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from math import fsum
@@ -26,11 +27,38 @@ Box = tuple[float, float, float, float]
 Pair = tuple[int, int, float]
 """A prediction's index, a gold box's index, their IoU."""
 
+
+@dataclass(frozen=True)
+class PairArrays:
+    """Many pairs: the same three as columns, which stay arrays as far as they go."""
+
+    i: NDArray[np.intp]
+    j: NDArray[np.intp]
+    iou: Array
+
+    def __len__(self) -> int:
+        return len(self.i)
+
+    def __iter__(self) -> Iterator[Pair]:
+        return zip(self.i.tolist(), self.j.tolist(), self.iou.tolist(), strict=True)
+
+    def where(self, keep: NDArray[np.bool_]) -> PairArrays:
+        return PairArrays(self.i[keep], self.j[keep], self.iou[keep])
+
+    def listed_if_few(self) -> Pairs:
+        return self if len(self) > MANY_PAIRS else list(self)
+
+
+Pairs = list[Pair] | PairArrays
+
 EPSILON = 1e-9
 """Slack on "IoU >= threshold", so that rounding after a scale does not decide a match."""
 
-_MANY_PAIRS = 900
+_MANY_COMPARED = 900
 """From here what numpy saves on every pair makes good what its calls cost, not its import."""
+
+MANY_PAIRS = 2000
+"""Overlapping pairs, from which arrays are faster than Python's own objects."""
 
 
 def iou(a: Box, b: Box) -> float:
@@ -120,12 +148,10 @@ class BoxIndex:
         return np.array([box[1] for box in self.by_left], dtype=np.intp)
 
 
-def overlapping_pairs(
-    predicted: Sequence[Box | None], gold: BoxIndex, threshold: float
-) -> list[Pair]:
+def overlapping_pairs(predicted: Sequence[Box | None], gold: BoxIndex, threshold: float) -> Pairs:
     """Every pair with IoU >= ``threshold`` (> 0); an invalid box (None) is in none of them."""
     n_pairs = len(predicted) * gold.size
-    if n_pairs >= _MANY_PAIRS and ("numpy" in sys.modules or n_pairs >= 100 * _MANY_PAIRS):
+    if n_pairs >= _MANY_COMPARED and ("numpy" in sys.modules or n_pairs >= 100 * _MANY_COMPARED):
         return _overlapping_pairs_of_many(predicted, gold, threshold)
     least = threshold - EPSILON
     pairs = []
@@ -148,19 +174,21 @@ def overlapping_pairs(
 
 def _overlapping_pairs_of_many(
     predicted: Sequence[Box | None], gold: BoxIndex, threshold: float
-) -> list[Pair]:
+) -> Pairs:
     """The same in numpy, which first drops the pairs that lie too far apart along an axis."""
     import numpy as np
 
     rows: Sequence[int] = range(len(predicted))
     if None in predicted:
         rows = [i for i in rows if predicted[i] is not None]
+    if not rows:
+        return []
     # IoU >= t holds along each axis alone, which bounds where the other box may begin: for a box
     # from x1 to x2, of width w, between x2 - w / t and x2 - w * t.
     loose = threshold - 1e-6
     b = gold.columns
     step = 1 + 2_000_000 // max(1, gold.size)  # bounds the memory of what is compared at once
-    pairs: list[Pair] = []
+    found = []
     for first in range(0, len(rows), step):
         some = rows[first : first + step]
         a = _columns([box for i in some if (box := predicted[i]) is not None])
@@ -177,13 +205,9 @@ def _overlapping_pairs_of_many(
         row, column = row.take(near), column.take(near)
         overlaps = _iou_of_columns(a.take(row, axis=1), b.take(column, axis=1))
         hits = (overlaps >= threshold - EPSILON).nonzero()[0]
-        pairs += zip(
-            [some[r] for r in row.take(hits).tolist()],
-            gold.order.take(column.take(hits)).tolist(),
-            overlaps.take(hits).tolist(),
-            strict=True,
-        )
-    return pairs
+        i = np.array(some, dtype=np.intp).take(row.take(hits))
+        found.append((i, gold.order.take(column.take(hits)), overlaps.take(hits)))
+    return PairArrays(*map(np.concatenate, zip(*found, strict=True))).listed_if_few()
 
 
 def _columns(boxes: Sequence[Box]) -> Array:

@@ -4,6 +4,8 @@ The aim is 0.1 s a text on an idle machine; the ceiling here only catches what h
 shows the slowest.
 """
 
+import json
+import random
 import time
 import tracemalloc
 
@@ -75,6 +77,27 @@ def test_more_boxes_than_are_read_score_zero():
     assert REWARDS["vlrft_detection_iou"]([text], [GOLD["detection"]]) == [0.0]
     assert explain("vlrft_detection_iou", text, GOLD["detection"]).code == "too_long"
     assert answers.read(TEXTS["1,500 boxes"]).boxes is not None
+
+
+@pytest.mark.parametrize("name", [n for n in REWARDS if n.startswith("vlrft_detection")])
+def test_as_many_boxes_as_are_read_that_all_overlap_all_gold_boxes(name):
+    generator = random.Random(0)
+
+    def boxes(count):
+        corners = [
+            [generator.randint(a, a + 10) for a in (100, 100, 900, 900)] for _ in range(count)
+        ]
+        listed = [{"Position": corner} for corner in corners]
+        return answered(json.dumps(listed, separators=(",", ":")))
+
+    text, gold = boxes(2000), boxes(100)
+    assert answers.read(text).boxes is not None
+    REWARDS[name]([gold], [gold])  # what is imported once does not count
+    start = time.perf_counter()
+    value = REWARDS[name]([text], [gold])[0]
+    seconds = time.perf_counter() - start
+    print(f"{name}: {seconds * 1000:.0f} ms")
+    assert 0.0 <= value <= 1.0 and seconds < CEILING
 
 
 def test_a_fixed_budget_of_random_texts(capsys):

@@ -2,8 +2,10 @@
 
 # ruff: noqa: E501 - rows of a table stay on one line
 
+import json
 import logging
 import math
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +13,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from swift_vlrft import answers, assignment
+from swift_vlrft import boxes as overlaps
 from swift_vlrft.datasets.check import row_problem
 from swift_vlrft.datasets.row import Place, Row
 from swift_vlrft.rewards import REWARDS, TASKS, contract
@@ -330,3 +334,38 @@ def test_data_preparation_finds_an_unreadable_solution():
         assert problem_of(task, gold) is None
     problem = problem_of("grounding", "No Objects")
     assert problem == "the solution 'No Objects' cannot be read as exactly one box (grounding)"
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_many_overlapping_pairs_score_as_few_do(seed, monkeypatch):
+    """Columns of an array instead of tuples, from some thousand pairs on, and no other numbers."""
+    import numpy  # noqa: F401  arrays are asked for only where numpy is there already
+
+    generator = random.Random(seed)
+    names = ["dog", "cat", None][: generator.randint(1, 3)]
+
+    def boxes(count):
+        found = []
+        for _ in range(count):
+            x, y = generator.randint(0, 90), generator.randint(0, 90)
+            box = [x, y, x + generator.randint(200, 300), y + generator.randint(200, 300)]
+            row = {"Position": box, "Confidence": generator.choice([0.2, 0.5, 0.9])}
+            label = generator.choice([*names, "bird"])
+            found.append(row | ({"label": label} if label else {}))
+        return f"<answer>{json.dumps(found)}</answer>"
+
+    completion, solution = boxes(generator.randint(60, 120)), boxes(generator.randint(16, 30))
+    scores = []
+    for many in (0, 10**9):
+        for module in (assignment, overlaps):
+            monkeypatch.setattr(module, "MANY_PAIRS", many)
+        answers._cache.clear()
+        scores.append(
+            {
+                name: REWARDS[name]([completion], [solution])[0]
+                for name in REWARDS
+                if name.startswith("vlrft_detection")
+            }
+        )
+    assert scores[0] == pytest.approx(scores[1], abs=1e-12)
+    assert scores[0]["vlrft_detection_map50"] > 0

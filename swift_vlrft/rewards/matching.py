@@ -4,13 +4,20 @@ predicted  dog (10, 10, 60, 60), cat (10, 10, 60, 60)      gold  cat (10, 10, 60
 the cat is matched with IoU 0.97; the dog is an extra box
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from swift_vlrft.answers import Answer, BoxList, boxes_or_refusal, gold_text
 from swift_vlrft.assignment import match
-from swift_vlrft.boxes import Pair, overlapping_pairs
+from swift_vlrft.boxes import Pair, PairArrays, Pairs, overlapping_pairs
 from swift_vlrft.rewards.contract import Task
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 @lru_cache(maxsize=8192)
@@ -33,11 +40,14 @@ def score_boxes(answer: Answer, gold: BoxList, formula: Formula, threshold: floa
     unreadable text.
     """
     predicted = answer.boxes
-    if predicted is None:
-        return 0.0
-    if not predicted.boxes or not gold.boxes:
-        return 1.0 if not predicted.boxes and not gold.boxes else 0.0
+    if not predicted or not gold:
+        return score_without_boxes(predicted, gold)
     return formula(predicted, gold, matching(answer, gold, threshold))
+
+
+def score_without_boxes(predicted: BoxList | None, gold: BoxList) -> float:
+    """Where a side is empty: 1 if both are; unreadable text (None) earns nothing."""
+    return 1.0 if predicted is not None and not predicted and not gold else 0.0
 
 
 def matching(answer: Answer, gold: BoxList, threshold: float = 0.5) -> list[Pair]:
@@ -55,7 +65,7 @@ def matching(answer: Answer, gold: BoxList, threshold: float = 0.5) -> list[Pair
     return matched
 
 
-def same_label_pairs(predicted: BoxList, gold: BoxList, threshold: float) -> list[Pair]:
+def same_label_pairs(predicted: BoxList, gold: BoxList, threshold: float) -> Pairs:
     """Pairs with IoU >= ``threshold`` whose labels agree.
 
     A prediction without a label agrees where the gold boxes bear at most one distinct label; a gold
@@ -64,6 +74,8 @@ def same_label_pairs(predicted: BoxList, gold: BoxList, threshold: float) -> lis
     pairs = overlapping_pairs(predicted.boxes, gold.index, threshold)
     if not gold.names:
         return pairs
+    if isinstance(pairs, PairArrays):
+        return pairs.where(_agree(predicted, gold, pairs)).listed_if_few()
     return [
         (i, j, iou)
         for i, j, iou in pairs
@@ -71,3 +83,16 @@ def same_label_pairs(predicted: BoxList, gold: BoxList, threshold: float) -> lis
         or predicted.labels[i] == gold.labels[j]
         or (predicted.labels[i] is None and len(gold.names) == 1)
     ]
+
+
+def _agree(predicted: BoxList, gold: BoxList, pairs: PairArrays) -> NDArray[np.bool_]:
+    """The same rule for many pairs; labels are compared as numbers, 0 for none."""
+    import numpy as np
+
+    numbers = {name: n for n, name in enumerate(gold.names, start=1)}
+    own = np.array([numbers[label] if label is not None else 0 for label in gold.labels])[pairs.j]
+    unlabelled = 0 if len(gold.names) == 1 else -1
+    said = np.array([unlabelled if n is None else numbers.get(n, -1) for n in predicted.labels])
+    said = said[pairs.i]
+    agree: NDArray[np.bool_] = (own == 0) | (said == own) | (said == 0)
+    return agree
