@@ -50,14 +50,15 @@ from swift_vlrft.shared_prefix import (
     ImageFeatures,
     Images,
     forward,
-    log_probabilities,
     pack,
     use_shared_attention,
+    values_of,
 )
 
 GRIDS = {950: (64, 48), 300: (32, 24)}  # patches of the image; 768 and 192 tokens
 CELLS = [(p, c, g) for p, c in ((950, 150), (950, 400), (300, 400)) for g in (4, 8, 16)]
 HEADLINE = (950, 150, 8)
+TEMPERATURE = 0.9  # ms-swift's default
 Cell = tuple[int, int, int]
 IMAGE, START, END = 990, 991, 992
 
@@ -155,11 +156,12 @@ def stock_logps(model: Any, batch: Batch, features: Any = None) -> torch.Tensor:
         use_cache=False,
         **images,
     ).logits[:, -(keep + 1) : -1]
+    logits.div_(TEMPERATURE)
     return selective_log_softmax(logits, batch.input_ids[:, -keep:])
 
 
 def shared_logps(model: Any, packed: Any, features: Any = None) -> torch.Tensor:
-    return log_probabilities(forward(model, packed, features), packed.targets)
+    return values_of(forward(model, packed, features), packed.targets, TEMPERATURE)[0]
 
 
 def packed_of(batch: Batch) -> Any:

@@ -16,10 +16,10 @@ from swift_vlrft.shared_prefix import (
     FeatureCache,
     Images,
     forward,
-    log_probabilities,
     pack,
     unpack,
     use_shared_attention,
+    values_of,
 )
 
 FAMILIES = ["qwen2_5_vl", "qwen2_vl", "glm4v", "qwen3_vl"]
@@ -67,8 +67,7 @@ def theirs_of(model, rows: Rows):
 def ours_of(model, rows: Rows, features=None):
     packed = packed_of(rows)
     logits = forward(model, packed, features)
-    _, entropy = values(logits, packed.targets)
-    logps = log_probabilities(logits.float() / 0.9, packed.targets)
+    logps, entropy = values_of(logits.float(), packed.targets, 0.9, entropy=True)
     return unpack(logps, rows.completion_mask), unpack(entropy, rows.completion_mask)
 
 
@@ -321,14 +320,17 @@ def test_settings(monkeypatch):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_log_probabilities_of_a_long_packed_sequence_take_no_more_memory_than_rows_do(dtype):
     torch.manual_seed(0)
-    logits = torch.randn(8, 125, 4000).to(dtype)
+    logits = torch.randn(8, 126, 4000).to(dtype)
     targets = torch.randint(0, 4000, (8, 125))
 
     def rows(given):
-        return selective_log_softmax(given, targets)
+        logits = (given * 1)[:, :-1]  # as the model's, the last one dropped
+        logits.div_(0.9)
+        return selective_log_softmax(logits, targets)
 
     def packed(given):
-        return log_probabilities(given.flatten(0, 1), targets.flatten()).unflatten(0, (8, 125))
+        logits = (given * 1)[:, :-1].reshape(1, 1000, 4000).squeeze(0)
+        return values_of(logits, targets.flatten(), 0.9)[0].unflatten(0, (8, 125))
 
     gradients, peaks, found = [], [], []
     for function in (rows, packed):

@@ -67,6 +67,11 @@ class Shape:
     cuda: bool = True
     """False: as PyTorch's CPU kernels do it, for the comparison with a real run on CPU."""
 
+    @property
+    def packed(self) -> bool:
+        """Shared prefixes: all prompts and completions as one sequence."""
+        return self.copied_keys > 0
+
 
 @dataclass(frozen=True)
 class Activations:
@@ -117,7 +122,7 @@ def _packed(settings: Settings, shape: Shape) -> Shape:
         shape,
         batch=1,
         length=prompts * prompt + rows * settings.completion,
-        logits=rows * settings.completion + 1,
+        logits=rows * settings.completion,
         grids=settings.grids * prompts,
         # shared_prefix/attention.py: a prompt's keys and values stand before each completion's.
         copied_keys=rows * settings.length,
@@ -158,7 +163,7 @@ def activations(model: Model, shape: Shape, *, simulated: bool = True) -> Activa
 
 def _with_keys(model: Model, shape: Shape, peaks: Peaks) -> Peaks:
     """The copies that shared prefixes attend to: kept in every layer, or in the one recomputed."""
-    if not shape.copied_keys:
+    if not shape.packed:
         return peaks
     size = 4 if shape.dtype == "float32" else 2
     layer = shape.copied_keys * 2 * model.kv_heads * model.head_size * size

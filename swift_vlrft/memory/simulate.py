@@ -333,7 +333,7 @@ def _inputs(config: dict[str, Any], shape: Shape) -> dict[str, Any]:
 def _loss(model: Any, inputs: dict[str, Any], shape: Shape, counter: _Counter) -> torch.Tensor:
     """swift/rlhf_trainers/grpo_trainer.py: _get_logps_via_local_forward, then the surrogate loss.
 
-    Temperature divides the logits in place.
+    Temperature divides the logits in place; shared_prefix/forward.py: values_of, in parts.
     """
     if not inputs.get("image_grid_thw", torch.empty(0)).numel():
         counter.enter(FORWARD_LLM)
@@ -344,13 +344,14 @@ def _loss(model: Any, inputs: dict[str, Any], shape: Shape, counter: _Counter) -
         logits = logits.float()
     counter.enter(LOSS)
     whole = shape.logits == shape.length
-    logits = logits[:, :-1] if whole else logits[:, -shape.logits : -1]
-    if not whole:
-        logits.div_(0.9)
+    if not shape.packed:
+        logits = logits[:, :-1] if whole else logits[:, -shape.logits : -1]
+        if not whole:
+            logits.div_(0.9)
     chosen = torch.zeros(logits.shape[:2], dtype=torch.long, device="meta")[..., None]
-    if shape.copied_keys:  # shared_prefix/forward.py: log_probabilities
+    if shape.packed:
         parts = zip(*(x.split(LOGPS_PART, dim=1) for x in (logits, chosen)), strict=True)
-        logps = torch.cat([_log_probabilities(some, labels) for some, labels in parts], dim=1)
+        logps = torch.cat([_log_probabilities(some / 0.9, labels) for some, labels in parts], dim=1)
     else:
         logps = _log_probabilities(logits, chosen)
     del logits

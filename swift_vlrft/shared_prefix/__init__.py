@@ -2,7 +2,8 @@
 
     packed = pack(input_ids, attention_mask, position_ids, completion_mask, images)
     logits = forward(model, packed)                 # one row per completion token
-    logps = unpack(log_probabilities(logits, packed.targets), completion_mask)
+    logps, _ = values_of(logits, packed.targets, temperature)
+    rows = unpack(logps, completion_mask)
 
 GRPO's G completions of a prompt are G rows that begin alike. ``pack`` finds those rows and lays
 them out as one sequence, [prompt][completion 1]...[completion G], every token with the position it
@@ -16,7 +17,7 @@ Needs torch, transformers and TRL, not ms-swift: ``swift_plugin/trainer.py`` is 
 
 from swift_vlrft.shared_prefix.attention import NAME, register_attention, use_shared_attention
 from swift_vlrft.shared_prefix.features import FeatureCache, ImageFeatures
-from swift_vlrft.shared_prefix.forward import forward, log_probabilities, unpack
+from swift_vlrft.shared_prefix.forward import forward, unpack, values_of
 from swift_vlrft.shared_prefix.images import Images
 from swift_vlrft.shared_prefix.layout import CannotPack, Packed, pack
 
@@ -28,9 +29,9 @@ __all__ = [
     "Images",
     "Packed",
     "forward",
-    "log_probabilities",
     "pack",
     "register_attention",
     "unpack",
     "use_shared_attention",
+    "values_of",
 ]

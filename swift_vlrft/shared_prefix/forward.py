@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from trl.trainer.utils import selective_log_softmax
+from trl.trainer.utils import entropy_from_logits, selective_log_softmax
 
 from swift_vlrft.shared_prefix.features import ImageFeatures
 from swift_vlrft.shared_prefix.layout import Packed
@@ -35,17 +35,27 @@ def forward(model: Any, packed: Packed, features: ImageFeatures | None = None) -
         shared_prefix=packed.groups,
         **images,
     ).logits
-    return logits[0]
+    return logits.squeeze(0)  # as a view whose gradient is a view: logits[0] would copy it
 
 
-def log_probabilities(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Of ``targets`` [tokens] under ``logits`` [tokens, vocabulary], as ms-swift takes them.
+def values_of(
+    logits: torch.Tensor, targets: torch.Tensor, temperature: float, *, entropy: bool = False
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Log-probabilities of ``targets`` [tokens] under ``logits`` [tokens, vocabulary] divided by
+    the temperature, and entropies; as swift/rlhf_trainers/grpo_trainer.py takes them
+    (_get_logps_via_local_forward).
 
     TRL's function goes row by row, so that few copies of the logits are alive at a time in the
-    backward pass; a packed sequence has no rows, so it is given parts.
+    backward pass; a packed sequence has no rows, so it is given parts. Each part is divided by
+    itself: a division in place costs a copy of all logits on the way back.
     """
-    parts = zip(logits.split(LOGPS_PART), targets.split(LOGPS_PART), strict=True)
-    return torch.cat([selective_log_softmax(some[None], chosen[None])[0] for some, chosen in parts])
+    logps, entropies = [], []
+    for some, chosen in zip(logits.split(LOGPS_PART), targets.split(LOGPS_PART), strict=True):
+        scaled = some / temperature
+        logps.append(selective_log_softmax(scaled[None], chosen[None])[0])
+        if entropy:
+            entropies.append(entropy_from_logits(scaled))
+    return torch.cat(logps), torch.cat(entropies) if entropy else None
 
 
 def unpack(values: torch.Tensor, completion_mask: torch.Tensor) -> torch.Tensor:

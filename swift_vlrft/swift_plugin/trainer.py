@@ -24,7 +24,6 @@ from swift.rlhf_trainers import GRPOTrainer
 from swift.utils import get_logger
 from torch import distributed
 from torch.utils.weak import WeakTensorKeyDictionary
-from trl.trainer.utils import entropy_from_logits
 
 from swift_vlrft.shared_prefix import (
     NAME,
@@ -33,10 +32,10 @@ from swift_vlrft.shared_prefix import (
     Images,
     Packed,
     forward,
-    log_probabilities,
     pack,
     unpack,
     use_shared_attention,
+    values_of,
 )
 from swift_vlrft.shared_prefix_settings import SWITCH, cache_bytes
 
@@ -176,11 +175,11 @@ class SharedPrefixGRPOTrainer(GRPOTrainer):
         )
         with self._without_hook(), keeping:
             logits = forward(model, packed, features if kept else None)
-        logits.div_(self.temperature)
+        logps, entropies = values_of(
+            logits, packed.targets, self.temperature, entropy=compute_entropy
+        )
         mask = grpo_batch.completion_mask
-        logps = log_probabilities(logits, packed.targets)
-        entropies = unpack(entropy_from_logits(logits), mask) if compute_entropy else None
-        return unpack(logps, mask), entropies
+        return unpack(logps, mask), None if entropies is None else unpack(entropies, mask)
 
     def _micro_batch(
         self, base: Any, model_inputs: dict[str, Any], completion_mask: torch.Tensor
