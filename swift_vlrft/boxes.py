@@ -178,24 +178,24 @@ def _overlapping_pairs_of_many(
     """The same in numpy, which first drops the pairs that lie too far apart along an axis."""
     import numpy as np
 
-    rows: Sequence[int] = range(len(predicted))
-    if None in predicted:
-        rows = [i for i in rows if predicted[i] is not None]
-    if not rows:
+    boxes = [box for box in predicted if box is not None]
+    if not boxes:
         return []
+    order = np.arange(len(predicted))
+    if len(boxes) < len(predicted):
+        order = np.array([i for i in order.tolist() if predicted[i] is not None])
     # IoU >= t holds along each axis alone, which bounds where the other box may begin: for a box
     # from x1 to x2, of width w, between x2 - w / t and x2 - w * t.
     loose = threshold - 1e-6
     b = gold.columns
     step = 1 + 2_000_000 // max(1, gold.size)  # bounds the memory of what is compared at once
     found = []
-    for first in range(0, len(rows), step):
-        some = rows[first : first + step]
-        a = _columns([box for i in some if (box := predicted[i]) is not None])
+    for first in range(0, len(boxes), step):
+        a = _columns(boxes[first : first + step])
         width = a[2] - a[0]
         begin = b[0].searchsorted(a[2] - width / loose)
         count = b[0].searchsorted(a[2] - width * loose, side="right") - begin
-        row = np.arange(len(some)).repeat(count)
+        row = np.arange(len(width)).repeat(count)
         # Of every row the gold boxes begin, begin + 1, ..., begin + count - 1.
         column = np.arange(len(row)) + (begin - count.cumsum() + count).repeat(count)
         height, y1 = a[3] - a[1], b[1].take(column)
@@ -205,8 +205,10 @@ def _overlapping_pairs_of_many(
         row, column = row.take(near), column.take(near)
         overlaps = _iou_of_columns(a.take(row, axis=1), b.take(column, axis=1))
         hits = (overlaps >= threshold - EPSILON).nonzero()[0]
-        i = np.array(some, dtype=np.intp).take(row.take(hits))
+        i = order.take(first + row.take(hits))
         found.append((i, gold.order.take(column.take(hits)), overlaps.take(hits)))
+    if len(found) == 1:
+        return PairArrays(*found[0]).listed_if_few()
     return PairArrays(*map(np.concatenate, zip(*found, strict=True))).listed_if_few()
 
 
