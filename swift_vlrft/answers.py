@@ -174,7 +174,9 @@ _NEGATED = re.compile(
 
 
 def _without_box_tokens(text: str) -> str:
-    return _BOX_TOKENS.sub(" ", text).strip() if "<|" in text else text
+    if "<" in text and "<|" in text:  # looking for one character is many times faster
+        return _BOX_TOKENS.sub(" ", text).strip()
+    return text
 
 
 # ---- reading once ----------------------------------------------------------------------------

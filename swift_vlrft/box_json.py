@@ -81,7 +81,7 @@ def _valid(corners: Sequence[Box]) -> list[Box | None]:
     """``box_list.valid_box`` of each, written out: a call would take as long as all the rest."""
     low, high = -MAX_COORDINATE, MAX_COORDINATE
     return [
-        c if low < x1 < x2 < high and low < y1 < y2 < high and (x2 - x1) * (y2 - y1) > 0.0 else None
+        c if low < x1 < x2 < high and low < y1 < y2 < high and (x2 - x1) * (y2 - y1) > 0 else None
         for c in corners
         for x1, y1, x2, y2 in (c,)
     ]

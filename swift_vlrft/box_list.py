@@ -10,8 +10,10 @@ from functools import cached_property
 
 from swift_vlrft.boxes import Box, BoxIndex
 
-MAX_COORDINATE = 1e9
-"""Coordinates beyond it are invalid: their areas would no longer be exact."""
+MAX_COORDINATE = 10**9
+"""Coordinates beyond it are invalid: their areas would no longer be exact. An int, since most
+coordinates are, and Python compares those with a float slowly.
+"""
 
 
 @dataclass(eq=False)
@@ -55,7 +57,7 @@ def valid_box(x1: float, y1: float, x2: float, y2: float) -> Box | None:
     if (
         -MAX_COORDINATE < x1 < x2 < MAX_COORDINATE
         and -MAX_COORDINATE < y1 < y2 < MAX_COORDINATE
-        and (x2 - x1) * (y2 - y1) > 0.0
+        and (x2 - x1) * (y2 - y1) > 0
     ):
         return x1, y1, x2, y2
     return None

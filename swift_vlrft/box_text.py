@@ -35,7 +35,7 @@ def read_boxes(text: str) -> BoxList | None:
     keys the first with a value is read, in the order Position, bbox_2d, bbox, box; Confidence,
     score; label, category, name. "No Objects" is the caller's business.
     """
-    if "<|" in text:
+    if "<" in text and "<|" in text:  # looking for one character is many times faster
         text = _BOX_TOKENS.sub(" ", text)
     if len(text) <= MAX_ANSWER:
         in_json = read_json_boxes(text)  # what a trained model writes nearly always
