@@ -117,6 +117,21 @@ def resized_size(
     return sides[0], sides[1]
 
 
+def loses_a_side(family: str, width: int, height: int, *, max_pixels: int | None = None) -> bool:
+    """Whether qwen-vl-utils, which ms-swift calls for Qwen, leaves a thin image no pixel in one
+    direction and fails, where the processors themselves keep ``factor`` pixels.
+    """
+    rule = known_family(family)
+    high = rule.max_pixels if max_pixels is None else max_pixels
+    sides = [max(rule.factor, round(side / rule.factor) * rule.factor) for side in (width, height)]
+    scale = math.sqrt(width * height / high)
+    return (
+        rule.from_environment
+        and sides[0] * sides[1] > high
+        and min(width, height) / scale < rule.factor
+    )
+
+
 def image_tokens(
     family: str,
     width: int,

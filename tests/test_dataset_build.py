@@ -248,7 +248,7 @@ def test_categories_by_name_by_list_and_unknown():
             r"annotations\[3\]: no image has the id 5",
         ),
         (lambda c: c["annotations"][3].update(category_id=99), "no category has the id 99"),
-        (lambda c: c["annotations"][3].update(image_id=[5]), "an object with ids is needed"),
+        (lambda c: c["annotations"][3].update(image_id=[5]), "a whole number or text is needed"),
         (lambda c: c["images"][2].pop("width"), r"images\[2\]: id, file_name, width and height"),
         (lambda c: c["categories"].append({"id": 1, "name": "cat"}), "two are called 'cat'"),
         (lambda c: c["images"][2].update(width=9), "0002.jpg is .* the annotations say 9x"),

@@ -4,13 +4,14 @@
                                         CACHE/3f9c...heads.arrow   width, height, plain, problem
 
 A file's name is made of its path, size and time of change; it appears only when it is whole, so a
-killed start is no danger and the next start reads what is there.
+killed start is no danger and the next start reads what is there. Of pictures that are files, only
+the heads are kept.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,14 +19,14 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from swift_vlrft.datasets.image import Head, head_of
+from swift_vlrft.datasets.image import Head, head_or_problem
 from swift_vlrft.datasets.row import BadRow, Place
 from swift_vlrft.datasets.source import DataError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-VERSION = "2"
+VERSION = "3"
 BATCH_ROWS = 16
 """Rows held in memory at once while copying."""
 MAX_THREADS = 4
@@ -57,11 +58,11 @@ def cached_parquet(files: list[Path], image: str, cache: Path, num_proc: int = 1
 
     def one(file: Path) -> tuple[Path, Path] | DataError:
         try:
-            return _cached_file(file, image, cache)
+            return _cached_file(file, image, cache, lookers)
         except DataError as error:
             return error
 
-    with ThreadPoolExecutor(max(num_proc, min(os.cpu_count() or 1, MAX_THREADS))) as pool:
+    with threads(num_proc) as pool, threads(num_proc) as lookers:
         found = list(pool.map(one, files))
     tables, heads, origin, broken = [], Heads(), [], []
     for file, made in zip(files, found, strict=True):
@@ -102,7 +103,9 @@ def joined(tables: list[pa.Table], origin: list[tuple[Path, int]]) -> pa.Table:
         raise
 
 
-def _cached_file(file: Path, image: str, cache: Path) -> tuple[Path, Path]:
+def _cached_file(
+    file: Path, image: str, cache: Path, pool: ThreadPoolExecutor
+) -> tuple[Path, Path]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -121,7 +124,7 @@ def _cached_file(file: Path, image: str, cache: Path) -> tuple[Path, Path]:
             with pa.OSFile(str(half), "wb") as sink, pa.ipc.new_stream(sink, schema) as writer:
                 for batch in source.iter_batches(BATCH_ROWS, use_threads=False):
                     writer.write_batch(batch)
-                    heads += heads_of(batch.column(image))
+                    heads += heads_of(batch.column(image), pool)
         _write_heads(heads, heads_file)
         os.replace(half, target)
     except (pa.ArrowException, OSError) as error:
@@ -134,8 +137,10 @@ def _cached_file(file: Path, image: str, cache: Path) -> tuple[Path, Path]:
     return target, heads_file
 
 
-def heads_of(images: Any, folder: Path | None = None) -> Heads:
-    """The head of every picture in an Arrow column of pictures, read where they lie."""
+def heads_of(images: Any, pool: ThreadPoolExecutor) -> Heads:
+    """The head of every picture in an Arrow column of pictures; "" for one that is a path, to be
+    looked at when it is known where that starts from.
+    """
     import pyarrow as pa
 
     if pa.types.is_struct(images.type):
@@ -147,24 +152,42 @@ def heads_of(images: Any, folder: Path | None = None) -> Heads:
         contents, paths = None, images
     else:
         raise DataError(f"the column image holds {images.type}; expected {{bytes, path}} or a path")
-    return list(_heads(contents, paths, len(images), folder))
 
-
-def _heads(contents: Any, paths: Any, count: int, folder: Path | None) -> Iterable[Head | str]:
-    import pyarrow as pa
-
-    for i in range(count):
+    def head(i: int) -> Head | str:
+        if contents is None or not contents[i].is_valid:
+            return ""
         path = paths[i].as_py() if paths is not None else None
-        content = contents[i] if contents is not None else None
+        return head_or_problem({"bytes": contents[i].as_py(), "path": path})
+
+    return list(pool.map(head, range(len(images))))
+
+
+def heads_of_files(paths: Sequence[str], cache: Path, num_proc: int = 1) -> dict[str, Head | str]:
+    """The head of every picture file, through the cache while none of them changes."""
+    paths = list(dict.fromkeys(paths))
+    if not paths:
+        return {}
+    key = sha256(VERSION.encode())
+    for path in paths:
         try:
-            if content is not None and content.is_valid:
-                yield head_of({"bytes": pa.BufferReader(content.as_buffer()), "path": path})
-            elif folder is None:
-                yield ""  # a path: looked at when it is known where it starts from
-            else:
-                yield head_of({"bytes": None, "path": path})
-        except DataError as error:
-            yield str(error)
+            stat = os.stat(path)
+            key.update(f"{path}\0{stat.st_size} {stat.st_mtime_ns}\0".encode("utf-8", "replace"))
+        except (OSError, ValueError):
+            key.update(f"{path}\0\0".encode("utf-8", "replace"))
+    file = cache / f"{key.hexdigest()[:32]}.heads.arrow"
+    if file.is_file():
+        heads = _read_heads(file)
+    else:
+        with threads(num_proc) as pool:
+            heads = list(pool.map(lambda path: head_or_problem({"path": path}), paths))
+        cache.mkdir(parents=True, exist_ok=True)
+        _write_heads(heads, file)
+    return dict(zip(paths, heads, strict=True))
+
+
+def threads(num_proc: int = 1) -> ThreadPoolExecutor:
+    """For copying and decoding, which leave the interpreter free."""
+    return ThreadPoolExecutor(max(num_proc, min(os.cpu_count() or 1, MAX_THREADS)))
 
 
 def _write_heads(heads: Heads, file: Path) -> None:

@@ -25,8 +25,16 @@ from pathlib import Path
 from typing import Any
 
 from swift_vlrft.datasets.category_lists import CATEGORY_LISTS
-from swift_vlrft.datasets.image import head_of, stored_image
-from swift_vlrft.datasets.instances import Boxes, Instances, file_of, not_exhaustive, read_instances
+from swift_vlrft.datasets.image import image_path, size_problem, stored_image
+from swift_vlrft.datasets.instances import (
+    Boxes,
+    Instances,
+    file_of,
+    not_exhaustive,
+    read_instances,
+    refuse_shared_files,
+)
+from swift_vlrft.datasets.row import Drawn
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.writer import Item, LeftOut, Written, write_folder
 
@@ -92,6 +100,7 @@ def plan_rows(
     """
     if not 0 <= negatives < math.inf:
         raise DataError(f"--negatives {negatives}: a share of the rows with boxes is needed")
+    refuse_shared_files(found)
     ids = {name: i for i, name in found.categories.items()}
     rows: list[Planned] = []
     for name in categories:
@@ -156,25 +165,20 @@ def built_rows(found: Instances, rows: Sequence[Planned], images: Path) -> Itera
         image = found.images[row.image_id]
         name = file_of(image) or ""
         try:
-            stored = _stored_image(images, name, (image["width"], image["height"]))
+            stored = _stored_image(images, name, Drawn(image["width"], image["height"]))
         except DataError as error:
             yield LeftOut(f"{found.path}, image {row.image_id}", str(error))
             continue
         yield {**detection_row(stored, row.category, row.boxes), "image_id": row.image_id}
 
 
-def _stored_image(folder: Path, name: str, size: tuple[int, int]) -> dict[str, Any]:
-    file = folder / name
-    if not file.resolve().is_relative_to(folder.resolve()):
-        raise DataError(f"{name} lies outside {folder}; image names must stay below that folder")
-    image = stored_image({"bytes": None, "path": str(file)}, folder)
-    head = head_of(image)
-    if (head.width, head.height) != size:
-        raise DataError(
-            f"{file} is {head.width}x{head.height}, but the annotations say {size[0]}x{size[1]}: "
-            "the boxes would be wrong; use the images that the annotations were made on"
-        )
-    return image
+def _stored_image(folder: Path, name: str, drawn: Drawn) -> dict[str, Any]:
+    folder = folder.absolute()
+    image = {"bytes": None, "path": str(image_path(name, folder, folder))}
+    stored, head = stored_image(image, folder)
+    if problem := size_problem(image, head, drawn):
+        raise DataError(problem)
+    return stored
 
 
 def build_folder(

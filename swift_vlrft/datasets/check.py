@@ -17,11 +17,10 @@ from typing import Any
 from swift_vlrft.answers import Box, BoxList, boxes_or_refusal, gold_text
 from swift_vlrft.datasets.forms import Form
 from swift_vlrft.datasets.frames import View
-from swift_vlrft.datasets.image import Head, head_of, open_image
+from swift_vlrft.datasets.image import Head, HeadReader, size_problem
 from swift_vlrft.datasets.parquet import missing_shards
 from swift_vlrft.datasets.read import BOX_TASKS, open_set, rows_of
 from swift_vlrft.datasets.row import BadRow, Place, Row
-from swift_vlrft.datasets.source import DataError
 from swift_vlrft.rewards import REWARDS, TASK_NAMES, TASKS
 
 MAX_SHOWN = 5
@@ -69,6 +68,8 @@ def row_problem(row: Row, head: Head | None = None, *, every_reward: bool = True
         )
     frame = row.columns.get("frame")
     if task in BOX_TASKS:
+        if problem := size_problem(row.image, head, row.drawn):
+            return problem
         boxes = gold.boxes if isinstance(gold, BoxList) else [gold]
         if frame not in ("norm1000", "pixels"):
             return f"unknown frame {frame!r}; known: norm1000, pixels"
@@ -187,7 +188,7 @@ def check_set(
     keep_going: bool = True,
     too_long: TooLong | None = None,
 ) -> Report:
-    """Ask every row; ``images``: decode its picture, too. Raises DataError only for a set that
+    """Ask every row; ``images``: look at its picture, too. Raises DataError only for a set that
     cannot be used at all.
     """
     form = path if isinstance(path, Form) else None
@@ -210,17 +211,14 @@ def judged(
     too_long: TooLong | None = None,
 ) -> Iterator[tuple[Row | BadRow, str | None]]:
     """Every row with what is wrong with it, or None; counted in ``report``."""
-    looks = _PixelLook()
+    looks, heads = _PixelLook(), HeadReader()
     for row in rows_of(form, root=root, rename=rename, without_images=not images):
         report.rows += row.place.row is not None
         head, problem = None, row.problem if isinstance(row, BadRow) else None
         if isinstance(row, Row):
             if images:
-                try:
-                    head = head_of(row.image)
-                    open_image(row.image)
-                except DataError as error:
-                    problem = str(error)
+                found = heads(row.image)
+                head, problem = (None, found) if isinstance(found, str) else (found, None)
             problem = problem or row_problem(row, head, every_reward=images)
             if problem is None and too_long is not None and head is not None:
                 problem = too_long(row, head)

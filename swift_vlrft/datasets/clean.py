@@ -45,7 +45,7 @@ def write_clean(
                 if problem is not None or not isinstance(row, Row):
                     yield LeftOut(str(row.place), str(problem))
                 else:
-                    yield written_row(row, stored_image(row.image, base))
+                    yield written_row(row, stored_image(row.image, base)[0])
 
         return items
 

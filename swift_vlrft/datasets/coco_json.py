@@ -11,11 +11,14 @@ negatives are for ``vlrft data coco``.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 from swift_vlrft.datasets.build import detection_row, plan_rows
 from swift_vlrft.datasets.forms import Form
+from swift_vlrft.datasets.image import image_path
 from swift_vlrft.datasets.instances import (
+    NO_OBJECT,
     NOT_IN_FULL,
     UNSURE,
     Instances,
@@ -23,23 +26,36 @@ from swift_vlrft.datasets.instances import (
     not_exhaustive,
     read_instances,
 )
+from swift_vlrft.datasets.row import Drawn
 from swift_vlrft.datasets.shape import Draft
 from swift_vlrft.datasets.source import DataError
 
+LOOKED_FOR = 100
+"""Images whose names are tried before the folder counts as not found."""
 
-def coco_drafts(form: Form, root: Path | None) -> Iterator[Draft]:
-    """Every row of an annotation file; its images are found below ``root`` or beside it."""
+
+def coco_drafts(form: Form, root: Path | None) -> Iterator[tuple[Draft, Drawn, Path]]:
+    """Every row of an annotation file, the size that its boxes were drawn at, and the folder that
+    its image lies below: found below ``root`` or beside the file.
+    """
     found = read_instances(form.path)
     folder = image_folder(found, root)
     form.left_out |= _left_out(found)
     for row in plan_rows(found, list(found.categories.values()), negatives=0.0):
-        image = str(folder / (file_of(found.images[row.image_id]) or ""))
-        yield {**detection_row(image, row.category, row.boxes), "image_id": row.image_id}
+        image = found.images[row.image_id]
+        draft = detection_row(file_of(image), row.category, row.boxes)
+        drawn = Drawn(image["width"], image["height"], f"image {row.image_id}")
+        yield draft | {"image_id": row.image_id}, drawn, folder
 
 
 def _left_out(found: Instances) -> dict[str, list[str]]:
     """The images and categories that make no row, by reason."""
     made: dict[str, list[str]] = {}
+    empty = found.images.keys() - {
+        i for held in (found.boxes, found.unsure) for images in held.values() for i in images
+    }
+    if empty:
+        made[NO_OBJECT] = [f"image {i}" for i in found.images if i in empty]
     for category, name in found.categories.items():
         for image_id in sorted(found.unsure[category], key=str):
             in_full = not not_exhaustive(found.images[image_id], category)
@@ -50,17 +66,24 @@ def _left_out(found: Instances) -> dict[str, list[str]]:
 
 
 def image_folder(found: Instances, root: Path | None) -> Path:
-    """The folder that holds the images: ``root``, or where COCO's own archives put them."""
-    name = next((n for image in found.images.values() if (n := file_of(image))), None)
-    here = found.path.parent
+    """The folder that holds the images, absolute: ``root``, or where COCO's own archives put them;
+    the one that holds the first image that is found at all.
+    """
+    names = [file_of(image) or "" for image in islice(found.images.values(), LOOKED_FOR)]
+    here = found.path.absolute().parent
+    root = None if root is None else root.absolute()
     split = found.path.stem.partition("_")[2]  # instances_train2017
     tried = [root / split, root] if root else []
     tried += [here.parent / split, here / split, here.parent / "images" / split]
     tried += [here.parent / "images", here / "images", here, here.parent]
-    for folder in tried:
-        if name is None or (folder / name).is_file():
-            return folder
+    for name in names:
+        for folder in tried:
+            if (folder / name).is_file() and image_path(name, folder, None).is_relative_to(folder):
+                return folder
+    if not names:
+        return tried[0]
     raise DataError(
-        f"{found.path}: its first image {name} is in none of {', '.join(map(str, tried))}; "
+        f"{found.path}: its first image{'s' * (len(names) > 1)} {', '.join(names[:3])} "
+        f"{'are' if len(names) > 1 else 'is'} in none of {', '.join(map(str, tried))}; "
         "say where the images are with ROOT_IMAGE_DIR=FOLDER"
     )

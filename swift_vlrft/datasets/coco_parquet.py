@@ -16,7 +16,7 @@ from typing import Any
 from swift_vlrft.coordinates import convert_box
 from swift_vlrft.datasets.build import detection_row
 from swift_vlrft.datasets.forms import Record
-from swift_vlrft.datasets.instances import UNSURE, Boxes
+from swift_vlrft.datasets.instances import NO_OBJECT, UNSURE, Boxes
 from swift_vlrft.datasets.row import BadRow
 from swift_vlrft.datasets.shape import Context, Draft, Shape
 from swift_vlrft.datasets.source import Source
@@ -32,6 +32,9 @@ def _matches(columns: set[str]) -> bool:
 
 def _rows(record: Record, context: Context) -> Iterator[Draft]:
     boxes, categories, crowds = _objects(record["objects"])
+    if not boxes:
+        context.form.left_out.setdefault(NO_OBJECT, []).append(str(context.place))
+        return
     width, height = record.get("width"), record.get("height")
     if not width or not height:
         head = context.head(record["image"])

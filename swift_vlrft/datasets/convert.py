@@ -2,7 +2,7 @@
 
     convert_folder(Path("lisa/train.json"), Path("data/lisa"), root=Path("lisa/images"))
 
-Every picture is opened on the way, and stored as it came; one that a camera turned, or of more
+Every picture is looked at on the way, and stored as it came; one that a camera turned, or of more
 than 8 bits a colour, is stored upright in RGB, which is how its boxes were drawn. Every row is
 asked what ``vlrft data check`` asks.
 """
@@ -21,7 +21,7 @@ from typing import Any
 from swift_vlrft.answers import gold_text
 from swift_vlrft.datasets.check import row_problem
 from swift_vlrft.datasets.forms import SPLITS, split_of_json
-from swift_vlrft.datasets.image import head_of, stored_image
+from swift_vlrft.datasets.image import stored_image
 from swift_vlrft.datasets.parquet import split_names
 from swift_vlrft.datasets.read import open_set, read_rows
 from swift_vlrft.datasets.row import BadRow, Row
@@ -93,10 +93,10 @@ def _item(row: Row | BadRow, base: Path) -> Item:
     if isinstance(row, BadRow):
         return LeftOut(str(row.place), row.problem.removeprefix(f"{row.place}: "))
     try:
-        image = stored_image(row.image, base)
+        image, head = stored_image(row.image, base)
     except DataError as error:
         return LeftOut(str(row.place), str(error))
-    if problem := row_problem(row, head_of(image)):
+    if problem := row_problem(row, head):
         return LeftOut(str(row.place), problem)
     return written_row(row, image)
 

@@ -21,6 +21,7 @@ from swift_vlrft.coordinates import (
     convert_box,
     image_tokens,
     known_family,
+    loses_a_side,
     resized_size,
 )
 
@@ -51,6 +52,20 @@ class View:
         width, height = capped_size(width, height, self.picture_pixels)
         return resized_size(
             self.family, width, height, min_pixels=self.min_pixels, max_pixels=self.max_pixels
+        )
+
+    def problem(self, width: int, height: int) -> str | None:
+        """Why the model's processor does not take a picture of that size; None where it does."""
+        try:
+            self.size(width, height)
+        except ValueError as error:
+            return str(error)
+        width, height = capped_size(width, height, self.picture_pixels)
+        if not loses_a_side(self.family, width, height, max_pixels=self.max_pixels):
+            return None
+        return (
+            f"an image of {width} x {height} pixels is left with a side of 0 pixels under "
+            f"max_pixels {self.max_pixels}; raise MAX_PIXELS, or cut the image"
         )
 
     def tokens(self, width: int, height: int) -> int:

@@ -14,8 +14,11 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +27,7 @@ from swift_vlrft.datasets.source import DataError
 
 UNSURE = "a crowd region or a box without area stands for the category in the image"
 NOT_IN_FULL = "the image is not labelled in full for the category"
+NO_OBJECT = "no object of any category is stated in the image"
 
 Boxes = list[tuple[int, int, int, int]]
 
@@ -46,22 +50,9 @@ class Instances:
 
 def read_instances(path: Path) -> Instances:
     """Read and check ``instances_*.json`` (COCO) or ``lvis_v1_*.json``; DataError says where."""
-    try:
-        with open(path, encoding="utf-8-sig") as file:
-            # The outlines are most of the file, and nothing here needs them.
-            content = json.load(file, object_hook=without_outline)
-    except (OSError, UnicodeError) as error:
-        raise DataError(f"{path} cannot be read ({error})") from error
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path} is not JSON ({error}); download it again") from error
-    for key in ("images", "annotations", "categories"):
-        if not isinstance(content, dict) or not isinstance(content.get(key), list):
-            has = ", ".join(content) if isinstance(content, dict) else type(content).__name__
-            raise DataError(
-                f"{path} lacks the list {key!r} (it has {has}); expected COCO's instances_*.json"
-            )
+    content = read_content(path)
     images = {}
-    for i, image in enumerate(_objects(content, "images", path)):
+    for i, image in enumerate(content["images"]):
         if not {"id", "width", "height"} <= set(image) or not file_of(image):
             raise DataError(f"{path}, images[{i}]: id, file_name, width and height are needed")
         for side in ("width", "height"):
@@ -71,7 +62,7 @@ def read_instances(path: Path) -> Instances:
                 )
         images[image["id"]] = image
     categories: dict[Any, str] = {}
-    for i, category in enumerate(_objects(content, "categories", path)):
+    for i, category in enumerate(content["categories"]):
         if "id" not in category or not isinstance(category.get("name"), str):
             raise DataError(f"{path}, categories[{i}]: id and name are needed")
         if category["name"] in categories.values():
@@ -80,7 +71,7 @@ def read_instances(path: Path) -> Instances:
     found = Instances(
         path, images, categories, {c: {} for c in categories}, {c: set() for c in categories}, None
     )
-    for i, annotation in enumerate(_objects(content, "annotations", path)):
+    for i, annotation in enumerate(content["annotations"]):
         _add_annotation(found, annotation, f"{path}, annotations[{i}]")
     for c, images_of in found.boxes.items():
         found.unsure[c] |= {i for i, image in images.items() if not_exhaustive(image, c)}
@@ -96,15 +87,74 @@ def read_instances(path: Path) -> Instances:
     return found
 
 
-def _objects(content: dict[str, Any], key: str, path: Path) -> list[dict[str, Any]]:
-    for i, entry in enumerate(content[key]):
-        ids = [v for k, v in entry.items() if k.endswith("id")] if isinstance(entry, dict) else [[]]
-        if not all(isinstance(v, int | str) for v in ids):
+def read_content(path: Path) -> dict[str, Any]:
+    """The lists of an annotation file, as they are but for the outlines; ids are checked: whole
+    numbers or text, and in its list every one stands once. DataError says where not.
+    """
+    try:
+        with open(path, encoding="utf-8-sig") as file:
+            # The outlines are most of the file, and nothing here needs them.
+            content = json.load(file, object_hook=without_outline)
+    except (OSError, UnicodeError) as error:
+        raise DataError(f"{path} cannot be read ({error})") from error
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path} is not JSON ({error}); download it again") from error
+    for key in ("images", "annotations", "categories"):
+        if not isinstance(content, dict) or not isinstance(content.get(key), list):
+            has = ", ".join(content) if isinstance(content, dict) else type(content).__name__
+            raise DataError(
+                f"{path} lacks the list {key!r} (it has {has}); expected COCO's instances_*.json"
+            )
+        _check_ids(content[key], key, path)
+    made: dict[str, Any] = content
+    return made
+
+
+def _check_ids(entries: list[Any], key: str, path: Path) -> None:
+    """Whole numbers as 1.0 (pandas writes them so) become 1; 1 and "1" are the same id, as they are
+    in predictions and file names.
+    """
+    first: dict[str, int] = {}
+    for i, entry in enumerate(entries):
+        if not isinstance(entry, dict):
             raise DataError(
                 f"{path}, {key}[{i}] is {str(entry)[:80]}; an object with ids is needed"
             )
-    found: list[dict[str, Any]] = content[key]
-    return found
+        for name in ("id", "image_id", "category_id"):
+            if name not in entry:
+                continue
+            value = entry[name]
+            if isinstance(value, float) and value.is_integer():
+                entry[name] = value = int(value)
+            if isinstance(value, bool) or not isinstance(value, int | str):
+                raise DataError(
+                    f"{path}, {key}[{i}]: {name} is {value!r}; a whole number or text is needed"
+                )
+        if "id" in entry and (there := first.setdefault(str(entry["id"]), i)) != i:
+            raise DataError(
+                f"{path}: {key}[{there}] and {key}[{i}] have the same id: "
+                f"{_briefly(entries[there])} and {_briefly(entry)}; "
+                "give every entry an id of its own"
+            )
+
+
+def _briefly(entry: dict[str, Any]) -> str:
+    """An entry's id and what tells it from others."""
+    names = ("id", "name", "file_name", "coco_url", "width", "height", "image_id", "category_id")
+    shown = {k: entry[k] for k in (*names, "bbox") if entry.get(k) is not None}
+    return str(shown)[:200]
+
+
+def refuse_shared_files(found: Instances) -> None:
+    """DataError where two images of the file are one picture: each has a part of its boxes."""
+    first: dict[str, Any] = {}
+    for i, image in found.images.items():
+        name = os.path.normpath(file_of(image) or "")
+        if (there := first.setdefault(name, i)) != i:
+            raise DataError(
+                f"{found.path}: the images {there!r} and {i!r} are the same file {name}: each "
+                "would be asked for a part of its boxes; give both one id, or each its own file"
+            )
 
 
 def without_outline(entry: dict[str, Any]) -> dict[str, Any]:
@@ -130,9 +180,9 @@ def _add_annotation(found: Instances, annotation: dict[str, Any], place: str) ->
     image = found.images.get(annotation.get("image_id"))
     category = annotation.get("category_id")
     if image is None:
-        raise DataError(f"{place}: no image has the id {annotation.get('image_id')!r}")
+        raise _unknown(place, "image", annotation.get("image_id"), found.images)
     if category not in found.categories:
-        raise DataError(f"{place}: no category has the id {category!r}")
+        raise _unknown(place, "category", category, found.categories)
     if annotation.get("iscrowd"):
         found.left_out["crowd regions"] += 1
         found.unsure[category].add(image["id"])
@@ -155,3 +205,8 @@ def _add_annotation(found: Instances, annotation: dict[str, Any], place: str) ->
         found.left_out["boxes cut at the image's edge (kept)"] += 1
     position = convert_box((x1, y1, x2, y2), "pixels", "norm1000", size=(width, height))
     found.boxes[category].setdefault(image["id"], []).append(position)
+
+
+def _unknown(place: str, what: str, value: Any, known: Mapping[Any, Any]) -> DataError:
+    some = ", ".join(repr(i) for i in islice(known, 3))
+    return DataError(f"{place}: no {what} has the id {value!r}; they are like {some or 'none'}")

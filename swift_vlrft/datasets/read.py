@@ -8,8 +8,10 @@ Images are handed over unopened: bytes as they were stored, or the absolute path
 
 from __future__ import annotations
 
+import base64
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -17,8 +19,8 @@ from typing import Any
 from swift_vlrft.answers import boxes_or_refusal, gold_text
 from swift_vlrft.datasets.coco_json import coco_drafts
 from swift_vlrft.datasets.forms import Form, Record, find_form
-from swift_vlrft.datasets.image import Head, head_of
-from swift_vlrft.datasets.row import BadRow, Place, Row
+from swift_vlrft.datasets.image import Head, head_of, image_path
+from swift_vlrft.datasets.row import BadRow, Drawn, Place, Row
 from swift_vlrft.datasets.shape import Context, Draft, Shape, task_of
 from swift_vlrft.datasets.shapes import SHAPES, shape_of
 from swift_vlrft.datasets.source import DataError
@@ -112,8 +114,8 @@ def rows_of(
     base = image_root(root)
     form.left_out.clear()
     if form.kind == "coco":
-        for number, draft in enumerate(coco_drafts(form, base)):
-            yield _row(Place(form.path, number), draft, form, base, None, None)
+        for number, (draft, size, folder) in enumerate(coco_drafts(form, base)):
+            yield _row(Place(form.path, number), draft, form, folder, None, None, size)
         return
     shape = shape_of_form(form, rename)
     columns = None
@@ -142,8 +144,9 @@ def rows_of(
         if without_images:
             record.setdefault("image", {"bytes": None, "path": None})
         try:
+            drawn = drawn_on(record, in_pixels=not shape.single)
             for draft in shape.rows(record, context):
-                yield _row(place, draft, form, base, task, frame)
+                yield _row(place, draft, form, base, task, frame, drawn)
         except (ValueError, KeyError, TypeError, IndexError, OverflowError) as error:
             text = f"the key {error} is missing" if isinstance(error, KeyError) else str(error)
             yield BadRow(place, text.removeprefix(f"{place}: "))
@@ -168,8 +171,23 @@ def _guessed_task(
     return "detection" if stream and first and not others else "classification"
 
 
+def drawn_on(record: Record, *, in_pixels: bool) -> Drawn | None:
+    """The size of its picture that a record states in its columns width and height, if it does."""
+    width, height = record.get("width"), record.get("height")
+    if not all(isinstance(v, int | float) and v >= 1 for v in (width, height)):
+        return None
+    name = record.get("image_id", record.get("id"))
+    return Drawn(width, height, "" if name is None else f"image {name}", in_pixels)  # type: ignore[arg-type]
+
+
 def _row(
-    place: Place, draft: Draft, form: Form, root: Path | None, task: str | None, frame: str | None
+    place: Place,
+    draft: Draft,
+    form: Form,
+    root: Path | None,
+    task: str | None,
+    frame: str | None,
+    drawn: Drawn | None,
 ) -> Row | BadRow:
     known = dict(draft)
     image, problem, solution = (known.pop(key, None) for key in ("image", "problem", "solution"))
@@ -181,7 +199,9 @@ def _row(
         made = image_of(image, form.folder, root)
     except ValueError as error:
         return BadRow(place, str(error))
-    return Row(place, made, problem, solution, known)  # type: ignore[arg-type]  # text_problem judges
+    if drawn is not None and known["frame"] == "pixels":
+        drawn = replace(drawn, exact=True)
+    return Row(place, made, problem, solution, known, drawn)  # type: ignore[arg-type]  # text_problem judges
 
 
 def image_root(root: str | os.PathLike[str] | None) -> Path | None:
@@ -201,6 +221,8 @@ def image_of(value: Any, folder: Path, root: Path | None) -> dict[str, Any]:
     if isinstance(value, (bytes, bytearray, memoryview)):
         return {"bytes": bytes(value), "path": None}
     if isinstance(value, str):
+        if value.startswith("data:"):
+            return {"bytes": _of_data_url(value), "path": None}
         value = {"bytes": None, "path": value}
     if not isinstance(value, dict) or not {"bytes", "path"} & value.keys():
         raise ValueError(f"the image is {str(value)[:80]!r}; bytes, or a path, is needed")
@@ -210,16 +232,15 @@ def image_of(value: Any, folder: Path, root: Path | None) -> dict[str, Any]:
     return {"bytes": content, "path": path}
 
 
-def image_path(path: str, folder: Path, root: Path | None) -> Path:
-    """An image's absolute path: below ``root`` where one is given, else from the set's folder."""
-    if path.startswith(("http://", "https://")):
-        raise ValueError(f"the image is the address {path[:100]}; download it and name the file")
-    full = Path(os.path.normpath(os.path.join(root or os.path.abspath(folder), path)))
-    if root is not None and not full.is_relative_to(root):
-        raise ValueError(
-            f"the image path {path} lies outside the root {root}; paths must stay in it"
-        )
-    return full
+def _of_data_url(text: str) -> bytes:
+    """The bytes of ``data:image/png;base64,iVBORw0...``, which ms-swift takes for an image, too."""
+    kind, comma, content = text.partition(";base64,")
+    try:
+        if not comma:
+            raise ValueError("no ;base64, in it")
+        return base64.b64decode(content, validate=True)
+    except ValueError as error:
+        raise ValueError(f"the image {kind[:60]}... is no base64 text ({error})") from error
 
 
 def _head(value: Any, form: Form, root: Path | None) -> Head:

@@ -30,9 +30,21 @@ class Place:
 
 
 @dataclass(frozen=True)
+class Drawn:
+    """The size of the picture that boxes were drawn on, as its source states it, and ``name``, what
+    the source calls it ("image 9"). Not ``exact``: boxes in thousandths fit a copy of any size.
+    """
+
+    width: float
+    height: float
+    name: str = ""
+    exact: bool = True
+
+
+@dataclass(frozen=True)
 class Row:
     """``image`` holds bytes, or the absolute path of a file; ``columns`` task, frame and every
-    further column as it was.
+    further column as it was. ``drawn`` is None where no size is stated.
     """
 
     place: Place
@@ -40,6 +52,7 @@ class Row:
     problem: str
     solution: str
     columns: dict[str, Any] = field(default_factory=dict)
+    drawn: Drawn | None = None
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@
     out   messages [{"role": "user", "content": "<image>What is it?"}], images [{"bytes", "path"}],
           solution "<answer>rose</answer>", task "classification", frame None
 
-Stored images are neither decoded nor copied where nothing has to change: the column is wrapped
+Stored images are not copied where nothing has to change: the column is wrapped
 where it lies (memory-mapped Arrow). Only a picture that ms-swift would show wrongly (turned by its
 EXIF tag, 16 bits a pixel) is written once more, upright, into the cache.
 """
@@ -19,11 +19,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from swift_vlrft.coordinates import FRAMES
-from swift_vlrft.datasets.arrow_cache import Heads, cached_parquet, heads_of, joined
+from swift_vlrft.datasets.arrow_cache import (
+    Heads,
+    cached_parquet,
+    heads_of,
+    heads_of_files,
+    joined,
+    threads,
+)
 from swift_vlrft.datasets.check import Report, left_out_notes, row_problem
 from swift_vlrft.datasets.forms import Form
 from swift_vlrft.datasets.frames import View, in_frame
-from swift_vlrft.datasets.image import Head, head_of, upright_bytes
+from swift_vlrft.datasets.image import Head, HeadReader, head_or_problem, upright_bytes
 from swift_vlrft.datasets.read import (
     BOX_TASKS,
     image_of,
@@ -103,7 +110,8 @@ def training_table(
     image = _original("image", table.column_names, wanted.rename)
     form = replace(form, kind="table", content=(table, origin), files=[form.path])
     if heads is None:
-        heads = [head for chunk in table.column(image).chunks for head in heads_of(chunk)]
+        with threads(wanted.num_proc) as pool:
+            heads = [h for chunk in table.column(image).chunks for h in heads_of(chunk, pool)]
     # The features that were stored with the table name classes, dates and the like.
     known = features if features is not None else Features.from_arrow_schema(table.schema)
     root = image_root(wanted.root)
@@ -111,6 +119,11 @@ def training_table(
     rows: list[tuple[int, Row, Head]] = []
     report = Report(form.path)
     number = -1
+    files = _files(images, heads, form, root)
+    of_file = heads_of_files(
+        [str(i["path"]) for i in files.values() if isinstance(i, dict)], wanted.cache,
+        wanted.num_proc,
+    )  # fmt: skip
     for row in rows_of(
         form, root=wanted.root, rename=wanted.rename, task=wanted.task, frame=wanted.row_frame,
         without_images=True,
@@ -120,8 +133,11 @@ def training_table(
             continue
         number += 1
         head = heads[number]
-        if head == "":  # a path
-            row, head = _with_path(row, images[number].as_py(), form, root)
+        if number in files:
+            found = files[number]
+            head = found if isinstance(found, str) else of_file[str(found["path"])]
+            if isinstance(row, Row) and isinstance(found, dict):
+                row = replace(row, image=found)
         for good in _judged(row, head, wanted, report):
             rows.append((number, *good))
     _finish(report, rows, wanted)
@@ -151,6 +167,8 @@ def _judged(
         report.problems.append((row.place, head))
         return
     problem = row_problem(row, head, every_reward=False)
+    if problem is None and wanted.view is not None:
+        problem = wanted.view.problem(head.width, head.height)
     if problem is None and wanted.too_long is not None:
         problem = wanted.too_long(row, head)
         report.too_long += problem is not None
@@ -226,15 +244,18 @@ def _mapped(form: Form) -> tuple[pa.Table, list[tuple[Path, int]]]:
     return joined(tables, origin), origin
 
 
-def _with_path(
-    row: Row | BadRow, value: Any, form: Form, root: Path | None
-) -> tuple[Row | BadRow, Head | str]:
-    try:
-        image = image_of(value, form.folder, root)
-        head = head_of(image)
-    except ValueError as error:
-        return row, str(error)
-    return (replace(row, image=image) if isinstance(row, Row) else row), head
+def _files(
+    images: Any, heads: Heads, form: Form, root: Path | None
+) -> dict[int, dict[str, Any] | str]:
+    """By row, the pictures that are files, or what is wrong with their paths."""
+    files: dict[int, dict[str, Any] | str] = {}
+    for number, head in enumerate(heads):
+        if head == "":
+            try:
+                files[number] = image_of(images[number].as_py(), form.folder, root)
+            except ValueError as error:
+                files[number] = str(error)
+    return files
 
 
 class _Pieces:
@@ -286,7 +307,9 @@ class _Pieces:
 
 
 def _as_list(chunk: Any, kind: Any) -> Any:
-    """Pictures with every value in a list of its own; only offsets are new."""
+    """Pictures with every value in a list of its own; only offsets are new, and the paths: ms-swift
+    takes one that leads somewhere from where it runs for the picture, rather than the bytes.
+    """
     import pyarrow as pa
 
     if pa.types.is_struct(chunk.type):
@@ -298,6 +321,10 @@ def _as_list(chunk: Any, kind: Any) -> Any:
         ]
     else:
         fields = [chunk, pa.nulls(len(chunk), pa.string())]
+    if not pa.types.is_null(fields[1].type):
+        paths = fields[1].to_pylist()
+        if any(p and os.path.exists(p) for p in paths):
+            fields[1] = pa.array([None if p and os.path.exists(p) else p for p in paths])
     made = pa.StructArray.from_arrays(
         [f.cast(kind.field(n).type) for n, f in zip(STRUCT, fields, strict=True)],
         names=list(STRUCT),
@@ -345,23 +372,26 @@ def from_rows(form: Form, wanted: Wanted) -> tuple[Any, Report]:
 
     report = Report(form.path)
     rows: list[tuple[Row, Head]] = []
-    heads: dict[str, Head | str] = {}
+    found: list[tuple[Row | BadRow, Head | str]] = []
+    read = HeadReader(as_files=True)
     for row in rows_of(
         form, root=wanted.root, rename=wanted.rename, task=wanted.task, frame=wanted.row_frame
     ):
+        head: Head | str = ""
+        if isinstance(row, Row) and row.image.get("bytes") is not None:
+            head = read(row.image)
+            if isinstance(head, Head):
+                row = replace(row, image=_stored_file(row, wanted.cache))
+        found.append((row, head))
+    files = [str(r.image["path"]) for r, head in found if isinstance(r, Row) and head == ""]
+    of_file = heads_of_files(files, wanted.cache, wanted.num_proc)
+    for row, head in found:
         if isinstance(row, BadRow):
             report.rows += row.place.row is not None
             report.problems.append((row.place, row.problem))
-            continue
-        if row.image.get("bytes") is not None:
-            row = replace(row, image=_stored_file(row, wanted.cache))
-        path = str(row.image["path"])
-        if path not in heads:
-            try:
-                heads[path] = head_of(row.image)
-            except DataError as error:
-                heads[path] = str(error)
-        rows += _judged(row, heads[path], wanted, report)
+        else:
+            head = head or of_file[str(row.image["path"])]
+            rows += _judged(row, head, wanted, report)
     report.notes += left_out_notes(form)
     _finish(report, rows, wanted)
     images = [
@@ -477,12 +507,7 @@ def streamed_rows(rows: Iterator[Row | BadRow], wanted: Wanted, report: Report) 
             if wanted.strict:
                 _finish(report, [], wanted)
             continue
-        head: Head | str
-        try:
-            head = head_of(row.image)
-        except DataError as error:
-            head = str(error)
-        kept = list(_judged(row, head, wanted, report))
+        kept = list(_judged(row, head_or_problem(row.image), wanted, report))
         if not kept:
             if wanted.strict and len(report.problems) > report.too_long:
                 _finish(report, [], wanted)
@@ -493,7 +518,8 @@ def streamed_rows(rows: Iterator[Row | BadRow], wanted: Wanted, report: Report) 
         content = image["bytes"]
         if content is None:
             content = Path(image["path"]).read_bytes()
-        image = {"bytes": content, "path": image.get("path") or ""}
+        path = image.get("path") or ""
+        image = {"bytes": content, "path": "" if os.path.exists(path) else path}
         made = {name: values[0] for name, values in _made_columns(kept, wanted).items()}
         further = {k: v for k, v in good.columns.items() if k not in (*made, *MADE)}
         yield further | made | {"images": [image]}

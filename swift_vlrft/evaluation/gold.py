@@ -16,7 +16,6 @@ Rows of a set that asks its own questions are scored as they stand (protocol ``r
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +24,7 @@ from typing import Any
 from swift_vlrft.answers import BoxList, normalise, read
 from swift_vlrft.boxes import Box
 from swift_vlrft.datasets.build import chosen_categories
-from swift_vlrft.datasets.instances import read_instances
+from swift_vlrft.datasets.instances import read_content, read_instances
 from swift_vlrft.evaluation.predictions import (
     EvaluationError,
     Prediction,
@@ -143,7 +142,7 @@ class Annotations:
 def read_annotations(path: Path) -> Annotations:
     """Read and check an annotation file; DataError says where it is wrong."""
     checked = read_instances(path)
-    content = json.loads(path.read_text(encoding="utf-8"))
+    content = read_content(path)
     lvis = checked.absent is not None
     unsure: dict[Any, set[Any]] = {c: set() for c in checked.categories}
     asked: dict[Any, set[Any]] | None = None
