@@ -161,6 +161,7 @@ def built_rows(found: Instances, rows: Sequence[Planned], images: Path) -> Itera
     """The planned rows with their images; a LeftOut where a file is missing, broken or of another
     size than the annotations say.
     """
+    column = found.column_of
     for row in rows:
         image = found.images[row.image_id]
         name = file_of(image) or ""
@@ -169,7 +170,7 @@ def built_rows(found: Instances, rows: Sequence[Planned], images: Path) -> Itera
         except DataError as error:
             yield LeftOut(f"{found.path}, image {row.image_id}", str(error))
             continue
-        yield {**detection_row(stored, row.category, row.boxes), "image_id": row.image_id}
+        yield {**detection_row(stored, row.category, row.boxes), "image_id": column(row.image_id)}
 
 
 def _stored_image(folder: Path, name: str, drawn: Drawn) -> dict[str, Any]:

@@ -10,6 +10,7 @@ negatives are for ``vlrft data coco``.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -41,11 +42,12 @@ def coco_drafts(form: Form, root: Path | None) -> Iterator[tuple[Draft, Drawn, P
     found = read_instances(form.path)
     folder = image_folder(found, root)
     form.left_out |= _left_out(found)
+    column = found.column_of
     for row in plan_rows(found, list(found.categories.values()), negatives=0.0):
         image = found.images[row.image_id]
         draft = detection_row(file_of(image), row.category, row.boxes)
         drawn = Drawn(image["width"], image["height"], f"image {row.image_id}")
-        yield draft | {"image_id": row.image_id}, drawn, folder
+        yield draft | {"image_id": column(row.image_id)}, drawn, folder
 
 
 def _left_out(found: Instances) -> dict[str, list[str]]:
@@ -70,15 +72,16 @@ def image_folder(found: Instances, root: Path | None) -> Path:
     the one that holds the first image that is found at all.
     """
     names = [file_of(image) or "" for image in islice(found.images.values(), LOOKED_FOR)]
-    here = found.path.absolute().parent
-    root = None if root is None else root.absolute()
+    here = Path(os.path.abspath(found.path)).parent
+    root = None if root is None else Path(os.path.abspath(root))
     split = found.path.stem.partition("_")[2]  # instances_train2017
     tried = [root / split, root] if root else []
     tried += [here.parent / split, here / split, here.parent / "images" / split]
     tried += [here.parent / "images", here / "images", here, here.parent]
     for name in names:
         for folder in tried:
-            if (folder / name).is_file() and image_path(name, folder, None).is_relative_to(folder):
+            inside = image_path(name, folder, None).is_relative_to(folder)
+            if inside and os.path.lexists(folder / name):  # a link that leads nowhere, too
                 return folder
     if not names:
         return tried[0]

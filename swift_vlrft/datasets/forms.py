@@ -54,14 +54,20 @@ class Form:
     def folder(self) -> Path:
         return self.path if self.path.is_dir() else self.path.parent
 
-    def holds_lists(self, column: str) -> bool:
-        """Whether a column of Parquet or Arrow files holds a list in every row."""
+    def lies_ready(self, column: str) -> bool:
+        """Whether a column of Parquet or Arrow files holds pictures as {bytes, path}, bytes or
+        paths, which can be handed on as they lie; else in lists or in types of other kinds.
+        """
         import pyarrow as pa
 
-        return any(
-            pa.types.is_list(found) or pa.types.is_large_list(found)
-            for found in (_schema(self.kind, file).field(column).type for file in self.files[:1])
-        )
+        plain = {pa.binary(), pa.large_binary(), pa.string(), pa.large_string()}
+        for file in self.files:
+            found = _schema(self.kind, file).field(column).type
+            parts = {f.name: f.type for f in found} if pa.types.is_struct(found) else {"": found}
+            known = [kind for name, kind in parts.items() if name in ("", "bytes", "path")]
+            if not known or not plain.issuperset(known):
+                return False
+        return True
 
     def records(self, columns: Sequence[str] | None = None) -> Records:
         """Every record in order, ``columns`` of it or all; a BadRow for what cannot be read."""

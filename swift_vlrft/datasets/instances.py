@@ -47,6 +47,12 @@ class Instances:
     """LVIS: the images that surely lack a category. None: every image without a box lacks it."""
     left_out: Counter[str] = field(default_factory=Counter)
 
+    @property
+    def column_of(self) -> type[int] | type[str]:
+        """What a column of image ids holds: text where not all of them are numbers of 64 bits."""
+        whole = all(isinstance(i, int) and abs(i) < 2**63 for i in self.images)
+        return int if whole else str
+
 
 def read_instances(path: Path) -> Instances:
     """Read and check ``instances_*.json`` (COCO) or ``lvis_v1_*.json``; DataError says where."""

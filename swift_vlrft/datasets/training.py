@@ -83,7 +83,7 @@ def training_set(form: Form, wanted: Wanted) -> tuple[Any, Report]:
     """The Dataset of a set on disk, and what was found in it."""
     single = form.kind in ("parquet", "arrow") and shape_of_form(form, wanted.rename).single
     image = _original("image", form.columns, wanted.rename) if single else ""
-    if not single or form.holds_lists(image):
+    if not single or not form.lies_ready(image):
         return from_rows(form, wanted)
     if form.kind == "parquet":
         heads: Heads | None
@@ -121,7 +121,7 @@ def training_table(
     number = -1
     files = _files(images, heads, form, root)
     of_file = heads_of_files(
-        [str(i["path"]) for i in files.values() if isinstance(i, dict)], wanted.cache,
+        [str(i["path"] or "") for i in files.values() if isinstance(i, dict)], wanted.cache,
         wanted.num_proc,
     )  # fmt: skip
     for row in rows_of(
@@ -135,7 +135,7 @@ def training_table(
         head = heads[number]
         if number in files:
             found = files[number]
-            head = found if isinstance(found, str) else of_file[str(found["path"])]
+            head = found if isinstance(found, str) else of_file[str(found["path"] or "")]
             if isinstance(row, Row) and isinstance(found, dict):
                 row = replace(row, image=found)
         for good in _judged(row, head, wanted, report):
@@ -372,26 +372,29 @@ def from_rows(form: Form, wanted: Wanted) -> tuple[Any, Report]:
 
     report = Report(form.path)
     rows: list[tuple[Row, Head]] = []
-    found: list[tuple[Row | BadRow, Head | str]] = []
+    found: list[tuple[Row | BadRow, Head | str, dict[str, Any] | None]] = []
     read = HeadReader(as_files=True)
     for row in rows_of(
         form, root=wanted.root, rename=wanted.rename, task=wanted.task, frame=wanted.row_frame
     ):
         head: Head | str = ""
+        stored = None
         if isinstance(row, Row) and row.image.get("bytes") is not None:
             head = read(row.image)
             if isinstance(head, Head):
-                row = replace(row, image=_stored_file(row, wanted.cache))
-        found.append((row, head))
-    files = [str(r.image["path"]) for r, head in found if isinstance(r, Row) and head == ""]
+                stored = _stored_file(row, wanted.cache)
+            row = replace(row, image={"bytes": None, "path": row.image["path"]})
+        found.append((row, head, stored))
+    files = [str(r.image["path"] or "") for r, head, _ in found if isinstance(r, Row) and not head]
     of_file = heads_of_files(files, wanted.cache, wanted.num_proc)
-    for row, head in found:
+    for row, head, stored in found:
         if isinstance(row, BadRow):
             report.rows += row.place.row is not None
             report.problems.append((row.place, row.problem))
         else:
-            head = head or of_file[str(row.image["path"])]
-            rows += _judged(row, head, wanted, report)
+            head = head or of_file[str(row.image["path"] or "")]
+            for good, seen in _judged(row, head, wanted, report):
+                rows.append((replace(good, image=stored or good.image), seen))
     report.notes += left_out_notes(form)
     _finish(report, rows, wanted)
     images = [
