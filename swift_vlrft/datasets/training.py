@@ -12,7 +12,7 @@ EXIF tag, 16 bits a pixel) is written once more, upright, into the cache.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
@@ -138,10 +138,12 @@ def training_table(
             head = found if isinstance(found, str) else of_file[str(found["path"] or "")]
             if isinstance(row, Row) and isinstance(found, dict):
                 row = replace(row, image=found)
+        elif isinstance(row, Row) and row.drawn is not None:
+            row = replace(row, image=_named(images[number]))
         for good in _judged(row, head, wanted, report):
             rows.append((number, *good))
     _finish(report, rows, wanted)
-    pieces = _Pieces(images, wanted, root, form.folder)
+    pieces = _Pieces(images, files, wanted, root, form.folder)
     for number, row, head in rows:
         pieces.add(number, row, head)
     columns = _made_columns([(row, head) for _, row, head in rows], wanted)
@@ -258,13 +260,24 @@ def _files(
     return files
 
 
+def _named(image: Any) -> dict[str, Any]:
+    """What a stored picture is called, without its bytes."""
+    import pyarrow as pa
+
+    named = pa.types.is_struct(image.type) and image.type.get_field_index("path") >= 0
+    return {"bytes": None, "path": image["path"].as_py() if named else None}
+
+
 class _Pieces:
     """The images column of the rows that are kept: runs of it where it lies, and single values for
     those that have to change.
     """
 
-    def __init__(self, images: Any, wanted: Wanted, root: Path | None, folder: Path) -> None:
-        self.images, self.wanted, self.root, self.folder = images, wanted, root, folder
+    def __init__(
+        self, images: Any, files: Container[int], wanted: Wanted, root: Path | None, folder: Path
+    ) -> None:
+        self.images, self.files = images, files
+        self.wanted, self.root, self.folder = wanted, root, folder
         self.runs: list[tuple[int, int]] = []
         self.parts: list[tuple[int, int] | dict[str, Any]] = []
 
@@ -276,7 +289,7 @@ class _Pieces:
         if not head.plain:
             value = image_of(self.images[number].as_py(), self.folder, self.root)
             self.parts.append(upright_file(value, row.place, self.wanted.cache))
-        elif row.image.get("path") and row.image.get("bytes") is None:
+        elif number in self.files:
             self.parts.append(row.image)
         elif self.parts and isinstance(self.parts[-1], tuple) and self.parts[-1][1] == number:
             self.parts[-1] = (self.parts[-1][0], number + 1)
