@@ -829,3 +829,43 @@ def test_a_data_url_that_is_none_is_named(tmp_path):
     report = check_set(path)
     assert report.good == 0 and all("no base64 text" in text for _, text in report.problems)
     assert all(isinstance(row, BadRow) for row in read_rows(path, keep_going=True))
+
+
+def test_eval_refuses_answers_to_a_turned_picture(tmp_path):
+    file = one_coco(tmp_path, saved(photo((64, 48)), "PNG"), (64, 48), "1.png")
+    answer = {"id": "7/dog", "image_id": 7, "category": "dog", "frame": "norm1000"} | {
+        "completion": "<answer>[[0, 0, 156, 208]]</answer>",
+        "solution": "<answer>[[0, 0, 156, 208]]</answer>",
+    }  # fmt: skip
+    for size, code in (((64, 48), 0), ((640, 480), 0), ((48, 64), 2)):
+        line = answer | {"width": size[0], "height": size[1], "image": "x/1.png"}
+        (tmp_path / "answers.jsonl").write_text(json.dumps(line) + "\n")
+        arguments = ["eval", "--predictions", tmp_path / "answers.jsonl", "--gold", file]
+        done = CliRunner().invoke(app, [*map(str, arguments), "--task", "detection"])
+        assert done.exit_code == code, done.output
+    said = " ".join(done.output.split())
+    assert "image 7: x/1.png is 48x64 upright, but the annotations say 64x48" in said
+
+
+def test_a_model_is_not_asked_about_a_picture_of_another_size(tmp_path):
+    from swift_vlrft.evaluation.predictions import EvaluationError, Problems
+    from swift_vlrft.evaluation.questions import Settings, questions
+    from swift_vlrft.swift_plugin.inference import answer_batch
+
+    for n, (case, (content, stated, fits)) in enumerate(SIZES.items()):
+        folder = tmp_path / str(n)
+        folder.mkdir()
+        settings = Settings("m", one_coco(folder, content, stated), "detection", protocol="all")
+        problems = Problems()
+
+        def ask(requests, _):
+            return [RuntimeError("asked") for _ in requests]
+
+        asked = list(questions(settings, problems))
+        if fits:
+            with pytest.raises(EvaluationError, match="asked"):
+                answer_batch(ask, None, settings, asked, problems)
+        else:
+            assert answer_batch(ask, None, settings, asked, problems) == []
+        told = problems.counts["pictures of another size than the annotations say, not asked"]
+        assert told == (not fits), case

@@ -46,7 +46,7 @@ def check(
     show: Annotated[int, typer.Option(min=0, help="Problems to print.")] = 30,
     as_json: Annotated[bool, typer.Option("--json", help="Print all of it as JSON.")] = False,
 ) -> None:
-    """Run every row: its image is decoded, prompt and solution are read, boxes must lie inside
+    """Run every row: its image is looked at, prompt and solution are read, boxes must lie inside
     their frame and image, and the gold answer must score 1.0 under the rewards of its task.
 
     Example: vlrft data check data/my_set --fix data/my_set_clean

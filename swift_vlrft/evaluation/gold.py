@@ -24,7 +24,9 @@ from typing import Any
 from swift_vlrft.answers import BoxList, normalise, read
 from swift_vlrft.boxes import Box
 from swift_vlrft.datasets.build import chosen_categories
+from swift_vlrft.datasets.image import Head, size_problem
 from swift_vlrft.datasets.instances import read_content, read_instances
+from swift_vlrft.datasets.row import Drawn
 from swift_vlrft.evaluation.predictions import (
     EvaluationError,
     Prediction,
@@ -211,6 +213,7 @@ def boxes_of_annotations(
             asked.add((image, category))
             row.incomplete = (image, category) in incomplete
             size = annotations.images[image]
+            _refuse_turned(row, Drawn(size["width"], size["height"], f"image {image}", exact=False))
             if row.frame == "pixels" and row.seen is None and row.width and row.height:
                 row.seen = (row.width, row.height)  # of a training row: what the model saw
             row.width, row.height = int(size["width"]), int(size["height"])
@@ -240,6 +243,15 @@ def boxes_of_annotations(
         _drop_unsure(made, annotations, chosen, problems)
     made.units = {image: str(image) for image in made.images}
     return made
+
+
+def _refuse_turned(row: Prediction, drawn: Drawn) -> None:
+    """Answers in thousandths, or in pixels of what the model saw, fit a copy of any size; where the
+    picture was shown turned, they fit none of the boxes.
+    """
+    head = Head(row.width, row.height, plain=True) if row.width and row.height else None
+    if problem := size_problem({"path": row.image}, head, drawn):
+        raise EvaluationError(f"the prediction {row.id}: {problem}")
 
 
 def _drop_unsure(

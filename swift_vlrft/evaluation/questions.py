@@ -18,6 +18,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from swift_vlrft.datasets.row import Drawn
 from swift_vlrft.evaluation.predictions import (
     EVALUATED,
     EvaluationError,
@@ -86,6 +87,7 @@ class Question:
     frame: str | None = None
     aliases: Any = None
     row: int | None = None
+    drawn: Drawn | None = None
 
 
 def is_annotation_file(path: Path) -> bool:
@@ -155,6 +157,7 @@ def questions(settings: Settings, problems: Problems) -> Iterator[Question]:
             frame=columns.get("frame"),
             aliases=columns.get("aliases"),
             row=number,
+            drawn=row.drawn,
         )
 
 
@@ -232,9 +235,11 @@ def count_questions(settings: Settings) -> int:
 def _of_annotations(settings: Settings, problems: Problems) -> Iterator[Question]:
     from swift_vlrft.datasets.build import NO_OBJECTS, PROMPT, chosen_categories
     from swift_vlrft.datasets.coco_json import image_folder
-    from swift_vlrft.datasets.instances import file_of, read_instances
+    from swift_vlrft.datasets.image import image_path
+    from swift_vlrft.datasets.instances import file_of, read_instances, refuse_shared_files
 
     found = read_instances(settings.dataset)
+    refuse_shared_files(found)
     known = list(found.categories.values())
     names = chosen_categories(settings.categories, known) if settings.categories else known
     ids = {name: c for c, name in found.categories.items()}
@@ -256,7 +261,12 @@ def _of_annotations(settings: Settings, problems: Problems) -> Iterator[Question
     for image, name in pairs:
         boxes = found.boxes[ids[name]].get(image, [])
         gold = [{"Position": list(box), "Confidence": 1} for box in boxes]
-        path = folder / (file_of(found.images[image]) or "")
+        known_as = found.images[image]
+        try:
+            path = image_path(file_of(known_as) or "", folder, folder)
+        except ValueError as error:
+            problems.add("rows of the data set that cannot be read, not asked", error)
+            continue
         yield Question(
             id=f"{image}/{name}",
             problem=PROMPT.format(category=name),
@@ -266,6 +276,7 @@ def _of_annotations(settings: Settings, problems: Problems) -> Iterator[Question
             image_id=str(image),
             category=name,
             frame="norm1000",
+            drawn=Drawn(known_as["width"], known_as["height"], f"image {image}"),
         )
 
 

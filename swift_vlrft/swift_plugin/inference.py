@@ -23,6 +23,8 @@ from typing import Any
 
 from swift_vlrft.datasets import DataError, open_image
 from swift_vlrft.datasets.frames import View
+from swift_vlrft.datasets.image import Head, size_problem
+from swift_vlrft.datasets.read import BOX_TASKS
 from swift_vlrft.evaluation.framing import framed
 from swift_vlrft.evaluation.predictions import EvaluationError, Problems
 from swift_vlrft.evaluation.questions import Question, Settings
@@ -214,6 +216,11 @@ def answer_batch(
         except DataError as error:
             problems.add("pictures that cannot be opened, not asked", error)
             continue
+        if settings.task in BOX_TASKS:
+            other = size_problem(row.image, Head(*picture.size, plain=True), row.drawn)
+            if other is not None:
+                problems.add("pictures of another size than the annotations say, not asked", other)
+                continue
         try:
             sees = None if view is None else view.size
             question, seen = framed(row, settings.task, settings.frame, picture.size, sees)
