@@ -22,8 +22,8 @@ from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
 from swift_vlrft.datasets import BadRow, DataError, Place, Row, read_rows
-from swift_vlrft.datasets.convert import convert_folder, splits_of
-from swift_vlrft.datasets.forms import find_form
+from swift_vlrft.datasets.convert import convert_folder
+from swift_vlrft.datasets.forms import find_form, splits_of
 from swift_vlrft.datasets.page import page_of, sample
 from swift_vlrft.datasets.writer import write_folder
 

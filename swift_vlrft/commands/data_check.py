@@ -55,7 +55,7 @@ def check(
     """
     from swift_vlrft.datasets.check import Report, judged
     from swift_vlrft.datasets.clean import write_clean
-    from swift_vlrft.datasets.convert import splits_of
+    from swift_vlrft.datasets.forms import splits_of
     from swift_vlrft.datasets.read import open_set
 
     written = None

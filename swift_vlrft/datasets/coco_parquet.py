@@ -16,7 +16,7 @@ from typing import Any
 from swift_vlrft.coordinates import convert_box
 from swift_vlrft.datasets.build import detection_row
 from swift_vlrft.datasets.forms import Record
-from swift_vlrft.datasets.instances import UNSURE, Boxes
+from swift_vlrft.datasets.instances import NO_OBJECT, UNSURE, Boxes
 from swift_vlrft.datasets.row import BadRow
 from swift_vlrft.datasets.shape import Context, Draft, Shape
 from swift_vlrft.datasets.source import Source
@@ -53,6 +53,8 @@ def _rows(record: Record, context: Context) -> Iterator[Draft]:
             raise ValueError(f"the box {box} reaches beyond the image of {width} x {height}")
         made = convert_box((x1, y1, x2, y2), "pixels", "norm1000", size=(width, height))
         by_name.setdefault(name, []).append(made)
+    if not by_name and not unsure:
+        context.leave_out(NO_OBJECT)
     for name in unsure:
         context.form.left_out.setdefault(UNSURE, []).append(f"{context.place}: {name}")
     for name, found in by_name.items():

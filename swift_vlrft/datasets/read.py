@@ -9,7 +9,8 @@ Images are handed over unopened: bytes as they were stored, or the absolute path
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,11 @@ from swift_vlrft.answers import boxes_or_refusal, gold_text
 from swift_vlrft.datasets.coco_json import coco_drafts
 from swift_vlrft.datasets.forms import Form, Record, find_form
 from swift_vlrft.datasets.image import Head, head_of
-from swift_vlrft.datasets.row import BadRow, Place, Row
+from swift_vlrft.datasets.row import BOX_TASKS, BadRow, Place, Row
 from swift_vlrft.datasets.shape import Context, Draft, Shape, task_of
 from swift_vlrft.datasets.shapes import SHAPES, shape_of
 from swift_vlrft.datasets.source import DataError
 
-BOX_TASKS = ("detection", "grounding")
 PEEKED = 200
 """Records of a stream that are looked at before the first one is handed on."""
 
@@ -42,8 +42,9 @@ def read_rows(
 
     ``root`` is the folder that relative image paths start from, and that none may leave (default:
     ms-swift's ROOT_IMAGE_DIR, else the set's own folder). ``rename`` maps its columns to ours,
-    ``task`` and ``frame`` hold where the set states none. DataError for a set that cannot be used
-    at all, and for a row or file that cannot be read; with ``keep_going`` that is a BadRow.
+    ``task`` and ``frame`` hold where a row's own columns state none. DataError for a set that
+    cannot be used at all, and for a row or file that cannot be read; with ``keep_going`` that is a
+    BadRow.
     """
     opened = open_set(path, split=split, keep_going=keep_going, rename=rename)
     for found in rows_of(opened, root=root, rename=rename, task=task, frame=frame):
@@ -113,7 +114,7 @@ def rows_of(
     form.left_out.clear()
     if form.kind == "coco":
         for number, draft in enumerate(coco_drafts(form, base)):
-            yield _row(Place(form.path, number), draft, form, base, None, None)
+            yield _row(Place(form.path, number), draft, form, base, Said(task, frame))
         return
     shape = shape_of_form(form, rename)
     columns = None
@@ -124,8 +125,7 @@ def rows_of(
         columns = [c for name, c in original.items() if name != "image" or form.kind == "json"]
     records = form.records(columns)
     first = list(islice(records, PEEKED)) if form.kind == "stream" else []
-    if shape.name == "virft" and task is None and "task" not in renamed_columns(form, rename):
-        task = _guessed_task(form, first, rename)
+    said = Said(task, frame, _BoxSet(form, first, rename) if shape.name == "virft" else None)
     # Pictures of a stream are let go when their rows were handed on.
     light = [f if isinstance(f, BadRow) else (f[0], {**f[1], "image": None}) for f in first]
     context = Context(form, lambda value: _head(value, form, base), task, first=light)
@@ -143,45 +143,88 @@ def rows_of(
             record.setdefault("image", {"bytes": None, "path": None})
         try:
             for draft in shape.rows(record, context):
-                yield _row(place, draft, form, base, task, frame)
+                yield _row(place, draft, form, base, replace(said, stated=record.get("task")))
         except (ValueError, KeyError, TypeError, IndexError, OverflowError) as error:
             text = f"the key {error} is missing" if isinstance(error, KeyError) else str(error)
             yield BadRow(place, text.removeprefix(f"{place}: "))
 
 
-def _guessed_task(
-    form: Form, first: list[tuple[Place, Record] | BadRow], rename: Mapping[str, str] | None
-) -> str:
-    """detection where any solution holds boxes, else classification: a class may be called "None".
-    Of a stream the ``first`` records tell; where all of them are refusals, boxes are to come.
+class _BoxSet:
+    """Whether any row without a task holds boxes: then "None" means no object, else it is a class.
+
+    Found out when it is first asked. Of a stream the ``first`` records tell; where all of them are
+    refusals, boxes are to come.
     """
-    (name,) = [c for c in form.columns if (rename or {}).get(c, c) == "solution"][:1]
-    stream = form.kind == "stream"
-    others = 0
-    records: Iterable[tuple[Place, Record] | BadRow] = first if stream else form.records([name])
-    for found in records:
-        if not isinstance(found, BadRow):
-            boxes = boxes_or_refusal(gold_text(found[1].get(name)))
+
+    def __init__(
+        self,
+        form: Form,
+        first: Sequence[tuple[Place, Record] | BadRow],
+        rename: Mapping[str, str] | None,
+    ) -> None:
+        self.form, self.known = form, None if form.kind != "stream" else False
+        self.names = {
+            (rename or {}).get(name, name): name
+            for name in form.columns
+            if (rename or {}).get(name, name) in ("solution", "task")
+        }
+        if form.kind == "stream":
+            self.known = self._look(first)
+
+    def __bool__(self) -> bool:
+        if self.known is None:
+            self.known = self._look(self.form.records(list(self.names.values())))
+        return self.known
+
+    def _look(self, records: Iterable[tuple[Place, Record] | BadRow]) -> bool:
+        refusals = others = 0
+        for found in records:
+            if isinstance(found, BadRow) or found[1].get(self.names.get("task")):
+                continue
+            boxes = boxes_or_refusal(gold_text(found[1].get(self.names["solution"])))
             if boxes:
-                return "detection"
+                return True
+            refusals += boxes is not None
             others += boxes is None
-    return "detection" if stream and first and not others else "classification"
+        return self.form.kind == "stream" and refusals > 0 and not others
 
 
-def _row(
-    place: Place, draft: Draft, form: Form, root: Path | None, task: str | None, frame: str | None
-) -> Row | BadRow:
+@dataclass(frozen=True)
+class Said:
+    """What is known of a row besides its own columns: ``task`` and ``frame`` by the caller,
+    ``stated`` the task that its record holds.
+    """
+
+    task: str | None = None
+    frame: str | None = None
+    box_set: _BoxSet | None = None
+    stated: Any = None
+
+
+def _row(place: Place, draft: Draft, form: Form, root: Path | None, said: Said) -> Row | BadRow:
     known = dict(draft)
     image, problem, solution = (known.pop(key, None) for key in ("image", "problem", "solution"))
-    row_task = known.get("task") or task or task_of(solution)
-    known["task"] = row_task
-    boxed = row_task in BOX_TASKS
-    known["frame"] = known.get("frame") or frame or ("norm1000" if boxed else None)
+    task = said.stated or said.task or known.get("task") or None
+    guess = None
+    frame = known.get("frame") or said.frame
+    if said.stated or said.task:
+        boxed = task in BOX_TASKS
+    elif task:
+        boxed, guess = task in BOX_TASKS, task
+    else:
+        boxes = boxes_or_refusal(gold_text(solution))
+        if said.box_set is None:
+            guess = task_of(solution)
+        else:
+            guess = "detection" if boxes or said.box_set else "classification"
+        boxed = bool(boxes) or (boxes is not None and guess == "detection")
+        frame = frame if boxes is not None else None
+    known["task"], known["frame"] = task, frame or ("norm1000" if boxed else None)
     try:
         made = image_of(image, form.folder, root)
     except ValueError as error:
         return BadRow(place, str(error))
-    return Row(place, made, problem, solution, known)  # type: ignore[arg-type]  # text_problem judges
+    return Row(place, made, problem, solution, known, guess)  # type: ignore[arg-type]  # text_problem judges
 
 
 def image_root(root: str | os.PathLike[str] | None) -> Path | None:

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+BOX_TASKS = ("detection", "grounding")
+
 
 @dataclass(frozen=True)
 class Place:
@@ -33,6 +35,10 @@ class Place:
 class Row:
     """``image`` holds bytes, or the absolute path of a file; ``columns`` task, frame and every
     further column as it was.
+
+    ``columns["task"]`` is what the set, its form or the caller says, None where nobody does. What
+    such a row looks like is ``guess``; of a row whose task only the form of its set tells (LISA:
+    grounding), that task again. A guess never keeps a row from a reward: see routing.py.
     """
 
     place: Place
@@ -40,6 +46,13 @@ class Row:
     problem: str
     solution: str
     columns: dict[str, Any] = field(default_factory=dict)
+    guess: str | None = None
+
+    @property
+    def has_boxes(self) -> bool:
+        """Whether the solution holds boxes, or says that there are none."""
+        task = self.columns.get("task")
+        return task in BOX_TASKS if task else self.columns.get("frame") is not None
 
 
 @dataclass(frozen=True)

@@ -20,17 +20,12 @@ from typing import TYPE_CHECKING, Any
 
 from swift_vlrft.coordinates import FRAMES
 from swift_vlrft.datasets.arrow_cache import Heads, cached_parquet, heads_of, joined
-from swift_vlrft.datasets.check import Report, left_out_notes, row_problem
+from swift_vlrft.datasets.check import NotRead, Report, left_out_notes, row_problem
 from swift_vlrft.datasets.forms import Form
 from swift_vlrft.datasets.frames import View, in_frame
 from swift_vlrft.datasets.image import Head, head_of, upright_bytes
-from swift_vlrft.datasets.read import (
-    BOX_TASKS,
-    image_of,
-    image_root,
-    rows_of,
-    shape_of_form,
-)
+from swift_vlrft.datasets.read import image_of, image_root, rows_of, shape_of_form
+from swift_vlrft.datasets.routing import routed
 from swift_vlrft.datasets.row import BadRow, Place, Row
 from swift_vlrft.datasets.source import DataError
 
@@ -54,6 +49,8 @@ class Wanted:
     task: str | None = None
     row_frame: str | None = None
     """Frame and task of a set that does not state them."""
+    rewards: tuple[str, ...] = ()
+    """The rewards that the command names: they score the rows that state no task."""
     root: Path | None = None
     num_proc: int = 1
 
@@ -124,6 +121,7 @@ def training_table(
             row, head = _with_path(row, images[number].as_py(), form, root)
         for good in _judged(row, head, wanted, report):
             rows.append((number, *good))
+    report.notes += left_out_notes(form)
     _finish(report, rows, wanted)
     pieces = _Pieces(images, wanted, root, form.folder)
     for number, row, head in rows:
@@ -150,7 +148,11 @@ def _judged(
     if isinstance(head, str):
         report.problems.append((row.place, head))
         return
-    problem = row_problem(row, head, every_reward=False)
+    row = routed(row, wanted.rewards)
+    problem = row_problem(row, head, every_reward=False, rewards=wanted.rewards)
+    # Where no row of the set is read, it is for other rewards: _finish knows.
+    unread = problem if isinstance(problem, NotRead) else None
+    problem = None if unread else problem
     if problem is None and wanted.too_long is not None:
         problem = wanted.too_long(row, head)
         report.too_long += problem is not None
@@ -164,14 +166,17 @@ def _judged(
     if problem is not None:
         report.problems.append((row.place, problem))
         return
-    report.tasks[row.columns["task"]] += 1
+    if unread:
+        report.problems.append((row.place, unread))
+    else:
+        report.add_good(row, wanted.rewards)
     yield row, head
 
 
 def in_wanted_frame(row: Row, head: Head, wanted: Wanted) -> Row:
     """The row with its boxes and prompt in the frame of the subset."""
     frame = row.columns.get("frame")
-    if row.columns.get("task") not in BOX_TASKS or frame is None:
+    if not row.has_boxes or frame is None:
         return row
     if wanted.frame == "norm1000":
         if frame == "norm1000":
@@ -194,6 +199,8 @@ def _finish(report: Report, rows: list[Any], wanted: Wanted) -> None:
     """Stop where nothing is left, where a gold solution cannot be read, and where ``--strict true``
     asks for no bad row at all.
     """
+    report.leave_unread()
+    report.notes += report.shared_notes()
     bad = len(report.problems) - report.too_long
     if (bad and wanted.strict) or report.unreadable or not rows:
         if not report.rows and not report.problems:
@@ -482,8 +489,9 @@ def streamed_rows(rows: Iterator[Row | BadRow], wanted: Wanted, report: Report) 
             head = head_of(row.image)
         except DataError as error:
             head = str(error)
+        before = len(report.problems)
         kept = list(_judged(row, head, wanted, report))
-        if not kept:
+        if len(report.problems) > before:
             if wanted.strict and len(report.problems) > report.too_long:
                 _finish(report, [], wanted)
             continue

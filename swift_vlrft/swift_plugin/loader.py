@@ -82,6 +82,7 @@ class VlrftLoader(DatasetLoader):
             rename=self.columns or {},
             task=source.task if source else None,
             row_frame=source.frame if source else None,
+            rewards=tuple(command.reward_funcs),
             num_proc=self.num_proc or 1,
         )
 
@@ -175,7 +176,7 @@ def _tell(report: Report, wanted: Wanted) -> None:
     another frame by itself.
     """
     view = wanted.view
-    boxed = report.tasks.keys() & {"detection", "grounding"}
+    boxed = report.frames.keys() - {"none"}
     if view is not None and boxed and view.native_frame != wanted.frame:
         logger.info(
             f"swift_vlrft: {report.path}: boxes are in {wanted.frame}; {view.family} was trained "
