@@ -22,10 +22,18 @@ from swift_vlrft.datasets.image import Head, head_of, open_image
 from swift_vlrft.datasets.instances import NOT_IN_FULL, UNSURE
 from swift_vlrft.datasets.parquet import missing_shards
 from swift_vlrft.datasets.read import open_set, rows_of
-from swift_vlrft.datasets.routing import not_read, not_text, reads, routed, tasks_of_row
+from swift_vlrft.datasets.routing import (
+    named_tasks,
+    not_read,
+    not_text,
+    reads,
+    routed,
+    tasks_of_row,
+    unscored,
+)
 from swift_vlrft.datasets.row import BOX_TASKS, BadRow, Place, Row
 from swift_vlrft.datasets.shape import solution_problem
-from swift_vlrft.datasets.source import DataError
+from swift_vlrft.datasets.source import DataError, Source
 from swift_vlrft.rewards import REWARDS, TASK_NAMES, TASKS
 
 MAX_SHOWN = 5
@@ -199,6 +207,8 @@ class Report:
     """Good rows by the tasks whose rewards score them; a row without a task may be of several."""
     shared: Counter[str] = field(default_factory=Counter)
     """Rows without a task that several of the named rewards read, by their tasks."""
+    unread: str = ""
+    """Which rows no named reward reads, where those are all that the set has without a task."""
     fits: Counter[str] = field(default_factory=Counter)
     """Good rows by the tasks whose rewards their gold would earn 1.0 under, where it was asked."""
 
@@ -220,13 +230,23 @@ class Report:
             self.problems = [found for found in self.problems if not isinstance(found[1], NotRead)]
             self.tasks[NO_TASK] += len(unread)
             place, text = unread[0]
-            self.notes.append(
-                f"{self.path}: no reward that is named scores any of its {len(unread)} rows "
-                f"without a task: {place}: {text}"
-            )
+            self.unread = f"{len(unread)} rows without a task, as of {place}: {text}"
 
-    def shared_notes(self) -> list[str]:
-        """What to say of rows that several named rewards score."""
+    def rows_by_task(self) -> str:
+        """What its rows are, for a message."""
+        stated = [
+            f"{count} {task}" if self.rows else task  # of a hub's set nobody knows how many
+            for task, count in self.tasks.most_common()
+            if task != NO_TASK
+        ]
+        rest = [] if self.unread else [f"{n} {NO_TASK}" for n in [self.tasks[NO_TASK]] if n]
+        return "; ".join([*stated, *rest, *([self.unread] if self.unread else [])]) or "no row"
+
+    def routing_notes(self, rewards: Sequence[str]) -> list[str]:
+        """What to say of rows that no named reward scores, or several do."""
+        named = named_tasks(rewards)
+        if named and not any(self.scored[task] for task in named):
+            return [f"{self.path}: no reward that is named scores its rows: {self.rows_by_task()}"]
         return [
             f"{self.path}: {count} rows state no task, and rewards of {tasks} read their gold: all "
             "of them score these rows. A column task says which is meant"
@@ -250,6 +270,13 @@ class Report:
         ]
         more = len(self.problems) - most
         return "\n".join([*lines, f"  and {more} more"] if more > 0 else lines)
+
+
+def report_of_source(source: Source) -> Report:
+    """What is known of a set of a hub before it is downloaded: its task, not how many rows."""
+    return Report(
+        Path(source.hub_id), tasks=Counter({source.task: 1}), scored=Counter({source.task: 1})
+    )
 
 
 TooLong = Callable[[Row, Head], str | None]
@@ -279,6 +306,28 @@ def check_set(
     ):
         pass
     return report
+
+
+def nothing_scored(rewards: Sequence[str], reports: Sequence[Report | None]) -> str | None:
+    """What to say where a named reward scores no row of any data set; None where each scores some,
+    and where a set is not known (its report is None).
+    """
+    known = [report for report in reports if report is not None]
+    scored: Counter[str] = sum((report.scored for report in known), Counter())
+    if len(known) < len(reports) or not known or not (names := unscored(rewards, scored)):
+        return None
+    tasks = named_tasks(names)
+    sets = "\n".join(f"  {report.path}: {report.rows_by_task()}" for report in known)
+    fitting = [n for n in REWARDS if (t := TASKS[n]) is not None and t.name in scored]
+    others = f" Rewards of the tasks that are there: {', '.join(fitting)}." if fitting else ""
+    holds = " or ".join(TASK_NAMES[task].holds for task in tasks)
+    return (
+        f"--reward_funcs {' '.join(names)}: no row of any data set is scored by "
+        f"{'these' if len(names) > 1 else 'it'}, so nothing would be learned. Scored are rows of "
+        f"the task {' or '.join(tasks)}, and rows without a task whose solution is {holds}:\n"
+        f"{sets}\n"
+        f"Leave it out, name a reward of these rows, or put their column task right.{others}"
+    )
 
 
 def judged(
@@ -320,7 +369,7 @@ def judged(
         yield row, problem
     if (note := looks.note()) is not None:
         report.notes.append(note)
-    report.notes += [*report.shared_notes(), *left_out_notes(form), *file_notes(form)]
+    report.notes += [*left_out_notes(form), *file_notes(form)]
 
 
 def file_notes(form: Form) -> list[str]:

@@ -191,6 +191,35 @@ def unread_rows(form: Form) -> list[Path]:
     return lists + [file for file in form.other if splits_in(file.name)]
 
 
+def why_unknown(path: Path) -> str:
+    """What to say of a path that is no set in any form."""
+    text = (
+        f"{path} holds no data set that is known: neither Parquet files, nor a folder of "
+        "save_to_disk, nor JSON"
+    )
+    files = _files_of_folder(path)[1] if path.is_dir() else []
+    if len(files) > 1:
+        return (
+            f"{path} holds several JSON files, and their names tell no split: "
+            f"{listed(files, path)}. Give the one to read, or put train, validation or test into "
+            "the names"
+        )
+    there = _other_files(path, []) if path.is_dir() else []
+    return f"{text}. It has {listed(there, path)}" if there else text
+
+
+def _other_files(path: Path, files: Sequence[Path]) -> list[Path]:
+    known = set(files)
+    return [
+        file
+        for file in walked(path)
+        if file not in known
+        and file.suffix
+        and file.suffix.lower() not in BESIDE
+        and file.name not in NO_ROWS
+    ]
+
+
 def _name_of(kind: str) -> str:
     return {"parquet": "Parquet", "arrow": "save_to_disk's"}.get(kind, "JSON")
 
@@ -224,21 +253,10 @@ def _folder_form(path: Path, split: str, keep_going: bool) -> Form | None:
     else:
         series = {re.sub(r"\d+", "0", file.name) for file in chosen}
         if len(series) > 1 and not any(by_split(files, path).values()):
-            raise DataError(
-                f"{path} holds several JSON files, and their names tell no split: "
-                f"{listed(chosen, path)}. Give the one to read, or put train, validation or test "
-                "into the names"
-            )
+            return None  # nobody says which of them are rows
         form = _json_form(path, chosen, keep_going)
     form.unnamed = unnamed
-    form.other = [
-        file
-        for file in walked(path)
-        if file not in set(files)
-        and file.suffix
-        and file.suffix.lower() not in BESIDE
-        and file.name not in NO_ROWS
-    ]
+    form.other = _other_files(path, files)
     return form
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from swift_vlrft.answers import boxes_or_refusal, gold_text
 from swift_vlrft.datasets.coco_json import coco_drafts
-from swift_vlrft.datasets.forms import Form, Record, find_form
+from swift_vlrft.datasets.forms import Form, Record, find_form, why_unknown
 from swift_vlrft.datasets.image import Head, head_of
 from swift_vlrft.datasets.row import BOX_TASKS, BadRow, Place, Row
 from swift_vlrft.datasets.shape import Context, Draft, Shape, task_of
@@ -71,10 +71,7 @@ def open_set(
         path = Path(path)
         form = find_form(path, split, keep_going=keep_going)
     if form is None:
-        raise DataError(
-            f"{path} holds no data set that is known: neither Parquet files, nor a folder of "
-            "save_to_disk, nor JSON"
-        )
+        raise DataError(why_unknown(path))
     if form.kind == "json" and not form.columns and not form.broken:
         first = next((f for f in form.records() if isinstance(f, BadRow)), None)
         raise DataError(f"{first.place}: {first.problem}" if first else f"{path} has no rows")
@@ -179,7 +176,7 @@ class _BoxSet:
     def _look(self, records: Iterable[tuple[Place, Record] | BadRow]) -> bool:
         refusals = others = 0
         for found in records:
-            if isinstance(found, BadRow) or found[1].get(self.names.get("task")):
+            if isinstance(found, BadRow) or found[1].get(self.names.get("task", "")):
                 continue
             boxes = boxes_or_refusal(gold_text(found[1].get(self.names["solution"])))
             if boxes:

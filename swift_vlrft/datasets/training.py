@@ -200,7 +200,6 @@ def _finish(report: Report, rows: list[Any], wanted: Wanted) -> None:
     asks for no bad row at all.
     """
     report.leave_unread()
-    report.notes += report.shared_notes()
     bad = len(report.problems) - report.too_long
     if (bad and wanted.strict) or report.unreadable or not rows:
         if not report.rows and not report.problems:
