@@ -247,6 +247,10 @@ class Report:
         named = named_tasks(rewards)
         if named and not any(self.scored[task] for task in named):
             return [f"{self.path}: no reward that is named scores its rows: {self.rows_by_task()}"]
+        return self.shared_notes()
+
+    def shared_notes(self) -> list[str]:
+        """What to say of rows that rewards of several tasks score."""
         return [
             f"{self.path}: {count} rows state no task, and rewards of {tasks} read their gold: all "
             "of them score these rows. A column task says which is meant"
@@ -326,7 +330,8 @@ def nothing_scored(rewards: Sequence[str], reports: Sequence[Report | None]) -> 
         f"{'these' if len(names) > 1 else 'it'}, so nothing would be learned. Scored are rows of "
         f"the task {' or '.join(tasks)}, and rows without a task whose solution is {holds}:\n"
         f"{sets}\n"
-        f"Leave it out, name a reward of these rows, or put their column task right.{others}"
+        f"Leave it out, name a reward of these rows, or put their column task right.{others} "
+        "`vlrft data check PATH` says which rewards fit a set."
     )
 
 

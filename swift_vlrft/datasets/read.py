@@ -179,7 +179,7 @@ class _BoxSet:
             if isinstance(found, BadRow) or found[1].get(self.names.get("task", "")):
                 continue
             boxes = boxes_or_refusal(gold_text(found[1].get(self.names["solution"])))
-            if boxes:
+            if boxes and any(box is not None for box in boxes.boxes):
                 return True
             refusals += boxes is not None
             others += boxes is None

@@ -168,6 +168,8 @@ def _judged(
         return
     if unread:
         report.problems.append((row.place, unread))
+        # No named reward reads it; what it looks like keeps them from trying.
+        row = replace(row, columns=row.columns | {"task": row.guess})
     else:
         report.add_good(row, wanted.rewards)
     yield row, head

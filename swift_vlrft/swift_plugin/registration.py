@@ -81,8 +81,10 @@ def register(
     reports = [_register_path(d, command, check=main_process) for d in command.datasets]
     for dataset in command.val_datasets:
         _register_path(dataset, command, check=main_process)
-    if main_process and not command.cached_datasets:
-        _check_rewards_score(command.reward_funcs, reports)
+    # What else is to be said of a set's rows and rewards is said when it is loaded.
+    problem = nothing_scored(command.reward_funcs, reports)
+    if problem and main_process and not command.cached_datasets:
+        raise DataError(problem)
 
 
 def _drawn(name: str, function: Reward) -> Reward:
@@ -122,17 +124,6 @@ def _check_reward_names(names: list[str], plugins: list[str]) -> None:
             f"  known here: {', '.join(REWARDS)}\n"
             f"  known to ms-swift: {', '.join(others)}"
         )
-
-
-def _check_rewards_score(rewards: list[str], reports: list[Report | None]) -> None:
-    """DataError where a reward would score nothing at all; a warning where a set's rows are scored
-    by none, or by rewards of several tasks.
-    """
-    if problem := nothing_scored(rewards, reports):
-        raise DataError(problem)
-    for report in reports:
-        for note in report.routing_notes(rewards) if report is not None else ():
-            logger.warning(f"swift_vlrft: {note}")
 
 
 def _register_path(dataset: str, command: CommandLine, *, check: bool) -> Report | None:
