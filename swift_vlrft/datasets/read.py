@@ -15,7 +15,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from swift_vlrft.answers import boxes_or_refusal, gold_text
+from swift_vlrft.answers import boxes_or_refusal, gold_text, normalise
 from swift_vlrft.datasets.coco_json import coco_drafts
 from swift_vlrft.datasets.forms import Form, Record, find_form, why_unknown
 from swift_vlrft.datasets.image import Head, head_of
@@ -178,9 +178,12 @@ class _BoxSet:
         for found in records:
             if isinstance(found, BadRow) or found[1].get(self.names.get("task", "")):
                 continue
-            boxes = boxes_or_refusal(gold_text(found[1].get(self.names["solution"])))
-            if boxes and any(box is not None for box in boxes.boxes):
-                return True
+            text = gold_text(found[1].get(self.names["solution"]))
+            boxes = boxes_or_refusal(text)
+            if boxes is not None and (
+                any(box is not None for box in boxes.boxes) or not (boxes or normalise(text))
+            ):
+                return True  # a box, or [], which no class is called
             refusals += boxes is not None
             others += boxes is None
         return self.form.kind == "stream" and refusals > 0 and not others
