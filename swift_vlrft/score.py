@@ -31,6 +31,10 @@ class RewardSummary:
 
     scored: int = 0
     skipped: int = 0
+    unlogged: int = 0
+    """Rows that the run's log gives no score, if it gives none to any row; else 0."""
+    other: dict[str, int] = field(default_factory=dict)
+    """What the skipped rows are."""
     bad_gold: int = 0
     mean: float | None = None
     spread: float | None = None
@@ -123,6 +127,7 @@ def score_completions(
     scored: dict[str, list[tuple[str, Reason]]] = {name: [] for name in names}
     frame = FrameCheck()
     samples: list[Sample] = []
+    logged: dict[str, Counter[bool]] = {name: Counter() for name in names}
     count = 0
     for count, row in enumerate(rows, start=1):
         group = str(row.get("prompt_id") or row.get("prompt") or "") + f"@{row.get('step', '')}"
@@ -156,7 +161,12 @@ def score_completions(
         with_boxes = next((name for name in names if has_boxes(name, row.get("task"))), None)
         if with_boxes is not None:
             frame.add_row(with_boxes, row)
+        for name in names:
+            if name in row:
+                logged[name][_missing(row[name])] += 1
     rewards = {name: _summary(results) for name, results in scored.items()}
+    for name, summary in rewards.items():
+        summary.unlogged = logged[name][True] if not logged[name][False] else 0
     return Report(count, rewards, _flags(rewards, frame), samples)
 
 
@@ -165,19 +175,21 @@ def _was_routed(row: dict[str, Any], name: str) -> bool:
     under this one, a score under one of another task.
     """
 
-    def missing(value: Any) -> bool:
-        return value is None or value != value
-
     own = TASKS[name]
     return (
         own is not None
         and name in row
-        and missing(row[name])
+        and _missing(row[name])
         and any(
-            task is not None and task.name != own.name and not missing(row.get(other))
+            task is not None and task.name != own.name and not _missing(row.get(other))
             for other, task in TASKS.items()
         )
     )
+
+
+def _missing(value: Any) -> bool:
+    """What ms-swift logs where a reward gave no score."""
+    return value is None or value != value
 
 
 def _summary(results: list[tuple[str, Reason]]) -> RewardSummary:
@@ -186,6 +198,7 @@ def _summary(results: list[tuple[str, Reason]]) -> RewardSummary:
     summary = RewardSummary(
         scored=len(scores),
         skipped=sum(reason.code == "other_task" for reason in reasons),
+        other=dict(Counter(r.text for r in reasons if r.code == "other_task").most_common()),
         bad_gold=sum(reason.code == "bad_gold" for reason in reasons),
         reasons=dict(Counter(r.code for r in reasons if r.code != "other_task").most_common()),
     )
@@ -210,6 +223,15 @@ def _flags(rewards: dict[str, RewardSummary], frame: FrameCheck) -> list[str]:
     for name, summary in rewards.items():
         if summary.bad_gold:
             flags.append(f"{name}: {summary.bad_gold} gold solutions cannot be read.")
+        if not summary.scored and (summary.skipped or summary.bad_gold):
+            what = [f"{count} times {text}" for text, count in summary.other.items()]
+            what += [f"{summary.bad_gold} times another gold solution"] * bool(summary.bad_gold)
+            flags.append(f"{name}: scored no row, so it teaches nothing: {', '.join(what)}.")
+        elif summary.unlogged:
+            flags.append(
+                f"{name}: the run gave none of its {summary.unlogged} rows a score, so it taught "
+                "nothing: their column task, or their gold solutions, kept them from it."
+            )
         flags += [
             problem
             for problem in (

@@ -9,6 +9,7 @@ every sample as JSON lines, one file per process, so ranks never write into each
 import json
 import logging
 import os
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import wraps
@@ -40,6 +41,8 @@ class _Seen:
     """What the first batches of one reward showed."""
 
     calls: int = 0
+    unscored: Counter[str] = field(default_factory=Counter)
+    """Rows without a score, by the reason."""
     completions: int = 0
     readable: int = 0
     groups: int = 0
@@ -102,6 +105,7 @@ def _look(name: str, seen: _Seen, rows: list[dict[str, Any]], scores: Scores) ->
     groups: dict[str, list[float]] = {}
     for row, score in zip(rows, scores, strict=True):
         if score is None:
+            seen.unscored[_reason(name, row).text] += 1
             continue
         seen.completions += 1
         seen.readable += score == 1.0 or _reason(name, row).was_read
@@ -118,6 +122,8 @@ def _look(name: str, seen: _Seen, rows: list[dict[str, Any]], scores: Scores) ->
         _warn("frame", f"{name}: {problem}")
     if seen.calls < SETTLED_CALLS:
         return
+    if seen.unscored and not seen.completions:
+        _warn(f"nothing scored {name}", _nothing_scored(name, seen))
     if seen.completions >= LEAST_COMPLETIONS:
         problem = unreadable(name, seen.readable, seen.completions)
         if problem is not None:
@@ -127,6 +133,15 @@ def _look(name: str, seen: _Seen, rows: list[dict[str, Any]], scores: Scores) ->
         problem = zero_spread(name, seen.groups, seen.groups_without_spread)
         if problem is not None:
             _warn(f"spread {name}", problem)
+
+
+def _nothing_scored(name: str, seen: _Seen) -> str:
+    reasons = ", ".join(f"{count} times {text}" for text, count in seen.unscored.most_common(5))
+    return (
+        f"{name}: none of the first {seen.unscored.total()} completions got a score: {reasons}. "
+        "Where no row of the data sets is of its task, nothing is learned from it: `vlrft data "
+        "check PATH` says which rewards fit a set."
+    )
 
 
 def _reason(name: str, row: dict[str, Any], trainer_state: Any = None) -> Any:

@@ -22,8 +22,8 @@ from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
 from swift_vlrft.datasets import BadRow, DataError, Place, Row, read_rows
-from swift_vlrft.datasets.convert import convert_folder, splits_of
-from swift_vlrft.datasets.forms import find_form
+from swift_vlrft.datasets.convert import convert_folder
+from swift_vlrft.datasets.forms import find_form, splits_of
 from swift_vlrft.datasets.page import page_of, sample
 from swift_vlrft.datasets.writer import write_folder
 
@@ -60,7 +60,7 @@ def test_parquet_with_splits_comes_out_with_its_splits_and_columns(tmp_path):
     assert [row["note"] for row in rows_in(tmp_path / "out")] == list("abcde")
     (first, second) = rows_in(tmp_path / "out", "test")
     assert first["image"]["bytes"] == png((0, 9, 9))  # as it came, byte by byte
-    assert (second["task"], second["frame"], second["solution"]) == ("detection", "norm1000", GOLD)
+    assert (second["task"], second["frame"], second["solution"]) == (None, "norm1000", GOLD)
     assert run("convert", source, tmp_path / "one", "--split", "test").exit_code == 0
     assert not rows_in(tmp_path / "one") and len(rows_in(tmp_path / "one", "test")) == 2
     done = run("convert", source, tmp_path / "no", "--split", "dev")
@@ -93,7 +93,7 @@ def test_a_dataset_dict_on_disk(tmp_path):
         255,
         0,
     )
-    assert (row["task"], row["frame"]) == ("classification", None)
+    assert (row["task"], row["frame"]) == (None, None)
 
 
 def test_json_with_image_paths_and_a_turned_picture(tmp_path):
@@ -130,7 +130,7 @@ def test_coco_annotations(tmp_path):
     }
     (tmp_path / "instances_val.json").write_text(json.dumps(content))
     convert_folder(tmp_path / "instances_val.json", tmp_path / "out", root=tmp_path / "images")
-    assert splits_of(tmp_path / "instances_val.json") == ["val"]
+    assert splits_of(tmp_path / "instances_val.json") == ["validation"]
     (row,) = rows_in(tmp_path / "out", "validation")
     assert "[100, 100, 600, 600]" in row["solution"] and row["category"] == "dog"
 

@@ -47,10 +47,12 @@ def checked(path, **options):
     return report.good, dict(report.tasks), report.listed()
 
 
-def test_a_virft_folder_passes_and_its_task_is_read_off_the_solutions(tmp_path):
-    assert checked(write(tmp_path / "x", table()))[:2] == (2, {"detection": 2})
+def test_a_virft_folder_passes_without_a_task(tmp_path):
+    assert checked(write(tmp_path / "x", table()))[:2] == (2, {"without a task": 2})
     names = table(solution=["<answer>rose</answer>", "tulip"])
-    assert checked(write(tmp_path / "y", names))[:2] == (2, {"classification": 2})
+    assert checked(write(tmp_path / "y", names))[:2] == (2, {"without a task": 2})
+    named = checked(write(tmp_path / "z", names), rewards=["vlrft_classification"])
+    assert named[:2] == (2, {"classification": 2})
 
 
 def test_a_missing_column_is_named_with_those_that_are_there(tmp_path):
@@ -181,7 +183,10 @@ def test_photographs_of_parquet_are_read_a_few_at_a_time(tmp_path):
 
 def test_a_class_of_the_name_none_makes_no_detection(tmp_path):
     names = table(solution=["None", "<answer>rose</answer>"])
-    assert checked(write(tmp_path, names))[:2] == (2, {"classification": 2})
+    report = check_set(write(tmp_path, names))
+    assert report.good == 2 and report.frames == {"none": 2} and report.fits == {
+        "classification": 2, "detection": 1,
+    }  # fmt: skip
 
 
 def test_a_wrong_schedule_is_said_before_any_model_is_loaded(monkeypatch):

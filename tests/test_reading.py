@@ -111,7 +111,8 @@ def test_every_form_gives_the_same_rows(write, tmp_path):
     assert [row.problem for row in rows] == [PROBLEM] * 3
     assert [row.solution for row in rows] == columns()["solution"]
     for row in rows:
-        assert (row.columns["task"], row.columns["frame"]) == ("detection", "norm1000")
+        assert (row.columns["task"], row.guess) == (None, "detection")  # nobody states it
+        assert row.columns["frame"] == "norm1000" and row.has_boxes
         shown = open_image(row.image, row.place)
         assert (shown.mode, shown.size, shown.getpixel((0, 0))) == ("RGB", SIZE, (255, 0, 0))
 
@@ -275,7 +276,7 @@ def test_a_missing_column_is_named_with_those_that_are_there(tmp_path):
         list(read_rows(path))
     rename = {"question": "problem", "answer": "solution"}
     (row,) = read_rows(path, rename=rename)
-    assert (row.problem, row.solution, row.columns["task"]) == ("what?", "rose", "classification")
+    assert (row.problem, row.solution, row.columns["task"]) == ("what?", "rose", None)
 
 
 def test_a_truncated_shard_leaves_the_healthy_ones(tmp_path):

@@ -228,7 +228,8 @@ def test_no_note_on_frames_where_they_agree():
 
 def test_the_note_on_frames_of_a_local_set(tmp_path):
     pq.write_table(
-        pa.table({"image": ["a"], "problem": ["b"], "solution": ["c"]}), tmp_path / "a.parquet"
+        pa.table({"image": ["a"], "problem": ["b"], "solution": ["[1, 2, 3, 4]"]}),
+        tmp_path / "a.parquet",
     )
     detection = GOOD.replace("vlrft_classification", "vlrft_detection_iou")
     (found,) = findings(detection + f"--dataset {tmp_path}")

@@ -38,7 +38,7 @@ def test_every_form_trains_alike(write, tmp_path):
     rows, report = made(write(tmp_path), tmp_path)
     assert (report.rows, report.good, report.problems) == (3, 3, [])
     assert rows["solution"] == columns()["solution"]
-    assert rows["task"] == ["detection"] * 3 and rows["frame"] == ["norm1000"] * 3
+    assert rows["task"] == [None] * 3 and rows["frame"] == ["norm1000"] * 3
     for row in rows:
         assert row["messages"] == [{"role": "user", "content": f"<image>{PROBLEM}"}]
         assert shown(row).size == SIZE
@@ -54,7 +54,7 @@ def test_gold_image_and_prompt_are_as_they_were(tmp_path):
     for found in (dataset, streamed):
         for row, got in zip(rows, found, strict=True):
             assert got["messages"][0]["content"] == "<image>" + row.problem
-            assert (got["solution"], got["task"]) == (row.solution, "detection")
+            assert (got["solution"], got["task"]) == (row.solution, None)
             assert shown(got).tobytes() == row.image.tobytes()
 
 
@@ -252,9 +252,9 @@ def test_one_box_in_a_stream_of_detection_is_no_grounding(tmp_path):
         stream = Stream([{"image": image, "problem": PROBLEM, "solution": s} for s in solutions])
         rows = list(rows_of(stream.form()))
         assert [row.solution for row in rows] == solutions and stream.read == len(rows)
-        assert {row.columns["task"] for row in rows} == {"detection"}
+        assert {row.guess for row in rows} == {"detection"} and all(r.has_boxes for r in rows)
     names = [{"image": image, "problem": "?", "solution": s} for s in ("None", "rose")]
-    assert [r.columns["task"] for r in rows_of(Stream(names).form())] == ["classification"] * 2
+    assert [r.guess for r in rows_of(Stream(names).form())] == ["classification"] * 2
 
 
 @pytest.mark.parametrize("corners", [True, False])

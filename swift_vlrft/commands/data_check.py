@@ -14,6 +14,8 @@ from rich.table import Table
 
 from swift_vlrft.commands.progress import fail, progress_bar
 from swift_vlrft.coordinates import FAMILIES
+from swift_vlrft.datasets.check import Report
+from swift_vlrft.rewards import REWARDS
 
 
 def check(
@@ -31,6 +33,13 @@ def check(
     split: Annotated[str | None, typer.Option(help="Only this split. Default: all.")] = None,
     root: Annotated[
         Path | None, typer.Option(help="The folder that relative image paths start from.")
+    ] = None,
+    reward: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A reward that training will name; repeat for several. Rows without a task must "
+            "read under one of them. Default: as they look."
+        ),
     ] = None,
     max_length: Annotated[
         int | None,
@@ -53,28 +62,33 @@ def check(
 
     Exit code 0: nothing found; 1: problems were found; 2: the input cannot be used.
     """
-    from swift_vlrft.datasets.check import Report, judged
+    from swift_vlrft.datasets.check import judged, nothing_scored
     from swift_vlrft.datasets.clean import write_clean
-    from swift_vlrft.datasets.convert import splits_of
+    from swift_vlrft.datasets.forms import splits_of
     from swift_vlrft.datasets.read import open_set
 
     written = None
+    rewards = reward or []
     try:
+        if unknown := [name for name in rewards if name not in REWARDS]:
+            raise ValueError(f"--reward {unknown[0]}: no such reward; known: {', '.join(REWARDS)}")
         splits = [split] if split else splits_of(source)
         too_long = None if max_length is None else _length_check(max_length, model, model_type)
         with progress_bar() as bar:
             if fix is not None:
-                limit = f"{max_length} {model} {model_type}"
+                limit = f"{max_length} {model} {model_type} {rewards}"
                 written, reports = write_clean(
-                    source, fix, splits, root=root, too_long=too_long, limit=limit,
-                    on_row=lambda n: bar(None, n),
+                    source, fix, splits, root=root, too_long=too_long, rewards=rewards,
+                    limit=limit, on_row=lambda n: bar(None, n),
                 )  # fmt: skip
             else:
                 reports = []
                 for name in splits:
                     form = open_set(source, split=name, keep_going=True)
                     reports.append(Report(source))
-                    for _ in judged(form, reports[-1], root=root, too_long=too_long):
+                    for _ in judged(
+                        form, reports[-1], root=root, too_long=too_long, rewards=rewards
+                    ):
                         bar(None, 1)
         if not any(report.rows or report.problems for report in reports):
             notes = [note for report in reports for note in report.notes]
@@ -82,17 +96,25 @@ def check(
     except (OSError, ValueError) as error:
         fail(error)
     problems = [(str(place), text) for report in reports for place, text in report.problems]
+    if not any(report.unreadable for report in reports) and (
+        nothing := nothing_scored(rewards, reports)
+    ):
+        problems.append((str(source), nothing.removeprefix("--reward_funcs ")))
     rows, good = sum(r.rows for r in reports), sum(r.good for r in reports)
     tasks: dict[str, int] = {}
     for report in reports:
         for task, count in report.tasks.items():
             tasks[task] = tasks.get(task, 0) + count
-    notes = [note for report in reports for note in report.notes]
+    notes = list(dict.fromkeys(note for report in reports for note in report.notes))
+    for report in reports:
+        notes += report.shared_notes()
+    fits = _fitting(reports)
     if as_json:
         found = {
             "rows": rows,
             "good": good,
             "tasks": tasks,
+            "rewards": fits,
             "too_long": sum(report.too_long for report in reports),
             "problems": [{"place": place, "problem": text} for place, text in problems],
             "notes": notes,
@@ -100,11 +122,39 @@ def check(
         }
         typer.echo(json.dumps(found, indent=2))
     else:
-        _print(rows, good, tasks, problems, notes, show)
+        _print(rows, good, tasks, problems, [*notes, *_said(fits)], show)
         if written is not None:
             left_out = f"; left out: {fix}/left_out.jsonl" if written.left_out else ""
             typer.echo(f"{fix}: {written.rows} rows{left_out}")
     raise typer.Exit(1 if problems else 0)
+
+
+def _fitting(reports: list[Report]) -> dict[str, list[int]]:
+    """The rewards under which gold answers earn 1.0: of how many rows, of how many that they would
+    score.
+    """
+    from swift_vlrft.datasets.check import FULL, NO_TASK
+
+    found: dict[str, list[int]] = {}
+    for task, names in FULL.items():
+        rows = sum(report.fits[task] for report in reports)
+        asked = sum(report.tasks[task] + report.tasks[NO_TASK] for report in reports)
+        if rows:
+            found |= {name: [rows, max(rows, asked)] for name in names}
+    return found
+
+
+def _said(fits: dict[str, list[int]]) -> list[str]:
+    whole = [name for name, (rows, asked) in fits.items() if rows == asked]
+    parts = [f"{name} ({r} of {n} rows)" for name, (r, n) in fits.items() if r < n]
+    return [
+        f"{text}: {', '.join(names)}"
+        for text, names in (
+            ("rewards that fit", whole),
+            ("rewards that fit a part of the rows", parts),
+        )
+        if names
+    ]
 
 
 def _length_check(limit: int, model: str | None, model_type: str | None):  # type: ignore[no-untyped-def]

@@ -44,6 +44,7 @@ def convert(
     except ValueError:
         fail(ValueError(f'--columns {columns}: expected JSON such as {{"question": "problem"}}'))
     counts: Counter[str] = Counter()
+    notes: list[str] = []
     try:
         with progress_bar() as bar:
             written = convert_folder(
@@ -56,7 +57,8 @@ def convert(
                 keep_going=keep_going,
                 progress=bar,
                 counts=counts,
+                notes=notes,
             )
     except (ValueError, OSError) as error:
         fail(error)
-    finish(written, counts, as_json=as_json)
+    finish(written, counts, as_json=as_json, notes=notes)

@@ -1,7 +1,7 @@
 """What the commands that write a data set share: the bar, the end, the error."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NoReturn
 
@@ -37,7 +37,9 @@ def fail(error: Exception) -> NoReturn:
     raise typer.Exit(2) from None
 
 
-def finish(written: Written, counts: Mapping[str, int], *, as_json: bool) -> None:
+def finish(
+    written: Written, counts: Mapping[str, int], *, as_json: bool, notes: Sequence[str] = ()
+) -> None:
     """Say what was written, and what not."""
     if as_json:
         typer.echo(
@@ -49,10 +51,13 @@ def finish(written: Written, counts: Mapping[str, int], *, as_json: bool) -> Non
                     "resumed": written.resumed,
                     "left_out": [vars(one) for one in written.left_out],
                     "counts": {name: n for name, n in counts.items() if n},
+                    "notes": list(notes),
                 }
             )
         )
         return
+    for note in notes:
+        typer.echo(f"note: {note}")
     for name, n in counts.items():
         if n:
             typer.echo(f"{n} {name}")

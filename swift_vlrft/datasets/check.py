@@ -7,6 +7,7 @@ the image in the row is broken (image file is truncated); get it again
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,15 +16,28 @@ from pathlib import Path
 from typing import Any
 
 from swift_vlrft.answers import Box, BoxList, boxes_or_refusal, gold_text
-from swift_vlrft.datasets.forms import Form
+from swift_vlrft.datasets.forms import Form, unread_notes
 from swift_vlrft.datasets.frames import View
 from swift_vlrft.datasets.image import Head, HeadReader, size_problem
+from swift_vlrft.datasets.instances import NOT_IN_FULL, UNSURE
 from swift_vlrft.datasets.parquet import missing_shards
-from swift_vlrft.datasets.read import BOX_TASKS, open_set, rows_of
-from swift_vlrft.datasets.row import BadRow, Place, Row
+from swift_vlrft.datasets.read import open_set, rows_of
+from swift_vlrft.datasets.routing import (
+    named_tasks,
+    not_read,
+    not_text,
+    reads,
+    routed,
+    tasks_of_row,
+    unscored,
+)
+from swift_vlrft.datasets.row import BOX_TASKS, BadRow, Place, Row
+from swift_vlrft.datasets.shape import solution_problem
+from swift_vlrft.datasets.source import Source
 from swift_vlrft.rewards import REWARDS, TASK_NAMES, TASKS
 
 MAX_SHOWN = 5
+NO_TASK = "without a task"
 
 # The formulas of the paper are left out: they do not pay for two equal boxes.
 FULL = {
@@ -38,44 +52,80 @@ FIRST = {task: names[:1] for task, names in FULL.items()}
 
 
 class UnreadableGold(str):
-    """The problem of a row whose gold solution is no answer to its task.
+    """The problem of a row whose gold solution is no answer to its task, or whose task is unknown.
 
     A set with such a row is not trained on: the same mistake usually stands in rows that read.
     """
 
 
-def row_problem(row: Row, head: Head | None = None, *, every_reward: bool = True) -> str | None:
+class NotRead(UnreadableGold):
+    """The row states no task, and no reward that the command names reads its gold."""
+
+
+def row_problem(
+    row: Row, head: Head | None = None, *, every_reward: bool = True, rewards: Sequence[str] = ()
+) -> str | None:
     """What is wrong with a row, or None; ``head`` is its picture's, where it was looked at.
 
     Before training one reward a task scores the gold answer; ``every_reward`` asks all of them.
+    ``rewards`` are those that the command names: see routing.py.
     """
     task = row.columns.get("task")
     if not isinstance(row.problem, str) or not row.problem.strip():
         return f"the problem is {row.problem!r}, a prompt is needed"
-    if task not in TASK_NAMES:
-        return f"unknown task {task!r}; known: {', '.join(TASK_NAMES)}"
-    if row.solution is None:
-        return UnreadableGold("the row has no solution")
+    if task is not None and task not in TASK_NAMES:
+        near = difflib.get_close_matches(str(task).strip().lower(), TASK_NAMES, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        return UnreadableGold(f"unknown task {task!r}; known: {', '.join(TASK_NAMES)}.{hint}")
+    if problem := solution_problem(row.solution):
+        return UnreadableGold(problem)
     text = gold_text(row.solution)
     for name, value in (("problem", row.problem), ("solution", text)):
         if problem := _unwritable(value):
             return f"the {name} {problem}"
-    gold = TASK_NAMES[task].read_gold(text)
+    tasks = tasks_of_row(row, rewards)
+    if not tasks:
+        return NotRead(not_read(row, rewards))
+    for task in tasks:
+        if problem := _task_problem(task, row, text, head, FULL if every_reward else FIRST):
+            return problem
+    return None
+
+
+def _task_problem(
+    task: str, row: Row, text: str, head: Head | None, rewards: Mapping[str, Sequence[str]]
+) -> str | None:
+    """What is wrong with a row as one of ``task``."""
+    gold = None if not_text(task, row.solution) else TASK_NAMES[task].read_gold(text)
     if gold is None:
         why = _invalid_box(text) if task in BOX_TASKS else ""
         return UnreadableGold(
             f"the solution {text[:80]!r} cannot be read as {TASK_NAMES[task].holds} ({task}){why}"
         )
-    frame = row.columns.get("frame")
     if task in BOX_TASKS:
         if problem := size_problem(row.image, head, row.drawn):
             return problem
+        frame = row.columns.get("frame")
         boxes = gold.boxes if isinstance(gold, BoxList) else [gold]
-        if frame not in ("norm1000", "pixels"):
+        if frame not in ("norm1000", "pixels") and (boxes or frame is not None):
             return f"unknown frame {frame!r}; known: norm1000, pixels"
         if problem := _outside(boxes, frame, head):
             return problem
-    return gold_problem(task, text, gold, row.columns, FULL if every_reward else FIRST)
+    return gold_problem(task, text, gold, row.columns, rewards)
+
+
+def fitting_tasks(row: Row, head: Head | None = None) -> list[str]:
+    """The tasks under all of whose rewards a row's gold answer earns 1.0: its own, where it states
+    one that fits.
+    """
+    tasks = [task] if (task := row.columns.get("task")) and row.guess is None else TASK_NAMES
+    text = gold_text(row.solution)
+    return [
+        task
+        for task in tasks
+        if (row.guess is None or reads(task, row))
+        and _task_problem(task, row, text, head, FULL) is None
+    ]
 
 
 def _unwritable(text: str) -> str | None:
@@ -155,6 +205,59 @@ class Report:
     frames: Counter[str] = field(default_factory=Counter)
     too_long: int = 0
     notes: list[str] = field(default_factory=list)
+    scored: Counter[str] = field(default_factory=Counter)
+    """Good rows by the tasks whose rewards score them; a row without a task may be of several."""
+    shared: Counter[str] = field(default_factory=Counter)
+    """Rows without a task that several of the named rewards read, by their tasks."""
+    unread: str = ""
+    """Which rows no named reward reads, where those are all that the set has without a task."""
+    fits: Counter[str] = field(default_factory=Counter)
+    """Good rows by the tasks whose rewards their gold would earn 1.0 under, where it was asked."""
+
+    def add_good(self, row: Row, rewards: Sequence[str] = ()) -> None:
+        task = row.columns.get("task")
+        self.tasks[task or NO_TASK] += 1
+        self.frames[row.columns.get("frame") or "none"] += 1
+        tasks = tasks_of_row(row, rewards)
+        self.scored.update(tasks)
+        if len(tasks) > 1:
+            self.shared[" and ".join(tasks)] += 1
+
+    def leave_unread(self) -> None:
+        """Where no row of the set is scored by a named reward, since none reads its gold, that is
+        for a note: the rewards may be for the other sets of the command.
+        """
+        unread = [found for found in self.problems if isinstance(found[1], NotRead)]
+        if unread and not self.scored:
+            self.problems = [found for found in self.problems if not isinstance(found[1], NotRead)]
+            self.tasks[NO_TASK] += len(unread)
+            place, text = unread[0]
+            self.unread = f"{len(unread)} rows without a task, as of {place}: {text}"
+
+    def rows_by_task(self) -> str:
+        """What its rows are, for a message."""
+        stated = [
+            f"{count} {task}" if self.rows else task  # of a hub's set nobody knows how many
+            for task, count in self.tasks.most_common()
+            if task != NO_TASK
+        ]
+        rest = [] if self.unread else [f"{n} {NO_TASK}" for n in [self.tasks[NO_TASK]] if n]
+        return "; ".join([*stated, *rest, *([self.unread] if self.unread else [])]) or "no row"
+
+    def routing_notes(self, rewards: Sequence[str]) -> list[str]:
+        """What to say of rows that no named reward scores, or several do."""
+        named = named_tasks(rewards)
+        if named and not any(self.scored[task] for task in named):
+            return [f"{self.path}: no reward that is named scores its rows: {self.rows_by_task()}"]
+        return self.shared_notes()
+
+    def shared_notes(self) -> list[str]:
+        """What to say of rows that rewards of several tasks score."""
+        return [
+            f"{self.path}: {count} rows state no task, and rewards of {tasks} read their gold: all "
+            "of them score these rows. A column task says which is meant"
+            for tasks, count in self.shared.items()
+        ]
 
     @property
     def good(self) -> int:
@@ -175,6 +278,13 @@ class Report:
         return "\n".join([*lines, f"  and {more} more"] if more > 0 else lines)
 
 
+def report_of_source(source: Source) -> Report:
+    """What is known of a set of a hub before it is downloaded: its task, not how many rows."""
+    return Report(
+        Path(source.hub_id), tasks=Counter({source.task: 1}), scored=Counter({source.task: 1})
+    )
+
+
 TooLong = Callable[[Row, Head], str | None]
 
 
@@ -187,6 +297,7 @@ def check_set(
     images: bool = True,
     keep_going: bool = True,
     too_long: TooLong | None = None,
+    rewards: Sequence[str] = (),
 ) -> Report:
     """Ask every row; ``images``: look at its picture, too. Raises DataError only for a set that
     cannot be used at all.
@@ -196,9 +307,34 @@ def check_set(
         form = open_set(path, split=split, keep_going=keep_going, rename=rename)
     assert form is not None
     report = Report(form.path)
-    for _ in judged(form, report, root=root, rename=rename, images=images, too_long=too_long):
+    for _ in judged(
+        form, report, root=root, rename=rename, images=images, too_long=too_long, rewards=rewards
+    ):
         pass
     return report
+
+
+def nothing_scored(rewards: Sequence[str], reports: Sequence[Report | None]) -> str | None:
+    """What to say where a named reward scores no row of any data set; None where each scores some,
+    and where a set is not known (its report is None).
+    """
+    known = [report for report in reports if report is not None]
+    scored: Counter[str] = sum((report.scored for report in known), Counter())
+    if len(known) < len(reports) or not known or not (names := unscored(rewards, scored)):
+        return None
+    tasks = named_tasks(names)
+    sets = "\n".join(f"  {report.path}: {report.rows_by_task()}" for report in known)
+    fitting = [n for n in REWARDS if (t := TASKS[n]) is not None and t.name in scored]
+    others = f" Rewards of the tasks that are there: {', '.join(fitting)}." if fitting else ""
+    holds = " or ".join(TASK_NAMES[task].holds for task in tasks)
+    return (
+        f"--reward_funcs {' '.join(names)}: no row of any data set is scored by "
+        f"{'these' if len(names) > 1 else 'it'}, so nothing would be learned. Scored are rows of "
+        f"the task {' or '.join(tasks)}, and rows without a task whose solution is {holds}:\n"
+        f"{sets}\n"
+        f"Leave it out, name a reward of these rows, or put their column task right.{others} "
+        "`vlrft data check PATH` says which rewards fit a set."
+    )
 
 
 def judged(
@@ -209,38 +345,48 @@ def judged(
     rename: Mapping[str, str] | None = None,
     images: bool = True,
     too_long: TooLong | None = None,
+    rewards: Sequence[str] = (),
 ) -> Iterator[tuple[Row | BadRow, str | None]]:
-    """Every row with what is wrong with it, or None; counted in ``report``."""
+    """Every row with what is wrong with it, or None; counted in ``report``. ``rewards`` are those
+    that a command names.
+    """
     looks, heads = _PixelLook(), HeadReader()
     for row in rows_of(form, root=root, rename=rename, without_images=not images):
         report.rows += row.place.row is not None
         head, problem = None, row.problem if isinstance(row, BadRow) else None
         if isinstance(row, Row):
+            row = routed(row, rewards)
             if images:
                 found = heads(row.image)
                 head, problem = (None, found) if isinstance(found, str) else (found, None)
-            problem = problem or row_problem(row, head, every_reward=images)
+            problem = problem or row_problem(row, head, every_reward=images, rewards=rewards)
             if problem is None and too_long is not None and head is not None:
                 problem = too_long(row, head)
                 report.too_long += problem is not None
         if problem is not None:
             report.problems.append((row.place, problem))
         elif isinstance(row, Row):
-            report.tasks[row.columns["task"]] += 1
-            report.frames[row.columns.get("frame") or "none"] += 1
+            report.add_good(row, rewards)
             if head is not None:
                 looks.add(row, head)
+                report.fits.update(fitting_tasks(row, head))
         yield row, problem
     if (note := looks.note()) is not None:
         report.notes.append(note)
-    report.notes += left_out_notes(form)
+    report.notes += [*left_out_notes(form), *file_notes(form)]
+
+
+def file_notes(form: Form) -> list[str]:
+    """Which files of the set were not read, and which its names miss."""
+    notes = unread_notes(form)
     shards = [*form.files, *(bad.place.file for bad in form.broken)]
     if form.path.is_dir() and (missing := missing_shards(shards)):
         some = ", ".join(missing[:MAX_SHOWN]) + (" ..." if len(missing) > MAX_SHOWN else "")
-        report.notes.append(
+        notes.append(
             f"{form.path}: by the names of its files, {len(missing)} more are meant to be there "
             f"({some}); where that is not on purpose, download them"
         )
+    return notes
 
 
 def left_out_notes(form: Form) -> list[str]:
@@ -250,11 +396,13 @@ def left_out_notes(form: Form) -> list[str]:
     notes = []
     for reason, places in form.left_out.items():
         some = "; ".join(places[:MAX_SHOWN]) + ("; ..." if len(places) > MAX_SHOWN else "")
-        notes.append(
-            f"{form.path}: {len(places)} times a category of an image makes no row: {reason} "
-            f"({some})"
-        )
+        notes.append(f"{form.path}: {len(places)} times {left_out_reason(reason)} ({some})")
     return notes
+
+
+def left_out_reason(reason: str) -> str:
+    of_category = reason in (UNSURE, NOT_IN_FULL)
+    return f"a category of an image makes no row: {reason}" if of_category else reason
 
 
 @dataclass
@@ -267,11 +415,11 @@ class _PixelLook:
     def add(self, row: Row, head: Head) -> None:
         if row.columns.get("frame") != "norm1000" or max(head.width, head.height) >= 900:
             return
-        gold = TASK_NAMES[row.columns["task"]].read_gold(gold_text(row.solution))
-        boxes: list[Any] = gold.boxes if isinstance(gold, BoxList) else [gold]
-        for box in boxes:
-            self.boxes += 1
-            self.beyond += box[2] > head.width or box[3] > head.height
+        gold = boxes_or_refusal(gold_text(row.solution)) if row.has_boxes else None
+        for box in gold.boxes if gold is not None else ():
+            if box is not None:
+                self.boxes += 1
+                self.beyond += box[2] > head.width or box[3] > head.height
 
     def note(self) -> str | None:
         if self.boxes < 20 or self.beyond:

@@ -6,7 +6,7 @@ out   CLEAN/data/train-00000-of-00001.parquet, CLEAN/README.md, CLEAN/left_out.j
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from swift_vlrft.datasets.check import Report, TooLong, judged
@@ -24,6 +24,7 @@ def write_clean(
     *,
     root: Path | None = None,
     too_long: TooLong | None = None,
+    rewards: Sequence[str] = (),
     limit: str = "",
     on_row: Callable[[int], None] = lambda n: None,
 ) -> tuple[Written, list[Report]]:
@@ -38,7 +39,7 @@ def write_clean(
     def rows(split: str) -> Callable[[int], Iterator[Item]]:
         def items(start: int) -> Iterator[Item]:
             form = open_set(source, split=split, keep_going=True)
-            found = judged(form, reports[split], root=root, too_long=too_long)
+            found = judged(form, reports[split], root=root, too_long=too_long, rewards=rewards)
             for number, (row, problem) in enumerate(found):
                 if number < start:
                     continue  # written before a kill; judged again for the report

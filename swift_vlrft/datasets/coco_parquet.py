@@ -56,6 +56,8 @@ def _rows(record: Record, context: Context) -> Iterator[Draft]:
             raise ValueError(f"the box {box} reaches beyond the image of {width} x {height}")
         made = convert_box((x1, y1, x2, y2), "pixels", "norm1000", size=(width, height))
         by_name.setdefault(name, []).append(made)
+    if not by_name and not unsure:
+        context.leave_out(NO_OBJECT)
     for name in unsure:
         context.form.left_out.setdefault(UNSURE, []).append(f"{context.place}: {name}")
     for name, found in by_name.items():

@@ -9,7 +9,6 @@ asked what ``vlrft data check`` asks.
 
 from __future__ import annotations
 
-import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,13 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from swift_vlrft.answers import gold_text
-from swift_vlrft.datasets.check import row_problem
-from swift_vlrft.datasets.forms import SPLITS, split_of_json
+from swift_vlrft.datasets.check import file_notes, left_out_reason, row_problem
+from swift_vlrft.datasets.forms import find_form, splits_of, unread_rows
 from swift_vlrft.datasets.image import stored_image
-from swift_vlrft.datasets.parquet import split_names
 from swift_vlrft.datasets.read import open_set, read_rows
 from swift_vlrft.datasets.row import BadRow, Row
 from swift_vlrft.datasets.source import DataError
+from swift_vlrft.datasets.splits import WORDS, listed
 from swift_vlrft.datasets.writer import Item, LeftOut, Written, state_of, write_folder
 
 
@@ -40,16 +39,19 @@ def convert_folder(
     keep_going: bool = False,
     progress: Callable[[int | None, int], None] = lambda total, n: None,
     counts: Counter[str] | None = None,
+    notes: list[str] | None = None,
 ) -> Written:
     """What ``vlrft data convert`` does; all splits that are there unless ``splits`` names some.
-    ``counts`` gets what makes no row though nothing is wrong with it.
+    ``counts`` gets what makes no row though nothing is wrong with it, ``notes`` which files were
+    not read.
 
     DataError names the file and the row that cannot be used; with ``keep_going`` such rows are
-    left out and listed.
+    left out and listed. It also names files that hold rows of no split, unless ``splits`` says
+    which splits are wanted: a part is never taken for the whole.
     """
     if not source.exists():
         raise DataError(f"{source} does not exist (from {Path.cwd()})")
-    wanted = {split: SPLITS.get(split, split) for split in splits or splits_of(source)}
+    wanted = _wanted_splits(source, splits, notes)
     given = {"root": root, "rename": rename, "task": task, "keep_going": keep_going}
 
     def items(split: str, start: int) -> Iterator[Item]:
@@ -63,7 +65,7 @@ def convert_folder(
             yield item
         if counts is not None:
             for reason, places in form.left_out.items():
-                counts[f"times a category of an image makes no row: {reason}"] += len(places)
+                counts[f"times {left_out_reason(reason)}"] += len(places)
 
     options = sorted((name, str(value)) for name, value in given.items())
     return write_folder(
@@ -75,18 +77,22 @@ def convert_folder(
     )
 
 
-def splits_of(source: Path) -> list[str]:
-    """The splits that lie at ``source``, as its files name them; ["train"] where none are named."""
-    if (source / "dataset_dict.json").is_file():
-        try:
-            return list(json.loads((source / "dataset_dict.json").read_text())["splits"])
-        except (OSError, ValueError, KeyError, TypeError):
-            return ["train"]  # reading it says what is wrong
-    if found := split_names(source):
-        return found
-    files = [*source.glob("*.json*")] if source.is_dir() else [source]
-    named = {split_of_json(file) for file in files}
-    return [split for split in SPLITS if split in named] or ["train"]
+def _wanted_splits(source: Path, splits: Sequence[str], notes: list[str] | None) -> dict[str, str]:
+    """The splits to write, with the names that they get."""
+    found = list(splits) or splits_of(source)
+    form = find_form(source, found[0], keep_going=True)
+    if form is not None:
+        if (unread := unread_rows(form)) and not splits:
+            raise DataError(
+                f"{source}: {listed(unread, source)} would be left out: the splits that its files "
+                f"are named for are {', '.join(found)}. Name these files for a split, or say with "
+                "--split which splits to convert"
+            )
+        if notes is not None:
+            notes += file_notes(form)
+    names = {split: WORDS.get(split.lower(), split) for split in found}
+    given = list(names.values())
+    return {split: name if given.count(name) == 1 else split for split, name in names.items()}
 
 
 def _item(row: Row | BadRow, base: Path) -> Item:

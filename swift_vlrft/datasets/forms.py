@@ -11,21 +11,70 @@ A form gives its columns and its records; what a record means is decided in shap
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from swift_vlrft.datasets.instances import without_outline
-from swift_vlrft.datasets.parquet import column_names, light_rows, parquet_files
+from swift_vlrft.datasets.parquet import PARQUET, column_names, files_below, light_rows
 from swift_vlrft.datasets.row import BadRow, Place
 from swift_vlrft.datasets.source import DataError
+from swift_vlrft.datasets.splits import (
+    SPLITS,
+    by_split,
+    listed,
+    names_of_splits,
+    of_split,
+    splits_in,
+    walked,
+)
 
 Record = dict[str, Any]
 Records = Iterator[tuple[Place, Record] | BadRow]
 
-SPLITS = {"train": "train", "validation": "validation", "val": "validation", "test": "test"}
-"""Splits as files name them, and as the hubs do."""
+JSON = (".json", ".jsonl")
+NO_ROWS = frozenset(
+    {
+        *("config.json", "dataset_info.json", "dataset_infos.json", "dataset_dict.json"),
+        *("state.json", "left_out.jsonl"),
+    }
+)
+"""JSON that says something of a set: written by ``datasets``, the hubs, and ``vlrft data``."""
+BESIDE = frozenset(
+    [
+        ".png",
+        ".jpg",
+        ".jpeg",
+        ".webp",
+        ".bmp",
+        ".gif",
+        ".tif",
+        ".tiff",
+        ".avif",
+        ".heic",
+        ".jp2",
+        ".ppm",
+        ".pgm",
+        ".svg",
+        ".md",
+        ".txt",
+        ".rst",
+        ".html",
+        ".pdf",
+        ".py",
+        ".sh",
+        ".ipynb",
+        ".yaml",
+        ".yml",
+        ".toml",
+        ".cfg",
+        ".ini",
+        ".lock",
+    ]
+)
+"""Endings of what lies beside rows and holds none: pictures, documents, code."""
 
 
 @dataclass
@@ -45,6 +94,10 @@ class Form:
     """
     broken: list[BadRow] = field(default_factory=list)
     """Files of the set that cannot be read at all."""
+    unnamed: list[Path] = field(default_factory=list)
+    """Files of the same kind that are of no split by their names, though others are."""
+    other: list[Path] = field(default_factory=list)
+    """Files beside them that are of no kind that is read."""
     left_out: dict[str, list[str]] = field(default_factory=dict)
     """What made no row though nothing is wrong with it, by reason; known when all rows were
     read.
@@ -96,22 +149,121 @@ def find_form(path: Path, split: str = "train", *, keep_going: bool = False) -> 
     if not path.exists():
         raise DataError(f"{path} does not exist (from {Path.cwd()})")
     if path.is_dir() and (path / "dataset_dict.json").is_file():
-        path = _split_of_dict(path, split)
+        return _dict_form(path, split, keep_going)
     if path.is_dir() and (path / "state.json").is_file():
-        return _arrow_form(path, keep_going)
-    if path.suffix in (".json", ".jsonl"):
-        return _json_form(path, [path], keep_going)
-    if files := parquet_files(path, split):
-        return _with_headers("parquet", path, files, keep_going)
+        return _arrow_form(path, [path], keep_going)
     if path.is_dir():
-        found = sorted([*path.glob("*.jsonl"), *path.glob("*.json")])
-        found = [f for f in found if f.name not in ("dataset_infos.json", "dataset_info.json")]
-        spoken = [f for f in found if split in _words_of(f)]
-        # One of several splits by its name (refcoco_train_val.jsonl) is of one of them only.
-        named = [f for f in spoken if split_of_json(f) in (None, split)] or spoken
-        if files := named or (found if len(found) == 1 else []):
-            return _json_form(path, files, keep_going)
+        return _folder_form(path, split, keep_going)
+    if path.suffix.lower() in JSON:
+        return _json_form(path, [path], keep_going)
+    if path.suffix.lower() in PARQUET:
+        return _with_headers("parquet", path, [path], keep_going)
     return None
+
+
+def splits_of(path: Path) -> list[str]:
+    """The splits that lie at ``path``, as its files name them; ["train"] where none are named."""
+    if (path / "dataset_dict.json").is_file():
+        try:
+            names = _splits_of_dict(path)
+        except DataError:
+            return ["train"]  # reading it says what is wrong
+        found = dict.fromkeys(next(iter(splits_in(name)), name) for name in names)
+        return list(found) or ["train"]
+    files = [path] if path.is_file() else _files_of_folder(path)[1]
+    return names_of_splits(files, path) or ["train"]
+
+
+def unread_notes(form: Form) -> list[str]:
+    """Which files of a folder were not read, and what to do."""
+    notes = []
+    if form.unnamed:
+        notes.append(
+            f"{form.path}: not read, since their names tell no split while others' do: "
+            f"{listed(form.unnamed, form.path)}. Put train, validation or test into the name, or "
+            "give such a file itself"
+        )
+    if form.other:
+        notes.append(
+            f"{form.path}: not read, since rows come from {_name_of(form.kind)} files here: "
+            f"{listed(form.other, form.path)}"
+        )
+    return notes
+
+
+def unread_rows(form: Form) -> list[Path]:
+    """Files that were not read though they seem to hold rows of the set."""
+    lists = [f for f in form.unnamed if f.suffix.lower() != ".json" or not _is_object(f)]
+    return lists + [file for file in form.other if splits_in(file.name)]
+
+
+def why_unknown(path: Path) -> str:
+    """What to say of a path that is no set in any form."""
+    text = (
+        f"{path} holds no data set that is known: neither Parquet files, nor a folder of "
+        "save_to_disk, nor JSON"
+    )
+    files = _files_of_folder(path)[1] if path.is_dir() else []
+    if len(files) > 1:
+        return (
+            f"{path} holds several JSON files, and their names tell no split: "
+            f"{listed(files, path)}. Give the one to read, or put train, validation or test into "
+            "the names"
+        )
+    there = _other_files(path, []) if path.is_dir() else []
+    return f"{text}. It has {listed(there, path)}" if there else text
+
+
+def _other_files(path: Path, files: Sequence[Path]) -> list[Path]:
+    known = set(files)
+    return [
+        file
+        for file in walked(path)
+        if file not in known
+        and file.suffix
+        and file.suffix.lower() not in BESIDE
+        and file.name not in NO_ROWS
+    ]
+
+
+def _name_of(kind: str) -> str:
+    return {"parquet": "Parquet", "arrow": "save_to_disk's"}.get(kind, "JSON")
+
+
+def _is_object(file: Path) -> bool:
+    try:
+        with open(file, "rb") as opened:
+            return opened.read(1000).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{")
+    except OSError:
+        return False
+
+
+def _files_of_folder(path: Path) -> tuple[str, list[Path]]:
+    """Parquet where there is any; else the JSON in the folder itself, and below it what a split is
+    named for: a folder of pictures may hold a JSON file for each.
+    """
+    if files := files_below(path, PARQUET):
+        return "parquet", files
+    files = [f for f in files_below(path, JSON) if f.name not in NO_ROWS]
+    found = by_split(files, path)
+    return "json", [f for f in files if f.parent == path or found[f]]
+
+
+def _folder_form(path: Path, split: str, keep_going: bool) -> Form | None:
+    kind, files = _files_of_folder(path)
+    if not files:
+        return None
+    chosen, unnamed = of_split(files, path, split, _name_of(kind))
+    if kind == "parquet":
+        form = _with_headers("parquet", path, chosen, keep_going)
+    else:
+        series = {re.sub(r"\d+", "0", file.name) for file in chosen}
+        if len(series) > 1 and not any(by_split(files, path).values()):
+            return None  # nobody says which of them are rows
+        form = _json_form(path, chosen, keep_going)
+    form.unnamed = unnamed
+    form.other = _other_files(path, files)
+    return form
 
 
 def _with_headers(kind: str, path: Path, files: list[Path], keep_going: bool) -> Form:
@@ -188,23 +340,41 @@ def class_names_of(features: Any) -> list[str] | None:
 # ---- save_to_disk ----------------------------------------------------------------------------
 
 
-def _split_of_dict(path: Path, split: str) -> Path:
+def _splits_of_dict(path: Path) -> list[str]:
     try:
-        splits = json.loads((path / "dataset_dict.json").read_text())["splits"]
+        return [
+            str(name) for name in json.loads((path / "dataset_dict.json").read_text())["splits"]
+        ]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"{path}/dataset_dict.json is damaged ({error}); save it again") from error
-    if split not in splits:
-        raise DataError(f"{path}: no split {split!r} in this DatasetDict; it has {_list(splits)}")
-    return path / split
 
 
-def _arrow_form(path: Path, keep_going: bool) -> Form:
-    try:
-        state = json.loads((path / "state.json").read_text())
-        files = [path / entry["filename"] for entry in state["_data_files"]]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{path}/state.json is damaged ({error}); save the set again") from error
-    return _with_headers("arrow", path, files, keep_going)
+def _dict_form(path: Path, split: str, keep_going: bool) -> Form:
+    """Every split of a DatasetDict that is meant by ``split``: train and train_more are train."""
+    names = _splits_of_dict(path)
+    wanted = next(iter(splits_in(split)), split)
+    chosen = [split] if split in names and split not in SPLITS else []
+    chosen = chosen or [name for name in names if splits_in(name)[:1] == [wanted]]
+    if not chosen:
+        raise DataError(
+            f"{path}: no split {split!r} in this DatasetDict; it has {', '.join(names)}"
+        )
+    whole = path / chosen[0] if len(chosen) == 1 else path
+    return _arrow_form(whole, [path / name for name in chosen], keep_going)
+
+
+def _arrow_form(path: Path, folders: Sequence[Path], keep_going: bool) -> Form:
+    files: list[Path] = []
+    for folder in folders:
+        try:
+            state = json.loads((folder / "state.json").read_text())
+            files += [folder / entry["filename"] for entry in state["_data_files"]]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise DataError(f"{folder}/state.json is damaged ({error}); save it again") from error
+    form = _with_headers("arrow", path, files, keep_going)
+    there = [f for folder in folders for f in sorted(folder.glob("*.arrow"))]
+    form.other = [f for f in there if f not in files and not f.name.startswith("cache-")]
+    return form
 
 
 def _arrow_schema(file: Path) -> Any:
@@ -254,31 +424,23 @@ def _table_records(
 # ---- JSON ------------------------------------------------------------------------------------
 
 
-def split_of_json(file: Path) -> str | None:
-    """The one split that a JSON file's name speaks of, as it writes it: of refcoco_train_val.jsonl
-    train. None where it speaks of none.
-    """
-    return next((split for split in SPLITS if split in _words_of(file)), None)
-
-
-def _words_of(file: Path) -> list[str]:
-    return file.stem.replace("_", "-").split("-")
-
-
 def _json_form(path: Path, files: list[Path], keep_going: bool) -> Form:
     columns: dict[str, None] = {}
     whole, broken = [], []
+    annotated: list[Form] = []
     for file in files:
         try:
             # Outlines are most of COCO's annotations, and nothing here needs them.
-            content = None if file.suffix == ".jsonl" else _json_content(file, without_outline)
+            lines = file.suffix.lower() == ".jsonl"
+            content = None if lines else _json_content(file, without_outline)
             if isinstance(content, dict):
                 if not {"images", "annotations", "categories"} <= set(content):
                     raise DataError(
                         f"{file} holds one object with {_list(content)}; expected a list of rows, "
                         "or COCO's images, annotations and categories"
                     )
-                return Form("coco", file, [file], list(content))
+                annotated.append(Form("coco", file, [file], list(content)))
+                continue
             for n, found in enumerate(_json_records(file, (), content)):
                 if not isinstance(found, BadRow):
                     columns |= dict.fromkeys(found[1])
@@ -289,7 +451,12 @@ def _json_form(path: Path, files: list[Path], keep_going: bool) -> Form:
             if not keep_going:
                 raise
             broken.append(BadRow(Place(file), str(error)))
-    return Form("json", path, whole, list(columns), broken=broken)
+    if annotated and len(files) > 1:
+        raise DataError(
+            f"{path} holds several JSON files where COCO's annotations are one: "
+            f"{listed(files, path)}. Give the one to read"
+        )
+    return annotated[0] if annotated else Form("json", path, whole, list(columns), broken=broken)
 
 
 def _json_content(file: Path, object_hook: Callable[[Any], Any] | None = None) -> Any:
@@ -316,7 +483,7 @@ def _json_records(file: Path, columns: Sequence[str], content: Any = None) -> Re
 
 
 def _json_values(file: Path, content: Any = None) -> Iterator[tuple[str, Any]]:
-    if file.suffix == ".json":
+    if file.suffix.lower() == ".json":
         content = _json_content(file) if content is None else content
         if not isinstance(content, list):
             raise DataError(f"{file} holds no list of rows")

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 
 from swift_vlrft.coordinates import convert_box
 from swift_vlrft.datasets.forms import Record
-from swift_vlrft.datasets.shape import Context, Draft, Shape, text_of_turn
+from swift_vlrft.datasets.shape import Context, Draft, Shape, leave_out_further_turns, text_of_turn
 
 PROMPT = (
     "Output the bounding box in the image corresponding to the instruction: {instruction}\n"
@@ -28,6 +28,7 @@ PROMPT = (
     "Output the thinking process in <think> </think> and the final answer in <answer> </answer> "
     "tags: <think> ... </think> <answer>(x1,y1),(x2,y2)</answer>"
 )
+NO_INSTRUCTION = "an instruction that is empty makes no row"
 _IMAGE = re.compile(r"\s*<img>(.*?)</img>\s*", re.DOTALL)
 _INSTRUCTION = re.compile(r"corresponding to the instruction:\s*(.*)", re.DOTALL)
 
@@ -49,11 +50,17 @@ def _rows(record: Record, context: Context) -> Iterator[Draft]:
         if (stated := _INSTRUCTION.search(prompt)) and "<answer>" not in prompt:
             prompt = PROMPT.format(instruction=stated[1].strip())
         corners = text_of_turn(record, ("assistant", "gpt"))
+        leave_out_further_turns(record, context)
         yield made | {"image": image[1].strip(), "problem": prompt, "solution": _wrapped(corners)}
         return
-    instructions = record["instruction"]
-    if isinstance(instructions, str):
-        instructions = [instructions]
+    given = record["instruction"]
+    given = given if isinstance(given, list) and given else [given or None]
+    instructions = [text.strip() for text in given if isinstance(text, str) and text.strip()]
+    for text in given:
+        if not isinstance(text, str) or not text.strip():
+            context.leave_out(NO_INSTRUCTION)
+    if not instructions:
+        return
     boxes = record["boxes"]
     if not isinstance(boxes, list) or not boxes or not _is_box(boxes[0]):
         raise ValueError(f"boxes is {str(boxes)[:80]}; a list of [x1, y1, x2, y2] is needed")
@@ -62,10 +69,10 @@ def _rows(record: Record, context: Context) -> Iterator[Draft]:
     if boxes[0][2] > size[0] + 1 or boxes[0][3] > size[1] + 1:
         raise ValueError(f"the box {boxes[0]} reaches beyond the image of {size[0]} x {size[1]}")
     x1, y1, x2, y2 = convert_box(tuple(boxes[0]), "pixels", "norm1000", size=size)
-    for instruction in instructions or ():
+    for instruction in instructions:
         yield made | {
             "image": record["image_path"],
-            "problem": PROMPT.format(instruction=str(instruction).strip()),
+            "problem": PROMPT.format(instruction=instruction),
             "solution": f"<answer>({x1},{y1}),({x2},{y2})</answer>",
         }
 

@@ -18,7 +18,6 @@ from typing import Any
 from swift_vlrft.answers import boxes_or_refusal, gold_text
 from swift_vlrft.boxes import Box
 from swift_vlrft.datasets.image import open_image
-from swift_vlrft.datasets.read import BOX_TASKS
 from swift_vlrft.datasets.row import BadRow, Row
 from swift_vlrft.datasets.source import DataError
 
@@ -69,7 +68,7 @@ def _card(row: Row | BadRow) -> str:
     else:
         drawn = f'<img src="{source}" alt="">'
         facts.append(f"{size[0]} x {size[1]}")
-        if task in BOX_TASKS:
+        if row.has_boxes:
             overlay, found = _boxes(
                 gold_text(row.solution), frame, size, row.columns.get("category")
             )

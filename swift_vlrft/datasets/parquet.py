@@ -9,6 +9,9 @@ from typing import Any
 
 from swift_vlrft.datasets.row import Place
 from swift_vlrft.datasets.source import DataError
+from swift_vlrft.datasets.splits import names_of_splits, of_split, walked
+
+PARQUET = (".parquet",)
 
 BATCH_ROWS = 64
 """pyarrow's own 65,536 would be many gigabytes of photographs."""
@@ -23,20 +26,14 @@ def parquet_files(path: Path, split: str = "train") -> list[Path]:
     ``train/0.parquet``), only those of ``split`` count. Empty where there is none. Raises
     DataError where there are splits but not this one.
     """
-    if path.is_file():
-        return [path] if path.suffix == ".parquet" else []
-    files = _files_below(path)
-    splits = {file: _split_of(file, path) for file in files}
-    known = {name for name in splits.values() if name}
-    if not known:
-        return files
-    if split not in known:
-        if known == {_split_of(path / "0.parquet", path)}:
-            return files  # the folder of one split, named itself
-        raise DataError(
-            f"{path}: no split {split!r} among its Parquet files; it has {', '.join(sorted(known))}"
-        )
-    return [file for file in files if splits[file] == split]
+    files = files_below(path, PARQUET)
+    return of_split(files, path, split, "Parquet")[0] if path.is_dir() else files
+
+
+def files_below(path: Path, endings: Sequence[str]) -> list[Path]:
+    """The file itself, or those below a folder, that end so, in either case."""
+    files = walked(path) if path.is_dir() else [path]
+    return [file for file in files if file.suffix.lower() in endings]
 
 
 def missing_shards(files: Sequence[Path]) -> list[str]:
@@ -55,31 +52,7 @@ def missing_shards(files: Sequence[Path]) -> list[str]:
 
 def split_names(path: Path) -> list[str]:
     """The splits that the Parquet files at ``path`` are named after; none where they are not."""
-    files = [path] if path.is_file() else _files_below(path)
-    found = {_split_of(file, path if path.is_dir() else file) for file in files}
-    return [name for name in ("train", "validation", "test") if name in found]
-
-
-def _files_below(folder: Path) -> list[Path]:
-    """Hidden ones are left out: caches and what is half written. Where the folder itself lies
-    (``../my_set``, ``~/.cache/my_set``) says nothing of its files.
-    """
-    return sorted(
-        file
-        for file in folder.rglob("*.parquet")
-        if not any(part.startswith(".") for part in file.relative_to(folder).parts)
-    )
-
-
-def _split_of(file: Path, root: Path) -> str | None:
-    names = (
-        file.name.split("-")[0].split(".")[0],
-        *(p.name for p in file.parents if root in (p, *p.parents)),
-    )
-    for name in names:
-        if name in ("train", "validation", "val", "test"):
-            return "validation" if name == "val" else name
-    return None
+    return names_of_splits(files_below(path, PARQUET), path)
 
 
 def column_names(files: list[Path]) -> list[str]:

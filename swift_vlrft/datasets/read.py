@@ -10,22 +10,21 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from swift_vlrft.answers import boxes_or_refusal, gold_text
+from swift_vlrft.answers import boxes_or_refusal, gold_text, normalise
 from swift_vlrft.datasets.coco_json import coco_drafts
-from swift_vlrft.datasets.forms import Form, Record, find_form
+from swift_vlrft.datasets.forms import Form, Record, find_form, why_unknown
 from swift_vlrft.datasets.image import Head, head_of, image_path
-from swift_vlrft.datasets.row import BadRow, Drawn, Place, Row
+from swift_vlrft.datasets.row import BOX_TASKS, BadRow, Drawn, Place, Row
 from swift_vlrft.datasets.shape import Context, Draft, Shape, task_of
 from swift_vlrft.datasets.shapes import SHAPES, shape_of
 from swift_vlrft.datasets.source import DataError
 
-BOX_TASKS = ("detection", "grounding")
 PEEKED = 200
 """Records of a stream that are looked at before the first one is handed on."""
 
@@ -44,8 +43,9 @@ def read_rows(
 
     ``root`` is the folder that relative image paths start from, and that none may leave (default:
     ms-swift's ROOT_IMAGE_DIR, else the set's own folder). ``rename`` maps its columns to ours,
-    ``task`` and ``frame`` hold where the set states none. DataError for a set that cannot be used
-    at all, and for a row or file that cannot be read; with ``keep_going`` that is a BadRow.
+    ``task`` and ``frame`` hold where a row's own columns state none. DataError for a set that
+    cannot be used at all, and for a row or file that cannot be read; with ``keep_going`` that is a
+    BadRow.
     """
     opened = open_set(path, split=split, keep_going=keep_going, rename=rename)
     for found in rows_of(opened, root=root, rename=rename, task=task, frame=frame):
@@ -72,10 +72,7 @@ def open_set(
         path = Path(path)
         form = find_form(path, split, keep_going=keep_going)
     if form is None:
-        raise DataError(
-            f"{path} holds no data set that is known: neither Parquet files, nor a folder of "
-            "save_to_disk, nor JSON"
-        )
+        raise DataError(why_unknown(path))
     if form.kind == "json" and not form.columns and not form.broken:
         first = next((f for f in form.records() if isinstance(f, BadRow)), None)
         raise DataError(f"{first.place}: {first.problem}" if first else f"{path} has no rows")
@@ -115,7 +112,7 @@ def rows_of(
     form.left_out.clear()
     if form.kind == "coco":
         for number, (draft, size, folder) in enumerate(coco_drafts(form, base)):
-            yield _row(Place(form.path, number), draft, form, folder, None, None, size)
+            yield _row(Place(form.path, number), draft, form, folder, Said(task, frame, drawn=size))
         return
     shape = shape_of_form(form, rename)
     columns = None
@@ -126,8 +123,7 @@ def rows_of(
         columns = [c for name, c in original.items() if name != "image" or form.kind == "json"]
     records = form.records(columns)
     first = list(islice(records, PEEKED)) if form.kind == "stream" else []
-    if shape.name == "virft" and task is None and "task" not in renamed_columns(form, rename):
-        task = _guessed_task(form, first, rename)
+    said = Said(task, frame, _BoxSet(form, first, rename) if shape.name == "virft" else None)
     # Pictures of a stream are let go when their rows were handed on.
     light = [f if isinstance(f, BadRow) else (f[0], {**f[1], "image": None}) for f in first]
     context = Context(form, lambda value: _head(value, form, base), task, first=light)
@@ -146,29 +142,54 @@ def rows_of(
         try:
             drawn = drawn_on(record, in_pixels=not shape.single)
             for draft in shape.rows(record, context):
-                yield _row(place, draft, form, base, task, frame, drawn)
+                found_so = replace(said, stated=record.get("task"), drawn=drawn)
+                yield _row(place, draft, form, base, found_so)
         except (ValueError, KeyError, TypeError, IndexError, OverflowError) as error:
             text = f"the key {error} is missing" if isinstance(error, KeyError) else str(error)
             yield BadRow(place, text.removeprefix(f"{place}: "))
 
 
-def _guessed_task(
-    form: Form, first: list[tuple[Place, Record] | BadRow], rename: Mapping[str, str] | None
-) -> str:
-    """detection where any solution holds boxes, else classification: a class may be called "None".
-    Of a stream the ``first`` records tell; where all of them are refusals, boxes are to come.
+class _BoxSet:
+    """Whether any row without a task holds boxes: then "None" means no object, else it is a class.
+
+    Found out when it is first asked. Of a stream the ``first`` records tell; where all of them are
+    refusals, boxes are to come.
     """
-    (name,) = [c for c in form.columns if (rename or {}).get(c, c) == "solution"][:1]
-    stream = form.kind == "stream"
-    others = 0
-    records: Iterable[tuple[Place, Record] | BadRow] = first if stream else form.records([name])
-    for found in records:
-        if not isinstance(found, BadRow):
-            boxes = boxes_or_refusal(gold_text(found[1].get(name)))
-            if boxes:
-                return "detection"
+
+    def __init__(
+        self,
+        form: Form,
+        first: Sequence[tuple[Place, Record] | BadRow],
+        rename: Mapping[str, str] | None,
+    ) -> None:
+        self.form, self.known = form, None if form.kind != "stream" else False
+        self.names = {
+            (rename or {}).get(name, name): name
+            for name in form.columns
+            if (rename or {}).get(name, name) in ("solution", "task")
+        }
+        if form.kind == "stream":
+            self.known = self._look(first)
+
+    def __bool__(self) -> bool:
+        if self.known is None:
+            self.known = self._look(self.form.records(list(self.names.values())))
+        return self.known
+
+    def _look(self, records: Iterable[tuple[Place, Record] | BadRow]) -> bool:
+        refusals = others = 0
+        for found in records:
+            if isinstance(found, BadRow) or found[1].get(self.names.get("task", "")):
+                continue
+            text = gold_text(found[1].get(self.names["solution"]))
+            boxes = boxes_or_refusal(text)
+            if boxes is not None and (
+                any(box is not None for box in boxes.boxes) or not (boxes or normalise(text))
+            ):
+                return True  # a box, or [], which no class is called
+            refusals += boxes is not None
             others += boxes is None
-    return "detection" if stream and first and not others else "classification"
+        return self.form.kind == "stream" and refusals > 0 and not others
 
 
 def drawn_on(record: Record, *, in_pixels: bool) -> Drawn | None:
@@ -180,28 +201,46 @@ def drawn_on(record: Record, *, in_pixels: bool) -> Drawn | None:
     return Drawn(width, height, "" if name is None else f"image {name}", in_pixels)  # type: ignore[arg-type]
 
 
-def _row(
-    place: Place,
-    draft: Draft,
-    form: Form,
-    root: Path | None,
-    task: str | None,
-    frame: str | None,
-    drawn: Drawn | None,
-) -> Row | BadRow:
+@dataclass(frozen=True)
+class Said:
+    """What is known of a row besides its own columns: ``task`` and ``frame`` by the caller,
+    ``stated`` the task that its record holds, ``drawn`` the size of its picture that it states.
+    """
+
+    task: str | None = None
+    frame: str | None = None
+    box_set: _BoxSet | None = None
+    stated: Any = None
+    drawn: Drawn | None = None
+
+
+def _row(place: Place, draft: Draft, form: Form, root: Path | None, said: Said) -> Row | BadRow:
     known = dict(draft)
     image, problem, solution = (known.pop(key, None) for key in ("image", "problem", "solution"))
-    row_task = known.get("task") or task or task_of(solution)
-    known["task"] = row_task
-    boxed = row_task in BOX_TASKS
-    known["frame"] = known.get("frame") or frame or ("norm1000" if boxed else None)
+    task = said.stated or said.task or known.get("task") or None
+    guess = None
+    frame = known.get("frame") or said.frame
+    if said.stated or said.task:
+        boxed = task in BOX_TASKS
+    elif task:
+        boxed, guess = task in BOX_TASKS, task
+    else:
+        boxes = boxes_or_refusal(gold_text(solution))
+        if said.box_set is None:
+            guess = task_of(solution)
+        else:
+            guess = "detection" if boxes or said.box_set else "classification"
+        boxed = bool(boxes) or (boxes is not None and guess == "detection")
+        frame = frame if boxes is not None else None
+    known["task"], known["frame"] = task, frame or ("norm1000" if boxed else None)
     try:
         made = image_of(image, form.folder, root)
     except ValueError as error:
         return BadRow(place, str(error))
+    drawn = said.drawn
     if drawn is not None and known["frame"] == "pixels":
         drawn = replace(drawn, exact=True)
-    return Row(place, made, problem, solution, known, drawn)  # type: ignore[arg-type]  # text_problem judges
+    return Row(place, made, problem, solution, known, drawn, guess)  # type: ignore[arg-type]  # text_problem judges
 
 
 def image_root(root: str | os.PathLike[str] | None) -> Path | None:

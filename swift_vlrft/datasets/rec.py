@@ -20,7 +20,15 @@ from collections.abc import Iterator
 
 from swift_vlrft.answers import boxes_or_refusal, gold_text
 from swift_vlrft.datasets.forms import Record
-from swift_vlrft.datasets.shape import Context, Draft, Shape, task_of, text_of_turn
+from swift_vlrft.datasets.shape import (
+    Context,
+    Draft,
+    Shape,
+    leave_out_further_turns,
+    solution_problem,
+    task_of,
+    text_of_turn,
+)
 
 ADVICE = (
     "\nOutput the thinking process in <think> </think> and the final answer in <answer> </answer> "
@@ -38,19 +46,24 @@ def _matches(columns: set[str]) -> bool:
 def _rows(record: Record, context: Context) -> Iterator[Draft]:
     if "conversations" in record:
         problem = text_of_turn(record, ("human", "user")).removeprefix("<image>").strip()
-        solution = gold_text(record["solution"]) if record.get("solution") else None
-        solution = solution or text_of_turn(record, ("gpt", "assistant"))
+        solution = record.get("solution")
+        if solution is None or solution == "":
+            solution = text_of_turn(record, ("gpt", "assistant"))
+        leave_out_further_turns(record, context)
     else:
-        problem, solution = record["problem"], gold_text(record["solution"])
+        problem, solution = record["problem"], record["solution"]
     if not isinstance(problem, str) or not problem.strip():
         raise ValueError(f"the question is {problem!r}, a prompt is needed")
-    task = record.get("task") or task_of(solution)
-    boxes = boxes_or_refusal(gold_text(solution))
-    frame = record.get("frame") or ("pixels" if boxes is not None and len(boxes) else None)
+    task, frame = record.get("task"), record.get("frame")
+    if solution_problem(solution) is None:
+        solution = solution if isinstance(solution, str) else gold_text(solution)
+        # One box is what these sets ask for; what else a solution holds tells no task.
+        task = task or ("grounding" if task_of(solution) == "grounding" else None)
+        frame = frame or ("pixels" if boxes_or_refusal(gold_text(solution)) else None)
+        if "<answer>" not in solution:
+            solution = f"<answer>{solution.strip()}</answer>"
     if "<answer>" not in problem and task == "grounding":
         problem += ADVICE
-    if "<answer>" not in solution:
-        solution = f"<answer>{solution.strip()}</answer>"
     further = {name: record[name] for name in FURTHER if name in record}
     made = {"image": record["image"], "problem": problem, "solution": solution}
     yield further | made | {"task": task, "frame": frame}

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+BOX_TASKS = ("detection", "grounding")
+
 
 @dataclass(frozen=True)
 class Place:
@@ -45,6 +47,10 @@ class Drawn:
 class Row:
     """``image`` holds bytes, or the absolute path of a file; ``columns`` task, frame and every
     further column as it was. ``drawn`` is None where no size is stated.
+
+    ``columns["task"]`` is what the set, its form or the caller says, None where nobody does. What
+    such a row looks like is ``guess``; of a row whose task only the form of its set tells (LISA:
+    grounding), that task again. A guess never keeps a row from a reward: see routing.py.
     """
 
     place: Place
@@ -53,6 +59,13 @@ class Row:
     solution: str
     columns: dict[str, Any] = field(default_factory=dict)
     drawn: Drawn | None = None
+    guess: str | None = None
+
+    @property
+    def has_boxes(self) -> bool:
+        """Whether the solution holds boxes, or says that there are none."""
+        task = self.columns.get("task")
+        return task in BOX_TASKS if task else self.columns.get("frame") is not None
 
 
 @dataclass(frozen=True)

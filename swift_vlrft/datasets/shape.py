@@ -6,8 +6,10 @@ A new kind of set is one file like virft.py, opened by a real record, and a line
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Any
 
 from swift_vlrft.answers import boxes_or_refusal, gold_text
@@ -32,6 +34,11 @@ class Context:
     place: Place | None = None
     """Of the record that is being read."""
 
+    def leave_out(self, reason: str, what: str = "") -> None:
+        """Note that something of the record makes no row, though nothing is wrong with it."""
+        place = f"{self.place}: {what}" if what else str(self.place)
+        self.form.left_out.setdefault(reason, []).append(place)
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -55,6 +62,26 @@ def task_of(solution: Any) -> str:
     return "grounding" if len(boxes) == 1 else "detection"
 
 
+def solution_problem(solution: Any) -> str | None:
+    """What is wrong with a solution that is no text: a missing value, or of a type that no answer
+    can be.
+    """
+    if solution is None:
+        return "the row has no solution"
+    if isinstance(solution, Real) and not isinstance(solution, bool):
+        if math.isfinite(solution):
+            return None
+        return f"the solution is the number {float(solution)}, no answer: a missing value?"
+    if isinstance(solution, (str, list, tuple, dict)):
+        return None
+    name = type(solution).__name__
+    if name.startswith("bool"):
+        return f"the solution is {str(solution).lower()}, no text; write the answer out, as text"
+    if name == "Decimal":
+        return None if solution.is_finite() else f"the solution is {solution}: a missing value?"
+    return f"the solution is of the type {name}; text, a number or boxes are needed"
+
+
 def text_of_turn(record: Record, roles: tuple[str, ...]) -> str:
     """The text of the first turn of ``conversations`` by one of ``roles``."""
     turns = record.get("conversations")
@@ -67,3 +94,17 @@ def text_of_turn(record: Record, roles: tuple[str, ...]) -> str:
                 if value is not None:
                     return gold_text(value)
     raise ValueError(f"conversations holds no turn of {' or '.join(roles)}: {str(turns)[:80]}")
+
+
+def leave_out_further_turns(record: Record, context: Context) -> None:
+    """Note the questions of a conversation behind the first, which makes the row."""
+    asked = [
+        turn
+        for turn in record["conversations"]
+        if isinstance(turn, dict) and turn.get("from", turn.get("role")) in ("human", "user")
+    ]
+    for turn in asked[1:]:
+        context.leave_out(FURTHER_TURN, gold_text(turn.get("value", turn.get("content")))[:60])
+
+
+FURTHER_TURN = "a question behind the first of a conversation makes no row"

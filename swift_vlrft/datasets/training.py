@@ -27,17 +27,12 @@ from swift_vlrft.datasets.arrow_cache import (
     joined,
     threads,
 )
-from swift_vlrft.datasets.check import Report, left_out_notes, row_problem
+from swift_vlrft.datasets.check import NotRead, Report, left_out_notes, row_problem
 from swift_vlrft.datasets.forms import Form
 from swift_vlrft.datasets.frames import View, in_frame
 from swift_vlrft.datasets.image import Head, HeadReader, head_or_problem, upright_bytes
-from swift_vlrft.datasets.read import (
-    BOX_TASKS,
-    image_of,
-    image_root,
-    rows_of,
-    shape_of_form,
-)
+from swift_vlrft.datasets.read import image_of, image_root, rows_of, shape_of_form
+from swift_vlrft.datasets.routing import routed
 from swift_vlrft.datasets.row import BadRow, Place, Row
 from swift_vlrft.datasets.source import DataError
 
@@ -61,6 +56,8 @@ class Wanted:
     task: str | None = None
     row_frame: str | None = None
     """Frame and task of a set that does not state them."""
+    rewards: tuple[str, ...] = ()
+    """The rewards that the command names: they score the rows that state no task."""
     root: Path | None = None
     num_proc: int = 1
 
@@ -142,6 +139,7 @@ def training_table(
             row = replace(row, image=_named(images[number]))
         for good in _judged(row, head, wanted, report):
             rows.append((number, *good))
+    report.notes += left_out_notes(form)
     _finish(report, rows, wanted)
     pieces = _Pieces(images, files, wanted, root, form.folder)
     for number, row, head in rows:
@@ -168,7 +166,11 @@ def _judged(
     if isinstance(head, str):
         report.problems.append((row.place, head))
         return
-    problem = row_problem(row, head, every_reward=False)
+    row = routed(row, wanted.rewards)
+    problem = row_problem(row, head, every_reward=False, rewards=wanted.rewards)
+    # Where no row of the set is read, it is for other rewards: _finish knows.
+    unread = problem if isinstance(problem, NotRead) else None
+    problem = None if unread else problem
     if problem is None and wanted.view is not None:
         problem = wanted.view.problem(head.width, head.height)
     if problem is None and wanted.too_long is not None:
@@ -184,14 +186,19 @@ def _judged(
     if problem is not None:
         report.problems.append((row.place, problem))
         return
-    report.tasks[row.columns["task"]] += 1
+    if unread:
+        report.problems.append((row.place, unread))
+        # No named reward reads it; what it looks like keeps them from trying.
+        row = replace(row, columns=row.columns | {"task": row.guess})
+    else:
+        report.add_good(row, wanted.rewards)
     yield row, head
 
 
 def in_wanted_frame(row: Row, head: Head, wanted: Wanted) -> Row:
     """The row with its boxes and prompt in the frame of the subset."""
     frame = row.columns.get("frame")
-    if row.columns.get("task") not in BOX_TASKS or frame is None:
+    if not row.has_boxes or frame is None:
         return row
     if wanted.frame == "norm1000":
         if frame == "norm1000":
@@ -214,6 +221,7 @@ def _finish(report: Report, rows: list[Any], wanted: Wanted) -> None:
     """Stop where nothing is left, where a gold solution cannot be read, and where ``--strict true``
     asks for no bad row at all.
     """
+    report.leave_unread()
     bad = len(report.problems) - report.too_long
     if (bad and wanted.strict) or report.unreadable or not rows:
         if not report.rows and not report.problems:
@@ -523,8 +531,9 @@ def streamed_rows(rows: Iterator[Row | BadRow], wanted: Wanted, report: Report) 
             if wanted.strict:
                 _finish(report, [], wanted)
             continue
+        before = len(report.problems)
         kept = list(_judged(row, head_or_problem(row.image), wanted, report))
-        if not kept:
+        if len(report.problems) > before:
             if wanted.strict and len(report.problems) > report.too_long:
                 _finish(report, [], wanted)
             continue

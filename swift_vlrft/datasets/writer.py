@@ -31,6 +31,7 @@ from typing import Any
 from swift_vlrft.datasets.card import write_card
 from swift_vlrft.datasets.shard import ShardWriter, recast, schema_of, widest
 from swift_vlrft.datasets.source import DataError
+from swift_vlrft.datasets.splits import walked
 
 SHARD_BYTES = 256 * 2**20
 GROUP_BYTES = 16 * 2**20
@@ -163,7 +164,7 @@ def write_folder(
 
 def state_of(source: Path) -> str:
     """A digest of the names, sizes and times of the files at ``source``: for ``identity``."""
-    files = sorted(source.rglob("*")) if source.is_dir() else [source]
+    files = walked(source) if source.is_dir() else [source]
     digest = sha256(str(source.resolve()).encode())
     for file in files:
         if file.is_file():

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from swift_vlrft.coordinates import FRAMES, Size
 from swift_vlrft.datasets.frames import in_frame
-from swift_vlrft.datasets.read import BOX_TASKS
+from swift_vlrft.datasets.row import BOX_TASKS
 from swift_vlrft.evaluation.questions import Question
 
 

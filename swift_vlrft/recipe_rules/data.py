@@ -12,11 +12,15 @@ import os
 import re
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from swift_vlrft.coordinates import FAMILIES
 from swift_vlrft.recipe import Recipe
 from swift_vlrft.recipe_rules.batches import finding
 from swift_vlrft.recipe_rules.finding import NOTE, PROBLEM, Finding
+
+if TYPE_CHECKING:
+    from swift_vlrft.datasets.check import Report
 
 SHADOWS = (
     "datasets",
@@ -200,6 +204,63 @@ def _sets(recipe: Recipe) -> Iterator[Finding]:
             read = columns if isinstance(columns, list) else []
             ours = "solution" in read and "messages" not in read
             yield from _frame(recipe, flag, value, name, subset, ours)
+    yield from _scored(recipe, renamed)
+
+
+def _scored(recipe: Recipe, renamed: Mapping[str, str]) -> Iterator[Finding]:
+    """Rewards of ours that would score no row of any set, and gold that none of them reads: what
+    the plugin says when training starts.
+    """
+    from swift_vlrft.datasets.check import UnreadableGold, nothing_scored
+
+    rewards = list(recipe.values("reward_funcs"))
+    if not set(rewards) & set(_own_rewards()) or recipe.flag("cached_dataset") is not None:
+        return
+    reports: list[Report | None] = []
+    notes: list[Finding] = []
+    for value in recipe.values("dataset"):
+        report = _report(_parts(value)[0], renamed, rewards)
+        reports.append(report)
+        unread = (
+            [found for found in report.problems if isinstance(found[1], UnreadableGold)]
+            if report
+            else []
+        )
+        if report is not None and unread:
+            report.problems = unread
+            text = f"{len(unread)} rows of {value} cannot be trained on:\n{report.listed()}"
+            yield finding(recipe, "dataset", PROBLEM, "reward-gold", text)
+        for note in report.routing_notes(rewards) if report is not None and not unread else ():
+            notes.append(finding(recipe, "dataset", NOTE, "reward-rows", note))
+    if problem := nothing_scored(rewards, reports):
+        yield finding(recipe, "reward_funcs", PROBLEM, "reward-rows", problem)
+    else:
+        yield from notes
+
+
+def _report(name: str, renamed: Mapping[str, str], rewards: list[str]) -> Report | None:
+    """What the named rewards make of a set's rows; None where they are not known here."""
+    from swift_vlrft.datasets import SOURCES, DataError
+    from swift_vlrft.datasets.check import check_set, report_of_source
+    from swift_vlrft.datasets.forms import find_form
+    from swift_vlrft.datasets.shapes import shape_of
+
+    path = Path(os.path.expanduser(name))
+    if not path.exists():
+        source = next((source for source in SOURCES if source.hub_id == name), None)
+        return None if source is None else report_of_source(source)
+    try:
+        form = find_form(path, keep_going=True)
+        columns = {renamed.get(name, name) for name in form.columns} if form is not None else set()
+        if form is None or "messages" in columns:
+            return None
+        if form.kind != "coco" and shape_of(columns) is None:
+            return None
+        report = check_set(form, rename=renamed, images=False, rewards=rewards)
+    except (DataError, OSError):
+        return None  # another rule says so, or the pictures lie elsewhere
+    report.leave_unread()
+    return report
 
 
 def _names_a_path(name: str) -> bool:

@@ -18,7 +18,7 @@ from typing import Any
 from swift_vlrft.answers import BoxList, boxes_or_refusal, read
 from swift_vlrft.boxes import Box
 from swift_vlrft.datasets import DataError, open_image
-from swift_vlrft.datasets.read import BOX_TASKS
+from swift_vlrft.datasets.row import BOX_TASKS
 from swift_vlrft.evaluation.predictions import Prediction, Problems
 from swift_vlrft.evaluation.questions import Settings, is_annotation_file, questions
 from swift_vlrft.reasons import Reason

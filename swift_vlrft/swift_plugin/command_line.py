@@ -16,6 +16,8 @@ from pathlib import Path
 @dataclass
 class CommandLine:
     datasets: list[str] = field(default_factory=list)
+    val_datasets: list[str] = field(default_factory=list)
+    cached_datasets: list[str] = field(default_factory=list)
     reward_funcs: list[str] = field(default_factory=list)
     external_plugins: list[str] = field(default_factory=list)
     columns: dict[str, str] = field(default_factory=dict)
@@ -50,7 +52,9 @@ def read_command_line(argv: list[str]) -> CommandLine:
         return None if text is None else text.lower() in ("true", "1", "yes", "t", "y")
 
     found = CommandLine(
-        datasets=[*values.get("dataset", []), *values.get("val_dataset", [])],
+        datasets=values.get("dataset", []),
+        val_datasets=values.get("val_dataset", []),
+        cached_datasets=values.get("cached_dataset", []),
         reward_funcs=values.get("reward_funcs", []),
         external_plugins=[
             *values.get("external_plugins", []),

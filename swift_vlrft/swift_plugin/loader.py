@@ -14,11 +14,12 @@ from typing import Any
 
 from modelscope.hub.utils.utils import get_cache_dir
 from swift.dataset import DatasetMeta
+from swift.dataset.dataset_syntax import DatasetSyntax
 from swift.dataset.loader import DatasetLoader
 from swift.utils import get_logger, safe_ddp_context
 
 from swift_vlrft.datasets import DataError, Source
-from swift_vlrft.datasets.check import Report, left_out_notes, length_check
+from swift_vlrft.datasets.check import Report, left_out_notes, length_check, nothing_scored
 from swift_vlrft.datasets.forms import Form, class_names_of
 from swift_vlrft.datasets.read import open_set, rows_of, shape_of_form
 from swift_vlrft.datasets.shapes import shape_of
@@ -82,6 +83,7 @@ class VlrftLoader(DatasetLoader):
             rename=self.columns or {},
             task=source.task if source else None,
             row_frame=source.frame if source else None,
+            rewards=tuple(command.reward_funcs),
             num_proc=self.num_proc or 1,
         )
 
@@ -106,6 +108,7 @@ class VlrftLoader(DatasetLoader):
                 return _stream(path, rows, wanted)
             dataset, report = training_set(form, wanted)
         _tell(report, wanted)
+        _check_rewards_score(str(path), report)
         return dataset
 
     def _hub(self, name: str, wanted: Wanted, usual: Any, dataset: Any, **options: Any) -> Any:
@@ -142,6 +145,7 @@ class VlrftLoader(DatasetLoader):
             made, report = from_rows(form, wanted)
         _tell(report, wanted)
         _tell_notes(report.notes)  # of a local set they were told when it was registered
+        _check_rewards_score(name, report)
         return made
 
 
@@ -175,12 +179,14 @@ def _tell(report: Report, wanted: Wanted) -> None:
     another frame by itself.
     """
     view = wanted.view
-    boxed = report.tasks.keys() & {"detection", "grounding"}
+    boxed = report.frames.keys() - {"none"}
     if view is not None and boxed and view.native_frame != wanted.frame:
         logger.info(
             f"swift_vlrft: {report.path}: boxes are in {wanted.frame}; {view.family} was trained "
             f"on {view.native_frame}, which --dataset {report.path}:{view.native_frame} gives it."
         )
+    for note in report.routing_notes(wanted.rewards):
+        logger.warning(f"swift_vlrft: {note}")
     tasks = ", ".join(f"{count} {task}" for task, count in report.tasks.most_common())
     logger.info(f"swift_vlrft: {report.path}: {report.good} of {report.rows} rows train ({tasks}).")
     bad = len(report.problems) - report.too_long
@@ -195,6 +201,24 @@ def _tell(report: Report, wanted: Wanted) -> None:
         )
     if report.problems:
         logger.warning(f"swift_vlrft: left out:\n{report.listed(SHOWN)}")
+
+
+def _check_rewards_score(name: str, report: Report) -> None:
+    """DataError where all sets of the command are read, and a reward that it names scores no row:
+    of a set that is downloaded nothing is known before.
+    """
+    command = read_command_line(sys.argv[1:])
+    _READ[name] = report
+    wanted = [DatasetSyntax.parse(dataset).dataset for dataset in command.datasets]
+    if (
+        name in wanted
+        and not command.cached_datasets
+        and (problem := nothing_scored(command.reward_funcs, [_READ.get(name) for name in wanted]))
+    ):
+        raise DataError(problem)
+
+
+_READ: dict[str, Report] = {}
 
 
 def _tell_notes(notes: list[str]) -> None:

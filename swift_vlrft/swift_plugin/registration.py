@@ -23,7 +23,7 @@ from swift.utils import get_logger, use_hf_hub
 from swift_vlrft import shared_prefix_settings as shared_prefix
 from swift_vlrft.coordinates import FRAMES
 from swift_vlrft.datasets import SOURCES, BadRow, DataError
-from swift_vlrft.datasets.check import check_set
+from swift_vlrft.datasets.check import Report, check_set, nothing_scored, report_of_source
 from swift_vlrft.datasets.forms import Form, find_form
 from swift_vlrft.datasets.read import open_set
 from swift_vlrft.datasets.shapes import shape_of
@@ -78,8 +78,13 @@ def register(
     )
     if main_process:
         _check_reward_names(command.reward_funcs, command.external_plugins)
-    for dataset in command.datasets:
+    reports = [_register_path(d, command, check=main_process) for d in command.datasets]
+    for dataset in command.val_datasets:
         _register_path(dataset, command, check=main_process)
+    # What else is to be said of a set's rows and rewards is said when it is loaded.
+    problem = nothing_scored(command.reward_funcs, reports)
+    if problem and main_process and not command.cached_datasets:
+        raise DataError(problem)
 
 
 def _drawn(name: str, function: Reward) -> Reward:
@@ -121,7 +126,10 @@ def _check_reward_names(names: list[str], plugins: list[str]) -> None:
         )
 
 
-def _register_path(dataset: str, command: CommandLine, *, check: bool) -> None:
+def _register_path(dataset: str, command: CommandLine, *, check: bool) -> Report | None:
+    """Of a set whose rows are known now, what they are: None of one that ms-swift reads, or that is
+    still to be downloaded.
+    """
     syntax = DatasetSyntax.parse(dataset)
     path = Path(syntax.dataset)
     if not path.exists():
@@ -136,19 +144,19 @@ def _register_path(dataset: str, command: CommandLine, *, check: bool) -> None:
             hint = source.other_hub(use_hf_hub() if use_hf is None else use_hf)
             if hint and check:
                 logger.warning(f"swift_vlrft: {source.hub_id}: {hint}")
+            return report_of_source(source)
         elif set(syntax.subsets) <= set(FRAMES) and _is_new(syntax):
             register_dataset(hub_meta(syntax.dataset), exist_ok=True)
-        return  # a hub id
+        return None  # a hub id
     form = find_form(path, keep_going=not command.strict)
     if form is None or not _is_ours(form, command):
-        return  # ms-swift's own loader reads it
+        return None  # ms-swift's own loader reads it
     frame = frame_of_subsets(syntax.subsets, dataset)
     form = open_set(form, keep_going=not command.strict, rename=command.columns)
-    if check:
-        if frame == "pixels":
-            needed_view(command, dataset)
-        _check(form, command)
+    if check and frame == "pixels":
+        needed_view(command, dataset)
     register_dataset(local_meta(syntax.dataset), exist_ok=True)
+    return _check(form, command) if check else None
 
 
 def _is_new(syntax: DatasetSyntax) -> bool:
@@ -181,11 +189,12 @@ def _names_images(form: Form) -> bool:
     return False
 
 
-def _check(form: Form, command: CommandLine) -> None:
+def _check(form: Form, command: CommandLine) -> Report:
     """Every prompt and gold solution, before any model is looked for; images are left to the
     loading.
     """
-    report = check_set(form, rename=command.columns, images=False)
+    report = check_set(form, rename=command.columns, images=False, rewards=command.reward_funcs)
+    report.leave_unread()
     bad = len(report.problems)
     text = (
         f"{bad} of {report.rows} rows of {report.path} cannot be trained on:\n{report.listed()}\n"
@@ -201,6 +210,7 @@ def _check(form: Form, command: CommandLine) -> None:
         logger.warning(f"swift_vlrft: {note}")
     tasks = ", ".join(f"{count} {task}" for task, count in report.tasks.most_common())
     logger.info(f"swift_vlrft: {report.path}: {report.good} rows whose gold reads ({tasks}).")
+    return report
 
 
 def _names_a_path(text: str) -> bool:

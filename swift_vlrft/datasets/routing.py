@@ -1,0 +1,96 @@
+"""Which rewards score a row: those of the task that its set states; else, of those that the command
+names, each that reads its gold.
+
+    solution    task column    --reward_funcs                          scored by
+    4           counting       vlrft_counting vlrft_classification     vlrft_counting
+    4           none           vlrft_counting vlrft_detection_iou      vlrft_counting: it reads it
+    4           none           vlrft_counting vlrft_classification     both (a note says so)
+    four        none           vlrft_counting                          none: an error
+
+What a row looks like decides only where no reward is named, as in ``vlrft data check``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from swift_vlrft.answers import boxes_or_refusal, gold_text
+from swift_vlrft.datasets.row import BOX_TASKS, Row
+from swift_vlrft.datasets.shape import task_of
+from swift_vlrft.rewards import TASK_NAMES, TASKS
+
+ONE_WORD = ("classification", "counting", "choice", "yes_no")
+"""Tasks whose gold is one text or number, never a list of lists or an object."""
+
+
+def named_tasks(rewards: Iterable[str]) -> dict[str, list[str]]:
+    """The tasks of the rewards of ours that are named, with their names."""
+    found: dict[str, list[str]] = {}
+    for name in rewards:
+        if (task := TASKS.get(name)) is not None:
+            found.setdefault(task.name, []).append(name)
+    return found
+
+
+def tasks_of_row(row: Row, rewards: Sequence[str] = ()) -> list[str]:
+    """The tasks whose rewards score the row; empty where none that is named reads its gold.
+
+    Without rewards the task that the row looks to be of.
+    """
+    task, named = row.columns.get("task"), named_tasks(rewards)
+    if task and (row.guess is None or not named or task in named):
+        return [task]
+    if not named:
+        return [row.guess or task_of(row.solution)]
+    return [name for name in named if reads(name, row)]
+
+
+def routed(row: Row, rewards: Sequence[str]) -> Row:
+    """The row with the one task whose rewards score it; without a task where it is of several."""
+    found = tasks_of_row(row, rewards)
+    if row.guess is None or not named_tasks(rewards) or found == [row.columns.get("task")]:
+        return row
+    task = found[0] if len(found) == 1 else None
+    frame = row.columns.get("frame") or ("norm1000" if task in BOX_TASKS else None)
+    return replace(row, columns=row.columns | {"task": task, "frame": frame})
+
+
+def reads(task: str, row: Row) -> bool:
+    """Whether the rewards of a task read the gold of a row that states none.
+
+    A list of boxes is no class name, nor is "No Objects" in a set that holds boxes.
+    """
+    if not_text(task, row.solution):
+        return False
+    text = gold_text(row.solution)
+    if task == "classification":
+        boxes = boxes_or_refusal(text)
+        if boxes or (boxes is not None and row.guess == "detection"):
+            return False
+    return TASK_NAMES[task].read_gold(text) is not None
+
+
+def not_text(task: str, solution: Any) -> bool:
+    """Whether a solution is a structure where the task's gold is one text or number."""
+    if task not in ONE_WORD:
+        return False
+    if isinstance(solution, (list, tuple)):
+        return len(solution) != 1 or not isinstance(solution[0], (str, int, float))
+    return isinstance(solution, dict)
+
+
+def not_read(row: Row, rewards: Sequence[str]) -> str:
+    """Says of a row that no named reward reads its gold."""
+    named = named_tasks(rewards)
+    holds = " or ".join(f"{TASK_NAMES[t].holds} ({', '.join(names)})" for t, names in named.items())
+    return f"the solution {gold_text(row.solution)[:80]!r} cannot be read as {holds}"
+
+
+def unscored(rewards: Sequence[str], scored: Mapping[str, int]) -> list[str]:
+    """The named rewards that score none of the rows that are counted by task."""
+    return [
+        name for task, names in named_tasks(rewards).items() if not scored.get(task)
+        for name in names
+    ]  # fmt: skip

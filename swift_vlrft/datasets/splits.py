@@ -1,0 +1,140 @@
+"""Which split a file is of, by its name and by the folders that it lies in.
+
+    train_0.parquet  train2017.json  TRAIN.parquet  training/0.parquet         train
+    val2017.jsonl  dev.parquet  valid/0000.parquet                             validation
+    testA.parquet  eval-00000-of-00002.parquet                                 test
+    data-00000-of-00003.parquet  extra.parquet  pretrained.jsonl               none
+
+The words are those of ``datasets`` (data_files.SPLIT_KEYWORDS), in either case. Where names tell
+some files of a set apart, one that no name tells of is left unread, and is named.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from swift_vlrft.datasets.source import DataError
+
+WORDS = {
+    "train": "train",
+    "training": "train",
+    "validation": "validation",
+    "valid": "validation",
+    "val": "validation",
+    "dev": "validation",
+    "test": "test",
+    "testing": "test",
+    "eval": "test",
+    "evaluation": "test",
+}
+SPLITS = ("train", "validation", "test")
+MAX_NAMED = 10
+
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+_SHARD = re.compile(r"-\d{5}-of-\d{5}$")
+
+
+def splits_in(name: str) -> list[str]:
+    """The splits that a name speaks of, in its order: of refcoco_train_val train and validation."""
+    said = (WORDS.get(word.lower()) for word in _WORD.findall(name))
+    return list(dict.fromkeys(split for split in said if split))
+
+
+def split_of(file: Path, root: Path) -> str | None:
+    """The first split that a file's name speaks of, else the nearest folder's below ``root``; None
+    where neither does, and where they contradict each other.
+    """
+    folders = [p.name for p in file.parents if root in p.parents]
+    inside = next((found[0] for name in folders if (found := splits_in(name))), None)
+    own = next(iter(splits_in(file.stem)), None)
+    return None if own and inside and own != inside else own or inside
+
+
+def by_split(files: Sequence[Path], root: Path) -> dict[Path, str | None]:
+    """The split of every file. Among others, data/extra-00000-of-00001.parquet is a split of its
+    own, as it is to the hubs; where no name tells the files apart, all of them are None.
+    """
+    found = {file: split_of(file, root) for file in files}
+    if not any(found.values()):
+        return found
+    whole = _split_of_root(root)
+    for file, split in found.items():
+        if split is None and (shard := _SHARD.search(file.stem)) and file.parent == root / "data":
+            found[file] = file.stem[: shard.start()]
+        elif split is None and not splits_in(file.stem):
+            found[file] = whole
+    return found
+
+
+def names_of_splits(files: Sequence[Path], root: Path) -> list[str]:
+    """The splits that are there; where no file names one, the root's own, or none."""
+    found = {split for split in by_split(files, root).values() if split}
+    if not found:
+        return [whole] if (whole := _split_of_root(root)) else []
+    return [*(s for s in SPLITS if s in found), *sorted(found - set(SPLITS))]
+
+
+def of_split(
+    files: Sequence[Path], root: Path, split: str, kind: str
+) -> tuple[list[Path], list[Path]]:
+    """The files of ``split``, and those that are of no split though others are.
+
+    ``split`` is one of SPLITS, or a name as files or folders bear it. All files where no name tells
+    them apart. DataError where there are splits, but not this one.
+    """
+    if split not in SPLITS and (named := [f for f in files if split in _literal(f, root)]):
+        return named, []
+    found = by_split(files, root)
+    known = {name for name in found.values() if name}
+    if not known:
+        return list(files), []
+    wanted = next(iter(splits_in(split)), split)
+    unnamed = [file for file, name in found.items() if name is None]
+    chosen = [file for file, name in found.items() if name == wanted]
+    if not chosen and wanted != "train":  # by the second word of a name: val of refcoco_train_val
+        chosen = [file for file in files if wanted in splits_in(file.stem)]
+    if not chosen:
+        raise DataError(
+            f"{root}: no split {split!r} among its {kind} files; it has {', '.join(sorted(known))}"
+            + (f", and of no split {listed(unnamed, root)}" if unnamed else "")
+        )
+    return chosen, unnamed
+
+
+def walked(folder: Path) -> list[Path]:
+    """The files below a folder, links followed, in order. Hidden ones are left out: caches and what
+    is half written.
+    """
+    return sorted(_walk(str(folder), {os.path.realpath(folder)}))
+
+
+def _walk(folder: str, above: set[str]) -> Iterator[Path]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith("."):
+                continue
+            if not entry.is_dir():
+                yield Path(entry.path)
+            elif (real := os.path.realpath(entry.path)) not in above:  # else it links to itself
+                yield from _walk(entry.path, above | {real})
+
+
+def listed(files: Sequence[Path], root: Path) -> str:
+    """Files for a message, by their paths below ``root``."""
+    names = [str(f.relative_to(root)) if root in f.parents else str(f) for f in files]
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return ", ".join(names[:MAX_NAMED]) + more
+
+
+def _literal(file: Path, root: Path) -> set[str]:
+    """What ``--split`` may call a file: its name without the number of the shard, its folders."""
+    return {_SHARD.sub("", file.stem), *(p.name for p in file.parents if root in p.parents)}
+
+
+def _split_of_root(root: Path) -> str | None:
+    """Of a folder that is called train2017 or val: one called my_val_set may hold anything."""
+    words = _WORD.findall(os.path.basename(os.path.abspath(root)).partition(".")[0])
+    return next(iter(splits_in(words[0])), None) if len(words) == 1 else None
