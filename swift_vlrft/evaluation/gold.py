@@ -16,7 +16,6 @@ Rows of a set that asks its own questions are scored as they stand (protocol ``r
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,13 +24,15 @@ from typing import Any
 from swift_vlrft.answers import BoxList, normalise, read
 from swift_vlrft.boxes import Box
 from swift_vlrft.datasets.build import chosen_categories
-from swift_vlrft.datasets.instances import read_instances
+from swift_vlrft.datasets.instances import file_of, read_instances
+from swift_vlrft.evaluation.pairing import Known, Pictures
 from swift_vlrft.evaluation.predictions import (
     EvaluationError,
     Prediction,
     Predictions,
     Problems,
 )
+from swift_vlrft.jsonl import read_json
 from swift_vlrft.rewards.matching import read_gold
 
 PROTOCOLS = ("all", "visual-rft", "rows")
@@ -143,7 +144,7 @@ class Annotations:
 def read_annotations(path: Path) -> Annotations:
     """Read and check an annotation file; DataError says where it is wrong."""
     checked = read_instances(path)
-    content = json.loads(path.read_text(encoding="utf-8"))
+    content = read_json(path)
     lvis = checked.absent is not None
     unsure: dict[Any, set[Any]] = {c: set() for c in checked.categories}
     asked: dict[Any, set[Any]] | None = None
@@ -201,15 +202,26 @@ def boxes_of_annotations(
             elif entry["category_id"] in chosen:
                 name = chosen[entry["category_id"]]
                 made.found.append({**entry, "image_id": image, "category_id": name})
+    named = Pictures(
+        [Known("", (str(i), file_of(image) or str(i))) for i, image in annotations.images.items()]
+    )
+    once: list[Prediction] = []
     for row in predictions.rows:
         image = by_text.get(row.image_id)
+        if image is None:  # `swift infer` writes the picture's path and no id
+            found = named.find(row.pictures) or set()
+            image = by_text[next(iter(found))] if len(found) == 1 else None
         category = None if row.category is None else ids.get(normalise(row.category))
         if image is None:
             problems.add("rows of unknown images, left out", row.image_id)
         elif category is None:
             problems.add("rows of unknown categories, left out", row.category)
+        elif (image, category) in asked:
+            problems.add("duplicates, of which the first counts", row.place or row.id)
+            continue
         elif category in chosen:
             asked.add((image, category))
+            row.image_id = str(image)
             row.incomplete = (image, category) in incomplete
             size = annotations.images[image]
             if row.frame == "pixels" and row.seen is None and row.width and row.height:
@@ -218,6 +230,8 @@ def boxes_of_annotations(
             row.frame = row.frame or "norm1000"
             for _, box, score in _stated(row, BoxList(), set(), problems):
                 made.found.append({**_entry(row, image, chosen[category], box), "score": score})
+        once.append(row)
+    predictions.rows = once
     restricted = predictions.detections is None and protocol == "all"
     made.images = (
         sorted({image for image, _ in asked}, key=str) if restricted else list(annotations.images)
