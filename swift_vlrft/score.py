@@ -9,7 +9,6 @@ one object per step, a list per key) and one object per completion with ``comple
 ``solution`` and any further column.
 """
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -19,6 +18,7 @@ from typing import Any
 
 from swift_vlrft.answers import gold_text, read
 from swift_vlrft.checks import FrameCheck, has_boxes, unreadable, without_spread, zero_spread
+from swift_vlrft.jsonl import completion_entries
 from swift_vlrft.reasons import Reason, explain
 from swift_vlrft.rewards import REWARDS, TASKS
 
@@ -67,50 +67,24 @@ class Report:
     rewards: dict[str, RewardSummary]
     flags: list[str]
     samples: list[Sample]
+    notes: list[str] = field(default_factory=list)
+    """What was left out of the file."""
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
 
-def read_rows(path: Path) -> Iterator[dict[str, Any]]:
+def read_rows(path: Path, notes: list[str] | None = None) -> Iterator[dict[str, Any]]:
     """One dict per completion; ``line`` says where it stood: "3", or "3[0]" in a line that holds
-    lists.
+    lists. ``notes`` is told what was left out.
 
     ValueError names the line that cannot be used.
     """
-    with path.open("rb") as file:
-        for line, text in enumerate(file, start=1):
-            if not text.strip():
-                continue
-            try:
-                record = json.loads(text.decode("utf-8-sig", "surrogatepass"))
-            except UnicodeError as error:
-                raise ValueError(f"{path}, line {line}: not UTF-8 ({error}).") from None
-            except (ValueError, RecursionError):
-                raise ValueError(
-                    f"{path}, line {line}: not JSON. One JSON object per line."
-                ) from None
-            if not isinstance(record, dict) or "completion" not in record:
-                keys = ", ".join(record) if isinstance(record, dict) else type(record).__name__
-                raise ValueError(f"{path}, line {line}: no key 'completion' (found: {keys}).")
-            for row in _rows_of(record, path, line):
-                yield {"line": str(line), "file": str(path), **row}
-
-
-def _rows_of(record: dict[str, Any], path: Path, line: int) -> Iterator[dict[str, Any]]:
-    completions = record["completion"]
-    if not isinstance(completions, list) or (completions and isinstance(completions[0], dict)):
-        yield record  # one completion: a text, or chat messages
-        return
-    count = len(completions)
-    columns = {k: v for k, v in record.items() if isinstance(v, list) and len(v) == count}
-    short = [k for k in ("solution", "prompt", "task") if k in record and k not in columns]
-    if short:
-        raise ValueError(
-            f"{path}, line {line}: {count} completions, but another number in {short[0]!r}."
-        )
-    for n in range(count):
-        yield {key: values[n] for key, values in columns.items()} | {"line": f"{line}[{n}]"}
+    for place, entry in completion_entries(path, [] if notes is None else notes):
+        if "completion" not in entry:
+            keys = ", ".join(entry)
+            raise ValueError(f"{path}, line {place}: no key 'completion' (found: {keys}).")
+        yield {**entry, "line": place, "file": str(path)}
 
 
 def score_completions(

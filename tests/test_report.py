@@ -1,6 +1,7 @@
 """`vlrft report`: one page, strict HTML, all text escaped, pictures and boxes in place."""
 
 import json
+import math
 import random
 import re
 import shutil
@@ -9,6 +10,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
@@ -183,6 +186,106 @@ def test_a_curve_of_one_point_or_a_constant_is_drawn():
     assert "NaN" not in curve("x", [(1, 0.0), (2, 0.0)]) + curve("x", [(1, -3.0), (2, -3.0)])
     assert len(curve("x", [(n, n % 7) for n in range(10_000)])) < 8_000
     assert ticks(0, 1) == [0, 0.25, 0.5, 0.75, 1.0]
+
+
+HUGE = 1.7976931348623157e308
+NUMBERS = st.one_of(
+    st.floats(),
+    st.sampled_from([HUGE, -HUGE, 1e308, -1e308, 5e-324, -5e-324, 0.0, -0.0, 1e17, 1e17 + 16, 1.0]),
+    st.integers(-5, 5).map(float),
+)
+
+
+@given(NUMBERS, NUMBERS)
+@example(-1e308, 1e308)
+@example(1e17, 1e17 + 16)
+@example(0.0, 5e-324)
+def test_ticks_are_a_few_round_numbers_within_the_limits(low, high):
+    made = ticks(low, high)
+    assert made == sorted(set(made)) and len(made) <= 8
+    if not low < high or math.isinf(low) or math.isinf(high):
+        return
+    slack = 1e-6 * (high / 2 - low / 2)
+    assert all(low - slack <= value <= high + slack for value in made)
+    if high / 2 - low / 2 > max(1e-6 * abs(high), 1e-290):
+        assert len(made) >= 3
+
+
+def drawn_numbers(text: str) -> list[float]:
+    """Every coordinate of the figures of a page."""
+    of = re.findall(r' (?:points|x|y|x1|x2|y1|y2|cx|cy)="([^"]*)"', text)
+    return [float(number) for values in of for number in re.split("[ ,]", values)]
+
+
+POINTS = st.lists(st.tuples(NUMBERS, NUMBERS), max_size=12)
+
+
+@given(POINTS, POINTS, POINTS, POINTS, st.booleans())
+@example([(1, 1e308), (2, -1e308)], [], [], [], False)
+@example([(1, HUGE), (2, HUGE)], [(1, HUGE), (2, HUGE)], [], [], False)
+@example([(0, 1e17), (5e-324, 1e17)], [], [], [], False)
+def test_a_curve_of_any_numbers_lies_in_its_frame(points, spread, low, high, unit):
+    text = curve("x", points, spread=spread, low=low, high=high, unit=unit)
+    finite = [p for p in points if math.isfinite(p[0]) and math.isfinite(p[1])]
+    assert (text == "") == (not finite)
+    Strict().feed(text)
+    assert all(0 <= number <= 360 for number in drawn_numbers(text))
+
+
+VALUES = st.one_of(
+    NUMBERS,
+    st.integers(-(10**400), 10**400),
+    st.sampled_from(["0.5", "", None, True, [], {}, [1], "NaN", 10**400]),
+)
+RECORD = st.fixed_dictionaries(
+    {},
+    optional={
+        name: VALUES
+        for name in (
+            *("reward", "reward_std", "rewards/vlrft_format/mean", "rewards/vlrft_format/std"),
+            *("completions/mean_length", "completions/min_length", "completions/max_length"),
+            *("kl", "grad_norm", "frac_reward_zero_std", "memory/x_gib", "eval_reward", "step"),
+        )
+    }
+    | {
+        "global_step/max_steps": st.one_of(
+            st.integers(-3, 4).map(lambda n: f"{n}/4"),
+            st.sampled_from(["9" * 400 + "/1", "4/0", "", 3, None, "1e5/2"]),
+        )
+    },
+)
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.lists(RECORD, max_size=6), st.lists(VALUES, max_size=3))
+@example([{"reward": v, "kl": -v, "global_step/max_steps": f"{n}/2"}
+          for n, v in enumerate([1e308, -1e308, HUGE], 1)], [])  # fmt: skip
+@example([{"reward": math.nan, "step": 1}, {"reward": 1e308, "step": 1e308}], [10**400])
+def test_a_page_of_any_log_is_written(tmp_path, records, steps):
+    folder = tmp_path / "any"
+    folder.mkdir(exist_ok=True)
+    (folder / "logging.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+    log = {
+        "completion": ["<answer>red</answer>"] * len(steps),
+        "solution": ["red"] * len(steps),
+        "vlrft_classification": steps,
+        "step": steps,
+    }
+    (folder / "completions.jsonl").write_text(json.dumps(log) + "\n")
+    page = report(folder)
+    Strict().feed(page)
+    assert all(0 <= number <= 360 for number in drawn_numbers(page))
+
+
+def test_what_is_not_drawn_is_said(run):
+    with (run / "logging.jsonl").open("a") as log:
+        log.write('{"grad_norm": NaN, "kl": 1e999, "global_step/max_steps": "5/5"}\n')
+    page = report(run)
+    assert "<li>logging.jsonl, line 6 cannot be read, left out" in page
+    assert "<li>grad_norm: 1 values are NaN or infinite, not drawn" in page
+    assert "<li>kl: 1 values are NaN or infinite, not drawn" in page
 
 
 @pytest.mark.parametrize(

@@ -337,6 +337,8 @@ def compare(
     console.print(table)
     if (difference := _seen_otherwise(a, b)) is not None:
         typer.echo(difference)
+    for note in result.notes:
+        typer.echo(f"note: {_printable(note)}")
     if result.only_a or result.only_b:
         typer.echo(f"rows only in A: {result.only_a}; only in B: {result.only_b} (left out)")
     if result.other_prompts:
@@ -413,7 +415,7 @@ def print_summary(summary: Any, shown_classes: int = 20) -> None:
         if len(summary.by_class) > shown_classes:
             typer.echo(f"and {len(summary.by_class) - shown_classes} more (--json has them)")
     for note in summary.notes:
-        typer.echo(f"note: {note}")
+        typer.echo(f"note: {_printable(note)}")
     for kind, count in summary.problems.items():
         named = ", ".join(map(_printable, summary.named.get(kind, [])))
         typer.echo(f"{count} {kind}: {named}")

@@ -44,7 +44,8 @@ def score(
     """
     console = Console()
     try:
-        rows = list(read_rows(file))
+        notes: list[str] = []
+        rows = list(read_rows(file, notes))
         names = reward or [name for name in REWARDS if any(name in row for row in rows)]
         if not rows:
             raise ValueError(f"{file}: no completions in it.")
@@ -54,6 +55,7 @@ def score(
                 f"Known: {', '.join(REWARDS)}."
             )
         report = score_completions(rows, names, show)
+        report.notes = notes
     except (OSError, UnicodeError, ValueError) as error:
         Console(stderr=True).print(f"[red]error:[/red] {escape(str(error))}", soft_wrap=True)
         raise typer.Exit(2) from None
@@ -95,6 +97,8 @@ def _print(report: Report, console: Console) -> None:
         )
         for heading, text in (("solution", sample.solution), ("completion", sample.completion)):
             console.print(f"  {heading}: {_shown(text)}", markup=False, highlight=False)
+    for note in report.notes:
+        console.print(f"note: {note}", markup=False, highlight=False, soft_wrap=True)
     for flag in report.flags:
         console.print(f"[red]flag:[/red] {escape(flag)}", soft_wrap=True)
 

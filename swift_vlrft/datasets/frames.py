@@ -128,3 +128,14 @@ def _stated(problem: str, frame: str, size: Size) -> str:
         if not count and _NORM1000.search(problem):
             return problem
     return made if count else f"{problem}\nCoordinates are whole numbers {here}."
+
+
+def without_frame(problem: str) -> str:
+    """The prompt without what it says of the frame: the same in every frame."""
+    return _PIXELS.sub("", _NORM1000.sub("", problem.split("\nCoordinates are whole numbers ")[0]))
+
+
+def stated_size(problem: str) -> Size | None:
+    """The size that a prompt in pixels names."""
+    found = re.search(r"in pixels, x from 0 to (\d+) and y from 0 to (\d+)", problem)
+    return (int(found[1]), int(found[2])) if found else None

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from swift_vlrft.evaluation.bootstrap import COUNT, interval, ratio_estimates, resamples
-from swift_vlrft.evaluation.joined import plain
+from swift_vlrft.evaluation.joined import known_answer
+from swift_vlrft.evaluation.pairing import IN_ORDER, gold_key, pair, question_key
 from swift_vlrft.evaluation.predictions import EvaluationError, Prediction, Predictions
 from swift_vlrft.evaluation.summary import HEADLINES, box_set
 from swift_vlrft.evaluation.tables import Table, build_table
@@ -66,6 +67,7 @@ class Comparison:
     protocol: str | None = None
     other_prompts: int = 0
     """Rows that were asked in other words in B."""
+    notes: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -130,19 +132,23 @@ def compare(
         changed=flips,
         bootstrap=len(weights),
         protocol=protocol,
+        notes=list(dict.fromkeys(a.notes + b.notes)),
         other_prompts=sum(
-            bool(one.prompt and other.prompt and plain(one.prompt) != plain(other.prompt))
+            bool(one.prompt and other.prompt)
+            and question_key(one.prompt) != question_key(other.prompt)
             for one, other in zip(first.rows, second.rows, strict=True)
         ),
     )
 
 
 def _paired(a: Predictions, b: Predictions) -> tuple[list[Prediction], list[Prediction], int, int]:
+    if not all(row.stated for side in (a, b) for row in side.rows):
+        _give_ids(a, b)
     by_id = {row.id: row for row in b.rows}
     pairs = [(row, by_id[row.id]) for row in a.rows if row.id in by_id]
     if not pairs:
         raise EvaluationError(f"A and B share no row: A has ids like {_some(a)}, B like {_some(b)}")
-    wrong = [one for one, other in pairs if one.solution != other.solution]
+    wrong = [one for one, other in pairs if gold_key(one.solution) != gold_key(other.solution)]
     if wrong:
         frames = {row.frame for side in (a, b) for row in side.rows}
         hint = (
@@ -164,6 +170,22 @@ def _paired(a: Predictions, b: Predictions) -> tuple[list[Prediction], list[Pred
         len(a.rows) - len(pairs),
         len(b.rows) - len(pairs),
     )
+
+
+def _give_ids(a: Predictions, b: Predictions) -> None:
+    """Rows of files without ids (`swift infer`, ms-swift's log): B's are named as those of A that
+    answer the same.
+    """
+    frames = {row.frame for side in (a, b) for row in side.rows} - {None}
+    rows, answers = ([known_answer(row, frames=frames) for row in side.rows] for side in (a, b))
+    for name, side in (("A", rows), ("B", answers)):
+        for known in side:
+            known.place = known.place.replace("the predictions", name)
+    made = pair(answers, rows, any_question=True)
+    for n, (row, paired) in enumerate(zip(b.rows, made.rows, strict=True)):
+        row.id = a.rows[paired].id if paired is not None else f"B {n}"
+    if made.in_order:
+        b.notes.append(f"{len(made.in_order)} rows of B were paired with A's by order{IN_ORDER}")
 
 
 def _some(predictions: Predictions) -> str:

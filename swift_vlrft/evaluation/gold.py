@@ -25,8 +25,9 @@ from swift_vlrft.answers import BoxList, normalise, read
 from swift_vlrft.boxes import Box
 from swift_vlrft.datasets.build import chosen_categories
 from swift_vlrft.datasets.image import Head, size_problem
-from swift_vlrft.datasets.instances import read_content, read_instances
+from swift_vlrft.datasets.instances import file_of, read_content, read_instances
 from swift_vlrft.datasets.row import Drawn
+from swift_vlrft.evaluation.pairing import Known, Pictures
 from swift_vlrft.evaluation.predictions import (
     EvaluationError,
     Prediction,
@@ -202,15 +203,26 @@ def boxes_of_annotations(
             elif entry["category_id"] in chosen:
                 name = chosen[entry["category_id"]]
                 made.found.append({**entry, "image_id": image, "category_id": name})
+    named = Pictures(
+        [Known("", (str(i), file_of(image) or str(i))) for i, image in annotations.images.items()]
+    )
+    once: list[Prediction] = []
     for row in predictions.rows:
         image = by_text.get(row.image_id)
+        if image is None:  # `swift infer` writes the picture's path and no id
+            found = named.find(row.pictures) or set()
+            image = by_text[next(iter(found))] if len(found) == 1 else None
         category = None if row.category is None else ids.get(normalise(row.category))
         if image is None:
             problems.add("rows of unknown images, left out", row.image_id)
         elif category is None:
             problems.add("rows of unknown categories, left out", row.category)
+        elif (image, category) in asked:
+            problems.add("duplicates, of which the first counts", row.place or row.id)
+            continue
         elif category in chosen:
             asked.add((image, category))
+            row.image_id = str(image)
             row.incomplete = (image, category) in incomplete
             size = annotations.images[image]
             _refuse_turned(row, Drawn(size["width"], size["height"], f"image {image}", exact=False))
@@ -220,6 +232,8 @@ def boxes_of_annotations(
             row.frame = row.frame or "norm1000"
             for _, box, score in _stated(row, BoxList(), set(), problems):
                 made.found.append({**_entry(row, image, chosen[category], box), "score": score})
+        once.append(row)
+    predictions.rows = once
     restricted = predictions.detections is None and protocol == "all"
     made.images = (
         sorted({image for image, _ in asked}, key=str) if restricted else list(annotations.images)

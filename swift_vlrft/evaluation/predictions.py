@@ -11,17 +11,17 @@ completions, so only average precision can be had of it, against the annotations
 
 from __future__ import annotations
 
+import base64
 import hashlib
-import json
-import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from swift_vlrft.answers import gold_text, text_of
+from swift_vlrft.jsonl import LineError, begins_with_list, completion_entries, finite, read_json
 from swift_vlrft.rewards import TASK_NAMES
 
 EVALUATED = ("detection", "grounding", "classification", "counting")
@@ -61,6 +61,13 @@ class Prediction:
     """The annotations do not say every object (a crowd region; LVIS: not exhaustive): the answer
     counts for average precision, which knows that, and for nothing else.
     """
+
+    place: str = ""
+    """Where it stood in its file."""
+    stated: bool = True
+    """Whether the file gives the id."""
+    pictures: tuple[str, ...] = ()
+    """What names the picture: path or content, and an id."""
 
     @property
     def whole(self) -> tuple[float, float] | None:
@@ -106,6 +113,8 @@ class Predictions:
     form: str
     problems: Problems = field(default_factory=Problems)
     detections: Detections | None = None
+    notes: list[str] = field(default_factory=list)
+    """What has to be said beside the numbers."""
 
 
 def read_predictions(path: Path, task: str | None = None) -> Predictions:
@@ -113,79 +122,50 @@ def read_predictions(path: Path, task: str | None = None) -> Predictions:
     if task is not None and task not in EVALUATED:
         raise EvaluationError(f"unknown task {task!r}; known: {', '.join(EVALUATED)}")
     try:
-        with path.open(encoding="utf-8", errors="surrogatepass") as file:
-            first = file.read(1)
-            while first.isspace():
-                first = file.read(1)
-    except (OSError, UnicodeError) as error:
+        return _read(path, task)
+    except LineError as error:
+        raise EvaluationError(str(error)) from None
+    except OSError as error:
         raise EvaluationError(f"{path} cannot be read ({error})") from error
-    if first == "[":
+
+
+def _read(path: Path, task: str | None) -> Predictions:
+    if begins_with_list(path):
         return _coco_results(path, task)
     problems = Problems()
     rows: list[Prediction] = []
     seen: set[str] = set()
     stated: Counter[str] = Counter()
     form = "vlrft"
-    for number, record in _records(path):
-        for place, entry in _entries(record, number, path):
-            form = _form_of(entry, path, number)
-            row, row_task = _prediction(entry, place, form)
-            if task is not None and row_task is not None and row_task != task:
-                problems.add("rows of another task, left out", f"line {place} is {row_task}")
-                continue
-            if row.id in seen:
-                problems.add("duplicates, of which the first counts", f"line {place}: {row.id}")
-                continue
-            seen.add(row.id)
-            if row_task is not None:
-                stated[row_task] += 1
-            rows.append(row)
+    notes: list[str] = []
+    for place, entry in completion_entries(path, notes):
+        form = _form_of(entry, path, place)
+        row, row_task = _prediction(entry, place, form)
+        if task is not None and row_task is not None and row_task != task:
+            problems.add("rows of another task, left out", f"line {place} is {row_task}")
+            continue
+        if row.id in seen:
+            problems.add("duplicates, of which the first counts", f"line {place}: {row.id}")
+            continue
+        seen.add(row.id)
+        if row_task is not None:
+            stated[row_task] += 1
+        rows.append(row)
     if not rows:
         if problems.counts:
             raise EvaluationError(f"{path} holds no prediction of task {task}")
         raise EvaluationError(f"{path} holds no predictions")
     chosen = task or _task_of(stated, rows, path)
-    return Predictions(chosen, rows, form, problems)
+    return Predictions(chosen, rows, form, problems, notes=notes)
 
 
-def _records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    with path.open(encoding="utf-8", errors="surrogatepass") as file:
-        for number, text in enumerate(file, start=1):
-            if not text.strip():
-                continue
-            try:
-                record = json.loads(text)
-            except (ValueError, RecursionError):
-                raise EvaluationError(
-                    f"{path}, line {number}: not JSON; one JSON object per line is needed (a run "
-                    "that was killed leaves half a line: remove it)"
-                ) from None
-            if not isinstance(record, dict):
-                raise EvaluationError(f"{path}, line {number}: no JSON object")
-            yield number, record
-
-
-def _entries(
-    record: dict[str, Any], number: int, path: Path
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    """One entry per completion: ms-swift's own log holds lists of them."""
-    completions = record.get("completion")
-    if not isinstance(completions, list) or (completions and isinstance(completions[0], dict)):
-        yield str(number), record
-        return
-    count = len(completions)
-    columns = {k: v for k, v in record.items() if isinstance(v, list) and len(v) == count}
-    for n in range(count):
-        yield f"{number}[{n}]", {key: values[n] for key, values in columns.items()}
-
-
-def _form_of(entry: Mapping[str, Any], path: Path, number: int) -> str:
+def _form_of(entry: Mapping[str, Any], path: Path, place: str) -> str:
     if "completion" in entry:
         return "vlrft"
     if "response" in entry:
         return "swift infer"
     raise EvaluationError(
-        f"{path}, line {number}: neither 'completion' nor 'response' (found: "
+        f"{path}, line {place}: neither 'completion' nor 'response' (found: "
         f"{', '.join(map(str, entry)) or 'nothing'}); known are the predictions of `vlrft eval`, "
         "the results of `swift infer`, and COCO's list of image_id, category_id, bbox, score"
     )
@@ -199,16 +179,16 @@ def _prediction(entry: Mapping[str, Any], place: str, form: str) -> tuple[Predic
     image = entry.get("image")
     if image is None and isinstance(images := entry.get("images"), list) and images:
         image = images[0]
-    path = image.get("path") if isinstance(image, dict) else image
+    picture, path = _picture(image)
     task = entry.get("task")
     category = entry.get("category")
-    key = entry.get("image_id")
+    key = None if entry.get("image_id") is None else str(entry["image_id"])
     return (
         Prediction(
             id=str(entry["id"]) if entry.get("id") is not None else _order(place, form),
             completion=text_of(entry.get("completion", entry.get("response"))),
             solution="" if solution is None else gold_text(solution),
-            image_id=str(key) if key is not None else _image_key(image) or f"row {place}",
+            image_id=key or picture or f"row {place}",
             category=str(category) if category is not None else category_of(prompt),
             frame=_text(entry.get("frame")),
             width=_side(entry.get("width")),
@@ -218,8 +198,11 @@ def _prediction(entry: Mapping[str, Any], place: str, form: str) -> tuple[Predic
             tokens=_side(entry.get("tokens")),
             finish=_text(entry.get("finish")),
             row=entry["row"] if type(entry.get("row")) is int else None,
-            image=path if isinstance(path, str) and len(path) < 4096 else None,
+            image=path,
             seen=_seen(entry.get("seen")),
+            place=f"line {place}",
+            stated=entry.get("id") is not None,
+            pictures=tuple(name for name in (picture, key) if name is not None),
         ),
         task if isinstance(task, str) and task in TASK_NAMES else None,
     )
@@ -236,9 +219,8 @@ def _text(value: Any) -> str | None:
 
 def _side(value: Any) -> int | None:
     """A number above zero, or None."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
-        return int(value) or None if value >= 0 else None
-    return None
+    number = None if isinstance(value, str) else finite(value)
+    return int(number) or None if number is not None and number >= 0 else None
 
 
 def _seen(value: Any) -> tuple[int, int] | None:
@@ -246,13 +228,28 @@ def _seen(value: Any) -> tuple[int, int] | None:
     return (sides[0], sides[1]) if len(sides) == 2 and sides[0] and sides[1] else None
 
 
-def _image_key(image: Any) -> str | None:
-    """What tells one picture from another where no id is given."""
+def _picture(image: Any) -> tuple[str | None, str | None]:
+    """What tells one picture from another where no id is given, and its path where it has one.
+
+    ms-swift writes "<<<bytes>>>" for bytes, and how Python shows an object for a picture: both say
+    nothing of which it is.
+    """
     if isinstance(image, dict):
         image = image.get("path") or image.get("bytes")
-    if isinstance(image, str) and image:
-        return image if len(image) < 200 else hashlib.sha256(image.encode()).hexdigest()[:16]
-    return None
+    if not isinstance(image, str) or not image or image.startswith("<"):
+        return None, None
+    if len(image) < 1000 and not image.startswith("data:"):
+        return image, image
+    try:
+        content = base64.b64decode(image.partition("base64,")[2] or image)
+    except ValueError:
+        content = image.encode("utf-8", "surrogatepass")
+    return content_key(content), None
+
+
+def content_key(content: bytes) -> str:
+    """A picture by what its file holds."""
+    return hashlib.sha256(content).hexdigest()[:16]
 
 
 def _question(messages: Any) -> str:
@@ -291,10 +288,7 @@ def _task_of(stated: Counter[str], rows: list[Prediction], path: Path) -> str:
 
 
 def _coco_results(path: Path, task: str | None) -> Predictions:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeError, ValueError, RecursionError) as error:
-        raise EvaluationError(f"{path} is no JSON list ({error})") from error
+    content = read_json(path)
     if task not in (None, "detection"):
         raise EvaluationError(f"{path} is a list of detections; it cannot be scored as {task}")
     problems = Problems()
@@ -315,7 +309,7 @@ def _coco_results(path: Path, task: str | None) -> Predictions:
             problems.add("entries that are no object, left out", f"entry {n}")
         elif (box := _four_numbers(entry.get("bbox"))) is None:
             problems.add("invalid boxes, left out", f"entry {n}: {entry.get('bbox')}")
-        elif (score := _finite(entry.get("score"))) is None:
+        elif (score := finite(entry.get("score"))) is None:
             problems.add("scores that are no number, left out", f"entry {n}: {entry.get('score')}")
         else:
             kept = {"image_id": entry.get("image_id"), "category_id": entry.get("category_id")}
@@ -330,18 +324,8 @@ def _coco_results(path: Path, task: str | None) -> Predictions:
 def _four_numbers(box: Any) -> list[float] | None:
     if not isinstance(box, list) or len(box) != 4:
         return None
-    numbers = [_finite(value) for value in box]
+    numbers = [finite(value) for value in box]
     if any(n is None for n in numbers):
         return None
     x, y, width, height = (float(n) for n in numbers if n is not None)
     return [x, y, width, height] if width > 0 and height > 0 else None
-
-
-def _finite(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        return None
-    try:
-        number = float(value)
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None

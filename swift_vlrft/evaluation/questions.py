@@ -25,6 +25,7 @@ from swift_vlrft.evaluation.predictions import (
     Problems,
     category_of,
 )
+from swift_vlrft.jsonl import read_json
 
 ASKED = ("all", "visual-rft")
 SPLITS = ("test", "validation", "train")
@@ -88,6 +89,8 @@ class Question:
     aliases: Any = None
     row: int | None = None
     drawn: Drawn | None = None
+    key: str | None = None
+    """The set's own column ``id``."""
 
 
 def is_annotation_file(path: Path) -> bool:
@@ -158,6 +161,7 @@ def questions(settings: Settings, problems: Problems) -> Iterator[Question]:
             aliases=columns.get("aliases"),
             row=number,
             drawn=row.drawn,
+            key=None if columns.get("id") is None else str(columns["id"]),
         )
 
 
@@ -290,8 +294,8 @@ def _of_map(
     path = settings.existence_map
     assert path is not None
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeError, ValueError, RecursionError) as error:
+        content = read_json(path)
+    except (OSError, ValueError) as error:
         raise EvaluationError(f"--exist-map {path} cannot be read ({error})") from error
     if not isinstance(content, dict) or not all(isinstance(v, list) for v in content.values()):
         raise EvaluationError(

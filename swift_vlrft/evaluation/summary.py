@@ -168,7 +168,7 @@ def summary_of(
         )
     weights = resamples(len(table.units), bootstrap, seed) if bootstrap else None
     metrics: dict[str, Measure] = {}
-    notes: list[str] = []
+    notes = list(predictions.notes)
     if table.ap is not None:
         drawn = (
             table.matches.average_precision(weights)

@@ -6,6 +6,7 @@ curve("reward", [(1, 0.2), (2, 0.4)], spread=[(1, 0.1), (2, 0.1)])       "<figur
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from html import escape
 
@@ -14,6 +15,7 @@ Points = Sequence[tuple[float, float]]
 WIDTH, HEIGHT = 360, 190
 LEFT, RIGHT, TOP, BOTTOM = 44, 10, 10, 26
 MOST_POINTS = 300
+LARGEST = sys.float_info.max
 
 
 def curve(
@@ -33,16 +35,19 @@ def curve(
     if not points:
         return ""
     bands = _band(points, spread, low, high, unit)
+    # Halves: the difference of two numbers of a log may be more than a float holds.
     values = [v for _, v in points] + [v for _, *pair in bands for v in pair]
     bottom, top = (0.0, 1.0) if unit else _limits(min(values), max(values))
     first, last = points[0][0], points[-1][0]
 
+    length = last / 2 - first / 2
+
     def x(step: float) -> float:
-        share = (step - first) / (last - first) if last > first else 0.5
+        share = (step / 2 - first / 2) / length if length > 0 else 0.5
         return LEFT + share * (WIDTH - LEFT - RIGHT)
 
     def y(value: float) -> float:
-        share = min(1.0, max(0.0, (value - bottom) / (top - bottom)))
+        share = min(1.0, max(0.0, (value / 2 - bottom / 2) / (top / 2 - bottom / 2)))
         return HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM)
 
     parts = []
@@ -86,8 +91,8 @@ def _band(
     else:
         lows, highs = dict(low), dict(high)
         rows = [(s, lows[s], highs[s]) for s, _ in points if s in lows and s in highs]
-    if unit:
-        rows = [(s, max(0.0, a), min(1.0, b)) for s, a, b in rows]
+    least, most = (0.0, 1.0) if unit else (-LARGEST, LARGEST)
+    rows = [(s, max(least, a), min(most, b)) for s, a, b in rows if a == a and b == b]
     return rows if len(rows) > 1 else []
 
 
@@ -96,8 +101,8 @@ def _path(points: Sequence[tuple[float, float]]) -> str:
 
 
 def thinned(points: Points) -> list[tuple[float, float]]:
-    """Of a long run, every n-th point, the last one always."""
-    rows = sorted(points)
+    """The points that can be drawn, by step; of a long run, every n-th, the last one always."""
+    rows = sorted(p for p in points if math.isfinite(p[0]) and math.isfinite(p[1]))
     every = max(1, math.ceil(len(rows) / MOST_POINTS))
     kept = rows[::every]
     if rows and kept[-1] != rows[-1]:
@@ -106,19 +111,26 @@ def thinned(points: Points) -> list[tuple[float, float]]:
 
 
 def _limits(low: float, high: float) -> tuple[float, float]:
-    if low == high:
-        low, high = (low - 0.5, high + 0.5) if low else (0.0, 1.0)
-    room = 0.05 * (high - low)
-    return (0.0 if 0 <= low < 0.3 * high else low - room), high + room
+    """What the axis runs from and to: always some way apart, and never beyond a float."""
+    room = 0.05 * high - 0.05 * low
+    if room <= 1e-9 * max(abs(low), abs(high)) or room < 1e-300:  # as good as one value
+        room = max(0.5, 1e-3 * abs(low)) if low else 1.0
+        return (0.0 if low == 0 else max(-LARGEST, low - room)), min(LARGEST, high + room)
+    bottom = 0.0 if 0 <= low < 0.3 * high else max(-LARGEST, low - room)
+    return bottom, min(LARGEST, high + room)
 
 
 def ticks(low: float, high: float, count: int = 4) -> list[float]:
-    """Round numbers within the limits."""
-    rough = (high - low) / count
+    """Round numbers within the limits; none where no float lies between them."""
+    rough = high / count - low / count
+    if not (math.isfinite(rough) and rough > 1e-300):
+        return []
     size: float = 10.0 ** math.floor(math.log10(rough))
-    step = next(size * n for n in (1, 2, 2.5, 5, 10) if size * n >= rough * 0.999)
-    first = math.ceil(low / step - 1e-9)
-    return [n * step for n in range(first, math.floor(high / step + 1e-9) + 1)]
+    step = next((size * n for n in (1, 2, 2.5, 5) if size * n >= rough * 0.999), size * 10)
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    # Numbers far from zero and close together: several n may be one float.
+    made = dict.fromkeys(n * step for n in range(first, last + 1))
+    return [value for value in made if math.isfinite(value)]
 
 
 def short(value: float) -> str:

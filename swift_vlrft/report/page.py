@@ -22,6 +22,7 @@ from swift_vlrft.evaluation.questions import Settings, is_annotation_file
 from swift_vlrft.evaluation.run import versions
 from swift_vlrft.evaluation.summary import Measure, Summary, summarise
 from swift_vlrft.evaluation.tables import PRIMARY
+from swift_vlrft.jsonl import read_json
 from swift_vlrft.reasons import Reason, explain
 from swift_vlrft.report.curves import curve, short
 from swift_vlrft.report.run_log import RunLog, Series, read_run
@@ -29,6 +30,7 @@ from swift_vlrft.report.samples import Side, card, pictures
 
 MOST_BYTES = 10_000_000
 SHOWN = 6
+MOST_NOTES = 20
 SETTINGS = (
     *("model", "adapters", "dataset", "val_dataset", "reward_funcs", "reward_weights"),
     *("tuner_type", "torch_dtype", "num_generations", "max_completion_length", "max_steps"),
@@ -92,7 +94,7 @@ def _evaluated(path: Path, name: str, bootstrap: int) -> Evaluated:
     manifest = file.parent / "run.json"
     if manifest.is_file():
         try:
-            record = json.loads(manifest.read_text(encoding="utf-8"))
+            record = read_json(manifest)
             settings = record.get("settings") or {}
             annotations, categories, protocol = _gold_of(settings)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -207,9 +209,9 @@ def _headline(run: RunLog, shown: list[Evaluated], result: Comparison | None) ->
     said = []
     if reward := run.series.get("reward"):
         tenth = max(1, len(reward) // 10)
-        first = sum(v for _, v in reward[:tenth]) / tenth
-        last = sum(v for _, v in reward[-tenth:]) / tenth
-        said.append(f"<div><b>{first:.2f} &rarr; {last:.2f}</b>reward in training</div>")
+        ends = [sum(v / tenth for _, v in part) for part in (reward[:tenth], reward[-tenth:])]
+        first, last = (f"{v:.2f}" if abs(v) < 100_000 else short(v) for v in ends)
+        said.append(f"<div><b>{first} &rarr; {last}</b>reward in training</div>")
     if result is not None:
         d = result.metrics[result.headline]
         if d.a is not None and d.b is not None:
@@ -284,7 +286,9 @@ def _evaluation(shown: list[Evaluated], result: Comparison | None) -> str:
         for one in shown
         for kind_of, count in one.summary.problems.items()
     )
-    notes = "".join(f"<li>{escape(note)}</li>" for note in first.notes)
+    said = [note for one in shown for note in one.summary.notes]
+    said += result.notes if result is not None else []
+    notes = "".join(f"<li>{escape(note)}</li>" for note in dict.fromkeys(said))
     return (
         f"<section><h2>Evaluation: {escape(kind)}</h2><p>{rows}, {first.bootstrap} draws.</p>"
         f'<div class="wide"><table>{head}{body}</table></div>'
@@ -358,9 +362,14 @@ def _curves(run: RunLog) -> str:
     for name in sorted(of):
         if "memory" in name.lower():
             add(name, name)
-    if not drawn:
+    if not drawn and not run.notes:
         return ""
-    return f'<section><h2>Training</h2><div class="curves">{"".join(drawn)}</div></section>'
+    said = "".join(f"<li>{escape(note)}</li>" for note in run.notes[:MOST_NOTES])
+    if len(run.notes) > MOST_NOTES:
+        said += f"<li>and {len(run.notes) - MOST_NOTES} more</li>"
+    notes = f"<ul>{said}</ul>" if said else ""
+    curves = f'<div class="curves">{"".join(drawn)}</div>'
+    return f"<section><h2>Training</h2>{notes}{curves}</section>"
 
 
 def _why(run: RunLog) -> str:

@@ -7,15 +7,15 @@ read_run(folder).series["rewards/vlrft_format/mean"]      [(1, 0.25), (2, 0.31),
 
 from __future__ import annotations
 
-import json
-import math
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from swift_vlrft.evaluation.predictions import EvaluationError
+from swift_vlrft.jsonl import completion_entries, finite, json_lines, read_json
 from swift_vlrft.reasons import explain
 from swift_vlrft.rewards import REWARDS, TASKS
 
@@ -39,7 +39,8 @@ class RunLog:
     parse_rate: dict[str, Series] = field(default_factory=dict)
     reasons: dict[str, dict[str, int]] = field(default_factory=dict)
     completions: int = 0
-    unreadable_lines: int = 0
+    notes: list[str] = field(default_factory=list)
+    """What was left out of the logs."""
 
 
 def find_run(folder: Path) -> Path:
@@ -59,16 +60,25 @@ def read_run(folder: Path) -> RunLog:
     folder = find_run(folder)
     run = RunLog(folder, _settings(folder), {}, 0)
     by_name: dict[str, dict[float, float]] = {}
+    not_drawn: Counter[str] = Counter()
     for record in _lines(folder / "logging.jsonl", run):
         step = _step_of(record)
         if step is None:
             continue
         run.steps = max(run.steps, int(step))
         for name, value in record.items():
-            if type(value) in (int, float) and math.isfinite(value) and name != "step":
-                # A run that went on from a checkpoint repeats steps; what it did then counts.
-                by_name.setdefault(name, {})[step] = float(value)
+            if type(value) not in (int, float) or name == "step":
+                continue
+            # A run that went on from a checkpoint repeats steps; what it did then counts.
+            if (number := finite(value)) is not None:
+                by_name.setdefault(name, {})[step] = number
+            else:
+                not_drawn[name] += 1
     run.series = {name: sorted(values.items()) for name, values in by_name.items()}
+    run.notes += [
+        f"{name}: {count} values are NaN or infinite, not drawn"
+        for name, count in sorted(not_drawn.items())
+    ]
     if (folder / "completions.jsonl").is_file():
         _read_completions(folder / "completions.jsonl", run)
     return run
@@ -76,7 +86,7 @@ def read_run(folder: Path) -> RunLog:
 
 def _settings(folder: Path) -> dict[str, Any]:
     try:
-        settings = json.loads((folder / "args.json").read_text(encoding="utf-8"))
+        settings = read_json(folder / "args.json")
     except (OSError, ValueError):
         return {}
     if not isinstance(settings, dict):
@@ -85,76 +95,45 @@ def _settings(folder: Path) -> dict[str, Any]:
 
 
 def _lines(path: Path, run: RunLog) -> Iterator[dict[str, Any]]:
-    with path.open(encoding="utf-8", errors="replace") as file:
-        for line in file:
-            try:
-                record = json.loads(line)
-            except (ValueError, RecursionError):
-                run.unreadable_lines += bool(line.strip())
-                continue
-            if isinstance(record, dict):
-                yield record
+    """The metrics of every step; a line that a kill has cut is left out, the curve goes on."""
+    for number, record in json_lines(path):
+        if isinstance(record, dict):
+            yield record
+        else:
+            run.notes.append(f"{path.name}, line {number} cannot be read, left out")
 
 
 def _step_of(record: dict[str, Any]) -> float | None:
     found = _STEP.match(str(record.get("global_step/max_steps", "")))
-    if found:
-        return float(found[1])
-    step = record.get("step")
-    usable = isinstance(step, (int, float)) and math.isfinite(step)
-    return float(step) if usable else None  # type: ignore[arg-type]
+    return finite(found[1] if found else record.get("step"))
 
 
 def _read_completions(path: Path, run: RunLog) -> None:
     """Parse rate of every step and the reasons for lost points, of the task's first reward."""
-    total = sum(len(c) for r in _lines(path, run) if isinstance(c := r.get("completion"), list))
-    every = max(1, -(-total // MOST_EXPLAINED))
-    run.completions = total
+    run.completions = sum(1 for _ in completion_entries(path, run.notes))
+    every = max(1, -(-run.completions // MOST_EXPLAINED))
     counts: dict[str, dict[float, list[int]]] = {}
-    number = 0
-    for record in _lines(path, run):
-        completions = record.get("completion")
-        if not isinstance(completions, list):
+    for number, (_, entry) in enumerate(completion_entries(path, []), start=1):
+        if number % every:
             continue
-        names = [n for n in REWARDS if isinstance(record.get(n), list) and TASKS[n] is not None]
-        if not names and isinstance(record.get("vlrft_format"), list):
+        names = [n for n in REWARDS if n in entry and TASKS[n] is not None]
+        if not names and "vlrft_format" in entry:
             names = ["vlrft_format"]
-        for n, completion in enumerate(completions):
-            number += 1
-            if number % every:
+        solution, step = entry.get("solution"), finite(entry.get("step")) or 0.0
+        row = {key: entry[key] for key in ("task", "aliases") if entry.get(key) is not None}
+        for name in names:
+            score = entry[name]
+            if score is None or score != score or (solution is None and TASKS[name] is not None):
+                continue  # of another reward's task
+            reason = explain(name, entry.get("completion"), solution, **row)
+            if reason.score is None:
                 continue
-            step = _number(_at(record.get("step"), n))
-            for name in names:
-                solution = _at(record.get("solution"), n)
-                if _at(record.get(name), n) is None or (
-                    solution is None and TASKS[name] is not None
-                ):
-                    continue
-                row = {
-                    key: value
-                    for key in ("task", "aliases")
-                    if (value := _at(record.get(key), n)) is not None
-                }
-                reason = explain(name, completion, solution, **row)
-                if reason.score is None:
-                    continue
-                read = counts.setdefault(name, {}).setdefault(step, [0, 0])
-                read[0] += reason.was_read
-                read[1] += 1
-                of = run.reasons.setdefault(name, {})
-                of[reason.code] = of.get(reason.code, 0) + 1
+            read = counts.setdefault(name, {}).setdefault(step, [0, 0])
+            read[0] += reason.was_read
+            read[1] += 1
+            of = run.reasons.setdefault(name, {})
+            of[reason.code] = of.get(reason.code, 0) + 1
     run.parse_rate = {
         name: [(step, read / of) for step, (read, of) in sorted(by_step.items())]
         for name, by_step in counts.items()
     }
-
-
-def _at(values: Any, n: int) -> Any:
-    return values[n] if isinstance(values, list) and n < len(values) else None
-
-
-def _number(value: Any) -> float:
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return 0.0

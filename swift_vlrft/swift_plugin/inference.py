@@ -8,7 +8,6 @@ the model that it names.
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import json
 import os
@@ -24,9 +23,9 @@ from typing import Any
 from swift_vlrft.datasets import DataError, open_image
 from swift_vlrft.datasets.frames import View
 from swift_vlrft.datasets.image import Head, size_problem
-from swift_vlrft.datasets.read import BOX_TASKS
+from swift_vlrft.datasets.row import BOX_TASKS
 from swift_vlrft.evaluation.framing import framed
-from swift_vlrft.evaluation.predictions import EvaluationError, Problems
+from swift_vlrft.evaluation.predictions import EvaluationError, Problems, content_key
 from swift_vlrft.evaluation.questions import Question, Settings
 from swift_vlrft.evaluation.run import answer_line, answered, new_part, pending
 from swift_vlrft.swift_plugin.command_line import CommandLine
@@ -256,7 +255,7 @@ def _image_key(image: dict[str, Any]) -> str:
     content = image.get("bytes")
     if content is None:
         return str(image.get("path"))
-    return hashlib.sha256(content).hexdigest()[:16]
+    return content_key(content)
 
 
 def run_worker(

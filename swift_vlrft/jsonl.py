@@ -1,0 +1,144 @@
+"""JSON and JSON Lines as people have them: with a byte order mark, CRLF, blank lines, and the half
+line of a run that was killed or is still writing.
+
+    for place, entry in completion_entries(Path("output/completions.jsonl"), notes):
+        ...     "3[0]", {"completion": "<think>..", "solution": ".."}     of a line that holds lists
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_OTHER_CODES = {
+    codecs.BOM_UTF32_LE: "UTF-32",  # before UTF-16, whose mark it begins with
+    codecs.BOM_UTF32_BE: "UTF-32",
+    codecs.BOM_UTF16_LE: "UTF-16",
+    codecs.BOM_UTF16_BE: "UTF-16",
+    b"\x1f\x8b": "compressed with gzip",
+}
+
+
+class LineError(ValueError):
+    """A file that cannot be read as JSON: the message names file, line, reason and remedy."""
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A line that is not JSON. ``begun``: it starts as an object does."""
+
+    problem: str
+    begun: bool
+
+
+def read_json(path: Path) -> Any:
+    """The value of a JSON file; LineError where there is none."""
+    _check_code(path)
+    try:
+        return json.loads(path.read_bytes().decode("utf-8-sig", "surrogatepass"))
+    except UnicodeError as error:
+        raise LineError(f"{path} is not UTF-8 ({error})") from None
+    except (ValueError, RecursionError) as error:
+        raise LineError(f"{path} is not JSON ({error})") from None
+
+
+def begins_with_list(path: Path) -> bool:
+    """Whether the first sign of a file opens a list."""
+    _check_code(path)
+    with path.open("rb") as file:
+        return file.read(4096).removeprefix(codecs.BOM_UTF8).lstrip()[:1] == b"["
+
+
+def json_lines(path: Path) -> Iterator[tuple[int, Any]]:
+    """Every line that is not blank, counted from 1, as its value or as ``Broken``."""
+    _check_code(path)
+    with path.open("rb") as file:
+        for number, raw in enumerate(file, start=1):
+            # Files that were joined have a mark within, at the begin of a line.
+            text = raw.removeprefix(codecs.BOM_UTF8).strip()
+            if text:
+                yield number, _value(text, f"{path}, line {number}")
+
+
+def _value(text: bytes, place: str) -> Any:
+    begun = text.startswith(b"{")
+    try:
+        return json.loads(text.decode("utf-8", "surrogatepass"))
+    except UnicodeError as error:
+        return Broken(f"{place}: not UTF-8 ({error}); save the file as UTF-8", begun)
+    except (ValueError, RecursionError):
+        return Broken(
+            f"{place}: not JSON; one JSON object per line is needed (a run that was killed leaves "
+            "half a line: remove it)",
+            begun,
+        )
+
+
+def json_objects(path: Path, notes: list[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Every line's object; half a line at the end is left out and told to ``notes``. LineError for
+    any other line that is no object.
+    """
+    found = False
+    lines = json_lines(path)
+    for number, value in lines:
+        if isinstance(value, Broken):
+            if found and value.begun and next(lines, None) is None:
+                notes.append(
+                    f"{path}, line {number}: half a line at the end (the run was killed, or is "
+                    "still writing), left out"
+                )
+                return
+            raise LineError(value.problem)
+        if not isinstance(value, dict):
+            raise LineError(
+                f"{path}, line {number}: {str(value)[:40]!r} is no JSON object; one per line is "
+                "needed"
+            )
+        found = True
+        yield number, value
+
+
+def completion_entries(path: Path, notes: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """One entry per completion with where it stood: "3", or "3[0]" in a line of ms-swift's own
+    log, which holds a list per column.
+    """
+    for number, record in json_objects(path, notes):
+        completions = record.get("completion")
+        if not isinstance(completions, list) or (completions and isinstance(completions[0], dict)):
+            yield str(number), record  # one completion: a text, or chat messages
+            continue
+        count = len(completions)
+        columns = {k: v for k, v in record.items() if isinstance(v, list) and len(v) == count}
+        for key in ("solution", "prompt", "task"):
+            if key in record and key not in columns:
+                raise LineError(
+                    f"{path}, line {number}: {count} completions, but another number in {key!r}"
+                )
+        for n in range(count):
+            yield f"{number}[{n}]", {key: values[n] for key, values in columns.items()}
+
+
+def finite(value: Any) -> float | None:
+    """A number, or a text that is one, as a float; None for all else, NaN and infinity."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _check_code(path: Path) -> None:
+    with path.open("rb") as file:
+        head = file.read(64)
+    name = next((name for mark, name in _OTHER_CODES.items() if head.startswith(mark)), None)
+    if name is None and b"\0" in head:
+        name = "UTF-16 or no text at all"
+    if name is not None:
+        raise LineError(f"{path} is {name}; JSON in UTF-8 is needed")
