@@ -64,9 +64,6 @@ def _left_out(found: Instances) -> dict[str, list[str]]:
             if in_full or image_id in found.boxes[category]:
                 reason = UNSURE if in_full else NOT_IN_FULL
                 made.setdefault(reason, []).append(f"image {image_id}: {name}")
-    usable = {i for by_image in (*found.boxes.values(), *found.unsure.values()) for i in by_image}
-    if without := [f"image {i}" for i in found.images if i not in usable]:
-        made[NO_OBJECT] = without
     return made
 
 

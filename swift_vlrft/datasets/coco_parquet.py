@@ -32,9 +32,6 @@ def _matches(columns: set[str]) -> bool:
 
 def _rows(record: Record, context: Context) -> Iterator[Draft]:
     boxes, categories, crowds = _objects(record["objects"])
-    if not boxes:
-        context.form.left_out.setdefault(NO_OBJECT, []).append(str(context.place))
-        return
     width, height = record.get("width"), record.get("height")
     if not width or not height:
         head = context.head(record["image"])

@@ -28,7 +28,6 @@ from swift_vlrft.datasets.source import DataError
 UNSURE = "a crowd region or a box without area stands for the category in the image"
 NO_OBJECT = "an image without an object makes no row"
 NOT_IN_FULL = "the image is not labelled in full for the category"
-NO_OBJECT = "no object of any category is stated in the image"
 
 Boxes = list[tuple[int, int, int, int]]
 
