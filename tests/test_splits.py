@@ -321,9 +321,12 @@ def test_records_that_make_no_row_are_counted_by_reason(records, rows, said, tmp
 
 
 def test_images_of_coco_without_an_annotation_are_counted(tmp_path):
-    (tmp_path / "1.png").write_bytes(picture())
+    for i in (1, 2, 3):
+        (tmp_path / f"{i}.png").write_bytes(picture())
     content = {
-        "images": [{"id": i, "file_name": "1.png", "width": 40, "height": 20} for i in (1, 2, 3)],
+        "images": [
+            {"id": i, "file_name": f"{i}.png", "width": 40, "height": 20} for i in (1, 2, 3)
+        ],
         "categories": [{"id": 1, "name": "dog"}],
         "annotations": [{"image_id": 1, "category_id": 1, "bbox": [4, 5, 16, 10]}],
     }
