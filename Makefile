@@ -1,12 +1,13 @@
 # make demo    a real GRPO run that learns in minutes, no GPU      (TASK=colours|detection|digits)
 # make test    format, types, unit and end-to-end tests
-# Both set up .venv by themselves; `make env` does only that.
+# Both set up .venv by themselves; `make env` does only that. With PYTHON=3.13 (or 3.11, 3.12, a path)
+# it is an environment of that Python, .venv-3.13; else of 3.11, or of python3 where that is not there.
 
-VENV := .venv
+VENV := .venv$(addprefix -,$(notdir $(PYTHON)))
 PY := $(VENV)/bin/python
 TASK ?= colours
 FUZZ_SECONDS ?= 300
-export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+export PATH := $(abspath $(VENV))/bin:$(PATH)
 # Containers often forbid bytecode; then every process compiles torch, vLLM and ms-swift anew.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -17,7 +18,7 @@ env: $(VENV)/ready
 $(VENV)/ready: requirements/cpu.txt requirements/override.txt pyproject.toml
 	@command -v uv >/dev/null || test -x .uv/bin/uv || { python3 -m venv .uv && .uv/bin/pip install -q uv; }
 	@set -e; UV=$$(command -v uv || echo .uv/bin/uv); \
-	test -x $(PY) || $$UV venv -q --python 3.11 $(VENV) 2>/dev/null || $$UV venv -q --python python3 $(VENV); \
+	test -x $(PY) || $$UV venv -q --python $(or $(PYTHON),3.11) $(VENV) $(if $(PYTHON),,2>/dev/null || $$UV venv -q --python python3 $(VENV)); \
 	echo "installing requirements/cpu.txt into $(VENV) (about 7 GB, a minute or more) ..."; \
 	DS_BUILD_OPS=0 $$UV pip install -q --python $(PY) --override requirements/override.txt -r requirements/cpu.txt; \
 	$$UV pip install -q --python $(PY) --no-deps --no-build-isolation -e .; \
