@@ -5,6 +5,19 @@ recipes/qwen2_vl_2b/classification_4x24g.sh
 
 Reads a shell script, a YAML or JSON configuration of ms-swift, or a command as text. Nothing is run
 and ms-swift is not imported; what cannot be read is said in ``notes``, never guessed.
+
+Where it stands, for those who change the text (offsets into ``Recipe.text``, see ``Span``):
+
+    NPROC_PER_NODE=4 nohup swift rlhf --num_generations 8 > log 2>&1 &
+    recipe.span               "swift rlhf --num_generations 8"
+    recipe.whole              "NPROC_PER_NODE=4 nohup swift rlhf --num_generations 8"
+    flag.span                 "--num_generations"           flag.value_spans    ("8",)
+    recipe.assigned["NPROC_PER_NODE"].name and .value       "NPROC_PER_NODE", "4"
+
+A value of one word has that word's span, ``literal`` or not (``"$N"``); words of an array stand
+where the array is written (``ARGS=(--num_generations 8)``). None: it stands nowhere as one word (a
+part of ``$FLAGS``, of a default, of another file), or it is not of the file (the caller's
+environment). A redirection between two arguments lies inside ``span``; none behind the last does.
 """
 
 from __future__ import annotations
@@ -18,8 +31,8 @@ from typing import Any
 
 import yaml
 
-from swift_vlrft.shell import Command, Shell, Value, unwrapped
-from swift_vlrft.shell_words import Note
+from swift_vlrft.shell import Assigned, Command, Shell, Value, unwrapped
+from swift_vlrft.shell_words import Note, Span
 from swift_vlrft.shipped import shipped_file
 
 COMMANDS = ("rlhf", "sft", "pt", "rollout", "infer", "deploy", "export", "eval", "sample")
@@ -42,6 +55,10 @@ class Flag:
     values: tuple[str, ...]
     line: int
     known: bool = True
+    span: Span | None = None
+    """Of ``--name``, without an ``=value``."""
+    value_spans: tuple[Span | None, ...] = ()
+    """One for each of ``values``."""
 
 
 @dataclass(slots=True)
@@ -54,6 +71,14 @@ class Recipe:
     flags: list[Flag]
     line: int = 1
     notes: list[Note] = field(default_factory=list)
+    text: str = ""
+    """The file as it was decoded; spans count its characters."""
+    span: Span | None = None
+    """`swift rlhf ...` to its last argument."""
+    whole: Span | None = None
+    """The same with the assignments and wrappers in front."""
+    assigned: dict[str, Assigned] = field(default_factory=dict)
+    """By name, what gives a variable of ``environment`` its value."""
 
     def flag(self, name: str) -> Flag | None:
         """The flag that counts: the last of its name, as in argparse."""
@@ -132,7 +157,7 @@ def read_text(
             f"{path}: no `swift {'|'.join(COMMANDS[:4])}` command in it." + (said and f" {said}")
         )
     for recipe in recipes:
-        recipe.notes = shell.notes
+        recipe.notes, recipe.text = shell.notes, text
     return recipes
 
 
@@ -145,18 +170,34 @@ def _recipe(command: Command, path: Path) -> Recipe | None:
     at, method = name
     rest = words[at:]
     environment, flags = command.environment, []
+    assigned, whole = command.assigned, command.span
+    first = words[0].span
+    span = Span(first.start, whole.end, False) if first and whole else None
     if rest and rest[0].text.endswith(CONFIGURATION):
         source = path.parent / rest[0].text if path.parent != Path() else Path(rest[0].text)
         source = source if source.is_file() else Path(rest[0].text)
         if not rest[0].known:
-            return Recipe(path, environment, ("swift", method), _flags(rest), command.line)
-        if not source.is_file():
+            flags = _flags(rest)
+        elif not source.is_file():
             raise RecipeError(f"{path}: line {rest[0].line}: {source}: no such file")
-        inner = _configuration(source, _text(source), environment)
-        environment = inner.environment
-        flags = [replace(flag, line=rest[0].line) for flag in inner.flags]
-        rest = rest[1:]
-    return Recipe(path, environment, ("swift", method), [*flags, *_flags(rest)], command.line)
+        else:
+            inner = _configuration(source, _text(source), environment)
+            environment = inner.environment
+            nowhere = [replace(f, line=rest[0].line, span=None) for f in inner.flags]
+            flags = [replace(f, value_spans=(None,) * len(f.values)) for f in nowhere]
+            flags += _flags(rest[1:])
+    else:
+        flags = _flags(rest)
+    return Recipe(
+        path,
+        environment,
+        ("swift", method),
+        flags,
+        command.line,
+        span=span,
+        whole=whole,
+        assigned=assigned,
+    )
 
 
 def _swift_command(words: Sequence[Value]) -> tuple[int, str] | None:
@@ -176,19 +217,30 @@ def _swift_command(words: Sequence[Value]) -> tuple[int, str] | None:
 
 def _flags(words: Sequence[Value]) -> list[Flag]:
     """Arguments to flags; a word before the first flag becomes a flag of no name."""
-    flags: list[tuple[str, list[Value], int]] = []
+    flags: list[tuple[str, list[Value], int, Span | None]] = []
     for word in words:
         if _is_flag(word.text):
-            name, equals, value = word.text.lstrip("-").partition("=")
-            given = [Value(value, word.line, word.known)] if equals else []
-            flags.append((name.replace("-", "_"), given, word.line))
+            name, equals, value = word.text.partition("=")
+            span, behind = word.span, None
+            if equals and span:
+                at = span.start + len(name)
+                span, behind = Span(span.start, at), Span(at + 1, span.end, span.literal)
+            given = [Value(value, word.line, word.known, behind)] if equals else []
+            flags.append((name.lstrip("-").replace("-", "_"), given, word.line, span))
         elif flags:
             flags[-1][1].append(word)
         else:
-            flags.append(("", [word], word.line))
+            flags.append(("", [word], word.line, None))
     return [
-        Flag(name, tuple(v.text for v in values), line, all(v.known for v in values))
-        for name, values, line in flags
+        Flag(
+            name,
+            tuple(v.text for v in values),
+            line,
+            all(v.known for v in values),
+            span,
+            tuple(v.span for v in values),
+        )
+        for name, values, line, span in flags
     ]
 
 
@@ -208,12 +260,13 @@ def _configuration(path: Path, text: str, environment: dict[str, str]) -> Recipe
         raise RecipeError(f"{path}: does not parse: {error}") from None
     if not isinstance(data, dict) or not isinstance(node, yaml.MappingNode):
         raise RecipeError(f"{path}: is not a table of flags (`num_generations: 8`)")
-    lines = {str(key.value): key.start_mark.line + 1 for key, _ in node.value}
+    places = {str(key.value): (key, value) for key, value in node.value}
     variables = data.pop("ENV", None) or {}
     if not isinstance(variables, dict):
         raise RecipeError(f"{path}: ENV is not a table of variables (`MAX_PIXELS: 401408`)")
     flags = [
-        Flag(str(name), _configured(value), lines.get(str(name), 1)) for name, value in data.items()
+        _entry(str(name), value, *places.get(str(name), (None, None)))
+        for name, value in data.items()
     ]
     method = "rlhf" if "rlhf_type" in data else "rollout" if _rolls_out(data) else "sft"
     return Recipe(
@@ -221,7 +274,22 @@ def _configuration(path: Path, text: str, environment: dict[str, str]) -> Recipe
         {**{str(k): str(v) for k, v in variables.items()}, **environment},
         ("swift", method),
         flags,
+        text=text,
     )
+
+
+def _entry(name: str, value: Any, key: yaml.Node | None, node: yaml.Node | None) -> Flag:
+    """`name: value`; the items of a list stand each at its place."""
+    values = _configured(value)
+    if key is None or node is None:
+        return Flag(name, values, 1, value_spans=(None,) * len(values))
+    nodes = node.value if isinstance(node, yaml.SequenceNode) else [node]
+    spans = tuple(_marked(item) for item in nodes)
+    return Flag(name, values, key.start_mark.line + 1, True, _marked(key), spans)
+
+
+def _marked(node: yaml.Node) -> Span:
+    return Span(node.start_mark.index, node.end_mark.index)
 
 
 def _configured(value: Any) -> tuple[str, ...]:

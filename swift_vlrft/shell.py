@@ -15,9 +15,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
-from swift_vlrft.shell_words import ASSIGNMENT, Lexer, Note, Operator, Part, Word
+from swift_vlrft.shell_words import ASSIGNMENT, Lexer, Note, Operator, Part, Span, Word
 
 NAME = re.compile(r"[A-Za-z_]\w*")
 SUM = re.compile(r"\$\(\(\s*\$?([A-Za-z_]\w*)\s*([-+])\s*(\d{1,9})\s*\)\)")
@@ -42,15 +42,30 @@ class Value:
     text: str
     line: int
     known: bool = True
+    span: Span | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """Where a variable gets its value: ``name`` and ``value`` of NAME=value in the file."""
+
+    line: int
+    name: Span
+    value: Span
 
 
 @dataclass(slots=True)
 class Command:
-    """A simple command with what it finds in its environment."""
+    """A simple command with what it finds in its environment.
+
+    ``span``: from its first word (assignments and wrappers included) to its last argument.
+    """
 
     words: list[Value]
     environment: dict[str, str]
     line: int
+    assigned: dict[str, Assigned] = field(default_factory=dict)
+    span: Span | None = None
 
 
 class Shell:
@@ -66,6 +81,8 @@ class Shell:
         self.arguments = list(arguments)
         self.substitutions = dict(substitutions or {})
         self.variables: dict[str, str | list[str] | None] = {}
+        self.arrays: dict[str, list[Value]] = {}
+        self.assigned: dict[str, Assigned] = {}
         self.unset: set[str] = set()
         self.exported = set(environment)
         self.notes: list[Note] = []
@@ -76,7 +93,9 @@ class Shell:
         self._used: set[str] = set()
 
     def read(self, text: str, line: int = 1) -> None:
+        places = list(range(len(text) + 1))
         if text.startswith("\ufeff"):
+            places = places[1:]
             mark = "the file begins with a byte order mark, which bash takes for a part of line 1. "
             remedy = "Take it away: sed -i '1s/^\\xef\\xbb\\xbf//' FILE"
             self.notes.append(Note(line, "syntax", mark + remedy))
@@ -91,8 +110,11 @@ class Shell:
                     "it. Convert the file: sed -i 's/\\r$//' FILE",
                 )
             )
-            text = text.replace("\r\n", "\n").replace("\r", "\n")
-        lexer = Lexer(text, line)
+            lone = re.sub("\r(?!\n)", "\n", text)
+            kept = [i for i, character in enumerate(lone) if character != "\r"]
+            places = [*(places[i] for i in kept), places[-1]]
+            text = lone.replace("\r", "")
+        lexer = Lexer(text, line, places)
         tokens = lexer.tokens()
         self.notes += lexer.notes
         written = dict(enumerate(text.split("\n"), line))
@@ -133,11 +155,15 @@ class Shell:
 
     def _run(self, words: list[Word]) -> None:
         words = self._enter(words)
+        first = words[0].span if words else None
+        stands: dict[str, Assigned] = {}
         assigned: dict[str, str] = {}
         unknown: set[str] = set()
         while words and (match := self._assignment(words[0])):
             word = words.pop(0)
             name, value = match, self._assigned(word)
+            if (place := self._place(word)) is not None:
+                stands[name] = place
             self._plain[name] = word.line
             self._used.discard(name)
             if words or isinstance(value, list):
@@ -152,6 +178,7 @@ class Shell:
         if not words:
             for name, text in assigned.items():
                 self._set(name, text)
+            self.assigned.update(stands)
             return
         values = [value for word in words for value in self._expand(word)]
         if not values:
@@ -171,7 +198,22 @@ class Shell:
             environment.pop(name, None)
         if any(os.path.basename(value.text) == "swift" for value in values):
             self._not_exported({*environment, *unknown})
-        self.commands.append(Command(values, environment, words[0].line))
+        last = next((word.span for word in reversed(words) if word.span), None)
+        span = Span(first.start, last.end, False) if first and last else None
+        places = {k: v for k, v in {**self.assigned, **stands}.items() if k in environment}
+        self.commands.append(Command(values, environment, words[0].line, places, span))
+
+    def _place(self, word: Word) -> Assigned | None:
+        """Where NAME=VALUE stands."""
+        match = ASSIGNMENT.match(word.parts[0].text)
+        if word.span is None or match is None:
+            return None
+        start, end = word.span.start, word.span.end
+        return Assigned(
+            word.line,
+            Span(start, start + len(match[1])),
+            Span(start + match.end(), end, word.span.literal),
+        )
 
     def _not_exported(self, seen: set[str]) -> None:
         for name, line in self._plain.items():
@@ -221,6 +263,7 @@ class Shell:
         before = self._get(name)
         if word.array is not None:
             values = [value for item in word.array for value in self._expand(item)]
+            self.arrays[name] = [*(self.arrays.get(name, []) if adds else []), *values]
             if any(not value.known for value in values):
                 return None
             items = [value.text for value in values]
@@ -263,6 +306,8 @@ class Shell:
                 target = self._assignment(word)
                 if target is not None:
                     self._set(target, self._assigned(word))
+                    if (place := self._place(word)) is not None:
+                        self.assigned[target] = place
                 target = target or word.plain
                 value = self._get(target) if target else None
                 if name == "export" and target:
@@ -272,6 +317,7 @@ class Shell:
         elif name == "unset":
             for given in values[1:]:
                 self.variables.pop(given.text, None)
+                self.assigned.pop(given.text, None)
                 self.environment.pop(given.text, None)
                 self.exported.discard(given.text)
         elif name == "read":
@@ -343,7 +389,17 @@ class Shell:
                 current = (current or "") + text
         if current is not None:
             fields.append(current)
-        return [Value(text, word.line, known) for text in fields]
+        if (items := self._items(word)) is not None and [v.text for v in items] == fields:
+            return items
+        span = word.span if len(fields) == 1 else None
+        return [Value(text, word.line, known, span) for text in fields]
+
+    def _items(self, word: Word) -> list[Value] | None:
+        """What was written into ARRAY, for a word that is nothing but "${ARRAY[@]}"."""
+        parts = [part for part in word.parts if part.text or part.kind != "text"]
+        if len(parts) != 1 or parts[0].kind != "variable" or not parts[0].quoted:
+            return None
+        return self.arrays.get(parts[0].text[:-3]) if parts[0].text.endswith("[@]") else None
 
     def _variable(self, inside: str, line: int, quoted: bool) -> list[str] | None:
         """The values of ``${inside}``; None where they are not known."""
@@ -462,10 +518,17 @@ def _source(part: Part) -> str:
 def unwrapped(command: Command) -> Command:
     """A command without ``nohup``, ``env A=b``, ``timeout 600`` and the like in front."""
     words, environment = list(command.words), dict(command.environment)
+    assigned = dict(command.assigned)
     while words:
         name = os.path.basename(words[0].text)
         if match := ASSIGNMENT.match(words[0].text):
-            environment[match[1]] = words.pop(0).text[match.end() :]
+            word = words.pop(0)
+            environment[match[1]] = word.text[match.end() :]
+            assigned.pop(match[1], None)
+            if (span := word.span) is not None:
+                key = Span(span.start, span.start + len(match[1]))
+                value = Span(span.start + match.end(), span.end, span.literal)
+                assigned[match[1]] = Assigned(word.line, key, value)
         elif name in WRAPPERS:
             words = words[1:]
             while words and words[0].text.startswith("-"):
@@ -474,4 +537,5 @@ def unwrapped(command: Command) -> Command:
             words = words[2:]
         else:
             break
-    return Command(words, environment, words[0].line if words else command.line)
+    line = words[0].line if words else command.line
+    return replace(command, words=words, environment=environment, assigned=assigned, line=line)

@@ -8,6 +8,7 @@ they are.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=")
@@ -28,6 +29,18 @@ class Note:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Where something stands: ``text[start:end]``, by characters of the file as it is decoded, with
+    its byte order mark and carriage returns. ``literal``: what stands there is, quotes aside, the
+    value itself; not so for ``"$MODEL"`` or ``data/*.jsonl``.
+    """
+
+    start: int
+    end: int
+    literal: bool = True
+
+
 @dataclass(slots=True)
 class Part:
     """A piece of a word. ``kind``: text, variable (the inside of ``${}``), run (a command
@@ -44,6 +57,7 @@ class Word:
     line: int
     parts: list[Part] = field(default_factory=list)
     array: list[Word] | None = None
+    span: Span | None = None
 
     @property
     def plain(self) -> str | None:
@@ -62,8 +76,9 @@ class Operator:
 class Lexer:
     """Text to words and operators; a redirection and its target are dropped."""
 
-    def __init__(self, text: str, line: int = 1) -> None:
-        self.text, self.at, self.line = text, 0, line
+    def __init__(self, text: str, line: int = 1, places: Sequence[int] | None = None) -> None:
+        """``places``: where each character (and the end) of ``text`` stands in the file."""
+        self.text, self.at, self.line, self.places = text, 0, line, places
         self.notes: list[Note] = []
         self.heredocs: list[tuple[str, bool]] = []
 
@@ -151,6 +166,15 @@ class Lexer:
         self.heredocs = []
 
     def _word(self) -> Word:
+        start = self.at
+        word = self._word_at()
+        if self.places is not None and self.at > start:
+            last = min(self.at, len(self.text))
+            literal = all(part.kind == "text" for part in word.parts) and word.array is None
+            word.span = Span(self.places[start], self.places[last - 1] + 1, literal)
+        return word
+
+    def _word_at(self) -> Word:
         word = Word(self.line)
         while self.at < len(self.text):
             character = self.text[self.at]
