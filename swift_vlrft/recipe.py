@@ -111,11 +111,7 @@ def read_recipes(
     read or holds no such command.
     """
     path = Path(path)
-    text = _text(path)
-    base = dict(os.environ if environment is None else environment)
-    if path.suffix in CONFIGURATION:
-        return [_configuration(path, text, base)]
-    return read_text(text, path, base, arguments)
+    return read_text(_text(path), path, environment, arguments)
 
 
 def _text(path: Path) -> str:
@@ -146,8 +142,12 @@ def read_text(
     environment: Mapping[str, str] | None = None,
     arguments: Sequence[str] = (),
 ) -> list[Recipe]:
-    """As ``read_recipes``, from the text of a script or of one command."""
+    """As ``read_recipes``, from the text of a script, of one command or of a configuration."""
     path = Path(path)
+    if path.suffix in CONFIGURATION:
+        return [
+            _configuration(path, text, dict(os.environ if environment is None else environment))
+        ]
     shell = Shell(os.environ if environment is None else environment, arguments, SUBSTITUTIONS)
     shell.read(text)
     recipes = [recipe for command in shell.commands if (recipe := _recipe(command, path))]
