@@ -77,6 +77,8 @@ class Recipe:
     """`swift rlhf ...` to its last argument."""
     whole: Span | None = None
     """The same with the assignments and wrappers in front."""
+    others: list[tuple[str, ...]] = field(default_factory=list)
+    """Words of the file's other commands, which an edit of this one must not change."""
     assigned: dict[str, Assigned] = field(default_factory=dict)
     """By name, what gives a variable of ``environment`` its value."""
 
@@ -150,14 +152,19 @@ def read_text(
         ]
     shell = Shell(os.environ if environment is None else environment, arguments, SUBSTITUTIONS)
     shell.read(text)
-    recipes = [recipe for command in shell.commands if (recipe := _recipe(command, path))]
+    recipes, others = [], []
+    for command in shell.commands:
+        if recipe := _recipe(command, path):
+            recipes.append(recipe)
+        else:
+            others.append(tuple(word.text for word in command.words))
     if not recipes:
         said = "; ".join(f"line {note.line}: {note.text}" for note in shell.notes)
         raise RecipeError(
             f"{path}: no `swift {'|'.join(COMMANDS[:4])}` command in it." + (said and f" {said}")
         )
     for recipe in recipes:
-        recipe.notes, recipe.text = shell.notes, text
+        recipe.notes, recipe.text, recipe.others = shell.notes, text, others
     return recipes
 
 

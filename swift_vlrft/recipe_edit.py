@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from swift_vlrft.recipe import CONFIGURATION, Flag, Recipe, RecipeError, read_text
@@ -69,7 +69,7 @@ def _as_meant(
     before: Sequence[Recipe], after: Sequence[Recipe], edit: Edit | Variable, command: int | None
 ) -> bool:
     """Whether ``after`` differs from ``before`` in what ``edit`` says alone."""
-    if len(before) != len(after):
+    if len(before) != len(after) or before[0].others != after[0].others:
         return False
     for place, (old, new) in enumerate(zip(before, after, strict=True)):
         here = command in (None, place)
@@ -96,7 +96,7 @@ def _notes(recipe: Recipe) -> Counter[tuple[str, str]]:
     return Counter((note.kind, re.sub(r"\d+", "", note.text)) for note in recipe.notes)
 
 
-def _given(flags: Sequence[Flag]) -> Occurrences:
+def _given(flags: Iterable[Flag]) -> Occurrences:
     given: Occurrences = {}
     for flag in flags:
         given.setdefault(flag.name, []).append((_canonical(flag.values), flag.known))
@@ -301,6 +301,8 @@ def _new_flag(
         ends = [s.end for s in (flag.span, *flag.value_spans) if s] if flag.span else []
         if flag.span is None or len(ends) != 1 + len(flag.value_spans) or ends != sorted(ends):
             continue
+        if after is None and span and not span.start < flag.span.start < ends[-1] <= span.end:
+            continue  # of an array
         line = text.rfind("\n", 0, flag.span.start) + 1
         indent, between = text[line : flag.span.start], " "
         if not indent.strip() and (span is None or span.start < line):
@@ -308,7 +310,9 @@ def _new_flag(
             between = f" \\{new_line}{indent}"
         yield [(ends[-1], ends[-1], between + words + _blank(text, ends[-1]))]
     if span is not None:
-        yield [(span.end, span.end, f" {words}{_blank(text, span.end)}")]
+        callers = re.search(r'[ \t]+"?\$\{?[@*]\}?"?\Z', text[span.start : span.end])
+        at = span.start + callers.start() if callers else span.end  # the caller's flags win
+        yield [(at, at, f" {words}{_blank(text, at)}")]
 
 
 def _blank(text: str, at: int) -> str:

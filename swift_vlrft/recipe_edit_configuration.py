@@ -153,7 +153,7 @@ def _variable(table: _Table, edit: Variable) -> Iterator[list[Patch]]:
 
 def _end(node: yaml.Node) -> int:
     """Where the last scalar ends: a block's own mark lies behind the comments that follow it."""
-    if isinstance(node, yaml.ScalarNode) or node.flow_style or not node.value:
+    if not isinstance(node, yaml.CollectionNode) or node.flow_style or not node.value:
         return int(node.end_mark.index)
     last = node.value[-1]
     return _end(last[1] if isinstance(node, yaml.MappingNode) else last)

@@ -300,10 +300,11 @@ def _new(
     """A recipe from nothing that fits, or an error that says what is too large."""
     from swift_vlrft.memory.advice import advise
     from swift_vlrft.memory.estimate import computed, simulated
-    from swift_vlrft.memory.from_recipe import as_written
+    from swift_vlrft.memory.from_recipe import as_written, changed
     from swift_vlrft.memory.rewrite import changed_text, new_recipe
     from swift_vlrft.recipe import read_recipe
     from swift_vlrft.recipe_fix import write_fixed
+    from swift_vlrft.recipe_rules import check_recipe
 
     if out is None:
         raise ValueError("--model needs --write OUT.sh: where the new recipe goes")
@@ -324,7 +325,9 @@ def _new(
                     f"{model} does not fit on {gpus.count} cards of {gpus.gib:.0f} GiB with any "
                     f"known change: {made.peak.total / 2**30:.1f} GiB in {made.peak.name}"
                 )
-            text = changed_text(recipe, found[0].flags)
+            # First one that needs nothing that is missing here (liger-kernel).
+            clean = [c for c in found if not check_recipe(changed(recipe, c.flags))]
+            text = changed_text(recipe, (clean or found)[0].flags)
             draft.write_text(text)
             made = _estimated(read_recipe(draft), gpus, nodes, longest, quick)
     kept = write_fixed(out, text, 0o755)

@@ -324,7 +324,7 @@ def _changes(s: Settings) -> Iterator[Change]:
                 completion=length,
             )
     if s.tuning == "full":
-        flags: dict[str, str] = {"tuner_type": "lora"}
+        flags = {"tuner_type": "lora"}
         if s.learning_rate is not None and s.learning_rate < LORA_LEARNING_RATE:
             flags["learning_rate"] = f"{LORA_LEARNING_RATE:.0e}".replace("e-0", "e-")
         bare = s.sharding in ("none", "ddp") and s.dtype != "float32"
