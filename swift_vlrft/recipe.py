@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -31,11 +32,12 @@ from typing import Any
 
 import yaml
 
-from swift_vlrft.shell import Assigned, Command, Shell, Value, unwrapped
+from swift_vlrft.shell import Command, Shell
+from swift_vlrft.shell_state import Assigned, May, Value, union
 from swift_vlrft.shell_words import Note, Span
+from swift_vlrft.shell_wrappers import COMMANDS
 from swift_vlrft.shipped import shipped_file
 
-COMMANDS = ("rlhf", "sft", "pt", "rollout", "infer", "deploy", "export", "eval", "sample")
 TRAINS = ("rlhf", "sft", "pt")
 CONFIGURATION = (".yaml", ".yml", ".json")
 
@@ -77,25 +79,67 @@ class Recipe:
     """`swift rlhf ...` to its last argument."""
     whole: Span | None = None
     """The same with the assignments and wrappers in front."""
-    others: list[tuple[str, ...]] = field(default_factory=list)
-    """Words of the file's other commands, which an edit of this one must not change."""
     assigned: dict[str, Assigned] = field(default_factory=dict)
     """By name, what gives a variable of ``environment`` its value."""
+    unknown: frozenset[str] = frozenset()
+    """Variables that the command may find, with a value that was not read."""
+    lost: bool = False
+    """Any variable that is not in ``environment`` may be there."""
+    maybe: May = frozenset()
+    """Flags that words which were not read may bring; None: any."""
+    folder: Path | None = field(default_factory=Path.cwd)
+    """Where the command runs; None: not known."""
+    launcher: str = ""
+    """What starts the processes in place of `swift`: torchrun, accelerate, python ..."""
+    launched: tuple[str, str] = ("", "")
+    """Processes on a node and nodes, as the launcher says; empty where it does not."""
 
     def flag(self, name: str) -> Flag | None:
         """The flag that counts: the last of its name, as in argparse."""
         found = [flag for flag in self.flags if flag.name == name]
         return found[-1] if found else None
 
+    def lacks(self, *names: str) -> bool:
+        """Whether none of the flags is given, for certain."""
+        return not any(
+            self.flag(name) or self.maybe is None or name in self.maybe for name in names
+        )
+
+    def knows(self, *names: str) -> bool:
+        """Whether each of the flags is absent, for certain, or has a value that was read."""
+        return all(flag.known if (flag := self.flag(name)) else self.lacks(name) for name in names)
+
     def get(self, name: str, default: str | None = None) -> str | None:
-        """The first value of a flag; ``default`` where it is absent, empty or not known."""
+        """The first value of a flag; ``default`` where it is absent or empty; None where it has a
+        value that is not known, or may have one.
+        """
         flag = self.flag(name)
-        return flag.values[0] if flag and flag.values and flag.known else default
+        if not self.knows(name):
+            return None
+        return flag.values[0] if flag and flag.values else default
 
     def values(self, name: str) -> tuple[str, ...]:
         """All values of a flag; empty where it is absent or not known."""
         flag = self.flag(name)
         return flag.values if flag and flag.known else ()
+
+    def hides(self, *variables: str) -> bool:
+        """Whether one of the variables may have a value that was not read."""
+        return any(
+            name in self.unknown or (self.lost and name not in self.environment)
+            for name in variables
+        )
+
+    def variable(self, name: str, default: str | None = None) -> str | None:
+        """A variable; ``default`` where it is not set; None where that is not known."""
+        return None if self.hides(name) else self.environment.get(name, default)
+
+    def at(self, path: str) -> Path | None:
+        """A path as the command sees it; None where its folder is not known."""
+        found = Path(os.path.expanduser(path))
+        if found.is_absolute():
+            return found
+        return self.folder / found if self.folder is not None else None
 
     @property
     def trains(self) -> bool:
@@ -146,109 +190,121 @@ def read_text(
 ) -> list[Recipe]:
     """As ``read_recipes``, from the text of a script, of one command or of a configuration."""
     path = Path(path)
+    caller = os.environ if environment is None else environment
     if path.suffix in CONFIGURATION:
-        return [
-            _configuration(path, text, dict(os.environ if environment is None else environment))
-        ]
-    shell = Shell(os.environ if environment is None else environment, arguments, SUBSTITUTIONS)
+        return [_configuration(path, text, dict(caller))]
+    script = str(path) if path.is_file() else None
+    shell = Shell(caller, arguments, SUBSTITUTIONS, script)
     shell.read(text)
-    recipes, others = [], []
-    for command in shell.commands:
-        if recipe := _recipe(command, path):
-            recipes.append(recipe)
-        else:
-            others.append(tuple(word.text for word in command.words))
+    recipes = [_recipe(command, path) for command in shell.commands]
     if not recipes:
         said = "; ".join(f"line {note.line}: {note.text}" for note in shell.notes)
         raise RecipeError(
             f"{path}: no `swift {'|'.join(COMMANDS[:4])}` command in it." + (said and f" {said}")
         )
+    notes = [*shell.notes, *(note for recipe in recipes for note in recipe.notes)]
+    notes = sorted(dict.fromkeys(notes), key=lambda note: note.line)
     for recipe in recipes:
-        recipe.notes, recipe.text, recipe.others = shell.notes, text, others
+        recipe.notes, recipe.text = notes, text
     return recipes
 
 
-def _recipe(command: Command, path: Path) -> Recipe | None:
-    command = unwrapped(command)
+def _recipe(command: Command, path: Path) -> Recipe:
     words = command.words
-    name = _swift_command(words)
-    if name is None:
-        return None
-    at, method = name
-    rest = words[at:]
-    environment, flags = command.environment, []
-    assigned, whole = command.assigned, command.span
-    first = words[0].span
-    span = Span(first.start, whole.end, False) if first and whole else None
-    if rest and rest[0].text.endswith(CONFIGURATION):
-        source = path.parent / rest[0].text if path.parent != Path() else Path(rest[0].text)
-        source = source if source.is_file() else Path(rest[0].text)
-        if not rest[0].known:
-            flags = _flags(rest)
-        elif not source.is_file():
-            raise RecipeError(f"{path}: line {rest[0].line}: {source}: no such file")
-        else:
-            inner = _configuration(source, _text(source), environment)
-            environment = inner.environment
-            nowhere = [replace(f, line=rest[0].line, span=None) for f in inner.flags]
-            flags = [replace(f, value_spans=(None,) * len(f.values)) for f in nowhere]
-            flags += _flags(rest[1:])
-    else:
-        flags = _flags(rest)
-    return Recipe(
+    at, method = _method(words)
+    recipe = Recipe(
         path,
-        environment,
+        command.environment,
         ("swift", method),
-        flags,
+        [],
         command.line,
-        span=span,
-        whole=whole,
-        assigned=assigned,
+        span=command.span,
+        whole=command.whole,
+        assigned=command.assigned,
+        unknown=command.unknown,
+        lost=command.lost,
+        folder=Path(command.folder) if command.folder else None,
+        launcher=command.launcher,
+        launched=(command.processes, command.nodes),
     )
+    recipe.notes = list(command.notes)
+    rest = words[at:]
+    if rest and rest[0].known and rest[0].text.endswith(CONFIGURATION):
+        source = recipe.at(rest[0].text)
+        beside = path.parent / rest[0].text
+        source = source if source and source.is_file() else beside
+        if source.is_file():
+            inner = _configuration(source, _text(source), recipe.environment)
+            recipe.environment = inner.environment
+            recipe.unknown -= set(inner.environment) - recipe.unknown
+            nowhere = [replace(f, line=rest[0].line, span=None) for f in inner.flags]
+            recipe.flags = [replace(f, value_spans=(None,) * len(f.values)) for f in nowhere]
+        elif recipe.folder is not None:
+            name = rest[0].text
+            raise RecipeError(f"{path}: line {rest[0].line}: {name}: no such file")
+        else:
+            recipe.maybe = None
+            text = f"{rest[0].text} was not read: the folder it is in is not known"
+            recipe.notes.append(Note(rest[0].line, "unread", text))
+        rest = rest[1:]
+    _take_flags(recipe, rest)
+    return recipe
 
 
-def _swift_command(words: Sequence[Value]) -> tuple[int, str] | None:
-    """(where the flags begin, "rlhf"), for `swift rlhf` and for `python .../swift/cli/rlhf.py`."""
-    if not words:
-        return None
-    if os.path.basename(words[0].text) == "swift" and len(words) > 1:
-        return 2, words[1].text.replace("_", "-")
-    for i, word in enumerate(words):
-        if word.text.startswith("swift.cli.") and i and words[i - 1].text == "-m":
-            return i + 1, word.text.removeprefix("swift.cli.")
-        folder, file = os.path.split(word.text)
-        if folder.endswith("swift/cli") and file.endswith(".py"):
-            return i + 1, file.removesuffix(".py")
-    return None
+def _method(words: Sequence[Value]) -> tuple[int, str]:
+    """(where the flags begin, "rlhf"), for `swift rlhf` and for `.../swift/cli/rlhf.py`."""
+    if words[0].text in ("-m", "--module"):
+        return 2, words[1].text.removeprefix("swift.cli.").replace("_", "-")
+    if words[0].text.endswith(".py"):
+        return 1, Path(words[0].text).stem.replace("_", "-")
+    return 2, words[1].text.replace("_", "-")
 
 
-def _flags(words: Sequence[Value]) -> list[Flag]:
-    """Arguments to flags; a word before the first flag becomes a flag of no name."""
-    flags: list[tuple[str, list[Value], int, Span | None]] = []
+def _take_flags(recipe: Recipe, words: Sequence[Value]) -> None:
+    """Arguments to flags; a word before the first flag becomes a flag of no name.
+
+    A word that was not read is the value of a flag that has none yet; elsewhere it may bring flags.
+    """
+    flags: list[tuple[str, list[Value], Span | None]] = []
+    opens: list[tuple[int, May]] = []
+    lines = []
     for word in words:
-        if _is_flag(word.text):
+        notes = list(word.notes)
+        bare = bool(flags) and not flags[-1][1]
+        if word.vanishes and not bare:  # nothing, unless the caller sets it
+            notes = [replace(note, kind="needed") for note in notes]
+        elif _is_flag(word.text):
             name, equals, value = word.text.partition("=")
             span, behind = word.span, None
             if equals and span:
                 at = span.start + len(name)
                 span, behind = Span(span.start, at), Span(at + 1, span.end, span.literal)
-            given = [Value(value, word.line, word.known, behind)] if equals else []
-            flags.append((name.lstrip("-").replace("-", "_"), given, word.line, span))
-        elif flags:
-            flags[-1][1].append(word)
+            given = [replace(word, text=value, span=behind)] if equals else []
+            name = name.lstrip("-").replace("-", "_")
+            if not word.known and not re.fullmatch(r"[\w-]+", name):  # --$NAME
+                opens.append((len(flags), None))
+                name, given, span = "", given or [word], None
+            flags.append((name, given, span))
+            lines.append(word.line)
         else:
-            flags.append(("", [word], word.line, None))
-    return [
-        Flag(
-            name,
-            tuple(v.text for v in values),
-            line,
-            all(v.known for v in values),
-            span,
-            tuple(v.span for v in values),
-        )
-        for name, values, line, span in flags
-    ]
+            may = word.may
+            if not word.known and (may or (may is None and not bare)):
+                opens.append((len(flags), may))
+            if flags:
+                flags[-1][1].append(word)
+            elif word.known or word.may == frozenset():
+                flags.append(("", [word], None))
+                lines.append(word.line)
+        recipe.notes += notes
+    for i, (name, values, span) in enumerate(flags):
+        again = any(i < at and (may is None or name in may) for at, may in opens)
+        known = not again and all(value.known for value in values)
+        texts = tuple(value.text for value in values)
+        spans = tuple(value.span for value in values)
+        recipe.flags.append(Flag(name, texts, lines[i], known, span, spans))
+    recipe.maybe = (
+        None if recipe.maybe is None else union([recipe.maybe, *(may for _, may in opens)])
+    )
 
 
 def _is_flag(text: str) -> bool:

@@ -18,10 +18,21 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from swift_vlrft.recipe import CONFIGURATION, Flag, Recipe, RecipeError, read_text
+from swift_vlrft.recipe import (
+    CONFIGURATION,
+    SUBSTITUTIONS,
+    Flag,
+    Recipe,
+    RecipeError,
+    read_text,
+)
 from swift_vlrft.recipe_edit_configuration import configuration_patches
 from swift_vlrft.recipe_patch import PLAIN, Patch, cut, patched, quoted, words_of
 from swift_vlrft.recipe_rules.finding import Edit, Variable, added_flag
+from swift_vlrft.shell import Shell
+from swift_vlrft.shell_builtins import DECLARES
+from swift_vlrft.shell_grammar import Simple
+from swift_vlrft.shell_state import Value
 from swift_vlrft.shell_words import Span
 
 REFERENCE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*))")
@@ -48,13 +59,16 @@ def with_edit(
     """
     environment = os.environ if environment is None else environment
     before = read_text(text, path, environment)
+    others = _others(text, path, environment)
     for patches in _places(before, edit, command, environment):
         after = patched(text, patches)
         try:
             recipes = read_text(after, path, environment)
         except RecipeError:
             continue
-        if _as_meant(before, recipes, edit, command):
+        if _as_meant(before, recipes, edit, command) and (
+            _others(after, path, environment) == others
+        ):
             return after
     raise CannotEdit(_why_not(before, path, edit, command, environment))
 
@@ -69,7 +83,7 @@ def _as_meant(
     before: Sequence[Recipe], after: Sequence[Recipe], edit: Edit | Variable, command: int | None
 ) -> bool:
     """Whether ``after`` differs from ``before`` in what ``edit`` says alone."""
-    if len(before) != len(after) or before[0].others != after[0].others:
+    if len(before) != len(after):
         return False
     for place, (old, new) in enumerate(zip(before, after, strict=True)):
         here = command in (None, place)
@@ -134,6 +148,31 @@ def _edited(flags: Sequence[Flag], edit: Edit) -> Iterator[Flag]:
         if edit.add:
             name, values = added_flag(edit.add)
             yield Flag(name, values, flag.line)
+
+
+class _Watching(Shell):
+    """Keeps the words of every command but `swift`."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        super().__init__(environment, (), SUBSTITUTIONS)
+        self.others: list[tuple[str, ...]] = []
+
+    def _command(self, node: Simple, given: list[Value], values: list[Value]) -> bool | None:
+        before = len(self.commands)
+        status = super()._command(node, given, values)
+        sets = given[0].text in (*DECLARES, ":")
+        if not (sets or self._quiet) and len(self.commands) == before:
+            self.others.append(tuple(value.text for value in given))
+        return status
+
+
+def _others(text: str, path: Path, environment: Mapping[str, str]) -> list[tuple[str, ...]]:
+    """What else a script runs, which a change of `swift`'s flags must leave as it is."""
+    if path.suffix in CONFIGURATION:
+        return []
+    shell = _Watching(environment)
+    shell.read(text)
+    return shell.others
 
 
 # Where it can be written -----------------------------------------------------------------------
