@@ -290,9 +290,11 @@ def _take_flags(recipe: Recipe, words: Sequence[Value]) -> None:
             may = word.may
             if not word.known and (may or (may is None and not bare)):
                 opens.append((len(flags), may))
-            if flags:
+            if may and "" not in may and not bare:
+                pass  # only flags, or nothing
+            elif flags:
                 flags[-1][1].append(word)
-            elif word.known or word.may == frozenset():
+            elif word.known or may == frozenset():
                 flags.append(("", [word], None))
                 lines.append(word.line)
         recipe.notes += notes
@@ -343,7 +345,7 @@ def _configuration(path: Path, text: str, environment: dict[str, str]) -> Recipe
 
 def _entry(name: str, value: Any, key: yaml.Node | None, node: yaml.Node | None) -> Flag:
     """`name: value`; the items of a list stand each at its place."""
-    values = _configured(value)
+    values, name = _configured(value), name.replace("-", "_")
     if key is None or node is None:
         return Flag(name, values, 1, value_spans=(None,) * len(values))
     nodes = node.value if isinstance(node, yaml.SequenceNode) else [node]

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
-from swift_vlrft.shell_builtins import Builtins
+from swift_vlrft.shell_builtins import SUCCEEDS, Builtins
 from swift_vlrft.shell_expand import Found
 from swift_vlrft.shell_grammar import (
     Case,
@@ -402,9 +402,8 @@ class Shell(Builtins):
             return None
         if name:
             words = node.words if given[0] is first else node.words[1:]
-            status = self.builtin(name, words, given)
-            if status is not None:
-                return status
+            if self.builtin(name, words, given):
+                return True if SUCCEEDS.fullmatch(name) else None
         self._external(node, values)
         if name == "exec" and len(given) > 1:
             self.state.alive = False
@@ -438,6 +437,9 @@ class Shell(Builtins):
         else:
             variable = self._scalar(name, word, match.end(), before if adds else None, place)
         self.used.discard(name)
+        if name in self.state.references:
+            text = f"{name} stands for another variable, and which was not read"
+            self.lose(Note(word.line, "unread", text))
         self.state.set(name, replace(variable, exported=exported))
         return self.state.variables[name]
 

@@ -13,6 +13,7 @@ from swift_vlrft.shell_state import NOTHING, Value, Variable
 from swift_vlrft.shell_words import ASSIGNMENT, Note, Word
 
 NAME = re.compile(r"[A-Za-z_]\w*")
+SUCCEEDS = re.compile(r"export|declare|typeset|local|readonly|set|shopt|echo|true|:")
 DECLARES = ("export", "declare", "typeset", "local", "readonly")
 SILENT = re.compile(
     r"\[|test|:|true|false|echo|printf|trap|wait|kill|jobs|umask|ulimit|type|hash|let|times|pwd|dirs"
@@ -37,8 +38,8 @@ class Builtins(Expander):
     def assign(self, word: Word, match: re.Match[str], exported: bool = False) -> Variable:
         raise NotImplementedError
 
-    def builtin(self, name: str, words: Sequence[Word], values: list[Value]) -> bool | None:
-        """Run it; None where it is none of bash's own. The status: True where it must succeed."""
+    def builtin(self, name: str, words: Sequence[Word], values: list[Value]) -> bool:
+        """Run it; False where it is none of bash's own."""
         handler: Callable[..., None] | None
         if name in DECLARES:
             self._declare(name, words[1:], values[0].line)
@@ -46,8 +47,8 @@ class Builtins(Expander):
         handler = getattr(self, "_do_" + {".": "source"}.get(name, name), None)
         if handler is not None:
             handler(values[1:], values[0].line)
-            return name in (":", "set", "shopt")
-        return name in ("echo", ":", "true", "printf") if SILENT.fullmatch(name) else None
+            return True
+        return bool(SILENT.fullmatch(name))
 
     def unknown(self, name: str, line: int, by: str) -> None:
         if NAME.fullmatch(name):
@@ -77,6 +78,8 @@ class Builtins(Expander):
             if name in ("local", "declare", "typeset"):
                 self._own(name, options, match[1])
             variable = self.assign(word, match)
+            if "n" in options and name != "export":
+                self.state.references |= {match[1]}
             if odd and not (name == "export" and options == "-n"):
                 self.unknown(match[1], line, f"{name} {options}")
                 variable = self.state.variables[match[1]]

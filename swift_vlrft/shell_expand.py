@@ -203,7 +203,9 @@ class Expander:
     def _items(self, word: Word) -> list[Value] | None:
         """What was written into ARRAY, for a word that is nothing but "${ARRAY[@]}" or "$@"."""
         parts = [part for part in word.parts if part.text or part.kind != "text"]
-        if len(parts) != 1 or parts[0].kind != "variable" or not _is_list(parts[0].text):
+        if len(parts) != 1 or parts[0].kind != "variable":
+            return None
+        if not re.fullmatch(r"@|[A-Za-z_]\w*\[@\]", parts[0].text):
             return None
         if parts[0].text == "@":
             items = self.state.arguments
@@ -304,7 +306,7 @@ class Expander:
         if operator.endswith("+"):
             return _default(word if usable else "", part.quoted, line)
         if usable:
-            return Found(texts)
+            return Found([" ".join(texts)] if part.quoted and index == "[*]" else texts)
         if operator.endswith("-"):
             return _default(word, part.quoted, line)
         if operator.endswith("="):
@@ -442,7 +444,8 @@ def _default(text: str, quoted: bool, line: int) -> list[Part]:
 
 
 def _is_list(variable: str) -> bool:
-    return variable == "@" or variable.endswith("[@]")
+    """Whether it may be several words in quotes, too."""
+    return variable.startswith("@") or "[@]" in variable
 
 
 def _source(part: Part) -> str:

@@ -23,7 +23,7 @@ OF_BASH = re.compile(
 """Set by bash itself."""
 
 May: TypeAlias = frozenset[str] | None
-"""Flags that a text which was not read may hold; None: any."""
+"""Flags that a text which was not read may hold, "" where it may begin with no flag; None: any."""
 NOTHING: frozenset[str] = frozenset()
 
 
@@ -71,7 +71,8 @@ class Variable:
             return flags_in(self.value.split())
         if self.value is None:
             return self.may
-        return union([flags_in([v.text]) if v.known else v.may for v in self.value])
+        known = flags_in(v.text for v in self.value)
+        return union([known, *(v.may for v in self.value if not v.known)])
 
 
 def _texts(value: str | tuple[Value, ...] | None) -> object:
@@ -79,8 +80,13 @@ def _texts(value: str | tuple[Value, ...] | None) -> object:
 
 
 def flags_in(words: Iterable[str]) -> frozenset[str]:
-    flags = (word.partition("=")[0].lstrip("-") for word in words if word.startswith("-"))
-    return frozenset(flag.replace("-", "_") for flag in flags)
+    found = []
+    for i, word in enumerate(words):
+        if re.match(r"--?[A-Za-z]", word):
+            found.append(word.partition("=")[0].lstrip("-").replace("-", "_"))
+        elif i == 0:
+            found.append("")
+    return frozenset(found)
 
 
 def union(all_of: Iterable[May]) -> May:
@@ -102,6 +108,7 @@ class State:
     functions: dict[str, Function] = field(default_factory=dict)
     removed: frozenset[str] = frozenset()
     exported_later: frozenset[str] = frozenset()
+    references: frozenset[str] = frozenset()
     exports_all: bool | None = False
     strict: bool = False
     globs: bool = True
@@ -175,6 +182,7 @@ def _both(a: State, b: State, where: str, line: int) -> State:
         functions={**a.functions, **b.functions},
         removed=frozenset(n for n in a.removed | b.removed if a.get(n) is None is b.get(n)),
         exported_later=a.exported_later & b.exported_later,
+        references=a.references | b.references,
         exports_all=a.exports_all if a.exports_all == b.exports_all else None,
         strict=a.strict and b.strict,
         globs=a.globs and b.globs,

@@ -246,7 +246,7 @@ class Lexer:
             inside = self.text[start + 2 : self.at - 1]
             self._add(word, Part("run", inside, quoted, nodes))
         elif self.ahead(2) == "${":
-            self._braces()
+            self._braces(quoted)
             self._add(word, Part("variable", self.text[start + 2 : self.at - 1], quoted))
         elif self.ahead(2) == "$'" and not quoted:
             self.at += 2
@@ -269,7 +269,7 @@ class Lexer:
         self.at += 1
         return self.text[start : self.at - 1]
 
-    def _braces(self) -> None:
+    def _braces(self, quoted: bool) -> None:
         """Over a ``${...}``, which ends at the first } outside of quotes and other expansions."""
         line, skipped = self.line, Word(0)
         self.at += 2
@@ -283,6 +283,9 @@ class Lexer:
             elif character == '"':
                 self.at += 1
                 self._double(skipped)
+            elif character == "'" and not quoted:
+                self.at += 1
+                self._until("'")
             elif self.advance() == "\\" and self.at < len(self.text):
                 self.advance()
         self.note("syntax", "`{` is never closed", line)

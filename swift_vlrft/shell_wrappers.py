@@ -74,19 +74,19 @@ def unwrapped(words: Sequence[Value]) -> Unwrapped | None:
     found = Unwrapped(list(words))
     while found.words:
         name = base(found.words[0])
+        if command_at(found.words) == 0:
+            return found
         if name == "env":
             _env(found)
         elif name in ("sudo", "doas"):
             _sudo(found)
-        elif name == "swift" or name in SHELLS:
+        elif name in SHELLS:
             return found
         elif PYTHON.fullmatch(name):
             return _python(found)
         elif WRAPPERS.fullmatch(name):
             if not _inside(found, name):
                 return None
-        elif command_at(found.words[:1]) == 0:
-            return found  # swift/cli/rlhf.py by itself
         else:
             return None
     return None
