@@ -319,8 +319,10 @@ def _is_flag(text: str) -> bool:
 def _configuration(path: Path, text: str, environment: dict[str, str]) -> Recipe:
     """`swift rlhf cfg.yaml`, by ms-swift's own rules: ENV holds variables, the caller's win."""
     try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-        data: Any = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+        as_json = path.suffix == ".json"
+        # YAML takes no tabs for blanks; a JSON string holds none.
+        node = yaml.compose(text.replace("\t", " ") if as_json else text, Loader=yaml.SafeLoader)
+        data: Any = json.loads(text) if as_json else yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise RecipeError(f"{path}: does not parse: {error}") from None
     if not isinstance(data, dict) or not isinstance(node, yaml.MappingNode):

@@ -372,9 +372,11 @@ def _variable(
             if _callers(text, raw, environment):
                 return
             yield [(span.start, span.end, quoted(edit.value))]
-    if recipe.whole is not None:
-        at = recipe.whole.start
-        yield [(at, at, f"{edit.name}={quoted(edit.value)} ")]
+    written = f"{edit.name}={quoted(edit.value)} "
+    if recipe.whole is not None and not text.startswith("coproc", recipe.whole.start):
+        yield [(recipe.whole.start, recipe.whole.start, written)]
+    if recipe.span is not None:  # as a word of `env -i`
+        yield [(recipe.span.start, recipe.span.start, written)]
 
 
 # Why not ---------------------------------------------------------------------------------------

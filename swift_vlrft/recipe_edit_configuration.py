@@ -107,7 +107,8 @@ class _Table:
 
 def configuration_patches(text: str, as_json: bool, edit: Edit | Variable) -> Iterator[list[Patch]]:
     """The ways to write a change; nothing where the text is no table."""
-    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    blanks = text.replace("\t", " ") if as_json else text  # as the reader does
+    root = yaml.compose(blanks, Loader=yaml.SafeLoader)
     if not isinstance(root, yaml.MappingNode) or not root.value:
         return
     table = _Table(text, root, as_json)

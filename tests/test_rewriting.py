@@ -538,6 +538,7 @@ CONFIGURATIONS = {
     "windows.yaml": ("rlhf_type: grpo\r\nbeta: 0.04 # x\r\nmodel: m\r\n", {"beta": "0.04"}),
     "dashes.yaml": ("rlhf_type: grpo\nbeta: 0.04\n\n\n# tail\n", {"beta": "0.04"}),
     "a.json": ('{\n  "rlhf_type": "grpo",\n  "beta": 0.04,\n  "model": "m"\n}\n', {"beta": "0.04"}),
+    "tabs.json": ('{\n\t"rlhf_type": "grpo",\n\t"beta": 0.04\n}\n', {"beta": "0.04"}),
     "one.json": ('{"rlhf_type": "grpo", "beta": 0.04}', {"beta": "0.04"}),
     "text.json": ('{"rlhf_type": "grpo", "beta": "0.04", "ENV": {"A": "1"}}', {"beta": "0.04"}),
 }
