@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from swift_vlrft.shell_words import PLACEHOLDER, Lexer, Part, Word
+from swift_vlrft.shell_words import PLACEHOLDER, Lexer, Word
 
 REDIRECT = re.compile(r"(?:\d+|\{[A-Za-z_]\w*\})?(?:&>>?|<<<|<<-?|>>|<&|>&|>\||<>|<(?!\()|>(?!\())")
 SEPARATOR = re.compile(r";;&|;;|;&|&&|\|\||\|&|[;&|\n]")
@@ -415,11 +415,10 @@ class Parser(Lexer):
         start = self.at
         while True:
             self.blanks()
-            if placeholder := PLACEHOLDER.match(self.text, self.at):
-                simple.words.append(self._placeholder(placeholder[0]))
-            elif self._redirection(simple):
+            placeholder = PLACEHOLDER.match(self.text, self.at)
+            if not placeholder and self._redirection(simple):
                 continue
-            elif self.ahead() == "(" and len(simple.words) == 1 and not simple.assigned:
+            if self.ahead() == "(" and len(simple.words) == 1 and not simple.assigned:
                 self.at += 1
                 self.blanks()
                 if self.ahead() != ")":
@@ -428,7 +427,9 @@ class Parser(Lexer):
                 self.at += 1
                 return self._body(simple.line, simple.words[0].text)
             elif self.at >= len(self.text) or (
-                self.ahead() in "|&;()<>\n" and self.ahead(2) not in ("<(", ">(")
+                self.ahead() in "|&;()<>\n"
+                and self.ahead(2) not in ("<(", ">(")
+                and not placeholder
             ):
                 break
             else:
@@ -443,17 +444,6 @@ class Parser(Lexer):
                 (simple.assigned if first else simple.words).append(word)
         simple.last_line, simple.ends_with_line = self.line, self.ahead() == "\n"
         return simple if self.at > start else None
-
-    def _placeholder(self, text: str) -> Word:
-        start, word = self.at, Word(self.line, [Part("odd", text, False)])
-        self.note(
-            "placeholder",
-            f"{text} is a placeholder (bash reads `<` as a redirection): put the value in its "
-            "place",
-        )
-        self.at += len(text)
-        self._close(word, start)
-        return word
 
     def _redirection(self, simple: Simple) -> bool:
         match = REDIRECT.match(self.text, self.at)

@@ -142,6 +142,8 @@ class Lexer:
                 self._add(word, Part("text", self.advance(), True))
             elif self.ahead(2) in ("<(", ">("):
                 self._process(word)
+            elif placeholder := PLACEHOLDER.match(self.text, self.at):
+                self._placeholder(word, placeholder[0])
             elif character in BARE:
                 if character == "(" and word.plain and ASSIGNMENT.fullmatch(word.plain):
                     self.at += 1
@@ -308,6 +310,15 @@ class Lexer:
                     self.advance()
                 return inside
         return None
+
+    def _placeholder(self, word: Word, text: str) -> None:
+        self.note(
+            "placeholder",
+            f"{text} is a placeholder (bash reads `<` as a redirection): put the value in its "
+            "place",
+        )
+        self.at += len(text)
+        self._add(word, Part("odd", text, False))
 
     def _process(self, word: Word) -> None:
         """``<(command)``: the name of a pipe, known only when it runs."""

@@ -149,6 +149,12 @@ def _launched(found: Unwrapped, name: str, words: Sequence[Value]) -> None:
     if name == "torchrun":
         found.processes = given.get("nproc_per_node", "1")
         found.nodes = given.get("nnodes", "1")
+    elif name == "accelerate":
+        found.nodes, total = given.get("num_machines", "1"), given.get("num_processes", "")
+        if total.isdigit() and found.nodes.isdigit() and int(found.nodes):
+            found.processes = str(int(total) // int(found.nodes))
+    elif name == "deepspeed":
+        found.processes, found.nodes = given.get("num_gpus", ""), given.get("num_nodes", "1")
 
 
 def _srun(found: Unwrapped, words: Sequence[Value]) -> None:

@@ -5,11 +5,12 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from support.shell_scripts import SCRIPTS, TOKENS
 
-from swift_vlrft.recipe import read_recipes
+from swift_vlrft.recipe import RecipeError, read_recipes
 from swift_vlrft.recipe_rules import PROBLEM, check_recipe
 
 SWIFT = f"""#!{sys.executable} -SE
@@ -172,3 +173,32 @@ def _as_flag(line):
 def test_no_problem_is_seen_in_a_sound_script(name, read):
     found = [found for recipe in read(name)[0] for found in check_recipe(recipe)]
     assert [f.text for f in found if f.level == PROBLEM] == []
+
+
+MS_SWIFT = os.environ.get("VLRFT_MS_SWIFT", "")
+TRUE = {"placeholder", "not-installed"}
+"""What is wrong with examples of ms-swift: they hold placeholders, and need other packages."""
+
+
+@pytest.mark.skipif(
+    not Path(MS_SWIFT, "examples").is_dir(), reason="VLRFT_MS_SWIFT names no checkout of ms-swift"
+)
+def test_the_examples_of_ms_swift_have_no_other_problem(monkeypatch):
+    """All of its GRPO scripts; none of them is kept here."""
+    monkeypatch.chdir(MS_SWIFT)
+    monkeypatch.setattr("swift_vlrft.recipe_rules.gpus.gpus_here", lambda: 0)
+    problems, count = {}, 0
+    for path in sorted(Path("examples").rglob("*.sh")):
+        text = path.read_text()
+        if "grpo" not in f"{path} {text}".lower():
+            continue
+        try:
+            recipes = read_recipes(path, {})
+        except RecipeError:
+            assert not any(line.lstrip().startswith("swift rlhf") for line in text.splitlines())
+            continue
+        count += 1
+        found = [f for recipe in recipes for f in check_recipe(recipe) if f.level == PROBLEM]
+        problems[str(path)] = [(f.line, f.text) for f in found if f.rule not in TRUE]
+    assert {path: said for path, said in problems.items() if said} == {}
+    assert count > 30

@@ -114,11 +114,6 @@ def test_a_good_command_is_silent(added):
             "tensor-parallel",
             "does not divide 1 processes",
         ),
-        (
-            "--use_vllm true --vllm_mode colocate --vllm_max_model_len 512",
-            "lengths",
-            "no room for a prompt",
-        ),
         ("--system none/prompt.txt", "file", "no such file"),
         ("--deepspeed none/zero.json", "file", "zero3_offload"),
         ("--truncation_strategy right", "lengths", "left or delete"),
@@ -173,6 +168,11 @@ def test_the_flags_of_ms_swift_2():
             + "--use_vllm true --vllm_mode colocate --max_length 600 --vllm_max_model_len 1000",
             "lengths",
             "= 1112 exceeds",
+        ),
+        (
+            GOOD + "--use_vllm true --vllm_mode colocate --vllm_max_model_len 512",
+            "lengths",
+            "no room for a prompt",
         ),
         (GOOD.replace("--max_pixels 401408", ""), "max-pixels", "16,384"),
         (

@@ -72,6 +72,28 @@ prompts of this package have 120 to 200."""
 PLUGIN_FILE = "vlrft.py"
 """Our plugin, as `vlrft plugin` prints it and as people copy it."""
 
+TEXTS = [
+    "rlhf_type",
+    "model",
+    "tuner_type",
+    "train_type",
+    "quant_bits",
+    "deepspeed",
+    "fsdp",
+    "vllm_mode",
+    "attn_impl",
+    "optim",
+    "torch_dtype",
+    "lora_dtype",
+    "eval_strategy",
+    "val_dataset",
+    "model_kwargs",
+    "advantage_estimator",
+    "importance_sampling_level",
+    "external_plugins",
+]
+"""Flags whose text decides a plan; numbers and switches are asked for one by one."""
+
 AGAINST_LIGER = (
     "delta",
     "off_policy_sequence_mask_delta",
@@ -99,6 +121,7 @@ def settings_of(
     ``nodes``: machines, in place of the recipe's NNODES.
     """
     notes: list[str] = []
+    _refuse_unread(recipe, notes)
     if recipe.get("rlhf_type") not in ("grpo", None) or recipe.command[-1] != "rlhf":
         raise ValueError(
             f"{recipe.path}: `{' '.join(recipe.command)}` with rlhf_type "
@@ -283,6 +306,12 @@ def _tuning(recipe: Recipe) -> Any:
 def nodes_of(recipe: Recipe) -> int:
     """Machines: NNODES, as ms-swift hands it to torchrun (swift/cli/main.py)."""
     said = recipe.environment.get("NNODES", "").strip() or "1"
+    if recipe.launcher:
+        said = recipe.launched[1]
+    elif "NNODES" in recipe.unknown:
+        raise ValueError(
+            f"{recipe.path}: only bash knows NNODES{_why(recipe, 'NNODES')}; give --nodes"
+        )
     if not said.isdigit() or int(said) < 1:
         raise ValueError(f"{recipe.path}: NNODES={said} is no count of machines; give --nodes")
     return int(said)
@@ -290,6 +319,14 @@ def nodes_of(recipe: Recipe) -> int:
 
 def _processes(recipe: Recipe, gpus: Gpus, nodes: int, notes: list[str]) -> int:
     said = recipe.environment.get("NPROC_PER_NODE", "").strip()
+    if recipe.launcher:
+        said = recipe.launched[0]
+    if not said and (recipe.launcher or "NPROC_PER_NODE" in recipe.unknown):
+        who = recipe.launcher or "NPROC_PER_NODE"
+        notes.append(
+            f"only bash knows how many processes {who} starts: {gpus.count}, one for each card"
+        )
+        return gpus.count * nodes
     visible = recipe.environment.get("CUDA_VISIBLE_DEVICES", "").strip()
     cards = gpus.count
     if visible and visible not in ("all", "-1"):
@@ -540,11 +577,32 @@ def _true(recipe: Recipe, name: str, default: bool) -> bool:
     return value.lower() in TRUE
 
 
+def _refuse_unread(recipe: Recipe, notes: list[str]) -> None:
+    """What decides the plan and is known only to bash."""
+    for name in TEXTS:
+        _refuse_unknown(recipe, name)
+    for name in (*RESOLUTION, shared_prefix.SWITCH, shared_prefix.CACHE):
+        if name in recipe.unknown:
+            raise ValueError(
+                f"{recipe.path}: only bash knows {name}{_why(recipe, name)}; write its value"
+            )
+    if recipe.lost:
+        notes.append(
+            "variables may be set by what was not read (`vlrft check` names it): planned as if not"
+        )
+
+
+def _why(recipe: Recipe, name: str) -> str:
+    said = [f"line {note.line}: {note.text}" for note in recipe.notes if f"${name} " in note.text]
+    return f" ({said[0]})" if said else ""
+
+
 def _refuse_unknown(recipe: Recipe, name: str) -> None:
     """A flag that is there with a value that only bash would know must not become its default."""
     flag = recipe.flag(name)
-    if flag is not None and not flag.known:
-        raise ValueError(
-            f"{recipe.path}:{flag.line}: --{name} {' '.join(flag.values)} cannot be read without "
-            "running the script; write its value"
-        )
+    if recipe.knows(name):
+        return
+    said = f"{flag.line}: --{name} {' '.join(flag.values)}" if flag else f"{recipe.line}: --{name}"
+    raise ValueError(
+        f"{recipe.path}:{said} cannot be read without running the script; write its value"
+    )

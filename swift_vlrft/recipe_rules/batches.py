@@ -77,7 +77,8 @@ def _algorithm(recipe: Recipe) -> Iterator[Finding]:
     others = ("reward_model", "gym_env", "use_gym_env", "teacher_model", "teacher_model_server")
     rewards = recipe.flag("reward_funcs")
     none = not rewards.values if rewards else recipe.lacks("reward_funcs")
-    if none and recipe.lacks(*others):
+    server = recipe.get("vllm_mode") == "server"  # which may be a gym, and then gives the rewards
+    if none and recipe.lacks(*others) and recipe.knows("vllm_mode") and not server:
         yield finding(
             recipe, "rlhf_type", PROBLEM, "no-reward", "GRPO without --reward_funcs learns nothing"
         )
@@ -248,25 +249,21 @@ def _lengths(recipe: Recipe) -> Iterator[Finding]:
     completion = number(recipe, "max_completion_length", 512)
     prompt = number(recipe, "max_length", None)
     if truth(recipe, "use_vllm") and longest and completion:
-        if completion >= longest:
-            yield finding(
-                recipe,
-                "vllm_max_model_len",
-                PROBLEM,
-                "lengths",
-                f"--max_completion_length {completion} leaves no room for a prompt in "
-                f"--vllm_max_model_len {longest}",
-            )
-        elif prompt and prompt + completion > longest:
-            yield finding(
-                recipe,
-                "vllm_max_model_len",
-                NOTE,
-                "lengths",
+        # infer_engine.py: set_default_max_tokens cuts the answer to what the prompt leaves.
+        said = ""
+        if prompt and prompt + completion > longest:
+            said = (
                 f"--max_length {prompt} (prompt) + --max_completion_length {completion} = "
-                f"{prompt + completion} exceeds --vllm_max_model_len {longest}: long prompts get "
-                "shorter answers",
+                f"{prompt + completion} exceeds --vllm_max_model_len {longest}"
             )
+        elif completion >= longest:
+            said = (
+                f"--max_completion_length {completion} leaves no room for a prompt in "
+                f"--vllm_max_model_len {longest}"
+            )
+        if said:
+            text = f"{said}: long prompts get shorter answers"
+            yield finding(recipe, "vllm_max_model_len", NOTE, "lengths", text)
     strategy = recipe.get("truncation_strategy", "left")
     if strategy is None:
         return

@@ -45,7 +45,7 @@ SCRIPTS: dict[str, tuple[str, str]] = {
     "substring": ("A=abcdef\n@GRPO@ --run ${A:0:3} --b ${A%def} --c ${A//b/x}\n", "run b c"),
     "case of letters": ("A=abc\n@GRPO@ --a ${A^^} --b ${A@Q}\n", "a b"),
     "indirect": ("A=B\nB=c\n@GRPO@ --a ${!A}\n", "a"),
-    "nameref": ("declare -n R=A\nA=1\nR=2\n@GRPO@ --a $A\n", "a"),
+    "nameref": ("declare -n R=A\nA=1\nR=2\n@GRPO@ --a $A\n", "*"),
     "item by item": ("A[0]=x\nA[1]=y\n@GRPO@ --a ${A[1]}\n", "a"),
     "integer": (f"declare -ix {N}=4+4\n{WIDE}", N),
     "random": ("@GRPO@ --seed $RANDOM --host $HOSTNAME --u $UID\n", "seed host u"),
