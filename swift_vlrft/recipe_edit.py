@@ -89,6 +89,9 @@ def _as_meant(
         here = command in (None, place)
         if old.command != new.command or _notes(new) - _notes(old):
             return False
+        own = {edit.name} if isinstance(edit, Variable) else set()
+        if (old.unknown - own, old.folder) != (new.unknown - own, new.folder):
+            return False
         variables = dict(old.environment)
         flags, found = _given(old.flags), _given(new.flags)
         if isinstance(edit, Variable):

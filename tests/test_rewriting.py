@@ -444,6 +444,86 @@ def test_a_changed_script_runs_as_before(name, tmp_path, bash, monkeypatch):
     differ_in(bash(path, given, ["--seed", "9"]), bash(out, given, ["--seed", "9"]), intended)
 
 
+# Each on its own: what bash makes of it is awkward, the change is not.
+AWKWARD = [
+    (f'eval "{GRPO} --beta 1 --seed 2"\nnotify\n', {"beta": "0"}),
+    (f'bash -c "{GRPO} --beta 1 --seed 2" && notify\n', {"beta": "0"}),
+    (f'CMD="{GRPO} --beta 1 --seed 2"\neval $CMD > log\n', {"beta": "0"}),
+    (f'CMD="{GRPO} --beta 1 --seed 2"\n$CMD > log && notify\n', {"beta": "0"}),
+    (f'CMD="{GRPO} --beta 1 --seed 2"\n$CMD\n', {"MAX_PIXELS": "5"}),
+    (
+        f'ARGS=(--beta 1)\nif [ -n "$X" ]; then ARGS+=(--seed 3); fi\n{GRPO} "${{ARGS[@]}}"\n',
+        {"beta": "0"},
+    ),
+    (
+        f'ARGS=(--beta 1)\nif [ -n "$X" ]; then ARGS+=(--beta 3); fi\n{GRPO} "${{ARGS[@]}}"\n',
+        {"beta": "0"},
+    ),
+    (f"for s in 1 2 3; do {GRPO} --seed $s --beta 1 > log$s; done\n", {"beta": "0"}),
+    (f'{GRPO} --beta 1 "$@" > >(tee log) 2>&1\nwait\n', {"beta": "0"}),
+    (f"{GRPO} --kw '{{\n \"a\": 1\n}}' \\\n --beta 1\n", {"kw": ['{"b": 2}']}),
+    (f"{GRPO} \\\n  --beta 1 `# why` \\\n  --seed 2\n", {"beta": "0"}),
+    (f"{GRPO} \\\n  `# why` --beta 1 \\\n  --seed 2\n", {"new": "0"}),
+    (f"{GRPO} --beta 1 {{a,b}} --seed 2\n", {"new": "0"}),
+    (f"{GRPO} --beta $'1' --seed $\"2\"\n", {"beta": "0"}),
+    (f"{GRPO} --be\\\nta 1 --seed 2\n", {"beta": "0"}),
+    (f"{GRPO} --beta 1'0' --seed \"2\"3\n", {"beta": "0"}),
+    (f"{GRPO} --beta $((1+1)) --seed $(echo 2)\n", {"beta": "0"}),
+    (f'{GRPO} --beta "$(echo 1)" --seed 2\n', {"seed": "0"}),
+    (f"case x in\n x) {GRPO} --beta 1 ;;\n *) notify;;\nesac\n", {"beta": "0"}),
+    (f"case x in\n x) {GRPO} --beta 1;;\nesac\n", {"new": "1"}),
+    (f"coproc {GRPO} --beta 1\nwait\n", {"beta": "0"}),
+    (f"{GRPO} --beta 1 &> log\n", {"new": "2"}),
+    (f"{GRPO} --beta 1 2>&1>log\n", {"beta": "2"}),
+    (f"{GRPO} --beta x2>log\n", {"beta": "2"}),
+    (f"env -u A -i PATH=$PATH SEEN=$SEEN {GRPO} --beta 1\n", {"MAX_PIXELS": "5"}),
+    (f"env PATH=$PATH {GRPO} --beta 1\n", {"MAX_PIXELS": "5"}),
+    (f"export MAX_PIXELS=1\nexport MAX_PIXELS=2\n{GRPO} --beta 1\n", {"MAX_PIXELS": "5"}),
+    (
+        f"export MAX_PIXELS=1\n{GRPO} --beta 1\nexport MAX_PIXELS=2\nswift infer\n",
+        {"MAX_PIXELS": "5"},
+    ),
+    (f"if true; then export MAX_PIXELS=1; fi\n{GRPO} --beta 1\n", {"MAX_PIXELS": "5"}),
+    (f"declare -x MAX_PIXELS=1\n{GRPO} --beta 1\n", {"MAX_PIXELS": "5"}),
+    (f"set -a\nMAX_PIXELS=1\nset +a\n{GRPO} --beta 1\n", {"MAX_PIXELS": "5"}),
+    (f": ${{MAX_PIXELS:=1}}\nexport MAX_PIXELS\n{GRPO} --beta 1\n", {"MAX_PIXELS": "5"}),
+    (f'export MAX_PIXELS="1" \\\n  B=2\n{GRPO} --beta 1\n', {"MAX_PIXELS": "5"}),
+    (f"MAX_PIXELS=1 B=$MAX_PIXELS {GRPO} --beta 1\n", {"MAX_PIXELS": "5"}),
+    (f"readonly N=2\n{GRPO} --beta $N --seed ${{N}}\n", {"beta": "5"}),
+    (f"N=2\n{GRPO} --beta $N\nN=3\nswift infer --k $N\n", {"beta": "5"}),
+    (f"N=2\n{GRPO} --beta ${{N}}0 --out a/$N\n", {"beta": "5"}),
+    (f"DEF=4\nN=${{N:-$DEF}}\n{GRPO} --beta $N\n", {"beta": "5"}),
+    (f"python - <<'EOF'\nN=1\nEOF\nN=${{N:-4}}\n{GRPO} --beta $N\n", {"beta": "5"}),
+    (f"# N=4\nN=4 # N=5\n{GRPO} --beta $N\n", {"beta": "5"}),
+    (f"{GRPO} --beta \\\n   1 \\\n --seed 2\n", {"beta": "5"}),
+    (f"{GRPO} --tags a b c --beta 1\n", {"tags": "x"}),
+    (f"{GRPO} --beta 1;", {"new": "x"}),
+    (f"({GRPO} --beta 1)", {"new": "x"}),
+    (f"x=$({GRPO} --beta 1)\nnotify $x\n", {"beta": "0"}),
+    (f"while read l; do notify $l; done < <({GRPO} --beta 1)\n", {"beta": "0"}),
+    (f"! {GRPO} --beta 1\n", {"A_B": "x y"}),
+    (f"time {GRPO} --beta 1\n", {"A_B": "x y"}),
+    (f"time -p {GRPO} --beta 1\n", {"A_B": "x y"}),
+    (f"command {GRPO} --beta 1\n", {"A_B": "x y"}),
+    (f"exec {GRPO} --beta 1\n", {"A_B": "x y"}),
+    (f'function f {{\n {GRPO} --beta "$1" "${{@:2}}"\n}}\nf 1 --seed 3\n', {"beta": "0"}),
+    (f'f() {{ {GRPO} "$@"; }}\nf --beta 1 --seed 3\n', {"beta": "0"}),
+    (f'f() {{ {GRPO} "$@"; }}\nf --beta 1 --seed 3\n', {"new": "0"}),
+    (f"#!/bin/bash\nset -x\n{GRPO} --beta 1 --x '#' --y a#b # c\n", {"new": "0"}),
+    (f'{GRPO} --beta 1 --resume "$(ls -d out/v*/checkpoint-* | tail -1)"\n', {"new": "0"}),
+    (f"{GRPO} --beta 1 --data ~/x *.none\n", {"new": "0"}),
+]
+
+
+@pytest.mark.parametrize(("script", "intended"), AWKWARD)
+def test_an_awkward_script_is_changed_in_what_is_meant(script, intended, tmp_path, bash):
+    path, out = tmp_path / "run.sh", tmp_path / "out.sh"
+    path.write_text(script)
+    flags = {k: v if isinstance(v, str) else v[0] for k, v in intended.items()}
+    out.write_text(changed_text(read_recipe(path), flags))
+    differ_in(bash(path, {}), bash(out, {}), intended)
+
+
 CHANGES = [
     {"MAX_PIXELS": "200704"},
     {"VLRFT_SHARED_PREFIX": "1", "move_model_batches": "16"},

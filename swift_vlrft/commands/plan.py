@@ -167,7 +167,7 @@ def _plan(
 
         draw(made, plot, title=path.name)
     if apply is not None:
-        said = _apply(recipe, changes, apply, made, gpus, given)
+        said, kept = _apply(recipe, changes, apply, made, gpus, given)
     if as_json:
         report = made.as_dict() | {
             "recipe": str(path),
@@ -175,6 +175,8 @@ def _plan(
             "changes": [change.as_dict() for change in changes],
             "raise": [change.as_dict() for change in higher],
         }
+        if apply is not None:
+            report |= {"written": str(apply), "before": str(kept) if kept else None}
         typer.echo(json.dumps(report, indent=2))
     else:
         _print(made, gpus, changes, higher, path)
@@ -245,8 +247,10 @@ def _gpus(text: str | None, path: Path) -> tuple[Gpus, str]:
 
 def _apply(
     recipe: Recipe, changes: list[Change], out: Path, made: Plan, gpus: Gpus, given: dict[str, str]
-) -> str:
-    """Write a copy of the recipe with the first change in it; what is to be said of it."""
+) -> tuple[str, Path | None]:
+    """Write a copy of the recipe with the first change in it; what is to be said of it, and where
+    the file is kept that stood there.
+    """
     from swift_vlrft.memory.from_recipe import nodes_of
     from swift_vlrft.memory.rewrite import changed_text, copied, remarked
     from swift_vlrft.recipe_fix import write_fixed
@@ -275,7 +279,7 @@ def _apply(
             f"\nthe plan rests on your environment, and {out.name} reads it as the recipe does: "
             f"run it with {_assignments(given)}"
         )
-    return said
+    return said, kept
 
 
 def _assignments(given: dict[str, str]) -> str:

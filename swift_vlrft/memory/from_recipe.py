@@ -492,7 +492,10 @@ def changed(recipe: Recipe, flags: Mapping[str, str]) -> Recipe:
     given = [Flag(name, (text,), recipe.line) for name, text in flags.items() if not name.isupper()]
     variables = {name: text for name, text in flags.items() if name.isupper()}
     return replace(
-        recipe, flags=[*recipe.flags, *given], environment={**recipe.environment, **variables}
+        recipe,
+        flags=[*recipe.flags, *given],
+        environment={**recipe.environment, **variables},
+        unknown=recipe.unknown - set(variables),
     )
 
 

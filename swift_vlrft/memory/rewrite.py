@@ -173,7 +173,7 @@ def new_recipe(
     # One card too: DeepSpeed keeps 32-bit copies of what trains in bfloat16.
     sharding = "zero3 --move_model_batches 16" if processes * nodes > 1 else "zero2"
     nproc = f"export NPROC_PER_NODE={processes}\n" if processes * nodes > 1 else ""
-    machines, where = "", f"{processes} cards"
+    machines, where = "", f"{processes} card{'s' * (processes > 1)}"
     if nodes > 1:
         where = f"{nodes} machines of {processes} cards"
         lines = [
