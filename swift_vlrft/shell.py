@@ -1,181 +1,593 @@
 """The part of bash that recipes are written in, read without running anything.
 
 export MAX_PIXELS=${MAX_PIXELS:-401408}
-NPROC_PER_NODE=4 \
+NPROC_PER_NODE=4 nohup \
 swift rlhf --model "$MODEL" "$@"        -> Command(words swift, rlhf, --model, ...; line 2)
 
 GPUS=$(seq -s, 0 $((NPROC_PER_NODE - 1)))  -> 0,1,2,3
 
-What is beyond it (other arithmetic, most command substitutions, loops) becomes a ``Note`` with its
-line, and the text stays as it was written, marked as not known: nothing is guessed.
+Both branches of a condition are followed, and what they disagree on is not known afterwards, like
+the output of other programs and most arithmetic: nothing is guessed. What a command would find that
+was not read is in its notes, with the line.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import assert_never
 
-from swift_vlrft.shell_words import ASSIGNMENT, Lexer, Note, Operator, Part, Word
+from swift_vlrft.shell_builtins import SUCCEEDS, Builtins
+from swift_vlrft.shell_expand import Found
+from swift_vlrft.shell_grammar import (
+    Case,
+    Chain,
+    Function,
+    Group,
+    If,
+    Loop,
+    Node,
+    Parser,
+    Pipe,
+    Simple,
+    Test,
+)
+from swift_vlrft.shell_state import Assigned, State, Value, Variable, flags_in, merged, union
+from swift_vlrft.shell_words import Note, Span, Word
+from swift_vlrft.shell_wrappers import SHELLS, Unwrapped, base, command_at, not_read, unwrapped
 
-NAME = re.compile(r"[A-Za-z_]\w*")
-SUM = re.compile(r"\$\(\(\s*\$?([A-Za-z_]\w*)\s*([-+])\s*(\d{1,9})\s*\)\)")
-LONGEST_SEQUENCE = 1000
-
-OPENS = {"if", "for", "while", "until", "case", "select", "{"}
-CLOSES = {"fi", "done", "esac", "}"}
-PREFIXES = {"if", "then", "else", "elif", "while", "until", "do", "!", "time", "{"}
 FOR_SWIFT = re.compile(
     r"NPROC_PER_NODE|NNODES|NODE_RANK|MASTER_(?:ADDR|PORT)|CUDA_VISIBLE_DEVICES|USE_HF|HF_\w+"
     r"|MODELSCOPE_CACHE|PYTORCH_\w*ALLOC_CONF|MAX_PIXELS|MIN_PIXELS|IMAGE_M(?:AX|IN)_TOKEN_NUM"
     r"|ROOT_IMAGE_DIR|VLRFT_\w+"
 )
 """Variables that are of use only in the environment of `swift`."""
-WRAPPERS = {"nohup", "setsid", "exec", "env", "command", "time", "stdbuf", "nice"}
-
-
-@dataclass(frozen=True, slots=True)
-class Value:
-    """One argument as the command would get it; not ``known``: as it is written in the file."""
-
-    text: str
-    line: int
-    known: bool = True
+DEPTH = 20
 
 
 @dataclass(slots=True)
 class Command:
-    """A simple command with what it finds in its environment."""
+    """A `swift` command with what it finds in its environment, from `swift` on.
+
+    ``unknown``: variables that may be there with a value that was not read; ``lost``: any other
+    may, too. ``folder``: where it runs, None where that is not known. ``whole``: its place with the
+    assignments and wrappers in front.
+    """
 
     words: list[Value]
     environment: dict[str, str]
     line: int
+    unknown: frozenset[str] = frozenset()
+    lost: bool = False
+    folder: str | None = None
+    assigned: dict[str, Assigned] = field(default_factory=dict)
+    span: Span | None = None
+    whole: Span | None = None
+    launcher: str = ""
+    processes: str = ""
+    nodes: str = ""
+    notes: list[Note] = field(default_factory=list)
 
 
-class Shell:
-    """Reads a script from top to bottom; ``commands`` are those that ``wanted`` accepts."""
+class Shell(Builtins):
+    """Reads a script from top to bottom; ``commands`` are the `swift` commands in it.
+
+    ``script`` is what ``$0`` stands for, ``folder`` where bash would be started.
+    """
 
     def __init__(
         self,
         environment: Mapping[str, str],
         arguments: Sequence[str] = (),
         substitutions: Mapping[str, Callable[[], str]] | None = None,
+        script: str | None = None,
+        folder: str | None = None,
     ) -> None:
-        self.environment = dict(environment)
-        self.arguments = list(arguments)
+        variables = {name: Variable(value, True) for name, value in environment.items()}
+        given = tuple(Value(text, 1) for text in arguments)
+        self.state = State(variables, given, folder or os.getcwd())
         self.substitutions = dict(substitutions or {})
-        self.variables: dict[str, str | list[str] | None] = {}
-        self.unset: set[str] = set()
-        self.exported = set(environment)
+        self.script = script
         self.notes: list[Note] = []
         self.commands: list[Command] = []
-        self.blocks: list[tuple[str, int]] = []
-        self.exports_all = False
-        self._plain: dict[str, int] = {}  # assigned as a command of its own: line by name
-        self._used: set[str] = set()
+        self.used: set[str] = set()
+        self.frames: list[dict[str, Variable | None]] = []
+        self.depth = 0
+        self._blocks: list[tuple[str, int]] = []
+        self._leaves: list[list[State]] = [[]]
+        self._returns: list[list[State]] = [[]]
+        self._unseen: dict[tuple[str, int], bool] = {}
+        self._quiet = 0
 
-    def read(self, text: str, line: int = 1) -> None:
+    def read(self, text: str) -> None:
+        """A whole script; its notes are then in the order of its lines."""
+        text, places = self._cleaned(text)
+        parser = Parser(text, 1, places)
+        nodes = parser.commands()
+        self.notes += parser.notes
+        self._missing_backslashes(nodes, text.split("\n"))
+        self.run(nodes)
+        if not self.commands:
+            self._uncalled()
+        self._not_exported()
+        self.notes = sorted(dict.fromkeys(self.notes), key=lambda note: note.line)
+
+    def _cleaned(self, text: str) -> tuple[str, list[int]]:
+        """Without a byte order mark and carriage returns, and where each character stood."""
+        places = list(range(len(text) + 1))
         if text.startswith("\ufeff"):
             mark = "the file begins with a byte order mark, which bash takes for a part of line 1. "
             remedy = "Take it away: sed -i '1s/^\\xef\\xbb\\xbf//' FILE"
-            self.notes.append(Note(line, "syntax", mark + remedy))
-            text = text[1:]
+            self.notes.append(Note(1, "syntax", mark + remedy))
+            text, places = text[1:], places[1:]
         if "\r" in text:
-            at = text[: text.index("\r")].count("\n") + line
             self.notes.append(
                 Note(
-                    at,
+                    text[: text.index("\r")].count("\n") + 1,
                     "continuation",
                     "the line ends in a carriage return (Windows), which bash takes for a part of "
                     "it. Convert the file: sed -i 's/\\r$//' FILE",
                 )
             )
-            text = text.replace("\r\n", "\n").replace("\r", "\n")
-        lexer = Lexer(text, line)
-        tokens = lexer.tokens()
-        self.notes += lexer.notes
-        written = dict(enumerate(text.split("\n"), line))
-        simple: list[Word] = []
-        swift: tuple[int, int] | None = None  # first and last line of a `swift` command before
-        for token in [*tokens, Operator(lexer.line, "\n")]:
-            if isinstance(token, Word):
-                simple.append(token)
-            elif token.text == "(" and simple:
-                self.blocks.append(("function", token.line))  # NAME ( ) {
-                simple = []
-            elif token.text == ")" and self.blocks and self.blocks[-1][0] in ("case", "function"):
-                simple = []  # a pattern of a case, or the brackets of a function
-            elif simple:
-                if swift and simple[0].line == swift[1] + 1:
-                    self._indented(simple[0], written, *swift)
-                swift = None
-                if token.text == "\n" and any(word.plain == "swift" for word in simple):
-                    swift = simple[0].line, token.line
-                self._run(simple)
-                simple = []
-        self.notes.sort(key=lambda note: note.line)
+            text = re.sub("\r(?!\n)", "\n", text)
+            kept = [i for i, character in enumerate(text) if character != "\r"]
+            text, places = text.replace("\r", ""), [*(places[i] for i in kept), places[-1]]
+        return text, places
 
-    def _indented(self, word: Word, written: dict[int, str], first: int, last: int) -> None:
+    def _missing_backslashes(self, nodes: Sequence[Node], lines: Sequence[str]) -> None:
         """A line below `swift ...` that stands as if it belonged to it."""
-        here, above = written[word.line], written[first]
-        if len(here) - len(here.lstrip()) <= len(above) - len(above.lstrip()):
-            return
-        if not here.lstrip().startswith("-"):  # that one is said in any case
-            self.notes.append(
-                Note(
-                    word.line,
-                    "continuation",
-                    f"no backslash ends line {last}, so bash takes `{here.strip()[:60]}` for a "
-                    "command of its own: it and all below it are lost",
+        for node, below in zip(nodes, nodes[1:], strict=False):
+            simple = node.first if isinstance(node, Chain) else node
+            if not isinstance(simple, Simple) or not simple.ends_with_line:
+                continue
+            if not any(word.plain == "swift" for word in simple.words):
+                continue
+            if below.line != simple.last_line + 1:
+                continue
+            here, above = lines[below.line - 1], lines[simple.line - 1]
+            if len(here) - len(here.lstrip()) <= len(above) - len(above.lstrip()):
+                continue
+            if not here.lstrip().startswith("-"):  # that one is said in any case
+                self.notes.append(
+                    Note(
+                        below.line,
+                        "continuation",
+                        f"no backslash ends line {simple.last_line}, so bash takes "
+                        f"`{here.strip()[:60]}` for a command of its own: it and all below it are "
+                        "lost",
+                    )
                 )
-            )
 
-    def _run(self, words: list[Word]) -> None:
-        words = self._enter(words)
-        assigned: dict[str, str] = {}
-        unknown: set[str] = set()
-        while words and (match := self._assignment(words[0])):
-            word = words.pop(0)
-            name, value = match, self._assigned(word)
-            self._plain[name] = word.line
-            self._used.discard(name)
-            if words or isinstance(value, list):
-                if isinstance(value, list):
-                    self._set(name, value)
-                elif value is None:
-                    unknown.add(name)
-                else:
-                    assigned[name] = value
+    def note(self, note: Note) -> None:
+        if not self._quiet:
+            self.notes.append(note)
+
+    def run(self, nodes: Iterable[Node]) -> bool | None:
+        """Commands one after the other. The status: True where it is success for certain."""
+        status: bool | None = True
+        for node in nodes:
+            if self.state.alive:
+                status = self._execute(node)
+        return status
+
+    def run_text(self, text: str, line: int) -> None:
+        """The text of `eval` or of another file, as if it stood in this line."""
+        parser = Parser(text, line)
+        nodes = parser.commands()
+        for note in parser.notes:
+            self.note(note)
+        if self.depth > DEPTH:
+            return
+        self.depth += 1
+        self._returns.append([])
+        self.run(nodes)
+        self._join(self._returns.pop(), "file", line)
+        self.depth -= 1
+
+    def run_alone(self, nodes: Sequence[Node]) -> None:
+        """In a process of its own: nothing that is set there comes back."""
+        saved = self.state, self._leaves, self._returns
+        self.state, self._leaves, self._returns = self.state.copy(), [[]], [[]]
+        self.run(nodes)
+        self.state, self._leaves, self._returns = saved
+
+    def _execute(self, node: Node) -> bool | None:
+        match node:
+            case Simple():
+                return self._simple(node)
+            case Chain():
+                return self._chain(node)
+            case Pipe():
+                for part in node.parts:
+                    self.run_alone([part])
+            case Group() if node.alone:
+                self.run_alone(node.body)
+            case Group():
+                return self.run(node.body)
+            case If():
+                self._if(node)
+            case Case():
+                self._case(node)
+            case Loop():
+                self._loop(node)
+            case Function():
+                self.state.functions[node.name] = node
+                return True
+            case Test():
+                for word in node.words:
+                    self.expand(word)
+                self.changes(node.text, node.line)
+            case _:
+                assert_never(node)
+        return None
+
+    def _join(self, others: Iterable[State], where: str, line: int) -> None:
+        """Go on from here or from any of ``others``."""
+        found = merged([self.state, *others], where, line)
+        if found is None:
+            self.state.alive = False
+        else:
+            self.state = found
+
+    def _chain(self, node: Chain) -> bool | None:
+        if node.background:
+            self.run_alone([replace(node, background=False)])
+            return True
+        status = self._execute(node.first)
+        status = (not status if status is not None else None) if node.negated else status
+        for sign, then in node.rest:
+            runs = status if sign == "&&" or status is None else not status
+            if runs is False or not self.state.alive:
+                continue
+            if runs:
+                status = self._execute(then)
+                continue
+            before = self.state
+            self.state = before.copy()
+            self._execute(then)
+            self._join([before], f"`{sign}`", node.line)
+            status = None
+        return status
+
+    @contextmanager
+    def _block(self, kind: str, line: int) -> Iterator[None]:
+        self._blocks.append((kind, line))
+        yield
+        self._blocks.pop()
+
+    def _if(self, node: If) -> None:
+        ends = []
+        with self._block("if", node.line):
+            for condition, body in node.arms:
+                self.run(condition)
+                before = self.state
+                self.state = before.copy()
+                self.run(body)
+                ends.append(self.state)
+                self.state = before
+            self.run(node.otherwise)
+        self._join(ends, "`if`", node.line)
+
+    def _case(self, node: Case) -> None:
+        self.expand(node.word)
+        before, ends = self.state, list[State]()
+        falls: State | None = None
+        with self._block("case", node.line):
+            for _, goes_on, body in node.arms:
+                self.state = before.copy()
+                if falls is not None:
+                    self._join([falls], "`case`", node.line)
+                self.run(body)
+                falls = self.state if goes_on else None
+                ends.append(self.state)
+        self.state = before
+        if any(matches for matches, _, _ in node.arms):
+            self.state = replace(before, alive=False)
+        self._join(ends, "`case`", node.line)
+
+    def _loop(self, node: Loop) -> None:
+        for word in node.words:
+            self.expand(word)
+        self.changes(node.text, node.line)
+        before = self.state
+        rounds = [True, False] if self._quiet else [True, True, False]
+        with self._block(node.kind, node.line):
+            for quiet in rounds:  # until what a round changes is not known at the start of the next
+                entry = self.state
+                self._quiet += quiet
+                self.state = entry.copy()
+                self._leaves.append([])
+                if node.name:
+                    self.unknown(node.name, node.line, node.kind)
+                self.run(node.condition)
+                if node.kind in ("while", "until"):
+                    before = self.state.copy()
+                self.run(node.body)
+                self._join([*self._leaves.pop(), entry], f"`{node.kind}`", node.line)
+                self._quiet -= quiet
+        self._join([before], f"`{node.kind}`", node.line)
+
+    def _uncalled(self) -> None:
+        """Where nothing else runs `swift`, the functions that nothing calls."""
+        self.state.alive = True
+        for function in list(self.state.functions.values()):
+            with self._block("function", function.line):
+                saved, self.state = self.state, self.state.copy()
+                self.state.arguments = None
+                self._returns.append([])
+                self.frames.append({})
+                self.run([function.body])
+                self.frames.pop()
+                self._returns.pop()
+                self.state = saved
+
+    def _call(self, function: Function, values: Sequence[Value]) -> None:
+        line = values[0].line
+        if self.depth > DEPTH:
+            self.lose(Note(line, "unread", f"{function.name} calls itself; it was not read"))
+            return
+        arguments = self.state.arguments
+        self.state.arguments = _arguments(values[1:])
+        self.depth += 1
+        self.frames.append({})
+        self._returns.append([])
+        blocks, self._blocks = self._blocks, []
+        leaves, self._leaves = self._leaves, [[]]
+        self.run([function.body])
+        self._join(self._returns.pop(), "function", function.line)
+        self._blocks, self._leaves = blocks, leaves
+        for name, before in self.frames.pop().items():
+            self.state.unset(name)
+            if before is not None:
+                self.state.variables[name] = before
+        self.state.arguments = arguments
+        self.depth -= 1
+
+    def _simple(self, node: Simple) -> bool | None:
+        values = [value for word in node.words for value in self.expand(word)]
+        for word in node.redirected:
+            self.expand(word)
+        given = [value for value in values if not value.vanishes]
+        if not given:
+            runs = False
+            for word in node.assigned:
+                if (match := word.assigns) is not None:
+                    self.assign(word, match)
+                    runs |= any(part.kind == "run" for part in word.parts)
+            return None if runs or node.words else True
+        first = given[0]
+        if first.text.startswith("-") and first.known:
+            self._orphan(first)
+            return None
+        if first.known and first.text in self.state.functions and not node.assigned:
+            self._call(self.state.functions[first.text], given)
+            return None
+        saved = self.state
+        overlay = dict[str, Variable]()
+        if node.assigned:
+            self.state = saved.copy()
+            for word in node.assigned:
+                if (match := word.assigns) is not None:
+                    overlay[match[1]] = replace(self.assign(word, match), exported=True)
+                    self.state.variables[match[1]] = overlay[match[1]]
+        status = self._command(node, given, values)
+        if node.assigned:
+            self._take_back(saved, overlay)
+        return status
+
+    def _take_back(self, saved: State, overlay: Mapping[str, Variable]) -> None:
+        """What stands in front of one command holds for it alone."""
+        for name, variable in overlay.items():
+            if self.state.variables.get(name) is variable:
+                self.state.unset(name)
+                self.state.removed = saved.removed
+                if name in saved.variables:
+                    self.state.variables[name] = saved.variables[name]
+
+    def _command(self, node: Simple, given: list[Value], values: list[Value]) -> bool | None:
+        first = given[0]
+        name = first.text if first.known else ""
+        if name in ("command", "builtin", "exec") and len(given) > 1:
+            plain = [value for value in given[1:] if not value.text.startswith("-")]
+            if plain and hasattr(self, f"_do_{plain[0].text}"):
+                given, name = plain, plain[0].text
+        if name in ("exit", "return", "break", "continue"):
+            self._leave(name)
+            return None
+        if name in self.state.functions:
+            self._call(self.state.functions[name], given)
+            return None
+        if name:
+            words = node.words if given[0] is first else node.words[1:]
+            if self.builtin(name, words, given):
+                return True if SUCCEEDS.fullmatch(name) else None
+        self._external(node, values)
+        if name == "exec" and len(given) > 1:
+            self.state.alive = False
+        return None
+
+    def _leave(self, name: str) -> None:
+        if name == "return":
+            self._returns[-1].append(self.state.copy())
+        elif name in ("break", "continue"):
+            self._leaves[-1].append(self.state.copy())
+        self.state.alive = False
+
+    def assign(self, word: Word, match: re.Match[str], exported: bool = False) -> Variable:
+        """Carry out NAME=VALUE, NAME+=VALUE, NAME=(...) or NAME[...]=VALUE."""
+        name, index, adds = match[1], match[2], match[3] == "+"
+        before = self.state.get(name)
+        place = _place(word, match)
+        if word.array is not None:
+            items = tuple(v for item in word.array for v in self.expand(item) if not v.vanishes)
+            if any(re.match(r"\[.*\]\+?=", item.text) for item in items):
+                variable = self._odd(name, word.line)
+            elif adds and before is not None and not isinstance(before.value, tuple):
+                found = union([before.flags(), flags_in(item.text for item in items)])
+                value = None if before.value is None else (Value(before.value, word.line), *items)
+                variable = Variable(value, False, place, before.notes, found)
             else:
-                self._set(name, value)
-        if not words:
-            for name, text in assigned.items():
-                self._set(name, text)
-            return
-        values = [value for word in words for value in self._expand(word)]
-        if not values:
-            return
-        if values[0].known and self._builtin(values[0].text, words, values):
-            return
-        if values[0].text.startswith("-"):
-            self._orphan(values)
-            return
-        if self.blocks:
-            kind, line = self.blocks[-1]
-            text = f"inside the `{kind}` of line {line}: read as if it ran"
-            if values[0].text == "swift":
-                self.notes.append(Note(values[0].line, "conditional", text))
-        environment = {**self.environment, **assigned}
-        for name in unknown:
-            environment.pop(name, None)
-        if any(os.path.basename(value.text) == "swift" for value in values):
-            self._not_exported({*environment, *unknown})
-        self.commands.append(Command(values, environment, words[0].line))
+                old = before.value if adds and before and isinstance(before.value, tuple) else ()
+                variable = Variable((*old, *items), False, place)
+        elif index:
+            variable = self._odd(name, word.line)
+        else:
+            variable = self._scalar(name, word, match.end(), before if adds else None, place)
+        self.used.discard(name)
+        if name in self.state.references:
+            text = f"{name} stands for another variable, and which was not read"
+            self.lose(Note(word.line, "unread", text))
+        self.state.set(name, replace(variable, exported=exported))
+        return self.state.variables[name]
 
-    def _not_exported(self, seen: set[str]) -> None:
-        for name, line in self._plain.items():
-            if FOR_SWIFT.fullmatch(name) and name not in {*seen, *self.exported, *self._used}:
+    def _odd(self, name: str, line: int) -> Variable:
+        notes = (Note(line, "unread", f"${name} was not read: its items are set one by one"),)
+        return Variable(None, notes=notes, may=None)
+
+    def _scalar(
+        self, name: str, word: Word, at: int, before: Variable | None, place: Assigned | None
+    ) -> Variable:
+        first = replace(word.parts[0], text=word.parts[0].text[at:])
+        behind = replace(word, parts=[first, *word.parts[1:]])
+        value = self.joined(replace(behind, text=word.text[at:]))
+        if before is None:
+            return Variable(
+                value.text if value.known else None, False, place, value.notes, value.may
+            )
+        if isinstance(before.value, tuple):
+            return self._odd(name, word.line)
+        if before.value is None or not value.known:
+            may = union([before.flags(), flags_in(value.text.split()), value.may])
+            return Variable(None, False, None, (*before.notes, *value.notes), may)
+        return Variable(before.value + value.text, False, None)
+
+    def _orphan(self, word: Value) -> None:
+        self.note(
+            Note(
+                word.line,
+                "continuation",
+                f"{word.text} stands alone: no backslash ends the line before it (or a "
+                "comment stands between), so bash takes it for a command, and this flag and all "
+                "below it are lost",
+            )
+        )
+
+    def argument_missing(self, name: str, line: int) -> Found:
+        return Found([]) if self.frames else super().argument_missing(name, line)
+
+    def _external(self, node: Simple, values: list[Value]) -> None:
+        """A program: `swift`, what runs it, or another that is of no use here."""
+        found = unwrapped([value for value in values if not value.vanishes])
+        name = base(found.words[0]) if found and found.words else ""
+        if found is not None and name in SHELLS:
+            self._another_shell(node, found)
+        elif found is not None and command_at(found.words) == 0:
+            if not self._quiet:
+                self._swift(node, values, found)
+        elif why := not_read(values):
+            self.note(Note(values[0].line, "unread", why))
+
+    def _another_shell(self, node: Simple, found: Unwrapped) -> None:
+        """`bash -c "text" name arguments`, and a script that is fed to it."""
+        words, text = found.words[1:], node.fed
+        named = None
+        while words and (words[0].text[:1] in ("-", "+") or text is None):
+            word = words.pop(0)
+            if re.fullmatch(r"-[a-z]*c", word.text) and words:
+                code = words.pop(0)
+                if not code.known:
+                    why = f"`{found.words[0].text} -c {code.text}` was not read"
+                    self.note(Note(word.line, "unread", why))
+                    return
+                text, named = code.text, words[:1]
+                words = words[1:]
+                break
+            if not word.text.startswith(("-", "+")):
+                why = f"`{found.words[0].text} {word.text}` runs another file: it was not read"
+                self.note(Note(word.line, "unread", why))
+                return
+        if text is None:
+            return
+        saved, script = self.state, self.script
+        self.state = saved.copy()
+        self._changed(found)
+        self.state.variables = dict(self.state.environment())
+        self.state.arguments = tuple(words)
+        self.state.functions = {}
+        self.script = named[0].text if named else None
+        self.run_text(text, found.words[0].line)
+        self.state, self.script = saved, script
+
+    def _changed(self, found: Unwrapped) -> None:
+        """What wrappers do to the environment."""
+        if found.cleared:
+            self.state.variables = {
+                k: v for k, v in self.state.variables.items() if v.exported is False
+            }
+        if found.hidden:
+            self.state.lose(
+                Note(found.words[0].line, "unread", "which variables are handed on is not known")
+            )
+        for name in found.unset:
+            self.state.unset(name)
+        for name, (value, place) in found.set.items():
+            text = value.text if value.known else None
+            self.state.variables[name] = Variable(text, True, place, value.notes)
+
+    def _swift(self, node: Simple, values: list[Value], found: Unwrapped) -> None:
+        at = [i for i, value in enumerate(values) if value is found.words[0]]
+        words = values[at[0] :] if at else found.words  # with those that vanish
+        saved, self.state = self.state, self.state.copy()
+        self._changed(found)
+        seen = self.state.environment()
+        before = self.state
+        self.state = saved
+        environment = {
+            k: v.value for k, v in seen.items() if v.exported and isinstance(v.value, str)
+        }
+        unknown = frozenset(name for name in seen if name not in environment)
+        first, last = words[0].span, _last(node)
+        begins = [word.span for word in [*node.assigned, *node.words] if word.span]
+        command = Command(
+            words,
+            environment,
+            words[0].line,
+            unknown,
+            before.lost is not None,
+            before.folder,
+            {k: v.place for k, v in seen.items() if v.place and k in environment},
+            Span(first.start, last, False) if first and last else None,
+            Span(begins[0].start, last, False) if begins and last else None,
+            found.launcher,
+            found.processes,
+            found.nodes,
+            [
+                replace(n, kind="needed") if n.kind == "unset" else n
+                for name in sorted(unknown)
+                for n in seen[name].notes
+            ],
+        )
+        if self._blocks:
+            kind, line = self._blocks[-1]
+            text = f"inside the `{kind}` of line {line}: read as if it ran"
+            self.note(Note(words[0].line, "conditional", text))
+        self._remember(before)
+        self.commands.append(command)
+
+    def _remember(self, state: State) -> None:
+        """Which variables that only `swift` has a use for it does not see."""
+        for name, variable in state.variables.items():
+            if FOR_SWIFT.fullmatch(name) and variable.place is not None:
+                key = (name, variable.place.line)
+                sees = variable.exported is not False or name in self.used
+                self._unseen[key] = self._unseen.get(key, True) and not sees
+
+    def _not_exported(self) -> None:
+        for (name, line), unseen in self._unseen.items():
+            if unseen:
                 self.notes.append(
                     Note(
                         line,
@@ -184,294 +596,21 @@ class Shell:
                         f"`export {name}=...`, or end the line with a backslash",
                     )
                 )
-                self._used.add(name)  # said once
 
-    def _enter(self, words: list[Word]) -> list[Word]:
-        """Follow the words that open and close blocks; what is left is a simple command."""
-        while words and (text := words[0].plain) is not None:
-            if text in CLOSES:
-                if self.blocks:
-                    self.blocks.pop()
-                    if self.blocks and self.blocks[-1][0] == "function" and text == "}":
-                        self.blocks.pop()
-                return []
-            if text in OPENS:
-                self.blocks.append((text, words[0].line))
-            if text in ("for", "select") and len(words) > 1 and words[1].plain:
-                self._set(words[1].plain, None)
-                return []
-            if text in ("case", "function"):
-                return []
-            if text not in PREFIXES:
-                return words
-            words = words[1:]
-        return words
 
-    def _assignment(self, word: Word) -> str | None:
-        if not word.parts or word.parts[0].kind != "text" or word.parts[0].quoted:
-            return None
-        match = ASSIGNMENT.match(word.parts[0].text)
-        return match[1] if match else None
+def _arguments(values: Sequence[Value]) -> tuple[Value, ...] | None:
+    """What `$1` and so on are; None where a word may be several."""
+    return tuple(values) if all(v.known or v.may == frozenset() for v in values) else None
 
-    def _assigned(self, word: Word) -> str | list[str] | None:
-        """The value of NAME=VALUE; None where it is not known."""
-        match = ASSIGNMENT.match(word.parts[0].text)
-        assert match is not None
-        name, adds = match[1], match[2] == "+"
-        before = self._get(name)
-        if word.array is not None:
-            values = [value for item in word.array for value in self._expand(item)]
-            if any(not value.known for value in values):
-                return None
-            items = [value.text for value in values]
-            return [*before, *items] if adds and isinstance(before, list) else items
-        first = Part("text", word.parts[0].text[match.end() :], False)
-        rest = Word(word.line, [first, *word.parts[1:]])
-        value = self._join(rest)
-        if not value.known:
-            return None
-        return (before if isinstance(before, str) else "") + value.text if adds else value.text
 
-    def _join(self, word: Word) -> Value:
-        """A word without splitting, as on the right of an assignment."""
-        quoted = Word(word.line, [Part(p.kind, p.text, True) for p in word.parts])
-        values = self._expand(quoted)
-        return Value(
-            " ".join(value.text for value in values),
-            word.line,
-            all(value.known for value in values),
-        )
+def _last(node: Simple) -> int | None:
+    spans = [word.span for word in node.words if word.span]
+    return spans[-1].end if spans else None
 
-    def _get(self, name: str) -> str | list[str] | None:
-        return self.variables[name] if name in self.variables else self.environment.get(name)
 
-    def _set(self, name: str, value: str | list[str] | None) -> None:
-        if self.blocks:
-            value = None  # set in one branch: which one runs is not known here
-        self.variables[name] = value
-        if self.exports_all:
-            self.exported.add(name)
-        if name in self.exported:
-            if isinstance(value, str):
-                self.environment[name] = value
-            else:
-                self.environment.pop(name, None)
-
-    def _builtin(self, name: str, words: list[Word], values: list[Value]) -> bool:
-        if name in ("export", "declare", "local", "readonly", "typeset"):
-            for word in words[1:]:
-                target = self._assignment(word)
-                if target is not None:
-                    self._set(target, self._assigned(word))
-                target = target or word.plain
-                value = self._get(target) if target else None
-                if name == "export" and target:
-                    self.exported.add(target)
-                    if isinstance(value, str):
-                        self.environment[target] = value
-        elif name == "unset":
-            for given in values[1:]:
-                self.variables.pop(given.text, None)
-                self.environment.pop(given.text, None)
-                self.exported.discard(given.text)
-        elif name == "read":
-            for given in values[1:]:
-                self._set(given.text, None)
-        elif name == "set":
-            given_texts = {given.text for given in values[1:]}
-            self.exports_all |= bool(given_texts & {"-a", "allexport"})
-        elif name == "shift":
-            self.arguments = self.arguments[1:]
-        elif name in ("source", "."):
-            self.notes.append(
-                Note(
-                    values[0].line,
-                    "unread",
-                    f"`{name} {' '.join(v.text for v in values[1:])}` may set variables; it was "
-                    "not read",
-                )
-            )
-        else:
-            return name in (":", "cd", "echo", "printf", "trap", "wait", "[", "[[", "test")
-        return True
-
-    def _orphan(self, values: list[Value]) -> None:
-        line = values[0].line
-        self.notes.append(
-            Note(
-                line,
-                "continuation",
-                f"{values[0].text} stands alone: no backslash ends the line before it (or a "
-                "comment stands between), so bash takes it for a command, and this flag and all "
-                "below it are lost",
-            )
-        )
-
-    def _expand(self, word: Word) -> list[Value]:
-        """A word as the arguments that it becomes: none, one, or several."""
-        fields: list[str] = []
-        current: str | None = None
-        known = True
-        # "$@" of nothing is no argument at all, while "" is an empty one.
-        vanishes = any(part.kind == "variable" and _is_list(part.text) for part in word.parts)
-        for part in word.parts:
-            texts: list[str] | None
-            if part.kind == "text" and not part.text and vanishes:
-                continue
-            if part.kind == "text":
-                texts = [part.text]
-                if not part.quoted and part is word.parts[0] and part.text.startswith("~/"):
-                    texts = [self.environment.get("HOME", "~") + part.text[1:]]
-            elif part.kind == "variable":
-                texts = self._variable(part.text, word.line, part.quoted)
-            elif part.kind == "run":
-                texts = self._substitution(part.text, word.line)
-            elif (total := self._sum(part.text)) is not None:
-                texts = [str(total)]
-            else:
-                if not part.text.startswith("<"):
-                    self._unread(word.line, part.text)
-                texts = None
-            if texts is None:
-                texts, known = [_source(part)], False
-            elif part.kind != "text" and not part.quoted:
-                texts = [piece for text in texts for piece in text.split()]
-            for i, text in enumerate(texts):
-                if i and current is not None:
-                    fields.append(current)
-                    current = None
-                current = (current or "") + text
-        if current is not None:
-            fields.append(current)
-        return [Value(text, word.line, known) for text in fields]
-
-    def _variable(self, inside: str, line: int, quoted: bool) -> list[str] | None:
-        """The values of ``${inside}``; None where they are not known."""
-        if inside in ("@", "*"):
-            return [" ".join(self.arguments)] if inside == "*" and quoted else list(self.arguments)
-        if inside == "#":
-            return [str(len(self.arguments))]
-        if inside in ("!", "?", "$", "-"):
-            return None  # of the running shell; matters only where a flag takes it
-        match = re.fullmatch(
-            r"([A-Za-z_]\w*|[0-9])(\[[@*]\])?(?:(:?[-=?+])(.*))?", inside, re.DOTALL
-        )
-        if match is None:
-            self._unread(line, "${" + inside + "}")
-            return None
-        name, whole, operator, word = match[1], match[2], match[3] or "", match[4] or ""
-        self._used.add(name)
-        if name.isdigit():
-            index = int(name)
-            value: str | list[str] | None
-            value = self.arguments[index - 1] if 0 < index <= len(self.arguments) else None
-            is_set = value is not None
-            if index == 0:
-                self._unread(line, "$0")
-                return None
-        else:
-            value = self._get(name)
-            is_set = name in self.variables or name in self.environment
-        if name in self.unset and value is None:
-            return None  # said once
-        if is_set and value is None:
-            self._unread(line, f"${name}", "it is set in a way that was not read")
-            return None
-        if isinstance(value, list):
-            return list(value) if whole else value[:1]
-        usable = is_set and (value != "" or not operator.startswith(":"))
-        if operator.endswith("+"):
-            return self._default(word if usable else "", line, quoted)
-        if usable:
-            assert value is not None
-            return [value]
-        if operator.endswith(("-", "=")):
-            default = self._default(word, line, quoted)
-            if operator.endswith("=") and default is not None:
-                self._set(name, " ".join(default))
-            return default
-        why = f": {word}" if operator.endswith("?") and word else ""
-        kind = "needed" if operator.endswith("?") else "unset"
-        self.notes.append(Note(line, kind, f"${name} is not set{why}"))
-        self.unset.add(name)
+def _place(word: Word, match: re.Match[str]) -> Assigned | None:
+    if word.span is None:
         return None
-
-    def _default(self, text: str, line: int, quoted: bool) -> list[str] | None:
-        if not text:
-            return [""] if quoted else []
-        lexer = Lexer(f'"{text}"' if quoted and '"' not in text else text, line)
-        values = [
-            value
-            for token in lexer.tokens()
-            if isinstance(token, Word)
-            for value in self._expand(token)
-        ]
-        if any(not value.known for value in values):
-            return None
-        texts = [value.text for value in values]
-        return [" ".join(texts)] if quoted else texts
-
-    def _substitution(self, text: str, line: int) -> list[str] | None:
-        known = self.substitutions.get(" ".join(text.split()))
-        if known is not None:
-            return [known()]
-        if text.startswith("seq -s, "):
-            said = len(self.notes)
-            if (numbers := self._sequence(text, line)) is not None:
-                return [numbers]
-            del self.notes[said:]  # the whole is named below
-        self._unread(line, f"$({text})")
-        return None
-
-    def _sum(self, text: str) -> int | None:
-        """The value of ``$((NAME + 1))`` and ``$((NAME - 1))``; None for other arithmetic."""
-        match = SUM.fullmatch(text)
-        value = self._get(match[1]) if match else None
-        if match is None or not isinstance(value, str) or not re.fullmatch(r"[1-9]\d{0,8}", value):
-            return None
-        self._used.add(match[1])
-        return int(value) + int(match[2] + match[3])
-
-    def _sequence(self, text: str, line: int) -> str | None:
-        """What ``seq -s, FIRST LAST`` prints; None where a number is not known."""
-        words = [token for token in Lexer(text, line).tokens() if isinstance(token, Word)]
-        values = [value for word in words[2:] for value in self._expand(word)]
-        if len(values) != 2 or not all(re.fullmatch(r"\d{1,9}", value.text) for value in values):
-            return None
-        first, last = (int(value.text) for value in values)
-        if last - first >= LONGEST_SEQUENCE:
-            return None
-        return ",".join(map(str, range(first, last + 1)))
-
-    def _unread(self, line: int, text: str, why: str = "its value is known only to bash") -> None:
-        note = Note(line, "unread", f"{text} was not read: {why}")
-        if note not in self.notes:
-            self.notes.append(note)
-
-
-def _is_list(variable: str) -> bool:
-    return variable == "@" or variable.endswith("[@]")
-
-
-def _source(part: Part) -> str:
-    if part.kind == "variable":
-        return f"${part.text}" if NAME.fullmatch(part.text) else "${" + part.text + "}"
-    return f"$({part.text})" if part.kind == "run" else part.text
-
-
-def unwrapped(command: Command) -> Command:
-    """A command without ``nohup``, ``env A=b``, ``timeout 600`` and the like in front."""
-    words, environment = list(command.words), dict(command.environment)
-    while words:
-        name = os.path.basename(words[0].text)
-        if match := ASSIGNMENT.match(words[0].text):
-            environment[match[1]] = words.pop(0).text[match.end() :]
-        elif name in WRAPPERS:
-            words = words[1:]
-            while words and words[0].text.startswith("-"):
-                words = words[1:]
-        elif name == "timeout" and len(words) > 1:
-            words = words[2:]
-        else:
-            break
-    return Command(words, environment, words[0].line if words else command.line)
+    start, end = word.span.start, word.span.end
+    name = Span(start, start + len(match[1]))
+    return Assigned(word.line, name, Span(start + match.end(), end, word.span.literal))

@@ -1,49 +1,72 @@
-"""Bash text to words and operators, with their lines: quotes, continuations, expansions left as
-they are.
+"""Bash text to words: quotes, continuations and expansions, each with its line and its place.
 
 --model "$MODEL" \
     --x 1                 words --model (line 1), "$MODEL", --x (line 2), 1
+
+What a word becomes is decided in shell_expand.py, what words belong together in shell_grammar.py.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=")
+ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\[[^]\s]*\])?(\+?)=")
 PLACEHOLDER = re.compile(r"<[A-Za-z][\w-]*(?: [\w-]+)*>")
-OPERATOR = re.compile(r"&&|\|\||;;|[;&|()]")
-REDIRECT = re.compile(r"\d*(?:&>>?|<<<|<<-?|>>|<&|>&|>\||<|>)")
-BARE = ("|", "&", ";", "(", ")", "<", ">", " ", "\t", "\n")
+CONTINUED = re.compile(r"\\[ \t]*(\n|\Z)")
+PARAMETER = re.compile(r"\$([A-Za-z_]\w*|[@*#?$!0-9-])")
+BARE = frozenset("|&;()<> \t\n")
+
+ESCAPES = dict(zip("abeEfnrtv\\'\"?", "\a\b\x1b\x1b\f\n\r\t\v\\'\"?", strict=True))
+ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{1,4})|([0-7]{1,3})|(.))", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
     """What the reader has to say about a line; ``kind`` is one of continuation, placeholder,
-    unset, needed (unset, and the script says so itself), not-exported, unread, conditional, syntax.
+    unset, needed (unset, and no fault of the script), not-exported, unread, conditional, syntax.
     """
 
     line: int
     kind: str
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Where something stands: ``text[start:end]``, by characters of the file as it is decoded, with
+    its byte order mark and carriage returns. ``literal``: what stands there is, quotes aside, the
+    value itself; not so for ``"$MODEL"`` or ``data/*.jsonl``.
+    """
+
+    start: int
+    end: int
+    literal: bool = True
 
 
 @dataclass(slots=True)
 class Part:
     """A piece of a word. ``kind``: text, variable (the inside of ``${}``), run (a command
-    substitution) or odd (anything else behind a dollar sign).
+    substitution, parsed in ``nodes``) or odd (arithmetic, a process substitution, a placeholder).
     """
 
     kind: str
     text: str
     quoted: bool
+    nodes: list[Any] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class Word:
+    """``array``: the items of ``NAME=(...)``; ``text``: as it is written."""
+
     line: int
     parts: list[Part] = field(default_factory=list)
     array: list[Word] | None = None
+    span: Span | None = None
+    text: str = ""
 
     @property
     def plain(self) -> str | None:
@@ -52,231 +75,274 @@ class Word:
             return None
         return "".join(part.text for part in self.parts)
 
-
-@dataclass(slots=True)
-class Operator:
-    line: int
-    text: str
+    @property
+    def assigns(self) -> re.Match[str] | None:
+        """The NAME= that an assignment begins with."""
+        if not self.parts or self.parts[0].kind != "text" or self.parts[0].quoted:
+            return None
+        return ASSIGNMENT.match(self.parts[0].text)
 
 
 class Lexer:
-    """Text to words and operators; a redirection and its target are dropped."""
+    """Reads one word at a time. ``places``: where each character (and the end) of ``text`` stands
+    in the file; without them the words have no span, and all have the one ``line``.
+    """
 
-    def __init__(self, text: str, line: int = 1) -> None:
-        self.text, self.at, self.line = text, 0, line
+    def __init__(self, text: str, line: int = 1, places: Sequence[int] | None = None) -> None:
+        self.text, self.at, self.line, self.places = text, 0, line, places
+        self.counts = places is not None
         self.notes: list[Note] = []
-        self.heredocs: list[tuple[str, bool]] = []
 
-    def tokens(self) -> list[Word | Operator]:
-        found: list[Word | Operator] = []
-        while self.at < len(self.text):
-            character = self.text[self.at]
-            if self._continued():
-                continue
-            if character == "\n":
-                found.append(Operator(self.line, "\n"))
-                self._advance()
-                self._skip_heredocs()
-            elif character in " \t":
-                self.at += 1
-            elif character == "#":
-                end = self.text.find("\n", self.at)
-                self.at = len(self.text) if end < 0 else end
-            elif placeholder := PLACEHOLDER.match(self.text, self.at):
-                found.append(Word(self.line, [Part("odd", placeholder[0], False)]))
-                self.notes.append(
-                    Note(
-                        self.line,
-                        "placeholder",
-                        f"{placeholder[0]} is a placeholder (bash reads `<` as a redirection): "
-                        "put the value in its place",
-                    )
-                )
-                self.at = placeholder.end()
-            elif redirect := REDIRECT.match(self.text, self.at):
-                self._redirect(redirect)
-            elif operator := OPERATOR.match(self.text, self.at):
-                found.append(Operator(self.line, operator[0]))
-                self.at = operator.end()
-            else:
-                found.append(self._word())
-        return found
+    def note(self, kind: str, text: str, line: int | None = None) -> None:
+        self.notes.append(Note(line or self.line, kind, text))
 
-    def _advance(self) -> str:
+    def ahead(self, count: int = 1) -> str:
+        return self.text[self.at : self.at + count]
+
+    def advance(self) -> str:
         character = self.text[self.at]
         self.at += 1
-        self.line += character == "\n"
+        self.line += character == "\n" and self.counts
         return character
 
-    def _continued(self) -> bool:
-        """Skip a backslash at the end of a line; a blank after it undoes it in bash."""
-        match = re.compile(r"\\([ \t]*)(?:\n|\Z)").match(self.text, self.at)
-        if match is None:
-            return False
-        if match[1]:
-            self.notes.append(
-                Note(
-                    self.line,
-                    "continuation",
-                    "a blank follows the backslash, so the line does not go on: everything below "
-                    "is lost. Delete the blank",
-                )
-            )
-        self.line += "\n" in match[0]
-        self.at = match.end()
-        return True
-
-    def _redirect(self, match: re.Match[str]) -> None:
-        self.at = match.end()
-        while self.at < len(self.text) and self.text[self.at] in " \t":
-            self.at += 1
-        if self.at >= len(self.text) or self.text[self.at] == "\n":
-            self.notes.append(Note(self.line, "syntax", f"nothing follows `{match[0]}`"))
-            return
-        target = self._word() if self.text[self.at] not in BARE else None
-        if match[0].lstrip("0123456789").startswith("<<") and not match[0].endswith("<<<"):
-            end = "".join(part.text for part in target.parts) if target else ""
-            self.heredocs.append((end, match[0].endswith("-")))
-
-    def _skip_heredocs(self) -> None:
-        for end, tabs in self.heredocs:
-            while self.at < len(self.text):
-                stop = self.text.find("\n", self.at)
-                stop = len(self.text) if stop < 0 else stop
-                row = self.text[self.at : stop]
-                self.at = min(stop + 1, len(self.text))
-                self.line += 1
-                if (row.lstrip("\t") if tabs else row) == end:
-                    break
-        self.heredocs = []
-
-    def _word(self) -> Word:
-        word = Word(self.line)
+    def blanks(self) -> None:
+        """Skip blanks, comments and backslashes at the end of a line."""
         while self.at < len(self.text):
-            character = self.text[self.at]
+            match = CONTINUED.match(self.text, self.at)
+            if match:
+                if match[0].strip("\\\n"):
+                    self.note(
+                        "continuation",
+                        "a blank follows the backslash, so the line does not go on: everything "
+                        "below is lost. Delete the blank",
+                    )
+                while self.at < match.end():
+                    self.advance()
+            elif self.ahead() in " \t":
+                self.at += 1
+            elif self.ahead() == "#":
+                end = self.text.find("\n", self.at)
+                self.at = len(self.text) if end < 0 else end
+            else:
+                return
+
+    def word(self) -> Word:
+        """The word that begins here; an empty one where none does."""
+        start, word = self.at, Word(self.line)
+        while self.at < len(self.text):
+            character = self.ahead()
             if character == "\\":
-                if re.compile(r"\\[ \t]*(\n|\Z)").match(self.text, self.at):
-                    if self.text[self.at : self.at + 2] != "\\\n":
+                if match := CONTINUED.match(self.text, self.at):
+                    if match[0] != "\\\n":
                         break
-                    self.at += 2
-                    self.line += 1
+                    self.at += 1
+                    self.advance()
                     continue
-                self._add(word, "text", self.text[self.at + 1], True)
-                self.at += 2
+                self.at += 1
+                self._add(word, Part("text", self.advance(), True))
+            elif self.ahead(2) in ("<(", ">("):
+                self._process(word)
+            elif placeholder := PLACEHOLDER.match(self.text, self.at):
+                self._placeholder(word, placeholder[0])
             elif character in BARE:
-                if character == "(" and self._opens_array(word):
+                if character == "(" and word.plain and ASSIGNMENT.fullmatch(word.plain):
                     self.at += 1
                     word.array = self._array()
-                    return word
                 break
             elif character == "'":
                 self.at += 1
-                self._add(word, "text", self._until("'"), True)
+                self._add(word, Part("text", self._until("'"), True))
             elif character == '"':
                 self.at += 1
                 self._double(word)
             elif character in "$`":
                 self._dollar(word, False)
             else:
-                self._add(word, "text", self._advance(), False)
+                self._add(word, Part("text", self.advance(), False))
+        self._close(word, start)
         return word
 
-    def _opens_array(self, word: Word) -> bool:
-        return bool(word.plain and ASSIGNMENT.fullmatch(word.plain))
+    def everything(self) -> Word:
+        """The whole text as one word, in which blanks and operators are text."""
+        whole = Word(self.line)
+        while self.at < len(self.text):
+            before = self.at
+            whole.parts += self.word().parts
+            if self.at == before:
+                whole.parts.append(Part("text", self.advance(), False))
+        return whole
+
+    def _close(self, word: Word, start: int) -> None:
+        word.text = self.text[start : self.at]
+        last = min(self.at, len(self.text))
+        if self.places is not None and last > start:
+            literal = word.array is None and all(part.kind == "text" for part in word.parts)
+            literal &= not any(
+                set(part.text) & set("*?[{~") for part in word.parts if not part.quoted
+            )
+            word.span = Span(self.places[start], self.places[last - 1] + 1, literal)
+
+    def _add(self, word: Word, part: Part) -> None:
+        last = word.parts[-1] if word.parts else None
+        if last is not None and part.kind == "text" == last.kind and last.quoted == part.quoted:
+            last.text += part.text
+        else:
+            word.parts.append(part)
 
     def _array(self) -> list[Word]:
         words = []
-        while self.at < len(self.text) and self.text[self.at] != ")":
-            if self._continued():
-                continue
-            if self.text[self.at] in " \t\n":
-                self._advance()
-            elif self.text[self.at] == "#":
-                end = self.text.find("\n", self.at)
-                self.at = len(self.text) if end < 0 else end
-            elif self.text[self.at] in BARE:
-                self._advance()
-            else:
-                words.append(self._word())
+        while self.at < len(self.text) and self.ahead() != ")":
+            before = self.at
+            self.blanks()
+            if self.ahead() and self.ahead() not in BARE:
+                words.append(self.word())
+            elif self.at == before:
+                self.advance()
+        if self.ahead() != ")":
+            self.note("syntax", "`(` is never closed")
         self.at += 1
         return words
-
-    def _add(self, word: Word, kind: str, text: str, quoted: bool) -> None:
-        last = word.parts[-1] if word.parts else None
-        if last is not None and kind == "text" == last.kind and last.quoted == quoted:
-            last.text += text
-        else:
-            word.parts.append(Part(kind, text, quoted))
 
     def _until(self, end: str) -> str:
         """The text up to ``end``, which is passed."""
         start, line = self.at, self.line
         while self.at < len(self.text):
-            if self._advance() == end:
+            if self.advance() == end:
                 return self.text[start : self.at - 1]
-        self.notes.append(Note(line, "syntax", f"the quote {end} is never closed"))
+            if end != "'" and self.text[self.at - 1] == "\\" and self.at < len(self.text):
+                self.advance()
+        self.note("syntax", f"the quote {end} is never closed", line)
         return self.text[start:]
 
     def _double(self, word: Word) -> None:
         line = self.line
-        self._add(word, "text", "", True)
+        self._add(word, Part("text", "", True))
         while self.at < len(self.text):
-            character = self.text[self.at]
+            character = self.ahead()
             if character == '"':
                 self.at += 1
                 return
-            if character == "\\" and self.text[self.at + 1 : self.at + 2] in tuple('$`"\\\n'):
-                if self.text[self.at + 1] != "\n":
-                    self._add(word, "text", self.text[self.at + 1], True)
+            if character == "\\" and self.ahead(2)[1:] in tuple('$`"\\\n'):
                 self.at += 1
-                self._advance()
+                escaped = self.advance()
+                if escaped != "\n":
+                    self._add(word, Part("text", escaped, True))
             elif character in "$`":
                 self._dollar(word, True)
             else:
-                self._add(word, "text", self._advance(), True)
-        self.notes.append(Note(line, "syntax", 'the quote " is never closed'))
+                self._add(word, Part("text", self.advance(), True))
+        self.note("syntax", 'the quote " is never closed', line)
 
     def _dollar(self, word: Word, quoted: bool) -> None:
-        text, at = self.text, self.at
-        if text[at] == "`":
+        start = self.at
+        if self.ahead() == "`":
+            line = self.line
             self.at += 1
-            self._add(word, "run", self._until("`"), quoted)
-        elif text.startswith("$((", at):
-            self.at += 1
-            inside = self._balanced("(", ")")
-            self._add(word, "odd", f"$({inside})", quoted)
-        elif text.startswith("$(", at):
-            self.at += 1
-            self._add(word, "run", self._balanced("(", ")"), quoted)
-        elif text.startswith("${", at):
-            self.at += 1
-            self._add(word, "variable", self._balanced("{", "}"), quoted)
-        elif text.startswith("$'", at):
+            inside = re.sub(r"\\([`$\\])", r"\1", self._until("`"))
+            self._add(word, Part("run", inside, quoted, self.parsed(inside, line)))
+        elif self.ahead(3) == "$((" and (total := self.arithmetic(1)) is not None:
+            self._add(word, Part("odd", f"$(({total}))", quoted))
+        elif self.ahead(2) == "$(":
             self.at += 2
-            self._add(word, "text", self._until("'"), True)
-        elif match := re.compile(r"\$([A-Za-z_]\w*|[@*#?$!0-9-])").match(text, at):
+            nodes = self.until_bracket()
+            inside = self.text[start + 2 : self.at - 1]
+            self._add(word, Part("run", inside, quoted, nodes))
+        elif self.ahead(2) == "${":
+            self._braces(quoted)
+            self._add(word, Part("variable", self.text[start + 2 : self.at - 1], quoted))
+        elif self.ahead(2) == "$'" and not quoted:
+            self.at += 2
+            self._add(word, Part("text", unescaped(self._ansi()), True))
+        elif self.ahead(2) == '$"' and not quoted:
+            self.at += 2
+            self._double(word)
+        elif match := PARAMETER.match(self.text, self.at):
             self.at = match.end()
-            self._add(word, "variable", match[1], quoted)
+            self._add(word, Part("variable", match[1], quoted))
         else:
             self.at += 1
-            self._add(word, "text", "$", quoted)
+            self._add(word, Part("text", "$", quoted))
 
-    def _balanced(self, opening: str, closing: str) -> str:
-        """The inside of a bracket that opens here, quotes in it skipped."""
-        line, start, depth, quote = self.line, self.at + 1, 0, ""
+    def _ansi(self) -> str:
+        start = self.at
+        while self.at < len(self.text) and self.ahead() != "'":
+            if self.advance() == "\\" and self.at < len(self.text):
+                self.advance()
+        self.at += 1
+        return self.text[start : self.at - 1]
+
+    def _braces(self, quoted: bool) -> None:
+        """Over a ``${...}``, which ends at the first } outside of quotes and other expansions."""
+        line, skipped = self.line, Word(0)
+        self.at += 2
         while self.at < len(self.text):
-            character = self._advance()
-            if character == "\\" and self.at < len(self.text):
-                self._advance()
-            elif quote:
-                quote = "" if character == quote else quote
-            elif character in "'\"" and not (opening == "{" and character == "'"):
-                quote = character
-            elif character == opening:
-                depth += 1
-            elif character == closing:
-                depth -= 1
-                if depth == 0:
-                    return self.text[start : self.at - 1]
-        self.notes.append(Note(line, "syntax", f"`{opening}` is never closed"))
-        return self.text[start:]
+            character = self.ahead()
+            if character == "}":
+                self.at += 1
+                return
+            if character in "$`":
+                self._dollar(skipped, False)
+            elif character == '"':
+                self.at += 1
+                self._double(skipped)
+            elif character == "'" and not quoted:
+                self.at += 1
+                self._until("'")
+            elif self.advance() == "\\" and self.at < len(self.text):
+                self.advance()
+        self.note("syntax", "`{` is never closed", line)
+        self.at += 1
+
+    def arithmetic(self, before: int) -> str | None:
+        """The inside of ``((...))``, passed; None (and nothing passed) where it is not one.
+        ``before``: characters in front of the brackets.
+        """
+        depth, at = 0, self.at + before
+        start = at + 2
+        while at < len(self.text):
+            depth += {"(": 1, ")": -1}.get(self.text[at], 0)
+            at += 1
+            if depth == 0:
+                inside = self.text[start : at - 2]
+                if self.text[at - 2] != ")" or self.text[at - 2 : at] != "))":
+                    return None
+                while self.at < at:
+                    self.advance()
+                return inside
+        return None
+
+    def _placeholder(self, word: Word, text: str) -> None:
+        self.note(
+            "placeholder",
+            f"{text} is a placeholder (bash reads `<` as a redirection): put the value in its "
+            "place",
+        )
+        self.at += len(text)
+        self._add(word, Part("odd", text, False))
+
+    def _process(self, word: Word) -> None:
+        """``<(command)``: the name of a pipe, known only when it runs."""
+        start = self.at
+        self.at += 2
+        nodes = self.until_bracket()
+        self._add(word, Part("odd", self.text[start : self.at], False, nodes))
+
+    def until_bracket(self) -> list[Any]:
+        """The commands up to the ``)`` that closes, which is passed."""
+        raise NotImplementedError
+
+    def parsed(self, text: str, line: int) -> list[Any]:
+        """The commands of a text that has no place of its own."""
+        raise NotImplementedError
+
+
+def unescaped(text: str) -> str:
+    """What ``$'text'`` stands for."""
+
+    def one(match: re.Match[str]) -> str:
+        for digits, base in ((match[1], 16), (match[2], 16), (match[3], 8)):
+            if digits:
+                return chr(int(digits, base))
+        return ESCAPES.get(match[4], match[0])
+
+    return ESCAPE.sub(one, text)

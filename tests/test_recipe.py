@@ -135,6 +135,51 @@ def test_lines_and_flags():
     assert recipe.values("none") == ()
 
 
+PLACES = """\ufeffARGS=( --num_generations 8 \r
+  --train_type "lo ra" )
+export MAX_PIXELS=${MAX_PIXELS:-401408}\r
+NPROC_PER_NODE='4' env B=1 swift rlhf --model "$M" "${ARGS[@]}" \\\r
+  --x=3 --y > log 2>&1 &
+"""
+
+
+def test_where_everything_stands():
+    (recipe,) = read_text(PLACES, environment={"M": "m"})
+
+    def written(span):
+        return span and (recipe.text[span.start : span.end], span.literal)
+
+    assert recipe.text == PLACES
+    assert written(recipe.span)[0].startswith("swift rlhf --model")
+    assert written(recipe.span)[0].endswith("--x=3 --y")
+    assert written(recipe.whole)[0].startswith("NPROC_PER_NODE='4' env B=1 swift rlhf --model")
+    stand = [(f.line, written(f.span), [written(s) for s in f.value_spans]) for f in recipe.flags]
+    assert stand == [
+        (4, ("--model", True), [('"$M"', False)]),
+        (1, ("--num_generations", True), [("8", True)]),
+        (2, ("--train_type", True), [('"lo ra"', True)]),
+        (5, ("--x", True), [("3", True)]),
+        (5, ("--y", True), []),
+    ]
+    assert {k: (a.line, written(a.name), written(a.value)) for k, a in recipe.assigned.items()} == {
+        "MAX_PIXELS": (3, ("MAX_PIXELS", True), ("${MAX_PIXELS:-401408}", False)),
+        "NPROC_PER_NODE": (4, ("NPROC_PER_NODE", True), ("'4'", True)),
+        "B": (4, ("B", True), ("1", True)),
+    }
+
+
+def test_where_a_configuration_says_it(tmp_path):
+    path = tmp_path / "a.yaml"
+    path.write_text("model: 'a b'  # why\nreward_funcs:\n  - one\n  - two\n")
+    recipe = read_recipe(path, {})
+    stand = [[recipe.text[s.start : s.end] for s in (f.span, *f.value_spans)] for f in recipe.flags]
+    assert stand == [["model", "'a b'"], ["reward_funcs", "one", "two"]]
+    (shell,) = read_text(f"swift rlhf {path} --x 1", environment={})
+    spans = {f.name: (f.span, *f.value_spans) for f in shell.flags}
+    assert spans["model"] == (None, None) and spans["reward_funcs"] == (None, None, None)
+    assert shell.text[spans["x"][0].start :] == "--x 1"
+
+
 def test_the_last_of_a_repeated_flag_counts():
     (recipe,) = read_text('swift rlhf --model a --x 1 "$@"', arguments=["--x", "2", "3"])
     assert recipe.get("x") == "2" and recipe.values("x") == ("2", "3")

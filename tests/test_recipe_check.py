@@ -14,7 +14,6 @@ from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
 from swift_vlrft.recipe import read_recipes, read_text
-from swift_vlrft.recipe_fix import fixed_text, write_fixed
 from swift_vlrft.recipe_rules import NOTE, PROBLEM, check_recipe
 from swift_vlrft.recipe_rules.history import NEW_DEFAULTS, OLD_FLAGS
 
@@ -115,11 +114,6 @@ def test_a_good_command_is_silent(added):
             "tensor-parallel",
             "does not divide 1 processes",
         ),
-        (
-            "--use_vllm true --vllm_mode colocate --vllm_max_model_len 512",
-            "lengths",
-            "no room for a prompt",
-        ),
         ("--system none/prompt.txt", "file", "no such file"),
         ("--deepspeed none/zero.json", "file", "zero3_offload"),
         ("--truncation_strategy right", "lengths", "left or delete"),
@@ -174,6 +168,11 @@ def test_the_flags_of_ms_swift_2():
             + "--use_vllm true --vllm_mode colocate --max_length 600 --vllm_max_model_len 1000",
             "lengths",
             "= 1112 exceeds",
+        ),
+        (
+            GOOD + "--use_vllm true --vllm_mode colocate --vllm_max_model_len 512",
+            "lengths",
+            "no room for a prompt",
         ),
         (GOOD.replace("--max_pixels 401408", ""), "max-pixels", "16,384"),
         (
@@ -489,13 +488,6 @@ def test_fix_of_a_configuration_adds_a_line_and_keeps_a_remark(tmp_path):
     assert json.loads(path.read_text())["vllm_mode"] == "colocate"
 
 
-def test_fix_leaves_what_it_cannot_find_again(tmp_path):
-    text = 'FLAGS="--train_type lora"\nswift rlhf --rlhf_type grpo $FLAGS\n'
-    (recipe,) = read_text(text)
-    edits = [f.edit for f in check_recipe(recipe) if f.edit]
-    assert edits and fixed_text(text, tmp_path / "a.sh", edits) == (text, [])
-
-
 def test_fix_of_a_file_that_cannot_be_written(tmp_path, monkeypatch):
     path = tmp_path / "old.sh"
     path.write_text(OLD)
@@ -512,16 +504,6 @@ def test_fix_of_a_file_that_cannot_be_written(tmp_path, monkeypatch):
 def test_a_home_of_nobody():
     found = findings(GOOD.replace("Qwen/Qwen2.5-VL-3B-Instruct", "~nobody-here/model"))
     assert "model" in {f.rule for f in found}
-
-
-def test_the_first_version_is_kept(tmp_path):
-    path = tmp_path / "a.sh"
-    for text in ("one", "two", "three"):
-        if path.exists():
-            write_fixed(path, text)
-        else:
-            path.write_text(text)
-    assert (path.read_text(), (tmp_path / "a.sh.orig").read_text()) == ("three", "one")
 
 
 @pytest.mark.parametrize(

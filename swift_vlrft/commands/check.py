@@ -128,8 +128,11 @@ def _fixed(console: Console, name: str, commands: list[Recipe], quiet: bool) -> 
         return commands
     path = Path(name)
     edits = [f.edit for recipe in commands for f in check_recipe(recipe) if f.edit]
-    before = path.read_text()
-    after, made = fixed_text(before, path, edits)
+    before = commands[0].text
+    after, made, refused = fixed_text(before, path, edits)
+    if not quiet:
+        for why in refused:
+            console.print(f"[yellow]left as it is:[/yellow] {escape(why)}", soft_wrap=True)
     if not made:
         return commands
     original = write_fixed(path, after)
@@ -137,7 +140,9 @@ def _fixed(console: Console, name: str, commands: list[Recipe], quiet: bool) -> 
         for line in difference(before, after, path).splitlines():
             colour = {"+": "green", "-": "red"}.get(line[:1], "dim")
             console.print(f"[{colour}]{escape(line)}[/{colour}]", highlight=False, soft_wrap=True)
-        console.print(f"{escape(str(path))} rewritten; as it was: {escape(str(original))}")
+        console.print(
+            f"{escape(str(path))} rewritten; as it was: {escape(str(original))}", soft_wrap=True
+        )
     return read_recipes(path)
 
 

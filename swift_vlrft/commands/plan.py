@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -21,6 +22,7 @@ from rich.table import Table
 if TYPE_CHECKING:
     from swift_vlrft.memory.advice import Change
     from swift_vlrft.memory.estimate import Plan
+    from swift_vlrft.memory.images import Longest
     from swift_vlrft.memory.settings import Gpus
     from swift_vlrft.recipe import Recipe
 
@@ -123,6 +125,8 @@ def _plan(
 ) -> None:
     from swift_vlrft.memory.advice import advise, raises
     from swift_vlrft.memory.estimate import computed, simulated
+    from swift_vlrft.memory.from_recipe import as_written
+    from swift_vlrft.memory.rewrite import callers_part
     from swift_vlrft.recipe import read_recipe
 
     source = computed if quick else simulated
@@ -133,9 +137,12 @@ def _plan(
         raise ValueError("a recipe is needed (vlrft plan RECIPE), or --model with --write OUT.sh")
     recipe = read_recipe(path)
     gpus, where = _gpus(gpus_text, path)
-    made = _estimated(recipe, gpus, nodes, dataset, quick)
+    longest = _longest(recipe, dataset)
+    made = _estimated(recipe, gpus, nodes, longest, quick)
     if where:
         made = _noted(made, where)
+    if given := callers_part(recipe):
+        made = _noted(made, f"from your environment: {_assignments(given)}")
     if compare is not None:
         from swift_vlrft.memory.compare import compared, read_run
 
@@ -145,19 +152,22 @@ def _plan(
         else:
             _print_comparison(rows, compare)
         return
-    changes = advise(made, source)
-    higher = raises(made, source)
+    written = as_written(recipe, gpus, nodes=nodes, longest=longest)
+    changes = advise(made, source, written)
+    higher = raises(made, source, written)
     if header:
         from swift_vlrft.memory.estimate import estimate_where_it_matters
         from swift_vlrft.memory.header import with_header
+        from swift_vlrft.recipe_fix import write_fixed
 
-        _replace(path, with_header(path.read_text(), estimate_where_it_matters(made.settings)))
+        text = with_header(recipe.text, estimate_where_it_matters(made.settings))
+        write_fixed(path, text, keep=False)
     if plot is not None:
         from swift_vlrft.memory.plot import draw
 
         draw(made, plot, title=path.name)
     if apply is not None:
-        _apply(recipe, changes, apply, made)
+        said, kept = _apply(recipe, changes, apply, made, gpus, given)
     if as_json:
         report = made.as_dict() | {
             "recipe": str(path),
@@ -165,27 +175,36 @@ def _plan(
             "changes": [change.as_dict() for change in changes],
             "raise": [change.as_dict() for change in higher],
         }
+        if apply is not None:
+            report |= {"written": str(apply), "before": str(kept) if kept else None}
         typer.echo(json.dumps(report, indent=2))
     else:
         _print(made, gpus, changes, higher, path)
+        if apply is not None:
+            Console().print(said, markup=False, soft_wrap=True, highlight=False)
     raise typer.Exit(0 if made.fits else 1)
 
 
-def _estimated(
-    recipe: Recipe, gpus: Gpus, nodes: int | None, dataset: Path | None, quick: bool
-) -> Plan:
+def _longest(recipe: Recipe, dataset: Path | None) -> Longest | None:
     from swift_vlrft.coordinates import FAMILIES
-    from swift_vlrft.memory.activations import can_simulate
-    from swift_vlrft.memory.estimate import computed, estimate, simulated
-    from swift_vlrft.memory.from_recipe import limits, settings_of
+    from swift_vlrft.memory.from_recipe import limits
     from swift_vlrft.memory.images import longest_row
     from swift_vlrft.memory.models import read_model
 
-    longest = None
-    if dataset is not None:
-        known = read_model(recipe.get("model") or "")
-        family = known.type if known.type in FAMILIES else "qwen2_vl"
-        longest = longest_row(dataset, family, *limits(recipe, known))
+    if dataset is None:
+        return None
+    known = read_model(recipe.get("model") or "")
+    family = known.type if known.type in FAMILIES else "qwen2_vl"
+    return longest_row(dataset, family, *limits(recipe, known))
+
+
+def _estimated(
+    recipe: Recipe, gpus: Gpus, nodes: int | None, longest: Longest | None, quick: bool
+) -> Plan:
+    from swift_vlrft.memory.activations import can_simulate
+    from swift_vlrft.memory.estimate import computed, estimate, simulated
+    from swift_vlrft.memory.from_recipe import settings_of
+
     settings = settings_of(recipe, gpus, nodes=nodes, longest=longest)
     if quick or not can_simulate(settings.model):
         why = "--quick" if quick else "torch is not installed or this model class cannot be run"
@@ -226,8 +245,15 @@ def _gpus(text: str | None, path: Path) -> tuple[Gpus, str]:
     raise ValueError("this machine has no NVIDIA card; say for which cards to plan: --gpus 4x80")
 
 
-def _apply(recipe: Recipe, changes: list[Change], out: Path, made: Plan) -> None:
-    from swift_vlrft.memory.rewrite import changed_script, write_script
+def _apply(
+    recipe: Recipe, changes: list[Change], out: Path, made: Plan, gpus: Gpus, given: dict[str, str]
+) -> tuple[str, Path | None]:
+    """Write a copy of the recipe with the first change in it; what is to be said of it, and where
+    the file is kept that stood there.
+    """
+    from swift_vlrft.memory.from_recipe import nodes_of
+    from swift_vlrft.memory.rewrite import changed_text, copied, remarked
+    from swift_vlrft.recipe_fix import write_fixed
 
     if made.fits:
         raise ValueError(f"--apply {out}: the recipe fits as it is; nothing to change")
@@ -235,10 +261,34 @@ def _apply(recipe: Recipe, changes: list[Change], out: Path, made: Plan) -> None
         raise ValueError(
             f"--apply {out}: no set of changes makes it fit; more or larger cards are needed"
         )
-    flags = dict(changes[0].flags)
-    if made.settings.nodes > 1:
-        flags["NNODES"] = str(made.settings.nodes)  # also where only --nodes says so
-    write_script(out, changed_script(recipe, flags, changes[0].label))
+    change = changes[0]
+    flags = dict(change.flags)
+    if made.settings.nodes != nodes_of(recipe):
+        flags["NNODES"] = str(made.settings.nodes)  # only --nodes says so
+    text = copied(recipe, changed_text(recipe, flags), out)
+    remark = f"{recipe.path.name}, changed by vlrft plan for {gpus.count} x {gpus.name}: "
+    remark += change.label
+    if given:
+        remark += f"; planned with {_assignments(given)} in the environment"
+    kept = write_fixed(out, remarked(text, out, remark), recipe.path.stat().st_mode)
+    said = f"written: {out} ({change.label})"
+    if kept:
+        said += f"; what was there before: {kept}"
+    if given:
+        said += (
+            f"\nthe plan rests on your environment, and {out.name} reads it as the recipe does: "
+            f"run it with {_assignments(given)}"
+        )
+    return said, kept
+
+
+def _assignments(given: dict[str, str]) -> str:
+    """As they would stand in front of a command; never a key."""
+    secret = re.compile(r"TOKEN|KEY|SECRET|PASSWORD")
+    return " ".join(
+        f"{name}=..." if secret.search(name) else f"{name}={shlex.quote(value)}"
+        for name, value in given.items()
+    )
 
 
 def _new(
@@ -254,8 +304,11 @@ def _new(
     """A recipe from nothing that fits, or an error that says what is too large."""
     from swift_vlrft.memory.advice import advise
     from swift_vlrft.memory.estimate import computed, simulated
-    from swift_vlrft.memory.rewrite import changed_script, new_recipe, write_script
+    from swift_vlrft.memory.from_recipe import as_written, changed
+    from swift_vlrft.memory.rewrite import changed_text, new_recipe
     from swift_vlrft.recipe import read_recipe
+    from swift_vlrft.recipe_fix import write_fixed
+    from swift_vlrft.recipe_rules import check_recipe
 
     if out is None:
         raise ValueError("--model needs --write OUT.sh: where the new recipe goes")
@@ -266,34 +319,30 @@ def _new(
         draft = Path(folder) / out.name
         draft.write_text(text)
         recipe = read_recipe(draft)
-        made = _estimated(recipe, gpus, nodes, dataset, quick)
-        change = None
+        longest = _longest(recipe, dataset)
+        made = _estimated(recipe, gpus, nodes, longest, quick)
         if not made.fits:
-            found = advise(made, computed if quick else simulated)
+            written = as_written(recipe, gpus, nodes=nodes, longest=longest)
+            found = advise(made, computed if quick else simulated, written)
             if not found:
                 raise ValueError(
                     f"{model} does not fit on {gpus.count} cards of {gpus.gib:.0f} GiB with any "
                     f"known change: {made.peak.total / 2**30:.1f} GiB in {made.peak.name}"
                 )
-            change = found[0]
-            text = changed_script(recipe, change.flags, change.label)
+            # First one that needs nothing that is missing here (liger-kernel).
+            clean = [c for c in found if not check_recipe(changed(recipe, c.flags))]
+            text = changed_text(recipe, (clean or found)[0].flags)
             draft.write_text(text)
-            made = _estimated(read_recipe(draft), gpus, nodes, dataset, quick)
-    write_script(out, text)
+            made = _estimated(read_recipe(draft), gpus, nodes, longest, quick)
+    kept = write_fixed(out, text, 0o755)
     if as_json:
         typer.echo(json.dumps(made.as_dict() | {"written": str(out)}, indent=2))
     else:
         _print(made, gpus, [], [], out)
-        Console().print(f"written: {out}", markup=False)
+        before = f"; what was there before: {kept}" if kept else ""
+        Console().print(f"written: {out}{before}", markup=False, soft_wrap=True)
         if dataset is None:
             Console().print("put your data set in place of DATASET", markup=False)
-
-
-def _replace(path: Path, text: str) -> None:
-    from swift_vlrft.memory.rewrite import write_script
-
-    if text != path.read_text():
-        write_script(path, text)
 
 
 def _print(made: Plan, gpus: Gpus, changes: list[Change], higher: list[Change], path: Path) -> None:

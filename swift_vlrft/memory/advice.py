@@ -12,12 +12,19 @@ their closed forms; what is shown is then simulated.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from swift_vlrft.memory.activations import Activations, Shape, cached, scaled, shape_of
 from swift_vlrft.memory.estimate import Plan, Source, estimate
 from swift_vlrft.memory.settings import GIB, SHARING, Settings
+
+Written = Callable[[Mapping[str, str]], Settings | None]
+"""Settings of the recipe with these flags in it; None where they must not be written (a rule of
+ms-swift between flags, or of this package, is broken by them)."""
+
+LORA_LEARNING_RATE = 1e-5
+"""Of our LoRA recipes; what is right for all weights (1e-6) hardly moves an adapter."""
 
 DEAR = 3.0
 """Rank from which several cheap changes together are looked for beside a single one."""
@@ -69,21 +76,30 @@ def guessing(settings: Settings, source: Source) -> Source:
     return guess
 
 
-def advise(plan: Plan, source: Source) -> list[Change]:
+def advise(plan: Plan, source: Source, written: Written | None = None) -> list[Change]:
     """Changes that make a plan fit, cheapest first; single ones, then the smallest set of several.
 
-    Empty where the plan fits, or where no set of changes helps.
+    Empty where the plan fits, or where no set of changes helps. With ``written`` each is planned as
+    the recipe would then read.
     """
     if plan.fits:
         return []
     guess = guessing(plan.settings, source)
-    tried = [_planned(change, guess) for change in changes(plan.settings)]
+    tried = [_planned(change, guess) for change in _writable(changes(plan.settings), written)]
     found = [change for change in tried if change.fits][:4]
     if not found or found[0].rank > DEAR:
         combined = _together(plan, guess)
         if combined and all(combined.flags != change.flags for change in found):
-            found = sorted([combined, *found], key=lambda change: change.rank)[:4]
+            several = _writable([combined], written)
+            found = sorted([*several, *found], key=lambda change: change.rank)[:4]
     return [change for change in (_planned(c, source) for c in found) if change.fits]
+
+
+def _writable(changes: list[Change], written: Written | None) -> list[Change]:
+    if written is None:
+        return changes
+    read = [(change, written(change.flags)) for change in changes]
+    return [replace(change, settings=settings) for change, settings in read if settings]
 
 
 def _planned(change: Change, source: Source) -> Change:
@@ -308,14 +324,19 @@ def _changes(s: Settings) -> Iterator[Change]:
                 completion=length,
             )
     if s.tuning == "full":
+        flags = {"tuner_type": "lora"}
+        if s.learning_rate is not None and s.learning_rate < LORA_LEARNING_RATE:
+            flags["learning_rate"] = f"{LORA_LEARNING_RATE:.0e}".replace("e-0", "e-")
+        bare = s.sharding in ("none", "ddp") and s.dtype != "float32"
+        if bare:  # the weight sync would make the adapter 16 bits (recipe_rules/batches.py)
+            flags["deepspeed"] = "zero2"
         yield change(
             "tuner_type lora",
             10,
             "an adapter learns, not the model",
-            {"tuner_type": "lora"},
+            flags,
             tuning="lora",
-            lora_rank=8,
-            reference=s.reference,
+            sharding="zero2" if bare else s.sharding,
         )
 
 
@@ -348,8 +369,8 @@ def _even(value: float) -> int:
     return max(2, int(value) // 2 * 2)
 
 
-def raises(plan: Plan, source: Source) -> list[Change]:
-    """What a plan with room could raise for speed, up to the card."""
+def raises(plan: Plan, source: Source, written: Written | None = None) -> list[Change]:
+    """What a plan with room could raise for speed, up to the card; ``written`` as in advise."""
     s = plan.settings
     if plan.verdict != "fits":
         return []
@@ -357,7 +378,7 @@ def raises(plan: Plan, source: Source) -> list[Change]:
     found: list[Change] = []
 
     def highest(options: list[Change]) -> None:
-        fitting = [c for c in (_planned(c, guess) for c in options) if c.plan]
+        fitting = [_planned(c, guess) for c in _writable(options, written)]
         fitting = [c for c in fitting if c.plan and c.plan.verdict == "fits"]
         if fitting:
             found.append(fitting[-1])
@@ -402,18 +423,23 @@ def raises(plan: Plan, source: Source) -> list[Change]:
             ]
         )
     if s.rollout != "transformers":
-        found.append(
-            _planned(
-                change(
-                    f"num_generations {s.generations * 2}",
-                    "twice the rollout, training memory unchanged in ms-swift; keep the step's "
-                    "rows a multiple of it",
-                    {"num_generations": str(s.generations * 2)},
-                    generations=s.generations * 2,
-                ),
-                guess,
-            )
-        )
+        more, new = 2 * s.generations, {"generations": 2 * s.generations}
+        flags, label = {"num_generations": str(more)}, f"num_generations {more}"
+        steps = s.steps_per_generation or s.accumulation
+        if (s.generation_batch or s.processes * s.batch * steps) % more:
+            # The completions of a generation become a multiple again.
+            doubled = {
+                "steps_per_generation": s.steps_per_generation,
+                "generation_batch_size": s.generation_batch,
+            }
+            doubled = {name: n for name, n in doubled.items() if n} or {
+                "gradient_accumulation_steps": s.accumulation
+            }
+            flags |= {name: str(2 * n) for name, n in doubled.items() if n}
+            label += " with " + " ".join(f"{name} {flags[name]}" for name in doubled)
+            new["rollout_batch"] = 2 * s.generated_at_once
+        cost = "twice the rollout, training memory unchanged in ms-swift"
+        highest([change(label, cost, flags, **new)])
     if s.checkpoint_llm:
         highest(
             [

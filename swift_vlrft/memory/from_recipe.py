@@ -9,6 +9,9 @@ Defaults: swift/arguments, swift/trainers/arguments.py and swift/rlhf_trainers/a
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,12 +25,74 @@ from swift_vlrft.memory.vllm import largest_image
 if TYPE_CHECKING:
     from swift_vlrft.recipe import Recipe
 
+ANY = math.inf
+WHOLE: dict[str, tuple[float, float]] = {
+    "per_device_train_batch_size": (1, ANY),
+    "per_device_eval_batch_size": (1, ANY),
+    "gradient_accumulation_steps": (1, ANY),
+    "steps_per_generation": (1, ANY),
+    "generation_batch_size": (1, ANY),
+    "num_generations": (1, ANY),
+    "max_completion_length": (1, ANY),
+    "max_length": (1, ANY),
+    "max_pixels": (1, ANY),
+    "lora_rank": (1, ANY),
+    "sequence_parallel_size": (1, ANY),
+    "move_model_batches": (1, ANY),
+    "sleep_level": (0, 2),
+    "vllm_tensor_parallel_size": (1, ANY),
+    "vllm_max_model_len": (1, ANY),
+    "vllm_max_num_seqs": (1, ANY),
+}
+"""Whole numbers that a plan reads, with their least and their greatest value."""
+
+NUMBERS: dict[str, tuple[float, float]] = {
+    "vllm_gpu_memory_utilization": (0.01, 1),
+    "lora_dropout": (0, 1),
+    "beta": (0, ANY),
+    "learning_rate": (0, ANY),
+    "split_dataset_ratio": (0, 1),
+    "top_entropy_quantile": (0, 1),
+    "sdar_loss_coef": (0, ANY),
+}
+
+CHOICES = {
+    # swift/arguments/base_args/model_args.py, tuner_args.py
+    "torch_dtype": ("bfloat16", "float16", "float32"),
+    "lora_dtype": ("bfloat16", "float16", "float32", "None"),
+}
+
+TRUE, FALSE = ("true", "1", "yes", "t", "y"), ("false", "0", "no", "f", "n")
+"""As transformers' argument parser takes them (hf_argparser.py: string_to_bool)."""
+
 PROMPT_TEXT = 256
 """Text tokens of a prompt beside its images, assumed where no data set is given: the detection
 prompts of this package have 120 to 200."""
 
 PLUGIN_FILE = "vlrft.py"
 """Our plugin, as `vlrft plugin` prints it and as people copy it."""
+
+TEXTS = [
+    "rlhf_type",
+    "model",
+    "tuner_type",
+    "train_type",
+    "quant_bits",
+    "deepspeed",
+    "fsdp",
+    "vllm_mode",
+    "attn_impl",
+    "optim",
+    "torch_dtype",
+    "lora_dtype",
+    "eval_strategy",
+    "val_dataset",
+    "model_kwargs",
+    "advantage_estimator",
+    "importance_sampling_level",
+    "external_plugins",
+]
+"""Flags whose text decides a plan; numbers and switches are asked for one by one."""
 
 AGAINST_LIGER = (
     "delta",
@@ -56,11 +121,13 @@ def settings_of(
     ``nodes``: machines, in place of the recipe's NNODES.
     """
     notes: list[str] = []
+    _refuse_unread(recipe, notes)
     if recipe.get("rlhf_type") not in ("grpo", None) or recipe.command[-1] != "rlhf":
         raise ValueError(
             f"{recipe.path}: `{' '.join(recipe.command)}` with rlhf_type "
             f"{recipe.get('rlhf_type')}; the planner knows `swift rlhf --rlhf_type grpo`"
         )
+    _refuse_impossible(recipe)
     name = recipe.get("model")
     if name is None:
         raise ValueError(f"{recipe.path}: no --model, or one whose value only bash knows")
@@ -72,11 +139,8 @@ def settings_of(
     tuning = _tuning(recipe)
     sharding, cpu_states, cpu_parameters = _deepspeed(recipe, processes, notes)
     batch = _int(recipe, "per_device_train_batch_size", 1)
-    accumulation = _int(recipe, "gradient_accumulation_steps", 0)
-    if not accumulation:
-        # swift/trainers/arguments.py: as many as make 16 rows a step.
-        accumulation = max(1, -(-16 // (batch * processes)))
-        notes.append(f"gradient_accumulation_steps is not set: {accumulation} (16 rows a step)")
+    # swift/arguments/rlhf_args.py: _set_default takes 1 for GRPO.
+    accumulation = _int(recipe, "gradient_accumulation_steps", 1)
     completion = _int(recipe, "max_completion_length", 512)
     said_steps = _int(recipe, "steps_per_generation", 0) or None
     steps = said_steps or accumulation
@@ -172,6 +236,7 @@ def settings_of(
         # grpo_trainer.py: _prepare_batch_inputs computes them in every run.
         old_logps=True,
         dtype=recipe.get("torch_dtype") or "bfloat16",
+        learning_rate=float(recipe.get("learning_rate") or 0) or None,
         float32_trainable=sharding == "fsdp",
         float32_adapters=recipe.get("lora_dtype") in (None, "float32", "None"),
         optimizer=optimizer,  # type: ignore[arg-type]
@@ -241,6 +306,12 @@ def _tuning(recipe: Recipe) -> Any:
 def nodes_of(recipe: Recipe) -> int:
     """Machines: NNODES, as ms-swift hands it to torchrun (swift/cli/main.py)."""
     said = recipe.environment.get("NNODES", "").strip() or "1"
+    if recipe.launcher:
+        said = recipe.launched[1]
+    elif "NNODES" in recipe.unknown:
+        raise ValueError(
+            f"{recipe.path}: only bash knows NNODES{_why(recipe, 'NNODES')}; give --nodes"
+        )
     if not said.isdigit() or int(said) < 1:
         raise ValueError(f"{recipe.path}: NNODES={said} is no count of machines; give --nodes")
     return int(said)
@@ -248,6 +319,14 @@ def nodes_of(recipe: Recipe) -> int:
 
 def _processes(recipe: Recipe, gpus: Gpus, nodes: int, notes: list[str]) -> int:
     said = recipe.environment.get("NPROC_PER_NODE", "").strip()
+    if recipe.launcher:
+        said = recipe.launched[0]
+    if not said and (recipe.launcher or "NPROC_PER_NODE" in recipe.unknown):
+        who = recipe.launcher or "NPROC_PER_NODE"
+        notes.append(
+            f"only bash knows how many processes {who} starts: {gpus.count}, one for each card"
+        )
+        return gpus.count * nodes
     visible = recipe.environment.get("CUDA_VISIBLE_DEVICES", "").strip()
     cards = gpus.count
     if visible and visible not in ("all", "-1"):
@@ -406,15 +485,81 @@ def _evaluates(recipe: Recipe) -> bool:
     return bool(recipe.values("val_dataset")) or _float(recipe, "split_dataset_ratio", 0.0) > 0
 
 
-def _int(recipe: Recipe, name: str, default: int) -> int:
-    value = recipe.get(name)
-    if value is None:
-        _refuse_unknown(recipe, name)
-        return default
+def changed(recipe: Recipe, flags: Mapping[str, str]) -> Recipe:
+    """``recipe`` with other flags; names in capitals are variables of its environment."""
+    from swift_vlrft.recipe import Flag
+
+    given = [Flag(name, (text,), recipe.line) for name, text in flags.items() if not name.isupper()]
+    variables = {name: text for name, text in flags.items() if name.isupper()}
+    return replace(
+        recipe,
+        flags=[*recipe.flags, *given],
+        environment={**recipe.environment, **variables},
+        unknown=recipe.unknown - set(variables),
+    )
+
+
+def as_written(
+    recipe: Recipe, gpus: Gpus, *, nodes: int | None = None, longest: Longest | None = None
+) -> Callable[[Mapping[str, str]], Settings | None]:
+    """What ``recipe`` with other flags would be planned as; None where a rule between flags, kept
+    before, would be broken.
+    """
+    from swift_vlrft.recipe_rules.batches import batches
+    from swift_vlrft.recipe_rules.finding import PROBLEM
+
+    if nodes:
+        recipe = changed(recipe, {"NNODES": str(nodes)})
+    said = {(found.rule, found.text if found.level == PROBLEM else "") for found in batches(recipe)}
+
+    def written(flags: Mapping[str, str]) -> Settings | None:
+        other = changed(recipe, flags)
+        for found in batches(other):
+            if (found.rule, found.text if found.level == PROBLEM else "") not in said:
+                return None
+        try:
+            return settings_of(other, gpus, nodes=nodes, longest=longest)
+        except ValueError:
+            return None
+
+    return written
+
+
+def _refuse_impossible(recipe: Recipe) -> None:
+    """Every number and choice that a plan reads, whether this recipe's engine uses it or not."""
+    for flag in recipe.flags:
+        if not flag.known or flag.name not in {*WHOLE, *NUMBERS, *CHOICES}:
+            continue
+        if not flag.values:
+            raise ValueError(f"{recipe.path}:{flag.line}: --{flag.name} has no value")
+        text = flag.values[0]
+        if (known := CHOICES.get(flag.name)) and text not in known:
+            raise ValueError(
+                f"{recipe.path}:{flag.line}: --{flag.name} {text}: known are {', '.join(known)}"
+            )
+        if flag.name not in CHOICES:
+            _number(f"{recipe.path}:{flag.line}: --{flag.name} {text}", text, flag.name)
+    for name, text in (recipe.environment | _limits_in_kwargs(recipe)).items():
+        if name in RESOLUTION and text.strip():
+            _number(f"{recipe.path}: {name}={text}", text, name)
+
+
+def _number(said: str, text: str, name: str) -> float:
+    least, most = WHOLE.get(name) or NUMBERS.get(name) or ("MIN" not in name, ANY)
+    whole = name not in NUMBERS
     try:
-        return int(value)
+        value = int(text) if whole else float(text)
     except ValueError:
-        raise ValueError(f"--{name} {value}: a whole number is needed") from None
+        value = math.nan
+    if not least <= value <= most or math.isinf(value):
+        kind = "a whole number" if whole else "a number"
+        to = f"from {least:g} to {most:g}" if most < ANY else f"{least:g} or more"
+        raise ValueError(f"{said}: {kind} is needed, {to}")
+    return value
+
+
+def _int(recipe: Recipe, name: str, default: int) -> int:
+    return int(_float(recipe, name, default))
 
 
 def _float(recipe: Recipe, name: str, default: float) -> float:
@@ -422,25 +567,45 @@ def _float(recipe: Recipe, name: str, default: float) -> float:
     if value is None:
         _refuse_unknown(recipe, name)
         return default
-    try:
-        return float(value)
-    except ValueError:
-        raise ValueError(f"--{name} {value}: a number is needed") from None
+    return float(value) if name in NUMBERS else int(value)
 
 
 def _true(recipe: Recipe, name: str, default: bool) -> bool:
-    value = recipe.get(name)
-    if value is None:
+    flag, value = recipe.flag(name), recipe.get(name)
+    if flag is None or value is None:
         _refuse_unknown(recipe, name)
-        return default
-    return value.lower() in ("true", "1", "yes")
+        return default if flag is None else True  # `--use_vllm` alone
+    if value.lower() not in (*TRUE, *FALSE):
+        raise ValueError(f"{recipe.path}:{flag.line}: --{name} {value}: true or false is needed")
+    return value.lower() in TRUE
+
+
+def _refuse_unread(recipe: Recipe, notes: list[str]) -> None:
+    """What decides the plan and is known only to bash."""
+    for name in TEXTS:
+        _refuse_unknown(recipe, name)
+    for name in (*RESOLUTION, shared_prefix.SWITCH, shared_prefix.CACHE):
+        if name in recipe.unknown:
+            raise ValueError(
+                f"{recipe.path}: only bash knows {name}{_why(recipe, name)}; write its value"
+            )
+    if recipe.lost:
+        notes.append(
+            "variables may be set by what was not read (`vlrft check` names it): planned as if not"
+        )
+
+
+def _why(recipe: Recipe, name: str) -> str:
+    said = [f"line {note.line}: {note.text}" for note in recipe.notes if f"${name} " in note.text]
+    return f" ({said[0]})" if said else ""
 
 
 def _refuse_unknown(recipe: Recipe, name: str) -> None:
     """A flag that is there with a value that only bash would know must not become its default."""
     flag = recipe.flag(name)
-    if flag is not None and not flag.known:
-        raise ValueError(
-            f"{recipe.path}:{flag.line}: --{name} {' '.join(flag.values)} cannot be read without "
-            "running the script; write its value"
-        )
+    if recipe.knows(name):
+        return
+    said = f"{flag.line}: --{name} {' '.join(flag.values)}" if flag else f"{recipe.line}: --{name}"
+    raise ValueError(
+        f"{recipe.path}:{said} cannot be read without running the script; write its value"
+    )

@@ -1,20 +1,21 @@
-"""A recipe with other flags, as a script; and one from nothing for a model, a task and cards.
+"""A recipe with other flags, and one from nothing for a model, a task and cards.
 
-changed_script(recipe, {"MAX_PIXELS": "401408", "gradient_checkpointing": "true"})
+changed_text(recipe, {"MAX_PIXELS": "401408", "gradient_checkpointing": "true"})
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shlex
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from swift_vlrft.coordinates import FAMILIES, FRAMES
 from swift_vlrft.memory.models import read_model
-from swift_vlrft.recipe import Recipe, read_recipe
-from swift_vlrft.shipped import shipped_file
+from swift_vlrft.recipe import CONFIGURATION, Recipe, RecipeError, read_text
+from swift_vlrft.recipe_edit import with_edit
+from swift_vlrft.recipe_rules.finding import Edit, Variable
 
 PLUGIN = '"$(vlrft plugin)"'
 
@@ -28,33 +29,113 @@ REWARDS = {
 COMPLETION = {"detection": 1024, "grounding": 512, "classification": 512, "counting": 512}
 
 
-def changed_script(recipe: Recipe, flags: Mapping[str, str], why: str = "") -> str:
-    """The command of ``recipe`` with ``flags`` in place of its own; capitals go to the environment.
+IMAGE_LIMITS = ("MAX_PIXELS", "IMAGE_MAX_TOKEN_NUM", "max_pixels", "model_kwargs")
+"""What `swift rollout` has to see as the trainer does: both encode the same images."""
 
-    Only variables that the recipe sets are written, not the caller's.
+PLANNED = re.compile(
+    r"NPROC_PER_NODE|NNODES|CUDA_VISIBLE_DEVICES|M(?:AX|IN)_PIXELS|IMAGE_M(?:AX|IN)_TOKEN_NUM"
+    r"|VLRFT_SHARED_PREFIX\w*"
+)
+"""Variables that a plan reads in the environment of the command."""
+
+OF_EVERYBODY = ("HOME", "PATH", "PWD", "OLDPWD", "USER", "LOGNAME", "SHELL", "TMPDIR", "_")
+OWN_PLACE = re.compile(r"BASH_SOURCE|(?:dirname|realpath|readlink)\b[^\n]*\$\{?0|\$\{0[%#/]")
+
+
+def changed_text(recipe: Recipe, flags: Mapping[str, str]) -> str:
+    """The text of ``recipe`` with ``flags`` in place of its own; capitals are variables.
+
+    CannotEdit where one cannot be changed alone.
     """
-    own = read_recipe(recipe.path, environment={})
-    environment = dict(own.environment) | {k: v for k, v in flags.items() if k.isupper()}
-    lines = ["#!/usr/bin/env bash", f"# {recipe.path.name}, changed by vlrft plan: {why}".rstrip()]
-    lines += ["set -euo pipefail", ""]
-    if environment.get("NNODES", "1") != "1":
-        lines += _from_the_caller(environment)
-    lines += [
-        _visible(value) if name == "CUDA_VISIBLE_DEVICES" else f"export {name}={shlex.quote(value)}"
-        for name, value in environment.items()
-    ]
-    words = [" ".join(own.command)]
-    for flag in {flag.name: flag for flag in own.flags if flag.name}.values():
-        if flag.name in flags:
+    text, path = recipe.text, recipe.path
+    commands = read_text(text, path)
+    trains = next((i for i, command in enumerate(commands) if command.trains), 0)
+    for name, value in flags.items():
+        edit: Edit | Variable = Variable(name, value)
+        if not name.isupper():
+            old = name == "tuner_type" and not recipe.flag(name) and recipe.flag("train_type")
+            edit = Edit("train_type" if old else name, values=(value,))
+        for place, command in enumerate(commands):
+            serves = command.command[-1] == "rollout" and name in IMAGE_LIMITS
+            if place == trains or serves:
+                text = with_edit(text, path, edit, command=place)
+        if name == "NNODES":
+            text = _asking(text, path)
+    return text
+
+
+def copied(recipe: Recipe, text: str, out: Path) -> str:
+    """``text``, a changed ``recipe``, as it may be written to ``out``; ValueError where it would be
+    another recipe there.
+    """
+    kinds = [path.suffix if path.suffix in CONFIGURATION else ".sh" for path in (recipe.path, out)]
+    if len({kind.replace(".yml", ".yaml") for kind in kinds}) > 1:
+        raise ValueError(
+            f"--apply {out}: {recipe.path} is another kind of file; name it *{kinds[0]}"
+        )
+    code = re.sub(r"(?m)^\s*#.*", "", text)
+    place = OWN_PLACE.search(code)
+    if kinds[0] == ".sh" and place and out.parent.resolve() != recipe.path.parent.resolve():
+        line = code[: place.start()].count("\n") + 1
+        raise ValueError(
+            f"{recipe.path}:{line}: the script looks for files beside itself ({place[0]}); write "
+            f"the changed one beside it: --apply {recipe.path.with_name(out.name)}"
+        )
+    try:
+        read_text(text, out)
+    except RecipeError as error:
+        raise ValueError(
+            f"--apply {out}: the recipe would not be found whole there: {error}"
+        ) from None
+    return text
+
+
+def remarked(text: str, path: Path, remark: str) -> str:
+    """``text`` with a comment in its first line, or below `#!`; JSON has none."""
+    if path.suffix == ".json":
+        return text
+    mark = text.startswith("\ufeff")
+    at = text.find("\n") + 1 if text.startswith("#!", mark) else int(mark)
+    new_line = "\r\n" if "\r\n" in text else "\n"
+    return f"{text[:at]}# {' '.join(remark.split())}{new_line}{text[at:]}"
+
+
+def callers_part(recipe: Recipe) -> dict[str, str]:
+    """Variables of the caller's environment that made ``recipe`` what it is."""
+    found = {}
+    for name, value in os.environ.items():
+        planned = PLANNED.fullmatch(name)
+        if name in OF_EVERYBODY or not (planned or re.search(rf"\b{name}\b", recipe.text)):
             continue
-        values = [shlex.quote(value) for value in flag.values]
-        if flag.name == "external_plugins":
-            ours = str(shipped_file("plugins", "vlrft.py"))
-            values = [PLUGIN if value == ours else shlex.quote(value) for value in flag.values]
-        words.append(f"--{flag.name} {' '.join(values)}".rstrip())
-    words += [f"--{name} {shlex.quote(v)}" for name, v in flags.items() if not name.isupper()]
-    command = " \\\n  ".join([*words, '"$@"'])
-    return "\n".join([*lines, command]) + "\n"
+        without = {other: text for other, text in os.environ.items() if other != name}
+        try:
+            (other,) = [
+                command
+                for command in read_text(recipe.text, recipe.path, without)
+                if (command.command, command.span) == (recipe.command, recipe.span)
+            ]
+        except ValueError:
+            found[name] = value
+            continue
+        flags = [[(f.name, f.values) for f in r.flags] for r in (recipe, other)]
+        names = [n for n in (*recipe.environment, *other.environment) if n != name or planned]
+        if flags[0] != flags[1] or any(
+            recipe.environment.get(n) != other.environment.get(n) for n in names
+        ):
+            found[name] = value
+    return found
+
+
+def _asking(text: str, path: Path) -> str:
+    """For several machines: what differs between them is asked for at the top of the script."""
+    if path.suffix in CONFIGURATION:
+        return text  # it is started with them in front
+    asked = _from_the_caller(text)
+    if not asked:
+        return text
+    first = re.compile(r"(?:\ufeff?[ \t]*(?:#[^\n]*)?\r?\n)*").match(text)
+    at = first.end() if first else 0
+    return text[:at] + "\n".join([*asked, ""]) + text[at:]
 
 
 def _visible(cards: str) -> str:
@@ -64,7 +145,7 @@ def _visible(cards: str) -> str:
     return f"export CUDA_VISIBLE_DEVICES=${{CUDA_VISIBLE_DEVICES-{shlex.quote(cards)}}}"
 
 
-def _from_the_caller(environment: Mapping[str, str]) -> list[str]:
+def _from_the_caller(script: str) -> list[str]:
     """What differs from machine to machine, asked for in one line where it is missing; ms-swift
     hands all of it to torchrun (swift/cli/main.py: get_torchrun_args).
     """
@@ -72,7 +153,7 @@ def _from_the_caller(environment: Mapping[str, str]) -> list[str]:
         "NODE_RANK": "0 on the first machine, 1 on the second",
         "MASTER_ADDR": "address of the first machine",
     }
-    asked = {name: said for name, said in asked.items() if name not in environment}
+    asked = {name: said for name, said in asked.items() if name not in script}
     if not asked:
         return []
     lines = [f': "${{{name}:?{said}}}"' for name, said in asked.items()]
@@ -89,13 +170,14 @@ def new_recipe(
     if task not in REWARDS:
         raise ValueError(f"--task {task}: known tasks are {', '.join(REWARDS)}")
     rewards = " ".join(REWARDS[task])
-    sharding = "  --deepspeed zero3 --move_model_batches 16 \\\n" if processes * nodes > 1 else ""
+    # One card too: DeepSpeed keeps 32-bit copies of what trains in bfloat16.
+    sharding = "zero3 --move_model_batches 16" if processes * nodes > 1 else "zero2"
     nproc = f"export NPROC_PER_NODE={processes}\n" if processes * nodes > 1 else ""
-    machines, where = "", f"{processes} cards"
+    machines, where = "", f"{processes} card{'s' * (processes > 1)}"
     if nodes > 1:
         where = f"{nodes} machines of {processes} cards"
         lines = [
-            *_from_the_caller({}),
+            *_from_the_caller(""),
             "export MASTER_PORT=${MASTER_PORT:-29500}",
             f"export NNODES={nodes}",
         ]
@@ -121,7 +203,7 @@ def new_recipe(
         f"  --dataset {data} \\\n"
         f"  --reward_funcs {rewards} \\\n"
         "  --tuner_type full --torch_dtype bfloat16 \\\n"
-        f"{sharding}"
+        f"  --deepspeed {sharding} \\\n"
         "  --use_vllm true --vllm_mode colocate --vllm_gpu_memory_utilization 0.5 \\\n"
         "  --vllm_max_model_len 4096 --sleep_level 1 \\\n"
         "  --per_device_train_batch_size 2 --gradient_accumulation_steps 4 \\\n"
@@ -132,12 +214,3 @@ def new_recipe(
         f"  --output_dir output/{task} \\\n"
         '  "$@"\n'
     )
-
-
-def write_script(path: Path, text: str) -> None:
-    """Beside, then renamed; executable."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as new:
-        new.write(text)
-    os.chmod(new.name, 0o755)
-    os.replace(new.name, path)

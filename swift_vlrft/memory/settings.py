@@ -135,6 +135,8 @@ class Settings:
     """Only what trains in float32: accelerate's FSDP upcasts it (utils/fsdp_utils.py)."""
     float32_adapters: bool = True
     """LoRA's weights in float32, where --lora_dtype says nothing else and not DeepSpeed."""
+    learning_rate: float | None = None
+    """Decides no memory, but what a change to LoRA has to say."""
     optimizer: Literal["adamw", "adamw_foreach", "adamw_8bit", "adafactor", "sgd"] = "adamw"
     all_logits: bool = False
     """Logits of the prompt too, as trainers without logits_to_keep compute them."""

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from swift_vlrft.recipe import Recipe
 from swift_vlrft.recipe_rules.finding import NOTE, PROBLEM, Finding
 
+COUNTS = ("NPROC_PER_NODE", "NNODES")
+BATCHES = ("steps_per_generation", "generation_batch_size", "gradient_accumulation_steps")
 IMAGE_MODELS = ("vl", "4v", "4.1v", "internvl", "llava")
 
 
@@ -33,9 +35,9 @@ def batches(recipe: Recipe) -> Iterator[Finding]:
 def processes(recipe: Recipe) -> int | None:
     """Processes over all nodes; None where they are not known."""
     found = 1
-    for name in ("NPROC_PER_NODE", "NNODES"):
-        value = recipe.environment.get(name, "1")
-        if not value.isdigit() or int(value) < 1:
+    said = recipe.launched if recipe.launcher else map(recipe.variable, COUNTS, ("1", "1"))
+    for value in said:
+        if value is None or not value.isdigit() or int(value) < 1:
             return None
         found *= int(value)
     return found
@@ -43,15 +45,16 @@ def processes(recipe: Recipe) -> int | None:
 
 def number(recipe: Recipe, name: str, default: int | None) -> int | None:
     """A whole number; ``default`` where the flag is absent, None where it is not known."""
-    flag = recipe.flag(name)
-    if flag is None:
+    if recipe.lacks(name):
         return default
     text = recipe.get(name) or ""
     return int(text) if text.lstrip("-").isdigit() else None
 
 
-def truth(recipe: Recipe, name: str, default: bool = False) -> bool:
-    return (recipe.get(name) or str(default)).lower() in ("true", "1", "yes", "t", "y")
+def truth(recipe: Recipe, name: str, default: bool = False) -> bool | None:
+    """Yes or no; None where it is not known."""
+    said = recipe.get(name, str(default))
+    return None if said is None else said.lower() in ("true", "1", "yes", "t", "y")
 
 
 def finding(recipe: Recipe, name: str, level: str, rule: str, text: str) -> Finding:
@@ -61,7 +64,7 @@ def finding(recipe: Recipe, name: str, level: str, rule: str, text: str) -> Find
 
 
 def _algorithm(recipe: Recipe) -> Iterator[Finding]:
-    if recipe.flag("rlhf_type") is None and recipe.flag("reward_funcs"):
+    if recipe.lacks("rlhf_type") and recipe.flag("reward_funcs"):
         yield finding(
             recipe,
             "reward_funcs",
@@ -73,13 +76,16 @@ def _algorithm(recipe: Recipe) -> Iterator[Finding]:
         return
     others = ("reward_model", "gym_env", "use_gym_env", "teacher_model", "teacher_model_server")
     rewards = recipe.flag("reward_funcs")
-    if not (rewards and rewards.values) and not any(recipe.flag(name) for name in others):
+    none = not rewards.values if rewards else recipe.lacks("reward_funcs")
+    server = recipe.get("vllm_mode") == "server"  # which may be a gym, and then gives the rewards
+    if none and recipe.lacks(*others) and recipe.knows("vllm_mode") and not server:
         yield finding(
             recipe, "rlhf_type", PROBLEM, "no-reward", "GRPO without --reward_funcs learns nothing"
         )
     weights = recipe.flag("reward_weights")
     names = len(recipe.values("reward_funcs")) + len(recipe.values("reward_model"))
-    if rewards and rewards.known and weights and weights.known and len(weights.values) != names:
+    known = recipe.knows("reward_funcs", "reward_model", "reward_weights")
+    if known and rewards and weights and len(weights.values) != names:
         yield finding(
             recipe,
             "reward_weights",
@@ -98,7 +104,9 @@ def _generation_batch(recipe: Recipe) -> Iterator[Finding]:
     group = number(recipe, "num_generations", 8)
     if world is None or device is None or group is None or accumulation is None:
         return
-    if group == 1 and not recipe.flag("teacher_model"):
+    if not recipe.knows(*BATCHES):
+        return
+    if group == 1 and recipe.lacks("teacher_model"):
         yield finding(
             recipe,
             "num_generations",
@@ -128,9 +136,9 @@ def _generation_batch(recipe: Recipe) -> Iterator[Finding]:
             f"{world} processes x {device} a device x {steps} = {step * steps}. Give one of them",
         )
         return
-    if steps is None and recipe.flag("steps_per_generation") is None:
+    if steps is None:
         steps = accumulation
-    size = batch if batch is not None else step * (steps or accumulation)
+    size = batch if batch is not None else step * steps
     if group > 1 and size % group:
         valid = [str(n) for n in range(2, size + 1) if size % n == 0]
         yield finding(
@@ -146,12 +154,14 @@ def _generation_batch(recipe: Recipe) -> Iterator[Finding]:
 
 
 def _evaluation_batch(recipe: Recipe, world: int, group: int) -> Iterator[Finding]:
+    if not recipe.knows("split_dataset_ratio", "eval_strategy", "save_strategy"):
+        return
     ratio = recipe.get("split_dataset_ratio") or "0"
     evaluates = recipe.flag("val_dataset") or ratio.strip("0.") != ""
     strategy = recipe.get("eval_strategy") or recipe.get("save_strategy") or "steps"
     device = number(recipe, "per_device_eval_batch_size", 1)
-    group = number(recipe, "num_generations_eval", group) or group
-    if evaluates and strategy != "no" and device and world * device % group:
+    group = number(recipe, "num_generations_eval", group) or 0
+    if evaluates and strategy != "no" and device and group and world * device % group:
         yield finding(
             recipe,
             "per_device_eval_batch_size",
@@ -166,7 +176,7 @@ def _evaluation_batch(recipe: Recipe, world: int, group: int) -> Iterator[Findin
 def _engine(recipe: Recipe) -> Iterator[Finding]:
     mode = recipe.get("vllm_mode")
     uses = truth(recipe, "use_vllm")
-    if mode and not uses:
+    if mode and uses is False:
         yield finding(
             recipe,
             "vllm_mode",
@@ -175,6 +185,8 @@ def _engine(recipe: Recipe) -> Iterator[Finding]:
             f"--vllm_mode {mode} without --use_vllm true: ms-swift ends with an error",
         )
     if not uses:
+        return
+    if not recipe.knows("vllm_mode"):
         return
     mode = mode or ("server" if recipe.flag("vllm_server_host") else "colocate")  # as before 3.12
     world = processes(recipe)
@@ -204,7 +216,7 @@ def _engine(recipe: Recipe) -> Iterator[Finding]:
 
 
 def _server(recipe: Recipe) -> Iterator[Finding]:
-    if not (recipe.flag("vllm_server_host") or recipe.flag("vllm_server_base_url")):
+    if recipe.lacks("vllm_server_host", "vllm_server_base_url"):
         yield finding(
             recipe,
             "vllm_mode",
@@ -232,31 +244,29 @@ def _server(recipe: Recipe) -> Iterator[Finding]:
 
 def _lengths(recipe: Recipe) -> Iterator[Finding]:
     longest = number(recipe, "vllm_max_model_len", None)
-    if recipe.get("vllm_mode") == "server":
+    if recipe.get("vllm_mode") == "server" or not recipe.knows("vllm_mode"):
         longest = None  # the server has its own
     completion = number(recipe, "max_completion_length", 512)
     prompt = number(recipe, "max_length", None)
     if truth(recipe, "use_vllm") and longest and completion:
-        if completion >= longest:
-            yield finding(
-                recipe,
-                "vllm_max_model_len",
-                PROBLEM,
-                "lengths",
-                f"--max_completion_length {completion} leaves no room for a prompt in "
-                f"--vllm_max_model_len {longest}",
-            )
-        elif prompt and prompt + completion > longest:
-            yield finding(
-                recipe,
-                "vllm_max_model_len",
-                NOTE,
-                "lengths",
+        # infer_engine.py: set_default_max_tokens cuts the answer to what the prompt leaves.
+        said = ""
+        if prompt and prompt + completion > longest:
+            said = (
                 f"--max_length {prompt} (prompt) + --max_completion_length {completion} = "
-                f"{prompt + completion} exceeds --vllm_max_model_len {longest}: long prompts get "
-                "shorter answers",
+                f"{prompt + completion} exceeds --vllm_max_model_len {longest}"
             )
+        elif completion >= longest:
+            said = (
+                f"--max_completion_length {completion} leaves no room for a prompt in "
+                f"--vllm_max_model_len {longest}"
+            )
+        if said:
+            text = f"{said}: long prompts get shorter answers"
+            yield finding(recipe, "vllm_max_model_len", NOTE, "lengths", text)
     strategy = recipe.get("truncation_strategy", "left")
+    if strategy is None:
+        return
     if strategy not in ("left", "delete"):
         yield finding(
             recipe,
@@ -300,9 +310,10 @@ def _sampling(recipe: Recipe) -> Iterator[Finding]:
 def _precision(recipe: Recipe) -> Iterator[Finding]:
     """bfloat16 weights that nothing keeps in 32 bits."""
     low = (recipe.get("torch_dtype") or "") in ("bfloat16", "float16")
-    if not low or recipe.flag("deepspeed") or recipe.flag("fsdp"):
+    if not low or not recipe.lacks("deepspeed", "fsdp"):
         return
-    if recipe.get("tuner_type", "lora") == "full":
+    tuner = recipe.get("tuner_type", "lora")
+    if tuner == "full":
         yield finding(
             recipe,
             "torch_dtype",
@@ -311,7 +322,7 @@ def _precision(recipe: Recipe) -> Iterator[Finding]:
             "without --deepspeed the weights are trained in 16 bits, where steps of a learning "
             "rate like 1e-6 are rounded away: add --deepspeed zero2, also on one GPU",
         )
-    elif recipe.get("vllm_mode") == "colocate":
+    elif tuner is not None and recipe.get("vllm_mode") == "colocate":
         yield finding(
             recipe,
             "torch_dtype",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import difflib
 import json
-import os
 import re
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
@@ -53,7 +52,9 @@ def data(recipe: Recipe) -> Iterator[Finding]:
 def _plugins(recipe: Recipe) -> Iterator[Finding]:
     for name in ("external_plugins", "custom_register_path"):
         for value in recipe.values(name):
-            path = Path(value)
+            path = recipe.at(value)
+            if path is None:
+                continue
             if path.is_dir():
                 text = (
                     f"--{name} {value} is a folder; ms-swift takes files since 4.5.3: "
@@ -62,8 +63,8 @@ def _plugins(recipe: Recipe) -> Iterator[Finding]:
             elif not path.is_file():
                 own = ' Ours is "$(vlrft plugin)".' if path.name == "vlrft.py" else ""
                 text = (
-                    f"--{name} {value}: no such file (from {Path.cwd()}). ms-swift's own examples "
-                    f"are not in its wheel.{own}"
+                    f"--{name} {value}: no such file (from {recipe.folder}). ms-swift's own "
+                    f"examples are not in its wheel.{own}"
                 )
             elif path.stem in SHADOWS:
                 text = (
@@ -82,8 +83,9 @@ def _files(recipe: Recipe) -> Iterator[Finding]:
         ("deepspeed", ".json", "Give zero2, zero3, zero3_offload, or a file"),
     ):
         value = recipe.get(name) or ""
-        if value.endswith(ending) and not Path(value).is_file():
-            text = f"--{name} {value}: no such file (from {Path.cwd()}). {other}"
+        path = recipe.at(value)
+        if value.endswith(ending) and path is not None and not path.is_file():
+            text = f"--{name} {value}: no such file (from {recipe.folder}). {other}"
             yield finding(recipe, name, PROBLEM, "file", text)
 
 
@@ -91,7 +93,10 @@ def rewards(recipe: Recipe, known_to_swift: Collection[str]) -> Iterator[Finding
     """Reward names that neither ms-swift nor a plugin file registers."""
     plugins = [*recipe.values("external_plugins"), *recipe.values("custom_register_path")]
     ours = _own_rewards()
-    texts = [Path(p).read_text(errors="replace") for p in plugins if Path(p).is_file()]
+    paths = [recipe.at(plugin) for plugin in plugins]
+    texts = [path.read_text(errors="replace") for path in paths if path and path.is_file()]
+    if None in paths or not recipe.knows("external_plugins", "custom_register_path"):
+        return  # a plugin that was not read may register any name
     with_ours = any("swift_vlrft" in text for text in texts)
     for name in recipe.values("reward_funcs"):
         if name in known_to_swift or (with_ours and name in ours):
@@ -129,11 +134,14 @@ def _own_rewards() -> list[str]:
 def family(recipe: Recipe) -> str | None:
     """The model's family in ms-swift's words: stated, read off its folder, or off its name."""
     stated = recipe.get("model_type")
+    if not recipe.knows("model_type", "model"):
+        return None
     if stated:
         return stated if stated in FAMILIES else None
     model = recipe.get("model") or ""
-    configuration = Path(model) / "config.json"
-    if configuration.is_file():
+    folder = recipe.at(model)
+    configuration = folder / "config.json" if model and folder else None
+    if configuration is not None and configuration.is_file():
         try:
             found = json.loads(configuration.read_text()).get("model_type")
         except (ValueError, OSError, AttributeError):
@@ -146,11 +154,10 @@ def family(recipe: Recipe) -> str | None:
 
 
 def _model(recipe: Recipe) -> Iterator[Finding]:
-    model = recipe.flag("model")
-    if model is None and recipe.flag("resume_from_checkpoint") is None:
+    if recipe.lacks("model", "resume_from_checkpoint"):
         yield finding(recipe, "model", PROBLEM, "model", "--model is missing")
     name = recipe.get("model")
-    if name and _names_a_path(name) and not Path(os.path.expanduser(name)).exists():
+    if name and _is_missing(recipe, name):
         yield finding(recipe, "model", PROBLEM, "model", f"--model {name}: no such folder")
     if re.search(r"glm-?4v-9b", name or "", re.I) and recipe.get("rlhf_type") == "grpo":
         yield finding(
@@ -162,10 +169,11 @@ def _model(recipe: Recipe) -> Iterator[Finding]:
             "use zai-org/GLM-4.1V-9B-Thinking",
         )
     kind = family(recipe)
-    if kind is None or recipe.get("max_pixels"):
+    if kind is None or not recipe.lacks("max_pixels"):
         return
     if FAMILIES[kind].from_environment:
-        if not any(variable in recipe.environment for variable in PIXEL_VARIABLES):
+        seen = any(recipe.environment.get(name) for name in PIXEL_VARIABLES)
+        if not seen and not recipe.hides(*PIXEL_VARIABLES) and recipe.lacks("model_kwargs"):
             yield finding(
                 recipe,
                 "model",
@@ -186,17 +194,17 @@ def _model(recipe: Recipe) -> Iterator[Finding]:
 
 
 def _sets(recipe: Recipe) -> Iterator[Finding]:
-    if recipe.flag("dataset") is None and recipe.flag("cached_dataset") is None:
+    if recipe.lacks("dataset", "cached_dataset"):
         yield finding(recipe, "dataset", PROBLEM, "dataset", "--dataset is missing")
     renamed = _renamed(recipe)
     for flag in ("dataset", "val_dataset"):
         for value in recipe.values(flag):
-            name, subset = _parts(value)
-            if _names_a_path(name) and not Path(os.path.expanduser(name)).exists():
-                text = f"--{flag} {value}: the path {name} does not exist (from {Path.cwd()})"
+            name, subset = _parts(recipe, value)
+            if _is_missing(recipe, name):
+                text = f"--{flag} {value}: the path {name} does not exist (from {recipe.folder})"
                 yield finding(recipe, flag, PROBLEM, "dataset", text)
                 continue
-            columns = _columns(name, renamed)
+            columns = _columns(name, recipe.at(name), renamed)
             if isinstance(columns, str):
                 yield finding(recipe, flag, PROBLEM, "dataset", columns)
             elif columns is not None:
@@ -263,17 +271,24 @@ def _report(name: str, renamed: Mapping[str, str], rewards: list[str]) -> Report
     return report
 
 
-def _names_a_path(name: str) -> bool:
-    return name.startswith(("/", "./", "../", "~"))
+def _is_missing(recipe: Recipe, name: str) -> bool:
+    """Whether a name is that of a path, and nothing is there."""
+    path = recipe.at(name)
+    return name.startswith(("/", "./", "../", "~")) and path is not None and not path.exists()
 
 
-def _parts(value: str) -> tuple[str, str | None]:
+def _parts(recipe: Recipe, value: str) -> tuple[str, str | None]:
     """``[hf::]NAME[:subset][#count]`` to (NAME, subset), by ms-swift's rules."""
-    if not os.path.exists(value):
+
+    def exists(name: str) -> bool:
+        path = recipe.at(name)
+        return path is not None and path.exists()
+
+    if not exists(value):
         value = value.split("::", 1)[-1]
-    if not os.path.exists(value):
+    if not exists(value):
         value = value.rsplit("#", 1)[0]
-    if os.path.exists(value):
+    if exists(value):
         return value, None
     name, _, subset = value.partition(":")
     return name, subset or None
@@ -287,7 +302,7 @@ def _renamed(recipe: Recipe) -> dict[str, str]:
     return found if isinstance(found, dict) else {}
 
 
-def _columns(name: str, renamed: Mapping[str, str]) -> list[str] | str | None:
+def _columns(name: str, path: Path | None, renamed: Mapping[str, str]) -> list[str] | str | None:
     """The columns of a set, ``solution`` among them where our readers make it; text where the set
     cannot be read; None where nothing is known of it.
     """
@@ -297,8 +312,7 @@ def _columns(name: str, renamed: Mapping[str, str]) -> list[str] | str | None:
 
     if any(source.hub_id == name for source in SOURCES):
         return ["image", "problem", "solution"]
-    path = Path(os.path.expanduser(name))
-    if not path.exists():
+    if path is None or not path.exists():
         return None
     try:
         form = find_form(path)
@@ -318,7 +332,7 @@ def _reward_columns(recipe: Recipe, flag: str, value: str, columns: list[str]) -
         for name in recipe.values("reward_funcs")
         if name in own and not name.endswith("_format")
     ]
-    if wanting and "solution" not in columns:
+    if wanting and "solution" not in columns and recipe.knows("columns"):
         yield finding(
             recipe,
             flag,

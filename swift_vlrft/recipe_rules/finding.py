@@ -11,15 +11,32 @@ NOTE = "note"
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """How to put a flag right: another name, other values, or neither (``drop``: leave it out)."""
+    """How to put a flag right: another name, other values, or neither (``drop``: leave it out).
+
+    ``line`` None: the flag that counts, or a new one where there is none.
+    """
 
     flag: str
-    line: int
+    line: int | None = None
     name: str | None = None
     values: tuple[str, ...] | None = None
     drop: bool = False
     add: str | None = None
-    """A whole flag to write on a line of its own after this one."""
+    """A whole flag to write after this one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """NAME=value for the environment of a command."""
+
+    name: str
+    value: str
+
+
+def added_flag(text: str) -> tuple[str, tuple[str, ...]]:
+    """Name and values of an Edit's ``add``."""
+    name, *values = text.removeprefix("--").split(" ")
+    return name, tuple(values)
 
 
 @dataclass(frozen=True, slots=True)

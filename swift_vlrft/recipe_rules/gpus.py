@@ -19,18 +19,20 @@ from swift_vlrft.recipe_rules.batches import truth
 from swift_vlrft.recipe_rules.finding import NOTE, PROBLEM, Finding
 
 A_GPU = re.compile(r"\d+|(?:GPU|MIG)-\S+")
+DECIDES = ("NPROC_PER_NODE", "CUDA_VISIBLE_DEVICES", "SWIFT_SINGLE_DEVICE_MODE")
 SECONDS = 10
 
 
 def visible_gpus(recipe: Recipe) -> Iterator[Finding]:
-    said = recipe.environment.get("NPROC_PER_NODE", "1").strip()
-    alone = recipe.environment.get("SWIFT_SINGLE_DEVICE_MODE") == "1"
+    if recipe.hides(*DECIDES):
+        return
+    said = recipe.variable("NPROC_PER_NODE", "1") or ""
+    said = (recipe.launched[0] if recipe.launcher else said).strip()
+    alone = recipe.variable("SWIFT_SINGLE_DEVICE_MODE") == "1"
     if not recipe.trains or alone or not said.isdigit() or int(said) < 1:
         return
     processes = int(said)
-    if any(_hidden(recipe, name) for name in ("NPROC_PER_NODE", "CUDA_VISIBLE_DEVICES")):
-        return
-    visible = recipe.environment.get("CUDA_VISIBLE_DEVICES")
+    visible = recipe.variable("CUDA_VISIBLE_DEVICES")
     if visible is None:
         count, level = gpus_here(), NOTE  # the recipe may be for another machine
         seen = f"this machine shows {count} GPUs (CUDA_VISIBLE_DEVICES is not set)"
@@ -62,15 +64,6 @@ def visible_gpus(recipe: Recipe) -> Iterator[Finding]:
     )
 
 
-def _hidden(recipe: Recipe, name: str) -> bool:
-    """Whether the script sets the variable in a way that was not read."""
-    if name in recipe.environment:
-        return False
-    if any(note.kind == "unread" for note in recipe.notes):
-        return True
-    return recipe.path.is_file() and f"{name}=" in recipe.path.read_text(errors="replace")
-
-
 def named(visible: str) -> int:
     """How many GPUs a list names; as in CUDA, the first that is none ends it."""
     count = 0
@@ -98,10 +91,11 @@ def gpus_here() -> int:
 
 def _refuses(recipe: Recipe) -> str:
     """What ends the run where a process has several GPUs, as ms-swift names it."""
-    if recipe.flag("deepspeed") and not truth(recipe, "use_ray"):
+    alone = truth(recipe, "use_ray") is False
+    if recipe.flag("deepspeed") and alone:
         return "DeepSpeed"
     if truth(recipe, "use_vllm") and recipe.get("rlhf_type") in ("grpo", "gkd"):
         return f"{(recipe.get('rlhf_type') or '').upper()} with vLLM"
-    if recipe.flag("fsdp") and not truth(recipe, "use_ray"):
+    if recipe.flag("fsdp") and alone:
         return "FSDP2"
     return ""

@@ -123,10 +123,10 @@ def history(recipe: Recipe) -> Iterator[Finding]:
         yield _removed(recipe, flag, old) if old else _changed(recipe, flag)
         found = _version(old.since if old else since or "")
         oldest = found if oldest is None else min(oldest, found)
-    if recipe.get("use_vllm") in ("true", "True", "1") and recipe.flag("vllm_mode") is None:
+    if recipe.get("use_vllm") in ("true", "True", "1") and recipe.lacks("vllm_mode"):
         uses = recipe.flag("use_vllm")
         assert uses is not None
-        mode = "server" if recipe.flag("vllm_server_host") else "colocate"
+        mode = "colocate" if recipe.lacks("vllm_server_host") else "server"
         yield Finding(
             recipe.path,
             uses.line,
@@ -181,7 +181,7 @@ def _changed(recipe: Recipe, flag: Flag) -> Finding:
 
 def _new_defaults(recipe: Recipe, oldest: tuple[int, ...]) -> Iterator[Finding]:
     for since, name, before, now in NEW_DEFAULTS:
-        if _version(since) >= oldest and recipe.flag(name) is None:
+        if _version(since) >= oldest and recipe.lacks(name):
             yield Finding(
                 recipe.path,
                 recipe.line,

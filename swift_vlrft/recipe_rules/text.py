@@ -35,7 +35,7 @@ def text(recipe: Recipe) -> Iterator[Finding]:
 
 
 def _flag(recipe: Recipe, flag: Flag) -> Iterator[Finding]:
-    if not flag.name:
+    if not flag.name and flag.known:
         yield Finding(
             recipe.path,
             flag.line,
@@ -43,6 +43,7 @@ def _flag(recipe: Recipe, flag: Flag) -> Iterator[Finding]:
             "stray-word",
             f"{' '.join(flag.values)} belongs to no flag",
         )
+    if not flag.name:
         return
     for value in flag.values if flag.known else ():
         if PLACEHOLDER.search(value) and flag.name != "system":

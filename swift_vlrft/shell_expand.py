@@ -1,0 +1,524 @@
+"""What the words of a command become: braces, ~, variables, splitting and globs, as in bash.
+
+data/{a,b}.jsonl    two words          "$MODEL"     one           ${SYS:-"two words"}    one
+./data/*.jsonl      the files there    $FLAGS       its words     "${ARGS[@]}"           the items
+
+A word with a part that only bash knows is one ``Value`` that is not known, with the reason.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from swift_vlrft.shell_grammar import Chain, Node, Parser, Simple
+from swift_vlrft.shell_state import NOTHING, May, State, Value, Variable, flags_in, union
+from swift_vlrft.shell_words import Note, Part, Word
+
+NAME = re.compile(r"[A-Za-z_]\w*")
+PARAMETER = re.compile(r"([A-Za-z_]\w*|\d+)(\[[@*]\]|\[\d+\])?(?:(:?[-=?+])(.*))?", re.DOTALL)
+SUM = re.compile(r"\$\(\(\s*\$?\{?([A-Za-z_]\w*)\}?\s*([-+])\s*(\d{1,9})\s*\)\)")
+CHANGES = re.compile(
+    r"([A-Za-z_]\w*)(?:\[[^]]*\])?\s*(?:(?:[-+*/%&|^]|<<|>>)?=(?!=)|\+\+|--)"
+    r"|(?:\+\+|--)\s*([A-Za-z_]\w*)"
+)
+RANGE = re.compile(r"(-?\d{1,6}|[a-zA-Z])\.\.(-?\d{1,6}|[a-zA-Z])(?:\.\.(-?\d{1,6}))?")
+OF_THE_MACHINE = re.compile(
+    r"USER|LOGNAME|HOME|TMPDIR|LANG|(?:LOCAL_|NODE_)?RANK|WORLD_SIZE|MASTER_(?:ADDR|PORT)"
+    r"|CUDA_HOME|CONDA_PREFIX|(?:SLURM|PBS|LSB|OMPI|PMI|MLP|VC)_\w+"
+)
+"""What a login or a scheduler sets, where the script runs."""
+LONGEST_SEQUENCE = 1000
+MOST_WORDS = 1000
+BLANKS = (" ", "\t", "\n")
+WHY = "its value is known only to bash"
+
+Cell: TypeAlias = str | Part
+"""An unquoted character, or a part that braces leave alone."""
+
+
+@dataclass(slots=True)
+class Found:
+    """What one part stands for; ``texts`` None: not known."""
+
+    texts: list[str] | None
+    notes: tuple[Note, ...] = ()
+    may: May = NOTHING
+    vanishes: bool = False
+
+
+@dataclass(slots=True)
+class Field:
+    """A word in the making, and the pattern that it is for globs."""
+
+    text: str = ""
+    pattern: str = ""
+    globs: bool = False
+
+    def put(self, text: str, quoted: bool) -> None:
+        self.text += text
+        self.pattern += glob.escape(text) if quoted else text
+        self.globs |= not quoted and any(character in text for character in "*?[")
+
+
+@dataclass(slots=True)
+class Fields:
+    done: list[Field] = field(default_factory=list)
+    current: Field | None = None
+
+    def end(self) -> None:
+        if self.current is not None:
+            self.done.append(self.current)
+        self.current = None
+
+    def put(self, text: str, quoted: bool) -> None:
+        self.current = self.current or Field()
+        self.current.put(text, quoted)
+
+    def split(self, text: str) -> None:
+        if text.startswith(BLANKS):
+            self.end()
+        for i, piece in enumerate(text.split()):
+            if i:
+                self.end()
+            self.put(piece, False)
+        if text.endswith(BLANKS):
+            self.end()
+
+
+class Expander:
+    """Needs the ``state``; ``run_alone`` is called for the commands of a substitution."""
+
+    state: State
+    used: set[str]
+    substitutions: Mapping[str, Callable[[], str]]
+    script: str | None
+
+    def note(self, note: Note) -> None:
+        raise NotImplementedError
+
+    def run_alone(self, nodes: Sequence[Node]) -> None:
+        raise NotImplementedError
+
+    def expand(self, word: Word) -> list[Value]:
+        """A word as the arguments that it becomes: none, one, or several."""
+        if not any("{" in p.text for p in word.parts if p.kind == "text" and not p.quoted):
+            return self._expanded(word, word.span is not None)
+        choices = braced(_cells(word.parts))
+        if len(choices) == 1:
+            return self._expanded(word, True)
+        several = [replace(word, parts=_parts(cells)) for cells in choices]
+        return [value for one in several for value in self._expanded(one, False)]
+
+    def joined(self, word: Word) -> Value:
+        """A word without splitting and globs, as on the right of an assignment."""
+        parts = []
+        for i, part in enumerate(word.parts):
+            if part.kind == "text" and not part.quoted:
+                part = replace(part, text=self._homes(part.text, i == 0))
+            parts.append(replace(part, quoted=True))
+        values = self._expanded(replace(word, parts=parts or [Part("text", "", True)]), True)
+        known = all(value.known for value in values)
+        return Value(
+            " ".join(value.text for value in values) if known else word.text,
+            word.line,
+            known,
+            word.span,
+            NOTHING if known else union(self._held(part) for part in word.parts),
+            tuple(note for value in values for note in value.notes),
+        )
+
+    def _held(self, part: Part) -> May:
+        """The flags that a part of a value may hold."""
+        if part.kind == "text":
+            return flags_in(part.text.split())
+        if part.kind == "variable" and NAME.fullmatch(part.text):
+            variable = self.state.get(part.text)
+            return variable.flags() if variable else NOTHING
+        return NOTHING if part.kind == "odd" else None
+
+    def _expanded(self, word: Word, single: bool) -> list[Value]:
+        """``single``: the word's place is that of its one value."""
+        if (items := self._items(word)) is not None:
+            return items
+        fields, found = Fields(), list[Found]()
+        unread = False
+        # "$@" of nothing is no argument at all, while "" is an empty one.
+        vanishes = any(part.kind == "variable" and _is_list(part.text) for part in word.parts)
+        waiting = [(part, part.kind != "text" and not part.quoted) for part in word.parts]
+        while waiting:
+            part, splits = waiting.pop(0)
+            if part.kind == "text":
+                if part.text or not (part.quoted and vanishes):
+                    begins = part is word.parts[0] and not part.quoted
+                    text = self._home(part.text) if begins else part.text
+                    fields.split(text) if splits else fields.put(text, part.quoted)
+                continue
+            one = self._part(part, word.line)
+            if isinstance(one, list):  # the word of a default, in place of the variable
+                waiting[:0] = [(inner, not inner.quoted) for inner in one]
+                continue
+            found.append(one)
+            unread |= one.texts is None or (
+                splits and any(one.texts) and "IFS" in self.state.variables
+            )
+            for i, text in enumerate(one.texts or ()):
+                if i:
+                    fields.end()
+                fields.split(text) if splits else fields.put(text, True)
+        fields.end()
+        notes = tuple(dict.fromkeys(note for one in found for note in one.notes))
+        if unread:
+            return [self._unknown(word, found, notes)]
+        values = []
+        for one_field in fields.done:
+            texts = self._globbed(one_field)
+            if texts is None:
+                why = f"{word.text} was not read: the folder it is looked up in is not known"
+                notes = (Note(word.line, "unread", why),)
+                values.append(Value(word.text, word.line, False, word.span, NOTHING, notes))
+                continue
+            one_value = single and len(fields.done) == len(texts) == 1
+            span = word.span if one_value else None
+            values += [Value(text, word.line, True, span) for text in texts]
+        return values
+
+    def _unknown(self, word: Word, found: Sequence[Found], notes: tuple[Note, ...]) -> Value:
+        parts = [part for part in word.parts if part.text or part.kind != "text"]
+        alone = len(parts) == 1
+        bare = alone and not word.parts[0].quoted
+        source = "".join(_source(part) for part in parts)
+        may = (
+            union(one.may for one in found)
+            if bare or any(_is_list(p.text) for p in parts)
+            else NOTHING
+        )
+        gone = bare and any(one.vanishes for one in found)
+        return Value(source, word.line, False, word.span, may, notes, gone)
+
+    def _items(self, word: Word) -> list[Value] | None:
+        """What was written into ARRAY, for a word that is nothing but "${ARRAY[@]}" or "$@"."""
+        parts = [part for part in word.parts if part.text or part.kind != "text"]
+        if len(parts) != 1 or parts[0].kind != "variable":
+            return None
+        if not re.fullmatch(r"@|[A-Za-z_]\w*\[@\]", parts[0].text):
+            return None
+        if parts[0].text == "@":
+            items = self.state.arguments
+        else:
+            variable = self.state.get(parts[0].text[:-3])
+            self.used.add(parts[0].text[:-3])
+            items = variable.value if variable and isinstance(variable.value, tuple) else None
+        if items is None:
+            return None
+        if not parts[0].quoted and any(
+            not v.known or any(c in v.text for c in "*?[ \t\n") or not v.text for v in items
+        ):
+            return None
+        return list(items)
+
+    def _globbed(self, one: Field) -> list[str] | None:
+        """The files that a pattern names, or the pattern itself; None where that is not known."""
+        if not one.globs or not one.pattern.strip("*?[]"):
+            return [one.text]
+        pattern = re.sub(r"\[\^", "[!", one.pattern)
+        if not self.state.globs:
+            return None
+        if not os.path.isabs(one.text) and self.state.folder is None:
+            return None
+        try:
+            names = glob.glob(pattern, root_dir=self.state.folder)
+        except (OSError, ValueError, re.error):
+            return None
+        return sorted(names) or [one.text]
+
+    def _homes(self, text: str, first: bool) -> str:
+        """``~`` at the beginning of a value and behind its colons."""
+        pieces = text.split(":")
+        return ":".join(
+            self._home(piece) if first or i else piece for i, piece in enumerate(pieces)
+        )
+
+    def _home(self, text: str) -> str:
+        user, slash, rest = text[1:].partition("/")
+        if not text.startswith("~"):
+            return text
+        if user:
+            return os.path.expanduser(f"~{user}") + slash + rest
+        home = self.state.get("HOME")
+        return (home.value if home and isinstance(home.value, str) else "~") + slash + rest
+
+    def _part(self, part: Part, line: int) -> Found | list[Part]:
+        if part.kind == "variable":
+            return self._variable(part, line)
+        if part.kind == "run":
+            self.run_alone(part.nodes)
+            if (text := self._printed(part)) is not None:
+                return Found([text])
+            return self._unread(line, f"$({part.text})", None)
+        if part.text.startswith("<") and not part.nodes:
+            return Found(None)  # a placeholder, which the lexer has named
+        if part.nodes:
+            self.run_alone(part.nodes)
+        elif (total := self._sum(part.text)) is not None:
+            return Found([str(total)])
+        self.changes(part.text, line)
+        return self._unread(line, part.text, NOTHING)
+
+    def changes(self, arithmetic: str, line: int) -> None:
+        """Variables that an arithmetic expression sets have a value that was not read."""
+        for match in CHANGES.finditer(arithmetic):
+            name = match[1] or match[2]
+            notes = (Note(line, "unread", f"${name} was not read: (({arithmetic})) sets it"),)
+            self.state.set(name, Variable(None, notes=notes))
+
+    def _unread(self, line: int, text: str, may: May, why: str = WHY) -> Found:
+        return Found(None, (Note(line, "unread", f"{text} was not read: {why}"),), may)
+
+    def _variable(self, part: Part, line: int) -> Found | list[Part]:
+        """What ``${part.text}`` stands for; parts where that is the word of its default."""
+        inside = part.text
+        if inside in ("@", "*", "#"):
+            return self._arguments(inside, part.quoted, line)
+        if inside in ("!", "?", "$", "-", "_"):
+            return Found(None, may=NOTHING)  # of the running shell
+        if inside.startswith("#"):
+            return self._length(inside[1:], line)
+        match = PARAMETER.fullmatch(inside)
+        if match is None:
+            self.used.update(NAME.findall(inside)[:1])
+            return self._unread(line, "${" + inside + "}", None)
+        name, index, operator, word = match[1], match[2] or "", match[3] or "", match[4] or ""
+        self.used.add(name)
+        variable = self._lookup(name, index, line)
+        if variable is not None and variable.value is None:
+            notes = variable.notes or self._unread(line, f"${name}", None).notes
+            return Found(None, notes, variable.may)
+        items = variable.value if variable and isinstance(variable.value, tuple) else ()
+        if variable is not None and not all(item.known for item in items):
+            return Found(None, tuple(n for item in items for n in item.notes), variable.flags())
+        texts = _plain(variable, index)
+        usable = variable is not None and (texts not in ([], [""]) or not operator.startswith(":"))
+        if operator.endswith("+"):
+            return _default(word if usable else "", part.quoted, line)
+        if usable:
+            return Found([" ".join(texts)] if part.quoted and index == "[*]" else texts)
+        if operator.endswith("-"):
+            return _default(word, part.quoted, line)
+        if operator.endswith("="):
+            value = self.joined(Word(line, _default(word, part.quoted, line), text=word))
+            self.state.set(name, Variable(value.text if value.known else None, notes=value.notes))
+            return Found([value.text] if value.known else None, value.notes, value.may)
+        if operator.endswith("?"):
+            said = f"${name} is not set{': ' if word else ''}{word}"
+            note = Note(line, "needed", said)
+            self.note(note)
+            self.state.set(name, Variable(None, notes=(note,)))
+            return Found(None, (note,))
+        if index:
+            return Found([])
+        return self._not_set(name, line)
+
+    def _lookup(self, name: str, index: str, line: int) -> Variable | None:
+        arguments = self.state.arguments
+        if name == "PWD" and self.state.folder is not None:
+            return Variable(self.state.folder)
+        if name == "0" or (name == "BASH_SOURCE" and index in ("", "[0]")):
+            return Variable(self.script)
+        if not name.isdigit():
+            return self.state.get(name)
+        if arguments is None:
+            why = Note(line, "unread", f"${name} was not read: the arguments are not known")
+            return Variable(None, notes=(why,), may=None)
+        at = int(name)
+        if not 0 < at <= len(arguments):
+            return None
+        one = arguments[at - 1]
+        return Variable(one.text if one.known else None, notes=one.notes, may=one.may)
+
+    def _not_set(self, name: str, line: int) -> Found:
+        if name.isdigit():
+            return self.argument_missing(name, line)
+        kind = "needed" if OF_THE_MACHINE.fullmatch(name) else "unset"
+        return Found(None, (Note(line, kind, f"${name} is not set"),), vanishes=True)
+
+    def argument_missing(self, name: str, line: int) -> Found:
+        """``$1`` of a script that is read without arguments."""
+        return Found(None, (Note(line, "needed", f"${name}, an argument, is not given"),))
+
+    def _arguments(self, inside: str, quoted: bool, line: int) -> Found:
+        arguments = self.state.arguments
+        if arguments is None or not all(one.known for one in arguments):
+            return self._unread(line, f"${inside}", None, "the arguments are not known")
+        if inside == "#":
+            return Found([str(len(arguments))])
+        texts = [one.text for one in arguments]
+        return Found([" ".join(texts)] if inside == "*" and quoted else texts)
+
+    def _length(self, name: str, line: int) -> Found:
+        """``${#ARRAY[@]}`` and ``${#NAME}``."""
+        variable = self.state.get(name.removesuffix("[@]").removesuffix("[*]"))
+        self.used.update(NAME.findall(name)[:1])
+        value = variable.value if variable else None
+        if isinstance(value, tuple) and name.endswith("]") and all(v.known for v in value):
+            return Found([str(len(value))])
+        if isinstance(value, str) and NAME.fullmatch(name):
+            return Found([str(len(value))])
+        return self._unread(line, "${#" + name + "}", NOTHING)
+
+    def _printed(self, part: Part) -> str | None:
+        """What a command substitution prints, where that is known without running it."""
+        known = self.substitutions.get(" ".join(part.text.split()))
+        if known is not None:
+            return known()
+        if len(part.nodes) != 1:
+            return None
+        (node,) = part.nodes
+        if isinstance(node, Chain) and not (node.negated or node.background):
+            moves, folder = self._argv(node.first), None
+            if moves and moves[0] == "cd" and len(moves) == 2 and self.state.folder is not None:
+                folder = os.path.normpath(os.path.join(self.state.folder, moves[1]))
+            asks = [
+                op == "&&" and self._argv(then) in (["pwd"], ["pwd", "-P"])
+                for op, then in node.rest
+            ]
+            return folder if asks == [True] and folder and os.path.isdir(folder) else None
+        words = self._argv(node) or [""]
+        if words == ["pwd"]:
+            return self.state.folder
+        if words[0] == "dirname" and len(words) == 2:
+            return os.path.dirname(words[1].rstrip("/")) or ("/" if words[1][:1] == "/" else ".")
+        if words[0] == "basename" and len(words) == 2:
+            return os.path.basename(words[1].rstrip("/"))
+        if words[:2] == ["seq", "-s,"] and len(words) == 4:
+            return _sequence(words[2], words[3])
+        return None
+
+    def _argv(self, node: Node) -> list[str] | None:
+        if not isinstance(node, Simple) or node.assigned or node.fed is not None:
+            return None
+        values = [value for word in node.words for value in self.expand(word)]
+        return [value.text for value in values] if all(value.known for value in values) else None
+
+    def _sum(self, text: str) -> int | None:
+        """The value of ``$((NAME + 1))`` and ``$((NAME - 1))``; None for other arithmetic."""
+        match = SUM.fullmatch(text)
+        variable = self.state.get(match[1]) if match else None
+        value = variable.value if variable else None
+        if match is None or not isinstance(value, str) or not re.fullmatch(r"[1-9]\d{0,8}", value):
+            return None
+        self.used.add(match[1])
+        return int(value) + int(match[2] + match[3])
+
+
+def _sequence(first: str, last: str) -> str | None:
+    """What ``seq -s, FIRST LAST`` prints."""
+    if not (re.fullmatch(r"\d{1,9}", first) and re.fullmatch(r"\d{1,9}", last)):
+        return None
+    if int(last) - int(first) >= LONGEST_SEQUENCE:
+        return None
+    return ",".join(map(str, range(int(first), int(last) + 1)))
+
+
+def _plain(variable: Variable | None, index: str) -> list[str]:
+    value = variable.value if variable else None
+    if isinstance(value, tuple):
+        texts = [one.text for one in value]
+        if index in ("[@]", "[*]"):
+            return texts
+        at = int(index.strip("[]") or 0)
+        return texts[at : at + 1]
+    return [] if value is None or index not in ("", "[0]", "[@]", "[*]") else [value]
+
+
+def _default(text: str, quoted: bool, line: int) -> list[Part]:
+    """The parts of the word behind ``:-``."""
+    if quoted:
+        text = '"' + re.sub(r'(?<!\\)"', "", text) + '"'
+    parts = Parser(text, line).everything().parts
+    return parts or [Part("text", "", quoted)][: int(quoted)]
+
+
+def _is_list(variable: str) -> bool:
+    """Whether it may be several words in quotes, too."""
+    return variable.startswith("@") or "[@]" in variable
+
+
+def _source(part: Part) -> str:
+    if part.kind == "variable":
+        return f"${part.text}" if NAME.fullmatch(part.text) else "${" + part.text + "}"
+    return f"$({part.text})" if part.kind == "run" else part.text
+
+
+def _cells(parts: Sequence[Part]) -> list[Cell]:
+    cells: list[Cell] = []
+    for part in parts:
+        cells += part.text if part.kind == "text" and not part.quoted else [part]
+    return cells
+
+
+def _parts(cells: Sequence[Cell]) -> list[Part]:
+    parts: list[Part] = []
+    for cell in cells:
+        if isinstance(cell, Part):
+            parts.append(cell)
+        elif parts and parts[-1].kind == "text" and not parts[-1].quoted:
+            parts[-1] = replace(parts[-1], text=parts[-1].text + cell)
+        else:
+            parts.append(Part("text", cell, False))
+    return parts
+
+
+def braced(cells: list[Cell]) -> list[list[Cell]]:
+    """The words that ``a{b,c}`` and ``a{1..3}`` stand for."""
+    for at, cell in enumerate(cells):
+        if cell != "{":
+            continue
+        end, commas = _closing(cells, at)
+        if end is None:
+            continue
+        inside = cells[at + 1 : end]
+        if commas:
+            edges = [at, *commas, end]
+            pairs = zip(edges, edges[1:], strict=False)
+            middles = [one for a, b in pairs for one in braced(cells[a + 1 : b])]
+        elif not (middles := _range(inside)):
+            continue
+        rests = braced(cells[end + 1 :])
+        if len(middles) * len(rests) > MOST_WORDS:
+            break
+        return [[*cells[:at], *middle, *rest] for middle in middles for rest in rests]
+    return [cells]
+
+
+def _closing(cells: Sequence[Cell], at: int) -> tuple[int | None, list[int]]:
+    """Where the brace at ``at`` closes, and the commas between."""
+    depth, commas = 0, list[int]()
+    for i in range(at, len(cells)):
+        depth += (cells[i] == "{") - (cells[i] == "}")
+        if depth == 0:
+            return i, commas
+        if depth == 1 and cells[i] == ",":
+            commas.append(i)
+    return None, []
+
+
+def _range(cells: Sequence[Cell]) -> list[list[Cell]]:
+    if any(isinstance(cell, Part) for cell in cells):
+        return []
+    match = RANGE.fullmatch("".join(map(str, cells)))
+    if match is None or match[1].isalpha() != match[2].isalpha():
+        return []
+    letters = match[1].isalpha()
+    first, last = (ord(e) if letters else int(e) for e in (match[1], match[2]))
+    step = abs(int(match[3] or 1)) or 1
+    if abs(last - first) // step >= MOST_WORDS:
+        return []
+    wide = any(len(e.lstrip("-")) > 1 and e.lstrip("-")[0] == "0" for e in (match[1], match[2]))
+    width = max(len(match[1]), len(match[2])) if wide and not letters else 0
+    numbers = range(first, last + 1, step) if first <= last else range(first, last - 1, -step)
+    return [list(chr(n) if letters else str(n).zfill(width)) for n in numbers]
