@@ -181,7 +181,7 @@ def test_a_refusal_is_the_empty_set(text):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "null", "5", "no dog here", "None of them", "254, 303, 291, 365", "()", "[dog]", "[1]"]
+    ["", "null", "5", "no dog here", "None of them", "254, 303, 291, 365, 9", "()", "[dog]", "[1]"]
     + ["[{'Position': [254, 303, 291, 365]}", "[[254, 303, 291, 365], [1, 2", "[254, 303, 291"]
     + [
         "[{'Position': [254, 303, 291, 365], 'label': 'dog's bowl'}]",
