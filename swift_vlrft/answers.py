@@ -70,12 +70,16 @@ class Answer:
 
 def answer_text(completion: str) -> str | None:
     """Text of the last complete answer block after the last ``</think>``, without outer blanks."""
+    span = answer_span(completion)
+    return None if span is None else completion[slice(*span)].strip()
+
+
+def answer_span(completion: str) -> tuple[int, int] | None:
+    """Where that block's text begins and ends, outer blanks included."""
     after = completion.rfind("</think>")
     last_end = completion.rfind("</answer>")
     start = completion.rfind("<answer>", max(after, 0), max(last_end, 0))
-    if start < 0:
-        return None
-    return completion[start + 8 : completion.find("</answer>", start)].strip()
+    return None if start < 0 else (start + 8, completion.find("</answer>", start))
 
 
 def well_formed(completion: str) -> bool:

@@ -70,7 +70,7 @@ _BEFORE = re.compile(
     r"\b(?:about|around|circa|ca|nearly|almost|over|under|above|below"
     r"|beyond|up\s+to|exceed(?:s|ing)?|some|close\s+to|near|between|half|double|twice|times|more"
     r"|less|fewer|half\s+of|all\s+but)\s+(?:(?:the|an?|number|of|exactly|just|only)\s+)*$"
-    r"|[\w)]\s*[*+]\s*$|[-\u2010-\u2015/#%]\s*$|[-+*/%!]=\s*$",
+    r"|[\w)*/+-]\s*[*+]\s*$|[-\u2010-\u2015/#%]\s*$|[-+*/%!]=\s*$",
     re.IGNORECASE,
 )
 _AFTER = re.compile(
