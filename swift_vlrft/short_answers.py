@@ -197,7 +197,7 @@ def choice(text: str) -> str | None:
     stated = _CHOICE.fullmatch(_plain(text).strip("*`\"'").strip())
     if stated is None or _ANOTHER_CHOICE.search(stated["text"] or ""):
         return None
-    return (stated["letter"] or stated["enclosed"]).upper()
+    return str(stated["letter"] or stated["enclosed"]).upper()
 
 
 # ---- yes or no -------------------------------------------------------------------------------
@@ -217,7 +217,7 @@ def yes_no(text: str) -> str | None:
     if len(text) > MAX_SHORT_ANSWER:
         return None
     plain = _DASH.sub(" : ", _plain(text).casefold())
-    found = set(_YES_NO.findall(plain))
+    found: set[str] = set(_YES_NO.findall(plain))
     if len(found) != 1:
         return None
     for clause in _CLAUSE_END.split(plain)[::2]:

@@ -1,5 +1,7 @@
 """Boxes and prompts in another frame: the numbers change, and nothing else."""
 
+import json
+
 import pytest
 from box_forms import FORMS
 from hypothesis import given, settings
@@ -108,6 +110,30 @@ def test_thousandths_are_replaced_as_a_whole_phrase(problem, expected):
 def test_thousandths_that_are_not_understood_are_refused(said):
     with pytest.raises(ValueError, match=r"the prompt says .+, and its boxes are to be in pixels"):
         pixels(f"Give the box. Numbers: {said}.")
+
+
+def test_a_row_whose_prompt_would_contradict_its_boxes_is_named_in_training(tmp_path):
+    from test_reading import picture
+
+    from swift_vlrft.datasets.read import open_set
+    from swift_vlrft.datasets.training import Wanted, training_set
+
+    (tmp_path / "1.png").write_bytes(picture())
+    said = ["in permille", "from 0 to 1000"]
+    rows = [
+        {"image": "1.png", "problem": f"A box, {s}.", "solution": "[1, 2, 30, 40]"} for s in said
+    ]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    wanted = Wanted(
+        cache=tmp_path / "cache",
+        frame="pixels",
+        view=View("qwen2_5_vl", 3136, 1_003_520),
+        task="grounding",
+    )
+    dataset, report = training_set(open_set(tmp_path / "a.jsonl", keep_going=True), wanted)
+    assert len(dataset) == 1 and "A box, in pixels, x from" in str(dataset[0]["messages"])
+    ((place, problem),) = report.problems
+    assert place.row == 0 and "the prompt says 'permille'" in problem
 
 
 @pytest.mark.parametrize(
