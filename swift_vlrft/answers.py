@@ -14,21 +14,16 @@ it. Every reading is done once per text, however many rewards ask, and held in a
 import json
 import re
 import threading
-import unicodedata
 from functools import cached_property
 from typing import Any
 
 from swift_vlrft.box_list import BoxList
-from swift_vlrft.box_text import read_boxes
+from swift_vlrft.box_text import read_boxes, unwrapped
 from swift_vlrft.boxes import Box
-from swift_vlrft.labels import normalise
+from swift_vlrft.labels import REFUSALS, normalise
+from swift_vlrft.short_answers import choice, number, without_box_tokens, yes_no
 
 __all__ = ["Answer", "Box", "BoxList", "normalise", "read", "text_of", "well_formed"]
-
-REFUSALS = frozenset({"no objects", "none"})
-
-MAX_SHORT_ANSWER = 10_000
-"""A longer answer is no number, choice or yes/no."""
 
 
 class Answer:
@@ -51,11 +46,11 @@ class Answer:
     @cached_property
     def label(self) -> str:
         """The answer as class names are compared; empty where there is none."""
-        return "" if self.text is None else normalise(_without_box_tokens(self.text))
+        return "" if self.text is None else normalise(without_box_tokens(self.text))
 
     @cached_property
     def number(self) -> float | None:
-        """The one distinct number that the answer states; None for no number or several."""
+        """The one number that the answer states; None for none, several, or one left open."""
         return None if self.text is None else number(self.text)
 
     @cached_property
@@ -75,12 +70,16 @@ class Answer:
 
 def answer_text(completion: str) -> str | None:
     """Text of the last complete answer block after the last ``</think>``, without outer blanks."""
+    span = answer_span(completion)
+    return None if span is None else completion[slice(*span)].strip()
+
+
+def answer_span(completion: str) -> tuple[int, int] | None:
+    """Where that block's text begins and ends, outer blanks included."""
     after = completion.rfind("</think>")
     last_end = completion.rfind("</answer>")
     start = completion.rfind("<answer>", max(after, 0), max(last_end, 0))
-    if start < 0:
-        return None
-    return completion[start + 8 : completion.find("</answer>", start)].strip()
+    return None if start < 0 else (start + 8, completion.find("</answer>", start))
 
 
 def well_formed(completion: str) -> bool:
@@ -107,76 +106,14 @@ def well_formed(completion: str) -> bool:
 
 def boxes_or_refusal(text: str) -> BoxList | None:
     """Boxes of an answer or a gold solution: empty for "No Objects", ``[]`` or "None", any case."""
-    plain = _without_box_tokens(text)
+    plain = unwrapped(text)
     if len(plain) < 64 and plain[:1] not in _OPENING and normalise(plain) in REFUSALS:
         return BoxList()
-    return read_boxes(text)
+    return read_boxes(plain)
 
 
-def number(text: str) -> float | None:
-    """The one distinct number in a short text: "4", "4 dogs", "I count 4, so 4", "1,000", "4.0".
-
-    Digits that belong to a word ("A320", "4th") and number words are not read. "4 or 5", "4-5" and
-    "1/2" state two numbers, which is none.
-    """
-    if len(text) > MAX_SHORT_ANSWER:
-        return None
-    plain = unicodedata.normalize("NFKC", text).replace("\u2212", "-")
-    stated = {float(n.replace(",", "")) for n in _NUMBER.findall(_without_box_tokens(plain))}
-    return stated.pop() if len(stated) == 1 else None
-
-
-def choice(text: str) -> str | None:
-    """The option letter of "A", "(A)", "A)", "A.", "A. text" or "A: text".
-
-    None for prose and for two options. Either case of the letter; quotes and ``*`` around it are
-    dropped.
-    """
-    if len(text) > MAX_SHORT_ANSWER:
-        return None
-    plain = unicodedata.normalize("NFKC", _without_box_tokens(text)).strip().strip("*`\"'").strip()
-    stated = _CHOICE.fullmatch(plain)
-    if stated is None or _ANOTHER_CHOICE.search(stated["text"] or ""):
-        return None
-    return (stated["letter"] or stated["enclosed"]).upper()
-
-
-def yes_no(text: str) -> str | None:
-    """The one of the words yes and no that the text holds; "not yes" states neither."""
-    if len(text) > MAX_SHORT_ANSWER:
-        return None
-    plain = unicodedata.normalize("NFKC", text).casefold()
-    stated = set(_YES_NO.findall(plain))
-    return stated.pop() if len(stated) == 1 and not _NEGATED.search(plain) else None
-
-
-_OPENING = tuple("[({<`")
+_OPENING = tuple("[({<")
 _TAG = re.compile(r"</?(?:think|answer)>")
-_BOX_TOKENS = re.compile(r"<\|(?:begin|end)_of_box\|>")
-_NUMBER = re.compile(r"(?<![\w.])-?(?:\d{1,3}(?:,\d{3})++|\d++)(?:\.\d++)?+(?!\w|\.\d)")
-_CHOICE = re.compile(
-    r"(?:\((?P<enclosed>[A-Za-z])\)[.:]?|(?P<letter>[A-Za-z])[.):]?)(?P<text>(?<=[.):])\s*\S.*)?",
-    re.DOTALL,
-)
-_ANOTHER_CHOICE = re.compile(
-    r"\([A-Za-z]\)"  # (A) cat (B) dog
-    r"|(?:^|[\s,;/&])[A-Z]\)"  # A) or B)
-    r"|[\s,;/&(][A-Z][.:](?:\s+\S|[a-z]{2}|\d)"  # A. cat B. dog | A.cat B.dog
-    r"|\n\s*[A-Z][.:]?\s*$"  # A. cat\nB
-    r"|^[A-Za-z][.:]"  # A.B. and e.g.
-    # A. B | A. and B | A, B, but neither O'Hare nor U.S.
-    r"|(?:^\s*|\b(?:and|or)\s+|[,;/&+|]\s*)[A-Z](?:(?!['’]\w|\.[A-Z]\.)\W|$)(?!\s*[a-z])"
-)
-_YES_NO = re.compile(r"(?<!\w)(yes|no)(?!\w)")
-_NEGATED = re.compile(
-    r"(?:\bnot|\bnever|n['’]t|\bneither|\bnor)\W+(?:(?:an?|the)\W+)?(?:yes|no)(?!\w)"
-)
-
-
-def _without_box_tokens(text: str) -> str:
-    if "<" in text and "<|" in text:  # looking for one character is many times faster
-        return _BOX_TOKENS.sub(" ", text).strip()
-    return text
 
 
 # ---- reading once ----------------------------------------------------------------------------
@@ -223,12 +160,51 @@ def text_of(completion: Any) -> str:
         return text_of(completion[-1]) if isinstance(completion[-1], (dict, str)) else ""
     if isinstance(completion, dict):
         return text_of(completion.get("content"))
-    return ""
+    made = plain(completion)
+    return "" if made is completion else text_of(made)
 
 
 def gold_text(solution: Any) -> str:
-    """A gold solution without its wrapping: the answer block where it has one, else all of it."""
-    if not isinstance(solution, str):
-        solution = "" if solution is None else json.dumps(solution, default=str)
+    """A gold solution without its wrapping: the answer block where it has one, else all of it.
+
+    What is no text (a list, a number, a numpy or pyarrow value) is written as JSON; a missing value
+    is the empty text.
+    """
+    if type(solution) is not str:
+        solution = plain(solution)
+        if not isinstance(solution, str):
+            solution = "" if solution is None else _as_json(solution)
     wrapped = answer_text(solution)
     return str(solution).strip() if wrapped is None else wrapped
+
+
+def plain(value: Any) -> Any:
+    """A value as Python's own: what numpy, pandas, pyarrow and torch hold by their own conversion,
+    bytes as text, a missing value (NaN, NaT, NA) as None.
+    """
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    for name in _CONVERSIONS:
+        if callable(convert := getattr(value, name, None)):
+            value = convert()
+            break
+    if isinstance(value, float) and value != value:
+        return None
+    return None if type(value).__name__ in ("NAType", "NaTType") else value
+
+
+_CONVERSIONS = ("tolist", "to_pylist", "as_py", "to_list")
+
+
+def _as_json(value: Any) -> str:
+    try:
+        return json.dumps(value, default=_plain_or_text)
+    except (TypeError, ValueError, RecursionError):  # keys that are no text, or a list in itself
+        return str(value)
+
+
+def _plain_or_text(value: Any) -> Any:
+    made = plain(value)
+    return str(value) if made is value else made

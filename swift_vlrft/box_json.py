@@ -32,6 +32,7 @@ class _Item(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     bbox_2d: _Corners | UnsetType = UNSET
     bbox: _Corners | UnsetType = UNSET
     box: _Corners | UnsetType = UNSET
+    box_2d: _Corners | UnsetType = UNSET
     Confidence: float | UnsetType = UNSET
     score: float | UnsetType = UNSET
     label: str | UnsetType = UNSET
@@ -61,7 +62,8 @@ def _read_any_keys(text: str) -> BoxList | None:
         items = _decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError):
         return None
-    stated = [i.Position or i.bbox_2d or i.bbox or i.box for i in items]  # UNSET is false
+    # UNSET is false
+    stated = [i.Position or i.bbox_2d or i.bbox or i.box or _x_first(i.box_2d) for i in items]
     corners = [c for c in stated if c is not UNSET]
     if len(corners) < len(items):
         return None
@@ -75,6 +77,10 @@ def _read_any_keys(text: str) -> BoxList | None:
         [c if c is not UNSET and 0.0 <= c <= 1.0 else None for c in confidences],
         [None if t is UNSET else normalise(t) or None for t in labels],
     )
+
+
+def _x_first(corners: _Corners | UnsetType) -> _Corners | UnsetType:
+    return UNSET if corners is UNSET else (corners[1], corners[0], corners[3], corners[2])
 
 
 def _valid(corners: Sequence[Box]) -> list[Box | None]:

@@ -3,8 +3,12 @@
     [{'Position': [254, 303, 291, 365], 'Confidence': 0.9, 'label': "dog's bowl"}]
     ```json [{"bbox_2d": ["254", "303", "291", "365"]}] ```
     <|object_ref_start|>dog<|object_ref_end|><|box_start|>(254,303),(291,365)<|box_end|>
+    <ref>dog</ref><box>254 303 291 365</box>
+    {"boxes": [[254, 303, 291, 365]]}
+    254, 303, 291, 365
 
-all read as one box: JSON, a Python literal, fenced or in prose, bare corners. Nothing is evaluated
+all read as one box: JSON, a Python literal, fenced or in prose, bare corners. ``box_2d`` is
+Google's key and y-first, [y1, x1, y2, x2]; every other spelling is x-first. Nothing is evaluated
 and nothing is repaired: brackets that are never closed are not a list. Every pass is linear in the
 text, which a model under training writes, so each limit below has a number.
 """
@@ -15,12 +19,22 @@ from typing import Any
 from swift_vlrft.box_json import read_json_boxes
 from swift_vlrft.box_list import BoxList, valid_box
 from swift_vlrft.boxes import Box
-from swift_vlrft.labels import UNREADABLE_LABEL, normalise
-from swift_vlrft.literals import MAX_DEPTH, groups
+from swift_vlrft.labels import REFUSALS, UNREADABLE_LABEL, normalise
+from swift_vlrft.literals import MAX_DEPTH, NUMBER, groups
 
-_BOX_TOKENS = re.compile(r"<\|(?:begin_of_box|end_of_box|box_start|box_end)\|>")
+_FOUR = rf"{NUMBER}(?:\s*+,\s*+{NUMBER}){{3}}"
+_BARE = re.compile(rf"{_FOUR}\.?")
+"""The whole answer, in a line of its own: 254, 303, 291, 365."""
+_BOX_TOKENS = re.compile(
+    rf"(?P<start><\|box_start\|>)|(?P<end><\|box_end\|>)"
+    rf"|<\|begin_of_box\|>\s*+(?P<four>{_FOUR})\s*+<\|end_of_box\|>"
+    r"|<\|(?:begin|end)_of_box\|>"
+)
+_FENCE = re.compile(r"`+(?:[A-Za-z]*+[ \t]*+\n|(?:json|python)\b)?")
 _REAL = {int, float}
 _SCALARS = {int, float, bool, str}
+LISTS = ("boxes", "objects")
+"""Keys of an object that holds the list."""
 
 MAX_ANSWER = 100_000
 """A longer answer, in characters, is not read as boxes and scores 0: some 30,000 tokens."""
@@ -32,17 +46,18 @@ def read_boxes(text: str) -> BoxList | None:
     """Every box that ``text`` states; None where it holds neither a list, an object nor a bare box.
 
     Several lists are read as one, so a second guess costs what an extra box costs. Of an object's
-    keys the first with a value is read, in the order Position, bbox_2d, bbox, box; Confidence,
-    score; label, category, name. "No Objects" is the caller's business.
+    keys the first with a value is read, in the order Position, bbox_2d, bbox, box, box_2d;
+    Confidence, score; label, category, name. "No Objects" is the caller's business.
     """
-    if "<" in text and "<|" in text:  # looking for one character is many times faster
-        text = _BOX_TOKENS.sub(" ", text)
+    text = unwrapped(text)
     if len(text) <= MAX_ANSWER:
         in_json = read_json_boxes(text)  # what a trained model writes nearly always
         if in_json is not None and len(in_json) <= MAX_OPEN_BRACKETS // 2:
             return in_json
     if too_long(text):
         return None
+    if len(text) < 1000 and _BARE.fullmatch(text):
+        return BoxList([_box(text.rstrip(".").split(","))], [None], [None])
     found = BoxList()
     readable = False
     corner: list[Any] | None = None  # the first of (x1,y1),(x2,y2)
@@ -50,6 +65,9 @@ def read_boxes(text: str) -> BoxList | None:
     for value in groups(text):
         if type(value) is str:
             label = normalise(value) or None
+        elif type(value) is tuple:  # <box>x1 y1 x2 y2</box>
+            found.add(_box(list(value)), None, label)
+            readable = True
         elif type(value) is dict:
             _add_object(found, value, label, 0)
             readable = True
@@ -68,6 +86,23 @@ def read_boxes(text: str) -> BoxList | None:
         found.add(None, None, label)
         readable = True
     return found if readable else None
+
+
+def unwrapped(text: str) -> str:
+    """``text`` without a fence around all of it and without the tokens that GLM and Qwen put around
+    boxes; Qwen's become ``<box>``, and so do GLM's where four bare numbers stand between them.
+    """
+    if "<" in text and "<|" in text:  # looking for one character is many times faster
+        text = _BOX_TOKENS.sub(_as_tag, text).strip()
+    if text[:1] == "`" and (fence := _FENCE.match(text)):
+        text = text[fence.end() :].rstrip("`").strip()
+    return text
+
+
+def _as_tag(token: re.Match[str]) -> str:
+    if token["four"]:
+        return f"<box>{token['four']}</box>"
+    return "<box>" if token["start"] else "</box>" if token["end"] else " "
 
 
 def too_long(text: str) -> bool:
@@ -109,10 +144,18 @@ def _is_one_box(values: list[Any]) -> bool:
 
 def _add_object(found: BoxList, item: dict[str, Any], label: str | None, depth: int) -> None:
     get = item.get
+    stated = get("label")
+    if stated is None and (stated := get("category")) is None:
+        stated = get("name")
+    if type(stated) is str:
+        label = normalise(stated) or None
+    elif stated is not None:
+        label = str(stated) if type(stated) is int else UNREADABLE_LABEL
     position = get("Position") or get("bbox_2d") or get("bbox") or get("box")
-    if not position and (wrapped := [v for v in item.values() if _holds_objects(v)]):
-        for value in wrapped:  # {"objects": [{...}, ...]}
-            _add_list(found, value, label, depth + 1)
+    y_first = not position and bool(position := get("box_2d"))
+    if not position and (held := [v for k, v in item.items() if k in LISTS or _holds_objects(v)]):
+        for value in held:  # {"objects": [{...}, ...]}
+            _add_held(found, value, label, depth + 1)
         return
     confidence = get("Confidence")
     if confidence is None:
@@ -121,14 +164,20 @@ def _add_object(found: BoxList, item: dict[str, Any], label: str | None, depth: 
         confidence = _number(confidence)
     if confidence is not None and not 0.0 <= confidence <= 1.0:
         confidence = None
-    stated = get("label")
-    if stated is None and (stated := get("category")) is None:
-        stated = get("name")
-    if type(stated) is str:
-        label = normalise(stated) or None
-    elif stated is not None:
-        label = str(stated) if type(stated) is int else UNREADABLE_LABEL
-    found.add(_box(position), confidence, label)
+    box = _box(position)
+    if y_first and box is not None:
+        box = box[1], box[0], box[3], box[2]
+    found.add(box, confidence, label)
+
+
+def _add_held(found: BoxList, value: Any, label: str | None, depth: int) -> None:
+    """What stands under ``boxes`` or ``objects``: a list, one object, or nothing at all."""
+    if type(value) is dict and depth <= MAX_DEPTH:
+        _add_object(found, value, label, depth)
+    elif type(value) is list and value:
+        _add_list(found, value, label, depth)
+    elif value and not (type(value) is str and normalise(value) in REFUSALS):
+        found.add(None, None, label)
 
 
 def _holds_objects(value: Any) -> bool:

@@ -11,6 +11,9 @@ from functools import lru_cache
 MAX_LABEL = 10_000
 """A longer text names no class."""
 
+REFUSALS = frozenset({"no objects", "none"})
+"""What says, once normalised, that there is nothing."""
+
 UNREADABLE_LABEL = "\0"
 """Stands for a label that is no text (a list, a bool): it equals no gold label."""
 

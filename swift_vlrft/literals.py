@@ -1,8 +1,8 @@
 """Lists and objects in a model's text, without evaluating any of it.
 
-    "Sure: [{'a': (1, 2), 'ok': True}] and (3,4)"
+    "Sure: [{'a': (1, 2), 'ok': True}] and (3,4) and <box>5 6</box>"
 
-reads as [{'a': [1, 2], 'ok': True}] and ['3', '4'].
+reads as [{'a': [1, 2], 'ok': True}], ['3', '4'] and ('5', '6').
 
 JSON goes to the standard library's decoder, which is written in C; a Python literal is rewritten
 as JSON first, token by token. Tuples become lists. Brackets that are never closed end the reading.
@@ -18,13 +18,14 @@ MAX_DEPTH = 32
 MAX_PROSE_BRACKETS = 64
 """Nor is what follows more lists that are none: those are prose, and each is read twice."""
 
-_NUMBER = r"[-+]?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][-+]?\d++)?"
+NUMBER = r"[-+]?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][-+]?\d++)?"
 _STRING = r""""[^"\\]*+(?:\\.[^"\\]*+)*+"|'[^'\\]*+(?:\\.[^'\\]*+)*+'"""
 # What may start something to read, outside any list: a list, an object, bare numbers in other
-# brackets, the name of the boxes that follow.
+# brackets, a box without brackets in tags, the name of the boxes that follow.
 _START = re.compile(
     rf"""(?P<list>\[)|(?P<object>\{{(?=\s*+["']))
-    |[({{<]\s*+(?P<numbers>{_NUMBER}(?:\s*+,\s*+{_NUMBER})*+)\s*+,?\s*+[)}}>]
+    |[({{<]\s*+(?P<numbers>{NUMBER}(?:\s*+,\s*+{NUMBER})*+)\s*+,?\s*+[)}}>]
+    |<box>\s*+(?P<box>[^][<>(){{}}\s][^][<>(){{}}]*+)</box>
     |<\|object_ref_start\|>(?P<name>[^<]*+)<\|object_ref_end\|>|<ref>(?P<ref>[^<]*+)</ref>""",
     re.VERBOSE,
 )
@@ -34,7 +35,7 @@ _INSIDE = re.compile(rf"""[\[({{,:]\s*+(?:{_STRING})|[\[\](){{}}]""", re.DOTALL)
 _PYTHON = re.compile(
     rf"""(?P<string>{_STRING})|(?P<open>\()|(?P<close>,?\s*+\))|(?P<comma>,\s*+(?=[\]}}]))
     |(?P<word>\b(?:True|False|None|inf|Infinity)\b|-?\b[nN]a[nN]\b)
-    |(?P<number>(?<![\w.])(?:\+(?=[\d.])|(?=-?\.\d))-?+{_NUMBER}|(?<![\w.])-?\d++\.(?!\d))""",
+    |(?P<number>(?<![\w.])(?:\+(?=[\d.])|(?=-?\.\d))-?+{NUMBER}|(?<![\w.])-?\d++\.(?!\d))""",
     re.DOTALL | re.VERBOSE,
 )
 _ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|(u[0-9a-fA-F]{4}|[\\/bfnrt\"])|(.))|(\")", re.DOTALL)
@@ -52,7 +53,7 @@ _long_integer_decoder = json.JSONDecoder(strict=False, parse_int=float)
 
 def groups(text: str) -> Iterator[Any]:
     """Lists, objects and bare number groups of ``text`` in order; a ``str`` names those after
-    it.
+    it, a ``tuple`` is what stands in ``<box>`` without brackets.
     """
     as_json = with_json_quotes(text)
     position = prose = 0
@@ -61,6 +62,8 @@ def groups(text: str) -> Iterator[Any]:
         position = start.end()
         if kind == "numbers":
             yield start["numbers"].split(",")
+        elif kind == "box":
+            yield tuple(start["box"].replace(",", " ").split())
         elif kind in ("name", "ref"):
             yield start[kind]
         else:

@@ -86,7 +86,7 @@ def _why(name: str, answer: Answer, gold: Any, row: dict[str, Any], state: Any) 
         return "wrong_label", f"label mismatch: {_short(answer.label)} is not {wanted}"
     if kind == "counting":
         if answer.number is None:
-            return "no_number", "answer states no number, or several"
+            return "no_number", "answer states no number, several, or leaves it open"
         return "wrong_number", f"{answer.number:g} is not {gold:g}"
     stated = answer.choice if kind == "choice" else answer.yes_no
     if stated is None:

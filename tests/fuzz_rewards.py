@@ -30,6 +30,12 @@ SEEDS = [
     "<think>t</think><answer>I count 4 dogs, so 4</answer>",
     "<think>t</think><answer>B. two dogs</answer>",
     "<think>t</think><answer>not yes</answer>",
+    "<answer>```\n254, 303, 291, 365\n```</answer>",
+    "<answer><ref>dog</ref><box>254 303 291 365</box><box>[[1, 2, 3, 4]]</box></answer>",
+    '<answer>{"boxes": [[1, 2, 3, 4], [5, 6, 7, 8]], "label": "dog"}</answer>',
+    '<answer>{"objects": [{"box_2d": [303, 254, 365, 291]}]}</answer>',
+    "<answer>There are 4 dogs, not more than 4</answer>",
+    "<answer>a. cat or b</answer>",
 ]
 PIECES = [
     "<think>", "</think>", "<answer>", "</answer>", "[", "]", "{", "}", "(", ")", "<", ">", ",", ":", "'", '"',
@@ -37,6 +43,7 @@ PIECES = [
     "inf", "-Infinity", "True", "None", "null", "0x1F", "1_0", "1.", ".5", "+5", "--", "9" * 30, "9" * 4400,
     "0.9", "254, 303, 291, 365", "No Objects", "yes", "no", "A.", "(B)", "\x00", "\ud800", "\u0664", "\uff14",
     "\u2028", " ", "\n", "```json", "<|box_start|>", "<|object_ref_start|>", "<|object_ref_end|>", "<ref>", "#",
+    "<box>", "</box>", "<|box_end|>", "'boxes'", '"objects"', "'box_2d'", "and", " or ", "so ", "not ", "b)", "~",
 ]  # fmt: skip
 GOLDS = {
     "detection": ["[{'Position': [254, 303, 291, 365], 'label': 'dog'}]", "No Objects"],

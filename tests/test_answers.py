@@ -3,17 +3,13 @@
 import threading
 
 import pytest
+from box_forms import EMPTY, FORMS
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from swift_vlrft import answers
-from swift_vlrft.answers import (
-    boxes_or_refusal,
-    choice,
-    normalise,
-    number,
-    read,
-    well_formed,
-    yes_no,
-)
+from swift_vlrft.answers import boxes_or_refusal, normalise, read, well_formed
+from swift_vlrft.rewards import REWARDS, TASKS
 
 BOX = (254.0, 303.0, 291.0, 365.0)
 
@@ -85,6 +81,82 @@ def test_what_is_no_text_has_no_answer(completion):
 )
 def test_one_box_in_every_accepted_form(text):
     assert boxes_or_refusal(text).boxes == [BOX]
+
+
+BOX_REWARDS = [n for n, task in TASKS.items() if task and task.name in ("detection", "grounding")]
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_every_form_is_full_marks_as_answer_and_as_gold(form):
+    written, plain = (
+        form.write([BOX], None),
+        "[{'Position': [254, 303, 291, 365], 'Confidence': 1}]",
+    )
+    for answer, gold in (
+        (written, plain),
+        (plain, written),
+        (plain, f"<answer>{written}</answer>"),
+    ):
+        completion = f"<think>t</think><answer>{answer}</answer>"
+        for name in BOX_REWARDS:
+            score = REWARDS[name]([completion], [gold])
+            # the two that ask for a confidence pay in full only where one can be said
+            unsaid = name in ("vlrft_detection_confidence", "vlrft_paper_confidence")
+            unsaid &= read(completion).boxes.confidences == [None]
+            assert score == [0.0 if unsaid else 1.0], name
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+@settings(derandomize=True, max_examples=40, deadline=None)
+@given(data=st.data())
+def test_boxes_written_in_any_form_read_back_the_same(form, data):
+    start, side = st.integers(-50, 900), st.integers(1, 400) | st.sampled_from([0.5, 12.25, 99.0])
+    box = st.builds(lambda x, y, w, h: (x, y, x + w, y + h), start, start, side, side)
+    boxes = data.draw(st.lists(box, min_size=1, max_size=4 if form.several else 1))
+    name = data.draw(st.sampled_from([None, "dog", "[1, 2, 3, 4]", "a (1,2) b"]))
+    found = boxes_or_refusal(form.write(boxes, name if form.labelled else None))
+    assert found.boxes == boxes
+    if form.labelled and name:
+        assert found.labels == [normalise(name)] * len(boxes)
+
+
+@pytest.mark.parametrize("text", EMPTY)
+def test_every_form_of_the_empty_set_as_answer_and_as_gold(text):
+    for answer, gold in ((text, "No Objects"), ("[]", text), (text, f"<answer>{text}</answer>")):
+        completion = f"<think>t</think><answer>{answer}</answer>"
+        for name in BOX_REWARDS:
+            if TASKS[name].name == "detection":
+                assert REWARDS[name]([completion], [gold]) == [1.0], name
+            else:
+                assert REWARDS[name]([completion], ["[1, 2, 3, 4]"]) == [0.0]
+
+
+@pytest.mark.parametrize(
+    ("text", "boxes"),
+    [
+        ("<box>1 2 3 4</box><box>5 6 7</box>", [(1, 2, 3, 4), None]),
+        ("<box>1 2 3 4 5</box> [1, 2, 3, 4]", [None, (1, 2, 3, 4)]),
+        ("<box>dog</box>", [None]),
+        ('{"boxes": [[1, 2, 3]]}', [None]),
+        ('{"boxes": [[1, 2, 3, 4], null, "x"]}', [(1, 2, 3, 4), None, None]),
+        ('{"boxes": 5}', [None]),
+        ('{"objects": [{"label": "dog"}]}', [None]),
+        ('{"box_2d": [30, 20, 10, 40]}', [None]),  # y2 above y1
+        ('{"box_2d": [1, 2, 3, NaN]}', [None]),
+        ('{"box_2d": [2, 1, 4, 3], "bbox": [5, 6, 7, 8]}', [(5, 6, 7, 8)]),  # the first key
+        ("4, 3, 2, 1", [None]),
+        ('{"objects": [], "boxes": [[1, 2, 3, 4]]}', [(1, 2, 3, 4)]),
+    ],
+)
+def test_what_is_wrong_in_a_form_is_an_invalid_box_that_counts(text, boxes):
+    assert boxes_or_refusal(text).boxes == boxes
+
+
+@pytest.mark.parametrize(
+    "text", ["1, 2, 3", "1, 2, 3, 4 or 5, 6, 7, 8", "1,000", "boxes: 1, 2, 3, 4", "<box></box>"]
+)
+def test_bare_numbers_are_a_box_only_as_the_whole_answer(text):
+    assert boxes_or_refusal(text) is None
 
 
 @pytest.mark.parametrize(
@@ -181,7 +253,7 @@ def test_a_refusal_is_the_empty_set(text):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "null", "5", "no dog here", "None of them", "254, 303, 291, 365", "()", "[dog]", "[1]"]
+    ["", "null", "5", "no dog here", "None of them", "254, 303, 291, 365, 9", "()", "[dog]", "[1]"]
     + ["[{'Position': [254, 303, 291, 365]}", "[[254, 303, 291, 365], [1, 2", "[254, 303, 291"]
     + [
         "[{'Position': [254, 303, 291, 365], 'label': 'dog's bowl'}]",
@@ -191,52 +263,6 @@ def test_a_refusal_is_the_empty_set(text):
 )
 def test_what_is_no_list_is_not_the_empty_set(text):
     assert boxes_or_refusal(text) is None
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("4", 4), ("4.", 4), ("4.0", 4), ("**4**", 4), ("+4", 4), ("-4", -4), ("\u22124", -4),
-        ("\uff14", 4), ("\u0664", 4), ("1,000", 1000), ("I count 4 dogs, so 4", 4), ("4.5", 4.5),
-        ('{"count": 4}', 4), ("A320 and 4", 4), ("<|begin_of_box|>4<|end_of_box|>", 4),
-        ("4 or 5", None), ("4-5", None), ("4/5", None), ("3,4", None), ("four", None),
-        ("4th", None), ("4.0.0", None), ("4.10.2024", None),
-        ("x4", None), ("", None), ("\u00bd", None),
-    ],
-)  # fmt: skip
-def test_number(text, expected):
-    assert number(text) == expected
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("A", "A"), ("(A)", "A"), ("A)", "A"), ("A.", "A"), ("A. two dogs", "A"), ("A: dog", "A"),
-        ("(A) dog", "A"), ("a", "A"), ("**B**", "B"), ("'C'", "C"), ("A. I think so", "A"),
-        ("A. Washington D.C.", "A"), ("A. U.S. flag", "A"), ("B. O'Hare", "B"),
-        ("A.cat B.dog", None), ("A.3 B.4", None), ("A. cat\nB.", None), ("A. cat (B. dog)", None),
-        ("<|begin_of_box|>A<|end_of_box|>", "A"),
-        ("A, B", None), ("A or B", None), ("AB", None), ("A B", None), ("A/B", None),
-        ("A. cat\nB. dog", None), ("A) and B)", None), ("(A)(B)", None), ("A. B", None),
-        ("A dog", None), ("The answer is A", None), ("not A", None), ("", None), ("(A", None),
-        ("e.g. a cat", None),
-    ],
-)  # fmt: skip
-def test_choice(text, expected):
-    assert choice(text) == expected
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("yes", "yes"), ("No.", "no"), ("I know it: yes", "yes"), ("YES!", "yes"),
-        ("yes, yes", "yes"),
-        ("Yes, it is not red", "yes"), ("not yes", None), ("not a yes", None), ("isn't yes", None),
-        ("no, not yes", None), ("yes/no", None), ("yesterday", None), ("nothing", None), ("", None),
-    ],
-)  # fmt: skip
-def test_yes_no(text, expected):
-    assert yes_no(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -287,8 +313,6 @@ def test_well_formed(text, expected):
 
 
 def test_a_text_is_parsed_once_however_many_rewards_look(monkeypatch):
-    from swift_vlrft.rewards import REWARDS
-
     parsed = []
     real = answers.read_boxes
     monkeypatch.setattr(answers, "read_boxes", lambda text: parsed.append(text) or real(text))

@@ -19,6 +19,8 @@ item = st.fixed_dictionaries(
         "Position": corners,
         "bbox_2d": corners,
         "box": corners,
+        "box_2d": corners,
+        "boxes": corners,
         "Confidence": st.floats(-1, 2) | number | odd,
         "score": st.floats(0, 1),
         "label": st.sampled_from(["dog", " Dog.", "fire-truck"]) | odd | number,
@@ -60,7 +62,7 @@ def test_the_shortcut_changes_nothing(text):
     assert as_text(read_boxes(text)) == as_text(carefully(text))
 
 
-@pytest.mark.parametrize("key", ["Position", "bbox_2d", "bbox", "box"])
+@pytest.mark.parametrize("key", ["Position", "bbox_2d", "bbox", "box", "box_2d"])
 @pytest.mark.parametrize("n", [1, 7])
 def test_what_a_trained_model_writes_takes_the_short_way(key, n):
     items = [{key: [i, 20, 90, 80.5], "Confidence": 1, "label": "dog"} for i in range(n)]

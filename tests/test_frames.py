@@ -1,9 +1,13 @@
 """Boxes and prompts in another frame: the numbers change, and nothing else."""
 
+import json
+
 import pytest
+from box_forms import FORMS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from swift_vlrft.coordinates import convert_box
 from swift_vlrft.datasets.build import PROMPT
 from swift_vlrft.datasets.frames import View, in_frame
 
@@ -19,10 +23,10 @@ SEEN = {"size": (640, 480), "to_size": (644, 476)}
         ),
         (
             '[{"bbox_2d": ["100", "200", "300", "400"], "label": "1, 2, 3, 4"}]',
-            '[{"bbox_2d": [64, 95, 193, 190], "label": "1, 2, 3, 4"}]',
+            '[{"bbox_2d": ["64", "95", "193", "190"], "label": "1, 2, 3, 4"}]',
         ),
         ("<answer>(100,200),(300,400)</answer>", "<answer>(64,95),(193,190)</answer>"),
-        ("[[100, 200], [300, 400]]", "[[64,95], [193,190]]"),
+        ("[[100, 200], [300, 400]]", "[[64, 95], [193, 190]]"),
         ("[100.0, 200, 300, 400]", "[64, 95, 193, 190]"),
         ("<answer>No Objects</answer>", "<answer>No Objects</answer>"),
     ],
@@ -53,6 +57,142 @@ def test_a_prompt_that_says_nothing_gets_a_sentence():
     problem, gold = in_frame("Where?", "[64, 48, 320, 240]", "pixels", "pixels", **SEEN)
     assert problem.endswith("in pixels, x from 0 to 644 and y from 0 to 476.")
     assert gold == "[64, 48, 322, 238]"
+
+
+HERE = "in pixels, x from 0 to 644 and y from 0 to 476"
+SENTENCE = f"\nCoordinates are whole numbers {HERE}."
+HERE_CHINESE = "以像素为单位，x 从 0 到 644，y 从 0 到 476"
+
+
+def pixels(problem):
+    return in_frame(problem, "[]", "norm1000", "pixels", **SEEN)[0]
+
+
+@pytest.mark.parametrize(
+    ("problem", "expected"),
+    [
+        ("Boxes are given between 0.0 and 1000.0.", f"Boxes are given {HERE}."),
+        ("Use integers in range(0, 1000).", f"Use integers {HERE}."),
+        ("They are scaled to 0-1000,", f"They are {HERE},"),
+        ("[x1, y1, x2, y2] (0 ~ 1000)", f"[x1, y1, x2, y2] {HERE}"),
+        ("coordinates 0..1000\nThink first.", f"coordinates {HERE}\nThink first."),
+        ("integers in [0, 999]", f"integers {HERE}"),
+        ("between 0 and 1,000 please", f"{HERE} please"),
+        ("rescaled to the range [0,1000)", HERE),
+        ("Coordinates range from 0 to 1000.", f"Coordinates are {HERE}."),
+        ("In a 0–1000 coordinate system, give", f"I{HERE[1:]}, give"),
+        ("Give normalized coordinates (0-1000).", f"Give coordinates {HERE}."),
+        ("in thousandths of the image's width and height", HERE),
+        ("one of {0, 1, ..., 1000}", f"one of {HERE}"),
+        ("数值范围为0到1000，给出框", f"{HERE_CHINESE}，给出框"),
+        ("坐标在0至1000之间。", f"坐标{HERE_CHINESE}。"),
+        ("坐标归一化到[0,1000)", f"坐标{HERE_CHINESE}"),
+        ("0 <= x <= 1000 and 0 ≤ y ≤ 1000", f"0 <= x <= 644 and 0 ≤ y ≤ 476{SENTENCE}"),
+        ("0 < x1, y1 <= 1000", f"0 < x <= 644 and 0 < y <= 476{SENTENCE}"),
+        ("x from 0 to 1000, y from 0 to 1000", f"x from 0 to 644, y from 0 to 476{SENTENCE}"),
+        (f"already {HERE}", f"already {HERE}"),
+        (f"坐标{HERE_CHINESE}", f"坐标{HERE_CHINESE}"),
+    ],
+)
+def test_thousandths_are_replaced_as_a_whole_phrase(problem, expected):
+    assert pixels(problem) == expected
+    assert pixels(expected) == expected
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["in per mille", "0 (left) to 1000 (right)", "relative to 1000", "max 1000", "1000 bins"]
+    + ["on a 1000x1000 grid", "zero to one thousand", "0-1k", "in [0, 1000] x [0, 1000]", "1/1000"]
+    + ["[0,1000]^2", "0→1000", "normalized by 1000", "(1000, 1000) is right of (0, 0)", "‰"]
+    + ["normalized", "a 0-1000 normalized box", "between '0' and '1000'", "(0.5 * 1000, 1000)"]
+    + ["坐标以千分之几表示", "坐标最大1000", "归一化坐标", "x_max = 1000", "less than 1000"],
+)
+def test_thousandths_that_are_not_understood_are_refused(said):
+    with pytest.raises(ValueError, match=r"the prompt says .+, and its boxes are to be in pixels"):
+        pixels(f"Give the box. Numbers: {said}.")
+
+
+def test_a_row_whose_prompt_would_contradict_its_boxes_is_named_in_training(tmp_path):
+    from test_reading import picture
+
+    from swift_vlrft.datasets.read import open_set
+    from swift_vlrft.datasets.training import Wanted, training_set
+
+    (tmp_path / "1.png").write_bytes(picture())
+    said = ["in permille", "from 0 to 1000"]
+    rows = [
+        {"image": "1.png", "problem": f"A box, {s}.", "solution": "[1, 2, 30, 40]"} for s in said
+    ]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    wanted = Wanted(
+        cache=tmp_path / "cache",
+        frame="pixels",
+        view=View("qwen2_5_vl", 3136, 1_003_520),
+        task="grounding",
+    )
+    dataset, report = training_set(open_set(tmp_path / "a.jsonl", keep_going=True), wanted)
+    assert len(dataset) == 1 and "A box, in pixels, x from" in str(dataset[0]["messages"])
+    ((place, problem),) = report.problems
+    assert place.row == 0 and "the prompt says 'permille'" in problem
+
+
+@pytest.mark.parametrize(
+    "problem",
+    ["How many of the 1000 ships?", "Find the 1000 m track.", "Where is bus 1000?", "Find 1000."]
+    + ["the man below the 1,000 yen note", "between 500 and 1000 people", "from 0 to 1000 m"]
+    + ["Give the box of the sign that says 1000.", "the orange bus 1000", "a 1000-piece puzzle"]
+    + [
+        "confidence (between 0 and 1, with two decimals)",
+        "图中有1000个人",
+        "a $1000 bill",
+        "0.1000",
+    ]
+    + ["the coordinates of the 1000 ships", "10-1000", "1000.5", "A1000", "0 to 100"],
+)
+def test_other_numbers_are_left_alone(problem):
+    assert pixels(problem) == problem + SENTENCE
+
+
+@settings(derandomize=True, max_examples=300, deadline=None)
+@given(
+    lead=st.sampled_from(
+        ["", "between ", "from ", "in the range ", "normalized to ", "scaled to "]
+    ),
+    zero=st.sampled_from(["0", "0.0", "0.00"]),
+    joint=st.sampled_from(
+        ["-", " - ", "–", " to ", " and ", "~", " ~ ", "..", "...", "到", "至", " 至 "]
+    ),
+    top=st.sampled_from(["1000", "1000.0", "1,000", "999", "1 000", "1000.00"]),
+    bracket=st.sampled_from(["", "()", "[]", "[)"]),
+    before=st.sampled_from(["", "Coordinates are ", "框的坐标", "Give the box, "]),
+    after=st.sampled_from(["", ".", ", integer.", "，整数。", "\nThink first.", ") and so on"]),
+)
+def test_no_phrase_is_garbled(lead, zero, joint, top, bracket, before, after):
+    phrase = bracket[:1] + zero + joint + top + bracket[1:]
+    made = pixels(before + lead + phrase + after)
+    assert made.startswith(before) and made.endswith(after)
+    kept = made[len(before) : len(made) - len(after)]
+    assert kept in (HERE, HERE_CHINESE)
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+@settings(derandomize=True, max_examples=25, deadline=None)
+@given(data=st.data())
+def test_only_the_numbers_of_boxes_change(form, data):
+    boxes = data.draw(st.lists(box, min_size=1, max_size=3 if form.several else 1))
+    names = st.sampled_from(["[1,2,3,4]", "dog 7", "(10, 20)", "<box>1 2 3 4</box>", "9"])
+    name = data.draw(names) if form.labelled else None
+    around = "<think>[1, 2, 3, 4] {}</think>\n<answer> {} </answer>"
+
+    def gold(corners):
+        written = form.write(corners, name)
+        return around.format(form.write(boxes, name), written) if wrapped else written
+
+    wrapped = data.draw(st.booleans())
+    seen = [
+        convert_box(b, "norm1000", "pixels", size=(640, 480), to_size=(644, 476)) for b in boxes
+    ]
+    assert in_frame("p", gold(boxes), "norm1000", "pixels", **SEEN)[1] == gold(seen)
 
 
 def test_what_cannot_be_rewritten_is_refused():

@@ -247,6 +247,98 @@ def test_columns_that_ms_swift_adds_are_taken():
         assert 0.0 <= values[0] <= 1.0
 
 
+def _arrow(values):
+    return pytest.importorskip("pyarrow").array(values)
+
+
+def _numpy(values, **kind):
+    return pytest.importorskip("numpy").array(values, **kind)
+
+
+def _pandas(values, **kind):
+    return pytest.importorskip("pandas").Series(values, index=range(7, 7 + len(values)), **kind)
+
+
+COLUMNS = {
+    "tuple": tuple,
+    "numpy": _numpy,
+    "numpy objects": lambda values: _numpy(values, dtype=object),
+    "numpy bytes": lambda values: _numpy([value.encode() for value in values]),
+    "numpy scalars": lambda values: list(_numpy(values)),
+    "pandas": _pandas,
+    "pandas strings": lambda values: _pandas(values, dtype="string"),
+    "pandas categories": lambda values: _pandas(values, dtype="category"),
+    "arrow": _arrow,
+    "arrow in pieces": lambda values: pytest.importorskip("pyarrow").chunked_array([values]),
+    "arrow scalars": lambda values: list(_arrow(values)),
+}
+TWO_OF = {
+    "detection": ["[{'Position': [0, 0, 100, 100]}]", "No Objects"],
+    "grounding": ["(0,0),(100,100)", "[5, 5, 9, 9]"],
+    "classification": ["A320", "cat"],
+    "counting": ["4", "3"],
+    "choice": ["B", "A"],
+    "yes_no": ["yes", "no"],
+}
+
+
+@pytest.mark.parametrize("kind", COLUMNS)
+@pytest.mark.parametrize("name", REWARDS)
+def test_a_column_may_be_of_any_kind(name, kind):
+    task = TASKS[name].name if TASKS[name] else "detection"
+    golds = TWO_OF[task]
+    texts = [answer("[0, 0, 100, 90]"), answer(golds[1])]
+    column, reward = COLUMNS[kind], REWARDS[name]
+    expected = reward(texts, golds, task=[task, task], aliases=["x", "y"])
+    assert None not in expected
+    made = reward(
+        column(texts), column(golds), task=column([task, task]), aliases=column(["x", "y"])
+    )
+    assert made == expected
+    assert all(type(value) is float for value in made)
+    other = reward(texts, golds, task=column(["ocr", task]))
+    assert other == ([None, expected[1]] if TASKS[name] else expected)
+
+
+@pytest.mark.parametrize("name", REWARDS)
+def test_a_task_is_one_for_all_rows_or_not_stated(name):
+    numpy, pandas, pyarrow = map(pytest.importorskip, ("numpy", "pandas", "pyarrow"))
+    task = TASKS[name].name if TASKS[name] else "detection"
+    golds, reward = TWO_OF[task], REWARDS[name]
+    texts = [answer("[0, 0, 100, 90]"), answer(golds[1])]
+    expected = reward(texts, golds)
+    one = [task, numpy.str_(task), numpy.array(task), pyarrow.scalar(task)]
+    none = [
+        None,
+        numpy.nan,
+        numpy.array(None),
+        [None, numpy.nan],
+        [pandas.NA, ""],
+        pyarrow.nulls(2),
+    ]
+    for value in one + none:
+        assert reward(texts, golds, task=value, aliases=value) == expected, value
+    for value in ("ocr", numpy.str_("ocr"), pyarrow.scalar("ocr")):
+        assert reward(texts, golds, task=value) == ([None, None] if TASKS[name] else expected)
+
+
+def test_a_gold_may_be_a_number_or_an_array():
+    numpy, pyarrow = map(pytest.importorskip, ("numpy", "pyarrow"))
+    box = answer("[0, 0, 10, 10]")
+    golds = [numpy.array([0, 0, 10, 10]), pyarrow.scalar([0, 0, 10, 10]), [0, 0, 10, 10]]
+    golds += [{"boxes": numpy.array([[0, 0, 10, 10]])}, [{"bbox": numpy.array([0, 0, 10, 10])}]]
+    for name in ("vlrft_detection_iou", "vlrft_grounding_acc50"):
+        assert REWARDS[name]([box] * len(golds), golds) == [1.0] * len(golds)
+    assert REWARDS["vlrft_grounding_iou"]([box], numpy.array([[0, 0, 10, 10]])) == [1.0]
+    counts = [4, numpy.int64(4), numpy.float32(4), pyarrow.scalar(4), numpy.array(4)]
+    assert REWARDS["vlrft_counting"]([answer("4")] * 5, counts) == [1.0] * 5
+    assert REWARDS["vlrft_counting"]([answer("4")] * 2, numpy.array([4, numpy.nan])) == [1.0, None]
+    odd = [{(1, 2): 3}, {1, 2}, object(), float("nan")]  # no gold, and no error
+    assert REWARDS["vlrft_counting"]([answer("4")] * 4, odd) == [None] * 4
+    torch = pytest.importorskip("torch")
+    assert REWARDS["vlrft_counting"]([answer("4")] * 2, torch.tensor([4, 5])) == [1.0, 0.0]
+
+
 @pytest.mark.parametrize("name", [name for name in REWARDS if not name.endswith("format")])
 def test_a_missing_or_short_column_is_an_error_that_names_it(name):
     with pytest.raises(ValueError, match=rf"{name}.*'solution'.*missing.*given: answer, images"):

@@ -11,10 +11,13 @@ it does not say the converted boxes.
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
-from swift_vlrft.answers import boxes_or_refusal, gold_text
+from swift_vlrft.answers import Box, answer_span, boxes_or_refusal, gold_text
 from swift_vlrft.coordinates import (
     Size,
     capped_size,
@@ -24,18 +27,11 @@ from swift_vlrft.coordinates import (
     loses_a_side,
     resized_size,
 )
+from swift_vlrft.datasets.frame_sentence import in_pixels, in_thousandths
 
-_N = r"""\s*["']?(-?\d++(?:\.\d++)?)["']?\s*"""
-_BOX = re.compile(
-    rf"\[{_N},{_N},{_N},{_N}\]"  # [x1, y1, x2, y2]
-    rf"|([(\[]){_N},{_N}([)\]]\s*,?\s*[(\[]){_N},{_N}[)\]]"  # (x1,y1),(x2,y2)
-)
-_NORM1000 = re.compile(
-    r"(?:normali[sz]ed\s+(?:to|into|in|between|within)\s+)?"
-    r"(?:(?:in\s+)?(?:the\s+)?range\s+(?:of\s+|from\s+)?)?(?:between\s+|from\s+|within\s+|in\s+)?"
-    r"(?:[\[(]\s*0\s*[,-]\s*1000\s*[\])]|\b0\s*(?:-|–|to|and)\s*1000\b)"
-)
-_PIXELS = re.compile(r"in pixels, x from 0 to \d+ and y from 0 to \d+")
+_NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d++(?:\.\d++)?|\.\d++)(?:[eE][-+]?\d++)?(?!\w|\.\d)")
+_MARK = 1_000_000
+"""Stands for the first number of a text, while it is asked which numbers are a box's."""
 
 
 @dataclass(frozen=True)
@@ -85,57 +81,43 @@ def in_frame(
     """Prompt and gold solution in ``to_frame``. ``size`` is the stored picture's, ``to_size`` that
     of the one the model sees. ValueError where the boxes cannot be rewritten.
     """
+    stated = in_thousandths if to_frame == "norm1000" else partial(in_pixels, size=to_size)
     if from_frame == to_frame and (to_frame == "norm1000" or size == to_size):
-        if to_frame == "norm1000":
-            return problem, solution
-        return _stated(problem, to_frame, to_size), solution
+        return (problem if to_frame == "norm1000" else stated(problem)), solution
+    return stated(problem), _converted(
+        solution, lambda box: convert_box(box, from_frame, to_frame, size=size, to_size=to_size)
+    )
+
+
+def _converted(solution: str, convert: Callable[[Box], tuple[int, int, int, int]]) -> str:
+    """The solution with other numbers in its boxes, and not another character changed.
+
+    Which numbers are a box's is asked of the reader itself: each number of the text is replaced by
+    one of its own, and those that come back in a box are its. ValueError where that, or what is
+    written, does not read as it should.
+    """
     gold = gold_text(solution)
     before = boxes_or_refusal(gold)
-    if before is None or any(box is None for box in before.boxes):
+    if before is None or None in before.boxes:
         raise ValueError(f"the solution {gold[:80]!r} cannot be rewritten in another frame")
-    wanted = [
-        convert_box(box, from_frame, to_frame, size=size, to_size=to_size)
-        for box in before.boxes
-        if box is not None
-    ]
-    if wanted:
-        left = iter(wanted)
-        written = _BOX.sub(lambda found: _numbers(found, next(left, (0, 0, 0, 0))), gold)
-        after = boxes_or_refusal(written)
-        if after is None or after.boxes != wanted:
-            raise ValueError(f"the boxes of the solution {gold[:80]!r} cannot be rewritten")
-        solution = solution.replace(gold, written) if isinstance(solution, str) else written
-    return _stated(problem, to_frame, to_size), solution
-
-
-def _numbers(found: re.Match[str], box: tuple[int, int, int, int]) -> str:
-    if found[5]:
-        close = found[0][-1]
-        return f"{found[5]}{box[0]},{box[1]}{found[8]}{box[2]},{box[3]}{close}"
-    return "[" + ", ".join(map(str, box)) + "]"
-
-
-def _stated(problem: str, frame: str, size: Size) -> str:
-    """The prompt saying the frame: in the place where it said one, else in a sentence more."""
-    if frame == "pixels":
-        here = f"in pixels, x from 0 to {size[0]} and y from 0 to {size[1]}"
-        made, count = _NORM1000.subn(here, problem)
-        if not count:
-            made, count = _PIXELS.subn(here, problem)
-    else:
-        here = "between 0 and 1000"
-        made, count = _PIXELS.subn(here, problem)
-        if not count and _NORM1000.search(problem):
-            return problem
-    return made if count else f"{problem}\nCoordinates are whole numbers {here}."
-
-
-def without_frame(problem: str) -> str:
-    """The prompt without what it says of the frame: the same in every frame."""
-    return _PIXELS.sub("", _NORM1000.sub("", problem.split("\nCoordinates are whole numbers ")[0]))
-
-
-def stated_size(problem: str) -> Size | None:
-    """The size that a prompt in pixels names."""
-    found = re.search(r"in pixels, x from 0 to (\d+) and y from 0 to (\d+)", problem)
-    return (int(found[1]), int(found[2])) if found else None
+    if not before.boxes:
+        return solution
+    wanted = [convert(box) for box in before.boxes if box is not None]
+    places = itertools.count(_MARK)
+    marked = boxes_or_refusal(_NUMBER.sub(lambda _: str(next(places)), gold))
+    new: dict[int, int] = {}
+    for mark, box in zip(marked.boxes if marked is not None else [], wanted, strict=False):
+        new.update(zip(map(int, mark or ()), box, strict=False))
+    places = itertools.count(_MARK)
+    written = _NUMBER.sub(lambda number: str(new.get(next(places), number[0])), gold)
+    after = boxes_or_refusal(written)
+    if after is None or (after.boxes, after.confidences, after.labels) != (
+        wanted,
+        before.confidences,
+        before.labels,
+    ):
+        raise ValueError(f"the boxes of the solution {gold[:80]!r} cannot be rewritten")
+    if not isinstance(solution, str):
+        return written
+    start, end = answer_span(solution) or (0, len(solution))
+    return solution[:start] + solution[start:end].replace(gold, written, 1) + solution[end:]

@@ -15,7 +15,7 @@ from typing import Any
 from swift_vlrft.answers import boxes_or_refusal, gold_text
 from swift_vlrft.coordinates import FRAMES, Size
 from swift_vlrft.datasets import DataError
-from swift_vlrft.datasets.frames import stated_size
+from swift_vlrft.datasets.frame_sentence import stated_size
 from swift_vlrft.datasets.image import head_of, upright_bytes
 from swift_vlrft.evaluation.framing import framed
 from swift_vlrft.evaluation.pairing import IN_ORDER, Known, gold_key, pair, question_key

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from swift_vlrft.answers import boxes_or_refusal
-from swift_vlrft.datasets.frames import without_frame
+from swift_vlrft.datasets.frame_sentence import without_frame
 from swift_vlrft.evaluation.predictions import EvaluationError, content_key
 from swift_vlrft.jsonl import finite
 from swift_vlrft.labels import normalise

@@ -6,11 +6,12 @@ solution    <answer>african violet</answer>                      vlrft_classific
 """
 
 import json
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
-from swift_vlrft.answers import Answer, gold_text, normalise
-from swift_vlrft.rewards.contract import Scores, Task, column, score_rows
+from swift_vlrft.answers import Answer, gold_text, normalise, plain
+from swift_vlrft.rewards.contract import Scores, Task, optional_column, score_rows
 
 
 @lru_cache(maxsize=8192)
@@ -31,11 +32,8 @@ def vlrft_classification(
     blank, and without outer punctuation and one pair of quotes. An optional column ``aliases``
     holds further right names per row: a list of texts, or that list as a JSON string.
     """
-    aliases = columns.get("aliases")
-    if aliases is None:
-        per_row: list[Any] = [None] * len(completions)
-    else:
-        per_row = list(column("vlrft_classification", "aliases", aliases, completions, columns))
+    aliases = optional_column("vlrft_classification", "aliases", completions, columns)
+    per_row = [None] * len(completions) if aliases is None else aliases
     return score_rows(
         "vlrft_classification", CLASSIFICATION, completions, solution, columns, _same_name, per_row
     )
@@ -43,15 +41,13 @@ def vlrft_classification(
 
 def right_names(gold: str, aliases: Any) -> set[str]:
     """The normalised names that count as right: the solution's and the row's aliases."""
+    aliases = plain(aliases)
     if isinstance(aliases, str):
-        try:
+        with suppress(ValueError, RecursionError):  # else it is one name, written plainly
             aliases = json.loads(aliases)
-        except (ValueError, RecursionError):
-            aliases = [aliases]  # one name, written plainly
-    if aliases is None:
-        return {gold}
-    names = [aliases] if isinstance(aliases, (str, int, float)) else list(aliases)
-    return {gold, *(normalise(str(name)) for name in names if name is not None)} - {""}
+    names = aliases if isinstance(aliases, (list, tuple, set)) else [aliases]
+    stated = [value for name in names if (value := plain(name)) is not None]
+    return {gold, *(normalise(str(name)) for name in stated)} - {""}
 
 
 def _same_name(answer: Answer, gold: str, aliases: Any) -> float:

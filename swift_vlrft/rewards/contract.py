@@ -4,15 +4,17 @@
     vlrft_counting(["<think>t</think><answer>4</answer>"], ["4"], task=["detection"])     [None]
 
 A reward gets one value per completion in every column, returns one score per completion, and never
-raises on text: only a wrong number of values or a missing column is an error of the caller.
+raises on text: only a wrong number of values or a missing column is an error of the caller. A
+column is a list, a tuple, or what numpy, pandas, pyarrow, torch or datasets have for one; one text
+in place of a column other than ``solution`` stands for every row.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
-from swift_vlrft.answers import gold_text, read
+from swift_vlrft.answers import gold_text, plain, read
 
 log = logging.getLogger("swift_vlrft")
 
@@ -46,6 +48,7 @@ def score_rows(
     ``per_row`` are further columns of which ``score`` gets one value each. A gold solution that
     cannot be read gives None and one warning. ValueError: see ``column``.
     """
+    completions = column(name, "completions", completions, completions, columns)
     golds = column(name, "solution", solution, completions, columns)
     tasks = routing(name, completions, columns)
     scores: Scores = []
@@ -69,11 +72,13 @@ def score_rows(
 def column(
     name: str,
     key: str,
-    values: Sequence[Any] | None,
+    values: Any,
     completions: Sequence[Any],
     columns: dict[str, Any],
 ) -> Sequence[Any]:
-    """``values``, after the checks: ValueError naming the reward, the column and what was given."""
+    """``values`` as a list or tuple with one value per completion; one text stands for every row,
+    except as the solution. ValueError naming the reward, the column and what was given.
+    """
     if isinstance(completions, str):
         raise ValueError(f"{name}: completions is one string; a list of completions is needed.")
     if values is None:
@@ -82,8 +87,13 @@ def column(
             f"{name}: the column {key!r} is missing (given: {given}). Add it to the data set, or "
             f'rename yours with --columns \'{{"answer": "{key}"}}\'.'
         )
-    if isinstance(values, str) or not hasattr(values, "__len__") or len(values) != len(completions):
-        count = "one " + type(values).__name__ if not _is_list(values) else f"{len(values)} values"
+    if type(values) not in (list, tuple):
+        values = _listed(values)
+        if isinstance(values, str) and key != "solution":
+            values = [values] * len(completions)
+    if not isinstance(values, (list, tuple)) or len(values) != len(completions):
+        listed = isinstance(values, (list, tuple))
+        count = f"{len(values)} values" if listed else f"one {type(values).__name__}"
         raise ValueError(
             f"{name}: {len(completions)} completions, but {count} in the column {key!r}; "
             "there must be one value per completion."
@@ -91,16 +101,34 @@ def column(
     return values
 
 
+def _listed(values: Any) -> Any:
+    """A column as a list; one value as it is."""
+    values = plain(values)
+    is_column = isinstance(values, Iterable) and not isinstance(values, (str, Mapping, Set))
+    return list(values) if is_column else values
+
+
+def optional_column(
+    name: str, key: str, completions: Sequence[Any], columns: dict[str, Any]
+) -> Sequence[Any] | None:
+    """The column, or None where the data set has none. ValueError: see ``column``."""
+    values = columns.get(key)
+    if values is None or (not isinstance(values, (list, tuple)) and plain(values) is None):
+        return None
+    return column(name, key, values, completions, columns)
+
+
 def routing(
     name: str, completions: Sequence[Any], columns: dict[str, Any]
 ) -> Sequence[str | None] | None:
     """The ``task`` column, or None where the data set has none: then every row is scored."""
-    tasks = columns.get("task")
-    return None if tasks is None else column(name, "task", tasks, completions, columns)
+    tasks = optional_column(name, "task", completions, columns)
+    if tasks is None or _TEXTS.issuperset(map(type, tasks)):
+        return tasks
+    return [plain(task) for task in tasks]
 
 
-def _is_list(values: Any) -> bool:
-    return hasattr(values, "__len__") and not isinstance(values, str)
+_TEXTS = {str, type(None)}
 
 
 MAX_WARNINGS = 10

@@ -4,15 +4,18 @@
     completion  <think>..</think><answer>I count 3 dogs</answer>
     solution    <answer>4</answer>              vlrft_counting 0.0, vlrft_counting_soft 0.75
 
-The answer states a number where exactly one distinct number stands in it ("4", "4 dogs", "1,000",
-"4.0"); "4 or 5" states none, and number words are not read.
+The answer states a number where it holds one ("4", "4 dogs", "1,000", "4.0", "I count 4 dogs, so
+4") that nothing in its clause denies, bounds, doubts, rounds or adds to: "4 or 5", "not 4", "at
+least 4", "about 4", "4+4" and "4?" state none, and number words are not read. See
+``short_answers.number``.
 """
 
 from functools import lru_cache
 from typing import Any
 
-from swift_vlrft.answers import Answer, gold_text, number
+from swift_vlrft.answers import Answer, gold_text
 from swift_vlrft.rewards.contract import Scores, Task, score_rows
+from swift_vlrft.short_answers import number
 
 
 @lru_cache(maxsize=8192)
@@ -28,7 +31,7 @@ COUNTING = Task("counting", read_gold, "a whole number")
 def vlrft_counting(
     completions: list[str], solution: list[str] | None = None, **columns: Any
 ) -> Scores:
-    """1 where the answer states exactly the gold number, else 0."""
+    """1 where the answer states exactly the gold number, else 0; hedged or several: none."""
     return score_rows("vlrft_counting", COUNTING, completions, solution, columns, _exact)
 
 

@@ -77,11 +77,13 @@ def vlrft_detection_format(
     """1 where ``vlrft_format`` is 1 and the answer reads as valid boxes or as a refusal. Needs no
     solution.
     """
-    column("vlrft_detection_format", "completions", completions, completions, columns)
-    tasks = routing("vlrft_detection_format", completions, columns) or [None] * len(completions)
+    texts = column("vlrft_detection_format", "completions", completions, completions, columns)
+    tasks = routing("vlrft_detection_format", texts, columns)
     return [
-        _format(read(completion)) if task in (None, "", "detection") else None
-        for completion, task in zip(completions, tasks, strict=True)
+        _format(read(text))
+        if tasks is None or (tasks[row] or DETECTION.name) == DETECTION.name
+        else None
+        for row, text in enumerate(texts)
     ]
 
 

@@ -18,5 +18,5 @@ def vlrft_format(
     Blanks around and between the blocks are allowed. Needs no solution and scores rows of every
     task. Source: DeepSeek-R1's format reward, matched over the whole text.
     """
-    column("vlrft_format", "completions", completions, completions, columns)
-    return [1.0 if read(completion).well_formed else 0.0 for completion in completions]
+    texts = column("vlrft_format", "completions", completions, completions, columns)
+    return [1.0 if read(text).well_formed else 0.0 for text in texts]

@@ -1,0 +1,246 @@
+"""What a prompt says about coordinates, in another frame.
+
+    "the bounding boxes (between 0 and 1000, integer)"      a prompt in norm1000
+    "the bounding boxes (in pixels, x from 0 to 644 and y from 0 to 476, integer)"
+
+    "坐标归一化到[0,1000)"  ->  "坐标以像素为单位，x 从 0 到 644，y 从 0 到 476"
+
+A phrase is replaced as a whole or not at all. Where thousandths are left in a way that is not
+understood, the prompt would contradict its gold boxes, and it is refused.
+"""
+
+import re
+from functools import lru_cache
+
+from swift_vlrft.coordinates import Size
+
+_ZERO = r"(?<![0-9A-Za-z_.])0(?:\.0+)?"
+_TOP = r"(?:1000|1,000|1[ \u00a0\u202f]000|999)(?:\.0+)?(?![0-9A-Za-z_]|[.,][0-9])"
+_TO = (
+    r"\s*(?:-to-|-|–|—|−|~|～|〜|∼|\.{2,3}=?|…|(?:,\s*)?(?:up\s+)?to|and|through|until"
+    r"|到|至)\s*"
+)
+_CORE = (
+    rf"(?:[\[(【]\s*{_ZERO}(?:\s*[,，;]\s*|{_TO}){_TOP}\s*[\])】]"  # [0, 1000], (0-1000)
+    rf"|(?:[\[({{]\s*)?{_ZERO}\s*,(?:\s*[0-9]\s*,){{0,12}}+\s*(?:\.{{3}}|…)\s*,\s*{_TOP}(?:\s*[\])}}])?"
+    r"|range\(\s*(?:0\s*,\s*)?(?:1000|1001)\s*\)"
+    rf"|{_ZERO}{_TO}{_TOP})"
+)
+_SCALE = (
+    r"normali[sz]ed|coordinates?|grid|scale|range|bins?|units?|levels?|steps?|system|space|format"
+    r"|interval|divisions"
+)
+# What a number counts or measures: "1000 ships", "1000 m", "a 1000-piece puzzle".
+_NO_NOUN = (
+    r"(?![ \t]*-[ \t]*(?!(?:" + _SCALE + r")\b)[A-Za-z]"
+    r"|[ \t]*(?!(?:" + _SCALE + r"|is|as|has|its|axis|this|thus|across|plus|always|unless|means"
+    r"|represents|denotes|corresponds|integers|pixels|wholes|numbers|values)\b)"
+    r"(?:[A-Za-z]+s|people|men|women|children|sheep|fish|[kcm]?m|met(?:er|re)|k[gm]|g|feet|foot|ft"
+    r"|mile|yen|dollar|euro|year|°)(?![A-Za-z]))"
+)
+_MADE = r"(?:(?:re)?(?:normali[sz]|scal|quanti[sz]|discreti[sz])ed|mapped|ranging|lying|expressed)"
+_IN = r"(?:to|into|in|between|within|from|on|as|onto|over|using|with)"
+_RANGE = r"(?:(?:closed|integer|numeric(?:al)?|coordinate)\s+)?(?:range|interval|scale)"
+_WORD = r"(?<![A-Za-z])"
+_ENGLISH = re.compile(
+    rf"(?:{_WORD}(?P<verb>ranges?|runs?|goes|go)\s+(?:from|between|over|in)\s+"
+    rf"|(?:{_WORD}{_MADE}\s+)?(?:{_WORD}{_IN}\s+)?(?:{_WORD}(?:an?|the)\s+)?"
+    rf"(?:{_WORD}{_RANGE}\s+(?:(?:of|from|is)\s+)?)?(?:{_WORD}(?:between|from|within|in)\s+)?)"
+    rf"{_CORE}(?!\s*(?:[\^²]|[x×*]\s*[\[(])){_NO_NOUN}"  # not [0, 1000] x [0, 1000]
+    r"(?P<noun>[ \t-]+(?:(?:normali[sz]ed|integer)\s+)?"
+    r"(?:coordinates?(?:\s+(?:system|space|frame))?"
+    r"|(?:range|scale|grid|interval|space|system|format|pixels?)))?(?![ \t]+normali[sz])"
+    rf"|{_WORD}(?:in|as)\s+thousandths(?:\s+of\s+(?:the\s+|its\s+)?(?:image|picture)(?:['’]s)?"
+    r"(?:\s+(?:width\s+and\s+height|size|dimensions|sides))?)?\b",
+    re.IGNORECASE,
+)
+_CHINESE = re.compile(
+    r"(?:(?:归一化|规范化|标准化|缩放|映射|量化)(?:到|至|为|在|于)?\s*)?"
+    r"(?:(?:数值|取值)?(?:范围|区间)(?:为|是|在|从|：|:)?\s*)?(?:(?:介于|位于|在|从|为|是|以)\s*)?"
+    rf"{_CORE}(?:[ \t]*(?:之间|以内|之内|的?(?:范围|区间)(?:之?内)?|为(?:范围|区间|单位)))?"
+    r"(?:[ \t]*的?(?:(?:相对|归一化)的?)?(?P<what>整数坐标|坐标值?|整数))?"
+)
+# 0 <= x <= 1000, and x from 0 to 1000 where y is said apart
+_AT_MOST = r"\s*(?:<=?|≤|⩽|&lt;=?)\s*"
+_NAMES = r"[xy][0-9]?(?:\s*(?:,|and|<=?|≤)\s*[xy][0-9]?)*"
+_INEQUALITY = re.compile(
+    rf"(?P<start>{_ZERO}(?P<low>{_AT_MOST})(?P<names>{_NAMES})(?P<high>{_AT_MOST})){_TOP}",
+    re.IGNORECASE,
+)
+_ONE_AXIS = re.compile(
+    r"(?P<start>(?<![\w,])(?<![xy] and )(?<![xy], )(?<![xy]\d, )(?<![xy]\d and )"
+    r"(?P<axis>[xy])(?:[- ](?:coordinates?|values?|axis))?\s+"
+    r"(?:(?:ranges?|runs?|goes|go|is|are|lies?|must\s+be|should\s+be)\s+)?"
+    rf"(?:from|between|in|within)\s+[\[(]?{_ZERO}(?:\s*,\s*|{_TO})){_TOP}{_NO_NOUN}",
+    re.IGNORECASE,
+)
+_HINT = re.compile(
+    r"1000|1,000|1[ \u00a0\u202f]000|1001|999|1k|thousand|per[\s-]?mil|‰|千|normali[sz]|归一",
+    re.IGNORECASE,
+)
+_SENTENCES = re.compile(r"(?<=[!?。！？\n])|(?<=\.)(?=\s+[A-Z\u3400-\u9fff])")
+_PIXELS = re.compile(r"[Ii]n pixels, x from 0 to \d+ and y from 0 to \d+")
+_PIXELS_CHINESE = re.compile(
+    r"以像素为单位(?:的(?P<what>整数坐标|坐标值?|整数))?，x 从 0 到 \d+，y 从 0 到 \d+"
+)
+_WORD_BEFORE = re.compile(r"[A-Za-z]\s*$")
+_IDEOGRAPH = re.compile(r"[\u3400-\u9fff]")
+
+_A_TOP = rf"(?<![0-9A-Za-z_.$€£¥#]){_TOP}"
+# The word that a prompt in pixels does without
+_NORMALISED = re.compile(
+    r"\b(?:normali[sz]ed|relative)\s+(?=(?:integer\s+)?(?:coordinates?|bounding|bbox|box)(?![A-Za-z]))"
+    r"|(?:归一化|相对)的?(?=坐标)",
+    re.IGNORECASE,
+)
+# Thousandths that are left over, in the sentence that they stand in.
+_SAME = r"[^.!?。！？\n]"
+_ABOUT = (
+    r"(?<![A-Za-z])(?:normali[sz]\w*|scal(?:e|ed|ing)|rang(?:e|es|ing)|quanti[sz]\w*|relative"
+    r"|resolution|grid|max(?:imum)?|up\s+to|upper|exceed\w*|divided|multipl\w+"
+    r"|(?:greater|more|larger|lower|smaller|less)\s+than"
+    r"|coordinates?\s+(?:are|is|go|goes|run|use|in|up|should|must|have))"
+)
+_LEFT = re.compile(
+    rf"{_ZERO}(?![0-9.]){_SAME}{{1,60}}?{_A_TOP}{_NO_NOUN}"
+    rf"|{_ABOUT}[^\w\n.!?]*(?:\w+[^\w\n.!?]+){{0,3}}?{_A_TOP}{_NO_NOUN}"
+    rf"|(?:\b(?:below|under|at\s+most)|[<≤/*×]|[<&]=)\s*{_TOP}{_NO_NOUN}"
+    rf"|{_A_TOP}[ \t-]*(?:\w+[ \t]+)?(?:{_SCALE})\b"
+    rf"|[\[(]\s*{_TOP}\s*,\s*{_TOP}\s*[\])]"
+    rf"|\b1000\s*[x×*]\s*1000\b(?={_SAME}{{0,60}}(?:grid|coordinate|image|picture|canvas|resolution))"
+    rf"|(?:grid|coordinate|image|picture|canvas|resolution){_SAME}{{0,60}}\b1000\s*[x×*]\s*1000\b"
+    rf"|\b(?:image|picture|canvas)\s+(?:is|has|of|size)\b{_SAME}{{0,20}}?{_A_TOP}{_NO_NOUN}"
+    rf"|\bnormali[sz]ed\b|归一化|\bout\s+of\s+{_TOP}{_NO_NOUN}"
+    rf"|\bthousand\b[\s-]*(?:\w+[\s-]+)?(?:{_SCALE})\b"
+    r"|\bthousandths\b(?!\s+of\s+an?\s)|\bone[- ]thousandth\b|\bper[\s-]?mill?e?\b"
+    rf"|\bzero\b{_SAME}{{1,40}}?{_TOP}{_NO_NOUN}|\b1000ths?\b"
+    rf"|{_A_TOP}[ \t]+(?:is|at|being|means|represents|for)[ \t]+(?:the[ \t]+)?"
+    r"(?:\w+[ \t]+)?(?:edge|corner|border|width|height|right|bottom)\b"
+    r"|\bper\s+thousand\b|‰|千分(?![尺表])"
+    rf"|\b(?:zero|0){_SAME}{{1,40}}?\bthousand\b{_NO_NOUN}"
+    r"|(?<![0-9A-Za-z_.])0\s*(?:-|–|~|to)\s*1k\b|(?:0|零)\s*(?:-|~|到|至)\s*一千"
+    r"|(?:归一|缩放|最大|不超过|上限|小于|映射|坐标|以)[^。！？\n]{0,6}?(?<![0-9])(?:1000|999)"
+    r"(?![0-9]|\s*(?![的以之内范为])[\u3400-\u9fff])",
+    re.IGNORECASE,
+)
+
+
+def says_thousandths(problem: str) -> bool:
+    """Whether the prompt states that coordinates go from 0 to 1000."""
+    return bool(_ENGLISH.search(problem) or _CHINESE.search(problem))
+
+
+def in_thousandths(problem: str) -> str:
+    """The prompt saying norm1000: in the place where it said pixels, else in a sentence more."""
+    made, count = _PIXELS.subn("between 0 and 1000", problem)
+    made, chinese = _PIXELS_CHINESE.subn(
+        lambda said: f"在 0 到 1000 之间{'的' + said['what'] if said['what'] else ''}", made
+    )
+    if count or chinese or says_thousandths(problem):
+        return made
+    return f"{problem}\nCoordinates are whole numbers between 0 and 1000."
+
+
+def in_pixels(problem: str, size: Size) -> str:
+    """The prompt saying pixels of an image of that width and height: in the place where it said
+    a frame, else in a sentence more. ValueError where it still says thousandths.
+    """
+    made, said = problem, False
+    if _HINT.search(problem) or _PIXELS.search(problem) or _PIXELS_CHINESE.search(problem):
+        sentences = [_said_in_pixels(part) for part in _SENTENCES.split(problem)]
+        said = any(stated for _, stated in sentences)
+        made = "".join(_checked(text, said) for text, _ in sentences)
+    if not said:
+        made += f"\nCoordinates are whole numbers {_HERE}."
+    return made.translate({ord(WIDTH): str(size[0]), ord(HEIGHT): str(size[1]), ord(NOUGHT): "0"})
+
+
+def without_frame(problem: str) -> str:
+    """The prompt with the same words for coordinates in whichever frame it is, to compare it."""
+    try:
+        return in_pixels(problem, (0, 0))
+    except ValueError:
+        return problem
+
+
+def stated_size(problem: str) -> Size | None:
+    """The size that a prompt in pixels names."""
+    found = _PIXELS.search(problem) or _PIXELS_CHINESE.search(problem)
+    if not found:
+        return None
+    _, width, _, height = re.findall(r"\d+", found[0])
+    return int(width), int(height)
+
+
+WIDTH, HEIGHT, NOUGHT = "\ufdd0", "\ufdd1", "\ufdd2"  # code points that are no characters
+_HERE = f"in pixels, x from {NOUGHT} to {WIDTH} and y from {NOUGHT} to {HEIGHT}"
+
+
+# Most sentences are those of every prompt of a set.
+@lru_cache(maxsize=4096)
+def _said_in_pixels(sentence: str) -> tuple[str, bool]:
+    """The sentence with every phrase that is understood replaced, and whether one states pixels in
+    full.
+    """
+    made, already = _PIXELS.subn(lambda said: said[0][0] + _HERE[1:], sentence)
+    made, in_chinese = _PIXELS_CHINESE.subn(_chinese, made)
+    stated = bool(already or in_chinese)
+    if not _HINT.search(made):
+        return made, stated
+    made = _INEQUALITY.sub(_bounded, made)
+    made = _ONE_AXIS.sub(lambda m: m["start"] + (WIDTH if m["axis"] in "xX" else HEIGHT), made)
+    before = made
+    made = _CHINESE.sub(lambda m: _chinese(m) if _in_chinese(m) else m[0], made)
+    made = _ENGLISH.sub(_english, made)
+    return made, stated or made != before
+
+
+@lru_cache(maxsize=4096)
+def _checked(sentence: str, said: bool) -> str:
+    """The sentence, where it holds no thousandths any more; without "normalized" where pixels are
+    stated.
+    """
+    if not _HINT.search(sentence):
+        return sentence
+    if said:
+        sentence = _NORMALISED.sub("", sentence)
+    if left := _LEFT.search(sentence):
+        phrase = left[0].translate({ord(WIDTH): "...", ord(HEIGHT): "...", ord(NOUGHT): "0"})
+        raise ValueError(
+            f"the prompt says {phrase!r}, and its boxes are to be in pixels; say it as 'between 0 "
+            "and 1000', which is rewritten, or leave it out"
+        )
+    return sentence
+
+
+def _chinese(said: re.Match[str]) -> str:
+    what = f"的{said['what']}" if said["what"] else ""
+    return f"以像素为单位{what}，x 从 {NOUGHT} 到 {WIDTH}，y 从 {NOUGHT} 到 {HEIGHT}"
+
+
+def _in_chinese(found: re.Match[str]) -> bool:
+    """Whether the phrase stands in Chinese text, rather than between English words."""
+    before, after = found.string[: found.start()], found.string[found.end() :]
+    if _IDEOGRAPH.search(found[0].replace("到", "").replace("至", "")):
+        return True
+    near = before[-2:] + found[0] + after[:2]
+    return bool(_IDEOGRAPH.search(near)) and not _WORD_BEFORE.search(before[-9:])
+
+
+def _english(found: re.Match[str]) -> str:
+    """``_HERE`` with what the sentence needs: "they range from 0 to 1000" is "they are in ..."."""
+    verb, noun = (found["verb"] or "").lower(), (found["noun"] or "").lower()
+    if verb:
+        return f"{'is' if verb in ('ranges', 'runs', 'goes') else 'are'} {_HERE}"
+    if "coordinates" in noun.split():
+        return f"coordinates {_HERE}"
+    return _HERE[0].upper() + _HERE[1:] if found[0][0].isupper() else _HERE
+
+
+def _bounded(found: re.Match[str]) -> str:
+    """0 <= x <= 1000 with the side in pixels; both axes apart where it names both."""
+    axes = set(re.findall("[xy]", found["names"].lower()))
+    if len(axes) == 1:
+        return found["start"] + (WIDTH if axes == {"x"} else HEIGHT)
+    low, high = found["low"], found["high"]
+    return f"{NOUGHT}{low}x{high}{WIDTH} and {NOUGHT}{low}y{high}{HEIGHT}"
