@@ -51,8 +51,9 @@ print(json.dumps([names, loaders, rows.column_names, rows[0]["task"], len(rows)]
     import json
 
     done = import_plugin(
-        "--dataset", str(shapes), "--seed", "1", "--x", json.dumps(list(REWARDS)), then=then
-    )
+        "--dataset", str(shapes), "--reward_funcs", "vlrft_detection_iou",
+        "--x", json.dumps(list(REWARDS)), then=then,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     names, loaders, columns, task, rows = json.loads(done.stdout.strip().splitlines()[-1])
     assert names == list(REWARDS)
@@ -148,12 +149,11 @@ def test_sets_of_several_forms_load_together_and_in_pixels(how, tmp_path):
     by_task = {}
     for row in rows:
         by_task.setdefault(row[0], []).append(row[1:])
-    assert {task: len(found) for task, found in by_task.items()} == {
-        "detection": 2, "classification": 1, "grounding": 1,
-    }  # fmt: skip
-    assert by_task["classification"] == [[None, "red", [40, 20], "<image>?"]]
+    # No reward is named, so none is kept from a row; REC's form says what it asks for.
+    assert {task: len(found) for task, found in by_task.items()} == {None: 3, "grounding": 1}
+    assert [row for row in by_task[None] if row[0] is None] == [[None, "red", [40, 20], "<image>?"]]
     assert by_task["grounding"][0][:2] == ["norm1000", "<answer>[100, 250, 500, 750]</answer>"]
-    for frame, _, size, prompt in by_task["detection"]:
+    for frame, _, size, prompt in [row for row in by_task[None] if row[0] is not None]:
         assert (frame, size) == ("pixels", [112, 112])
         assert "in pixels, x from 0 to 112 and y from 0 to 112" in prompt
 

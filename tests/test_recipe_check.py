@@ -234,6 +234,8 @@ def test_the_note_on_frames_of_a_local_set(tmp_path):
     (found,) = findings(detection + f"--dataset {tmp_path}")
     assert (found.rule, found.level) == ("frame", NOTE) and f"{tmp_path}:pixels" in found.text
     assert findings(detection + f"--dataset {tmp_path}:pixels") == []
+    names = pa.table({"image": ["a"], "problem": ["b"], "solution": ["c"]})
+    pq.write_table(names, tmp_path / "a.parquet")
     assert findings(GOOD + f"--dataset {tmp_path}") == []
     (tmp_path / "rows.jsonl").write_text('{"messages": [], "images": [], "solution": ""}\n')
     assert findings(detection + f"--dataset {tmp_path}/rows.jsonl") == []

@@ -240,6 +240,14 @@ def test_json_files_of_which_no_name_tells_a_split(tmp_path):
     assert trained(tmp_path, tmp_path) == ["x", "x"]
 
 
+def test_rows_in_the_folder_itself_come_before_annotations_below(tmp_path):
+    write(tmp_path / "rows.jsonl", "x")
+    write(tmp_path / "annotations" / "train.json", "y")
+    assert trained(tmp_path, tmp_path) == ["x"]
+    code, said = run("convert", tmp_path, tmp_path / "out")
+    assert code == 2 and "annotations/train.json would be left out" in said.replace("\n", "")
+
+
 def test_several_annotation_files_of_coco_are_no_set(tmp_path):
     folder = tmp_path / "annotations"
     folder.mkdir()

@@ -27,6 +27,7 @@ from swift_vlrft.datasets.splits import (
     listed,
     names_of_splits,
     of_split,
+    split_of,
     splits_in,
     walked,
 )
@@ -194,7 +195,8 @@ def unread_notes(form: Form) -> list[str]:
 def unread_rows(form: Form) -> list[Path]:
     """Files that were not read though they seem to hold rows of the set."""
     lists = [f for f in form.unnamed if f.suffix.lower() != ".json" or not _is_object(f)]
-    return lists + [file for file in form.other if splits_in(file.name)]
+    spoken = [f for f in form.other if split_of(f, form.path) or splits_in(f.name)]
+    return lists + spoken
 
 
 def why_unknown(path: Path) -> str:
@@ -239,14 +241,17 @@ def _is_object(file: Path) -> bool:
 
 
 def _files_of_folder(path: Path) -> tuple[str, list[Path]]:
-    """Parquet where there is any; else the JSON in the folder itself, and below it what a split is
-    named for: a folder of pictures may hold a JSON file for each.
+    """Parquet where there is any; else the JSON in the folder itself, and, unless that tells no
+    split, below it what a split is named for: a folder of pictures may hold a JSON file for each.
     """
     if files := files_below(path, PARQUET):
         return "parquet", files
     files = [f for f in files_below(path, JSON) if f.name not in NO_ROWS]
     found = by_split(files, path)
-    return "json", [f for f in files if f.parent == path or found[f]]
+    here = [f for f in files if f.parent == path]
+    if here and not any(found[f] for f in here):
+        return "json", here
+    return "json", [f for f in files if f.parent == path or found[f] or splits_in(f.stem)]
 
 
 def _folder_form(path: Path, split: str, keep_going: bool) -> Form | None:

@@ -209,7 +209,7 @@ def _rows(settings: Settings, problems: Problems, *, light: bool = False) -> Ite
         if isinstance(found, BadRow):
             problems.add("rows of the data set that cannot be read, not asked", found.place)
         elif found.columns.get("task") not in (None, settings.task):
-            # A set without the column has a guessed task; what the caller says goes.
+            # Where no column says it, the form of the set does (LISA); what the caller says goes.
             if "task" in getattr(opened, "columns", ()):
                 problems.add("rows of another task, not asked", found.place)
             else:

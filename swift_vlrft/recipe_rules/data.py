@@ -224,10 +224,13 @@ def _scored(recipe: Recipe, renamed: Mapping[str, str]) -> Iterator[Finding]:
     rewards = list(recipe.values("reward_funcs"))
     if not set(rewards) & set(_own_rewards()) or recipe.flag("cached_dataset") is not None:
         return
+    if not recipe.knows("dataset"):
+        return
     reports: list[Report | None] = []
     notes: list[Finding] = []
     for value in recipe.values("dataset"):
-        report = _report(_parts(value)[0], renamed, rewards)
+        name = _parts(recipe, value)[0]
+        report = _report(name, recipe.at(name), renamed, rewards)
         reports.append(report)
         unread = (
             [found for found in report.problems if isinstance(found[1], UnreadableGold)]
@@ -246,14 +249,17 @@ def _scored(recipe: Recipe, renamed: Mapping[str, str]) -> Iterator[Finding]:
         yield from notes
 
 
-def _report(name: str, renamed: Mapping[str, str], rewards: list[str]) -> Report | None:
+def _report(
+    name: str, path: Path | None, renamed: Mapping[str, str], rewards: list[str]
+) -> Report | None:
     """What the named rewards make of a set's rows; None where they are not known here."""
     from swift_vlrft.datasets import SOURCES, DataError
     from swift_vlrft.datasets.check import check_set, report_of_source
     from swift_vlrft.datasets.forms import find_form
     from swift_vlrft.datasets.shapes import shape_of
 
-    path = Path(os.path.expanduser(name))
+    if path is None:
+        return None
     if not path.exists():
         source = next((source for source in SOURCES if source.hub_id == name), None)
         return None if source is None else report_of_source(source)
