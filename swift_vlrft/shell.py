@@ -94,7 +94,7 @@ class Shell(Builtins):
         self.notes: list[Note] = []
         self.commands: list[Command] = []
         self.used: set[str] = set()
-        self.frames: list[dict[str, Variable | None]] = []
+        self.inside = 0
         self.depth = 0
         self._blocks: list[tuple[str, int]] = []
         self._leaves: list[list[State]] = [[]]
@@ -179,6 +179,9 @@ class Shell(Builtins):
         nodes = parser.commands()
         for note in parser.notes:
             self.note(note)
+        if any(note.kind == "syntax" for note in parser.notes):
+            self.lose(Note(line, "unread", "a text with such a mistake was not read"))
+            return
         if self.depth > DEPTH:
             return
         self.depth += 1
@@ -214,7 +217,7 @@ class Shell(Builtins):
             case Loop():
                 self._loop(node)
             case Function():
-                self.state.functions[node.name] = node
+                self.state.functions[node.name] = (node,)
                 return True
             case Test():
                 for word in node.words:
@@ -313,18 +316,30 @@ class Shell(Builtins):
     def _uncalled(self) -> None:
         """Where nothing else runs `swift`, the functions that nothing calls."""
         self.state.alive = True
-        for function in list(self.state.functions.values()):
+        defined = [f for choices in self.state.functions.values() for f in choices if f]
+        for function in defined:
             with self._block("function", function.line):
                 saved, self.state = self.state, self.state.copy()
                 self.state.arguments = None
                 self._returns.append([])
-                self.frames.append({})
+                self.inside += 1
                 self.run([function.body])
-                self.frames.pop()
+                self.inside -= 1
                 self._returns.pop()
                 self.state = saved
 
-    def _call(self, function: Function, values: Sequence[Value]) -> None:
+    def _call(self, values: Sequence[Value]) -> None:
+        """Whichever function the name stands for."""
+        before, ends = self.state, list[State]()
+        for function in before.functions[values[0].text]:
+            self.state = before.copy()
+            if function is not None:
+                self._run_function(function, values)
+            ends.append(self.state)
+        self.state = ends.pop()
+        self._join(ends, "function", values[0].line)
+
+    def _run_function(self, function: Function, values: Sequence[Value]) -> None:
         line = values[0].line
         if self.depth > DEPTH:
             self.lose(Note(line, "unread", f"{function.name} calls itself; it was not read"))
@@ -332,17 +347,20 @@ class Shell(Builtins):
         arguments = self.state.arguments
         self.state.arguments = _arguments(values[1:])
         self.depth += 1
-        self.frames.append({})
+        outer, self.state.locals = self.state.locals, {}
+        self.inside += 1
         self._returns.append([])
         blocks, self._blocks = self._blocks, []
         leaves, self._leaves = self._leaves, [[]]
         self.run([function.body])
         self._join(self._returns.pop(), "function", function.line)
         self._blocks, self._leaves = blocks, leaves
-        for name, before in self.frames.pop().items():
+        self.inside -= 1
+        for name, before in self.state.locals.items():
             self.state.unset(name)
             if before is not None:
                 self.state.variables[name] = before
+        self.state.locals = outer
         self.state.arguments = arguments
         self.depth -= 1
 
@@ -363,7 +381,7 @@ class Shell(Builtins):
             self._orphan(first)
             return None
         if first.known and first.text in self.state.functions and not node.assigned:
-            self._call(self.state.functions[first.text], given)
+            self._call(given)
             return None
         saved = self.state
         overlay = dict[str, Variable]()
@@ -398,7 +416,7 @@ class Shell(Builtins):
             self._leave(name)
             return None
         if name in self.state.functions:
-            self._call(self.state.functions[name], given)
+            self._call(given)
             return None
         if name:
             words = node.words if given[0] is first else node.words[1:]
@@ -476,7 +494,7 @@ class Shell(Builtins):
         )
 
     def argument_missing(self, name: str, line: int) -> Found:
-        return Found([]) if self.frames else super().argument_missing(name, line)
+        return Found([]) if self.inside else super().argument_missing(name, line)
 
     def _external(self, node: Simple, values: list[Value]) -> None:
         """A program: `swift`, what runs it, or another that is of no use here."""

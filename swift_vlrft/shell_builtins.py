@@ -14,7 +14,8 @@ from swift_vlrft.shell_words import ASSIGNMENT, Note, Word
 
 NAME = re.compile(r"[A-Za-z_]\w*")
 SUCCEEDS = re.compile(r"export|declare|typeset|local|readonly|set|shopt|echo|true|:")
-DECLARES = ("export", "declare", "typeset", "local", "readonly")
+OWN = ("local", "declare", "typeset")
+DECLARES = ("export", "readonly", *OWN)
 SILENT = re.compile(
     r"\[|test|:|true|false|echo|printf|trap|wait|kill|jobs|umask|ulimit|type|hash|let|times|pwd|dirs"
     r"|history|logout|disown|suspend|getopts|enable|help|alias|unalias|complete"
@@ -29,7 +30,7 @@ HOOKS = re.compile(r"\b(?:conda|mamba|micromamba|ssh-agent|pyenv|direnv|modulecm
 
 
 class Builtins(Expander):
-    frames: list[dict[str, Variable | None]]
+    inside: int
     depth: int
 
     def run_text(self, text: str, line: int) -> None:
@@ -58,7 +59,7 @@ class Builtins(Expander):
 
     def _declare(self, name: str, words: Sequence[Word], line: int) -> None:
         options = ""
-        for word in words:
+        for word in [replace(w, parts=p) for w in words for p in self.choices(w)]:
             match = word.assigns
             if match is None:
                 for value in self.expand(word):
@@ -67,36 +68,43 @@ class Builtins(Expander):
                     elif inner := ASSIGNMENT.match(value.text):
                         new = value.text[inner.end() :] if value.known else None
                         variable = Variable(new, notes=value.notes)
-                        self._declared(name, options, inner[1], variable)
+                        self._declared(name, options, inner[1], variable, line)
                     elif not value.known and not value.vanishes:
                         text = f"`{name} {value.text}` may set any variable: it was not read"
                         self.lose(Note(line, "unread", text))
                     elif NAME.fullmatch(value.text):
-                        self._declared(name, options, value.text, None)
+                        self._declared(name, options, value.text, None, line)
                 continue
             odd = any(letter in options for letter in "ilunA") and not options.startswith("+")
-            if name in ("local", "declare", "typeset"):
-                self._own(name, options, match[1])
+            if name in OWN:
+                self._own(options, match[1])
             variable = self.assign(word, match)
             if "n" in options and name != "export":
                 self.state.references |= {match[1]}
             if odd and not (name == "export" and options == "-n"):
                 self.unknown(match[1], line, f"{name} {options}")
                 variable = self.state.variables[match[1]]
-            self._declared(name, options, match[1], variable)
+            self._declared(name, options, match[1], variable, line)
 
-    def _own(self, name: str, options: str, variable: str) -> None:
-        """A variable that a function has for itself."""
-        if self.frames and "g" not in options and variable not in self.frames[-1]:
-            self.frames[-1][variable] = self.state.variables.get(variable)
+    def _own(self, options: str, variable: str) -> bool:
+        """A variable that a function has for itself; whether it is new."""
+        if not self.inside or "g" in options or variable in self.state.locals:
+            return False
+        self.state.locals[variable] = self.state.get(variable)
+        return True
 
-    def _declared(self, name: str, options: str, variable: str, new: Variable | None) -> None:
-        if name in ("local", "declare", "typeset"):
-            self._own(name, options, variable)
+    def _declared(
+        self, name: str, options: str, variable: str, new: Variable | None, line: int
+    ) -> None:
+        fresh = name in OWN and self._own(options, variable)
         if new is not None:
             self.state.set(variable, new)
-        elif name == "local" and self.frames:
-            self.state.unset(variable)
+        elif fresh:
+            outside = self.state.locals[variable]
+            if outside is not None and outside.exported is not False:
+                self.unknown(variable, line, name)  # a program still sees the one outside
+            else:
+                self.state.unset(variable)
         exports: bool | None = None
         if name == "export":
             exports = "n" not in options

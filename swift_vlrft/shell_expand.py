@@ -106,21 +106,19 @@ class Expander:
 
     def expand(self, word: Word) -> list[Value]:
         """A word as the arguments that it becomes: none, one, or several."""
+        choices = self.choices(word)
+        several = [replace(word, parts=_home(parts)) for parts in choices]
+        return [value for one in several for value in self._expanded(one, len(choices) == 1)]
+
+    def choices(self, word: Word) -> list[list[Part]]:
+        """The words that its braces make of a word."""
         if not any("{" in p.text for p in word.parts if p.kind == "text" and not p.quoted):
-            return self._expanded(word, word.span is not None)
-        choices = braced(_cells(word.parts))
-        if len(choices) == 1:
-            return self._expanded(word, True)
-        several = [replace(word, parts=_parts(cells)) for cells in choices]
-        return [value for one in several for value in self._expanded(one, False)]
+            return [word.parts]
+        return [_parts(cells) for cells in braced(_cells(word.parts))]
 
     def joined(self, word: Word) -> Value:
         """A word without splitting and globs, as on the right of an assignment."""
-        parts = []
-        for i, part in enumerate(word.parts):
-            if part.kind == "text" and not part.quoted:
-                part = replace(part, text=self._homes(part.text, i == 0))
-            parts.append(replace(part, quoted=True))
+        parts = [replace(part, quoted=True) for part in _homes(word.parts)]
         values = self._expanded(replace(word, parts=parts or [Part("text", "", True)]), True)
         known = all(value.known for value in values)
         return Value(
@@ -154,9 +152,7 @@ class Expander:
             part, splits = waiting.pop(0)
             if part.kind == "text":
                 if part.text or not (part.quoted and vanishes):
-                    begins = part is word.parts[0] and not part.quoted
-                    text = self._home(part.text) if begins else part.text
-                    fields.split(text) if splits else fields.put(text, part.quoted)
+                    fields.split(part.text) if splits else fields.put(part.text, part.quoted)
                 continue
             one = self._part(part, word.line)
             if isinstance(one, list):  # the word of a default, in place of the variable
@@ -235,22 +231,6 @@ class Expander:
         except (OSError, ValueError, re.error):
             return None
         return sorted(names) or [one.text]
-
-    def _homes(self, text: str, first: bool) -> str:
-        """``~`` at the beginning of a value and behind its colons."""
-        pieces = text.split(":")
-        return ":".join(
-            self._home(piece) if first or i else piece for i, piece in enumerate(pieces)
-        )
-
-    def _home(self, text: str) -> str:
-        user, slash, rest = text[1:].partition("/")
-        if not text.startswith("~"):
-            return text
-        if user:
-            return os.path.expanduser(f"~{user}") + slash + rest
-        home = self.state.get("HOME")
-        return (home.value if home and isinstance(home.value, str) else "~") + slash + rest
 
     def _part(self, part: Part, line: int) -> Found | list[Part]:
         if part.kind == "variable":
@@ -452,6 +432,33 @@ def _source(part: Part) -> str:
     if part.kind == "variable":
         return f"${part.text}" if NAME.fullmatch(part.text) else "${" + part.text + "}"
     return f"$({part.text})" if part.kind == "run" else part.text
+
+
+def _home(parts: list[Part]) -> list[Part]:
+    """``~`` at the beginning of a word as the variable that it stands for."""
+    if not parts or parts[0].kind != "text" or parts[0].quoted or parts[0].text[:1] != "~":
+        return parts
+    user, slash, rest = parts[0].text[1:].partition("/")
+    if user:
+        home = os.path.expanduser(f"~{user}")
+        return [Part("text", home, home[:1] != "~"), Part("text", slash + rest, False), *parts[1:]]
+    if not slash and len(parts) > 1:
+        return parts  # ~"x"
+    return [Part("variable", "HOME", True), Part("text", slash + rest, False), *parts[1:]]
+
+
+def _homes(parts: Sequence[Part]) -> list[Part]:
+    """``~`` at the beginning of a value and behind its colons."""
+    found: list[Part] = []
+    for i, part in enumerate(parts):
+        if part.kind != "text" or part.quoted or "~" not in part.text:
+            found.append(part)
+            continue
+        for j, piece in enumerate(part.text.split(":")):
+            text = Part("text", piece, False)
+            found += [Part("text", ":", False)] if j else []
+            found += _home([text]) if i == 0 or j else [text]
+    return found
 
 
 def _cells(parts: Sequence[Part]) -> list[Cell]:

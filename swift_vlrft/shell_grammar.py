@@ -83,7 +83,7 @@ class Loop:
     text: str = ""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Function:
     line: int
     name: str

@@ -25,6 +25,7 @@ OF_BASH = re.compile(
 May: TypeAlias = frozenset[str] | None
 """Flags that a text which was not read may hold, "" where it may begin with no flag; None: any."""
 NOTHING: frozenset[str] = frozenset()
+NONE = (None,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +106,13 @@ class State:
     variables: dict[str, Variable]
     arguments: tuple[Value, ...] | None
     folder: str | None
-    functions: dict[str, Function] = field(default_factory=dict)
+    functions: dict[str, tuple[Function | None, ...]] = field(default_factory=dict)
+    """What a name may stand for; None: perhaps for no function."""
+    locals: dict[str, Variable | None] = field(default_factory=dict)
+    """What the variables that the running function has for itself are outside of it."""
     removed: frozenset[str] = frozenset()
     exported_later: frozenset[str] = frozenset()
+    perhaps_later: frozenset[str] = frozenset()
     references: frozenset[str] = frozenset()
     exports_all: bool | None = False
     strict: bool = False
@@ -116,7 +121,12 @@ class State:
     alive: bool = True
 
     def copy(self) -> State:
-        return replace(self, variables=dict(self.variables), functions=dict(self.functions))
+        return replace(
+            self,
+            variables=dict(self.variables),
+            functions=dict(self.functions),
+            locals=dict(self.locals),
+        )
 
     def get(self, name: str) -> Variable | None:
         """None: not set."""
@@ -132,11 +142,18 @@ class State:
 
     def set(self, name: str, new: Variable) -> None:
         """``new.exported`` True exports; else it stays as it was."""
-        before = self.variables.get(name)
-        exported = new.exported or name in self.exported_later or self.exports_all
-        if not exported and exported is not None:
-            exported = before.exported if before else None if self.lost is not None else False
+        exported = new.exported or self.exports_all
+        if exported is False:
+            exported = self.exported(name)
         self.variables[name] = replace(new, exported=exported)
+
+    def exported(self, name: str) -> bool | None:
+        """Whether a program sees the variable, or would once it is set; None: perhaps."""
+        if name in self.variables:
+            return self.variables[name].exported
+        if name in self.exported_later:
+            return True
+        return None if self.lost is not None or name in self.perhaps_later else False
 
     def unset(self, name: str) -> None:
         self.variables.pop(name, None)
@@ -174,14 +191,25 @@ def _both(a: State, b: State, where: str, line: int) -> State:
             place = one.place if one.place == two.place else None
             variables[name] = replace(one, place=place)
         else:
-            variables[name] = _either(name, one, two, where, line)
+            exported = {s.exported(name) for s in (a, b)}
+            variables[name] = _either(name, one, two, exported, where, line)
+    locals = {}
+    for name in {**a.locals, **b.locals}:
+        one, two = (s.locals.get(name) if name in s.locals else s.get(name) for s in (a, b))
+        exported = {s.exported(name) for s in (a, b)}
+        locals[name] = one if one is two else _either(name, one, two, exported, where, line)
     return State(
         variables=variables,
+        locals=locals,
         arguments=a.arguments if a.arguments == b.arguments else None,
         folder=a.folder if a.folder == b.folder else None,
-        functions={**a.functions, **b.functions},
+        functions={
+            name: tuple(dict.fromkeys([*a.functions.get(name, NONE), *b.functions.get(name, NONE)]))
+            for name in {**a.functions, **b.functions}
+        },
         removed=frozenset(n for n in a.removed | b.removed if a.get(n) is None is b.get(n)),
         exported_later=a.exported_later & b.exported_later,
+        perhaps_later=a.perhaps_later | b.perhaps_later | (a.exported_later ^ b.exported_later),
         references=a.references | b.references,
         exports_all=a.exports_all if a.exports_all == b.exports_all else None,
         strict=a.strict and b.strict,
@@ -190,11 +218,15 @@ def _both(a: State, b: State, where: str, line: int) -> State:
     )
 
 
-def _either(name: str, a: Variable | None, b: Variable | None, where: str, line: int) -> Variable:
+def _either(
+    name: str,
+    a: Variable | None,
+    b: Variable | None,
+    exported: set[bool | None],
+    where: str,
+    line: int,
+) -> Variable:
     both = [variable for variable in (a, b) if variable is not None]
-    exported = {variable.exported for variable in both}
-    if len(both) == 1:
-        exported.add(False)
     notes = tuple(note for variable in both if variable.value is None for note in variable.notes)
     if not notes:
         text = f"${name} was not read: it is set in the {where} of line {line}, which may not run"
