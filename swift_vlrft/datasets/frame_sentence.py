@@ -10,6 +10,7 @@ understood, the prompt would contradict its gold boxes, and it is refused.
 """
 
 import re
+from contextlib import suppress
 from functools import lru_cache
 
 from swift_vlrft.coordinates import Size
@@ -83,6 +84,7 @@ _PIXELS = re.compile(r"[Ii]n pixels, x from 0 to \d+ and y from 0 to \d+")
 _PIXELS_CHINESE = re.compile(
     r"以像素为单位(?:的(?P<what>整数坐标|坐标值?|整数))?，x 从 0 到 \d+，y 从 0 到 \d+"
 )
+_ONE_MORE = "\nCoordinates are whole numbers "
 _WORD_BEFORE = re.compile(r"[A-Za-z]\s*$")
 _IDEOGRAPH = re.compile(r"[\u3400-\u9fff]")
 
@@ -138,7 +140,7 @@ def in_thousandths(problem: str) -> str:
     )
     if count or chinese or says_thousandths(problem):
         return made
-    return f"{problem}\nCoordinates are whole numbers between 0 and 1000."
+    return f"{problem}{_ONE_MORE}between 0 and 1000."
 
 
 def in_pixels(problem: str, size: Size) -> str:
@@ -151,16 +153,16 @@ def in_pixels(problem: str, size: Size) -> str:
         said = any(stated for _, stated in sentences)
         made = "".join(_checked(text, said) for text, _ in sentences)
     if not said:
-        made += f"\nCoordinates are whole numbers {_HERE}."
+        made += f"{_ONE_MORE}{_HERE}."
     return made.translate({ord(WIDTH): str(size[0]), ord(HEIGHT): str(size[1]), ord(NOUGHT): "0"})
 
 
 def without_frame(problem: str) -> str:
-    """The prompt with the same words for coordinates in whichever frame it is, to compare it."""
-    try:
-        return in_pixels(problem, (0, 0))
-    except ValueError:
-        return problem
+    """The prompt without what it says of coordinates: the same in every frame, to compare it."""
+    with suppress(ValueError):
+        problem = in_pixels(problem, (0, 0))
+    problem = problem.split(_ONE_MORE)[0]
+    return _PIXELS_CHINESE.sub("", _PIXELS.sub("", problem))
 
 
 def stated_size(problem: str) -> Size | None:
