@@ -1,6 +1,7 @@
 """Tiny checkpoints: loadable by transformers, tokens where the real vocabulary has them."""
 
 import pytest
+from transformers import AutoTokenizer
 
 from swift_vlrft.tiny import DEFAULT_CORPUS, build_tokenizer
 from swift_vlrft.tiny_families import FAMILIES, Size, known_family
@@ -12,6 +13,19 @@ def test_any_text_survives_the_tokenizer(name):
     answer = "[{'Position': [254, 303, 291, 1000], 'Confidence': 0.9}]"
     text = f"<think>two, é中\n</think><answer>{answer}</answer>"
     assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_special_tokens_keep_their_real_ids_and_nothing_lies_between(name, tmp_path):
+    family = FAMILIES[name]
+    build_tokenizer(family, DEFAULT_CORPUS).save_pretrained(tmp_path)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    vocabulary = tokenizer.get_vocab()
+    assert len(vocabulary) < 2000
+    assert family.special_ids.items() <= vocabulary.items()
+    for token, number in family.special_ids.items():
+        assert tokenizer.decode([number]) == token
+    assert tokenizer.decode(tokenizer("red")["input_ids"] + [100_000]) == "red"
 
 
 def test_an_unknown_family_lists_the_known_ones():

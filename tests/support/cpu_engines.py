@@ -16,9 +16,11 @@ if os.environ.get("VLRFT_TEST_DEEPSPEED") == "1" and "RANK" in os.environ:
     deepspeed.init_distributed("gloo")
 
 if os.environ.get("VLRFT_TEST_VLLM") == "1" and importlib.util.find_spec("vllm"):
+    import torch
     import vllm._custom_ops
 
     vllm._custom_ops._supports_onednn = False
+    torch.cpu._is_amx_tile_supported = lambda: False  # AMX processors: packed small weights
 
 if os.environ.get("VLRFT_TEST_SERVER") == "1":
     from support import store_communicator

@@ -15,7 +15,6 @@ SUPPORT = REPOSITORY / "tests" / "support"
 # vLLM's CPU build; compiling two small functions of it would take longer than the few steps.
 VLLM_ON_CPU = {
     "VLRFT_TEST_VLLM": "1",
-    "VLLM_CPU_SGL_KERNEL": "0",
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "TORCH_COMPILE_DISABLE": "1",
 }
