@@ -1,10 +1,10 @@
 """The plugin in ms-swift's registries, and what it says before a model is loaded."""
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from support.swift_run import run_python
 
 from swift_vlrft.demo.data import write_parquet
 from swift_vlrft.demo.tasks import known_task
@@ -22,8 +22,7 @@ def import_plugin(*flags: str, then: str = "") -> subprocess.CompletedProcess:
         "from swift_vlrft.swift_plugin import register\n"
         f"register()\n{then}"
     )
-    command = [sys.executable, "-c", code, *flags]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300)
+    return run_python(code, *flags)
 
 
 @pytest.fixture(scope="module")
@@ -239,7 +238,7 @@ for given in (coco, coco.to_iterable_dataset()):
     assert "[100, 250, 500, 750]" in made["solution"] and "'b'" in made["messages"][0]["content"]
 print("all of it")
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    done = run_python(code)
     assert "all of it" in done.stdout, done.stderr[-3000:]
 
 

@@ -14,6 +14,21 @@ def test_any_text_survives_the_tokenizer(name):
     assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
 
 
+@pytest.mark.parametrize("name", FAMILIES)
+def test_special_tokens_keep_their_real_ids_and_nothing_lies_between(name, tmp_path):
+    from transformers import AutoTokenizer
+
+    family = FAMILIES[name]
+    build_tokenizer(family, DEFAULT_CORPUS).save_pretrained(tmp_path)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    vocabulary = tokenizer.get_vocab()
+    assert len(vocabulary) < 2000
+    assert family.special_ids.items() <= vocabulary.items()
+    for token, number in family.special_ids.items():
+        assert tokenizer.decode([number]) == token
+    assert tokenizer.decode(tokenizer("red")["input_ids"] + [100_000]) == "red"
+
+
 def test_an_unknown_family_lists_the_known_ones():
     with pytest.raises(
         ValueError, match="unknown model family 'llava'; known: qwen2_5_vl, qwen2_vl, glm4v, qwen2"

@@ -4,7 +4,14 @@ A random model earns no reward; ``coin`` (tests/support) gives every step a grad
 """
 
 import pytest
-from support.swift_run import SUPPORT, VLLM_ON_CPU, assert_trained, grpo_command, run_swift
+from support.swift_run import (
+    DEEPSPEED_ON_CPU,
+    SUPPORT,
+    VLLM_ON_CPU,
+    assert_trained,
+    grpo_command,
+    run_swift,
+)
 
 from swift_vlrft.memory.compare import read_run
 
@@ -27,7 +34,7 @@ ZERO3 = (
         "true",
     ),
 )
-ZERO3_VARIABLES = {"VLRFT_TEST_DEEPSPEED": "1", "DS_ACCELERATOR": "cpu", "NPROC_PER_NODE": "2"}
+ZERO3_VARIABLES = DEEPSPEED_ON_CPU | {"NPROC_PER_NODE": "2"}
 PLUGINS = [SUPPORT / "cpu_engines.py", SUPPORT / "coin.py"]
 
 

@@ -45,7 +45,7 @@ def test_a_pushed_set_trains_by_its_id(hub, pushed, tiny_qwen2_5_vl, tmp_path):
         *(tiny_qwen2_5_vl, "hf::me/shapes", tmp_path / "out", []),
         *("--max_steps", "1"),
     )
-    run = run_swift(command, tmp_path / "out", **pushed)
+    run = run_swift(command, tmp_path / "out", plain=True, **({"HF_HUB_OFFLINE": "0"} | pushed))
     assert len(run.steps) == 1
     assert 0 <= run.metric("rewards/vlrft_classification/mean")[0] <= 1
     assert "16 of 16 rows train (16 classification)" in run.output

@@ -1,11 +1,17 @@
 """The `swift rlhf` command of the README as it stands, on CPU engines and a tiny model."""
 
-import os
 import re
 import shlex
 
 import pytest
-from support.swift_run import REPOSITORY, SUPPORT, VLLM_ON_CPU, Run, run_swift_unchecked
+from support.swift_run import (
+    DEEPSPEED_ON_CPU,
+    REPOSITORY,
+    SUPPORT,
+    VLLM_ON_CPU,
+    Run,
+    run_swift_unchecked,
+)
 
 pytestmark = pytest.mark.end_to_end
 
@@ -35,11 +41,10 @@ def test_the_readme_command_trains(tiny_qwen2_5_vl, shapes, tmp_path):
     command += f" --external_plugins {plugins}"
     done = run_swift_unchecked(
         ["bash", "-euo", "pipefail", "-c", command],
+        plain=True,  # the one colocated run under ZeRO-3 that starts every process anew
         NPROC_PER_NODE="2",
         MAX_PIXELS="401408",
-        DS_ACCELERATOR="cpu",
-        VLRFT_TEST_DEEPSPEED="1",
-        PATH=os.environ["PATH"],
+        **DEEPSPEED_ON_CPU,
         **VLLM_ON_CPU,
     )
     assert done.returncode == 0, done.stdout[-6000:]

@@ -1,13 +1,22 @@
 """A way to run a recipe's own file with bash on a CPU: only what a CPU cannot do is overridden."""
 
-import os
 import resource
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from support.swift_run import REPOSITORY, SUPPORT, VLLM_ON_CPU, Run, free_port, run_swift_unchecked
+from support.swift_run import (
+    DEEPSPEED_ON_CPU,
+    FORKED_SECONDS,
+    REPOSITORY,
+    SUPPORT,
+    TRAINER_PATH,
+    VLLM_ON_CPU,
+    Run,
+    free_port,
+    run_swift_unchecked,
+)
 
 from swift_vlrft.recipe import Recipe, read_recipe
 
@@ -33,7 +42,7 @@ class RecipeRun:
 
 
 class Stopwatch:
-    """Seconds on the wall, and of the processor in ended child processes."""
+    """Seconds on the wall, and of the processor in ended processes; a fork server's not."""
 
     def __init__(self) -> None:
         self.wall, self.processor = time.monotonic(), self._children()
@@ -43,7 +52,7 @@ class Stopwatch:
 
     def _children(self) -> float:
         usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return usage.ru_utime + usage.ru_stime
+        return usage.ru_utime + usage.ru_stime + sum(FORKED_SECONDS)
 
 
 def read(path: Path, **variables: str) -> Recipe:
@@ -64,11 +73,9 @@ def cpu_flags(recipe: Recipe, processes: int) -> list[str]:
 
 
 def environment(recipe: Recipe, **variables: str | Path) -> dict[str, str]:
-    cpu = {"USE_HF": "1", "HF_HUB_OFFLINE": "1", "PATH": os.environ["PATH"]}
-    if recipe.get("deepspeed"):
-        cpu |= {"DS_ACCELERATOR": "cpu", "VLRFT_TEST_DEEPSPEED": "1"}
+    cpu = DEEPSPEED_ON_CPU if recipe.get("deepspeed") else {}
     if recipe.get("use_vllm") == "true":
-        cpu |= VLLM_ON_CPU
+        cpu = cpu | VLLM_ON_CPU
     return cpu | {name: str(value) for name, value in variables.items()}
 
 
@@ -86,6 +93,7 @@ def run_recipe(
     *flags: str,
     processes: int = 2,
     timeout: int = 900,
+    plain: bool = False,
     **variables: str,
 ) -> RecipeRun:
     """``bash RECIPE FLAGS``, to the end."""
@@ -94,6 +102,7 @@ def run_recipe(
     done = run_swift_unchecked(
         ["bash", str(path), *cpu_flags(recipe, processes), *flags],
         timeout,
+        plain=plain,
         **variables_for(recipe, model, dataset, output, NPROC_PER_NODE=str(processes), **variables),
     )
     seconds, processor_seconds = started.read()
@@ -137,6 +146,7 @@ def run_with_server(path: Path, model: Path, dataset: str, output: Path, *flags:
         ROLLOUT_PORT=free_port(),
         ROLLOUT_FLAGS=rollout,
         VLRFT_TEST_SERVER="1",
-        PYTHONPATH=f"{SUPPORT / 'trainer_site'}{os.pathsep}{SUPPORT.parent}",
+        PYTHONPATH=TRAINER_PATH,
+        plain=True,
         VLLM_ENABLE_V1_MULTIPROCESSING="0",  # the engine in the process that has the plugin
     )

@@ -6,19 +6,39 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SUPPORT = REPOSITORY / "tests" / "support"
+# For a run's Python: sitecustomize.py, and `support` for the plugins there.
+TRAINER_PATH = os.pathsep.join(
+    [str(SUPPORT / "trainer_site"), str(SUPPORT.parent), os.environ.get("PYTHONPATH", "")]
+).rstrip(os.pathsep)
 
-# vLLM's CPU build; compiling two small functions of it would take longer than the few steps.
-VLLM_ON_CPU = {
-    "VLRFT_TEST_VLLM": "1",
-    "VLLM_CPU_SGL_KERNEL": "0",
+# For every run alike, so that one fork server will do: what imports read.
+ON_CPU = {
+    "CUDA_VISIBLE_DEVICES": "",
+    "DS_ACCELERATOR": "cpu",
     "VLLM_CPU_KVCACHE_SPACE": "1",
+    # Compiling two small functions of vLLM would take longer than the few steps.
     "TORCH_COMPILE_DISABLE": "1",
+    "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
+    # The models and the data are files. ms-swift asks ModelScope for news of them all the same:
+    # without a network it would go on asking for 22 seconds, in every process.
+    "USE_HF": "1",
+    "HF_HUB_OFFLINE": "1",
+    "API_HTTP_CLIENT_MAX_RETRIES": "0",
+    "MODELSCOPE_API_MAX_RETRIES": "1",
+    "MODELSCOPE_REPO_TREE_PAGE_MAX_ATTEMPTS": "1",
 }
+# Which of `cpu_engines.py` is wanted.
+VLLM_ON_CPU = {"VLRFT_TEST_VLLM": "1"}
+DEEPSPEED_ON_CPU = {"VLRFT_TEST_DEEPSPEED": "1"}
+
+# Of the processor, in processes that were forked: they are no children of this one.
+FORKED_SECONDS: list[float] = []
 
 
 @dataclass
@@ -92,32 +112,59 @@ def grpo_command(
     ]
 
 
-def run_swift(command: list[str], folder: Path, timeout: int = 900, **variables: str) -> Run:
+def run_swift(
+    command: list[str], folder: Path, timeout: int = 900, *, plain: bool = False, **variables: str
+) -> Run:
     """Run to the end; fail with the output's tail where it ends with an error."""
-    done = run_swift_unchecked(command, timeout, **variables)
+    done = run_swift_unchecked(command, timeout, plain=plain, **variables)
     assert done.returncode == 0, done.stdout[-6000:]
     return Run(done.stdout, folder)
 
 
 def run_swift_unchecked(
-    command: list[str], timeout: int = 900, **variables: str
+    command: list[str], timeout: int = 900, *, plain: bool = False, **variables: str
 ) -> subprocess.CompletedProcess:
-    environment = os.environ | {
-        "CUDA_VISIBLE_DEVICES": "",
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        **variables,
-    }
+    """``plain``: no process is forked from one that has the imports done."""
+    environment = os.environ | ON_CPU | ({} if plain else forking()) | variables
+    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     if "NPROC_PER_NODE" in environment:  # two tests may run at a time
         environment = {"MASTER_PORT": free_port()} | environment
-    return subprocess.run(
-        command,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        timeout=timeout,
-    )
+    with tempfile.NamedTemporaryFile("r") as seconds:
+        done = subprocess.run(
+            command,
+            env=environment | {"VLRFT_TEST_SECONDS": seconds.name},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=timeout,
+        )
+        FORKED_SECONDS.extend(map(float, seconds))
+    return done
+
+
+def run_python(
+    code: str, *arguments: str, timeout: int = 300, **variables: str
+) -> subprocess.CompletedProcess:
+    """``code`` in a process of its own in which torch, ms-swift and vLLM are imported already."""
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder) / "forked.py"
+        script.write_text(code)
+        return subprocess.run(
+            [sys.executable, str(script), *arguments],
+            env=os.environ | ON_CPU | forking() | variables,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+        )
+
+
+def forking() -> dict[str, str]:
+    """What makes Python processes forks of one that has the imports done (fork_server.py)."""
+    owner = os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()
+    folder = Path(tempfile.gettempdir()) / f"vlrft-forks-{owner}"  # the servers end with the owner
+    folder.mkdir(exist_ok=True)
+    return {"VLRFT_TEST_FORKS": str(folder), "PYTHONPATH": TRAINER_PATH}
 
 
 def free_port() -> str:

@@ -1,0 +1,109 @@
+"""Hands a Python process over to a fork server (tests/support/fork_server.py), and waits for it."""
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+# Set for every run anew and not read by an import: the server looks whether that is so.
+OF_A_RUN = {
+    *("MODEL", "DATASET", "OUTPUT_DIR", "MAX_PIXELS", "MIN_PIXELS", "NPROC_PER_NODE", "PLUGIN"),
+    *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE"),
+    *("ROLE_RANK", "ROLE_NAME", "ROLE_WORLD_SIZE", "NODE_RANK", "NNODES"),
+    *("MASTER_ADDR", "MASTER_PORT", "SHLVL", "_", "PWD", "OLDPWD"),
+}
+OF_A_RUN_PREFIXES = ("VLRFT_", "TORCHELASTIC_", "PYTEST_", "TORCH_NCCL_", "ROLLOUT_")
+SCRIPTS = ("/bin/swift", "/bin/vlrft", "/forked.py")
+
+
+def to_hand_over(arguments: list[str]) -> list[str] | None:
+    """The arguments of `swift` or `vlrft`, of what these start, or of a test's own `forked.py`;
+    None for any other process.
+    """
+    rest = [a for a in arguments[1:] if a != "-u"]
+    if rest[:1] == ["-m"]:
+        known = rest[1] in ("torch.distributed.run", "swift_vlrft.swift_plugin.inference")
+    else:
+        known = bool(rest) and (rest[0].endswith(SCRIPTS) or "/swift/cli/" in rest[0])
+    return rest if known else None
+
+
+def hand_over(arguments: list[str], servers: Path) -> None:
+    """Run it in a fork, and end as it ended; come back where it has to be run here."""
+    environment = dict(os.environ)
+    connection = _connect(servers, environment)
+    request = {"arguments": arguments, "environment": environment, "folder": os.getcwd()}
+    socket.send_fds(connection, [json.dumps(request).encode() + b"\n"], [0, 1, 2])
+
+    def forward(number: int, _: FrameType | None) -> None:
+        with contextlib.suppress(OSError):
+            connection.send(bytes([number]))
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, forward)
+    with connection.makefile() as answers:
+        line = answers.readline()
+    answer: dict[str, Any] = json.loads(line) if line else {"code": 1, "seconds": 0.0}
+    if "differing" in answer:
+        _stop(f"imports read {', '.join(answer['differing'])}: take it out of OF_A_RUN")
+    if "VLRFT_TEST_SECONDS" in environment:  # processor seconds that are no child's of the test
+        with open(environment["VLRFT_TEST_SECONDS"], "a") as seconds:
+            seconds.write(f"{answer['seconds']}\n")
+    if answer["code"] < 0:
+        signal.signal(-answer["code"], signal.SIG_DFL)
+        os.kill(os.getpid(), -answer["code"])
+    os._exit(answer["code"])
+
+
+def _connect(servers: Path, environment: dict[str, str]) -> socket.socket:
+    """To the server of this environment, started where there is none."""
+    kept = {
+        name: value
+        for name, value in environment.items()
+        if name not in OF_A_RUN and not name.startswith(OF_A_RUN_PREFIXES)
+    }
+    key = hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:12]
+    path = servers / key
+    with (servers / f"{key}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():
+            server = Path(__file__).parents[1] / "fork_server.py"
+            with (servers / f"{key}.log").open("wb") as log:
+                process = subprocess.Popen(
+                    [
+                        sys.executable,
+                        "-P",
+                        "-u",
+                        str(server),
+                        str(path),
+                        servers.name.split("-")[-1],
+                    ],
+                    env=kept,
+                    cwd=servers,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                )
+            while not path.exists():
+                if process.poll() is not None:
+                    _stop(f"no server, see {servers / f'{key}.log'}")
+                time.sleep(0.05)
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(str(path))
+    return connection
+
+
+def _stop(why: str) -> NoReturn:
+    """While Python starts, an exception would bury it."""
+    print(f"fork_client.py: {why}", file=sys.stderr, flush=True)
+    os._exit(1)
