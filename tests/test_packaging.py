@@ -94,7 +94,7 @@ def installed() -> list[tuple[str, str, SpecifierSet, list[Requirement]]]:
         (
             plain(one.metadata["Name"]),
             one.version.partition("+")[0],
-            SpecifierSet(one.metadata["Requires-Python"] or ""),
+            SpecifierSet(one.metadata.get("Requires-Python") or ""),
             [Requirement(text) for text in one.requires or ()],
         )
         for one in distributions()

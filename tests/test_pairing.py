@@ -192,7 +192,10 @@ BYTES = {"images": [{"bytes": "<<<bytes>>>", "path": None}]}  # ms-swift on a Pa
 SHOWN = {"images": ["<PIL.Image.Image image mode=RGB size=8x8 at 0x7F1A6994E410>"]}
 
 
-@pytest.mark.parametrize("what", [NOTHING, BYTES, SHOWN, {"images": []}])
+RENAMED = {"images": ["/cache/x.png"]}
+
+
+@pytest.mark.parametrize("what", [NOTHING, BYTES, SHOWN, {"images": []}, RENAMED])
 def test_order_is_used_where_it_is_all_there_is_and_it_is_said(folder, what):
     lines = [infer_line(folder, n) | what for n in EVERY]
     result = evaluate(folder, lines)
@@ -219,6 +222,8 @@ def test_order_is_used_where_it_is_all_there_is_and_it_is_said(folder, what):
         ([(0, {"id": "1"} | BYTES | {"labels": None})], "was asked 'What colour is it?'"),
         ([(2, {"id": "0"} | BYTES)], "answers the gold 'blue', but row 0 of set.jsonl"),
         ([(0, {"images": ["/x/77.png"]})], "names the picture '/x/77.png', which no row has"),
+        # As many as rows, but of pictures that no row has: of another split, for all that is said.
+        ([(n, RENAMED | {"labels": None}) for n in EVERY], "which no row has, and no id"),
         ([(0, NOTHING)], "names no id or picture of a row"),
         ([(0, {"messages": [{"role": "user", "content": "Why?"}]})], "no prediction is of a row"),
     ],
@@ -227,6 +232,28 @@ def test_contradictions_are_refused_in_one_line(folder, lines, said):
     result = evaluate(folder, [infer_line(folder, n) | changed for n, changed in lines])
     assert result.exit_code == 2, result.output
     assert said in result.output and len(result.output.strip().splitlines()) == 1
+
+
+def test_files_of_one_name_in_other_splits_are_other_pictures(folder):
+    write(
+        folder / "val.jsonl",
+        [
+            {"image": f"images/val2017/{n}.png", "problem": COLOUR, "solution": "red"}
+            for n in (1, 2)
+        ],
+    )
+    lines = [
+        infer_line(folder, 0, images=[f"/mnt/{path}.png"])
+        for path in ("train2017/1", "val/1", "other/2", "images/train/2")
+    ]
+    summary = json.loads(evaluate(folder, lines, "val.jsonl").stdout)
+    assert summary["metrics"]["accuracy"]["value"] == 1.0
+    assert summary["named"] == {
+        "rows that the data set does not have, left out": [
+            "line 1: /mnt/train2017/1.png",
+            "line 4: /mnt/images/train/2.png",
+        ]
+    }
 
 
 def test_ids_are_the_sets_own_or_numbers_of_rows(folder):

@@ -27,7 +27,7 @@ from swift_vlrft.datasets.build import chosen_categories
 from swift_vlrft.datasets.image import Head, size_problem
 from swift_vlrft.datasets.instances import file_of, read_content, read_instances
 from swift_vlrft.datasets.row import Drawn
-from swift_vlrft.evaluation.pairing import Known, Pictures
+from swift_vlrft.evaluation.pictures import Pictures
 from swift_vlrft.evaluation.predictions import (
     EvaluationError,
     Prediction,
@@ -203,9 +203,8 @@ def boxes_of_annotations(
             elif entry["category_id"] in chosen:
                 name = chosen[entry["category_id"]]
                 made.found.append({**entry, "image_id": image, "category_id": name})
-    named = Pictures(
-        [Known("", (str(i), file_of(image) or str(i))) for i, image in annotations.images.items()]
-    )
+    files = [(str(i), file_of(image) or str(i)) for i, image in annotations.images.items()]
+    named = Pictures(files)
     once: list[Prediction] = []
     for row in predictions.rows:
         image = by_text.get(row.image_id)

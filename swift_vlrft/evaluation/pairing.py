@@ -10,16 +10,15 @@ nothing that they say is against it.
 
 from __future__ import annotations
 
-import posixpath
 import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from swift_vlrft.answers import boxes_or_refusal
 from swift_vlrft.datasets.frame_sentence import without_frame
-from swift_vlrft.evaluation.predictions import EvaluationError, content_key
+from swift_vlrft.evaluation.pictures import Pictures
+from swift_vlrft.evaluation.predictions import EvaluationError
 from swift_vlrft.jsonl import finite
 from swift_vlrft.labels import normalise
 
@@ -105,7 +104,7 @@ class _Pairs:
         any_question: bool,
     ) -> None:
         self.answers, self.rows, self.agrees = answers, rows, agrees
-        self.pictures = Pictures(rows, contents)
+        self.pictures = Pictures([row.pictures for row in rows], contents)
         self.located = [self.pictures.find(answer.pictures) for answer in answers]
         self.shared = any(self.located)
         self.of_picture = _grouped(_picture(row) for row in rows)
@@ -257,6 +256,12 @@ class _Pairs:
             moved = next(iter(made.strangers + made.repeated), None) if moved is None else moved
             if moved is not None:
                 against = f"{self.answers[moved].place} is not in the place of its row"
+            for n, rows in waiting:
+                # Copies may have other names, but then something has to speak for the order.
+                unknown = self.located[n] is not None and not self.located[n]
+                if against is None and unknown and not self.answers[n].gold_said:
+                    first, found, answer = n, rows, self.answers[n]
+                    against = "it states no gold"
         if against is not None:
             lacking = ""
             if answer.pictures and not self.located[first]:
@@ -265,6 +270,8 @@ class _Pairs:
                 f"could be of {len(found)} rows, such as {self.rows[found[0]].place} and "
                 f"{self.rows[found[1]].place}"
                 if found
+                else "no id"
+                if lacking
                 else "names no id or picture of a row"
             )
             raise EvaluationError(
@@ -275,80 +282,6 @@ class _Pairs:
             self._check(n, n, "stands in its place")
             made.rows[n] = n
             made.in_order.append(n)
-
-
-class Pictures:
-    """The rows' pictures under every name: a path in part or as a whole, an id, the content."""
-
-    def __init__(
-        self, rows: Sequence[Known], contents: Callable[[int], Iterable[str]] = lambda n: ()
-    ) -> None:
-        self.rows, self.contents = rows, contents
-        self.exact: dict[str, set[str]] = {}
-        self.ends: dict[tuple[str, ...], set[str]] = {}
-        for row in rows:
-            for name in row.pictures:
-                self.exact.setdefault(name, set()).add(row.pictures[0])
-                for end in _ends(name):
-                    self.ends.setdefault(end, set()).add(row.pictures[0])
-        self.by_content: dict[str, set[str]] | None = None
-
-    def find(self, names: Sequence[str]) -> set[str] | None:
-        """The pictures that may be meant: none where no row has it, None where none is named."""
-        if not names:
-            return None
-        sets = [self.exact[name] for name in names if name in self.exact]
-        if sets:
-            return set.intersection(*sets) or sets[0]
-        for name in names:
-            if found := self._by_path(name) or self._by_content(name):
-                return found
-        return set()
-
-    def _by_path(self, name: str) -> set[str]:
-        """The rows' paths that share the longest end with it, at least the file's name; of a file
-        that is there, those that do not hold something else.
-        """
-        found = next((self.ends[end] for end in _ends(name) if end in self.ends), set())
-        if not found or (own := _content_of(name)) is None:
-            return found
-        return {picture for picture in found if _content_of(picture) in (None, own)}
-
-    def _by_content(self, name: str) -> set[str]:
-        """Copies in a cache: the file's content, or a name that is the hash of it."""
-        stem = _ends(name)[-1][0].partition(".")[0]
-        keys = [stem[:16]] if _HASH.fullmatch(stem) else []
-        if (own := _content_of(name)) is not None:
-            keys.append(own)
-        if not keys:
-            return set()
-        if self.by_content is None:
-            self.by_content = {}
-            for n, row in enumerate(self.rows):
-                for key in self.contents(n) if row.pictures else ():
-                    self.by_content.setdefault(key, set()).add(row.pictures[0])
-        return set().union(*(self.by_content.get(key, ()) for key in keys))
-
-
-_HASH = re.compile(r"[0-9a-f]{16,64}")
-
-
-def _content_of(picture: str) -> str | None:
-    """The key of a file by its content; None where it is no absolute path, or not there."""
-    if _HASH.fullmatch(picture):
-        return picture[:16]
-    file = Path(picture)
-    try:
-        return content_key(file.read_bytes()) if file.is_absolute() and file.is_file() else None
-    except (OSError, ValueError):
-        return None
-
-
-def _ends(name: str) -> list[tuple[str, ...]]:
-    """A path, and every end of it, the longest first."""
-    path = posixpath.normpath(name.replace("\\", "/").partition("?")[0])
-    parts = tuple(part for part in path.split("/") if part) or (name,)
-    return [parts[n:] for n in range(len(parts))]
 
 
 def _picture(row: Known) -> str | None:

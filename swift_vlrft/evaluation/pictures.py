@@ -1,0 +1,107 @@
+"""Pictures of a set under the names that other files give them.
+
+Pictures([("/set/a/1.png",), ("/set/b/1.png",)]).find(["/mnt/data/a/1.png"])   {"/set/a/1.png"}
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from swift_vlrft.datasets.forms import SPLITS
+from swift_vlrft.evaluation.predictions import content_key
+
+
+class Pictures:
+    """The rows' pictures under every name: a path in part or as a whole, an id, the content."""
+
+    def __init__(
+        self,
+        rows: Sequence[tuple[str, ...]],
+        contents: Callable[[int], Iterable[str]] = lambda n: (),
+    ) -> None:
+        """``rows``: the names of every row's picture, of which the first is the picture itself;
+        ``contents``: the keys of it by what its file holds, asked for where names do not tell.
+        """
+        self.rows, self.contents = rows, contents
+        self.exact: dict[str, set[str]] = {}
+        self.ends: dict[tuple[str, ...], set[str]] = {}
+        for row in rows:
+            for name in row:
+                self.exact.setdefault(name, set()).add(row[0])
+                for end in _ends(name):
+                    self.ends.setdefault(end, set()).add(row[0])
+        self.by_content: dict[str, set[str]] | None = None
+
+    def find(self, names: Sequence[str]) -> set[str] | None:
+        """The pictures that may be meant: none where no row has it, None where none is named."""
+        if not names:
+            return None
+        sets = [self.exact[name] for name in names if name in self.exact]
+        if sets:
+            return set.intersection(*sets) or sets[0]
+        for name in names:
+            if found := self._by_path(name) or self._by_content(name):
+                return found
+        return set()
+
+    def _by_path(self, name: str) -> set[str]:
+        """The rows' paths that share the longest end with it, at least the file's name; of a file
+        that is there, those that do not hold something else.
+        """
+        near = next((self.ends[end] for end in _ends(name) if end in self.ends), set())
+        split = _split_of(name)
+        found = {p for p in near if split is None or _split_of(p) in (None, split)}
+        if not found or (own := _content_of(name)) is None:
+            return found
+        return {picture for picture in found if _content_of(picture) in (None, own)}
+
+    def _by_content(self, name: str) -> set[str]:
+        """Copies in a cache: the file's content, or a name that is the hash of it."""
+        stem = _ends(name)[-1][0].partition(".")[0]
+        keys = [stem[:16]] if _HASH.fullmatch(stem) else []
+        if (own := _content_of(name)) is not None:
+            keys.append(own)
+        if not keys:
+            return set()
+        if self.by_content is None:
+            self.by_content = {}
+            for n, row in enumerate(self.rows):
+                for key in self.contents(n) if row else ():
+                    self.by_content.setdefault(key, set()).add(row[0])
+        return set().union(*(self.by_content.get(key, ()) for key in keys))
+
+
+_HASH = re.compile(r"[0-9a-f]{16,64}")
+
+
+def _content_of(picture: str) -> str | None:
+    """The key of a file by its content; None where it is no absolute path, or not there."""
+    if _HASH.fullmatch(picture):
+        return picture[:16]
+    file = Path(picture)
+    try:
+        return content_key(file.read_bytes()) if file.is_absolute() and file.is_file() else None
+    except (OSError, ValueError):
+        return None
+
+
+def _ends(name: str) -> list[tuple[str, ...]]:
+    """A path, and every end of it, the longest first."""
+    path = posixpath.normpath(name.replace("\\", "/").partition("?")[0])
+    parts = tuple(part for part in path.split("/") if part) or (name,)
+    return [parts[n:] for n in range(len(parts))]
+
+
+_SPLIT = re.compile(r"(?:images?[-_])?([a-z]+)[-_.]?\d*")
+
+
+def _split_of(path: str) -> str | None:
+    """The split that the folder nearest to the file names: val of data/images/val2017/1.jpg."""
+    for part in reversed(_ends(path)[0][:-1]):
+        found = _SPLIT.fullmatch(part.lower())
+        if found and found[1] in SPLITS:
+            return SPLITS[found[1]]
+    return None
