@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from swift_vlrft.datasets.forms import SPLITS
+from swift_vlrft.datasets.splits import splits_in
 from swift_vlrft.evaluation.predictions import content_key
 
 
@@ -95,13 +95,9 @@ def _ends(name: str) -> list[tuple[str, ...]]:
     return [parts[n:] for n in range(len(parts))]
 
 
-_SPLIT = re.compile(r"(?:images?[-_])?([a-z]+)[-_.]?\d*")
-
-
 def _split_of(path: str) -> str | None:
     """The split that the folder nearest to the file names: val of data/images/val2017/1.jpg."""
     for part in reversed(_ends(path)[0][:-1]):
-        found = _SPLIT.fullmatch(part.lower())
-        if found and found[1] in SPLITS:
-            return SPLITS[found[1]]
+        if found := splits_in(part):
+            return next(iter(found))
     return None

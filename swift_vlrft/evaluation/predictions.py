@@ -27,6 +27,7 @@ from swift_vlrft.rewards import TASK_NAMES
 EVALUATED = ("detection", "grounding", "classification", "counting")
 """The tasks that ``vlrft eval`` knows."""
 
+LONGEST = 300  # a path is named whole
 SHOWN = 5
 
 
@@ -93,8 +94,8 @@ class Problems:
     def add(self, kind: str, what: Any, times: int = 1) -> None:
         self.counts[kind] += times
         named = self.examples.setdefault(kind, [])
-        if len(named) < SHOWN and str(what)[:80] not in named:
-            named.append(str(what)[:80])
+        if len(named) < SHOWN and str(what)[:LONGEST] not in named:
+            named.append(str(what)[:LONGEST])
 
 
 @dataclass

@@ -29,6 +29,7 @@ def mixed_sets(folder):
         columns.values(), ({"bytes": b"no", "path": None}, "?", "[]"), strict=True
     ):
         values.append(bad)
+    columns["task"] = ["detection"] * 5  # one box: a grounding reward would read it, too
     Dataset.from_dict(columns).save_to_disk(folder / "boxes")
     colours = known_task("colours").make(random.Random(2), 4)
     write_parquet(colours, folder / "colours")

@@ -17,7 +17,7 @@ from swift_vlrft.memory.compare import read_run
 
 pytestmark = pytest.mark.end_to_end
 
-COIN = ("--reward_funcs", "vlrft_classification", "vlrft_detection_iou", "vlrft_format", "coin")
+COIN = ("--reward_funcs", "vlrft_classification", "vlrft_format", "coin")
 VLLM = (
     *("--use_vllm", "true", "--vllm_mode", "colocate", "--vllm_max_model_len", "512"),
     *("--vllm_enforce_eager", "true", "--log_rollout_offpolicy_metrics", "true"),

@@ -26,7 +26,7 @@ def hub():
 def pushed(hub, shapes, tmp_path):
     """The environment in which me/shapes is on the hub."""
     folder = tmp_path / "shapes"
-    convert_folder(shapes, folder)
+    convert_folder(shapes, folder, task="classification")
     variables = hub_environment(hub.url, tmp_path)
     code = "from swift_vlrft.cli import app; app()"
     command = [sys.executable, "-c", code, "data", "push", str(folder)]

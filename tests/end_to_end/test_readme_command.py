@@ -1,5 +1,6 @@
 """The `swift rlhf` command of the README as it stands, on CPU engines and a tiny model."""
 
+import random
 import re
 import shlex
 
@@ -13,19 +14,23 @@ from support.swift_run import (
     run_swift_unchecked,
 )
 
+from swift_vlrft.demo.data import write_parquet
+from swift_vlrft.demo.tasks import known_task
+
 pytestmark = pytest.mark.end_to_end
 
 
-def test_the_readme_command_trains(tiny_qwen2_5_vl, shapes, tmp_path):
+def test_the_readme_command_trains(tiny_qwen2_5_vl, tmp_path):
     blocks = re.findall(r"```bash\n(.*?)```", (REPOSITORY / "README.md").read_text(), re.S)
     (shown,) = [block for block in blocks if block.startswith("swift rlhf")]
     plugins = f"{REPOSITORY / 'plugins' / 'vlrft.py'} {SUPPORT / 'cpu_engines.py'}"
+    write_parquet(known_task("detection").make(random.Random(0), 16), tmp_path / "boxes")
     # Later flags win: what follows is only what a CPU without a network cannot do.
     overrides = {
         "model": tiny_qwen2_5_vl,
-        "dataset": shapes,
+        "dataset": tmp_path / "boxes",
         "use_hf": "false",
-        "output_dir": tmp_path,
+        "output_dir": tmp_path / "run",
         "add_version": "false",
         "use_cpu": "true",
         "vllm_enforce_eager": "true",
@@ -48,6 +53,6 @@ def test_the_readme_command_trains(tiny_qwen2_5_vl, shapes, tmp_path):
         **VLLM_ON_CPU,
     )
     assert done.returncode == 0, done.stdout[-6000:]
-    run = Run(done.stdout, tmp_path)
+    run = Run(done.stdout, tmp_path / "run")
     assert len(run.steps) == 2
     assert all(0 <= value <= 1 for value in run.metric("rewards/vlrft_format/mean"))

@@ -68,7 +68,7 @@ def grpo_command(
         *("swift", "rlhf", "--rlhf_type", "grpo", "--model", str(model), "--dataset", str(dataset)),
         *("--output_dir", str(folder), "--add_version", "false"),
         *("--external_plugins", str(REPOSITORY / "plugins" / "vlrft.py"), *map(str, plugins)),
-        *("--reward_funcs", "vlrft_classification", "vlrft_detection_iou", "vlrft_format"),
+        *("--reward_funcs", "vlrft_classification", "vlrft_format"),
         *(
             "--tuner_type",
             "full",
@@ -178,7 +178,5 @@ def assert_trained(run: Run, steps: int) -> None:
     assert len(run.steps) == steps
     for name in ("vlrft_classification", "vlrft_format"):
         assert all(0 <= value <= 1 for value in run.metric(f"rewards/{name}/mean"))
-    # Every row is a classification row: the detection reward says None, and ms-swift logs nothing.
-    assert not any("rewards/vlrft_detection_iou/mean" in step for step in run.steps)
     assert all(math.isfinite(value) for value in run.metric("loss"))
     assert all(math.isfinite(value) and value > 0 for value in run.metric("grad_norm"))
