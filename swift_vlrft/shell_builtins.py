@@ -67,7 +67,7 @@ class Builtins(Expander):
         elif index:
             variable = self._odd(name, word.line)
         else:
-            variable = self._scalar(name, word, match.end(), before if adds else None, place)
+            variable = self._scalar(name, word, match.end(), adds, place)
         self.used.discard(name)
         if name in self.state.references:
             text = f"{name} stands for another variable, and which was not read"
@@ -80,11 +80,12 @@ class Builtins(Expander):
         return Variable(None, notes=notes, may=None)
 
     def _scalar(
-        self, name: str, word: Word, at: int, before: Variable | None, place: Assigned | None
+        self, name: str, word: Word, at: int, adds: bool, place: Assigned | None
     ) -> Variable:
         first = replace(word.parts[0], text=word.parts[0].text[at:])
         behind = replace(word, parts=[first, *word.parts[1:]])
         value = self.joined(replace(behind, text=word.text[at:]))
+        before = self.state.get(name) if adds else None
         if before is None:
             return Variable(
                 value.text if value.known else None, False, place, value.notes, value.may

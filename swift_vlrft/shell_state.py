@@ -158,6 +158,8 @@ class State:
     def unset(self, name: str) -> None:
         self.variables.pop(name, None)
         self.removed |= {name}
+        self.exported_later -= {name}
+        self.perhaps_later -= {name}
 
     def lose(self, note: Note) -> None:
         """Something that was not read may have set anything."""
