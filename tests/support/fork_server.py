@@ -102,7 +102,7 @@ class Request:
     def run(self) -> None:
         import runpy
 
-        first, *rest = (a for a in self.arguments if a != "-u")
+        first, *rest = self.arguments
         if first == "-m":
             sys.argv = rest
             sys.path.insert(0, self.folder)

@@ -29,7 +29,7 @@ def to_hand_over(arguments: list[str]) -> list[str] | None:
     """The arguments of `swift` or `vlrft`, of what these start, or of a test's own `forked.py`;
     None for any other process.
     """
-    rest = [a for a in arguments[1:] if a != "-u"]
+    rest = arguments[2:] if arguments[1:2] == ["-u"] else arguments[1:]  # a server's are all -u
     if rest[:1] == ["-m"]:
         known = rest[1] in ("torch.distributed.run", "swift_vlrft.swift_plugin.inference")
     else:
