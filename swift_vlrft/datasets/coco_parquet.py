@@ -18,7 +18,7 @@ from swift_vlrft.datasets.build import detection_row
 from swift_vlrft.datasets.forms import Record
 from swift_vlrft.datasets.instances import NO_OBJECT, UNSURE, Boxes
 from swift_vlrft.datasets.row import BadRow
-from swift_vlrft.datasets.shape import Context, Draft, Shape
+from swift_vlrft.datasets.shape import Context, Draft, Shape, class_name, drawn_on
 from swift_vlrft.datasets.source import Source
 
 LIGHT = ("objects", "width", "height")
@@ -32,16 +32,14 @@ def _matches(columns: set[str]) -> bool:
 
 def _rows(record: Record, context: Context) -> Iterator[Draft]:
     boxes, categories, crowds = _objects(record["objects"])
-    width, height = record.get("width"), record.get("height")
-    if not width or not height:
-        head = context.head(record["image"])
-        width, height = head.width, head.height
+    size = drawn_on(record, in_pixels=True) or context.head(record["image"])
+    width, height = size.width, size.height
     if "corners" not in context.notes:
         context.notes["corners"] = _are_corners(context)
     by_name: dict[str, Boxes] = {}
     unsure: dict[str, None] = {}
     for box, category, crowd in zip(boxes, categories, crowds, strict=True):
-        name = _name(category, context.form.class_names)
+        name = class_name(category, context.labels.get("objects"), "category")
         if not isinstance(box, list) or len(box) != 4:
             raise ValueError(f"the box {box!r} has not four numbers")
         x1, y1, a, b = box
@@ -50,7 +48,7 @@ def _rows(record: Record, context: Context) -> Iterator[Draft]:
             unsure[name] = None  # no box, but the category is there: no gold can be stated
             continue
         if x1 < -1 or y1 < -1 or x2 > width + 1 or y2 > height + 1:
-            raise ValueError(f"the box {box} reaches beyond the image of {width} x {height}")
+            raise ValueError(f"the box {box} reaches beyond the image of {width:g} x {height:g}")
         made = convert_box((x1, y1, x2, y2), "pixels", "norm1000", size=(width, height))
         by_name.setdefault(name, []).append(made)
     if not by_name and not unsure:
@@ -80,18 +78,6 @@ def _objects(objects: Any) -> tuple[list[Any], list[Any], list[Any]]:
     return boxes, categories, objects.get("iscrowd") or [False] * len(boxes)
 
 
-def _name(category: Any, names: list[str] | None) -> str:
-    if isinstance(category, str):
-        return category
-    if names is None:
-        raise ValueError(
-            f"the category is {category!r}, and no names are known; store names, or a ClassLabel"
-        )
-    if not isinstance(category, int) or not 0 <= category < len(names):
-        raise ValueError(f"the category {category!r} is none of the {len(names)} known ones")
-    return names[category]
-
-
 def _are_corners(context: Context) -> bool:
     """Whether boxes are corners, by every box of the set (of a stream's first records): read as
     the other way, some would be inverted or reach beyond their image.
@@ -106,7 +92,8 @@ def _are_corners(context: Context) -> bool:
             boxes, _, _ = _objects(found[1]["objects"])
         except ValueError:
             continue
-        width, height = found[1].get("width") or 1e9, found[1].get("height") or 1e9
+        size = drawn_on(found[1], in_pixels=True)
+        width, height = (size.width, size.height) if size else (1e9, 1e9)
         for box in boxes:
             if isinstance(box, list) and len(box) == 4:
                 no_corners += box[2] < box[0] or box[3] < box[1]

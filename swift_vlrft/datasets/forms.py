@@ -81,14 +81,14 @@ BESIDE = frozenset(
 @dataclass
 class Form:
     """A set on disk. ``files`` are those of the split asked for; relative image paths start from
-    ``folder``; ``class_names`` are the names behind whole numbers in a column of classes.
+    ``folder``; ``labels`` are the names behind whole numbers, by column: of a ClassLabel in it.
     """
 
     kind: str
     path: Path
     files: list[Path]
     columns: list[str]
-    class_names: list[str] | None = None
+    labels: dict[str, list[str]] = field(default_factory=dict)
     content: Any = None
     """Of kind table: the table, and how many of its rows are of which file; of kind stream: the
     records.
@@ -274,6 +274,7 @@ def _folder_form(path: Path, split: str, keep_going: bool) -> Form | None:
 def _with_headers(kind: str, path: Path, files: list[Path], keep_going: bool) -> Form:
     """A form of files that state their columns, all the same ones."""
     names: list[str] | None = None
+    labels: dict[str, list[str]] | None = None
     whole: list[Path] = []
     broken: list[BadRow] = []
     for file in files:
@@ -285,17 +286,20 @@ def _with_headers(kind: str, path: Path, files: list[Path], keep_going: bool) ->
                     f"but {whole[0].name} has {', '.join(names)}; "
                     "all files of a set need the same columns"
                 )
+            named = labels_of(_metadata(kind, file))
+            if labels is not None and named != labels:
+                raise DataError(
+                    f"{file} names its classes otherwise than {whole[0].name}: {_briefly(named)}, "
+                    f"but {_briefly(labels)}; save both with the same ClassLabel"
+                )
         except DataError as error:
             if not keep_going:
                 raise
             broken.append(BadRow(Place(file), str(error)))
             continue
-        names = names or found
+        names, labels = names or found, named
         whole.append(file)
-    form = Form(kind, path, whole, names or [], broken=broken)
-    if whole:
-        form.class_names = class_names_of(_metadata(kind, whole[0]))
-    return form
+    return Form(kind, path, whole, names or [], labels=labels or {}, broken=broken)
 
 
 # ---- Parquet ---------------------------------------------------------------------------------
@@ -327,17 +331,23 @@ def _schema(kind: str, file: Path) -> Any:
     return pq.read_schema(file) if kind == "parquet" else _arrow_schema(file)
 
 
-def class_names_of(features: Any) -> list[str] | None:
-    """The names of the first ClassLabel anywhere in the features."""
+def labels_of(features: Any) -> dict[str, list[str]]:
+    """By column, the names of the ClassLabel in it."""
+    items = features.items() if isinstance(features, dict) else ()
+    return {name: names for name, inside in items if (names := _class_names(inside))}
+
+
+def _class_names(features: Any) -> list[str] | None:
+    """The names of the first ClassLabel anywhere in a column's features."""
     if isinstance(features, dict):
         if features.get("_type") == "ClassLabel" and features.get("names"):
             return [str(name) for name in features["names"]]
         for value in features.values():
-            if names := class_names_of(value):
+            if names := _class_names(value):
                 return names
     if isinstance(features, list):
         for value in features:
-            if names := class_names_of(value):
+            if names := _class_names(value):
                 return names
     return None
 
@@ -510,6 +520,10 @@ def _json_values(file: Path, content: Any = None) -> Iterator[tuple[str, Any]]:
 
 def _list(names: Any) -> str:
     return ", ".join(map(str, names))
+
+
+def _briefly(labels: dict[str, list[str]]) -> str:
+    return "; ".join(f"{name}: {_list(names)[:100]}" for name, names in labels.items()) or "none"
 
 
 _READERS: dict[str, Callable[[Path, Sequence[str]], Records]] = {
