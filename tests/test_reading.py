@@ -323,6 +323,27 @@ def test_plain_coco_finds_its_images(tmp_path):
         list(read_rows(path))
 
 
+@pytest.mark.parametrize("end", ["", "\n", "\r\n"])
+def test_json_lines_go_by_what_is_in_them(end, tmp_path):
+    """``Dataset.to_json("rows.json")`` writes a row a line; datasets and ms-swift read that."""
+    row = {"image": "a.png", "problem": "Where?", "solution": "rose"}
+    line = json.dumps(row)
+    for content, rows in (
+        (f"{line}\n{line}{end}", 2),
+        (f"\ufeff{line}\r\n\r\n{line}{end}", 2),
+        (f"[{line},\n{line}]{end}", 2),
+        (json.dumps([row], indent=1) + end, 1),
+    ):
+        (tmp_path / "rows.json").write_bytes(content.encode())
+        assert [r.solution for r in read_rows(tmp_path / "rows.json")] == ["rose"] * rows
+    (tmp_path / "rows.json").write_text(f"{line}\n{line[:-5]}\n{line}\n")
+    good, bad, other = read_rows(tmp_path / "rows.json", keep_going=True)
+    assert good.solution == other.solution == "rose" and "line 2 is not JSON" in bad.problem
+    (tmp_path / "rows.json").write_text(line + end)
+    with pytest.raises(DataError, match="holds one object with image, problem, solution"):
+        list(read_rows(tmp_path / "rows.json"))
+
+
 # ---- bad input -------------------------------------------------------------------------------
 
 

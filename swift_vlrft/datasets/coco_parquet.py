@@ -33,7 +33,7 @@ def _matches(columns: set[str]) -> bool:
 def _rows(record: Record, context: Context) -> Iterator[Draft]:
     boxes, categories, crowds = _objects(record["objects"])
     size = drawn_on(record, in_pixels=True) or context.head(record["image"])
-    width, height = size.width, size.height
+    width, height = round(size.width), round(size.height)
     if "corners" not in context.notes:
         context.notes["corners"] = _are_corners(context)
     by_name: dict[str, Boxes] = {}
@@ -48,7 +48,7 @@ def _rows(record: Record, context: Context) -> Iterator[Draft]:
             unsure[name] = None  # no box, but the category is there: no gold can be stated
             continue
         if x1 < -1 or y1 < -1 or x2 > width + 1 or y2 > height + 1:
-            raise ValueError(f"the box {box} reaches beyond the image of {width:g} x {height:g}")
+            raise ValueError(f"the box {box} reaches beyond the image of {width} x {height}")
         made = convert_box((x1, y1, x2, y2), "pixels", "norm1000", size=(width, height))
         by_name.setdefault(name, []).append(made)
     if not by_name and not unsure:

@@ -36,6 +36,8 @@ Record = dict[str, Any]
 Records = Iterator[tuple[Place, Record] | BadRow]
 
 JSON = (".json", ".jsonl")
+LONGEST_LINE = 16 << 20
+"""Bytes of a first line that may be a row; COCO's annotations in one line are more."""
 NO_ROWS = frozenset(
     {
         *("config.json", "dataset_info.json", "dataset_infos.json", "dataset_dict.json"),
@@ -213,6 +215,12 @@ def why_unknown(path: Path) -> str:
             "the names"
         )
     there = _other_files(path, []) if path.is_dir() else []
+    known = [file for file in there if file.suffix.lower() in JSON]
+    if known:
+        return (
+            f"{path} holds JSON in folders below it, and their names tell no split: "
+            f"{listed(known, path)}. Give the file to read"
+        )
     return f"{text}. It has {listed(there, path)}" if there else text
 
 
@@ -446,8 +454,7 @@ def _json_form(path: Path, files: list[Path], keep_going: bool) -> Form:
     for file in files:
         try:
             # Outlines are most of COCO's annotations, and nothing here needs them.
-            lines = file.suffix.lower() == ".jsonl"
-            content = None if lines else _json_content(file, without_outline)
+            content = None if _is_lines(file) else _json_content(file, without_outline)
             if isinstance(content, dict):
                 if not {"images", "annotations", "categories"} <= set(content):
                     raise DataError(
@@ -497,8 +504,22 @@ def _json_records(file: Path, columns: Sequence[str], content: Any = None) -> Re
             yield BadRow(Place(file, row), f"{line}: {found}")
 
 
+def _is_lines(file: Path) -> bool:
+    """Whether every line is a row: ``Dataset.to_json("rows.json")`` writes such files, too."""
+    if file.suffix.lower() == ".jsonl":
+        return True
+    try:
+        with open(file, "rb") as lines:
+            first = lines.readline(LONGEST_LINE)
+            if not first.endswith(b"\n") or not any(line.strip() for line in lines):
+                return False  # one object, one list, or a line as long as a whole file
+        return isinstance(json.loads(first.decode("utf-8-sig")), dict)
+    except (OSError, ValueError, RecursionError):
+        return False  # reading it says what is wrong
+
+
 def _json_values(file: Path, content: Any = None) -> Iterator[tuple[str, Any]]:
-    if file.suffix.lower() == ".json":
+    if content is not None or not _is_lines(file):
         content = _json_content(file) if content is None else content
         if not isinstance(content, list):
             raise DataError(f"{file} holds no list of rows")
@@ -511,7 +532,10 @@ def _json_values(file: Path, content: Any = None) -> Iterator[tuple[str, Any]]:
                     try:
                         yield f"line {number}", json.loads(line.decode("utf-8-sig"))
                     except UnicodeError as error:
-                        yield f"line {number}", DataError(f"is not UTF-8 ({error})")
+                        yield (
+                            f"line {number}",
+                            DataError(f"is not UTF-8 ({error}); save the file as UTF-8"),
+                        )
                     except (ValueError, RecursionError) as error:
                         yield f"line {number}", DataError(f"is not JSON ({error})")
     except OSError as error:
