@@ -24,6 +24,7 @@ from swift_vlrft.datasets import BadRow, DataError, open_image, read_rows
 from swift_vlrft.datasets.check import check_set
 from swift_vlrft.datasets.convert import convert_folder
 from swift_vlrft.datasets.image import Head, head_of, head_or_problem
+from swift_vlrft.datasets.page import page_of
 from swift_vlrft.datasets.training import Wanted, streamed_rows
 
 WIDE = (40, 24)
@@ -530,6 +531,8 @@ def test_boxes_are_drawn_on_the_picture_that_is_there(way, case, tmp_path):
     path = way(tmp_path, content, stated)
     report = check_set(path)
     assert (report.rows, report.good) == (1, int(fits)), report.problems
+    (row,) = read_rows(path)
+    assert ("the boxes would be wrong" in page_of([row], "set")) is not fits
     if fits:
         dataset, _ = made(path, tmp_path)
         assert len(dataset) == 1

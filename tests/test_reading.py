@@ -248,6 +248,18 @@ def test_coco_in_parquet_with_class_labels_as_the_hub_has_it(tmp_path):
         assert found.solution == COCO_ROW and found.columns["category"] == "b"
 
 
+@pytest.mark.parametrize(
+    "box",
+    [None, [], [1.0, 2.0, 3.0], [float("nan"), 5.0, 20.0, 15.0], [0.0, 0.0, float("inf"), 9.0]],
+)
+def test_a_box_of_coco_in_parquet_that_is_none_is_named(box, tmp_path):
+    objects = {"bbox": [[4.0, 5.0, 20.0, 15.0], box], "category": ["dog", "cat"]}
+    made = {"image": [{"bytes": picture(), "path": "9.png"}], "objects": [objects]}
+    pq.write_table(pa.table(made), tmp_path / "train.parquet")
+    (bad,) = read_rows(tmp_path, keep_going=True)
+    assert bad.problem == f"the box {box!r} has not four numbers" and bad.place.row == 0
+
+
 @pytest.mark.parametrize("saved", [False, True])
 def test_class_labels_are_their_names_in_every_column_that_makes_a_row(saved, tmp_path):
     from datasets import ClassLabel, Dataset, Features, List, Value

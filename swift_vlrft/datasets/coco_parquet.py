@@ -10,6 +10,7 @@ category of an image becomes one ViRFT row: all its boxes, in norm1000.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -40,7 +41,7 @@ def _rows(record: Record, context: Context) -> Iterator[Draft]:
     unsure: dict[str, None] = {}
     for box, category, crowd in zip(boxes, categories, crowds, strict=True):
         name = class_name(category, context.labels.get("objects"), "category")
-        if not isinstance(box, list) or len(box) != 4:
+        if not isinstance(box, list) or len(box) != 4 or not all(map(_finite, box)):
             raise ValueError(f"the box {box!r} has not four numbers")
         x1, y1, a, b = box
         x2, y2 = (a, b) if context.notes["corners"] else (x1 + a, y1 + b)
@@ -78,6 +79,10 @@ def _objects(objects: Any) -> tuple[list[Any], list[Any], list[Any]]:
     return boxes, categories, objects.get("iscrowd") or [False] * len(boxes)
 
 
+def _finite(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
 def _are_corners(context: Context) -> bool:
     """Whether boxes are corners, by every box of the set (of a stream's first records): read as
     the other way, some would be inverted or reach beyond their image.
@@ -95,7 +100,7 @@ def _are_corners(context: Context) -> bool:
         size = drawn_on(found[1], in_pixels=True)
         width, height = (size.width, size.height) if size else (1e9, 1e9)
         for box in boxes:
-            if isinstance(box, list) and len(box) == 4:
+            if isinstance(box, list) and len(box) == 4 and all(map(_finite, box)):
                 no_corners += box[2] < box[0] or box[3] < box[1]
                 no_sizes += box[0] + box[2] > width + 1 or box[1] + box[3] > height + 1
     return no_corners <= no_sizes
