@@ -57,6 +57,35 @@ def test_shards_that_the_names_speak_of_are_missed(tmp_path):
     assert "1 more are meant to be there (train-00001-of-00002.parquet)" in report["notes"][0]
 
 
+def test_shards_of_older_sets_bear_a_checksum_in_their_names(tmp_path):
+    for total in (3, 2):
+        folder = tmp_path / str(total)
+        folder.mkdir()
+        for number in (0, 1):
+            name = f"train-{number:05d}-of-{total:05d}-a1b2c3d4e5f6071{number}.parquet"
+            pq.write_table(pa.table(columns()), folder / name)
+    code, report = found(tmp_path / "3")
+    assert (code, report["good"]) == (0, 6)
+    assert "1 more are meant to be there (train-00002-of-00003.parquet)" in report["notes"][0]
+    assert found(tmp_path / "2")[1]["notes"] == []
+
+
+def test_columns_are_renamed_as_the_error_says(tmp_path):
+    made = columns()
+    made["answer"] = made.pop("solution")
+    folder = tmp_path / "set"
+    folder.mkdir()
+    pq.write_table(pa.table(made), folder / "train.parquet")
+    done = CliRunner().invoke(app, ["data", "check", str(folder)])
+    assert done.exit_code == 2 and "--columns" in done.output
+    rename = ["--columns", '{"answer": "solution"}']
+    assert found(folder, *rename)[1]["good"] == 3
+    code, report = found(folder, *rename, "--fix", str(tmp_path / "clean"))
+    assert code == 0 and found(tmp_path / "clean")[1]["good"] == report["good"] == 3
+    done = CliRunner().invoke(app, ["data", "check", str(folder), "--columns", "answer"])
+    assert done.exit_code == 2 and "--columns answer: expected JSON" in done.output
+
+
 def test_what_is_wrong_with_a_solution_is_said(tmp_path):
     rows = columns(5)
     rows["solution"][0] = None

@@ -24,6 +24,7 @@ from swift_vlrft.datasets import BadRow, DataError, open_image, read_rows
 from swift_vlrft.datasets.check import check_set
 from swift_vlrft.datasets.convert import convert_folder
 from swift_vlrft.datasets.image import Head, head_of, head_or_problem
+from swift_vlrft.datasets.page import page_of
 from swift_vlrft.datasets.training import Wanted, streamed_rows
 
 WIDE = (40, 24)
@@ -496,6 +497,21 @@ def one_in_pixels(folder, content, stated):
     return folder / "train.parquet"
 
 
+def as_text(way):
+    """The sizes as CSV brings them."""
+
+    def made_so(folder, content, stated):
+        return way(folder, content, [str(side) for side in stated])
+
+    return made_so
+
+
+coco_parquet_as_text, in_pixels_as_text = as_text(one_coco_parquet), as_text(one_in_pixels)
+WAYS = [
+    one_coco, one_lvis, one_coco_parquet, one_in_pixels, coco_parquet_as_text, in_pixels_as_text,
+]  # fmt: skip
+
+
 SIZES = {
     "as stated": (saved(photo((64, 48)), "JPEG"), (64, 48), True),
     "turned, drawn upright": (saved(photo((64, 48)), "JPEG", exif=turned_by(6)), (48, 64), True),
@@ -509,12 +525,14 @@ SIZES = {
 
 
 @pytest.mark.parametrize("case", SIZES)
-@pytest.mark.parametrize("way", [one_coco, one_lvis, one_coco_parquet, one_in_pixels])
+@pytest.mark.parametrize("way", WAYS)
 def test_boxes_are_drawn_on_the_picture_that_is_there(way, case, tmp_path):
     content, stated, fits = SIZES[case]
     path = way(tmp_path, content, stated)
     report = check_set(path)
     assert (report.rows, report.good) == (1, int(fits)), report.problems
+    (row,) = read_rows(path)
+    assert ("the boxes would be wrong" in page_of([row], "set")) is not fits
     if fits:
         dataset, _ = made(path, tmp_path)
         assert len(dataset) == 1
@@ -524,7 +542,7 @@ def test_boxes_are_drawn_on_the_picture_that_is_there(way, case, tmp_path):
     ((_, problem),) = report.problems
     assert f"is {width}x{height}" in problem and "image 7: " in problem
     assert f"the annotations say {stated[0]}x{stated[1]}: the boxes would be wrong" in problem
-    assert "1.jpg" in problem or way is one_coco_parquet
+    assert "1.jpg" in problem or way in (one_coco_parquet, coco_parquet_as_text)
     for attempt in (lambda: made(path, tmp_path), lambda: convert_folder(path, tmp_path / "out")):
         with pytest.raises(DataError) as error:
             attempt()

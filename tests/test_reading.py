@@ -9,7 +9,10 @@ import pytest
 from PIL import Image
 
 from swift_vlrft.datasets import BadRow, DataError, open_image, read_rows
+from swift_vlrft.datasets.convert import convert_folder
 from swift_vlrft.datasets.instances import read_instances
+from swift_vlrft.datasets.read import open_set
+from swift_vlrft.datasets.training import Wanted, training_set
 
 GOLD = "<answer>[{'Position': [254, 303, 291, 365], 'Confidence': 1}]</answer>"
 PROBLEM = "Detect all dogs (between 0 and 1000, integer)."
@@ -245,6 +248,74 @@ def test_coco_in_parquet_with_class_labels_as_the_hub_has_it(tmp_path):
         assert found.solution == COCO_ROW and found.columns["category"] == "b"
 
 
+@pytest.mark.parametrize(
+    "box",
+    [None, [], [1.0, 2.0, 3.0], [float("nan"), 5.0, 20.0, 15.0], [0.0, 0.0, float("inf"), 9.0]],
+)
+def test_a_box_of_coco_in_parquet_that_is_none_is_named(box, tmp_path):
+    objects = {"bbox": [[4.0, 5.0, 20.0, 15.0], box], "category": ["dog", "cat"]}
+    made = {"image": [{"bytes": picture(), "path": "9.png"}], "objects": [objects]}
+    pq.write_table(pa.table(made), tmp_path / "train.parquet")
+    (bad,) = read_rows(tmp_path, keep_going=True)
+    assert bad.problem == f"the box {box!r} has not four numbers" and bad.place.row == 0
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_class_labels_are_their_names_in_every_column_that_makes_a_row(saved, tmp_path):
+    from datasets import ClassLabel, Dataset, Features, List, Value
+    from datasets import Image as ImageFeature
+
+    features = {
+        "image": ImageFeature(),
+        "problem": Value("string"),
+        "solution": ClassLabel(names=["cat", "dog"]),
+        "task": ClassLabel(names=["classification", "choice"]),
+    }
+    rows = [("dog", "classification"), ("cat", None)]
+    made = {"image": [{"bytes": picture(), "path": None}] * 2, "problem": ["Which?"] * 2}
+    made |= {"solution": [s for s, _ in rows], "task": [t for _, t in rows]}
+    path = tmp_path / ("saved" if saved else "set")
+    found = Dataset.from_dict(made, features=Features(features))
+    path.mkdir()
+    found.save_to_disk(path) if saved else found.to_parquet(path / "train.parquet")
+    assert [(r.solution, r.columns["task"]) for r in read_rows(path)] == rows
+    trained, _ = training_set(open_set(path), Wanted(tmp_path / "cache"))
+    assert trained["solution"][:] == ["dog", "cat"]
+    convert_folder(path, tmp_path / "out")
+    assert [row.solution for row in read_rows(tmp_path / "out")] == ["dog", "cat"]
+    # Another class of the set does not name the categories of its boxes.
+    objects = {"bbox": List(List(Value("float64"))), "category": List(ClassLabel(names=["a", "b"]))}
+    features = {"image": ImageFeature(), "scene": ClassLabel(names=["x", "y"]), "objects": objects}
+    row = {"image": made["image"][0], "scene": "x"}
+    row["objects"] = {"bbox": [[4.0, 5.0, 20.0, 15.0]], "category": [1]}
+    Dataset.from_list([row], features=Features(features)).to_parquet(tmp_path / "boxes.parquet")
+    assert [r.columns["category"] for r in read_rows(tmp_path / "boxes.parquet")] == ["b"]
+
+
+def test_shards_that_number_their_classes_differently_are_refused(tmp_path):
+    from datasets import ClassLabel, Dataset, Features, Value
+
+    for n, names in enumerate((["cat", "dog"], ["dog", "cat"])):
+        features = Features(
+            image=Value("string"), problem=Value("string"), solution=ClassLabel(names=names)
+        )
+        Dataset.from_list(
+            [{"image": "a.png", "problem": "Which?", "solution": "cat"}], features=features
+        ).to_parquet(tmp_path / f"train-{n}.parquet")
+    with pytest.raises(DataError, match="train-1.parquet names its classes otherwise than train-0"):
+        list(read_rows(tmp_path))
+
+
+@pytest.mark.parametrize("missing", [None, float("nan"), "", " "])
+@pytest.mark.parametrize("name", ["task", "frame"])
+def test_a_missing_task_or_frame_is_none(name, missing, tmp_path):
+    row = {"image": "a.png", "problem": "Where?", "solution": "[1, 2, 30, 40]"}
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps(row | {name: missing}))
+    (found,) = read_rows(path)
+    assert found.columns["task"] is None and found.columns["frame"] == "norm1000"
+
+
 def test_plain_coco_finds_its_images(tmp_path):
     (tmp_path / "annotations").mkdir()
     (tmp_path / "train2017").mkdir()
@@ -262,6 +333,27 @@ def test_plain_coco_finds_its_images(tmp_path):
     (tmp_path / "train2017" / "9.png").unlink()
     with pytest.raises(DataError, match=r"its first image 9.png is in none of .*ROOT_IMAGE_DIR"):
         list(read_rows(path))
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\r\n"])
+def test_json_lines_go_by_what_is_in_them(end, tmp_path):
+    """``Dataset.to_json("rows.json")`` writes a row a line; datasets and ms-swift read that."""
+    row = {"image": "a.png", "problem": "Where?", "solution": "rose"}
+    line = json.dumps(row)
+    for content, rows in (
+        (f"{line}\n{line}{end}", 2),
+        (f"\ufeff{line}\r\n\r\n{line}{end}", 2),
+        (f"[{line},\n{line}]{end}", 2),
+        (json.dumps([row], indent=1) + end, 1),
+    ):
+        (tmp_path / "rows.json").write_bytes(content.encode())
+        assert [r.solution for r in read_rows(tmp_path / "rows.json")] == ["rose"] * rows
+    (tmp_path / "rows.json").write_text(f"{line}\n{line[:-5]}\n{line}\n")
+    good, bad, other = read_rows(tmp_path / "rows.json", keep_going=True)
+    assert good.solution == other.solution == "rose" and "line 2 is not JSON" in bad.problem
+    (tmp_path / "rows.json").write_text(line + end)
+    with pytest.raises(DataError, match="holds one object with image, problem, solution"):
+        list(read_rows(tmp_path / "rows.json"))
 
 
 # ---- bad input -------------------------------------------------------------------------------

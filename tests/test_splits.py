@@ -225,8 +225,19 @@ def test_files_of_other_kinds_are_named(tmp_path):
     (source / "train2.pq").unlink()
     code, converted = run("convert", source, tmp_path / "out")
     assert code == 0 and "part.csv" in converted["notes"][0]
-    write(source / "validation.jsonl", "b")
-    assert run("convert", source, tmp_path / "no")[0] == 2
+    write(source / "train.jsonl", "b")  # a copy, in another form
+    code, said = run("convert", source, tmp_path / "no")
+    assert code == 2 and "since rows come from Parquet files" in said and "Move away" in said
+    assert run("convert", source, tmp_path / "yes", "--split", "train")[0] == 0
+
+
+@pytest.mark.parametrize("name", ["__MACOSX", "__pycache__", ".ipynb_checkpoints"])
+def test_folders_that_hold_no_rows_are_left_alone(name, tmp_path):
+    write(tmp_path / "train.jsonl", "a")
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "train.jsonl").write_bytes(b"\0\5\26\7")
+    assert run("check", tmp_path)[1]["rows"] == 1
+    assert run("convert", tmp_path, tmp_path.parent / f"{tmp_path.name}-out")[0] == 0
 
 
 def test_json_files_of_which_no_name_tells_a_split(tmp_path):

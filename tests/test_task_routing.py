@@ -19,10 +19,11 @@ from swift_vlrft import watch as watching
 from swift_vlrft.answers import gold_text
 from swift_vlrft.cli import app
 from swift_vlrft.datasets import DataError
-from swift_vlrft.datasets.check import check_set, nothing_scored
+from swift_vlrft.datasets.check import Report, check_set, nothing_scored
 from swift_vlrft.datasets.convert import convert_folder
 from swift_vlrft.datasets.frames import View
 from swift_vlrft.datasets.read import open_set
+from swift_vlrft.datasets.read import rows_of as read
 from swift_vlrft.datasets.training import Wanted, streamed_rows, training_set
 from swift_vlrft.recipe import read_text
 from swift_vlrft.recipe_rules import check_recipe
@@ -74,9 +75,6 @@ def trained(path, tmp_path, rewards, how="jsonl", **options):
     """The training rows, as columns."""
     wanted = Wanted(cache=tmp_path / "cache", rewards=tuple(rewards), **options)
     if how == "stream":
-        from swift_vlrft.datasets.check import Report
-        from swift_vlrft.datasets.read import rows_of as read
-
         found = list(streamed_rows(read(open_set(path)), wanted, Report(path)))
         return {name: [row[name] for row in found] for name in ("solution", "task", "frame")}
     made, _ = training_set(open_set(path, keep_going=True), wanted)
@@ -454,3 +452,30 @@ def test_a_log_in_which_a_reward_scored_nothing_is_a_finding(row, said, tmp_path
     (tmp_path / "c.jsonl").write_text("\n".join([*lines, json.dumps(good)]))
     done = CliRunner().invoke(app, arguments)
     assert not any("no row" in f or "none of" in f for f in json.loads(done.stdout)["flags"])
+
+
+# ---- rewards of others -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["jsonl", "parquet"])
+@pytest.mark.parametrize("rewards", [("accuracy",), ("vlrft_format", "mine"), ("vlrft_format",)])
+@pytest.mark.parametrize("gold", ['["a", "b"]', "[1, 2, 3]", '{"a": 1}', "", "[1,2,3,4]"])
+def test_what_other_peoples_rewards_read_is_theirs_to_say(gold, rewards, how, tmp_path):
+    path = stored(tmp_path, rows_of([gold, "cat"]), how)
+    report = check_set(path, images=False, rewards=rewards)
+    report.leave_unread()
+    assert report.good == 2 and not report.problems
+    dataset, found = training_set(open_set(path), Wanted(tmp_path / "cache", rewards=rewards))
+    assert len(dataset) == found.good == 2
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_stream_hands_on_what_the_loaded_set_does(strict, tmp_path):
+    """Rows that no reward of ours reads are for those of others, or for the other sets."""
+    path = stored(tmp_path, rows_of(["cat", "dog"]))
+    wanted = Wanted(tmp_path / "cache", rewards=("vlrft_counting", "mine"), strict=strict)
+    loaded, told = training_set(open_set(path), wanted)
+    report = Report(path)
+    streamed = list(streamed_rows(read(open_set(path)), wanted, report))
+    assert [row["solution"] for row in streamed] == loaded["solution"][:] == ["cat", "dog"]
+    assert report.problems == told.problems == [] and report.unread == told.unread

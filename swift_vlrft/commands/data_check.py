@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from swift_vlrft.commands.progress import fail, progress_bar
+from swift_vlrft.commands.progress import fail, progress_bar, renamed
 from swift_vlrft.coordinates import FAMILIES
 from swift_vlrft.datasets.check import Report
 from swift_vlrft.rewards import REWARDS
@@ -34,6 +34,9 @@ def check(
     root: Annotated[
         Path | None, typer.Option(help="The folder that relative image paths start from.")
     ] = None,
+    columns: Annotated[
+        str, typer.Option(help='Rename columns, as ms-swift does: {"question": "problem"}')
+    ] = "{}",
     reward: Annotated[
         list[str] | None,
         typer.Option(
@@ -72,23 +75,25 @@ def check(
     try:
         if unknown := [name for name in rewards if name not in REWARDS]:
             raise ValueError(f"--reward {unknown[0]}: no such reward; known: {', '.join(REWARDS)}")
+        rename = renamed(columns)
         splits = [split] if split else splits_of(source)
         too_long = None if max_length is None else _length_check(max_length, model, model_type)
         with progress_bar() as bar:
             if fix is not None:
                 limit = f"{max_length} {model} {model_type} {rewards}"
                 written, reports = write_clean(
-                    source, fix, splits, root=root, too_long=too_long, rewards=rewards,
-                    limit=limit, on_row=lambda n: bar(None, n),
+                    source, fix, splits, root=root, rename=rename, too_long=too_long,
+                    rewards=rewards, limit=limit, on_row=lambda n: bar(None, n),
                 )  # fmt: skip
             else:
                 reports = []
                 for name in splits:
-                    form = open_set(source, split=name, keep_going=True)
+                    form = open_set(source, split=name, keep_going=True, rename=rename)
                     reports.append(Report(source))
                     for _ in judged(
-                        form, reports[-1], root=root, too_long=too_long, rewards=rewards
-                    ):
+                        form, reports[-1], root=root, rename=rename, too_long=too_long,
+                        rewards=rewards,
+                    ):  # fmt: skip
                         bar(None, 1)
         if not any(report.rows or report.problems for report in reports):
             notes = [note for report in reports for note in report.notes]

@@ -1,6 +1,5 @@
 """``vlrft data convert``: any set becomes a Parquet folder."""
 
-import json
 from collections import Counter
 from pathlib import Path
 from typing import Annotated
@@ -34,15 +33,9 @@ def convert(
 
     A killed run goes on where it was when it is started again; DST appears when it is whole.
     """
-    from swift_vlrft.commands.progress import fail, finish, progress_bar
+    from swift_vlrft.commands.progress import fail, finish, progress_bar, renamed
     from swift_vlrft.datasets.convert import convert_folder
 
-    try:
-        rename = json.loads(columns)
-        if not isinstance(rename, dict):
-            raise ValueError
-    except ValueError:
-        fail(ValueError(f'--columns {columns}: expected JSON such as {{"question": "problem"}}'))
     counts: Counter[str] = Counter()
     notes: list[str] = []
     try:
@@ -52,7 +45,7 @@ def convert(
                 folder,
                 splits=split or (),
                 root=root,
-                rename=rename,
+                rename=renamed(columns),
                 task=task,
                 keep_going=keep_going,
                 progress=bar,

@@ -37,6 +37,20 @@ def fail(error: Exception) -> NoReturn:
     raise typer.Exit(2) from None
 
 
+def renamed(columns: str) -> dict[str, str]:
+    """What ``--columns`` says, as ms-swift's flag of that name does; ValueError where it is no JSON
+    object.
+    """
+    try:
+        rename = json.loads(columns)
+        if not isinstance(rename, dict):
+            raise ValueError
+    except ValueError:
+        expected = 'expected JSON such as {"question": "problem"}'
+        raise ValueError(f"--columns {columns}: {expected}") from None
+    return rename
+
+
 def finish(
     written: Written, counts: Mapping[str, int], *, as_json: bool, notes: Sequence[str] = ()
 ) -> None:

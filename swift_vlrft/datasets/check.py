@@ -84,7 +84,7 @@ def row_problem(
         if problem := _unwritable(value):
             return f"the {name} {problem}"
     tasks = tasks_of_row(row, rewards)
-    if not tasks:
+    if not tasks and named_tasks(rewards):
         return NotRead(not_read(row, rewards))
     for task in tasks:
         if problem := _task_problem(task, row, text, head, FULL if every_reward else FIRST):
@@ -267,6 +267,13 @@ class Report:
     def unreadable(self) -> int:
         """Rows whose gold solution cannot be read."""
         return sum(isinstance(problem, UnreadableGold) for _, problem in self.problems)
+
+    @property
+    def bad_rows(self) -> str:
+        """How many rows cannot be trained on, to begin a message with."""
+        if not self.rows:
+            return f"{self.path} cannot be read"
+        return f"{len(self.problems)} of {self.rows} rows of {self.path} cannot be trained on"
 
     def listed(self, most: int = MAX_SHOWN) -> str:
         """The first problems, a line each."""

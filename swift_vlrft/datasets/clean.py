@@ -6,7 +6,7 @@ out   CLEAN/data/train-00000-of-00001.parquet, CLEAN/README.md, CLEAN/left_out.j
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from swift_vlrft.datasets.check import Report, TooLong, judged
@@ -23,6 +23,7 @@ def write_clean(
     splits: list[str],
     *,
     root: Path | None = None,
+    rename: Mapping[str, str] | None = None,
     too_long: TooLong | None = None,
     rewards: Sequence[str] = (),
     limit: str = "",
@@ -38,8 +39,10 @@ def write_clean(
 
     def rows(split: str) -> Callable[[int], Iterator[Item]]:
         def items(start: int) -> Iterator[Item]:
-            form = open_set(source, split=split, keep_going=True)
-            found = judged(form, reports[split], root=root, too_long=too_long, rewards=rewards)
+            form = open_set(source, split=split, keep_going=True, rename=rename)
+            found = judged(
+                form, reports[split], root=root, rename=rename, too_long=too_long, rewards=rewards
+            )
             for number, (row, problem) in enumerate(found):
                 if number < start:
                     continue  # written before a kill; judged again for the report
@@ -50,7 +53,7 @@ def write_clean(
 
         return items
 
-    identity = f"clean {state_of(source)} {splits} {root} {limit}"
+    identity = f"clean {state_of(source)} {splits} {root} {dict(rename or {})} {limit}"
     notes = f"The rows of `{source.name}` that `vlrft data check --fix` found nothing wrong with."
     written = write_folder(
         target, {s: rows(s) for s in splits}, identity=identity, notes=notes, on_item=on_row

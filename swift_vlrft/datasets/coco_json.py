@@ -87,6 +87,7 @@ def image_folder(found: Instances, root: Path | None) -> Path:
         return tried[0]
     raise DataError(
         f"{found.path}: its first image{'s' * (len(names) > 1)} {', '.join(names[:3])} "
-        f"{'are' if len(names) > 1 else 'is'} in none of {', '.join(map(str, tried))}; "
+        f"{'are' if len(names) > 1 else 'is'} in none of "
+        f"{', '.join(dict.fromkeys(map(str, tried)))}; "
         "say where the images are with ROOT_IMAGE_DIR=FOLDER"
     )

@@ -10,6 +10,7 @@ category of an image becomes one ViRFT row: all its boxes, in norm1000.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,7 +19,7 @@ from swift_vlrft.datasets.build import detection_row
 from swift_vlrft.datasets.forms import Record
 from swift_vlrft.datasets.instances import NO_OBJECT, UNSURE, Boxes
 from swift_vlrft.datasets.row import BadRow
-from swift_vlrft.datasets.shape import Context, Draft, Shape
+from swift_vlrft.datasets.shape import Context, Draft, Shape, class_name, drawn_on
 from swift_vlrft.datasets.source import Source
 
 LIGHT = ("objects", "width", "height")
@@ -32,17 +33,15 @@ def _matches(columns: set[str]) -> bool:
 
 def _rows(record: Record, context: Context) -> Iterator[Draft]:
     boxes, categories, crowds = _objects(record["objects"])
-    width, height = record.get("width"), record.get("height")
-    if not width or not height:
-        head = context.head(record["image"])
-        width, height = head.width, head.height
+    size = drawn_on(record, in_pixels=True) or context.head(record["image"])
+    width, height = round(size.width), round(size.height)
     if "corners" not in context.notes:
         context.notes["corners"] = _are_corners(context)
     by_name: dict[str, Boxes] = {}
     unsure: dict[str, None] = {}
     for box, category, crowd in zip(boxes, categories, crowds, strict=True):
-        name = _name(category, context.form.class_names)
-        if not isinstance(box, list) or len(box) != 4:
+        name = class_name(category, context.labels.get("objects"), "category")
+        if not isinstance(box, list) or len(box) != 4 or not all(map(_finite, box)):
             raise ValueError(f"the box {box!r} has not four numbers")
         x1, y1, a, b = box
         x2, y2 = (a, b) if context.notes["corners"] else (x1 + a, y1 + b)
@@ -80,16 +79,8 @@ def _objects(objects: Any) -> tuple[list[Any], list[Any], list[Any]]:
     return boxes, categories, objects.get("iscrowd") or [False] * len(boxes)
 
 
-def _name(category: Any, names: list[str] | None) -> str:
-    if isinstance(category, str):
-        return category
-    if names is None:
-        raise ValueError(
-            f"the category is {category!r}, and no names are known; store names, or a ClassLabel"
-        )
-    if not isinstance(category, int) or not 0 <= category < len(names):
-        raise ValueError(f"the category {category!r} is none of the {len(names)} known ones")
-    return names[category]
+def _finite(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def _are_corners(context: Context) -> bool:
@@ -106,9 +97,10 @@ def _are_corners(context: Context) -> bool:
             boxes, _, _ = _objects(found[1]["objects"])
         except ValueError:
             continue
-        width, height = found[1].get("width") or 1e9, found[1].get("height") or 1e9
+        size = drawn_on(found[1], in_pixels=True)
+        width, height = (size.width, size.height) if size else (1e9, 1e9)
         for box in boxes:
-            if isinstance(box, list) and len(box) == 4:
+            if isinstance(box, list) and len(box) == 4 and all(map(_finite, box)):
                 no_corners += box[2] < box[0] or box[3] < box[1]
                 no_sizes += box[0] + box[2] > width + 1 or box[1] + box[3] > height + 1
     return no_corners <= no_sizes

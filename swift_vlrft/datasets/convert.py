@@ -19,7 +19,7 @@ from typing import Any
 
 from swift_vlrft.answers import gold_text
 from swift_vlrft.datasets.check import file_notes, left_out_reason, row_problem
-from swift_vlrft.datasets.forms import find_form, splits_of, unread_rows
+from swift_vlrft.datasets.forms import find_form, splits_of, unread_notes, unread_rows
 from swift_vlrft.datasets.image import stored_image
 from swift_vlrft.datasets.read import open_set, read_rows
 from swift_vlrft.datasets.row import BadRow, Row
@@ -57,11 +57,12 @@ def convert_folder(
     def items(split: str, start: int) -> Iterator[Item]:
         base = Path(os.path.abspath(root or (source if source.is_dir() else source.parent)))
         form = open_set(source, split=split, keep_going=keep_going, rename=rename)
-        found = read_rows(form, root=root, rename=rename, task=task, keep_going=keep_going)
+        found = read_rows(form, root=root, rename=rename, task=task, keep_going=True)
         for row in islice(found, start, None):
             item = _item(row, base)
             if isinstance(item, LeftOut) and not keep_going:
-                raise DataError(f"{item.place}: {item.reason} (--keep-going leaves such rows out)")
+                place = "" if item.place in item.reason else f"{item.place}: "
+                raise DataError(f"{place}{item.reason} (--keep-going leaves such rows out)")
             yield item
         if counts is not None:
             for reason, places in form.left_out.items():
@@ -84,9 +85,10 @@ def _wanted_splits(source: Path, splits: Sequence[str], notes: list[str] | None)
     if form is not None:
         if (unread := unread_rows(form)) and not splits:
             raise DataError(
-                f"{source}: {listed(unread, source)} would be left out: the splits that its files "
-                f"are named for are {', '.join(found)}. Name these files for a split, or say with "
-                "--split which splits to convert"
+                f"{source}: {listed(unread, source)} would be left out:\n"
+                + "\n".join(unread_notes(form))
+                + "\nMove away what is no part of the set, or say with --split which splits "
+                f"({', '.join(found)}) to convert"
             )
         if notes is not None:
             notes += file_notes(form)

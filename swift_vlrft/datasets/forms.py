@@ -36,6 +36,8 @@ Record = dict[str, Any]
 Records = Iterator[tuple[Place, Record] | BadRow]
 
 JSON = (".json", ".jsonl")
+LONGEST_LINE = 16 << 20
+"""Bytes of a first line that may be a row; COCO's annotations in one line are more."""
 NO_ROWS = frozenset(
     {
         *("config.json", "dataset_info.json", "dataset_infos.json", "dataset_dict.json"),
@@ -81,14 +83,14 @@ BESIDE = frozenset(
 @dataclass
 class Form:
     """A set on disk. ``files`` are those of the split asked for; relative image paths start from
-    ``folder``; ``class_names`` are the names behind whole numbers in a column of classes.
+    ``folder``; ``labels`` are the names behind whole numbers, by column: of a ClassLabel in it.
     """
 
     kind: str
     path: Path
     files: list[Path]
     columns: list[str]
-    class_names: list[str] | None = None
+    labels: dict[str, list[str]] = field(default_factory=dict)
     content: Any = None
     """Of kind table: the table, and how many of its rows are of which file; of kind stream: the
     records.
@@ -213,6 +215,12 @@ def why_unknown(path: Path) -> str:
             "the names"
         )
     there = _other_files(path, []) if path.is_dir() else []
+    known = [file for file in there if file.suffix.lower() in JSON]
+    if known:
+        return (
+            f"{path} holds JSON in folders below it, and their names tell no split: "
+            f"{listed(known, path)}. Give the file to read"
+        )
     return f"{text}. It has {listed(there, path)}" if there else text
 
 
@@ -274,6 +282,7 @@ def _folder_form(path: Path, split: str, keep_going: bool) -> Form | None:
 def _with_headers(kind: str, path: Path, files: list[Path], keep_going: bool) -> Form:
     """A form of files that state their columns, all the same ones."""
     names: list[str] | None = None
+    labels: dict[str, list[str]] | None = None
     whole: list[Path] = []
     broken: list[BadRow] = []
     for file in files:
@@ -285,17 +294,20 @@ def _with_headers(kind: str, path: Path, files: list[Path], keep_going: bool) ->
                     f"but {whole[0].name} has {', '.join(names)}; "
                     "all files of a set need the same columns"
                 )
+            named = labels_of(_metadata(kind, file))
+            if labels is not None and named != labels:
+                raise DataError(
+                    f"{file} names its classes otherwise than {whole[0].name}: {_briefly(named)}, "
+                    f"but {_briefly(labels)}; save both with the same ClassLabel"
+                )
         except DataError as error:
             if not keep_going:
                 raise
             broken.append(BadRow(Place(file), str(error)))
             continue
-        names = names or found
+        names, labels = names or found, named
         whole.append(file)
-    form = Form(kind, path, whole, names or [], broken=broken)
-    if whole:
-        form.class_names = class_names_of(_metadata(kind, whole[0]))
-    return form
+    return Form(kind, path, whole, names or [], labels=labels or {}, broken=broken)
 
 
 # ---- Parquet ---------------------------------------------------------------------------------
@@ -327,17 +339,23 @@ def _schema(kind: str, file: Path) -> Any:
     return pq.read_schema(file) if kind == "parquet" else _arrow_schema(file)
 
 
-def class_names_of(features: Any) -> list[str] | None:
-    """The names of the first ClassLabel anywhere in the features."""
+def labels_of(features: Any) -> dict[str, list[str]]:
+    """By column, the names of the ClassLabel in it."""
+    items = features.items() if isinstance(features, dict) else ()
+    return {name: names for name, inside in items if (names := _class_names(inside))}
+
+
+def _class_names(features: Any) -> list[str] | None:
+    """The names of the first ClassLabel anywhere in a column's features."""
     if isinstance(features, dict):
         if features.get("_type") == "ClassLabel" and features.get("names"):
             return [str(name) for name in features["names"]]
         for value in features.values():
-            if names := class_names_of(value):
+            if names := _class_names(value):
                 return names
     if isinstance(features, list):
         for value in features:
-            if names := class_names_of(value):
+            if names := _class_names(value):
                 return names
     return None
 
@@ -436,8 +454,7 @@ def _json_form(path: Path, files: list[Path], keep_going: bool) -> Form:
     for file in files:
         try:
             # Outlines are most of COCO's annotations, and nothing here needs them.
-            lines = file.suffix.lower() == ".jsonl"
-            content = None if lines else _json_content(file, without_outline)
+            content = None if _is_lines(file) else _json_content(file, without_outline)
             if isinstance(content, dict):
                 if not {"images", "annotations", "categories"} <= set(content):
                     raise DataError(
@@ -487,8 +504,22 @@ def _json_records(file: Path, columns: Sequence[str], content: Any = None) -> Re
             yield BadRow(Place(file, row), f"{line}: {found}")
 
 
+def _is_lines(file: Path) -> bool:
+    """Whether every line is a row: ``Dataset.to_json("rows.json")`` writes such files, too."""
+    if file.suffix.lower() == ".jsonl":
+        return True
+    try:
+        with open(file, "rb") as lines:
+            first = lines.readline(LONGEST_LINE)
+            if not first.endswith(b"\n") or not any(line.strip() for line in lines):
+                return False  # one object, one list, or a line as long as a whole file
+        return isinstance(json.loads(first.decode("utf-8-sig")), dict)
+    except (OSError, ValueError, RecursionError):
+        return False  # reading it says what is wrong
+
+
 def _json_values(file: Path, content: Any = None) -> Iterator[tuple[str, Any]]:
-    if file.suffix.lower() == ".json":
+    if content is not None or not _is_lines(file):
         content = _json_content(file) if content is None else content
         if not isinstance(content, list):
             raise DataError(f"{file} holds no list of rows")
@@ -501,7 +532,10 @@ def _json_values(file: Path, content: Any = None) -> Iterator[tuple[str, Any]]:
                     try:
                         yield f"line {number}", json.loads(line.decode("utf-8-sig"))
                     except UnicodeError as error:
-                        yield f"line {number}", DataError(f"is not UTF-8 ({error})")
+                        yield (
+                            f"line {number}",
+                            DataError(f"is not UTF-8 ({error}); save the file as UTF-8"),
+                        )
                     except (ValueError, RecursionError) as error:
                         yield f"line {number}", DataError(f"is not JSON ({error})")
     except OSError as error:
@@ -510,6 +544,10 @@ def _json_values(file: Path, content: Any = None) -> Iterator[tuple[str, Any]]:
 
 def _list(names: Any) -> str:
     return ", ".join(map(str, names))
+
+
+def _briefly(labels: dict[str, list[str]]) -> str:
+    return "; ".join(f"{name}: {_list(names)[:100]}" for name, names in labels.items()) or "none"
 
 
 _READERS: dict[str, Callable[[Path, Sequence[str]], Records]] = {

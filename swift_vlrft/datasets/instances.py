@@ -71,8 +71,13 @@ def read_instances(path: Path) -> Instances:
     for i, category in enumerate(content["categories"]):
         if "id" not in category or not isinstance(category.get("name"), str):
             raise DataError(f"{path}, categories[{i}]: id and name are needed")
-        if category["name"] in categories.values():
-            raise DataError(f"{path}, categories[{i}]: two are called {category['name']!r}")
+        for other in content["categories"][:i]:
+            if other["name"] == category["name"]:
+                raise DataError(
+                    f"{path}, categories[{i}]: two are called {category['name']!r}: "
+                    f"{_briefly(other)} and {_briefly(category)}; rename one, or give the "
+                    "annotations of both one id"
+                )
         categories[category["id"]] = category["name"]
     found = Instances(
         path, images, categories, {c: {} for c in categories}, {c: set() for c in categories}, None

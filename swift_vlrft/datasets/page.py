@@ -17,7 +17,7 @@ from typing import Any
 
 from swift_vlrft.answers import boxes_or_refusal, gold_text
 from swift_vlrft.boxes import Box
-from swift_vlrft.datasets.image import open_image
+from swift_vlrft.datasets.image import Head, open_image, size_problem
 from swift_vlrft.datasets.row import BadRow, Row
 from swift_vlrft.datasets.source import DataError
 
@@ -74,6 +74,8 @@ def _card(row: Row | BadRow) -> str:
             )
             drawn += overlay
             remarks += found
+            if problem := size_problem(row.image, Head(*size, plain=True), row.drawn):
+                remarks.append(problem)
     others = {k: v for k, v in row.columns.items() if k not in ("task", "frame") and v is not None}
     return _CARD.format(
         drawn=drawn,

@@ -16,7 +16,7 @@ PARQUET = (".parquet",)
 BATCH_ROWS = 64
 """pyarrow's own 65,536 would be many gigabytes of photographs."""
 
-_SHARD = re.compile(r"(.+)-\d{5}-of-(\d{5})\.parquet")
+_SHARD = re.compile(r"(.+)-(\d{5})-of-(\d{5})(?:-[0-9a-f]{16})?\.parquet")
 
 
 def parquet_files(path: Path, split: str = "train") -> list[Path]:
@@ -40,14 +40,13 @@ def missing_shards(files: Sequence[Path]) -> list[str]:
     """The shards that the names of the others speak of: ``train-00000-of-00003.parquet`` has two
     more beside it.
     """
-    there = {file.name for file in files}
-    series = dict.fromkeys(found.groups() for name in there if (found := _SHARD.fullmatch(name)))
-    named = [
+    found = {shard.groups() for file in files if (shard := _SHARD.fullmatch(file.name))}
+    return sorted(
         f"{split}-{number:05d}-of-{total}.parquet"
-        for split, total in series
+        for split, total in {(split, total) for split, _, total in found}
         for number in range(int(total))
-    ]
-    return sorted(name for name in named if name not in there)
+        if (split, f"{number:05d}", total) not in found
+    )
 
 
 def split_names(path: Path) -> list[str]:

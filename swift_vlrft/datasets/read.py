@@ -21,7 +21,7 @@ from swift_vlrft.datasets.coco_json import coco_drafts
 from swift_vlrft.datasets.forms import Form, Record, find_form, why_unknown
 from swift_vlrft.datasets.image import Head, head_of, image_path
 from swift_vlrft.datasets.row import BOX_TASKS, BadRow, Drawn, Place, Row
-from swift_vlrft.datasets.shape import Context, Draft, Shape, task_of
+from swift_vlrft.datasets.shape import Context, Draft, Shape, class_name, drawn_on, task_of
 from swift_vlrft.datasets.shapes import SHAPES, shape_of
 from swift_vlrft.datasets.source import DataError
 
@@ -126,7 +126,10 @@ def rows_of(
     said = Said(task, frame, _BoxSet(form, first, rename) if shape.name == "virft" else None)
     # Pictures of a stream are let go when their rows were handed on.
     light = [f if isinstance(f, BadRow) else (f[0], {**f[1], "image": None}) for f in first]
-    context = Context(form, lambda value: _head(value, form, base), task, first=light)
+    labels = {(rename or {}).get(name, name): names for name, names in form.labels.items()}
+    context = Context(
+        form, lambda value: _head(value, form, base), task, first=light, labels=labels
+    )
     records = chain(first, records)
     del first
     for found in records:
@@ -140,6 +143,7 @@ def rows_of(
         if without_images:
             record.setdefault("image", {"bytes": None, "path": None})
         try:
+            _state(record, labels)
             drawn = drawn_on(record, in_pixels=not shape.single)
             for draft in shape.rows(record, context):
                 found_so = replace(said, stated=record.get("task"), drawn=drawn)
@@ -192,13 +196,24 @@ class _BoxSet:
         return self.form.kind == "stream" and refusals > 0 and not others
 
 
-def drawn_on(record: Record, *, in_pixels: bool) -> Drawn | None:
-    """The size of its picture that a record states in its columns width and height, if it does."""
-    width, height = record.get("width"), record.get("height")
-    if not all(isinstance(v, int | float) and v >= 1 for v in (width, height)):
-        return None
-    name = record.get("image_id", record.get("id"))
-    return Drawn(width, height, "" if name is None else f"image {name}", in_pixels)  # type: ignore[arg-type]
+STATED = frozenset(("problem", "solution", "task", "frame"))
+"""Columns of which a row is made, besides its picture."""
+
+
+def _state(record: Record, labels: Mapping[str, list[str]]) -> None:
+    """Put the names of classes for their numbers, and nothing where a task or frame is missing:
+    pandas writes that as NaN or as a blank.
+    """
+    for name in STATED & record.keys() & labels.keys():
+        value, names = record[name], labels[name]
+        if isinstance(value, list):
+            record[name] = [class_name(one, names, name) for one in value]
+        elif value is not None:
+            record[name] = class_name(value, names, name)
+    for name in ("task", "frame"):
+        value = record.get(name)
+        if value != value or (isinstance(value, str) and not value.strip()):
+            record[name] = None
 
 
 @dataclass(frozen=True)

@@ -37,13 +37,14 @@ def named_tasks(rewards: Iterable[str]) -> dict[str, list[str]]:
 def tasks_of_row(row: Row, rewards: Sequence[str] = ()) -> list[str]:
     """The tasks whose rewards score the row; empty where none that is named reads its gold.
 
-    Without rewards the task that the row looks to be of.
+    Without rewards the task that the row looks to be of; where all of them are of others than us,
+    none, and what its gold may be is theirs to say.
     """
     task, named = row.columns.get("task"), named_tasks(rewards)
     if task and (row.guess is None or not named or task in named):
         return [task]
     if not named:
-        return [row.guess or task_of(row.solution)]
+        return [] if rewards else [row.guess or task_of(row.solution)]
     return [name for name in named if reads(name, row)]
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from swift_vlrft.answers import boxes_or_refusal, gold_text
 from swift_vlrft.datasets.forms import Form, Record
 from swift_vlrft.datasets.image import Head
-from swift_vlrft.datasets.row import BadRow, Place
+from swift_vlrft.datasets.row import BadRow, Drawn, Place
 
 Draft = dict[str, Any]
 """image, problem, solution, task, frame and further columns of a row, before it has a place."""
@@ -33,6 +33,8 @@ class Context:
     """The first records of a stream, which is not to be read to its end for a look at it."""
     place: Place | None = None
     """Of the record that is being read."""
+    labels: dict[str, list[str]] = field(default_factory=dict)
+    """The names behind whole numbers, by column."""
 
     def leave_out(self, reason: str, what: str = "") -> None:
         """Note that something of the record makes no row, though nothing is wrong with it."""
@@ -52,6 +54,31 @@ class Shape:
     matches: Callable[[set[str]], bool]
     rows: Callable[[Record, Context], Iterator[Draft]]
     single: bool = True
+
+
+def drawn_on(record: Record, *, in_pixels: bool) -> Drawn | None:
+    """The size of its picture that a record states in its columns width and height, if it does."""
+    try:  # numbers as text come from CSV
+        width, height = float(record["width"]), float(record["height"])
+    except (KeyError, TypeError, ValueError):
+        return None
+    if not 1 <= min(width, height) <= max(width, height) < math.inf:
+        return None
+    name = record.get("image_id", record.get("id"))
+    return Drawn(width, height, "" if name is None else f"image {name}", in_pixels)
+
+
+def class_name(value: Any, names: list[str] | None, what: str) -> Any:
+    """The name behind the number of a class; names stay as they are, and missing values."""
+    if isinstance(value, str):
+        return value
+    if names is None:
+        raise ValueError(
+            f"the {what} is {value!r}, and no names are known; store names, or a ClassLabel"
+        )
+    if not isinstance(value, int) or not 0 <= value < len(names):
+        raise ValueError(f"the {what} {value!r} is none of the {len(names)} known ones")
+    return names[value]
 
 
 def task_of(solution: Any) -> str:

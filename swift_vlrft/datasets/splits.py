@@ -34,7 +34,8 @@ SPLITS = ("train", "validation", "test")
 MAX_NAMED = 10
 
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
-_SHARD = re.compile(r"-\d{5}-of-\d{5}$")
+_SHARD = re.compile(r"-\d{5}-of-\d{5}(-[0-9a-f]{16})?$")
+"""The number of a shard; older sets of the hubs bear a checksum, too."""
 
 
 def splits_in(name: str) -> list[str]:
@@ -105,8 +106,8 @@ def of_split(
 
 
 def walked(folder: Path) -> list[Path]:
-    """The files below a folder, links followed, in order. Hidden ones are left out: caches and what
-    is half written.
+    """The files below a folder, links followed, in order. Hidden ones are left out (caches and what
+    is half written), and, as ``datasets`` does, folders like __MACOSX and __pycache__.
     """
     return sorted(_walk(str(folder), {os.path.realpath(folder)}))
 
@@ -114,9 +115,10 @@ def walked(folder: Path) -> list[Path]:
 def _walk(folder: str, above: set[str]) -> Iterator[Path]:
     with os.scandir(folder) as entries:
         for entry in entries:
-            if entry.name.startswith("."):
+            is_folder = entry.is_dir()
+            if entry.name.startswith((".", "__") if is_folder else "."):
                 continue
-            if not entry.is_dir():
+            if not is_folder:
                 yield Path(entry.path)
             elif (real := os.path.realpath(entry.path)) not in above:  # else it links to itself
                 yield from _walk(entry.path, above | {real})

@@ -226,10 +226,7 @@ def _finish(report: Report, rows: list[Any], wanted: Wanted) -> None:
     if (bad and wanted.strict) or report.unreadable or not rows:
         if not report.rows and not report.problems:
             raise DataError("\n".join([f"{report.path} has no rows", *report.notes]))
-        raise DataError(
-            f"{len(report.problems)} of {report.rows} rows of {report.path} cannot be trained on:\n"
-            f"{report.listed()}"
-        )
+        raise DataError(f"{report.bad_rows}:\n{report.listed()}")
 
 
 # ---- sets whose records are rows -------------------------------------------------------------
@@ -533,7 +530,9 @@ def streamed_rows(rows: Iterator[Row | BadRow], wanted: Wanted, report: Report) 
             continue
         before = len(report.problems)
         kept = list(_judged(row, head_or_problem(row.image), wanted, report))
-        if len(report.problems) > before:
+        # Rows that no named reward reads train while none of the set was read, as in _finish.
+        unread = kept and not report.scored
+        if len(report.problems) > before and not unread:
             if wanted.strict and len(report.problems) > report.too_long:
                 _finish(report, [], wanted)
             continue
@@ -548,3 +547,4 @@ def streamed_rows(rows: Iterator[Row | BadRow], wanted: Wanted, report: Report) 
         made = {name: values[0] for name, values in _made_columns(kept, wanted).items()}
         further = {k: v for k, v in good.columns.items() if k not in (*made, *MADE)}
         yield further | made | {"images": [image]}
+    report.leave_unread()

@@ -154,7 +154,9 @@ def write_folder(
         shards = [s for split in splits for s in shards if s.split == split]
         written = Written(folder, shards, resumed)
         if not written.rows:
-            first = next((f"{one.place}: {one.reason}" for one in written.left_out), "it is empty")
+            first = next(
+                (f"{one.place}: {one.reason}" for one in written.left_out), "the set is empty"
+            )
             raise DataError(f"{folder}: no row to write; {first}")
         _finish(made, written, title or folder.name, notes)
         made.rename(folder)

@@ -20,7 +20,7 @@ from swift.utils import get_logger, safe_ddp_context
 
 from swift_vlrft.datasets import DataError, Source
 from swift_vlrft.datasets.check import Report, left_out_notes, length_check, nothing_scored
-from swift_vlrft.datasets.forms import Form, class_names_of
+from swift_vlrft.datasets.forms import Form, labels_of
 from swift_vlrft.datasets.read import open_set, rows_of, shape_of_form
 from swift_vlrft.datasets.shapes import shape_of
 from swift_vlrft.datasets.training import (
@@ -120,9 +120,9 @@ class VlrftLoader(DatasetLoader):
         # Columns were renamed by ms-swift before it calls this.
         wanted = Wanted(**(vars(wanted) | {"rename": {}}))
         features = dataset.features or {}
-        names = class_names_of(features.to_dict() if hasattr(features, "to_dict") else {})
+        labels = labels_of(features.to_dict() if hasattr(features, "to_dict") else {})
         columns = list(dataset.column_names or next(iter(dataset)))
-        form = Form("table", Path(name), [], columns, names)
+        form = Form("table", Path(name), [], columns, labels)
         if usual is not None and ("messages" in columns or shape_of(set(columns)) is None):
             if wanted.frame != "norm1000":
                 shape_of_columns(form)

@@ -197,7 +197,7 @@ def _check(form: Form, command: CommandLine) -> Report:
     report.leave_unread()
     bad = len(report.problems)
     text = (
-        f"{bad} of {report.rows} rows of {report.path} cannot be trained on:\n{report.listed()}\n"
+        f"{report.bad_rows}:\n{report.listed()}\n"
         "`vlrft data check` lists all, and --fix writes a clean copy."
     )
     if not report.rows and not bad:
