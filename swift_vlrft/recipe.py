@@ -32,7 +32,8 @@ from typing import Any
 
 import yaml
 
-from swift_vlrft.shell import Command, Shell
+from swift_vlrft.shell import Shell
+from swift_vlrft.shell_programs import Command
 from swift_vlrft.shell_state import Assigned, May, Value, union
 from swift_vlrft.shell_words import Note, Span
 from swift_vlrft.shell_wrappers import COMMANDS

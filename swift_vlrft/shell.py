@@ -17,10 +17,10 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import assert_never
 
-from swift_vlrft.shell_builtins import SUCCEEDS, Builtins
+from swift_vlrft.shell_builtins import SUCCEEDS
 from swift_vlrft.shell_expand import Found
 from swift_vlrft.shell_grammar import (
     Case,
@@ -35,44 +35,19 @@ from swift_vlrft.shell_grammar import (
     Simple,
     Test,
 )
-from swift_vlrft.shell_state import Assigned, State, Value, Variable, flags_in, merged, union
-from swift_vlrft.shell_words import Note, Span, Word
-from swift_vlrft.shell_wrappers import SHELLS, Unwrapped, base, command_at, not_read, unwrapped
+from swift_vlrft.shell_programs import Command, Programs
+from swift_vlrft.shell_state import State, Value, Variable, merged
+from swift_vlrft.shell_words import Note
 
-FOR_SWIFT = re.compile(
-    r"NPROC_PER_NODE|NNODES|NODE_RANK|MASTER_(?:ADDR|PORT)|CUDA_VISIBLE_DEVICES|USE_HF|HF_\w+"
-    r"|MODELSCOPE_CACHE|PYTORCH_\w*ALLOC_CONF|MAX_PIXELS|MIN_PIXELS|IMAGE_M(?:AX|IN)_TOKEN_NUM"
-    r"|ROOT_IMAGE_DIR|VLRFT_\w+"
-)
-"""Variables that are of use only in the environment of `swift`."""
 DEPTH = 20
+STEPS = 5_000
 
 
-@dataclass(slots=True)
-class Command:
-    """A `swift` command with what it finds in its environment, from `swift` on.
-
-    ``unknown``: variables that may be there with a value that was not read; ``lost``: any other
-    may, too. ``folder``: where it runs, None where that is not known. ``whole``: its place with the
-    assignments and wrappers in front.
-    """
-
-    words: list[Value]
-    environment: dict[str, str]
-    line: int
-    unknown: frozenset[str] = frozenset()
-    lost: bool = False
-    folder: str | None = None
-    assigned: dict[str, Assigned] = field(default_factory=dict)
-    span: Span | None = None
-    whole: Span | None = None
-    launcher: str = ""
-    processes: str = ""
-    nodes: str = ""
-    notes: list[Note] = field(default_factory=list)
+class _TooLong(Exception):
+    """Loops in loops, or functions that call each other, beyond what is followed."""
 
 
-class Shell(Builtins):
+class Shell(Programs):
     """Reads a script from top to bottom; ``commands`` are the `swift` commands in it.
 
     ``script`` is what ``$0`` stands for, ``folder`` where bash would be started.
@@ -95,12 +70,14 @@ class Shell(Builtins):
         self.commands: list[Command] = []
         self.used: set[str] = set()
         self.inside = 0
+        self.running: list[Function] = []
         self.depth = 0
-        self._blocks: list[tuple[str, int]] = []
+        self.blocks: list[tuple[str, int]] = []
         self._leaves: list[list[State]] = [[]]
         self._returns: list[list[State]] = [[]]
-        self._unseen: dict[tuple[str, int], bool] = {}
-        self._quiet = 0
+        self.unseen: dict[tuple[str, int], bool] = {}
+        self.quiet = 0
+        self._steps = 0
 
     def read(self, text: str) -> None:
         """A whole script; its notes are then in the order of its lines."""
@@ -109,10 +86,14 @@ class Shell(Builtins):
         nodes = parser.commands()
         self.notes += parser.notes
         self._missing_backslashes(nodes, text.split("\n"))
-        self.run(nodes)
-        if not self.commands:
-            self._uncalled()
-        self._not_exported()
+        try:
+            self.run(nodes)
+            if not self.commands:
+                self._uncalled()
+        except _TooLong as error:
+            text = "it takes too many steps to follow the script: nothing below was read"
+            self.notes.append(Note(error.args[0], "unread", text))
+        self.not_exported()
         self.notes = sorted(dict.fromkeys(self.notes), key=lambda note: note.line)
 
     def _cleaned(self, text: str) -> tuple[str, list[int]]:
@@ -162,7 +143,7 @@ class Shell(Builtins):
                 )
 
     def note(self, note: Note) -> None:
-        if not self._quiet:
+        if not self.quiet:
             self.notes.append(note)
 
     def run(self, nodes: Iterable[Node]) -> bool | None:
@@ -198,6 +179,9 @@ class Shell(Builtins):
         self.state, self._leaves, self._returns = saved
 
     def _execute(self, node: Node) -> bool | None:
+        self._steps += 1
+        if self._steps > STEPS:
+            raise _TooLong(node.line)
         match node:
             case Simple():
                 return self._simple(node)
@@ -257,9 +241,9 @@ class Shell(Builtins):
 
     @contextmanager
     def _block(self, kind: str, line: int) -> Iterator[None]:
-        self._blocks.append((kind, line))
+        self.blocks.append((kind, line))
         yield
-        self._blocks.pop()
+        self.blocks.pop()
 
     def _if(self, node: If) -> None:
         ends = []
@@ -296,11 +280,11 @@ class Shell(Builtins):
             self.expand(word)
         self.changes(node.text, node.line)
         before = self.state
-        rounds = [True, False] if self._quiet else [True, True, False]
+        rounds = [True, False] if self.quiet else [True, True, False]
         with self._block(node.kind, node.line):
             for quiet in rounds:  # until what a round changes is not known at the start of the next
                 entry = self.state
-                self._quiet += quiet
+                self.quiet += quiet
                 self.state = entry.copy()
                 self._leaves.append([])
                 if node.name:
@@ -310,7 +294,7 @@ class Shell(Builtins):
                     before = self.state.copy()
                 self.run(node.body)
                 self._join([*self._leaves.pop(), entry], f"`{node.kind}`", node.line)
-                self._quiet -= quiet
+                self.quiet -= quiet
         self._join([before], f"`{node.kind}`", node.line)
 
     def _uncalled(self) -> None:
@@ -341,7 +325,7 @@ class Shell(Builtins):
 
     def _run_function(self, function: Function, values: Sequence[Value]) -> None:
         line = values[0].line
-        if self.depth > DEPTH:
+        if function in self.running or self.depth > DEPTH:
             self.lose(Note(line, "unread", f"{function.name} calls itself; it was not read"))
             return
         arguments = self.state.arguments
@@ -349,13 +333,15 @@ class Shell(Builtins):
         self.depth += 1
         outer, self.state.locals = self.state.locals, {}
         self.inside += 1
+        self.running.append(function)
         self._returns.append([])
-        blocks, self._blocks = self._blocks, []
+        blocks, self.blocks = self.blocks, []
         leaves, self._leaves = self._leaves, [[]]
         self.run([function.body])
         self._join(self._returns.pop(), "function", function.line)
-        self._blocks, self._leaves = blocks, leaves
+        self.blocks, self._leaves = blocks, leaves
         self.inside -= 1
+        self.running.pop()
         for name, before in self.state.locals.items():
             self.state.unset(name)
             if before is not None:
@@ -377,7 +363,7 @@ class Shell(Builtins):
                     runs |= any(part.kind == "run" for part in word.parts)
             return None if runs or node.words else True
         first = given[0]
-        if first.text.startswith("-") and first.known:
+        if first.text.startswith("-") and first.known and not values[0].vanishes:
             self._orphan(first)
             return None
         if first.known and first.text in self.state.functions and not node.assigned:
@@ -422,7 +408,7 @@ class Shell(Builtins):
             words = node.words if given[0] is first else node.words[1:]
             if self.builtin(name, words, given):
                 return True if SUCCEEDS.fullmatch(name) else None
-        self._external(node, values)
+        self.external(node, values)
         if name == "exec" and len(given) > 1:
             self.state.alive = False
         return None
@@ -433,54 +419,6 @@ class Shell(Builtins):
         elif name in ("break", "continue"):
             self._leaves[-1].append(self.state.copy())
         self.state.alive = False
-
-    def assign(self, word: Word, match: re.Match[str], exported: bool = False) -> Variable:
-        """Carry out NAME=VALUE, NAME+=VALUE, NAME=(...) or NAME[...]=VALUE."""
-        name, index, adds = match[1], match[2], match[3] == "+"
-        before = self.state.get(name)
-        place = _place(word, match)
-        if word.array is not None:
-            items = tuple(v for item in word.array for v in self.expand(item) if not v.vanishes)
-            if any(re.match(r"\[.*\]\+?=", item.text) for item in items):
-                variable = self._odd(name, word.line)
-            elif adds and before is not None and not isinstance(before.value, tuple):
-                found = union([before.flags(), flags_in(item.text for item in items)])
-                value = None if before.value is None else (Value(before.value, word.line), *items)
-                variable = Variable(value, False, place, before.notes, found)
-            else:
-                old = before.value if adds and before and isinstance(before.value, tuple) else ()
-                variable = Variable((*old, *items), False, place)
-        elif index:
-            variable = self._odd(name, word.line)
-        else:
-            variable = self._scalar(name, word, match.end(), before if adds else None, place)
-        self.used.discard(name)
-        if name in self.state.references:
-            text = f"{name} stands for another variable, and which was not read"
-            self.lose(Note(word.line, "unread", text))
-        self.state.set(name, replace(variable, exported=exported))
-        return self.state.variables[name]
-
-    def _odd(self, name: str, line: int) -> Variable:
-        notes = (Note(line, "unread", f"${name} was not read: its items are set one by one"),)
-        return Variable(None, notes=notes, may=None)
-
-    def _scalar(
-        self, name: str, word: Word, at: int, before: Variable | None, place: Assigned | None
-    ) -> Variable:
-        first = replace(word.parts[0], text=word.parts[0].text[at:])
-        behind = replace(word, parts=[first, *word.parts[1:]])
-        value = self.joined(replace(behind, text=word.text[at:]))
-        if before is None:
-            return Variable(
-                value.text if value.known else None, False, place, value.notes, value.may
-            )
-        if isinstance(before.value, tuple):
-            return self._odd(name, word.line)
-        if before.value is None or not value.known:
-            may = union([before.flags(), flags_in(value.text.split()), value.may])
-            return Variable(None, False, None, (*before.notes, *value.notes), may)
-        return Variable(before.value + value.text, False, None)
 
     def _orphan(self, word: Value) -> None:
         self.note(
@@ -496,139 +434,7 @@ class Shell(Builtins):
     def argument_missing(self, name: str, line: int) -> Found:
         return Found([]) if self.inside else super().argument_missing(name, line)
 
-    def _external(self, node: Simple, values: list[Value]) -> None:
-        """A program: `swift`, what runs it, or another that is of no use here."""
-        found = unwrapped([value for value in values if not value.vanishes])
-        name = base(found.words[0]) if found and found.words else ""
-        if found is not None and name in SHELLS:
-            self._another_shell(node, found)
-        elif found is not None and command_at(found.words) == 0:
-            if not self._quiet:
-                self._swift(node, values, found)
-        elif why := not_read(values):
-            self.note(Note(values[0].line, "unread", why))
-
-    def _another_shell(self, node: Simple, found: Unwrapped) -> None:
-        """`bash -c "text" name arguments`, and a script that is fed to it."""
-        words, text = found.words[1:], node.fed
-        named = None
-        while words and (words[0].text[:1] in ("-", "+") or text is None):
-            word = words.pop(0)
-            if re.fullmatch(r"-[a-z]*c", word.text) and words:
-                code = words.pop(0)
-                if not code.known:
-                    why = f"`{found.words[0].text} -c {code.text}` was not read"
-                    self.note(Note(word.line, "unread", why))
-                    return
-                text, named = code.text, words[:1]
-                words = words[1:]
-                break
-            if not word.text.startswith(("-", "+")):
-                why = f"`{found.words[0].text} {word.text}` runs another file: it was not read"
-                self.note(Note(word.line, "unread", why))
-                return
-        if text is None:
-            return
-        saved, script = self.state, self.script
-        self.state = saved.copy()
-        self._changed(found)
-        self.state.variables = dict(self.state.environment())
-        self.state.arguments = tuple(words)
-        self.state.functions = {}
-        self.script = named[0].text if named else None
-        self.run_text(text, found.words[0].line)
-        self.state, self.script = saved, script
-
-    def _changed(self, found: Unwrapped) -> None:
-        """What wrappers do to the environment."""
-        if found.cleared:
-            self.state.variables = {
-                k: v for k, v in self.state.variables.items() if v.exported is False
-            }
-        if found.hidden:
-            self.state.lose(
-                Note(found.words[0].line, "unread", "which variables are handed on is not known")
-            )
-        for name in found.unset:
-            self.state.unset(name)
-        for name, (value, place) in found.set.items():
-            text = value.text if value.known else None
-            self.state.variables[name] = Variable(text, True, place, value.notes)
-
-    def _swift(self, node: Simple, values: list[Value], found: Unwrapped) -> None:
-        at = [i for i, value in enumerate(values) if value is found.words[0]]
-        words = values[at[0] :] if at else found.words  # with those that vanish
-        saved, self.state = self.state, self.state.copy()
-        self._changed(found)
-        seen = self.state.environment()
-        before = self.state
-        self.state = saved
-        environment = {
-            k: v.value for k, v in seen.items() if v.exported and isinstance(v.value, str)
-        }
-        unknown = frozenset(name for name in seen if name not in environment)
-        first, last = words[0].span, _last(node)
-        begins = [word.span for word in [*node.assigned, *node.words] if word.span]
-        command = Command(
-            words,
-            environment,
-            words[0].line,
-            unknown,
-            before.lost is not None,
-            before.folder,
-            {k: v.place for k, v in seen.items() if v.place and k in environment},
-            Span(first.start, last, False) if first and last else None,
-            Span(begins[0].start, last, False) if begins and last else None,
-            found.launcher,
-            found.processes,
-            found.nodes,
-            [
-                replace(n, kind="needed") if n.kind == "unset" else n
-                for name in sorted(unknown)
-                for n in seen[name].notes
-            ],
-        )
-        if self._blocks:
-            kind, line = self._blocks[-1]
-            text = f"inside the `{kind}` of line {line}: read as if it ran"
-            self.note(Note(words[0].line, "conditional", text))
-        self._remember(before)
-        self.commands.append(command)
-
-    def _remember(self, state: State) -> None:
-        """Which variables that only `swift` has a use for it does not see."""
-        for name, variable in state.variables.items():
-            if FOR_SWIFT.fullmatch(name) and variable.place is not None:
-                key = (name, variable.place.line)
-                sees = variable.exported is not False or name in self.used
-                self._unseen[key] = self._unseen.get(key, True) and not sees
-
-    def _not_exported(self) -> None:
-        for (name, line), unseen in self._unseen.items():
-            if unseen:
-                self.notes.append(
-                    Note(
-                        line,
-                        "not-exported",
-                        f"{name} is set for this script alone, and `swift` does not see it: write "
-                        f"`export {name}=...`, or end the line with a backslash",
-                    )
-                )
-
 
 def _arguments(values: Sequence[Value]) -> tuple[Value, ...] | None:
     """What `$1` and so on are; None where a word may be several."""
     return tuple(values) if all(v.known or v.may == frozenset() for v in values) else None
-
-
-def _last(node: Simple) -> int | None:
-    spans = [word.span for word in node.words if word.span]
-    return spans[-1].end if spans else None
-
-
-def _place(word: Word, match: re.Match[str]) -> Assigned | None:
-    if word.span is None:
-        return None
-    start, end = word.span.start, word.span.end
-    name = Span(start, start + len(match[1]))
-    return Assigned(word.line, name, Span(start + match.end(), end, word.span.literal))

@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from swift_vlrft.shell_expand import Expander
-from swift_vlrft.shell_state import NOTHING, Value, Variable
-from swift_vlrft.shell_words import ASSIGNMENT, Note, Word
+from swift_vlrft.shell_state import NOTHING, Assigned, Value, Variable, flags_in, union
+from swift_vlrft.shell_words import ASSIGNMENT, Note, Span, Word
 
 NAME = re.compile(r"[A-Za-z_]\w*")
 SUCCEEDS = re.compile(r"export|declare|typeset|local|readonly|set|shopt|echo|true|:")
@@ -36,9 +36,6 @@ class Builtins(Expander):
     def run_text(self, text: str, line: int) -> None:
         raise NotImplementedError
 
-    def assign(self, word: Word, match: re.Match[str], exported: bool = False) -> Variable:
-        raise NotImplementedError
-
     def builtin(self, name: str, words: Sequence[Word], values: list[Value]) -> bool:
         """Run it; False where it is none of bash's own."""
         handler: Callable[..., None] | None
@@ -50,6 +47,54 @@ class Builtins(Expander):
             handler(values[1:], values[0].line)
             return True
         return bool(SILENT.fullmatch(name))
+
+    def assign(self, word: Word, match: re.Match[str], exported: bool = False) -> Variable:
+        """Carry out NAME=VALUE, NAME+=VALUE, NAME=(...) or NAME[...]=VALUE."""
+        name, index, adds = match[1], match[2], match[3] == "+"
+        before = self.state.get(name)
+        place = _place(word, match)
+        if word.array is not None:
+            items = tuple(v for item in word.array for v in self.expand(item) if not v.vanishes)
+            if any(re.match(r"\[.*\]\+?=", item.text) for item in items):
+                variable = self._odd(name, word.line)
+            elif adds and before is not None and not isinstance(before.value, tuple):
+                found = union([before.flags(), flags_in(item.text for item in items)])
+                value = None if before.value is None else (Value(before.value, word.line), *items)
+                variable = Variable(value, False, place, before.notes, found)
+            else:
+                old = before.value if adds and before and isinstance(before.value, tuple) else ()
+                variable = Variable((*old, *items), False, place)
+        elif index:
+            variable = self._odd(name, word.line)
+        else:
+            variable = self._scalar(name, word, match.end(), before if adds else None, place)
+        self.used.discard(name)
+        if name in self.state.references:
+            text = f"{name} stands for another variable, and which was not read"
+            self.lose(Note(word.line, "unread", text))
+        self.state.set(name, replace(variable, exported=exported))
+        return self.state.variables[name]
+
+    def _odd(self, name: str, line: int) -> Variable:
+        notes = (Note(line, "unread", f"${name} was not read: its items are set one by one"),)
+        return Variable(None, notes=notes, may=None)
+
+    def _scalar(
+        self, name: str, word: Word, at: int, before: Variable | None, place: Assigned | None
+    ) -> Variable:
+        first = replace(word.parts[0], text=word.parts[0].text[at:])
+        behind = replace(word, parts=[first, *word.parts[1:]])
+        value = self.joined(replace(behind, text=word.text[at:]))
+        if before is None:
+            return Variable(
+                value.text if value.known else None, False, place, value.notes, value.may
+            )
+        if isinstance(before.value, tuple):
+            return self._odd(name, word.line)
+        if before.value is None or not value.known:
+            may = union([before.flags(), flags_in(value.text.split()), value.may])
+            return Variable(None, False, None, (*before.notes, *value.notes), may)
+        return Variable(before.value + value.text, False, None)
 
     def unknown(self, name: str, line: int, by: str) -> None:
         if NAME.fullmatch(name):
@@ -243,3 +288,11 @@ class Builtins(Expander):
             self.note(Note(line, "unread", f"`eval {text}` was not read"))
         else:
             self.lose(Note(line, "unread", f"`eval {text}` may do anything; it was not read"))
+
+
+def _place(word: Word, match: re.Match[str]) -> Assigned | None:
+    if word.span is None:
+        return None
+    start, end = word.span.start, word.span.end
+    name = Span(start, start + len(match[1]))
+    return Assigned(word.line, name, Span(start + match.end(), end, word.span.literal))

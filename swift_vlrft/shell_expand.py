@@ -13,8 +13,8 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
 
+from swift_vlrft.shell_braces import braced, cells_of, parts_of
 from swift_vlrft.shell_grammar import Chain, Node, Parser, Simple
 from swift_vlrft.shell_state import NOTHING, May, State, Value, Variable, flags_in, union
 from swift_vlrft.shell_words import Note, Part, Word
@@ -26,19 +26,14 @@ CHANGES = re.compile(
     r"([A-Za-z_]\w*)(?:\[[^]]*\])?\s*(?:(?:[-+*/%&|^]|<<|>>)?=(?!=)|\+\+|--)"
     r"|(?:\+\+|--)\s*([A-Za-z_]\w*)"
 )
-RANGE = re.compile(r"(-?\d{1,6}|[a-zA-Z])\.\.(-?\d{1,6}|[a-zA-Z])(?:\.\.(-?\d{1,6}))?")
 OF_THE_MACHINE = re.compile(
     r"USER|LOGNAME|HOME|TMPDIR|LANG|(?:LOCAL_|NODE_)?RANK|WORLD_SIZE|MASTER_(?:ADDR|PORT)"
     r"|CUDA_HOME|CONDA_PREFIX|(?:SLURM|PBS|LSB|OMPI|PMI|MLP|VC)_\w+"
 )
 """What a login or a scheduler sets, where the script runs."""
 LONGEST_SEQUENCE = 1000
-MOST_WORDS = 1000
 BLANKS = (" ", "\t", "\n")
 WHY = "its value is known only to bash"
-
-Cell: TypeAlias = str | Part
-"""An unquoted character, or a part that braces leave alone."""
 
 
 @dataclass(slots=True)
@@ -114,7 +109,7 @@ class Expander:
         """The words that its braces make of a word."""
         if not any("{" in p.text for p in word.parts if p.kind == "text" and not p.quoted):
             return [word.parts]
-        return [_parts(cells) for cells in braced(_cells(word.parts))]
+        return [parts_of(cells) for cells in braced(cells_of(word.parts))]
 
     def joined(self, word: Word) -> Value:
         """A word without splitting and globs, as on the right of an assignment."""
@@ -459,73 +454,3 @@ def _homes(parts: Sequence[Part]) -> list[Part]:
             found += [Part("text", ":", False)] if j else []
             found += _home([text]) if i == 0 or j else [text]
     return found
-
-
-def _cells(parts: Sequence[Part]) -> list[Cell]:
-    cells: list[Cell] = []
-    for part in parts:
-        cells += part.text if part.kind == "text" and not part.quoted else [part]
-    return cells
-
-
-def _parts(cells: Sequence[Cell]) -> list[Part]:
-    parts: list[Part] = []
-    for cell in cells:
-        if isinstance(cell, Part):
-            parts.append(cell)
-        elif parts and parts[-1].kind == "text" and not parts[-1].quoted:
-            parts[-1] = replace(parts[-1], text=parts[-1].text + cell)
-        else:
-            parts.append(Part("text", cell, False))
-    return parts
-
-
-def braced(cells: list[Cell]) -> list[list[Cell]]:
-    """The words that ``a{b,c}`` and ``a{1..3}`` stand for."""
-    for at, cell in enumerate(cells):
-        if cell != "{":
-            continue
-        end, commas = _closing(cells, at)
-        if end is None:
-            continue
-        inside = cells[at + 1 : end]
-        if commas:
-            edges = [at, *commas, end]
-            pairs = zip(edges, edges[1:], strict=False)
-            middles = [one for a, b in pairs for one in braced(cells[a + 1 : b])]
-        elif not (middles := _range(inside)):
-            continue
-        rests = braced(cells[end + 1 :])
-        if len(middles) * len(rests) > MOST_WORDS:
-            break
-        return [[*cells[:at], *middle, *rest] for middle in middles for rest in rests]
-    return [cells]
-
-
-def _closing(cells: Sequence[Cell], at: int) -> tuple[int | None, list[int]]:
-    """Where the brace at ``at`` closes, and the commas between."""
-    depth, commas = 0, list[int]()
-    for i in range(at, len(cells)):
-        depth += (cells[i] == "{") - (cells[i] == "}")
-        if depth == 0:
-            return i, commas
-        if depth == 1 and cells[i] == ",":
-            commas.append(i)
-    return None, []
-
-
-def _range(cells: Sequence[Cell]) -> list[list[Cell]]:
-    if any(isinstance(cell, Part) for cell in cells):
-        return []
-    match = RANGE.fullmatch("".join(map(str, cells)))
-    if match is None or match[1].isalpha() != match[2].isalpha():
-        return []
-    letters = match[1].isalpha()
-    first, last = (ord(e) if letters else int(e) for e in (match[1], match[2]))
-    step = abs(int(match[3] or 1)) or 1
-    if abs(last - first) // step >= MOST_WORDS:
-        return []
-    wide = any(len(e.lstrip("-")) > 1 and e.lstrip("-")[0] == "0" for e in (match[1], match[2]))
-    width = max(len(match[1]), len(match[2])) if wide and not letters else 0
-    numbers = range(first, last + 1, step) if first <= last else range(first, last - 1, -step)
-    return [list(chr(n) if letters else str(n).zfill(width)) for n in numbers]

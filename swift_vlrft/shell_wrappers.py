@@ -28,7 +28,7 @@ PRINTS = re.compile(r"echo|printf|which|type|[ef]?grep|pgrep|pkill|kill|killall|
 PYTHON = re.compile(r"python[\d.]*|pypy[\d.]*")
 ENV_VALUES = ("-u", "--unset", "-C", "--chdir", "-S", "--split-string")
 SUDO_VALUES = ("-u", "-g", "-h", "-p", "-C", "-T", "-D", "-R", "-r", "-t", "--user", "--group")
-WITHIN = re.compile(r"(?:^|[\s;&|'\"/])swift\s+(?:" + "|".join(COMMANDS) + r")\b")
+WITHIN = re.compile(r"(?:^|[\s;&|'\"/=])swift\s+(?:" + "|".join(COMMANDS) + r")\b")
 
 
 @dataclass(slots=True)

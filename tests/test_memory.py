@@ -756,3 +756,25 @@ def test_a_model_that_is_not_shipped_is_planned_by_its_size():
         model = model_of_size(name, sees=sees)
         assert model.parameters.total == pytest.approx(billions * 1e9, rel=0.05)
         assert model.sees == sees and "by the size in its name" in model.source
+
+
+def test_a_plan_refuses_what_only_bash_knows(tmp_path):
+    def settings(before="", after="", **given):
+        path = recipe_file(tmp_path)
+        path.write_text(before + path.read_text().rstrip() + after + "\n")
+        return settings_of(read_recipe(path, environment=given), parse_gpus("4x80"))
+
+    small = '[ "${DEBUG:-0}" = 1 ] && export MAX_PIXELS=50176\n'
+    lines = recipe_file(tmp_path).read_text().splitlines(keepends=True)
+    path = tmp_path / "conditional.sh"
+    path.write_text("".join([lines[0], small, *lines[1:]]))
+    with pytest.raises(ValueError, match=r"only bash knows MAX_PIXELS \(line 2: .*`&&` of line 2"):
+        settings_of(read_recipe(path, environment={}), parse_gpus("4x80"))
+    path.write_text("".join([lines[0], "export NPROC_PER_NODE=$(count)\n", *lines[1:]]))
+    made = settings_of(read_recipe(path, environment={}), parse_gpus("8x80"))
+    assert made.processes == 8 and any("one for each card" in said for said in made.assumptions)
+    with pytest.raises(ValueError, match="--deepspeed .* cannot be read without running"):
+        settings(after=" --deepspeed $(choose)")
+    with pytest.raises(ValueError, match="--optim cannot be read"):
+        settings(before='[ -n "$X" ] && MORE="--optim sgd"\n', after=" $MORE")
+    assert any("planned as if not" in said for said in settings("source none.sh\n").assumptions)

@@ -208,6 +208,20 @@ def test_the_last_of_a_repeated_flag_counts():
         ("swift rlhf --x ${A%.sh}\n", "unread", 1, "${A%.sh}"),
         ("source other.sh\nswift rlhf --x 1\n", "unread", 1, "other.sh"),
         ("if true; then\nswift rlhf --x 1\nfi\n", "conditional", 2, "line 1"),
+        ("f() {\nswift rlhf --x 1\n}\n", "conditional", 2, "`function` of line 1"),
+        ("N=1\n[ -d x ] && N=2\nswift rlhf --x $N\n", "unread", 2, "the `&&` of line 2"),
+        ("export N\nread N\nswift rlhf --x 1\n", "unread", 2, "`read` sets it"),
+        ("A=$(date)\nB=$A\nswift rlhf --x $B\n", "unread", 1, "$(date)"),
+        ("swift rlhf --x 1\nssh host swift rlhf --x 2\n", "unread", 2, "`ssh` is given"),
+        ("swift rlhf --x 1\nsbatch --wrap='swift sft --x 2'\n", "unread", 2, "`sbatch`"),
+        ("swift rlhf --x 1\n$LAUNCH -n 2 swift rlhf\n", "unread", 2, "`$LAUNCH`"),
+        ("swift rlhf --x 1\nbash more.sh\n", "unread", 2, "more.sh"),
+        ('eval "$(cat x)"\nswift rlhf --x 1\n', "unread", 1, "may do anything"),
+        ("swift rlhf --x a $EXTRA\n", "needed", 1, "$EXTRA"),
+        ("export NODE_RANK=$RANK\nswift rlhf --x 1\n", "needed", 1, "$RANK"),
+        ("swift rlhf --x $1\n", "needed", 1, "$1"),
+        ("M=$NONE/m\nswift rlhf --x $M\n", "unset", 1, "$NONE"),
+        ("f() { f; f; }\nf\nswift rlhf\n", "unread", 1, "calls itself"),
         ("swift rlhf --x 'open\n", "syntax", 1, "never closed"),
     ],
 )
@@ -237,6 +251,46 @@ def test_says_what_it_cannot_read_and_where(script, kind, line, said):
 def test_lines_that_are_not_lost(script):
     kinds = {note.kind for recipe in read_text(script, environment={}) for note in recipe.notes}
     assert not kinds & {"continuation", "not-exported"}
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("ssh host 'swift rlhf --x 1'\n", "`ssh` is given a `swift` command"),
+        ("docker run image swift rlhf --x 1\n", "`docker` is given"),
+        ('bash -c "$(cat command)"\n', "was not read"),
+        ("sbatch train.slurm\n", "no `swift"),
+        ("exit 1\nswift rlhf --x 1\n", "no `swift"),
+    ],
+)
+def test_no_command_says_why(script, said):
+    with pytest.raises(RecipeError, match=said):
+        read_text(script, environment={})
+
+
+def test_flags_of_an_array_are_reported_where_they_stand(tmp_path):
+    text = 'ARGS=(\n  --train_type lora\n)\nswift sft \\\n  --model m \\\n  "${ARGS[@]}"\n'
+    (recipe,) = read_text(text, environment={})
+    assert [(flag.name, flag.line) for flag in recipe.flags] == [("model", 5), ("train_type", 2)]
+
+
+def test_what_is_not_set_and_what_is_not_known_differ():
+    text = "export A=1 B=$(x)\nunset C\nswift rlhf --a 1 --b $(x) --c\n"
+    (recipe,) = read_text(text, environment={"C": "3", "D": "4"})
+    assert [recipe.variable(name, "-") for name in "ABCDE"] == ["1", None, "-", "4", "-"]
+    assert [recipe.hides(name) for name in "ABCDE"] == [False, True, False, False, False]
+    assert [recipe.get(name, "-") for name in "abcd"] == ["1", None, "-", "-"]
+    assert [recipe.lacks(name) for name in "abcd"] == [False, False, False, True]
+    (recipe,) = read_text('[ -n "$R" ] && F="--d 1"\nswift rlhf --a 1 $F\n', environment={})
+    assert (recipe.get("a"), recipe.get("d", "-"), recipe.lacks("d")) == ("1", None, False)
+    (recipe,) = read_text("source none.sh\nswift rlhf --a 1\n", environment={"A": "1"})
+    assert recipe.hides("A", "Z") and recipe.variable("A") is None
+
+
+def test_a_script_is_followed_for_so_long_and_no_longer():
+    script = "for i in 1 2; do A=$B; " * 16 + "swift rlhf\n" + "done; " * 16
+    with pytest.raises(RecipeError, match="too many steps"):
+        read_text(script, environment={})
 
 
 def test_carriage_returns_of_a_file(tmp_path):
