@@ -164,7 +164,7 @@ class _Watching(Shell):
         before = len(self.commands)
         status = super()._command(node, given, values)
         sets = given[0].text in (*DECLARES, ":")
-        if not (sets or self._quiet) and len(self.commands) == before:
+        if not (sets or self.quiet) and len(self.commands) == before:
             self.others.append(tuple(value.text for value in given))
         return status
 

@@ -69,6 +69,7 @@ class Shell(Programs):
         self.notes: list[Note] = []
         self.commands: list[Command] = []
         self.used: set[str] = set()
+        self.asked: set[str] = set()
         self.inside = 0
         self.running: list[Function] = []
         self.depth = 0
@@ -206,6 +207,7 @@ class Shell(Programs):
             case Test():
                 for word in node.words:
                     self.expand(word)
+                self.asks(node.words)
                 self.changes(node.text, node.line)
             case _:
                 assert_never(node)
@@ -260,6 +262,7 @@ class Shell(Programs):
 
     def _case(self, node: Case) -> None:
         self.expand(node.word)
+        self.asks([node.word])
         before, ends = self.state, list[State]()
         falls: State | None = None
         with self._block("case", node.line):

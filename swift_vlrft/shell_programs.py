@@ -62,14 +62,13 @@ class Programs(Builtins):
         elif found is not None and command_at(found.words) == 0:
             if not self.quiet:
                 self._swift(node, values, found)
-        elif why := not_read(values):
+        elif why := not_read(values, node.fed.text if node.fed else ""):
             self.note(Note(values[0].line, "unread", why))
 
     def _another_shell(self, node: Simple, found: Unwrapped) -> None:
         """`bash -c "text" name arguments`, and a script that is fed to it."""
-        words, text = found.words[1:], node.fed
-        named = None
-        while words and (words[0].text[:1] in ("-", "+") or text is None):
+        words, named, text = found.words[1:], None, None
+        while words and (words[0].text[:1] in ("-", "+") or node.fed is None):
             word = words.pop(0)
             if re.fullmatch(r"-[a-z]*c", word.text) and words:
                 code = words.pop(0)
@@ -85,7 +84,14 @@ class Programs(Builtins):
                 self.note(Note(word.line, "unread", why))
                 return
         if text is None:
-            return
+            fed = self.joined(node.fed) if node.fed else None
+            if fed is None or not fed.known:
+                why = f"`{found.words[0].text}` reads commands, and which is not known: {{}}"
+                notes = [note.text for note in fed.notes] if fed else []
+                why = why.format("; ".join(notes) or "they come from a pipe or a file")
+                self.note(Note(found.words[0].line, "unread", why))
+                return
+            text = fed.text
         saved, script = self.state, self.script
         self.state = saved.copy()
         self._changed(found)

@@ -28,7 +28,7 @@ PRINTS = re.compile(r"echo|printf|which|type|[ef]?grep|pgrep|pkill|kill|killall|
 PYTHON = re.compile(r"python[\d.]*|pypy[\d.]*")
 ENV_VALUES = ("-u", "--unset", "-C", "--chdir", "-S", "--split-string")
 SUDO_VALUES = ("-u", "-g", "-h", "-p", "-C", "-T", "-D", "-R", "-r", "-t", "--user", "--group")
-WITHIN = re.compile(r"(?:^|[\s;&|'\"/=])swift\s+(?:" + "|".join(COMMANDS) + r")\b")
+WITHIN = re.compile(r"(?:^|[\s;&|'\"/=])(?:swift|megatron)\s+(?:" + "|".join(COMMANDS) + r")\b")
 
 
 @dataclass(slots=True)
@@ -218,14 +218,19 @@ def _sudo(found: Unwrapped) -> None:
     found.words = words
 
 
-def not_read(words: Sequence[Value]) -> str | None:
-    """Why a command that mentions `swift` was not read; None where it does not, or only prints."""
+def not_read(words: Sequence[Value], fed: str = "") -> str | None:
+    """Why a command that mentions `swift`, or is fed a text that does, was not read; None where it
+    does not, or only prints.
+    """
     name = base(words[0]) if words else ""
     if PRINTS.fullmatch(name) or not words:
         return None
-    if command_at(words) is None and not any(WITHIN.search(word.text) for word in words):
+    given = any(WITHIN.search(text) for text in (*(word.text for word in words), fed))
+    if command_at(words) is None and not given:
         return None
     who = f"`{name}`" if name else f"`{words[0].text}`, a name that only bash knows,"
+    if name == "megatron":
+        return "`megatron` trains with Megatron, whose flags are not known here: it was not read"
     return (
         f"{who} is given a `swift` command, and what it makes of it is not known: it was not read. "
         "Give that command by itself"
