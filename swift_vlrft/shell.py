@@ -70,6 +70,7 @@ class Shell(Programs):
         self.commands: list[Command] = []
         self.used: set[str] = set()
         self.asked: set[str] = set()
+        self.written: dict[str, str | None] = {}
         self.inside = 0
         self.running: list[Function] = []
         self.depth = 0
@@ -356,7 +357,10 @@ class Shell(Programs):
     def _simple(self, node: Simple) -> bool | None:
         values = [value for word in node.words for value in self.expand(word)]
         for word in node.redirected:
-            self.expand(word)
+            for target in self.expand(word):
+                fed = self.joined(node.fed) if node.fed and len(values) == 1 else None
+                known = fed and fed.known and values[0].text == "cat" and not node.appends
+                self.written[target.text] = fed.text if fed and known else None
         given = [value for value in values if not value.vanishes]
         if not given:
             runs = False

@@ -15,9 +15,7 @@ from typing import TypeAlias
 
 from swift_vlrft.shell_words import PLACEHOLDER, Lexer, Part, Word
 
-REDIRECT = re.compile(
-    r"&>>?|(?:\d+|\{[A-Za-z_]\w*\})?(<<<|<<-?|>>|<&|>&|>\||<>|<(?!\()|>(?!\())"
-)
+REDIRECT = re.compile(r"&>>?|(?:\d+|\{[A-Za-z_]\w*\})?(<<<|<<-?|>>|<&|>&|>\||<>|<(?!\()|>(?!\())")
 """In `1&>log` the 1 is a word: only what begins with < or > takes a number in front."""
 SEPARATOR = re.compile(r";;&|;;|;&|&&|\|\||\|&|[;&|\n]")
 CLOSING = frozenset(("then", "elif", "else", "fi", "do", "done", "esac", "}"))
@@ -34,6 +32,7 @@ class Simple:
     assigned: list[Word] = field(default_factory=list)
     words: list[Word] = field(default_factory=list)
     redirected: list[Word] = field(default_factory=list)
+    appends: bool = False
     fed: Word | None = None
     last_line: int = 0
     ends_with_line: bool = False
@@ -472,4 +471,5 @@ class Parser(Lexer):
             simple.fed = word
         else:
             simple.redirected.append(word)
+            simple.appends |= ">>" in match[0]
         return True

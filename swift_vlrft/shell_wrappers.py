@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from swift_vlrft.shell_state import Assigned, Value
 from swift_vlrft.shell_words import ASSIGNMENT, Span
@@ -28,7 +29,7 @@ PRINTS = re.compile(r"echo|printf|which|type|[ef]?grep|pgrep|pkill|kill|killall|
 PYTHON = re.compile(r"python[\d.]*|pypy[\d.]*")
 ENV_VALUES = ("-u", "--unset", "-C", "--chdir", "-S", "--split-string")
 SUDO_VALUES = ("-u", "-g", "-h", "-p", "-C", "-T", "-D", "-R", "-r", "-t", "--user", "--group")
-WITHIN = re.compile(r"(?:^|[\s;&|'\"/=])(?:swift|megatron)\s+(?:" + "|".join(COMMANDS) + r")\b")
+WITHIN = re.compile(r"(?:^|[\s;&|'\"/=])swift\s+(?:" + "|".join(COMMANDS) + r")\b")
 
 
 @dataclass(slots=True)
@@ -225,12 +226,13 @@ def not_read(words: Sequence[Value], fed: str = "") -> str | None:
     name = base(words[0]) if words else ""
     if PRINTS.fullmatch(name) or not words:
         return None
+    if any(base(a) == "megatron" and b.text in COMMANDS for a, b in pairwise(words)):
+        return "`megatron` trains with Megatron-Core; its flags are not checked here"
     given = any(WITHIN.search(text) for text in (*(word.text for word in words), fed))
-    if command_at(words) is None and not given:
+    by_name = not words[0].known and words[1:] and words[1].text in COMMANDS
+    if command_at(words) is None and not given and not by_name:
         return None
     who = f"`{name}`" if name else f"`{words[0].text}`, a name that only bash knows,"
-    if name == "megatron":
-        return "`megatron` trains with Megatron, whose flags are not known here: it was not read"
     return (
         f"{who} is given a `swift` command, and what it makes of it is not known: it was not read. "
         "Give that command by itself"
