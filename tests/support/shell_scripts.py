@@ -315,7 +315,7 @@ SCRIPTS: dict[str, tuple[str, str]] = {
     ),
     "bash of a string": ('M=x\nbash <<< "@GRPO@ --a $M"\n', ""),
     "numbers and redirections": (
-        "".join(f"@GRPO@ --beta {text}\n" for text in REDIRECTED) + "wait\n",
+        "".join(f"@GRPO@ --id {i} --beta {end}\n" for i, end in enumerate(REDIRECTED)) + "wait\n",
         "",
     ),
     "document in the middle": (
