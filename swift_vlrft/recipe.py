@@ -42,6 +42,8 @@ from swift_vlrft.shipped import shipped_file
 TRAINS = ("rlhf", "sft", "pt")
 CONFIGURATION = (".yaml", ".yml", ".json")
 
+REMARK = re.compile(r"(?:^|^[^'\"]*\s)#.*")
+
 SUBSTITUTIONS = {"vlrft plugin": lambda: str(shipped_file("plugins", "vlrft.py"))}
 """Commands whose output is known without running them."""
 
@@ -162,11 +164,19 @@ def read_recipes(
 
 
 def _text(path: Path) -> str:
+    """With its carriage returns, and with the bytes of remarks that are not UTF-8 as surrogates."""
     try:
-        return path.read_bytes().decode()  # with its carriage returns
-    except (OSError, UnicodeError) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise RecipeError(f"{path}: cannot be read: {why}") from None
+        text = path.read_bytes().decode(errors="surrogateescape")
+    except OSError as error:
+        raise RecipeError(f"{path}: cannot be read: {error.strerror or error}") from None
+    for number, line in enumerate(text.split("\n"), 1):
+        code = line if path.suffix in CONFIGURATION else REMARK.sub("", line)
+        if odd := re.search("[\udc80-\udcff]", code):
+            raise RecipeError(
+                f"{path}: cannot be read: line {number}: byte 0x{ord(odd[0]) - 0xDC00:02x} is not "
+                f"UTF-8; convert the file, as with `iconv -f GB18030 -t UTF-8` where it is Chinese"
+            )
+    return text
 
 
 def read_recipe(
@@ -234,18 +244,21 @@ def _recipe(command: Command, path: Path) -> Recipe:
         source = recipe.at(rest[0].text)
         beside = path.parent / rest[0].text
         source = source if source and source.is_file() else beside
-        if source.is_file():
-            inner = _configuration(source, _text(source), recipe.environment)
+        made = rest[0].text in command.written
+        written = command.written.get(rest[0].text)
+        if written or (source.is_file() and not made):
+            inner = _configuration(source, written or _text(source), recipe.environment)
             recipe.environment = inner.environment
             recipe.unknown -= set(inner.environment) - recipe.unknown
             nowhere = [replace(f, line=rest[0].line, span=None) for f in inner.flags]
             recipe.flags = [replace(f, value_spans=(None,) * len(f.values)) for f in nowhere]
-        elif recipe.folder is not None:
+        elif recipe.folder is not None and not made:
             name = rest[0].text
             raise RecipeError(f"{path}: line {rest[0].line}: {name}: no such file")
         else:
             recipe.maybe = None
-            text = f"{rest[0].text} was not read: the folder it is in is not known"
+            why = "the script writes it" if made else "the folder it is in is not known"
+            text = f"{rest[0].text} was not read: {why}"
             recipe.notes.append(Note(rest[0].line, "unread", text))
         rest = rest[1:]
     _take_flags(recipe, rest)

@@ -47,7 +47,7 @@ def write_fixed(
     mode, a new one gets ``mode``.
     """
     path = path.resolve()
-    data = text.encode()
+    data = text.encode(errors="surrogateescape")
     kept = None
     if path.exists():
         if path.read_bytes() == data:

@@ -69,6 +69,8 @@ class Shell(Programs):
         self.notes: list[Note] = []
         self.commands: list[Command] = []
         self.used: set[str] = set()
+        self.asked: set[str] = set()
+        self.written: dict[str, str | None] = {}
         self.inside = 0
         self.running: list[Function] = []
         self.depth = 0
@@ -206,6 +208,7 @@ class Shell(Programs):
             case Test():
                 for word in node.words:
                     self.expand(word)
+                self.asks(node.words)
                 self.changes(node.text, node.line)
             case _:
                 assert_never(node)
@@ -260,6 +263,7 @@ class Shell(Programs):
 
     def _case(self, node: Case) -> None:
         self.expand(node.word)
+        self.asks([node.word])
         before, ends = self.state, list[State]()
         falls: State | None = None
         with self._block("case", node.line):
@@ -353,7 +357,10 @@ class Shell(Programs):
     def _simple(self, node: Simple) -> bool | None:
         values = [value for word in node.words for value in self.expand(word)]
         for word in node.redirected:
-            self.expand(word)
+            for target in self.expand(word):
+                fed = self.joined(node.fed) if node.fed and len(values) == 1 else None
+                known = fed and fed.known and values[0].text == "cat" and not node.appends
+                self.written[target.text] = fed.text if fed and known else None
         given = [value for value in values if not value.vanishes]
         if not given:
             runs = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -46,6 +46,8 @@ class Builtins(Expander):
         if handler is not None:
             handler(values[1:], values[0].line)
             return True
+        if name in ("[", "test"):
+            self.asks(words)
         return bool(SILENT.fullmatch(name))
 
     def assign(self, word: Word, match: re.Match[str], exported: bool = False) -> Variable:
@@ -75,6 +77,11 @@ class Builtins(Expander):
         self.state.set(name, replace(variable, exported=exported))
         return self.state.variables[name]
 
+    def asks(self, words: Iterable[Word]) -> None:
+        """A condition on variables."""
+        parts = [part for word in words for part in word.parts if part.kind == "variable"]
+        self.asked.update(name[0] for part in parts if (name := NAME.match(part.text)))
+
     def _odd(self, name: str, line: int) -> Variable:
         notes = (Note(line, "unread", f"${name} was not read: its items are set one by one"),)
         return Variable(None, notes=notes, may=None)
@@ -84,7 +91,9 @@ class Builtins(Expander):
     ) -> Variable:
         first = replace(word.parts[0], text=word.parts[0].text[at:])
         behind = replace(word, parts=[first, *word.parts[1:]])
+        asked, self.asked = self.asked, {*self.asked, name}  # A="$A more" needs no A
         value = self.joined(replace(behind, text=word.text[at:]))
+        self.asked = asked
         before = self.state.get(name) if adds else None
         if before is None:
             return Variable(

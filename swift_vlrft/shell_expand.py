@@ -86,10 +86,14 @@ class Fields:
 
 
 class Expander:
-    """Needs the ``state``; ``run_alone`` is called for the commands of a substitution."""
+    """Needs the ``state``; ``run_alone`` is called for the commands of a substitution.
+
+    ``asked``: variables that a condition asks for, so that it is no fault where they are not set.
+    """
 
     state: State
     used: set[str]
+    asked: set[str]
     substitutions: Mapping[str, Callable[[], str]]
     script: str | None
 
@@ -318,7 +322,7 @@ class Expander:
     def _not_set(self, name: str, line: int) -> Found:
         if name.isdigit():
             return self.argument_missing(name, line)
-        kind = "needed" if OF_THE_MACHINE.fullmatch(name) else "unset"
+        kind = "needed" if OF_THE_MACHINE.fullmatch(name) or name in self.asked else "unset"
         return Found(None, (Note(line, kind, f"${name} is not set"),), vanishes=True)
 
     def argument_missing(self, name: str, line: int) -> Found:
@@ -350,6 +354,8 @@ class Expander:
         known = self.substitutions.get(" ".join(part.text.split()))
         if known is not None:
             return known()
+        if not part.nodes:
+            return ""  # `# a remark between two lines` \
         if len(part.nodes) != 1:
             return None
         (node,) = part.nodes

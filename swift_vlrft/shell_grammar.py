@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from swift_vlrft.shell_words import PLACEHOLDER, Lexer, Word
+from swift_vlrft.shell_words import PLACEHOLDER, Lexer, Part, Word
 
-REDIRECT = re.compile(r"(?:\d+|\{[A-Za-z_]\w*\})?(?:&>>?|<<<|<<-?|>>|<&|>&|>\||<>|<(?!\()|>(?!\())")
+REDIRECT = re.compile(r"&>>?|(?:\d+|\{[A-Za-z_]\w*\})?(<<<|<<-?|>>|<&|>&|>\||<>|<(?!\()|>(?!\())")
+"""In `1&>log` the 1 is a word: only what begins with < or > takes a number in front."""
 SEPARATOR = re.compile(r";;&|;;|;&|&&|\|\||\|&|[;&|\n]")
 CLOSING = frozenset(("then", "elif", "else", "fi", "do", "done", "esac", "}"))
 DEPTH = 60
@@ -23,15 +24,16 @@ DEPTH = 60
 
 @dataclass(slots=True)
 class Simple:
-    """Assignments, then words; ``redirected`` are the targets of redirections, ``fed`` the text of
-    a here-document.
+    """Assignments, then words; ``redirected`` are the targets of redirections, ``fed`` what a
+    here-document or a here-string gives it to read.
     """
 
     line: int
     assigned: list[Word] = field(default_factory=list)
     words: list[Word] = field(default_factory=list)
     redirected: list[Word] = field(default_factory=list)
-    fed: str | None = None
+    appends: bool = False
+    fed: Word | None = None
     last_line: int = 0
     ends_with_line: bool = False
 
@@ -114,7 +116,7 @@ class Parser(Lexer):
     def __init__(self, text: str, line: int = 1, places: Sequence[int] | None = None) -> None:
         super().__init__(text, line, places)
         self.depth = 0
-        self.documents: list[tuple[Simple, str, bool]] = []
+        self.documents: list[tuple[Simple, Word, bool]] = []
 
     def commands(self, *closing: str) -> list[Node]:
         """Commands up to one of the words or brackets that close, which is not passed."""
@@ -166,8 +168,9 @@ class Parser(Lexer):
         """Over the end of a line and the here-documents that begin below it."""
         self.advance()
         waiting, self.documents = self.documents, []
-        for simple, end, tabs in waiting:
-            rows = []
+        for simple, word, tabs in waiting:
+            rows, line = [], self.line
+            end = "".join(part.text for part in word.parts)
             while self.at < len(self.text):
                 stop = self.text.find("\n", self.at)
                 stop = len(self.text) if stop < 0 else stop
@@ -178,7 +181,13 @@ class Parser(Lexer):
                 if row == end:
                     break
                 rows.append(row)
-            simple.fed = "\n".join(rows)
+            text = "\n".join([*rows, ""])
+            simple.fed = Word(line, [Part("text", text, True)], text=text)
+            if not any(part.quoted for part in word.parts):
+                inner = Parser(text, line)
+                inner.depth = self.depth
+                simple.fed = inner.document()
+                self.notes += inner.notes
 
     def _closes(self, closing: tuple[str, ...]) -> bool:
         return any(
@@ -456,10 +465,11 @@ class Parser(Lexer):
         if not word.text:
             self.note("syntax", f"nothing follows `{match[0]}`")
             return True
-        sign = match[0].lstrip("0123456789")
-        if sign in ("<<", "<<-"):
-            end = "".join(part.text for part in word.parts)
-            self.documents.append((simple, end, sign == "<<-"))
+        if match[1] in ("<<", "<<-"):
+            self.documents.append((simple, word, match[1] == "<<-"))
+        elif match[1] == "<<<":
+            simple.fed = word
         else:
             simple.redirected.append(word)
+            simple.appends |= ">>" in match[0]
         return True

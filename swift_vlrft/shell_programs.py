@@ -44,12 +44,15 @@ class Command:
     processes: str = ""
     nodes: str = ""
     notes: list[Note] = field(default_factory=list)
+    written: dict[str, str | None] = field(default_factory=dict)
+    """Files that the script writes before, with their text where that is known."""
 
 
 class Programs(Builtins):
     notes: list[Note]
     commands: list[Command]
     blocks: list[tuple[str, int]]
+    written: dict[str, str | None]
     quiet: int
     unseen: dict[tuple[str, int], bool]
 
@@ -62,14 +65,18 @@ class Programs(Builtins):
         elif found is not None and command_at(found.words) == 0:
             if not self.quiet:
                 self._swift(node, values, found)
-        elif why := not_read(values):
+        elif why := not_read(values, self._handed_on(node, values)):
             self.note(Note(values[0].line, "unread", why))
+
+    def _handed_on(self, node: Simple, values: list[Value]) -> str:
+        """What a program reads, but for `cat <<EOF`, which shows it."""
+        shows = values and base(values[0]) in ("cat", "tee") and not node.redirected
+        return node.fed.text if node.fed and not shows else ""
 
     def _another_shell(self, node: Simple, found: Unwrapped) -> None:
         """`bash -c "text" name arguments`, and a script that is fed to it."""
-        words, text = found.words[1:], node.fed
-        named = None
-        while words and (words[0].text[:1] in ("-", "+") or text is None):
+        words, named, text = found.words[1:], None, None
+        while words and (words[0].text[:1] in ("-", "+") or node.fed is None):
             word = words.pop(0)
             if re.fullmatch(r"-[a-z]*c", word.text) and words:
                 code = words.pop(0)
@@ -85,7 +92,14 @@ class Programs(Builtins):
                 self.note(Note(word.line, "unread", why))
                 return
         if text is None:
-            return
+            fed = self.joined(node.fed) if node.fed else None
+            if fed is None or not fed.known:
+                why = f"`{found.words[0].text}` reads commands, and which is not known: {{}}"
+                notes = [note.text for note in fed.notes] if fed else []
+                why = why.format("; ".join(notes) or "they come from a pipe or a file")
+                self.note(Note(found.words[0].line, "unread", why))
+                return
+            text = fed.text
         saved, script = self.state, self.script
         self.state = saved.copy()
         self._changed(found)
@@ -144,6 +158,7 @@ class Programs(Builtins):
                 for name in sorted(unknown)
                 for n in seen[name].notes
             ],
+            dict(self.written),
         )
         if self.blocks:
             kind, line = self.blocks[-1]

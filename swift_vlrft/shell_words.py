@@ -162,6 +162,12 @@ class Lexer:
         self._close(word, start)
         return word
 
+    def document(self) -> Word:
+        """The whole text as a here-document: quotes are text, expansions are not."""
+        word = Word(self.line, text=self.text)
+        self._double(word, None)
+        return word
+
     def everything(self) -> Word:
         """The whole text as one word, in which blanks and operators are text."""
         whole = Word(self.line)
@@ -214,15 +220,15 @@ class Lexer:
         self.note("syntax", f"the quote {end} is never closed", line)
         return self.text[start:]
 
-    def _double(self, word: Word) -> None:
+    def _double(self, word: Word, end: str | None = '"') -> None:
         line = self.line
         self._add(word, Part("text", "", True))
         while self.at < len(self.text):
             character = self.ahead()
-            if character == '"':
+            if character == end:
                 self.at += 1
                 return
-            if character == "\\" and self.ahead(2)[1:] in tuple('$`"\\\n'):
+            if character == "\\" and self.ahead(2)[1:] in ("$", "`", "\\", "\n", end):
                 self.at += 1
                 escaped = self.advance()
                 if escaped != "\n":
@@ -231,7 +237,8 @@ class Lexer:
                 self._dollar(word, True)
             else:
                 self._add(word, Part("text", self.advance(), True))
-        self.note("syntax", 'the quote " is never closed', line)
+        if end:
+            self.note("syntax", f"the quote {end} is never closed", line)
 
     def _dollar(self, word: Word, quoted: bool) -> None:
         start = self.at

@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from swift_vlrft.shell_state import Assigned, Value
 from swift_vlrft.shell_words import ASSIGNMENT, Span
@@ -218,12 +219,18 @@ def _sudo(found: Unwrapped) -> None:
     found.words = words
 
 
-def not_read(words: Sequence[Value]) -> str | None:
-    """Why a command that mentions `swift` was not read; None where it does not, or only prints."""
+def not_read(words: Sequence[Value], fed: str = "") -> str | None:
+    """Why a command that mentions `swift`, or is fed a text that does, was not read; None where it
+    does not, or only prints.
+    """
     name = base(words[0]) if words else ""
     if PRINTS.fullmatch(name) or not words:
         return None
-    if command_at(words) is None and not any(WITHIN.search(word.text) for word in words):
+    if any(base(a) == "megatron" and b.text in COMMANDS for a, b in pairwise(words)):
+        return "`megatron` trains with Megatron-Core; its flags are not checked here"
+    given = any(WITHIN.search(text) for text in (*(word.text for word in words), fed))
+    by_name = not words[0].known and words[1:] and words[1].text in COMMANDS
+    if command_at(words) is None and not given and not by_name:
         return None
     who = f"`{name}`" if name else f"`{words[0].text}`, a name that only bash knows,"
     return (

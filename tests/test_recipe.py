@@ -218,6 +218,12 @@ def test_the_last_of_a_repeated_flag_counts():
         ("swift rlhf --x 1\nbash more.sh\n", "unread", 2, "more.sh"),
         ('eval "$(cat x)"\nswift rlhf --x 1\n', "unread", 1, "may do anything"),
         ("swift rlhf --x a $EXTRA\n", "needed", 1, "$EXTRA"),
+        ("swift rlhf --x 1\nssh host <<E\nswift sft\nE\n", "unread", 2, "`ssh` is given"),
+        ("swift rlhf --x 1\ncat > a.sh <<E\nswift sft\nE\n", "unread", 2, "`cat` is given"),
+        ("swift rlhf --x 1\nsrun megatron rlhf --y 2\n", "unread", 2, "Megatron"),
+        ("swift rlhf --x 1\n$(which swift) sft --y 2\n", "unread", 2, "only bash knows"),
+        ("swift rlhf --x 1\nM=m swift sft --x $M\n", "unset", 2, "$M"),
+        ('[ -n "$M" ] || exit 1\nswift rlhf --x $M\n', "needed", 2, "$M"),
         ("export NODE_RANK=$RANK\nswift rlhf --x 1\n", "needed", 1, "$RANK"),
         ("swift rlhf --x $1\n", "needed", 1, "$1"),
         ("M=$NONE/m\nswift rlhf --x $M\n", "unset", 1, "$NONE"),
@@ -260,6 +266,11 @@ def test_lines_that_are_not_lost(script):
         ("docker run image swift rlhf --x 1\n", "`docker` is given"),
         ('bash -c "$(cat command)"\n', "was not read"),
         ("sbatch train.slurm\n", "no `swift"),
+        ("sbatch <<EOF\nsrun swift rlhf --x 1\nEOF\n", "`sbatch` is given a `swift` command"),
+        ("echo 'swift rlhf' | bash\n", "line 1: `bash` reads commands, .* from a pipe"),
+        ("bash <<EOF\nswift rlhf --x $(date)\nEOF\n", r"line 1: `bash` reads .*\(date\)"),
+        ("megatron rlhf --rlhf_type grpo\n", "line 1: `megatron` trains with Megatron-Core"),
+        ("$SWIFT rlhf\n", "line 1: `.SWIFT`, a name that only bash knows"),
         ("exit 1\nswift rlhf --x 1\n", "no `swift"),
     ],
 )
@@ -365,6 +376,22 @@ def test_unreadable_files(tmp_path):
     (tmp_path / "binary.sh").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(RecipeError, match="cannot be read"):
         read_recipes(tmp_path / "binary.sh")
+    (tmp_path / "gbk.sh").write_bytes("# \u4e2d\nswift rlhf --x '\u4e2d'\n".encode("gbk"))
+    with pytest.raises(RecipeError, match="cannot be read: line 2: byte 0xd6.*iconv"):
+        read_recipes(tmp_path / "gbk.sh")
+
+
+def test_a_configuration_that_the_script_writes_is_read_from_the_script(tmp_path, monkeypatch):
+    """Not from a file of that name which an earlier run has left."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.yaml").write_text("beta: 7\n")
+    script = "cat > a.yaml <<EOF\nrlhf_type: grpo\nbeta: {}\nEOF\n{}swift rlhf a.yaml --x 1\n"
+    (recipe,) = read_text(script.format("0.1", ""), environment={})
+    assert (recipe.get("beta"), recipe.get("x")) == ("0.1", "1")
+    for text in (script.format("$(date)", ""), script.format("0.1", "date >> a.yaml\n")):
+        (recipe,) = read_text(text, environment={})
+        assert not recipe.knows("beta") and recipe.get("x") == "1"
+        assert any("a.yaml was not read: the script writes it" in n.text for n in recipe.notes)
 
 
 def test_a_server_recipe_has_one_command_that_trains():

@@ -588,6 +588,8 @@ BYTES = {
     "byte order mark": b"\xef\xbb\xbfswift rlhf --rlhf_type grpo --train_type lora "
     b"--use_vllm true\n",
     "trailing blanks": b"swift rlhf --rlhf_type grpo --train_type lora   --use_vllm true   \n\n \n",
+    "remarks in GBK": b"# \xd6\xd0\nswift rlhf --rlhf_type grpo --train_type lora "
+    b"--use_vllm true # \xd6\xd0\n",
     "unicode": "# \u4e2d\u6587\u2028\x0c\nswift rlhf --rlhf_type grpo --system '\u2028' --train_type lora --use_vllm true".encode(),  # noqa: E501
 }
 

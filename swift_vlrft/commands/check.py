@@ -51,11 +51,11 @@ def check(
             unreadable.append(str(error))
         else:
             read.append((name, found))
-    if fix:
+    for place, (name, found) in enumerate(read if fix else []):
         try:
-            read = [(name, _fixed(console, name, found, as_json)) for name, found in read]
+            read[place] = name, _fixed(console, name, found, as_json)
         except OSError as error:
-            unreadable.append(f"{error.filename}: cannot be written: {error.strerror}")
+            unreadable.append(f"{name}: cannot be rewritten: {error.filename}: {error.strerror}")
     findings = _static(console, read, as_json)
     if not fast:
         findings += _by_ms_swift(console, read, as_json)
@@ -137,7 +137,7 @@ def _fixed(console: Console, name: str, commands: list[Recipe], quiet: bool) -> 
         return commands
     original = write_fixed(path, after)
     if not quiet:
-        for line in difference(before, after, path).splitlines():
+        for line in _shown(difference(before, after, path)).splitlines():
             colour = {"+": "green", "-": "red"}.get(line[:1], "dim")
             console.print(f"[{colour}]{escape(line)}[/{colour}]", highlight=False, soft_wrap=True)
         console.print(
@@ -146,11 +146,17 @@ def _fixed(console: Console, name: str, commands: list[Recipe], quiet: bool) -> 
     return read_recipes(path)
 
 
+def _shown(text: str) -> str:
+    """Bytes that are not UTF-8 as question marks."""
+    return text.encode(errors="replace").decode()
+
+
 def _print(console: Console, findings: Sequence[Finding]) -> None:
     for found in findings:
         colour = "red" if found.level == PROBLEM else "yellow"
+        text = escape(_shown(found.text))
         console.print(
-            f"  line {found.line}  [{colour}]{found.level}[/{colour}]  {escape(found.text)}",
+            f"  line {found.line}  [{colour}]{found.level}[/{colour}]  {text}",
             highlight=False,
             soft_wrap=True,
         )

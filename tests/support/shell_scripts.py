@@ -14,6 +14,23 @@ TOKENS = {"@GRPO@": f"{GRPO} 8", "@WIDE@": f"{GRPO} 1"}
 N = "NPROC_PER_NODE"
 WIDE = "@WIDE@ --x 1\n"
 
+REDIRECTED = (
+    "1&>log",
+    "1 &>>log",
+    "1>log",
+    "1 2>&1",
+    "x1>log",
+    "1>|log --y 1",
+    "1>>log --y 1",
+    "1 {fd}>log --y 1",
+    "1 <<<x --y 1",
+    "1>&2",
+    "'1'>log",
+    "1 3<>log --y 1",
+    "1 2> >(cat > log)",
+    "1&>log&",
+)
+
 SCRIPTS: dict[str, tuple[str, str]] = {
     # Values that only bash knows
     "count of lines": (f"export {N}=$(printf 'a\\n%.0s' 1 2 3 4 5 6 7 8 | wc -l)\n{WIDE}", N),
@@ -292,6 +309,38 @@ SCRIPTS: dict[str, tuple[str, str]] = {
     "bash -c": ('A=1\nexport B=2\nbash -c "@GRPO@ --a $A --b \\$B --c \\${A:-no}"\n', ""),
     "bash -lc": ("nohup bash -ec '@GRPO@ --a \"$1\"' name 'x y' > log &\nwait\n", ""),
     "bash of a document": ("bash <<'EOF'\n@GRPO@ --a 1\nEOF\n", ""),
+    "bash of an expanded document": (
+        'M=x\nbash <<EOF > log\nN="$M \'\\"y"\n@GRPO@ --a $M --b \\$HOME --c "\\$N"\nEOF\n',
+        "",
+    ),
+    "bash of a string": ('M=x\nbash <<< "@GRPO@ --a $M"\n', ""),
+    "numbers and redirections": (
+        "".join(f"@GRPO@ --id {i} --beta {end}\n" for i, end in enumerate(REDIRECTED)) + "wait\n",
+        "",
+    ),
+    "document in the middle": (
+        "@GRPO@ --beta <<EOF 1 --y 2\nswift rlhf --no 1\nEOF\n"
+        "@GRPO@ --beta 2 {fd}<<E --z 3\n)\nE\n@GRPO@ --beta 4<<-'E' 1\n\t$(\n\tE\n",
+        "",
+    ),
+    "remark between lines": ("@GRPO@ \\\n  --a 1 `# why` \\\n  --b 2 $(# why\n) --c 3\n", ""),
+    "resumed": (
+        'if [ -n "$RESUME" ]; then EXTRA="$EXTRA --resume $RESUME"; fi\n@GRPO@ --a 1 $EXTRA\n',
+        "resume",
+    ),
+    "resumed by and": (
+        '[[ $RESUME ]] && EXTRA="--resume $RESUME"\n@GRPO@ --a 1 $EXTRA\n',
+        "resume",
+    ),
+    "resumed, with no loop": (
+        'case "$RESUME" in\n  "") ;;\n  *) exec swift sft --model $RESUME --dataset d ;;\nesac\n'
+        "test -z ${RESUME} || @GRPO@ --resume ${RESUME}\n@GRPO@ --a 1  # loop\n",
+        "*",
+    ),
+    "configuration that it writes": (
+        "echo rlhf_type: grpo > made.yaml\nswift rlhf made.yaml --a 1\n",
+        "*",
+    ),
     "command by name": ("SWIFT=swift\n$SWIFT rlhf --model m --dataset d --rlhf_type dpo\n", ""),
     "all of it by name": ('CMD="@GRPO@ --a 1"\n$CMD --b 2\n', ""),
     "command as an array": ('CMD=(@GRPO@ --a "x y")\necho "${CMD[@]}"\n"${CMD[@]}"\n', ""),
