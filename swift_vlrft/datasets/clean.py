@@ -25,6 +25,7 @@ def write_clean(
     root: Path | None = None,
     too_long: TooLong | None = None,
     rewards: Sequence[str] = (),
+    frame: str = "norm1000",
     limit: str = "",
     on_row: Callable[[int], None] = lambda n: None,
 ) -> tuple[Written, list[Report]]:
@@ -39,7 +40,9 @@ def write_clean(
     def rows(split: str) -> Callable[[int], Iterator[Item]]:
         def items(start: int) -> Iterator[Item]:
             form = open_set(source, split=split, keep_going=True)
-            found = judged(form, reports[split], root=root, too_long=too_long, rewards=rewards)
+            found = judged(
+                form, reports[split], root=root, too_long=too_long, rewards=rewards, frame=frame
+            )
             for number, (row, problem) in enumerate(found):
                 if number < start:
                     continue  # written before a kill; judged again for the report
@@ -50,7 +53,7 @@ def write_clean(
 
         return items
 
-    identity = f"clean {state_of(source)} {splits} {root} {limit}"
+    identity = f"clean {state_of(source)} {splits} {root} {frame} {limit}"
     notes = f"The rows of `{source.name}` that `vlrft data check --fix` found nothing wrong with."
     written = write_folder(
         target, {s: rows(s) for s in splits}, identity=identity, notes=notes, on_item=on_row
