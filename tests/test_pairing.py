@@ -369,6 +369,28 @@ def test_answers_in_pixels_are_held_against_gold_in_thousandths(folder, with_siz
 
 
 @pytest.mark.parametrize(
+    ("shown", "score"),
+    [(int, 1.0), (str, 1.0), (float, 1.0), ("{:04d}".format, 1.0), (lambda n: n + 1, None)],
+)
+def test_ids_number_the_rows_however_they_are_written(folder, shown, score):
+    lines = [{"id": shown(n), "completion": f"<answer>{ROWS[n][2]}</answer>"} for n in EVERY[::-1]]
+    result = evaluate(folder, lines)
+    if score is None:
+        assert result.exit_code == 2 and "as if counted from 1" in result.output
+    else:
+        assert accuracy(folder, lines) == score
+
+
+def test_a_list_of_completions_and_a_missing_gold_are_told(folder):
+    (folder / "p.json").write_text(json.dumps([infer_line(folder, 0)]))
+    command = ["eval", "--predictions", "p.json", "--task", "classification"]
+    assert "one JSON object per line" in CliRunner().invoke(app, command).output
+    file = write(folder / "p.jsonl", [{"id": 0, "completion": "<answer>red</answer>"}])
+    result = CliRunner().invoke(app, [*command[:2], str(file), *command[3:]])
+    assert result.exit_code == 2 and "with --gold" in result.output
+
+
+@pytest.mark.parametrize(
     ("said", "problem", "score"),
     [
         ({"frame": "pixels"}, "of which size: write the picture's width and height into it", None),

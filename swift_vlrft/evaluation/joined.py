@@ -71,6 +71,12 @@ def join_gold(
             f"its own; the first is {_said(given[0])}, its first row is "
             f"{_said_row(known[0]) if known else 'none'}"
         )
+    numbers = {answer.number for answer in answers}
+    if 0 not in numbers and any(answers[n].number == len(asked) for n in made.strangers):
+        raise EvaluationError(
+            f"the predictions number their rows to {len(asked)} and none 0, as if counted from 1; "
+            f"the {len(asked)} rows of {dataset} count from 0: subtract 1 from 'id'"
+        )
     rows: list[Prediction] = []
     for n, question in enumerate(asked):
         row = by_row.get(n)
