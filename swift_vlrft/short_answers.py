@@ -37,7 +37,11 @@ def _plain(text: str) -> str:
 
 # ---- a number --------------------------------------------------------------------------------
 
-_NUMBER = re.compile(r"(?<![\w.])-?(?:\d{1,3}(?:,\d{3})++|\d++)(?:\.\d++)?+(?!\w|\.\d)")
+# A letter, a digit or "_"; Chinese is written without blanks, so its signs are none: 有4只狗.
+_LETTER = r"[^\W\u3400-\u9fff]"
+_NUMBER = re.compile(
+    rf"(?<!{_LETTER})(?<!\.)-?(?:\d{{1,3}}(?:,\d{{3}})++|\d++)(?:\.\d++)?+(?!{_LETTER}|\.\d)"
+)
 # Tags and emphasis around a number say nothing about it, nor does the arrow of "dogs -> 4".
 _TAG = re.compile(r"</?[A-Za-z]\w*+>|(?<![-=<>])[-=]>")
 _EMPHASIS = re.compile(r"\*\*|(?<![\w*])\*(?=-?\d[\d.,]*+\*)|(?<=\d)\*(?![\w*(]|\s*\d)")
@@ -47,7 +51,8 @@ _WORDS = {"zero": 0, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seve
 _WORDS |= {"nine": 9, "ten": 10, "eleven": 11, "twelve": 12}
 _NUMBER_WORD = re.compile(
     rf"\b(?:{'|'.join(_WORDS)}|(?:thir|four|fif|six|seven|eigh|nine)teen|hundreds?|thousands?"
-    r"|(?:twen|thir|for|fif|six|seven|eigh|nine)ty|[mb]illions?|dozens?)\b",
+    r"|(?:twen|thir|for|fif|six|seven|eigh|nine)ty|[mb]illions?|dozens?)\b"
+    r"|[二两三四五六七八九十百千万亿几][个只条头匹辆架艘位名张把块件本朵棵]",
     re.IGNORECASE,
 )
 _TWICE = re.compile(  # four (4), 4 (four)
@@ -57,10 +62,11 @@ _TWICE = re.compile(  # four (4), 4 (four)
 )
 # What a clause must not hold beside its number, ...
 _OPEN = re.compile(
-    r"\b(?:than|at\s+(?:the\s+)?(?:least|most|minimum|maximum)|minimum|maximum|or"
-    r"|either|maybe|perhaps|possibly|probably|might|may\s+be|could|plus|minus|negative|divided"
-    r"|multiplied|squared|cubed|root|except|excluding|instead|estimated|approx(?:imately)?|roughly)\b"
-    r"|[或约超负加减]|至少|最多|大于|小于|多于|少于|左右|以上|以下|[≈≠≤≥<>±√^×÷~]",
+    r"\b(?:than|at\s+(?:the\s+)?(?:least|most|minimum|maximum)|minimum|maximum|min|max|or"
+    r"|either|maybe|perhaps|possibly|probably|likely|unsure|guess|might|may\s+be|could|plus|minus"
+    r"|negative|divided|multiplied|squared|cubed|root|except|excluding|instead|estimated|approx(?:imately)?|roughly)\b"
+    r"|[或约超负加减除乘猜]|至[少多]|最[少多]|[大小多少高低]于|左右|以[上下]|上下|之间|可能|也许"
+    r"|大概|估计|好像|似乎|差不多|接近|将近|不[到足]|[≈≠≤≥<>±√^×÷~]",
     re.IGNORECASE,
 )
 # ... nor before it, ...
@@ -70,11 +76,13 @@ _BEFORE = re.compile(
     r"\b(?:about|around|circa|ca|nearly|almost|over|under|above|below"
     r"|beyond|up\s+to|exceed(?:s|ing)?|some|close\s+to|near|between|half|double|twice|times|more"
     r"|less|fewer|half\s+of|all\s+but)\s+(?:(?:the|an?|number|of|exactly|just|only)\s+)*$"
+    r"|(?:分之|[第近零一二两三四五六七八九十百千万亿几数半每])\s*$"
     r"|[\w)*/+-]\s*[*+]\s*$|[-\u2010-\u2015/#%]\s*$|[-+*/%!]=\s*$",
     re.IGNORECASE,
 )
 _AFTER = re.compile(
-    r"\s*(?:[+%/=]|[-\u2010-\u2015]\s*\w|\*\s*[\w(]|ish\b|\(?(?:and\s+(?:more|up|counting|above"
+    r"\s*(?:[个只位名人条张件]?[多余来半](?![\u3400-\u9fff])|[至到多来余几十百千万亿成倍半号点岁折、]"
+    r"|分之|[+%/=]|[-\u2010-\u2015]\s*\w|\*\s*[\w(]|ish\b|\(?(?:and\s+(?:more|up|counting|above"
     r"|over|beyond|a\s+half|some)|upwards?|give\s+or\s+take|odd|max|min)\b)"
     r"|\W*(?:\w+\s+)?(?:is|are|was|were|would\s+be)(?:n['’]t|\s+(?:not|wrong|incorrect|false))\b",
     re.IGNORECASE,
@@ -91,8 +99,8 @@ def number(text: str) -> float | None:
     """The number that a short text states as its answer; None where it states none or leaves it
     open.
 
-    "4", "4.", "4.0", "1,000", "**4**", "4 dogs", "There are 4 dogs.", "four (4)". A number may be
-    said again in a further clause: "I count 4 dogs, so 4".
+    "4", "4.", "4.0", "1,000", "**4**", "4 dogs", "There are 4 dogs.", "four (4)", "有4只狗". A
+    number may be said again in a further clause: "I count 4 dogs, so 4".
 
     None for two numbers, equal ones too ("4 or 5", "4-5", "1/2", "4+4", "4 of 4", "4 dogs, 4
     cats", "4 dogs and two cats"); for a number that its clause denies, bounds, doubts or
@@ -159,7 +167,8 @@ def _said_once(found: re.Match[str]) -> str:
 # ---- an option -------------------------------------------------------------------------------
 
 _CHOICE = re.compile(
-    r"(?:\((?P<enclosed>[A-Za-z])\)[.:]?|(?P<letter>[A-Za-z])[.):]?)(?P<text>(?<=[.):])\s*\S.*)?",
+    r"(?:\((?P<enclosed>[A-Za-z])\)[.:。、]?|(?P<letter>[A-Za-z])[.):。、]?)"
+    r"(?P<text>(?<=[.):。、])\s*\S.*)?",
     re.DOTALL,
 )
 _BEFORE_OPTION = (

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from swift_vlrft.coordinates import convert_box
 from swift_vlrft.datasets.build import PROMPT
+from swift_vlrft.datasets.frame_sentence import without_frame
 from swift_vlrft.datasets.frames import View, in_frame
 
 SEEN = {"size": (640, 480), "to_size": (644, 476)}
@@ -112,28 +113,101 @@ def test_thousandths_that_are_not_understood_are_refused(said):
         pixels(f"Give the box. Numbers: {said}.")
 
 
-def test_a_row_whose_prompt_would_contradict_its_boxes_is_named_in_training(tmp_path):
-    from test_reading import picture
+STORED = {"size": (640, 480), "to_size": (640, 480)}
+IN_THOUSANDTHS = "\nCoordinates are whole numbers between 0 and 1000."
 
+
+@pytest.mark.parametrize(
+    ("problem", "expected"),
+    [
+        ("Output boxes in absolute pixel coordinates.", "in coordinates between 0 and 1000."),
+        ("Give the box (in pixels).", "Give the box (between 0 and 1000)."),
+        ("In pixels, give the box", "Between 0 and 1000, give the box"),
+        ("Use pixel values.", "Use values between 0 and 1000."),
+        ("JSON with bbox_2d, as absolute coordinates", "as coordinates between 0 and 1000"),
+        ("in pixels of the resized image", "between 0 and 1000"),
+        ("请输出像素坐标。", "请输出0 到 1000 之间的坐标。"),
+        ("用绝对像素坐标表示", "用0 到 1000 之间的坐标表示"),
+        ("坐标以像素为单位。", "坐标在 0 到 1000 之间。"),
+        ("坐标单位为像素", "坐标在 0 到 1000 之间"),
+        ("Find the Pixel phone.", f"Find the Pixel phone.{IN_THOUSANDTHS}"),
+        ("Find the pixelated face in pixel art", f"pixel art{IN_THOUSANDTHS}"),
+        ("The image has 640x480 pixels. Find it.", f"640x480 pixels. Find it.{IN_THOUSANDTHS}"),
+        ("the original, absolute best dog", f"best dog{IN_THOUSANDTHS}"),
+        ("confidence from 0 to 100", f"confidence from 0 to 100{IN_THOUSANDTHS}"),
+        ("with absolute values", f"with absolute values{IN_THOUSANDTHS}"),
+    ],
+)
+def test_pixels_in_any_words_become_thousandths(problem, expected):
+    made = in_frame(problem, "[]", "pixels", "norm1000", **STORED)[0]
+    assert made.endswith(expected) and made.count("1000") == 1
+    assert without_frame(made) == without_frame(problem)  # the question of both is the same
+    assert in_frame(problem, "[]", "norm1000", "norm1000", **STORED)[0] == problem
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["The unit is pixels", "values are px", "pixel-level box", "pixel space", "in image-pixels"]
+    + ["x from 0 to 640 and y from 0 to 480", "x in [0, 640]", "坐标（像素）", "给出原图坐标"]
+    + ["relative to the original image size", "absolute position", "0-480"],
+)
+def test_pixels_that_are_not_understood_are_refused(said):
+    with pytest.raises(
+        ValueError, match=r"the prompt says .+ to be in norm1000 \(0 to 1000\); say"
+    ):
+        in_frame(f"Find it. {said}.", "[]", "pixels", "norm1000", **STORED)
+
+
+@pytest.mark.parametrize("frame", ["norm1000", "pixels"])
+@pytest.mark.parametrize(
+    "said",
+    ["The image is 640x480", "Size: 640 × 480 pixels", "x from 0 to 640", "原图的尺寸"]
+    + ["coordinates of the original picture"],
+)
+def test_a_size_that_the_model_does_not_see_is_refused(said, frame):
+    with pytest.raises(ValueError, match="to be in pixels of the image at 644 x 476; leave it out"):
+        in_frame(f"{said}. Find it.", "[]", frame, "pixels", **SEEN)
+    made, _ = in_frame(f"{said}. Find it.", "[]", frame, "pixels", **STORED)
+    assert made.endswith("in pixels, x from 0 to 640 and y from 0 to 480.")
+
+
+@pytest.mark.parametrize("kept_in", ["norm1000", "pixels"])
+@pytest.mark.parametrize("wanted", ["norm1000", "pixels"])
+def test_check_and_training_refuse_the_same_prompts(tmp_path, kept_in, wanted):
+    from test_reading import picture
+    from typer.testing import CliRunner
+
+    from swift_vlrft.cli import app
     from swift_vlrft.datasets.read import open_set
     from swift_vlrft.datasets.training import Wanted, training_set
 
     (tmp_path / "1.png").write_bytes(picture())
-    said = ["in permille", "from 0 to 1000"]
+    said = ["permille", "from 0 to 1000", "in pixels", "in px", "a 40x20 picture"]
     rows = [
-        {"image": "1.png", "problem": f"A box, {s}.", "solution": "[1, 2, 30, 40]"} for s in said
-    ]
+        {"image": "1.png", "problem": f"A box, {s}.", "solution": "[1, 2, 30, 18]",
+         "task": "grounding", "frame": kept_in}
+        for s in said
+    ]  # fmt: skip
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    wanted = Wanted(
-        cache=tmp_path / "cache",
-        frame="pixels",
-        view=View("qwen2_5_vl", 3136, 1_003_520),
-        task="grounding",
+    refused = {"pixels": [0, 4], "norm1000": [3] if kept_in == "pixels" else []}
+    dataset, report = training_set(
+        open_set(tmp_path / "a.jsonl", keep_going=True),
+        Wanted(cache=tmp_path / "cache", frame=wanted, view=View("qwen2_5_vl", 3136, 1_003_520)),
     )
-    dataset, report = training_set(open_set(tmp_path / "a.jsonl", keep_going=True), wanted)
-    assert len(dataset) == 1 and "A box, in pixels, x from" in str(dataset[0]["messages"])
-    ((place, problem),) = report.problems
-    assert place.row == 0 and "the prompt says 'permille'" in problem
+    assert [place.row for place, _ in report.problems] == refused[wanted]
+    assert len(dataset) == 5 - len(refused[wanted])
+    asked = f"{tmp_path}/a.jsonl" + (f":{wanted}" if wanted != "norm1000" else "")
+    result = CliRunner().invoke(app, ["data", "check", asked, "--json"])
+    found = json.loads(result.stdout)
+    assert found["good"] == len(dataset) and result.exit_code == bool(refused[wanted])
+    problems = [problem["problem"] for problem in found["problems"]]
+    assert all(problem.startswith("the prompt says '") for problem in problems)
+    notes = [note for note in found["notes"] if ":pixels, which leaves them out" in note]
+    if wanted == "norm1000":
+        (note,) = notes
+        assert "2 rows train as they stand" in note and "the prompt says 'permille'" in note
+    else:
+        assert not notes
 
 
 @pytest.mark.parametrize(

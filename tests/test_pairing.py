@@ -395,6 +395,53 @@ def test_answers_in_pixels_are_held_against_gold_in_thousandths(folder, with_siz
     assert "answers the gold '[[1, 1, 9, 9]]'" in CliRunner().invoke(app, command).output
 
 
+@pytest.mark.parametrize(
+    ("shown", "score"),
+    [(int, 1.0), (str, 1.0), (float, 1.0), ("{:04d}".format, 1.0), (lambda n: n + 1, None)],
+)
+def test_ids_number_the_rows_however_they_are_written(folder, shown, score):
+    lines = [{"id": shown(n), "completion": f"<answer>{ROWS[n][2]}</answer>"} for n in EVERY[::-1]]
+    result = evaluate(folder, lines)
+    if score is None:
+        assert result.exit_code == 2 and "as if counted from 1" in result.output
+    else:
+        assert accuracy(folder, lines) == score
+
+
+def test_a_list_of_completions_and_a_missing_gold_are_told(folder):
+    (folder / "p.json").write_text(json.dumps([infer_line(folder, 0)]))
+    command = ["eval", "--predictions", "p.json", "--task", "classification"]
+    assert "one JSON object per line" in CliRunner().invoke(app, command).output
+    file = write(folder / "p.jsonl", [{"id": 0, "completion": "<answer>red</answer>"}])
+    result = CliRunner().invoke(app, [*command[:2], str(file), *command[3:]])
+    assert result.exit_code == 2 and "with --gold" in result.output
+
+
+@pytest.mark.parametrize(
+    ("said", "problem", "score"),
+    [
+        ({"frame": "pixels"}, "of which size: write the picture's width and height into it", None),
+        ({"frame": "unit"}, "the frame 'unit' is not known; known: norm1000, pixels", None),
+        ({"frame": "pixels", "width": 2560, "height": 1920}, None, 0.0),
+        ({"frame": "pixels", "width": 1000, "height": 1000}, None, 1.0),
+        ({"frame": "norm1000"}, None, 1.0),
+        ({}, None, 1.0),
+    ],
+)
+def test_gold_is_never_held_against_an_answer_in_another_frame(folder, said, problem, score):
+    row = {"image": "a/0.png", "problem": "In permille.", "solution": "[[10, 20, 30, 40]]"}
+    write(folder / "boxes.jsonl", [row | {"task": "grounding"}])
+    line = {"id": 0, "completion": "<answer>[10, 20, 30, 40]</answer>", **said}
+    file = write(folder / "p.jsonl", [line])
+    command = ["eval", "--predictions", str(file), "--gold", "boxes.jsonl", "--task", "grounding"]
+    result = CliRunner().invoke(app, [*command, "--json"])
+    if problem is not None:
+        assert result.exit_code == 2 and problem in result.output.replace("\n", " ")
+    else:
+        summary = json.loads(result.stdout)
+        assert summary["metrics"]["acc50"]["value"] == score and summary["problems"] == {}
+
+
 def test_two_files_without_ids_are_compared_by_picture_and_question(folder):
     before = write(folder / "a.jsonl", [infer_line(folder, n, said="x") for n in EVERY if n != 2])
     after = write(folder / "b.jsonl", [infer_line(folder, n) for n in EVERY[::-1] if n != 4])

@@ -33,7 +33,8 @@ def test_number(text, expected):
         ("(A) dog", "A"), ("a", "A"), ("**B**", "B"), ("'C'", "C"), ("A. I think so", "A"),
         ("A. Washington D.C.", "A"), ("A. U.S. flag", "A"), ("B. O'Hare", "B"),
         ("A.cat B.dog", None), ("A.3 B.4", None), ("A. cat\nB.", None), ("A. cat (B. dog)", None),
-        ("<|begin_of_box|>A<|end_of_box|>", "A"),
+        ("<|begin_of_box|>A<|end_of_box|>", "A"), ("A。", "A"), ("A、狗", "A"), ("A。狗", "A"),
+        ("A、B", None), ("A、狗、B、猫", None), ("（A）、狗", "A"), ("A。B", None),
         ("A, B", None), ("A or B", None), ("AB", None), ("A B", None), ("A/B", None),
         ("A. cat\nB. dog", None), ("A) and B)", None), ("(A)(B)", None), ("A. B", None),
         ("A dog", None), ("The answer is A", None), ("not A", None), ("", None), ("(A", None),
@@ -59,6 +60,7 @@ def test_yes_no(text, expected):
 
 STATED = """4 dogs|There are 4 dogs.|There are exactly 4|The answer is 4.|Answer: 4|Answer = 4|dogs -> 4|4!|`4`|(4)
 \\boxed{4}|$4$|*4*|is **4**.|<b>4</b>|<count>4</count>|four (4)|4 (four)|4 dogs in total|4 dogs, one of them black
+4只狗|有4只狗|图中一共有4个人。|共计4人|答案是4|数量为4。|４只|没有其他动物，只有4只狗|图中有4只狗，所以答案是4|共有**4**个|狗的数量应该是4
 4 dogs, no cats|4 dogs and no cats|No, 4 dogs|There are 4 dogs under the table|4 people around it|I see 4 dogs: 4
 There are 4 dogs. The answer is 4.|I think there are 4 dogs|{"dogs": 4}|I count 4 dogs, so 4 dogs|4 dogs (left to right)"""
 OPEN = """not 4|no 4|isn't 4|isnt 4|There are not 4 dogs|never 4|without 4|neither 4|4 is wrong|4 dogs are not there|4? No.
@@ -67,6 +69,8 @@ minus 4|negative 4|- 4|–4|+-+4|plus 4|4 plus|4+4|4/4|4*4|4x4|4 × 4|4^4|4 - 4|
 4/|4%|1/4|4½|4²|4:4|4,4|4, 4|4; 4|4 4|4 and 4|4 or 4|between 4 and 4|4 to 4|4..4|4 of 4|4 dogs and 4 cats|4 dogs, 4 cats
 about 4|around 4 dogs|approx. 4|approximately 4|roughly 4|4 approximately|nearly 4|almost 4|~4|≈4|4ish|4-ish|4 or so
 maybe 4|perhaps 4|possibly 4|probably 4|either 4|4 or five|4 dogs and two cats|is it 4?|4?|>4|<4|>= 4|≤4|±4|#4
+第4个|约4个|4个左右|4到5个|4或5只|可能是4个|不到4个|4、5个|也许4|近4个|4万|4百|十4|4多个|4个多|4余人|几4|4分之1|百分之4|4倍|4个半
+4只狗和4只猫|4只狗，4只猫|4只狗和三只猫|除了4个|不是4个|没有4个|4只以上|4～5个|最少4个|max 4|min. 4|likely 4|I guess 4
 twice 4|half of 4|4 and a half|4 and counting|4 dozen|4 thousand|4k|all but 4|4 squared|4th|4 maximum|不是 4|大约 4|至少 4"""
 
 

@@ -23,7 +23,8 @@ def check(
         Path,
         typer.Argument(
             help="A set on disk in any form: Parquet file or folder, folder of save_to_disk, "
-            "JSON or JSON Lines with image paths, COCO's instances_*.json."
+            "JSON or JSON Lines with image paths, COCO's instances_*.json. SET:pixels asks "
+            "whether it can be trained on in pixels."
         ),
     ],
     fix: Annotated[
@@ -69,6 +70,7 @@ def check(
     from swift_vlrft.datasets.clean import write_clean
     from swift_vlrft.datasets.forms import splits_of
     from swift_vlrft.datasets.read import open_set
+    from swift_vlrft.evaluation.framing import split_frame
 
     written = None
     rewards = reward or []
@@ -76,6 +78,7 @@ def check(
         if unknown := [name for name in rewards if name not in REWARDS]:
             raise ValueError(f"--reward {unknown[0]}: no such reward; known: {', '.join(REWARDS)}")
         rename = renamed(columns)
+        source, frame = split_frame(str(source))
         splits = [split] if split else splits_of(source)
         too_long = None if max_length is None else _length_check(max_length, model, model_type)
         with progress_bar() as bar:
@@ -83,7 +86,7 @@ def check(
                 limit = f"{max_length} {model} {model_type} {rewards}"
                 written, reports = write_clean(
                     source, fix, splits, root=root, rename=rename, too_long=too_long,
-                    rewards=rewards, limit=limit, on_row=lambda n: bar(None, n),
+                    rewards=rewards, frame=frame, limit=limit, on_row=lambda n: bar(None, n),
                 )  # fmt: skip
             else:
                 reports = []
@@ -92,7 +95,7 @@ def check(
                     reports.append(Report(source))
                     for _ in judged(
                         form, reports[-1], root=root, rename=rename, too_long=too_long,
-                        rewards=rewards,
+                        rewards=rewards, frame=frame,
                     ):  # fmt: skip
                         bar(None, 1)
         if not any(report.rows or report.problems for report in reports):

@@ -17,7 +17,7 @@ from typing import Any
 
 from swift_vlrft.answers import Box, BoxList, boxes_or_refusal, gold_text
 from swift_vlrft.datasets.forms import Form, unread_notes
-from swift_vlrft.datasets.frames import View
+from swift_vlrft.datasets.frames import View, row_in_frame
 from swift_vlrft.datasets.image import Head, HeadReader, size_problem
 from swift_vlrft.datasets.instances import NOT_IN_FULL, UNSURE
 from swift_vlrft.datasets.parquet import missing_shards
@@ -353,11 +353,13 @@ def judged(
     images: bool = True,
     too_long: TooLong | None = None,
     rewards: Sequence[str] = (),
+    frame: str = "norm1000",
 ) -> Iterator[tuple[Row | BadRow, str | None]]:
     """Every row with what is wrong with it, or None; counted in ``report``. ``rewards`` are those
-    that a command names.
+    that a command names, ``frame`` is the subset.
     """
     looks, heads = _PixelLook(), HeadReader()
+    not_in_pixels: list[tuple[Place, str]] = []
     for row in rows_of(form, root=root, rename=rename, without_images=not images):
         report.rows += row.place.row is not None
         head, problem = None, row.problem if isinstance(row, BadRow) else None
@@ -370,6 +372,10 @@ def judged(
             if problem is None and too_long is not None and head is not None:
                 problem = too_long(row, head)
                 report.too_long += problem is not None
+            if problem is None and head is not None:
+                problem = frame_problem(row, head, frame)
+                if problem is None and (other := frame_problem(row, head, "pixels")):
+                    not_in_pixels.append((row.place, other))
         if problem is not None:
             report.problems.append((row.place, problem))
         elif isinstance(row, Row):
@@ -380,7 +386,25 @@ def judged(
         yield row, problem
     if (note := looks.note()) is not None:
         report.notes.append(note)
+    if not_in_pixels:
+        place, text = not_in_pixels[0]
+        report.notes.append(
+            f"{form.path}: {len(not_in_pixels)} rows train as they stand, but not as "
+            f"{form.path}:pixels, which leaves them out, as of {place}: {text}"
+        )
     report.notes += [*left_out_notes(form), *file_notes(form)]
+
+
+def frame_problem(row: Row, head: Head, frame: str) -> str | None:
+    """Why a row cannot be put in the frame of a subset; None where it can."""
+    size = head.width, head.height
+    # Which model sees it is not known; it seldom sees a picture at its own size.
+    seen = size if frame == "norm1000" else (size[0] + 1, size[1] + 1)
+    try:
+        row_in_frame(row, frame, size, seen)
+    except ValueError as error:
+        return str(error)
+    return None
 
 
 def file_notes(form: Form) -> list[str]:

@@ -26,6 +26,7 @@ def write_clean(
     rename: Mapping[str, str] | None = None,
     too_long: TooLong | None = None,
     rewards: Sequence[str] = (),
+    frame: str = "norm1000",
     limit: str = "",
     on_row: Callable[[int], None] = lambda n: None,
 ) -> tuple[Written, list[Report]]:
@@ -41,7 +42,13 @@ def write_clean(
         def items(start: int) -> Iterator[Item]:
             form = open_set(source, split=split, keep_going=True, rename=rename)
             found = judged(
-                form, reports[split], root=root, rename=rename, too_long=too_long, rewards=rewards
+                form,
+                reports[split],
+                root=root,
+                rename=rename,
+                too_long=too_long,
+                rewards=rewards,
+                frame=frame,
             )
             for number, (row, problem) in enumerate(found):
                 if number < start:
@@ -53,7 +60,7 @@ def write_clean(
 
         return items
 
-    identity = f"clean {state_of(source)} {splits} {root} {dict(rename or {})} {limit}"
+    identity = f"clean {state_of(source)} {splits} {root} {dict(rename or {})} {frame} {limit}"
     notes = f"The rows of `{source.name}` that `vlrft data check --fix` found nothing wrong with."
     written = write_folder(
         target, {s: rows(s) for s in splits}, identity=identity, notes=notes, on_item=on_row

@@ -4,8 +4,9 @@
     "the bounding boxes (in pixels, x from 0 to 644 and y from 0 to 476, integer)"
 
     "坐标归一化到[0,1000)"  ->  "坐标以像素为单位，x 从 0 到 644，y 从 0 到 476"
+    "in absolute pixel coordinates"  ->  "in coordinates between 0 and 1000"
 
-A phrase is replaced as a whole or not at all. Where thousandths are left in a way that is not
+A phrase is replaced as a whole or not at all. Where another frame is left in a way that is not
 understood, the prompt would contradict its gold boxes, and it is refused.
 """
 
@@ -84,6 +85,32 @@ _PIXELS = re.compile(r"[Ii]n pixels, x from 0 to \d+ and y from 0 to \d+")
 _PIXELS_CHINESE = re.compile(
     r"以像素为单位(?:的(?P<what>整数坐标|坐标值?|整数))?，x 从 0 到 \d+，y 从 0 到 \d+"
 )
+# Pixels in other words than ours, and what they leave where thousandths take their place.
+_KIND = r"(?:(?:absolute|actual|raw|real|integer|image|original)\s+)*"
+_OTHER_PIXELS = re.compile(
+    rf"\b(?:in|as)\s+(?:the\s+)?{_KIND}pixels(?:\s+units)?\b(?:\s+of\s+the\s+(?:\w+\s+)?"
+    rf"(?:image|picture))?|\bin\s+pixel\s+units\b"
+    rf"|\b(?:{_KIND}pixel|absolute(?=\s+c))\s+(?P<what>coordinates?|values?)\b",
+    re.IGNORECASE,
+)
+_OTHER_PIXELS_CHINESE = re.compile(
+    r"(?:以|用)像素(?:为|作为|做)单位|单位[为是：:]\s*像素|(?:绝对)?(?:像素|绝对)(?:的?(?P<what>坐标值?))"
+)
+_PIXELS_LEFT = re.compile(
+    r"(?<!\d )(?<!\d)\bpixels\b|\bpx\b|\bpixel[\s-]+(?:level|wise|based|accurate|coord|value|pos|"
+    r"space|unit|loc|ind|grid|frame|system|range|dim|num|box|bound)\w*|像素(?!艺术|风|画|游戏|块)"
+    r"|\babsolute\s+(?:pos|loc|box|bound)\w*|绝对位置",
+    re.IGNORECASE,
+)
+_PIXEL_HINT = re.compile(r"pixel|\bpx\b|absolute|original|像素|绝对|原", re.IGNORECASE)
+_ORIGINAL = re.compile(
+    r"\b(?:pixels|coordinates|size|resolution)\s+of\s+the\s+original\b"
+    r"|\boriginal\s+(?:(?:image|picture)\s+)?(?:resolution|size|pixels?|coordinates?|dimensions|scale)"
+    r"\b|原(?:图|始图像)的?(?:像素|坐标|尺寸|大小|分辨率)",
+    re.IGNORECASE,
+)
+_UP_TO = re.compile(rf"{_ZERO}(?:\s*[,，]\s*|{_TO})(\d{{3,5}})(?![0-9]|[.,][0-9])")
+_BY = re.compile(r"(?<![0-9])(\d{2,5})\s*[x×*]\s*(\d{2,5})(?![0-9])")
 _ONE_MORE = "\nCoordinates are whole numbers "
 _WORD_BEFORE = re.compile(r"[A-Za-z]\s*$")
 _IDEOGRAPH = re.compile(r"[\u3400-\u9fff]")
@@ -132,33 +159,70 @@ def says_thousandths(problem: str) -> bool:
     return bool(_ENGLISH.search(problem) or _CHINESE.search(problem))
 
 
-def in_thousandths(problem: str) -> str:
-    """The prompt saying norm1000: in the place where it said pixels, else in a sentence more."""
+def in_thousandths(problem: str, stored: Size | None = None) -> str:
+    """The prompt saying norm1000: in the place where it said pixels, else in a sentence more.
+    ``stored``: the picture's own size. ValueError where the prompt still says pixels.
+    """
     made, count = _PIXELS.subn("between 0 and 1000", problem)
     made, chinese = _PIXELS_CHINESE.subn(
         lambda said: f"在 0 到 1000 之间{'的' + said['what'] if said['what'] else ''}", made
     )
-    if count or chinese or says_thousandths(problem):
+    if _PIXEL_HINT.search(made):
+        made = _OTHER_PIXELS.sub(_in_thousandths, made)
+        made = _OTHER_PIXELS_CHINESE.sub(
+            lambda said: f"0 到 1000 之间的{said['what']}" if said["what"] else "在 0 到 1000 之间",
+            made,
+        )
+        if left := _PIXELS_LEFT.search(made) or _ORIGINAL.search(made):
+            raise _contradicts(left[0], "norm1000 (0 to 1000)", "'in pixels'")
+    _refuse_side(made, stored, "norm1000 (0 to 1000)", "'in pixels'")
+    if count or chinese or says_thousandths(made):
         return made
-    return f"{problem}{_ONE_MORE}between 0 and 1000."
+    return f"{made}{_ONE_MORE}between 0 and 1000."
 
 
-def in_pixels(problem: str, size: Size) -> str:
+def in_pixels(problem: str, size: Size, stored: Size | None = None) -> str:
     """The prompt saying pixels of an image of that width and height: in the place where it said
-    a frame, else in a sentence more. ValueError where it still says thousandths.
+    a frame, else in a sentence more. ``stored``: the size of the picture as it is stored, which the
+    prompt may name. ValueError where it still says thousandths, or another size.
     """
     made, said = problem, False
     if _HINT.search(problem) or _PIXELS.search(problem) or _PIXELS_CHINESE.search(problem):
         sentences = [_said_in_pixels(part) for part in _SENTENCES.split(problem)]
         said = any(stated for _, stated in sentences)
         made = "".join(_checked(text, said) for text, _ in sentences)
+    if stored not in (None, size):
+        named = [by for by in _BY.finditer(made) if (int(by[1]), int(by[2])) == stored]
+        if left := next(iter(named), None) or _ORIGINAL.search(made):
+            raise _contradicts(left[0], f"pixels of the image at {size[0]} x {size[1]}")
+        _refuse_side(made, stored, f"pixels of the image at {size[0]} x {size[1]}")
     if not said:
         made += f"{_ONE_MORE}{_HERE}."
     return made.translate({ord(WIDTH): str(size[0]), ord(HEIGHT): str(size[1]), ord(NOUGHT): "0"})
 
 
+def _in_thousandths(said: re.Match[str]) -> str:
+    made = f"{said['what'] + ' ' if said['what'] else ''}between 0 and 1000"
+    return made[0].upper() + made[1:] if said[0][0].isupper() else made
+
+
+def _contradicts(phrase: str, frame: str, other: str = "") -> ValueError:
+    phrase = phrase.translate({ord(WIDTH): "...", ord(HEIGHT): "...", ord(NOUGHT): "0"})
+    remedy = f"say it as {other}, which is rewritten, or leave it out" if other else "leave it out"
+    return ValueError(f"the prompt says {phrase!r}, and its boxes are to be in {frame}; {remedy}")
+
+
+def _refuse_side(problem: str, stored: Size | None, frame: str, other: str = "") -> None:
+    """ValueError where coordinates are said to go from 0 to a side of the stored picture."""
+    for found in _UP_TO.finditer(problem):
+        if stored is not None and int(found[1]) in stored and int(found[1]) not in (999, 1000):
+            raise _contradicts(found[0], frame, other)
+
+
 def without_frame(problem: str) -> str:
     """The prompt without what it says of coordinates: the same in every frame, to compare it."""
+    with suppress(ValueError):
+        problem = in_thousandths(problem)
     with suppress(ValueError):
         problem = in_pixels(problem, (0, 0))
     problem = problem.split(_ONE_MORE)[0]
@@ -207,11 +271,7 @@ def _checked(sentence: str, said: bool) -> str:
     if said:
         sentence = _NORMALISED.sub("", sentence)
     if left := _LEFT.search(sentence):
-        phrase = left[0].translate({ord(WIDTH): "...", ord(HEIGHT): "...", ord(NOUGHT): "0"})
-        raise ValueError(
-            f"the prompt says {phrase!r}, and its boxes are to be in pixels; say it as 'between 0 "
-            "and 1000', which is rewritten, or leave it out"
-        )
+        raise _contradicts(left[0], "pixels", "'between 0 and 1000'")
     return sentence
 
 

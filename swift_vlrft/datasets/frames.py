@@ -14,8 +14,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 
 from swift_vlrft.answers import Box, answer_span, boxes_or_refusal, gold_text
 from swift_vlrft.coordinates import (
@@ -28,6 +27,7 @@ from swift_vlrft.coordinates import (
     resized_size,
 )
 from swift_vlrft.datasets.frame_sentence import in_pixels, in_thousandths
+from swift_vlrft.datasets.row import Row
 
 _NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d++(?:\.\d++)?|\.\d++)(?:[eE][-+]?\d++)?(?!\w|\.\d)")
 _MARK = 1_000_000
@@ -75,16 +75,37 @@ class View:
         return known_family(self.family).native_frame
 
 
+def row_in_frame(row: Row, frame: str, size: Size, seen: Size) -> Row:
+    """The row with its boxes and prompt in ``frame``; ``size`` is the stored picture's, ``seen``
+    that of the one the model sees. ValueError where they cannot be rewritten.
+    """
+    stated = row.columns.get("frame")
+    if not row.has_boxes or stated is None or stated == frame == "norm1000":
+        return row
+    problem, solution = in_frame(row.problem, row.solution, stated, frame, size=size, to_size=seen)
+    columns = row.columns | {"frame": frame}
+    if frame == "pixels":
+        columns |= {"width": seen[0], "height": seen[1]}
+    return replace(row, problem=problem, solution=solution, columns=columns)
+
+
 def in_frame(
     problem: str, solution: str, from_frame: str, to_frame: str, *, size: Size, to_size: Size
 ) -> tuple[str, str]:
     """Prompt and gold solution in ``to_frame``. ``size`` is the stored picture's, ``to_size`` that
     of the one the model sees. ValueError where the boxes cannot be rewritten.
     """
-    stated = in_thousandths if to_frame == "norm1000" else partial(in_pixels, size=to_size)
-    if from_frame == to_frame and (to_frame == "norm1000" or size == to_size):
-        return (problem if to_frame == "norm1000" else stated(problem)), solution
-    return stated(problem), _converted(
+    if from_frame == to_frame == "norm1000":
+        return problem, solution
+    stored = size if from_frame == "pixels" else None
+    problem = (
+        in_thousandths(problem, stored)
+        if to_frame == "norm1000"
+        else in_pixels(problem, to_size, size)
+    )
+    if from_frame == to_frame and size == to_size:
+        return problem, solution
+    return problem, _converted(
         solution, lambda box: convert_box(box, from_frame, to_frame, size=size, to_size=to_size)
     )
 

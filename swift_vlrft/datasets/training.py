@@ -29,7 +29,7 @@ from swift_vlrft.datasets.arrow_cache import (
 )
 from swift_vlrft.datasets.check import NotRead, Report, left_out_notes, row_problem
 from swift_vlrft.datasets.forms import Form
-from swift_vlrft.datasets.frames import View, in_frame
+from swift_vlrft.datasets.frames import View, row_in_frame
 from swift_vlrft.datasets.image import Head, HeadReader, head_or_problem, upright_bytes
 from swift_vlrft.datasets.read import image_of, image_root, rows_of, shape_of_form
 from swift_vlrft.datasets.routing import routed
@@ -197,24 +197,14 @@ def _judged(
 
 def in_wanted_frame(row: Row, head: Head, wanted: Wanted) -> Row:
     """The row with its boxes and prompt in the frame of the subset."""
-    frame = row.columns.get("frame")
-    if not row.has_boxes or frame is None:
+    if not row.has_boxes:
         return row
-    if wanted.frame == "norm1000":
-        if frame == "norm1000":
-            return row
-        seen = (head.width, head.height)
-    else:
+    size = seen = head.width, head.height
+    if wanted.frame != "norm1000":
         if wanted.view is None:
             raise DataError("the subset pixels needs the model's family; give --model_type")
-        seen = wanted.view.size(head.width, head.height)
-    problem, solution = in_frame(
-        row.problem, row.solution, frame, wanted.frame, size=(head.width, head.height), to_size=seen
-    )
-    columns = row.columns | {"frame": wanted.frame}
-    if wanted.frame == "pixels":
-        columns |= {"width": seen[0], "height": seen[1]}
-    return replace(row, problem=problem, solution=solution, columns=columns)
+        seen = wanted.view.size(*size)
+    return row_in_frame(row, wanted.frame, size, seen)
 
 
 def _finish(report: Report, rows: list[Any], wanted: Wanted) -> None:

@@ -17,6 +17,7 @@ from swift_vlrft.coordinates import FRAMES, Size
 from swift_vlrft.datasets import DataError
 from swift_vlrft.datasets.frame_sentence import stated_size
 from swift_vlrft.datasets.image import head_of, upright_bytes
+from swift_vlrft.datasets.row import BOX_TASKS
 from swift_vlrft.evaluation.framing import framed
 from swift_vlrft.evaluation.pairing import IN_ORDER, Known, gold_key, pair, question_key
 from swift_vlrft.evaluation.predictions import (
@@ -27,6 +28,7 @@ from swift_vlrft.evaluation.predictions import (
     content_key,
 )
 from swift_vlrft.evaluation.questions import Question, Settings, questions
+from swift_vlrft.rewards import TASK_NAMES
 
 NEAR = 2.0
 """Pixels that a box may move by when it is written in another frame."""
@@ -52,8 +54,11 @@ def join_gold(
     def agrees(n: int, r: int) -> bool:
         if not given[n].solution:
             return True
-        gold = gold_text(_as_asked(asked[r], given[n], predictions.task, sizes[r]).solution)
-        return same_gold(given[n].solution, gold)
+        try:
+            gold = _as_asked(asked[r], given[n], predictions.task, sizes[r]).solution
+        except ValueError:
+            return True  # it cannot be compared
+        return same_gold(given[n].solution, gold_text(gold))
 
     own_ids = any(row.id is not None for row in known)
     answers = [known_answer(row, own_ids=own_ids, frames=frames) for row in given]
@@ -66,6 +71,12 @@ def join_gold(
             f"its own; the first is {_said(given[0])}, its first row is "
             f"{_said_row(known[0]) if known else 'none'}"
         )
+    numbers = {answer.number for answer in answers}
+    if 0 not in numbers and any(answers[n].number == len(asked) for n in made.strangers):
+        raise EvaluationError(
+            f"the predictions number their rows to {len(asked)} and none 0, as if counted from 1; "
+            f"the {len(asked)} rows of {dataset} count from 0: subtract 1 from 'id'"
+        )
     rows: list[Prediction] = []
     for n, question in enumerate(asked):
         row = by_row.get(n)
@@ -74,7 +85,13 @@ def join_gold(
             row = Prediction(question.id, "", "")
             row.prompt, row.category = question.problem, question.category
         else:
-            question = _as_asked(question, row, predictions.task, sizes[n])
+            try:
+                question = _as_asked(question, row, predictions.task, sizes[n])
+            except ValueError as error:
+                raise EvaluationError(
+                    f"{row.place} of the predictions, paired with row {question.id} of {dataset}: "
+                    f"{error}"
+                ) from None
         row.id, row.row = question.id, question.row
         row.image_id = question.image_id or (known[n].pictures or (question.id,))[0]
         row.solution = gold_text(question.solution)
@@ -178,21 +195,32 @@ def _size(image: dict[str, Any]) -> Size | None:
 
 
 def _as_asked(question: Question, row: Prediction, task: str, stored: Size | None) -> Question:
-    """The question in the frame that the prediction says it was asked in."""
+    """The question with its gold in the frame that the prediction says it was asked in. ValueError
+    where it cannot be put there.
+    """
     stated = stated_size(row.prompt)
-    frame = row.frame or ("pixels" if stated else None)
+    frame = row.frame or ("pixels" if stated else question.frame)
+    if task not in BOX_TASKS or question.frame is None or frame is None:
+        return question
+    if frame not in FRAMES:
+        raise ValueError(f"the frame {frame!r} is not known; known: {', '.join(FRAMES)}")
     whole = (row.width, row.height) if row.width and row.height else None
     seen = row.seen or stated or whole
-    if frame not in FRAMES or seen is None:
-        return question
     size = whole if row.seen and whole else stored or seen
-    row.frame = frame
+    row.frame = row.frame or ("pixels" if stated else None)
     if frame == "pixels":
         row.seen = seen
-    try:
-        return framed(question, task, frame, size, lambda *_: seen)[0]
-    except ValueError:
+    if frame == question.frame and (frame == "norm1000" or seen is None):
         return question
+    if TASK_NAMES[task].read_gold(gold_text(question.solution)) is None:
+        return question  # counted where rows are scored
+    if size is None or (frame == "pixels" and seen is None):
+        raise ValueError(
+            f"the answer is in {frame} and the set in {question.frame}, and the line does not say "
+            "of which size: write the picture's width and height into it"
+        )
+    gold_only = replace(question, problem="")  # what was asked is in the answer's own line
+    return framed(gold_only, task, frame, size, lambda *_: seen or size)[0]
 
 
 def _said(row: Prediction) -> str:

@@ -183,13 +183,13 @@ def _prediction(entry: Mapping[str, Any], place: str, form: str) -> tuple[Predic
     picture, path = _picture(image)
     task = entry.get("task")
     category = entry.get("category")
-    key = None if entry.get("image_id") is None else str(entry["image_id"])
+    key, image_id = _key(entry.get("id")), _key(entry.get("image_id"))
     return (
         Prediction(
-            id=str(entry["id"]) if entry.get("id") is not None else _order(place, form),
+            id=_order(place, form) if key is None else key,
             completion=text_of(entry.get("completion", entry.get("response"))),
             solution="" if solution is None else gold_text(solution),
-            image_id=key or picture or f"row {place}",
+            image_id=image_id or picture or f"row {place}",
             category=str(category) if category is not None else category_of(prompt),
             frame=_text(entry.get("frame")),
             width=_side(entry.get("width")),
@@ -202,11 +202,18 @@ def _prediction(entry: Mapping[str, Any], place: str, form: str) -> tuple[Predic
             image=path,
             seen=_seen(entry.get("seen")),
             place=f"line {place}",
-            stated=entry.get("id") is not None,
-            pictures=tuple(name for name in (picture, key) if name is not None),
+            stated=key is not None,
+            pictures=tuple(name for name in (picture, image_id) if name is not None),
         ),
         task if isinstance(task, str) and task in TASK_NAMES else None,
     )
+
+
+def _key(value: Any) -> str | None:
+    """An id as text; pandas writes whole numbers as 3.0 where one of them is missing, and NaN."""
+    if isinstance(value, float):
+        return str(int(value)) if value.is_integer() else None if value != value else str(value)
+    return None if value is None else str(value)
 
 
 def _order(place: str, form: str) -> str:
@@ -290,10 +297,6 @@ def _task_of(stated: Counter[str], rows: list[Prediction], path: Path) -> str:
 
 def _coco_results(path: Path, task: str | None) -> Predictions:
     content = read_json(path)
-    if task not in (None, "detection"):
-        raise EvaluationError(f"{path} is a list of detections; it cannot be scored as {task}")
-    problems = Problems()
-    rows: list[dict[str, Any]] = []
     if content and not any(
         isinstance(entry, dict) and {"image_id", "category_id", "bbox", "score"} <= entry.keys()
         for entry in content
@@ -302,8 +305,12 @@ def _coco_results(path: Path, task: str | None) -> Predictions:
         keys = ", ".join(map(str, first)) if isinstance(first, dict) else type(first).__name__
         raise EvaluationError(
             f"{path} is a JSON list of {keys}; a list of detections has image_id, category_id, "
-            "bbox and score"
+            "bbox and score, and completions stand one JSON object per line, in no list"
         )
+    if task not in (None, "detection"):
+        raise EvaluationError(f"{path} is a list of detections; it cannot be scored as {task}")
+    problems = Problems()
+    rows: list[dict[str, Any]] = []
     seen: set[tuple[str, ...]] = set()
     for n, entry in enumerate(content):
         if not isinstance(entry, dict):

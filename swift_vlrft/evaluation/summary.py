@@ -162,6 +162,11 @@ def summary_of(
     run: dict[str, Any] | None = None,
 ) -> Summary:
     if table.rows and table.bad_gold == len(table.rows):
+        if not any(row.solution for row in table.rows):
+            raise EvaluationError(
+                f"no gold solution in any of the {len(table.rows)} predictions; give the set that "
+                "they answer with --gold"
+            )
         raise EvaluationError(
             f"no gold solution of the {len(table.rows)} rows can be read as {table.task} "
             f"(the first is {table.rows[0].solution[:60]!r}); is --task right?"
