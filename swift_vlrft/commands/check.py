@@ -55,7 +55,7 @@ def check(
         try:
             read[place] = name, _fixed(console, name, found, as_json)
         except OSError as error:
-            unreadable.append(f"{name}: cannot be rewritten: {error.filename}: {error.strerror}")
+            unreadable.append(f"{error.filename}: cannot be written: {error.strerror}")
     findings = _static(console, read, as_json)
     if not fast:
         findings += _by_ms_swift(console, read, as_json)
