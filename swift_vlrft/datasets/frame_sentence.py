@@ -117,7 +117,7 @@ _FORMULA = re.compile(r"[∈=]\s*[\[({]?\s*$")  # x ∈ [0, 1000] is no phrase
 _WORD_BEFORE = re.compile(r"[A-Za-z]\s*$")
 _IDEOGRAPH = re.compile(r"[\u3400-\u9fff]")
 
-_A_TOP = rf"(?<![0-9A-Za-z_.$€£¥#]){_TOP}"
+_A_TOP = rf"(?<![0-9A-Za-z_$€£¥#])(?<![^.]\.){_TOP}"
 # The word that a prompt in pixels does without
 _NORMALISED = re.compile(
     r"\b(?:normali[sz]ed|relative)\s+(?=(?:integer\s+)?(?:coordinates?|bounding|bbox|box)(?![A-Za-z]))"
