@@ -117,7 +117,7 @@ _FORMULA = re.compile(r"[∈=]\s*[\[({]?\s*$")  # x ∈ [0, 1000] is no phrase
 _WORD_BEFORE = re.compile(r"[A-Za-z]\s*$")
 _IDEOGRAPH = re.compile(r"[\u3400-\u9fff]")
 
-_A_TOP = rf"(?<![0-9A-Za-z_$€£¥#])(?<![^.]\.){_TOP}"
+_A_TOP = rf"(?<![0-9A-Za-z_.$€£¥#]){_TOP}"
 # The word that a prompt in pixels does without
 _NORMALISED = re.compile(
     r"\b(?:normali[sz]ed|relative)\s+(?=(?:integer\s+)?(?:coordinates?|bounding|bbox|box)(?![A-Za-z]))"
@@ -133,7 +133,7 @@ _ABOUT = (
     r"|coordinates?\s+(?:are|is|go|goes|run|use|in|up|should|must|have))"
 )
 _LEFT = re.compile(
-    rf"{_ZERO}(?![0-9]|\.[0-9]){_SAME}{{1,60}}?{_A_TOP}{_NO_NOUN}"
+    rf"{_ZERO}(?![0-9.]){_SAME}{{1,60}}?{_A_TOP}{_NO_NOUN}|{_ZERO}\s*\.{{2,3}}\s*{_TOP}{_NO_NOUN}"
     rf"|{_ABOUT}[^\w\n.!?]*(?:\w+[^\w\n.!?]+){{0,3}}?{_A_TOP}{_NO_NOUN}"
     rf"|(?:\b(?:below|under|at\s+most)|[<≤/*×]|[<&]=)\s*{_TOP}{_NO_NOUN}"
     rf"|{_A_TOP}[ \t-]*(?:\w+[ \t]+)?(?:{_SCALE})\b"
