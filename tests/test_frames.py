@@ -106,7 +106,8 @@ def test_thousandths_are_replaced_as_a_whole_phrase(problem, expected):
     + ["on a 1000x1000 grid", "zero to one thousand", "0-1k", "in [0, 1000] x [0, 1000]", "1/1000"]
     + ["[0,1000]^2", "0→1000", "normalized by 1000", "(1000, 1000) is right of (0, 0)", "‰"]
     + ["normalized", "a 0-1000 normalized box", "between '0' and '1000'", "(0.5 * 1000, 1000)"]
-    + ["坐标以千分之几表示", "坐标最大1000", "归一化坐标", "x_max = 1000", "less than 1000"],
+    + ["坐标以千分之几表示", "坐标最大1000", "归一化坐标", "x_max = 1000", "less than 1000"]
+    + ["x∈[0,1000]", "x ∈ [0..1000]", "y = [0, 1000]", "0 - 1e3", "resized to 1000x1000"],
 )
 def test_thousandths_that_are_not_understood_are_refused(said):
     with pytest.raises(ValueError, match=r"the prompt says .+, and its boxes are to be in pixels"):

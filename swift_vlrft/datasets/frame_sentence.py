@@ -77,7 +77,8 @@ _ONE_AXIS = re.compile(
     re.IGNORECASE,
 )
 _HINT = re.compile(
-    r"1000|1,000|1[ \u00a0\u202f]000|1001|999|1k|thousand|per[\s-]?mil|‰|千|normali[sz]|归一",
+    r"1000|1,000|1[ \u00a0\u202f]000|1001|999|1k|1e3|10\^3|thousand|per[\s-]?mil"
+    r"|‰|千|normali[sz]|归一",
     re.IGNORECASE,
 )
 _SENTENCES = re.compile(r"(?<=[!?。！？\n])|(?<=\.)(?=\s+[A-Z\u3400-\u9fff])")
@@ -112,6 +113,7 @@ _ORIGINAL = re.compile(
 _UP_TO = re.compile(rf"{_ZERO}(?:\s*[,，]\s*|{_TO})(\d{{3,5}})(?![0-9]|[.,][0-9])")
 _BY = re.compile(r"(?<![0-9])(\d{2,5})\s*[x×*]\s*(\d{2,5})(?![0-9])")
 _ONE_MORE = "\nCoordinates are whole numbers "
+_FORMULA = re.compile(r"[∈=]\s*[\[({]?\s*$")  # x ∈ [0, 1000] is no phrase
 _WORD_BEFORE = re.compile(r"[A-Za-z]\s*$")
 _IDEOGRAPH = re.compile(r"[\u3400-\u9fff]")
 
@@ -131,13 +133,13 @@ _ABOUT = (
     r"|coordinates?\s+(?:are|is|go|goes|run|use|in|up|should|must|have))"
 )
 _LEFT = re.compile(
-    rf"{_ZERO}(?![0-9.]){_SAME}{{1,60}}?{_A_TOP}{_NO_NOUN}"
+    rf"{_ZERO}(?![0-9.]){_SAME}{{1,60}}?{_A_TOP}{_NO_NOUN}|{_ZERO}\s*\.{{2,3}}\s*{_TOP}{_NO_NOUN}"
     rf"|{_ABOUT}[^\w\n.!?]*(?:\w+[^\w\n.!?]+){{0,3}}?{_A_TOP}{_NO_NOUN}"
     rf"|(?:\b(?:below|under|at\s+most)|[<≤/*×]|[<&]=)\s*{_TOP}{_NO_NOUN}"
     rf"|{_A_TOP}[ \t-]*(?:\w+[ \t]+)?(?:{_SCALE})\b"
     rf"|[\[(]\s*{_TOP}\s*,\s*{_TOP}\s*[\])]"
     rf"|\b1000\s*[x×*]\s*1000\b(?={_SAME}{{0,60}}(?:grid|coordinate|image|picture|canvas|resolution))"
-    rf"|(?:grid|coordinate|image|picture|canvas|resolution){_SAME}{{0,60}}\b1000\s*[x×*]\s*1000\b"
+    rf"|(?:grid|coordinate|image|picture|canvas|resolution|sized|scaled){_SAME}{{0,60}}\b1000\s*[x×*]\s*1000\b"
     rf"|\b(?:image|picture|canvas)\s+(?:is|has|of|size)\b{_SAME}{{0,20}}?{_A_TOP}{_NO_NOUN}"
     rf"|\bnormali[sz]ed\b|归一化|\bout\s+of\s+{_TOP}{_NO_NOUN}"
     rf"|\bthousand\b[\s-]*(?:\w+[\s-]+)?(?:{_SCALE})\b"
@@ -147,7 +149,7 @@ _LEFT = re.compile(
     r"(?:\w+[ \t]+)?(?:edge|corner|border|width|height|right|bottom)\b"
     r"|\bper\s+thousand\b|‰|千分(?![尺表])"
     rf"|\b(?:zero|0){_SAME}{{1,40}}?\bthousand\b{_NO_NOUN}"
-    r"|(?<![0-9A-Za-z_.])0\s*(?:-|–|~|to)\s*1k\b|(?:0|零)\s*(?:-|~|到|至)\s*一千"
+    r"|(?<![0-9A-Za-z_.])0\s*(?:-|–|~|to)\s*1k\b|\b(?:1e3|10\^3)\b|(?:0|零)\s*(?:-|~|到|至)\s*一千"
     r"|(?:归一|缩放|最大|不超过|上限|小于|映射|坐标|以)[^。！？\n]{0,6}?(?<![0-9])(?:1000|999)"
     r"(?![0-9]|\s*(?![的以之内范为])[\u3400-\u9fff])",
     re.IGNORECASE,
@@ -257,7 +259,9 @@ def _said_in_pixels(sentence: str) -> tuple[str, bool]:
     made = _ONE_AXIS.sub(lambda m: m["start"] + (WIDTH if m["axis"] in "xX" else HEIGHT), made)
     before = made
     made = _CHINESE.sub(lambda m: _chinese(m) if _in_chinese(m) else m[0], made)
-    made = _ENGLISH.sub(_english, made)
+    made = _ENGLISH.sub(
+        lambda m: m[0] if _FORMULA.search(m.string, 0, m.start()) else _english(m), made
+    )
     return made, stated or made != before
 
 
@@ -283,6 +287,8 @@ def _chinese(said: re.Match[str]) -> str:
 def _in_chinese(found: re.Match[str]) -> bool:
     """Whether the phrase stands in Chinese text, rather than between English words."""
     before, after = found.string[: found.start()], found.string[found.end() :]
+    if _FORMULA.search(before):
+        return False
     if _IDEOGRAPH.search(found[0].replace("到", "").replace("至", "")):
         return True
     near = before[-2:] + found[0] + after[:2]
