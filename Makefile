@@ -1,6 +1,7 @@
 # make demo    a real GRPO run that learns in minutes, no GPU      (TASK=colours|detection|digits)
-# make test    format, types, unit and end-to-end tests
-# Both set up .venv by themselves; `make env` does only that.
+# make check   format, types and the unit tests that take no seconds: after every change
+# make test    everything: also the slow unit tests, and real runs of every engine and recipe
+# All set up .venv by themselves; `make env` does only that.
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -10,7 +11,10 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 # Containers often forbid bytecode; then every process compiles torch, vLLM and ms-swift anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: env demo test fuzz format clean
+# What a test is allowed to use is one core; two run at a time, and none waits behind a long one.
+PYTEST := OMP_NUM_THREADS=1 $(PY) -m pytest -n 2
+
+.PHONY: env demo style check test fuzz format clean
 env: $(VENV)/ready
 
 # uv where it is at hand, else from its package into a small environment of its own.
@@ -26,12 +30,17 @@ $(VENV)/ready: requirements/cpu.txt requirements/override.txt pyproject.toml
 demo: env
 	@vlrft demo --task $(TASK)
 
-test: env
+style: env
 	ruff format --check .
 	ruff check .
 	mypy
-	OMP_NUM_THREADS=1 $(PY) -m pytest -q -m "not end_to_end" -n 2 --dist worksteal
-	OMP_NUM_THREADS=1 $(PY) -m pytest -v -m end_to_end --durations=0 -n 2
+
+check: style
+	$(PYTEST) -q -m "not slow and not end_to_end" --dist worksteal
+
+test: style
+	$(PYTEST) -q -m "not end_to_end" --dist worksteal
+	$(PYTEST) -v -m end_to_end --durations=0 --maxschedchunk 1
 
 fuzz: env
 	$(PY) tests/fuzz_rewards.py --seconds $(FUZZ_SECONDS)

@@ -1,14 +1,12 @@
 """Frames and resize rules against the processors that ms-swift calls."""
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from support.swift_run import run_python
 
 from swift_vlrft.coordinates import (
     FAMILIES,
@@ -120,10 +118,7 @@ for patch in (14, 16):
     print(json.dumps([count * (2 * patch) ** 2 for count in tokens]))
 """
     environ = {"MAX_PIXELS": "1003521", "MIN_PIXELS": "5000"}
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True, text=True, env=os.environ | environ, timeout=300,
-    )  # fmt: skip
+    done = run_python(code, **environ)
     assert done.returncode == 0, done.stderr[-2000:]
     for family, line in zip(
         ("qwen2_5_vl", "qwen3_vl"), done.stdout.strip().splitlines()[-2:], strict=True

@@ -15,6 +15,8 @@ from typer.testing import CliRunner
 from swift_vlrft.cli import app
 from swift_vlrft.datasets.writer import LeftOut, write_folder
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def hub():

@@ -26,7 +26,6 @@ from swift_vlrft.evaluation.questions import Question, Settings, questions
 from swift_vlrft.evaluation.run import answer_line
 from swift_vlrft.evaluation.summary import summarise
 from swift_vlrft.report.samples import boxes as drawn_boxes
-from swift_vlrft.swift_plugin import inference
 
 VIEW = View("qwen2_5_vl", 56 * 56, 401408)
 STORED = (1920, 1080)
@@ -180,6 +179,8 @@ def test_a_name_that_the_set_does_not_ask_for_is_refused(tmp_path):
 
 
 def test_a_worker_that_is_killed_ends_the_run(tmp_path, monkeypatch):
+    from swift_vlrft.swift_plugin import inference
+
     killed = tmp_path / "python"
     killed.write_text("#!/bin/sh\nkill -TERM $$\n")
     killed.chmod(0o755)

@@ -168,6 +168,7 @@ def test_a_run_that_is_stopped_stops_its_processes(tmp_path, monkeypatch):
     def stop(seconds):
         raise KeyboardInterrupt
 
+    inference.gpu_count()  # imports torch, which starts processes too
     monkeypatch.setattr(inference.subprocess, "Popen", sleeper)
     monkeypatch.setattr(inference.time, "sleep", stop)
     before = time.monotonic()

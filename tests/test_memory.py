@@ -628,6 +628,7 @@ def test_the_table_fits_into_a_terminal_of_80_columns(tmp_path):
     assert total == float(peak[1]) == pytest.approx(sum(parts), abs=0.3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", RECIPES, ids=lambda p: f"{p.parent.name}/{p.stem}")
 def test_a_recipes_header_says_what_the_planner_says(path):
     """`vlrft plan RECIPE --header` refreshes the line."""

@@ -16,6 +16,8 @@ from swift_vlrft.memory.models import Model
 from swift_vlrft.memory.settings import Settings
 from swift_vlrft.memory.simulate import simulate
 
+pytestmark = pytest.mark.slow
+
 SMALL = {
     "model_type": "qwen2_5_vl",
     "tie_word_embeddings": True,

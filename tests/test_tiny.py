@@ -1,7 +1,6 @@
 """Tiny checkpoints: loadable by transformers, tokens where the real vocabulary has them."""
 
 import pytest
-from transformers import AutoTokenizer
 
 from swift_vlrft.tiny import DEFAULT_CORPUS, build_tokenizer
 from swift_vlrft.tiny_families import FAMILIES, Size, known_family
@@ -17,6 +16,8 @@ def test_any_text_survives_the_tokenizer(name):
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_special_tokens_keep_their_real_ids_and_nothing_lies_between(name, tmp_path):
+    from transformers import AutoTokenizer
+
     family = FAMILIES[name]
     build_tokenizer(family, DEFAULT_CORPUS).save_pretrained(tmp_path)
     tokenizer = AutoTokenizer.from_pretrained(tmp_path)

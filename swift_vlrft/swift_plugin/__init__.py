@@ -1,5 +1,19 @@
 """The only folder that imports swift: puts rewards and data sets into ms-swift's registries."""
 
-from swift_vlrft.swift_plugin.registration import register
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from swift_vlrft.swift_plugin.registration import register
 
 __all__ = ["register"]
+
+
+def __getattr__(name: str) -> Any:
+    """``register`` when it is asked for: other modules of this folder do without ms-swift's ten
+    seconds of imports.
+    """
+    if name != "register":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from swift_vlrft.swift_plugin.registration import register
+
+    return register

@@ -9,6 +9,20 @@ from swift_vlrft.demo.data import write_parquet
 from swift_vlrft.demo.tasks import Row, known_task
 from swift_vlrft.tiny import write_tiny
 
+# Two run at a time: the longest first, so that none is left alone at the end.
+LONGEST = (
+    *("test_the_demo_learns", "test_server_and_trainer", "test_the_readme_command_trains"),
+    *("detection_8x24g", "detection_4x80g", "detection_lora_1x24g", "test_two_nodes"),
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    def place(item: pytest.Item) -> int:
+        found = [n for n, name in enumerate(LONGEST) if name in item.name]
+        return found[0] if found else len(LONGEST)
+
+    items.sort(key=place)
+
 
 @pytest.fixture(scope="session")
 def tiny_qwen2_5_vl(tmp_path_factory) -> Path:

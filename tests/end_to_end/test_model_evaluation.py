@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support.swift_run import VLLM_ON_CPU, grpo_command, run_swift
+from support.swift_run import ON_CPU, VLLM_ON_CPU, forking, grpo_command, run_swift
 
 from swift_vlrft.answers import boxes_or_refusal, gold_text
 from swift_vlrft.demo.data import write_parquet
@@ -18,18 +18,18 @@ from swift_vlrft.demo.tasks import known_task
 
 pytestmark = pytest.mark.end_to_end
 
-VLRFT = [sys.executable, "-c", "from swift_vlrft.cli import app; app()"]
+VLRFT = str(Path(sys.executable).parent / "vlrft")
 
 
 def eval_command(model: Path, data: Path | str, out: Path, *flags: str) -> list[str]:
     return [
-        *(*VLRFT, "eval", str(model), str(data), "--task", "classification", "--out", str(out)),
+        *(VLRFT, "eval", str(model), str(data), "--task", "classification", "--out", str(out)),
         *("--max-tokens", "6", "--dtype", "float32", "--json", *flags),
     ]
 
 
-def run(command: list[str], **variables: str) -> dict:
-    environment = os.environ | {"CUDA_VISIBLE_DEVICES": "", **variables}
+def run(command: list[str], *, plain: bool = False, **variables: str) -> dict:
+    environment = os.environ | ON_CPU | ({} if plain else forking()) | variables
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-4000:]
     return json.loads(done.stdout[done.stdout.index("{\n") :])
@@ -122,7 +122,7 @@ def test_vllm_answers_as_transformers_does(tiny_qwen2_5_vl, shapes, whole, tmp_p
     }
     command = eval_command(tiny_qwen2_5_vl, shapes, tmp_path / "out", "--engine", "vllm")
     command += ["--engine-options", json.dumps(options)]
-    summary = run(command, **VLLM_ON_CPU)
+    summary = run(command, plain=True, **VLLM_ON_CPU)
     assert summary["rows"] == 16 and summary["run"]["engine"] == "vllm"
     ours, theirs = completions(tmp_path / "out"), completions(whole)
     # Greedy and float32 on both sides; of a random model's near ties a few may fall otherwise.

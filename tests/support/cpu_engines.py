@@ -18,9 +18,15 @@ if os.environ.get("VLRFT_TEST_DEEPSPEED") == "1" and "RANK" in os.environ:
 if os.environ.get("VLRFT_TEST_VLLM") == "1" and importlib.util.find_spec("vllm"):
     import torch
     import vllm._custom_ops
+    from vllm.distributed.device_communicators.cpu_communicator import _CPUSHMDistributed
 
     vllm._custom_ops._supports_onednn = False
     torch.cpu._is_amx_tile_supported = lambda: False  # AMX processors: packed small weights
+    # The memory that tensor-parallel ranks share has one name for all runs of a machine.
+    name = _CPUSHMDistributed.make_group_name
+    _CPUSHMDistributed.make_group_name = staticmethod(
+        lambda group: f"/{os.environ.get('MASTER_PORT')}{name(group).lstrip('/')}"
+    )
 
 if os.environ.get("VLRFT_TEST_SERVER") == "1":
     from support import store_communicator

@@ -87,8 +87,9 @@ class Request:
         os.chdir(self.folder)
         os.environ.clear()
         os.environ.update(self.environment)
-        if self.arguments[0] != "-m" and not self.arguments[0].endswith("/bin/swift"):
-            os.environ.update(changes)  # the launchers do not import what makes them
+        name = self.arguments[self.arguments[0] == "-m"]
+        if not name.endswith(("torch.distributed.run", "/bin/swift", "/bin/vlrft")):
+            os.environ.update(changes)  # these do not import what makes them
         for received in (signal.SIGTERM, signal.SIGCHLD):
             signal.signal(received, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -101,7 +102,7 @@ class Request:
     def run(self) -> None:
         import runpy
 
-        first, *rest = (a for a in self.arguments if a != "-u")
+        first, *rest = self.arguments
         if first == "-m":
             sys.argv = rest
             sys.path.insert(0, self.folder)
@@ -217,10 +218,11 @@ def main() -> None:
 
 
 def _end(run: Callable[[], None]) -> None:
-    """Run it, then end as Python does, but leave the memory to the system: freeing it object by
-    object would first copy what is shared with the server.
+    """Run it, then end as Python does, but leave Python's memory to the system: freeing it object
+    by object would first copy what is shared with the server.
     """
     import atexit
+    import ctypes
     import threading
 
     code: Any = 0
@@ -238,7 +240,7 @@ def _end(run: Callable[[], None]) -> None:
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code & 0xFF)
+    ctypes.CDLL(None).exit(code & 0xFF)  # vLLM's C++ removes its shared memory there
 
 
 if __name__ == "__main__":

@@ -25,9 +25,13 @@ ON_CPU = {
     # Compiling two small functions of vLLM would take longer than the few steps.
     "TORCH_COMPILE_DISABLE": "1",
     "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
-    # The models and the data are files.
+    # The models and the data are files. ms-swift asks ModelScope for news of them all the same:
+    # without a network it would go on asking for 22 seconds, in every process.
     "USE_HF": "1",
     "HF_HUB_OFFLINE": "1",
+    "API_HTTP_CLIENT_MAX_RETRIES": "0",
+    "MODELSCOPE_API_MAX_RETRIES": "1",
+    "MODELSCOPE_REPO_TREE_PAGE_MAX_ATTEMPTS": "1",
 }
 # Which of `cpu_engines.py` is wanted.
 VLLM_ON_CPU = {"VLRFT_TEST_VLLM": "1"}

@@ -16,23 +16,25 @@ from typing import Any, NoReturn
 
 # Set for every run anew and not read by an import: the server looks whether that is so.
 OF_A_RUN = {
-    *("MODEL", "DATASET", "OUTPUT_DIR", "MAX_PIXELS", "NPROC_PER_NODE", "PLUGIN"),
+    *("MODEL", "DATASET", "OUTPUT_DIR", "MAX_PIXELS", "MIN_PIXELS", "NPROC_PER_NODE", "PLUGIN"),
     *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE"),
     *("ROLE_RANK", "ROLE_NAME", "ROLE_WORLD_SIZE", "NODE_RANK", "NNODES"),
     *("MASTER_ADDR", "MASTER_PORT", "SHLVL", "_", "PWD", "OLDPWD"),
 }
 OF_A_RUN_PREFIXES = ("VLRFT_", "TORCHELASTIC_", "PYTEST_", "TORCH_NCCL_", "ROLLOUT_")
+SCRIPTS = ("/bin/swift", "/bin/vlrft", "/forked.py")
 
 
 def to_hand_over(arguments: list[str]) -> list[str] | None:
-    """The arguments of `swift`, of torchrun, of one of its ranks or of a test's own `forked.py`;
+    """The arguments of `swift` or `vlrft`, of what these start, or of a test's own `forked.py`;
     None for any other process.
     """
-    rest = [a for a in arguments[1:] if a != "-u"]
-    if rest[:2] == ["-m", "torch.distributed.run"]:
-        return rest
-    wanted = rest and (rest[0].endswith(("/bin/swift", "/forked.py")) or "/swift/cli/" in rest[0])
-    return rest if wanted else None
+    rest = arguments[2:] if arguments[1:2] == ["-u"] else arguments[1:]  # a server's are all -u
+    if rest[:1] == ["-m"]:
+        known = rest[1] in ("torch.distributed.run", "swift_vlrft.swift_plugin.inference")
+    else:
+        known = bool(rest) and (rest[0].endswith(SCRIPTS) or "/swift/cli/" in rest[0])
+    return rest if known else None
 
 
 def hand_over(arguments: list[str], servers: Path) -> None:

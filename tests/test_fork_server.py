@@ -1,0 +1,72 @@
+"""A process that is forked ends, speaks and is stopped as one that Python starts does."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from support.swift_run import forking, run_python
+
+ENDINGS = {
+    "an end": "print('out')",
+    "a code": "import sys; print('out'); sys.exit(3)",
+    "a message": "import sys; sys.exit('why')",
+    "a large code": "import sys; sys.exit(257)",
+    "an exception": "raise ValueError('why')",
+    "a signal": "import os, signal; os.kill(os.getpid(), signal.SIGTERM)",
+    "at exit": "import atexit; atexit.register(print, 'last'); print('first')",
+    "a thread": (
+        "import threading, time\n"
+        "threading.Thread(target=lambda: (time.sleep(0.1), print('late'))).start()"
+    ),
+    "what it was given": (
+        "import os, sys\n"
+        "print(sys.argv[1:], os.getcwd(), sys.stdin.read(), __name__, os.environ['MASTER_PORT'])"
+    ),
+    "children": (
+        "import os, subprocess, sys\n"
+        "print(subprocess.run([sys.executable, '-c', 'print(1)'], capture_output=True).stdout)"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ENDINGS)
+def test_as_python_itself(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    forked = run_python(ENDINGS[name], "a", "b c", MASTER_PORT="7")
+    plain = subprocess.run(
+        [sys.executable, "-c", ENDINGS[name], "a", "b c"],
+        env=os.environ | {"MASTER_PORT": "7"},
+        capture_output=True,
+        text=True,
+    )
+    assert (forked.returncode, forked.stdout) == (plain.returncode, plain.stdout)
+    assert forked.stderr.splitlines()[-1:] == plain.stderr.splitlines()[-1:]
+
+
+def test_the_imports_are_done_and_none_of_ours():
+    code = "print('swift' in sys.modules, 'swift_vlrft' in sys.modules)"
+    assert run_python("import sys\n" + code).stdout == "True False\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_signal_to_the_waiting_process_ends_the_forked_one(number, tmp_path):
+    script, alive = tmp_path / "forked.py", tmp_path / "alive"
+    script.write_text(
+        "import sys, time\nwhile True:\n    open(sys.argv[1], 'w').close(); time.sleep(0.05)\n"
+    )
+    run_python("")  # the server is there
+    process = subprocess.Popen(
+        [sys.executable, str(script), str(alive)], env=os.environ | forking()
+    )
+    while not alive.exists():
+        time.sleep(0.05)
+        assert process.poll() is None
+    process.send_signal(number)
+    assert process.wait(30) == -number
+    time.sleep(0.5)
+    alive.unlink()
+    time.sleep(0.5)
+    assert not alive.exists()
