@@ -5,7 +5,9 @@ set -euo pipefail
 : "${MODEL:?path of the warm-started checkpoint}" "${DATASET:?Parquet folder}" "${OUTPUT_DIR:?folder to write to}"
 REWARD=${REWARD:-vlrft_classification}
 
+# One thread: the matrices are small, a second one waits more than it works.
 CUDA_VISIBLE_DEVICES='' \
+OMP_NUM_THREADS=1 \
 swift rlhf \
     --rlhf_type grpo \
     --model "$MODEL" \
@@ -30,7 +32,7 @@ swift rlhf \
     --beta 0 \
     --temperature 1.0 \
     --gradient_checkpointing false \
-    --max_steps 90 \
+    --max_steps 100 \
     --logging_steps 1 \
     --save_strategy steps \
     --save_steps 1000 \

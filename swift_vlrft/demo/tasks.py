@@ -42,8 +42,8 @@ class Row:
 
 @dataclass(frozen=True)
 class DemoTask:
-    """``rows(rng, n, held_out)`` gives n rows; ``guess(rng, seen)`` the answer that the warm-started
-    model gives instead.
+    """``make(rng, n)`` gives n rows, ``guess(rng, seen)`` the answer that the warm-started model
+    gives instead.
     """
 
     name: str
@@ -61,6 +61,10 @@ class DemoTask:
 
     def make(self, rng: random.Random, n: int, *, held_out: bool = False) -> list[Row]:
         return self.rows(rng, n, held_out)
+
+    @property
+    def boxes(self) -> bool:
+        return self.reward.startswith("vlrft_detection")
 
 
 def _background(rng: random.Random, side: int) -> Image.Image:
@@ -181,7 +185,7 @@ TASKS: dict[str, DemoTask] = {
         train_rows=512,
         held_out_rows=64,
         warm_steps=120,
-        grpo_steps=50,
+        grpo_steps=100,
         max_completion_length=12,
         learning_rate=5e-4,
     ),
@@ -195,7 +199,7 @@ TASKS: dict[str, DemoTask] = {
         train_rows=1597,
         held_out_rows=200,
         warm_steps=400,
-        grpo_steps=40,
+        grpo_steps=200,
         max_completion_length=12,
         learning_rate=5e-4,
     ),
@@ -204,12 +208,12 @@ TASKS: dict[str, DemoTask] = {
         "vlrft_detection_iou",
         112,
         _detection_rows,
-        _too_large(GRID),
+        _too_large(GRID // 2),
         tuple(COLOURS),
         train_rows=2048,
         held_out_rows=64,
-        warm_steps=400,
-        grpo_steps=70,
+        warm_steps=600,
+        grpo_steps=100,
         max_completion_length=28,
         learning_rate=2e-4,
     ),
@@ -222,8 +226,8 @@ TASKS: dict[str, DemoTask] = {
         (),
         train_rows=2048,
         held_out_rows=64,
-        warm_steps=600,
-        grpo_steps=150,
+        warm_steps=500,
+        grpo_steps=80,
         max_completion_length=28,
         learning_rate=2e-4,
     ),
