@@ -41,7 +41,8 @@ def coin_boxes(grey: Any) -> list[Box]:
     # Opened: specks of light that touch a coin are not part of it.
     whole = morphology.opening(binary_fill_holes(found), morphology.disk(3))
     regions = measure.regionprops(measure.label(whole))
-    return [tuple(map(int, r.bbox)) for r in regions if r.area >= SMALLEST]
+    large = (region.bbox for region in regions if region.area >= SMALLEST)
+    return [(int(top), int(left), int(bottom), int(right)) for top, left, bottom, right in large]
 
 
 def windows(rng: random.Random, n: int, held_out: bool) -> list[tuple[Image.Image, Box]]:

@@ -24,6 +24,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import mean
 
 from swift_vlrft.demo.data import write_parquet
 from swift_vlrft.demo.stages import Stages
@@ -94,17 +95,18 @@ def run_demo(task: DemoTask, folder: Path, *, steps: int | None = None, seed: in
     before, after = (score_answers(task, held_out, texts) for texts in answers)
     log = folder / "grpo" / "logging.jsonl"
     curves = {name: step_rewards(log, f"rewards/{name}/mean") for name in (task.reward, FORMAT)}
-    tenth = max(1, len(curves[task.reward]) // 10)
-    ends = [sum(part) / tenth for c in curves.values() for part in (c[:tenth], c[-tenth:])]
     headline = compared.metrics[compared.headline]
     summary = Summary(
-        task.name,
-        task.reward,
-        *ends,
+        task=task.name,
+        reward=task.reward,
+        reward_first=mean(tenth(curves[task.reward])),
+        reward_last=mean(tenth(curves[task.reward][::-1])),
+        format_first=mean(tenth(curves[FORMAT])),
+        format_last=mean(tenth(curves[FORMAT][::-1])),
         steps=len(curves[task.reward]),
         seconds=round(time.monotonic() - began, 1),
-        held_out_before=sum(before) / len(before),
-        held_out_after=sum(after) / len(after),
+        held_out_before=mean(before),
+        held_out_after=mean(after),
         held_out_rows=len(held_out),
         metric=compared.headline,
         metric_before=headline.a or 0.0,
@@ -113,6 +115,10 @@ def run_demo(task: DemoTask, folder: Path, *, steps: int | None = None, seed: in
     )
     write_results(task, folder, summary, curves, held_out, answers)
     return summary
+
+
+def tenth(curve: list[float]) -> list[float]:
+    return curve[: max(1, len(curve) // 10)]
 
 
 def _make_anew(folder: Path) -> None:
