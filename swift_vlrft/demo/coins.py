@@ -32,15 +32,18 @@ def coin_boxes(grey: Any) -> list[Box]:
     """One box per coin, in reading order of their upper edges."""
     import numpy as np
     from scipy.ndimage import binary_fill_holes
-    from skimage import filters, measure, morphology, segmentation
+    from skimage.filters import sobel
+    from skimage.measure import label, regionprops
+    from skimage.morphology import disk, opening
+    from skimage.segmentation import watershed
 
     surely = np.zeros(grey.shape, int)
     surely[grey < 30] = 1
     surely[grey > 150] = 2
-    found = segmentation.watershed(filters.sobel(grey), surely) == 2
+    found = watershed(sobel(grey), surely) == 2
     # Opened: specks of light that touch a coin are not part of it.
-    whole = morphology.opening(binary_fill_holes(found), morphology.disk(3))
-    regions = measure.regionprops(measure.label(whole))
+    whole = opening(binary_fill_holes(found), disk(3))
+    regions = regionprops(label(whole))
     large = (region.bbox for region in regions if region.area >= SMALLEST)
     return [(int(top), int(left), int(bottom), int(right)) for top, left, bottom, right in large]
 

@@ -58,7 +58,7 @@ def draw_answers(task: DemoTask, rows: list[Row], answers: list[list[str]], path
                                 (x1, y1), x2 - x1, y2 - y1, fill=False, edgecolor=colour, lw=2
                             )
                         )
-            title = f"IoU before {scores[0][i]:.2f}, after {scores[1][i]:.2f}"
+            title = f"reward before {scores[0][i]:.2f}, after {scores[1][i]:.2f}"
         else:
             title = f"{gold_text(row.solution)}\nbefore {_said(before)}\nafter {_said(after)}"
         axes.set_title(title, fontsize=8, color="black" if scores[1][i] >= 0.5 else "firebrick")

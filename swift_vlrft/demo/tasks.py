@@ -226,7 +226,7 @@ TASKS: dict[str, DemoTask] = {
         (),
         train_rows=2048,
         held_out_rows=64,
-        warm_steps=500,
+        warm_steps=600,
         grpo_steps=80,
         max_completion_length=28,
         learning_rate=2e-4,
