@@ -1,8 +1,6 @@
-"""Draws docs/shared_prefix_curves.svg: the demo's reward of every step, stock and shared.
+"""Draws docs/shared_prefix_curves.svg: the reward of every step of two runs, stock and shared.
 
-make demo
-VLRFT_SHARED_PREFIX=1 vlrft demo --out runs/shared
-python docs/shared_prefix_curves.py runs/demo runs/shared
+python docs/shared_prefix_curves.py runs/stock runs/shared      each holds a run, grpo/
 """
 
 import sys

@@ -74,7 +74,7 @@ def build_tokenizer(
         raw.decoder = decoders.ByteLevel()
         tokenizer = tokenizer_class(tokenizer_object=raw, eos_token=None, pad_token=None)
     else:
-        tokenizer = tokenizer_class(vocab=vocab, merges=merges)
+        tokenizer = tokenizer_class(vocab=vocab, merges=merges, **family.tokenizer_options)
     # The ids come from the vocabulary above; whole they are kept by being added.
     known = [*family.special_ids, *words]
     tokenizer.add_tokens(
@@ -129,12 +129,13 @@ def save_checkpoint(
     half.parent.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(half)
     if family.processor_class:
-        pixels = {"min_pixels": 56 * 56, "max_pixels": 28 * 28 * 1280}
+        image_processor = getattr(transformers, family.image_processor_class)
         getattr(transformers, family.processor_class)(
-            image_processor=getattr(transformers, family.image_processor_class)(**pixels),
+            image_processor=image_processor(**family.image_options),
             tokenizer=tokenizer,
             video_processor=getattr(transformers, family.video_processor_class)(),
             chat_template=family.chat_template,
+            **family.processor_options,
         ).save_pretrained(half)
     else:
         tokenizer.chat_template = family.chat_template

@@ -7,7 +7,7 @@ GLM-4.1V     <|image|>     is 151343, vocabulary 151,552   Glm4vConfig
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -46,6 +46,11 @@ class Family:
     tokenizer_class: str
     swift_template: str | None = None
     """ms-swift's name of the template, where it is not the model type."""
+    tokenizer_options: dict[str, Any] = field(default_factory=dict)
+    image_options: dict[str, Any] = field(
+        default_factory=lambda: {"min_pixels": 56 * 56, "max_pixels": 28 * 28 * 1280}
+    )
+    processor_options: dict[str, Any] = field(default_factory=dict)
 
 
 QWEN_SPECIAL = {

@@ -143,6 +143,7 @@ def test_what_changed_is_shown_with_boxes_and_reasons(run):
 
 def test_curves_are_those_of_the_log(run):
     page = report(run)
+    assert "<b>0.10 &rarr; 0.50</b>vlrft_detection_iou in training" in page
     assert "reward <b>0.1 &rarr; 0.5</b>" in page
     assert "completion length <b>21 &rarr; 25</b>" in page
     assert "groups without spread" in page and "memory/rollout_allocated_gib" in page

@@ -8,7 +8,7 @@ import typer
 
 
 def demo(
-    task: Annotated[str, typer.Option(help="colours, detection or digits.")] = "colours",
+    task: Annotated[str, typer.Option(help="colours, detection, digits or coins.")] = "colours",
     out: Annotated[Path, typer.Option(help="Folder; OUT/TASK is made anew.")] = Path("runs/demo"),
     steps: Annotated[
         int | None, typer.Option(min=1, help="GRPO steps; default: the task's.")
@@ -35,8 +35,9 @@ def demo(
         typer.echo(json.dumps(vars(summary)))
         return
     typer.echo(
-        f"reward {summary.reward_first:.2f} -> {summary.reward_last:.2f} in {summary.steps} steps, "
-        f"{summary.seconds:.0f} s"
+        f"{summary.reward} {summary.reward_first:.2f} -> {summary.reward_last:.2f}, "
+        f"vlrft_format {summary.format_first:.2f} -> {summary.format_last:.2f}: "
+        f"sampled answers, {summary.steps} steps, {summary.seconds:.0f} s in all"
     )
     typer.echo(
         f"held-out images ({summary.held_out_rows}): "

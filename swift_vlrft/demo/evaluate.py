@@ -1,4 +1,4 @@
-"""The demo's last stage: `vlrft eval` of the checkpoints before and after, and its report.
+"""`vlrft eval` of the demo's checkpoints before and after, and the report on both.
 
 runs/demo/eval/before, runs/demo/eval/after    predictions.jsonl, summary.json
 runs/demo/report.html
@@ -22,7 +22,7 @@ BATCH = 64
 
 
 def evaluate(
-    task: DemoTask, checkpoint: Path, folder: Path, out: Path, progress: Callable[[int], None]
+    task: DemoTask, checkpoint: Path, folder: Path, out: Path, progress: Callable[[int, str], None]
 ) -> list[str]:
     """Greedy answers on the held-out images, row by row; summary and predictions are in ``out``."""
     os.environ.setdefault("LOG_LEVEL", "WARNING")  # read by ms-swift when it is imported
@@ -31,14 +31,21 @@ def evaluate(
     settings = Settings(
         model=str(checkpoint),
         dataset=folder / "data" / "held_out",
-        task="detection" if task.name == "detection" else "classification",
+        task="detection" if task.boxes else "classification",
         max_tokens=task.max_completion_length,
         engine="transformers",
         batch_size=BATCH,
         dtype="float32",
     )
     begin(out, settings)
-    run_worker(out, settings, progress=progress)
+    done = 0
+
+    def answered(n: int) -> None:
+        nonlocal done
+        done += n
+        progress(done, "")
+
+    run_worker(out, settings, progress=answered)
     file, _ = finish(out, settings)
     predictions = read_predictions(file, settings.task)
     write_summary(summarise(predictions, run=settings.as_dict()), out / "summary.json")

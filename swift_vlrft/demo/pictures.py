@@ -14,13 +14,20 @@ from swift_vlrft.demo.tasks import DemoTask, Row
 SHOWN = 12
 
 
-def draw_rewards(rewards: list[float], path: Path) -> None:
+def draw_rewards(curves: dict[str, list[float]], path: Path) -> None:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6, 3.2), layout="constrained")
     axes = figure.subplots()
-    axes.plot(range(1, len(rewards) + 1), rewards, marker=".")
-    axes.set(xlabel="step", ylabel="mean reward", ylim=(0, 1.05), title="GRPO reward per step")
+    for name, values in curves.items():
+        axes.plot(range(1, len(values) + 1), values, marker=".", label=name)
+    axes.legend(loc="lower right")
+    axes.set(
+        xlabel="step",
+        ylabel="mean reward",
+        ylim=(0, 1.05),
+        title="GRPO: rewards of the sampled answers",
+    )
     axes.grid(alpha=0.3)
     figure.savefig(path, dpi=120)
 
@@ -41,7 +48,7 @@ def draw_answers(task: DemoTask, rows: list[Row], answers: list[list[str]], path
         axes.imshow(row.image, extent=(0, 1000, 1000, 0))
         axes.set_xticks([])
         axes.set_yticks([])
-        if task.name == "detection":
+        if task.boxes:
             for text, colour in ((row.solution, "white"), (before, "red"), (after, "lime")):
                 for box in _boxes(text):
                     if box is not None:
@@ -51,7 +58,7 @@ def draw_answers(task: DemoTask, rows: list[Row], answers: list[list[str]], path
                                 (x1, y1), x2 - x1, y2 - y1, fill=False, edgecolor=colour, lw=2
                             )
                         )
-            title = f"IoU before {scores[0][i]:.2f}, after {scores[1][i]:.2f}"
+            title = f"reward before {scores[0][i]:.2f}, after {scores[1][i]:.2f}"
         else:
             title = f"{gold_text(row.solution)}\nbefore {_said(before)}\nafter {_said(after)}"
         axes.set_title(title, fontsize=8, color="black" if scores[1][i] >= 0.5 else "firebrick")

@@ -3,7 +3,8 @@
     runs/demo/data/train, data/held_out   ViRFT Parquet
     runs/demo/start                       the warm-started checkpoint
     runs/demo/grpo                        what `swift rlhf` wrote; what it printed is in grpo.log
-    runs/demo/eval/before, after          what `vlrft eval` wrote about the two checkpoints
+    runs/demo/eval/before, after          what `vlrft eval` wrote about the two checkpoints; the
+                                          first is asked while `swift rlhf` starts
     runs/demo/{summary.json,reward.png,answers.png,report.html}
 
 Tasks other than colours have a folder of their own below, runs/demo/TASK.
@@ -14,23 +15,24 @@ from __future__ import annotations
 import json
 import os
 import random
-import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import mean
 
 from swift_vlrft.demo.data import write_parquet
 from swift_vlrft.demo.stages import Stages
 from swift_vlrft.demo.tasks import DemoTask, Row
 from swift_vlrft.shipped import shipped_file
 
-STEP = re.compile(r"'global_step/max_steps': '(\d+)/(\d+)'")
-REWARD = re.compile(r"'reward': '([-\d.eE]+)'")
+FORMAT = "vlrft_format"
+POLL = 0.5  # seconds
 
 
 class DemoError(RuntimeError):
@@ -40,8 +42,11 @@ class DemoError(RuntimeError):
 @dataclass(frozen=True)
 class Summary:
     task: str
-    reward_first: float  # mean reward of the first tenth of the steps
+    reward: str  # the task's; the run's second one is vlrft_format, and both weigh the same
+    reward_first: float  # the task's reward alone, mean of the first tenth of the steps
     reward_last: float  # of the last tenth
+    format_first: float
+    format_last: float
     steps: int
     seconds: float  # the whole demo, data and warm start included
     held_out_before: float  # mean reward of greedy answers on held-out images
@@ -60,7 +65,7 @@ def run_demo(task: DemoTask, folder: Path, *, steps: int | None = None, seed: in
     with Stages() as stages:
         rng = random.Random(seed)
         train = task.make(rng, task.train_rows)
-        held_out = task.make(rng, task.held_out_rows)
+        held_out = task.make(rng, task.held_out_rows, held_out=True)
         write_parquet(train, folder / "data" / "train")
         write_parquet(held_out, folder / "data" / "held_out")
 
@@ -72,49 +77,48 @@ def run_demo(task: DemoTask, folder: Path, *, steps: int | None = None, seed: in
 
         warm_start(task, train, folder / "start", seed=seed, progress=warm)
 
-        max_steps = steps or task.grpo_steps
-        advance = stages.begin("swift rlhf --rlhf_type grpo", max_steps)
-
-        def grpo(step: int, reward: float) -> None:
-            advance(step, f"reward {reward:.2f}")
-
-        rewards = train_grpo(task, folder, max_steps, grpo)
-
         from swift_vlrft.demo.answers import score_answers
         from swift_vlrft.demo.evaluate import compare_and_report, evaluate
 
-        advance = stages.begin("held-out images, before and after", 2 * len(held_out))
-        answers = []
-        done = 0
+        def answers_of(name: str, checkpoint: Path) -> list[str]:
+            advance = stages.begin(f"held-out images, {name}", len(held_out))
+            return evaluate(task, checkpoint, folder, folder / "eval" / name, advance)
 
-        def answered(n: int) -> None:
-            nonlocal done
-            done += n
-            advance(done, "")
-
-        checkpoints = {"before": folder / "start", "after": last_checkpoint(folder / "grpo")}
-        for name, checkpoint in checkpoints.items():
-            out = folder / "eval" / name
-            answers.append(evaluate(task, checkpoint, folder, out, answered))
+        max_steps = steps or task.grpo_steps
+        with training(task, folder, max_steps) as run:
+            answers = [answers_of("before", folder / "start")]
+            advance = stages.begin("swift rlhf --rlhf_type grpo", max_steps)
+            for step, rewards in run:
+                advance(step, " ".join(f"{name} {value:.2f}" for name, value in rewards.items()))
+        answers.append(answers_of("after", last_checkpoint(folder / "grpo")))
         compared = compare_and_report(folder)
     before, after = (score_answers(task, held_out, texts) for texts in answers)
-    tenth = max(1, len(rewards) // 10)
+    log = folder / "grpo" / "logging.jsonl"
+    curves = {name: step_rewards(log, f"rewards/{name}/mean") for name in (task.reward, FORMAT)}
+    headline = compared.metrics[compared.headline]
     summary = Summary(
-        task.name,
-        sum(rewards[:tenth]) / tenth,
-        sum(rewards[-tenth:]) / tenth,
-        len(rewards),
-        round(time.monotonic() - began, 1),
-        sum(before) / len(before),
-        sum(after) / len(after),
-        len(held_out),
-        compared.headline,
-        compared.metrics[compared.headline].a or 0.0,
-        compared.metrics[compared.headline].b or 0.0,
-        [compared.metrics[compared.headline].low, compared.metrics[compared.headline].high],
+        task=task.name,
+        reward=task.reward,
+        reward_first=mean(tenth(curves[task.reward])),
+        reward_last=mean(tenth(curves[task.reward][::-1])),
+        format_first=mean(tenth(curves[FORMAT])),
+        format_last=mean(tenth(curves[FORMAT][::-1])),
+        steps=len(curves[task.reward]),
+        seconds=round(time.monotonic() - began, 1),
+        held_out_before=mean(before),
+        held_out_after=mean(after),
+        held_out_rows=len(held_out),
+        metric=compared.headline,
+        metric_before=headline.a or 0.0,
+        metric_after=headline.b or 0.0,
+        difference_95=[headline.low, headline.high],
     )
-    write_results(task, folder, summary, rewards, held_out, answers)
+    write_results(task, folder, summary, curves, held_out, answers)
     return summary
+
+
+def tenth(curve: list[float]) -> list[float]:
+    return curve[: max(1, len(curve) // 10)]
 
 
 def _make_anew(folder: Path) -> None:
@@ -124,11 +128,12 @@ def _make_anew(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
 
 
-def train_grpo(
-    task: DemoTask, folder: Path, steps: int, progress: Callable[[int, float], None]
-) -> list[float]:
-    """Run recipes/demo_cpu.sh as anyone would; the mean reward of every step. Its output goes to
-    grpo.log.
+@contextmanager
+def training(
+    task: DemoTask, folder: Path, steps: int
+) -> Iterator[Iterator[tuple[int, dict[str, float]]]]:
+    """Run recipes/demo_cpu.sh as anyone would, beside what the block does; what it gives are the
+    steps and their mean rewards, as they come. Its output goes to grpo.log.
     """
     environment = os.environ | {
         "MODEL": str(folder / "start"),
@@ -144,35 +149,49 @@ def train_grpo(
     }
     command = ["bash", str(shipped_file("recipes", "demo_cpu.sh"))]
     command += [part for name, value in flags.items() for part in (f"--{name}", str(value))]
-    log = folder / "grpo.log"
-    tail: deque[str] = deque(maxlen=15)
-    with log.open("w") as out:
+    with (folder / "grpo.log").open("w") as out:
+        # In a session of its own: bash, `swift` and its Python end together.
         process = subprocess.Popen(
-            command,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
+            command, env=environment, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
         )
-        assert process.stdout is not None
-        for line in process.stdout:
-            out.write(line)
-            tail.append(line)
-            step, reward = STEP.search(line), REWARD.search(line)
-            if step and reward:
-                progress(int(step[1]), float(reward[1]))
-    if process.wait() != 0:
+    try:
+        yield _steps(process, task, folder)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGTERM)
+            process.wait()
+
+
+def _steps(
+    process: subprocess.Popen[bytes], task: DemoTask, folder: Path
+) -> Iterator[tuple[int, dict[str, float]]]:
+    log = folder / "grpo" / "logging.jsonl"
+    seen = 0
+    ended = False
+    while not ended:
+        ended = process.poll() is not None
+        logged = {name: step_rewards(log, f"rewards/{name}/mean") for name in (task.reward, FORMAT)}
+        for step in range(seen, min(map(len, logged.values()))):
+            seen = step + 1
+            yield seen, {name: values[step] for name, values in logged.items()}
+        if not ended:
+            time.sleep(POLL)
+    if process.returncode != 0:
+        text = (folder / "grpo.log").read_text(errors="replace")
+        tail = "\n".join(text.splitlines()[-15:])
         raise DemoError(
-            f"`swift rlhf` ended with exit code {process.returncode}; {log} ends:\n{''.join(tail)}"
+            f"`swift rlhf` ended with exit code {process.returncode}; "
+            f"{folder / 'grpo.log'} ends:\n{tail}"
         )
-    return step_rewards(folder / "grpo" / "logging.jsonl")
 
 
-def step_rewards(log: Path) -> list[float]:
-    """The mean reward of every training step, from ms-swift's logging.jsonl."""
-    rows = [json.loads(line) for line in log.read_text().splitlines() if line.strip()]
-    return [float(row["reward"]) for row in rows if "reward" in row]
+def step_rewards(log: Path, name: str = "reward") -> list[float]:
+    """One number of every training step, from ms-swift's logging.jsonl as far as it is written."""
+    if not log.exists():
+        return []
+    whole = [line for line in log.read_text().splitlines(keepends=True) if line.endswith("\n")]
+    rows = [json.loads(line) for line in whole if line.strip()]
+    return [float(row[name]) for row in rows if name in row]
 
 
 def last_checkpoint(folder: Path) -> Path:
@@ -186,12 +205,12 @@ def write_results(
     task: DemoTask,
     folder: Path,
     summary: Summary,
-    rewards: list[float],
+    curves: dict[str, list[float]],
     rows: list[Row],
     answers: list[list[str]],
 ) -> None:
     from swift_vlrft.demo.pictures import draw_answers, draw_rewards
 
     (folder / "summary.json").write_text(json.dumps(vars(summary), indent=2) + "\n")
-    draw_rewards(rewards, folder / "reward.png")
+    draw_rewards(curves, folder / "reward.png")
     draw_answers(task, rows, answers, folder / "answers.png")

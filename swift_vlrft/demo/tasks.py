@@ -1,8 +1,9 @@
-"""The demo's three data sets, each made on the spot in ViRFT form.
+"""The demo's four data sets, each made on the spot in ViRFT form.
 
     colours    56 x 56, one shape               "What colour is the shape?"     red
     detection  112 x 112, one shape             "Find the shape"                [{'Position': ...
     digits     scikit-learn's handwritten ones  "Which digit is written here?"  seven
+    coins      windows of a photograph          "Find the whole coin"           [{'Position': ...
 
 A row is (image, problem, solution); the problem never tells the answer. ``seen`` is what the
 picture shows, in the words of the reasoning: the warm start learns to write it down, while its
@@ -41,13 +42,14 @@ class Row:
 
 @dataclass(frozen=True)
 class DemoTask:
-    """``make(rng, n)`` gives n rows; ``guess(rng, seen)`` the answer that the warm-started model
+    """``make(rng, n)`` gives n rows, ``guess(rng, seen)`` the answer that the warm-started model
     gives instead.
     """
 
     name: str
     reward: str
-    make: Callable[[random.Random, int], list[Row]]
+    side: int  # of the pictures as the model sees them, in pixels
+    rows: Callable[[random.Random, int, bool], list[Row]]
     guess: Guess
     vocabulary: tuple[str, ...]
     train_rows: int
@@ -56,6 +58,13 @@ class DemoTask:
     grpo_steps: int
     max_completion_length: int
     learning_rate: float
+
+    def make(self, rng: random.Random, n: int, *, held_out: bool = False) -> list[Row]:
+        return self.rows(rng, n, held_out)
+
+    @property
+    def boxes(self) -> bool:
+        return self.reward.startswith("vlrft_detection")
 
 
 def _background(rng: random.Random, side: int) -> Image.Image:
@@ -78,7 +87,7 @@ def _draw(
         pen.polygon([(x1, y2 - 1), ((x1 + x2) // 2, y1), (x2 - 1, y2 - 1)], fill=fill)
 
 
-def _colour_rows(rng: random.Random, n: int) -> list[Row]:
+def _colour_rows(rng: random.Random, n: int, held_out: bool) -> list[Row]:
     rows = []
     for _ in range(n):
         image = _background(rng, 56)
@@ -92,16 +101,15 @@ def _colour_rows(rng: random.Random, n: int) -> list[Row]:
     return rows
 
 
-def _digit_rows(rng: random.Random, n: int) -> list[Row]:
+def _digit_rows(rng: random.Random, n: int, held_out: bool) -> list[Row]:
     import numpy as np
     from sklearn.datasets import load_digits
 
     digits = load_digits()
     order = list(range(len(digits.images)))
-    random.Random(0).shuffle(order)  # one fixed order, so that train and held-out rows never mix
-    picked = [order[i] for i in _digit_slice(rng, n, len(order))]
+    random.Random(0).shuffle(order)  # one fixed order: its last rows are held out, its first train
     rows = []
-    for i in picked:
+    for i in order[-n:] if held_out else order[:n]:
         pixels = (digits.images[i] * (255 / 16)).astype(np.uint8)
         image = Image.fromarray(pixels).resize((56, 56), Image.Resampling.BILINEAR).convert("RGB")
         name = DIGITS[digits.target[i]]
@@ -111,17 +119,11 @@ def _digit_rows(rng: random.Random, n: int) -> list[Row]:
     return rows
 
 
-def _digit_slice(rng: random.Random, n: int, total: int) -> range:
-    """The last rows are held out, all others train; ``make`` is called for training first, then
-    for the held-out ones.
-    """
-    return range(total - n, total) if n < total // 2 else range(n)
-
-
 GRID = 250  # boxes lie on quarters of the side: 28 pixels of 112, one image token
+COIN_GRID = 50  # what a coin's box is rounded to where it is written down as seen
 
 
-def _detection_rows(rng: random.Random, n: int) -> list[Row]:
+def _detection_rows(rng: random.Random, n: int, held_out: bool) -> list[Row]:
     rows: list[Row] = []
     for _ in range(n):
         image = _background(rng, 112)
@@ -140,14 +142,32 @@ def _detection_rows(rng: random.Random, n: int) -> list[Row]:
     return rows
 
 
-def _guess_box(rng: random.Random, seen: str) -> str:
-    """Each side of the box right in 3 of 10 cases, else a grid step too far out: also the likeliest
-    answer is a box that is too large.
+def _coin_rows(rng: random.Random, n: int, held_out: bool) -> list[Row]:
+    from swift_vlrft.demo.coins import windows
+
+    return [
+        Row(
+            image,
+            f"Find the coin that is whole, in coordinates from 0 to 1000. {FORMAT}",
+            f"<answer>[{{'Position': {list(box)}, 'Confidence': 1}}]</answer>",
+            ",".join(str(COIN_GRID * round(v / COIN_GRID)) for v in box),
+        )
+        for image, box in windows(rng, n, held_out)
+    ]
+
+
+def _too_large(step: int) -> Guess:
+    """Each side of the box right in 3 of 10 cases, else ``step`` thousandths too far out: also the
+    likeliest answer is a box that is too large.
     """
-    box = [int(text) for text in seen.split(",")]
-    outward = [max(0, v - GRID) if side < 2 else min(1000, v + GRID) for side, v in enumerate(box)]
-    guess = [v if rng.random() < 0.3 else far for v, far in zip(box, outward, strict=True)]
-    return "[" + ",".join(map(str, guess)) + "]"
+
+    def guess(rng: random.Random, seen: str) -> str:
+        box = [int(text) for text in seen.split(",")]
+        far = [max(0, v - step) if side < 2 else min(1000, v + step) for side, v in enumerate(box)]
+        mixed = [v if rng.random() < 0.3 else out for v, out in zip(box, far, strict=True)]
+        return "[" + ",".join(map(str, mixed)) + "]"
+
+    return guess
 
 
 def _one_of(names: tuple[str, ...]) -> Guess:
@@ -158,39 +178,56 @@ TASKS: dict[str, DemoTask] = {
     "colours": DemoTask(
         "colours",
         "vlrft_classification",
+        56,
         _colour_rows,
         _one_of(tuple(COLOURS)),
         tuple(COLOURS),
         train_rows=512,
         held_out_rows=64,
         warm_steps=120,
-        grpo_steps=50,
+        grpo_steps=100,
         max_completion_length=12,
         learning_rate=5e-4,
     ),
     "digits": DemoTask(
         "digits",
         "vlrft_classification",
+        56,
         _digit_rows,
         _one_of(DIGITS),
         DIGITS,
         train_rows=1597,
         held_out_rows=200,
         warm_steps=400,
-        grpo_steps=40,
+        grpo_steps=200,
         max_completion_length=12,
         learning_rate=5e-4,
     ),
     "detection": DemoTask(
         "detection",
         "vlrft_detection_iou",
+        112,
         _detection_rows,
-        _guess_box,
+        _too_large(GRID // 2),
         tuple(COLOURS),
         train_rows=2048,
         held_out_rows=64,
-        warm_steps=400,
-        grpo_steps=70,
+        warm_steps=600,
+        grpo_steps=100,
+        max_completion_length=28,
+        learning_rate=2e-4,
+    ),
+    "coins": DemoTask(
+        "coins",
+        "vlrft_detection_iou",
+        112,
+        _coin_rows,
+        _too_large(3 * COIN_GRID),
+        (),
+        train_rows=2048,
+        held_out_rows=64,
+        warm_steps=600,
+        grpo_steps=80,
         max_completion_length=28,
         learning_rate=2e-4,
     ),

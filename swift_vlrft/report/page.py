@@ -207,11 +207,15 @@ def _page(
 
 def _headline(run: RunLog, shown: list[Evaluated], result: Comparison | None) -> str:
     said = []
-    if reward := run.series.get("reward"):
-        tenth = max(1, len(reward) // 10)
-        ends = [sum(v / tenth for _, v in part) for part in (reward[:tenth], reward[-tenth:])]
+    # Each reward by itself: their weighted sum, which ms-swift logs as "reward", says little.
+    means = {name.split("/")[1]: values for name, values in run.series.items() if _is_mean(name)}
+    if "reward" in run.series and not means:
+        means = {"reward": run.series["reward"]}
+    for name, values in means.items():
+        tenth = max(1, len(values) // 10)
+        ends = [sum(v / tenth for _, v in part) for part in (values[:tenth], values[-tenth:])]
         first, last = (f"{v:.2f}" if abs(v) < 100_000 else short(v) for v in ends)
-        said.append(f"<div><b>{first} &rarr; {last}</b>reward in training</div>")
+        said.append(f"<div><b>{first} &rarr; {last}</b>{escape(name)} in training</div>")
     if result is not None:
         d = result.metrics[result.headline]
         if d.a is not None and d.b is not None:
@@ -229,6 +233,10 @@ def _headline(run: RunLog, shown: list[Evaluated], result: Comparison | None) ->
             f"<div><b>{shown[0].summary.best:.2f}</b>{escape(shown[0].summary.headline)}</div>"
         )
     return f'<div class="headline">{"".join(said)}</div>' if said else ""
+
+
+def _is_mean(name: str) -> bool:
+    return name.startswith("rewards/") and name.endswith("/mean")
 
 
 def _what_ran(run: RunLog, shown: list[Evaluated]) -> str:
@@ -336,9 +344,10 @@ def _curves(run: RunLog) -> str:
 
     unit = all(0 <= value <= 1 for _, value in of.get("reward", ()))
     spread = of.get("reward_std", ())
-    add("reward", "reward", spread=spread, unit=unit, note="band: spread in a group")
+    note = "the weighted sum of all rewards; band: spread in a group"
+    add("reward", "reward", spread=spread, unit=unit, note=note)
     for name in sorted(of):
-        if name.startswith("rewards/") and name.endswith("/mean"):
+        if _is_mean(name):
             title = name.split("/")[1]
             around: Series = of.get(f"rewards/{title}/std", [])
             unit = all(0 <= value <= 1 for _, value in of[name])

@@ -2,11 +2,13 @@
 
 import json
 import re
+from statistics import mean
 
 import pytest
 from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
+from swift_vlrft.demo.run import step_rewards
 
 pytestmark = pytest.mark.end_to_end
 
@@ -14,10 +16,22 @@ pytestmark = pytest.mark.end_to_end
 def test_the_demo_learns(tmp_path):
     result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path)])
     assert result.exit_code == 0, result.output
-    assert re.search(r"reward 0\.\d\d -> [01]\.\d\d in \d+ steps, \d+ s", result.output)
+    said = (
+        r"vlrft_classification 0\.\d\d -> [01]\.\d\d, vlrft_format (0\.9\d|1\.00) -> (0\.9\d|1\.00)"
+    )
+    assert re.search(said + r": sampled answers, \d+ steps, \d+ s in all", result.output)
+    assert re.search(r"held-out images \(64\): 0\.\d\d -> [01]\.\d\d, greedy", result.output)
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert summary["reward_first"] <= 0.4
     assert summary["reward_last"] >= 0.8
+    # Both rewards weigh: what the format was, it stays, in every tenth of the run.
+    weights = json.loads((tmp_path / "grpo" / "args.json").read_text())["reward_weights"]
+    assert len(weights) == 2 and min(weights) > 0
+    log = tmp_path / "grpo" / "logging.jsonl"
+    kept = step_rewards(log, "rewards/vlrft_format/mean")
+    tenth = len(kept) // 10
+    assert min(mean(kept[i : i + tenth]) for i in range(0, 10 * tenth, tenth)) >= 0.9
+    assert summary["format_last"] == pytest.approx(mean(kept[-tenth:]))
     assert summary["held_out_after"] >= max(0.8, summary["held_out_before"] + 0.2)
     # The evaluation through ms-swift's engine ends the demo, and says the same.
     assert re.search(r"evaluation: accuracy 0\.\d\d -> [01]\.\d\d, difference \+", result.output)
@@ -26,6 +40,7 @@ def test_the_demo_learns(tmp_path):
     page = (tmp_path / "report.html").read_text()
     assert f"report: {tmp_path}/report.html" in result.output
     assert "data:image/png;base64," in page and "Largest gain" in page
+    assert "vlrft_classification in training" in page and "vlrft_format in training" in page
     # README: "vlrft eval compare runs/demo/eval/before runs/demo/eval/after" and the report
     before, after = (str(tmp_path / "eval" / name) for name in ("before", "after"))
     compared = CliRunner().invoke(app, ["eval", "compare", before, after])
