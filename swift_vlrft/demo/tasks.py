@@ -213,7 +213,7 @@ TASKS: dict[str, DemoTask] = {
         train_rows=2048,
         held_out_rows=64,
         warm_steps=600,
-        grpo_steps=100,
+        grpo_steps=70,
         max_completion_length=28,
         learning_rate=2e-4,
     ),
