@@ -87,6 +87,7 @@ def test_a_gpu_that_does_not_tell_its_memory(monkeypatch, tmp_path):
     assert found["GPU 0"].found == "NVIDIA GB10, memory unknown, driver 580.95"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "said"),
     [("echo driver mismatch >&2; exit 9", "driver mismatch"), ("exec sleep 60", "hangs")],
@@ -153,6 +154,7 @@ print(found["huggingface.co"].found, "|", found["huggingface.co"].remedy)
 """
 
 
+@pytest.mark.slow
 def test_a_hub_that_keeps_talking_does_not_keep_the_command(monkeypatch):
     monkeypatch.setenv("no_proxy", "*")
     shown = subprocess.run(

@@ -9,6 +9,8 @@ import time
 import pytest
 from support.swift_run import forking, run_python
 
+pytestmark = pytest.mark.slow
+
 ENDINGS = {
     "an end": "print('out')",
     "a code": "import sys; print('out'); sys.exit(3)",

@@ -40,6 +40,7 @@ def invoke(*arguments):
     return CliRunner().invoke(app, [*map(str, arguments)], env={"COLUMNS": "200"})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS)
 def test_what_write_writes_passes_check_fits_and_learns(model, tmp_path):
     written, tuners = 0, set()
@@ -180,6 +181,7 @@ def _variants():
             )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("text", "count"), _variants())
 def test_every_suggestion_is_planned_as_it_would_be_written(text, count, tmp_path, monkeypatch):
     """Applied in place and read again: the same settings, so the same figures; no new finding."""
