@@ -31,8 +31,6 @@ from swift_vlrft.recipe_patch import PLAIN, Patch, cut, patched, quoted, words_o
 from swift_vlrft.recipe_rules.finding import Edit, Variable, added_flag
 from swift_vlrft.shell import Shell
 from swift_vlrft.shell_builtins import DECLARES
-from swift_vlrft.shell_grammar import Simple
-from swift_vlrft.shell_state import Value
 from swift_vlrft.shell_words import Span
 
 REFERENCE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*))")
@@ -153,29 +151,13 @@ def _edited(flags: Sequence[Flag], edit: Edit) -> Iterator[Flag]:
             yield Flag(name, values, flag.line)
 
 
-class _Watching(Shell):
-    """Keeps the words of every command but `swift`."""
-
-    def __init__(self, environment: Mapping[str, str]) -> None:
-        super().__init__(environment, (), SUBSTITUTIONS)
-        self.others: list[tuple[str, ...]] = []
-
-    def _command(self, node: Simple, given: list[Value], values: list[Value]) -> bool | None:
-        before = len(self.commands)
-        status = super()._command(node, given, values)
-        sets = given[0].text in (*DECLARES, ":")
-        if not (sets or self.quiet) and len(self.commands) == before:
-            self.others.append(tuple(value.text for value in given))
-        return status
-
-
 def _others(text: str, path: Path, environment: Mapping[str, str]) -> list[tuple[str, ...]]:
     """What else a script runs, which a change of `swift`'s flags must leave as it is."""
     if path.suffix in CONFIGURATION:
         return []
-    shell = _Watching(environment)
+    shell = Shell(environment, (), SUBSTITUTIONS)
     shell.read(text)
-    return shell.others
+    return [words for words in shell.others if words[0] not in (*DECLARES, ":")]
 
 
 # Where it can be written -----------------------------------------------------------------------

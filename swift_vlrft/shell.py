@@ -48,7 +48,8 @@ class _TooLong(Exception):
 
 
 class Shell(Programs):
-    """Reads a script from top to bottom; ``commands`` are the `swift` commands in it.
+    """Reads a script from top to bottom; ``commands`` are the `swift` commands in it, ``others``
+    the words of all that it runs besides.
 
     ``script`` is what ``$0`` stands for, ``folder`` where bash would be started.
     """
@@ -68,6 +69,7 @@ class Shell(Programs):
         self.script = script
         self.notes: list[Note] = []
         self.commands: list[Command] = []
+        self.others: list[tuple[str, ...]] = []
         self.used: set[str] = set()
         self.asked: set[str] = set()
         self.written: dict[str, str | None] = {}
@@ -384,7 +386,10 @@ class Shell(Programs):
                 if (match := word.assigns) is not None:
                     overlay[match[1]] = replace(self.assign(word, match), exported=True)
                     self.state.variables[match[1]] = overlay[match[1]]
+        before = len(self.commands)
         status = self._command(node, given, values)
+        if len(self.commands) == before and not self.quiet:
+            self.others.append(tuple(value.text for value in given))
         if node.assigned:
             self._take_back(saved, overlay)
         return status

@@ -492,6 +492,8 @@ AWKWARD = [
     (f"readonly N=2\n{GRPO} --beta $N --seed ${{N}}\n", {"beta": "5"}),
     (f"N=2\n{GRPO} --beta $N\nN=3\nswift infer --k $N\n", {"beta": "5"}),
     (f"N=2\n{GRPO} --beta ${{N}}0 --out a/$N\n", {"beta": "5"}),
+    (f"N=2\n{GRPO} --beta $N\npython eval.py --k $((N + 1))\n", {"beta": "5"}),
+    (f'FLAGS="--beta 1 --seed 2"\n{GRPO} $FLAGS\npython eval.py $FLAGS\n', {"beta": "5"}),
     (f"DEF=4\nN=${{N:-$DEF}}\n{GRPO} --beta $N\n", {"beta": "5"}),
     (f"python - <<'EOF'\nN=1\nEOF\nN=${{N:-4}}\n{GRPO} --beta $N\n", {"beta": "5"}),
     (f"# N=4\nN=4 # N=5\n{GRPO} --beta $N\n", {"beta": "5"}),
