@@ -19,6 +19,16 @@ PLACEHOLDER = re.compile(
     r"|\[(?:your|model|path)[\w -]*\]",
     re.IGNORECASE,
 )
+JSON_FLAGS = (
+    *("model_kwargs", "columns", "device_map", "max_memory", "rope_scaling"),
+    *("deepspeed", "teacher_deepspeed", "fsdp", "fsdp_config", "accelerator_config"),
+    *("gradient_checkpointing_kwargs", "vit_gradient_checkpointing_kwargs"),
+    *("lr_scheduler_kwargs", "liger_kernel_config", "mrl_dims"),
+    *("eval_dataset_args", "eval_generation_config", "extra_eval_args"),
+    *("limit_mm_per_prompt", "vllm_limit_mm_per_prompt"),
+    *("vllm_speculative_config", "vllm_engine_kwargs"),
+)
+"""Flags whose value ms-swift 4.6.0 takes for JSON (`json_parse_to_dict`) where it is no file."""
 SECRET_FLAGS = ("hub_token", "swanlab_token", "swanlab_secret", "api_key")
 SECRET_VARIABLE = re.compile(
     r"^\s*(?:export\s+)?([A-Z_]*(?:API_KEY|TOKEN|SECRET))=[\"']?([^\s\"'$]+)"
@@ -54,7 +64,7 @@ def _flag(recipe: Recipe, flag: Flag) -> Iterator[Finding]:
                 "placeholder",
                 f"--{flag.name} {value} is a placeholder: put the value in its place",
             )
-        if value.lstrip().startswith("{"):
+        if flag.name in JSON_FLAGS and value.lstrip().startswith("{"):
             yield from _json(recipe, flag, value)
     same = [other for other in recipe.flags if other.name == flag.name]
     if flag is not same[-1] and flag.line != same[-1].line:
