@@ -41,6 +41,8 @@ from swift_vlrft.shipped import shipped_file
 
 TRAINS = ("rlhf", "sft", "pt")
 CONFIGURATION = (".yaml", ".yml", ".json")
+TRUE, FALSE = ("true", "1", "yes", "t", "y"), ("false", "0", "no", "f", "n")
+"""As transformers' argument parser takes them (hf_argparser.py: string_to_bool)."""
 
 REMARK = re.compile(r"(?:^|^[^'\"]*\s)#.*")
 
@@ -120,6 +122,12 @@ class Recipe:
         if not self.knows(name):
             return None
         return flag.values[0] if flag and flag.values else default
+
+    def truth(self, name: str, default: bool = False) -> bool | None:
+        """Whether a switch is on, as a bare `--use_vllm` is; None where that is not known."""
+        flag = self.flag(name)
+        said = self.get(name, str(flag is not None or default))
+        return None if said is None else said.lower() in TRUE
 
     def values(self, name: str) -> tuple[str, ...]:
         """All values of a flag; empty where it is absent or not known."""

@@ -92,6 +92,7 @@ BAD = [
             "steps_per_generation",
             "generation_batch_size",
             "num_generations",
+            "num_iterations",
             "max_completion_length",
             "max_length",
             "max_pixels",
@@ -118,6 +119,9 @@ BAD = [
     ("--learning_rate fast", "--learning_rate fast: a number is needed"),
     ("--torch_dtype float8", "--torch_dtype float8: known are bfloat16, float16, float32"),
     ("--lora_dtype int4", "--lora_dtype int4: known are"),
+    ("--quant_bits 5", "--quant_bits 5: known are 1, 2, 3, 4, 8, float8"),
+    ("--attn_impl foo", "--attn_impl foo: known are sdpa, eager"),
+    ("--model ''", "run.sh: no --model, or an empty one"),
     ("--use_vllm maybe", "--use_vllm maybe: true or false is needed"),
     ("--freeze_vit 2", "--freeze_vit 2: true or false is needed"),
     ("--max_length --beta 0", "--max_length has no value"),
@@ -141,6 +145,25 @@ def test_pixels_that_are_none(pixels, tmp_path):
     path.write_text(SMALL.format(pixels=pixels, more=""))
     done = invoke("plan", path, "--gpus", "1x80", "--quick")
     assert done.exit_code == 2 and f"MAX_PIXELS={pixels}: a whole number" in done.output
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("--optim lion_8bit", "optim lion_8bit is planned as adamw"),
+        ("--quant_bits 3", "quant_bits 3 with lora tuning: the weights are planned in 16 bits"),
+        ("--quant_bits 4 --tuner_type full", "quant_bits 4 with full tuning"),
+        ("--num_generations 3 --per_device_train_batch_size 8", "3 does not divide the 8"),
+        ("--attn_impl kernels-community/flash-attn2 --quant_bits 4 --optim adafactor"
+         " --num_generations 2 --per_device_train_batch_size 2", ""),
+    ],
+)  # fmt: skip
+def test_what_is_not_planned_as_it_is_written_is_said(more, said, tmp_path):
+    path = tmp_path / "run.sh"
+    path.write_text(SMALL.format(pixels=401408, more=more))
+    notes = settings_of(read_recipe(path, {}), parse_gpus("1x80")).assumptions
+    found = [n for n in notes if re.match("optim|quant_bits|what `vlrft check`", n)]
+    assert said in "".join(found) and bool(said) == bool(found[:1])
 
 
 def test_a_bare_switch_is_on(tmp_path):

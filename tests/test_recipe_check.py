@@ -88,7 +88,17 @@ def test_our_recipes_keep_what_a_recipe_must(path):
         assert word in head
 
 
-@pytest.mark.parametrize("added", ["", "--response_prefix '<think>'", "< a.txt > b.txt 2>&1"])
+@pytest.mark.parametrize(
+    "added",
+    [
+        "",
+        "--response_prefix '<think>'",
+        "< a.txt > b.txt 2>&1",
+        "--run_name '{a}' --system '{you} help'",
+        "--use_vllm --vllm_mode colocate",
+        "--offload_model --use_vllm=yes --vllm_mode colocate --sleep_level 1",
+    ],
+)
 def test_a_good_command_is_silent(added):
     assert findings(GOOD + added) == []
 
@@ -100,6 +110,7 @@ def test_a_good_command_is_silent(added):
         ("--num_infer_workers 1", "removed-flag", "gone since ms-swift 3.6.0"),
         ("--gc_collect_after_offload true", "removed-flag", "3.10.0"),
         ("--scale_rewards true", "removed-value", "`group`"),
+        ("--use_vllm", "vllm-mode", "since ms-swift 3.12.0"),
         ("--use_vllm true", "vllm-mode", "since ms-swift 3.12.0"),
         ("--vllm_mode colocate", "vllm-mode", "without --use_vllm"),
         ("--use_vllm true --vllm_mode server", "vllm-server", "--vllm_server_host"),
@@ -119,6 +130,7 @@ def test_a_good_command_is_silent(added):
         ("--truncation_strategy right", "lengths", "left or delete"),
         ("--reward_weights 1 2", "reward-weights", "2 --reward_weights for 1 rewards"),
         ("--external_plugins none.py", "plugin", "no such file"),
+        ("--model ''", "model", "--model has no value"),
         ("--model ./none", "model", "no such folder"),
         ("--model zai-org/glm-4v-9b", "model", "GLM-4.1V-9B-Thinking"),
         ("--dataset /none/at/all", "dataset", "does not exist"),

@@ -9,61 +9,21 @@ Defaults: swift/arguments, swift/trainers/arguments.py and swift/rlhf_trainers/a
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from swift_vlrft import shared_prefix_settings as shared_prefix
 from swift_vlrft.coordinates import FAMILIES, RESOLUTION, pixel_limits, resized_size
 from swift_vlrft.memory.images import Longest
 from swift_vlrft.memory.models import Model, read_model
+from swift_vlrft.memory.ranges import NUMBERS, refuse_impossible
 from swift_vlrft.memory.settings import SHARING, Gpus, Settings
 from swift_vlrft.memory.vllm import largest_image
-
-if TYPE_CHECKING:
-    from swift_vlrft.recipe import Recipe
-
-ANY = math.inf
-WHOLE: dict[str, tuple[float, float]] = {
-    "per_device_train_batch_size": (1, ANY),
-    "per_device_eval_batch_size": (1, ANY),
-    "gradient_accumulation_steps": (1, ANY),
-    "steps_per_generation": (1, ANY),
-    "generation_batch_size": (1, ANY),
-    "num_generations": (1, ANY),
-    "max_completion_length": (1, ANY),
-    "max_length": (1, ANY),
-    "max_pixels": (1, ANY),
-    "lora_rank": (1, ANY),
-    "sequence_parallel_size": (1, ANY),
-    "move_model_batches": (1, ANY),
-    "sleep_level": (0, 2),
-    "vllm_tensor_parallel_size": (1, ANY),
-    "vllm_max_model_len": (1, ANY),
-    "vllm_max_num_seqs": (1, ANY),
-}
-"""Whole numbers that a plan reads, with their least and their greatest value."""
-
-NUMBERS: dict[str, tuple[float, float]] = {
-    "vllm_gpu_memory_utilization": (0.01, 1),
-    "lora_dropout": (0, 1),
-    "beta": (0, ANY),
-    "learning_rate": (0, ANY),
-    "split_dataset_ratio": (0, 1),
-    "top_entropy_quantile": (0, 1),
-    "sdar_loss_coef": (0, ANY),
-}
-
-CHOICES = {
-    # swift/arguments/base_args/model_args.py, tuner_args.py
-    "torch_dtype": ("bfloat16", "float16", "float32"),
-    "lora_dtype": ("bfloat16", "float16", "float32", "None"),
-}
-
-TRUE, FALSE = ("true", "1", "yes", "t", "y"), ("false", "0", "no", "f", "n")
-"""As transformers' argument parser takes them (hf_argparser.py: string_to_bool)."""
+from swift_vlrft.recipe import FALSE, TRUE, Flag, Recipe
+from swift_vlrft.recipe_rules.batches import batches
+from swift_vlrft.recipe_rules.finding import PROBLEM
 
 PROMPT_TEXT = 256
 """Text tokens of a prompt beside its images, assumed where no data set is given: the detection
@@ -110,6 +70,7 @@ OPTIMIZERS = {
     "adafactor": "adafactor",
     "sgd": "sgd",
     "adamw_torch": "adamw_foreach",
+    "adamw_torch_fused": "adamw",
 }
 
 
@@ -127,16 +88,19 @@ def settings_of(
             f"{recipe.path}: `{' '.join(recipe.command)}` with rlhf_type "
             f"{recipe.get('rlhf_type')}; the planner knows `swift rlhf --rlhf_type grpo`"
         )
-    _refuse_impossible(recipe)
+    refuse_impossible(recipe, recipe.environment | _limits_in_kwargs(recipe))
+    for found in batches(recipe):
+        if found.level == PROBLEM:
+            notes.append(f"what `vlrft check` calls a problem is mended: {found.text}")
     name = recipe.get("model")
-    if name is None:
-        raise ValueError(f"{recipe.path}: no --model, or one whose value only bash knows")
+    if not name:
+        raise ValueError(f"{recipe.path}: no --model, or an empty one")
     model = read_model(name)
     if model.config.get("quantization_config"):
         notes.append("the checkpoint is quantized; its weights are planned in 16 bits")
     nodes = nodes or nodes_of(recipe)
     processes = _processes(recipe, gpus, nodes, notes)
-    tuning = _tuning(recipe)
+    tuning = _tuning(recipe, notes)
     sharding, cpu_states, cpu_parameters = _deepspeed(recipe, processes, notes)
     batch = _int(recipe, "per_device_train_batch_size", 1)
     # swift/arguments/rlhf_args.py: _set_default takes 1 for GRPO.
@@ -184,7 +148,10 @@ def settings_of(
     if _int(recipe, "sequence_parallel_size", 1) > 1:
         notes.append("sequence_parallel_size is not divided by: the plan is an upper bound")
     shares, features = _shared_prefix(recipe, model, batch, notes)
-    optimizer = OPTIMIZERS.get(recipe.get("optim") or "", "adamw")
+    optim = recipe.get("optim") or "adamw_torch_fused"
+    optimizer = OPTIMIZERS.get(optim)
+    if optimizer is None:
+        notes.append(f"optim {optim} is planned as adamw, with two moments in 32 bits")
     notes.append("longest row: every sequence of a batch is as long as the longest")
     frozen_vit = _true(recipe, "freeze_vit", True)
     frozen_aligner = _true(recipe, "freeze_aligner", True)
@@ -239,7 +206,7 @@ def settings_of(
         learning_rate=float(recipe.get("learning_rate") or 0) or None,
         float32_trainable=sharding == "fsdp",
         float32_adapters=recipe.get("lora_dtype") in (None, "float32", "None"),
-        optimizer=optimizer,  # type: ignore[arg-type]
+        optimizer=optimizer or "adamw",  # type: ignore[arg-type]
         chunked_loss=_true(recipe, "use_liger_kernel", False),
         shared_prefix=shares and bool(grids),
         feature_cache=features,
@@ -294,12 +261,15 @@ def _may_use_liger(recipe: Recipe) -> bool:
     )
 
 
-def _tuning(recipe: Recipe) -> Any:
+def _tuning(recipe: Recipe, notes: list[str]) -> Any:
     value = recipe.get("tuner_type") or recipe.get("train_type") or "lora"
     if value not in ("lora", "full"):
         raise ValueError(f"--tuner_type {value}: the planner knows lora and full")
-    if value == "lora" and recipe.get("quant_bits") == "4":
+    bits = recipe.get("quant_bits")
+    if value == "lora" and bits == "4":
         return "qlora"
+    if bits is not None:
+        notes.append(f"quant_bits {bits} with {value} tuning: the weights are planned in 16 bits")
     return value
 
 
@@ -487,8 +457,6 @@ def _evaluates(recipe: Recipe) -> bool:
 
 def changed(recipe: Recipe, flags: Mapping[str, str]) -> Recipe:
     """``recipe`` with other flags; names in capitals are variables of its environment."""
-    from swift_vlrft.recipe import Flag
-
     given = [Flag(name, (text,), recipe.line) for name, text in flags.items() if not name.isupper()]
     variables = {name: text for name, text in flags.items() if name.isupper()}
     return replace(
@@ -505,9 +473,6 @@ def as_written(
     """What ``recipe`` with other flags would be planned as; None where a rule between flags, kept
     before, would be broken.
     """
-    from swift_vlrft.recipe_rules.batches import batches
-    from swift_vlrft.recipe_rules.finding import PROBLEM
-
     if nodes:
         recipe = changed(recipe, {"NNODES": str(nodes)})
     said = {(found.rule, found.text if found.level == PROBLEM else "") for found in batches(recipe)}
@@ -525,39 +490,6 @@ def as_written(
     return written
 
 
-def _refuse_impossible(recipe: Recipe) -> None:
-    """Every number and choice that a plan reads, whether this recipe's engine uses it or not."""
-    for flag in recipe.flags:
-        if not flag.known or flag.name not in {*WHOLE, *NUMBERS, *CHOICES}:
-            continue
-        if not flag.values:
-            raise ValueError(f"{recipe.path}:{flag.line}: --{flag.name} has no value")
-        text = flag.values[0]
-        if (known := CHOICES.get(flag.name)) and text not in known:
-            raise ValueError(
-                f"{recipe.path}:{flag.line}: --{flag.name} {text}: known are {', '.join(known)}"
-            )
-        if flag.name not in CHOICES:
-            _number(f"{recipe.path}:{flag.line}: --{flag.name} {text}", text, flag.name)
-    for name, text in (recipe.environment | _limits_in_kwargs(recipe)).items():
-        if name in RESOLUTION and text.strip():
-            _number(f"{recipe.path}: {name}={text}", text, name)
-
-
-def _number(said: str, text: str, name: str) -> float:
-    least, most = WHOLE.get(name) or NUMBERS.get(name) or ("MIN" not in name, ANY)
-    whole = name not in NUMBERS
-    try:
-        value = int(text) if whole else float(text)
-    except ValueError:
-        value = math.nan
-    if not least <= value <= most or math.isinf(value):
-        kind = "a whole number" if whole else "a number"
-        to = f"from {least:g} to {most:g}" if most < ANY else f"{least:g} or more"
-        raise ValueError(f"{said}: {kind} is needed, {to}")
-    return value
-
-
 def _int(recipe: Recipe, name: str, default: int) -> int:
     return int(_float(recipe, name, default))
 
@@ -571,13 +503,11 @@ def _float(recipe: Recipe, name: str, default: float) -> float:
 
 
 def _true(recipe: Recipe, name: str, default: bool) -> bool:
+    _refuse_unknown(recipe, name)
     flag, value = recipe.flag(name), recipe.get(name)
-    if flag is None or value is None:
-        _refuse_unknown(recipe, name)
-        return default if flag is None else True  # `--use_vllm` alone
-    if value.lower() not in (*TRUE, *FALSE):
+    if flag and value is not None and value.lower() not in (*TRUE, *FALSE):
         raise ValueError(f"{recipe.path}:{flag.line}: --{name} {value}: true or false is needed")
-    return value.lower() in TRUE
+    return bool(recipe.truth(name, default))
 
 
 def _refuse_unread(recipe: Recipe, notes: list[str]) -> None:

@@ -51,12 +51,6 @@ def number(recipe: Recipe, name: str, default: int | None) -> int | None:
     return int(text) if text.lstrip("-").isdigit() else None
 
 
-def truth(recipe: Recipe, name: str, default: bool = False) -> bool | None:
-    """Yes or no; None where it is not known."""
-    said = recipe.get(name, str(default))
-    return None if said is None else said.lower() in ("true", "1", "yes", "t", "y")
-
-
 def finding(recipe: Recipe, name: str, level: str, rule: str, text: str) -> Finding:
     """A finding at a flag, or at the command where the flag is absent."""
     flag = recipe.flag(name)
@@ -175,7 +169,7 @@ def _evaluation_batch(recipe: Recipe, world: int, group: int) -> Iterator[Findin
 
 def _engine(recipe: Recipe) -> Iterator[Finding]:
     mode = recipe.get("vllm_mode")
-    uses = truth(recipe, "use_vllm")
+    uses = recipe.truth("use_vllm")
     if mode and uses is False:
         yield finding(
             recipe,
@@ -203,7 +197,7 @@ def _engine(recipe: Recipe) -> Iterator[Finding]:
     if mode == "server":
         yield from _server(recipe)
     elif recipe.get("sleep_level", "0") == "0" and (
-        truth(recipe, "offload_model") or truth(recipe, "offload_optimizer")
+        recipe.truth("offload_model") or recipe.truth("offload_optimizer")
     ):
         yield finding(
             recipe,
@@ -248,7 +242,7 @@ def _lengths(recipe: Recipe) -> Iterator[Finding]:
         longest = None  # the server has its own
     completion = number(recipe, "max_completion_length", 512)
     prompt = number(recipe, "max_length", None)
-    if truth(recipe, "use_vllm") and longest and completion:
+    if recipe.truth("use_vllm") and longest and completion:
         # infer_engine.py: set_default_max_tokens cuts the answer to what the prompt leaves.
         said = ""
         if prompt and prompt + completion > longest:

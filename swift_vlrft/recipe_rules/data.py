@@ -157,6 +157,8 @@ def _model(recipe: Recipe) -> Iterator[Finding]:
     if recipe.lacks("model", "resume_from_checkpoint"):
         yield finding(recipe, "model", PROBLEM, "model", "--model is missing")
     name = recipe.get("model")
+    if name == "":
+        yield finding(recipe, "model", PROBLEM, "model", "--model has no value")
     if name and _is_missing(recipe, name):
         yield finding(recipe, "model", PROBLEM, "model", f"--model {name}: no such folder")
     if re.search(r"glm-?4v-9b", name or "", re.I) and recipe.get("rlhf_type") == "grpo":

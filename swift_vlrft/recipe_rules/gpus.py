@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from swift_vlrft.recipe import Recipe
-from swift_vlrft.recipe_rules.batches import truth
 from swift_vlrft.recipe_rules.finding import NOTE, PROBLEM, Finding
 
 A_GPU = re.compile(r"\d+|(?:GPU|MIG)-\S+")
@@ -91,10 +90,10 @@ def gpus_here() -> int:
 
 def _refuses(recipe: Recipe) -> str:
     """What ends the run where a process has several GPUs, as ms-swift names it."""
-    alone = truth(recipe, "use_ray") is False
+    alone = recipe.truth("use_ray") is False
     if recipe.flag("deepspeed") and alone:
         return "DeepSpeed"
-    if truth(recipe, "use_vllm") and recipe.get("rlhf_type") in ("grpo", "gkd"):
+    if recipe.truth("use_vllm") and recipe.get("rlhf_type") in ("grpo", "gkd"):
         return f"{(recipe.get('rlhf_type') or '').upper()} with vLLM"
     if recipe.flag("fsdp") and alone:
         return "FSDP2"

@@ -123,7 +123,7 @@ def history(recipe: Recipe) -> Iterator[Finding]:
         yield _removed(recipe, flag, old) if old else _changed(recipe, flag)
         found = _version(old.since if old else since or "")
         oldest = found if oldest is None else min(oldest, found)
-    if recipe.get("use_vllm") in ("true", "True", "1") and recipe.lacks("vllm_mode"):
+    if recipe.truth("use_vllm") and recipe.lacks("vllm_mode"):
         uses = recipe.flag("use_vllm")
         assert uses is not None
         mode = "colocate" if recipe.lacks("vllm_server_host") else "server"

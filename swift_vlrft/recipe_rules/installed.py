@@ -6,7 +6,7 @@ import importlib.util
 from collections.abc import Iterator
 
 from swift_vlrft.recipe import Recipe
-from swift_vlrft.recipe_rules.batches import finding, truth
+from swift_vlrft.recipe_rules.batches import finding
 from swift_vlrft.recipe_rules.finding import PROBLEM, Finding
 
 TRACKERS = ("tensorboard", "wandb", "swanlab")
@@ -29,7 +29,7 @@ def needs(recipe: Recipe) -> Iterator[tuple[str, str, str, str]]:
     if recipe.command[-1] in ("rlhf", "rollout"):
         # swift.rlhf_trainers.utils imports it; ms-swift does not require it.
         yield "", "msgspec", "msgspec", "ms-swift's GRPO imports msgspec without requiring it"
-    if truth(recipe, "use_vllm") or recipe.command[-1] == "rollout":
+    if recipe.truth("use_vllm") or recipe.command[-1] == "rollout":
         yield "use_vllm", "vllm", "vllm", "rollouts are to be made by vLLM"
     if recipe.flag("deepspeed"):
         yield "deepspeed", "deepspeed", "deepspeed", "--deepspeed is asked for"
@@ -38,7 +38,7 @@ def needs(recipe: Recipe) -> Iterator[tuple[str, str, str, str]]:
         yield "model", "qwen_vl_utils", "'qwen-vl-utils>=0.0.14'", "Qwen-VL models need it"
     if "flash" in (recipe.get("attn_impl") or ""):
         yield "attn_impl", "flash_attn", "flash-attn --no-build-isolation", "--attn_impl needs it"
-    if truth(recipe, "use_liger_kernel"):
+    if recipe.truth("use_liger_kernel"):
         yield "use_liger_kernel", "liger_kernel", "'liger-kernel>=0.7.0'", "--use_liger_kernel"
     if (recipe.get("quant_method") or "") == "bnb":
         yield "quant_method", "bitsandbytes", "bitsandbytes", "--quant_method bnb needs it"
