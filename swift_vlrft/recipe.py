@@ -33,7 +33,7 @@ from typing import Any
 import yaml
 
 from swift_vlrft.shell import Shell
-from swift_vlrft.shell_programs import Command
+from swift_vlrft.shell_reader import Command
 from swift_vlrft.shell_state import Assigned, May, Value, union
 from swift_vlrft.shell_words import Note, Span
 from swift_vlrft.shell_wrappers import COMMANDS

@@ -20,8 +20,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import assert_never
 
-from swift_vlrft.shell_builtins import SUCCEEDS
-from swift_vlrft.shell_expand import Found
+from swift_vlrft.shell_builtins import RUN, SUCCEEDS, asks, assign, builtin, lose, unknown
+from swift_vlrft.shell_expand import changes, expand, joined
 from swift_vlrft.shell_grammar import (
     Case,
     Chain,
@@ -35,7 +35,8 @@ from swift_vlrft.shell_grammar import (
     Simple,
     Test,
 )
-from swift_vlrft.shell_programs import Command, Programs
+from swift_vlrft.shell_programs import external, not_exported
+from swift_vlrft.shell_reader import Command
 from swift_vlrft.shell_state import State, Value, Variable, merged
 from swift_vlrft.shell_words import Note
 
@@ -47,7 +48,7 @@ class _TooLong(Exception):
     """Loops in loops, or functions that call each other, beyond what is followed."""
 
 
-class Shell(Programs):
+class Shell:
     """Reads a script from top to bottom; ``commands`` are the `swift` commands in it, ``others``
     the words of all that it runs besides.
 
@@ -65,7 +66,7 @@ class Shell(Programs):
         variables = {name: Variable(value, True) for name, value in environment.items()}
         given = tuple(Value(text, 1) for text in arguments)
         self.state = State(variables, given, folder or os.getcwd())
-        self.substitutions = dict(substitutions or {})
+        self.substitutions: Mapping[str, Callable[[], str]] = substitutions or {}
         self.script = script
         self.notes: list[Note] = []
         self.commands: list[Command] = []
@@ -97,7 +98,7 @@ class Shell(Programs):
         except _TooLong as error:
             text = "it takes too many steps to follow the script: nothing below was read"
             self.notes.append(Note(error.args[0], "unread", text))
-        self.not_exported()
+        not_exported(self)
         self.notes = sorted(dict.fromkeys(self.notes), key=lambda note: note.line)
 
     def _cleaned(self, text: str) -> tuple[str, list[int]]:
@@ -165,7 +166,7 @@ class Shell(Programs):
         for note in parser.notes:
             self.note(note)
         if any(note.kind == "syntax" for note in parser.notes):
-            self.lose(Note(line, "unread", "a text with such a mistake was not read"))
+            lose(self, Note(line, "unread", "a text with such a mistake was not read"))
             return
         if self.depth > DEPTH:
             return
@@ -209,9 +210,9 @@ class Shell(Programs):
                 return True
             case Test():
                 for word in node.words:
-                    self.expand(word)
-                self.asks(node.words)
-                self.changes(node.text, node.line)
+                    expand(self, word)
+                asks(self, node.words)
+                changes(self, node.text, node.line)
             case _:
                 assert_never(node)
         return None
@@ -264,8 +265,8 @@ class Shell(Programs):
         self._join(ends, "`if`", node.line)
 
     def _case(self, node: Case) -> None:
-        self.expand(node.word)
-        self.asks([node.word])
+        expand(self, node.word)
+        asks(self, [node.word])
         before, ends = self.state, list[State]()
         falls: State | None = None
         with self._block("case", node.line):
@@ -283,8 +284,8 @@ class Shell(Programs):
 
     def _loop(self, node: Loop) -> None:
         for word in node.words:
-            self.expand(word)
-        self.changes(node.text, node.line)
+            expand(self, word)
+        changes(self, node.text, node.line)
         before = self.state
         rounds = [True, False] if self.quiet else [True, True, False]
         with self._block(node.kind, node.line):
@@ -294,7 +295,7 @@ class Shell(Programs):
                 self.state = entry.copy()
                 self._leaves.append([])
                 if node.name:
-                    self.unknown(node.name, node.line, node.kind)
+                    unknown(self, node.name, node.line, node.kind)
                 self.run(node.condition)
                 if node.kind in ("while", "until"):
                     before = self.state.copy()
@@ -332,7 +333,7 @@ class Shell(Programs):
     def _run_function(self, function: Function, values: Sequence[Value]) -> None:
         line = values[0].line
         if function in self.running or self.depth > DEPTH:
-            self.lose(Note(line, "unread", f"{function.name} calls itself; it was not read"))
+            lose(self, Note(line, "unread", f"{function.name} calls itself; it was not read"))
             return
         arguments = self.state.arguments
         self.state.arguments = _arguments(values[1:])
@@ -357,10 +358,10 @@ class Shell(Programs):
         self.depth -= 1
 
     def _simple(self, node: Simple) -> bool | None:
-        values = [value for word in node.words for value in self.expand(word)]
+        values = [value for word in node.words for value in expand(self, word)]
         for word in node.redirected:
-            for target in self.expand(word):
-                fed = self.joined(node.fed) if node.fed and len(values) == 1 else None
+            for target in expand(self, word):
+                fed = joined(self, node.fed) if node.fed and len(values) == 1 else None
                 known = fed and fed.known and values[0].text == "cat" and not node.appends
                 self.written[target.text] = fed.text if fed and known else None
         given = [value for value in values if not value.vanishes]
@@ -368,7 +369,7 @@ class Shell(Programs):
             runs = False
             for word in node.assigned:
                 if (match := word.assigns) is not None:
-                    self.assign(word, match)
+                    assign(self, word, match)
                     runs |= any(part.kind == "run" for part in word.parts)
             return None if runs or node.words else True
         first = given[0]
@@ -384,7 +385,7 @@ class Shell(Programs):
             self.state = saved.copy()
             for word in node.assigned:
                 if (match := word.assigns) is not None:
-                    overlay[match[1]] = replace(self.assign(word, match), exported=True)
+                    overlay[match[1]] = replace(assign(self, word, match), exported=True)
                     self.state.variables[match[1]] = overlay[match[1]]
         before = len(self.commands)
         status = self._command(node, given, values)
@@ -408,7 +409,7 @@ class Shell(Programs):
         name = first.text if first.known else ""
         if name in ("command", "builtin", "exec") and len(given) > 1:
             plain = [value for value in given[1:] if not value.text.startswith("-")]
-            if plain and hasattr(self, f"_do_{plain[0].text}"):
+            if plain and plain[0].text in RUN:
                 given, name = plain, plain[0].text
         if name in ("exit", "return", "break", "continue"):
             self._leave(name)
@@ -418,9 +419,9 @@ class Shell(Programs):
             return None
         if name:
             words = node.words if given[0] is first else node.words[1:]
-            if self.builtin(name, words, given):
+            if builtin(self, name, words, given):
                 return True if SUCCEEDS.fullmatch(name) else None
-        self.external(node, values)
+        external(self, node, values)
         if name == "exec" and len(given) > 1:
             self.state.alive = False
         return None
@@ -442,9 +443,6 @@ class Shell(Programs):
                 "below it are lost",
             )
         )
-
-    def argument_missing(self, name: str, line: int) -> Found:
-        return Found([]) if self.inside else super().argument_missing(name, line)
 
 
 def _arguments(values: Sequence[Value]) -> tuple[Value, ...] | None:

@@ -9,6 +9,7 @@ What a word becomes is decided in shell_expand.py, what words belong together in
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -83,9 +84,11 @@ class Word:
         return ASSIGNMENT.match(self.parts[0].text)
 
 
-class Lexer:
-    """Reads one word at a time. ``places``: where each character (and the end) of ``text`` stands
-    in the file; without them the words have no span, and all have the one ``line``.
+class Lexer(ABC):
+    """Reads one word at a time; what a word has of commands inside is read by the Parser.
+
+    ``places``: where each character (and the end) of ``text`` stands in the file; without them the
+    words have no span, and all have the one ``line``.
     """
 
     def __init__(self, text: str, line: int = 1, places: Sequence[int] | None = None) -> None:
@@ -334,13 +337,13 @@ class Lexer:
         nodes = self.until_bracket()
         self._add(word, Part("odd", self.text[start : self.at], False, nodes))
 
+    @abstractmethod
     def until_bracket(self) -> list[Any]:
         """The commands up to the ``)`` that closes, which is passed."""
-        raise NotImplementedError
 
+    @abstractmethod
     def parsed(self, text: str, line: int) -> list[Any]:
         """The commands of a text that has no place of its own."""
-        raise NotImplementedError
 
 
 def unescaped(text: str) -> str:
