@@ -15,7 +15,9 @@ from typing import TypeAlias
 
 from swift_vlrft.shell_words import PLACEHOLDER, Lexer, Part, Word
 
-REDIRECT = re.compile(r"&>>?|(?:\d+|\{[A-Za-z_]\w*\})?(<<<|<<-?|>>|<&|>&|>\||<>|<(?!\()|>(?!\())")
+REDIRECT = re.compile(
+    r"&>>?|(?:\d(?:\d|\\\n)*|\{[A-Za-z_]\w*\})?(<<<|<<-?|>>|<&|>&|>\||<>|<(?!\()|>(?!\())"
+)
 """In `1&>log` the 1 is a word: only what begins with < or > takes a number in front."""
 SEPARATOR = re.compile(r";;&|;;|;&|&&|\|\||\|&|[;&|\n]")
 CLOSING = frozenset(("then", "elif", "else", "fi", "do", "done", "esac", "}"))
@@ -458,7 +460,8 @@ class Parser(Lexer):
         match = REDIRECT.match(self.text, self.at)
         if match is None:
             return False
-        self.at = match.end()
+        while self.at < match.end():
+            self.advance()
         while self.ahead() in (" ", "\t"):
             self.at += 1
         word = self.word()

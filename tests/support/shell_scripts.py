@@ -27,6 +27,8 @@ REDIRECTED = (
     "1>&2",
     "'1'>log",
     "1 3<>log --y 1",
+    "1 2\\\n>log --y 1",
+    "x \\\n1\\\n0>log \\\n>log --y 1",
     "1 2> >(cat > log)",
     "1&>log&",
 )
