@@ -253,9 +253,11 @@ class Shell:
 
     def _if(self, node: If) -> None:
         ends = []
+        for condition, _ in node.arms[:1]:  # it runs in any case
+            self.run(condition)
         with self._block("if", node.line):
-            for condition, body in node.arms:
-                self.run(condition)
+            for place, (condition, body) in enumerate(node.arms):
+                self.run(condition if place else [])
                 before = self.state
                 self.state = before.copy()
                 self.run(body)

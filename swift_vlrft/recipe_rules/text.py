@@ -87,8 +87,7 @@ def _json(recipe: Recipe, flag: Flag, value: str) -> Iterator[Finding]:
             PROBLEM,
             "json",
             f"--{flag.name} does not parse as JSON ({error.msg} at character {error.pos + 1}); "
-            f"what arrives is {value} . Write it in single quotes: "
-            f"--{flag.name} '{{\"image\": 2}}'",
+            f"what arrives is {value} . Write it in single quotes, as '{{\"image\": 2}}'",
         )
 
 
