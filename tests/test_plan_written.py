@@ -119,6 +119,11 @@ BAD = [
     ("--learning_rate fast", "--learning_rate fast: a number is needed"),
     ("--torch_dtype float8", "--torch_dtype float8: known are bfloat16, float16, float32"),
     ("--lora_dtype int4", "--lora_dtype int4: known are"),
+    ("--tuner_type vera", "run.sh: --tuner_type vera: the planner knows"),
+    ("--use_vllm true --vllm_mode colocate --vllm_tensor_parallel_size 3", "run.sh: --vllm_tensor"),
+    ('--deepspeed \'{"zero_optimization": {"stage": 7}}\'', "there is no stage 7"),
+    ("--deepspeed none.json", "run.sh: --deepspeed none.json: neither zero0 to zero3_offload nor"),
+    ("--model_kwargs '[1]'", "run.sh: --model_kwargs [1]: neither a JSON object nor its file"),
     ("--quant_bits 5", "--quant_bits 5: known are 1, 2, 3, 4, 8, float8"),
     ("--attn_impl foo", "--attn_impl foo: known are sdpa, eager"),
     ("--model ''", "run.sh: no --model, or an empty one"),
@@ -164,6 +169,16 @@ def test_what_is_not_planned_as_it_is_written_is_said(more, said, tmp_path):
     notes = settings_of(read_recipe(path, {}), parse_gpus("1x80")).assumptions
     found = [n for n in notes if re.match("optim|quant_bits|what `vlrft check`", n)]
     assert said in "".join(found) and bool(said) == bool(found[:1])
+
+
+def test_files_are_looked_up_where_the_command_runs(tmp_path):
+    (tmp_path / "ds.json").write_text('{"zero_optimization": {"stage": 3}}')
+    (tmp_path / "kwargs.json").write_text('{"max_pixels": 50176}')
+    path = tmp_path / "run.sh"
+    more = "--deepspeed ds.json --model_kwargs kwargs.json"
+    path.write_text(f"cd {tmp_path}\n" + SMALL.format(pixels=401408, more=more))
+    settings = settings_of(read_recipe(path, {}), parse_gpus("1x80"))
+    assert settings.sharding == "zero3" and settings.image_tokens == 64
 
 
 def test_a_bare_switch_is_on(tmp_path):

@@ -121,7 +121,7 @@ def settings_of(
         rollout = "vllm_colocate" if mode == "colocate" else "vllm_server"
     tp = _int(recipe, "vllm_tensor_parallel_size", 1)
     if rollout == "vllm_colocate":
-        _check_tp(model, tp, processes)
+        _check_tp(recipe, model, tp, processes)
     engine_length = _int(recipe, "vllm_max_model_len", 0) or None
     if rollout == "vllm_colocate" and engine_length is None and (context := model.context):
         # args_mixin.py: None goes to vLLM, which then takes the whole context of the model.
@@ -264,7 +264,7 @@ def _may_use_liger(recipe: Recipe) -> bool:
 def _tuning(recipe: Recipe, notes: list[str]) -> Any:
     value = recipe.get("tuner_type") or recipe.get("train_type") or "lora"
     if value not in ("lora", "full"):
-        raise ValueError(f"--tuner_type {value}: the planner knows lora and full")
+        raise ValueError(f"{recipe.path}: --tuner_type {value}: the planner knows lora and full")
     bits = recipe.get("quant_bits")
     if value == "lora" and bits == "4":
         return "qlora"
@@ -340,12 +340,14 @@ def _deepspeed(recipe: Recipe, processes: int, notes: list[str]) -> tuple[Any, b
     if name == "zero3_offload":
         return "zero3", True, True
     try:
-        config = json.loads(value if value.lstrip().startswith("{") else Path(value).read_text())
-        zero = config.get("zero_optimization", {})
+        zero = _object(recipe, value).get("zero_optimization", {})
         stage = int(zero.get("stage", 0))
+        if stage not in range(4):
+            raise ValueError(f"there is no stage {stage}")
     except (OSError, ValueError, AttributeError) as error:
         raise ValueError(
-            f"--deepspeed {value}: neither zero0 to zero3_offload nor a readable file ({error})"
+            f"{recipe.path}: --deepspeed {value}: neither zero0 to zero3_offload nor a readable "
+            f"file ({error})"
         ) from None
     notes.append(f"of {value} only the stage and the offloading are read, sizes are the defaults")
     states = zero.get("offload_optimizer", {}).get("device", "none") == "cpu"
@@ -411,10 +413,20 @@ def _model_kwargs(recipe: Recipe) -> dict[str, Any]:
     if text is None:
         return {}
     try:
-        given = json.loads(text if text.lstrip().startswith("{") else Path(text).read_text())
-        return {str(name): value for name, value in given.items()}
+        return {str(name): value for name, value in _object(recipe, text).items()}
     except (OSError, ValueError, AttributeError):
-        raise ValueError(f"--model_kwargs {text}: neither a JSON object nor its file") from None
+        raise ValueError(
+            f"{recipe.path}: --model_kwargs {text}: neither a JSON object nor its file"
+        ) from None
+
+
+def _object(recipe: Recipe, text: str) -> Any:
+    """What a flag gives as JSON, or as a file of it where the command runs."""
+    if text.lstrip().startswith("{"):
+        return json.loads(text)
+    if (path := recipe.at(text)) is None:
+        raise ValueError("the folder that it is in is not known")
+    return json.loads(path.read_text())
 
 
 def _pixels_by(recipe: Recipe, model: Model) -> Any:
@@ -437,15 +449,16 @@ def _sizes(sizes: list[tuple[int, int]]) -> str:
     return ", ".join(f"{width} x {height}" for width, height in sizes[:4]) or "none"
 
 
-def _check_tp(model: Model, tp: int, processes: int) -> None:
+def _check_tp(recipe: Recipe, model: Model, tp: int, processes: int) -> None:
     if tp < 1 or processes % tp:
         raise ValueError(
-            f"--vllm_tensor_parallel_size {tp} does not divide the {processes} processes"
+            f"{recipe.path}: --vllm_tensor_parallel_size {tp} does not divide the {processes} "
+            "processes"
         )
     if model.heads % tp:
         raise ValueError(
-            f"--vllm_tensor_parallel_size {tp} does not divide the {model.heads} attention heads "
-            f"of {model.name}"
+            f"{recipe.path}: --vllm_tensor_parallel_size {tp} does not divide the {model.heads} "
+            f"attention heads of {model.name}"
         )
 
 
