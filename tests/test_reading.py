@@ -261,7 +261,7 @@ def test_a_box_of_coco_in_parquet_that_is_none_is_named(box, tmp_path):
 
 
 @pytest.mark.parametrize("saved", [False, True])
-def test_class_labels_are_their_names_in_every_column_that_makes_a_row(saved, tmp_path):
+def test_class_labels_are_their_names_in_every_column(saved, tmp_path):
     from datasets import ClassLabel, Dataset, Features, List, Value
     from datasets import Image as ImageFeature
 
@@ -270,10 +270,13 @@ def test_class_labels_are_their_names_in_every_column_that_makes_a_row(saved, tm
         "problem": Value("string"),
         "solution": ClassLabel(names=["cat", "dog"]),
         "task": ClassLabel(names=["classification", "choice"]),
+        "scene": ClassLabel(names=["day", "night"]),
+        "seen": List(ClassLabel(names=["sky", "sea"])),
     }
     rows = [("dog", "classification"), ("cat", None)]
     made = {"image": [{"bytes": picture(), "path": None}] * 2, "problem": ["Which?"] * 2}
     made |= {"solution": [s for s, _ in rows], "task": [t for _, t in rows]}
+    made |= {"scene": ["night", -1], "seen": [["sea", "sky"], []]}  # -1: not labelled
     path = tmp_path / ("saved" if saved else "set")
     found = Dataset.from_dict(made, features=Features(features))
     path.mkdir()
@@ -282,7 +285,10 @@ def test_class_labels_are_their_names_in_every_column_that_makes_a_row(saved, tm
     trained, _ = training_set(open_set(path), Wanted(tmp_path / "cache"))
     assert trained["solution"][:] == ["dog", "cat"]
     convert_folder(path, tmp_path / "out")
-    assert [row.solution for row in read_rows(tmp_path / "out")] == ["dog", "cat"]
+    copied = list(read_rows(tmp_path / "out"))
+    assert [row.solution for row in copied] == ["dog", "cat"]
+    assert [row.columns["scene"] for row in copied] == ["night", None]
+    assert [row.columns["seen"] for row in copied] == [["sea", "sky"], []]
     # Another class of the set does not name the categories of its boxes.
     objects = {"bbox": List(List(Value("float64"))), "category": List(ClassLabel(names=["a", "b"]))}
     features = {"image": ImageFeature(), "scene": ClassLabel(names=["x", "y"]), "objects": objects}
@@ -369,6 +375,21 @@ def test_a_missing_column_is_named_with_those_that_are_there(tmp_path):
     rename = {"question": "problem", "answer": "solution"}
     (row,) = read_rows(path, rename=rename)
     assert (row.problem, row.solution, row.columns["task"]) == ("what?", "rose", None)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    ["messages images", "messages image solution", "query response images", "instruction"],
+)
+def test_a_form_of_ms_swifts_own_is_not_asked_for_our_columns_alone(columns, tmp_path):
+    (tmp_path / "x.jsonl").write_text(json.dumps(dict.fromkeys(columns.split(), "x")))
+    told = rf"lacks the columns? .* leave it as it is: by its column {columns.split()[0]} "
+    with pytest.raises(DataError, match=told):
+        open_set(tmp_path / "x.jsonl")
+    (tmp_path / "x.jsonl").write_text('{"image": "a.png", "problem": "?", "response": "x"}')
+    with pytest.raises(DataError) as error:
+        open_set(tmp_path / "x.jsonl")
+    assert "leave it" not in str(error.value)  # training refuses it, too
 
 
 def test_a_truncated_shard_leaves_the_healthy_ones(tmp_path):

@@ -104,6 +104,11 @@ def check(
     except (OSError, ValueError) as error:
         fail(error)
     problems = [(str(place), text) for report in reports for place, text in report.problems]
+    problems += [
+        (str(source), f"the split {name!r} has no rows; write them, or remove its files")
+        for name, report in zip(splits, reports, strict=True)
+        if not report.rows and not report.problems
+    ]
     if not any(report.unreadable for report in reports) and (
         nothing := nothing_scored(rewards, reports)
     ):
@@ -189,7 +194,7 @@ def _print(
 ) -> None:
     console = Console()
     if problems:
-        table = Table(title=f"{len(problems)} problems")
+        table = Table(title=f"{len(problems)} problem{'s' * (len(problems) > 1)}")
         table.add_column("where", overflow="fold")
         table.add_column("what", overflow="fold")
         for place, text in problems[:show]:

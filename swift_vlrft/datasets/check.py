@@ -21,7 +21,7 @@ from swift_vlrft.datasets.frames import View, row_in_frame
 from swift_vlrft.datasets.image import Head, HeadReader, size_problem
 from swift_vlrft.datasets.instances import NOT_IN_FULL, UNSURE
 from swift_vlrft.datasets.parquet import missing_shards
-from swift_vlrft.datasets.read import open_set, rows_of
+from swift_vlrft.datasets.read import open_set, renamed_columns, rows_of
 from swift_vlrft.datasets.routing import (
     named_tasks,
     not_read,
@@ -33,6 +33,7 @@ from swift_vlrft.datasets.routing import (
 )
 from swift_vlrft.datasets.row import BOX_TASKS, BadRow, Place, Row
 from swift_vlrft.datasets.shape import solution_problem
+from swift_vlrft.datasets.shapes import is_for_swift
 from swift_vlrft.datasets.source import Source
 from swift_vlrft.rewards import REWARDS, TASK_NAMES, TASKS
 
@@ -392,7 +393,7 @@ def judged(
             f"{form.path}: {len(not_in_pixels)} rows train as they stand, but not as "
             f"{form.path}:pixels, which leaves them out, as of {place}: {text}"
         )
-    report.notes += [*left_out_notes(form), *file_notes(form)]
+    report.notes += [*left_out_notes(form), *file_notes(form, rename)]
 
 
 def frame_problem(row: Row, head: Head, frame: str) -> str | None:
@@ -407,9 +408,18 @@ def frame_problem(row: Row, head: Head, frame: str) -> str | None:
     return None
 
 
-def file_notes(form: Form) -> list[str]:
-    """Which files of the set were not read, and which its names miss."""
+def file_notes(form: Form, rename: Mapping[str, str] | None = None) -> list[str]:
+    """Which files of the set were not read, which its names miss, and whether training would read
+    it at all.
+    """
     notes = unread_notes(form)
+    if is_for_swift(renamed_columns(form, rename)):
+        notes.append(
+            f"{form.path}: for its column messages, training hands this set to ms-swift's own "
+            "loader, which takes the prompt from there and leaves pictures and boxes as they are. "
+            "What is said here holds for image, problem and solution: to train on those, add "
+            '--columns \'{"messages": "other"}\''
+        )
     shards = [*form.files, *(bad.place.file for bad in form.broken)]
     if form.path.is_dir() and (missing := missing_shards(shards)):
         some = ", ".join(missing[:MAX_SHOWN]) + (" ..." if len(missing) > MAX_SHOWN else "")

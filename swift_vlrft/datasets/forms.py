@@ -24,6 +24,7 @@ from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.splits import (
     SPLITS,
     by_split,
+    folders_of_sets,
     listed,
     names_of_splits,
     of_split,
@@ -178,8 +179,14 @@ def splits_of(path: Path) -> list[str]:
 
 
 def unread_notes(form: Form) -> list[str]:
-    """Which files of a folder were not read, and what to do."""
+    """Which files of a folder were not read, or as one set with others, and what to do."""
     notes = []
+    apart = folders_of_sets(form.files, form.path)
+    if len(apart) > 1:
+        notes.append(
+            f"{form.path}: what lies in {listed(apart, form.path)} is read as one set. Where these "
+            f"are several, as the configurations of a set on a hub are, give one: {apart[0]}"
+        )
     if form.unnamed:
         notes.append(
             f"{form.path}: not read, since their names tell no split while others' do: "

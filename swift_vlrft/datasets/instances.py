@@ -28,6 +28,8 @@ from swift_vlrft.datasets.source import DataError
 UNSURE = "a crowd region or a box without area stands for the category in the image"
 NO_OBJECT = "an image without an object makes no row"
 NOT_IN_FULL = "the image is not labelled in full for the category"
+OF_SENTENCES = frozenset(("tokens_negative", "expressions", "expression"))
+"""Keys of an image entry in files of referring expressions."""
 
 Boxes = list[tuple[int, int, int, int]]
 
@@ -157,9 +159,18 @@ def _briefly(entry: dict[str, Any]) -> str:
 
 
 def refuse_shared_files(found: Instances) -> None:
-    """DataError where two images of the file are one picture: each has a part of its boxes."""
+    """DataError where two images of the file are one picture: each has a part of its boxes; and
+    where an image is a sentence with its own boxes, as MDETR and UNINEXT store RefCOCO.
+    """
     first: dict[str, Any] = {}
     for i, image in found.images.items():
+        if not OF_SENTENCES.isdisjoint(image):
+            said = image.get("caption") or image.get("expressions") or image.get("expression")
+            raise DataError(
+                f"{found.path}: image {i!r} stands for a sentence, {str(said)[:60]!r}: boxes "
+                "belong to sentences here, not to categories. Write a row for each sentence instead: "
+                "image, problem (the sentence), solution (its box)"
+            )
         name = os.path.normpath(file_of(image) or "")
         if (there := first.setdefault(name, i)) != i:
             raise DataError(
