@@ -168,7 +168,7 @@ def refuse_shared_files(found: Instances) -> None:
             said = image.get("caption") or image.get("expressions") or image.get("expression")
             raise DataError(
                 f"{found.path}: image {i!r} stands for a sentence, {str(said)[:60]!r}: boxes "
-                "belong to sentences here, not to categories. Write a row for each sentence instead: "
+                "belong to sentences here, not to categories. Write a row for each sentence: "
                 "image, problem (the sentence), solution (its box)"
             )
         name = os.path.normpath(file_of(image) or "")
