@@ -356,7 +356,7 @@ def test_json_lines_go_by_what_is_in_them(end, tmp_path):
         assert [r.solution for r in read_rows(tmp_path / "rows.json")] == ["rose"] * rows
     (tmp_path / "rows.json").write_text(f"{line}\n{line[:-5]}\n{line}\n")
     good, bad, other = read_rows(tmp_path / "rows.json", keep_going=True)
-    assert good.solution == other.solution == "rose" and "line 2 is not JSON" in bad.problem
+    assert good.solution == other.solution == "rose" and "line 2: not JSON" in bad.problem
     (tmp_path / "rows.json").write_text(line + end)
     with pytest.raises(DataError, match="holds one object with image, problem, solution"):
         list(read_rows(tmp_path / "rows.json"))
@@ -434,7 +434,7 @@ def test_an_image_outside_the_root_is_refused(tmp_path):
 def test_json_that_is_none_is_named_by_line(tmp_path):
     path = jsonl(tmp_path)
     path.write_text(path.read_text() + '{"image": \n')
-    with pytest.raises(DataError, match=r"rows.jsonl, row 3: line 5 is not JSON"):
+    with pytest.raises(DataError, match=r"rows.jsonl, row 3: line 5: not JSON"):
         list(read_rows(path))
     (tmp_path / "x.json").write_text("[1, 2")
     with pytest.raises(DataError, match=r"x.json is not JSON"):
@@ -453,7 +453,7 @@ def test_a_line_that_is_no_row_leaves_the_others(tmp_path):
     assert len(rows) == 7 and [row.place.row for row in bad] == [1, 3, 4, 5]
     for row, words in zip(bad, ("not JSON", "not UTF-8", "an object", "not JSON"), strict=True):
         assert f"line {row.place.row + 1}" in row.problem and words in row.problem
-    with pytest.raises(DataError, match=r"rows.jsonl, row 1: line 2 is not JSON"):
+    with pytest.raises(DataError, match=r"rows.jsonl, row 1: line 2: not JSON"):
         list(read_rows(path))
 
 
@@ -464,6 +464,16 @@ def test_json_without_an_end_to_its_depth_is_no_traceback(name, tmp_path):
         list(read_rows(tmp_path / name))
     with pytest.raises(DataError, match="is not JSON"):
         read_instances(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["x.jsonl", "x.json", "instances_x.json"])
+@pytest.mark.parametrize("code", ["utf-16", "utf-32", "utf-16-le"])
+def test_json_in_another_code_is_named_once(name, code, tmp_path):
+    rows = [{"image": "a.png", "problem": "?", "solution": "x"}] * 3
+    text = "\n".join(map(json.dumps, rows)) if name == "x.jsonl" else json.dumps(rows)
+    (tmp_path / name).write_text(text, encoding=code)
+    with pytest.raises(DataError, match=rf"{name} is {code[:6].upper()}.*; JSON in UTF-8 is"):
+        list(read_rows(tmp_path / name))
 
 
 def test_a_file_without_rows_says_so(tmp_path):

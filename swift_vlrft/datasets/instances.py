@@ -12,7 +12,6 @@ image is ``unsure`` for that category.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections import Counter
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from swift_vlrft.coordinates import convert_box
+from swift_vlrft.datasets.records import json_content
 from swift_vlrft.datasets.source import DataError
 
 UNSURE = "a crowd region or a box without area stands for the category in the image"
@@ -104,14 +104,8 @@ def read_content(path: Path) -> dict[str, Any]:
     """The lists of an annotation file, as they are but for the outlines; ids are checked: whole
     numbers or text, and in its list every one stands once. DataError says where not.
     """
-    try:
-        with open(path, encoding="utf-8-sig") as file:
-            # The outlines are most of the file, and nothing here needs them.
-            content = json.load(file, object_hook=without_outline)
-    except (OSError, UnicodeError) as error:
-        raise DataError(f"{path} cannot be read ({error})") from error
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path} is not JSON ({error}); download it again") from error
+    # The outlines are most of the file, and nothing here needs them.
+    content = json_content(path, without_outline)
     for key in ("images", "annotations", "categories"):
         if not isinstance(content, dict) or not isinstance(content.get(key), list):
             has = ", ".join(content) if isinstance(content, dict) else type(content).__name__

@@ -18,8 +18,9 @@ from typing import Any
 
 from swift_vlrft.answers import boxes_or_refusal, gold_text, normalise
 from swift_vlrft.datasets.coco_json import coco_drafts
-from swift_vlrft.datasets.forms import Form, Record, find_form, why_unknown
+from swift_vlrft.datasets.forms import Form, find_form, why_unknown
 from swift_vlrft.datasets.image import Head, head_of, image_path
+from swift_vlrft.datasets.records import Record
 from swift_vlrft.datasets.row import BOX_TASKS, BadRow, Drawn, Place, Row
 from swift_vlrft.datasets.shape import Context, Draft, Shape, class_name, drawn_on, task_of
 from swift_vlrft.datasets.shapes import SHAPES, is_for_swift, shape_of
