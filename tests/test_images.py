@@ -398,7 +398,7 @@ def test_what_is_wrong_with_a_picture_is_said(name, tmp_path):
 
 
 def test_a_stream_takes_the_same_rows(tmp_path):
-    from swift_vlrft.datasets.check import Report
+    from swift_vlrft.datasets.report import Report
 
     path = parquet([content for content, _ in (GOOD | BAD).values()], tmp_path)
     report = Report(path)

@@ -19,7 +19,7 @@ from swift_vlrft.recipe_rules.batches import finding
 from swift_vlrft.recipe_rules.finding import NOTE, PROBLEM, Finding
 
 if TYPE_CHECKING:
-    from swift_vlrft.datasets.check import Report
+    from swift_vlrft.datasets.report import Report
 
 SHADOWS = (
     "datasets",
@@ -221,7 +221,8 @@ def _scored(recipe: Recipe, renamed: Mapping[str, str]) -> Iterator[Finding]:
     """Rewards of ours that would score no row of any set, and gold that none of them reads: what
     the plugin says when training starts.
     """
-    from swift_vlrft.datasets.check import UnreadableGold, nothing_scored
+    from swift_vlrft.datasets.report import nothing_scored
+    from swift_vlrft.datasets.row_check import UnreadableGold
 
     rewards = list(recipe.values("reward_funcs"))
     if not set(rewards) & set(_own_rewards()) or recipe.flag("cached_dataset") is not None:
@@ -256,8 +257,9 @@ def _report(
 ) -> Report | None:
     """What the named rewards make of a set's rows; None where they are not known here."""
     from swift_vlrft.datasets import SOURCES, DataError
-    from swift_vlrft.datasets.check import check_set, report_of_source
+    from swift_vlrft.datasets.check import check_set
     from swift_vlrft.datasets.forms import find_form
+    from swift_vlrft.datasets.report import report_of_source
     from swift_vlrft.datasets.shapes import is_for_swift, shape_of
 
     if path is None:

@@ -19,10 +19,11 @@ from swift.dataset.loader import DatasetLoader
 from swift.utils import get_logger, safe_ddp_context
 
 from swift_vlrft.datasets import DataError, Source
-from swift_vlrft.datasets.check import Report, left_out_notes, length_check, nothing_scored
+from swift_vlrft.datasets.check import left_out_notes, length_check
 from swift_vlrft.datasets.forms import Form
 from swift_vlrft.datasets.read import open_set, rows_of, shape_of_form
 from swift_vlrft.datasets.records import labels_of
+from swift_vlrft.datasets.report import Report, nothing_scored
 from swift_vlrft.datasets.shapes import is_for_swift, shape_of
 from swift_vlrft.datasets.training import (
     Wanted,

@@ -23,9 +23,10 @@ from swift.utils import get_logger, use_hf_hub
 from swift_vlrft import shared_prefix_settings as shared_prefix
 from swift_vlrft.coordinates import FRAMES
 from swift_vlrft.datasets import SOURCES, BadRow, DataError
-from swift_vlrft.datasets.check import Report, check_set, nothing_scored, report_of_source
+from swift_vlrft.datasets.check import check_set
 from swift_vlrft.datasets.forms import Form, find_form
 from swift_vlrft.datasets.read import open_set
+from swift_vlrft.datasets.report import Report, nothing_scored, report_of_source
 from swift_vlrft.datasets.shapes import is_for_swift, shape_of
 from swift_vlrft.datasets.training import frame_of_subsets
 from swift_vlrft.rewards import REWARDS, Reward
