@@ -10,7 +10,7 @@ from __future__ import annotations
 import codecs
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,15 +36,18 @@ class Broken:
     begun: bool
 
 
-def read_json(path: Path) -> Any:
-    """The value of a JSON file; LineError where there is none."""
+def read_json(path: Path, object_hook: Callable[[Any], Any] | None = None) -> Any:
+    """The value of a JSON file, each object in it through ``object_hook``; LineError where there is
+    none.
+    """
     _check_code(path)
     try:
-        return json.loads(path.read_bytes().decode("utf-8-sig", "surrogatepass"))
+        text = path.read_bytes().decode("utf-8-sig", "surrogatepass")
+        return json.loads(text, object_hook=object_hook)
     except UnicodeError as error:
-        raise LineError(f"{path} is not UTF-8 ({error})") from None
+        raise LineError(f"{path} is not UTF-8 ({error}); save it as UTF-8") from None
     except (ValueError, RecursionError) as error:
-        raise LineError(f"{path} is not JSON ({error})") from None
+        raise LineError(f"{path} is not JSON ({error}); copy or download it again") from None
 
 
 def begins_with_list(path: Path) -> bool:

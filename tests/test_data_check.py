@@ -1,6 +1,7 @@
 """``vlrft data check``: what it finds, where, and the clean copy."""
 
 import json
+import re
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -84,6 +85,15 @@ def test_columns_are_renamed_as_the_error_says(tmp_path):
     assert code == 0 and found(tmp_path / "clean")[1]["good"] == report["good"] == 3
     done = CliRunner().invoke(app, ["data", "check", str(folder), "--columns", "answer"])
     assert done.exit_code == 2 and "--columns answer: expected JSON" in done.output
+
+
+def test_messages_beside_our_columns_are_for_ms_swift(tmp_path):
+    talk = [[{"role": "user", "content": "?"}]] * 8
+    pq.write_table(pa.table(columns(8) | {"messages": talk}), tmp_path / "train.parquet")
+    code, report = found(tmp_path)
+    assert code == 0 and "ms-swift's own loader" in report["notes"][0]
+    remedy = re.search(r"--columns '(.*)'", report["notes"][0])[1]
+    assert found(tmp_path, "--columns", remedy)[1]["notes"] == []
 
 
 def test_what_is_wrong_with_a_solution_is_said(tmp_path):

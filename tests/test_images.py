@@ -398,7 +398,7 @@ def test_what_is_wrong_with_a_picture_is_said(name, tmp_path):
 
 
 def test_a_stream_takes_the_same_rows(tmp_path):
-    from swift_vlrft.datasets.check import Report
+    from swift_vlrft.datasets.report import Report
 
     path = parquet([content for content, _ in (GOOD | BAD).values()], tmp_path)
     report = Report(path)
@@ -626,6 +626,14 @@ IDS = {
         ["annotations[0]: no category has the id 9; they are like 1, 2"],
     ),
     "file": (lambda c: c["images"][1].update(file_name="./1.png"), ["images 1 and 2", "1.png"]),
+    "sentence": (
+        lambda c: [i.update(caption="the left dog", tokens_negative=[]) for i in c["images"]],
+        ["image 1 stands for a sentence, 'the left dog'", "a row for each sentence"],
+    ),
+    "expressions": (
+        lambda c: c["images"][1].update(expressions=["the left dog"]),
+        ["image 2 stands for a sentence", "the left dog"],
+    ),
 }
 
 
@@ -647,7 +655,7 @@ def test_ids_that_do_not_tell_entries_apart_are_refused_by_every_command(case, t
         ["data", "show", file, "--out", tmp_path / "page.html"],
         ["eval", "--predictions", predictions, "--gold", file, "--task", "detection"],
     ]
-    if case == "file":
+    if case in ("file", "sentence", "expressions"):
         commands.pop()  # reads no picture
     for command in commands:
         done = CliRunner().invoke(app, [*map(str, command)])

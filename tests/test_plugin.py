@@ -177,6 +177,8 @@ for name in sys.argv[2:]:
     )
     assert done.returncode == 0, done.stderr[-2000:]
     assert "VlrftLoader" not in done.stdout
+    done = import_plugin("--dataset", f"{tmp_path}/messages.jsonl:pixels")
+    assert done.returncode == 1 and "leaves boxes as they are" in done.stderr
 
 
 def test_pixels_without_a_known_family_and_unknown_subsets_are_refused(shapes):
@@ -236,9 +238,18 @@ for given in (virft, virft.select([2, 1, 0]), virft.to_iterable_dataset()):
 for given in (coco, coco.to_iterable_dataset()):
     (made,) = VlrftLoader()._hub("detection-datasets/coco", wanted, None, given)
     assert "[100, 250, 500, 750]" in made["solution"] and "'b'" in made["messages"][0]["content"]
+talk = Dataset.from_dict(columns() | {{"messages": [[{{"role": "user", "content": "?"}}]] * 3}})
+for frame, given in (("pixels", talk), ("norm1000", talk.remove_columns(["image", "messages"]))):
+    asked = Wanted(wanted.cache, frame=frame)
+    try:
+        VlrftLoader()._hub("me/talk", asked, None if frame == "norm1000" else print, given)
+    except ValueError as error:
+        print(error)
 print("all of it")
 """
     done = run_python(code)
+    assert "--dataset me/talk:pixels: ms-swift's own loader" in done.stdout
+    assert "me/talk lacks the column image; it has problem, solution" in done.stdout
     assert "all of it" in done.stdout, done.stderr[-3000:]
 
 

@@ -261,7 +261,7 @@ def test_a_box_of_coco_in_parquet_that_is_none_is_named(box, tmp_path):
 
 
 @pytest.mark.parametrize("saved", [False, True])
-def test_class_labels_are_their_names_in_every_column_that_makes_a_row(saved, tmp_path):
+def test_class_labels_are_their_names_in_every_column(saved, tmp_path):
     from datasets import ClassLabel, Dataset, Features, List, Value
     from datasets import Image as ImageFeature
 
@@ -270,10 +270,13 @@ def test_class_labels_are_their_names_in_every_column_that_makes_a_row(saved, tm
         "problem": Value("string"),
         "solution": ClassLabel(names=["cat", "dog"]),
         "task": ClassLabel(names=["classification", "choice"]),
+        "scene": ClassLabel(names=["day", "night"]),
+        "seen": List(ClassLabel(names=["sky", "sea"])),
     }
     rows = [("dog", "classification"), ("cat", None)]
     made = {"image": [{"bytes": picture(), "path": None}] * 2, "problem": ["Which?"] * 2}
     made |= {"solution": [s for s, _ in rows], "task": [t for _, t in rows]}
+    made |= {"scene": ["night", -1], "seen": [["sea", "sky"], []]}  # -1: not labelled
     path = tmp_path / ("saved" if saved else "set")
     found = Dataset.from_dict(made, features=Features(features))
     path.mkdir()
@@ -282,7 +285,10 @@ def test_class_labels_are_their_names_in_every_column_that_makes_a_row(saved, tm
     trained, _ = training_set(open_set(path), Wanted(tmp_path / "cache"))
     assert trained["solution"][:] == ["dog", "cat"]
     convert_folder(path, tmp_path / "out")
-    assert [row.solution for row in read_rows(tmp_path / "out")] == ["dog", "cat"]
+    copied = list(read_rows(tmp_path / "out"))
+    assert [row.solution for row in copied] == ["dog", "cat"]
+    assert [row.columns["scene"] for row in copied] == ["night", None]
+    assert [row.columns["seen"] for row in copied] == [["sea", "sky"], []]
     # Another class of the set does not name the categories of its boxes.
     objects = {"bbox": List(List(Value("float64"))), "category": List(ClassLabel(names=["a", "b"]))}
     features = {"image": ImageFeature(), "scene": ClassLabel(names=["x", "y"]), "objects": objects}
@@ -350,7 +356,7 @@ def test_json_lines_go_by_what_is_in_them(end, tmp_path):
         assert [r.solution for r in read_rows(tmp_path / "rows.json")] == ["rose"] * rows
     (tmp_path / "rows.json").write_text(f"{line}\n{line[:-5]}\n{line}\n")
     good, bad, other = read_rows(tmp_path / "rows.json", keep_going=True)
-    assert good.solution == other.solution == "rose" and "line 2 is not JSON" in bad.problem
+    assert good.solution == other.solution == "rose" and "line 2: not JSON" in bad.problem
     (tmp_path / "rows.json").write_text(line + end)
     with pytest.raises(DataError, match="holds one object with image, problem, solution"):
         list(read_rows(tmp_path / "rows.json"))
@@ -369,6 +375,21 @@ def test_a_missing_column_is_named_with_those_that_are_there(tmp_path):
     rename = {"question": "problem", "answer": "solution"}
     (row,) = read_rows(path, rename=rename)
     assert (row.problem, row.solution, row.columns["task"]) == ("what?", "rose", None)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    ["messages images", "messages image solution", "query response images", "instruction"],
+)
+def test_a_form_of_ms_swifts_own_is_not_asked_for_our_columns_alone(columns, tmp_path):
+    (tmp_path / "x.jsonl").write_text(json.dumps(dict.fromkeys(columns.split(), "x")))
+    told = rf"lacks the columns? .* leave it as it is: by its column {columns.split()[0]} "
+    with pytest.raises(DataError, match=told):
+        open_set(tmp_path / "x.jsonl")
+    (tmp_path / "x.jsonl").write_text('{"image": "a.png", "problem": "?", "response": "x"}')
+    with pytest.raises(DataError) as error:
+        open_set(tmp_path / "x.jsonl")
+    assert "leave it" not in str(error.value)  # training refuses it, too
 
 
 def test_a_truncated_shard_leaves_the_healthy_ones(tmp_path):
@@ -413,7 +434,7 @@ def test_an_image_outside_the_root_is_refused(tmp_path):
 def test_json_that_is_none_is_named_by_line(tmp_path):
     path = jsonl(tmp_path)
     path.write_text(path.read_text() + '{"image": \n')
-    with pytest.raises(DataError, match=r"rows.jsonl, row 3: line 5 is not JSON"):
+    with pytest.raises(DataError, match=r"rows.jsonl, row 3: line 5: not JSON"):
         list(read_rows(path))
     (tmp_path / "x.json").write_text("[1, 2")
     with pytest.raises(DataError, match=r"x.json is not JSON"):
@@ -432,7 +453,7 @@ def test_a_line_that_is_no_row_leaves_the_others(tmp_path):
     assert len(rows) == 7 and [row.place.row for row in bad] == [1, 3, 4, 5]
     for row, words in zip(bad, ("not JSON", "not UTF-8", "an object", "not JSON"), strict=True):
         assert f"line {row.place.row + 1}" in row.problem and words in row.problem
-    with pytest.raises(DataError, match=r"rows.jsonl, row 1: line 2 is not JSON"):
+    with pytest.raises(DataError, match=r"rows.jsonl, row 1: line 2: not JSON"):
         list(read_rows(path))
 
 
@@ -443,6 +464,16 @@ def test_json_without_an_end_to_its_depth_is_no_traceback(name, tmp_path):
         list(read_rows(tmp_path / name))
     with pytest.raises(DataError, match="is not JSON"):
         read_instances(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["x.jsonl", "x.json", "instances_x.json"])
+@pytest.mark.parametrize("code", ["utf-16", "utf-32", "utf-16-le"])
+def test_json_in_another_code_is_named_once(name, code, tmp_path):
+    rows = [{"image": "a.png", "problem": "?", "solution": "x"}] * 3
+    text = "\n".join(map(json.dumps, rows)) if name == "x.jsonl" else json.dumps(rows)
+    (tmp_path / name).write_text(text, encoding=code)
+    with pytest.raises(DataError, match=rf"{name} is {code[:6].upper()}.*; JSON in UTF-8 is"):
+        list(read_rows(tmp_path / name))
 
 
 def test_a_file_without_rows_says_so(tmp_path):

@@ -15,8 +15,8 @@ import pytest
 
 from swift_vlrft import answers, assignment
 from swift_vlrft import boxes as overlaps
-from swift_vlrft.datasets.check import row_problem
 from swift_vlrft.datasets.row import Place, Row
+from swift_vlrft.datasets.row_check import row_problem
 from swift_vlrft.rewards import REWARDS, TASKS, contract
 
 GOLD = "<answer>[{'Position': [0, 0, 100, 100], 'Confidence': 1}]</answer>"

@@ -162,6 +162,42 @@ def test_check_convert_and_training_read_the_same_files(
     assert run("check", tmp_path / "out")[1]["rows"] == total
 
 
+@pytest.mark.parametrize(
+    ("files", "apart"),
+    [
+        (["main/train-00000-of-00001", "socratic/train-00000-of-00001"], ["main", "socratic"]),
+        (["data/a/train/0", "data/b/train_0", "data/b/test"], ["data/a", "data/b"]),
+        (["a/0", "b/0"], ["a", "b"]),
+        (["train/a/0", "train/b/0", "test/a/0"], []),
+        (["train_0/x", "train_1/x"], []),
+        (["data/train-00000-of-00002", "data/train-00001-of-00002"], []),
+        (["0", "1"], []),
+    ],
+)
+def test_folders_that_may_be_several_sets_are_named(files, apart, tmp_path):
+    for name in files:
+        write(tmp_path / "s" / f"{name}.parquet", name)
+    (note,) = run("check", tmp_path / "s")[1]["notes"] or [""]
+    assert ("read as one set" in note) == bool(apart)
+    assert f"what lies in {', '.join(apart)} is" in note or not apart
+    assert run("convert", tmp_path / "s", tmp_path / "out")[1]["notes"] == [note] * bool(apart)
+
+
+def test_a_split_without_rows_is_a_problem(tmp_path):
+    write(tmp_path / "train.parquet")
+    write(tmp_path / "test.parquet", "x")
+    code, report = run("check", tmp_path)
+    assert (code, report["good"]) == (1, 1)
+    (problem,) = report["problems"]
+    assert "the split 'train' has no rows" in problem["problem"]
+    (tmp_path / "train.parquet").unlink()
+    write(tmp_path / "train.jsonl")
+    (tmp_path / "test.parquet").unlink()
+    write(tmp_path / "test.jsonl", "x")
+    code, said = run("check", tmp_path)
+    assert code == 2 and "train.jsonl has no rows" in said
+
+
 @pytest.mark.parametrize("ending", ["parquet", "jsonl"])
 def test_a_file_of_no_split_is_read_where_it_is_asked_for(ending, tmp_path):
     for name in ("train", "extra", "dev"):

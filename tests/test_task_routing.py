@@ -19,11 +19,12 @@ from swift_vlrft import watch as watching
 from swift_vlrft.answers import gold_text
 from swift_vlrft.cli import app
 from swift_vlrft.datasets import DataError
-from swift_vlrft.datasets.check import Report, check_set, nothing_scored
+from swift_vlrft.datasets.check import check_set
 from swift_vlrft.datasets.convert import convert_folder
 from swift_vlrft.datasets.frames import View
 from swift_vlrft.datasets.read import open_set
 from swift_vlrft.datasets.read import rows_of as read
+from swift_vlrft.datasets.report import Report, nothing_scored
 from swift_vlrft.datasets.training import Wanted, streamed_rows, training_set
 from swift_vlrft.recipe import read_text
 from swift_vlrft.recipe_rules import check_recipe

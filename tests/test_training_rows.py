@@ -59,7 +59,7 @@ def test_gold_image_and_prompt_are_as_they_were(tmp_path):
 
 
 def Report_of(path):
-    from swift_vlrft.datasets.check import Report
+    from swift_vlrft.datasets.report import Report
 
     return Report(path)
 

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from swift_vlrft.commands.progress import fail, progress_bar, renamed
 from swift_vlrft.coordinates import FAMILIES
-from swift_vlrft.datasets.check import Report
+from swift_vlrft.datasets.report import Report
 from swift_vlrft.rewards import REWARDS
 
 
@@ -66,10 +66,11 @@ def check(
 
     Exit code 0: nothing found; 1: problems were found; 2: the input cannot be used.
     """
-    from swift_vlrft.datasets.check import judged, nothing_scored
+    from swift_vlrft.datasets.check import judged
     from swift_vlrft.datasets.clean import write_clean
     from swift_vlrft.datasets.forms import splits_of
     from swift_vlrft.datasets.read import open_set
+    from swift_vlrft.datasets.report import nothing_scored
     from swift_vlrft.evaluation.framing import split_frame
 
     written = None
@@ -104,6 +105,11 @@ def check(
     except (OSError, ValueError) as error:
         fail(error)
     problems = [(str(place), text) for report in reports for place, text in report.problems]
+    problems += [
+        (str(source), f"the split {name!r} has no rows; write them, or remove its files")
+        for name, report in zip(splits, reports, strict=True)
+        if not report.rows and not report.problems
+    ]
     if not any(report.unreadable for report in reports) and (
         nothing := nothing_scored(rewards, reports)
     ):
@@ -141,7 +147,8 @@ def _fitting(reports: list[Report]) -> dict[str, list[int]]:
     """The rewards under which gold answers earn 1.0: of how many rows, of how many that they would
     score.
     """
-    from swift_vlrft.datasets.check import FULL, NO_TASK
+    from swift_vlrft.datasets.report import NO_TASK
+    from swift_vlrft.datasets.row_check import FULL
 
     found: dict[str, list[int]] = {}
     for task, names in FULL.items():
@@ -189,7 +196,7 @@ def _print(
 ) -> None:
     console = Console()
     if problems:
-        table = Table(title=f"{len(problems)} problems")
+        table = Table(title=f"{len(problems)} problem{'s' * (len(problems) > 1)}")
         table.add_column("where", overflow="fold")
         table.add_column("what", overflow="fold")
         for place, text in problems[:show]:

@@ -9,10 +9,11 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from swift_vlrft.datasets.check import Report, TooLong, judged
+from swift_vlrft.datasets.check import TooLong, judged
 from swift_vlrft.datasets.convert import written_row
 from swift_vlrft.datasets.image import stored_image
 from swift_vlrft.datasets.read import open_set
+from swift_vlrft.datasets.report import Report
 from swift_vlrft.datasets.row import Row
 from swift_vlrft.datasets.writer import Item, LeftOut, Written, state_of, write_folder
 

@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from swift_vlrft.answers import gold_text
-from swift_vlrft.datasets.check import file_notes, left_out_reason, row_problem
+from swift_vlrft.datasets.check import file_notes, left_out_reason
 from swift_vlrft.datasets.forms import find_form, splits_of, unread_notes, unread_rows
 from swift_vlrft.datasets.image import stored_image
 from swift_vlrft.datasets.read import open_set, read_rows
 from swift_vlrft.datasets.row import BadRow, Row
+from swift_vlrft.datasets.row_check import row_problem
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.splits import WORDS, listed
 from swift_vlrft.datasets.writer import Item, LeftOut, Written, state_of, write_folder
@@ -51,7 +52,7 @@ def convert_folder(
     """
     if not source.exists():
         raise DataError(f"{source} does not exist (from {Path.cwd()})")
-    wanted = _wanted_splits(source, splits, notes)
+    wanted = _wanted_splits(source, splits, rename, notes)
     given = {"root": root, "rename": rename, "task": task, "keep_going": keep_going}
 
     def items(split: str, start: int) -> Iterator[Item]:
@@ -78,7 +79,12 @@ def convert_folder(
     )
 
 
-def _wanted_splits(source: Path, splits: Sequence[str], notes: list[str] | None) -> dict[str, str]:
+def _wanted_splits(
+    source: Path,
+    splits: Sequence[str],
+    rename: Mapping[str, str] | None,
+    notes: list[str] | None,
+) -> dict[str, str]:
     """The splits to write, with the names that they get."""
     found = list(splits) or splits_of(source)
     form = find_form(source, found[0], keep_going=True)
@@ -91,7 +97,7 @@ def _wanted_splits(source: Path, splits: Sequence[str], notes: list[str] | None)
                 f"({', '.join(found)}) to convert"
             )
         if notes is not None:
-            notes += file_notes(form)
+            notes += file_notes(form, rename)
     names = {split: WORDS.get(split.lower(), split) for split in found}
     given = list(names.values())
     return {split: name if given.count(name) == 1 else split for split, name in names.items()}

@@ -12,18 +12,31 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from swift_vlrft.datasets.instances import without_outline
-from swift_vlrft.datasets.parquet import PARQUET, column_names, files_below, light_rows
+from swift_vlrft.datasets.parquet import PARQUET, column_names, files_below
+from swift_vlrft.datasets.records import (
+    READERS,
+    Records,
+    arrow_schema,
+    features_of,
+    is_lines,
+    json_content,
+    json_records,
+    labels_of,
+    schema_of_file,
+    table_records,
+)
 from swift_vlrft.datasets.row import BadRow, Place
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.splits import (
     SPLITS,
     by_split,
+    folders_of_sets,
     listed,
     names_of_splits,
     of_split,
@@ -32,12 +45,7 @@ from swift_vlrft.datasets.splits import (
     walked,
 )
 
-Record = dict[str, Any]
-Records = Iterator[tuple[Place, Record] | BadRow]
-
 JSON = (".json", ".jsonl")
-LONGEST_LINE = 16 << 20
-"""Bytes of a first line that may be a row; COCO's annotations in one line are more."""
 NO_ROWS = frozenset(
     {
         *("config.json", "dataset_info.json", "dataset_infos.json", "dataset_dict.json"),
@@ -118,7 +126,7 @@ class Form:
 
         plain = {pa.binary(), pa.large_binary(), pa.string(), pa.large_string()}
         for file in self.files:
-            found = _schema(self.kind, file).field(column).type
+            found = schema_of_file(self.kind, file).field(column).type
             parts = {f.name: f.type for f in found} if pa.types.is_struct(found) else {"": found}
             known = [kind for name, kind in parts.items() if name in ("", "bytes", "path")]
             if not known or not plain.issuperset(known):
@@ -131,14 +139,14 @@ class Form:
         wanted = self.columns if columns is None else columns
         if self.kind == "table":
             table, origin = self.content
-            yield from _table_records(table, origin, wanted)
+            yield from table_records(table, origin, wanted)
             return
         if self.kind == "stream":
             yield from ((Place(self.path, n), record) for n, record in enumerate(self.content))
             return
         for file in self.files:
             try:
-                yield from _READERS[self.kind](file, wanted)
+                yield from READERS[self.kind](file, wanted)
             except DataError as error:
                 yield BadRow(Place(file), str(error))
 
@@ -178,8 +186,14 @@ def splits_of(path: Path) -> list[str]:
 
 
 def unread_notes(form: Form) -> list[str]:
-    """Which files of a folder were not read, and what to do."""
+    """Which files of a folder were not read, or as one set with others, and what to do."""
     notes = []
+    apart = folders_of_sets(form.files, form.path)
+    if len(apart) > 1:
+        notes.append(
+            f"{form.path}: what lies in {listed(apart, form.path)} is read as one set. Where these "
+            f"are several, as the configurations of a set on a hub are, give one: {apart[0]}"
+        )
     if form.unnamed:
         notes.append(
             f"{form.path}: not read, since their names tell no split while others' do: "
@@ -287,14 +301,14 @@ def _with_headers(kind: str, path: Path, files: list[Path], keep_going: bool) ->
     broken: list[BadRow] = []
     for file in files:
         try:
-            found = column_names([file]) if kind == "parquet" else _arrow_schema(file).names
+            found = column_names([file]) if kind == "parquet" else arrow_schema(file).names
             if names is not None and set(found) != set(names):
                 raise DataError(
                     f"{file} has the columns {', '.join(found)}, "
                     f"but {whole[0].name} has {', '.join(names)}; "
                     "all files of a set need the same columns"
                 )
-            named = labels_of(_metadata(kind, file))
+            named = labels_of(features_of(kind, file))
             if labels is not None and named != labels:
                 raise DataError(
                     f"{file} names its classes otherwise than {whole[0].name}: {_briefly(named)}, "
@@ -308,56 +322,6 @@ def _with_headers(kind: str, path: Path, files: list[Path], keep_going: bool) ->
         names, labels = names or found, named
         whole.append(file)
     return Form(kind, path, whole, names or [], labels=labels or {}, broken=broken)
-
-
-# ---- Parquet ---------------------------------------------------------------------------------
-
-
-def _parquet_records(file: Path, columns: Sequence[str]) -> Iterator[tuple[Place, Record]]:
-    import pyarrow as pa
-
-    try:
-        yield from light_rows([file], list(columns))
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(
-            f"{file} breaks off or is damaged ({error}); copy or download it again"
-        ) from error
-
-
-def _metadata(kind: str, file: Path) -> Any:
-    """The features as ``datasets`` stored them beside the columns; {} where it did not."""
-    text = (_schema(kind, file).metadata or {}).get(b"huggingface")
-    try:
-        return json.loads(text)["info"]["features"] if text else {}
-    except (ValueError, KeyError, TypeError):
-        return {}
-
-
-def _schema(kind: str, file: Path) -> Any:
-    import pyarrow.parquet as pq
-
-    return pq.read_schema(file) if kind == "parquet" else _arrow_schema(file)
-
-
-def labels_of(features: Any) -> dict[str, list[str]]:
-    """By column, the names of the ClassLabel in it."""
-    items = features.items() if isinstance(features, dict) else ()
-    return {name: names for name, inside in items if (names := _class_names(inside))}
-
-
-def _class_names(features: Any) -> list[str] | None:
-    """The names of the first ClassLabel anywhere in a column's features."""
-    if isinstance(features, dict):
-        if features.get("_type") == "ClassLabel" and features.get("names"):
-            return [str(name) for name in features["names"]]
-        for value in features.values():
-            if names := _class_names(value):
-                return names
-    if isinstance(features, list):
-        for value in features:
-            if names := _class_names(value):
-                return names
-    return None
 
 
 # ---- save_to_disk ----------------------------------------------------------------------------
@@ -400,50 +364,6 @@ def _arrow_form(path: Path, folders: Sequence[Path], keep_going: bool) -> Form:
     return form
 
 
-def _arrow_schema(file: Path) -> Any:
-    import pyarrow as pa
-
-    try:
-        with pa.memory_map(str(file)) as source:
-            return pa.ipc.open_stream(source).schema
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(
-            f"{file} cannot be read as Arrow ({error}); copy it again or save the set again"
-        ) from error
-
-
-def _arrow_records(file: Path, columns: Sequence[str]) -> Iterator[tuple[Place, Record]]:
-    import pyarrow as pa
-
-    row = 0
-    try:
-        with pa.memory_map(str(file)) as source:
-            for batch in pa.ipc.open_stream(source):
-                for start in range(0, len(batch), 64):
-                    for values in batch.slice(start, 64).select(list(columns)).to_pylist():
-                        yield Place(file, row), values
-                        row += 1
-    except (pa.ArrowException, OSError) as error:
-        where = f"after row {row - 1}" if row else "before its first row"
-        raise DataError(
-            f"{file} breaks off or is damaged {where} ({error}); copy it again"
-        ) from error
-
-
-def _table_records(
-    table: Any, origin: list[tuple[Path, int]], columns: Sequence[str]
-) -> Iterator[tuple[Place, Record]]:
-    start = 0
-    light = table.select(list(columns))
-    for file, count in origin:
-        row = 0
-        for batch in light.slice(start, count).to_batches(max_chunksize=1000):
-            for values in batch.to_pylist():
-                yield Place(file, row), values
-                row += 1
-        start += count
-
-
 # ---- JSON ------------------------------------------------------------------------------------
 
 
@@ -454,7 +374,7 @@ def _json_form(path: Path, files: list[Path], keep_going: bool) -> Form:
     for file in files:
         try:
             # Outlines are most of COCO's annotations, and nothing here needs them.
-            content = None if _is_lines(file) else _json_content(file, without_outline)
+            content = None if is_lines(file) else json_content(file, without_outline)
             if isinstance(content, dict):
                 if not {"images", "annotations", "categories"} <= set(content):
                     raise DataError(
@@ -463,7 +383,7 @@ def _json_form(path: Path, files: list[Path], keep_going: bool) -> Form:
                     )
                 annotated.append(Form("coco", file, [file], list(content)))
                 continue
-            for n, found in enumerate(_json_records(file, (), content)):
+            for n, found in enumerate(json_records(file, (), content)):
                 if not isinstance(found, BadRow):
                     columns |= dict.fromkeys(found[1])
                 if n >= 100 and columns:
@@ -481,77 +401,9 @@ def _json_form(path: Path, files: list[Path], keep_going: bool) -> Form:
     return annotated[0] if annotated else Form("json", path, whole, list(columns), broken=broken)
 
 
-def _json_content(file: Path, object_hook: Callable[[Any], Any] | None = None) -> Any:
-    try:
-        return json.loads(file.read_text(encoding="utf-8-sig"), object_hook=object_hook)
-    except (OSError, UnicodeError) as error:
-        raise DataError(f"{file} cannot be read ({error})") from error
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{file} is not JSON ({error}); copy or download it again") from error
-
-
-def _json_records(file: Path, columns: Sequence[str], content: Any = None) -> Records:
-    """Every row; a line that cannot be read is a bad row and leaves the others as they are.
-    ``content`` is that of a .json file, where it was read already.
-    """
-    for row, (line, record) in enumerate(_json_values(file, content)):
-        if isinstance(record, dict):
-            yield Place(file, row), record
-        elif isinstance(record, DataError):
-            yield BadRow(Place(file, row), f"{line} {record}")
-        else:
-            found = f"an object is needed, found {str(record)[:80]!r}"
-            yield BadRow(Place(file, row), f"{line}: {found}")
-
-
-def _is_lines(file: Path) -> bool:
-    """Whether every line is a row: ``Dataset.to_json("rows.json")`` writes such files, too."""
-    if file.suffix.lower() == ".jsonl":
-        return True
-    try:
-        with open(file, "rb") as lines:
-            first = lines.readline(LONGEST_LINE)
-            if not first.endswith(b"\n") or not any(line.strip() for line in lines):
-                return False  # one object, one list, or a line as long as a whole file
-        return isinstance(json.loads(first.decode("utf-8-sig")), dict)
-    except (OSError, ValueError, RecursionError):
-        return False  # reading it says what is wrong
-
-
-def _json_values(file: Path, content: Any = None) -> Iterator[tuple[str, Any]]:
-    if content is not None or not _is_lines(file):
-        content = _json_content(file) if content is None else content
-        if not isinstance(content, list):
-            raise DataError(f"{file} holds no list of rows")
-        yield from ((f"row {i}", value) for i, value in enumerate(content))
-        return
-    try:
-        with open(file, "rb") as lines:
-            for number, line in enumerate(lines, start=1):
-                if line.strip():
-                    try:
-                        yield f"line {number}", json.loads(line.decode("utf-8-sig"))
-                    except UnicodeError as error:
-                        yield (
-                            f"line {number}",
-                            DataError(f"is not UTF-8 ({error}); save the file as UTF-8"),
-                        )
-                    except (ValueError, RecursionError) as error:
-                        yield f"line {number}", DataError(f"is not JSON ({error})")
-    except OSError as error:
-        raise DataError(f"{file} cannot be read ({error})") from error
-
-
 def _list(names: Any) -> str:
     return ", ".join(map(str, names))
 
 
 def _briefly(labels: dict[str, list[str]]) -> str:
     return "; ".join(f"{name}: {_list(names)[:100]}" for name, names in labels.items()) or "none"
-
-
-_READERS: dict[str, Callable[[Path, Sequence[str]], Records]] = {
-    "parquet": _parquet_records,
-    "arrow": _arrow_records,
-    "json": _json_records,
-}

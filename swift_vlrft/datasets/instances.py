@@ -12,7 +12,6 @@ image is ``unsure`` for that category.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections import Counter
@@ -23,11 +22,14 @@ from pathlib import Path
 from typing import Any
 
 from swift_vlrft.coordinates import convert_box
+from swift_vlrft.datasets.records import json_content
 from swift_vlrft.datasets.source import DataError
 
 UNSURE = "a crowd region or a box without area stands for the category in the image"
 NO_OBJECT = "an image without an object makes no row"
 NOT_IN_FULL = "the image is not labelled in full for the category"
+OF_SENTENCES = frozenset(("tokens_negative", "expressions", "expression"))
+"""Keys of an image entry in files of referring expressions."""
 
 Boxes = list[tuple[int, int, int, int]]
 
@@ -102,14 +104,8 @@ def read_content(path: Path) -> dict[str, Any]:
     """The lists of an annotation file, as they are but for the outlines; ids are checked: whole
     numbers or text, and in its list every one stands once. DataError says where not.
     """
-    try:
-        with open(path, encoding="utf-8-sig") as file:
-            # The outlines are most of the file, and nothing here needs them.
-            content = json.load(file, object_hook=without_outline)
-    except (OSError, UnicodeError) as error:
-        raise DataError(f"{path} cannot be read ({error})") from error
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path} is not JSON ({error}); download it again") from error
+    # The outlines are most of the file, and nothing here needs them.
+    content = json_content(path, without_outline)
     for key in ("images", "annotations", "categories"):
         if not isinstance(content, dict) or not isinstance(content.get(key), list):
             has = ", ".join(content) if isinstance(content, dict) else type(content).__name__
@@ -157,9 +153,18 @@ def _briefly(entry: dict[str, Any]) -> str:
 
 
 def refuse_shared_files(found: Instances) -> None:
-    """DataError where two images of the file are one picture: each has a part of its boxes."""
+    """DataError where two images of the file are one picture: each has a part of its boxes; and
+    where an image is a sentence with its own boxes, as MDETR and UNINEXT store RefCOCO.
+    """
     first: dict[str, Any] = {}
     for i, image in found.images.items():
+        if not OF_SENTENCES.isdisjoint(image):
+            said = image.get("caption") or image.get("expressions") or image.get("expression")
+            raise DataError(
+                f"{found.path}: image {i!r} stands for a sentence, {str(said)[:60]!r}: boxes "
+                "belong to sentences here, not to categories. Write a row for each sentence: "
+                "image, problem (the sentence), solution (its box)"
+            )
         name = os.path.normpath(file_of(image) or "")
         if (there := first.setdefault(name, i)) != i:
             raise DataError(

@@ -19,7 +19,7 @@ import re
 from collections.abc import Iterator
 
 from swift_vlrft.coordinates import convert_box
-from swift_vlrft.datasets.forms import Record
+from swift_vlrft.datasets.records import Record
 from swift_vlrft.datasets.shape import Context, Draft, Shape, leave_out_further_turns, text_of_turn
 
 PROMPT = (

@@ -18,13 +18,17 @@ from typing import Any
 
 from swift_vlrft.answers import boxes_or_refusal, gold_text, normalise
 from swift_vlrft.datasets.coco_json import coco_drafts
-from swift_vlrft.datasets.forms import Form, Record, find_form, why_unknown
+from swift_vlrft.datasets.forms import Form, find_form, why_unknown
 from swift_vlrft.datasets.image import Head, head_of, image_path
+from swift_vlrft.datasets.records import Record
 from swift_vlrft.datasets.row import BOX_TASKS, BadRow, Drawn, Place, Row
 from swift_vlrft.datasets.shape import Context, Draft, Shape, class_name, drawn_on, task_of
-from swift_vlrft.datasets.shapes import SHAPES, shape_of
+from swift_vlrft.datasets.shapes import SHAPES, is_for_swift, shape_of
 from swift_vlrft.datasets.source import DataError
+from swift_vlrft.datasets.splits import listed
 
+SWIFT_COLUMNS = ("messages", "conversations", "conversation", "query", "response", "instruction")
+"""Columns by which ms-swift's own loader knows its forms."""
 PEEKED = 200
 """Records of a stream that are looked at before the first one is handed on."""
 
@@ -75,7 +79,8 @@ def open_set(
         raise DataError(why_unknown(path))
     if form.kind == "json" and not form.columns and not form.broken:
         first = next((f for f in form.records() if isinstance(f, BadRow)), None)
-        raise DataError(f"{first.place}: {first.problem}" if first else f"{path} has no rows")
+        empty = f"{listed(form.files, Path())} ha{'s' if len(form.files) == 1 else 've'} no rows"
+        raise DataError(f"{first.place}: {first.problem}" if first else empty)
     columns = renamed_columns(form, rename)
     if form.kind != "coco" and (form.files or form.columns) and shape_of(set(columns)) is None:
         missing = [name for name in ("image", "problem", "solution") if name not in columns]
@@ -83,8 +88,20 @@ def open_set(
             f"{path} lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}; "
             f"it has {', '.join(columns) or 'none'}. "
             f'Rename yours with --columns \'{{"NAME": "{missing[0]}"}}\''
+            f"{_of_swift(columns, missing)}"
         )
     return form
+
+
+def _of_swift(columns: list[str], missing: list[str]) -> str:
+    """What else may be meant, where columns are missing: one that ms-swift's own loader knows."""
+    known = [name for name in SWIFT_COLUMNS if name in columns]
+    if not known or (len(missing) < 2 and not is_for_swift(columns)):
+        return ""
+    return (
+        f", or leave it as it is: by its column {known[0]} it is in a form of ms-swift's own, "
+        "which training reads without us and which cannot be checked here"
+    )
 
 
 def renamed_columns(form: Form, rename: Mapping[str, str] | None) -> list[str]:
@@ -204,9 +221,11 @@ def _state(record: Record, labels: Mapping[str, list[str]]) -> None:
     """Put the names of classes for their numbers, and nothing where a task or frame is missing:
     pandas writes that as NaN or as a blank.
     """
-    for name in STATED & record.keys() & labels.keys():
+    for name in record.keys() & labels.keys():
         value, names = record[name], labels[name]
-        if isinstance(value, list):
+        if name not in STATED:
+            record[name] = _named(value, names)
+        elif isinstance(value, list):
             record[name] = [class_name(one, names, name) for one in value]
         elif value is not None:
             record[name] = class_name(value, names, name)
@@ -214,6 +233,17 @@ def _state(record: Record, labels: Mapping[str, list[str]]) -> None:
         value = record.get(name)
         if value != value or (isinstance(value, str) and not value.strip()):
             record[name] = None
+
+
+def _named(value: Any, names: list[str]) -> Any:
+    """A further column's value with names for numbers; ``datasets`` writes -1 for no class at all.
+    Of an object it is not known which number is a class: coco_parquet.py knows of its own.
+    """
+    if isinstance(value, list):
+        return [_named(one, names) for one in value]
+    if not isinstance(value, int):
+        return value
+    return names[value] if 0 <= value < len(names) else None
 
 
 @dataclass(frozen=True)

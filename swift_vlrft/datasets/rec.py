@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from swift_vlrft.answers import boxes_or_refusal, gold_text
-from swift_vlrft.datasets.forms import Record
+from swift_vlrft.datasets.records import Record
 from swift_vlrft.datasets.shape import (
     Context,
     Draft,

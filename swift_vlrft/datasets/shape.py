@@ -13,8 +13,9 @@ from numbers import Real
 from typing import Any
 
 from swift_vlrft.answers import boxes_or_refusal, gold_text
-from swift_vlrft.datasets.forms import Form, Record
+from swift_vlrft.datasets.forms import Form
 from swift_vlrft.datasets.image import Head
+from swift_vlrft.datasets.records import Record
 from swift_vlrft.datasets.row import BadRow, Drawn, Place
 
 Draft = dict[str, Any]

@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 from pathlib import Path
 
 from swift_vlrft.datasets.source import DataError
@@ -68,6 +69,18 @@ def by_split(files: Sequence[Path], root: Path) -> dict[Path, str | None]:
         elif split is None and not splits_in(file.stem):
             found[file] = whole
     return found
+
+
+def folders_of_sets(files: Sequence[Path], root: Path) -> list[Path]:
+    """The folders below ``root`` that ``files`` lie in, down to the first that is named for a
+    split: of main/train/0.parquet and socratic/train-1.parquet main and socratic.
+    """
+    found: dict[Path, None] = {}
+    for file in files:
+        folders = [p for p in reversed(file.parents) if root in p.parents]
+        above = list(takewhile(lambda folder: not splits_in(folder.name), folders))
+        found |= dict.fromkeys(above[-1:])
+    return sorted(found)
 
 
 def names_of_splits(files: Sequence[Path], root: Path) -> list[str]:

@@ -27,13 +27,15 @@ from swift_vlrft.datasets.arrow_cache import (
     joined,
     threads,
 )
-from swift_vlrft.datasets.check import NotRead, Report, left_out_notes, row_problem
+from swift_vlrft.datasets.check import left_out_notes
 from swift_vlrft.datasets.forms import Form
 from swift_vlrft.datasets.frames import View, row_in_frame
 from swift_vlrft.datasets.image import Head, HeadReader, head_or_problem, upright_bytes
 from swift_vlrft.datasets.read import image_of, image_root, rows_of, shape_of_form
+from swift_vlrft.datasets.report import Report
 from swift_vlrft.datasets.routing import routed
 from swift_vlrft.datasets.row import BadRow, Place, Row
+from swift_vlrft.datasets.row_check import NotRead, row_problem
 from swift_vlrft.datasets.source import DataError
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ Boxes are in norm1000: thousandths of the image's width and height.
 
 from collections.abc import Iterator
 
-from swift_vlrft.datasets.forms import Record
+from swift_vlrft.datasets.records import Record
 from swift_vlrft.datasets.shape import Context, Draft, Shape
 from swift_vlrft.datasets.source import Source
 

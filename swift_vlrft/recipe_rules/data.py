@@ -19,7 +19,7 @@ from swift_vlrft.recipe_rules.batches import finding
 from swift_vlrft.recipe_rules.finding import NOTE, PROBLEM, Finding
 
 if TYPE_CHECKING:
-    from swift_vlrft.datasets.check import Report
+    from swift_vlrft.datasets.report import Report
 
 SHADOWS = (
     "datasets",
@@ -198,6 +198,8 @@ def _model(recipe: Recipe) -> Iterator[Finding]:
 def _sets(recipe: Recipe) -> Iterator[Finding]:
     if recipe.lacks("dataset", "cached_dataset"):
         yield finding(recipe, "dataset", PROBLEM, "dataset", "--dataset is missing")
+    from swift_vlrft.datasets.shapes import is_for_swift
+
     renamed = _renamed(recipe)
     for flag in ("dataset", "val_dataset"):
         for value in recipe.values(flag):
@@ -212,7 +214,7 @@ def _sets(recipe: Recipe) -> Iterator[Finding]:
             elif columns is not None:
                 yield from _reward_columns(recipe, flag, value, columns)
             read = columns if isinstance(columns, list) else []
-            ours = "solution" in read and "messages" not in read
+            ours = "solution" in read and not is_for_swift(read)
             yield from _frame(recipe, flag, value, name, subset, ours)
     yield from _scored(recipe, renamed)
 
@@ -221,7 +223,8 @@ def _scored(recipe: Recipe, renamed: Mapping[str, str]) -> Iterator[Finding]:
     """Rewards of ours that would score no row of any set, and gold that none of them reads: what
     the plugin says when training starts.
     """
-    from swift_vlrft.datasets.check import UnreadableGold, nothing_scored
+    from swift_vlrft.datasets.report import nothing_scored
+    from swift_vlrft.datasets.row_check import UnreadableGold
 
     rewards = list(recipe.values("reward_funcs"))
     if not set(rewards) & set(_own_rewards()) or recipe.flag("cached_dataset") is not None:
@@ -256,9 +259,10 @@ def _report(
 ) -> Report | None:
     """What the named rewards make of a set's rows; None where they are not known here."""
     from swift_vlrft.datasets import SOURCES, DataError
-    from swift_vlrft.datasets.check import check_set, report_of_source
+    from swift_vlrft.datasets.check import check_set
     from swift_vlrft.datasets.forms import find_form
-    from swift_vlrft.datasets.shapes import shape_of
+    from swift_vlrft.datasets.report import report_of_source
+    from swift_vlrft.datasets.shapes import is_for_swift, shape_of
 
     if path is None:
         return None
@@ -268,7 +272,7 @@ def _report(
     try:
         form = find_form(path, keep_going=True)
         columns = {renamed.get(name, name) for name in form.columns} if form is not None else set()
-        if form is None or "messages" in columns:
+        if form is None or is_for_swift(columns):
             return None
         if form.kind != "coco" and shape_of(columns) is None:
             return None
@@ -316,7 +320,7 @@ def _columns(name: str, path: Path | None, renamed: Mapping[str, str]) -> list[s
     """
     from swift_vlrft.datasets import SOURCES, DataError
     from swift_vlrft.datasets.forms import find_form
-    from swift_vlrft.datasets.shapes import shape_of
+    from swift_vlrft.datasets.shapes import is_for_swift, shape_of
 
     if any(source.hub_id == name for source in SOURCES):
         return ["image", "problem", "solution"]
@@ -330,7 +334,7 @@ def _columns(name: str, path: Path | None, renamed: Mapping[str, str]) -> list[s
         return None
     columns = [renamed.get(column, column) for column in form.columns]
     known = form.kind == "coco" or shape_of(set(columns)) is not None
-    return [*columns, "solution"] if known and "messages" not in columns else columns
+    return [*columns, "solution"] if known and not is_for_swift(columns) else columns
 
 
 def _reward_columns(recipe: Recipe, flag: str, value: str, columns: list[str]) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import copy
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,12 @@ from swift.dataset.loader import DatasetLoader
 from swift.utils import get_logger, safe_ddp_context
 
 from swift_vlrft.datasets import DataError, Source
-from swift_vlrft.datasets.check import Report, left_out_notes, length_check, nothing_scored
-from swift_vlrft.datasets.forms import Form, labels_of
+from swift_vlrft.datasets.check import left_out_notes, length_check
+from swift_vlrft.datasets.forms import Form
 from swift_vlrft.datasets.read import open_set, rows_of, shape_of_form
-from swift_vlrft.datasets.shapes import shape_of
+from swift_vlrft.datasets.records import labels_of
+from swift_vlrft.datasets.report import Report, nothing_scored
+from swift_vlrft.datasets.shapes import is_for_swift, shape_of
 from swift_vlrft.datasets.training import (
     Wanted,
     frame_of_subsets,
@@ -123,12 +125,11 @@ class VlrftLoader(DatasetLoader):
         labels = labels_of(features.to_dict() if hasattr(features, "to_dict") else {})
         columns = list(dataset.column_names or next(iter(dataset)))
         form = Form("table", Path(name), [], columns, labels)
-        if usual is not None and ("messages" in columns or shape_of(set(columns)) is None):
-            if wanted.frame != "norm1000":
-                shape_of_columns(form)
+        if usual is not None and (is_for_swift(columns) or shape_of(set(columns)) is None):
+            refuse_pixels(name, [wanted.frame])
             self.remove_unused_columns = self._remove_asked
             return usual(dataset, **options)
-        shape_of_columns(form)
+        open_set(form)
         if not isinstance(dataset, Dataset):
             if isinstance(features.get("image"), Image):
                 dataset = dataset.cast_column("image", Image(decode=False))
@@ -149,13 +150,15 @@ class VlrftLoader(DatasetLoader):
         return made
 
 
-def shape_of_columns(form: Form) -> None:
-    """DataError where a downloaded set has none of the columns that make rows."""
-    if shape_of(set(form.columns)) is None:
-        missing = [n for n in ("image", "problem", "solution") if n not in form.columns]
+def refuse_pixels(name: str, subsets: Sequence[str]) -> None:
+    """DataError where a set that ms-swift's own loader reads is asked for in pixels: it would be
+    trained on with its boxes as they are.
+    """
+    if "pixels" in subsets:
         raise DataError(
-            f"{form.path} lacks the column(s) {', '.join(missing)}; it has "
-            f'{", ".join(form.columns)}. Rename yours with --columns \'{{"NAME": "{missing[0]}"}}\''
+            f"--dataset {name}:pixels: ms-swift's own loader reads this set, and leaves boxes as "
+            "they are. Leave :pixels out, or rename its columns with --columns: :pixels is for "
+            "sets that have image, problem and solution, and no messages"
         )
 
 

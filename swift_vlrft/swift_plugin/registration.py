@@ -23,15 +23,22 @@ from swift.utils import get_logger, use_hf_hub
 from swift_vlrft import shared_prefix_settings as shared_prefix
 from swift_vlrft.coordinates import FRAMES
 from swift_vlrft.datasets import SOURCES, BadRow, DataError
-from swift_vlrft.datasets.check import Report, check_set, nothing_scored, report_of_source
+from swift_vlrft.datasets.check import check_set
 from swift_vlrft.datasets.forms import Form, find_form
 from swift_vlrft.datasets.read import open_set
-from swift_vlrft.datasets.shapes import shape_of
+from swift_vlrft.datasets.report import Report, nothing_scored, report_of_source
+from swift_vlrft.datasets.shapes import is_for_swift, shape_of
 from swift_vlrft.datasets.training import frame_of_subsets
 from swift_vlrft.rewards import REWARDS, Reward
 from swift_vlrft.rewards.schedule import VARIABLE, threshold_at
 from swift_vlrft.swift_plugin.command_line import CommandLine, read_command_line
-from swift_vlrft.swift_plugin.loader import MODEL_TYPE, hub_meta, local_meta, meta_for
+from swift_vlrft.swift_plugin.loader import (
+    MODEL_TYPE,
+    hub_meta,
+    local_meta,
+    meta_for,
+    refuse_pixels,
+)
 from swift_vlrft.swift_plugin.model import needed_view
 from swift_vlrft.watch import watch
 
@@ -150,6 +157,7 @@ def _register_path(dataset: str, command: CommandLine, *, check: bool) -> Report
         return None  # a hub id
     form = find_form(path, keep_going=not command.strict)
     if form is None or not _is_ours(form, command):
+        refuse_pixels(syntax.dataset, syntax.subsets)
         return None  # ms-swift's own loader reads it
     frame = frame_of_subsets(syntax.subsets, dataset)
     form = open_set(form, keep_going=not command.strict, rename=command.columns)
@@ -169,8 +177,8 @@ def _is_ours(form: Form, command: CommandLine) -> bool:
     names = {command.columns.get(name, name) for name in form.columns}
     if form.kind == "coco" or not form.files:
         return True
-    if "messages" in names:
-        return False  # ms-swift's own form
+    if is_for_swift(names):
+        return False
     shape = shape_of(names)
     if shape is None:
         # Two of the three columns: meant for us, and the error says which one is missing. Problems
