@@ -16,11 +16,21 @@ MAX_SHORT_ANSWER = 10_000
 
 _BOX_TOKENS = re.compile(r"<\|(?:begin|end)_of_box\|>")
 _CLAUSE_END = re.compile(
-    r"((?:[;:!?\n。；：，？！]|[.,](?!\d)|\b(?:so|therefore|thus|hence)\b)\s*)", re.IGNORECASE
+    r"((?:[;:!?\n。；：，？！]|[.,](?!\d)|\b(?:so|therefore|thus|hence|because|since)\b)\s*)",
+    re.IGNORECASE,
 )
 _NEGATION = (
-    r"\b(?:not|never|cannot|neither|nor|without|hardly|non|unless)\b|n['’]t\b"
+    r"\b(?:not|never|cannot|neither|nor|without|hardly|non|unless|(?:anything|all)\s+but)\b|n['’]t\b"
     r"|\b(?:is|are|was|were|do|does|did|ca|wo|would|could|should|has|have|had)nt\b|不|没|非"
+)
+_DOUBT = (
+    r"\b(?:maybe|perhaps|possibly|probably|likely|unsure|uncertain|guess(?:ing)?|might"
+    r"|(?:may|could)\s+be)\b"
+)
+# What is said of the answer after it: 4 is wrong, yes, maybe
+_IS_WRONG = r"(?:is|are|was|were|would\s+be)(?:n['’]t|\s+(?:not|wrong|incorrect|false))(?!\w)"
+_TAKEN_BACK = re.compile(
+    rf"(?:\W++(?:no|nope|not|never|wrong|false|incorrect|{_DOUBT})\b)+\W*", re.IGNORECASE
 )
 
 
@@ -42,126 +52,105 @@ _LETTER = r"[^\W\u3400-\u9fff]"
 _NUMBER = re.compile(
     rf"(?<!{_LETTER})(?<!\.)-?(?:\d{{1,3}}(?:,\d{{3}})++|\d++)(?:\.\d++)?+(?!{_LETTER}|\.\d)"
 )
-# Tags and emphasis around a number say nothing about it, nor does the arrow of "dogs -> 4".
-_TAG = re.compile(r"</?[A-Za-z]\w*+>|(?<![-=<>])[-=]>")
+_SMALL_DIGITS = re.compile("[²³¹⁰-₟¼-¾⅐-↉①-⓿]")  # of 4² NFKC would make 42
+# Tags, a heading's mark and emphasis say nothing about a number, nor does the arrow of "dogs -> 4".
+_TAG = re.compile(r"</?[A-Za-z]\w*+>|(?<![-=<>])[-=]>|^\s*#+\s")
 _EMPHASIS = re.compile(r"\*\*|(?<![\w*])\*(?=-?\d[\d.,]*+\*)|(?<=\d)\*(?![\w*(]|\s*\d)")
-_SMALL_FORMS = ("<super>", "<sub>", "<fraction>")  # of which NFKC makes digits in a row
 # "one" is left out: "4 dogs, one of them black".
-_WORDS = {"zero": 0, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8}
-_WORDS |= {"nine": 9, "ten": 10, "eleven": 11, "twelve": 12}
+_VALUES = {"zero": 0, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8}
+_VALUES |= {"nine": 9, "ten": 10, "eleven": 11, "twelve": 12}
+_WORDS = "|".join(_VALUES)
 _NUMBER_WORD = re.compile(
-    rf"\b(?:{'|'.join(_WORDS)}|(?:thir|four|fif|six|seven|eigh|nine)teen|hundreds?|thousands?"
+    rf"\b(?:{_WORDS}|(?:thir|four|fif|six|seven|eigh|nine)teen|hundreds?|thousands?"
     r"|(?:twen|thir|for|fif|six|seven|eigh|nine)ty|[mb]illions?|dozens?)\b"
     r"|[二两三四五六七八九十百千万亿几][个只条头匹辆架艘位名张把块件本朵棵]",
     re.IGNORECASE,
 )
-_TWICE = re.compile(  # four (4), 4 (four)
-    rf"\b(?:(?P<word>{'|'.join(_WORDS)})\s*\(\s*(?P<digits>\d+)\s*\)"
-    rf"|(?P<number>\d+)\s*\(\s*(?P<spelt>{'|'.join(_WORDS)})\s*\))",
-    re.IGNORECASE,
+# The same number again, or its parts: four (4), 4 dogs (two red, two blue)
+_WITH_PARTS = re.compile(
+    rf"\b(\d{{1,9}}|{_WORDS})((?:\s+[^\W\d_]+)?)\s*\(([^()]{{1,200}})\)", re.IGNORECASE
 )
-# What a clause must not hold beside its number, ...
+_PART = re.compile(rf"(?<!\S)(?:\d{{1,9}}|{_WORDS}|one)\b", re.IGNORECASE)
+# What leaves a number open wherever it stands, ...
 _OPEN = re.compile(
-    r"\b(?:than|at\s+(?:the\s+)?(?:least|most|minimum|maximum)|minimum|maximum|min|max|or"
-    r"|either|maybe|perhaps|possibly|probably|likely|unsure|guess|might|may\s+be|could|plus|minus"
-    r"|negative|divided|multiplied|squared|cubed|root|except|excluding|instead|estimated|approx(?:imately)?|roughly)\b"
-    r"|[或约超负加减除乘猜]|至[少多]|最[少多]|[大小多少高低]于|左右|以[上下]|上下|之间|可能|也许"
-    r"|大概|估计|好像|似乎|差不多|接近|将近|不[到足]|[≈≠≤≥<>±√^×÷~]",
+    rf"{_DOUBT}|\b(?:than|at\s+(?:the\s+)?(?:least|most|minimum|maximum)|min(?:imum)?|max(?:imum)?"
+    r"|or|either|could|plus|minus|negative|divided|multiplied|squared|cubed|root|except|excluding"
+    r"|instead|estimated?|approx(?:imately)?|roughly|no\s+idea)\b"
+    rf"|(?:{_NEGATION})\s+(?:know|sure|certain)\b"
+    r"|约(?!会)|超过|[或猜]|至[少多]|最[少多]|[大小多少高低]于|左右|以[上下]|上下|之间|可能|也许"
+    r"|大概|估计|好像|似乎|差不多|接近|将近|不[到足知]|[≈≠≤≥<>±√^×÷~]|\d\s*\.\.+\s*\d|^\s*!|!=",
     re.IGNORECASE,
 )
-# ... nor before it, ...
+# ... before it in its clause, ...
 _DENIED_NUMBER = re.compile(rf"{_NEGATION}|\b(?:no|none|wrong|incorrect|false)\b|无", re.IGNORECASE)
-# ... what must not stand right before it, and right after it.
+# ... right before it, ...
 _BEFORE = re.compile(
-    r"\b(?:about|around|circa|ca|nearly|almost|over|under|above|below"
-    r"|beyond|up\s+to|exceed(?:s|ing)?|some|close\s+to|near|between|half|double|twice|times|more"
-    r"|less|fewer|half\s+of|all\s+but)\s+(?:(?:the|an?|number|of|exactly|just|only)\s+)*$"
-    r"|(?:分之|[第近零一二两三四五六七八九十百千万亿几数半每])\s*$"
+    r"\b(?:about|around|circa|ca\.?|nearly|almost|over|under|above|below|beyond"
+    r"|exceed(?:s|ing)?|some|near|between|half|double|twice|times|more|less|fewer|(?:up|close)\s+to"
+    r"|(?:half|excess|upwards?|north|south|shy|short|out|order|region)\s+of)"
+    r"\s+(?:(?:the|an?|number|of|exactly|just|only)\s+)*$"
+    r"|(?:分之|[加减乘除负第近零一二两三四五六七八九十百千万亿几数半每])了?\s*$"
     r"|[\w)*/+-]\s*[*+]\s*$|[-\u2010-\u2015/#%]\s*$|[-+*/%!]=\s*$",
     re.IGNORECASE,
 )
+# ... and right after it.
 _AFTER = re.compile(
-    r"\s*(?:[个只位名人条张件]?[多余来半](?![\u3400-\u9fff])|[至到多来余几十百千万亿成倍半号点岁折、]"
+    r"\s*(?:[个只位名人条张件]?[多余来半](?![\u3400-\u9fff])|[至到多来余几十百千万亿成倍半号点岁折加减乘除、]"
     r"|分之|[+%/=]|[-\u2010-\u2015]\s*\w|\*\s*[\w(]|ish\b|\(?(?:and\s+(?:more|up|counting|above"
-    r"|over|beyond|a\s+half|some)|upwards?|give\s+or\s+take|odd|max|min)\b)"
-    r"|\W*(?:\w+\s+)?(?:is|are|was|were|would\s+be)(?:n['’]t|\s+(?:not|wrong|incorrect|false))\b",
+    r"|over|beyond|a\s+half|some)|upwards?|give\s+or\s+take|odd)\b)"
+    rf"|\W*(?:\w+\s+)?{_IS_WRONG}|[^.!\n]*\?",
     re.IGNORECASE,
 )
-# The same with marks that would end a clause: approx. 4, 4..5, !4, != 4.
-_OPEN_MARKS = re.compile(r"\b(?:approx|ca|max|min)\.|\d\s*\.\.+\s*\d|^\s*!|!=", re.IGNORECASE)
-# What is counted, where it is one word or none; "in total" aside.
-_COUNTED = re.compile(r"\W*+([^\W\d_]*+)\W*+(?:(?:in\s+(?:total|all)|altogether|overall)\b\W*+)?")
-_CONCLUDES = re.compile(r"[.!\n]|\b(?:so|therefore|thus|hence)\b|[^\W\d_]", re.IGNORECASE)
-_TAKEN_BACK = re.compile(r"\W+(?:no|nope|not|wrong|false|incorrect)\W*", re.IGNORECASE)
+# What is counted: its first word, if any.
+_COUNTED = re.compile(r"[^\w.,:;!\n。]*+([^\W\d_]*+)")
+_CONCLUDES = re.compile(
+    r"(?=.*[^\W\d_]).*(?:[.:!\n。]|\b(?:so|therefore|thus|hence)\b|所以|因此)",
+    re.DOTALL | re.IGNORECASE,
+)
 
 
 def number(text: str) -> float | None:
     """The number that a short text states as its answer; None where it states none or leaves it
     open.
 
-    "4", "4.", "4.0", "1,000", "**4**", "4 dogs", "There are 4 dogs.", "four (4)", "有4只狗". A
-    number may be said again in a further clause: "I count 4 dogs, so 4".
+    "4", "4.", "4.0", "1,000", "**4**", "4 dogs", "There are 4 dogs.", "four (4)", "有4只狗",
+    "4 (two red, two blue)". A conclusion may say it again: "I count 4 dogs, so 4".
 
     None for two numbers, equal ones too ("4 or 5", "4-5", "1/2", "4+4", "4 of 4", "4 dogs, 4
-    cats", "4 dogs and two cats"); for a number that its clause denies, bounds, doubts or
-    approximates ("not 4", "no 4", "at least 4", "4 or more", "about 4", "maybe 4", "~4", "4+",
-    "4%"); and for a question ("4?"). Digits that belong to a word ("A320", "4th") and number words
-    alone ("four") are not read.
+    cats", "4 dogs and two cats"); for a number that is denied, bounded, doubted or approximated
+    ("not 4", "no 4", "at least 4", "4 or more", "about 4", "maybe 4", "~4", "4+", "4%"); and for a
+    question ("4?"). Digits that belong to a word ("A320", "4th") and number words alone ("four")
+    are not read.
     """
-    if len(text) > MAX_SHORT_ANSWER or _has_small_forms(text):
+    if len(text) > MAX_SHORT_ANSWER or _SMALL_DIGITS.search(text):
         return None
     plain = _TAG.sub(" : ", _plain(text).replace("\u2212", "-"))
-    plain = _TWICE.sub(_said_once, _EMPHASIS.sub(" ", plain))
-    values = {n.replace(",", "") for n in _NUMBER.findall(plain)}
-    if not values or len({float(v) for v in values}) > 1:
+    plain = _WITH_PARTS.sub(_without_parts, _EMPHASIS.sub(" ", plain))
+    found = list(_NUMBER.finditer(plain))
+    values = {float(n[0].replace(",", "")) for n in found}
+    if len(values) != 1 or _NUMBER_WORD.search(plain) or _OPEN.search(plain):
         return None
-    if _NUMBER_WORD.search(plain) or _OPEN_MARKS.search(plain):
-        return None
-    stated, noun, between = False, "", ""
-    *pieces, last = _CLAUSE_END.split(plain)
-    for clause, mark in [*zip(pieces[::2], pieces[1::2], strict=True), (last, "")]:
-        found = list(_NUMBER.finditer(clause))
-        if not found:
-            between += clause + mark
-            continue
-        before, after = clause[: found[0].start()], clause[found[0].end() :]
-        if (
-            len(found) > 1
-            or "?" in mark
-            or _OPEN.search(clause)
-            or _DENIED_NUMBER.search(before)
-            or _BEFORE.search(before[-80:])
-            or _AFTER.match(after[:80])
-            or (stated and not _repeats(noun, between + before, after))
-        ):
+    end, noun = 0, ""
+    for n in found:
+        between, after = plain[end : n.start()], plain[n.end() : n.end() + 80]
+        clause = _CLAUSE_END.split(between)[-1]
+        if _DENIED_NUMBER.search(clause) or _BEFORE.search(clause[-80:]) or _AFTER.match(after):
             return None
-        stated, between = True, mark
-        noun = noun or _COUNTED.match(after.casefold())[1]  # type: ignore[index]
-    return None if _TAKEN_BACK.fullmatch(between) else float(values.pop())
+        counted = _COUNTED.match(after.casefold())[1]  # type: ignore[index]
+        if end and not (_CONCLUDES.match(between) and (not noun or counted in ("", noun))):
+            return None  # counted on: 4, 4 or 4 dogs, 4 cats
+        end, noun = n.end(), noun or counted
+    return None if _TAKEN_BACK.fullmatch(plain, end) else values.pop()
 
 
-def _repeats(noun: str, between: str, after: str) -> bool:
-    """Whether a number is said again, and not counted on: "4 dogs, so 4" but neither "4, 4" nor
-    "4 dogs, 4 cats".
-    """
-    counted = _COUNTED.fullmatch(after.casefold())
-    return (
-        counted is not None
-        and counted[1] in ("", noun)
-        and bool(noun or _CONCLUDES.search(between))
-    )
-
-
-def _has_small_forms(text: str) -> bool:
-    """Whether ``text`` holds 4², of which NFKC would make 42."""
-    return not text.isascii() and any(
-        unicodedata.decomposition(c).startswith(_SMALL_FORMS) for c in text
-    )
-
-
-def _said_once(found: re.Match[str]) -> str:
-    digits, word = found["digits"] or found["number"], found["word"] or found["spelt"]
-    return digits if _WORDS[word.casefold()] == float(digits) else found[0]
+def _without_parts(found: re.Match[str]) -> str:
+    """The number alone, where what stands in brackets adds up to it."""
+    value = _VALUES.get(found[1].casefold())
+    value = int(found[1]) if value is None else value
+    parts = [part.casefold() for part in _PART.findall(found[3])]
+    total = sum(1 if p == "one" else _VALUES[p] if p in _VALUES else int(p) for p in parts)
+    open_ = _OPEN.search(found[3]) or _DENIED_NUMBER.search(found[3])
+    return f"{value}{found[2]}" if parts and total == value and not open_ else found[0]
 
 
 # ---- an option -------------------------------------------------------------------------------
@@ -171,27 +160,19 @@ _CHOICE = re.compile(
     r"(?P<text>(?<=[.):。、])\s*\S.*)?",
     re.DOTALL,
 )
-_BEFORE_OPTION = (
-    r"(?:\b(?:and|or|nor|not|but|plus|vs\.?|versus|option|answer|choice|either|both|also|maybe"
-    r"|perhaps|then|rather|instead)\s+|[、和或与及跟]\s*)"
+# Another option by its mark: (b), b), A.cat B.dog, but neither cat(s) nor p.m. today
+_MARKED = re.compile(
+    r"[\[({](?!s[)\]}])[A-Za-z][)\]}]|(?<![\w'’.(-])[A-Za-z]\)"
+    r"|(?<![A-Za-z0-9_'’.-])[A-Za-z][.:](?:\s+\S|[A-Za-z]{2}|\d|[^\x00-\x7f])"
 )
-_NO_WORD = r"(?!\w|['’-]\w|\.[A-Za-z]\.)"  # neither O'Hare nor T-shirt nor U.S.
-# "a" and "I" are words too, so a letter counts as another option by its mark or by its place.
-_ANOTHER_CHOICE = re.compile(
-    r"[\[({](?!s[)\]}])[A-Za-z][)\]}]"  # (A) cat (B) dog, but not cat(s)
-    r"|(?<![\w'’.(-])[A-Za-z]\)"  # A) or b)
-    r"|(?<![A-Za-z0-9_'’.-])[A-Za-z][.:](?:\s+\S|[A-Za-z]{2}|\d|[^\x00-\x7f])"  # A. cat b. dog
-    r"|^[A-Za-z][.:]"  # A.B. and e.g.
-    r"|\n\s*[A-Za-z][.:]?\s*$"  # A. cat\nB
-    rf"|\n\s*[B-Hb-h]{_NO_WORD}"  # A. cat\nB dog
-    r"|[.!?→>–—-]\s+[A-Za-z]\W*$"  # A. cat. B
-    rf"|{_BEFORE_OPTION}(?:[B-HJ-Z]|A(?!\s+[A-Z]\w)|[b-h]|a(?!\s+\w)){_NO_WORD}"  # A. or b
-    # A. b | A. cat, b, but neither "A. a cat" nor "A. a/b"
-    r"|(?:^\s*|[,;&]\s*|\s/\s*)[a-h]\s*[.:]?\s*(?:$|[,;&]|\b(?:and|or)\b)"
-    # A. B | A. and B | A, B, but neither "A. A dog" nor "A. I am"
-    r"|(?:^\s*|\b(?:and|or)\s+|[,;/&+|]\s*)[A-Z](?:(?!['’-]\w|\.[A-Z]\.)\W|$)(?!\s*[a-z])"
-    r"(?!(?<=A\s)[A-Z][\w-])"
+# By its place: between these, the dot of Mr. aside, a letter that is no word is an option.
+_BETWEEN = re.compile(
+    r"[,;&+|\n→>–—、和或与及跟]|\s[-/]\s|(?<!\bMr)(?<!\bMs)(?<!\bDr)(?<!\bSt)(?<!\bMrs)[.!?](?=\s)"
+    r"|\b(?:and|or|nor|not|but|plus|vs\.?|versus|option|answer|choice|either|both|also|maybe|perhaps"
+    r"|then|rather|instead)\s"
 )
+_LONE = re.compile(r"\s*[A-Za-h]\W*")  # A. B
+_LEADING = re.compile(r"\s*[B-HJ-Zb-h](?!\w|['’-]\w|\.[A-Za-z]\.)")  # A. cat or B dog
 
 
 def choice(text: str) -> str | None:
@@ -204,7 +185,10 @@ def choice(text: str) -> str | None:
     if len(text) > MAX_SHORT_ANSWER:
         return None
     stated = _CHOICE.fullmatch(_plain(text).strip("*`\"'").strip())
-    if stated is None or _ANOTHER_CHOICE.search(stated["text"] or ""):
+    if stated is None or _MARKED.search(said := stated["text"] or ""):
+        return None
+    first, *others = _BETWEEN.split(said)
+    if _LONE.fullmatch(first) or any(_LONE.fullmatch(o) or _LEADING.match(o) for o in others):
         return None
     return str(stated["letter"] or stated["enclosed"]).upper()
 
@@ -212,28 +196,28 @@ def choice(text: str) -> str | None:
 # ---- yes or no -------------------------------------------------------------------------------
 
 _YES_NO = re.compile(r"(?<![\w-])(yes|no)(?!\w|-\w)")
-_DENIED = re.compile(_NEGATION)
-_WRONG = re.compile(r"\W*\s(?:is|was|would\s+be)(?:n['’]t|\s+(?:not|wrong|incorrect|false))(?!\w)")
+_NOT_STATED = re.compile(rf"{_NEGATION}|{_DOUBT}|\b(?:if|whether)\b")
+_WRONG = re.compile(rf"\W*\s{_IS_WRONG}|[^.,;:!\n]*\?")
 _DASH = re.compile(r"\s[-–—]+\s")
 
 
 def yes_no(text: str) -> str | None:
     """The one of the words yes and no that the text holds.
 
-    None where it holds both, and where its clause denies it: "not yes", "I would not say yes",
-    "yes is wrong"; but "Yes, it is not red" and "I do not see one, so no" state one.
+    None where it holds both, and where its clause denies, doubts or asks it: "not yes", "I would
+    not say yes", "maybe yes", "yes is wrong", "yes?"; but "Yes, it is not red" and "I do not see
+    one, so no" state one.
     """
     if len(text) > MAX_SHORT_ANSWER:
         return None
     plain = _DASH.sub(" : ", _plain(text).casefold())
-    found: set[str] = set(_YES_NO.findall(plain))
-    if len(found) != 1:
+    words = list(_YES_NO.finditer(plain))
+    if len({word[0] for word in words}) != 1:
         return None
-    for clause in _CLAUSE_END.split(plain)[::2]:
-        words = list(_YES_NO.finditer(clause))
-        denied = _DENIED.search(clause) if words else None
-        if denied and denied.start() < words[-1].start():
+    end = 0
+    for word in words:
+        clause = _CLAUSE_END.split(plain[end : word.start()])[-1]
+        end = word.end()
+        if _NOT_STATED.search(clause) or _WRONG.match(plain[end : end + 80]):
             return None
-        if any(_WRONG.match(clause, word.end()) for word in words):
-            return None
-    return found.pop()
+    return None if _TAKEN_BACK.fullmatch(plain, end) else words[0][0]

@@ -83,13 +83,10 @@ def pixels(problem):
         ("Coordinates range from 0 to 1000.", f"Coordinates are {HERE}."),
         ("In a 0–1000 coordinate system, give", f"I{HERE[1:]}, give"),
         ("Give normalized coordinates (0-1000).", f"Give coordinates {HERE}."),
-        ("in thousandths of the image's width and height", HERE),
-        ("one of {0, 1, ..., 1000}", f"one of {HERE}"),
         ("数值范围为0到1000，给出框", f"{HERE_CHINESE}，给出框"),
         ("坐标在0至1000之间。", f"坐标{HERE_CHINESE}。"),
         ("坐标归一化到[0,1000)", f"坐标{HERE_CHINESE}"),
         ("0 <= x <= 1000 and 0 ≤ y ≤ 1000", f"0 <= x <= 644 and 0 ≤ y ≤ 476{SENTENCE}"),
-        ("0 < x1, y1 <= 1000", f"0 < x <= 644 and 0 < y <= 476{SENTENCE}"),
         ("x from 0 to 1000, y from 0 to 1000", f"x from 0 to 644, y from 0 to 476{SENTENCE}"),
         (f"already {HERE}", f"already {HERE}"),
         (f"坐标{HERE_CHINESE}", f"坐标{HERE_CHINESE}"),
@@ -102,7 +99,8 @@ def test_thousandths_are_replaced_as_a_whole_phrase(problem, expected):
 
 @pytest.mark.parametrize(
     "said",
-    ["in per mille", "0 (left) to 1000 (right)", "relative to 1000", "max 1000", "1000 bins"]
+    ["in thousandths of the image's width", "one of {0, 1, ..., 1000}", "0 < x1, y1 <= 1000"]
+    + ["in per mille", "0 (left) to 1000 (right)", "relative to 1000", "max 1000", "1000 bins"]
     + ["on a 1000x1000 grid", "zero to one thousand", "0-1k", "in [0, 1000] x [0, 1000]", "1/1000"]
     + ["[0,1000]^2", "0→1000", "normalized by 1000", "(1000, 1000) is right of (0, 0)", "‰"]
     + ["normalized", "a 0-1000 normalized box", "between '0' and '1000'", "(0.5 * 1000, 1000)"]

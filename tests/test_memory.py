@@ -540,7 +540,8 @@ def test_a_data_set_plans_for_its_longest_row(tmp_path):
     for name, size in (("small.png", (320, 240)), ("large.png", (1400, 700))):
         Image.new("RGB", size).save(tmp_path / name)
         rows.append({"images": [name], "messages": [{"role": "user", "content": "x" * 300}]})
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    (tmp_path / "rows.jsonl").write_text(text, encoding="utf-8-sig")
     longest = longest_row(tmp_path / "rows.jsonl", "qwen2_5_vl", 3136, 401408)
     assert longest.images == ((1400, 700),) and longest.text == 100
     path = recipe_file(tmp_path)
@@ -556,12 +557,15 @@ def test_a_picture_is_written(tmp_path):
     assert picture.read_bytes()[:4] == b"\x89PNG"
 
 
-def test_a_run_is_compared_with_its_plan(tmp_path):
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
+def test_a_run_is_compared_with_its_plan(tmp_path, encoding):
     path = recipe_file(tmp_path)
     folder = tmp_path / "run"
     folder.mkdir()
-    rows = [{"memory/backward_allocated_gib": 9.0}, {"memory/backward_allocated_gib": 20.0}]
-    (folder / "logging.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    rows = [20.0, 9.0, None]  # the first line holds the largest
+    lines = [json.dumps({"memory/backward_allocated_gib": value}) + "\n" for value in rows]
+    text = "".join(lines) + '{"memory/backward'  # cut short by a killed run
+    (folder / "logging.jsonl").write_text(text, encoding=encoding)
     given = ["plan", str(path), "--quick", "--gpus", "4x80", "--json", "--compare", str(folder)]
     (row,) = json.loads(run(app, given).stdout)
     assert row["phase"] == "backward" and row["allocated"] == 20.0

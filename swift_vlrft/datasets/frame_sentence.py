@@ -12,21 +12,17 @@ understood, the prompt would contradict its gold boxes, and it is refused.
 
 import re
 from contextlib import suppress
-from functools import lru_cache
 
 from swift_vlrft.coordinates import Size
 
+# ---- thousandths: phrases that are replaced ---------------------------------------------------
+
 _ZERO = r"(?<![0-9A-Za-z_.])0(?:\.0+)?"
 _TOP = r"(?:1000|1,000|1[ \u00a0\u202f]000|999)(?:\.0+)?(?![0-9A-Za-z_]|[.,][0-9])"
-_TO = (
-    r"\s*(?:-to-|-|–|—|−|~|～|〜|∼|\.{2,3}=?|…|(?:,\s*)?(?:up\s+)?to|and|through|until"
-    r"|到|至)\s*"
-)
-_CORE = (
-    rf"(?:[\[(【]\s*{_ZERO}(?:\s*[,，;]\s*|{_TO}){_TOP}\s*[\])】]"  # [0, 1000], (0-1000)
-    rf"|(?:[\[({{]\s*)?{_ZERO}\s*,(?:\s*[0-9]\s*,){{0,12}}+\s*(?:\.{{3}}|…)\s*,\s*{_TOP}(?:\s*[\])}}])?"
-    r"|range\(\s*(?:0\s*,\s*)?(?:1000|1001)\s*\)"
-    rf"|{_ZERO}{_TO}{_TOP})"
+_TO = r"\s*(?:-to-|[-–—−~～〜∼…]|\.{2,3}=?|(?:,\s*)?(?:up\s+)?to|and|through|until|到|至)\s*"
+_RANGE = (
+    rf"(?:(?<!range)[\[(【]\s*{_ZERO}(?:\s*[,，;]\s*|{_TO}){_TOP}\s*[\])】]"  # [0, 1000], (0-1000)
+    rf"|range\(\s*(?:0\s*,\s*)?100[01]\s*\)|{_ZERO}{_TO}{_TOP})"
 )
 _SCALE = (
     r"normali[sz]ed|coordinates?|grid|scale|range|bins?|units?|levels?|steps?|system|space|format"
@@ -34,59 +30,85 @@ _SCALE = (
 )
 # What a number counts or measures: "1000 ships", "1000 m", "a 1000-piece puzzle".
 _NO_NOUN = (
-    r"(?![ \t]*-[ \t]*(?!(?:" + _SCALE + r")\b)[A-Za-z]"
-    r"|[ \t]*(?!(?:" + _SCALE + r"|is|as|has|its|axis|this|thus|across|plus|always|unless|means"
-    r"|represents|denotes|corresponds|integers|pixels|wholes|numbers|values)\b)"
-    r"(?:[A-Za-z]+s|people|men|women|children|sheep|fish|[kcm]?m|met(?:er|re)|k[gm]|g|feet|foot|ft"
-    r"|mile|yen|dollar|euro|year|°)(?![A-Za-z]))"
+    rf"(?![ \t]*-[ \t]*(?!(?:{_SCALE})\b)[A-Za-z]|[ \t]*(?!(?:{_SCALE}|is|as|has|its|axis|this|thus"
+    r"|across|plus|always|unless|means|represents|denotes|corresponds|integers|pixels|wholes|numbers"
+    r"|values)\b)(?:[A-Za-z]+s|people|men|women|children|sheep|fish|[kcm]?m|met(?:er|re)|k?g|feet"
+    r"|foot|ft|mile|yen|dollar|euro|year|°)(?![A-Za-z]))"
 )
-_MADE = r"(?:(?:re)?(?:normali[sz]|scal|quanti[sz]|discreti[sz])ed|mapped|ranging|lying|expressed)"
-_IN = r"(?:to|into|in|between|within|from|on|as|onto|over|using|with)"
-_RANGE = r"(?:(?:closed|integer|numeric(?:al)?|coordinate)\s+)?(?:range|interval|scale)"
 _WORD = r"(?<![A-Za-z])"
+_NO_FORMULA = r"(?<![∈=])(?<![∈=]\s)(?<![∈=][\[(])(?<![∈=]\s[\[(])"  # x ∈ [0, 1000] is no phrase
 _ENGLISH = re.compile(
     rf"(?:{_WORD}(?P<verb>ranges?|runs?|goes|go)\s+(?:from|between|over|in)\s+"
-    rf"|(?:{_WORD}{_MADE}\s+)?(?:{_WORD}{_IN}\s+)?(?:{_WORD}(?:an?|the)\s+)?"
-    rf"(?:{_WORD}{_RANGE}\s+(?:(?:of|from|is)\s+)?)?(?:{_WORD}(?:between|from|within|in)\s+)?)"
-    rf"{_CORE}(?!\s*(?:[\^²]|[x×*]\s*[\[(])){_NO_NOUN}"  # not [0, 1000] x [0, 1000]
+    rf"|(?:{_WORD}(?:(?:re)?(?:normali[sz]|scal|quanti[sz]|discreti[sz])ed|mapped|ranging|lying"
+    r"|expressed)\s+)?"
+    rf"(?:{_WORD}(?:to|into|in|between|within|from|on|as|onto|over|using|with)\s+)?"
+    rf"(?:{_WORD}(?:an?|the)\s+)?(?:{_WORD}(?:(?:closed|integer|numeric(?:al)?|coordinate)\s+)?"
+    r"(?:range|interval|scale)\s+(?:(?:of|from|is)\s+)?)?"
+    rf"(?:{_WORD}(?:between|from|within|in)\s+)?)"
+    rf"{_NO_FORMULA}{_RANGE}(?!\s*(?:[\^²]|[x×*]\s*[\[(])){_NO_NOUN}"  # nor [0, 1000] x [0, 1000]
     r"(?P<noun>[ \t-]+(?:(?:normali[sz]ed|integer)\s+)?"
-    r"(?:coordinates?(?:\s+(?:system|space|frame))?"
-    r"|(?:range|scale|grid|interval|space|system|format|pixels?)))?(?![ \t]+normali[sz])"
-    rf"|{_WORD}(?:in|as)\s+thousandths(?:\s+of\s+(?:the\s+|its\s+)?(?:image|picture)(?:['’]s)?"
-    r"(?:\s+(?:width\s+and\s+height|size|dimensions|sides))?)?\b",
+    r"(?:coordinates?(?:\s+(?:system|space|frame))?|range|scale|grid|interval|space|system|format"
+    r"|pixels?))?(?![ \t]+normali[sz])",
     re.IGNORECASE,
 )
 _CHINESE = re.compile(
     r"(?:(?:归一化|规范化|标准化|缩放|映射|量化)(?:到|至|为|在|于)?\s*)?"
     r"(?:(?:数值|取值)?(?:范围|区间)(?:为|是|在|从|：|:)?\s*)?(?:(?:介于|位于|在|从|为|是|以)\s*)?"
-    rf"{_CORE}(?:[ \t]*(?:之间|以内|之内|的?(?:范围|区间)(?:之?内)?|为(?:范围|区间|单位)))?"
+    rf"{_NO_FORMULA}{_RANGE}"
+    r"(?:[ \t]*(?:之间|以内|之内|的?(?:范围|区间)(?:之?内)?|为(?:范围|区间|单位)))?"
     r"(?:[ \t]*的?(?:(?:相对|归一化)的?)?(?P<what>整数坐标|坐标值?|整数))?"
 )
 # 0 <= x <= 1000, and x from 0 to 1000 where y is said apart
-_AT_MOST = r"\s*(?:<=?|≤|⩽|&lt;=?)\s*"
-_NAMES = r"[xy][0-9]?(?:\s*(?:,|and|<=?|≤)\s*[xy][0-9]?)*"
-_INEQUALITY = re.compile(
-    rf"(?P<start>{_ZERO}(?P<low>{_AT_MOST})(?P<names>{_NAMES})(?P<high>{_AT_MOST})){_TOP}",
-    re.IGNORECASE,
-)
 _ONE_AXIS = re.compile(
-    r"(?P<start>(?<![\w,])(?<![xy] and )(?<![xy], )(?<![xy]\d, )(?<![xy]\d and )"
+    rf"(?P<start>{_ZERO}\s*(?:<=?|≤|⩽|&lt;=?)\s*(?P<one>[xy])[0-9]?\s*(?:<=?|≤|⩽|&lt;=?)\s*(?={_TOP})"
+    r"|(?<![\w,])(?<![xy] and )(?<![xy], )(?<![xy]\d, )(?<![xy]\d and )"
     r"(?P<axis>[xy])(?:[- ](?:coordinates?|values?|axis))?\s+"
     r"(?:(?:ranges?|runs?|goes|go|is|are|lies?|must\s+be|should\s+be)\s+)?"
-    rf"(?:from|between|in|within)\s+[\[(]?{_ZERO}(?:\s*,\s*|{_TO})){_TOP}{_NO_NOUN}",
+    rf"(?:from|between|in|within)\s+[\[(]?{_ZERO}(?:\s*,\s*|{_TO})(?={_TOP}{_NO_NOUN})){_TOP}",
     re.IGNORECASE,
 )
+# The word that a prompt in pixels does without
+_NORMALISED = re.compile(
+    r"\b(?:normali[sz]ed|relative)\s+(?=(?:integer\s+)?(?:coordinates?|bounding|bbox|box)(?![A-Za-z]))"
+    r"|(?:归一化|相对)的?(?=坐标)",
+    re.IGNORECASE,
+)
+
+# ---- thousandths that are left, for which a prompt is refused ---------------------------------
+
+_SAME = r"[^.!?。！？\n]"  # in the same sentence
+_A_TOP = rf"(?<![0-9A-Za-z_.$€£¥#]){_TOP}"
+_THOUSAND = rf"(?:{_A_TOP}|\bthousand\b|(?<![0-9A-Za-z])1k\b|一千)"
+_LEFT = re.compile(
+    rf"(?:{_ZERO}(?![0-9.])|\bzero\b|零){_SAME}{{1,60}}?{_THOUSAND}{_NO_NOUN}"
+    rf"|\.{{2,3}}[\s,]*{_TOP}{_NO_NOUN}"
+    r"|(?<![A-Za-z])(?:normali[sz]\w*|scal(?:e|ed|ing)|rang(?:e|es|ing)|quanti[sz]\w*|relative|grid"
+    r"|resolution|max(?:imum)?|up\s+to|upper|exceed\w*|divided|multipl\w+|(?:image|picture|canvas)"
+    r"\s+(?:is|has|of|size)|coordinates?\s+(?:are|is|go|goes|run|use|in|up|should|must|have))"
+    rf"[^\w\n.!?]*(?:\w+[^\w\n.!?]+){{0,3}}?{_A_TOP}{_NO_NOUN}"
+    rf"|(?:\b(?:below|under|at\s+most|out\s+of|than)|[<≤/*×]|[<&]=)\s*{_TOP}{_NO_NOUN}"
+    rf"|{_THOUSAND}[ \t-]*(?:\w+[ \t-]+)?(?:{_SCALE})\b|[\[(]\s*{_TOP}\s*,\s*{_TOP}\s*[\])]"
+    rf"|{_A_TOP}[ \t]+(?:is|at|being|means|represents|for)[ \t]+(?:\w+[ \t]+){{0,2}}"
+    r"(?:edge|corner|border|width|height|right|bottom)\b"
+    r"|\b1000\s*[x×*]\s*1000\b|\bnormali[sz]ed\b|归一化|‰|千分(?![尺表])|\b(?:1e3|10\^3)\b|\b1000ths?\b"
+    r"|\bthousandths\b(?!\s+of\s+an?\s)|\bone[- ]thousandth\b|\bper[\s-]?(?:mill?e?|thousand)\b"
+    r"|(?:归一|缩放|最大|不超过|上限|小于|映射|坐标|以)[^。！？\n]{0,6}?(?<![0-9])(?:1000|999)"
+    r"(?![0-9]|\s*(?![的以之内范为])[\u3400-\u9fff])",
+    re.IGNORECASE,
+)
+# Without any of these nothing is left; most prompts are through with it.
 _HINT = re.compile(
-    r"1000|1,000|1[ \u00a0\u202f]000|1001|999|1k|1e3|10\^3|thousand|per[\s-]?mil"
-    r"|‰|千|normali[sz]|归一",
+    r"1[, \u00a0\u202f]?00[01]|999|1k|1e3|10\^3|thousand|per[\s-]?mil|‰|千|normali[sz]|归一",
     re.IGNORECASE,
 )
-_SENTENCES = re.compile(r"(?<=[!?。！？\n])|(?<=\.)(?=\s+[A-Z\u3400-\u9fff])")
+
+# ---- pixels -----------------------------------------------------------------------------------
+
 _PIXELS = re.compile(r"[Ii]n pixels, x from 0 to \d+ and y from 0 to \d+")
 _PIXELS_CHINESE = re.compile(
     r"以像素为单位(?:的(?P<what>整数坐标|坐标值?|整数))?，x 从 0 到 \d+，y 从 0 到 \d+"
 )
-# Pixels in other words than ours, and what they leave where thousandths take their place.
+# In other words than ours, and what they leave where thousandths take their place
 _KIND = r"(?:(?:absolute|actual|raw|real|integer|image|original)\s+)*"
 _OTHER_PIXELS = re.compile(
     rf"\b(?:in|as)\s+(?:the\s+)?{_KIND}pixels(?:\s+units)?\b(?:\s+of\s+the\s+(?:\w+\s+)?"
@@ -103,7 +125,6 @@ _PIXELS_LEFT = re.compile(
     r"|\babsolute\s+(?:pos|loc|box|bound)\w*|绝对位置",
     re.IGNORECASE,
 )
-_PIXEL_HINT = re.compile(r"pixel|\bpx\b|absolute|original|像素|绝对|原", re.IGNORECASE)
 _ORIGINAL = re.compile(
     r"\b(?:pixels|coordinates|size|resolution)\s+of\s+the\s+original\b"
     r"|\boriginal\s+(?:(?:image|picture)\s+)?(?:resolution|size|pixels?|coordinates?|dimensions|scale)"
@@ -112,73 +133,30 @@ _ORIGINAL = re.compile(
 )
 _UP_TO = re.compile(rf"{_ZERO}(?:\s*[,，]\s*|{_TO})(\d{{3,5}})(?![0-9]|[.,][0-9])")
 _BY = re.compile(r"(?<![0-9])(\d{2,5})\s*[x×*]\s*(\d{2,5})(?![0-9])")
-_ONE_MORE = "\nCoordinates are whole numbers "
-_FORMULA = re.compile(r"[∈=]\s*[\[({]?\s*$")  # x ∈ [0, 1000] is no phrase
-_WORD_BEFORE = re.compile(r"[A-Za-z]\s*$")
 _IDEOGRAPH = re.compile(r"[\u3400-\u9fff]")
+_ONE_MORE = "\nCoordinates are whole numbers "
 
-_A_TOP = rf"(?<![0-9A-Za-z_.$€£¥#]){_TOP}"
-# The word that a prompt in pixels does without
-_NORMALISED = re.compile(
-    r"\b(?:normali[sz]ed|relative)\s+(?=(?:integer\s+)?(?:coordinates?|bounding|bbox|box)(?![A-Za-z]))"
-    r"|(?:归一化|相对)的?(?=坐标)",
-    re.IGNORECASE,
-)
-# Thousandths that are left over, in the sentence that they stand in.
-_SAME = r"[^.!?。！？\n]"
-_ABOUT = (
-    r"(?<![A-Za-z])(?:normali[sz]\w*|scal(?:e|ed|ing)|rang(?:e|es|ing)|quanti[sz]\w*|relative"
-    r"|resolution|grid|max(?:imum)?|up\s+to|upper|exceed\w*|divided|multipl\w+"
-    r"|(?:greater|more|larger|lower|smaller|less)\s+than"
-    r"|coordinates?\s+(?:are|is|go|goes|run|use|in|up|should|must|have))"
-)
-_LEFT = re.compile(
-    rf"{_ZERO}(?![0-9.]){_SAME}{{1,60}}?{_A_TOP}{_NO_NOUN}|{_ZERO}\s*\.{{2,3}}\s*{_TOP}{_NO_NOUN}"
-    rf"|{_ABOUT}[^\w\n.!?]*(?:\w+[^\w\n.!?]+){{0,3}}?{_A_TOP}{_NO_NOUN}"
-    rf"|(?:\b(?:below|under|at\s+most)|[<≤/*×]|[<&]=)\s*{_TOP}{_NO_NOUN}"
-    rf"|{_A_TOP}[ \t-]*(?:\w+[ \t]+)?(?:{_SCALE})\b"
-    rf"|[\[(]\s*{_TOP}\s*,\s*{_TOP}\s*[\])]"
-    rf"|\b1000\s*[x×*]\s*1000\b(?={_SAME}{{0,60}}(?:grid|coordinate|image|picture|canvas|resolution))"
-    rf"|(?:grid|coordinate|image|picture|canvas|resolution|sized|scaled){_SAME}{{0,60}}\b1000\s*[x×*]\s*1000\b"
-    rf"|\b(?:image|picture|canvas)\s+(?:is|has|of|size)\b{_SAME}{{0,20}}?{_A_TOP}{_NO_NOUN}"
-    rf"|\bnormali[sz]ed\b|归一化|\bout\s+of\s+{_TOP}{_NO_NOUN}"
-    rf"|\bthousand\b[\s-]*(?:\w+[\s-]+)?(?:{_SCALE})\b"
-    r"|\bthousandths\b(?!\s+of\s+an?\s)|\bone[- ]thousandth\b|\bper[\s-]?mill?e?\b"
-    rf"|\bzero\b{_SAME}{{1,40}}?{_TOP}{_NO_NOUN}|\b1000ths?\b"
-    rf"|{_A_TOP}[ \t]+(?:is|at|being|means|represents|for)[ \t]+(?:the[ \t]+)?"
-    r"(?:\w+[ \t]+)?(?:edge|corner|border|width|height|right|bottom)\b"
-    r"|\bper\s+thousand\b|‰|千分(?![尺表])"
-    rf"|\b(?:zero|0){_SAME}{{1,40}}?\bthousand\b{_NO_NOUN}"
-    r"|(?<![0-9A-Za-z_.])0\s*(?:-|–|~|to)\s*1k\b|\b(?:1e3|10\^3)\b|(?:0|零)\s*(?:-|~|到|至)\s*一千"
-    r"|(?:归一|缩放|最大|不超过|上限|小于|映射|坐标|以)[^。！？\n]{0,6}?(?<![0-9])(?:1000|999)"
-    r"(?![0-9]|\s*(?![的以之内范为])[\u3400-\u9fff])",
-    re.IGNORECASE,
-)
-
-
-def says_thousandths(problem: str) -> bool:
-    """Whether the prompt states that coordinates go from 0 to 1000."""
-    return bool(_ENGLISH.search(problem) or _CHINESE.search(problem))
+# Characters that no text holds, for the sides of the picture and for our own 0
+WIDTH, HEIGHT, NOUGHT = "\ufdd0", "\ufdd1", "\ufdd2"
+_HERE = f"in pixels, x from {NOUGHT} to {WIDTH} and y from {NOUGHT} to {HEIGHT}"
 
 
 def in_thousandths(problem: str, stored: Size | None = None) -> str:
     """The prompt saying norm1000: in the place where it said pixels, else in a sentence more.
     ``stored``: the picture's own size. ValueError where the prompt still says pixels.
     """
-    made, count = _PIXELS.subn("between 0 and 1000", problem)
-    made, chinese = _PIXELS_CHINESE.subn(
+    made = _PIXELS.sub("between 0 and 1000", problem)
+    made = _PIXELS_CHINESE.sub(
         lambda said: f"在 0 到 1000 之间{'的' + said['what'] if said['what'] else ''}", made
     )
-    if _PIXEL_HINT.search(made):
-        made = _OTHER_PIXELS.sub(_in_thousandths, made)
-        made = _OTHER_PIXELS_CHINESE.sub(
-            lambda said: f"0 到 1000 之间的{said['what']}" if said["what"] else "在 0 到 1000 之间",
-            made,
-        )
-        if left := _PIXELS_LEFT.search(made) or _ORIGINAL.search(made):
-            raise _contradicts(left[0], "norm1000 (0 to 1000)", "'in pixels'")
-    _refuse_side(made, stored, "norm1000 (0 to 1000)", "'in pixels'")
-    if count or chinese or says_thousandths(made):
+    made = _OTHER_PIXELS.sub(_in_thousandths, made)
+    made = _OTHER_PIXELS_CHINESE.sub(
+        lambda said: f"0 到 1000 之间的{said['what']}" if said["what"] else "在 0 到 1000 之间",
+        made,
+    )
+    left = _PIXELS_LEFT.search(made) or _ORIGINAL.search(made) or _side(made, stored)
+    _refuse(left, "norm1000 (0 to 1000)", "'in pixels'")
+    if _ENGLISH.search(made) or _CHINESE.search(made):
         return made
     return f"{made}{_ONE_MORE}between 0 and 1000."
 
@@ -188,37 +166,25 @@ def in_pixels(problem: str, size: Size, stored: Size | None = None) -> str:
     a frame, else in a sentence more. ``stored``: the size of the picture as it is stored, which the
     prompt may name. ValueError where it still says thousandths, or another size.
     """
-    made, said = problem, False
-    if _HINT.search(problem) or _PIXELS.search(problem) or _PIXELS_CHINESE.search(problem):
-        sentences = [_said_in_pixels(part) for part in _SENTENCES.split(problem)]
-        said = any(stated for _, stated in sentences)
-        made = "".join(_checked(text, said) for text, _ in sentences)
+    made = _PIXELS.sub(lambda said: said[0][0] + _HERE[1:], problem)
+    made = _PIXELS_CHINESE.sub(_chinese, made)
+    made = _ONE_AXIS.sub(
+        lambda m: m["start"] + (WIDTH if (m["one"] or m["axis"]) in "xX" else HEIGHT), made
+    )
+    if _IDEOGRAPH.search(made):
+        made = _CHINESE.sub(lambda m: _chinese(m) if _in_chinese(m) else m[0], made)
+    made = _ENGLISH.sub(_english, made)
+    if NOUGHT in made:
+        made = _NORMALISED.sub("", made)
+    if _HINT.search(made):
+        _refuse(_LEFT.search(made), "pixels", "'between 0 and 1000'")
     if stored not in (None, size):
-        named = [by for by in _BY.finditer(made) if (int(by[1]), int(by[2])) == stored]
-        if left := next(iter(named), None) or _ORIGINAL.search(made):
-            raise _contradicts(left[0], f"pixels of the image at {size[0]} x {size[1]}")
-        _refuse_side(made, stored, f"pixels of the image at {size[0]} x {size[1]}")
-    if not said:
+        named = (by for by in _BY.finditer(made) if (int(by[1]), int(by[2])) == stored)
+        left = next(named, None) or _ORIGINAL.search(made) or _side(made, stored)
+        _refuse(left, f"pixels of the image at {size[0]} x {size[1]}")
+    if NOUGHT not in made:
         made += f"{_ONE_MORE}{_HERE}."
     return made.translate({ord(WIDTH): str(size[0]), ord(HEIGHT): str(size[1]), ord(NOUGHT): "0"})
-
-
-def _in_thousandths(said: re.Match[str]) -> str:
-    made = f"{said['what'] + ' ' if said['what'] else ''}between 0 and 1000"
-    return made[0].upper() + made[1:] if said[0][0].isupper() else made
-
-
-def _contradicts(phrase: str, frame: str, other: str = "") -> ValueError:
-    phrase = phrase.translate({ord(WIDTH): "...", ord(HEIGHT): "...", ord(NOUGHT): "0"})
-    remedy = f"say it as {other}, which is rewritten, or leave it out" if other else "leave it out"
-    return ValueError(f"the prompt says {phrase!r}, and its boxes are to be in {frame}; {remedy}")
-
-
-def _refuse_side(problem: str, stored: Size | None, frame: str, other: str = "") -> None:
-    """ValueError where coordinates are said to go from 0 to a side of the stored picture."""
-    for found in _UP_TO.finditer(problem):
-        if stored is not None and int(found[1]) in stored and int(found[1]) not in (999, 1000):
-            raise _contradicts(found[0], frame, other)
 
 
 def without_frame(problem: str) -> str:
@@ -240,43 +206,27 @@ def stated_size(problem: str) -> Size | None:
     return int(width), int(height)
 
 
-WIDTH, HEIGHT, NOUGHT = "\ufdd0", "\ufdd1", "\ufdd2"  # code points that are no characters
-_HERE = f"in pixels, x from {NOUGHT} to {WIDTH} and y from {NOUGHT} to {HEIGHT}"
+def _refuse(left: re.Match[str] | None, frame: str, other: str = "") -> None:
+    """ValueError naming what is left of another frame, if anything is."""
+    if left is not None:
+        phrase = left[0].translate({ord(WIDTH): "...", ord(HEIGHT): "...", ord(NOUGHT): "0"})
+        remedy = (
+            f"say it as {other}, which is rewritten, or leave it out" if other else "leave it out"
+        )
+        raise ValueError(
+            f"the prompt says {phrase!r}, and its boxes are to be in {frame}; {remedy}"
+        )
 
 
-# Most sentences are those of every prompt of a set.
-@lru_cache(maxsize=4096)
-def _said_in_pixels(sentence: str) -> tuple[str, bool]:
-    """The sentence with every phrase that is understood replaced, and whether one states pixels in
-    full.
-    """
-    made, already = _PIXELS.subn(lambda said: said[0][0] + _HERE[1:], sentence)
-    made, in_chinese = _PIXELS_CHINESE.subn(_chinese, made)
-    stated = bool(already or in_chinese)
-    if not _HINT.search(made):
-        return made, stated
-    made = _INEQUALITY.sub(_bounded, made)
-    made = _ONE_AXIS.sub(lambda m: m["start"] + (WIDTH if m["axis"] in "xX" else HEIGHT), made)
-    before = made
-    made = _CHINESE.sub(lambda m: _chinese(m) if _in_chinese(m) else m[0], made)
-    made = _ENGLISH.sub(
-        lambda m: m[0] if _FORMULA.search(m.string, 0, m.start()) else _english(m), made
-    )
-    return made, stated or made != before
+def _side(problem: str, stored: Size | None) -> re.Match[str] | None:
+    """Where coordinates are said to go from 0 to a side of the stored picture."""
+    sides = set(stored or ()) - {999, 1000}
+    return next((m for m in _UP_TO.finditer(problem) if int(m[1]) in sides), None)
 
 
-@lru_cache(maxsize=4096)
-def _checked(sentence: str, said: bool) -> str:
-    """The sentence, where it holds no thousandths any more; without "normalized" where pixels are
-    stated.
-    """
-    if not _HINT.search(sentence):
-        return sentence
-    if said:
-        sentence = _NORMALISED.sub("", sentence)
-    if left := _LEFT.search(sentence):
-        raise _contradicts(left[0], "pixels", "'between 0 and 1000'")
-    return sentence
+def _in_thousandths(said: re.Match[str]) -> str:
+    made = f"{said['what'] + ' ' if said['what'] else ''}between 0 and 1000"
+    return made[0].upper() + made[1:] if said[0][0].isupper() else made
 
 
 def _chinese(said: re.Match[str]) -> str:
@@ -286,13 +236,11 @@ def _chinese(said: re.Match[str]) -> str:
 
 def _in_chinese(found: re.Match[str]) -> bool:
     """Whether the phrase stands in Chinese text, rather than between English words."""
-    before, after = found.string[: found.start()], found.string[found.end() :]
-    if _FORMULA.search(before):
-        return False
     if _IDEOGRAPH.search(found[0].replace("到", "").replace("至", "")):
         return True
-    near = before[-2:] + found[0] + after[:2]
-    return bool(_IDEOGRAPH.search(near)) and not _WORD_BEFORE.search(before[-9:])
+    before, after = found.string[: found.start()], found.string[found.end() :]
+    near = before[-2:] + after[:2] + found[0]
+    return bool(_IDEOGRAPH.search(near)) and not re.search(r"[A-Za-z]\s*$", before[-9:])
 
 
 def _english(found: re.Match[str]) -> str:
@@ -303,12 +251,3 @@ def _english(found: re.Match[str]) -> str:
     if "coordinates" in noun.split():
         return f"coordinates {_HERE}"
     return _HERE[0].upper() + _HERE[1:] if found[0][0].isupper() else _HERE
-
-
-def _bounded(found: re.Match[str]) -> str:
-    """0 <= x <= 1000 with the side in pixels; both axes apart where it names both."""
-    axes = set(re.findall("[xy]", found["names"].lower()))
-    if len(axes) == 1:
-        return found["start"] + (WIDTH if axes == {"x"} else HEIGHT)
-    low, high = found["low"], found["high"]
-    return f"{NOUGHT}{low}x{high}{WIDTH} and {NOUGHT}{low}y{high}{HEIGHT}"

@@ -9,10 +9,10 @@ ms-swift writes them to logging.jsonl and trainer_state.json as any other metric
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
+from swift_vlrft.jsonl import finite, json_lines, read_json
 from swift_vlrft.memory.estimate import (
     CONTEXT_NAME,
     GRAPHS,
@@ -40,9 +40,11 @@ def read_run(folder: Path) -> dict[str, float]:
     for file in files:
         for record in _records(file):
             for name, value in record.items():
-                if name.startswith("memory/") and name.endswith("_gib"):
+                if not name.startswith("memory/") or not name.endswith("_gib"):
+                    continue
+                if (number := finite(value)) is not None:
                     key = name.removeprefix("memory/")
-                    best[key] = max(best.get(key, 0.0), float(value))
+                    best[key] = max(best.get(key, 0.0), number)
     if best and not any(key.endswith("_allocated_gib") for key in best):
         raise ValueError(
             f"{folder}: this run had no card; only resident memory was logged, which a plan for "
@@ -57,19 +59,13 @@ def read_run(folder: Path) -> dict[str, float]:
 
 
 def _records(file: Path) -> list[dict[str, Any]]:
-    text = file.read_text()
+    """What was logged at each step; a line cut short by a killed run is left out."""
     if file.suffix == ".json":
-        state = json.loads(text)
-        return [row for row in state.get("log_history", []) if isinstance(row, dict)]
-    records = []
-    for line in text.splitlines():
-        try:
-            row = json.loads(line)
-        except ValueError:
-            continue  # a line cut short by a killed run
-        if isinstance(row, dict):
-            records.append(row)
-    return records
+        state = read_json(file)
+        rows = state.get("log_history") if isinstance(state, dict) else None
+    else:
+        rows = [row for _, row in json_lines(file)]
+    return [row for row in rows or [] if isinstance(row, dict)]
 
 
 def compared(plan: Plan, measured: dict[str, float]) -> list[dict[str, Any]]:

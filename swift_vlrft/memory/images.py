@@ -10,13 +10,13 @@ Parquet with a column of images (bytes or paths), or JSON Lines in ms-swift's fo
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from swift_vlrft.coordinates import Size, image_tokens, resized_size
+from swift_vlrft.jsonl import Broken, json_lines
 
 CHARACTERS = 3
 """Per token; English has about four, JSON and numbers about two and a half."""
@@ -88,13 +88,9 @@ def _rows(source: Path) -> Iterator[tuple[list[Any], int]]:
 
 
 def _json_rows(file: Path) -> Iterator[tuple[list[Any], int]]:
-    for number, line in enumerate(file.read_text().splitlines(), 1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise ValueError(f"{file}, line {number}: not JSON ({error})") from None
+    for number, row in json_lines(file):
+        if isinstance(row, Broken):
+            raise ValueError(row.problem)
         if not isinstance(row, dict):
             raise ValueError(f"{file}, line {number}: not an object")
         yield _row(row, file.parent)
