@@ -23,12 +23,12 @@ def test_every_coin_of_the_photograph_has_one_box_of_its_own():
     boxes = np.array(coins.coin_boxes(grey), float)
     assert len(boxes) == 24, "the photograph shows four rows of six"
     assert not (pairwise_iou(boxes, boxes) - np.eye(24)).any(), "no two boxes overlap"
-    inner = (boxes[:, :2] > 0).all() and (boxes[:, 2:] < grey.shape).all()
+    inner = (boxes[:, :2] > 0).all() and (boxes[:, 2:] < grey.shape[::-1]).all()
     assert inner, "no coin is cut by the picture's border"
-    heights, widths = (boxes[:, 2:] - boxes[:, :2]).T
+    widths, heights = (boxes[:, 2:] - boxes[:, :2]).T
     assert (abs(np.log(widths / heights)) < np.log(1.3)).all(), "coins are round"
-    held_out = boxes[:, 0] >= coins.CUT
-    assert held_out.sum() == 6 and (boxes[~held_out, 2] <= coins.CUT).all()
+    held_out = boxes[:, 1] >= coins.CUT
+    assert held_out.sum() == 6 and (boxes[~held_out, 3] <= coins.CUT).all()
 
 
 @pytest.mark.parametrize("held_out", [False, True])
