@@ -112,6 +112,27 @@ def test_steps_come_as_they_are_logged(recipe, tmp_path, monkeypatch):
     assert step_rewards(log, "rewards/vlrft_format/mean") == [1.0, 0.875]
 
 
+def test_only_an_earlier_demo_is_replaced(tmp_path, monkeypatch):
+    """`vlrft demo --out .` beside somebody's data: refused, and nothing is touched."""
+
+    def stops(*_, **__):
+        raise InterruptedError
+
+    monkeypatch.setattr("swift_vlrft.demo.warm_start.warm_start", stops)
+    mine = tmp_path / "data" / "mine.txt"
+    mine.parent.mkdir()
+    mine.write_text("years of work")
+    with pytest.raises(DemoError, match="data would be deleted"):
+        run.run_demo(known_task("colours"), tmp_path)
+    assert mine.read_text() == "years of work"
+    for _ in range(2):  # the second finds what the first one left when it was stopped
+        with pytest.raises(InterruptedError):
+            run.run_demo(known_task("colours"), tmp_path / "runs")
+        assert (tmp_path / "runs" / "data" / "train").is_dir()
+        assert not (tmp_path / "runs" / "report.html").exists(), "of a demo before"
+        (tmp_path / "runs" / "report.html").touch()
+
+
 def test_a_failed_run_says_how_its_output_ends(recipe, tmp_path):
     recipe("echo out of cheese; exit 3")
     with (

@@ -49,8 +49,8 @@ def coin_boxes(grey: Any) -> list[Box]:
 
 
 def windows(rng: random.Random, n: int, held_out: bool) -> list[tuple[Image.Image, Box]]:
-    """``n`` windows with exactly one whole coin, and its box in
-    thousandths. Parts of other coins may be seen at the edges. Turned, mirrored, lighter or darker.
+    """``n`` windows with exactly one whole coin, and its box in thousandths. Parts of other coins
+    may be seen at the edges. Turned, mirrored, lighter or darker.
     """
     grey = photograph()
     boxes = coin_boxes(grey)
