@@ -1,6 +1,8 @@
 """``vlrft demo``: what `make demo` runs."""
 
 import json
+import signal
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -31,6 +33,9 @@ def demo(
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(2) from None
     folder = out / task if task != "colours" else out
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) == signal.SIG_DFL:  # as Ctrl-C: the training is stopped, too
+            signal.signal(number, lambda received, _: sys.exit(128 + received))
     try:
         summary = run_demo(wanted, folder, steps=steps)
     except DemoError as error:
