@@ -72,3 +72,12 @@ def test_a_signal_to_the_waiting_process_ends_the_forked_one(number, tmp_path):
     alive.unlink()
     time.sleep(0.5)
     assert not alive.exists()
+
+
+def test_a_server_that_was_killed_is_started_again():
+    """By the system where memory is short, say."""
+    code = "import os, sys; print(os.getppid(), 'swift' in sys.modules)"
+    first, forked = run_python(code).stdout.split()
+    os.kill(int(first), signal.SIGKILL)
+    second, forked_again = run_python(code).stdout.split()
+    assert second != first and forked == forked_again == "True"
