@@ -37,8 +37,15 @@ def to_hand_over(arguments: list[str]) -> list[str] | None:
     return rest if known else None
 
 
-def hand_over(arguments: list[str], servers: Path) -> None:
-    """Run it in a fork, and end as it ended; come back where it has to be run here."""
+def hand_over(arguments: list[str], servers: Path) -> NoReturn:
+    """Run it in a fork, and end as it ended."""
+    try:
+        _hand_over(arguments, servers)
+    except OSError as error:  # never go on here: the fork may be at work
+        _stop(f"the fork server ended, see {servers}: {error}")
+
+
+def _hand_over(arguments: list[str], servers: Path) -> NoReturn:
     environment = dict(os.environ)
     connection = _connect(servers, environment)
     request = {"arguments": arguments, "environment": environment, "folder": os.getcwd()}
@@ -52,7 +59,9 @@ def hand_over(arguments: list[str], servers: Path) -> None:
         signal.signal(number, forward)
     with connection.makefile() as answers:
         line = answers.readline()
-    answer: dict[str, Any] = json.loads(line) if line else {"code": 1, "seconds": 0.0}
+    if not line:
+        raise ConnectionError("no answer")
+    answer: dict[str, Any] = json.loads(line)
     if "differing" in answer:
         _stop(f"imports read {', '.join(answer['differing'])}: take it out of OF_A_RUN")
     if "VLRFT_TEST_SECONDS" in environment:  # processor seconds that are no child's of the test
