@@ -1,5 +1,5 @@
 # make demo    a real GRPO run that learns in minutes, no GPU      (TASK=colours|detection|digits|coins)
-# make check   format, types and the unit tests that take no seconds: after every change
+# make check   format, types and the quick unit tests: after every change
 # make test    everything: also the slow unit tests, and real runs of every engine and recipe
 # All set up .venv by themselves; `make env` does only that. With PYTHON=3.13 (or 3.11, 3.12, a path)
 # it is an environment of that Python, .venv-3.13; else of 3.11, or of python3 where that is not there.
@@ -18,10 +18,12 @@ PYTEST := OMP_NUM_THREADS=1 $(PY) -m pytest -n 2
 .PHONY: env demo style check test fuzz format clean
 env: $(VENV)/ready
 
-# uv where it is at hand, else from its package into a small environment of its own.
+# uv where it is at hand, else from its package into a small environment of its own. Of pyenv's
+# Pythons, PATH has only those that are chosen: uv is shown all.
 $(VENV)/ready: requirements/cpu.txt requirements/override.txt pyproject.toml
 	@command -v uv >/dev/null || test -x .uv/bin/uv || { python3 -m venv .uv && .uv/bin/pip install -q uv; }
 	@set -e; UV=$$(command -v uv || echo .uv/bin/uv); \
+	PATH="$$PATH$$(printf ':%s' $${PYENV_ROOT:-$$HOME/.pyenv}/versions/3.1[1-9]*/bin)"; \
 	test -x $(PY) || $$UV venv -q --python $(or $(PYTHON),3.11) $(VENV) $(if $(PYTHON),,2>/dev/null || $$UV venv -q --python python3 $(VENV)); \
 	echo "installing requirements/cpu.txt into $(VENV) (about 7 GB, a minute or more) ..."; \
 	DS_BUILD_OPS=0 $$UV pip install -q --python $(PY) --override requirements/override.txt -r requirements/cpu.txt; \

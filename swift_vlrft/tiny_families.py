@@ -132,7 +132,7 @@ GLM_CHAT = (
 ROPE_THETA = 10.0
 
 
-def _text_widths(size: Size, vocab_size: int) -> dict[str, Any]:
+def text_widths(size: Size, vocab_size: int) -> dict[str, Any]:
     return {
         "vocab_size": vocab_size,
         "hidden_size": size.hidden,
@@ -148,7 +148,7 @@ def _text_widths(size: Size, vocab_size: int) -> dict[str, Any]:
 
 def _qwen_text(size: Size, vocab_size: int) -> dict[str, Any]:
     rope = {"rope_type": "default", "rope_theta": ROPE_THETA, "mrope_section": [4, 6, 6]}
-    return _text_widths(size, vocab_size) | {"rope_parameters": rope}
+    return text_widths(size, vocab_size) | {"rope_parameters": rope}
 
 
 def _qwen2_5_vl_config(size: Size, vocab_size: int) -> Any:
@@ -172,7 +172,7 @@ def _qwen2_config(size: Size, vocab_size: int) -> Any:
     from transformers import Qwen2Config
 
     rope = {"rope_type": "default", "rope_theta": ROPE_THETA}
-    widths = _text_widths(size, vocab_size) | {"rope_parameters": rope}
+    widths = text_widths(size, vocab_size) | {"rope_parameters": rope}
     return Qwen2Config(**widths, tie_word_embeddings=True)
 
 
@@ -202,7 +202,7 @@ def _glm4v_config(size: Size, vocab_size: int) -> Any:
         "partial_rotary_factor": 0.5,
     }
     return Glm4vConfig(
-        text_config=_text_widths(size, vocab_size) | {"rope_parameters": rope},
+        text_config=text_widths(size, vocab_size) | {"rope_parameters": rope},
         vision_config={
             "depth": size.vision_layers,
             "hidden_size": size.vision_hidden,

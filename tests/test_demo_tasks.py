@@ -23,12 +23,12 @@ def test_every_coin_of_the_photograph_has_one_box_of_its_own():
     boxes = np.array(coins.coin_boxes(grey), float)
     assert len(boxes) == 24, "the photograph shows four rows of six"
     assert not (pairwise_iou(boxes, boxes) - np.eye(24)).any(), "no two boxes overlap"
-    inner = (boxes[:, :2] > 0).all() and (boxes[:, 2:] < grey.shape).all()
+    inner = (boxes[:, :2] > 0).all() and (boxes[:, 2:] < grey.shape[::-1]).all()
     assert inner, "no coin is cut by the picture's border"
-    heights, widths = (boxes[:, 2:] - boxes[:, :2]).T
+    widths, heights = (boxes[:, 2:] - boxes[:, :2]).T
     assert (abs(np.log(widths / heights)) < np.log(1.3)).all(), "coins are round"
-    held_out = boxes[:, 0] >= coins.CUT
-    assert held_out.sum() == 6 and (boxes[~held_out, 2] <= coins.CUT).all()
+    held_out = boxes[:, 1] >= coins.CUT
+    assert held_out.sum() == 6 and (boxes[~held_out, 3] <= coins.CUT).all()
 
 
 @pytest.mark.parametrize("held_out", [False, True])
@@ -110,6 +110,27 @@ def test_steps_come_as_they_are_logged(recipe, tmp_path, monkeypatch):
         ]
     log = tmp_path / "grpo" / "logging.jsonl"
     assert step_rewards(log, "rewards/vlrft_format/mean") == [1.0, 0.875]
+
+
+def test_only_an_earlier_demo_is_replaced(tmp_path, monkeypatch):
+    """`vlrft demo --out .` beside somebody's data: refused, and nothing is touched."""
+
+    def stops(*_, **__):
+        raise InterruptedError
+
+    monkeypatch.setattr("swift_vlrft.demo.warm_start.warm_start", stops)
+    mine = tmp_path / "data" / "mine.txt"
+    mine.parent.mkdir()
+    mine.write_text("years of work")
+    with pytest.raises(DemoError, match="data would be deleted"):
+        run.run_demo(known_task("colours"), tmp_path)
+    assert mine.read_text() == "years of work"
+    for _ in range(2):  # the second finds what the first one left when it was stopped
+        with pytest.raises(InterruptedError):
+            run.run_demo(known_task("colours"), tmp_path / "runs")
+        assert (tmp_path / "runs" / "data" / "train").is_dir()
+        assert not (tmp_path / "runs" / "report.html").exists(), "of a demo before"
+        (tmp_path / "runs" / "report.html").touch()
 
 
 def test_a_failed_run_says_how_its_output_ends(recipe, tmp_path):

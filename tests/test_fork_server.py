@@ -5,9 +5,10 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
-from support.swift_run import forking, run_python
+from support.swift_run import ON_CPU, forking, run_python
 
 pytestmark = pytest.mark.slow
 
@@ -72,3 +73,25 @@ def test_a_signal_to_the_waiting_process_ends_the_forked_one(number, tmp_path):
     alive.unlink()
     time.sleep(0.5)
     assert not alive.exists()
+
+
+def test_a_server_that_was_killed_is_started_again(tmp_path):
+    """By the system where memory is short, say. What waits for a fork of it says so and fails."""
+    code = "import os, sys, time\nprint(os.getppid(), 'swift' in sys.modules, flush=True)\n"
+    script = tmp_path / "forked.py"
+    script.write_text(code + "time.sleep(600)")
+    waiting = subprocess.Popen(
+        [sys.executable, str(script)],
+        env=os.environ | ON_CPU | forking(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    first = waiting.stdout.readline().split()[0]
+    os.kill(int(first), signal.SIGKILL)
+    while waiting.poll() is None:
+        time.sleep(0.05)
+    assert waiting.returncode == 1 and "the fork server ended" in waiting.stderr.read()
+    again = run_python(code)
+    second, forked = again.stdout.split()
+    assert second != first and forked == "True"

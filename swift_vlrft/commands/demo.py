@@ -1,6 +1,8 @@
 """``vlrft demo``: what `make demo` runs."""
 
 import json
+import signal
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +11,10 @@ import typer
 
 def demo(
     task: Annotated[str, typer.Option(help="colours, detection, digits or coins.")] = "colours",
-    out: Annotated[Path, typer.Option(help="Folder; OUT/TASK is made anew.")] = Path("runs/demo"),
+    out: Annotated[
+        Path,
+        typer.Option(file_okay=False, help="Folder; of every task but colours, OUT/TASK."),
+    ] = Path("runs/demo"),
     steps: Annotated[
         int | None, typer.Option(min=1, help="GRPO steps; default: the task's.")
     ] = None,
@@ -22,12 +27,17 @@ def demo(
     from swift_vlrft.demo.run import DemoError, run_demo
     from swift_vlrft.demo.tasks import known_task
 
-    folder = out / task if task != "colours" else out
     try:
-        summary = run_demo(known_task(task), folder, steps=steps)
+        wanted = known_task(task)
     except ValueError as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(2) from None
+    folder = out / task if task != "colours" else out
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) == signal.SIG_DFL:  # as Ctrl-C: the training is stopped, too
+            signal.signal(number, lambda received, _: sys.exit(128 + received))
+    try:
+        summary = run_demo(wanted, folder, steps=steps)
     except DemoError as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(1) from None

@@ -1,6 +1,6 @@
 """A photograph: the Greek coins of Pompeii that scikit-image brings with it, 24 of them, 384 x 303.
 
-    coin_boxes(photograph())      [(16, 305, 72, 365), ...]       top, left, bottom, right in pixels
+    coin_boxes(photograph())      [(305, 16, 365, 72), ...]       in pixels, as all boxes: y down
 
 The boxes come from a segmentation: what is bright floods the picture's gradient from above, what is
 dark from below, and where they meet a coin ends. The three upper rows of coins are for training,
@@ -14,7 +14,7 @@ from typing import Any
 
 from PIL import Image, ImageEnhance
 
-Box = tuple[int, int, int, int]
+Box = tuple[int, int, int, int]  # left, top, right, bottom
 
 WINDOW = 77  # pixels: the largest coin is 65 wide, the held-out part 78 high
 CUT = 225  # the row of pixels between the third and the fourth row of coins
@@ -45,12 +45,12 @@ def coin_boxes(grey: Any) -> list[Box]:
     whole = opening(binary_fill_holes(found), disk(3))
     regions = regionprops(label(whole))
     large = (region.bbox for region in regions if region.area >= SMALLEST)
-    return [(int(top), int(left), int(bottom), int(right)) for top, left, bottom, right in large]
+    return [(int(left), int(top), int(right), int(bottom)) for top, left, bottom, right in large]
 
 
 def windows(rng: random.Random, n: int, held_out: bool) -> list[tuple[Image.Image, Box]]:
-    """``n`` windows with exactly one whole coin, and its box (left, top, right, bottom) in
-    thousandths. Parts of other coins may be seen at the edges. Turned, mirrored, lighter or darker.
+    """``n`` windows with exactly one whole coin, and its box in thousandths. Parts of other coins
+    may be seen at the edges. Turned, mirrored, lighter or darker.
     """
     grey = photograph()
     boxes = coin_boxes(grey)
@@ -61,7 +61,7 @@ def windows(rng: random.Random, n: int, held_out: bool) -> list[tuple[Image.Imag
         x, y = rng.randint(0, grey.shape[1] - WINDOW), rng.randint(top, bottom - WINDOW)
         inside = [
             (left - x, up - y, right - x, down - y)
-            for up, left, down, right in boxes
+            for left, up, right, down in boxes
             if x <= left and right <= x + WINDOW and y <= up and down <= y + WINDOW
         ]
         if len(inside) == 1:

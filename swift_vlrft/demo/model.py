@@ -11,26 +11,15 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from swift_vlrft.tiny_families import Family, Size
+from swift_vlrft.tiny_families import Family, Size, text_widths
 
 SIZE = Size(hidden=128, layers=2, vision_hidden=64, vision_layers=2)
 VOCABULARY = 2048
-SPECIAL = {
-    name: 2000 + i
-    for i, name in enumerate(
-        [
-            "<|endoftext|>",
-            "<|im_start|>",
-            "<|im_end|>",
-            "<img>",
-            "</img>",
-            "<IMG_CONTEXT>",
-            "<video>",
-        ]
-    )
-}
 IMAGE = "<IMG_CONTEXT>"
-PICTURE_IDS = [SPECIAL[name] for name in ("<img>", "</img>", IMAGE, "<video>")]
+PICTURE = ("<img>", "</img>", IMAGE, "<video>")
+NAMES = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", *PICTURE)
+SPECIAL = {name: 2000 + i for i, name in enumerate(NAMES)}
+PICTURE_IDS = [SPECIAL[name] for name in PICTURE]
 PATCH = 14
 CHAT = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n"
@@ -78,14 +67,7 @@ def _config(side: int, size: Size, vocab_size: int) -> Any:
     from transformers import InternVLConfig
 
     return InternVLConfig(
-        text_config={
-            "vocab_size": vocab_size,
-            "hidden_size": size.hidden,
-            "intermediate_size": 2 * size.hidden,
-            "num_hidden_layers": size.layers,
-            "num_attention_heads": size.hidden // 32,
-            "num_key_value_heads": size.hidden // 64,
-        },
+        text_config=text_widths(size, vocab_size),
         vision_config={
             "hidden_size": size.vision_hidden,
             "intermediate_size": 2 * size.vision_hidden,

@@ -122,10 +122,18 @@ def tenth(curve: list[float]) -> list[float]:
 
 
 def _make_anew(folder: Path) -> None:
-    """Remove what an earlier demo wrote, and nothing else."""
-    for name in ("data", "start", "grpo", "eval"):
-        shutil.rmtree(folder / name, ignore_errors=True)
+    """Remove what an earlier demo wrote, and nothing else. grpo.log is there from its beginning."""
+    log = folder / "grpo.log"
+    there = [folder / name for name in ("data", "start", "grpo", "eval")]
+    there = [path for path in there if path.exists()]
+    if there and not log.exists():
+        raise DemoError(f"{there[0]} would be deleted, and is not a demo's; choose another --out")
+    for old in there:
+        shutil.rmtree(old)
+    for name in ("summary.json", "reward.png", "answers.png", "report.html"):
+        (folder / name).unlink(missing_ok=True)
     folder.mkdir(parents=True, exist_ok=True)
+    log.touch()
 
 
 @contextmanager

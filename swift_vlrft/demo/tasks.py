@@ -14,7 +14,7 @@ what was seen.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from PIL import Image, ImageDraw
@@ -56,8 +56,8 @@ class DemoTask:
     held_out_rows: int
     warm_steps: int
     grpo_steps: int
-    max_completion_length: int
-    learning_rate: float
+    max_completion_length: int = 12
+    learning_rate: float = 5e-4
 
     def make(self, rng: random.Random, n: int, *, held_out: bool = False) -> list[Row]:
         return self.rows(rng, n, held_out)
@@ -124,21 +124,14 @@ COIN_GRID = 50  # what a coin's box is rounded to where it is written down as se
 
 
 def _detection_rows(rng: random.Random, n: int, held_out: bool) -> list[Row]:
-    rows: list[Row] = []
+    rows = []
     for _ in range(n):
         image = _background(rng, 112)
         w, h = rng.randint(1, 3), rng.randint(1, 3)
         x, y = rng.randint(0, 4 - w), rng.randint(0, 4 - h)
         _draw(image, rng, rng.choice(list(COLOURS)), (x * 28, y * 28, (x + w) * 28, (y + h) * 28))
-        box = tuple(v * GRID for v in (x, y, x + w, y + h))
-        rows.append(
-            Row(
-                image,
-                f"Find the shape, in coordinates from 0 to 1000. {FORMAT}",
-                f"<answer>[{{'Position': {list(box)}, 'Confidence': 1}}]</answer>",
-                ",".join(map(str, box)),
-            )
-        )
+        box = [v * GRID for v in (x, y, x + w, y + h)]
+        rows.append(_box_row(image, "the shape", box, box))
     return rows
 
 
@@ -146,14 +139,20 @@ def _coin_rows(rng: random.Random, n: int, held_out: bool) -> list[Row]:
     from swift_vlrft.demo.coins import windows
 
     return [
-        Row(
-            image,
-            f"Find the coin that is whole, in coordinates from 0 to 1000. {FORMAT}",
-            f"<answer>[{{'Position': {list(box)}, 'Confidence': 1}}]</answer>",
-            ",".join(str(COIN_GRID * round(v / COIN_GRID)) for v in box),
+        _box_row(
+            image, "the coin that is whole", box, [COIN_GRID * round(v / COIN_GRID) for v in box]
         )
         for image, box in windows(rng, n, held_out)
     ]
+
+
+def _box_row(image: Image.Image, what: str, box: Sequence[int], seen: Sequence[int]) -> Row:
+    return Row(
+        image,
+        f"Find {what}, in coordinates from 0 to 1000. {FORMAT}",
+        f"<answer>[{{'Position': {list(box)}, 'Confidence': 1}}]</answer>",
+        ",".join(map(str, seen)),
+    )
 
 
 def _too_large(step: int) -> Guess:
@@ -186,8 +185,6 @@ TASKS: dict[str, DemoTask] = {
         held_out_rows=64,
         warm_steps=120,
         grpo_steps=100,
-        max_completion_length=12,
-        learning_rate=5e-4,
     ),
     "digits": DemoTask(
         "digits",
@@ -200,8 +197,6 @@ TASKS: dict[str, DemoTask] = {
         held_out_rows=200,
         warm_steps=400,
         grpo_steps=200,
-        max_completion_length=12,
-        learning_rate=5e-4,
     ),
     "detection": DemoTask(
         "detection",

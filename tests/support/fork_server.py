@@ -22,7 +22,7 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 IMPORTED = (
@@ -37,26 +37,24 @@ IMPORTED = (
 PUT_RIGHT = {"LOCAL_RANK"}
 
 
-class Reads:
-    """The environment's variables that are read while it is in force, with their values."""
+@contextlib.contextmanager
+def environment_reads() -> Iterator[set[str]]:
+    """The names of the environment's variables that are read meanwhile, whether they are set or
+    not.
+    """
+    kind: Any = type(os.environ)
+    real = kind.__getitem__
+    names: set[str] = set()
 
-    def __enter__(self) -> dict[str, str | None]:
-        kind: Any = type(os.environ)
-        self.values: dict[str, str | None] = {}
-        self.kind, self.getitem = kind, kind.__getitem__
+    def getitem(environ: Any, name: Any) -> Any:
+        names.add(name)
+        return real(environ, name)
 
-        def getitem(environ: Any, name: str) -> str:
-            if isinstance(name, str):
-                self.values.setdefault(name, None)
-            value: str = self.getitem(environ, name)
-            self.values[name] = self.values[name] or value
-            return value
-
-        kind.__getitem__ = getitem
-        return self.values
-
-    def __exit__(self, *_: object) -> None:
-        self.kind.__getitem__ = self.getitem
+    kind.__getitem__ = getitem
+    try:
+        yield names
+    finally:
+        kind.__getitem__ = real
 
 
 class Request:
@@ -198,15 +196,14 @@ def main() -> None:
 
     path, owner = sys.argv[1], int(sys.argv[2])
     before = dict(os.environ)
-    with Reads() as reads:
+    with environment_reads() as names:
         for name in IMPORTED:
             try:
                 importlib.import_module(name)
             except ImportError:  # without vLLM, say
                 traceback.print_exc()
     changes = {n: v for n, v in os.environ.items() if before.get(n) != v}
-    # Read back after an import has set it: what it was before counts.
-    reads = {name: before.get(name) for name in reads}
+    reads = {name: before.get(name) for name in names}  # an import may have set it since
     gc.collect()
     gc.freeze()
     print(f"ready after {time.process_time():.1f} s", flush=True)

@@ -37,8 +37,15 @@ def to_hand_over(arguments: list[str]) -> list[str] | None:
     return rest if known else None
 
 
-def hand_over(arguments: list[str], servers: Path) -> None:
-    """Run it in a fork, and end as it ended; come back where it has to be run here."""
+def hand_over(arguments: list[str], servers: Path) -> NoReturn:
+    """Run it in a fork, and end as it ended."""
+    try:
+        _hand_over(arguments, servers)
+    except OSError as error:  # never go on here: the fork may be at work
+        _stop(f"the fork server ended, see {servers}: {error}")
+
+
+def _hand_over(arguments: list[str], servers: Path) -> NoReturn:
     environment = dict(os.environ)
     connection = _connect(servers, environment)
     request = {"arguments": arguments, "environment": environment, "folder": os.getcwd()}
@@ -52,7 +59,9 @@ def hand_over(arguments: list[str], servers: Path) -> None:
         signal.signal(number, forward)
     with connection.makefile() as answers:
         line = answers.readline()
-    answer: dict[str, Any] = json.loads(line) if line else {"code": 1, "seconds": 0.0}
+    if not line:
+        raise ConnectionError("no answer")
+    answer: dict[str, Any] = json.loads(line)
     if "differing" in answer:
         _stop(f"imports read {', '.join(answer['differing'])}: take it out of OF_A_RUN")
     if "VLRFT_TEST_SECONDS" in environment:  # processor seconds that are no child's of the test
@@ -73,34 +82,34 @@ def _connect(servers: Path, environment: dict[str, str]) -> socket.socket:
     }
     key = hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:12]
     path = servers / key
+    connection = socket.socket(socket.AF_UNIX)
     with (servers / f"{key}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not path.exists():
-            server = Path(__file__).parents[1] / "fork_server.py"
-            with (servers / f"{key}.log").open("wb") as log:
-                process = subprocess.Popen(
-                    [
-                        sys.executable,
-                        "-P",
-                        "-u",
-                        str(server),
-                        str(path),
-                        servers.name.split("-")[-1],
-                    ],
-                    env=kept,
-                    cwd=servers,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    start_new_session=True,
-                )
-            while not path.exists():
-                if process.poll() is not None:
-                    _stop(f"no server, see {servers / f'{key}.log'}")
-                time.sleep(0.05)
-    connection = socket.socket(socket.AF_UNIX)
-    connection.connect(str(path))
+        if connection.connect_ex(str(path)):  # none yet, or it was killed
+            path.unlink(missing_ok=True)
+            _start(path, kept)
+            connection.connect(str(path))
     return connection
+
+
+def _start(path: Path, environment: dict[str, str]) -> None:
+    """A server at ``path``; come back when it answers."""
+    server = Path(__file__).parents[1] / "fork_server.py"
+    owner = path.parent.name.split("-")[-1]
+    with path.with_suffix(".log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-u", str(server), str(path), owner],
+            env=environment,
+            cwd=path.parent,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    while not path.exists():
+        if process.poll() is not None:
+            _stop(f"no server, see {log.name}")
+        time.sleep(0.05)
 
 
 def _stop(why: str) -> NoReturn:
