@@ -257,7 +257,7 @@ def _recipe(command: Command, path: Path) -> Recipe:
         if written or (source.is_file() and not made):
             inner = _configuration(source, written or _text(source), recipe.environment)
             recipe.environment = inner.environment
-            recipe.unknown -= set(inner.environment) - recipe.unknown
+            recipe.unknown -= set(inner.environment)
             nowhere = [replace(f, line=rest[0].line, span=None) for f in inner.flags]
             recipe.flags = [replace(f, value_spans=(None,) * len(f.values)) for f in nowhere]
         elif recipe.folder is not None and not made:

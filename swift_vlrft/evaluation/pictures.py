@@ -75,6 +75,7 @@ class Pictures:
 
 
 _HASH = re.compile(r"[0-9a-f]{16,64}")
+_SPLIT_ALONE = re.compile(r"(?:[a-z]*im(?:age|g)s?[-_.]?)?([a-z]+)[-_.]?\d*", re.IGNORECASE)
 
 
 def _content_of(picture: str) -> str | None:
@@ -98,6 +99,7 @@ def _ends(name: str) -> list[tuple[str, ...]]:
 def _split_of(path: str) -> str | None:
     """The split that the folder nearest to the file names: val of data/images/val2017/1.jpg."""
     for part in reversed(_ends(path)[0][:-1]):
-        if found := splits_in(part):
-            return next(iter(found))
+        # A split alone: test_project names none.
+        if (alone := _SPLIT_ALONE.fullmatch(part)) and (found := splits_in(alone[1])):
+            return found[0]
     return None
