@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from swift_vlrft.tiny import DEFAULT_CORPUS, build_tokenizer, save_checkpoint
-from swift_vlrft.tiny_families import FAMILIES
+from swift_vlrft.tiny.checkpoint import DEFAULT_CORPUS, build_tokenizer, save_checkpoint
+from swift_vlrft.tiny.families import FAMILIES
 
 TEXT = {
     "hidden_size": 2048,

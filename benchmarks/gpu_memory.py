@@ -149,7 +149,7 @@ def measure(
     from swift_vlrft.memory.images import longest_row
     from swift_vlrft.memory.models import read_model
     from swift_vlrft.memory.settings import Gpus
-    from swift_vlrft.recipe import read_recipe
+    from swift_vlrft.recipe.reader import read_recipe
 
     batch, completion, pixels, checkpoints, tuning = point
     label = f"{name}-b{batch}-c{completion}-p{pixels}-{'ckpt' if checkpoints else 'all'}-{tuning}"

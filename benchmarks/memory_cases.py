@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from swift_vlrft.coordinates import FAMILIES, resized_size
+from swift_vlrft.families.coordinates import FAMILIES, resized_size
 from swift_vlrft.memory.estimate import ERROR, Plan, computed, estimate, simulated
 from swift_vlrft.memory.models import Model, ModelError, model_of_size, read_model
 from swift_vlrft.memory.settings import GIB, USABLE, Settings, card_gib

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from peers import visual_rft, vlm_r1
 
-from swift_vlrft import answers
+from swift_vlrft.parsing import answers
 from swift_vlrft.rewards import REWARDS
 
 COUNTS = (1, 5, 20, 100)

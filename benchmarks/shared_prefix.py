@@ -45,15 +45,11 @@ from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, 
 from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
 from trl.trainer.utils import selective_log_softmax
 
-from swift_vlrft.shared_prefix import (
-    FeatureCache,
-    ImageFeatures,
-    Images,
-    forward,
-    pack,
-    use_shared_attention,
-    values_of,
-)
+from swift_vlrft.shared_prefix.attention import use_shared_attention
+from swift_vlrft.shared_prefix.features import FeatureCache, ImageFeatures
+from swift_vlrft.shared_prefix.forward import forward, values_of
+from swift_vlrft.shared_prefix.images import Images
+from swift_vlrft.shared_prefix.layout import pack
 
 GRIDS = {950: (64, 48), 300: (32, 24)}  # patches of the image; 768 and 192 tokens
 CELLS = [(p, c, g) for p, c in ((950, 150), (950, 400), (300, 400)) for g in (4, 8, 16)]

@@ -17,7 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from swift_vlrft import answers
+from swift_vlrft.parsing import answers
 from swift_vlrft.rewards import REWARDS, TASKS
 
 SEEDS = [

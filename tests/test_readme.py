@@ -83,7 +83,7 @@ def test_the_table_names_every_reward():
 def test_the_reward_shown_as_an_example_works():
     (block,) = [b for b in blocks("python") if "def vlrft_short" in b]
     scope: dict[str, object] = {}
-    exec("from swift_vlrft.answers import read\n" + block, scope)
+    exec("from swift_vlrft.parsing.answers import read\n" + block, scope)
     assert scope["vlrft_short"](["<answer>4</answer>", "no answer"], ["", ""]) == [1.0, 0.0]
 
 

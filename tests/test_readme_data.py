@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 from support.hub_server import TOKEN, hub_environment, running_hub
-from test_dataset_writer import png
+from support.written_sets import png
 from test_readme import DATA_COMMANDS, README
 from typer.testing import CliRunner
 

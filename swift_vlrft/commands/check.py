@@ -10,9 +10,9 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from swift_vlrft.recipe import Recipe, RecipeError, read_recipes, read_text
-from swift_vlrft.recipe_fix import difference, fixed_text, write_fixed
-from swift_vlrft.recipe_rules import PROBLEM, Finding, check_recipe, in_order
+from swift_vlrft.recipe.fix import difference, fixed_text, write_fixed
+from swift_vlrft.recipe.reader import Recipe, RecipeError, read_recipes, read_text
+from swift_vlrft.recipe.rules import PROBLEM, Finding, check_recipe, in_order
 
 Read = Sequence[tuple[str, list[Recipe]]]
 
@@ -99,7 +99,7 @@ def _by_ms_swift(console: Console, read: Read, quiet: bool) -> list[Finding]:
     waiting = nullcontext() if quiet else errors.status("asking the installed ms-swift ...")
     everything = []
     with waiting:
-        from swift_vlrft.recipe_rules.data import rewards
+        from swift_vlrft.recipe.rules.data import rewards
         from swift_vlrft.swift_plugin.arguments import (
             argument_parser,
             check_arguments,

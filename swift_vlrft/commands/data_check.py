@@ -13,8 +13,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from swift_vlrft.commands.progress import fail, progress_bar, renamed
-from swift_vlrft.coordinates import FAMILIES
 from swift_vlrft.datasets.report import Report
+from swift_vlrft.families.coordinates import FAMILIES
 from swift_vlrft.rewards import REWARDS
 
 

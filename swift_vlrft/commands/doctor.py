@@ -22,7 +22,7 @@ def doctor(
     Exit code 0: no problem; 1: problems. Notes (no GPU, a hub that does not answer) are no
     problems.
     """
-    from swift_vlrft.doctor import PROBLEM, look_around
+    from swift_vlrft.diagnostics.doctor import PROBLEM, look_around
 
     looks = look_around(seconds)
     if as_json:

@@ -157,9 +157,9 @@ def run(
                     "`vlrft eval run --help` shows examples"
                 )
             _only(gold is None, "--gold is of --predictions")
-            from swift_vlrft.coordinates import RESOLUTION
             from swift_vlrft.evaluation.framing import split_frame
             from swift_vlrft.evaluation.questions import Settings
+            from swift_vlrft.families.coordinates import RESOLUTION
 
             path, frame = split_frame(dataset)
             settings = Settings(

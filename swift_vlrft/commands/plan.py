@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from swift_vlrft.memory.estimate import Plan
     from swift_vlrft.memory.images import Longest
     from swift_vlrft.memory.settings import Gpus
-    from swift_vlrft.recipe import Recipe
+    from swift_vlrft.recipe.reader import Recipe
 
 
 HEADINGS = {
@@ -127,7 +127,7 @@ def _plan(
     from swift_vlrft.memory.estimate import computed, simulated
     from swift_vlrft.memory.from_recipe import as_written
     from swift_vlrft.memory.rewrite import callers_part
-    from swift_vlrft.recipe import read_recipe
+    from swift_vlrft.recipe.reader import read_recipe
 
     source = computed if quick else simulated
     if model is not None:
@@ -158,7 +158,7 @@ def _plan(
     if header:
         from swift_vlrft.memory.estimate import estimate_where_it_matters
         from swift_vlrft.memory.header import with_header
-        from swift_vlrft.recipe_fix import write_fixed
+        from swift_vlrft.recipe.fix import write_fixed
 
         text = with_header(recipe.text, estimate_where_it_matters(made.settings))
         write_fixed(path, text, keep=False)
@@ -186,7 +186,7 @@ def _plan(
 
 
 def _longest(recipe: Recipe, dataset: Path | None) -> Longest | None:
-    from swift_vlrft.coordinates import FAMILIES
+    from swift_vlrft.families.coordinates import FAMILIES
     from swift_vlrft.memory.from_recipe import limits
     from swift_vlrft.memory.images import longest_row
     from swift_vlrft.memory.models import read_model
@@ -253,7 +253,7 @@ def _apply(
     """
     from swift_vlrft.memory.from_recipe import nodes_of
     from swift_vlrft.memory.rewrite import changed_text, copied, remarked
-    from swift_vlrft.recipe_fix import write_fixed
+    from swift_vlrft.recipe.fix import write_fixed
 
     if made.fits:
         raise ValueError(f"--apply {out}: the recipe fits as it is; nothing to change")
@@ -306,9 +306,9 @@ def _new(
     from swift_vlrft.memory.estimate import computed, simulated
     from swift_vlrft.memory.from_recipe import as_written, changed
     from swift_vlrft.memory.rewrite import changed_text, new_recipe
-    from swift_vlrft.recipe import read_recipe
-    from swift_vlrft.recipe_fix import write_fixed
-    from swift_vlrft.recipe_rules import check_recipe
+    from swift_vlrft.recipe.fix import write_fixed
+    from swift_vlrft.recipe.reader import read_recipe
+    from swift_vlrft.recipe.rules import check_recipe
 
     if out is None:
         raise ValueError("--model needs --write OUT.sh: where the new recipe goes")

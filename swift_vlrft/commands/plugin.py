@@ -2,7 +2,7 @@
 
 import typer
 
-from swift_vlrft.shipped import shipped_file
+from swift_vlrft.files.shipped import shipped_file
 
 
 def plugin() -> None:

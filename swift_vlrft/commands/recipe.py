@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from swift_vlrft.shipped import shipped_file
+from swift_vlrft.files.shipped import shipped_file
 
 
 def recipe(

@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from swift_vlrft.diagnostics.score import Report, read_rows, score_completions
 from swift_vlrft.rewards import REWARDS
-from swift_vlrft.score import Report, read_rows, score_completions
 
 
 def score(

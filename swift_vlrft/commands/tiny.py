@@ -17,7 +17,7 @@ def tiny(
 
     Example: vlrft tiny qwen2_5_vl /tmp/tiny && swift infer --model /tmp/tiny
     """
-    from swift_vlrft.tiny import write_tiny
+    from swift_vlrft.tiny.checkpoint import write_tiny
 
     try:
         parameters = write_tiny(family, directory, seed=seed)

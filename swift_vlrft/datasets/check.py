@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from swift_vlrft.answers import boxes_or_refusal, gold_text
 from swift_vlrft.datasets.forms import Form, unread_notes
 from swift_vlrft.datasets.frames import View, row_in_frame
 from swift_vlrft.datasets.image import Head, HeadReader
@@ -20,6 +19,7 @@ from swift_vlrft.datasets.routing import routed
 from swift_vlrft.datasets.row import BadRow, Place, Row
 from swift_vlrft.datasets.row_check import fitting_tasks, row_problem
 from swift_vlrft.datasets.shapes import is_for_swift
+from swift_vlrft.parsing.answers import boxes_or_refusal, gold_text
 
 TooLong = Callable[[Row, Head], str | None]
 

@@ -14,13 +14,13 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from swift_vlrft.coordinates import convert_box
 from swift_vlrft.datasets.build import detection_row
 from swift_vlrft.datasets.instances import NO_OBJECT, UNSURE, Boxes
 from swift_vlrft.datasets.records import Record
 from swift_vlrft.datasets.row import BadRow
 from swift_vlrft.datasets.shape import Context, Draft, Shape, class_name, drawn_on
 from swift_vlrft.datasets.source import Source
+from swift_vlrft.families.coordinates import convert_box
 
 LIGHT = ("objects", "width", "height")
 BOXES = ("bbox", "bboxes", "boxes")

@@ -17,7 +17,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from swift_vlrft.answers import gold_text
 from swift_vlrft.datasets.check import file_notes, left_out_reason
 from swift_vlrft.datasets.forms import find_form, splits_of, unread_notes, unread_rows
 from swift_vlrft.datasets.image import stored_image
@@ -27,6 +26,7 @@ from swift_vlrft.datasets.row_check import row_problem
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.splits import WORDS, listed
 from swift_vlrft.datasets.writer import Item, LeftOut, Written, state_of, write_folder
+from swift_vlrft.parsing.answers import gold_text
 
 
 def convert_folder(

@@ -16,8 +16,9 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from swift_vlrft.answers import Box, answer_span, boxes_or_refusal, gold_text
-from swift_vlrft.coordinates import (
+from swift_vlrft.datasets.frame_sentence import in_pixels, in_thousandths
+from swift_vlrft.datasets.row import Row
+from swift_vlrft.families.coordinates import (
     Size,
     capped_size,
     convert_box,
@@ -26,8 +27,7 @@ from swift_vlrft.coordinates import (
     loses_a_side,
     resized_size,
 )
-from swift_vlrft.datasets.frame_sentence import in_pixels, in_thousandths
-from swift_vlrft.datasets.row import Row
+from swift_vlrft.parsing.answers import Box, answer_span, boxes_or_refusal, gold_text
 
 _NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d++(?:\.\d++)?|\.\d++)(?:[eE][-+]?\d++)?(?!\w|\.\d)")
 _MARK = 1_000_000

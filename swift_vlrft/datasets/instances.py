@@ -21,9 +21,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from swift_vlrft.coordinates import convert_box
 from swift_vlrft.datasets.records import json_content
 from swift_vlrft.datasets.source import DataError
+from swift_vlrft.families.coordinates import convert_box
 
 UNSURE = "a crowd region or a box without area stands for the category in the image"
 NO_OBJECT = "an image without an object makes no row"

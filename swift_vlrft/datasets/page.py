@@ -15,11 +15,11 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
-from swift_vlrft.answers import boxes_or_refusal, gold_text
-from swift_vlrft.boxes import Box
 from swift_vlrft.datasets.image import Head, open_image, size_problem
 from swift_vlrft.datasets.row import BadRow, Row
 from swift_vlrft.datasets.source import DataError
+from swift_vlrft.geometry.boxes import Box
+from swift_vlrft.parsing.answers import boxes_or_refusal, gold_text
 
 LONGEST_SIDE = 640
 # Readable with white text on it (contrast of at least 4.5 : 1), and apart for most colour-blind.

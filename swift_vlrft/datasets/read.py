@@ -16,7 +16,6 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from swift_vlrft.answers import boxes_or_refusal, gold_text, normalise
 from swift_vlrft.datasets.coco_json import coco_drafts
 from swift_vlrft.datasets.forms import Form, find_form, why_unknown
 from swift_vlrft.datasets.image import Head, head_of, image_path
@@ -26,6 +25,7 @@ from swift_vlrft.datasets.shape import Context, Draft, Shape, class_name, drawn_
 from swift_vlrft.datasets.shapes import SHAPES, is_for_swift, shape_of
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.splits import listed
+from swift_vlrft.parsing.answers import boxes_or_refusal, gold_text, normalise
 
 SWIFT_COLUMNS = ("messages", "conversations", "conversation", "query", "response", "instruction")
 """Columns by which ms-swift's own loader knows its forms."""

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from swift_vlrft.answers import boxes_or_refusal, gold_text
 from swift_vlrft.datasets.records import Record
 from swift_vlrft.datasets.shape import (
     Context,
@@ -29,6 +28,7 @@ from swift_vlrft.datasets.shape import (
     task_of,
     text_of_turn,
 )
+from swift_vlrft.parsing.answers import boxes_or_refusal, gold_text
 
 ADVICE = (
     "\nOutput the thinking process in <think> </think> and the final answer in <answer> </answer> "

@@ -12,7 +12,7 @@ from typing import Any
 from swift_vlrft.datasets.parquet import light_rows
 from swift_vlrft.datasets.row import BadRow, Place
 from swift_vlrft.datasets.source import DataError
-from swift_vlrft.jsonl import Broken, LineError, json_lines, read_json
+from swift_vlrft.files.jsonl import Broken, LineError, json_lines, read_json
 
 Record = dict[str, Any]
 Records = Iterator[tuple[Place, Record] | BadRow]

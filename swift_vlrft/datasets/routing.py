@@ -16,9 +16,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from swift_vlrft.answers import boxes_or_refusal, gold_text
 from swift_vlrft.datasets.row import BOX_TASKS, Row
 from swift_vlrft.datasets.shape import task_of
+from swift_vlrft.parsing.answers import boxes_or_refusal, gold_text
 from swift_vlrft.rewards import TASK_NAMES, TASKS
 
 ONE_WORD = ("classification", "counting", "choice", "yes_no")

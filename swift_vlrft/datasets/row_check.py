@@ -12,11 +12,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from swift_vlrft.answers import Box, BoxList, boxes_or_refusal, gold_text
 from swift_vlrft.datasets.image import Head, size_problem
 from swift_vlrft.datasets.routing import named_tasks, not_read, not_text, reads, tasks_of_row
 from swift_vlrft.datasets.row import BOX_TASKS, Row
 from swift_vlrft.datasets.shape import solution_problem
+from swift_vlrft.parsing.answers import Box, BoxList, boxes_or_refusal, gold_text
 from swift_vlrft.rewards import REWARDS, TASK_NAMES, TASKS
 
 # The formulas of the paper are left out: they do not pay for two equal boxes.

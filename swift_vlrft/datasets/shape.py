@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any
 
-from swift_vlrft.answers import boxes_or_refusal, gold_text
 from swift_vlrft.datasets.forms import Form
 from swift_vlrft.datasets.image import Head
 from swift_vlrft.datasets.records import Record
 from swift_vlrft.datasets.row import BadRow, Drawn, Place
+from swift_vlrft.parsing.answers import boxes_or_refusal, gold_text
 
 Draft = dict[str, Any]
 """image, problem, solution, task, frame and further columns of a row, before it has a place."""

@@ -18,7 +18,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from swift_vlrft.coordinates import FRAMES
 from swift_vlrft.datasets.arrow_cache import (
     Heads,
     cached_parquet,
@@ -37,6 +36,7 @@ from swift_vlrft.datasets.routing import routed
 from swift_vlrft.datasets.row import BadRow, Place, Row
 from swift_vlrft.datasets.row_check import NotRead, row_problem
 from swift_vlrft.datasets.source import DataError
+from swift_vlrft.families.coordinates import FRAMES
 
 if TYPE_CHECKING:
     import pyarrow as pa

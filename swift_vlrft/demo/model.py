@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from swift_vlrft.tiny_families import Family, Size, text_widths
+from swift_vlrft.tiny.families import Family, Size, text_widths
 
 SIZE = Size(hidden=128, layers=2, vision_hidden=64, vision_layers=2)
 VOCABULARY = 2048

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from swift_vlrft.answers import gold_text, read
-from swift_vlrft.boxes import Box
 from swift_vlrft.demo.answers import score_answers
 from swift_vlrft.demo.tasks import DemoTask, Row
+from swift_vlrft.geometry.boxes import Box
+from swift_vlrft.parsing.answers import gold_text, read
 
 SHOWN = 12
 

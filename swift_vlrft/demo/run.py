@@ -29,7 +29,7 @@ from statistics import mean
 from swift_vlrft.demo.data import write_parquet
 from swift_vlrft.demo.stages import Stages
 from swift_vlrft.demo.tasks import DemoTask, Row
-from swift_vlrft.shipped import shipped_file
+from swift_vlrft.files.shipped import shipped_file
 
 FORMAT = "vlrft_format"
 POLL = 0.5  # seconds

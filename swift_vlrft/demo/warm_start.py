@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING
 
 from swift_vlrft.demo.model import IMAGE, PICTURE_IDS, SIZE, family, image_tokens
 from swift_vlrft.demo.tasks import DemoTask, Row
-from swift_vlrft.tiny import DEFAULT_CORPUS, build_model, build_tokenizer, save_checkpoint
+from swift_vlrft.tiny.checkpoint import (
+    DEFAULT_CORPUS,
+    build_model,
+    build_tokenizer,
+    save_checkpoint,
+)
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

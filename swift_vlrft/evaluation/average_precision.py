@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from swift_vlrft.boxes import RECALLS
+from swift_vlrft.geometry.boxes import RECALLS
 
 Array = NDArray[np.float64]
 Entry = Mapping[str, Any]

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from swift_vlrft.coordinates import FRAMES, Size
 from swift_vlrft.datasets.frames import in_frame
 from swift_vlrft.datasets.row import BOX_TASKS
 from swift_vlrft.evaluation.questions import Question
+from swift_vlrft.families.coordinates import FRAMES, Size
 
 
 def split_frame(text: str) -> tuple[Path, str]:

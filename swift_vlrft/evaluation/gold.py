@@ -21,8 +21,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from swift_vlrft.answers import BoxList, normalise, read
-from swift_vlrft.boxes import Box
 from swift_vlrft.datasets.build import chosen_categories
 from swift_vlrft.datasets.image import Head, size_problem
 from swift_vlrft.datasets.instances import file_of, read_content, read_instances
@@ -34,6 +32,8 @@ from swift_vlrft.evaluation.predictions import (
     Predictions,
     Problems,
 )
+from swift_vlrft.geometry.boxes import Box
+from swift_vlrft.parsing.answers import BoxList, normalise, read
 from swift_vlrft.rewards.matching import read_gold
 
 PROTOCOLS = ("all", "visual-rft", "rows")

@@ -12,8 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from swift_vlrft.answers import boxes_or_refusal, gold_text
-from swift_vlrft.coordinates import FRAMES, Size
 from swift_vlrft.datasets import DataError
 from swift_vlrft.datasets.frame_sentence import stated_size
 from swift_vlrft.datasets.image import head_of, upright_bytes
@@ -28,6 +26,8 @@ from swift_vlrft.evaluation.predictions import (
     content_key,
 )
 from swift_vlrft.evaluation.questions import Question, Settings, questions
+from swift_vlrft.families.coordinates import FRAMES, Size
+from swift_vlrft.parsing.answers import boxes_or_refusal, gold_text
 from swift_vlrft.rewards import TASK_NAMES
 
 NEAR = 2.0

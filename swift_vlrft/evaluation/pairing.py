@@ -15,12 +15,12 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from swift_vlrft.answers import boxes_or_refusal
 from swift_vlrft.datasets.frame_sentence import without_frame
 from swift_vlrft.evaluation.pictures import Pictures
 from swift_vlrft.evaluation.predictions import EvaluationError
-from swift_vlrft.jsonl import finite
-from swift_vlrft.labels import normalise
+from swift_vlrft.files.jsonl import finite
+from swift_vlrft.parsing.answers import boxes_or_refusal
+from swift_vlrft.parsing.labels import normalise
 
 IN_ORDER = (
     ", as they name no picture or id that both have (as many on both sides, and nothing that they "

@@ -20,8 +20,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from swift_vlrft.answers import gold_text, text_of
-from swift_vlrft.jsonl import LineError, begins_with_list, completion_entries, finite, read_json
+from swift_vlrft.files.jsonl import (
+    LineError,
+    begins_with_list,
+    completion_entries,
+    finite,
+    read_json,
+)
+from swift_vlrft.parsing.answers import gold_text, text_of
 from swift_vlrft.rewards import TASK_NAMES
 
 EVALUATED = ("detection", "grounding", "classification", "counting")

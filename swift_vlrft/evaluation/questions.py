@@ -25,7 +25,7 @@ from swift_vlrft.evaluation.predictions import (
     Problems,
     category_of,
 )
-from swift_vlrft.jsonl import read_json
+from swift_vlrft.files.jsonl import read_json
 
 ASKED = ("all", "visual-rft")
 SPLITS = ("test", "validation", "train")

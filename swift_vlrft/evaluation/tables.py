@@ -4,7 +4,7 @@ resampled.
     accuracy = sum(right) / sum(1)      parse rate = sum(read) / sum(1)
     invalid boxes = sum(invalid boxes) / sum(boxes)
 
-Scores and reasons are the rewards' own (swift_vlrft.reasons.explain); average precision alone is
+Scores and reasons are the rewards' own (diagnostics/reasons.py); average precision alone is
 not a ratio, and lies in average_precision.py.
 """
 
@@ -18,12 +18,12 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from swift_vlrft.answers import BoxList, read
-from swift_vlrft.boxes import Box
+from swift_vlrft.diagnostics.reasons import Reason, explain
 from swift_vlrft.evaluation.average_precision import CocoScores, Matches, coco_scores
 from swift_vlrft.evaluation.gold import BoxSet
 from swift_vlrft.evaluation.predictions import Prediction, Predictions
-from swift_vlrft.reasons import Reason, explain
+from swift_vlrft.geometry.boxes import Box
+from swift_vlrft.parsing.answers import BoxList, read
 from swift_vlrft.rewards import REWARDS, TASK_NAMES, TASKS
 from swift_vlrft.rewards.grounding import overlaps
 from swift_vlrft.rewards.matching import read_gold

@@ -12,7 +12,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from swift_vlrft.jsonl import finite, json_lines, read_json
+from swift_vlrft.files.jsonl import finite, json_lines, read_json
 from swift_vlrft.memory.estimate import (
     CONTEXT_NAME,
     GRAPHS,

@@ -14,16 +14,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from swift_vlrft import shared_prefix_settings as shared_prefix
-from swift_vlrft.coordinates import FAMILIES, RESOLUTION, pixel_limits, resized_size
+from swift_vlrft.families.coordinates import FAMILIES, RESOLUTION, pixel_limits, resized_size
 from swift_vlrft.memory.images import Longest
 from swift_vlrft.memory.models import Model, read_model
 from swift_vlrft.memory.ranges import NUMBERS, refuse_impossible
 from swift_vlrft.memory.settings import SHARING, Gpus, Settings
 from swift_vlrft.memory.vllm import largest_image
-from swift_vlrft.recipe import FALSE, TRUE, Flag, Recipe
-from swift_vlrft.recipe_rules.batches import batches
-from swift_vlrft.recipe_rules.finding import PROBLEM
+from swift_vlrft.recipe.reader import FALSE, TRUE, Flag, Recipe
+from swift_vlrft.recipe.rules.batches import batches
+from swift_vlrft.recipe.rules.finding import PROBLEM
+from swift_vlrft.shared_prefix import settings as shared_prefix
 
 PROMPT_TEXT = 256
 """Text tokens of a prompt beside its images, assumed where no data set is given: the detection

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from swift_vlrft.coordinates import Size, image_tokens, resized_size
-from swift_vlrft.jsonl import Broken, json_lines
+from swift_vlrft.families.coordinates import Size, image_tokens, resized_size
+from swift_vlrft.files.jsonl import Broken, json_lines
 
 CHARACTERS = 3
 """Per token; English has about four, JSON and numbers about two and a half."""

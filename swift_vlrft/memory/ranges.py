@@ -9,10 +9,10 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from swift_vlrft.coordinates import RESOLUTION
+from swift_vlrft.families.coordinates import RESOLUTION
 
 if TYPE_CHECKING:
-    from swift_vlrft.recipe import Recipe
+    from swift_vlrft.recipe.reader import Recipe
 
 ANY = math.inf
 WHOLE: dict[str, tuple[float, float]] = {

@@ -11,11 +11,11 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
-from swift_vlrft.coordinates import FAMILIES, FRAMES
+from swift_vlrft.families.coordinates import FAMILIES, FRAMES
 from swift_vlrft.memory.models import read_model
-from swift_vlrft.recipe import CONFIGURATION, Recipe, RecipeError, read_text
-from swift_vlrft.recipe_edit import with_edit
-from swift_vlrft.recipe_rules.finding import Edit, Variable
+from swift_vlrft.recipe.edit import with_edit
+from swift_vlrft.recipe.reader import CONFIGURATION, Recipe, RecipeError, read_text
+from swift_vlrft.recipe.rules.finding import Edit, Variable
 
 PLUGIN = '"$(vlrft plugin)"'
 

@@ -42,7 +42,7 @@ from swift_vlrft.memory.activations import (
     Peaks,
     Shape,
 )
-from swift_vlrft.shared_prefix_settings import LOGPS_PART
+from swift_vlrft.shared_prefix.settings import LOGPS_PART
 
 BLOCK = 512
 """Bytes; kMinBlockSize of torch/csrc/.../CUDACachingAllocator."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from swift_vlrft.coordinates import FAMILIES, pixel_limits
+from swift_vlrft.families.coordinates import FAMILIES, pixel_limits
 from swift_vlrft.memory.models import Model
 from swift_vlrft.memory.settings import GIB, Settings
 

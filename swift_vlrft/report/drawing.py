@@ -9,7 +9,7 @@ from textwrap import wrap
 
 from PIL import Image, ImageDraw, ImageFont
 
-from swift_vlrft.answers import boxes_or_refusal, gold_text, read
+from swift_vlrft.parsing.answers import boxes_or_refusal, gold_text, read
 
 SIDE = 336
 LINE = 14

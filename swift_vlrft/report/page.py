@@ -16,14 +16,14 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from swift_vlrft.diagnostics.reasons import Reason, explain
 from swift_vlrft.evaluation.compare import Comparison, compare
 from swift_vlrft.evaluation.predictions import EvaluationError, Predictions, read_predictions
 from swift_vlrft.evaluation.questions import Settings, is_annotation_file
 from swift_vlrft.evaluation.run import versions
 from swift_vlrft.evaluation.summary import Measure, Summary, summarise
 from swift_vlrft.evaluation.tables import PRIMARY
-from swift_vlrft.jsonl import read_json
-from swift_vlrft.reasons import Reason, explain
+from swift_vlrft.files.jsonl import read_json
 from swift_vlrft.report.curves import curve, short
 from swift_vlrft.report.run_log import RunLog, Series, read_run
 from swift_vlrft.report.samples import Side, card, pictures

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from swift_vlrft.diagnostics.reasons import explain
 from swift_vlrft.evaluation.predictions import EvaluationError
-from swift_vlrft.jsonl import completion_entries, finite, json_lines, read_json
-from swift_vlrft.reasons import explain
+from swift_vlrft.files.jsonl import completion_entries, finite, json_lines, read_json
 from swift_vlrft.rewards import REWARDS, TASKS
 
 Series = list[tuple[float, float]]

@@ -15,13 +15,13 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from swift_vlrft.answers import BoxList, boxes_or_refusal, read
-from swift_vlrft.boxes import Box
 from swift_vlrft.datasets import DataError, open_image
 from swift_vlrft.datasets.row import BOX_TASKS
+from swift_vlrft.diagnostics.reasons import Reason
 from swift_vlrft.evaluation.predictions import Prediction, Problems
 from swift_vlrft.evaluation.questions import Settings, is_annotation_file, questions
-from swift_vlrft.reasons import Reason
+from swift_vlrft.geometry.boxes import Box
+from swift_vlrft.parsing.answers import BoxList, boxes_or_refusal, read
 
 LONGEST_SIDE = 480
 LONGEST_TEXT = 4000

@@ -10,9 +10,9 @@ solution    <answer>yes</answer>                                 vlrft_yes_no 1.
 from functools import lru_cache
 from typing import Any
 
-from swift_vlrft.answers import Answer, gold_text
+from swift_vlrft.parsing.answers import Answer, gold_text
+from swift_vlrft.parsing.short_answers import choice, yes_no
 from swift_vlrft.rewards.contract import Scores, Task, score_rows
-from swift_vlrft.short_answers import choice, yes_no
 
 
 @lru_cache(maxsize=8192)

@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
-from swift_vlrft.answers import Answer, gold_text, normalise, plain
+from swift_vlrft.parsing.answers import Answer, gold_text, normalise, plain
 from swift_vlrft.rewards.contract import Scores, Task, optional_column, score_rows
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
-from swift_vlrft.answers import gold_text, plain, read
+from swift_vlrft.parsing.answers import gold_text, plain, read
 
 log = logging.getLogger("swift_vlrft")
 

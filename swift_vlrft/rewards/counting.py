@@ -13,9 +13,9 @@ least 4", "about 4", "4+4" and "4?" state none, and number words are not read. S
 from functools import lru_cache
 from typing import Any
 
-from swift_vlrft.answers import Answer, gold_text
+from swift_vlrft.parsing.answers import Answer, gold_text
+from swift_vlrft.parsing.short_answers import number
 from swift_vlrft.rewards.contract import Scores, Task, score_rows
-from swift_vlrft.short_answers import number
 
 
 @lru_cache(maxsize=8192)

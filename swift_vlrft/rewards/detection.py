@@ -16,8 +16,8 @@ from functools import partial
 from math import fsum
 from typing import Any
 
-from swift_vlrft.answers import Answer, BoxList, read
-from swift_vlrft.boxes import Pair
+from swift_vlrft.geometry.boxes import Pair
+from swift_vlrft.parsing.answers import Answer, BoxList, read
 from swift_vlrft.rewards.contract import Scores, column, routing, score_rows
 from swift_vlrft.rewards.matching import DETECTION, score_boxes
 from swift_vlrft.rewards.schedule import threshold_at

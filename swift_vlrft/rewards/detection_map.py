@@ -14,8 +14,8 @@ from functools import partial
 from math import fsum
 from typing import TYPE_CHECKING, Any
 
-from swift_vlrft.answers import Answer, BoxList
-from swift_vlrft.boxes import EPSILON, PairArrays, Pairs, average_precision
+from swift_vlrft.geometry.boxes import EPSILON, PairArrays, Pairs, average_precision
+from swift_vlrft.parsing.answers import Answer, BoxList
 from swift_vlrft.rewards.contract import Scores, score_rows
 from swift_vlrft.rewards.matching import DETECTION, same_label_pairs, score_without_boxes
 

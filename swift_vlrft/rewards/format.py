@@ -6,7 +6,7 @@
 
 from typing import Any
 
-from swift_vlrft.answers import read
+from swift_vlrft.parsing.answers import read
 from swift_vlrft.rewards.contract import Scores, column
 
 

@@ -11,8 +11,8 @@ Every box given divides the score, so boxes beside the right one cost. Labels ar
 from functools import lru_cache
 from typing import Any
 
-from swift_vlrft.answers import Answer, Box, boxes_or_refusal, gold_text
-from swift_vlrft.boxes import EPSILON, giou, iou
+from swift_vlrft.geometry.boxes import EPSILON, giou, iou
+from swift_vlrft.parsing.answers import Answer, Box, boxes_or_refusal, gold_text
 from swift_vlrft.rewards.contract import Scores, Task, score_rows
 
 

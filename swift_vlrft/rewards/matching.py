@@ -10,9 +10,9 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from swift_vlrft.answers import Answer, BoxList, boxes_or_refusal, gold_text
-from swift_vlrft.assignment import match
-from swift_vlrft.boxes import Pair, PairArrays, Pairs, overlapping_pairs
+from swift_vlrft.geometry.assignment import match
+from swift_vlrft.geometry.boxes import Pair, PairArrays, Pairs, overlapping_pairs
+from swift_vlrft.parsing.answers import Answer, BoxList, boxes_or_refusal, gold_text
 from swift_vlrft.rewards.contract import Task
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ reward reads it, and no math parser stands in front of the boxes.
 from math import fsum
 from typing import Any
 
-from swift_vlrft.answers import Answer, BoxList
-from swift_vlrft.boxes import iou
+from swift_vlrft.geometry.boxes import iou
+from swift_vlrft.parsing.answers import Answer, BoxList
 from swift_vlrft.rewards.contract import Scores, score_rows
 from swift_vlrft.rewards.matching import DETECTION
 

@@ -14,24 +14,3 @@ prompt.
 
 Needs torch, transformers and TRL, not ms-swift: ``swift_plugin/trainer.py`` is what ms-swift sees.
 """
-
-from swift_vlrft.shared_prefix.attention import NAME, register_attention, use_shared_attention
-from swift_vlrft.shared_prefix.features import FeatureCache, ImageFeatures
-from swift_vlrft.shared_prefix.forward import forward, unpack, values_of
-from swift_vlrft.shared_prefix.images import Images
-from swift_vlrft.shared_prefix.layout import CannotPack, Packed, pack
-
-__all__ = [
-    "NAME",
-    "CannotPack",
-    "FeatureCache",
-    "ImageFeatures",
-    "Images",
-    "Packed",
-    "forward",
-    "pack",
-    "register_attention",
-    "unpack",
-    "use_shared_attention",
-    "values_of",
-]

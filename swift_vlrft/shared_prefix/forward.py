@@ -12,7 +12,7 @@ from trl.trainer.utils import entropy_from_logits, selective_log_softmax
 
 from swift_vlrft.shared_prefix.features import ImageFeatures
 from swift_vlrft.shared_prefix.layout import Packed
-from swift_vlrft.shared_prefix_settings import LOGPS_PART
+from swift_vlrft.shared_prefix.settings import LOGPS_PART
 
 
 def forward(model: Any, packed: Packed, features: ImageFeatures | None = None) -> torch.Tensor:

@@ -16,9 +16,9 @@ import re
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
-from swift_vlrft.recipe import Flag, Recipe
-from swift_vlrft.recipe_rules.finding import NOTE, PROBLEM, Edit, Finding
-from swift_vlrft.recipe_rules.history import OLD_FLAGS, old_value
+from swift_vlrft.recipe.reader import Flag, Recipe
+from swift_vlrft.recipe.rules.finding import NOTE, PROBLEM, Edit, Finding
+from swift_vlrft.recipe.rules.history import OLD_FLAGS, old_value
 
 CLASSES = {
     "rlhf": "RLHFArguments",

@@ -6,9 +6,9 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from swift_vlrft.coordinates import FAMILIES, pixel_limits
 from swift_vlrft.datasets.frames import View
 from swift_vlrft.datasets.source import DataError
+from swift_vlrft.families.coordinates import FAMILIES, pixel_limits
 from swift_vlrft.swift_plugin.command_line import CommandLine
 
 

@@ -20,8 +20,6 @@ from swift.rewards import orms
 from swift.trainers.trainer_factory import TrainerFactory
 from swift.utils import get_logger, use_hf_hub
 
-from swift_vlrft import shared_prefix_settings as shared_prefix
-from swift_vlrft.coordinates import FRAMES
 from swift_vlrft.datasets import SOURCES, BadRow, DataError
 from swift_vlrft.datasets.check import check_set
 from swift_vlrft.datasets.forms import Form, find_form
@@ -29,8 +27,11 @@ from swift_vlrft.datasets.read import open_set
 from swift_vlrft.datasets.report import Report, nothing_scored, report_of_source
 from swift_vlrft.datasets.shapes import is_for_swift, shape_of
 from swift_vlrft.datasets.training import frame_of_subsets
+from swift_vlrft.diagnostics.watch import watch
+from swift_vlrft.families.coordinates import FRAMES
 from swift_vlrft.rewards import REWARDS, Reward
 from swift_vlrft.rewards.schedule import VARIABLE, threshold_at
+from swift_vlrft.shared_prefix import settings as shared_prefix
 from swift_vlrft.swift_plugin.command_line import CommandLine, read_command_line
 from swift_vlrft.swift_plugin.loader import (
     MODEL_TYPE,
@@ -40,7 +41,6 @@ from swift_vlrft.swift_plugin.loader import (
     refuse_pixels,
 )
 from swift_vlrft.swift_plugin.model import needed_view
-from swift_vlrft.watch import watch
 
 logger = get_logger()
 

@@ -17,8 +17,8 @@ from typing import Any
 from swift.callbacks import TrainerCallback, callbacks_map
 from swift.trainers.trainer_factory import TrainerFactory
 
-from swift_vlrft.answers import text_of
 from swift_vlrft.datasets import open_image
+from swift_vlrft.parsing.answers import text_of
 from swift_vlrft.report.drawing import draw_sample
 from swift_vlrft.rewards import Reward
 from swift_vlrft.rewards.contract import Scores

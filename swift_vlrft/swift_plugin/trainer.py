@@ -25,19 +25,12 @@ from swift.utils import get_logger
 from torch import distributed
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from swift_vlrft.shared_prefix import (
-    NAME,
-    CannotPack,
-    FeatureCache,
-    Images,
-    Packed,
-    forward,
-    pack,
-    unpack,
-    use_shared_attention,
-    values_of,
-)
-from swift_vlrft.shared_prefix_settings import SWITCH, cache_bytes
+from swift_vlrft.shared_prefix.attention import NAME, use_shared_attention
+from swift_vlrft.shared_prefix.features import FeatureCache
+from swift_vlrft.shared_prefix.forward import forward, unpack, values_of
+from swift_vlrft.shared_prefix.images import Images
+from swift_vlrft.shared_prefix.layout import CannotPack, Packed, pack
+from swift_vlrft.shared_prefix.settings import SWITCH, cache_bytes
 
 logger = get_logger()
 

@@ -7,7 +7,7 @@ import pytest
 
 from swift_vlrft.demo.data import write_parquet
 from swift_vlrft.demo.tasks import Row, known_task
-from swift_vlrft.tiny import write_tiny
+from swift_vlrft.tiny.checkpoint import write_tiny
 
 # Two run at a time: the longest first, so that none is left alone at the end.
 LONGEST = (

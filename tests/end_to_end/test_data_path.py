@@ -113,7 +113,7 @@ def as_config(flags: list[str]) -> dict[str, object]:
 
 @pytest.mark.parametrize("family", ["qwen2_vl", "glm4v"])
 def test_the_other_tiny_families_train(family, shapes, tmp_path):
-    from swift_vlrft.tiny import write_tiny
+    from swift_vlrft.tiny.checkpoint import write_tiny
 
     write_tiny(family, tmp_path / family)
     command = grpo_command(

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from support.swift_run import ON_CPU, VLLM_ON_CPU, forking, grpo_command, run_swift
 
-from swift_vlrft.answers import boxes_or_refusal, gold_text
 from swift_vlrft.demo.data import write_parquet
 from swift_vlrft.demo.tasks import known_task
+from swift_vlrft.parsing.answers import boxes_or_refusal, gold_text
 
 pytestmark = pytest.mark.end_to_end
 

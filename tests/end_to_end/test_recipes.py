@@ -27,7 +27,7 @@ from support.swift_run import REPOSITORY
 
 from swift_vlrft.demo.data import png_bytes, write_parquet
 from swift_vlrft.demo.tasks import known_task
-from swift_vlrft.tiny import write_tiny
+from swift_vlrft.tiny.checkpoint import write_tiny
 
 pytestmark = pytest.mark.end_to_end
 

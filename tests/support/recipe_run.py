@@ -18,7 +18,7 @@ from support.swift_run import (
     run_swift_unchecked,
 )
 
-from swift_vlrft.recipe import Recipe, read_recipe
+from swift_vlrft.recipe.reader import Recipe, read_recipe
 
 RECIPES = REPOSITORY / "recipes"
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import torch
 
-from swift_vlrft.shared_prefix import Images
-from swift_vlrft.tiny import build_model
-from swift_vlrft.tiny_families import FAMILIES, Size
+from swift_vlrft.shared_prefix.images import Images
+from swift_vlrft.tiny.checkpoint import build_model
+from swift_vlrft.tiny.families import FAMILIES, Size
 
 VOCABULARY, IMAGE, VIDEO, START, END = 512, 500, 501, 502, 503
 

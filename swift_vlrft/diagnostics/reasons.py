@@ -1,0 +1,192 @@
+"""Why a completion scored what it did, in words.
+
+    explain("vlrft_detection_iou", "<answer>[10, 10, 20, 20]</answer>", "[10, 10, 20, 40]")
+    Reason(score=0.0, code="low_iou", text="best IoU 0.33 under 0.5")
+
+Shared by ``vlrft score`` and by the checks in training, and built on the same readings and the same
+matching as the rewards, so a reason cannot disagree with a score.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from swift_vlrft.geometry.boxes import iou
+from swift_vlrft.parsing.answers import Answer, BoxList, gold_text, read
+from swift_vlrft.parsing.box_text import too_long
+from swift_vlrft.rewards import REWARDS, TASKS
+from swift_vlrft.rewards.classification import right_names
+from swift_vlrft.rewards.grounding import overlaps
+from swift_vlrft.rewards.matching import matching, same_label_pairs
+from swift_vlrft.rewards.schedule import threshold_at
+
+UNREAD = frozenset({"no_answer", "not_boxes", "too_long", "no_label", "no_number", "no_choice"})
+"""Codes of answers that could not be read at all: they lower the parse rate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """``score`` of one completion, the ``code`` of what cost most, and all of it as ``text``.
+
+    ``score`` is None for a row of another task and for a gold solution that cannot be read.
+    """
+
+    score: float | None
+    code: str
+    text: str
+
+    @property
+    def was_read(self) -> bool:
+        return self.code not in UNREAD
+
+
+def explain(name: str, completion: Any, solution: Any, **row: Any) -> Reason:
+    """Score and reason of one completion under the reward ``name`` (a key of REWARDS).
+
+    ``row`` holds one value per further column (``task``, ``aliases``) and ``trainer_state`` as it
+    is.
+    """
+    state = row.pop("trainer_state", None)
+    columns = {key: [value] for key, value in row.items()}
+    task = TASKS[name]
+    gold: Any = None
+    if task is not None:
+        if (row.get("task") or task.name) != task.name:
+            return Reason(None, "other_task", f"a {row['task']} row")
+        gold = task.read_gold(solution if type(solution) is str else gold_text(solution))
+        if gold is None and name != "vlrft_detection_format":
+            return Reason(None, "bad_gold", f"the gold solution cannot be read as {task.holds}")
+    score = REWARDS[name]([completion], [solution], trainer_state=state, **columns)[0]
+    if score == 1.0:
+        return Reason(score, "ok", "full score")
+    code, text = _why(name, read(completion), gold, row, state)
+    return Reason(score, code, text)
+
+
+def _why(name: str, answer: Answer, gold: Any, row: dict[str, Any], state: Any) -> tuple[str, str]:
+    if name.endswith("_format"):
+        return _why_format(name, answer)
+    if answer.text is None:
+        return "no_answer", "no complete answer block after the reasoning"
+    task = TASKS[name]
+    kind = task.name if task else ""
+    if kind in ("detection", "grounding"):
+        if answer.boxes is None:
+            if too_long(answer.text):
+                return "too_long", f"answer of {len(answer.text)} characters is too long to be read"
+            return "not_boxes", "answer is not a list of boxes"
+        if kind == "grounding":
+            return _join(_grounding(answer, gold))
+        threshold = threshold_at(state) if name.endswith("_dynamic") else 0.5
+        return _join(_detection(name, answer, gold, threshold))
+    if kind == "classification":
+        wanted = " or ".join(repr(text) for text in sorted(right_names(gold, row.get("aliases"))))
+        if not answer.label:
+            return "no_label", "answer names no class"
+        return "wrong_label", f"label mismatch: {_short(answer.label)} is not {wanted}"
+    if kind == "counting":
+        if answer.number is None:
+            return "no_number", "answer states no number, several, or leaves it open"
+        return "wrong_number", f"{answer.number:g} is not {gold:g}"
+    stated = answer.choice if kind == "choice" else answer.yes_no
+    if stated is None:
+        return "no_choice", "answer states none of the options, or several"
+    return "wrong_choice", f"{stated} is not {gold}"
+
+
+def _why_format(name: str, answer: Answer) -> tuple[str, str]:
+    if not answer.well_formed:
+        return "bad_format", "not one non-empty think block, then one non-empty answer block"
+    if answer.boxes is None:
+        return "not_boxes", "answer is not a list of boxes"
+    invalid = answer.boxes.boxes.count(None)
+    return "invalid_boxes", f"{invalid} of {len(answer.boxes)} boxes invalid"
+
+
+def _join(parts: Iterator[tuple[str, str]]) -> tuple[str, str]:
+    found = list(parts) or [("low_iou", "no box matched")]
+    return found[0][0], "; ".join(text for _, text in found)
+
+
+def _grounding(answer: Answer, gold: Any) -> Iterator[tuple[str, str]]:
+    found = overlaps(answer, gold)
+    boxes = answer.boxes or BoxList()
+    if not found:
+        yield "false_refusal", "says there is no object"
+        return
+    if invalid := boxes.boxes.count(None):
+        yield "invalid_boxes", f"{invalid} of {_count(len(found), 'box')} invalid"
+    if len(found) > 1:
+        yield "extra_boxes", f"{_count(len(found) - 1, 'extra box')}"
+    if max(found) < 0.5:
+        yield "low_iou", f"best IoU {max(found):.2f} under 0.5"
+    elif max(found) < 1.0:
+        yield "loose_boxes", f"IoU {max(found):.2f}"
+
+
+def _detection(
+    name: str, answer: Answer, gold: BoxList, threshold: float
+) -> Iterator[tuple[str, str]]:
+    predicted = answer.boxes or BoxList()
+    if not len(gold):
+        yield "missed_refusal", f"{_count(len(predicted), 'box')} where there is no object"
+        return
+    if not len(predicted):
+        yield "false_refusal", f"says there is no object; there are {len(gold)}"
+        return
+    matched = matching(answer, gold, threshold)
+    if invalid := predicted.boxes.count(None):
+        yield "invalid_boxes", f"{invalid} of {_count(len(predicted), 'box')} invalid"
+    yield from _unmatched(predicted, gold, matched, threshold)
+    if (extra := len(predicted) - len(gold)) > 0:
+        yield "extra_boxes", _count(extra, "extra box")
+    elif extra < 0:
+        yield "missed_boxes", f"{_count(-extra, 'gold box')} missed"
+    confidences = [predicted.confidences[i] for i in range(len(predicted))]
+    if "confidence" in name or "_map" in name:
+        if without := confidences.count(None):
+            yield "no_confidence", f"{without} of {len(predicted)} without a confidence in [0, 1]"
+        found = {i for i, _, _ in matched}
+        sure = [c for i, c in enumerate(confidences) if c is not None and i in found]
+        doubted = [c for i, c in enumerate(confidences) if c is not None and i not in found]
+        if sure and min(sure) < 1.0:
+            yield "underconfident", f"confidence {min(sure):g} for a matched box"
+        if doubted and max(doubted) > 0.0:
+            yield "overconfident", f"confidence {max(doubted):g} for an unmatched box"
+    if matched:
+        mean = sum(overlap for _, _, overlap in matched) / len(matched)
+        yield "loose_boxes", f"{len(matched)} matched, mean IoU {mean:.2f}"
+
+
+def _unmatched(
+    predicted: BoxList, gold: BoxList, matched: list[Any], threshold: float
+) -> Iterator[tuple[str, str]]:
+    """Why gold boxes went without a prediction: another label, too little overlap."""
+    free_predictions = set(range(len(predicted))) - {i for i, _, _ in matched}
+    free_gold = set(range(len(gold))) - {j for _, j, _ in matched}
+    if len(free_predictions) * len(free_gold) > 10_000:
+        return  # a reason is not worth seconds
+    agreeing = {(i, j) for i, j, _ in same_label_pairs(predicted, gold, 1e-5)}
+    best, mismatch = 0.0, None
+    for i in sorted(free_predictions):
+        box = predicted.boxes[i]
+        for j in sorted(free_gold):
+            gold_box = gold.boxes[j]
+            overlap = iou(box, gold_box) if box and gold_box else 0.0
+            if (i, j) in agreeing:
+                best = max(best, overlap)
+            elif overlap >= threshold and mismatch is None:
+                mismatch = (predicted.labels[i], gold.labels[j])
+    if mismatch is not None:
+        stated = "no label" if mismatch[0] is None else _short(mismatch[0])
+        yield "label_mismatch", f"label mismatch: {stated} where the gold says {mismatch[1]!r}"
+    if free_gold and free_predictions and (best > 0.0 or mismatch is None):
+        yield "low_iou", f"best IoU {best:.2f} under {threshold:g}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 'es'}"
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 40 else text[:40] + "...")

@@ -1,0 +1,187 @@
+"""Checks while training runs: the first batches are looked at, and every sample can be logged.
+
+    WARNING swift_vlrft: vlrft_detection_iou: only 12 % of the first 64 answers can be read ...
+
+One warning for each problem, not one per row. ``VLRFT_LOG_SAMPLES=DIR`` writes score and reason of
+every sample as JSON lines, one file per process, so ranks never write into each other's lines.
+"""
+
+import json
+import logging
+import os
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+from swift_vlrft.diagnostics.checks import (
+    FrameCheck,
+    has_boxes,
+    unreadable,
+    without_spread,
+    zero_spread,
+)
+from swift_vlrft.diagnostics.reasons import explain
+from swift_vlrft.parsing.answers import gold_text, text_of
+from swift_vlrft.rewards import Reward
+from swift_vlrft.rewards.contract import Scores
+
+log = logging.getLogger("swift_vlrft")
+
+VARIABLE = "VLRFT_LOG_SAMPLES"
+FIRST_CALLS = 10
+"""Batches looked at, per reward and process."""
+SETTLED_CALLS = 3
+"""Batches after which too few readable answers, or no spread, is worth a warning."""
+LEAST_COMPLETIONS = 16
+LEAST_GROUPS = 4
+"""Neither is judged on fewer completions, or groups, than these."""
+LEAST_OF_GROUP = 4
+"""Of a group's part on one process, as two scores are often equal by chance."""
+
+
+@dataclass
+class _Seen:
+    """What the first batches of one reward showed."""
+
+    calls: int = 0
+    unscored: Counter[str] = field(default_factory=Counter)
+    """Rows without a score, by the reason."""
+    completions: int = 0
+    readable: int = 0
+    groups: int = 0
+    groups_without_spread: int = 0
+    frame: FrameCheck = field(default_factory=FrameCheck)
+
+
+_warned: set[str] = set()
+"""Problems reported by this process: one of a kind, whichever reward finds it first."""
+
+
+def watch(name: str, function: Reward) -> Reward:
+    """``function`` (REWARDS[name]) with the checks around it: same scores, same ``__name__``.
+
+    Errors of the caller pass through; nothing that the checks themselves do can stop a training
+    step.
+    """
+    seen = _Seen()
+
+    @wraps(function)
+    def watched(completions: Sequence[Any], solution: Any = None, **columns: Any) -> Scores:
+        scores = function(completions, solution, **columns)
+        folder = os.environ.get(VARIABLE)
+        if folder or seen.calls < FIRST_CALLS:
+            try:
+                seen.calls += 1
+                rows = _rows(completions, solution, columns)
+                if seen.calls <= FIRST_CALLS:
+                    _look(name, seen, rows, scores)
+                if folder:
+                    _write(Path(folder), name, rows, scores, columns.get("trainer_state"))
+            except Exception as error:
+                _warn("check", f"{name}: a check failed: {error!r}. Scores are not affected.")
+        return scores
+
+    return watched
+
+
+def _rows(
+    completions: Sequence[Any], solution: Any, columns: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """One dict per completion of the columns that the checks read."""
+    kept = {
+        key: values
+        for key in ("task", "aliases", "prompt_id", "width", "height", "frame")
+        if isinstance(values := columns.get(key), (list, tuple)) and len(values) == len(completions)
+    }
+    solutions = solution if solution is not None else [None] * len(completions)
+    return [
+        {
+            "completion": completion,
+            "solution": solutions[n],
+            **{key: values[n] for key, values in kept.items()},
+        }
+        for n, completion in enumerate(completions)
+    ]
+
+
+def _look(name: str, seen: _Seen, rows: list[dict[str, Any]], scores: Scores) -> None:
+    groups: dict[str, list[float]] = {}
+    for row, score in zip(rows, scores, strict=True):
+        if score is None:
+            seen.unscored[_reason(name, row).text] += 1
+            continue
+        seen.completions += 1
+        seen.readable += score == 1.0 or _reason(name, row).was_read
+        if row.get("prompt_id") is not None:
+            # ms-swift's id is the prompt's text, which many pictures may share.
+            key = f"{row['prompt_id']}@{gold_text(row['solution'])}"
+            groups.setdefault(key, []).append(score)
+        if has_boxes(name, row.get("task")):
+            seen.frame.add_row(name, row)
+    complete = [values for values in groups.values() if len(values) >= LEAST_OF_GROUP]
+    seen.groups += len(complete)
+    seen.groups_without_spread += sum(map(without_spread, complete))
+    if (problem := seen.frame.problem()) is not None:
+        _warn("frame", f"{name}: {problem}")
+    if seen.calls < SETTLED_CALLS:
+        return
+    if seen.unscored and not seen.completions:
+        _warn(f"nothing scored {name}", _nothing_scored(name, seen))
+    if seen.completions >= LEAST_COMPLETIONS:
+        problem = unreadable(name, seen.readable, seen.completions)
+        if problem is not None:
+            why = "`vlrft score <output_dir>/completions.jsonl` says why."
+            _warn("parse rate", f"{problem} {why}")
+    if seen.groups >= LEAST_GROUPS:
+        problem = zero_spread(name, seen.groups, seen.groups_without_spread)
+        if problem is not None:
+            _warn(f"spread {name}", problem)
+
+
+def _nothing_scored(name: str, seen: _Seen) -> str:
+    reasons = ", ".join(f"{count} times {text}" for text, count in seen.unscored.most_common(5))
+    return (
+        f"{name}: none of the first {seen.unscored.total()} completions got a score: {reasons}. "
+        "Where no row of the data sets is of its task, nothing is learned from it: `vlrft data "
+        "check PATH` says which rewards fit a set."
+    )
+
+
+def _reason(name: str, row: dict[str, Any], trainer_state: Any = None) -> Any:
+    extra = {key: row[key] for key in ("task", "aliases") if row.get(key) is not None}
+    return explain(name, row["completion"], row["solution"], trainer_state=trainer_state, **extra)
+
+
+def _warn(problem: str, message: str) -> None:
+    if problem not in _warned and os.environ.get("RANK", "0") == "0":
+        _warned.add(problem)
+        log.warning(message)
+
+
+def _write(
+    folder: Path, name: str, rows: list[dict[str, Any]], scores: Scores, trainer_state: Any
+) -> None:
+    """Append one line per sample. One write per batch, to a file that no other process opens."""
+    lines = []
+    for row, score in zip(rows, scores, strict=True):
+        if score is None:
+            continue
+        reason = _reason(name, row, trainer_state)
+        record = {
+            "step": getattr(trainer_state, "global_step", None),
+            "reward": name,
+            "score": score,
+            "code": reason.code,
+            "reason": reason.text,
+            "prompt_id": row.get("prompt_id"),
+            "completion": text_of(row["completion"]),
+            "solution": gold_text(row["solution"]),
+        }
+        lines.append(json.dumps(record) + "\n")  # ASCII: a lone surrogate cannot break the file
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"samples-rank{os.environ.get('RANK', '0')}-{os.getpid()}.jsonl"
+    with path.open("a", encoding="ascii") as file:
+        file.write("".join(lines))

@@ -1,0 +1,1 @@
+"""Reading and writing files, and the files that the package brings."""

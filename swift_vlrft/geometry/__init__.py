@@ -1,0 +1,1 @@
+"""Boxes, one-to-one matching and average precision, in plain numbers."""

@@ -1,0 +1,1 @@
+"""Model text -> Answer: boxes, label, number, choice. Total, bounded and pure: it never raises."""

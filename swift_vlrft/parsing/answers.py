@@ -1,0 +1,210 @@
+"""The one place that reads what a model wrote.
+
+    <think>One dog.</think><answer>[{'Position': [10, 20, 60, 80], 'Confidence': 0.9}]</answer>
+
+    read(completion).text     "[{'Position': [10, 20, 60, 80], 'Confidence': 0.9}]"
+    read(completion).boxes    one box (10, 20, 60, 80) with confidence 0.9
+    read("no tags").text      None: no complete answer block
+
+The answer is the text of the last complete ``<answer>...</answer>`` after the last ``</think>``;
+tags are written exactly so, in lower case. Where answer tags nest, the innermost complete pair is
+it. Every reading is done once per text, however many rewards ask, and held in a bounded cache.
+"""
+
+import json
+import re
+import threading
+from functools import cached_property
+from typing import Any
+
+from swift_vlrft.geometry.boxes import Box
+from swift_vlrft.parsing.box_list import BoxList
+from swift_vlrft.parsing.box_text import read_boxes, unwrapped
+from swift_vlrft.parsing.labels import REFUSALS, normalise
+from swift_vlrft.parsing.short_answers import choice, number, without_box_tokens, yes_no
+
+__all__ = ["Answer", "Box", "BoxList", "normalise", "read", "text_of", "well_formed"]
+
+
+class Answer:
+    """One completion, read lazily: each property is worked out when it is first asked for.
+
+    ``text`` is the text of the answer block without outer blanks, None where none is complete.
+    """
+
+    def __init__(self, completion: str) -> None:
+        self.completion = completion
+        self.text = answer_text(completion)
+        self.memo: tuple[Any, Any, Any] | None = None
+        """The last comparison with a gold answer: (gold, threshold, result), see matching.py."""
+
+    @cached_property
+    def boxes(self) -> BoxList | None:
+        """Stated boxes; empty for a refusal; None for text that is neither a list nor a refusal."""
+        return None if self.text is None else boxes_or_refusal(self.text)
+
+    @cached_property
+    def label(self) -> str:
+        """The answer as class names are compared; empty where there is none."""
+        return "" if self.text is None else normalise(without_box_tokens(self.text))
+
+    @cached_property
+    def number(self) -> float | None:
+        """The one number that the answer states; None for none, several, or one left open."""
+        return None if self.text is None else number(self.text)
+
+    @cached_property
+    def choice(self) -> str | None:
+        """The one option letter, upper case."""
+        return None if self.text is None else choice(self.text)
+
+    @cached_property
+    def yes_no(self) -> str | None:
+        """``"yes"`` or ``"no"``."""
+        return None if self.text is None else yes_no(self.text)
+
+    @cached_property
+    def well_formed(self) -> bool:
+        return well_formed(self.completion)
+
+
+def answer_text(completion: str) -> str | None:
+    """Text of the last complete answer block after the last ``</think>``, without outer blanks."""
+    span = answer_span(completion)
+    return None if span is None else completion[slice(*span)].strip()
+
+
+def answer_span(completion: str) -> tuple[int, int] | None:
+    """Where that block's text begins and ends, outer blanks included."""
+    after = completion.rfind("</think>")
+    last_end = completion.rfind("</answer>")
+    start = completion.rfind("<answer>", max(after, 0), max(last_end, 0))
+    return None if start < 0 else (start + 8, completion.find("</answer>", start))
+
+
+def well_formed(completion: str) -> bool:
+    """Whether the whole text is one non-empty think block, then one non-empty answer block.
+
+    Blanks may stand around and between the blocks. The reasoning may mention answer tags; a second
+    think block, or a tag inside the answer, is one block too many.
+    """
+    text = completion.strip()
+    thought_end = text.find("</think>")
+    if thought_end < 0 or not (text.startswith("<think>") and text.endswith("</answer>")):
+        return False
+    thought = text[len("<think>") : thought_end]
+    start = text.find("<answer>", thought_end)
+    if "<think>" in thought or not thought.strip() or start < 0:
+        return False
+    answer = text[start + len("<answer>") : -len("</answer>")]
+    return (
+        not text[thought_end + len("</think>") : start].strip()
+        and bool(answer.strip())
+        and not ("<" in answer and _TAG.search(answer))
+    )
+
+
+def boxes_or_refusal(text: str) -> BoxList | None:
+    """Boxes of an answer or a gold solution: empty for "No Objects", ``[]`` or "None", any case."""
+    plain = unwrapped(text)
+    if len(plain) < 64 and plain[:1] not in _OPENING and normalise(plain) in REFUSALS:
+        return BoxList()
+    return read_boxes(plain)
+
+
+_OPENING = tuple("[({<")
+_TAG = re.compile(r"</?(?:think|answer)>")
+
+
+# ---- reading once ----------------------------------------------------------------------------
+
+MAX_CACHED = 8192
+MAX_CACHED_CHARACTERS = 4_000_000
+"""Bound on the memory held: a parsed text takes about ten times its length."""
+
+_cache: dict[str, Answer] = {}
+_cached_characters = 0
+_lock = threading.Lock()
+
+
+def read(completion: Any) -> Answer:
+    """What ``completion`` says. The same text is read once as long as it stays in the cache."""
+    global _cached_characters
+    text = completion if type(completion) is str else text_of(completion)
+    answer = _cache.get(text)
+    if answer is None:
+        answer = Answer(text)
+        if len(text) <= MAX_CACHED_CHARACTERS // 2:
+            with _lock:
+                if text not in _cache:
+                    _cache[text] = answer
+                    _cached_characters += len(text)
+                while _cached_characters > MAX_CACHED_CHARACTERS or len(_cache) > MAX_CACHED:
+                    oldest = next(iter(_cache))
+                    del _cache[oldest]
+                    _cached_characters -= len(oldest)
+    return answer
+
+
+def text_of(completion: Any) -> str:
+    """Text of a completion in any form a trainer hands over: a string, or chat messages.
+
+    Of messages, the last one's content; parts like ``{"type": "text", "text": ...}`` are joined.
+    None and everything else is the empty text.
+    """
+    if isinstance(completion, str):
+        return str(completion)
+    if isinstance(completion, (list, tuple)) and completion:
+        if all(isinstance(part, dict) and part.get("type") == "text" for part in completion):
+            return "".join(text_of(part.get("text")) for part in completion)
+        return text_of(completion[-1]) if isinstance(completion[-1], (dict, str)) else ""
+    if isinstance(completion, dict):
+        return text_of(completion.get("content"))
+    made = plain(completion)
+    return "" if made is completion else text_of(made)
+
+
+def gold_text(solution: Any) -> str:
+    """A gold solution without its wrapping: the answer block where it has one, else all of it.
+
+    What is no text (a list, a number, a numpy or pyarrow value) is written as JSON; a missing value
+    is the empty text.
+    """
+    if type(solution) is not str:
+        solution = plain(solution)
+        if not isinstance(solution, str):
+            solution = "" if solution is None else _as_json(solution)
+    wrapped = answer_text(solution)
+    return str(solution).strip() if wrapped is None else wrapped
+
+
+def plain(value: Any) -> Any:
+    """A value as Python's own: what numpy, pandas, pyarrow and torch hold by their own conversion,
+    bytes as text, a missing value (NaN, NaT, NA) as None.
+    """
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    for name in _CONVERSIONS:
+        if callable(convert := getattr(value, name, None)):
+            value = convert()
+            break
+    if isinstance(value, float) and value != value:
+        return None
+    return None if type(value).__name__ in ("NAType", "NaTType") else value
+
+
+_CONVERSIONS = ("tolist", "to_pylist", "as_py", "to_list")
+
+
+def _as_json(value: Any) -> str:
+    try:
+        return json.dumps(value, default=_plain_or_text)
+    except (TypeError, ValueError, RecursionError):  # keys that are no text, or a list in itself
+        return str(value)
+
+
+def _plain_or_text(value: Any) -> Any:
+    made = plain(value)
+    return str(value) if made is value else made

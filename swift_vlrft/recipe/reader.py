@@ -1,0 +1,391 @@
+"""A recipe as data: what `swift` command it would run, with which flags and in which environment.
+
+recipes/qwen2_vl_2b/classification_4x24g.sh
+  -> command ("swift", "rlhf"), NPROC_PER_NODE=4, --num_generations 8 (line 31), ...
+
+Reads a shell script, a YAML or JSON configuration of ms-swift, or a command as text. Nothing is run
+and ms-swift is not imported; what cannot be read is said in ``notes``, never guessed.
+
+Where it stands, for those who change the text (offsets into ``Recipe.text``, see ``Span``):
+
+    NPROC_PER_NODE=4 nohup swift rlhf --num_generations 8 > log 2>&1 &
+    recipe.span               "swift rlhf --num_generations 8"
+    recipe.whole              "NPROC_PER_NODE=4 nohup swift rlhf --num_generations 8"
+    flag.span                 "--num_generations"           flag.value_spans    ("8",)
+    recipe.assigned["NPROC_PER_NODE"].name and .value       "NPROC_PER_NODE", "4"
+
+A value of one word has that word's span, ``literal`` or not (``"$N"``); words of an array stand
+where the array is written (``ARGS=(--num_generations 8)``). None: it stands nowhere as one word (a
+part of ``$FLAGS``, of a default, of another file), or it is not of the file (the caller's
+environment). A redirection between two arguments lies inside ``span``; none behind the last does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from swift_vlrft.files.shipped import shipped_file
+from swift_vlrft.recipe.shell.reader import Command
+from swift_vlrft.recipe.shell.shell import Shell
+from swift_vlrft.recipe.shell.state import Assigned, May, Value, union
+from swift_vlrft.recipe.shell.words import Note, Span
+from swift_vlrft.recipe.shell.wrappers import COMMANDS
+
+TRAINS = ("rlhf", "sft", "pt")
+CONFIGURATION = (".yaml", ".yml", ".json")
+TRUE, FALSE = ("true", "1", "yes", "t", "y"), ("false", "0", "no", "f", "n")
+"""As transformers' argument parser takes them (hf_argparser.py: string_to_bool)."""
+
+REMARK = re.compile(r"(?:^|^[^'\"]*\s)#.*")
+
+SUBSTITUTIONS = {"vlrft plugin": lambda: str(shipped_file("plugins", "vlrft.py"))}
+"""Commands whose output is known without running them."""
+
+
+class RecipeError(ValueError):
+    """A file that cannot be read as a recipe; the message says which, where and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """``--name value ...``; not ``known``: a value that only bash knows, as written in the file."""
+
+    name: str
+    values: tuple[str, ...]
+    line: int
+    known: bool = True
+    span: Span | None = None
+    """Of ``--name``, without an ``=value``."""
+    value_spans: tuple[Span | None, ...] = ()
+    """One for each of ``values``."""
+
+
+@dataclass(slots=True)
+class Recipe:
+    """One `swift` command. ``environment`` is all that the command would find in it."""
+
+    path: Path
+    environment: dict[str, str]
+    command: tuple[str, ...]
+    flags: list[Flag]
+    line: int = 1
+    notes: list[Note] = field(default_factory=list)
+    text: str = ""
+    """The file as it was decoded; spans count its characters."""
+    span: Span | None = None
+    """`swift rlhf ...` to its last argument."""
+    whole: Span | None = None
+    """The same with the assignments and wrappers in front."""
+    assigned: dict[str, Assigned] = field(default_factory=dict)
+    """By name, what gives a variable of ``environment`` its value."""
+    unknown: frozenset[str] = frozenset()
+    """Variables that the command may find, with a value that was not read."""
+    lost: bool = False
+    """Any variable that is not in ``environment`` may be there."""
+    maybe: May = frozenset()
+    """Flags that words which were not read may bring; None: any."""
+    folder: Path | None = field(default_factory=Path.cwd)
+    """Where the command runs; None: not known."""
+    launcher: str = ""
+    """What starts the processes in place of `swift`: torchrun, accelerate, python ..."""
+    launched: tuple[str, str] = ("", "")
+    """Processes on a node and nodes, as the launcher says; empty where it does not."""
+
+    def flag(self, name: str) -> Flag | None:
+        """The flag that counts: the last of its name, as in argparse."""
+        found = [flag for flag in self.flags if flag.name == name]
+        return found[-1] if found else None
+
+    def lacks(self, *names: str) -> bool:
+        """Whether none of the flags is given, for certain."""
+        return not any(
+            self.flag(name) or self.maybe is None or name in self.maybe for name in names
+        )
+
+    def knows(self, *names: str) -> bool:
+        """Whether each of the flags is absent, for certain, or has a value that was read."""
+        return all(flag.known if (flag := self.flag(name)) else self.lacks(name) for name in names)
+
+    def get(self, name: str, default: str | None = None) -> str | None:
+        """The first value of a flag; ``default`` where it is absent or empty; None where it has a
+        value that is not known, or may have one.
+        """
+        flag = self.flag(name)
+        if not self.knows(name):
+            return None
+        return flag.values[0] if flag and flag.values else default
+
+    def truth(self, name: str, default: bool = False) -> bool | None:
+        """Whether a switch is on, as a bare `--use_vllm` is; None where that is not known."""
+        flag = self.flag(name)
+        said = self.get(name, str(flag is not None or default))
+        return None if said is None else said.lower() in TRUE
+
+    def values(self, name: str) -> tuple[str, ...]:
+        """All values of a flag; empty where it is absent or not known."""
+        flag = self.flag(name)
+        return flag.values if flag and flag.known else ()
+
+    def hides(self, *variables: str) -> bool:
+        """Whether one of the variables may have a value that was not read."""
+        return any(
+            name in self.unknown or (self.lost and name not in self.environment)
+            for name in variables
+        )
+
+    def variable(self, name: str, default: str | None = None) -> str | None:
+        """A variable; ``default`` where it is not set; None where that is not known."""
+        return None if self.hides(name) else self.environment.get(name, default)
+
+    def at(self, path: str) -> Path | None:
+        """A path as the command sees it; None where its folder is not known."""
+        found = Path(os.path.expanduser(path))
+        if found.is_absolute():
+            return found
+        return self.folder / found if self.folder is not None else None
+
+    @property
+    def trains(self) -> bool:
+        return self.command[-1] in TRAINS
+
+
+def read_recipes(
+    path: str | Path,
+    environment: Mapping[str, str] | None = None,
+    arguments: Sequence[str] = (),
+) -> list[Recipe]:
+    """Every `swift` command of a recipe, in its order; ``arguments`` are what `"$@"` stands for.
+
+    ``environment`` is the caller's (default: this process's). RecipeError where the file cannot be
+    read or holds no such command.
+    """
+    path = Path(path)
+    return read_text(_text(path), path, environment, arguments)
+
+
+def _text(path: Path) -> str:
+    """With its carriage returns, and with the bytes of remarks that are not UTF-8 as surrogates."""
+    try:
+        text = path.read_bytes().decode(errors="surrogateescape")
+    except OSError as error:
+        raise RecipeError(f"{path}: cannot be read: {error.strerror or error}") from None
+    for number, line in enumerate(text.split("\n"), 1):
+        code = line if path.suffix in CONFIGURATION else REMARK.sub("", line)
+        if odd := re.search("[\udc80-\udcff]", code):
+            raise RecipeError(
+                f"{path}: cannot be read: line {number}: byte 0x{ord(odd[0]) - 0xDC00:02x} is not "
+                f"UTF-8; convert the file, as with `iconv -f GB18030 -t UTF-8` where it is Chinese"
+            )
+    return text
+
+
+def read_recipe(
+    path: str | Path,
+    environment: Mapping[str, str] | None = None,
+    arguments: Sequence[str] = (),
+) -> Recipe:
+    """The command of a recipe that trains; where none does, the only one there is."""
+    recipes = read_recipes(path, environment, arguments)
+    training = [recipe for recipe in recipes if recipe.trains] or recipes
+    if len(training) > 1:
+        lines = ", ".join(str(recipe.line) for recipe in training)
+        raise RecipeError(f"{path}: several commands train (lines {lines}); give one of them")
+    return training[0]
+
+
+def read_text(
+    text: str,
+    path: str | Path = "command",
+    environment: Mapping[str, str] | None = None,
+    arguments: Sequence[str] = (),
+) -> list[Recipe]:
+    """As ``read_recipes``, from the text of a script, of one command or of a configuration."""
+    path = Path(path)
+    caller = os.environ if environment is None else environment
+    if path.suffix in CONFIGURATION:
+        return [_configuration(path, text, dict(caller))]
+    script = str(path) if path.is_file() else None
+    shell = Shell(caller, arguments, SUBSTITUTIONS, script)
+    shell.read(text)
+    recipes = [_recipe(command, path) for command in shell.commands]
+    if not recipes:
+        said = "; ".join(f"line {note.line}: {note.text}" for note in shell.notes)
+        raise RecipeError(
+            f"{path}: no `swift {'|'.join(COMMANDS[:4])}` command in it." + (said and f" {said}")
+        )
+    notes = [*shell.notes, *(note for recipe in recipes for note in recipe.notes)]
+    notes = sorted(dict.fromkeys(notes), key=lambda note: note.line)
+    for recipe in recipes:
+        recipe.notes, recipe.text = notes, text
+    return recipes
+
+
+def _recipe(command: Command, path: Path) -> Recipe:
+    words = command.words
+    at, method = _method(words)
+    recipe = Recipe(
+        path,
+        command.environment,
+        ("swift", method),
+        [],
+        command.line,
+        span=command.span,
+        whole=command.whole,
+        assigned=command.assigned,
+        unknown=command.unknown,
+        lost=command.lost,
+        folder=Path(command.folder) if command.folder else None,
+        launcher=command.launcher,
+        launched=(command.processes, command.nodes),
+    )
+    recipe.notes = list(command.notes)
+    rest = words[at:]
+    if rest and rest[0].known and rest[0].text.endswith(CONFIGURATION):
+        source = recipe.at(rest[0].text)
+        beside = path.parent / rest[0].text
+        source = source if source and source.is_file() else beside
+        made = rest[0].text in command.written
+        written = command.written.get(rest[0].text)
+        if written or (source.is_file() and not made):
+            inner = _configuration(source, written or _text(source), recipe.environment)
+            recipe.environment = inner.environment
+            recipe.unknown -= set(inner.environment)
+            nowhere = [replace(f, line=rest[0].line, span=None) for f in inner.flags]
+            recipe.flags = [replace(f, value_spans=(None,) * len(f.values)) for f in nowhere]
+        elif recipe.folder is not None and not made:
+            name = rest[0].text
+            raise RecipeError(f"{path}: line {rest[0].line}: {name}: no such file")
+        else:
+            recipe.maybe = None
+            why = "the script writes it" if made else "the folder it is in is not known"
+            text = f"{rest[0].text} was not read: {why}"
+            recipe.notes.append(Note(rest[0].line, "unread", text))
+        rest = rest[1:]
+    _take_flags(recipe, rest)
+    return recipe
+
+
+def _method(words: Sequence[Value]) -> tuple[int, str]:
+    """(where the flags begin, "rlhf"), for `swift rlhf` and for `.../swift/cli/rlhf.py`."""
+    if words[0].text in ("-m", "--module"):
+        return 2, words[1].text.removeprefix("swift.cli.").replace("_", "-")
+    if words[0].text.endswith(".py"):
+        return 1, Path(words[0].text).stem.replace("_", "-")
+    return 2, words[1].text.replace("_", "-")
+
+
+def _take_flags(recipe: Recipe, words: Sequence[Value]) -> None:
+    """Arguments to flags; a word before the first flag becomes a flag of no name.
+
+    A word that was not read is the value of a flag that has none yet; elsewhere it may bring flags.
+    """
+    flags: list[tuple[str, list[Value], Span | None]] = []
+    opens: list[tuple[int, May]] = []
+    lines = []
+    for word in words:
+        notes = list(word.notes)
+        bare = bool(flags) and not flags[-1][1]
+        if word.vanishes and not bare:  # nothing, unless the caller sets it
+            notes = [replace(note, kind="needed") for note in notes]
+        elif _is_flag(word.text):
+            name, equals, value = word.text.partition("=")
+            span, behind = word.span, None
+            if equals and span:
+                at = span.start + len(name)
+                span, behind = Span(span.start, at), Span(at + 1, span.end, span.literal)
+            given = [replace(word, text=value, span=behind)] if equals else []
+            name = name.lstrip("-").replace("-", "_")
+            if not word.known and not re.fullmatch(r"[\w-]+", name):  # --$NAME
+                opens.append((len(flags), None))
+                name, given, span = "", given or [word], None
+            flags.append((name, given, span))
+            lines.append(word.line)
+        else:
+            may = word.may
+            if not word.known and (may or (may is None and not bare)):
+                opens.append((len(flags), may))
+            if may and "" not in may and not bare:
+                pass  # only flags, or nothing
+            elif flags:
+                flags[-1][1].append(word)
+            elif word.known or may == frozenset():
+                flags.append(("", [word], None))
+                lines.append(word.line)
+        recipe.notes += notes
+    for i, (name, values, span) in enumerate(flags):
+        again = any(i < at and (may is None or name in may) for at, may in opens)
+        known = not again and all(value.known for value in values)
+        texts = tuple(value.text for value in values)
+        spans = tuple(value.span for value in values)
+        recipe.flags.append(Flag(name, texts, lines[i], known, span, spans))
+    recipe.maybe = (
+        None if recipe.maybe is None else union([recipe.maybe, *(may for _, may in opens)])
+    )
+
+
+def _is_flag(text: str) -> bool:
+    """``--name`` or ``-n``; not the -1 of `--top_k -1`, nor (as in argparse) text with a blank."""
+    if " " in text.partition("=")[0]:
+        return False
+    return text.startswith("--") or (text.startswith("-") and text[1:2].isalpha())
+
+
+def _configuration(path: Path, text: str, environment: dict[str, str]) -> Recipe:
+    """`swift rlhf cfg.yaml`, by ms-swift's own rules: ENV holds variables, the caller's win."""
+    try:
+        as_json = path.suffix == ".json"
+        # YAML takes no tabs for blanks; a JSON string holds none.
+        node = yaml.compose(text.replace("\t", " ") if as_json else text, Loader=yaml.SafeLoader)
+        data: Any = json.loads(text) if as_json else yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise RecipeError(f"{path}: does not parse: {error}") from None
+    if not isinstance(data, dict) or not isinstance(node, yaml.MappingNode):
+        raise RecipeError(f"{path}: is not a table of flags (`num_generations: 8`)")
+    places = {str(key.value): (key, value) for key, value in node.value}
+    variables = data.pop("ENV", None) or {}
+    if not isinstance(variables, dict):
+        raise RecipeError(f"{path}: ENV is not a table of variables (`MAX_PIXELS: 401408`)")
+    flags = [
+        _entry(str(name), value, *places.get(str(name), (None, None)))
+        for name, value in data.items()
+    ]
+    method = "rlhf" if "rlhf_type" in data else "rollout" if _rolls_out(data) else "sft"
+    return Recipe(
+        path,
+        {**{str(k): str(v) for k, v in variables.items()}, **environment},
+        ("swift", method),
+        flags,
+        text=text,
+    )
+
+
+def _entry(name: str, value: Any, key: yaml.Node | None, node: yaml.Node | None) -> Flag:
+    """`name: value`; the items of a list stand each at its place."""
+    values, name = _configured(value), name.replace("-", "_")
+    if key is None or node is None:
+        return Flag(name, values, 1, value_spans=(None,) * len(values))
+    nodes = node.value if isinstance(node, yaml.SequenceNode) else [node]
+    spans = tuple(_marked(item) for item in nodes)
+    return Flag(name, values, key.start_mark.line + 1, True, _marked(key), spans)
+
+
+def _marked(node: yaml.Node) -> Span:
+    return Span(node.start_mark.index, node.end_mark.index)
+
+
+def _configured(value: Any) -> tuple[str, ...]:
+    if isinstance(value, list):
+        return tuple(str(item) for item in value)
+    return (json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else str(value),)
+
+
+def _rolls_out(data: dict[str, Any]) -> bool:
+    return "dataset" not in data and any(str(name).startswith("vllm_") for name in data)

@@ -1,0 +1,1 @@
+"""What a bash script runs, read without running it."""

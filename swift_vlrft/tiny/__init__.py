@@ -1,0 +1,1 @@
+"""Random checkpoints of the real architectures, for runs without a GPU."""

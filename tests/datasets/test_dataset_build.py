@@ -1,0 +1,295 @@
+"""Rows made of COCO annotations, held against pycocotools' own reading of the same file."""
+
+import contextlib
+import io
+import json
+import random
+import re
+from collections import Counter
+
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from swift_vlrft.cli import app
+from swift_vlrft.datasets import DataError
+from swift_vlrft.datasets.build import NO_OBJECTS, build_folder, chosen_categories, plan_rows
+from swift_vlrft.datasets.category_lists import (
+    CATEGORY_LISTS,
+    COCO80,
+    COCO_BASE65,
+    COCO_NOVEL15,
+    LVIS_RARE6,
+    LVIS_RARE13,
+    VIRFT_COCO8,
+)
+from swift_vlrft.datasets.instances import read_instances
+from swift_vlrft.parsing.answers import gold_text
+from swift_vlrft.parsing.box_text import read_boxes
+from swift_vlrft.rewards import REWARDS
+
+CATEGORIES = ["bus", "train", "cat", "dog", "traffic light"]
+
+
+@pytest.fixture
+def coco(tmp_path):
+    """40 images of many sizes; crowds, boxes without area, boxes over the edge, empty images."""
+    rng = random.Random(5)
+    folder = tmp_path / "images"
+    folder.mkdir()
+    images, annotations = [], []
+    for i in range(40):
+        width, height = rng.randint(20, 300), rng.randint(20, 300)
+        name = f"{i:04d}.jpg"
+        Image.new("RGB", (width, height), (i * 5, 99, 30)).save(folder / name)
+        images.append({"id": 1000 + i, "file_name": name, "width": width, "height": height})
+        if i % 8 == 7:
+            continue
+        for _ in range(rng.randint(1, 6)):
+            x, y = rng.uniform(0, width - 2), rng.uniform(0, height - 2)
+            w, h = rng.uniform(0.2, width - x), rng.uniform(0.2, height - y)
+            kind = rng.random()
+            if kind < 0.08:
+                w = 0.0
+            elif kind < 0.16:
+                w = width
+            annotations.append(
+                {
+                    "id": len(annotations) + 1,
+                    "image_id": 1000 + i,
+                    "category_id": rng.choice([3, 7, 17, 18, 20]),
+                    "bbox": [x, y, w, h],
+                    "area": w * h,
+                    "iscrowd": int(kind > 0.92),
+                    "segmentation": [[x, y, x + w, y, x + w, y + h]],
+                }
+            )
+    content = {
+        "images": images,
+        "annotations": annotations,
+        "categories": [
+            {"id": i, "name": n} for i, n in zip([3, 7, 17, 18, 20], CATEGORIES, strict=True)
+        ],
+    }
+    file = tmp_path / "instances.json"
+    file.write_text(json.dumps(content))
+    return file, folder
+
+
+def built(coco, destination, categories=CATEGORIES, **options):
+    written, counts = build_folder(*coco, destination, categories=categories, **options)
+    rows = [row for file in sorted((destination / "data").iterdir()) for row in table(file)]
+    return rows, counts, written
+
+
+def table(file):
+    return pq.read_table(file).to_pylist()
+
+
+def change(coco, edit):
+    content = json.loads(coco[0].read_text())
+    edit(content)
+    coco[0].write_text(json.dumps(content))
+
+
+def test_every_row_holds_what_pycocotools_reads(coco, tmp_path):
+    from pycocotools.coco import COCO
+
+    with contextlib.redirect_stdout(io.StringIO()):
+        theirs = COCO(str(coco[0]))
+    ids = {c["name"]: c["id"] for c in theirs.loadCats(theirs.getCatIds())}
+    rows, _, _ = built(coco, tmp_path / "out", negatives=0.0)
+    seen = set()
+    for row in rows:
+        (image,) = theirs.loadImgs([row["image_id"]])
+        category = ids[row["category"]]
+        found = theirs.getAnnIds(imgIds=[image["id"]], catIds=[category])
+        scale = [1000 / image["width"], 1000 / image["height"]] * 2
+        expected = []
+        for annotation in theirs.loadAnns(found):
+            x, y, w, h = annotation["bbox"]
+            assert not annotation["iscrowd"]
+            corners = [x, y, min(x + w, image["width"]), min(y + h, image["height"])]
+            expected.append([v * s for v, s in zip(corners, scale, strict=True)])
+        boxes = read_boxes(gold_text(row["solution"])).boxes
+        assert len(boxes) == len(expected)
+        for got, wanted in zip(boxes, expected, strict=True):
+            assert all(v == int(v) and 0 <= v <= 1000 for v in got)
+            assert got[0] < got[2] and got[1] < got[3]
+            # half a thousandth of rounding; one where a thin box is widened to have area
+            assert all(abs(a - b) <= 1.0 for a, b in zip(got, wanted, strict=True))
+        seen.add((image["id"], category))
+    usable = set()
+    for image in theirs.getImgIds():
+        for category in ids.values():
+            anns = theirs.loadAnns(theirs.getAnnIds(imgIds=[image], catIds=[category]))
+            if anns and all(a["bbox"][2] > 0 and not a["iscrowd"] for a in anns):
+                usable.add((image, category))
+    assert seen == usable and len(rows) == len(seen) > 40
+
+
+def test_the_gold_answer_scores_one_and_the_prompt_is_that_of_virft(coco, tmp_path):
+    rows, _, _ = built(coco, tmp_path / "out")
+    solutions = [row["solution"] for row in rows]
+    for name in ("vlrft_detection_iou", "vlrft_detection_confidence", "vlrft_detection_map"):
+        assert REWARDS[name](solutions, solutions) == [1.0] * len(rows)
+    for row in rows:
+        assert row["problem"].startswith(
+            f"Detect all objects belonging to the category '{row['category']}' in the image, and "
+            "provide the bounding boxes (between 0 and 1000, integer) and confidence"
+        )
+        assert "return 'No Objects'.\nOutput the thinking process" in row["problem"]
+        assert (row["task"], row["frame"]) == ("detection", "norm1000")
+
+
+def test_negatives_are_the_share_asked_for_and_truly_lack_the_category(coco, tmp_path):
+    content = json.loads(coco[0].read_text())
+    ids = {c["name"]: c["id"] for c in content["categories"]}
+    held = {(a["image_id"], a["category_id"]) for a in content["annotations"]}
+    rows, counts, _ = built(coco, tmp_path / "out", negatives=0.5)
+    negative = [row for row in rows if row["solution"] == NO_OBJECTS]
+    assert len(negative) == round(0.5 * (len(rows) - len(negative)))
+    assert all((row["image_id"], ids[row["category"]]) not in held for row in negative)
+    assert len({(row["image_id"], row["category"]) for row in rows}) == len(rows)
+    spread = Counter(row["category"] for row in negative)
+    assert max(spread.values()) - min(spread[name] for name in CATEGORIES) <= 1
+    # At four shots of five categories 0.1 is two rows, not none.
+    rows, _, _ = built(coco, tmp_path / "few", shots=4)
+    assert [row["solution"] for row in rows].count(NO_OBJECTS) == 2
+    # More than there are is said, not waited for.
+    _, counts, _ = built(coco, tmp_path / "many", negatives=50)
+    assert counts["negatives that could not be had"] > 0
+
+
+def test_shots_are_per_category_and_by_seed(coco, tmp_path):
+    rows, _, _ = built(coco, tmp_path / "a", shots=4, negatives=0)
+    assert Counter(row["category"] for row in rows) == {name: 4 for name in CATEGORIES}
+    again, _, _ = built(coco, tmp_path / "b", shots=4, negatives=0)
+    other, _, _ = built(coco, tmp_path / "c", shots=4, negatives=0, seed=1)
+
+    def keys(found):
+        return [(row["image_id"], row["category"]) for row in found]
+
+    assert keys(again) == keys(rows)
+    assert sorted(keys(other)) != sorted(keys(rows))
+    cats, _, _ = built(coco, tmp_path / "d", ["cat"], shots=4, negatives=0)
+    assert sorted(keys(cats)) == sorted(k for k in keys(rows) if k[1] == "cat")
+    assert [f.read_bytes() for f in sorted((tmp_path / "a").rglob("*.parquet"))] == [
+        f.read_bytes() for f in sorted((tmp_path / "b").rglob("*.parquet"))
+    ]
+    _, counts, _ = built(coco, tmp_path / "e", ["cat"], shots=30)
+    assert counts["shots that 'cat' lacks"] > 0
+
+
+def test_crowds_and_boxes_without_area_are_counted(coco, tmp_path):
+    annotations = json.loads(coco[0].read_text())["annotations"]
+    _, counts, _ = built(coco, tmp_path / "out")
+    assert counts["crowd regions"] == sum(a["iscrowd"] for a in annotations) > 0
+    assert counts["boxes without area"] == sum(
+        a["bbox"][2] == 0 and not a["iscrowd"] for a in annotations
+    )
+    assert counts["boxes cut at the image's edge (kept)"] > 0
+
+
+def test_lvis_negatives_only_where_lvis_says_so_and_no_row_where_labels_lack(coco, tmp_path):
+    def as_lvis(content):
+        content["annotations"] = [
+            {"image_id": 1000, "category_id": 17, "bbox": [1, 1, 9, 9]},
+            {"image_id": 1001, "category_id": 17, "bbox": [1, 1, 9, 9]},
+        ]
+        for image in content["images"]:
+            name = image.pop("file_name")
+            image["coco_url"] = f"http://images.example.org/images/{name}"
+            image["neg_category_ids"] = [17] if image["id"] == 1005 else []
+            image["not_exhaustive_category_ids"] = [17] if image["id"] == 1001 else []
+
+    change(coco, as_lvis)
+    found = read_instances(coco[0])
+    rows = plan_rows(found, ["cat"], negatives=5)
+    assert {(row.image_id, bool(row.boxes)) for row in rows} == {(1000, True), (1005, False)}
+    assert found.left_out["images not labelled in full"] == 1
+    rows, _, _ = built((coco[0], tmp_path), tmp_path / "out", ["cat"])
+    assert [row["image"]["path"] for row in rows] == ["images/0000.jpg"]
+
+
+def test_the_named_lists():
+    from torchvision.models._meta import _COCO_CATEGORIES
+
+    official = [n for n in _COCO_CATEGORIES if n not in ("__background__", "N/A")]
+    assert list(COCO80) == official
+    assert len(COCO_BASE65) == 65 and len(COCO_NOVEL15) == 15
+    assert set(COCO_BASE65) | set(COCO_NOVEL15) == set(official)
+    assert len(VIRFT_COCO8) == 8 and set(VIRFT_COCO8) <= set(official)
+    assert (len(LVIS_RARE6), len(LVIS_RARE13)) == (6, 13)
+    assert all(len(set(names)) == len(names) for names in CATEGORY_LISTS.values())
+
+
+def test_categories_by_name_by_list_and_unknown():
+    known = [*COCO80, "left, turn"]
+    assert chosen_categories(["virft-coco8", "zebra,dog"], known) == [*VIRFT_COCO8, "zebra"]
+    assert chosen_categories(["left, turn"], known) == ["left, turn"]
+    with pytest.raises(
+        DataError, match=r"'virft-coco9' is no category .* Did you mean virft-coco8"
+    ):
+        chosen_categories(["virft-coco9"], known)
+    with pytest.raises(DataError, match="'horse_buggy' is no category of this file"):
+        chosen_categories(["lvis-rare6"], known)
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (lambda c: c.pop("categories"), "lacks the list 'categories' .it has images, annotations"),
+        (lambda c: c["annotations"][3].update(bbox=[1, 2, 3]), r"annotations\[3\]: bbox is \[1, 2"),
+        (lambda c: c["annotations"][3].update(bbox=[1, 2, 3, float("nan")]), "four numbers"),
+        (
+            lambda c: c["annotations"][3].update(image_id=5),
+            r"annotations\[3\]: no image has the id 5",
+        ),
+        (lambda c: c["annotations"][3].update(category_id=99), "no category has the id 99"),
+        (lambda c: c["annotations"][3].update(image_id=[5]), "a whole number or text is needed"),
+        (lambda c: c["images"][2].pop("width"), r"images\[2\]: id, file_name, width and height"),
+        (lambda c: c["categories"].append({"id": 1, "name": "cat"}), "two are called 'cat'"),
+        (lambda c: c["images"][2].update(width=9), "0002.jpg is .* the annotations say 9x"),
+        (lambda c: c["images"][2].update(width="64"), r"images\[2\]: width is '64'; a count of"),
+        (lambda c: c["images"][2].update(height=0), r"images\[2\]: height is 0; a count of"),
+        (lambda c: c["images"][2].update(file_name="../x.jpg"), "lies outside"),
+        (lambda c: c["images"][2].update(file_name="no.jpg"), "no.jpg does not exist"),
+    ],
+)
+def test_what_is_wrong_is_named(coco, tmp_path, edit, message):
+    change(coco, edit)
+    with pytest.raises(DataError, match=message):
+        built(coco, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_broken_image_stops_or_is_left_out(coco, tmp_path):
+    content = json.loads(coco[0].read_text())
+    file = coco[1] / content["images"][0]["file_name"]
+    file.write_bytes(file.read_bytes()[:200])
+    with pytest.raises(DataError, match=r"instances.json, image 1000: .*0000.jpg' is "):
+        built(coco, tmp_path / "out")
+    rows, _, written = built(coco, tmp_path / "out", keep_going=True)
+    assert len(written.left_out) >= 1 and 1000 not in {row["image_id"] for row in rows}
+    assert all("image 1000" in one.place for one in written.left_out)
+    with pytest.raises(DataError, match="is no folder"):
+        build_folder(coco[0], tmp_path / "nowhere", tmp_path / "o", categories=["cat"])
+    coco[0].write_text("{")
+    with pytest.raises(DataError, match="is not JSON"):
+        built(coco, tmp_path / "o")
+
+
+def test_the_command(coco, tmp_path):
+    arguments = ["data", "coco", *map(str, coco), str(tmp_path / "out"), "--shots", "3", "--json"]
+    done = CliRunner().invoke(app, [*arguments, "--categories", "cat", "--categories", "dog,bus"])
+    assert done.exit_code == 0, done.output
+    result = json.loads(done.stdout)
+    assert result["rows"] == 10 and result["counts"]["rows with boxes planned"] == 9
+    assert re.search(
+        r"3 categories \(cat, dog, bus\), 3 images each",
+        (tmp_path / "out" / "README.md").read_text(),
+    )
+    done = CliRunner().invoke(app, [*arguments, "--categories", "dgo"])
+    assert done.exit_code == 2 and "Did you mean dog?" in done.stderr

@@ -1,0 +1,164 @@
+"""The demo's photograph, and the run beside it; what it learns is in end_to_end/test_demo.py."""
+
+import json
+import os
+import random
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from skimage.filters import threshold_otsu
+from skimage.measure import label, regionprops
+
+from swift_vlrft.demo import coins, run
+from swift_vlrft.demo.run import DemoError, step_rewards, training
+from swift_vlrft.demo.tasks import known_task
+from swift_vlrft.geometry.boxes import pairwise_iou
+from swift_vlrft.rewards import REWARDS
+
+
+def test_every_coin_of_the_photograph_has_one_box_of_its_own():
+    grey = coins.photograph()
+    boxes = np.array(coins.coin_boxes(grey), float)
+    assert len(boxes) == 24, "the photograph shows four rows of six"
+    assert not (pairwise_iou(boxes, boxes) - np.eye(24)).any(), "no two boxes overlap"
+    inner = (boxes[:, :2] > 0).all() and (boxes[:, 2:] < grey.shape[::-1]).all()
+    assert inner, "no coin is cut by the picture's border"
+    widths, heights = (boxes[:, 2:] - boxes[:, :2]).T
+    assert (abs(np.log(widths / heights)) < np.log(1.3)).all(), "coins are round"
+    held_out = boxes[:, 1] >= coins.CUT
+    assert held_out.sum() == 6 and (boxes[~held_out, 3] <= coins.CUT).all()
+
+
+@pytest.mark.parametrize("held_out", [False, True])
+def test_the_box_of_a_window_is_the_coin_that_otsu_finds_there(held_out):
+    """Another segmentation, of the window alone: Otsu's threshold and the largest region."""
+    found = []
+    for image, box in coins.windows(random.Random(0), 100, held_out):
+        grey = np.asarray(image.convert("L"))
+        assert grey.shape == (coins.WINDOW, coins.WINDOW)
+        region = max(regionprops(label(grey > threshold_otsu(grey))), key=lambda r: r.area)
+        up, left, down, right = (1000 * v / coins.WINDOW for v in region.bbox)
+        found.append(pairwise_iou(np.array([[left, up, right, down]]), np.array([box], float)))
+    assert np.mean(found) > 0.85 and np.median(found) > 0.9
+
+
+def test_windows_to_learn_from_and_held_out_ones_share_no_pixel(monkeypatch):
+    grey = coins.photograph()
+    boxes = coins.coin_boxes(grey)
+    painted = np.full_like(grey, 50)
+    painted[coins.CUT :] = 150
+    monkeypatch.setattr(coins, "photograph", lambda: painted)
+    monkeypatch.setattr(coins, "coin_boxes", lambda _: boxes)
+    for held_out, darkest, lightest in ((False, 0, 70), (True, 100, 255)):
+        for image, _ in coins.windows(random.Random(1), 200, held_out):
+            low, high = image.convert("L").getextrema()
+            assert darkest <= low <= high <= lightest
+
+
+@pytest.mark.parametrize("name", ["detection", "coins"])
+def test_the_answer_before_training_is_a_box_too_large_that_earns_something(name):
+    task = known_task(name)
+    rng = random.Random(0)
+    rows = task.make(rng, 300)
+    gold = [row.solution for row in rows]
+
+    def earned(say):
+        texts = [f"<think>{row.seen}</think><answer>[{say(row)}]</answer>" for row in rows]
+        return sum(REWARDS[task.reward](texts, gold)) / len(rows)
+
+    guessed = earned(lambda row: task.guess(rng, row.seen).strip("[]"))
+    seen = earned(lambda row: row.seen)
+    assert 0.2 < guessed < 0.65 and seen > 0.9
+    for row in rows:
+        wide = [int(v) for v in task.guess(rng, row.seen).strip("[]").split(",")]
+        true = [int(v) for v in row.seen.split(",")]
+        assert wide[0] <= true[0] and wide[1] <= true[1]
+        assert wide[2] >= true[2] and wide[3] >= true[3]
+
+
+@pytest.fixture
+def recipe(monkeypatch, tmp_path):
+    """Stands for recipes/demo_cpu.sh: a script that writes what ms-swift would log."""
+    script = tmp_path / "recipe.sh"
+    monkeypatch.setattr(run, "shipped_file", lambda *_: script)
+
+    def wrote(text):
+        script.write_text(f'set -e\nmkdir -p "$OUTPUT_DIR"\n{text}')
+
+    return wrote
+
+
+def _logged(*rewards):
+    keys = ("rewards/vlrft_classification/mean", "rewards/vlrft_format/mean")
+    return "".join(json.dumps(dict(zip(keys, pair, strict=True))) + "\n" for pair in rewards)
+
+
+def test_steps_come_as_they_are_logged(recipe, tmp_path, monkeypatch):
+    monkeypatch.setattr(run, "POLL", 0.02)
+    rows = _logged((0.25, 1.0), (0.5, 0.875))
+    half = rows[: len(rows) - 20]  # the second line is not whole yet
+    recipe(
+        f"printf '%s' '{half}' > $OUTPUT_DIR/logging.jsonl; sleep 0.3\n"
+        f"printf '%s' '{rows[len(half) :]}' >> $OUTPUT_DIR/logging.jsonl; sleep 0.1\n"
+    )
+    with training(known_task("colours"), tmp_path, 2) as steps:
+        assert list(steps) == [
+            (1, {"vlrft_classification": 0.25, "vlrft_format": 1.0}),
+            (2, {"vlrft_classification": 0.5, "vlrft_format": 0.875}),
+        ]
+    log = tmp_path / "grpo" / "logging.jsonl"
+    assert step_rewards(log, "rewards/vlrft_format/mean") == [1.0, 0.875]
+
+
+def test_only_an_earlier_demo_is_replaced(tmp_path, monkeypatch):
+    """`vlrft demo --out .` beside somebody's data: refused, and nothing is touched."""
+
+    def stops(*_, **__):
+        raise InterruptedError
+
+    monkeypatch.setattr("swift_vlrft.demo.warm_start.warm_start", stops)
+    mine = tmp_path / "data" / "mine.txt"
+    mine.parent.mkdir()
+    mine.write_text("years of work")
+    with pytest.raises(DemoError, match="data would be deleted"):
+        run.run_demo(known_task("colours"), tmp_path)
+    assert mine.read_text() == "years of work"
+    for _ in range(2):  # the second finds what the first one left when it was stopped
+        with pytest.raises(InterruptedError):
+            run.run_demo(known_task("colours"), tmp_path / "runs")
+        assert (tmp_path / "runs" / "data" / "train").is_dir()
+        assert not (tmp_path / "runs" / "report.html").exists(), "of a demo before"
+        (tmp_path / "runs" / "report.html").touch()
+
+
+def test_a_failed_run_says_how_its_output_ends(recipe, tmp_path):
+    recipe("echo out of cheese; exit 3")
+    with (
+        pytest.raises(DemoError, match=r"(?s)exit code 3; \S+grpo.log ends:.*out of cheese"),
+        training(known_task("colours"), tmp_path, 2) as steps,
+    ):
+        list(steps)
+
+
+def test_a_demo_that_stops_takes_its_training_along(recipe, tmp_path):
+    recipe("sleep 60 & echo $! > $OUTPUT_DIR/pid; wait")
+    with (
+        pytest.raises(KeyboardInterrupt),
+        training(replace(known_task("colours"), name="x"), tmp_path, 2),
+    ):
+        while not (tmp_path / "grpo" / "pid").exists() or not _pid(tmp_path):
+            time.sleep(0.02)
+        raise KeyboardInterrupt
+    for _ in range(200):
+        try:
+            os.kill(int(_pid(tmp_path)), 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.02)
+    raise AssertionError("the training goes on")
+
+
+def _pid(folder):
+    return (folder / "grpo" / "pid").read_text().strip()

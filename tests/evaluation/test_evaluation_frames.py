@@ -1,0 +1,205 @@
+"""Boxes asked in pixels of what the model sees are worth what they are worth in thousandths."""
+
+import json
+import sys
+
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from swift_vlrft.cli import app
+from swift_vlrft.datasets.build import PROMPT
+from swift_vlrft.datasets.frames import View
+from swift_vlrft.evaluation.compare import compare
+from swift_vlrft.evaluation.framing import framed, split_frame
+from swift_vlrft.evaluation.gold import boxes_of_annotations, boxes_of_rows, read_annotations
+from swift_vlrft.evaluation.joined import join_gold
+from swift_vlrft.evaluation.predictions import (
+    EvaluationError,
+    Prediction,
+    Predictions,
+    Problems,
+    read_predictions,
+)
+from swift_vlrft.evaluation.questions import Question, Settings, questions
+from swift_vlrft.evaluation.run import answer_line
+from swift_vlrft.evaluation.summary import summarise
+from swift_vlrft.parsing.answers import boxes_or_refusal, gold_text
+from swift_vlrft.report.samples import boxes as drawn_boxes
+
+VIEW = View("qwen2_5_vl", 56 * 56, 401408)
+STORED = (1920, 1080)
+
+
+def question(frame: str, box: list[int]) -> Question:
+    gold = f"<answer>[{{'Position': {box}, 'Confidence': 1}}]</answer>"
+    return Question("0", PROMPT.format(category="dog"), gold, {}, None, "1", "dog", frame)
+
+
+def test_a_frame_is_named_behind_the_path(tmp_path):
+    assert split_frame(f"{tmp_path}:pixels") == (tmp_path, "pixels")
+    assert split_frame(f"{tmp_path}:norm1000") == (tmp_path, "norm1000")
+    assert split_frame(str(tmp_path)) == (tmp_path, "norm1000")
+    (tmp_path / "a:pixels").mkdir()
+    assert split_frame(f"{tmp_path}/a:pixels") == (tmp_path / "a:pixels", "norm1000")
+    with pytest.raises(ValueError, match="known: norm1000, pixels"):
+        split_frame(f"{tmp_path}:pixel")
+
+
+def test_prompt_and_gold_are_in_the_frame_that_is_wanted():
+    asked, seen = framed(question("norm1000", [250, 250, 750, 500]), "detection", "pixels",
+                         STORED, VIEW.size)  # fmt: skip
+    assert seen is not None and seen[0] * seen[1] <= 401408 and seen != STORED
+    assert f"in pixels, x from 0 to {seen[0]} and y from 0 to {seen[1]}" in asked.problem
+    gold = boxes_or_refusal(gold_text(asked.solution))
+    wanted = (seen[0] / 4, seen[1] / 4, seen[0] * 3 / 4, seen[1] / 2)
+    assert gold.boxes[0] == pytest.approx(wanted, abs=1)
+
+    stored = question("pixels", [480, 270, 1440, 540])  # RefCOCO's: pixels of the stored picture
+    asked, seen = framed(stored, "grounding", "norm1000", STORED, None)
+    assert seen is None and asked.frame == "norm1000"
+    assert boxes_or_refusal(gold_text(asked.solution)).boxes == [(250, 250, 750, 500)]
+    assert "between 0 and 1000" in asked.problem
+
+    assert framed(stored, "counting", "norm1000", STORED, None) == (stored, None)
+    unknown = question(None, [1, 1, 5, 5])
+    assert framed(unknown, "detection", "pixels", STORED, VIEW.size) == (unknown, None)
+
+
+def asked_in(frame: str, said: tuple[float, ...], tmp_path) -> Prediction:
+    """What `vlrft eval` writes and reads of one answer; ``said`` in shares of the picture."""
+    asked, seen = framed(question("norm1000", [250, 250, 750, 500]), "detection", frame,
+                         STORED, VIEW.size)  # fmt: skip
+    whole = seen or (1000, 1000)
+    box = [round(share * whole[n % 2]) for n, share in enumerate(said)]
+    line = answer_line(
+        asked, "detection", f"<answer>{[box]}</answer>", image_id="1", size=STORED, tokens=9,
+        finish="stop", seen=seen,
+    )  # fmt: skip
+    (tmp_path / f"{frame}.jsonl").write_text(line)
+    return read_predictions(tmp_path / f"{frame}.jsonl").rows[0]
+
+
+def test_both_frames_give_the_same_boxes_in_the_picture(tmp_path):
+    said = (0.26, 0.25, 0.74, 0.5)
+    sides = [asked_in(frame, said, tmp_path) for frame in ("norm1000", "pixels")]
+    first, second = (boxes_of_rows([row], Problems()) for row in sides)
+    assert first.sizes_known and second.sizes_known
+    for kind in ("gold", "found"):
+        one, other = getattr(first, kind)[0], getattr(second, kind)[0]
+        assert one["bbox"] == pytest.approx(other["bbox"], abs=4)  # a pixel seen is 2.3 stored
+    assert first.gold[0]["bbox"] == pytest.approx([480, 270, 960, 270])
+    places = [drawn_boxes(row, boxes_or_refusal(gold_text(row.solution)), "gold") for row in sides]
+    assert "left:25.00%;top:25.00%" in places[0] and "left:25." in places[1]
+
+
+def test_predictions_in_pixels_are_held_against_the_set_in_pixels(tmp_path):
+    Image.new("RGB", STORED).save(tmp_path / "a.png")
+    row = {
+        "image": "a.png", "problem": PROMPT.format(category="dog"), "task": "detection",
+        "solution": "<answer>[[250, 250, 750, 500]]</answer>",
+    }  # fmt: skip
+    (tmp_path / "set.jsonl").write_text(json.dumps(row) + "\n")
+    (asked,) = questions(Settings("m", tmp_path / "set.jsonl", "detection"), Problems())
+    made, seen = framed(asked, "detection", "pixels", STORED, VIEW.size)
+    line = answer_line(
+        made, "detection", made.solution, image_id="1", size=STORED, tokens=9, finish="stop",
+        seen=seen,
+    )  # fmt: skip
+    (tmp_path / "predictions.jsonl").write_text(line)
+    predictions = read_predictions(tmp_path / "predictions.jsonl")
+    join_gold(predictions, tmp_path / "set.jsonl")
+    summary = summarise(predictions, bootstrap=0)
+    assert summary.problems == {} and summary.metrics["vlrft_detection_iou"].value == 1.0
+
+
+def crowded(tmp_path, found: str) -> Predictions:
+    box = {"category_id": 1, "bbox": [0, 0, 32, 24], "area": 768}
+    content = {
+        "images": [{"id": n, "file_name": f"{n}.png", "width": 64, "height": 48} for n in (1, 2)],
+        "categories": [{"id": 1, "name": "cat"}],
+        "annotations": [
+            {"id": 1, "image_id": 1, "iscrowd": 1, **box},
+            {"id": 2, "image_id": 2, "iscrowd": 0, **box},
+        ],
+    }
+    (tmp_path / "instances.json").write_text(json.dumps(content))
+    solutions = ("<answer>No Objects</answer>", "<answer>[[0, 0, 500, 500]]</answer>")
+    rows = [
+        Prediction(f"{n}/cat", f"<answer>{found}</answer>", gold, str(n), "cat", "norm1000")
+        for n, gold in enumerate(solutions, start=1)
+    ]
+    return Predictions("detection", rows, "vlrft")
+
+
+def test_a_crowd_costs_nothing(tmp_path):
+    predictions = crowded(tmp_path, "[[0, 0, 500, 500]]")
+    summary = summarise(predictions, annotations=tmp_path / "instances.json", bootstrap=0)
+    assert summary.metrics["AP"].value == 1.0
+    assert summary.metrics["vlrft_detection_iou"].value == 1.0  # of the other picture alone
+    assert summary.reasons == {"ok": 1, "incomplete_gold": 1}
+    assert any("crowd" in kind for kind in summary.problems)
+
+
+def test_pixels_of_a_training_row_are_scaled_to_the_annotations(tmp_path):
+    predictions = crowded(tmp_path, "[[0, 0, 56, 56]]")
+    for row in predictions.rows:
+        row.frame, row.width, row.height = "pixels", 112, 112
+    gold = read_annotations(tmp_path / "instances.json")
+    made = boxes_of_annotations(gold, predictions)
+    assert made.found[1]["bbox"] == [0, 0, 32, 24]
+
+
+def test_without_sizes_there_is_no_ap_by_size_in_a_comparison():
+    def side() -> Predictions:
+        gold = "<answer>[[10, 10, 500, 500]]</answer>"
+        return Predictions("detection", [Prediction("0", gold, gold, "a")], "swift infer")
+
+    found = compare(side(), side(), bootstrap=2)
+    assert found.metrics["AP"].a == 1.0 and found.metrics["AP_large"].a is None
+
+
+def test_a_name_that_the_set_does_not_ask_for_is_refused(tmp_path):
+    Image.new("RGB", (64, 48)).save(tmp_path / "a.png")
+    row = {
+        "image": "a.png", "problem": PROMPT.format(category="rose"), "task": "detection",
+        "solution": "<answer>No Objects</answer>", "category": "rose",
+    }  # fmt: skip
+    (tmp_path / "set.jsonl").write_text(json.dumps(row) + "\n")
+
+    def asked(*names: str) -> list[Question]:
+        settings = Settings("m", tmp_path / "set.jsonl", "detection", categories=names)
+        return list(questions(settings, Problems()))
+
+    assert len(asked("rose")) == 1
+    with pytest.raises(ValueError, match="'rise' is no category.*Did you mean rose"):
+        asked("rose", "rise")
+    with pytest.raises(EvaluationError, match=r"asks for none of them, but for rose"):
+        asked("coco-novel15")
+
+
+def test_a_worker_that_is_killed_ends_the_run(tmp_path, monkeypatch):
+    from swift_vlrft.swift_plugin import inference
+
+    killed = tmp_path / "python"
+    killed.write_text("#!/bin/sh\nkill -TERM $$\n")
+    killed.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(killed))
+    (tmp_path / "parts").mkdir()
+    with pytest.raises(EvaluationError, match="worker 0 ended with exit code -15"):
+        inference.run_workers(tmp_path, Settings("m", tmp_path, "detection"), 1, lambda n: None)
+
+
+def test_another_resolution_is_said(tmp_path):
+    row = {
+        "id": "0", "task": "classification", "completion": "<answer>a</answer>", "solution": "a",
+        "image_id": "1",
+    }  # fmt: skip
+    for name, resolution in (("before", {}), ("after", {"MAX_PIXELS": "401408"})):
+        (tmp_path / name).mkdir()
+        settings = Settings("m", tmp_path, "classification", resolution=resolution)
+        (tmp_path / name / "run.json").write_text(json.dumps({"settings": settings.as_dict()}))
+        (tmp_path / name / "predictions.jsonl").write_text(json.dumps(row) + "\n")
+    command = ["eval", "compare", str(tmp_path / "before"), str(tmp_path / "after")]
+    said = CliRunner().invoke(app, command).output
+    assert "the model's own limits in A, at MAX_PIXELS=401408 in B" in said

@@ -1,0 +1,153 @@
+"""The planner's bytes against the real allocator: a training step of a small model on CPU."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+from support.real_memory import real_peak
+
+from swift_vlrft.memory.activations import Activations, Shape, shape_of
+from swift_vlrft.memory.estimate import CONTEXT_NAME, estimate
+from swift_vlrft.memory.models import Model
+from swift_vlrft.memory.settings import Settings
+from swift_vlrft.memory.simulate import simulate
+
+pytestmark = pytest.mark.slow
+
+SMALL = {
+    "model_type": "qwen2_5_vl",
+    "tie_word_embeddings": True,
+    "image_token_id": 3,
+    "text_config": {
+        "hidden_size": 128,
+        "intermediate_size": 384,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "vocab_size": 1200,
+        "rope_parameters": {
+            "rope_type": "default",
+            "rope_theta": 1e4,
+            "mrope_section": [4, 6, 6],
+        },
+    },
+    "vision_config": {
+        "depth": 3,
+        "hidden_size": 64,
+        "intermediate_size": 160,
+        "num_heads": 2,
+        "out_hidden_size": 128,
+        "patch_size": 14,
+        "spatial_merge_size": 2,
+        "temporal_patch_size": 2,
+        "window_size": 112,
+        "fullatt_block_indexes": [2],
+    },
+}
+
+CASES = {
+    "full, checkpointed": {},
+    "full, ViT trains, nothing checkpointed": {
+        "train_vit": True,
+        "train_aligner": True,
+        "checkpoint_llm": False,
+        "checkpoint_vit": False,
+    },
+    "LoRA, nothing checkpointed": {
+        "tuning": "lora",
+        "checkpoint_llm": False,
+        "checkpoint_vit": False,
+    },
+    "LoRA, longer, larger batch": {"tuning": "lora", "batch": 4, "prompt": 400},
+}
+
+
+def cpu(settings: Settings, shape: Shape) -> Activations:
+    """As a plain loop on CPU runs it: no accelerate around the model, no CUDA kernels."""
+    plain = replace(shape, cuda=False, logits_float32=False, lora_float32=False)
+    return Activations(simulate(settings.model.config, plain), "simulated")
+
+
+def planned_bytes(settings: Settings) -> int:
+    plan = estimate(settings, cpu)
+    return max(
+        sum(value for name, value in phase.parts.items() if name != CONTEXT_NAME)
+        for phase in plan.phases
+    )
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_peak_of_a_real_step_is_within_ten_percent(case):
+    values = {"batch": 2, "prompt": 150, "completion": 60, "tuning": "full", **CASES[case]}
+    settings = Settings(
+        model=Model("small", SMALL, "test"),
+        gpu_bytes=2**40,
+        accumulation=2,
+        rollout="none",
+        dtype="float32",
+        attention="sdpa",
+        grids=((1, 16, 16),),
+        **values,
+    )
+    planned = planned_bytes(settings)
+    shape = Shape(
+        batch=settings.batch,
+        length=settings.length,
+        logits=settings.completion + 1,
+        grids=settings.grids,
+        dtype="float32",
+        attention="sdpa",
+        checkpoint_llm=settings.checkpoint_llm,
+        checkpoint_vit=settings.checkpoint_vit,
+        train_vit=settings.train_vit,
+        train_aligner=settings.train_aligner,
+        lora_rank=8 if settings.tuning == "lora" else 0,
+    )
+    measured = real_peak(SMALL, shape)
+    print(f"{case}: planned {planned / 2**20:.1f} MiB, measured {measured / 2**20:.1f} MiB")
+    assert planned == pytest.approx(measured, rel=0.10)
+
+
+@pytest.mark.end_to_end
+@pytest.mark.parametrize(("checkpointed", "batch", "prompt"), [(True, 4, 400), (False, 2, 150)])
+def test_the_peak_under_zero3_on_two_processes_is_within_ten_percent(
+    checkpointed, batch, prompt, tmp_path
+):
+    settings = Settings(
+        model=Model("small", SMALL, "test"),
+        gpu_bytes=2**40,
+        processes=2,
+        sharding="zero3",
+        tuning="full",
+        accumulation=2,
+        rollout="none",
+        attention="sdpa",
+        batch=batch,
+        prompt=prompt,
+        completion=60,
+        grids=((1, 16, 16),),
+        checkpoint_llm=checkpointed,
+        checkpoint_vit=checkpointed,
+    )
+    planned = planned_bytes(settings)
+    shape = shape_of(settings)
+    file = tmp_path / "case.json"
+    file.write_text(json.dumps({"config": SMALL, "shape": asdict(shape)}))
+    support = Path(__file__).parents[1] / "support"
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone",
+               "--nproc_per_node", "2", str(support / "zero3_peak.py"), str(file)]  # fmt: skip
+    done = subprocess.run(
+        command,
+        env=os.environ | {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    measured = int(done.stdout.split()[-1])
+    print(f"planned {planned / 2**20:.1f} MiB, measured {measured / 2**20:.1f} MiB")
+    assert planned == pytest.approx(measured, rel=0.10)

@@ -1,0 +1,110 @@
+"""Hostile text scores in bounded time and memory, and never raises.
+
+The aim is 0.1 s a text on an idle machine; the ceiling here only catches what hangs. ``pytest -s``
+shows the slowest.
+"""
+
+import json
+import random
+import time
+import tracemalloc
+
+import pytest
+from support.hostile import TEXTS, answered
+
+from swift_vlrft.diagnostics.reasons import explain
+from swift_vlrft.parsing import answers
+from swift_vlrft.rewards import REWARDS, TASKS
+
+GOLD = {
+    "detection": "[{'Position': [254, 303, 991, 965], 'label': 'dog'}, {'Position': [1, 2, 3, 4]}]",
+    "grounding": "[254, 303, 991, 965]",
+    "classification": "cat",
+    "counting": "4",
+    "choice": "A",
+    "yes_no": "yes",
+}
+CEILING = 2.0
+
+
+@pytest.fixture(autouse=True)
+def no_cache():
+    answers._cache.clear()
+    answers._cached_characters = 0
+
+
+@pytest.mark.parametrize("kind", TEXTS)
+def test_hostile_text_is_scored_in_time(kind):
+    slowest = ("", 0.0)
+    for name, function in REWARDS.items():
+        answers._cache.clear()
+        answers._cached_characters = 0
+        gold = GOLD[TASKS[name].name] if TASKS[name] else ""
+        start = time.perf_counter()
+        value = function([TEXTS[kind]], [gold])[0]
+        seconds = time.perf_counter() - start
+        assert 0.0 <= value <= 1.0
+        assert seconds < CEILING
+        slowest = max(slowest, (name, seconds), key=lambda s: s[1])
+        reason = explain(name, TEXTS[kind], gold)
+        assert reason.score == value
+        assert len(reason.text) < 400
+    print(f"{kind}: slowest {slowest[0]} {slowest[1] * 1000:.0f} ms")
+
+
+@pytest.mark.parametrize("kind", TEXTS)
+def test_hostile_text_takes_bounded_memory(kind):
+    text = TEXTS[kind]
+    tracemalloc.start()
+    try:
+        REWARDS["vlrft_detection_iou"]([text], [GOLD["detection"]])
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 20 * len(text) + 8_000_000
+
+
+def test_hostile_gold_is_unreadable_and_not_an_error():
+    for name, function in REWARDS.items():
+        for text in list(TEXTS.values())[:8]:
+            values = function([answered("[1, 2, 3, 4]")], [text])
+            assert values[0] is None or 0.0 <= values[0] <= 1.0, name
+
+
+def test_more_boxes_than_are_read_score_zero():
+    """The stated limit: a list of 20,000 is not searched for the one that is right."""
+    text = TEXTS["20,000 boxes"]
+    assert REWARDS["vlrft_detection_iou"]([text], [GOLD["detection"]]) == [0.0]
+    assert explain("vlrft_detection_iou", text, GOLD["detection"]).code == "too_long"
+    assert answers.read(TEXTS["1,500 boxes"]).boxes is not None
+
+
+@pytest.mark.parametrize("name", [n for n in REWARDS if n.startswith("vlrft_detection")])
+def test_as_many_boxes_as_are_read_that_all_overlap_all_gold_boxes(name):
+    generator = random.Random(0)
+
+    def boxes(count):
+        corners = [
+            [generator.randint(a, a + 10) for a in (100, 100, 900, 900)] for _ in range(count)
+        ]
+        listed = [{"Position": corner} for corner in corners]
+        return answered(json.dumps(listed, separators=(",", ":")))
+
+    text, gold = boxes(2000), boxes(100)
+    assert answers.read(text).boxes is not None
+    REWARDS[name]([gold], [gold])  # what is imported once does not count
+    start = time.perf_counter()
+    value = REWARDS[name]([text], [gold])[0]
+    seconds = time.perf_counter() - start
+    print(f"{name}: {seconds * 1000:.0f} ms")
+    assert 0.0 <= value <= 1.0 and seconds < CEILING
+
+
+def test_a_fixed_budget_of_random_texts(capsys):
+    """The fuzzer of ``make fuzz``, on its first inputs."""
+    from fuzz_rewards import fuzz
+
+    tried = fuzz(seconds=60, seed=0, most=1500)
+    with capsys.disabled():
+        print(f"\n{tried} random texts tried under {len(REWARDS)} rewards")
+    assert tried == 1500

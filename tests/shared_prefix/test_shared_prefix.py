@@ -1,0 +1,338 @@
+"""Shared prefixes change no number: log-probabilities, entropies and gradients against the model on
+separate rows, in float32, with transformers' own attention on that side.
+"""
+
+import copy
+from functools import cache
+
+import pytest
+import torch
+from support.real_memory import peak_of
+from support.vision_rows import IMAGE, Rows, make_rows, stock, tiny_model
+from trl.trainer.utils import selective_log_softmax
+
+from swift_vlrft.shared_prefix.attention import use_shared_attention
+from swift_vlrft.shared_prefix.features import FeatureCache
+from swift_vlrft.shared_prefix.forward import forward, unpack, values_of
+from swift_vlrft.shared_prefix.images import Images
+from swift_vlrft.shared_prefix.layout import CannotPack, pack
+
+FAMILIES = ["qwen2_5_vl", "qwen2_vl", "glm4v", "qwen3_vl"]
+# (text tokens, images, completion lengths) for each prompt of the micro-batch
+BATCHES = {
+    "one group of 8": [(9, 1, [5, 3, 7, 1, 4, 6, 2, 5])],
+    "same lengths": [(9, 1, [4, 4, 4])],
+    "group of 2, several images": [(12, 3, [6, 2])],
+    "groups of 1, 2, 3": [(5, 1, [4]), (14, 2, [3, 6]), (8, 1, [2, 2, 5])],
+    "no repeats": [(5, 1, [4]), (14, 1, [3])],
+    "a completion cut to nothing": [(7, 1, [3, 0, 4])],
+}
+
+
+@cache
+def models(family):
+    """The same weights twice: transformers' own attention, and the packed one."""
+    ours = tiny_model(family)
+    theirs = copy.deepcopy(ours)
+    theirs.set_attn_implementation("eager")
+    use_shared_attention(ours)
+    return ours, theirs
+
+
+def packed_of(rows: Rows):
+    return pack(
+        rows.input_ids, rows.attention_mask, rows.position_ids, rows.completion_mask, rows.images
+    )
+
+
+def values(logits, targets):
+    """Log-probability and entropy, written out."""
+    logps = torch.log_softmax(logits.float() / 0.9, -1)
+    entropy = -(logps.exp() * logps).sum(-1)
+    return logps.gather(-1, targets[..., None])[..., 0], entropy
+
+
+def theirs_of(model, rows: Rows):
+    keep = rows.completion_mask.shape[1]
+    logps, entropy = values(stock(model, rows), rows.input_ids[:, -keep:])
+    mask = rows.completion_mask
+    return logps.masked_fill(~mask, 0), entropy.masked_fill(~mask, 0)
+
+
+def ours_of(model, rows: Rows, features=None):
+    packed = packed_of(rows)
+    logits = forward(model, packed, features)
+    logps, entropy = values_of(logits.float(), packed.targets, 0.9, entropy=True)
+    return unpack(logps, rows.completion_mask), unpack(entropy, rows.completion_mask)
+
+
+def assert_same_gradients(ours, theirs, tolerance=1e-5):
+    """Every parameter's gradient within ``tolerance`` of its largest entry."""
+    other = dict(theirs.named_parameters())
+    compared = 0
+    for name, parameter in ours.named_parameters():
+        one, two = parameter.grad, other[name].grad
+        assert (one is None) == (two is None), name
+        if one is None:
+            continue
+        compared += 1
+        # A gradient that is nothing but rounding (a key's bias) has no digits to compare.
+        scale = max(two.abs().max().item(), 1e-3)
+        assert (one - two).abs().max().item() <= tolerance * scale, name
+        parameter.grad = other[name].grad = None
+    assert compared
+
+
+def loss_of(logps, entropy, rows):
+    """A loss in which every token counts differently, as advantages and clipping make it."""
+    weights = torch.randn(logps.shape, generator=torch.Generator().manual_seed(1))
+    return (logps * weights + 0.1 * entropy * weights.flip(1))[rows.completion_mask].sum()
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_values_and_every_gradient_are_those_of_separate_rows(family, batch):
+    ours, theirs = models(family)
+    rows = make_rows(theirs, BATCHES[batch])
+    expected, got = theirs_of(theirs, rows), ours_of(ours, rows)
+    for one, two in zip(got, expected, strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-5, atol=1e-5)
+    loss_of(*expected, rows).backward()
+    loss_of(*got, rows).backward()
+    assert_same_gradients(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"left": True}, {"alike": 3}, {"order": [4, 0, 3, 1, 2, 5]}],
+    ids=["padded on the left", "completions that begin alike", "groups not side by side"],
+)
+def test_rows_in_other_shapes(options):
+    ours, theirs = models("qwen2_5_vl")
+    rows = make_rows(theirs, [(9, 1, [5, 3, 6]), (12, 2, [2, 7, 4])], **options)
+    for one, two in zip(ours_of(ours, rows), theirs_of(theirs, rows), strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-5, atol=1e-5)
+    packed = packed_of(rows)
+    assert len(packed.groups) == 2 and packed.repeats
+
+
+def test_tokens_and_images_stand_once():
+    _, theirs = models("qwen2_5_vl")
+    rows = make_rows(theirs, [(9, 2, [5, 3, 6]), (12, 1, [4])])
+    real = rows.attention_mask.sum(1)
+    prompts = real - rows.completion_mask.sum(1)
+    packed = packed_of(rows)
+    assert packed.tokens == prompts[0] + prompts[3] + 5 + 3 + 6 + 4
+    assert len(packed.distinct_images) == 3 and len(rows.images.tokens) == 7
+    # What completions begin with in common is computed once as well, equal ones altogether.
+    rows = make_rows(theirs, [(9, 1, [5, 5])], alike=2)
+    assert packed_of(rows).tokens == prompts_of(rows)[0] + 2 + 3 + 3
+    rows = make_rows(theirs, [(9, 1, [5, 5])], alike=5)
+    assert packed_of(rows).tokens == prompts_of(rows)[0] + 5
+
+
+def prompts_of(rows):
+    return (rows.attention_mask.sum(1) - rows.completion_mask.sum(1)).tolist()
+
+
+def test_the_same_words_about_another_image_are_another_prompt():
+    _, theirs = models("qwen2_5_vl")
+    rows = make_rows(theirs, [(9, 1, [5, 3, 6])])
+    tokens = rows.images.pixel_values.shape[0] // 3
+    rows.images.pixel_values[tokens] += 1e-3  # one patch of the second row's image
+    packed = packed_of(rows)
+    assert [len(g.own) for g in packed.groups] == [2, 0]
+
+
+def test_a_completion_sees_no_other():
+    ours, theirs = models("qwen2_5_vl")
+    rows = make_rows(theirs, [(9, 1, [5, 3, 6])])
+    before, _ = ours_of(ours, rows)
+    region = rows.input_ids[:, -rows.completion_mask.shape[1] :]
+    region[1][rows.completion_mask[1]] = 7  # another second completion
+    after, _ = ours_of(ours, rows)
+    torch.testing.assert_close(after[[0, 2]], before[[0, 2]], rtol=1e-5, atol=1e-5)
+    assert not torch.allclose(after[1], before[1], atol=1e-2)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_gradient_checkpointing(family):
+    ours, theirs = (copy.deepcopy(m) for m in models(family))
+    for model in (ours, theirs):
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+    rows = make_rows(theirs, [(9, 1, [5, 3, 6]), (12, 1, [2])])
+    for model, of in ((ours, ours_of), (theirs, theirs_of)):
+        loss_of(*of(model, rows), rows).backward()
+    assert_same_gradients(ours, theirs)
+
+
+def test_lora_with_a_frozen_encoder_and_kept_features():
+    from peft import LoraConfig, get_peft_model
+
+    rows, adapted = None, []
+    for model in models("qwen2_5_vl"):
+        torch.manual_seed(0)
+        config = LoraConfig(target_modules=r".*language_model.*(q|v|down)_proj", r=4)
+        peft = get_peft_model(copy.deepcopy(model), config)
+        for name, parameter in peft.named_parameters():
+            if "lora_B" in name:
+                torch.nn.init.normal_(parameter, std=0.1)
+        adapted.append(peft)
+    ours, theirs = adapted
+    rows = make_rows(models("qwen2_5_vl")[1], [(9, 1, [5, 3, 6]), (12, 2, [2, 2])])
+    packed, encoder = packed_of(rows), ours.get_base_model().model.visual
+    digests = [packed.images.digest(i) for i in packed.distinct_images]
+    kept, runs = FeatureCache(1 << 20), []
+    handle = encoder.register_forward_hook(lambda *_: runs.append(1))
+    with torch.no_grad(), kept.fill(encoder, digests, packed.distinct_tokens):
+        first = ours_of(ours, rows)
+    got = ours_of(ours, rows, kept.get(encoder, digests))
+    handle.remove()
+    assert len(runs) == 1
+    torch.testing.assert_close(got[0], first[0], rtol=1e-6, atol=1e-6)
+    loss_of(*got, rows).backward()
+    loss_of(*theirs_of(theirs, rows), rows).backward()
+    assert_same_gradients(ours, theirs)
+
+
+def test_kept_features_serve_the_layers_that_qwen3_adds_them_to():
+    ours, theirs = models("qwen3_vl")
+    rows = make_rows(theirs, [(9, 1, [5, 3, 6]), (12, 2, [2, 2])])
+    packed, kept, encoder = packed_of(rows), FeatureCache(1 << 20), ours.model.visual
+    digests = [packed.images.digest(i) for i in packed.distinct_images]
+    with torch.no_grad():
+        with kept.fill(encoder, digests, packed.distinct_tokens):
+            expected, _ = ours_of(ours, rows)
+        got, _ = ours_of(ours, rows, kept.get(encoder, digests))
+    torch.testing.assert_close(got, expected)
+
+
+def test_features_are_kept_by_content_and_within_bytes():
+    ours, theirs = models("qwen2_5_vl")
+    rows = make_rows(theirs, [(9, 1, [5, 3]), (12, 1, [2])])
+    packed, encoder = packed_of(rows), ours.model.visual
+    one, two = (packed.images.digest(i) for i in packed.distinct_images)
+    assert one == packed.images.digest(1) != two  # the second row shows the first row's image
+    size = packed.distinct_tokens[0] * 64 * 4
+    kept = FeatureCache(size)
+    with torch.no_grad(), kept.fill(encoder, [one, two], packed.distinct_tokens):
+        ours_of(ours, rows)
+    assert kept.bytes == size
+    assert kept.get(encoder, [one]) is not None and kept.get(encoder, [one, two]) is None
+    assert kept.get(models("qwen2_vl")[0].model.visual, [one]) is None  # another model's encoder
+    kept.clear()
+    assert kept.bytes == 0 and kept.get(encoder, [one]) is None
+
+
+def test_bf16_within_its_rounding():
+    ours, theirs = (copy.deepcopy(m).bfloat16() for m in models("qwen2_5_vl"))
+    rows = make_rows(theirs, [(9, 1, [5, 3, 6]), (12, 1, [2, 8])])
+    exact, _ = theirs_of(models("qwen2_5_vl")[1], rows)
+    with torch.no_grad():
+        error = (ours_of(ours, rows)[0] - exact).abs().max()
+        usual = (theirs_of(theirs, rows)[0] - exact).abs().max()
+    assert error < 2 * usual
+
+
+def test_attention_without_a_packed_sequence_is_sdpa():
+    ours, theirs = models("qwen2_5_vl")
+    rows = make_rows(theirs, [(9, 1, [5, 3, 6])])
+    torch.testing.assert_close(stock(ours, rows), stock(theirs, rows), rtol=1e-5, atol=1e-4)
+    generated = [
+        m.eval().generate(
+            rows.input_ids[:1, :-6], pixel_values=rows.images.pixels([0]),
+            image_grid_thw=rows.images.grid_thw[:1], max_new_tokens=5, do_sample=False,
+            mm_token_type_ids=(rows.input_ids[:1, :-6] == IMAGE).int(),
+        )
+        for m in (ours, theirs)
+    ]  # fmt: skip
+    for m in (ours, theirs):
+        m.train()
+    assert generated[0].tolist() == generated[1].tolist()
+
+
+def test_a_saved_model_does_not_ask_for_our_attention(tmp_path):
+    models("qwen2_5_vl")[0].save_pretrained(tmp_path)
+    assert "vlrft" not in (tmp_path / "config.json").read_text()
+
+
+def test_no_mask_of_the_packed_length_squared():
+    """Nothing as large as (tokens x tokens) booleans is made at 8 x 200 beside a prompt of 100."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    largest = 0
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            nonlocal largest
+            out = function(*args, **(kwargs or {}))
+            if isinstance(out, torch.Tensor) and out.dtype == torch.bool:
+                largest = max(largest, out.numel())
+            return out
+
+    ours, theirs = models("qwen2_5_vl")
+    rows = make_rows(theirs, [(100, 1, [200] * 8)])
+    with torch.no_grad(), Watch():
+        ours_of(ours, rows)
+    assert largest <= 200 * 350 < packed_of(rows).tokens ** 2 / 40
+
+
+def test_what_cannot_be_packed_says_why():
+    _, theirs = models("qwen2_5_vl")
+    rows = make_rows(theirs, [(9, 1, [5, 3])])
+    rows.input_ids[0, -2] = IMAGE  # a policy may write one
+    with pytest.raises(CannotPack, match="the completion of row 0 holds an image token"):
+        packed_of(rows)
+    rows = make_rows(theirs, [(9, 1, [5, 3])])
+    rows.input_ids[1][rows.input_ids[1] == IMAGE] = 7
+    with pytest.raises(CannotPack, match="images, the rows hold tokens of 1"):
+        packed_of(rows)
+    rows = make_rows(theirs, [(9, 1, [5, 3])])
+    rows.attention_mask[0, 2] = 0
+    with pytest.raises(CannotPack, match="padding between its tokens"):
+        packed_of(rows)
+    with pytest.raises(CannotPack, match="counts 4 patches, pixel_values has 5"):
+        Images(torch.zeros(5, 3), torch.tensor([[1, 2, 2]]), IMAGE, 2)
+
+
+def test_settings(monkeypatch):
+    from swift_vlrft.shared_prefix.settings import cache_bytes, switched_on
+
+    monkeypatch.delenv("VLRFT_SHARED_PREFIX", raising=False)
+    monkeypatch.delenv("VLRFT_SHARED_PREFIX_CACHE", raising=False)
+    assert not switched_on() and cache_bytes() == 512 << 20
+    monkeypatch.setenv("VLRFT_SHARED_PREFIX", "1")
+    monkeypatch.setenv("VLRFT_SHARED_PREFIX_CACHE", "0")
+    assert switched_on() and cache_bytes() == 0
+    monkeypatch.setenv("VLRFT_SHARED_PREFIX", "yse")
+    with pytest.raises(ValueError, match="VLRFT_SHARED_PREFIX=yse: neither on nor off"):
+        switched_on()
+    monkeypatch.setenv("VLRFT_SHARED_PREFIX_CACHE", "2GB")
+    with pytest.raises(ValueError, match="VLRFT_SHARED_PREFIX_CACHE=2GB: not a whole number"):
+        cache_bytes()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_log_probabilities_of_a_long_packed_sequence_take_no_more_memory_than_rows_do(dtype):
+    torch.manual_seed(0)
+    logits = torch.randn(8, 126, 4000).to(dtype)
+    targets = torch.randint(0, 4000, (8, 125))
+
+    def rows(given):
+        logits = (given * 1)[:, :-1]  # as the model's, the last one dropped
+        logits.div_(0.9)
+        return selective_log_softmax(logits, targets)
+
+    def packed(given):
+        logits = (given * 1)[:, :-1].reshape(1, 1000, 4000).squeeze(0)
+        return values_of(logits, targets.flatten(), 0.9)[0].unflatten(0, (8, 125))
+
+    gradients, peaks, found = [], [], []
+    for function in (rows, packed):
+        given = logits.clone().requires_grad_()
+        found.append(function(given).detach())
+        peaks.append(peak_of(lambda f=function, x=given: f(x).float().square().sum().backward()))
+        gradients.append(given.grad)
+    torch.testing.assert_close(found[1], found[0])
+    torch.testing.assert_close(gradients[1], gradients[0])
+    assert peaks[1] <= 1.05 * peaks[0], peaks
