@@ -328,7 +328,7 @@ def _changes(s: Settings) -> Iterator[Change]:
         if s.learning_rate is not None and s.learning_rate < LORA_LEARNING_RATE:
             flags["learning_rate"] = f"{LORA_LEARNING_RATE:.0e}".replace("e-0", "e-")
         bare = s.sharding in ("none", "ddp") and s.dtype != "float32"
-        if bare:  # the weight sync would make the adapter 16 bits (recipe_rules/batches.py)
+        if bare:  # the weight sync would make the adapter 16 bits (recipe/rules/batches.py)
             flags["deepspeed"] = "zero2"
         yield change(
             "tuner_type lora",

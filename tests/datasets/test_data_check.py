@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
-from test_reading import SIZE, columns, parquet_folder, picture, saved_dict
+from support.stored_sets import SIZE, columns, parquet_folder, picture, saved_dict
 from typer.testing import CliRunner
 
 from swift_vlrft.cli import app

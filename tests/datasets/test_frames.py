@@ -173,7 +173,7 @@ def test_a_size_that_the_model_does_not_see_is_refused(said, frame):
 @pytest.mark.parametrize("kept_in", ["norm1000", "pixels"])
 @pytest.mark.parametrize("wanted", ["norm1000", "pixels"])
 def test_check_and_training_refuse_the_same_prompts(tmp_path, kept_in, wanted):
-    from test_reading import picture
+    from support.stored_sets import picture
     from typer.testing import CliRunner
 
     from swift_vlrft.cli import app

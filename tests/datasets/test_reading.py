@@ -7,105 +7,24 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
+from support.stored_sets import (
+    FORMS,
+    PROBLEM,
+    SIZE,
+    columns,
+    image_files,
+    jsonl,
+    parquet_file,
+    parquet_folder,
+    picture,
+    saved_dict,
+)
 
 from swift_vlrft.datasets import BadRow, DataError, open_image, read_rows
 from swift_vlrft.datasets.convert import convert_folder
 from swift_vlrft.datasets.instances import read_instances
 from swift_vlrft.datasets.read import open_set
 from swift_vlrft.datasets.training import Wanted, training_set
-
-GOLD = "<answer>[{'Position': [254, 303, 291, 365], 'Confidence': 1}]</answer>"
-PROBLEM = "Detect all dogs (between 0 and 1000, integer)."
-SIZE = (40, 20)
-
-
-def picture(mode="RGB", size=SIZE, colour=(255, 0, 0), form="PNG", **options) -> bytes:
-    buffer = io.BytesIO()
-    Image.new("RGB", size, colour).convert(mode).save(buffer, form, **options)
-    return buffer.getvalue()
-
-
-def columns(n=3):
-    return {
-        "image": [{"bytes": picture(), "path": f"{i}.png"} for i in range(n)],
-        "problem": [PROBLEM] * n,
-        "solution": [GOLD] * (n - 1) + ["<answer>No Objects</answer>"],
-    }
-
-
-def parquet_file(folder):
-    pq.write_table(pa.table(columns()), folder / "train-00000-of-00001.parquet")
-    return folder / "train-00000-of-00001.parquet"
-
-
-def parquet_folder(folder):
-    for split, rows in (("train", 2), ("test", 1)):
-        (folder / "data").mkdir(exist_ok=True)
-        table = pa.table(columns()).slice(0 if split == "train" else 2, rows)
-        pq.write_table(table, folder / "data" / f"{split}-00000-of-00002.parquet")
-    table = pa.table(columns()).slice(2, 1)
-    pq.write_table(table, folder / "data" / "train-00001-of-00002.parquet")
-    return folder
-
-
-def saved_dataset(folder):
-    from datasets import Dataset, Features, Value
-    from datasets import Image as ImageFeature
-
-    features = Features(
-        {"image": ImageFeature(), "problem": Value("string"), "solution": Value("string")}
-    )
-    Dataset.from_dict(columns(), features=features).save_to_disk(folder / "saved")
-    return folder / "saved"
-
-
-def saved_dict(folder):
-    from datasets import Dataset, DatasetDict
-
-    DatasetDict({"train": Dataset.from_dict(columns())}).save_to_disk(folder / "dict", num_proc=1)
-    return folder / "dict"
-
-
-def image_files(folder):
-    (folder / "images").mkdir(exist_ok=True)
-    for i in range(3):
-        (folder / "images" / f"{i}.png").write_bytes(picture())
-    return [f"images/{i}.png" for i in range(3)]
-
-
-def jsonl(folder):
-    paths = image_files(folder)
-    lines = [
-        json.dumps({"image": path, "problem": PROBLEM, "solution": solution})
-        for path, solution in zip(paths, columns()["solution"], strict=True)
-    ]
-    (folder / "rows.jsonl").write_text("\n".join(lines) + "\n\n")
-    return folder / "rows.jsonl"
-
-
-def json_list_in_a_folder(folder):
-    lines = [json.loads(line) for line in jsonl(folder).read_text().splitlines() if line]
-    (folder / "rows.jsonl").unlink()
-    (folder / "rows.json").write_text(json.dumps(lines))
-    return folder
-
-
-def parquet_of_paths(folder):
-    table = pa.table(columns() | {"image": image_files(folder)})
-    pq.write_table(table, folder / "rows.parquet")
-    return folder
-
-
-def parquet_of_plain_bytes(folder):
-    table = pa.table(columns() | {"image": [picture()] * 3})
-    pq.write_table(table, folder / "rows.parquet")
-    return folder / "rows.parquet"
-
-
-FORMS = [
-    parquet_file, parquet_folder, saved_dataset, saved_dict, jsonl, json_list_in_a_folder,
-    parquet_of_paths, parquet_of_plain_bytes,
-]  # fmt: skip
 
 
 @pytest.mark.parametrize("write", FORMS)

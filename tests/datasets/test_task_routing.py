@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_reading import picture
+from support.stored_sets import picture
 from typer.testing import CliRunner
 
 from swift_vlrft.cli import app

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
-from test_reading import FORMS, GOLD, PROBLEM, SIZE, columns, parquet_folder, picture
+from support.stored_sets import FORMS, GOLD, PROBLEM, SIZE, columns, parquet_folder, picture
 
 from swift_vlrft.datasets import BadRow, DataError, Place, Row
 from swift_vlrft.datasets.forms import Form

@@ -132,7 +132,7 @@ def test_sets_of_several_forms_load_together_and_in_pixels(how, tmp_path):
     import random
 
     from datasets import Dataset
-    from test_reading import picture
+    from support.stored_sets import picture
 
     write_parquet(known_task("detection").make(random.Random(0), 2), tmp_path / "shapes")
     columns = {"image": [{"bytes": picture(), "path": None}], "problem": ["?"], "solution": ["red"]}
@@ -217,10 +217,10 @@ def test_what_a_hub_hands_over_becomes_rows(tmp_path):
     """Downloads need a network; what ms-swift passes on afterwards does not."""
     code = f"""
 import sys
-sys.path.insert(0, {str(Path(__file__).parents[1] / "datasets")!r})
+sys.path.insert(0, {str(Path(__file__).parents[1])!r})
 from datasets import ClassLabel, Dataset, Features, Image, List, Value
 from pathlib import Path
-from test_reading import columns, picture
+from support.stored_sets import columns, picture
 from swift_vlrft.datasets.training import Wanted
 from swift_vlrft.swift_plugin.loader import VlrftLoader
 wanted = Wanted(Path({str(tmp_path / "cache")!r}), task="detection", row_frame="norm1000")
