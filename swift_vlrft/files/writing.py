@@ -1,4 +1,4 @@
-"""Writing beside, then renaming: what was on disk stays whole until all of the new file is there."""
+"""Writing beside, then renaming: what was on disk stays until all of the new file is there."""
 
 from __future__ import annotations
 
