@@ -25,7 +25,7 @@ from unittest.mock import patch
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_map, tree_map_only
+from torch.utils._pytree import tree_map
 
 from swift_vlrft.memory.stages import (
     BACKWARD_LLM,
@@ -106,16 +106,15 @@ class _Counter(TorchDispatchMode):
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        tensors: list[torch.Tensor] = []
-        tree_map_only(torch.Tensor, tensors.append, (args, kwargs))
-        mixed = any(t.is_meta for t in tensors) and not all(t.is_meta for t in tensors)
+        devices = {tensor.is_meta for tensor in _tensors((args, tuple(kwargs.values())))}
         # Copies are the one kind of operator that may read integers from another device.
-        if mixed and function not in _COPIES:
+        if len(devices) > 1 and function not in _COPIES:
             args, kwargs = tree_map(_to_meta, (args, kwargs))
         if function in _BY_MASK and any(_is_mask(index) for index in args[1]):
             args = (args[0], [*self._places(args[1])], *args[2:])
         result = function(*args, **kwargs)
-        tree_map_only(torch.Tensor, self._count, result)
+        for tensor in _tensors(result):
+            self._count(tensor)
         return result
 
     def _places(self, indices: Any) -> Iterator[torch.Tensor]:
@@ -169,6 +168,15 @@ _BY_MASK = (
     torch.ops.aten.index_put.default,
     torch.ops.aten.index_put_.default,
 )
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    """torch's tree_map takes longer than the rest of the trace."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _tensors(item)
 
 
 def _is_mask(index: Any) -> bool:
