@@ -9,7 +9,7 @@ import random
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from swift_vlrft.datasets.image import Head, size_problem
+from swift_vlrft.datasets.image import ImageInfo, size_problem
 from swift_vlrft.datasets.row import BadRow, Row
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.parsing.answers import boxes_or_refusal, gold_text
@@ -57,7 +57,7 @@ def _shown(row: Row | BadRow) -> dict[str, Any]:
     shown["facts"].append(f"{size[0]} x {size[1]}")
     if row.has_boxes:
         _add_boxes(shown, row, size if frame == "pixels" else (1000, 1000))
-        if problem := size_problem(row.image, Head(*size, plain=True), row.drawn):
+        if problem := size_problem(row.image, ImageInfo(*size, plain=True), row.drawn):
             shown["remarks"].append(problem)
     return shown
 

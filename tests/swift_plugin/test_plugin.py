@@ -221,9 +221,9 @@ sys.path.insert(0, {str(Path(__file__).parents[1])!r})
 from datasets import ClassLabel, Dataset, Features, Image, List, Value
 from pathlib import Path
 from support.stored_sets import columns, picture
-from swift_vlrft.datasets.training import Wanted
+from swift_vlrft.datasets.training import LoadOptions
 from swift_vlrft.swift_plugin.loader import VlrftLoader
-wanted = Wanted(Path({str(tmp_path / "cache")!r}), task="detection", row_frame="norm1000")
+wanted = LoadOptions(Path({str(tmp_path / "cache")!r}), task="detection", row_box_format="norm1000")
 features = Features({{"image": Image(), "problem": Value("string"), "solution": Value("string")}})
 virft = Dataset.from_dict(columns(), features=features)
 objects = {{"bbox": List(List(Value("float64"))), "category": List(ClassLabel(names=["a", "b"]))}}
@@ -240,7 +240,7 @@ for given in (coco, coco.to_iterable_dataset()):
     assert "[100, 250, 500, 750]" in made["solution"] and "'b'" in made["messages"][0]["content"]
 talk = Dataset.from_dict(columns() | {{"messages": [[{{"role": "user", "content": "?"}}]] * 3}})
 for frame, given in (("pixels", talk), ("norm1000", talk.remove_columns(["image", "messages"]))):
-    asked = Wanted(wanted.cache, frame=frame)
+    asked = LoadOptions(wanted.cache, frame=frame)
     try:
         VlrftLoader()._hub("me/talk", asked, None if frame == "norm1000" else print, given)
     except ValueError as error:
