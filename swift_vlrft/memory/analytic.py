@@ -2,24 +2,9 @@
 
 from __future__ import annotations
 
+from swift_vlrft.memory import stages
 from swift_vlrft.memory.models import Model
-from swift_vlrft.memory.stages import (
-    BACKWARD_LLM,
-    BACKWARD_LOSS,
-    BACKWARD_VIT,
-    FORWARD_LLM,
-    FORWARD_VIT,
-    LLM,
-    LOGITS,
-    LOSS,
-    TEMPORARIES,
-    VIT,
-    Activations,
-    BatchShape,
-    Peaks,
-    Source,
-    with_copied_keys,
-)
+from swift_vlrft.memory.stages import Activations, BatchShape, Peaks, Source, with_copied_keys
 
 # Bytes that one token leaves in one layer for the backward pass, in units of the hidden size beside
 # the MLP's 8 bytes per intermediate unit (gate, up, activation, product: 2 bytes each); fitted to
@@ -73,9 +58,9 @@ def _peaks(model: Model, shape: BatchShape) -> Peaks:
     if not shape.train:
         live = tokens * (6 * model.intermediate + 10 * model.hidden) * size // 2
         return {
-            FORWARD_VIT: {VIT: round(vit_layer / 2)},
-            FORWARD_LLM: {LLM: round(live)},
-            LOSS: {LOGITS: logits + logits // shape.batch},
+            stages.FORWARD_VIT: {stages.VIT: round(vit_layer / 2)},
+            stages.FORWARD_LLM: {stages.LLM: round(live)},
+            stages.LOSS: {stages.LOGITS: logits + logits // shape.batch},
         }
     llm_layer = tokens * _saved_by_token(model, shape)
     per_layer = tokens * 2 * model.hidden * size // 2 if shape.checkpoint_llm else llm_layer
@@ -84,21 +69,21 @@ def _peaks(model: Model, shape: BatchShape) -> Peaks:
     if vit_trains:
         per_token = 2 * model.vit_hidden * size / 2
         kept_vit = model.vit_layers * (patches * per_token if shape.checkpoint_vit else vit_layer)
-    kept = {VIT: round(kept_vit), LLM: round(model.layers * per_layer)}
+    kept = {stages.VIT: round(kept_vit), stages.LLM: round(model.layers * per_layer)}
     after, back = _logits(model, shape, logits)
     embedding = 3 * model.parameters.embedding * size if not shape.lora_rank else 0
     return {
-        FORWARD_VIT: {VIT: round(kept_vit + vit_layer / 2)},
-        FORWARD_LLM: {**kept, LOGITS: logits},
-        LOSS: {**kept, LOGITS: after},
-        BACKWARD_LOSS: {**kept, LOGITS: back},
-        BACKWARD_LLM: {
+        stages.FORWARD_VIT: {stages.VIT: round(kept_vit + vit_layer / 2)},
+        stages.FORWARD_LLM: {**kept, stages.LOGITS: logits},
+        stages.LOSS: {**kept, stages.LOGITS: after},
+        stages.BACKWARD_LOSS: {**kept, stages.LOGITS: back},
+        stages.BACKWARD_LLM: {
             **kept,
-            TEMPORARIES: round(llm_layer * (1.3 if shape.checkpoint_llm else 0.3)),
+            stages.TEMPORARIES: round(llm_layer * (1.3 if shape.checkpoint_llm else 0.3)),
         },
-        BACKWARD_VIT: {
-            VIT: round(kept_vit),
-            TEMPORARIES: max(embedding, round(vit_layer * 1.3) if vit_trains else 0),
+        stages.BACKWARD_VIT: {
+            stages.VIT: round(kept_vit),
+            stages.TEMPORARIES: max(embedding, round(vit_layer * 1.3) if vit_trains else 0),
         },
     }
 

@@ -14,23 +14,15 @@ from typing import Any
 
 from swift_vlrft.files.jsonl import finite, json_lines, read_json
 from swift_vlrft.memory.estimate import Plan
-from swift_vlrft.memory.phases import (
-    BACKWARD,
-    FORWARD,
-    LOG_PROBABILITIES,
-    NOT_IN_TORCH,
-    ROLLOUT,
-    STEP,
-    SYNC,
-)
+from swift_vlrft.memory.phases import LOG_PROBABILITIES, NOT_IN_TORCH
 from swift_vlrft.memory.settings import GIB
 
 PHASES = {
-    "rollout": (SYNC, ROLLOUT),
+    "rollout": ("weight sync", "rollout"),
     "log_probabilities": (LOG_PROBABILITIES,),
-    "forward": (FORWARD,),
-    "backward": (BACKWARD,),
-    "optimizer_step": (STEP,),
+    "forward": ("forward",),
+    "backward": ("backward",),
+    "optimizer_step": ("optimizer step",),
 }
 """Measured phase -> planned phases in it. ms-swift copies the weights within its rollout."""
 

@@ -8,22 +8,9 @@ rollout_mixin.py, grpo_trainer.py), DeepSpeed's ZeRO (states.py), vLLM's worker 
 
 from __future__ import annotations
 
-from swift_vlrft.memory import vllm
+from swift_vlrft.memory import stages, vllm
 from swift_vlrft.memory.settings import GIB, Settings
-from swift_vlrft.memory.stages import (
-    BACKWARD_LLM,
-    BACKWARD_LOSS,
-    BACKWARD_VIT,
-    FORWARD_LLM,
-    FORWARD_VIT,
-    LLM,
-    LOGITS,
-    LOSS,
-    TEMPORARIES,
-    VIT,
-    Activations,
-    Components,
-)
+from swift_vlrft.memory.stages import LLM, LOGITS, TEMPORARIES, VIT, Activations, Components
 from swift_vlrft.memory.states import States
 
 CUDA_CONTEXT = 0.5 * GIB
@@ -43,25 +30,19 @@ WEIGHTS, REFERENCE, GRADIENTS = "weights", "reference model", "gradients"
 OPTIMIZER, GATHERS, KV = "optimizer", "gathers", "KV cache"
 VLLM_WEIGHTS, VLLM_OTHER, GRAPHS = "vLLM weights", "vLLM activations", "CUDA graphs"
 CONTEXT = "context, fragmentation"
-TRAINER = (WEIGHTS, REFERENCE, GRADIENTS, OPTIMIZER, LLM, VIT, LOGITS, TEMPORARIES, GATHERS)
 NOT_IN_TORCH = (VLLM_WEIGHTS, KV, VLLM_OTHER, GRAPHS, CONTEXT)
 """Not in the count of the trainer's own allocator."""
-COMPONENTS = (*TRAINER, *NOT_IN_TORCH)
+COMPONENTS = (
+    *(WEIGHTS, REFERENCE, GRADIENTS, OPTIMIZER, LLM, VIT, LOGITS, TEMPORARIES, GATHERS),
+    *NOT_IN_TORCH,
+)
 
-LOAD, START, SYNC, ROLLOUT, LOG_PROBABILITIES = (
-    "load",
-    "vLLM start",
-    "weight sync",
-    "rollout",
-    "old/reference log-probabilities",
-)
-FORWARD, BACKWARD, STEP, EVAL, SAVE = "forward", "backward", "optimizer step", "eval", "save"
-ROLLOUT_GPU = "rollout GPU"
+LOG_PROBABILITIES = "old/reference log-probabilities"
 PHASES = (
-    *(LOAD, START, SYNC, ROLLOUT, LOG_PROBABILITIES, FORWARD, BACKWARD, STEP, EVAL, SAVE),
-    ROLLOUT_GPU,
+    *("load", "vLLM start", "weight sync", "rollout", LOG_PROBABILITIES, "forward", "backward"),
+    *("optimizer step", "eval", "save", "rollout GPU"),
 )
-WITHOUT_FORWARD = (LOAD, START, SYNC, ROLLOUT, SAVE, ROLLOUT_GPU)
+WITHOUT_FORWARD = ("load", "vLLM start", "weight sync", "rollout", "save", "rollout GPU")
 """Phases without a pass of the trainer: no trace changes them."""
 
 
@@ -75,20 +56,22 @@ def phases(
     """Phase -> components, in the order of a run; ``evaluated`` is a pass without gradients."""
     colocated = engine if settings.rollout == "vllm_colocate" else None
     asleep = _asleep(settings, colocated)
-    found = {LOAD: _load(settings, states)}
+    found = {"load": _load(settings, states)}
     if colocated:
         # rollout_mixin.py: _prepare_vllm, before the optimizer exists; offload_model empties first.
         trainer = {} if settings.offload_model else _weights(states)
-        found[START] = added(trainer, _awake(colocated))
+        found["vLLM start"] = added(trainer, _awake(colocated))
     if engine:
-        found[SYNC] = _sync(settings, states, colocated, asleep)
-    found[ROLLOUT] = _rollout(settings, states, colocated)
+        found["weight sync"] = _sync(settings, states, colocated, asleep)
+    found["rollout"] = _rollout(settings, states, colocated)
     found |= _training(settings, states, train, evaluated, asleep)
-    found[SAVE] = added(_resident(settings, states), _features(settings), asleep, _saved(settings))
+    found["save"] = added(
+        _resident(settings, states), _features(settings), asleep, _saved(settings)
+    )
     if engine and not colocated and settings.rollout_gpus:
-        found[ROLLOUT_GPU] = _awake(engine)
+        found["rollout GPU"] = _awake(engine)
     return {
-        name: _with_context(found[name], alone=settings.processes == 1 or name == ROLLOUT_GPU)
+        name: _with_context(found[name], alone=settings.processes == 1 or name == "rollout GPU")
         for name in PHASES
         if name in found
     }
@@ -242,27 +225,30 @@ def _training(
     late: Components = {} if settings.zero == 3 else {GRADIENTS: states.gradients}
     early = late if settings.accumulation > 1 else {}
     passing = added(base, {GATHERS: states.live})
-    passed = evaluated.at(FORWARD_VIT, FORWARD_LLM, LOSS)
+    passed = evaluated.at(stages.FORWARD_VIT, stages.FORWARD_LLM, stages.LOSS)
     dense = _dense_attention(settings)
     # A ViT that trains recomputes its scores and needs their gradient besides.
     dense_backward = dense * 3 // 2 if settings.train_vit else 0
     backward_peaks = [
-        added(early, train.at(BACKWARD_LOSS, BACKWARD_LLM)),
-        added(late, train.at(BACKWARD_VIT), {TEMPORARIES: dense_backward}),
+        added(early, train.at(stages.BACKWARD_LOSS, stages.BACKWARD_LLM)),
+        added(late, train.at(stages.BACKWARD_VIT), {TEMPORARIES: dense_backward}),
     ]
     found = {
-        FORWARD: added(
-            passing, early, train.at(FORWARD_VIT, FORWARD_LLM, LOSS), {TEMPORARIES: dense}
+        "forward": added(
+            passing,
+            early,
+            train.at(stages.FORWARD_VIT, stages.FORWARD_LLM, stages.LOSS),
+            {TEMPORARIES: dense},
         ),
-        BACKWARD: added(
+        "backward": added(
             passing,
             {TEMPORARIES: states.bucket},
             max(backward_peaks, key=lambda parts: sum(parts.values())),
         ),
-        STEP: added(base, late, {TEMPORARIES: states.step}),
+        "optimizer step": added(base, late, {TEMPORARIES: states.step}),
     }
     if settings.reference and settings.reference_in_loss:
-        kept = dict(train.at(LOSS))
+        kept = dict(train.at(stages.LOSS))
         # The logits themselves are gone by then; their log-softmax stays for the backward pass.
         kept[LOGITS] = kept.get(LOGITS, 0) // 2
         found[LOG_PROBABILITIES] = added(passing, kept, passed)
@@ -271,7 +257,7 @@ def _training(
     if settings.eval_batch:
         factor = settings.eval_batch / settings.batch
         rows = {name: round(value * factor) for name, value in passed.items()}
-        found[EVAL] = added(passing, rows)
+        found["eval"] = added(passing, rows)
     return found
 
 

@@ -8,30 +8,24 @@ from swift_vlrft.memory.estimate import Plan
 from swift_vlrft.memory.phases import COMPONENTS
 from swift_vlrft.memory.settings import GIB
 
-COLOURS = (
-    # The trainer's states in blues, what a pass needs in warm colours, the engine in greens.
-    *("#1f4e8c", "#4f81bd", "#8fb4dc", "#c6d9ef"),
-    *("#c0392b", "#e67e22", "#f1c40f", "#f5b7b1", "#8e44ad"),
-    *("#1e8449", "#58d68d", "#a9dfbf", "#117a65", "#7f8c8d"),
-)
-
 
 def draw(plan: Plan, path: Path, title: str = "") -> None:
     """ValueError where matplotlib is missing or the ending is not of an image."""
     if path.suffix not in (".png", ".svg", ".pdf"):
         raise ValueError(f"--plot {path}: a name that ends in .png, .svg or .pdf is needed")
     try:
+        from matplotlib import colormaps
         from matplotlib.figure import Figure
     except ImportError:
         raise ValueError("--plot needs matplotlib: pip install matplotlib") from None
-    figure = Figure(figsize=(10, 5.5), layout="constrained")
+    figure, tab20 = Figure(figsize=(10, 5.5), layout="constrained"), colormaps["tab20"]
     axes = figure.subplots()
     names = [phase.name.replace("old/reference ", "") for phase in plan.phases]
     below = [0.0] * len(names)
-    for component, colour in zip(COMPONENTS, COLOURS, strict=True):
+    for number, component in enumerate(COMPONENTS):
         sizes = [phase.parts.get(component, 0) / GIB for phase in plan.phases]
         if max(sizes) >= 0.01:
-            axes.bar(names, sizes, bottom=below, label=component, color=colour, width=0.7)
+            axes.bar(names, sizes, bottom=below, label=component, width=0.7, color=tab20(number))
             below = [b + size for b, size in zip(below, sizes, strict=True)]
     capacity = plan.settings.gpu_bytes / GIB
     axes.axhline(capacity, color="black", linestyle="--", linewidth=1)

@@ -18,7 +18,7 @@ from __future__ import annotations
 import warnings
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
@@ -27,21 +27,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
-from swift_vlrft.memory.stages import (
-    BACKWARD_LLM,
-    BACKWARD_LOSS,
-    BACKWARD_VIT,
-    FORWARD_LLM,
-    FORWARD_VIT,
-    LLM,
-    LOGITS,
-    LOSS,
-    STAGES,
-    TEMPORARIES,
-    VIT,
-    BatchShape,
-    Peaks,
-)
+from swift_vlrft.memory import stages
+from swift_vlrft.memory.stages import BatchShape, Peaks
 from swift_vlrft.shared_prefix.settings import LOGPS_PART
 
 BLOCK = 512
@@ -65,10 +52,10 @@ def trace(config: dict[str, Any], shape: BatchShape) -> Peaks:
         inputs = inputs_of(config, shape)
         loss = _loss(model, inputs, shape, counter)
         if shape.train:
-            counter.enter(BACKWARD_LOSS)
+            counter.enter(stages.BACKWARD_LOSS)
             loss.backward()
-    stages = STAGES if shape.train else STAGES[:3]
-    return {stage: counter.peaks.get(stage, {}) for stage in stages}
+    passed = stages.STAGES if shape.train else stages.STAGES[:3]
+    return {stage: counter.peaks.get(stage, {}) for stage in passed}
 
 
 def parameter_counts(config: dict[str, Any]) -> dict[str, int]:
@@ -90,7 +77,7 @@ class _Counter(TorchDispatchMode):
         self.image_tokens = image_tokens
         self.alive: Counter[str] = Counter()
         self.total = 0
-        self.stage = FORWARD_VIT
+        self.stage = stages.FORWARD_VIT
         self.peaks: Peaks = {}
         self.highest: dict[str, int] = {}
         self.vocabulary = model.get_output_embeddings().out_features
@@ -136,11 +123,11 @@ class _Counter(TorchDispatchMode):
             return
         size = -(-storage.nbytes() // BLOCK) * BLOCK
         if tensor.dim() and tensor.shape[-1] == self.vocabulary and tensor.numel():
-            component = LOGITS
-        elif self.stage in (FORWARD_VIT, FORWARD_LLM, LOSS):
-            component = VIT if self.stage == FORWARD_VIT else LLM
+            component = stages.LOGITS
+        elif self.stage in (stages.FORWARD_VIT, stages.FORWARD_LLM, stages.LOSS):
+            component = stages.VIT if self.stage == stages.FORWARD_VIT else stages.LLM
         else:
-            component = TEMPORARIES
+            component = stages.TEMPORARIES
         self._watch(storage, component, size)
         self.alive[component] += size
         self.total += size
@@ -308,13 +295,13 @@ def _loss(model: Any, inputs: dict[str, Any], shape: BatchShape, counter: _Count
     Temperature divides the logits in place; shared_prefix/forward.py: values_of, in parts.
     """
     if "image_grid_thw" not in inputs:
-        counter.enter(FORWARD_LLM)
+        counter.enter(stages.FORWARD_LLM)
     if shape.chunked_loss:
         return _chunked(model, inputs, shape, counter)
     logits = model(**inputs, logits_to_keep=shape.logits).logits
     if shape.logits_float32:
         logits = logits.float()
-    counter.enter(LOSS)
+    counter.enter(stages.LOSS)
     if not shape.packed and shape.logits == shape.length:
         logits = logits[:, :-1]
     elif not shape.packed:
@@ -352,7 +339,7 @@ def _chunked(
     liger_kernel/chunked_loss/fused_linear_ppo.py: chunks of one sequence, logits in float32.
     """
     hidden = model.model(**inputs).last_hidden_state
-    counter.enter(LOSS)
+    counter.enter(stages.LOSS)
     weight = model.get_output_embeddings().weight
     kept = hidden[:, -shape.logits : -1]
     with torch.no_grad():
@@ -372,38 +359,21 @@ def _chunked(
 # Stages and kernels -------------------------------------------------------------------------
 
 
-class _Border(torch.autograd.Function):
-    """Does nothing but call ``cross`` when the gradient reaches the part before."""
-
-    @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor, cross: Callable[[], None]) -> torch.Tensor:
-        ctx.cross = cross
-        return tensor.view_as(tensor)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]
-        ctx.cross()
-        return gradient, None
-
-
 def _mark_stages(model: Any, counter: _Counter, shape: BatchShape) -> None:
     """Hooks that tell the counter where the ViT, the LLM and the loss begin, both ways."""
     llm = getattr(model.model, "language_model", model.model)
     visual = getattr(model.model, "visual", None)
 
-    def before(_: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        counter.enter(FORWARD_LLM)
+    def before(_: Any, args: Any, kwargs: dict[str, Any]) -> None:
+        counter.enter(stages.FORWARD_LLM)
         embeds = kwargs.get("inputs_embeds")
         if embeds is not None and embeds.requires_grad:
-            kwargs["inputs_embeds"] = _Border.apply(embeds, lambda: counter.enter(BACKWARD_VIT))
-        return args, kwargs
+            embeds.register_hook(lambda _: counter.enter(stages.BACKWARD_VIT))
 
-    def after(_: Any, args: Any, output: Any) -> Any:
-        if output.last_hidden_state.requires_grad:
-            output.last_hidden_state = _Border.apply(
-                output.last_hidden_state, lambda: counter.enter(BACKWARD_LLM)
-            )
-        return output
+    def after(_: Any, args: Any, output: Any) -> None:
+        hidden = output.last_hidden_state
+        if hidden.requires_grad:
+            hidden.register_hook(lambda _: counter.enter(stages.BACKWARD_LLM))
 
     llm.register_forward_pre_hook(before, with_kwargs=True)
     llm.register_forward_hook(after)
