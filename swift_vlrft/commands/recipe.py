@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -20,9 +20,6 @@ from swift_vlrft.commands.plan import (
     print_plan,
 )
 from swift_vlrft.files.shipped import shipped_file
-
-if TYPE_CHECKING:
-    from swift_vlrft.memory.recipe_plan import WrittenRecipe
 
 OutFile = Annotated[Path, typer.Argument(help="Where the recipe is written.")]
 
@@ -83,11 +80,13 @@ def new(
     """
     from swift_vlrft.memory.recipe_plan import new_plan
 
-    done = new_plan(out, model, task, gpus, nodes=nodes, dataset=dataset, quick=quick)
-    if not as_json:
-        print_plan(done.planned, out.name)
-    _print_written(done, as_json)
-    if dataset is None and not as_json:
+    planned, kept = new_plan(out, model, task, gpus, nodes=nodes, dataset=dataset, quick=quick)
+    if as_json:
+        print_json(planned.plan.as_dict() | _written(out, kept))
+        return
+    print_plan(planned, out.name)
+    _print_written(out, kept)
+    if dataset is None:
         typer.echo("put your data set in place of DATASET")
 
 
@@ -110,24 +109,22 @@ def apply(
     from swift_vlrft.memory.recipe_plan import apply_change, plan_recipe
 
     planned = plan_recipe(recipe, gpus, nodes=nodes, dataset=dataset, quick=quick)
-    done = apply_change(planned, out)
-    if not as_json and done.change:
-        print_changes(f"{recipe.name} on {planned.gpus.count} x {planned.gpus.name}", [done.change])
-    _print_written(done, as_json)
-
-
-def _print_written(done: WrittenRecipe, as_json: bool) -> None:
+    change, kept = apply_change(planned, out)
     if as_json:
-        found: dict[str, object] = {} if done.change else done.planned.plan.as_dict()
-        found |= done.change.as_dict() if done.change else {}
-        print_json(
-            found | {"written": str(done.path), "before": str(done.kept) if done.kept else None}
-        )
+        print_json(change.as_dict() | _written(out, kept))
         return
-    before = f"; what was there before: {done.kept}" if done.kept else ""
-    typer.echo(f"written: {done.path}{before}")
-    if done.planned.environment:
+    print_changes(f"{recipe.name} on {planned.gpus.count} x {planned.gpus.name}", [change])
+    _print_written(out, kept)
+    if planned.environment:
         typer.echo(
-            f"the plan rests on your environment, and {done.path.name} reads it as the recipe "
-            f"does: run it with {done.planned.environment}"
+            f"the plan rests on your environment, and {out.name} reads it as the recipe does: run "
+            f"it with {planned.environment}"
         )
+
+
+def _written(out: Path, kept: Path | None) -> dict[str, str | None]:
+    return {"written": str(out), "before": str(kept) if kept else None}
+
+
+def _print_written(out: Path, kept: Path | None) -> None:
+    typer.echo(f"written: {out}" + (f"; what was there before: {kept}" if kept else ""))

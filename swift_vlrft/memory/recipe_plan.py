@@ -54,15 +54,6 @@ class RecipePlan:
         return as_written(self.recipe, self.gpus, nodes=self.nodes, longest=self.longest)
 
 
-@dataclass(frozen=True)
-class WrittenRecipe:
-    path: Path
-    kept: Path | None
-    """Where the file is kept that stood there before."""
-    planned: RecipePlan
-    change: Change | None = None
-
-
 def plan_recipe(
     path: str | Path,
     gpus: str | None = None,
@@ -125,8 +116,10 @@ def _gpus(text: str | None, path: Path) -> tuple[Gpus, str]:
     raise ValueError("this machine has no NVIDIA GPU; say for which GPUs to plan: --gpus 4x80")
 
 
-def apply_change(planned: RecipePlan, out: Path) -> WrittenRecipe:
-    """Write a copy of the recipe with the first change that makes it fit."""
+def apply_change(planned: RecipePlan, out: Path) -> tuple[Change, Path | None]:
+    """Write a copy of the recipe with the first change that makes it fit; what was there before is
+    kept in the second path.
+    """
     recipe, plan = planned.recipe, planned.plan
     if plan.fits:
         raise ValueError(f"{recipe.path} fits as it is: {out} is not written")
@@ -146,7 +139,7 @@ def apply_change(planned: RecipePlan, out: Path) -> WrittenRecipe:
     if planned.environment:
         remark += f"; planned with {planned.environment} in the environment"
     kept = write_fixed(out, remarked(text, out, remark), recipe.path.stat().st_mode)
-    return WrittenRecipe(out, kept, planned, change)
+    return change, kept
 
 
 def new_plan(
@@ -158,7 +151,7 @@ def new_plan(
     nodes: int | None = None,
     dataset: Path | None = None,
     quick: bool = False,
-) -> WrittenRecipe:
+) -> tuple[RecipePlan, Path | None]:
     """Write a recipe from nothing that fits; ValueError where no known change makes it."""
     found, _ = _gpus(gpus, out)
     data = str(dataset) if dataset else None
@@ -181,7 +174,7 @@ def new_plan(
             text = changed_text(recipe, (clean or options)[0].flags)
             draft.write_text(text)
             planned = _planned(read_recipe(draft), found, nodes, dataset, quick)
-    return WrittenRecipe(out, write_fixed(out, text, 0o755), planned)
+    return planned, write_fixed(out, text, 0o755)
 
 
 def _assignments(variables: dict[str, str]) -> str:

@@ -85,22 +85,18 @@ Source = Callable[[Model, BatchShape], Activations]
 
 def batch_shape(settings: Settings, *, train: bool = True) -> BatchShape:
     lora = settings.tuning != "full"
+    same = (
+        *("batch", "length", "grids", "dtype", "attention", "lora_dropout"),
+        *("train_llm", "train_vit", "train_aligner"),
+    )
     shape = BatchShape(
-        batch=settings.batch,
-        length=settings.length,
+        **{name: getattr(settings, name) for name in same},
         logits=settings.length if settings.all_logits else settings.completion + 1,
-        grids=settings.grids,
-        dtype=settings.dtype,
-        attention=settings.attention,
         checkpoint_llm=settings.checkpoint_llm and train,
         checkpoint_vit=settings.checkpoint_vit and train,
         # swift/trainers/mixin.py: _fix_gradient_checkpointing
         reentrant=settings.deepspeed or settings.processes == 1,
-        train_llm=settings.train_llm,
-        train_vit=settings.train_vit,
-        train_aligner=settings.train_aligner,
         lora_rank=settings.lora_rank if lora else 0,
-        lora_dropout=settings.lora_dropout,
         lora_float32=lora and settings.trainable_size == 4,
         # accelerate wraps forward in ConvertOutputsToFp32 unless DeepSpeed has the precision.
         logits_float32=not settings.deepspeed and settings.sharding != "fsdp",
