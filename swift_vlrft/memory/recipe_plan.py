@@ -22,7 +22,7 @@ from swift_vlrft.memory.advice import Change, Written, advise, headroom_options
 from swift_vlrft.memory.analytic import analytic
 from swift_vlrft.memory.estimate import Plan, estimate
 from swift_vlrft.memory.from_recipe import as_written, changed, limits, nodes_of, settings_of
-from swift_vlrft.memory.images import Longest, longest_row
+from swift_vlrft.memory.images import longest_row
 from swift_vlrft.memory.models import read_model
 from swift_vlrft.memory.rewrite import callers_part, changed_text, copied, new_recipe, remarked
 from swift_vlrft.memory.settings import GIB, USABLE, Gpus, parse_gpus
@@ -39,19 +39,15 @@ class RecipePlan:
     gpus: Gpus
     plan: Plan
     source: Source
-    nodes: int | None = None
-    longest: Longest | None = None
+    written: Written
     environment: str = ""
     """Variables of the caller that the plan rests on, as they stand in front of a command."""
 
     def changes(self) -> list[Change]:
-        return advise(self.plan, self.source, self._written())
+        return advise(self.plan, self.source, self.written)
 
     def headroom(self) -> list[Change]:
-        return headroom_options(self.plan, self.source, self._written())
-
-    def _written(self) -> Written:
-        return as_written(self.recipe, self.gpus, nodes=self.nodes, longest=self.longest)
+        return headroom_options(self.plan, self.source, self.written)
 
 
 def plan_recipe(
@@ -95,7 +91,8 @@ def _planned(
     elif plan.how == "analytic":
         why = f"{settings.model.type} cannot be run without data"
         plan = plan.with_note(f"activations in closed form: {why}")
-    return RecipePlan(recipe, gpus, plan, source, nodes, longest)
+    written = as_written(recipe, gpus, nodes=nodes, longest=longest)
+    return RecipePlan(recipe, gpus, plan, source, written)
 
 
 def _gpus(text: str | None, path: Path) -> tuple[Gpus, str]:

@@ -217,28 +217,27 @@ def parse_gpus(text: str) -> Gpus:
         raise ValueError(
             f"--gpus {text}: not of the form COUNTxSIZE, as 4x80 (GB), 4xA100-80G or 8xH20"
         )
-    count, kind = int(match[1]), match[2]
-    if re.fullmatch(r"\d+(\.\d+)?\s*(G|GB|GiB)?", kind):
-        size = float(re.sub(r"[^\d.]", "", kind))
-        if not 4 <= size <= 1024:
-            raise ValueError(f"--gpus {text}: there is no GPU of {size:g} GB")
-        return Gpus(count, size * USABLE, f"{size:g} GB")
-    return Gpus(count, gpu_gib(kind), kind)
+    size = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(?:G|GB|GiB)?", match[2])
+    if not size:
+        return Gpus(int(match[1]), gpu_gib(match[2]), match[2])
+    if not 4 <= float(size[1]) <= 1024:
+        raise ValueError(f"--gpus {text}: there is no GPU of {size[1]} GB")
+    return Gpus(int(match[1]), float(size[1]) * USABLE, f"{float(size[1]):g} GB")
 
 
 def gpu_gib(kind: str) -> float:
     """What torch sees of a GPU; ValueError where neither its name nor a size tells."""
     plain = re.sub(r"(?i)nvidia|tesla|geforce|rtx|gb\b|g\b|sxm\d?|pcie|[\s_]", "", kind)
     plain = plain.upper().strip("-")
-    for name in sorted(CAPACITY, key=len, reverse=True):
-        if plain.replace("-", "") == name.upper().replace("-", ""):
-            return CAPACITY[name]
-    size = re.search(r"(\d+)$", plain)
+    for name, gib in CAPACITY.items():
+        if plain.replace("-", "") == name.replace("-", ""):
+            return gib
+    size = re.search(r"-.*?(\d+)$", plain)
     sizes = [name for name in CAPACITY if name.split("-")[0] == plain.split("-")[0]]
-    if len(sizes) == 1 and not (size and "-" in plain):
-        return CAPACITY[sizes[0]]
-    if size and "-" in plain:
+    if size:
         return float(size[1]) * USABLE
+    if len(sizes) == 1:
+        return CAPACITY[sizes[0]]
     if sizes:
         raise ValueError(f"GPU {kind}: it comes in several sizes; write {' or '.join(sizes)}G")
     raise ValueError(
