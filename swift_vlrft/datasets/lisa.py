@@ -20,7 +20,7 @@ from collections.abc import Iterator
 
 from swift_vlrft.datasets.records import Record
 from swift_vlrft.datasets.shape import Context, Draft, Shape, leave_out_further_turns, text_of_turn
-from swift_vlrft.families.coordinates import convert_box
+from swift_vlrft.geometry.box_format import convert_box
 
 PROMPT = (
     "Output the bounding box in the image corresponding to the instruction: {instruction}\n"

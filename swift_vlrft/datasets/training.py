@@ -36,7 +36,7 @@ from swift_vlrft.datasets.routing import routed
 from swift_vlrft.datasets.row import BadRow, Place, Row
 from swift_vlrft.datasets.row_check import NotRead, row_problem
 from swift_vlrft.datasets.source import DataError
-from swift_vlrft.families.coordinates import FRAMES
+from swift_vlrft.geometry.box_format import BOX_FORMATS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,9 +66,9 @@ class Wanted:
 
 def frame_of_subsets(subsets: list[str], dataset: str) -> str:
     """The frame that ``--dataset PATH:subset`` names."""
-    if len(subsets) > 1 or (subsets and subsets[0] not in (*FRAMES, "default")):
+    if len(subsets) > 1 or (subsets and subsets[0] not in (*BOX_FORMATS, "default")):
         raise DataError(
-            f"{dataset}: unknown subset {'/'.join(subsets)!r}; known: {', '.join(FRAMES)}"
+            f"{dataset}: unknown subset {'/'.join(subsets)!r}; known: {', '.join(BOX_FORMATS)}"
         )
     return "norm1000" if not subsets or subsets[0] == "default" else subsets[0]
 

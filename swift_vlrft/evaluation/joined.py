@@ -26,7 +26,7 @@ from swift_vlrft.evaluation.predictions import (
     content_key,
 )
 from swift_vlrft.evaluation.questions import Question, Settings, questions
-from swift_vlrft.families.coordinates import FRAMES, Size
+from swift_vlrft.geometry.box_format import BOX_FORMATS, Size
 from swift_vlrft.parsing.answers import boxes_or_refusal, gold_text
 from swift_vlrft.rewards import TASK_NAMES
 
@@ -202,8 +202,8 @@ def _as_asked(question: Question, row: Prediction, task: str, stored: Size | Non
     frame = row.frame or ("pixels" if stated else question.frame)
     if task not in BOX_TASKS or question.frame is None or frame is None:
         return question
-    if frame not in FRAMES:
-        raise ValueError(f"the frame {frame!r} is not known; known: {', '.join(FRAMES)}")
+    if frame not in BOX_FORMATS:
+        raise ValueError(f"the frame {frame!r} is not known; known: {', '.join(BOX_FORMATS)}")
     whole = (row.width, row.height) if row.width and row.height else None
     seen = row.seen or stated or whole
     size = whole if row.seen and whole else stored or seen

@@ -1,6 +1,6 @@
 """The longest row of a data set, from the images' headers: the plan is for it, not for the mean.
 
-    longest_row("data/train.parquet", "qwen2_5_vl", 3136, 602112)
+    longest_row("data/train.parquet", model.image_rule, 3136, 602112)
     -> Longest(source="data/train.parquet", images=((1024, 768),), text=143)
 
 Parquet with a column of images (bytes or paths), or JSON Lines in ms-swift's form
@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from swift_vlrft.families.coordinates import Size, image_tokens, resized_size
+from swift_vlrft.families.resize import SmartResize
 from swift_vlrft.files.jsonl import Broken, json_lines
+from swift_vlrft.geometry.box_format import Size
 
 CHARACTERS = 3
 """Per token; English has about four, JSON and numbers about two and a half."""
@@ -30,13 +31,11 @@ class Longest:
     text: int
     """Tokens of the longest text, of whichever row."""
 
-    def sizes(self, family: str, low: int, high: int) -> list[Size]:
-        return [
-            resized_size(family, *size, min_pixels=low, max_pixels=high) for size in self.images
-        ]
+    def sizes(self, rule: SmartResize, low: int, high: int) -> list[Size]:
+        return [rule.size(*size, min_pixels=low, max_pixels=high) for size in self.images]
 
 
-def longest_row(path: str | Path, family: str, low: int, high: int) -> Longest:
+def longest_row(path: str | Path, rule: SmartResize, low: int, high: int) -> Longest:
     """ValueError says which file or row cannot be read."""
     source = Path(path).expanduser()
     if not source.exists():
@@ -50,7 +49,7 @@ def longest_row(path: str | Path, family: str, low: int, high: int) -> Longest:
             size = _size(image, source, row)
             if size not in seen:
                 try:
-                    seen[size] = image_tokens(family, *size, min_pixels=low, max_pixels=high)
+                    seen[size] = rule.tokens(*size, min_pixels=low, max_pixels=high)
                 except ValueError as error:
                     raise ValueError(f"{source}, row {row}: {error}") from None
             sizes.append(size)

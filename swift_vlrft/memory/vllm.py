@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from swift_vlrft.families.coordinates import FAMILIES, pixel_limits
 from swift_vlrft.memory.models import Model
 from swift_vlrft.memory.settings import GIB, Settings
 
@@ -75,10 +74,10 @@ def largest_image(model: Model) -> int | None:
     makes (longest_edge), as ms-swift gives the engine no other limit; MAX_PIXELS does not reach it
     (vllm/model_executor/models/qwen2_vl.py: get_image_size_with_most_features).
     """
-    if model.type not in FAMILIES:
+    if not model.knows_images:
         return None
-    _, high = pixel_limits(model.type, model=model.name, environ={})
-    return int(high // FAMILIES[model.type].frames // model.patch**2)
+    _, high = model.image_rule.limits(model=model.name, environ={})
+    return int(high // model.image_rule.frames // model.patch**2)
 
 
 def row_bytes(settings: Settings, length: int) -> int:

@@ -28,7 +28,7 @@ from swift_vlrft.datasets.report import Report, nothing_scored, report_of_source
 from swift_vlrft.datasets.shapes import is_for_swift, shape_of
 from swift_vlrft.datasets.training import frame_of_subsets
 from swift_vlrft.diagnostics.watch import watch
-from swift_vlrft.families.coordinates import FRAMES
+from swift_vlrft.geometry.box_format import BOX_FORMATS
 from swift_vlrft.rewards import REWARDS, Reward
 from swift_vlrft.rewards.schedule import VARIABLE, threshold_at
 from swift_vlrft.shared_prefix import settings as shared_prefix
@@ -152,7 +152,7 @@ def _register_path(dataset: str, command: CommandLine, *, check: bool) -> Report
             if hint and check:
                 logger.warning(f"swift_vlrft: {source.hub_id}: {hint}")
             return report_of_source(source)
-        elif set(syntax.subsets) <= set(FRAMES) and _is_new(syntax):
+        elif set(syntax.subsets) <= set(BOX_FORMATS) and _is_new(syntax):
             register_dataset(hub_meta(syntax.dataset), exist_ok=True)
         return None  # a hub id
     form = find_form(path, keep_going=not command.strict)

@@ -17,9 +17,10 @@ import json
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from swift_vlrft.tiny.families import Family, Size, known_family
+from swift_vlrft.families import known_family
+from swift_vlrft.families.family import Tiny, TinySize
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -37,90 +38,104 @@ DEFAULT_CORPUS = (
 )
 
 
-def build_tokenizer(
-    family: Family, corpus: Iterable[str] = DEFAULT_CORPUS
-) -> PreTrainedTokenizerBase:
+def build_tokenizer(tiny: Tiny, corpus: Iterable[str] = DEFAULT_CORPUS) -> PreTrainedTokenizerBase:
     """A byte-level BPE tokenizer that can write any text, with the family's special tokens at
-    their real ids: about 1,400 tokens, ids up to 151,656.
+    their real ids: about 1,400 tokens.
     """
-    import transformers
-    from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, trainers
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
     learner = Tokenizer(models.BPE())
     learner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     trainer = trainers.BpeTrainer(
-        vocab_size=4096,
-        min_frequency=1,
-        initial_alphabet=alphabet,
-        show_progress=False,
-        special_tokens=[],
+        vocab_size=4096, min_frequency=1, initial_alphabet=alphabet, show_progress=False
     )
     learner.train_from_iterator(corpus, trainer)
     learnt = json.loads(learner.to_str())["model"]
-    vocab: dict[str, int] = dict(learnt["vocab"])
-    words = [w for w in (*TAGS, *NUMBERS) if w not in family.special_ids]
+    vocabulary: dict[str, int] = dict(learnt["vocab"])
+    words = [word for word in (*TAGS, *NUMBERS) if word not in tiny.special_ids]
     for word in words:
-        vocab.setdefault(word, len(vocab))
-    vocab |= family.special_ids
+        vocabulary.setdefault(word, len(vocabulary))
+    vocabulary |= tiny.special_ids
     merges = [tuple(m) if isinstance(m, list) else tuple(m.split(" ")) for m in learnt["merges"]]
 
-    tokenizer_class = getattr(transformers, family.tokenizer_class)
-    if tokenizer_class is transformers.PreTrainedTokenizerFast:
-        raw = Tokenizer(models.BPE(vocab=vocab, merges=merges))
+    tokenizer_class = _class_of(tiny, "tokenization")
+    if tokenizer_class.__name__ == "TokenizersBackend":  # the model has no class of its own
+        raw = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
         raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-        from tokenizers import decoders
-
         raw.decoder = decoders.ByteLevel()
         tokenizer = tokenizer_class(tokenizer_object=raw, eos_token=None, pad_token=None)
     else:
-        tokenizer = tokenizer_class(vocab=vocab, merges=merges, **family.tokenizer_options)
-    # The ids come from the vocabulary above; whole they are kept by being added.
-    known = [*family.special_ids, *words]
+        tokenizer = tokenizer_class(vocab=vocabulary, merges=merges, **tiny.tokenizer_options)
+    # The ids come from the vocabulary above; added tokens are never split.
     tokenizer.add_tokens(
         [
-            AddedToken(t, special=t in family.special_ids and t not in TAGS, normalized=False)
-            for t in known
+            AddedToken(t, special=t in tiny.special_ids and t not in TAGS, normalized=False)
+            for t in (*tiny.special_ids, *words)
         ]
     )
-    tokenizer.eos_token, tokenizer.pad_token = family.eos, family.pad
-    for name, wanted in family.special_ids.items():
+    tokenizer.eos_token, tokenizer.pad_token = tiny.eos, tiny.pad
+    for name, real in tiny.special_ids.items():
         got = tokenizer.convert_tokens_to_ids(name)
-        if got != wanted:
-            raise RuntimeError(
-                f"special token {name} got id {got}, the real vocabulary has {wanted}"
-            )
+        if got != real:
+            raise RuntimeError(f"special token {name} got id {got}, the real vocabulary has {real}")
     return tokenizer
 
 
+def _class_of(tiny: Tiny, kind: str) -> Any:
+    """transformers' class of this kind for the model type, or None."""
+    import transformers
+    from transformers.models.auto import (
+        image_processing_auto,
+        processing_auto,
+        tokenization_auto,
+        video_processing_auto,
+    )
+
+    names: Any = {
+        "tokenization": tokenization_auto.TOKENIZER_MAPPING_NAMES,
+        "processing": processing_auto.PROCESSOR_MAPPING_NAMES,
+        "image_processing": image_processing_auto.IMAGE_PROCESSOR_MAPPING_NAMES,
+        "video_processing": video_processing_auto.VIDEO_PROCESSOR_MAPPING_NAMES,
+    }[kind]
+    name = names.get(tiny.config(TinySize(), tiny.vocabulary)["model_type"])
+    name = name["torchvision"] if isinstance(name, dict) else name
+    return getattr(transformers, name) if name else None
+
+
 def build_model(
-    family: Family, size: Size, *, seed: int = 0, vocab_size: int | None = None
+    tiny: Tiny, size: TinySize, *, seed: int = 0, vocabulary: int | None = None
 ) -> PreTrainedModel:
-    """The real transformers class with random float32 weights; another ``vocab_size`` has no
+    """The real transformers class with random float32 weights; another ``vocabulary`` has no
     special tokens set.
     """
     import torch
-    import transformers
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
-    config = family.config(size, family.vocab_size if vocab_size is None else vocab_size)
-    if vocab_size is None:
-        config.get_text_config().eos_token_id = family.special_ids[family.eos]
-        config.get_text_config().pad_token_id = family.special_ids[family.pad]
+    eos, pad = tiny.special_ids[tiny.eos], tiny.special_ids[tiny.pad]
+    values = tiny.config(size, tiny.vocabulary if vocabulary is None else vocabulary)
+    config = AutoConfig.for_model(**values)
+    if vocabulary is None:
+        text = config.get_text_config()
+        text.eos_token_id, text.pad_token_id = eos, pad
     torch.manual_seed(seed)
-    model: PreTrainedModel = getattr(transformers, family.model_class)(config)
-    model.generation_config.eos_token_id = family.special_ids[family.eos]
-    model.generation_config.pad_token_id = family.special_ids[family.pad]
+    sees = "vision_config" in values
+    auto = AutoModelForImageTextToText if sees else AutoModelForCausalLM
+    model: PreTrainedModel = auto.from_config(config)
+    model.generation_config.eos_token_id, model.generation_config.pad_token_id = eos, pad
     return model
 
 
 def save_checkpoint(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, family: Family, directory: Path
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    tiny: Tiny,
+    template: str,
+    directory: Path,
 ) -> None:
     """Write model, tokenizer and processor as the hub would hold them; the folder appears only
-    when it is whole.
+    when it is complete. ``template`` is ms-swift's name of it.
     """
-    import transformers
-
     directory = Path(directory)
     if directory.exists():
         raise FileExistsError(f"{directory} exists; choose a new folder or delete it first")
@@ -128,31 +143,21 @@ def save_checkpoint(
     shutil.rmtree(half, ignore_errors=True)
     half.parent.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(half)
-    if family.processor_class:
-        image_processor = getattr(transformers, family.image_processor_class)
-        getattr(transformers, family.processor_class)(
-            image_processor=image_processor(**family.image_options),
+    if processor := _class_of(tiny, "processing"):
+        processor(
+            image_processor=_class_of(tiny, "image_processing")(**tiny.image_options),
             tokenizer=tokenizer,
-            video_processor=getattr(transformers, family.video_processor_class)(),
-            chat_template=family.chat_template,
-            **family.processor_options,
+            video_processor=_class_of(tiny, "video_processing")(),
+            chat_template=tiny.chat_template,
+            **tiny.processor_options,
         ).save_pretrained(half)
     else:
-        tokenizer.chat_template = family.chat_template
+        tokenizer.chat_template = tiny.chat_template
         tokenizer.save_pretrained(half)
     # As in ms-swift's own checkpoints: several of its templates share an architecture, this names
     # the one meant.
-    model_type = model.config.model_type
-    (half / "args.json").write_text(
-        json.dumps(
-            {
-                "swift_version": "4.6.0",
-                "model_type": model_type,
-                "template": family.swift_template or model_type,
-            },
-            indent=2,
-        )
-    )
+    named = {"model_type": model.config.model_type, "template": template}
+    (half / "args.json").write_text(json.dumps({"swift_version": "4.6.0", **named}, indent=2))
     half.rename(directory)
 
 
@@ -160,7 +165,7 @@ def write_tiny(
     family_name: str,
     directory: Path,
     *,
-    size: Size | None = None,
+    size: TinySize | None = None,
     seed: int = 0,
     corpus: Iterable[str] = DEFAULT_CORPUS,
 ) -> int:
@@ -168,6 +173,7 @@ def write_tiny(
     family = known_family(family_name)
     if Path(directory).exists():
         raise FileExistsError(f"{directory} exists; choose a new folder or delete it first")
-    model = build_model(family, size or Size(), seed=seed)
-    save_checkpoint(model, build_tokenizer(family, corpus), family, Path(directory))
+    model = build_model(family.tiny, size or TinySize(), seed=seed)
+    tokenizer = build_tokenizer(family.tiny, corpus)
+    save_checkpoint(model, tokenizer, family.tiny, next(iter(family.templates)), Path(directory))
     return sum(p.numel() for p in model.parameters())
