@@ -12,13 +12,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from swift_vlrft.datasets.frames import in_frame
+from swift_vlrft.datasets.box_format import in_box_format
 from swift_vlrft.datasets.row import BOX_TASKS
 from swift_vlrft.evaluation.questions import Question
 from swift_vlrft.geometry.box_format import BOX_FORMATS, Size
 
 
-def split_frame(text: str) -> tuple[Path, str]:
+def split_box_format(text: str) -> tuple[Path, str]:
     """Path and frame of ``PATH[:norm1000|pixels]``; ValueError names what is unknown."""
     path, _, frame = text.rpartition(":")
     if not path or Path(text).exists() or not (frame in BOX_FORMATS or Path(path).exists()):
@@ -40,7 +40,7 @@ def framed(
     if frame == "norm1000" and question.frame == frame:
         return question, None
     seen = size if frame == "norm1000" or sees is None else sees(*size)
-    problem, solution = in_frame(
+    problem, solution = in_box_format(
         question.problem, question.solution, question.frame, frame, size=size, to_size=seen
     )
     made = replace(question, problem=problem, solution=solution, frame=frame)

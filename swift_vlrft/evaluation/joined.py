@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from swift_vlrft.datasets import DataError
-from swift_vlrft.datasets.frame_sentence import stated_size
-from swift_vlrft.datasets.image import head_of, upright_bytes
+from swift_vlrft.datasets.box_format_sentence import stated_size
+from swift_vlrft.datasets.image import image_info, upright_bytes
 from swift_vlrft.datasets.row import BOX_TASKS
 from swift_vlrft.evaluation.framing import framed
 from swift_vlrft.evaluation.pairing import IN_ORDER, Known, gold_key, pair, question_key
@@ -180,7 +180,7 @@ def _content_keys(image: dict[str, Any]) -> Iterator[str]:
     try:
         content = image.get("bytes")
         yield content_key(Path(image["path"]).read_bytes() if content is None else content)
-        if not head_of(image).plain:
+        if not image_info(image).plain:
             yield content_key(upright_bytes(image)["bytes"])
     except (DataError, OSError):
         return
@@ -188,7 +188,7 @@ def _content_keys(image: dict[str, Any]) -> Iterator[str]:
 
 def _size(image: dict[str, Any]) -> Size | None:
     try:
-        head = head_of(image)
+        head = image_info(image)
     except DataError:
         return None
     return head.width, head.height

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from swift_vlrft.datasets.frames import View
+from swift_vlrft.datasets.box_format import ImageResize
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.families import IMAGE_TYPES, family_of
 from swift_vlrft.families.family import Family
@@ -22,7 +22,7 @@ def _family(command: CommandLine) -> Family | None:
     return family_of(model_type=str(meta.model_type)) if meta else None
 
 
-def view_of(command: CommandLine) -> View | None:
+def image_resize_of(command: CommandLine) -> ImageResize | None:
     """How the model sees images under the flags and variables of now; None for a family whose
     rule is not known.
     """
@@ -30,12 +30,12 @@ def view_of(command: CommandLine) -> View | None:
     if family is None or family.images is None:
         return None
     low, high = family.images.limits(model=command.model)
-    return View(family.name, low, high, command.max_pixels)
+    return ImageResize(family.name, low, high, command.max_pixels)
 
 
-def needed_view(command: CommandLine, dataset: str) -> View:
+def needed_image_resize(command: CommandLine, dataset: str) -> ImageResize:
     """The same; DataError says what to give."""
-    view = view_of(command)
+    view = image_resize_of(command)
     if view is None:
         which = command.model_type or command.model
         raise DataError(
