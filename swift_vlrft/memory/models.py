@@ -17,10 +17,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from swift_vlrft.families import FAMILIES, family_of
+from swift_vlrft.families import SHARED_PREFIX_TYPES, family_of, image_rule
 from swift_vlrft.families.family import Family, MemoryFacts
 from swift_vlrft.families.resize import SmartResize
-from swift_vlrft.files.cache import cache_file, keep, kept
+from swift_vlrft.files.cache import remembered
 
 MODELS_FILE = Path(__file__).with_name("models.json")
 
@@ -66,6 +66,20 @@ class Parameters:
         return self.vit + self.aligner + self.llm
 
 
+class _Number:
+    """A whole number of config.json: of the language model or the ViT, by its first known name."""
+
+    def __init__(self, part: str, *names: str, default: int | None = None) -> None:
+        self.part, self.names, self.default = part, names, default
+
+    def __get__(self, model: Model | None, _: type) -> int:
+        values: dict[str, Any] = getattr(model, self.part, {})
+        value = next((values[name] for name in self.names if values.get(name)), self.default)
+        if value is None:
+            raise KeyError(self.names[0])
+        return int(value[0] if isinstance(value, list | tuple) else value)
+
+
 @dataclass(frozen=True)
 class Model:
     name: str
@@ -73,9 +87,33 @@ class Model:
     source: str
     parameters: Parameters
 
+    hidden = _Number("text", "hidden_size")
+    layers = _Number("text", "num_hidden_layers")
+    heads = _Number("text", "num_attention_heads")
+    kv_heads = _Number("text", "num_key_value_heads", "num_attention_heads")
+    vocabulary = _Number("text", "vocab_size")
+    experts = _Number("text", "num_experts", "num_local_experts", "n_routed_experts", default=0)
+    patch = _Number("vision", "patch_size", default=14)
+    merge = _Number("vision", "spatial_merge_size", default=2)
+    vit_layers = _Number("vision", "depth", "num_hidden_layers", default=0)
+    vit_hidden = _Number("vision", "embed_dim", "hidden_size", default=0)
+    vit_heads = _Number("vision", "num_heads", "num_attention_heads", default=16)
+
     @property
     def type(self) -> str:
         return str(self.config["model_type"])
+
+    @property
+    def text(self) -> dict[str, Any]:
+        return self.config.get("text_config") or self.config
+
+    @property
+    def vision(self) -> dict[str, Any]:
+        return self.config.get("vision_config") or {}
+
+    @property
+    def sees(self) -> bool:
+        return bool(self.vision)
 
     @property
     def family(self) -> Family | None:
@@ -86,57 +124,22 @@ class Model:
         return self.family.memory if self.family else MemoryFacts(simulated=not self.sees)
 
     @property
-    def text(self) -> dict[str, Any]:
-        return dict(self.config.get("text_config") or self.config)
-
-    @property
-    def vision(self) -> dict[str, Any]:
-        return dict(self.config.get("vision_config") or {})
-
-    @property
-    def sees(self) -> bool:
-        return bool(self.vision)
-
-    @property
     def knows_images(self) -> bool:
         return self.family is not None and self.family.images is not None
 
     @property
     def image_rule(self) -> SmartResize:
         """How its images are resized; Qwen2-VL's rule stands in for one that is not known."""
-        rule = (self.family and self.family.images) or FAMILIES["qwen2_vl"].images
-        assert rule is not None
-        return rule
+        return image_rule(self.family.name if self.family and self.knows_images else "qwen2_vl")
 
     @property
     def shares_prefixes(self) -> bool:
-        return self.family is not None and self.type in self.family.shared_prefix
+        return self.type in SHARED_PREFIX_TYPES
 
     @property
     def simulated(self) -> bool:
         """Whether simulate.py can run it: no expert routing, no ViT that it does not know."""
         return self.facts.simulated and not self.experts
-
-    @property
-    def experts(self) -> int:
-        names = ("num_experts", "num_local_experts", "n_routed_experts")
-        return int(next((self.text[name] for name in names if self.text.get(name)), 0))
-
-    @property
-    def hidden(self) -> int:
-        return int(self.text["hidden_size"])
-
-    @property
-    def layers(self) -> int:
-        return int(self.text["num_hidden_layers"])
-
-    @property
-    def heads(self) -> int:
-        return int(self.text["num_attention_heads"])
-
-    @property
-    def kv_heads(self) -> int:
-        return int(self.text.get("num_key_value_heads") or self.heads)
 
     @property
     def head_size(self) -> int:
@@ -151,8 +154,9 @@ class Model:
         return int(self.text.get("intermediate_size") or 4 * self.hidden)
 
     @property
-    def vocabulary(self) -> int:
-        return int(self.text.get("vocab_size") or self.config["vocab_size"])
+    def vit_intermediate(self) -> int:
+        times = self.vision.get("mlp_ratio", 4)
+        return int(self.vision.get(self.facts.vit_intermediate) or self.vit_hidden * times)
 
     @property
     def context(self) -> int | None:
@@ -163,34 +167,7 @@ class Model:
             for part, length in CONTEXTS.items():
                 if part in _plain(self.name).lower():
                     return length
-        value = self.text.get("max_position_embeddings")
-        return int(value) if value else None
-
-    @property
-    def patch(self) -> int:
-        size = self.vision.get("patch_size", 14)
-        return int(size[0] if isinstance(size, list | tuple) else size)
-
-    @property
-    def merge(self) -> int:
-        return int(self.vision.get("spatial_merge_size", 2))
-
-    @property
-    def vit_layers(self) -> int:
-        return int(self.vision.get("depth") or self.vision.get("num_hidden_layers") or 0)
-
-    @property
-    def vit_hidden(self) -> int:
-        return int(self.vision.get("embed_dim") or self.vision.get("hidden_size") or 0)
-
-    @property
-    def vit_heads(self) -> int:
-        return int(self.vision.get("num_heads") or self.vision.get("num_attention_heads") or 16)
-
-    @property
-    def vit_intermediate(self) -> int:
-        times = self.vision.get("mlp_ratio", 4)
-        return int(self.vision.get(self.facts.vit_intermediate) or self.vit_hidden * times)
+        return self.text.get("max_position_embeddings")
 
 
 def known_models() -> list[str]:
@@ -217,21 +194,6 @@ def read_model(name: str) -> Model:
                 f"Shipped: {', '.join(_shipped())}"
             )
         low = low.removesuffix(suffix)
-
-
-def model_of(config: dict[str, Any], name: str, source: str) -> Model:
-    """Of a config.json; the error of transformers where it cannot be built.
-
-    Building takes seconds, so that the counts are kept.
-    """
-    versions = [metadata.version(package) for package in ("torch", "transformers")]
-    file = cache_file("models", [versions, config])
-    answer = kept(file)
-    if answer is None:
-        complete = _completed(config)
-        answer = {"config": complete, "parameters": asdict(count_parameters(complete))}
-        keep(file, answer)
-    return Model(name, answer["config"], source, Parameters(**answer["parameters"]))
 
 
 def part_of(name: str) -> str:
@@ -290,28 +252,29 @@ def _from_file(path: Path) -> Model:
         raise ModelError(f"model {path}: {file} is not JSON: {error}") from None
     if not isinstance(config, dict) or "model_type" not in config:
         raise ModelError(f"model {path}: {file} has no model_type, so it is no model's config.json")
+    versions = {package: metadata.version(package) for package in ("torch", "transformers")}
     try:
-        return model_of(config, str(path), str(file))
+        answer = remembered("models", [versions, config], lambda: _built(config))
     except Exception as error:  # a foreign file in a foreign class: whatever transformers raises
         why = next(iter(str(error).splitlines()), type(error).__name__)
         raise ModelError(
-            f"model {path}: transformers {metadata.version('transformers')} cannot build what "
-            f"{file} describes (model_type {config['model_type']}): {why}"
+            f"model {path}: transformers {versions['transformers']} cannot build what {file} "
+            f"describes (model_type {config['model_type']}): {why}"
         ) from None
+    return Model(str(path), answer["config"], str(file), Parameters(**answer["parameters"]))
 
 
-def _completed(config: dict[str, Any]) -> dict[str, Any]:
-    """With transformers' defaults, and under its usual names what a class calls otherwise (gpt2's
-    n_embd); files of 2024 and 2025 have the language model's numbers at the top.
+def _built(config: dict[str, Any]) -> dict[str, Any]:
+    """Its parameters, and the configuration with transformers' defaults, under the usual names
+    (gpt2's n_embd) and in today's form (until 2025 the language model's numbers were at the top).
     """
     from transformers import AutoConfig
 
     made = AutoConfig.for_model(**config)
     complete, text = made.to_dict(), made.get_text_config()
     names = {name: getattr(text, name) for name in _TEXT if getattr(text, name, None) is not None}
-    if complete.get("text_config"):
-        return {**complete, "text_config": {**text.to_dict(), **names}}
-    return {**complete, **names}
+    (complete.get("text_config") or complete).update(names)
+    return {"config": complete, "parameters": asdict(count_parameters(complete))}
 
 
 _TEXT = (
