@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from swift_vlrft.families.family import Tiny, TinySize, text_config
+from swift_vlrft.families.family import Tiny, TinySize
+from swift_vlrft.families.tiny_parts import text_config
 
 SIZE = TinySize(hidden=128, layers=2, vision_hidden=64, vision_layers=2)
 TEMPLATE = "internvl_hf"

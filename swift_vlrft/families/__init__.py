@@ -66,42 +66,29 @@ def _type_in(folder: Path) -> str | None:
 
 def known_family(name: str) -> Family:
     """The family of that name or model type; a ValueError lists the known ones."""
-    family = _BY_TYPE.get(name)
-    if family is None:
+    if name not in _BY_TYPE:
         raise ValueError(f"unknown model family {name!r}; known: {', '.join(FAMILIES)}")
-    return family
+    return _BY_TYPE[name]
 
 
 def image_rule(name: str) -> SmartResize:
     """How that family resizes images; a ValueError lists those that are known."""
-    family = _BY_TYPE.get(name)
-    if family is None or family.images is None:
-        raise ValueError(f"unknown model family {name!r}; known: {', '.join(IMAGE_TYPES)}")
-    return family.images
+    rule = known_family(name).images
+    if rule is None:
+        raise ValueError(f"{name} takes no images; families that do: {', '.join(IMAGE_TYPES)}")
+    return rule
 
 
-def resized_size(
-    family: str,
-    width: int,
-    height: int,
-    *,
-    min_pixels: int | None = None,
-    max_pixels: int | None = None,
-) -> Size:
-    """Width and height of the image that the model sees; see ``SmartResize.size``."""
-    return image_rule(family).size(width, height, min_pixels=min_pixels, max_pixels=max_pixels)
+def resized_size(family: str, width: int, height: int, **limits: int | None) -> Size:
+    """Width and height of the image that the model sees, under ``min_pixels`` and ``max_pixels``;
+    ValueError for an image that no processor takes.
+    """
+    return image_rule(family).size(width, height, **limits)
 
 
-def image_tokens(
-    family: str,
-    width: int,
-    height: int,
-    *,
-    min_pixels: int | None = None,
-    max_pixels: int | None = None,
-) -> int:
+def image_tokens(family: str, width: int, height: int, **limits: int | None) -> int:
     """Tokens that an image takes in the prompt, without the two that mark its begin and end."""
-    return image_rule(family).tokens(width, height, min_pixels=min_pixels, max_pixels=max_pixels)
+    return image_rule(family).tokens(width, height, **limits)
 
 
 def sees_images(name: str) -> bool:

@@ -5,16 +5,9 @@
 
 from typing import Any
 
-from swift_vlrft.families.family import (
-    Family,
-    MemoryFacts,
-    Tiny,
-    TinySize,
-    rope,
-    text_config,
-    vision_config,
-)
+from swift_vlrft.families.family import Family, MemoryFacts, Tiny, TinySize
 from swift_vlrft.families.resize import SmartResize
+from swift_vlrft.families.tiny_parts import rope, text_config, vision_config
 
 TOKENS = (
     *("<|endoftext|>", "[MASK]", "[gMASK]", "[sMASK]", "<sop>", "<eop>", "<|system|>", "<|user|>"),

@@ -5,8 +5,9 @@
 
 from typing import Any
 
-from swift_vlrft.families.family import Family, MemoryFacts, TinySize, qwen_tiny, rope, text_config
+from swift_vlrft.families.family import Family, MemoryFacts, TinySize
 from swift_vlrft.families.resize import SmartResize
+from swift_vlrft.families.tiny_parts import qwen_tiny, rope, text_config
 
 
 def config(size: TinySize, vocabulary: int) -> dict[str, Any]:

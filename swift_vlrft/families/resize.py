@@ -81,16 +81,9 @@ class SmartResize:
             sides = [math.ceil(side * scale / factor) * factor for side in (width, height)]
         return sides[0], sides[1]
 
-    def tokens(
-        self,
-        width: int,
-        height: int,
-        *,
-        min_pixels: int | None = None,
-        max_pixels: int | None = None,
-    ) -> int:
+    def tokens(self, width: int, height: int, **limits: int | None) -> int:
         """Tokens of an image in the prompt, without the two that mark its begin and end."""
-        seen = self.size(width, height, min_pixels=min_pixels, max_pixels=max_pixels)
+        seen = self.size(width, height, **limits)
         return seen[0] * seen[1] // self.factor**2
 
     def loses_a_side(self, width: int, height: int, *, max_pixels: int | None = None) -> bool:
@@ -105,10 +98,7 @@ class SmartResize:
         )
 
     def limits(
-        self,
-        *,
-        model: str | os.PathLike[str] | None = None,
-        environ: Mapping[str, str] | None = None,
+        self, *, model: str | Path | None = None, environ: Mapping[str, str] | None = None
     ) -> tuple[int, int]:
         """min_pixels and max_pixels as ms-swift's template will have them.
 
@@ -141,7 +131,7 @@ def _number(values: Mapping[str, str], name: str) -> int | None:
         raise ValueError(f"{name}={text} is no whole number; a count of pixels is needed") from None
 
 
-def _limits_of_checkpoint(model: str | os.PathLike[str] | None) -> tuple[int, int] | None:
+def _limits_of_checkpoint(model: str | Path | None) -> tuple[int, int] | None:
     if model is None:
         return None
     for name in ("preprocessor_config.json", "processor_config.json"):

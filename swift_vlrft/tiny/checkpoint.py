@@ -2,13 +2,11 @@
 
     write_tiny("qwen2_5_vl", Path("tiny"))      # 10 M parameters, 45 MB, seconds, no network
 
-What is written is what ms-swift, transformers and vLLM expect of the real model: the transformers
-architecture with its own configuration class, a processor, a chat template, and a byte-level BPE
-tokenizer in which the special tokens have the ids of the real vocabulary. They must: ms-swift's
-templates name some of them by number (``Qwen2VLTemplate.image_token_id`` is 151655,
-``GLM4VTemplate.begin_of_image_token`` 151339). The ids between the few real tokens and the
-special ones name no token, and are decoded as nothing; the model has a row for each, so nearly all
-of a checkpoint is its embedding.
+Written is what ms-swift, transformers and vLLM expect of the real model: its configuration class,
+a processor, a chat template, and a byte-level BPE tokenizer whose special tokens have the ids of
+the real vocabulary, as ms-swift's templates name some by number (``Qwen2VLTemplate.image_token_id``
+is 151655). The ids between name no token and are decoded as nothing; the model has a row for each,
+so that nearly all of a checkpoint is its embedding.
 """
 
 from __future__ import annotations
@@ -16,6 +14,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterable
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,11 +43,14 @@ def build_tokenizer(tiny: Tiny, corpus: Iterable[str] = DEFAULT_CORPUS) -> PreTr
     """
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
+    bytes_ = pre_tokenizers.ByteLevel(add_prefix_space=False)
     learner = Tokenizer(models.BPE())
-    learner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    learner.pre_tokenizer = bytes_
     trainer = trainers.BpeTrainer(
-        vocab_size=4096, min_frequency=1, initial_alphabet=alphabet, show_progress=False
+        vocab_size=4096,
+        min_frequency=1,
+        initial_alphabet=sorted(bytes_.alphabet()),
+        show_progress=False,
     )
     learner.train_from_iterator(corpus, trainer)
     learnt = json.loads(learner.to_str())["model"]
@@ -57,13 +59,12 @@ def build_tokenizer(tiny: Tiny, corpus: Iterable[str] = DEFAULT_CORPUS) -> PreTr
     for word in words:
         vocabulary.setdefault(word, len(vocabulary))
     vocabulary |= tiny.special_ids
-    merges = [tuple(m) if isinstance(m, list) else tuple(m.split(" ")) for m in learnt["merges"]]
+    merges = [tuple(pair) for pair in learnt["merges"]]
 
-    tokenizer_class = _class_of(tiny, "tokenization")
+    tokenizer_class = _class_of(tiny, "TOKENIZER")
     if tokenizer_class.__name__ == "TokenizersBackend":  # the model has no class of its own
         raw = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
-        raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-        raw.decoder = decoders.ByteLevel()
+        raw.pre_tokenizer, raw.decoder = bytes_, decoders.ByteLevel()
         tokenizer = tokenizer_class(tokenizer_object=raw, eos_token=None, pad_token=None)
     else:
         tokenizer = tokenizer_class(vocab=vocabulary, merges=merges, **tiny.tokenizer_options)
@@ -83,22 +84,15 @@ def build_tokenizer(tiny: Tiny, corpus: Iterable[str] = DEFAULT_CORPUS) -> PreTr
 
 
 def _class_of(tiny: Tiny, kind: str) -> Any:
-    """transformers' class of this kind for the model type, or None."""
+    """transformers' class of this kind (tokenizer, processor...) for the model type, or None."""
     import transformers
-    from transformers.models.auto import (
-        image_processing_auto,
-        processing_auto,
-        tokenization_auto,
-        video_processing_auto,
-    )
 
-    names: Any = {
-        "tokenization": tokenization_auto.TOKENIZER_MAPPING_NAMES,
-        "processing": processing_auto.PROCESSOR_MAPPING_NAMES,
-        "image_processing": image_processing_auto.IMAGE_PROCESSOR_MAPPING_NAMES,
-        "video_processing": video_processing_auto.VIDEO_PROCESSOR_MAPPING_NAMES,
-    }[kind]
-    name = names.get(tiny.config(TinySize(), tiny.vocabulary)["model_type"])
+    module = {"TOKENIZER": "tokenization", "PROCESSOR": "processing"}.get(
+        kind, kind.lower().replace("processor", "processing")
+    )
+    auto = import_module(f"transformers.models.auto.{module}_auto")
+    model_type = tiny.config(TinySize(), tiny.vocabulary)["model_type"]
+    name = getattr(auto, f"{kind}_MAPPING_NAMES").get(model_type)
     name = name["torchvision"] if isinstance(name, dict) else name
     return getattr(transformers, name) if name else None
 
@@ -136,18 +130,16 @@ def save_checkpoint(
     """Write model, tokenizer and processor as the hub would hold them; the folder appears only
     when it is complete. ``template`` is ms-swift's name of it.
     """
-    directory = Path(directory)
-    if directory.exists():
-        raise FileExistsError(f"{directory} exists; choose a new folder or delete it first")
+    _refuse_existing(directory)
     half = directory.with_name(directory.name + ".writing")
     shutil.rmtree(half, ignore_errors=True)
     half.parent.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(half)
-    if processor := _class_of(tiny, "processing"):
+    if processor := _class_of(tiny, "PROCESSOR"):
         processor(
-            image_processor=_class_of(tiny, "image_processing")(**tiny.image_options),
+            image_processor=_class_of(tiny, "IMAGE_PROCESSOR")(**tiny.image_options),
             tokenizer=tokenizer,
-            video_processor=_class_of(tiny, "video_processing")(),
+            video_processor=_class_of(tiny, "VIDEO_PROCESSOR")(),
             chat_template=tiny.chat_template,
             **tiny.processor_options,
         ).save_pretrained(half)
@@ -161,6 +153,11 @@ def save_checkpoint(
     half.rename(directory)
 
 
+def _refuse_existing(directory: Path) -> None:
+    if directory.exists():
+        raise FileExistsError(f"{directory} exists; choose a new folder or delete it first")
+
+
 def write_tiny(
     family_name: str,
     directory: Path,
@@ -171,9 +168,8 @@ def write_tiny(
 ) -> int:
     """Write a tiny random checkpoint and return its number of parameters."""
     family = known_family(family_name)
-    if Path(directory).exists():
-        raise FileExistsError(f"{directory} exists; choose a new folder or delete it first")
+    _refuse_existing(directory)
     model = build_model(family.tiny, size or TinySize(), seed=seed)
     tokenizer = build_tokenizer(family.tiny, corpus)
-    save_checkpoint(model, tokenizer, family.tiny, next(iter(family.templates)), Path(directory))
+    save_checkpoint(model, tokenizer, family.tiny, next(iter(family.templates)), directory)
     return sum(p.numel() for p in model.parameters())
