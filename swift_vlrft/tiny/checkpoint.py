@@ -14,9 +14,8 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterable
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from swift_vlrft.families import known_family
 from swift_vlrft.families.family import Tiny, TinySize
@@ -42,6 +41,7 @@ def build_tokenizer(tiny: Tiny, corpus: Iterable[str] = DEFAULT_CORPUS) -> PreTr
     their real ids: about 1,400 tokens.
     """
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import TOKENIZER_MAPPING, AutoConfig
 
     bytes_ = pre_tokenizers.ByteLevel(add_prefix_space=False)
     learner = Tokenizer(models.BPE())
@@ -61,7 +61,8 @@ def build_tokenizer(tiny: Tiny, corpus: Iterable[str] = DEFAULT_CORPUS) -> PreTr
     vocabulary |= tiny.special_ids
     merges = [tuple(pair) for pair in learnt["merges"]]
 
-    tokenizer_class = _class_of(tiny, "TOKENIZER")
+    config = AutoConfig.for_model(**tiny.config(TinySize(), tiny.vocabulary))
+    tokenizer_class = TOKENIZER_MAPPING[type(config)]
     if tokenizer_class.__name__ == "TokenizersBackend":  # the model has no class of its own
         raw = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
         raw.pre_tokenizer, raw.decoder = bytes_, decoders.ByteLevel()
@@ -81,20 +82,6 @@ def build_tokenizer(tiny: Tiny, corpus: Iterable[str] = DEFAULT_CORPUS) -> PreTr
         if got != real:
             raise RuntimeError(f"special token {name} got id {got}, the real vocabulary has {real}")
     return tokenizer
-
-
-def _class_of(tiny: Tiny, kind: str) -> Any:
-    """transformers' class of this kind (tokenizer, processor...) for the model type, or None."""
-    import transformers
-
-    module = {"TOKENIZER": "tokenization", "PROCESSOR": "processing"}.get(
-        kind, kind.lower().replace("processor", "processing")
-    )
-    auto = import_module(f"transformers.models.auto.{module}_auto")
-    model_type = tiny.config(TinySize(), tiny.vocabulary)["model_type"]
-    name = getattr(auto, f"{kind}_MAPPING_NAMES").get(model_type)
-    name = name["torchvision"] if isinstance(name, dict) else name
-    return getattr(transformers, name) if name else None
 
 
 def build_model(
@@ -130,16 +117,23 @@ def save_checkpoint(
     """Write model, tokenizer and processor as the hub would hold them; the folder appears only
     when it is complete. ``template`` is ms-swift's name of it.
     """
+    from transformers import (
+        IMAGE_PROCESSOR_MAPPING,
+        PROCESSOR_MAPPING,
+        VIDEO_PROCESSOR_MAPPING,
+    )
+
     _refuse_existing(directory)
     half = directory.with_name(directory.name + ".writing")
     shutil.rmtree(half, ignore_errors=True)
     half.parent.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(half)
-    if processor := _class_of(tiny, "PROCESSOR"):
+    kind = type(model.config)
+    if processor := PROCESSOR_MAPPING.get(kind, None):
         processor(
-            image_processor=_class_of(tiny, "IMAGE_PROCESSOR")(**tiny.image_options),
+            image_processor=IMAGE_PROCESSOR_MAPPING[kind]["torchvision"](**tiny.image_options),
             tokenizer=tokenizer,
-            video_processor=_class_of(tiny, "VIDEO_PROCESSOR")(),
+            video_processor=VIDEO_PROCESSOR_MAPPING[kind]["torchvision"](),
             chat_template=tiny.chat_template,
             **tiny.processor_options,
         ).save_pretrained(half)
