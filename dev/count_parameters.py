@@ -10,7 +10,8 @@ from swift_vlrft.memory.models import MODELS_FILE, count_parameters
 
 models = json.loads(MODELS_FILE.read_text())
 for config in models.values():
-    config.pop("parameters", None)
-    config["parameters"] = asdict(count_parameters(config))
+    if "like" not in config:
+        config.pop("parameters", None)
+        config["parameters"] = asdict(count_parameters(config))
 lines = [f"  {json.dumps(name)}: {json.dumps(config)}" for name, config in models.items()]
 MODELS_FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n")

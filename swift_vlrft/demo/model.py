@@ -21,13 +21,6 @@ NAMES = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", *IMAGE_TOKENS)
 SPECIAL = {name: 2000 + i for i, name in enumerate(NAMES)}
 IMAGE_TOKEN_IDS = [SPECIAL[name] for name in IMAGE_TOKENS]
 PATCH = 14
-CHAT = (
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n"
-    "{% if m.content is string %}{{ m.content }}{% else %}{% for p in m.content %}"
-    "{% if p.type == 'image' %}<img>" + IMAGE + "</img>\n"
-    "{% else %}{{ p.text }}{% endif %}{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
 
 
 def image_tokens(side: int) -> int:
@@ -61,7 +54,7 @@ def tiny_internvl(side: int) -> Tiny:
         vocabulary=2048,
         eos="<|im_end|>",
         pad="<|endoftext|>",
-        chat_template=CHAT,
+        chat_template="internvl",
         config=config,
         tokenizer_options={"extra_special_tokens": dict(zip(names, IMAGE_TOKENS, strict=True))},
         image_options={"size": {"height": side, "width": side}, "max_patches": 1},

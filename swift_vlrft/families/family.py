@@ -45,6 +45,7 @@ class Tiny:
     eos: str
     pad: str
     chat_template: str
+    """Its file in tiny/chat_templates."""
     config: Callable[[TinySize, int], dict[str, Any]]
     """config.json, ``model_type`` among it, for these widths and this size of the vocabulary."""
     tokenizer_options: Mapping[str, Any] = field(default_factory=dict)

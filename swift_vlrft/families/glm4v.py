@@ -15,14 +15,6 @@ TOKENS = (
     *("<|begin_of_video|>", "<|end_of_video|>", "<|image|>", "<|video|>"),
 )
 THINKING = ("<think>", "</think>", "<answer>", "</answer>", "<|begin_of_box|>", "<|end_of_box|>")
-CHAT = (
-    "[gMASK]<sop>{% for m in messages %}<|{{ m.role }}|>\n"
-    "{% if m.content is string %}{{ m.content }}{% else %}{% for p in m.content %}"
-    "{% if p.type == 'image' %}<|begin_of_image|><|image|><|end_of_image|>"
-    "{% elif p.type == 'video' %}<|begin_of_video|><|video|><|end_of_video|>"
-    "{% else %}{{ p.text }}{% endif %}{% endfor %}{% endif %}{% endfor %}"
-    "{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
-)
 
 
 def config(size: TinySize, vocabulary: int) -> dict[str, Any]:
@@ -46,7 +38,7 @@ FAMILY = Family(
         vocabulary=151552,
         eos="<|user|>",
         pad="<|endoftext|>",
-        chat_template=CHAT,
+        chat_template="glm4v",
         config=config,
     ),
     # The size in the published preprocessor_config.json.

@@ -5,17 +5,6 @@ from typing import Any
 
 from swift_vlrft.families.family import TINY_PIXELS, Tiny, TinySize
 
-CHATML = (
-    "{% if messages[0].role != 'system' %}<|im_start|>system\n"
-    "You are a helpful assistant.<|im_end|>\n{% endif %}"
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n"
-    "{% if m.content is string %}{{ m.content }}{% else %}{% for p in m.content %}"
-    "{% if p.type == 'image' %}<|vision_start|><|image_pad|><|vision_end|>"
-    "{% elif p.type == 'video' %}<|vision_start|><|video_pad|><|vision_end|>"
-    "{% else %}{{ p.text }}{% endif %}{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
-
 QWEN_TOKENS = (
     *("<|endoftext|>", "<|im_start|>", "<|im_end|>"),
     *("<|object_ref_start|>", "<|object_ref_end|>", "<|box_start|>", "<|box_end|>"),
@@ -38,7 +27,7 @@ def qwen_tiny(
         vocabulary=vocabulary,
         eos="<|im_end|>",
         pad="<|endoftext|>",
-        chat_template=CHATML,
+        chat_template="chatml",
         config=config,
         image_options=TINY_PIXELS | {"patch_size": patch},
     )

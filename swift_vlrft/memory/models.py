@@ -3,8 +3,9 @@
     read_model("Qwen/Qwen2.5-VL-3B-Instruct").parameters.total      3_754_622_976
     read_model("path/to/checkpoint")    its config.json; nothing is downloaded and no weight is read
 
-models.json holds the numbers of the published config.json of each model, and the parameters that
-transformers makes of them (dev/count_parameters.py writes the counts, a test counts again).
+models.json holds the numbers of the published config.json of each model, the parameters that
+transformers makes of them (dev/count_parameters.py writes the counts, a test counts again), and
+checkpoints that are "like" another one but for their name and context.
 """
 
 from __future__ import annotations
@@ -24,22 +25,7 @@ from swift_vlrft.files.cache import remembered
 
 MODELS_FILE = Path(__file__).with_name("models.json")
 
-ALIASES = {
-    "qwq-32b": "Qwen2.5-32B",
-    "deepseek-r1-distill-qwen-32b": "Qwen2.5-32B",
-    "deepseek-r1-distill-qwen-14b": "Qwen2.5-14B",
-    "deepseek-r1-distill-qwen-7b": "Qwen2.5-7B",
-    "qwen2-7b": "Qwen2.5-7B",
-    "qwen2-72b": "Qwen2.5-72B",
-    "qwen2-1.5b": "Qwen2.5-1.5B",
-    "qwen2-0.5b": "Qwen2.5-0.5B",
-}
-"""Checkpoints of the same shape under another name (published config.json compared)."""
-
-CONTEXTS = {"-2507": 262144, "deepseek-r1-distill": 131072}
-"""Contexts of checkpoints that share another one's shape and not its context."""
-
-SUFFIXES = ("-instruct", "-thinking", "-base", "-2507", "-2512", "-bf16", "-math", "-coder", "-hf")
+SUFFIXES = ("-instruct", "-thinking", "-base", "-2512", "-bf16", "-math", "-coder", "-hf")
 
 
 class ModelError(ValueError):
@@ -163,15 +149,11 @@ class Model:
         """Longest row of its configuration: vLLM's max_model_len where no flag says one (vllm's
         config/model.py: _get_and_verify_max_len). None where the file does not say.
         """
-        if not Path(self.name).exists():
-            for part, length in CONTEXTS.items():
-                if part in _plain(self.name).lower():
-                    return length
         return self.text.get("max_position_embeddings")
 
 
 def known_models() -> list[str]:
-    return list(_shipped())
+    return [name for name, entry in _shipped().items() if "like" not in entry]
 
 
 def read_model(name: str) -> Model:
@@ -179,21 +161,25 @@ def read_model(name: str) -> Model:
     path = Path(name).expanduser()
     if path.is_dir() or path.suffix == ".json":
         return _from_file(path)
-    low = _plain(name).lower()
+    plain = name.rstrip("/").rsplit("/", 1)[-1]
     shipped = {known.lower(): known for known in _shipped()}
-    while True:
-        if key := ALIASES.get(low) or shipped.get(low):
-            config = dict(_shipped()[key])
-            counts = Parameters(**config.pop("parameters"))
-            return Model(_plain(name), config, f"shipped configuration of {key}", counts)
+    low = plain.lower()
+    while low not in shipped:
         suffix = next((s for s in SUFFIXES if low.endswith(s)), None)
         if suffix is None:
             raise ModelError(
                 f"model {name!r}: no configuration of it is shipped and no folder or config.json "
                 "has this path; give the path of its checkpoint or config.json. "
-                f"Shipped: {', '.join(_shipped())}"
+                f"Shipped: {', '.join(known_models())}"
             )
         low = low.removesuffix(suffix)
+    entry = _shipped()[shipped[low]]
+    like = entry.get("like", shipped[low])
+    config = dict(_shipped()[like])
+    if context := entry.get("context"):
+        config["max_position_embeddings"] = context
+    counts = Parameters(**config.pop("parameters"))
+    return Model(plain, config, f"shipped configuration of {like}", counts)
 
 
 def part_of(name: str) -> str:
@@ -231,10 +217,6 @@ def count_parameters(config: dict[str, Any]) -> Parameters:
         head=own_head,
         largest_layer=max(layers),
     )
-
-
-def _plain(name: str) -> str:
-    return name.rstrip("/").rsplit("/", 1)[-1]
 
 
 @lru_cache

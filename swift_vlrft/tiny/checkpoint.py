@@ -23,6 +23,8 @@ from swift_vlrft.families.family import Tiny, TinySize
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+CHAT_TEMPLATES = Path(__file__).with_name("chat_templates")
+
 # Tags and whole numbers are single tokens, so that a tiny model can answer in a few steps.
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 NUMBERS = tuple(str(n) for n in range(10, 1001))
@@ -128,17 +130,18 @@ def save_checkpoint(
     shutil.rmtree(half, ignore_errors=True)
     half.parent.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(half)
+    chat_template = (CHAT_TEMPLATES / f"{tiny.chat_template}.jinja").read_text()
     kind = type(model.config)
     if processor := PROCESSOR_MAPPING.get(kind, None):
         processor(
             image_processor=IMAGE_PROCESSOR_MAPPING[kind]["torchvision"](**tiny.image_options),
             tokenizer=tokenizer,
             video_processor=VIDEO_PROCESSOR_MAPPING[kind]["torchvision"](),
-            chat_template=tiny.chat_template,
+            chat_template=chat_template,
             **tiny.processor_options,
         ).save_pretrained(half)
     else:
-        tokenizer.chat_template = tiny.chat_template
+        tokenizer.chat_template = chat_template
         tokenizer.save_pretrained(half)
     # As in ms-swift's own checkpoints: several of its templates share an architecture, this names
     # the one meant.
