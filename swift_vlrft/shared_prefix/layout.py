@@ -24,18 +24,13 @@ __all__ = ["CannotPack", "Group", "Packed", "pack"]
 
 @dataclass(frozen=True)
 class Group:
-    """Where one prompt and its completions stand in the packed sequence.
-
-    ``gather`` picks the completions' tokens (counted from ``start + shared``) as one padded batch
-    of ``len(own) x max(own)``, ``keep`` picks the real ones back out; both None where no padding
-    is needed.
-    """
+    """Where one prompt and its completions stand in the packed sequence."""
 
     start: int
     shared: int
+    """Tokens of the prompt, and of what all completions begin with."""
     own: tuple[int, ...]
-    gather: torch.Tensor | None
-    keep: torch.Tensor | None
+    """Tokens of each completion after that."""
 
     @property
     def stop(self) -> int:
@@ -112,7 +107,7 @@ def pack(
                 place[order[-1]] = np.arange(stop, stop + count)
                 own.append(count)
                 stop += count
-        groups.append(_slots(start, shared, tuple(own), input_ids.device))
+        groups.append(Group(start, shared, tuple(own)))
         distinct.extend(images_of[members[0]])
         start = stop
 
@@ -188,16 +183,3 @@ def _common(texts: Sequence[np.ndarray]) -> int:
         differs = np.nonzero(text[:shared] != texts[0][:shared])[0]
         shared = int(differs[0]) if len(differs) else shared
     return shared
-
-
-def _slots(start: int, shared: int, own: tuple[int, ...], device: torch.device) -> Group:
-    gather = keep = None
-    if len(set(own)) > 1:
-        longest = max(own)
-        offsets = np.concatenate([[0], np.cumsum(own)[:-1]])
-        columns = np.arange(longest)
-        inside = columns < np.array(own)[:, None]
-        gather = np.where(inside, offsets[:, None] + columns, 0).reshape(-1)
-        keep = np.nonzero(inside.reshape(-1))[0]
-        gather, keep = (torch.from_numpy(x).to(device) for x in (gather, keep))
-    return Group(start, shared, own, gather, keep)
