@@ -48,11 +48,9 @@ def build_tokenizer(tiny: Tiny, corpus: Iterable[str] = DEFAULT_CORPUS) -> PreTr
     bytes_ = pre_tokenizers.ByteLevel(add_prefix_space=False)
     learner = Tokenizer(models.BPE())
     learner.pre_tokenizer = bytes_
+    alphabet = sorted(bytes_.alphabet())
     trainer = trainers.BpeTrainer(
-        vocab_size=4096,
-        min_frequency=1,
-        initial_alphabet=sorted(bytes_.alphabet()),
-        show_progress=False,
+        vocab_size=4096, min_frequency=1, initial_alphabet=alphabet, show_progress=False
     )
     learner.train_from_iterator(corpus, trainer)
     learnt = json.loads(learner.to_str())["model"]
@@ -62,7 +60,6 @@ def build_tokenizer(tiny: Tiny, corpus: Iterable[str] = DEFAULT_CORPUS) -> PreTr
         vocabulary.setdefault(word, len(vocabulary))
     vocabulary |= tiny.special_ids
     merges = [tuple(pair) for pair in learnt["merges"]]
-
     config = AutoConfig.for_model(**tiny.config(TinySize(), tiny.vocabulary))
     tokenizer_class = TOKENIZER_MAPPING[type(config)]
     if tokenizer_class.__name__ == "TokenizersBackend":  # the model has no class of its own
@@ -72,22 +69,15 @@ def build_tokenizer(tiny: Tiny, corpus: Iterable[str] = DEFAULT_CORPUS) -> PreTr
     else:
         tokenizer = tokenizer_class(vocab=vocabulary, merges=merges, **tiny.tokenizer_options)
     # The ids come from the vocabulary above; added tokens are never split.
-    tokenizer.add_tokens(
-        [
-            AddedToken(t, special=t in tiny.special_ids and t not in TAGS, normalized=False)
-            for t in (*tiny.special_ids, *words)
-        ]
-    )
+    special = tiny.special_ids.keys() - set(TAGS)
+    names = (*tiny.special_ids, *words)
+    tokenizer.add_tokens([AddedToken(t, special=t in special, normalized=False) for t in names])
     tokenizer.eos_token, tokenizer.pad_token = tiny.eos, tiny.pad
-    for name, real in tiny.special_ids.items():
-        got = tokenizer.convert_tokens_to_ids(name)
-        if got != real:
-            raise RuntimeError(f"special token {name} got id {got}, the real vocabulary has {real}")
     return tokenizer
 
 
 def build_model(
-    tiny: Tiny, size: TinySize, *, seed: int = 0, vocabulary: int | None = None
+    tiny: Tiny, size: TinySize | None = None, *, seed: int = 0, vocabulary: int | None = None
 ) -> PreTrainedModel:
     """The real transformers class with random float32 weights; another ``vocabulary`` has no
     special tokens set.
@@ -96,7 +86,7 @@ def build_model(
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
     eos, pad = tiny.special_ids[tiny.eos], tiny.special_ids[tiny.pad]
-    values = tiny.config(size, tiny.vocabulary if vocabulary is None else vocabulary)
+    values = tiny.config(size or TinySize(), vocabulary or tiny.vocabulary)
     config = AutoConfig.for_model(**values)
     if vocabulary is None:
         text = config.get_text_config()
@@ -119,11 +109,7 @@ def save_checkpoint(
     """Write model, tokenizer and processor as the hub would hold them; the folder appears only
     when it is complete. ``template`` is ms-swift's name of it.
     """
-    from transformers import (
-        IMAGE_PROCESSOR_MAPPING,
-        PROCESSOR_MAPPING,
-        VIDEO_PROCESSOR_MAPPING,
-    )
+    from transformers import IMAGE_PROCESSOR_MAPPING, PROCESSOR_MAPPING, VIDEO_PROCESSOR_MAPPING
 
     _refuse_existing(directory)
     half = directory.with_name(directory.name + ".writing")
@@ -155,18 +141,11 @@ def _refuse_existing(directory: Path) -> None:
         raise FileExistsError(f"{directory} exists; choose a new folder or delete it first")
 
 
-def write_tiny(
-    family_name: str,
-    directory: Path,
-    *,
-    size: TinySize | None = None,
-    seed: int = 0,
-    corpus: Iterable[str] = DEFAULT_CORPUS,
-) -> int:
-    """Write a tiny random checkpoint and return its number of parameters."""
-    family = known_family(family_name)
+def write_tiny(name: str, directory: Path, *, seed: int = 0) -> int:
+    """Write a tiny random checkpoint of that family and return its number of parameters."""
+    family = known_family(name)
     _refuse_existing(directory)
-    model = build_model(family.tiny, size or TinySize(), seed=seed)
-    tokenizer = build_tokenizer(family.tiny, corpus)
-    save_checkpoint(model, tokenizer, family.tiny, next(iter(family.templates)), directory)
+    model = build_model(family.tiny, seed=seed)
+    template = next(iter(family.templates))
+    save_checkpoint(model, build_tokenizer(family.tiny), family.tiny, template, directory)
     return sum(p.numel() for p in model.parameters())

@@ -4,12 +4,12 @@ import pytest
 
 from swift_vlrft.families import FAMILIES, known_family
 from swift_vlrft.families.family import TinySize
-from swift_vlrft.tiny.checkpoint import DEFAULT_CORPUS, build_tokenizer
+from swift_vlrft.tiny.checkpoint import build_tokenizer
 
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_any_text_survives_the_tokenizer(name):
-    tokenizer = build_tokenizer(FAMILIES[name].tiny, DEFAULT_CORPUS)
+    tokenizer = build_tokenizer(FAMILIES[name].tiny)
     answer = "[{'Position': [254, 303, 291, 1000], 'Confidence': 0.9}]"
     text = f"<think>two, é中\n</think><answer>{answer}</answer>"
     assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
@@ -20,7 +20,7 @@ def test_special_tokens_keep_their_real_ids_and_nothing_lies_between(name, tmp_p
     from transformers import AutoTokenizer
 
     tiny = FAMILIES[name].tiny
-    build_tokenizer(tiny, DEFAULT_CORPUS).save_pretrained(tmp_path)
+    build_tokenizer(tiny).save_pretrained(tmp_path)
     tokenizer = AutoTokenizer.from_pretrained(tmp_path)
     vocabulary = tokenizer.get_vocab()
     assert len(vocabulary) < 2000
