@@ -1,26 +1,21 @@
 """What one forward and backward pass keeps: traced where torch is, else in closed form.
 
-A trace takes seconds and is kept in the user's cache folder under everything that it depends on
-(configuration, shape, versions of tracing.py, torch and transformers).
+A trace takes seconds and is remembered by everything that it depends on (configuration, shape,
+versions of tracing.py, torch and transformers).
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
-from contextlib import suppress
 from dataclasses import asdict
 from functools import lru_cache
 from importlib import metadata
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
-from swift_vlrft.files.writing import write_atomically
+from swift_vlrft.files.cache import remembered
 from swift_vlrft.memory.analytic import analytic
 from swift_vlrft.memory.models import Model
-from swift_vlrft.memory.stages import Activations, BatchShape, with_copied_keys
+from swift_vlrft.memory.stages import Activations, BatchShape, Peaks, with_copied_keys
 
 VERSION = 2
 """Raised when tracing.py changes what it counts, so that old results are not taken."""
@@ -41,31 +36,21 @@ def _versions() -> list[str]:
 
 
 def traced(model: Model, shape: BatchShape) -> Activations:
-    """From the cache or by a trace; in closed form (``how`` says so) where there can be none."""
+    """Of this shape or of one traced before; in closed form (``how`` says so) where neither is."""
     if not can_trace(model):
         return analytic(model, shape)
-    file = cache_file(model, shape)
-    try:
-        peaks = json.loads(file.read_text())
-    except (OSError, ValueError):
+
+    def answer() -> Peaks:
         from swift_vlrft.memory.tracing import trace
 
-        try:
-            peaks = trace(model.config, shape)
-        except Exception:  # a class or a configuration that does not run without data
-            return analytic(model, shape)
-        with suppress(OSError):  # no cache is no loss
-            write_atomically(file, json.dumps(peaks))
+        return trace(model.config, shape)
+
+    key = [VERSION, _versions(), _without_context(model.config), asdict(shape)]
+    try:
+        peaks = remembered("memory", key, answer)
+    except Exception:  # a class or a configuration that does not run without data
+        return analytic(model, shape)
     return Activations(with_copied_keys(model, shape, peaks), "traced")
-
-
-def cache_file(model: Model, shape: BatchShape) -> Path:
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    key = json.dumps(
-        [VERSION, _versions(), _without_context(model.config), asdict(shape)], sort_keys=True
-    )
-    name = hashlib.sha256(key.encode()).hexdigest()[:32]
-    return base / "swift_vlrft" / "memory" / f"{name}.json"
 
 
 def _without_context(config: dict[str, Any]) -> dict[str, Any]:

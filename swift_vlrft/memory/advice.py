@@ -19,7 +19,7 @@ from typing import Any
 from swift_vlrft.memory.activations import traced
 from swift_vlrft.memory.analytic import scaled_from
 from swift_vlrft.memory.estimate import Plan, estimate
-from swift_vlrft.memory.settings import GIB, SHARING, Settings
+from swift_vlrft.memory.settings import GIB, Settings
 from swift_vlrft.memory.stages import Source, batch_shape
 
 Written = Callable[[Mapping[str, str]], Settings | None]
@@ -223,7 +223,7 @@ def _of_the_trainer(s: Settings) -> Iterator[Row]:
     when = s.zero == 3 and engine and s.move_model_batches == 1
     flags = {"move_model_batches": "16"}
     yield when, 1.2, flags, "weight sync a little slower", {"move_model_batches": 16}
-    when = s.model.type in SHARING and s.may_share_prefixes and bool(s.grids) and s.batch > 1
+    when = s.model.shares_prefixes and s.may_share_prefixes and bool(s.grids) and s.batch > 1
     when &= not s.shared_prefix and not s.chunked_loss and s.sharding != "fsdp"
     new = {"shared_prefix": True, "feature_cache": 512 << 20}
     yield when, 0.5, {"VLRFT_SHARED_PREFIX": "1"}, "nothing: faster, the same numbers", new

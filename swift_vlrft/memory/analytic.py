@@ -6,11 +6,6 @@ from swift_vlrft.memory import stages
 from swift_vlrft.memory.models import Model
 from swift_vlrft.memory.stages import Activations, BatchShape, Peaks, Source, with_copied_keys
 
-# Bytes that one token leaves in one layer for the backward pass, in units of the hidden size beside
-# the MLP's 8 bytes per intermediate unit (gate, up, activation, product: 2 bytes each); fitted to
-# tracing.py with transformers 5.19 (docs/plan.md has the table).
-LLM_SAVED = {"qwen2": 20.7, "qwen3": 28.7, "glm4v": 34.0}
-VIT_SAVED = {"qwen2_vl": 44.4, "qwen2_5_vl": 49.9, "qwen3_vl": 36.1, "glm4v": 51.0}
 LORA_SAVED = 1.9
 """Ratio of what a LoRA layer keeps (inputs after dropout, masks) to a fully trained one."""
 
@@ -53,7 +48,7 @@ def _peaks(model: Model, shape: BatchShape) -> Peaks:
     tokens = shape.batch * shape.length
     patches = shape.batch * sum(t * h * w for t, h, w in shape.grids)
     logits = shape.batch * shape.logits * model.vocabulary * size
-    vit_layer = VIT_SAVED.get(model.type.removesuffix("_moe"), 46.0) * model.vit_hidden * size / 2
+    vit_layer = model.facts.vit_saved * model.vit_hidden * size / 2
     vit_layer *= patches
     if not shape.train:
         live = tokens * (6 * model.intermediate + 10 * model.hidden) * size // 2
@@ -91,8 +86,7 @@ def _peaks(model: Model, shape: BatchShape) -> Peaks:
 def _saved_by_token(model: Model, shape: BatchShape) -> float:
     """Bytes that a decoder layer keeps of one token where nothing is recomputed."""
     size = shape.bytes_per_value
-    family = model.type if model.type == "glm4v" else "qwen3" if "qwen3" in model.type else "qwen2"
-    saved = (LLM_SAVED[family] * model.hidden + 8 * model.intermediate) * size / 2
+    saved = (model.facts.llm_saved * model.hidden + 8 * model.intermediate) * size / 2
     if shape.attention == "eager":
         saved += 5 * size * model.heads * shape.length
     return saved * LORA_SAVED if shape.lora_rank else saved

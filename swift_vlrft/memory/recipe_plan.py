@@ -16,7 +16,6 @@ import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from swift_vlrft.families.coordinates import FAMILIES
 from swift_vlrft.memory.activations import can_trace, traced
 from swift_vlrft.memory.advice import Change, Written, advise, headroom_options
 from swift_vlrft.memory.analytic import analytic
@@ -78,8 +77,7 @@ def _planned(
     longest = None
     if dataset is not None:
         model = read_model(recipe.get("model") or "")
-        family = model.type if model.type in FAMILIES else "qwen2_vl"
-        longest = longest_row(dataset, family, *limits(recipe, model))
+        longest = longest_row(dataset, model.image_rule, *limits(recipe, model))
     settings = settings_of(recipe, gpus, nodes=nodes, longest=longest)
     source = analytic if quick or not can_trace(settings.model) else traced
     plan = estimate(settings, source)

@@ -28,6 +28,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
 from swift_vlrft.memory import stages
+from swift_vlrft.memory.models import on_meta, part_of
 from swift_vlrft.memory.stages import BatchShape, Peaks
 from swift_vlrft.shared_prefix.settings import LOGPS_PART
 
@@ -49,21 +50,13 @@ def trace(config: dict[str, Any], shape: BatchShape) -> Peaks:
     with warnings.catch_warnings(), _kernels(shape), torch.set_grad_enabled(shape.train), counter:
         # Of a frozen part's checkpoints: a run prints it, a plan need not.
         warnings.filterwarnings("ignore", message="None of the inputs have requires_grad")
-        inputs = inputs_of(config, shape)
+        inputs = inputs_of(config, shape, getattr(model.config, "image_token_id", 0))
         loss = _loss(model, inputs, shape, counter)
         if shape.train:
             counter.enter(stages.BACKWARD_LOSS)
             loss.backward()
     passed = stages.STAGES if shape.train else stages.STAGES[:3]
     return {stage: counter.peaks.get(stage, {}) for stage in passed}
-
-
-def parameter_counts(config: dict[str, Any]) -> dict[str, int]:
-    """Parameters as transformers builds them: the check on models.py's own count."""
-    counts: Counter[str] = Counter()
-    for name, parameter in _on_meta(config).named_parameters():
-        counts["vit" if "visual" in name or "vision" in name else "llm"] += parameter.numel()
-    return dict(counts)
 
 
 # The counter ---------------------------------------------------------------------------------
@@ -181,24 +174,9 @@ def _drop_gradient(parameter: torch.Tensor) -> None:
 # The model -----------------------------------------------------------------------------------
 
 
-def _on_meta(config: dict[str, Any]) -> Any:
-    """The class of ``config`` without data."""
-    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
-    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
-
-    values = {name: value for name, value in config.items() if name != "model_type"}
-    built = CONFIG_MAPPING[config["model_type"]](**values)
-    sees = bool(values.get("vision_config"))
-    maker = AutoModelForImageTextToText if sees else AutoModelForCausalLM
-    with torch.device("meta"):
-        model = maker.from_config(built)
-    model.tie_weights()
-    return model
-
-
 def _model(config: dict[str, Any], shape: BatchShape) -> Any:
     """As ms-swift prepares it for training: what is frozen, adapters, checkpointing."""
-    model = _on_meta(config).to(getattr(torch, shape.dtype))
+    model = on_meta(config).to(getattr(torch, shape.dtype))
     attention = FLASH if shape.attention == "flash_attention_2" else shape.attention
     for part in model.modules():
         if hasattr(part, "config"):
@@ -223,10 +201,8 @@ def _model(config: dict[str, Any], shape: BatchShape) -> Any:
 
 
 def _trains(name: str, shape: BatchShape) -> bool:
-    """Of a parameter's name, as swift/model/model_arch.py divides Qwen-VL and GLM-4.1V."""
-    if "visual" not in name:
-        return shape.train_llm
-    return shape.train_aligner if "merger" in name else shape.train_vit
+    trains = {"vit": shape.train_vit, "aligner": shape.train_aligner, "llm": shape.train_llm}
+    return trains[part_of(name)]
 
 
 def _with_lora(model: Any, shape: BatchShape) -> Any:
@@ -255,19 +231,18 @@ def _image_tokens(config: dict[str, Any], shape: BatchShape) -> int:
     return sum(time * rows * columns // merge for time, rows, columns in shape.grids)
 
 
-def inputs_of(config: dict[str, Any], shape: BatchShape) -> dict[str, Any]:
+def inputs_of(config: dict[str, Any], shape: BatchShape, image_token: int) -> dict[str, Any]:
     """What the template gives the model; ValueError where the images do not go into the length."""
     ids = torch.zeros(shape.batch, shape.length, dtype=torch.long)
     inputs: dict[str, Any] = {"attention_mask": None, "use_cache": False}
     if shape.grids:
         vision = config["vision_config"]
         merge = int(vision.get("spatial_merge_size", 2)) ** 2
-        image = config.get("image_token_id", 151343 if config["model_type"] == "glm4v" else 151655)
         seen = 0
         for time, rows, columns in shape.grids:
             count = time * rows * columns // merge
             # one text token between two images
-            ids[:, seen + 1 : seen + 1 + count] = image
+            ids[:, seen + 1 : seen + 1 + count] = image_token
             seen += count + 1
         if seen > shape.length:
             raise ValueError(f"{seen} image tokens do not go into a length of {shape.length}")
@@ -279,9 +254,9 @@ def inputs_of(config: dict[str, Any], shape: BatchShape) -> dict[str, Any]:
         inputs["pixel_values"] = torch.empty(
             int(grid.prod(-1).sum()), width, dtype=getattr(torch, shape.dtype), device="meta"
         )
-    three = config["model_type"] in ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "glm4v")
     positions = torch.arange(shape.length).expand(shape.batch, -1)
-    inputs["position_ids"] = positions.expand(3, -1, -1) if three else positions
+    # Every model with images that is traced has M-RoPE's three rows.
+    inputs["position_ids"] = positions.expand(3, -1, -1) if "vision_config" in config else positions
     inputs["input_ids"] = ids
     return inputs
 

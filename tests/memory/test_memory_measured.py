@@ -11,7 +11,7 @@ import pytest
 from support.real_memory import real_peak
 
 from swift_vlrft.memory.estimate import estimate
-from swift_vlrft.memory.models import Model
+from swift_vlrft.memory.models import Model, count_parameters
 from swift_vlrft.memory.phases import CONTEXT
 from swift_vlrft.memory.settings import Settings
 from swift_vlrft.memory.stages import Activations, BatchShape, batch_shape
@@ -85,7 +85,7 @@ def planned_bytes(settings: Settings) -> int:
 def test_the_peak_of_a_real_step_is_within_ten_percent(case):
     values = {"batch": 2, "prompt": 150, "completion": 60, "tuning": "full", **CASES[case]}
     settings = Settings(
-        model=Model("small", SMALL, "test"),
+        model=Model("small", SMALL, "test", count_parameters(SMALL)),
         gpu_bytes=2**40,
         accumulation=2,
         rollout="none",
@@ -119,7 +119,7 @@ def test_the_peak_under_zero3_on_two_processes_is_within_ten_percent(
     checkpointed, batch, prompt, tmp_path
 ):
     settings = Settings(
-        model=Model("small", SMALL, "test"),
+        model=Model("small", SMALL, "test", count_parameters(SMALL)),
         gpu_bytes=2**40,
         processes=2,
         sharding="zero3",

@@ -52,7 +52,7 @@ def real_model(config: dict[str, Any], shape: BatchShape) -> torch.nn.Module:
 
 
 def real_inputs(config: dict[str, Any], shape: BatchShape) -> dict[str, Any]:
-    inputs = inputs_of(config, shape)
+    inputs = inputs_of(config, shape, config["image_token_id"])
     for name, value in inputs.items():
         if isinstance(value, torch.Tensor) and value.is_meta:
             inputs[name] = torch.randn(value.shape, dtype=value.dtype)
