@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
-from swift_vlrft.datasets.image import Head, open_image, size_problem
+from swift_vlrft.datasets.image import ImageInfo, open_image, size_problem
 from swift_vlrft.datasets.row import BadRow, Row
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.geometry.boxes import Box
@@ -74,7 +74,7 @@ def _card(row: Row | BadRow) -> str:
             )
             drawn += overlay
             remarks += found
-            if problem := size_problem(row.image, Head(*size, plain=True), row.drawn):
+            if problem := size_problem(row.image, ImageInfo(*size, plain=True), row.drawn):
                 remarks.append(problem)
     others = {k: v for k, v in row.columns.items() if k not in ("task", "frame") and v is not None}
     return _CARD.format(

@@ -21,7 +21,7 @@ from support.written_sets import digests, png
 from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
-from swift_vlrft.datasets import BadRow, DataError, Place, Row, read_rows
+from swift_vlrft.datasets import BadRow, DataError, Row, RowLocation, read_rows
 from swift_vlrft.datasets.convert import convert_folder
 from swift_vlrft.datasets.forms import find_form, splits_of
 from swift_vlrft.datasets.page import page_of, sample
@@ -278,7 +278,7 @@ class Page(HTMLParser):
 def shown(solution, problem="Find it.", **columns) -> Page:
     given = {"task": "detection", "frame": "norm1000", **columns}
     image = {"bytes": png(size=(900, 600)), "path": None}
-    return Page(page_of([Row(Place(Path("x"), 3), image, problem, solution, given)], "set"))
+    return Page(page_of([Row(RowLocation(Path("x"), 3), image, problem, solution, given)], "set"))
 
 
 def test_boxes_lie_where_the_gold_says_and_bear_their_label():
@@ -299,9 +299,9 @@ def test_what_is_odd_about_a_row_is_said():
     assert "box 1 reaches outside the frame" in shown("[[10, 10, 1200, 50]]").text
     assert "box 1 is invalid" in shown("[[50, 50, 10, 10]]").text
     assert "does not read as boxes" in shown("a dog").text
-    broken = Row(Place(Path("x"), 0), {"bytes": b"GIF", "path": None}, "p", "s", {})
+    broken = Row(RowLocation(Path("x"), 0), {"bytes": b"GIF", "path": None}, "p", "s", {})
     assert "no picture" in Page(page_of([broken], "set")).text
-    bad = page_of([BadRow(Place(Path("y.parquet"), 7), "the image is cut off")], "set")
+    bad = page_of([BadRow(RowLocation(Path("y.parquet"), 7), "the image is cut off")], "set")
     assert "the image is cut off" in bad and "y.parquet, row 7" in bad
 
 
@@ -321,7 +321,7 @@ def test_text_is_escaped_and_the_page_loads_nothing():
 
 
 def test_the_sample_is_by_seed_and_in_order():
-    rows = [Row(Place(Path("x"), i), {}, "", "") for i in range(1000)]
+    rows = [Row(RowLocation(Path("x"), i), {}, "", "") for i in range(1000)]
     found, total = sample(rows, 12, 0)
     places = [row.place.row for row in found]
     assert total == 1000 and places == sorted(places) and len(set(places)) == 12
