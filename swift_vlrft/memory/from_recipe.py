@@ -14,11 +14,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from swift_vlrft.families.coordinates import FAMILIES, RESOLUTION, pixel_limits, resized_size
+from swift_vlrft.families.resize import RESOLUTION
 from swift_vlrft.memory.images import Longest
 from swift_vlrft.memory.models import Model, read_model
 from swift_vlrft.memory.ranges import NUMBERS, refuse_impossible
-from swift_vlrft.memory.settings import SHARING, Gpus, Settings
+from swift_vlrft.memory.settings import Gpus, Settings
 from swift_vlrft.memory.vllm import largest_image
 from swift_vlrft.recipe.reader import FALSE, TRUE, Flag, Recipe
 from swift_vlrft.recipe.rules.batches import batches
@@ -235,7 +235,7 @@ def _why_not_shared(recipe: Recipe, model: Model) -> str | None:
     why = None
     if not any(Path(file).name == PLUGIN_FILE for file in recipe.values("external_plugins")):
         why = f"{PLUGIN_FILE} is not among --external_plugins"
-    elif model.type not in SHARING:
+    elif not model.shares_prefixes:
         why = f"the model type is {model.type}"
     elif recipe.get("fsdp"):
         why = "--fsdp"
@@ -367,21 +367,20 @@ def _inputs(
         notes.append(f"no --dataset given: a prompt of {prompt} text tokens")
     if not model.sees:
         return (), prompt
-    family = model.type if model.type in FAMILIES else "qwen2_vl"
-    if model.type not in FAMILIES:
+    rule = model.image_rule
+    if not model.knows_images:
         notes.append(f"{model.type}: images are counted by Qwen2-VL's rule")
     low, high = limits(recipe, model)
     if longest is not None:
-        sizes = longest.sizes(family, low, high)
+        sizes = longest.sizes(rule, low, high)
         notes.append(f"images of the longest row of {longest.source}: {_sizes(sizes)}")
     else:
-        frames = FAMILIES[family].frames
-        side = max(1, int((high / frames) ** 0.5))
-        sizes = [resized_size(family, side, side, min_pixels=low, max_pixels=high)]
+        side = max(1, int((high / rule.frames) ** 0.5))
+        sizes = [rule.size(side, side, min_pixels=low, max_pixels=high)]
         by = _pixels_by(recipe, model)
         named = _named_limit(recipe, by)
         said = by if named else f"{by} is not set; the family's limit"
-        tokens = sizes[0][0] * sizes[0][1] // FAMILIES[family].factor ** 2
+        tokens = sizes[0][0] * sizes[0][1] // rule.factor**2
         notes.append(
             f"no --dataset given: one image a row as large as allowed ({said}: {high}), "
             f"{tokens} tokens"
@@ -392,11 +391,10 @@ def _inputs(
 
 def limits(recipe: Recipe, model: Model) -> tuple[int, int]:
     """min_pixels and max_pixels of this run: the template's, and ms-swift's own --max_pixels."""
-    family = model.type if model.type in FAMILIES else "qwen2_vl"
     environment = recipe.environment | _limits_in_kwargs(recipe)
-    low, high = pixel_limits(family, model=model.name, environ=environment)
+    low, high = model.image_rule.limits(model=model.name, environ=environment)
     if flag := _int(recipe, "max_pixels", 0):
-        high = min(high, flag * FAMILIES[family].frames)
+        high = min(high, flag * model.image_rule.frames)
     return low, max(low, high)
 
 
@@ -430,8 +428,8 @@ def _object(recipe: Recipe, text: str) -> Any:
 
 
 def _pixels_by(recipe: Recipe, model: Model) -> Any:
-    """What to change for smaller images: what this run's images obey (coordinates.pixel_limits)."""
-    if model.type not in FAMILIES or not FAMILIES[model.type].from_environment:
+    """What to change for smaller images: what this run's images obey (SmartResize.limits)."""
+    if not model.knows_images or not model.image_rule.from_environment:
         return "max_pixels"  # ms-swift's flag scales the picture itself, whatever the template
     kwargs = _limits_in_kwargs(recipe)
     tokens = (recipe.environment | kwargs).get("IMAGE_MAX_TOKEN_NUM", "").strip()

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from swift_vlrft.families.coordinates import RESOLUTION
+from swift_vlrft.families.resize import RESOLUTION
 
 if TYPE_CHECKING:
     from swift_vlrft.recipe.reader import Recipe

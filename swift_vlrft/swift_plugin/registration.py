@@ -28,7 +28,7 @@ from swift_vlrft.datasets.report import Report, nothing_scored, report_of_source
 from swift_vlrft.datasets.schemas import is_for_swift, schema_of
 from swift_vlrft.datasets.training import box_format_of_subsets
 from swift_vlrft.diagnostics.watch import watch
-from swift_vlrft.families.coordinates import BOX_FORMATS
+from swift_vlrft.geometry.box_format import BOX_FORMATS
 from swift_vlrft.rewards import REWARDS, Reward
 from swift_vlrft.rewards.schedule import VARIABLE, threshold_at
 from swift_vlrft.shared_prefix import settings as shared_prefix

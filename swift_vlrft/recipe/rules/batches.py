@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from swift_vlrft.families import sees_images
 from swift_vlrft.recipe.reader import Recipe
 from swift_vlrft.recipe.rules.finding import NOTE, PROBLEM, Finding
 
 COUNTS = ("NPROC_PER_NODE", "NNODES")
 BATCHES = ("steps_per_generation", "generation_batch_size", "gradient_accumulation_steps")
-IMAGE_MODELS = ("vl", "4v", "4.1v", "internvl", "llava")
 
 
 def batches(recipe: Recipe) -> Iterator[Finding]:
@@ -269,7 +269,9 @@ def _lengths(recipe: Recipe) -> Iterator[Finding]:
             "lengths",
             f"--truncation_strategy {strategy}: GRPO takes left or delete",
         )
-    elif strategy == "left" and recipe.flag("max_length") and sees_images(recipe):
+    elif (
+        strategy == "left" and recipe.flag("max_length") and sees_images(recipe.get("model") or "")
+    ):
         yield finding(
             recipe,
             "max_length",
@@ -278,11 +280,6 @@ def _lengths(recipe: Recipe) -> Iterator[Finding]:
             "prompts longer than --max_length are cut on the left, image tokens included: add "
             "--truncation_strategy delete",
         )
-
-
-def sees_images(recipe: Recipe) -> bool:
-    model = (recipe.get("model") or "").lower()
-    return any(part in model for part in IMAGE_MODELS)
 
 
 def _sampling(recipe: Recipe) -> Iterator[Finding]:

@@ -13,7 +13,8 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from swift_vlrft.families.coordinates import FAMILIES
+from swift_vlrft.families import family_of
+from swift_vlrft.families.family import Family
 from swift_vlrft.recipe.reader import Recipe
 from swift_vlrft.recipe.rules.batches import finding
 from swift_vlrft.recipe.rules.finding import NOTE, PROBLEM, Finding
@@ -32,12 +33,6 @@ SHADOWS = (
     "eval",
     "typing",
 )
-FAMILY_NAMES = {
-    r"qwen2\.5-?vl": "qwen2_5_vl",
-    r"qwen2-?vl": "qwen2_vl",
-    r"qwen3-?vl": "qwen3_vl",
-    r"glm-?4\.[156]v": "glm4v",
-}
 PIXEL_VARIABLES = ("MAX_PIXELS", "IMAGE_MAX_TOKEN_NUM")
 
 
@@ -131,26 +126,15 @@ def _own_rewards() -> list[str]:
     return list(REWARDS)
 
 
-def family(recipe: Recipe) -> str | None:
-    """The model's family in ms-swift's words: stated, read off its folder, or off its name."""
-    stated = recipe.get("model_type")
+def family(recipe: Recipe) -> Family | None:
+    """The model's family: stated, read off its folder, or off its name."""
     if not recipe.knows("model_type", "model"):
         return None
-    if stated:
-        return stated if stated in FAMILIES else None
     model = recipe.get("model") or ""
-    folder = recipe.at(model)
-    configuration = folder / "config.json" if model and folder else None
-    if configuration is not None and configuration.is_file():
-        try:
-            found = json.loads(configuration.read_text()).get("model_type")
-        except (ValueError, OSError, AttributeError):
-            found = None
-        return found if found in FAMILIES else None
-    for pattern, name in FAMILY_NAMES.items():
-        if re.search(pattern, model, re.I):
-            return name
-    return None
+    folder = recipe.at(model) if model else None
+    if folder is not None and folder.is_dir():
+        model = str(folder)
+    return family_of(model_type=recipe.get("model_type") or None, name=model)
 
 
 def _model(recipe: Recipe) -> Iterator[Finding]:
@@ -170,10 +154,10 @@ def _model(recipe: Recipe) -> Iterator[Finding]:
             "glm-4v-9b needs transformers < 4.45; the trl of ms-swift's GRPO needs 4.53.2: "
             "use zai-org/GLM-4.1V-9B-Thinking",
         )
-    kind = family(recipe)
-    if kind is None or not recipe.lacks("max_pixels"):
+    known = family(recipe)
+    if known is None or known.images is None or not recipe.lacks("max_pixels"):
         return
-    if FAMILIES[kind].from_environment:
+    if known.images.from_environment:
         seen = any(recipe.environment.get(name) for name in PIXEL_VARIABLES)
         if not seen and not recipe.hides(*PIXEL_VARIABLES) and recipe.lacks("model_kwargs"):
             yield finding(
@@ -359,8 +343,8 @@ def _frame(
     recipe: Recipe, flag: str, value: str, name: str, subset: str | None, ours: bool
 ) -> Iterator[Finding]:
     """A set in thousandths for a model that writes pixels. ``ours``: our readers read it."""
-    kind = family(recipe)
-    if kind is None or FAMILIES[kind].native_box_format != "pixels" or subset == "pixels":
+    known = family(recipe)
+    if known is None or known.box_format != "pixels" or subset == "pixels":
         return
     if not any(reward.startswith(BOX_REWARDS) for reward in recipe.values("reward_funcs")):
         return
@@ -371,7 +355,7 @@ def _frame(
             NOTE,
             "frame",
             f"{value} gives boxes in thousandths (norm1000), as every set does without a subset, "
-            f"while {kind} writes pixels of the resized image: rewards start near 0. "
+            f"while {known.name} writes pixels of the resized image: rewards start near 0. "
             f"Use {name}:pixels",
         )
 
