@@ -13,9 +13,11 @@ import pytest
 from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
+from swift_vlrft.recipe.facts import facts
+from swift_vlrft.recipe.history import NEW_DEFAULTS, OLD_FLAGS
 from swift_vlrft.recipe.reader import read_recipes, read_text
 from swift_vlrft.recipe.rules import NOTE, PROBLEM, check_recipe
-from swift_vlrft.recipe.rules.history import NEW_DEFAULTS, OLD_FLAGS
+from swift_vlrft.swift_plugin.facts import CLASSES
 
 RECIPES = sorted((Path(__file__).resolve().parents[2] / "recipes").rglob("*.sh"))
 PLUGIN = '"$(vlrft plugin)"'
@@ -407,10 +409,10 @@ def test_visible_gpus_are_those_of_this_machine_where_nothing_names_them(monkeyp
 
 
 def test_a_machine_without_a_driver_shows_no_gpu(monkeypatch, tmp_path):
-    from swift_vlrft.recipe.rules import gpus
+    from swift_vlrft.recipe import gpus
 
     monkeypatch.undo()
-    for script, count in (("printf 'GPU 0: A\\nGPU 1: A\\n'", 2), ("exit 9", 0), (None, 0)):
+    for script, count in (("printf 'A, 9, 5\\nA, 9, 5\\n'", 2), ("exit 9", 0), (None, 0)):
         tool = tmp_path / "nvidia-smi"
         tool.unlink(missing_ok=True)
         if script:
@@ -418,21 +420,17 @@ def test_a_machine_without_a_driver_shows_no_gpu(monkeypatch, tmp_path):
             tool.chmod(0o755)
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("PATH", str(tmp_path))
-            gpus.gpus_here.cache_clear()
+            gpus.installed_gpus.cache_clear()
             assert gpus.gpus_here() == count
-    gpus.gpus_here.cache_clear()
+    gpus.installed_gpus.cache_clear()
 
 
 def test_the_table_of_old_flags_is_true_of_this_ms_swift():
-    from swift_vlrft.swift_plugin.arguments import CLASSES, argument_parser
-
-    parsers = [argument_parser(method) for method in CLASSES]
-    names = {o[2:] for p in parsers for o in p._option_string_actions if o.startswith("--")}
-    trains = {o[2:] for p in parsers[:1] for o in p._option_string_actions}
-    assert sorted(set(OLD_FLAGS) & trains) == []
-    assert [old.now for old in OLD_FLAGS.values() if old.now and old.now not in names] == []
-    defaults = vars(parsers[0].parse_args([]))
-    assert {name: defaults[name] for _, name, _, _ in NEW_DEFAULTS} == {
+    flags = facts().flags("rlhf")
+    every = {name for command in CLASSES for name in facts().flags(command)}
+    assert sorted(set(OLD_FLAGS) & set(flags)) == []
+    assert [old.now for old in OLD_FLAGS.values() if old.now and old.now not in every] == []
+    assert {name: flags[name].default for _, name, _, _ in NEW_DEFAULTS} == {
         "top_k": -1,
         "top_p": 1.0,
         "load_from_cache_file": False,
@@ -525,8 +523,8 @@ def test_a_home_of_nobody():
     [
         ("--tuner_typ lora", "abbreviated-flag", "--tuner_type"),
         ("--lerning_rate 1e-5", "unknown-flag", "Did you mean --learning_rate"),
-        ("--num_generations many", "value", "invalid int value: 'many'"),
-        ("--scale_rewards sum", "value", "invalid choice: 'sum'"),
+        ("--num_generations many", "value", "a whole number is needed, 1 or more"),
+        ("--scale_rewards sum", "value", "sum: known are group, batch"),
         ("--beta 0 1", "value", "takes one value, got 2"),
         ("--reward_funcs vlrft_clasification", "reward", "Did you mean vlrft_classification"),
         ("--external_plugins --reward_funcs vlrft_format", "reward", "vlrft plugin"),
