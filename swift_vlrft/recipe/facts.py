@@ -40,7 +40,7 @@ class Flag(msgspec.Struct, array_like=True, frozen=True):
     choices: tuple[str | int | float | None, ...] = ()
 
 
-class Facts(msgspec.Struct, frozen=True):
+class Facts(msgspec.Struct, frozen=True, omit_defaults=True):
     versions: dict[str, str]
     rewards: list[str]
     datasets: list[str]

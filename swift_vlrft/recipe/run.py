@@ -376,7 +376,10 @@ def _learning_rate(run: Run, found: Setting) -> Setting:
 
 
 def _truncation(run: Run, found: Setting) -> Setting:
-    return Setting("left", "GRPO's default") if found.value is None and run.grpo else found
+    if found.value is not None:
+        return found
+    kind = "left" if run.grpo else "delete"
+    return Setting(kind, "of the algorithm (rlhf_args.py, template_args.py)")
 
 
 def _checkpointing(run: Run, found: Setting) -> Setting:
