@@ -412,7 +412,7 @@ def test_a_machine_without_a_driver_shows_no_gpu(monkeypatch, tmp_path):
     from swift_vlrft.recipe import gpus
 
     monkeypatch.undo()
-    for script, count in (("printf 'A, 9, 5\\nA, 9, 5\\n'", 2), ("exit 9", 0), (None, 0)):
+    for script, count in (("printf 'A, 81920, 5\\nA, [N/A], 5\\n'", 2), ("exit 9", 0), (None, 0)):
         tool = tmp_path / "nvidia-smi"
         tool.unlink(missing_ok=True)
         if script:

@@ -80,7 +80,7 @@ def _set(run: Run, flag: str, value: str) -> _Set:
     """DataError where there is a set that cannot be read."""
     from swift_vlrft.datasets import SOURCES
     from swift_vlrft.datasets.forms import find_form
-    from swift_vlrft.datasets.shapes import is_for_swift, shape_of
+    from swift_vlrft.datasets.schemas import is_for_swift, schema_of
 
     def exists(name: str) -> bool:
         path = run.recipe.at(name)
@@ -102,7 +102,7 @@ def _set(run: Run, flag: str, value: str) -> _Set:
     renamed = renames(run)
     columns = tuple(renamed.get(column, column) for column in form.columns)
     theirs = is_for_swift(columns)
-    if not theirs and (form.kind == "coco" or shape_of(set(columns)) is not None):
+    if not theirs and (form.kind == "coco" or schema_of(set(columns)) is not None):
         columns += ("solution",)
     ours = not theirs and "solution" in columns
     return replace(found, form=form, columns=columns, ours=ours)
@@ -132,7 +132,7 @@ def data_sets(run: Run) -> Iterator[Finding]:
                 found = _set(run, flag, value)
             except DataError as error:
                 yield problem(run, flag, "dataset", str(error))
-                reports.append(None)
+                reports += [None] * (flag == "dataset")
                 continue
             if is_missing(run, found.name):
                 text = f"the path {found.name} does not exist (from {run.recipe.folder})"
@@ -203,7 +203,7 @@ def _box_format(run: Run, found: _Set) -> Iterator[Finding]:
         kind = family(run)
     except NoValue:
         return
-    if kind is None or FAMILIES[kind].native_frame != "pixels" or found.subset == "pixels":
+    if kind is None or FAMILIES[kind].native_box_format != "pixels" or found.subset == "pixels":
         return
     if not any(reward.startswith(BOX_REWARDS) for reward in run.texts("reward_funcs")):
         return
