@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from swift_vlrft.families.coordinates import FAMILIES, RESOLUTION, pixel_limits, resized_size
 from swift_vlrft.memory.images import Longest
@@ -36,9 +36,18 @@ AGAINST_LIGER = (
 )
 """Flags whose presence makes ms-swift refuse --use_liger_kernel (rlhf_args.py)."""
 
-ATTENTION = ("sdpa", "eager", "flash_attn", "flex_attention", "flash_attention_2",
-             "flash_attention_3", "flash_attention_4")  # fmt: skip
-DEEPSPEED = ("zero0", "zero1", "zero2", "zero3", "zero2_offload", "zero3_offload")
+ATTENTION = (
+    *("sdpa", "eager", "flash_attn", "flex_attention"),
+    *("flash_attention_2", "flash_attention_3", "flash_attention_4"),
+)
+
+STAGES: tuple[Sharding, ...] = ("zero0", "zero1", "zero2", "zero3")
+DEEPSPEED: dict[str, tuple[Sharding, bool, bool]] = {
+    **{stage: (stage, False, False) for stage in STAGES},
+    "zero2_offload": ("zero2", True, False),
+    "zero3_offload": ("zero3", True, True),
+}
+"""ms-swift's configurations: stage, optimizer on the CPU, parameters on the CPU."""
 
 OPTIMIZERS: dict[str, Literal["adamw", "adamw_foreach", "adamw_8bit", "adafactor", "sgd"]] = {
     "adamw_8bit": "adamw_8bit",
@@ -58,8 +67,10 @@ def settings_of(
 
     ``nodes``: in place of the recipe's NNODES.
     """
-    run = _planned(recipe)
-    path, notes = run.recipe.path, _first_notes(resolve(recipe))
+    run, notes = _planned(recipe)
+    path = run.recipe.path
+    for name in (*RESOLUTION, shared_prefix.SWITCH, shared_prefix.CACHE):
+        run.variable(name)  # which must be known
     if not run.grpo:
         raise ValueError(
             f"{path}: `{' '.join(run.recipe.command)}` with rlhf_type {run.text('rlhf_type')}; the "
@@ -88,24 +99,22 @@ def settings_of(
     return replace(settings, assumptions=tuple(notes))
 
 
-def _planned(recipe: Recipe | Run) -> Run:
-    """Variables that may be set by what was not read, planned as if they were not."""
+def _planned(recipe: Recipe | Run) -> tuple[Run, list[str]]:
+    """The run with variables that may be set by what was not read as not set; what is assumed."""
     run = resolve(recipe)
-    return resolve(replace(run.recipe, lost=False), run.facts) if run.recipe.lost else run
-
-
-def _first_notes(run: Run) -> list[str]:
-    for name in (*RESOLUTION, shared_prefix.SWITCH, shared_prefix.CACHE):
-        if name in run.recipe.unknown:
-            raise run.only_bash_knows(name)
-    lost = "variables may be set by what was not read (`vlrft check` names it): planned as if not"
-    return [note for note in (run.facts.note, lost if run.recipe.lost else "") if note]
+    notes = [run.facts.note] if run.facts.note else []
+    if run.recipe.lost:
+        notes.append(
+            "variables may be set by what was not read (`vlrft check` names it): planned as if not"
+        )
+        run = resolve(replace(run.recipe, lost=False), run.facts)
+    return run, notes
 
 
 def nodes_of(recipe: Recipe | Run) -> int:
     """NNODES, as ms-swift hands it to torchrun (swift/cli/main.py)."""
     try:
-        return _planned(recipe).count("NNODES") or 1
+        return _planned(recipe)[0].count("NNODES") or 1
     except ValueError as error:
         raise ValueError(f"{error}; or give --nodes") from None
 
@@ -118,10 +127,9 @@ def _processes(run: Run, gpus: Gpus, nodes: int, notes: list[str]) -> int:
         who = run.recipe.launcher or "NPROC_PER_NODE"
         notes.append(f"only bash knows how many processes {who} starts: {count}, one for each card")
         return count * nodes
-    visible = (run.variable("CUDA_VISIBLE_DEVICES") or "").strip()
-    cards = count
-    if visible and visible not in ("all", "-1"):
-        cards = min(cards, len([card for card in visible.split(",") if card.strip()]))
+    visible = run.recipe.environment.get("CUDA_VISIBLE_DEVICES", "").replace(" ", "")
+    names = [] if visible in ("all", "-1") else [name for name in visible.split(",") if name]
+    cards = min(count, len(names) or count)
     named = f"CUDA_VISIBLE_DEVICES names {cards} of {count} cards"
     if processes is None:
         if cards < count:
@@ -190,32 +198,25 @@ def _sharding(run: Run, processes: int, notes: list[str]) -> tuple[Sharding, boo
     """And whether DeepSpeed keeps the optimizer, and the parameters, on the CPU."""
     value = run.text("deepspeed")
     if value is None:
-        parallel: Sharding = "ddp" if processes > 1 else "none"
-        return "fsdp" if run.text("fsdp") else parallel, False, False
-    name = value.removesuffix(".json")
-    if name in DEEPSPEED:
-        offloads = name.endswith("_offload")
-        stage = int(name[4])
-        return _zero(stage), offloads, offloads and stage == 3
+        return "fsdp" if run.text("fsdp") else "ddp" if processes > 1 else "none", False, False
+    if known := DEEPSPEED.get(value.removesuffix(".json")):
+        return known
     try:
         zero = run.json("deepspeed").get("zero_optimization", {})
         stage = int(zero.get("stage", 0))
         if stage not in range(4):
             raise ValueError(f"there is no stage {stage}")
+        states, parameters = (
+            zero.get(f"offload_{part}", {}).get("device") == "cpu"
+            for part in ("optimizer", "param")
+        )
     except (OSError, ValueError, AttributeError) as error:
         raise ValueError(
             f"{run.recipe.path}: --deepspeed {value}: neither zero0 to zero3_offload nor a "
             f"readable file ({error})"
         ) from None
     notes.append(f"of {value} only the stage and the offloading are read, sizes are the defaults")
-    states = zero.get("offload_optimizer", {}).get("device", "none") == "cpu"
-    parameters = zero.get("offload_param", {}).get("device", "none") == "cpu"
-    return _zero(stage), states, parameters
-
-
-def _zero(stage: int) -> Sharding:
-    stages: tuple[Sharding, ...] = ("zero0", "zero1", "zero2", "zero3")
-    return stages[stage]
+    return STAGES[stage], states, parameters
 
 
 def _batches(run: Run, settings: Settings) -> Settings:
@@ -351,14 +352,14 @@ def _images(run: Run, settings: Settings, longest: Longest | None, notes: list[s
     """Patches of the longest row's images, and its text tokens."""
     model = settings.model
     by = _pixels_by(run, model)
-    settings = replace(settings, pixels=by, prompt=PROMPT_TEXT)
-    settings = replace(settings, model_kwargs=json.dumps(_kwargs(run)))
-    if longest and longest.text:
-        settings = replace(settings, prompt=longest.text)
-        text = f"{longest.text} tokens (characters/3)"
-        notes.append(f"text of the longest row of {longest.source}: {text}")
-    elif longest is None:
-        notes.append(f"no --dataset given: a prompt of {PROMPT_TEXT} text tokens")
+    prompt = (longest and longest.text) or PROMPT_TEXT
+    kwargs = json.dumps(run.model_kwargs)
+    settings = replace(settings, pixels=by, prompt=prompt, model_kwargs=kwargs)
+    if longest is None:
+        notes.append(f"no --dataset given: a prompt of {prompt} text tokens")
+    elif longest.text:
+        text = f"text of the longest row of {longest.source}: {prompt} tokens (characters/3)"
+        notes.append(text)
     if not model.sees:
         return settings
     family = model.type if model.type in FAMILIES else "qwen2_vl"
@@ -393,10 +394,6 @@ def limits(recipe: Recipe | Run, model: Model) -> tuple[int, int]:
     return low, max(low, high)
 
 
-def _kwargs(run: Run) -> dict[str, Any]:
-    return run.json("model_kwargs") if run.limits_in_kwargs or run.text("model_kwargs") else {}
-
-
 def _pixels_by(
     run: Run, model: Model
 ) -> Literal["MAX_PIXELS", "IMAGE_MAX_TOKEN_NUM", "max_pixels", "model_kwargs"]:
@@ -404,10 +401,9 @@ def _pixels_by(
     if model.type not in FAMILIES or not FAMILIES[model.type].from_environment:
         return "max_pixels"  # ms-swift's flag scales the image itself, whatever the template
     tokens = "IMAGE_MAX_TOKEN_NUM" in run.image_limits
-    name: Literal["MAX_PIXELS", "IMAGE_MAX_TOKEN_NUM"] = (
-        "IMAGE_MAX_TOKEN_NUM" if tokens else "MAX_PIXELS"
-    )
-    return "model_kwargs" if name in run.limits_in_kwargs else name
+    if ("IMAGE_MAX_TOKEN_NUM" if tokens else "MAX_PIXELS") in run.limits_in_kwargs:
+        return "model_kwargs"
+    return "IMAGE_MAX_TOKEN_NUM" if tokens else "MAX_PIXELS"
 
 
 # Other flags --------------------------------------------------------------------------------------

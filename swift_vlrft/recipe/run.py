@@ -2,20 +2,20 @@
 
     run = resolve(read_recipe("recipes/demo_cpu.sh"))
     run.integer("num_generations")                  4
-    run.setting("gradient_accumulation_steps")      Setting(value=1, source="GRPO's default")
+    run.setting("eval_strategy")                    Setting("no", "there is no set to evaluate on")
     run.setting("beta").source                      "line 19"
 
 Rules, planner and plugin read a recipe only through this. A value that is not known without running
 the script, or that ms-swift would not take, raises where it is read: a rule that needs it says
-nothing, and the planner passes the error on. What ms-swift itself makes of flags is in RULES, held
-against its own argument class by tests/recipe/test_run.py.
+nothing, and the planner passes the error on. What ms-swift itself makes of flags is at the
+end, held against its own argument class by tests/recipe/test_run.py.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -111,21 +111,27 @@ class Run:
 
     def setting(self, name: str) -> Setting:
         if name not in self._settings:
-            found = self._written(name)
-            if name in RULES and found.error is None and self.trains:
-                try:
-                    found = RULES[name](self, found)
-                except NoValue as error:
-                    found = Setting(None, "rests on another flag", error)
-            self._settings[name] = found
+            self._settings[name] = self._resolved(name, self.written(name))
         return self._settings[name]
+
+    def _resolved(self, name: str, found: Setting) -> Setting:
+        """After what ms-swift itself does with the flag."""
+        if name not in DECIDED or found.error or not self.trains:
+            return found
+        try:
+            made = _overridden(self, name)
+            if made is None and found.value is None:
+                made = _default(self, name)
+        except NoValue as error:
+            return Setting(None, "rests on another flag", error)
+        return found if made is None else Setting(*made)
 
     @cached_property
     def settings(self) -> dict[str, Setting]:
         """Every flag that the command has, resolved."""
         return {name: self.setting(name) for name in self.flags}
 
-    def _written(self, name: str) -> Setting:
+    def written(self, name: str) -> Setting:
         """As given, or the default of the argument class; nothing that other flags decide."""
         recipe, flag, fact = self.recipe, self.given.get(name), self.flags.get(name)
         if flag is None and (recipe.maybe is None or name in recipe.maybe):
@@ -145,18 +151,17 @@ class Run:
 
     def lacks(self, *names: str) -> bool:
         """Whether none of the flags is given; NotKnown where that is not certain."""
-        if any(name in self.given for name in names):
-            return False
-        for name in names:
-            if error := self._written(name).error:
-                raise error
-        return True
+        absent = not any(name in self.given for name in names)
+        return absent and all(self.value_of(self.written(name)) or True for name in names)
 
-    def read(self, name: str) -> Value:
-        found = self.setting(name)
+    @staticmethod
+    def value_of(found: Setting) -> Value:
         if found.error is not None:
             raise found.error
         return found.value
+
+    def read(self, name: str) -> Value:
+        return self.value_of(self.setting(name))
 
     def integer(self, name: str) -> int:
         return int(self.read(name) or 0)  # type: ignore[arg-type]
@@ -169,7 +174,8 @@ class Run:
         return None if self.read(name) is None else self.integer(name)
 
     def true(self, name: str) -> bool:
-        return bool(self.read(name))
+        found = self.read(name)
+        return bool(truth(found) if isinstance(found, str) else found)
 
     def text(self, name: str) -> str | None:
         found = self.read(name)
@@ -259,16 +265,19 @@ class Run:
 
     @cached_property
     def limits_in_kwargs(self) -> dict[str, str]:
+        given = {name.upper(): str(value) for name, value in self.model_kwargs.items()}
+        return {name: value for name, value in given.items() if name in RESOLUTION}
+
+    @cached_property
+    def model_kwargs(self) -> dict[str, Any]:
+        text = self.text("model_kwargs")
         try:
-            given = self.json("model_kwargs")
-        except NoValue:
-            raise
+            return self.json("model_kwargs")
         except (OSError, ValueError):
-            text = self.text("model_kwargs")
+            path = self.recipe.path
             raise NotTaken(
-                f"{self.recipe.path}: --model_kwargs {text}: neither a JSON object nor its file"
+                f"{path}: --model_kwargs {text}: neither a JSON object nor its file"
             ) from None
-        return {n.upper(): str(value) for n, value in given.items() if n.upper() in RESOLUTION}
 
 
 def resolve(recipe: Recipe | Run, facts: ms_swift.Facts | None = None) -> Run:
@@ -328,95 +337,55 @@ def _number(name: str, text: str, *, whole: bool) -> tuple[int | float | None, s
     return None, problem
 
 
-# What ms-swift makes of flags that others decide ----------------------------------------
+# What ms-swift makes of flags that others decide (rlhf_args.py, sft_args.py, trainers/arguments.py)
 
-Rule = Callable[[Run, Setting], Setting]
-
-
-def _accumulation(run: Run, found: Setting) -> Setting:
-    if found.value is not None:
-        return found
-    if run.grpo:
-        return Setting(1, "GRPO's default (rlhf_args.py: _set_default)")
-    rows = run.integer("per_device_train_batch_size") * run.processes
-    return Setting(max(1, math.ceil(16 / rows)), "16 rows a step (trainers/arguments.py)")
+DECIDED = (
+    *("eval_strategy", "split_dataset_ratio", "sleep_level", "vllm_tensor_parallel_size"),
+    *("max_completion_length", "gradient_accumulation_steps", "beta", "learning_rate"),
+    *("truncation_strategy", "vit_gradient_checkpointing"),
+)
 
 
-def _beta(run: Run, found: Setting) -> Setting:
-    if found.value is not None or run.command != "rlhf":
-        return found
-    kind = run.text("rlhf_type") or ""
-    value = {"grpo": 0.04, "gkd": 0.5, "simpo": 2.0}.get(kind, 0.1)
-    return Setting(value, f"{kind}'s default (rlhf_args.py)")
+def _overridden(run: Run, name: str) -> tuple[Value, str] | None:
+    """What ms-swift sets whatever is given, and why."""
+    match name:
+        case "eval_strategy":
+            sets = ("val_dataset", "cached_val_dataset", "eval_dataset")
+            ratio = run.value_of(run.written("split_dataset_ratio"))
+            if not ratio and not any(map(run.texts, sets)):
+                return "no", "there is no set to evaluate on"
+        case "split_dataset_ratio" if not run.evaluates:
+            return 0.0, "no evaluation"
+        case "sleep_level" if run.grpo:
+            apart = run.text("vllm_mode") == "server" or run.true("async_generate")
+            if apart or not run.true("use_vllm"):
+                return 0, "vLLM does not share the GPU"
+        case "vllm_tensor_parallel_size" if run.grpo and not run.true("use_vllm"):
+            return 1, "no vLLM"
+        case "max_completion_length":
+            for older in ("response_length", "max_new_tokens"):
+                if older in run.given and older in run.flags:
+                    return run.value_of(run.written(older)), f"--{older}, its older name, wins"
+    return None
 
 
-def _eval_strategy(run: Run, found: Setting) -> Setting:
-    sets = any(run.texts(name) for name in ("val_dataset", "cached_val_dataset", "eval_dataset"))
-    ratio = run._written("split_dataset_ratio")
-    if ratio.error:
-        raise ratio.error
-    if not sets and not ratio.value:
-        return Setting("no", "there is no set to evaluate on (sft_args.py)")
-    if found.value is None:
-        return Setting(run.text("save_strategy"), "as --save_strategy (sft_args.py)")
-    return found
-
-
-def _split(run: Run, found: Setting) -> Setting:
-    if found.value and not run.evaluates:
-        return Setting(0.0, "no evaluation (sft_args.py: _init_eval_strategy)")
-    return found
-
-
-def _learning_rate(run: Run, found: Setting) -> Setting:
-    if found.value is not None:
-        return found
-    full = run.text("tuner_type") == "full"
-    return Setting(1e-5 if full else 1e-4, "of the tuner (sft_args.py: _init_override)")
-
-
-def _truncation(run: Run, found: Setting) -> Setting:
-    if found.value is not None:
-        return found
-    kind = "left" if run.grpo else "delete"
-    return Setting(kind, "of the algorithm (rlhf_args.py, template_args.py)")
-
-
-def _checkpointing(run: Run, found: Setting) -> Setting:
-    if found.value is not None:
-        return found
-    return Setting(run.true("gradient_checkpointing"), "as --gradient_checkpointing")
-
-
-def _sleep_level(run: Run, found: Setting) -> Setting:
-    colocated = run.true("use_vllm") and run.text("vllm_mode") != "server"
-    if run.grpo and (not colocated or run.true("async_generate")):
-        return Setting(0, "vLLM does not share the GPU (rlhf_args.py: _init_grpo)")
-    return found
-
-
-def _tensor_parallel(run: Run, found: Setting) -> Setting:
-    if run.grpo and not run.true("use_vllm"):
-        return Setting(1, "no vLLM (rlhf_args.py: _init_rollout)")
-    return found
-
-
-def _completion(run: Run, found: Setting) -> Setting:
-    for other in ("response_length", "max_new_tokens"):
-        if run.command == "rlhf" and other in run.given:
-            return Setting(run.integer(other), f"--{other} (rlhf_args.py)")
-    return found
-
-
-RULES: dict[str, Rule] = {
-    "gradient_accumulation_steps": _accumulation,
-    "beta": _beta,
-    "eval_strategy": _eval_strategy,
-    "split_dataset_ratio": _split,
-    "learning_rate": _learning_rate,
-    "truncation_strategy": _truncation,
-    "vit_gradient_checkpointing": _checkpointing,
-    "sleep_level": _sleep_level,
-    "vllm_tensor_parallel_size": _tensor_parallel,
-    "max_completion_length": _completion,
-}
+def _default(run: Run, name: str) -> tuple[Value, str] | None:
+    """What ms-swift sets where nothing is given."""
+    match name:
+        case "gradient_accumulation_steps" if run.grpo:
+            return 1, "GRPO's default"
+        case "gradient_accumulation_steps":
+            rows = run.integer("per_device_train_batch_size") * run.processes
+            return max(1, math.ceil(16 / rows)), "16 rows a step"
+        case "beta":
+            kind = run.text("rlhf_type") or ""
+            return {"grpo": 0.04, "gkd": 0.5, "simpo": 2.0}.get(kind, 0.1), f"{kind}'s default"
+        case "eval_strategy":
+            return run.text("save_strategy"), "as --save_strategy"
+        case "learning_rate":
+            return 1e-5 if run.text("tuner_type") == "full" else 1e-4, "the tuner's default"
+        case "truncation_strategy":
+            return "left" if run.grpo else "delete", "the algorithm's default"
+        case "vit_gradient_checkpointing":
+            return run.true("gradient_checkpointing"), "as --gradient_checkpointing"
+    return None

@@ -16,7 +16,7 @@ from swift_vlrft.recipe import facts as ms_swift
 from swift_vlrft.recipe.reader import read_text
 from swift_vlrft.recipe.rules import PROBLEM, check_recipe
 from swift_vlrft.recipe.rules.batches import BATCHES
-from swift_vlrft.recipe.run import RULES, NotKnown, NotTaken, resolve
+from swift_vlrft.recipe.run import DECIDED, NotKnown, NotTaken, resolve
 
 GRPO = "swift rlhf --rlhf_type grpo --reward_funcs format --dataset d --model Qwen/Qwen2.5-VL-3B "
 
@@ -49,7 +49,7 @@ MORE = [
     "--rlhf_type grpo --response_length 78 --offload_model",
     "--rlhf_type kto --freeze_vi 0 --num_generations 4 --num-generations 16",
 ]
-COMPARED = {*RULES, "freeze_vit", "use_vllm", "offload_model", "num_generations", "tuner_type",
+COMPARED = {*DECIDED, "freeze_vit", "use_vllm", "offload_model", "num_generations", "tuner_type",
             "per_device_train_batch_size", "gradient_checkpointing", "lora_rank", "lora_dropout",
             "temperature", "vllm_mode", "save_strategy", "optim", "max_pixels"}  # fmt: skip
 
@@ -141,7 +141,7 @@ def test_where_a_value_comes_from():
     run = run_of(GRPO.replace(" --model", " \\\n --model") + "--beta 0.1")
     assert (run.setting("beta").value, run.setting("beta").source) == (0.1, "line 2")
     assert run.setting("lora_rank").source == "default"
-    assert run.setting("gradient_accumulation_steps").source.startswith("GRPO's default")
+    assert run.setting("gradient_accumulation_steps").source.startswith("GRPO")
     assert set(run.settings) == set(ms_swift.facts().flags("rlhf"))
     old = run_of("swift rlhf --train_type full --gpu_memory_utilization 0.3 --tuner_backen unsloth")
     assert [old.text("tuner_type"), old.number("vllm_gpu_memory_utilization")] == ["full", 0.3]
