@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from swift_vlrft.parsing.answers import Box, BoxList, gold_text, read
-from swift_vlrft.rewards import TASKS
+from swift_vlrft.rewards import REWARDS
 
 LEAST_PARSE_RATE = 0.5
 
@@ -43,10 +43,8 @@ def without_spread(scores: Sequence[float]) -> bool:
 
 def has_boxes(name: str, task: str | None = None) -> bool:
     """Whether the reward ``name`` reads boxes, in a row of ``task`` (None: not stated)."""
-    own = TASKS.get(name)
-    return (
-        own is not None and own.name in ("detection", "grounding") and task in (None, "", own.name)
-    )
+    own = REWARDS[name].task
+    return own is not None and own.has_boxes and task in (None, "", own.name)
 
 
 @dataclass(slots=True)
@@ -62,7 +60,7 @@ class FrameCheck:
 
     def add_row(self, name: str, row: dict[str, Any]) -> None:
         """One row under the reward ``name``, for which ``has_boxes`` holds."""
-        task = TASKS[name]
+        task = REWARDS[name].task
         gold = task.read_gold(gold_text(row.get("solution"))) if task is not None else None
         if task is not None and gold is not None:
             boxes = [gold] if task.name == "grounding" else gold.boxes

@@ -25,8 +25,7 @@ from swift_vlrft.diagnostics.checks import (
 )
 from swift_vlrft.diagnostics.reasons import explain
 from swift_vlrft.parsing.answers import gold_text, text_of
-from swift_vlrft.rewards import Reward
-from swift_vlrft.rewards.contract import Scores
+from swift_vlrft.rewards import RewardFunction, Scores
 
 log = logging.getLogger("swift_vlrft")
 
@@ -60,7 +59,7 @@ _warned: set[str] = set()
 """Problems reported by this process: one of a kind, whichever reward finds it first."""
 
 
-def watch(name: str, function: Reward) -> Reward:
+def watch(name: str, function: RewardFunction) -> RewardFunction:
     """``function`` (REWARDS[name]) with the checks around it: same scores, same ``__name__``.
 
     Errors of the caller pass through; nothing that the checks themselves do can stop a training

@@ -35,8 +35,6 @@ class Answer:
     def __init__(self, completion: str) -> None:
         self.completion = completion
         self.text = answer_text(completion)
-        self.memo: tuple[Any, Any, Any] | None = None
-        """The last comparison with a gold answer: (gold, threshold, result), see matching.py."""
 
     @cached_property
     def boxes(self) -> BoxList | None:
@@ -116,11 +114,10 @@ _OPENING = tuple("[({<")
 _TAG = re.compile(r"</?(?:think|answer)>")
 
 
-# ---- reading once ----------------------------------------------------------------------------
-
-MAX_CACHED = 8192
 MAX_CACHED_CHARACTERS = 4_000_000
-"""Bound on the memory held: a parsed text takes about ten times its length."""
+"""Bound on the memory held, each text counted with 400 characters more: some 40 MB, since a parsed
+text takes about ten times its length.
+"""
 
 _cache: dict[str, Answer] = {}
 _cached_characters = 0
@@ -128,22 +125,29 @@ _lock = threading.Lock()
 
 
 def read(completion: Any) -> Answer:
-    """What ``completion`` says. The same text is read once as long as it stays in the cache."""
+    """What ``completion`` says. The same text is read once as long as it stays in the cache, which
+    is emptied when it is full.
+    """
     global _cached_characters
     text = completion if type(completion) is str else text_of(completion)
     answer = _cache.get(text)
     if answer is None:
         answer = Answer(text)
-        if len(text) <= MAX_CACHED_CHARACTERS // 2:
-            with _lock:
-                if text not in _cache:
-                    _cache[text] = answer
-                    _cached_characters += len(text)
-                while _cached_characters > MAX_CACHED_CHARACTERS or len(_cache) > MAX_CACHED:
-                    oldest = next(iter(_cache))
-                    del _cache[oldest]
-                    _cached_characters -= len(oldest)
+        size = len(text) + 400
+        with _lock:
+            if _cached_characters + size > MAX_CACHED_CHARACTERS:
+                forget()
+            if text not in _cache and size <= MAX_CACHED_CHARACTERS:
+                _cache[text] = answer
+                _cached_characters += size
     return answer
+
+
+def forget() -> None:
+    """Empty the cache of ``read``."""
+    global _cached_characters
+    _cache.clear()
+    _cached_characters = 0
 
 
 def text_of(completion: Any) -> str:

@@ -5,10 +5,16 @@
 boxes [(254, 303, 291, 365), None]    confidences [0.9, None]    labels ["dog", None]
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
-from swift_vlrft.geometry.boxes import Box, BoxIndex
+from swift_vlrft.geometry.boxes import Box, array_of
+
+if TYPE_CHECKING:
+    from swift_vlrft.geometry.boxes import Array
 
 MAX_COORDINATE = 10**9
 """Coordinates beyond it are invalid: their areas would no longer be exact. An int, since most
@@ -34,13 +40,13 @@ class BoxList:
         return len(self.boxes)
 
     @cached_property
-    def index(self) -> BoxIndex:
-        """For the search of overlaps; a list must not grow after it is asked for."""
-        return BoxIndex(self.boxes)
+    def array(self) -> Array:
+        """The boxes as an array; a list must not grow after it is asked for."""
+        return array_of(self.boxes)
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """The distinct labels; as ``index``, not to be asked for before the list is complete."""
+        """The distinct labels; as ``array``, not to be asked for before the list is complete."""
         return frozenset(label for label in self.labels if label is not None)
 
     def add(

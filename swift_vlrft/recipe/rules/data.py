@@ -20,6 +20,7 @@ from swift_vlrft.recipe.rules.finding import NOTE, PROBLEM, Finding
 
 if TYPE_CHECKING:
     from swift_vlrft.datasets.report import Report
+    from swift_vlrft.rewards import Reward
 
 SHADOWS = (
     "datasets",
@@ -125,10 +126,10 @@ def rewards(recipe: Recipe, known_to_swift: Collection[str]) -> Iterator[Finding
         )
 
 
-def _own_rewards() -> list[str]:
+def _own_rewards() -> dict[str, Reward]:
     from swift_vlrft.rewards import REWARDS
 
-    return list(REWARDS)
+    return REWARDS
 
 
 def family(recipe: Recipe) -> str | None:
@@ -342,7 +343,7 @@ def _reward_columns(recipe: Recipe, flag: str, value: str, columns: list[str]) -
     wanting = [
         name
         for name in recipe.values("reward_funcs")
-        if name in own and not name.endswith("_format")
+        if name in own and "solution" in own[name].needs
     ]
     if wanting and "solution" not in columns and recipe.knows("columns"):
         yield finding(
@@ -362,7 +363,9 @@ def _frame(
     kind = family(recipe)
     if kind is None or FAMILIES[kind].native_frame != "pixels" or subset == "pixels":
         return
-    if not any(reward.startswith(BOX_REWARDS) for reward in recipe.values("reward_funcs")):
+    own = _own_rewards()
+    tasks = [own[name].task for name in recipe.values("reward_funcs") if name in own]
+    if not any(task is not None and task.has_boxes for task in tasks):
         return
     if subset == "norm1000" or ours:
         yield finding(
@@ -374,6 +377,3 @@ def _frame(
             f"while {kind} writes pixels of the resized image: rewards start near 0. "
             f"Use {name}:pixels",
         )
-
-
-BOX_REWARDS = ("vlrft_detection", "vlrft_grounding", "vlrft_paper")
