@@ -13,7 +13,7 @@ from typing import Any
 
 from swift_vlrft.geometry.boxes import iou
 from swift_vlrft.parsing.answers import Answer, BoxList, gold_text, read
-from swift_vlrft.parsing.box_text import too_long
+from swift_vlrft.parsing.boxes import too_long
 from swift_vlrft.rewards import REWARDS, Reward
 from swift_vlrft.rewards.classification import right_names
 from swift_vlrft.rewards.detection import threshold_at

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.box_forms import EMPTY, FORMS
 
-from swift_vlrft.parsing import answers
+from swift_vlrft.parsing import answers, boxes
 from swift_vlrft.parsing.answers import boxes_or_refusal, normalise, read, well_formed
 from swift_vlrft.rewards import REWARDS
 
@@ -314,8 +314,8 @@ def test_well_formed(text, expected):
 
 def test_a_text_is_parsed_once_however_many_rewards_look(monkeypatch):
     parsed = []
-    real = answers.read_boxes
-    monkeypatch.setattr(answers, "read_boxes", lambda text: parsed.append(text) or real(text))
+    real = boxes.unwrapped
+    monkeypatch.setattr(boxes, "unwrapped", lambda text: parsed.append(text) or real(text))
     completions = [f"<think>t</think><answer>[{n}, 0, 991, 1]</answer>" for n in range(40)]
     gold = ["[41, 0, 991, 2]"] * 40
     for name in ("vlrft_detection_iou", "vlrft_detection_confidence", "vlrft_detection_format"):
