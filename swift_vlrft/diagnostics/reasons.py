@@ -174,7 +174,7 @@ def _unmatched(
         for j in sorted(free_gold):
             gold_box = gold.boxes[j]
             overlap = iou(box, gold_box) if box and gold_box else 0.0
-            if agree[i][j]:
+            if agree[predicted.labels[i]][j]:
                 best = max(best, overlap)
             elif overlap >= threshold and mismatch is None:
                 mismatch = (predicted.labels[i], gold.labels[j])

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from swift_vlrft.geometry.boxes import Array
 
+    Indices = NDArray[np.intp]
+
 FEW_COMPARED = 400
 """Predictions times gold boxes up to which plain Python is as fast as numpy."""
 MANY_PAIRS = 2000
@@ -81,11 +83,11 @@ def _match(predicted: BoxList, gold: BoxList, threshold: float) -> list[Pair]:
         pairs = overlapping_pairs(predicted.boxes, gold.boxes, threshold)
         if gold.names:
             agree = agreement(predicted, gold)
-            pairs = [(i, j, iou) for i, j, iou in pairs if agree[i][j]]
+            pairs = [(i, j, iou) for i, j, iou in pairs if agree[predicted.labels[i]][j]]
         return match(pairs, confidences)
     arrays = _agreeing_pairs(predicted, gold, threshold)
     if len(arrays[0]) > MANY_PAIRS:
-        return match_table(overlap_table(predicted, gold, threshold), confidences)
+        return match_table(_as_table(predicted, gold, *arrays), confidences)
     return match(list(zip(*(column.tolist() for column in arrays), strict=True)), confidences)
 
 
@@ -93,9 +95,12 @@ def overlap_table(predicted: BoxList, gold: BoxList, threshold: float) -> Array:
     """IoU of every prediction with every gold box: (predictions, gold boxes), 0 where it is under
     ``threshold`` or the labels disagree.
     """
-    import numpy as np
+    return _as_table(predicted, gold, *_agreeing_pairs(predicted, gold, threshold))
 
-    i, j, iou = _agreeing_pairs(predicted, gold, threshold)
+
+def _as_table(predicted: BoxList, gold: BoxList, i: Indices, j: Indices, iou: Array) -> Array:
+    import numpy as np  # here and below, so that importing the rewards does not wait for it
+
     table = np.zeros((len(predicted), len(gold)))
     table[i, j] = iou
     return table
@@ -103,27 +108,29 @@ def overlap_table(predicted: BoxList, gold: BoxList, threshold: float) -> Array:
 
 def _agreeing_pairs(
     predicted: BoxList, gold: BoxList, threshold: float
-) -> tuple[NDArray[np.intp], NDArray[np.intp], Array]:
+) -> tuple[Indices, Indices, Array]:
     import numpy as np
 
     i, j, iou = overlapping_in_arrays(predicted.array, gold.array, threshold)
     if gold.names:
-        agree = np.array(agreement(predicted, gold))[i, j]
-        i, j, iou = i[agree], j[agree], iou[agree]
+        agree = agreement(predicted, gold)
+        numbers = {label: n for n, label in enumerate(agree)}
+        labels = np.array([numbers[label] for label in predicted.labels])
+        keep = np.array(list(agree.values()))[labels[i], j]
+        i, j, iou = i[keep], j[keep], iou[keep]
     return i, j, iou
 
 
-def agreement(predicted: BoxList, gold: BoxList) -> list[list[bool]]:
-    """For each prediction and each gold box whether their labels agree.
+def agreement(predicted: BoxList, gold: BoxList) -> dict[str | None, list[bool]]:
+    """For each label of a prediction whether it agrees with each gold box.
 
     A prediction without a label agrees where the gold boxes bear at most one distinct label; a gold
     box without a label agrees with every prediction.
     """
-    rows = {
+    return {
         label: [
             name is None or name == label or (label is None and len(gold.names) == 1)
             for name in gold.labels
         ]
         for label in set(predicted.labels)
     }
-    return [rows[label] for label in predicted.labels]
