@@ -88,19 +88,20 @@ class FrameCheck:
             return None
         if self.under_one > 0.9 * self.boxes and self.gold_under_one < 0.5 * self.gold_boxes:
             return (
-                f"predictions are in another frame than the gold: {self.under_one} of {self.boxes} "
-                "boxes have all coordinates under 1, the gold has not. Say the frame in the prompt."
+                f"predictions are in another box format than the gold: {self.under_one} of "
+                f"{self.boxes} boxes have all coordinates under 1, the gold has not. Say the box "
+                "format in the prompt."
             )
         if self.outside <= 0.2 * self.boxes:
             return None
         remedy = (
             "Models of the Qwen2.5-VL family write pixels of the resized image; use a data set in "
-            "that frame (subset `pixels`)."
+            "that box format (subset `pixels`)."
             if self.limit == "1000"
             else "The set is in pixels; a model that answers between 0 and 1000 (Qwen2-VL, GLM) "
             "needs the subset `norm1000`."
         )
         return (
-            f"predictions are in another frame than the gold: {self.outside} of {self.boxes} boxes "
-            f"reach beyond {self.limit}. {remedy}"
+            f"predictions are in another box format than the gold: {self.outside} of {self.boxes} "
+            f"boxes reach beyond {self.limit}. {remedy}"
         )

@@ -9,6 +9,7 @@ matching as the rewards, so a reason cannot disagree with a score.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from swift_vlrft.geometry.boxes import iou
@@ -81,18 +82,20 @@ def _why(
         threshold = threshold_at(state) if reward.changes_in_training else 0.5
         return _join(_detection(reward, answer, gold, threshold))
     if kind == "classification":
-        wanted = " or ".join(repr(text) for text in sorted(right_names(gold, row.get("aliases"))))
         if not answer.label:
             return "no_label", "answer names no class"
-        return "wrong_label", f"label mismatch: {_short(answer.label)} is not {wanted}"
+        right = " or ".join(map(repr, sorted(right_names(gold, row.get("aliases")))))
+        return "wrong_label", f"label mismatch: {_short(answer.label)} is not {right}"
     if kind == "counting":
         if answer.number is None:
             return "no_number", "answer states no number, several, or leaves it open"
         return "wrong_number", f"{answer.number:g} is not {gold:g}"
-    stated = answer.choice if kind == "choice" else answer.yes_no
-    if stated is None:
-        return "no_choice", "answer states none of the options, or several"
-    return "wrong_choice", f"{stated} is not {gold}"
+    if kind in ("choice", "yes_no"):
+        option = answer.choice if kind == "choice" else answer.yes_no
+        if option is None:
+            return "no_choice", "answer states none of the options, or several"
+        return "wrong_choice", f"{option} is not {gold}"
+    return "wrong_answer", f"{_short(answer.text)} does not earn full score"
 
 
 def _why_format(answer: Answer) -> tuple[str, str]:
@@ -163,25 +166,23 @@ def _unmatched(
     predicted: BoxList, gold: BoxList, matched: list[Any], threshold: float
 ) -> Iterator[tuple[str, str]]:
     """Why gold boxes went without a prediction: another label, too little overlap."""
-    free_predictions = set(range(len(predicted))) - {i for i, _, _ in matched}
-    free_gold = set(range(len(gold))) - {j for _, j, _ in matched}
-    if len(free_predictions) * len(free_gold) > 10_000:
+    free_predictions = sorted(set(range(len(predicted))) - {i for i, _, _ in matched})
+    free_gold = sorted(set(range(len(gold))) - {j for _, j, _ in matched})
+    if not 0 < len(free_predictions) * len(free_gold) <= 10_000:
         return  # a reason is not worth seconds
     agree = agreement(predicted, gold)
-    best, mismatch = 0.0, None
-    for i in sorted(free_predictions):
-        box = predicted.boxes[i]
-        for j in sorted(free_gold):
-            gold_box = gold.boxes[j]
-            overlap = iou(box, gold_box) if box and gold_box else 0.0
-            if agree[predicted.labels[i]][j]:
-                best = max(best, overlap)
-            elif overlap >= threshold and mismatch is None:
-                mismatch = (predicted.labels[i], gold.labels[j])
-    if mismatch is not None:
-        stated = "no label" if mismatch[0] is None else _short(mismatch[0])
-        yield "label_mismatch", f"label mismatch: {stated} where the gold says {mismatch[1]!r}"
-    if free_gold and free_predictions and (best > 0.0 or mismatch is None):
+    best, mismatch = 0.0, ""
+    for i, j in product(free_predictions, free_gold):
+        box, gold_box, label = predicted.boxes[i], gold.boxes[j], predicted.labels[i]
+        overlap = iou(box, gold_box) if box and gold_box else 0.0
+        if agree[label][j]:
+            best = max(best, overlap)
+        elif overlap >= threshold and not mismatch:
+            stated = "no label" if label is None else _short(label)
+            mismatch = f"label mismatch: {stated} where the gold says {gold.labels[j]!r}"
+    if mismatch:
+        yield "label_mismatch", mismatch
+    if best > 0.0 or not mismatch:
         yield "low_iou", f"best IoU {best:.2f} under {threshold:g}"
 
 

@@ -86,18 +86,13 @@ def watch(name: str, function: RewardFunction) -> RewardFunction:
     return watched
 
 
-COLUMNS = ("task", "aliases", "prompt_id", "width", "height", "frame")
-"""What the checks read of a row, beside its completion and solution."""
-
-
 def _rows(
     completions: Sequence[Any], solution: Any, columns: dict[str, Any]
 ) -> list[dict[str, Any]]:
-    """One dict per completion of the columns that the checks read."""
+    """One dict per completion, of every column that has a value for each."""
     solutions = [None] * len(completions) if solution is None else solution
     kept = {"completion": completions, "solution": solutions}
-    for key in COLUMNS:
-        values = columns.get(key)
+    for key, values in columns.items():
         if isinstance(values, (list, tuple)) and len(values) == len(completions):
             kept[key] = values
     return [{key: values[n] for key, values in kept.items()} for n in range(len(completions))]

@@ -11,14 +11,14 @@ Every box given divides the score, so boxes beside the right one cost. Labels ar
 from functools import lru_cache
 
 from swift_vlrft.geometry.boxes import EPSILON, giou, iou
-from swift_vlrft.parsing.answers import Answer, Box, boxes_or_refusal, gold_text
+from swift_vlrft.parsing.answers import Answer, Box, gold_text, read_boxes
 from swift_vlrft.rewards.contract import Task, reward
 
 
 @lru_cache(maxsize=8192)
 def read_gold(solution: str) -> Box | None:
     """The one gold box; None where the text holds none, several, or an invalid one."""
-    boxes = boxes_or_refusal(gold_text(solution))
+    boxes = read_boxes(gold_text(solution))
     return boxes.boxes[0] if boxes is not None and len(boxes) == 1 else None
 
 

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 from swift_vlrft.geometry.assignment import match, match_table
 from swift_vlrft.geometry.boxes import Pair, overlapping_in_arrays, overlapping_pairs
-from swift_vlrft.parsing.answers import Answer, BoxList, boxes_or_refusal, gold_text
+from swift_vlrft.parsing.answers import Answer, BoxList, gold_text, read_boxes
 from swift_vlrft.rewards.contract import Task
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def read_gold(solution: str) -> BoxList | None:
     """The gold boxes, empty for "No Objects"; None where the text is neither or a box is
     invalid.
     """
-    boxes = boxes_or_refusal(gold_text(solution))
+    boxes = read_boxes(gold_text(solution))
     return None if boxes is None or None in boxes.boxes else boxes
 
 
