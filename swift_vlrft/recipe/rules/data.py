@@ -16,20 +16,19 @@ from typing import TYPE_CHECKING
 from swift_vlrft.recipe.rules.finding import Finding, note, problem
 from swift_vlrft.recipe.rules.model import family, is_missing
 from swift_vlrft.recipe.run import NoValue, Run
+from swift_vlrft.rewards import REWARDS
 
 if TYPE_CHECKING:
     from swift_vlrft.datasets import Source
     from swift_vlrft.datasets.forms import Form
     from swift_vlrft.datasets.report import Report
 
-BOX_REWARDS = ("vlrft_detection", "vlrft_grounding", "vlrft_paper")
-
 
 def reward_names(run: Run) -> Iterator[Finding]:
     """Reward names that neither ms-swift nor a plugin file registers."""
     if run.command != "rlhf":
         return
-    ours, theirs = own_rewards(), run.facts.rewards
+    ours, theirs = REWARDS, run.facts.rewards
     plugins = [*run.texts("external_plugins"), *run.texts("custom_register_path")]
     paths = [run.recipe.at(plugin) for plugin in plugins]
     texts = [path.read_text(errors="replace") for path in paths if path and path.is_file()]
@@ -49,12 +48,6 @@ def reward_names(run: Run) -> Iterator[Finding]:
             text += f" Did you mean {near[0]}?" if near else ""
             text += f" Known: {', '.join([*ours, *theirs])}"
         yield problem(run, "reward_funcs", "reward", text)
-
-
-def own_rewards() -> list[str]:
-    from swift_vlrft.rewards import REWARDS
-
-    return list(REWARDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +142,7 @@ def data_sets(run: Run) -> Iterator[Finding]:
                     else:
                         lines = report.routing_notes(run.texts("reward_funcs"))
                         notes += [note(run, flag, "reward-rows", line) for line in lines]
-    ours = set(run.texts("reward_funcs")) & set(own_rewards())
+    ours = set(run.texts("reward_funcs")) & set(REWARDS)
     if ours and run.lacks("cached_dataset"):
         if unscored := nothing_scored(run.texts("reward_funcs"), reports):
             yield problem(run, "reward_funcs", "reward-rows", unscored)
@@ -167,7 +160,7 @@ def _report(run: Run, found: _Set) -> Report | None:
     from swift_vlrft.datasets.row_check import UnreadableGold
 
     rewards = list(run.texts("reward_funcs"))
-    if not set(rewards) & set(own_rewards()):
+    if not set(rewards) & set(REWARDS):
         return None
     if found.source is not None:
         return report_of_source(found.source)
@@ -183,9 +176,11 @@ def _report(run: Run, found: _Set) -> Report | None:
 
 
 def _columns(run: Run, found: _Set) -> Iterator[Finding]:
-    ours = own_rewards()
-    rewards = [name for name in run.texts("reward_funcs") if name in ours]
-    needing = [name for name in rewards if not name.endswith("_format")]
+    needing = [
+        name
+        for name in run.texts("reward_funcs")
+        if name in REWARDS and "solution" in REWARDS[name].needs
+    ]
     if needing and found.columns and "solution" not in found.columns:
         run.text("columns")  # which may rename one to it
         text = (
@@ -204,7 +199,8 @@ def _box_format(run: Run, found: _Set) -> Iterator[Finding]:
         return
     if known is None or known.box_format != "pixels" or found.subset == "pixels":
         return
-    if not any(reward.startswith(BOX_REWARDS) for reward in run.texts("reward_funcs")):
+    tasks = [REWARDS[name].task for name in run.texts("reward_funcs") if name in REWARDS]
+    if not any(task is not None and task.has_boxes for task in tasks):
         return
     if found.subset == "norm1000" or found.ours:
         text = (
