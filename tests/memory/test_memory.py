@@ -326,7 +326,7 @@ def test_a_recipe_from_nothing_fits(tmp_path):
         ({"more": " --max_completion_length many"}, [], "a whole number is needed"),
         ({"more": ' --max_completion_length "$(cat x)"'}, [], "cannot be read without"),
         ({"more": " --model_kwargs '{'"}, [], "neither a JSON object nor its file"),
-        ({"more": " --vllm_mode sideways"}, [], "--vllm_mode colocate or server"),
+        ({"more": " --vllm_mode sideways"}, [], "--vllm_mode sideways: known are server, colocate"),
         ({}, ["--dataset", "/no/such"], "--dataset /no/such: no such file or folder"),
         ({}, ["--gpus", "lots"], "--gpus lots: not of the form"),
         ({}, ["--plot", "x.exe"], "--plot x.exe: a name that ends in"),
