@@ -53,6 +53,9 @@ RANGES: dict[str, tuple[float, float]] = {
 """Least and greatest value of the numbers whose meaning bounds them."""
 
 
+UNREAD = "cannot be read without running the script; write its value"
+
+
 class NoValue(ValueError):
     """A value that cannot be read: the message names file, line, flag and remedy."""
 
@@ -143,11 +146,13 @@ class Run:
         text = " ".join((f"--{flag.name}", *flag.values))
         if not flag.known:
             return Setting(None, source, NotKnown(f"{place}{text} {UNREAD}"))
-        value, problem = typed(name, fact, flag.values)
-        if problem and not (fact and fact.kind.endswith("s") and not flag.values):
-            sign = " " if not flag.values else ": "
-            return Setting(None, source, NotTaken(place + text + sign + problem))
-        return Setting(value, source)
+        try:
+            return Setting(typed(name, fact, flag.values), source)
+        except ValueError as error:
+            if not flag.values and fact and fact.kind in ("ints", "floats", "strs"):
+                return Setting((), source)
+            colon = ": " if flag.values else " "
+            return Setting(None, source, NotTaken(f"{place}{text}{colon}{error}"))
 
     def lacks(self, *names: str) -> bool:
         """Whether none of the flags is given; NotKnown where that is not certain."""
@@ -252,16 +257,17 @@ class Run:
 
     @cached_property
     def image_limits(self) -> dict[str, str]:
-        """RESOLUTION that are set: --model_kwargs wins over the variables
+        """Variables of RESOLUTION that are set; --model_kwargs wins over the environment
         (base_args.py: _init_model_kwargs).
         """
-        found = {name: self.recipe.environment.get(name, "") for name in RESOLUTION}
-        found |= self.limits_in_kwargs
+        both = self.recipe.environment | self.limits_in_kwargs
+        found = {name: both[name] for name in RESOLUTION if both.get(name, "").strip()}
         for name, text in found.items():
-            _, problem = _number(name, text.strip(), whole=True) if text.strip() else (None, "")
-            if problem:
-                raise NotTaken(f"{self.recipe.path}: {name}={text}: {problem}")
-        return {name: text for name, text in found.items() if text.strip()}
+            try:
+                _number(name, text.strip(), whole=True)
+            except ValueError as error:
+                raise NotTaken(f"{self.recipe.path}: {name}={text}: {error}") from None
+        return found
 
     @cached_property
     def limits_in_kwargs(self) -> dict[str, str]:
@@ -290,51 +296,47 @@ def read_run(*arguments: Any, **options: Any) -> Run:
     return resolve(read_recipe(*arguments, **options))
 
 
-UNREAD = "cannot be read without running the script; write its value"
-
-
 # What a flag's text means ----------------------------------------
 
 
-def typed(name: str, fact: ms_swift.Flag | None, values: Sequence[str]) -> tuple[Value, str]:
-    """The value of a flag, and what is wrong with its text, as ms-swift's parser takes it."""
+def typed(name: str, fact: ms_swift.Flag | None, values: Sequence[str]) -> Value:
+    """The value of a flag; ValueError says what is wrong with its text."""
     kind = fact.kind if fact else "str"
+    if not values and kind != "bool":
+        raise ValueError("has no value")
     if not values:
-        return (True, "") if kind == "bool" else ((), "has no value")
+        return True
     if kind in ("ints", "floats", "strs"):
-        found = [_one(name, kind[:-1], value) for value in values]
-        return tuple(value for value, _ in found), next((why for _, why in found if why), "")
-    if len(values) > 1 and fact is not None:
-        return None, f"takes one value, got {len(values)}: {' '.join(values)}"
-    if fact is not None and fact.choices:
-        known = {str(choice): choice for choice in fact.choices}
-        if values[0] not in known:
-            return None, f"known are {', '.join(known)}"
-        return known[values[0]], ""
-    return _one(name, kind, values[0])
+        return tuple(_one(name, kind[:-1], value) for value in values)
+    if fact and len(values) > 1:
+        raise ValueError(f"takes one value, got {len(values)}: {' '.join(values)}")
+    if not fact or not fact.choices:
+        return _one(name, kind, values[0])
+    known = {str(choice): choice for choice in fact.choices}
+    if values[0] not in known:
+        raise ValueError(f"known are {', '.join(known)}")
+    return known[values[0]]
 
 
-def _one(name: str, kind: str, text: str) -> tuple[Value, str]:
-    if kind.startswith("bool"):
-        on = truth(text)
-        return on, "true or false is needed" if on is None else ""
+def _one(name: str, kind: str, text: str) -> Value:
     if kind in ("int", "float"):
         return _number(name, text, whole=kind == "int")
-    return text, ""
+    if kind.startswith("bool") and truth(text) is None:
+        raise ValueError("true or false is needed")
+    return truth(text) if kind.startswith("bool") else text
 
 
-def _number(name: str, text: str, *, whole: bool) -> tuple[int | float | None, str]:
+def _number(name: str, text: str, *, whole: bool) -> int | float:
     least, most = RANGES.get(name, (-ANY, ANY))
     try:
         value = int(text) if whole else float(text)
         if name not in RANGES or (least <= value <= most and value < ANY):
-            return value, ""
+            return value
     except ValueError:
         pass
-    problem = "a whole number is needed" if whole else "a number is needed"
-    if least > -ANY:
-        problem += f", from {least:g} to {most:g}" if most < ANY else f", {least:g} or more"
-    return None, problem
+    to = f", from {least:g} to {most:g}" if most < ANY else f", {least:g} or more"
+    kind = "a whole number" if whole else "a number"
+    raise ValueError(f"{kind} is needed" + to * (least > -ANY))
 
 
 # What ms-swift makes of flags that others decide (rlhf_args.py, sft_args.py, trainers/arguments.py)
