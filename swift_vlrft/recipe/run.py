@@ -24,7 +24,7 @@ from swift_vlrft.families.coordinates import RESOLUTION
 from swift_vlrft.files.environment import truth
 from swift_vlrft.recipe import facts as ms_swift
 from swift_vlrft.recipe.history import OLD_FLAGS
-from swift_vlrft.recipe.reader import Flag, Recipe, read_recipe
+from swift_vlrft.recipe.reader import Flag, Recipe
 
 Value = bool | int | float | str | tuple[Any, ...] | None
 
@@ -228,14 +228,12 @@ class Run:
 
     def variable(self, name: str) -> str | None:
         """A variable that the command finds; None where it is not set."""
-        if self.recipe.hides(name):
-            raise self.only_bash_knows(name)
-        return self.recipe.environment.get(name)
-
-    def only_bash_knows(self, name: str, remedy: str = "write its value") -> NotKnown:
-        notes = [note for note in self.recipe.notes if f"${name} " in note.text]
-        why = f" (line {notes[0].line}: {notes[0].text})" if notes else ""
-        return NotKnown(f"{self.recipe.path}: only bash knows {name}{why}; {remedy}")
+        recipe = self.recipe
+        if recipe.hides(name):
+            notes = [note for note in recipe.notes if f"${name} " in note.text]
+            why = f" (line {notes[0].line}: {notes[0].text})" if notes else ""
+            raise NotKnown(f"{recipe.path}: only bash knows {name}{why}; write its value")
+        return recipe.environment.get(name)
 
     def count(self, name: str) -> int | None:
         """NPROC_PER_NODE or NNODES, or what a launcher says of them; None where it is not set."""
@@ -289,11 +287,6 @@ class Run:
 def resolve(recipe: Recipe | Run, facts: ms_swift.Facts | None = None) -> Run:
     """A run stays what it is."""
     return recipe if isinstance(recipe, Run) else Run(recipe, facts or ms_swift.facts())
-
-
-def read_run(*arguments: Any, **options: Any) -> Run:
-    """As ``read_recipe``, resolved."""
-    return resolve(read_recipe(*arguments, **options))
 
 
 # What a flag's text means ----------------------------------------
