@@ -199,7 +199,7 @@ def test_the_command_line_is_read_as_ms_swift_reads_it():
     assert (found.datasets, found.reward_funcs) == (["c"], ["x"])
     assert found.columns == {"q": "problem"}
     found = read_command_line(
-        "--strict --use_hf no --val-dataset v --max_length 3x --model".split()
+        ["--strict", "--use_hf", "no", "--val-dataset", "v", "--max_length", "3x", "--model"]
     )
     assert (found.strict, found.use_hf, found.val_datasets) == (True, False, ["v"])
     assert (found.max_length, found.model) == (None, None)
