@@ -92,7 +92,7 @@ class Run:
 
     @cached_property
     def given(self) -> dict[str, Flag]:
-        """The flag that counts by its name of today: the last one, as in argparse."""
+        """By its current name, the flag that counts: the last one, as in argparse."""
         found = {}
         for flag in self.recipe.flags:
             switch = flag.name.removeprefix("no_")
@@ -100,10 +100,10 @@ class Run:
             if switch != flag.name and fact and fact.kind == "bool":  # argparse's --no_freeze_vit
                 found[switch] = replace(flag, values=("false",))
             else:
-                found[self.today(flag.name)] = flag
+                found[self.current_name(flag.name)] = flag
         return found
 
-    def today(self, name: str) -> str:
+    def current_name(self, name: str) -> str:
         """What an older or abbreviated name of a flag means; else the name itself."""
         if name in self.flags or not name:
             return name
@@ -114,7 +114,7 @@ class Run:
 
     def setting(self, name: str) -> Setting:
         if name not in self._settings:
-            self._settings[name] = self._resolved(name, self.written(name))
+            self._settings[name] = self._resolved(name, self.as_given(name))
         return self._settings[name]
 
     def _resolved(self, name: str, found: Setting) -> Setting:
@@ -134,7 +134,7 @@ class Run:
         """Every flag that the command has, resolved."""
         return {name: self.setting(name) for name in self.flags}
 
-    def written(self, name: str) -> Setting:
+    def as_given(self, name: str) -> Setting:
         """As given, or the default of the argument class; nothing that other flags decide."""
         recipe, flag, fact = self.recipe, self.given.get(name), self.flags.get(name)
         if flag is None and (recipe.maybe is None or name in recipe.maybe):
@@ -157,7 +157,7 @@ class Run:
     def lacks(self, *names: str) -> bool:
         """Whether none of the flags is given; NotKnown where that is not certain."""
         absent = not any(name in self.given for name in names)
-        return absent and all(self.value_of(self.written(name)) or True for name in names)
+        return absent and all(self.value_of(self.as_given(name)) or True for name in names)
 
     @staticmethod
     def value_of(found: Setting) -> Value:
@@ -346,7 +346,7 @@ def _overridden(run: Run, name: str) -> tuple[Value, str] | None:
     match name:
         case "eval_strategy":
             sets = ("val_dataset", "cached_val_dataset", "eval_dataset")
-            ratio = run.value_of(run.written("split_dataset_ratio"))
+            ratio = run.value_of(run.as_given("split_dataset_ratio"))
             if not ratio and not any(map(run.texts, sets)):
                 return "no", "there is no set to evaluate on"
         case "split_dataset_ratio" if not run.evaluates:
@@ -360,7 +360,7 @@ def _overridden(run: Run, name: str) -> tuple[Value, str] | None:
         case "max_completion_length":
             for older in ("response_length", "max_new_tokens"):
                 if older in run.given and older in run.flags:
-                    return run.value_of(run.written(older)), f"--{older}, its older name, wins"
+                    return run.value_of(run.as_given(older)), f"--{older}, its older name, wins"
     return None
 
 

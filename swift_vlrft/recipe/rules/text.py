@@ -49,10 +49,10 @@ def names(run: Run) -> Iterator[Finding]:
         if not flag.name or not run.flags or flag.name in {*run.flags, *OLD_FLAGS}:
             continue
         switch = run.flags.get(flag.name.removeprefix("no_"))
-        today = run.today(flag.name)
-        if today != flag.name:
-            text = f"--{flag.name} is taken for --{today}; write it out"
-            edit = Edit(flag.name, flag.line, name=today)
+        name = run.current_name(flag.name)
+        if name != flag.name:
+            text = f"--{flag.name} is taken for --{name}; write it out"
+            edit = Edit(flag.name, flag.line, name=name)
             yield note(run, flag.line, "abbreviated-flag", text, edit)
         elif not (flag.name.startswith("no_") and switch and switch.kind == "bool"):
             near = difflib.get_close_matches(flag.name, run.flags, n=1, cutoff=0.7)
