@@ -12,10 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from swift_vlrft.families.coordinates import FAMILIES, RESOLUTION, pixel_limits, resized_size
+from swift_vlrft.families.resize import RESOLUTION
 from swift_vlrft.memory.images import Longest
 from swift_vlrft.memory.models import Model, read_model
-from swift_vlrft.memory.settings import SHARING, Gpus, Settings, Sharding
+from swift_vlrft.memory.settings import Gpus, Settings, Sharding
 from swift_vlrft.memory.vllm import largest_image
 from swift_vlrft.recipe.reader import Flag, Recipe
 from swift_vlrft.recipe.rules import PROBLEM, check_recipe
@@ -283,7 +283,7 @@ def _why_not_shared(run: Run, model: Model) -> str | None:
             return f"--{flag}"
     if not any(Path(file).name == PLUGIN_FILE for file in run.texts("external_plugins")):
         return f"{PLUGIN_FILE} is not among --external_plugins"
-    if model.type not in SHARING:
+    if not model.shares_prefixes:
         return f"the model type is {model.type}"
     if run.text("fsdp"):
         return "--fsdp"
@@ -362,20 +362,20 @@ def _images(run: Run, settings: Settings, longest: Longest | None, notes: list[s
         notes.append(text)
     if not model.sees:
         return settings
-    family = model.type if model.type in FAMILIES else "qwen2_vl"
-    if model.type not in FAMILIES:
+    rule = model.image_rule
+    if not model.knows_images:
         notes.append(f"{model.type}: images are counted by Qwen2-VL's rule")
     low, high = limits(run, model)
     if longest is not None:
-        sizes = longest.sizes(family, low, high)
+        sizes = longest.sizes(rule, low, high)
         shown = ", ".join(f"{width} x {height}" for width, height in sizes[:4]) or "none"
         notes.append(f"images of the longest row of {longest.source}: {shown}")
     else:
-        side = max(1, int((high / FAMILIES[family].frames) ** 0.5))
-        sizes = [resized_size(family, side, side, min_pixels=low, max_pixels=high)]
+        side = max(1, int((high / rule.frames) ** 0.5))
+        sizes = [rule.size(side, side, min_pixels=low, max_pixels=high)]
         named = "max_pixels" in run.given or by == "model_kwargs" or by in run.image_limits
         limit = by if named else f"{by} is not set; the family's limit"
-        tokens = sizes[0][0] * sizes[0][1] // FAMILIES[family].factor ** 2
+        tokens = sizes[0][0] * sizes[0][1] // rule.factor**2
         notes.append(
             f"no --dataset given: one image a row as large as allowed ({limit}: {high}), "
             f"{tokens} tokens"
@@ -387,18 +387,18 @@ def _images(run: Run, settings: Settings, longest: Longest | None, notes: list[s
 def limits(recipe: Recipe | Run, model: Model) -> tuple[int, int]:
     """min_pixels and max_pixels of this run: the template's, and ms-swift's own --max_pixels."""
     run = resolve(recipe)
-    family = model.type if model.type in FAMILIES else "qwen2_vl"
-    low, high = pixel_limits(family, model=model.name, environ=run.image_limits)
+    rule = model.image_rule
+    low, high = rule.limits(model=model.name, environ=run.image_limits)
     if flag := run.optional("max_pixels"):
-        high = min(high, flag * FAMILIES[family].frames)
+        high = min(high, flag * rule.frames)
     return low, max(low, high)
 
 
 def _pixels_by(
     run: Run, model: Model
 ) -> Literal["MAX_PIXELS", "IMAGE_MAX_TOKEN_NUM", "max_pixels", "model_kwargs"]:
-    """What to change for smaller images: what this run's images obey (coordinates.pixel_limits)."""
-    if model.type not in FAMILIES or not FAMILIES[model.type].from_environment:
+    """What to change for smaller images: what this run's images obey (families/resize.py)."""
+    if not model.knows_images or not model.image_rule.from_environment:
         return "max_pixels"  # ms-swift's flag scales the image itself, whatever the template
     tokens = "IMAGE_MAX_TOKEN_NUM" in run.image_limits
     if ("IMAGE_MAX_TOKEN_NUM" if tokens else "MAX_PIXELS") in run.limits_in_kwargs:

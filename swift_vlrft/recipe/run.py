@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from swift_vlrft.families.coordinates import RESOLUTION
+from swift_vlrft.families.resize import RESOLUTION
 from swift_vlrft.files.environment import truth
 from swift_vlrft.recipe import facts as ms_swift
 from swift_vlrft.recipe.history import OLD_FLAGS

@@ -21,8 +21,7 @@ from swift_vlrft.datasets import open_image
 from swift_vlrft.files.environment import number
 from swift_vlrft.parsing.answers import text_of
 from swift_vlrft.report.drawing import draw_sample
-from swift_vlrft.rewards import Reward
-from swift_vlrft.rewards.contract import Scores
+from swift_vlrft.rewards import RewardFunction, Scores
 
 VARIABLE = "VLRFT_LOG_IMAGES"
 NAME = "vlrft_sample_images"
@@ -78,7 +77,7 @@ def _spread(prompts: Any, total: int, count: int) -> list[int]:
 BATCH = Batch()
 
 
-def keep_samples(name: str, function: Reward) -> Reward:
+def keep_samples(name: str, function: RewardFunction) -> RewardFunction:
     """``function`` with its batch kept for drawing: same scores, same ``__name__``."""
 
     @wraps(function)

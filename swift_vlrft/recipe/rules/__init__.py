@@ -8,8 +8,9 @@ A rule ends in silence where it would need a value that is not known (recipe/run
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 
-from swift_vlrft.recipe.reader import Recipe
+from swift_vlrft.recipe.reader import Recipe, read_recipes
 from swift_vlrft.recipe.rules.batches import BATCHES
 from swift_vlrft.recipe.rules.data import DATA
 from swift_vlrft.recipe.rules.finding import NOTE, PROBLEM, Edit, Finding
@@ -22,6 +23,11 @@ from swift_vlrft.recipe.run import NoValue, Run, resolve
 
 Rule = Callable[[Run], Iterator[Finding]]
 RULES: tuple[Rule, ...] = (*TEXT, *HISTORY, *BATCHES, visible_gpus, *MODEL, *DATA, installed)
+
+
+def check(path: str | Path) -> list[Finding]:
+    """What the rules say of every command of a script or configuration, without ms-swift."""
+    return in_order(found for recipe in read_recipes(path) for found in check_recipe(recipe))
 
 
 def check_recipe(recipe: Recipe | Run, rules: Iterable[Rule] = RULES) -> list[Finding]:
@@ -41,4 +47,4 @@ def in_order(findings: Iterable[Finding]) -> list[Finding]:
     return sorted(dict.fromkeys(findings), key=lambda found: (found.line, found.level != PROBLEM))
 
 
-__all__ = ["NOTE", "PROBLEM", "Edit", "Finding", "Rule", "check_recipe", "in_order"]
+__all__ = ["NOTE", "PROBLEM", "Edit", "Finding", "Rule", "check", "check_recipe", "in_order"]

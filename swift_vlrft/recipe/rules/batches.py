@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from swift_vlrft.families import sees_images
 from swift_vlrft.recipe.rules.finding import Finding, note, problem
 from swift_vlrft.recipe.run import Run
 
-IMAGE_MODELS = ("vl", "4v", "4.1v", "internvl", "llava")
 SERVER_ONLY = (
     *("vllm_max_model_len", "vllm_gpu_memory_utilization", "vllm_tensor_parallel_size"),
     "sleep_level",
@@ -174,7 +174,7 @@ def truncation(run: Run) -> Iterator[Finding]:
     if not run.grpo:
         return
     strategy = run.text("truncation_strategy")
-    sees = any(part in (run.text("model") or "").lower() for part in IMAGE_MODELS)
+    sees = sees_images(run.text("model") or "")
     if strategy not in ("left", "delete"):
         text = f"--truncation_strategy {strategy}: GRPO takes left or delete"
         yield problem(run, "truncation_strategy", "lengths", text)

@@ -12,22 +12,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from swift_vlrft.families.coordinates import FAMILIES
 from swift_vlrft.recipe.rules.finding import Finding, note, problem
 from swift_vlrft.recipe.rules.model import family, is_missing
 from swift_vlrft.recipe.run import NoValue, Run
+from swift_vlrft.rewards import REWARDS
 
 if TYPE_CHECKING:
     from swift_vlrft.datasets.report import Report
-
-BOX_REWARDS = ("vlrft_detection", "vlrft_grounding", "vlrft_paper")
 
 
 def reward_names(run: Run) -> Iterator[Finding]:
     """Reward names that neither ms-swift nor a plugin file registers."""
     if run.command != "rlhf":
         return
-    ours, theirs = own_rewards(), run.facts.rewards
+    ours, theirs = REWARDS, run.facts.rewards
     plugins = [*run.texts("external_plugins"), *run.texts("custom_register_path")]
     paths = [run.recipe.at(plugin) for plugin in plugins]
     texts = [path.read_text(errors="replace") for path in paths if path and path.is_file()]
@@ -47,12 +45,6 @@ def reward_names(run: Run) -> Iterator[Finding]:
             text += f" Did you mean {near[0]}?" if near else ""
             text += f" Known: {', '.join([*ours, *theirs])}"
         yield problem(run, "reward_funcs", "reward", text)
-
-
-def own_rewards() -> list[str]:
-    from swift_vlrft.rewards import REWARDS
-
-    return list(REWARDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +118,7 @@ def _renamed(run: Run) -> dict[str, str]:
 def _named_rewards(run: Run) -> list[str]:
     """All rewards of the run, where one of them is ours."""
     names = list(run.texts("reward_funcs"))
-    return names if set(names) & set(own_rewards()) else []
+    return names if set(names) & set(REWARDS) else []
 
 
 def data_sets(run: Run) -> Iterator[Finding]:
@@ -167,8 +159,11 @@ def data_sets(run: Run) -> Iterator[Finding]:
 
 
 def _columns(run: Run, found: _Set) -> Iterator[Finding]:
-    ours = [name for name in run.texts("reward_funcs") if name in own_rewards()]
-    needing = [name for name in ours if not name.endswith("_format")]
+    needing = [
+        name
+        for name in run.texts("reward_funcs")
+        if name in REWARDS and "solution" in REWARDS[name].needs
+    ]
     if needing and found.columns and "solution" not in found.columns:
         run.text("columns")  # which may rename one to it
         text = (
@@ -182,17 +177,18 @@ def _columns(run: Run, found: _Set) -> Iterator[Finding]:
 def _box_format(run: Run, found: _Set) -> Iterator[Finding]:
     """A set in thousandths for a model that writes pixels."""
     try:
-        kind = family(run)
+        known = family(run)
     except NoValue:
         return
-    if kind is None or FAMILIES[kind].native_box_format != "pixels" or found.subset == "pixels":
+    if known is None or known.box_format != "pixels" or found.subset == "pixels":
         return
-    if not any(reward.startswith(BOX_REWARDS) for reward in run.texts("reward_funcs")):
+    tasks = [REWARDS[name].task for name in run.texts("reward_funcs") if name in REWARDS]
+    if not any(task is not None and task.has_boxes for task in tasks):
         return
     if found.subset == "norm1000" or found.ours:
         text = (
             f"{found.value} gives boxes in thousandths (norm1000), as every set does without a "
-            f"subset, while {kind} writes pixels of the resized image: rewards start near 0. "
+            f"subset, while {known.name} writes pixels of the resized image: rewards start near 0. "
             f"Use {found.name}:pixels"
         )
         yield note(run, found.flag, "frame", text)

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 
-from swift_vlrft.families.coordinates import FAMILIES
+from swift_vlrft.families import family_of
+from swift_vlrft.families.family import Family
 from swift_vlrft.recipe.rules.finding import Finding, note, problem
 from swift_vlrft.recipe.run import Run
 
 SHADOWS = (
     *("datasets", "swift", "json", "rewards", "torch", "transformers", "vllm", "eval", "typing"),
 )
-FAMILY_NAMES = {
-    r"qwen2\.5-?vl": "qwen2_5_vl",
-    r"qwen2-?vl": "qwen2_vl",
-    r"qwen3-?vl": "qwen3_vl",
-    r"glm-?4\.[156]v": "glm4v",
-}
 FILES = (
     ("system", ".txt", "Give the text itself, or a file"),
     ("deepspeed", ".json", "Give zero2, zero3, zero3_offload, or a file"),
@@ -31,21 +25,13 @@ def is_missing(run: Run, name: str) -> bool:
     return name.startswith(("/", "./", "../", "~")) and path is not None and not path.exists()
 
 
-def family(run: Run) -> str | None:
-    """The model's family in ms-swift's words: stated, read off its folder, or off its name."""
-    if stated := run.text("model_type"):
-        return stated if stated in FAMILIES else None
-    model = run.text("model") or ""
-    folder = run.recipe.at(model)
-    configuration = folder / "config.json" if model and folder else None
-    if configuration is not None and configuration.is_file():
-        try:
-            found = json.loads(configuration.read_text()).get("model_type")
-        except (ValueError, OSError, AttributeError):
-            found = None
-        return found if found in FAMILIES else None
-    names = (name for pattern, name in FAMILY_NAMES.items() if re.search(pattern, model, re.I))
-    return next(names, None)
+def family(run: Run) -> Family | None:
+    """The model's family: stated, read off its folder, or off its name."""
+    name = run.text("model") or ""
+    folder = run.recipe.at(name) if name else None
+    if folder is not None and folder.is_dir():
+        name = str(folder)
+    return family_of(model_type=run.text("model_type"), name=name)
 
 
 def model(run: Run) -> Iterator[Finding]:
@@ -67,10 +53,10 @@ def model(run: Run) -> Iterator[Finding]:
 
 
 def max_pixels(run: Run) -> Iterator[Finding]:
-    kind = family(run) if run.trains else None
-    if kind is None or not run.lacks("max_pixels"):
+    known = family(run) if run.trains else None
+    if known is None or known.images is None or not run.lacks("max_pixels"):
         return
-    if not FAMILIES[kind].from_environment:
+    if not known.images.from_environment:
         text = (
             "ms-swift does not hand MAX_PIXELS to this family; cap its images with "
             "--max_pixels 401408"
