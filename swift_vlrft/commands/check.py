@@ -10,10 +10,10 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from swift_vlrft.recipe.facts import facts
+from swift_vlrft.recipe.facts import Facts, facts
 from swift_vlrft.recipe.fix import difference, fixed_text, write_fixed
 from swift_vlrft.recipe.reader import Recipe, RecipeError, read_recipes, read_text
-from swift_vlrft.recipe.rules import PROBLEM, Finding, check_recipe, in_order
+from swift_vlrft.recipe.rules import PROBLEM, Edit, Finding, check_recipe, in_order
 from swift_vlrft.recipe.run import resolve
 
 
@@ -48,22 +48,14 @@ def check(
     with errors.status("reading ..."):
         known = facts(not fast)
     for name in recipes:
-        is_command = "swift " in name and not os.path.exists(name)  # Path refuses a long command
         try:
-            commands = read_text(name) if is_command else read_recipes(name)
-            runs = [resolve(recipe, known) for recipe in commands]
-            found = in_order(one for run in runs for one in check_recipe(run))
-            if fix and not is_command and _rewrite(console, Path(name), commands, found):
-                runs = [resolve(recipe, known) for recipe in read_recipes(name)]
-                found = in_order(one for run in runs for one in check_recipe(run))
+            commands, found = _checked(console, name, fix, known)
         except RecipeError as error:
             unreadable.append(str(error))
             continue
-        except OSError as error:
-            unreadable.append(f"{error.filename}: cannot be written: {error.strerror}")
         findings += found
-        called = " + ".join(" ".join(run.recipe.command) for run in runs)
-        label = "command" if is_command else name
+        called = " + ".join(" ".join(recipe.command) for recipe in commands)
+        label = "command" if _is_command(name) else name
         console.print(f"[bold]{escape(label)}[/bold]  {called}", highlight=False)
         _print(console, found)
     problems = sum(found.level == PROBLEM for found in findings)
@@ -78,23 +70,38 @@ def check(
     raise typer.Exit(2 if unreadable else 1 if problems else 0)
 
 
-def _rewrite(
-    console: Console, path: Path, commands: Sequence[Recipe], findings: Sequence[Finding]
-) -> bool:
-    """Rewrite what the rules know how to; whether the file has changed."""
-    before = commands[0].text
-    after, made, refused = fixed_text(before, path, [f.edit for f in findings if f.edit])
+def _is_command(text: str) -> bool:
+    return "swift " in text and not os.path.exists(text)  # no Path: it refuses a long command
+
+
+def _checked(
+    console: Console, name: str, fix: bool, known: Facts
+) -> tuple[list[Recipe], list[Finding]]:
+    """The commands of a recipe, as it reads after a rewrite, and all that is to be said of them."""
+    commands = read_text(name) if _is_command(name) else read_recipes(name)
+    found = in_order(one for c in commands for one in check_recipe(resolve(c, known)))
+    edits = [one.edit for one in found if one.edit]
+    if fix and not _is_command(name) and _rewrite(console, Path(name), commands[0].text, edits):
+        return _checked(console, name, False, known)
+    return commands, found
+
+
+def _rewrite(console: Console, path: Path, before: str, edits: Sequence[Edit]) -> bool:
+    """Make the edits that can be made; whether the file has changed."""
+    after, made, refused = fixed_text(before, path, edits)
     for why in refused:
         console.print(f"[yellow]left as it is:[/yellow] {escape(why)}", soft_wrap=True)
     if not made:
         return False
-    original = write_fixed(path, after)
+    try:
+        kept = write_fixed(path, after)
+    except OSError as error:
+        raise RecipeError(f"{error.filename}: cannot be written: {error.strerror}") from None
     for line in _shown(difference(before, after, path)).splitlines():
         colour = {"+": "green", "-": "red"}.get(line[:1], "dim")
         console.print(f"[{colour}]{escape(line)}[/{colour}]", highlight=False, soft_wrap=True)
-    console.print(
-        f"{escape(str(path))} rewritten; as it was: {escape(str(original))}", soft_wrap=True
-    )
+    text = f"{path} rewritten; as it was: {kept}"
+    console.print(escape(text), soft_wrap=True)
     return True
 
 

@@ -125,30 +125,30 @@ def _processes(run: Run, gpus: Gpus, nodes: int, notes: list[str]) -> int:
         processes = run.count("NPROC_PER_NODE")
     except NotKnown:
         who = run.recipe.launcher or "NPROC_PER_NODE"
-        notes.append(f"only bash knows how many processes {who} starts: {count}, one for each card")
+        notes.append(f"only bash knows how many processes {who} starts: {count}, one for each GPU")
         return count * nodes
     visible = run.recipe.environment.get("CUDA_VISIBLE_DEVICES", "").replace(" ", "")
     names = [] if visible in ("all", "-1") else [name for name in visible.split(",") if name]
-    cards = min(count, len(names) or count)
-    named = f"CUDA_VISIBLE_DEVICES names {cards} of {count} cards"
+    seen = min(count, len(names) or count)
+    named = f"CUDA_VISIBLE_DEVICES names {seen} of {count} GPUs"
     if processes is None:
-        if cards < count:
+        if seen < count:
             notes.append(named)
-        if cards > 1:
+        if seen > 1:
             notes.append(
-                f"NPROC_PER_NODE is not set: planned as {cards} processes; without it ms-swift "
-                "starts one and spreads the layers over the cards"
+                f"NPROC_PER_NODE is not set: planned as {seen} processes; without it ms-swift "
+                "starts one and spreads the layers over the GPUs"
             )
-        return cards * nodes
+        return seen * nodes
     if processes > count:
         raise ValueError(
             f"{run.recipe.path} starts {processes} processes (NPROC_PER_NODE) and --gpus gives "
-            f"{count} cards; give as many, or set NPROC_PER_NODE={count}"
+            f"{count} GPUs; give as many, or set NPROC_PER_NODE={count}"
         )
-    if processes > cards:
+    if processes > seen:
         notes.append(f"{named}, NPROC_PER_NODE={processes} more: planned for {processes}")
     elif processes < count:
-        notes.append(f"{processes} of {count} cards train (NPROC_PER_NODE={processes})")
+        notes.append(f"{processes} of {count} GPUs train (NPROC_PER_NODE={processes})")
     return processes * nodes
 
 
@@ -315,7 +315,7 @@ def _rollout(run: Run, settings: Settings, notes: list[str]) -> Settings:
         raise ValueError(f"{path}: --use_vllm needs --vllm_mode colocate or server")
     tp, length = run.integer("vllm_tensor_parallel_size"), run.optional("vllm_max_model_len")
     if mode == "server":
-        notes.append("the rollout server's cards are not planned: its flags are not the trainer's")
+        notes.append("the rollout server's GPUs are not planned: its flags are not the trainer's")
     else:
         wrong = f"{path}: --vllm_tensor_parallel_size {tp} does not divide the"
         if settings.processes % tp:

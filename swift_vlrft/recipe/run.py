@@ -24,7 +24,7 @@ from swift_vlrft.families.resize import RESOLUTION
 from swift_vlrft.files.environment import truth
 from swift_vlrft.recipe import facts as ms_swift
 from swift_vlrft.recipe.history import OLD_FLAGS
-from swift_vlrft.recipe.reader import Flag, Recipe, read_recipe
+from swift_vlrft.recipe.reader import Flag, Recipe
 
 Value = bool | int | float | str | tuple[Any, ...] | None
 
@@ -51,6 +51,9 @@ RANGES: dict[str, tuple[float, float]] = {
     **{name: (float("MIN" not in name), ANY) for name in RESOLUTION},
 }
 """Least and greatest value of the numbers whose meaning bounds them."""
+
+
+UNREAD = "cannot be read without running the script; write its value"
 
 
 class NoValue(ValueError):
@@ -89,7 +92,7 @@ class Run:
 
     @cached_property
     def given(self) -> dict[str, Flag]:
-        """The flag that counts by its name of today: the last one, as in argparse."""
+        """By its current name, the flag that counts: the last one, as in argparse."""
         found = {}
         for flag in self.recipe.flags:
             switch = flag.name.removeprefix("no_")
@@ -97,10 +100,10 @@ class Run:
             if switch != flag.name and fact and fact.kind == "bool":  # argparse's --no_freeze_vit
                 found[switch] = replace(flag, values=("false",))
             else:
-                found[self.today(flag.name)] = flag
+                found[self.current_name(flag.name)] = flag
         return found
 
-    def today(self, name: str) -> str:
+    def current_name(self, name: str) -> str:
         """What an older or abbreviated name of a flag means; else the name itself."""
         if name in self.flags or not name:
             return name
@@ -111,7 +114,7 @@ class Run:
 
     def setting(self, name: str) -> Setting:
         if name not in self._settings:
-            self._settings[name] = self._resolved(name, self.written(name))
+            self._settings[name] = self._resolved(name, self.as_given(name))
         return self._settings[name]
 
     def _resolved(self, name: str, found: Setting) -> Setting:
@@ -131,7 +134,7 @@ class Run:
         """Every flag that the command has, resolved."""
         return {name: self.setting(name) for name in self.flags}
 
-    def written(self, name: str) -> Setting:
+    def as_given(self, name: str) -> Setting:
         """As given, or the default of the argument class; nothing that other flags decide."""
         recipe, flag, fact = self.recipe, self.given.get(name), self.flags.get(name)
         if flag is None and (recipe.maybe is None or name in recipe.maybe):
@@ -143,16 +146,18 @@ class Run:
         text = " ".join((f"--{flag.name}", *flag.values))
         if not flag.known:
             return Setting(None, source, NotKnown(f"{place}{text} {UNREAD}"))
-        value, problem = typed(name, fact, flag.values)
-        if problem and not (fact and fact.kind.endswith("s") and not flag.values):
-            sign = " " if not flag.values else ": "
-            return Setting(None, source, NotTaken(place + text + sign + problem))
-        return Setting(value, source)
+        try:
+            return Setting(typed(name, fact, flag.values), source)
+        except ValueError as error:
+            if not flag.values and fact and fact.kind in ("ints", "floats", "strs"):
+                return Setting((), source)
+            colon = ": " if flag.values else " "
+            return Setting(None, source, NotTaken(f"{place}{text}{colon}{error}"))
 
     def lacks(self, *names: str) -> bool:
         """Whether none of the flags is given; NotKnown where that is not certain."""
         absent = not any(name in self.given for name in names)
-        return absent and all(self.value_of(self.written(name)) or True for name in names)
+        return absent and all(self.value_of(self.as_given(name)) or True for name in names)
 
     @staticmethod
     def value_of(found: Setting) -> Value:
@@ -223,14 +228,12 @@ class Run:
 
     def variable(self, name: str) -> str | None:
         """A variable that the command finds; None where it is not set."""
-        if self.recipe.hides(name):
-            raise self.only_bash_knows(name)
-        return self.recipe.environment.get(name)
-
-    def only_bash_knows(self, name: str, remedy: str = "write its value") -> NotKnown:
-        notes = [note for note in self.recipe.notes if f"${name} " in note.text]
-        why = f" (line {notes[0].line}: {notes[0].text})" if notes else ""
-        return NotKnown(f"{self.recipe.path}: only bash knows {name}{why}; {remedy}")
+        recipe = self.recipe
+        if recipe.hides(name):
+            notes = [note for note in recipe.notes if f"${name} " in note.text]
+            why = f" (line {notes[0].line}: {notes[0].text})" if notes else ""
+            raise NotKnown(f"{recipe.path}: only bash knows {name}{why}; write its value")
+        return recipe.environment.get(name)
 
     def count(self, name: str) -> int | None:
         """NPROC_PER_NODE or NNODES, or what a launcher says of them; None where it is not set."""
@@ -252,16 +255,17 @@ class Run:
 
     @cached_property
     def image_limits(self) -> dict[str, str]:
-        """RESOLUTION that are set: --model_kwargs wins over the variables
+        """Variables of RESOLUTION that are set; --model_kwargs wins over the environment
         (base_args.py: _init_model_kwargs).
         """
-        found = {name: self.recipe.environment.get(name, "") for name in RESOLUTION}
-        found |= self.limits_in_kwargs
+        both = self.recipe.environment | self.limits_in_kwargs
+        found = {name: both[name] for name in RESOLUTION if both.get(name, "").strip()}
         for name, text in found.items():
-            _, problem = _number(name, text.strip(), whole=True) if text.strip() else (None, "")
-            if problem:
-                raise NotTaken(f"{self.recipe.path}: {name}={text}: {problem}")
-        return {name: text for name, text in found.items() if text.strip()}
+            try:
+                _number(name, text.strip(), whole=True)
+            except ValueError as error:
+                raise NotTaken(f"{self.recipe.path}: {name}={text}: {error}") from None
+        return found
 
     @cached_property
     def limits_in_kwargs(self) -> dict[str, str]:
@@ -285,56 +289,47 @@ def resolve(recipe: Recipe | Run, facts: ms_swift.Facts | None = None) -> Run:
     return recipe if isinstance(recipe, Run) else Run(recipe, facts or ms_swift.facts())
 
 
-def read_run(*arguments: Any, **options: Any) -> Run:
-    """As ``read_recipe``, resolved."""
-    return resolve(read_recipe(*arguments, **options))
-
-
-UNREAD = "cannot be read without running the script; write its value"
-
-
 # What a flag's text means ----------------------------------------
 
 
-def typed(name: str, fact: ms_swift.Flag | None, values: Sequence[str]) -> tuple[Value, str]:
-    """The value of a flag, and what is wrong with its text, as ms-swift's parser takes it."""
+def typed(name: str, fact: ms_swift.Flag | None, values: Sequence[str]) -> Value:
+    """The value of a flag; ValueError says what is wrong with its text."""
     kind = fact.kind if fact else "str"
+    if not values and kind != "bool":
+        raise ValueError("has no value")
     if not values:
-        return (True, "") if kind == "bool" else ((), "has no value")
+        return True
     if kind in ("ints", "floats", "strs"):
-        found = [_one(name, kind[:-1], value) for value in values]
-        return tuple(value for value, _ in found), next((why for _, why in found if why), "")
-    if len(values) > 1 and fact is not None:
-        return None, f"takes one value, got {len(values)}: {' '.join(values)}"
-    if fact is not None and fact.choices:
-        known = {str(choice): choice for choice in fact.choices}
-        if values[0] not in known:
-            return None, f"known are {', '.join(known)}"
-        return known[values[0]], ""
-    return _one(name, kind, values[0])
+        return tuple(_one(name, kind[:-1], value) for value in values)
+    if fact and len(values) > 1:
+        raise ValueError(f"takes one value, got {len(values)}: {' '.join(values)}")
+    if not fact or not fact.choices:
+        return _one(name, kind, values[0])
+    known = {str(choice): choice for choice in fact.choices}
+    if values[0] not in known:
+        raise ValueError(f"known are {', '.join(known)}")
+    return known[values[0]]
 
 
-def _one(name: str, kind: str, text: str) -> tuple[Value, str]:
-    if kind.startswith("bool"):
-        on = truth(text)
-        return on, "true or false is needed" if on is None else ""
+def _one(name: str, kind: str, text: str) -> Value:
     if kind in ("int", "float"):
         return _number(name, text, whole=kind == "int")
-    return text, ""
+    if kind.startswith("bool") and truth(text) is None:
+        raise ValueError("true or false is needed")
+    return truth(text) if kind.startswith("bool") else text
 
 
-def _number(name: str, text: str, *, whole: bool) -> tuple[int | float | None, str]:
+def _number(name: str, text: str, *, whole: bool) -> int | float:
     least, most = RANGES.get(name, (-ANY, ANY))
     try:
         value = int(text) if whole else float(text)
         if name not in RANGES or (least <= value <= most and value < ANY):
-            return value, ""
+            return value
     except ValueError:
         pass
-    problem = "a whole number is needed" if whole else "a number is needed"
-    if least > -ANY:
-        problem += f", from {least:g} to {most:g}" if most < ANY else f", {least:g} or more"
-    return None, problem
+    to = f", from {least:g} to {most:g}" if most < ANY else f", {least:g} or more"
+    kind = "a whole number" if whole else "a number"
+    raise ValueError(f"{kind} is needed" + to * (least > -ANY))
 
 
 # What ms-swift makes of flags that others decide (rlhf_args.py, sft_args.py, trainers/arguments.py)
@@ -351,7 +346,7 @@ def _overridden(run: Run, name: str) -> tuple[Value, str] | None:
     match name:
         case "eval_strategy":
             sets = ("val_dataset", "cached_val_dataset", "eval_dataset")
-            ratio = run.value_of(run.written("split_dataset_ratio"))
+            ratio = run.value_of(run.as_given("split_dataset_ratio"))
             if not ratio and not any(map(run.texts, sets)):
                 return "no", "there is no set to evaluate on"
         case "split_dataset_ratio" if not run.evaluates:
@@ -365,7 +360,7 @@ def _overridden(run: Run, name: str) -> tuple[Value, str] | None:
         case "max_completion_length":
             for older in ("response_length", "max_new_tokens"):
                 if older in run.given and older in run.flags:
-                    return run.value_of(run.written(older)), f"--{older}, its older name, wins"
+                    return run.value_of(run.as_given(older)), f"--{older}, its older name, wins"
     return None
 
 

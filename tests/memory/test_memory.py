@@ -525,7 +525,7 @@ def test_deepspeed_keeps_the_weights_that_train_when_the_model_is_offloaded():
 def test_a_server_recipe_says_that_the_servers_gpus_are_not_planned():
     (path,) = [file for file in RECIPES if "server" in file.name]
     notes = " ".join(planned(path, "6x80").assumptions)
-    assert "the rollout server's cards are not planned" in notes
+    assert "the rollout server's GPUs are not planned" in notes
     assert "vllm_max_model_len" not in notes
 
 
@@ -730,7 +730,7 @@ def test_a_plan_refuses_what_only_bash_knows(tmp_path):
         settings_of(read_recipe(path, environment={}), parse_gpus("4x80"))
     path.write_text("".join([lines[0], "export NPROC_PER_NODE=$(count)\n", *lines[1:]]))
     made = settings_of(read_recipe(path, environment={}), parse_gpus("8x80"))
-    assert made.processes == 8 and any("one for each card" in said for said in made.assumptions)
+    assert made.processes == 8 and any("one for each GPU" in said for said in made.assumptions)
     with pytest.raises(ValueError, match="--deepspeed .* cannot be read without running"):
         settings(after=" --deepspeed $(choose)")
     with pytest.raises(ValueError, match="--optim cannot be read"):

@@ -112,7 +112,7 @@ def test_a_good_command_is_silent(added):
         ("--num_infer_workers 1", "removed-flag", "gone since ms-swift 3.6.0"),
         ("--gc_collect_after_offload true", "removed-flag", "3.10.0"),
         ("--scale_rewards true", "removed-value", "`group`"),
-        ("--use_vllm", "vllm-mode", "since ms-swift 3.12.0"),
+        ("--use_vllm", "vllm-mode", "true needs --vllm_mode since ms-swift 3.12.0; before, it"),
         ("--use_vllm true", "vllm-mode", "since ms-swift 3.12.0"),
         ("--vllm_mode colocate", "vllm-mode", "without --use_vllm"),
         ("--use_vllm true --vllm_mode server", "vllm-server", "--vllm_server_host"),

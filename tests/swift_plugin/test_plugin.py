@@ -198,6 +198,12 @@ def test_the_command_line_is_read_as_ms_swift_reads_it():
     found = read_command_line(flags.split())
     assert (found.datasets, found.reward_funcs) == (["c"], ["x"])
     assert found.columns == {"q": "problem"}
+    found = read_command_line(
+        ["--strict", "--use_hf", "no", "--val-dataset", "v", "--max_length", "3x", "--model"]
+    )
+    assert (found.strict, found.use_hf, found.val_datasets) == (True, False, ["v"])
+    assert (found.max_length, found.model) == (None, None)
+    assert read_command_line(["--strict", "t"]).strict and not read_command_line([]).strict
 
 
 def test_what_a_hub_hands_over_becomes_rows(tmp_path):

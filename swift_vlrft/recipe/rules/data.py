@@ -9,8 +9,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from swift_vlrft.recipe.rules.finding import Finding, note, problem
@@ -19,8 +18,6 @@ from swift_vlrft.recipe.run import NoValue, Run
 from swift_vlrft.rewards import REWARDS
 
 if TYPE_CHECKING:
-    from swift_vlrft.datasets import Source
-    from swift_vlrft.datasets.forms import Form
     from swift_vlrft.datasets.report import Report
 
 
@@ -57,21 +54,22 @@ class _Set:
     flag: str
     value: str
     name: str
-    subset: str | None
-    path: Path | None
-    """None where the folder that the command runs in is not known."""
-    source: Source | None = None
-    form: Form | None = None
-    ours: bool = False
-    """Whether our readers make its rows, not ms-swift's."""
+    subset: str
     columns: tuple[str, ...] = ()
     """As rewards see them; empty where they are not known."""
+    ours: bool = False
+    """Whether our readers make its rows, not ms-swift's."""
+    report: Report | None = None
+    """Which rows the rewards would score, where that is known here."""
 
 
 def _set(run: Run, flag: str, value: str) -> _Set:
     """DataError where there is a set that cannot be read."""
-    from swift_vlrft.datasets import SOURCES
+    from swift_vlrft.datasets import SOURCES, DataError
+    from swift_vlrft.datasets.check import check_set
     from swift_vlrft.datasets.forms import find_form
+    from swift_vlrft.datasets.report import report_of_source
+    from swift_vlrft.datasets.row_check import UnreadableGold
     from swift_vlrft.datasets.schemas import is_for_swift, schema_of
 
     def exists(name: str) -> bool:
@@ -83,29 +81,44 @@ def _set(run: Run, flag: str, value: str) -> _Set:
     name = name if exists(name) else name.rsplit("#", 1)[0]
     if not exists(name):
         name, _, subset = name.partition(":")
+    for source in SOURCES:
+        if source.hub_id == name:
+            made = ("image", "problem", "solution")
+            return _Set(flag, value, name, subset, made, True, report_of_source(source))
     path = run.recipe.at(name)
-    found = _Set(flag, value, name, subset or None, path)
-    if source := next((source for source in SOURCES if source.hub_id == name), None):
-        made = ("image", "problem", "solution")
-        return replace(found, source=source, columns=made, ours=True)
     form = find_form(path) if path is not None and path.exists() else None
     if form is None:
-        return found
-    renamed = renames(run)
+        return _Set(flag, value, name, subset)
+    renamed = _renamed(run)
     columns = tuple(renamed.get(column, column) for column in form.columns)
-    theirs = is_for_swift(columns)
-    if not theirs and (form.kind == "coco" or schema_of(set(columns)) is not None):
-        columns += ("solution",)
-    ours = not theirs and "solution" in columns
-    return replace(found, form=form, columns=columns, ours=ours)
+    if is_for_swift(columns):
+        return _Set(flag, value, name, subset, columns)
+    if form.kind != "coco" and schema_of(set(columns)) is None:
+        return _Set(flag, value, name, subset, columns, "solution" in columns)
+    report, rewards = None, _named_rewards(run)
+    try:
+        if rewards and flag == "dataset":
+            report = check_set(form, rename=renamed, images=False, rewards=rewards)
+            report.leave_unread()
+            unread = [one for one in report.problems if isinstance(one[1], UnreadableGold)]
+            report.problems = unread
+    except (DataError, OSError):
+        report = None  # another rule says so, or the images lie elsewhere
+    return _Set(flag, value, name, subset, (*columns, "solution"), True, report)
 
 
-def renames(run: Run) -> dict[str, str]:
+def _renamed(run: Run) -> dict[str, str]:
     """--columns, where it can be read."""
     try:
         return {name: str(new) for name, new in run.json("columns").items()}
     except (OSError, ValueError):
         return {}
+
+
+def _named_rewards(run: Run) -> list[str]:
+    """All rewards of the run, where one of them is ours."""
+    names = list(run.texts("reward_funcs"))
+    return names if set(names) & set(REWARDS) else []
 
 
 def data_sets(run: Run) -> Iterator[Finding]:
@@ -118,61 +131,31 @@ def data_sets(run: Run) -> Iterator[Finding]:
         yield problem(run, "dataset", "dataset", "--dataset is missing")
     reports: list[Report | None] = []
     notes: list[Finding] = []
-    for flag in ("dataset", "val_dataset"):
-        for value in run.texts(flag):
-            try:
-                found = _set(run, flag, value)
-            except DataError as error:
-                yield problem(run, flag, "dataset", str(error))
-                reports += [None] * (flag == "dataset")
-                continue
-            if is_missing(run, found.name):
-                text = f"the path {found.name} does not exist (from {run.recipe.folder})"
-                yield problem(run, flag, "dataset", f"--{flag} {value}: {text}")
-            yield from _columns(run, found)
-            yield from _box_format(run, found)
-            if flag == "dataset":
-                report = _report(run, found)
-                reports.append(report)
-                if report is not None:
-                    text = f"{len(report.problems)} rows of {value} cannot be trained on:"
-                    if report.problems:
-                        text = f"{text}\n{report.listed()}"
-                        yield problem(run, flag, "reward-gold", text)
-                    else:
-                        lines = report.routing_notes(run.texts("reward_funcs"))
-                        notes += [note(run, flag, "reward-rows", line) for line in lines]
-    ours = set(run.texts("reward_funcs")) & set(REWARDS)
-    if ours and run.lacks("cached_dataset"):
-        if unscored := nothing_scored(run.texts("reward_funcs"), reports):
+    rewards = _named_rewards(run)
+    named = [(flag, v) for flag in ("dataset", "val_dataset") for v in run.texts(flag)]
+    for flag, value in named:
+        try:
+            found = _set(run, flag, value)
+        except DataError as error:
+            yield problem(run, flag, "dataset", str(error))
+            found = _Set(flag, value, value, "")
+        if is_missing(run, found.name):
+            text = f"the path {found.name} does not exist (from {run.recipe.folder})"
+            yield problem(run, flag, "dataset", f"--{flag} {value}: {text}")
+        yield from _columns(run, found)
+        yield from _box_format(run, found)
+        reports += [found.report] * (flag == "dataset")
+        if found.report is not None and found.report.problems:
+            text = f"{len(found.report.problems)} rows of {value} cannot be trained on:"
+            yield problem(run, flag, "reward-gold", f"{text}\n{found.report.listed()}")
+        elif found.report is not None and flag == "dataset":
+            lines = found.report.routing_notes(rewards)
+            notes += [note(run, flag, "reward-rows", line) for line in lines]
+    if rewards and run.lacks("cached_dataset"):
+        if unscored := nothing_scored(rewards, reports):
             yield problem(run, "reward_funcs", "reward-rows", unscored)
         else:
             yield from notes
-
-
-def _report(run: Run, found: _Set) -> Report | None:
-    """Which rows the rewards would score, and gold that none of them reads: what the plugin says
-    when training starts. None where the rows are not known here, or no reward is ours.
-    """
-    from swift_vlrft.datasets import DataError
-    from swift_vlrft.datasets.check import check_set
-    from swift_vlrft.datasets.report import report_of_source
-    from swift_vlrft.datasets.row_check import UnreadableGold
-
-    rewards = list(run.texts("reward_funcs"))
-    if not set(rewards) & set(REWARDS):
-        return None
-    if found.source is not None:
-        return report_of_source(found.source)
-    if found.form is None or not found.ours:
-        return None
-    try:
-        report = check_set(found.form, rename=renames(run), images=False, rewards=rewards)
-    except (DataError, OSError):
-        return None  # another rule says so, or the images lie elsewhere
-    report.leave_unread()
-    report.problems = [one for one in report.problems if isinstance(one[1], UnreadableGold)]
-    return report
 
 
 def _columns(run: Run, found: _Set) -> Iterator[Finding]:

@@ -50,11 +50,9 @@ def removed_values(run: Run) -> Iterator[Finding]:
 
 
 def missing_mode(run: Run) -> Iterator[Finding]:
-    if run.true("use_vllm") and run.lacks("vllm_mode") and "use_vllm" in run.given:
+    if run.command == "rlhf" and run.true("use_vllm") and run.lacks("vllm_mode"):
         mode = "colocate" if run.lacks("vllm_server_host") else "server"
-        text = (
-            f"--use_vllm true needs --vllm_mode since ms-swift {MODE_SINCE}; before, it was {mode}"
-        )
+        text = f"needs --vllm_mode since ms-swift {MODE_SINCE}; before, it was {mode}"
         flag = run.given["use_vllm"]
         edit = Edit(flag.name, flag.line, add=f"--vllm_mode {mode}")
         yield problem(run, flag.line, "vllm-mode", f"--use_vllm true {text}", edit)

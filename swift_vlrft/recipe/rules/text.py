@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator
 
 from swift_vlrft.recipe.history import OLD_FLAGS
+from swift_vlrft.recipe.reader import Flag
 from swift_vlrft.recipe.rules.finding import NOTE, PROBLEM, Edit, Finding, note, problem
 from swift_vlrft.recipe.rules.history import old_value
 from swift_vlrft.recipe.run import Run, typed
@@ -48,10 +49,10 @@ def names(run: Run) -> Iterator[Finding]:
         if not flag.name or not run.flags or flag.name in {*run.flags, *OLD_FLAGS}:
             continue
         switch = run.flags.get(flag.name.removeprefix("no_"))
-        today = run.today(flag.name)
-        if today != flag.name:
-            text = f"--{flag.name} is taken for --{today}; write it out"
-            edit = Edit(flag.name, flag.line, name=today)
+        name = run.current_name(flag.name)
+        if name != flag.name:
+            text = f"--{flag.name} is taken for --{name}; write it out"
+            edit = Edit(flag.name, flag.line, name=name)
             yield note(run, flag.line, "abbreviated-flag", text, edit)
         elif not (flag.name.startswith("no_") and switch and switch.kind == "bool"):
             near = difflib.get_close_matches(flag.name, run.flags, n=1, cutoff=0.7)
@@ -66,24 +67,25 @@ def values(run: Run) -> Iterator[Finding]:
         fact = run.flags.get(flag.name)
         if fact is None or not flag.known or old_value(flag):
             continue
-        _, why = typed(flag.name, fact, flag.values)
-        if why:
+        try:
+            value = typed(flag.name, fact, flag.values)
+        except ValueError as error:
             text = " ".join((f"--{flag.name}", *flag.values)) + (": " if flag.values else " ")
-            yield problem(run, flag.line, "value", text + why)
-        for value in flag.values if fact.kind == "json" and not why else ():
-            if value.lstrip().startswith("{") and (text := _json_problem(value)):
-                yield problem(run, flag.line, "json", f"--{flag.name} {text}")
+            yield problem(run, flag.line, "value", f"{text}{error}")
+            continue
+        if fact.kind == "json" and str(value).lstrip().startswith("{"):
+            yield from _json(run, flag, str(value))
 
 
-def _json_problem(value: str) -> str:
+def _json(run: Run, flag: Flag, value: str) -> Iterator[Finding]:
     try:
         json.loads(value)
     except json.JSONDecodeError as error:
-        return (
-            f"does not parse as JSON ({error.msg} at character {error.pos + 1}); what arrives is "
-            f"{value} . Write it in single quotes, as '{{\"image\": 2}}'"
+        text = (
+            f"--{flag.name} does not parse as JSON ({error.msg} at character {error.pos + 1}); "
+            f"what arrives is {value} . Write it in single quotes, as '{{\"image\": 2}}'"
         )
-    return ""
+        yield problem(run, flag.line, "json", text)
 
 
 def placeholders(run: Run) -> Iterator[Finding]:
