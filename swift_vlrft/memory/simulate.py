@@ -62,7 +62,7 @@ def measure(config: dict[str, Any], shape: Shape, layers: int, vit_layers: int) 
     for parameter in parameters:
         parameter.register_post_accumulate_grad_hook(_drop_gradient)
     with _attention(shape), _sections(model, counter, shape), counter:
-        inputs = _inputs(config, shape, getattr(model.config, "image_token_id", 0))
+        inputs = _inputs(config, shape)
         if shape.train:
             with warnings.catch_warnings():
                 # Of a frozen part's checkpoints: a run prints it, a plan need not.
@@ -190,6 +190,13 @@ def _depths(config: dict[str, Any]) -> tuple[int, int]:
     return int(text["num_hidden_layers"]), int(vision.get("depth", 0))
 
 
+def _configuration(config: dict[str, Any]) -> Any:
+    """The class of ``config`` with its own defaults."""
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    return CONFIG_MAPPING[config["model_type"]]()
+
+
 def _bare(config: dict[str, Any], layers: int, vit_layers: int) -> Any:
     """The class of ``config`` at a given depth, on meta."""
     from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
@@ -281,13 +288,13 @@ def _image_tokens(config: dict[str, Any], shape: Shape) -> int:
     return sum(time * rows * columns // merge for time, rows, columns in shape.grids)
 
 
-def _inputs(config: dict[str, Any], shape: Shape, image_token: int) -> dict[str, Any]:
+def _inputs(config: dict[str, Any], shape: Shape) -> dict[str, Any]:
     ids = torch.zeros(shape.batch, shape.length, dtype=torch.long)
     inputs: dict[str, Any] = {"attention_mask": None, "use_cache": False}
     if shape.grids:
         vision = config["vision_config"]
         merge = int(vision.get("spatial_merge_size", 2)) ** 2
-        image = image_token
+        image = config.get("image_token_id") or _configuration(config).image_token_id
         seen = 0
         for time, rows, columns in shape.grids:
             count = time * rows * columns // merge
