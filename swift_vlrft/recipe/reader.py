@@ -33,8 +33,7 @@ from typing import Any
 import yaml
 
 from swift_vlrft.files.shipped import shipped_file
-from swift_vlrft.recipe.shell.reader import Command
-from swift_vlrft.recipe.shell.shell import Shell
+from swift_vlrft.recipe.shell.shell import Command, Shell
 from swift_vlrft.recipe.shell.state import Assigned, May, Value, union
 from swift_vlrft.recipe.shell.words import Note, Span
 from swift_vlrft.recipe.shell.wrappers import COMMANDS

@@ -223,12 +223,15 @@ SCRIPTS: dict[str, tuple[str, str]] = {
     "star of a variable": ('D=data\nP="*.jsonl"\n@GRPO@ --files $D/$P --one "$D/$P"\n', ""),
     "star without globs": ("set -f\n@GRPO@ --files data/*.jsonl\n", "files"),
     "braces": (
-        "@GRPO@ --files $PWD/data/{a,b}.jsonl --n {1..3} x{01..03}y --one x{a} 'x{a,b}'\n",
-        "",
+        "@GRPO@ --files $PWD/data/{a,b}.jsonl --n {1..3} --m x{01..03}y --one x{a} 'x{a,b}'\n",
+        "m",
     ),
-    "nested braces": ("@GRPO@ --n a{b,c{d,e}}f {a,b}{1,2} {z..x} {1..7..3} {,x}y\n", ""),
+    "nested braces": (
+        "@GRPO@ --n a{b,c{d,e}}f {a,b}{1,2} {,x}y {3..1} --o {z..x} --p {1..7..3}\n",
+        "o p",
+    ),
     "braces with quotes": ('A=1\n@GRPO@ --n {"x y",$A} --j x{"a":1} --k x{a,b\n', ""),
-    "ansi quotes": ("@GRPO@ --a $'x\\ty\\'z\\n\\x41' --b $\"loc\"\n", ""),
+    "ansi quotes": ("@GRPO@ --a $'x\\ty\\'z\\n' --b $\"loc\" --c $'\\x41'\n", "c"),
     "home": (
         'HOME=/h\n@GRPO@ --a ~/x --b ~ --c "~/x" --d=~/x --e x~\nP=~/y:~/z\n@GRPO@ --p $P\n',
         "",

@@ -1,0 +1,552 @@
+"""Bash text to words and commands: one parser, as words hold commands and commands words.
+
+--model "$MODEL" \
+    --x 1                        words --model (line 1), "$MODEL", --x (line 2), 1
+[ -n "$A" ] && export X=1        Chain(Simple [ ..., ("&&", Simple export ...))
+
+Anything can be read: where bash would end with a syntax error there is a Note, and reading goes on.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Sequence
+
+from swift_vlrft.recipe.shell.words import (
+    ASSIGNMENT,
+    Branch,
+    Chain,
+    Function,
+    Group,
+    Loop,
+    Node,
+    Note,
+    Part,
+    Simple,
+    Span,
+    Word,
+)
+
+BARE = "|&;()<> \t\n"
+END = r"(?=[|&;()<>\s]|\Z)"
+BLANK = re.compile(r"[ \t]+|\\[ \t]*(?:\n|\Z)|#[^\n]*")
+CONTINUED = re.compile(r"\\[ \t]*(?:\n|\Z)")
+LITERAL = re.compile(r"[^\\'\"$`~|&;()<>\s{}]+|.", re.DOTALL)
+PLACEHOLDER = re.compile(r"<[A-Za-z][\w-]*(?: [\w-]+)*>")
+PROCESS = re.compile(r"[<>]\(")
+HOME = re.compile(r"~[\w.+-]*")
+PARAMETER = re.compile(r"\$([A-Za-z_]\w*|[@*#?$!0-9-])")
+BRACED = re.compile(
+    r"\$\{(#?)([A-Za-z_]\w*|\d+|[@*#?$!-])(\[(?:[@*]|\d+)\])?(:?[-=?+])?", re.DOTALL
+)
+BACKQUOTED = re.compile(r"`((?:[^`\\]|\\.)*)(`?)", re.DOTALL)
+ANSI = re.compile(r"\$'((?:[^'\\]|\\.)*)'?", re.DOTALL)
+ESCAPES = {"n": "\n", "t": "\t", "\\": "\\", "'": "'", '"': '"'}
+
+REDIRECT = re.compile(
+    r"&>>?|(?:\d(?:\d|\\\n)*|\{[A-Za-z_]\w*\})?(<<<|<<-?|>>|<&|>&|>\||<>|<(?!\()|>(?!\())"
+)
+"""In `1&>log` the 1 is a word: only what begins with < or > takes a number in front."""
+PREFIX = re.compile(rf"(!|time(?:[ \t]+-p)?){END}[ \t]*")
+AND_OR = re.compile(r"&&|\|\|")
+PIPE = re.compile(r"\|&?(?!\|)")
+BACKGROUND = re.compile(r"&(?!&)")
+ARM_ENDS = re.compile(r";;&?|;&")
+COMPOUND = re.compile(rf"(\{{|\[\[|if|case|for|select|while|until|function){END}")
+CLOSING = ("then", "elif", "else", "fi", "do", "done", "esac", "}")
+DEPTH = 60
+
+
+class Parser:
+    """``places``: where each character (and the end) of ``text`` stands in the file; without them
+    the words have no span, and all have the one ``line``.
+    """
+
+    def __init__(
+        self, text: str, line: int = 1, places: Sequence[int] | None = None, depth: int = 0
+    ) -> None:
+        self.text, self.at, self.places, self.depth = text, 0, places, depth
+        self.notes: list[Note] = []
+        self._first = line
+        self._ends = [] if places is None else [m.start() for m in re.finditer("\n", text)]
+        self._documents: list[tuple[Simple, Word, bool]] = []
+
+    @property
+    def line(self) -> int:
+        return self._first + bisect_left(self._ends, self.at)
+
+    def note(self, kind: str, text: str, line: int | None = None) -> None:
+        self.notes.append(Note(line or self.line, kind, text))
+
+    def ahead(self, count: int = 1) -> str:
+        return self.text[self.at : self.at + count]
+
+    def take(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
+        """Pass what the pattern matches here."""
+        if match := pattern.match(self.text, self.at):
+            self.at = match.end()
+        return match
+
+    def blanks(self) -> None:
+        """Skip blanks, comments and backslashes at the end of a line."""
+        line = self.line
+        while match := self.take(BLANK):
+            if match[0][0] == "\\" and match[0].strip("\\\n"):
+                why = "a blank follows the backslash, so the line does not go on: everything "
+                self.note("continuation", why + "below is lost. Delete the blank", line)
+            line = self.line
+
+    # Words -------------------------------------------------------------------------------------
+
+    def word(self) -> Word:
+        """The word that begins here; an empty one where none does."""
+        start, line, array = self.at, self.line, None
+        parts = self.parts(BARE)
+        if self.ahead() == "(" and ASSIGNMENT.fullmatch(self.text[start : self.at]):
+            array = self._array()
+        end, span = min(self.at, len(self.text)), None
+        if self.places is not None and end > start:
+            literal = array is None and all(
+                p.kind == "text" and (p.quoted or not set(p.text) & set("*?[{~")) for p in parts
+            )
+            span = Span(self.places[start], self.places[end - 1] + 1, literal)
+        return Word(line, parts, self.text[start:end], span, array)
+
+    def parts(self, stop: str, quoted: bool = False) -> tuple[Part, ...]:
+        """The pieces up to a character of ``stop`` (or the end), which is not passed."""
+        found, start = list[Part](), self.at
+        while self.at < len(self.text):
+            character = self.ahead()
+            if not quoted and (match := self.take(PLACEHOLDER)):
+                why = "is a placeholder (bash reads `<` as a redirection): put the value in its "
+                self.note("placeholder", f"{match[0]} {why}place")
+                found.append(Part("odd", match[0]))
+            elif not quoted and (match := self.take(PROCESS)):
+                begin = match.start()
+                nodes = self._until_bracket()
+                found.append(Part("odd", self.text[begin : self.at], nodes=nodes))
+            elif character in stop:
+                break
+            elif character == "\\":
+                if not quoted and (match := CONTINUED.match(self.text, self.at)):
+                    if match[0] != "\\\n":
+                        break
+                    self.at = match.end()
+                else:
+                    found += self._escaped(stop, quoted)
+            elif character == "'" and not quoted:
+                end = self.text.find("'", self.at + 1)
+                if end < 0:
+                    self.note("syntax", "the quote ' is never closed")
+                    end = len(self.text)
+                found.append(Part("text", self.text[self.at + 1 : end], True))
+                self.at = end + 1
+            elif character == '"' and (not quoted or "}" in stop):
+                line = self.line
+                self.at += 1
+                found += self.parts('"', True) or [Part("text", "", True)]
+                self._passes('"', 'the quote " is never closed', line)
+            elif character in "$`":
+                found += self._dollar(quoted)
+            elif character == "~" and not quoted and (match := HOME.match(self.text, self.at)):
+                found.append(self._home(self.text[start : self.at], match[0]))
+                self.at = match.end()
+            elif match := self.take(LITERAL):
+                found.append(Part("text", match[0], quoted))
+        return tuple(found)
+
+    def _passes(self, character: str, otherwise: str, line: int) -> None:
+        if self.ahead() != character:
+            self.note("syntax", otherwise, line)
+        self.at += 1
+
+    def _escaped(self, stop: str, quoted: bool) -> list[Part]:
+        following = self.text[self.at + 1 : self.at + 2]
+        if quoted and following not in {*"$`\\\n", *stop, *('"' * ("}" in stop))}:
+            self.at += 1
+            return [Part("text", "\\", True)]
+        self.at += 2
+        return [] if quoted and following == "\n" else [Part("text", following, True)]
+
+    def _home(self, before: str, text: str) -> Part:
+        """``~`` at the beginning of a word, and behind the = and : of an assignment."""
+        begins = not before or (ASSIGNMENT.match(before) and before[-1] in "=:")
+        if not begins:  # braces make beginnings of words, too
+            return Part("odd" if "{" in before and before[-1] in "{," else "text", text)
+        if text != "~":
+            return Part("odd", text)
+        quoted = self.text[self.at + 1 : self.at + 2] in ("'", '"', "$", "\\")
+        return Part("text", text) if quoted else Part("variable", "HOME", True, name="HOME")
+
+    def _dollar(self, quoted: bool) -> list[Part]:
+        """An expansion, or a $ that is none."""
+        start, line = self.at, self.line
+        self._deeper()
+        found = [Part("text", "$", quoted)]
+        if match := self.take(BACKQUOTED):
+            if not match[2]:
+                self.note("syntax", "the quote ` is never closed", line)
+            inside = re.sub(r"\\([`$\\])", r"\1", match[1])
+            inner = Parser(inside, line, depth=self.depth)
+            found = [Part("run", inside, quoted, tuple(inner.commands()))]
+            self.notes += inner.notes
+        elif self.ahead(3) == "$((" and (total := self._arithmetic(start + 1)) is not None:
+            found = [Part("odd", f"$(({total}))", quoted)]
+        elif self.ahead(2) == "$(":
+            self.at += 2
+            nodes = self._until_bracket()
+            found = [Part("run", self.text[start + 2 : self.at - 1], quoted, nodes)]
+        elif self.ahead(2) == "${":
+            found = [self._braced(quoted)]
+        elif not quoted and (match := self.take(ANSI)):
+            if set(re.findall(r"\\(.)", match[1], re.DOTALL)) <= set(ESCAPES):
+                text = re.sub(r"\\(.)", lambda one: ESCAPES[one[1]], match[1], flags=re.DOTALL)
+                found = [Part("text", text, True)]
+            else:
+                found = [Part("odd", match[0], True)]
+        elif not quoted and self.ahead(2) == '$"':
+            self.at += 1
+            found = []
+        elif match := self.take(PARAMETER):
+            found = [Part("variable", match[1], quoted, name=match[1])]
+        else:
+            self.at += 1
+        self.depth -= 1
+        return found
+
+    def _braced(self, quoted: bool) -> Part:
+        """``${...}``, which ends at the first } outside of quotes and other expansions."""
+        start, line = self.at, self.line
+        match = self.take(BRACED)
+        self.at += 0 if match else 2
+        word = self.parts("}", quoted)
+        self._passes("}", "`{` is never closed", line)
+        text = self.text[start + 2 : self.at - 1]
+        if match is None or (word and not match[4]):
+            name = match[2] if match else ""
+            return Part("variable", text, quoted, name=name, operator="odd")
+        operator, index = match[4] or match[1], match[3] or ""
+        return Part("variable", text, quoted, (), match[2], index, operator, word)
+
+    def _array(self) -> tuple[Word, ...]:
+        words, line = [], self.line
+        self.at += 1
+        while self.at < len(self.text) and self.ahead() != ")":
+            before = self.at
+            self.blanks()
+            if self.ahead() not in BARE:
+                words.append(self.word())
+            elif self.at == before:
+                self.at += 1
+        self._passes(")", "`(` is never closed", line)
+        return tuple(words)
+
+    def _arithmetic(self, start: int) -> str | None:
+        """The inside of the ``((...))`` at ``start``, passed; None where it is not one."""
+        depth = 0
+        for at in range(start, len(self.text)):
+            depth += {"(": 1, ")": -1}.get(self.text[at], 0)
+            if depth == 0:
+                if self.text[at - 1] != ")":
+                    return None
+                self.at = at + 1
+                return self.text[start + 2 : at - 1]
+        return None
+
+    def _until_bracket(self) -> tuple[Node, ...]:
+        line = self.line
+        nodes = self.commands(")")
+        self._passes(")", "`(` is never closed", line)
+        return tuple(nodes)
+
+    # Commands ----------------------------------------------------------------------------------
+
+    def commands(self, *closing: str) -> list[Node]:
+        """Commands up to one of the words or brackets that close, which is not passed."""
+        found: list[Node] = []
+        self._deeper()
+        while True:
+            self._gap()
+            if self.at >= len(self.text) or any(map(self._sees, closing)):
+                break
+            before = self.at
+            if node := self._chain():
+                found.append(node)
+            if self.at == before:
+                word = re.compile(rf"[^{BARE}]+|.", re.DOTALL).match(self.text, before)
+                text = word[0] if word else ""
+                self.note("syntax", f"`{text}` is not expected here")
+                self.at += len(text)
+        self.depth -= 1
+        return found
+
+    def _deeper(self) -> None:
+        self.depth += 1
+        if self.depth > DEPTH:
+            self.note("syntax", "commands are nested too deeply to be read")
+            self.at = len(self.text)
+
+    def _gap(self) -> None:
+        """Skip blanks, ends of lines and single semicolons."""
+        while True:
+            self.blanks()
+            if self.ahead() == "\n":
+                self._newline()
+            elif self.ahead() == ";" and not ARM_ENDS.match(self.text, self.at):
+                self.at += 1
+            else:
+                return
+
+    def _newline(self) -> None:
+        """Over the end of a line and the here-documents that begin below it."""
+        self.at += 1
+        waiting, self._documents = self._documents, []
+        for simple, word, tabs in waiting:
+            rows, line, end = [], self.line, "".join(part.text for part in word.parts)
+            while self.at < len(self.text):
+                row, _, _ = self.text[self.at :].partition("\n")
+                self.at = min(self.at + len(row) + 1, len(self.text))
+                row = row.lstrip("\t") if tabs else row
+                if row == end:
+                    break
+                rows.append(row)
+            text = "\n".join([*rows, ""])
+            inner = Parser(text, line, depth=self.depth)
+            quoted = any(part.quoted for part in word.parts)
+            parts = (Part("text", text, True),) if quoted else inner.parts("", True)
+            simple.fed = Word(line, parts, text)
+            self.notes += inner.notes
+
+    def _sees(self, text: str) -> bool:
+        """Whether it stands here: a bracket, or a word of its own."""
+        if self.ahead(len(text)) != text:
+            return False
+        behind = self.text[self.at + len(text) : self.at + len(text) + 1]
+        return text in (")", ";;", ";&") or not behind or behind in BARE
+
+    def _passed(self, text: str) -> bool:
+        """Pass a word, where it stands here."""
+        self._gap()
+        found = self._sees(text)
+        self.at += len(text) * found
+        return found
+
+    def _expected(self, text: str) -> bool:
+        found = self._passed(text)
+        if not found:
+            self.note("syntax", f"`{text}` is missing")
+        return found
+
+    def _chain(self) -> Node | None:
+        line = self.line
+        first = self._pipe()
+        if first is None:
+            return None
+        rest = []
+        self.blanks()
+        while match := self.take(AND_OR):
+            self._gap()
+            following = self._pipe()
+            if following is None:
+                self.note("syntax", f"nothing follows `{match[0]}`")
+                break
+            rest.append((match[0], following))
+            self.blanks()
+        background = self.take(BACKGROUND) is not None
+        return Chain(line, first, rest, background=background) if rest or background else first
+
+    def _pipe(self) -> Node | None:
+        line, negated = self.line, False
+        while match := self.take(PREFIX):
+            negated ^= match[1] == "!"
+        parts: list[Node] = []
+        while part := self._command():
+            parts.append(part)
+            self.blanks()
+            if not self.take(PIPE):
+                break
+            self._gap()
+        else:
+            if not parts:
+                return None
+            self.note("syntax", "nothing follows `|`")
+        node = parts[0]
+        if len(parts) > 1:
+            node = Group(line, [Group(line, [part], True) for part in parts])
+        return Chain(line, node, [], negated=True) if negated else node
+
+    def _command(self) -> Node | None:
+        self._deeper()
+        node = self._compound()
+        if node is None:
+            node = self._simple()
+        else:
+            redirections = Simple(self.line)
+            while self._redirection(redirections):
+                self.blanks()
+        self.depth -= 1
+        return node
+
+    def _compound(self) -> Node | None:
+        line = self.line
+        if arithmetic := self._tested():
+            return arithmetic
+        if self.ahead() == "(":
+            self.at += 1
+            return Group(line, list(self._until_bracket()), True)
+        if not (match := self.take(COMPOUND)):
+            return None
+        match match[1]:
+            case "{":
+                body = self.commands("}")
+                self._expected("}")
+                return Group(line, body)
+            case "[[":
+                return self._test(line)
+            case "if":
+                return self._if(line)
+            case "case":
+                return self._case(line)
+            case "function":
+                self.blanks()
+                name = self.word().text
+                self.blanks()
+                self.take(re.compile(r"\([ \t]*\)"))
+                return self._body(line, name)
+            case "while" | "until":
+                condition = self.commands("do", *CLOSING)
+                return self._loop(line, match[1], None, [], condition)
+        return self._for(line, match[1])
+
+    def _tested(self) -> Simple | None:
+        """``((...))``."""
+        line = self.line
+        inside = self._arithmetic(self.at) if self.ahead(2) == "((" else None
+        return None if inside is None else _test(line, Word(line, (Part("odd", inside),), inside))
+
+    def _test(self, line: int) -> Node:
+        words = []
+        while self.at < len(self.text) and not self._sees("]]"):
+            before = self.at
+            self.blanks()
+            if self._sees("]]"):
+                break
+            if self.ahead() not in BARE:
+                words.append(self.word())
+            elif self.at == before:
+                self.at += 1
+        self._expected("]]")
+        return _test(line, *words)
+
+    def _if(self, line: int) -> Node:
+        arms: list[tuple[list[Node], list[Node], bool]] = []
+        while True:
+            condition = self.commands(*CLOSING)
+            if not self._expected("then"):
+                break
+            arms.append((condition, self.commands("elif", "else", "fi"), False))
+            if not self._passed("elif"):
+                break
+        if complete := self._passed("else"):
+            arms.append(([], self.commands("fi"), False))
+        self._expected("fi")
+        return Branch(line, "if", arms, complete)
+
+    def _case(self, line: int) -> Node:
+        self.blanks()
+        condition: list[Node] = [_test(line, self.word())]
+        self._expected("in")
+        arms, complete = list[tuple[list[Node], list[Node], bool]](), False
+        self._gap()
+        while self.at < len(self.text) and not self._sees("esac"):
+            self.at += self.ahead() == "("
+            start, depth = self.at, 0
+            while self.at < len(self.text) and (depth or self.ahead() not in ")\n"):
+                depth += {"(": 1, ")": -1}.get(self.ahead(), 0)
+                if self.ahead() in BARE or not self.word().text:
+                    self.at += 1
+            patterns = self.text[start : self.at].split("|")
+            self._passes(")", "`)` is missing behind a pattern", self.line)
+            body = self.commands(";;", ";&", "esac")
+            end = self.take(ARM_ENDS)
+            arms.append((condition, body, end is not None and end[0] != ";;"))
+            condition = []
+            complete |= any(pattern.strip() == "*" for pattern in patterns)
+            self._gap()
+        self._expected("esac")
+        return Branch(line, "case", arms or [(condition, [], False)], complete)
+
+    def _for(self, line: int, kind: str) -> Node:
+        self.blanks()
+        if arithmetic := self._tested():
+            return self._loop(line, kind, None, [], [arithmetic])
+        name, words = self.word().text, []
+        if self._passed("in"):
+            self.blanks()
+            while self.at < len(self.text) and self.ahead() not in ";\n&|()<>":
+                words.append(self.word())
+                self.blanks()
+        return self._loop(line, kind, name, words, [])
+
+    def _loop(
+        self, line: int, kind: str, name: str | None, words: list[Word], condition: list[Node]
+    ) -> Node:
+        body: list[Node] = []
+        closing = "}" if self._passed("{") else "done"
+        if closing == "}" or self._expected("do"):
+            body = self.commands(closing)
+            self._expected(closing)
+        return Loop(line, kind, name, words, condition, body)
+
+    def _body(self, line: int, name: str) -> Node:
+        self._gap()
+        body = self._command()
+        if body is None:
+            self.note("syntax", f"the function {name} has no body")
+        return Function(line, name, body or Simple(line))
+
+    def _simple(self) -> Node | None:
+        simple, start = Simple(self.line), self.at
+        while self.at < len(self.text):
+            self.blanks()
+            if self.ahead() == "(" and len(simple.words) == 1 and not simple.assigned:
+                if self.take(re.compile(r"\(\s*\)")):
+                    return self._body(simple.line, simple.words[0].text)
+                self.at += 1
+                self.note("syntax", "`(` is not expected here")
+                break
+            if not PLACEHOLDER.match(self.text, self.at) and self._redirection(simple):
+                continue
+            if not simple.words and not simple.assigned:
+                if any(map(self._sees, CLOSING)):
+                    return None
+                simple.line = self.line
+            word = self.word()
+            if not word.text:
+                break
+            first = not simple.words and ASSIGNMENT.match(word.text)
+            (simple.assigned if first else simple.words).append(word)
+        simple.last_line, simple.ends_with_line = self.line, self.ahead() == "\n"
+        return simple if self.at > start else None
+
+    def _redirection(self, simple: Simple) -> bool:
+        match = self.take(REDIRECT)
+        if match is None:
+            return False
+        self.take(re.compile(r"[ \t]+"))
+        word = self.word()
+        if not word.text:
+            self.note("syntax", f"nothing follows `{match[0]}`")
+        elif match[1] in ("<<", "<<-"):
+            self._documents.append((simple, word, match[1] == "<<-"))
+        elif match[1] == "<<<":
+            simple.fed = word
+        else:
+            simple.redirected.append(word)
+            simple.appends |= ">>" in match[0]
+        return True
+
+
+def _test(line: int, *words: Word) -> Simple:
+    return Simple(line, [Word(line, (Part("text", "test"),), "test"), *words])
