@@ -205,7 +205,7 @@ class Expander(ABC):
     def _variable(self, part: Part, line: int) -> list[Value] | tuple[Part, ...]:
         name, operator = part.name, part.operator
         self.used.add(name)
-        if operator == "odd":
+        if operator == "odd" or not name:
             return [_not_known(part, line)]
         if name in ("!", "?", "$", "-"):
             return [Value(_source(part), line, False)]  # of the running shell

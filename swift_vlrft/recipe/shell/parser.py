@@ -3,12 +3,11 @@
 --model "$MODEL" \
     --x 1                        words --model (line 1), "$MODEL", --x (line 2), 1
 [ -n "$A" ] && export X=1        Chain(Simple [ ..., ("&&", Simple export ...))
-
-Anything can be read: where bash would end with a syntax error there is a Note, and reading goes on.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -37,15 +36,11 @@ PLACEHOLDER = re.compile(r"<[A-Za-z][\w-]*(?: [\w-]+)*>")
 PROCESS = re.compile(r"[<>]\(")
 HOME = re.compile(r"~[\w.+-]*")
 PARAMETER = re.compile(r"\$([A-Za-z_]\w*|[@*#?$!0-9-])")
-BRACED = re.compile(
-    r"\$\{(#?)([A-Za-z_]\w*|\d+|[@*#?$!-])(\[(?:[@*]|\d+)\])?(:?[-=?+])?", re.DOTALL
-)
-BACKQUOTED = re.compile(r"`((?:[^`\\]|\\.)*)(`?)", re.DOTALL)
-ANSI = re.compile(r"\$'((?:[^'\\]|\\.)*)'?", re.DOTALL)
-ESCAPES = {"n": "\n", "t": "\t", "\\": "\\", "'": "'", '"': '"'}
-
+BRACED = re.compile(r"\$\{(#?)([A-Za-z_]\w*|\d+|[@*#?$!-])(\[(?:[@*]|\d+)\])?(:?[-=?+])?")
+BACKQUOTED = re.compile(r"`((?:[^`\\]|\\.)*)`", re.DOTALL)
+ANSI = re.compile(r"\$'(?:[^'\\]|\\.)*'", re.DOTALL)
 REDIRECT = re.compile(
-    r"&>>?|(?:\d(?:\d|\\\n)*|\{[A-Za-z_]\w*\})?(<<<|<<-?|>>|<&|>&|>\||<>|<(?!\()|>(?!\())"
+    r"&>>?|(?:\d(?:\d|\\\n)*|\{[A-Za-z_]\w*\})?(<<<|<<-?|>>|<&|>&|>\||<>|<(?!\()|>(?!\())[ \t]*"
 )
 """In `1&>log` the 1 is a word: only what begins with < or > takes a number in front."""
 PREFIX = re.compile(rf"(!|time(?:[ \t]+-p)?){END}[ \t]*")
@@ -53,9 +48,14 @@ AND_OR = re.compile(r"&&|\|\|")
 PIPE = re.compile(r"\|&?(?!\|)")
 BACKGROUND = re.compile(r"&(?!&)")
 ARM_ENDS = re.compile(r";;&?|;&")
+PARENTHESES = re.compile(r"\(\s*\)")
 COMPOUND = re.compile(rf"(\{{|\[\[|if|case|for|select|while|until|function){END}")
 CLOSING = ("then", "elif", "else", "fi", "do", "done", "esac", "}")
 DEPTH = 60
+
+
+class _Unreadable(Exception):
+    """Where bash would end with a syntax error."""
 
 
 class Parser:
@@ -72,12 +72,18 @@ class Parser:
         self._ends = [] if places is None else [m.start() for m in re.finditer("\n", text)]
         self._documents: list[tuple[Simple, Word, bool]] = []
 
+    def script(self) -> list[Node]:
+        """All commands, up to the first mistake, which is noted."""
+        found: list[Node] = []
+        try:
+            self.commands(found)
+        except _Unreadable as error:
+            self.notes.append(Note(error.args[1], "syntax", f"{error.args[0]}: nothing below read"))
+        return found
+
     @property
     def line(self) -> int:
         return self._first + bisect_left(self._ends, self.at)
-
-    def note(self, kind: str, text: str, line: int | None = None) -> None:
-        self.notes.append(Note(line or self.line, kind, text))
 
     def ahead(self, count: int = 1) -> str:
         return self.text[self.at : self.at + count]
@@ -93,9 +99,19 @@ class Parser:
         line = self.line
         while match := self.take(BLANK):
             if match[0][0] == "\\" and match[0].strip("\\\n"):
-                why = "a blank follows the backslash, so the line does not go on: everything "
-                self.note("continuation", why + "below is lost. Delete the blank", line)
+                why = "a blank follows the backslash, so the line does not go on: everything below "
+                self.notes.append(Note(line, "continuation", why + "is lost. Delete the blank"))
             line = self.line
+
+    def _expected(self, text: str, otherwise: str = "", line: int = 0) -> None:
+        """Pass a word or bracket that must stand here."""
+        if not self._passed(text):
+            raise _Unreadable(otherwise or f"`{text}` is missing", line or self.line)
+
+    def _deeper(self) -> None:
+        self.depth += 1
+        if self.depth > DEPTH:
+            raise _Unreadable("commands are nested too deeply", self.line)
 
     # Words -------------------------------------------------------------------------------------
 
@@ -105,13 +121,13 @@ class Parser:
         parts = self.parts(BARE)
         if self.ahead() == "(" and ASSIGNMENT.fullmatch(self.text[start : self.at]):
             array = self._array()
-        end, span = min(self.at, len(self.text)), None
-        if self.places is not None and end > start:
+        span = None
+        if self.places is not None and self.at > start:
             literal = array is None and all(
                 p.kind == "text" and (p.quoted or not set(p.text) & set("*?[{~")) for p in parts
             )
-            span = Span(self.places[start], self.places[end - 1] + 1, literal)
-        return Word(line, parts, self.text[start:end], span, array)
+            span = Span(self.places[start], self.places[self.at - 1] + 1, literal)
+        return Word(line, parts, self.text[start : self.at], span, array)
 
     def parts(self, stop: str, quoted: bool = False) -> tuple[Part, ...]:
         """The pieces up to a character of ``stop`` (or the end), which is not passed."""
@@ -120,12 +136,11 @@ class Parser:
             character = self.ahead()
             if not quoted and (match := self.take(PLACEHOLDER)):
                 why = "is a placeholder (bash reads `<` as a redirection): put the value in its "
-                self.note("placeholder", f"{match[0]} {why}place")
+                self.notes.append(Note(self.line, "placeholder", f"{match[0]} {why}place"))
                 found.append(Part("odd", match[0]))
             elif not quoted and (match := self.take(PROCESS)):
-                begin = match.start()
                 nodes = self._until_bracket()
-                found.append(Part("odd", self.text[begin : self.at], nodes=nodes))
+                found.append(Part("odd", self.text[match.start() : self.at], nodes=nodes))
             elif character in stop:
                 break
             elif character == "\\":
@@ -138,27 +153,28 @@ class Parser:
             elif character == "'" and not quoted:
                 end = self.text.find("'", self.at + 1)
                 if end < 0:
-                    self.note("syntax", "the quote ' is never closed")
-                    end = len(self.text)
+                    raise _Unreadable("the quote ' is never closed", self.line)
                 found.append(Part("text", self.text[self.at + 1 : end], True))
                 self.at = end + 1
             elif character == '"' and (not quoted or "}" in stop):
                 line = self.line
                 self.at += 1
                 found += self.parts('"', True) or [Part("text", "", True)]
-                self._passes('"', 'the quote " is never closed', line)
+                self._closed('"', 'the quote "', line)
             elif character in "$`":
+                self._deeper()
                 found += self._dollar(quoted)
-            elif character == "~" and not quoted and (match := HOME.match(self.text, self.at)):
+                self.depth -= 1
+            elif not quoted and (match := HOME.match(self.text, self.at)):
                 found.append(self._home(self.text[start : self.at], match[0]))
                 self.at = match.end()
             elif match := self.take(LITERAL):
                 found.append(Part("text", match[0], quoted))
         return tuple(found)
 
-    def _passes(self, character: str, otherwise: str, line: int) -> None:
+    def _closed(self, character: str, what: str, line: int) -> None:
         if self.ahead() != character:
-            self.note("syntax", otherwise, line)
+            raise _Unreadable(f"{what} is never closed", line)
         self.at += 1
 
     def _escaped(self, stop: str, quoted: bool) -> list[Part]:
@@ -171,63 +187,48 @@ class Parser:
 
     def _home(self, before: str, text: str) -> Part:
         """``~`` at the beginning of a word, and behind the = and : of an assignment."""
-        begins = not before or (ASSIGNMENT.match(before) and before[-1] in "=:")
-        if not begins:  # braces make beginnings of words, too
-            return Part("odd" if "{" in before and before[-1] in "{," else "text", text)
+        if before and not (ASSIGNMENT.match(before) and before[-1] in "=:"):
+            return Part("odd" if before[-1] in "{," else "text", text)  # {~/a,~/b}
         if text != "~":
-            return Part("odd", text)
+            return Part("odd" if text in ("~+", "~-") else "text", os.path.expanduser(text))
         quoted = self.text[self.at + 1 : self.at + 2] in ("'", '"', "$", "\\")
         return Part("text", text) if quoted else Part("variable", "HOME", True, name="HOME")
 
     def _dollar(self, quoted: bool) -> list[Part]:
         """An expansion, or a $ that is none."""
         start, line = self.at, self.line
-        self._deeper()
-        found = [Part("text", "$", quoted)]
         if match := self.take(BACKQUOTED):
-            if not match[2]:
-                self.note("syntax", "the quote ` is never closed", line)
             inside = re.sub(r"\\([`$\\])", r"\1", match[1])
             inner = Parser(inside, line, depth=self.depth)
-            found = [Part("run", inside, quoted, tuple(inner.commands()))]
+            part = Part("run", inside, quoted, tuple(inner.commands()))
             self.notes += inner.notes
         elif self.ahead(3) == "$((" and (total := self._arithmetic(start + 1)) is not None:
-            found = [Part("odd", f"$(({total}))", quoted)]
+            part = Part("odd", f"$(({total}))", quoted)
         elif self.ahead(2) == "$(":
             self.at += 2
             nodes = self._until_bracket()
-            found = [Part("run", self.text[start + 2 : self.at - 1], quoted, nodes)]
+            part = Part("run", self.text[start + 2 : self.at - 1], quoted, nodes)
         elif self.ahead(2) == "${":
-            found = [self._braced(quoted)]
+            match = self.take(BRACED)
+            self.at += 0 if match else 2
+            word = self.parts("}", quoted)
+            self._closed("}", "`{`", line)
+            inside = self.text[start + 2 : self.at - 1]
+            name = match[2] if match else ""
+            part = Part("variable", inside, quoted, name=name, operator="odd")
+            if match and (match[4] or not word):
+                operator, index = match[4] or match[1], match[3] or ""
+                part = Part("variable", inside, quoted, (), name, index, operator, word)
         elif not quoted and (match := self.take(ANSI)):
-            if set(re.findall(r"\\(.)", match[1], re.DOTALL)) <= set(ESCAPES):
-                text = re.sub(r"\\(.)", lambda one: ESCAPES[one[1]], match[1], flags=re.DOTALL)
-                found = [Part("text", text, True)]
-            else:
-                found = [Part("odd", match[0], True)]
-        elif not quoted and self.ahead(2) == '$"':
-            self.at += 1
-            found = []
+            part = Part("odd", match[0], True)
         elif match := self.take(PARAMETER):
-            found = [Part("variable", match[1], quoted, name=match[1])]
+            part = Part("variable", match[1], quoted, name=match[1])
+        elif self.ahead() == "`":
+            raise _Unreadable("the quote ` is never closed", line)
         else:
             self.at += 1
-        self.depth -= 1
-        return found
-
-    def _braced(self, quoted: bool) -> Part:
-        """``${...}``, which ends at the first } outside of quotes and other expansions."""
-        start, line = self.at, self.line
-        match = self.take(BRACED)
-        self.at += 0 if match else 2
-        word = self.parts("}", quoted)
-        self._passes("}", "`{` is never closed", line)
-        text = self.text[start + 2 : self.at - 1]
-        if match is None or (word and not match[4]):
-            name = match[2] if match else ""
-            return Part("variable", text, quoted, name=name, operator="odd")
-        operator, index = match[4] or match[1], match[3] or ""
-        return Part("variable", text, quoted, (), match[2], index, operator, word)
+            return [] if not quoted and self.ahead() == '"' else [Part("text", "$", quoted)]
+        return [part]
 
     def _array(self) -> tuple[Word, ...]:
         words, line = [], self.line
@@ -239,7 +240,7 @@ class Parser:
                 words.append(self.word())
             elif self.at == before:
                 self.at += 1
-        self._passes(")", "`(` is never closed", line)
+        self._closed(")", "`(`", line)
         return tuple(words)
 
     def _arithmetic(self, start: int) -> str | None:
@@ -256,36 +257,31 @@ class Parser:
 
     def _until_bracket(self) -> tuple[Node, ...]:
         line = self.line
-        nodes = self.commands(")")
-        self._passes(")", "`(` is never closed", line)
+        nodes = self.commands(None, ")")
+        self._closed(")", "`(`", line)
         return tuple(nodes)
 
     # Commands ----------------------------------------------------------------------------------
 
-    def commands(self, *closing: str) -> list[Node]:
+    def commands(self, into: list[Node] | None = None, *closing: str) -> list[Node]:
         """Commands up to one of the words or brackets that close, which is not passed."""
-        found: list[Node] = []
+        found = [] if into is None else into
         self._deeper()
-        while True:
-            self._gap()
-            if self.at >= len(self.text) or any(map(self._sees, closing)):
-                break
+        self._gap()
+        while self.at < len(self.text) and not any(map(self._sees, closing)):
             before = self.at
             if node := self._chain():
                 found.append(node)
             if self.at == before:
                 word = re.compile(rf"[^{BARE}]+|.", re.DOTALL).match(self.text, before)
                 text = word[0] if word else ""
-                self.note("syntax", f"`{text}` is not expected here")
-                self.at += len(text)
+                raise _Unreadable(f"`{text}` is not expected here", self.line)
+            self._gap()
         self.depth -= 1
         return found
 
-    def _deeper(self) -> None:
-        self.depth += 1
-        if self.depth > DEPTH:
-            self.note("syntax", "commands are nested too deeply to be read")
-            self.at = len(self.text)
+    def _until(self, *closing: str) -> list[Node]:
+        return self.commands(None, *closing)
 
     def _gap(self) -> None:
         """Skip blanks, ends of lines and single semicolons."""
@@ -316,14 +312,11 @@ class Parser:
             quoted = any(part.quoted for part in word.parts)
             parts = (Part("text", text, True),) if quoted else inner.parts("", True)
             simple.fed = Word(line, parts, text)
-            self.notes += inner.notes
 
     def _sees(self, text: str) -> bool:
         """Whether it stands here: a bracket, or a word of its own."""
-        if self.ahead(len(text)) != text:
-            return False
         behind = self.text[self.at + len(text) : self.at + len(text) + 1]
-        return text in (")", ";;", ";&") or not behind or behind in BARE
+        return self.ahead(len(text)) == text and (text in (")", ";;", ";&") or behind in BARE)
 
     def _passed(self, text: str) -> bool:
         """Pass a word, where it stands here."""
@@ -332,35 +325,26 @@ class Parser:
         self.at += len(text) * found
         return found
 
-    def _expected(self, text: str) -> bool:
-        found = self._passed(text)
-        if not found:
-            self.note("syntax", f"`{text}` is missing")
-        return found
-
     def _chain(self) -> Node | None:
-        line = self.line
+        line, rest = self.line, []
         first = self._pipe()
-        if first is None:
-            return None
-        rest = []
         self.blanks()
-        while match := self.take(AND_OR):
+        while first and (match := self.take(AND_OR)):
             self._gap()
             following = self._pipe()
             if following is None:
-                self.note("syntax", f"nothing follows `{match[0]}`")
-                break
+                raise _Unreadable(f"nothing follows `{match[0]}`", self.line)
             rest.append((match[0], following))
             self.blanks()
-        background = self.take(BACKGROUND) is not None
-        return Chain(line, first, rest, background=background) if rest or background else first
+        background = first is not None and self.take(BACKGROUND) is not None
+        return (
+            Chain(line, first, rest, False, background) if first and (rest or background) else first
+        )
 
     def _pipe(self) -> Node | None:
-        line, negated = self.line, False
+        line, negated, parts = self.line, False, list[Node]()
         while match := self.take(PREFIX):
             negated ^= match[1] == "!"
-        parts: list[Node] = []
         while part := self._command():
             parts.append(part)
             self.blanks()
@@ -370,7 +354,7 @@ class Parser:
         else:
             if not parts:
                 return None
-            self.note("syntax", "nothing follows `|`")
+            raise _Unreadable("nothing follows `|`", self.line)
         node = parts[0]
         if len(parts) > 1:
             node = Group(line, [Group(line, [part], True) for part in parts])
@@ -399,11 +383,16 @@ class Parser:
             return None
         match match[1]:
             case "{":
-                body = self.commands("}")
+                body = self._until("}")
                 self._expected("}")
                 return Group(line, body)
             case "[[":
-                return self._test(line)
+                words = []
+                while self.at < len(self.text) and not self._passed("]]"):
+                    word = self.word()
+                    words += [word] if word.text else []
+                    self.at += not word.text
+                return _test(line, *words)
             case "if":
                 return self._if(line)
             case "case":
@@ -412,12 +401,20 @@ class Parser:
                 self.blanks()
                 name = self.word().text
                 self.blanks()
-                self.take(re.compile(r"\([ \t]*\)"))
-                return self._body(line, name)
+                self.take(PARENTHESES)
+                return self._function(line, name)
             case "while" | "until":
-                condition = self.commands("do", *CLOSING)
-                return self._loop(line, match[1], None, [], condition)
-        return self._for(line, match[1])
+                return self._loop(line, match[1], None, [], self._until("do", *CLOSING))
+        self.blanks()
+        if arithmetic := self._tested():
+            return self._loop(line, match[1], None, [], [arithmetic])
+        name, words = self.word().text, []
+        if self._passed("in"):
+            self.blanks()
+            while self.at < len(self.text) and self.ahead() not in ";\n&|()<>":
+                words.append(self.word())
+                self.blanks()
+        return self._loop(line, match[1], name, words, [])
 
     def _tested(self) -> Simple | None:
         """``((...))``."""
@@ -425,31 +422,14 @@ class Parser:
         inside = self._arithmetic(self.at) if self.ahead(2) == "((" else None
         return None if inside is None else _test(line, Word(line, (Part("odd", inside),), inside))
 
-    def _test(self, line: int) -> Node:
-        words = []
-        while self.at < len(self.text) and not self._sees("]]"):
-            before = self.at
-            self.blanks()
-            if self._sees("]]"):
-                break
-            if self.ahead() not in BARE:
-                words.append(self.word())
-            elif self.at == before:
-                self.at += 1
-        self._expected("]]")
-        return _test(line, *words)
-
     def _if(self, line: int) -> Node:
-        arms: list[tuple[list[Node], list[Node], bool]] = []
-        while True:
-            condition = self.commands(*CLOSING)
-            if not self._expected("then"):
-                break
-            arms.append((condition, self.commands("elif", "else", "fi"), False))
-            if not self._passed("elif"):
-                break
+        arms: list[tuple[list[Node], list[Node]]] = []
+        while not arms or self._passed("elif"):
+            condition = self._until(*CLOSING)
+            self._expected("then")
+            arms.append((condition, self._until("elif", "else", "fi")))
         if complete := self._passed("else"):
-            arms.append(([], self.commands("fi"), False))
+            arms.append(([], self._until("fi")))
         self._expected("fi")
         return Branch(line, "if", arms, complete)
 
@@ -457,9 +437,8 @@ class Parser:
         self.blanks()
         condition: list[Node] = [_test(line, self.word())]
         self._expected("in")
-        arms, complete = list[tuple[list[Node], list[Node], bool]](), False
-        self._gap()
-        while self.at < len(self.text) and not self._sees("esac"):
+        arms, complete = list[tuple[list[Node], list[Node]]](), False
+        while self.at < len(self.text) and not self._passed("esac"):
             self.at += self.ahead() == "("
             start, depth = self.at, 0
             while self.at < len(self.text) and (depth or self.ahead() not in ")\n"):
@@ -467,55 +446,37 @@ class Parser:
                 if self.ahead() in BARE or not self.word().text:
                     self.at += 1
             patterns = self.text[start : self.at].split("|")
-            self._passes(")", "`)` is missing behind a pattern", self.line)
-            body = self.commands(";;", ";&", "esac")
-            end = self.take(ARM_ENDS)
-            arms.append((condition, body, end is not None and end[0] != ";;"))
+            self._expected(")", "`)` is missing behind a pattern")
+            arms.append((condition, self._until(";;", ";&", "esac")))
             condition = []
+            if (end := self.take(ARM_ENDS)) and end[0] != ";;":
+                raise _Unreadable(f"a `case` with `{end[0]}` is not followed", self.line)
             complete |= any(pattern.strip() == "*" for pattern in patterns)
-            self._gap()
-        self._expected("esac")
-        return Branch(line, "case", arms or [(condition, [], False)], complete)
-
-    def _for(self, line: int, kind: str) -> Node:
-        self.blanks()
-        if arithmetic := self._tested():
-            return self._loop(line, kind, None, [], [arithmetic])
-        name, words = self.word().text, []
-        if self._passed("in"):
-            self.blanks()
-            while self.at < len(self.text) and self.ahead() not in ";\n&|()<>":
-                words.append(self.word())
-                self.blanks()
-        return self._loop(line, kind, name, words, [])
+        return Branch(line, "case", arms or [(condition, [])], complete)
 
     def _loop(
         self, line: int, kind: str, name: str | None, words: list[Word], condition: list[Node]
     ) -> Node:
-        body: list[Node] = []
         closing = "}" if self._passed("{") else "done"
-        if closing == "}" or self._expected("do"):
-            body = self.commands(closing)
-            self._expected(closing)
+        if closing == "done":
+            self._expected("do")
+        body = self._until(closing)
+        self._expected(closing)
         return Loop(line, kind, name, words, condition, body)
 
-    def _body(self, line: int, name: str) -> Node:
+    def _function(self, line: int, name: str) -> Node:
         self._gap()
         body = self._command()
         if body is None:
-            self.note("syntax", f"the function {name} has no body")
-        return Function(line, name, body or Simple(line))
+            raise _Unreadable(f"the function {name} has no body", line)
+        return Function(line, name, body)
 
     def _simple(self) -> Node | None:
         simple, start = Simple(self.line), self.at
         while self.at < len(self.text):
             self.blanks()
-            if self.ahead() == "(" and len(simple.words) == 1 and not simple.assigned:
-                if self.take(re.compile(r"\(\s*\)")):
-                    return self._body(simple.line, simple.words[0].text)
-                self.at += 1
-                self.note("syntax", "`(` is not expected here")
-                break
+            if len(simple.words) == 1 and not simple.assigned and self.take(PARENTHESES):
+                return self._function(simple.line, simple.words[0].text)
             if not PLACEHOLDER.match(self.text, self.at) and self._redirection(simple):
                 continue
             if not simple.words and not simple.assigned:
@@ -534,11 +495,10 @@ class Parser:
         match = self.take(REDIRECT)
         if match is None:
             return False
-        self.take(re.compile(r"[ \t]+"))
         word = self.word()
         if not word.text:
-            self.note("syntax", f"nothing follows `{match[0]}`")
-        elif match[1] in ("<<", "<<-"):
+            raise _Unreadable(f"nothing follows `{match[0]}`", self.line)
+        if match[1] in ("<<", "<<-"):
             self._documents.append((simple, word, match[1] == "<<-"))
         elif match[1] == "<<<":
             simple.fed = word

@@ -122,7 +122,7 @@ class Shell(Expander):
         """A whole script; its notes are then in the order of its lines."""
         text, places = self._cleaned(text)
         parser = Parser(text, 1, places)
-        nodes = parser.commands()
+        nodes = parser.script()
         self.notes += parser.notes
         self._missing_backslashes(nodes, text.split("\n"))
         try:
@@ -215,7 +215,7 @@ class Shell(Expander):
     def run_text(self, text: str, line: int) -> None:
         """The text of `eval` or of another file, as if it stood in this line."""
         parser = Parser(text, line)
-        nodes = parser.commands()
+        nodes = parser.script()
         for note in parser.notes:
             self.note(note)
         if any(note.kind == "syntax" for note in parser.notes):
@@ -272,16 +272,14 @@ class Shell(Expander):
         return status
 
     def _branch(self, node: Branch) -> None:
-        ends, falls = list[State](), list[State]()
+        ends = list[State]()
         self.run(node.arms[0][0] if node.arms else [])  # it runs in any case
         with self._block(node.kind, node.line):
-            for at, (condition, body, goes_on) in enumerate(node.arms):
+            for at, (condition, body) in enumerate(node.arms):
                 self.run(condition if at else [])
                 before = self.state
                 self.state = before.copy()
-                self._join(falls, f"`{node.kind}`", node.line)
                 self.run(body)
-                falls = [self.state] if goes_on else []
                 ends.append(self.state)
                 self.state = before
         if node.complete:

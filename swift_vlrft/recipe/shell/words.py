@@ -97,13 +97,11 @@ class Group:
 
 @dataclass(slots=True)
 class Branch:
-    """`if` and `case`: an arm is its condition, its commands, and whether it goes on in the next.
-    ``complete``: one of the arms runs for certain.
-    """
+    """`if` and `case`: conditions and commands. ``complete``: one of them runs for certain."""
 
     line: int
     kind: str
-    arms: list[tuple[list[Node], list[Node], bool]]
+    arms: list[tuple[list[Node], list[Node]]]
     complete: bool
 
 
