@@ -356,6 +356,12 @@ def _configuration(path: Path, text: str, environment: dict[str, str]) -> Recipe
         _entry(str(name), value, *places.get(str(name), (None, None)))
         for name, value in data.items()
     ]
+    table = places["ENV"][1].value if variables else []
+    assigned = {
+        str(key.value): Assigned(key.start_mark.line + 1, _marked(key), _marked(value))
+        for key, value in table
+        if str(key.value) not in environment
+    }
     method = "rlhf" if "rlhf_type" in data else "rollout" if _rolls_out(data) else "sft"
     return Recipe(
         path,
@@ -363,6 +369,7 @@ def _configuration(path: Path, text: str, environment: dict[str, str]) -> Recipe
         ("swift", method),
         flags,
         text=text,
+        assigned=assigned,
     )
 
 

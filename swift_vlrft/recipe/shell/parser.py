@@ -40,7 +40,8 @@ BRACED = re.compile(r"\$\{(#?)([A-Za-z_]\w*|\d+|[@*#?$!-])(\[(?:[@*]|\d+)\])?(:?
 BACKQUOTED = re.compile(r"`((?:[^`\\]|\\.)*)`", re.DOTALL)
 ANSI = re.compile(r"\$'(?:[^'\\]|\\.)*'", re.DOTALL)
 REDIRECT = re.compile(
-    r"&>>?|(?:\d(?:\d|\\\n)*|\{[A-Za-z_]\w*\})?(<<<|<<-?|>>|<&|>&|>\||<>|<(?!\()|>(?!\())[ \t]*"
+    r"(?:&>>?|(?:\d(?:\d|\\\n)*|\{[A-Za-z_]\w*\})?"
+    r"(<<<|<<-?|>>|<&|>&|>\||<>|<(?!\()|>(?!\()))[ \t]*"
 )
 """In `1&>log` the 1 is a word: only what begins with < or > takes a number in front."""
 PREFIX = re.compile(rf"(!|time(?:[ \t]+-p)?){END}[ \t]*")
