@@ -123,7 +123,7 @@ def _declare(shell: Shell, name: str, words: Sequence[Word], line: int) -> None:
         if match := ASSIGNMENT.match(word.text):
             _own(shell, name, options, match[1])
             assign(shell, word, match)
-            if len(braced(word.parts)) > 1:
+            if braced(word):
                 shell.unknown(match[1], line, f"{name} {word.text}")
             _options(shell, name, options, match[1], line)
             continue

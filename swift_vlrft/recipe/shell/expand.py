@@ -38,7 +38,6 @@ OF_THE_MACHINE = re.compile(
     r"|CUDA_HOME|CONDA_PREFIX|(?:SLURM|PBS|LSB|OMPI|PMI|MLP|VC)_\w+"
 )
 """What a login or a scheduler sets, where the script runs."""
-RANGE = re.compile(r"(0|-?[1-9]\d{0,5})\.\.(0|-?[1-9]\d{0,5})")
 MOST_WORDS = 1000
 BLANKS = (" ", "\t", "\n")
 
@@ -98,16 +97,16 @@ class Expander(ABC):
 
     def expand(self, word: Word) -> list[Value]:
         """A word as the arguments that it becomes: none, one, or several."""
-        choices = braced(word.parts)
-        return [value for parts in choices for value in self._expanded(word, parts, len(choices))]
-
-    def _expanded(self, word: Word, parts: Sequence[Part], choices: int) -> list[Value]:
-        fields = self._fields(parts, word.line, True)
+        if braced(word):
+            why = f"{word.text} was not read: its braces stand for several words"
+            flags = None if re.search("[{,]-", word.text) else NOTHING
+            return [replace(unread(word.text, word.line, why, flags), span=word.span)]
+        fields = self._fields(word.parts, word.line, True)
         if any(not f.value.known and not f.quoted for one in fields for f in one):
             fields = [[fragment for one in fields for fragment in one]]
         found = [value for one in fields for value in self._finished(one, word)]
         given = fields and _listed(fields[0]) and found[0].known  # as it was written elsewhere
-        if choices == len(found) == 1 and found[0].span is None and not given:
+        if len(found) == 1 and found[0].span is None and not given:
             return [replace(found[0], span=word.span)]
         return found
 
@@ -341,57 +340,7 @@ def _source(part: Part) -> str:
     return f"$({part.text})" if part.kind == "run" else part.text
 
 
-def braced(parts: Sequence[Part]) -> list[list[Part]]:
-    """The words that ``a{b,c}`` and ``a{1..3}`` stand for."""
-
-    def marks(at: int, text: str) -> bool:
-        return parts[at] == Part("text", text)
-
-    if Part("text", "{") not in parts:
-        return [list(parts)]
-    parts = [piece for part in parts for piece in _at_commas(part)]
-    for at in range(len(parts)):
-        if not marks(at, "{"):
-            continue
-        depth, edges = 0, [at]
-        for end in range(at, len(parts)):
-            depth += marks(end, "{") - marks(end, "}")
-            if depth == 0 or (depth == 1 and marks(end, ",")):
-                edges.append(end)
-            if depth == 0:
-                break
-        else:
-            continue
-        inside = parts[at + 1 : end]
-        if len(edges) > 2:
-            pairs = zip(edges, edges[1:], strict=False)
-            middles = [one for a, b in pairs for one in braced(parts[a + 1 : b])]
-        elif len(inside) == 1 and _unquoted(inside[0]) and ".." in inside[0].text:
-            middles = [[one] for one in _range(inside[0])]
-        else:
-            continue
-        rests = braced(parts[end + 1 :])
-        if len(middles) * len(rests) > MOST_WORDS:
-            middles, rests = [[Part("odd", "{...}")]], [[]]
-        return [[*parts[:at], *middle, *rest] for middle in middles for rest in rests]
-    return [list(parts)]
-
-
-def _unquoted(part: Part) -> bool:
-    return part.kind == "text" and not part.quoted
-
-
-def _at_commas(part: Part) -> list[Part]:
-    if not _unquoted(part):
-        return [part]
-    return [Part("text", text) for text in re.split("(,)", part.text) if text]
-
-
-def _range(inside: Part) -> list[Part]:
-    """``1..3``; other sequences are not followed."""
-    match = RANGE.fullmatch(inside.text)
-    if match is None or abs(int(match[1]) - int(match[2])) >= MOST_WORDS:
-        return [Part("odd", f"{{{inside.text}}}")]
-    first, last = int(match[1]), int(match[2])
-    step = 1 if first <= last else -1
-    return [Part("text", str(number)) for number in range(first, last + step, step)]
+def braced(word: Word) -> bool:
+    """Whether a word may be several by its braces: ``data/{a,b}.jsonl``, ``{1..3}``."""
+    bare = "".join(p.text for p in word.parts if p.kind == "text" and not p.quoted)
+    return re.search(r"\{.*(,|\.\.).*\}", bare) is not None

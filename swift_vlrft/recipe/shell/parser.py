@@ -189,7 +189,7 @@ class Parser:
     def _home(self, before: str, text: str) -> Part:
         """``~`` at the beginning of a word, and behind the = and : of an assignment."""
         if before and not (ASSIGNMENT.match(before) and before[-1] in "=:"):
-            return Part("odd" if before[-1] in "{," else "text", text)  # {~/a,~/b}
+            return Part("text", text)
         if text != "~":
             return Part("odd" if text in ("~+", "~-") else "text", os.path.expanduser(text))
         quoted = self.text[self.at + 1 : self.at + 2] in ("'", '"', "$", "\\")

@@ -127,8 +127,10 @@ class Shell(Expander):
         self._missing_backslashes(nodes, text.split("\n"))
         try:
             self.run(nodes)
-            if not self.commands:
-                self._uncalled()
+            for function in self.state.functions.values() if not self.commands else ():
+                if function is not None:
+                    why = f"the function {function.name} is not called here: it was not read"
+                    self.notes.append(Note(function.line, "unread", why))
         except _TooLong as error:
             text = "it takes too many steps to follow the script: nothing below was read"
             self.notes.append(Note(error.args[0], "unread", text))
@@ -307,17 +309,6 @@ class Shell(Expander):
                 self.quiet -= quiet
         self._join([before], f"`{node.kind}`", node.line)
 
-    def _uncalled(self) -> None:
-        """Where nothing else runs `swift`, the functions that nothing calls."""
-        self.state.alive = True
-        for function in [f for f in self.state.functions.values() if f]:
-            saved, self.state = self.state, replace(self.state.copy(), arguments=None)
-            self.inside += 1
-            with self._block("function", function.line), self._returning(function, "", 0):
-                self.run([function.body])
-            self.inside -= 1
-            self.state = saved
-
     def _call(self, values: Sequence[Value]) -> None:
         name, line = values[0].text, values[0].line
         function = self.state.functions[name]
@@ -406,18 +397,18 @@ class Shell(Expander):
         found = unwrapped([value for value in values if not value.vanishes])
         shows = base(values[0]) in ("cat", "tee") and not node.redirected
         if found is not None and base(found.words[0]) in SHELLS:
-            self._another_shell(node, found)
+            self._another_shell(found)
         elif found is not None:
             if not self.quiet:
                 self._swift(node, values, found)
         elif why := not_read(values, node.fed.text if node.fed and not shows else ""):
             self.note(Note(values[0].line, "unread", why))
 
-    def _another_shell(self, node: Simple, found: Unwrapped) -> None:
-        """`bash -c "text" name arguments`, and a script that is fed to it."""
+    def _another_shell(self, found: Unwrapped) -> None:
+        """`bash -c "text" name arguments`."""
         who, *words = found.words
         text: Value | None = None
-        while words and text is None and (words[0].text[:1] in ("-", "+") or node.fed is None):
+        while words and text is None:
             word = words.pop(0)
             if re.fullmatch(r"-[a-z]*c", word.text) and words:
                 text = words.pop(0)
@@ -430,10 +421,10 @@ class Shell(Expander):
                 self.note(Note(word.line, "unread", why))
                 return
         name = words.pop(0).text if text and words else None
-        text = text or (self.joined(node.fed) if node.fed else Value("", who.line, False))
-        if not text.known:
-            why = "; ".join(note.text for note in text.notes) or "they come from a pipe or a file"
-            why = f"`{who.text}` reads commands, and which is not known: {why}"
+        if text is None:
+            why = (
+                f"`{who.text}` reads commands from a document, a pipe or a file: they were not read"
+            )
             self.note(Note(who.line, "unread", why))
             return
         saved, script = self.state, self.script
