@@ -268,6 +268,7 @@ def test_lines_that_are_not_lost(script):
         ("sbatch <<EOF\nsrun swift rlhf --x 1\nEOF\n", "`sbatch` is given a `swift` command"),
         ("echo 'swift rlhf' | bash\n", "line 1: `bash` reads commands from .*, a pipe"),
         ("bash <<EOF\nswift rlhf --x 1\nEOF\n", "line 1: `bash` reads commands from a document"),
+        ("bash --norc swift.sh\n", "line 1: `bash swift.sh` runs another file"),
         ("bash <<< 'swift rlhf --x 1'\n", "line 1: `bash` reads commands from a document"),
         ("f() {\nswift rlhf --x 1\n}\n", "line 1: the function f is not called here"),
         ("megatron rlhf --rlhf_type grpo\n", "line 1: `megatron` trains with Megatron-Core"),

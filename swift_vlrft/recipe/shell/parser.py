@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 from bisect import bisect_left
-from collections.abc import Sequence
 
 from swift_vlrft.recipe.shell.words import (
     ASSIGNMENT,
@@ -27,10 +26,10 @@ from swift_vlrft.recipe.shell.words import (
     Word,
 )
 
-BARE = "|&;()<> \t\n"
+BARE = "|&;()<> \t\r\n"
 END = r"(?=[|&;()<>\s]|\Z)"
-BLANK = re.compile(r"[ \t]+|\\[ \t]*(?:\n|\Z)|#[^\n]*")
-CONTINUED = re.compile(r"\\[ \t]*(?:\n|\Z)")
+BLANK = re.compile(r"[ \t\r]+|\\[ \t\r]*(?:\n|\Z)|#[^\n]*")
+CONTINUED = re.compile(r"\\[ \t\r]*(?:\n|\Z)")
 LITERAL = re.compile(r"[^\\'\"$`~|&;()<>\s{}]+|.", re.DOTALL)
 PLACEHOLDER = re.compile(r"<[A-Za-z][\w-]*(?: [\w-]+)*>")
 PROCESS = re.compile(r"[<>]\(")
@@ -60,17 +59,15 @@ class _Unreadable(Exception):
 
 
 class Parser:
-    """``places``: where each character (and the end) of ``text`` stands in the file; without them
-    the words have no span, and all have the one ``line``.
+    """``line``: where a text stands that is none of the file, so that its words have no span.
+    Carriage returns and a byte order mark count as blanks.
     """
 
-    def __init__(
-        self, text: str, line: int = 1, places: Sequence[int] | None = None, depth: int = 0
-    ) -> None:
-        self.text, self.at, self.places, self.depth = text, 0, places, depth
+    def __init__(self, text: str, line: int = 0, depth: int = 0) -> None:
+        self.text, self.at, self.depth = text, int(text.startswith("\ufeff")), depth
         self.notes: list[Note] = []
-        self._first = line
-        self._ends = [] if places is None else [m.start() for m in re.finditer("\n", text)]
+        self._line = line
+        self._ends = [match.start() for match in re.finditer("\n", text)]
         self._documents: list[tuple[Simple, Word, bool]] = []
 
     def script(self) -> list[Node]:
@@ -84,7 +81,7 @@ class Parser:
 
     @property
     def line(self) -> int:
-        return self._first + bisect_left(self._ends, self.at)
+        return self._line or 1 + bisect_left(self._ends, self.at)
 
     def ahead(self, count: int = 1) -> str:
         return self.text[self.at : self.at + count]
@@ -99,7 +96,7 @@ class Parser:
         """Skip blanks, comments and backslashes at the end of a line."""
         line = self.line
         while match := self.take(BLANK):
-            if match[0][0] == "\\" and match[0].strip("\\\n"):
+            if match[0][0] == "\\" and match[0].strip("\\\r\n"):
                 why = "a blank follows the backslash, so the line does not go on: everything below "
                 self.notes.append(Note(line, "continuation", why + "is lost. Delete the blank"))
             line = self.line
@@ -123,11 +120,11 @@ class Parser:
         if self.ahead() == "(" and ASSIGNMENT.fullmatch(self.text[start : self.at]):
             array = self._array()
         span = None
-        if self.places is not None and self.at > start:
+        if not self._line and self.at > start:
             literal = array is None and all(
                 p.kind == "text" and (p.quoted or not set(p.text) & set("*?[{~")) for p in parts
             )
-            span = Span(self.places[start], self.places[self.at - 1] + 1, literal)
+            span = Span(start, self.at, literal)
         return Word(line, parts, self.text[start : self.at], span, array)
 
     def parts(self, stop: str, quoted: bool = False) -> tuple[Part, ...]:
@@ -146,7 +143,7 @@ class Parser:
                 break
             elif character == "\\":
                 if not quoted and (match := CONTINUED.match(self.text, self.at)):
-                    if match[0] != "\\\n":
+                    if match[0] not in ("\\\n", "\\\r\n"):
                         break
                     self.at = match.end()
                 else:
@@ -200,7 +197,7 @@ class Parser:
         start, line = self.at, self.line
         if match := self.take(BACKQUOTED):
             inside = re.sub(r"\\([`$\\])", r"\1", match[1])
-            inner = Parser(inside, line, depth=self.depth)
+            inner = Parser(inside, line, self.depth)
             part = Part("run", inside, quoted, tuple(inner.commands()))
             self.notes += inner.notes
         elif self.ahead(3) == "$((" and (total := self._arithmetic(start + 1)) is not None:
@@ -305,11 +302,11 @@ class Parser:
                 row, _, _ = self.text[self.at :].partition("\n")
                 self.at = min(self.at + len(row) + 1, len(self.text))
                 row = row.lstrip("\t") if tabs else row
-                if row == end:
+                if row.rstrip("\r") == end:
                     break
                 rows.append(row)
             text = "\n".join([*rows, ""])
-            inner = Parser(text, line, depth=self.depth)
+            inner = Parser(text, line, self.depth)
             quoted = any(part.quoted for part in word.parts)
             parts = (Part("text", text, True),) if quoted else inner.parts("", True)
             simple.fed = Word(line, parts, text)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from swift_vlrft.recipe.shell.builtins import RUN, SUCCEEDS, assign, builtin
+from swift_vlrft.recipe.shell.builtins import DECLARES, RUN, SUCCEEDS, assign, builtin
 from swift_vlrft.recipe.shell.expand import Expander
 from swift_vlrft.recipe.shell.parser import Parser
 from swift_vlrft.recipe.shell.state import NOTHING, UNSET, Assigned, State, Value, Variable, merged
@@ -34,13 +34,7 @@ from swift_vlrft.recipe.shell.words import (
     Span,
     Word,
 )
-from swift_vlrft.recipe.shell.wrappers import (
-    SHELLS,
-    Unwrapped,
-    base,
-    not_read,
-    unwrapped,
-)
+from swift_vlrft.recipe.shell.wrappers import SHELLS, TEXT, Unwrapped, base, not_read, unwrapped
 
 FOR_SWIFT = re.compile(
     r"NPROC_PER_NODE|NNODES|NODE_RANK|MASTER_(?:ADDR|PORT)|CUDA_VISIBLE_DEVICES|USE_HF|HF_\w+"
@@ -120,8 +114,16 @@ class Shell(Expander):
 
     def read(self, text: str) -> None:
         """A whole script; its notes are then in the order of its lines."""
-        text, places = self._cleaned(text)
-        parser = Parser(text, 1, places)
+        if text.startswith("\ufeff"):
+            mark = "the file begins with a byte order mark, which bash takes for a part of line 1. "
+            remedy = "Take it away: sed -i '1s/^\\xef\\xbb\\xbf//' FILE"
+            self.notes.append(Note(1, "syntax", mark + remedy))
+        if "\r" in text:
+            why = "the line ends in a carriage return (Windows), which bash takes for a part of "
+            why += "it. Convert the file: sed -i 's/\\r$//' FILE"
+            line = text[: text.index("\r")].count("\n") + 1
+            self.notes.append(Note(line, "continuation", why))
+        parser = Parser(text)
         nodes = parser.script()
         self.notes += parser.notes
         self._missing_backslashes(nodes, text.split("\n"))
@@ -139,26 +141,6 @@ class Shell(Expander):
             why += f"`export {name}=...`, or end the line with a backslash"
             self.notes += [Note(line, "not-exported", why)] * unseen
         self.notes = sorted(dict.fromkeys(self.notes), key=lambda note: note.line)
-
-    def _cleaned(self, text: str) -> tuple[str, list[int]]:
-        """Without a byte order mark and carriage returns, and where each character stood."""
-        places = list(range(len(text) + 1))
-        if text.startswith("\ufeff"):
-            mark = "the file begins with a byte order mark, which bash takes for a part of line 1. "
-            remedy = "Take it away: sed -i '1s/^\\xef\\xbb\\xbf//' FILE"
-            self.notes.append(Note(1, "syntax", mark + remedy))
-            text, places = text[1:], places[1:]
-        if "\r" in text:
-            why = (
-                "the line ends in a carriage return (Windows), which bash takes for a part of it. "
-            )
-            why += "Convert the file: sed -i 's/\\r$//' FILE"
-            line = text[: text.index("\r")].count("\n") + 1
-            self.notes.append(Note(line, "continuation", why))
-            text = re.sub("\r(?!\n)", "\n", text)
-            kept = [i for i, character in enumerate(text) if character != "\r"]
-            text, places = text.replace("\r", ""), [*(places[i] for i in kept), places[-1]]
-        return text, places
 
     def _missing_backslashes(self, nodes: Sequence[Node], lines: Sequence[str]) -> None:
         """A line below `swift ...` that stands as if it belonged to it."""
@@ -351,10 +333,8 @@ class Shell(Expander):
             why += "stands between), so bash takes it for a command, and this flag and all below it"
             self.note(Note(first.line, "continuation", f"{why} are lost"))
             return None
-        saved, overlay = dict[str, Variable](), dict[str, Variable]()
+        outer, overlay = self.state.copy(), dict[str, Variable]()
         for word in node.assigned:
-            if match := ASSIGNMENT.match(word.text):
-                saved.setdefault(match[1], self.state.get(match[1]))
             overlay |= self._assigned(word, True)
         before = len(self.commands)
         status = self._command(node, given, values)
@@ -362,7 +342,7 @@ class Shell(Expander):
             self.others.append(tuple(value.text for value in given))
         for name, variable in overlay.items():  # it holds for the one command alone
             if self.state.variables.get(name) is variable:
-                self.state.variables[name] = saved[name]
+                self.state.variables[name] = outer.get(name)
         return status
 
     def _assigned(self, word: Word, exported: bool = False) -> dict[str, Variable]:
@@ -371,14 +351,14 @@ class Shell(Expander):
 
     def _command(self, node: Simple, given: list[Value], values: list[Value]) -> bool | None:
         name = given[0].text if given[0].known else ""
-        words = node.words[len(given) == len(values) :] if not name else node.words
         if name in self.state.functions:
             self._call(given)
             return None
-        if name in ("command", "builtin", "exec") and len(given) > 1:
-            plain = [value for value in given[1:] if not value.text.startswith("-")]
-            if plain and plain[0].text in RUN:
-                given, name = plain, plain[0].text
+        if name in ("command", "builtin", "exec"):
+            inner = [i for i, v in enumerate(given) if i and not v.text.startswith("-")]
+            if inner and given[inner[0]].text in (*RUN, *DECLARES):
+                given, name = given[inner[0] :], given[inner[0]].text
+        words = node.words[len(values) - len(given) :]
         if name in ("exit", "return", "break", "continue"):
             if name != "exit":
                 ends = self._returns if name == "return" else self._leaves
@@ -407,31 +387,22 @@ class Shell(Expander):
     def _another_shell(self, found: Unwrapped) -> None:
         """`bash -c "text" name arguments`."""
         who, *words = found.words
-        text: Value | None = None
-        while words and text is None:
-            word = words.pop(0)
-            if re.fullmatch(r"-[a-z]*c", word.text) and words:
-                text = words.pop(0)
-                if not text.known:
-                    why = f"`{who.text} -c {text.text}` was not read"
-                    self.note(Note(word.line, "unread", why))
-                    return
-            elif not word.text.startswith(("-", "+")):
-                why = f"`{who.text} {word.text}` runs another file: it was not read"
-                self.note(Note(word.line, "unread", why))
-                return
-        name = words.pop(0).text if text and words else None
-        if text is None:
-            why = (
-                f"`{who.text}` reads commands from a document, a pipe or a file: they were not read"
-            )
-            self.note(Note(who.line, "unread", why))
+        option = Value("", who.line)
+        while words and not TEXT.fullmatch(option.text) and option.text[:1] in ("", "-", "+"):
+            option = words.pop(0)
+        text, *arguments = words or [Value("", who.line, False)]
+        if not text.known or not TEXT.fullmatch(option.text):
+            why = f"`{who.text}` reads commands from a document, a pipe or a file: they were not"
+            why = f"`{who.text} -c {text.text}` was not" if text.text else why
+            if option.text[:1] not in ("", "-", "+"):
+                why = f"`{who.text} {option.text}` runs another file: it was not"
+            self.note(Note(who.line, "unread", f"{why} read"))
             return
         saved, script = self.state, self.script
         self.state = self._changed(found)
         self.state.variables = dict(self.state.environment())
-        self.state.arguments, self.state.functions = tuple(words), {}
-        self.script = name
+        self.state.arguments, self.state.functions = tuple(arguments[1:]), {}
+        self.script = arguments[0].text if arguments else None
         self.run_text(text.text, who.line)
         self.state, self.script = saved, script
 

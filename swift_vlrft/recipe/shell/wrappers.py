@@ -15,6 +15,8 @@ from swift_vlrft.recipe.shell.state import Assigned, Value
 from swift_vlrft.recipe.shell.words import ASSIGNMENT, Span
 
 COMMANDS = ("rlhf", "sft", "pt", "rollout", "infer", "deploy", "export", "eval", "sample")
+TEXT = re.compile(r"-[a-z]*c[a-z]*")
+"""The option of a shell that a text of commands follows."""
 SHELLS = ("bash", "sh", "dash", "zsh", "ksh")
 LAUNCHERS = {
     "torchrun": ("nproc_per_node", "nnodes", "1"),
@@ -125,8 +127,7 @@ def _runs(words: Sequence[Value], anywhere: bool) -> bool:
     """Whether the first word, behind a wrapper, is one that runs the rest."""
     name = base(words[0])
     if name in SHELLS:
-        text = any(re.fullmatch(r"-[a-z]*c[a-z]*", word.text) for word in words[1:3])
-        return text and anywhere
+        return anywhere and any(TEXT.fullmatch(word.text) for word in words[1:3])
     return name in ENVIRONMENT or name in LAUNCHERS or PYTHON.fullmatch(name) is not None
 
 
