@@ -1,12 +1,16 @@
 """The command ``vlrft``; each of its commands is one file in commands/."""
 
+from typing import Annotated
+
 import typer
 
+from swift_vlrft import __version__
 from swift_vlrft.commands.check import check
 from swift_vlrft.commands.data import data
 from swift_vlrft.commands.demo import demo
 from swift_vlrft.commands.doctor import doctor
 from swift_vlrft.commands.eval import eval_app
+from swift_vlrft.commands.output import CONTEXT, Commands
 from swift_vlrft.commands.plan import plan
 from swift_vlrft.commands.plugin import plugin
 from swift_vlrft.commands.recipe import recipe
@@ -15,19 +19,32 @@ from swift_vlrft.commands.score import score
 from swift_vlrft.commands.tiny import tiny
 
 app = typer.Typer(
-    help="Visual reinforcement fine-tuning on ms-swift. Example: "
-    'swift rlhf --rlhf_type grpo --external_plugins "$(vlrft plugin)" ...',
+    cls=Commands,
+    context_settings=CONTEXT,
     no_args_is_help=True,
+    add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command()(plugin)
-app.command()(plan)
-app.command()(score)
-app.command()(tiny)
-app.command()(demo)
-app.command()(recipe)
-app.command()(check)
-app.command()(doctor)
-app.command()(report)
+for command in (plugin, plan, score, tiny, demo, recipe, check, doctor, report):
+    app.command()(command)
 app.add_typer(data, name="data")
 app.add_typer(eval_app, name="eval")
+
+
+def print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(__version__)
+        raise typer.Exit()
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=print_version, is_eager=True, help="Print it and end."),
+    ] = False,
+) -> None:
+    """Visual reinforcement fine-tuning on ms-swift: rewards, data sets, recipes, memory plans.
+
+    Example: swift rlhf --rlhf_type grpo --external_plugins "$(vlrft plugin)" ...
+    """

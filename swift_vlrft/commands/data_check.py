@@ -66,12 +66,12 @@ def check(
 
     Exit code 0: nothing found; 1: problems were found; 2: the input cannot be used.
     """
-    from swift_vlrft.datasets.check import judged
+    from swift_vlrft.datasets.check import validate_rows
     from swift_vlrft.datasets.clean import write_clean
     from swift_vlrft.datasets.forms import splits_of
     from swift_vlrft.datasets.read import open_set
     from swift_vlrft.datasets.report import nothing_scored
-    from swift_vlrft.evaluation.framing import split_frame
+    from swift_vlrft.evaluation.framing import split_box_format
 
     written = None
     rewards = reward or []
@@ -79,7 +79,7 @@ def check(
         if unknown := [name for name in rewards if name not in REWARDS]:
             raise ValueError(f"--reward {unknown[0]}: no such reward; known: {', '.join(REWARDS)}")
         rename = renamed(columns)
-        source, frame = split_frame(str(source))
+        source, frame = split_box_format(str(source))
         splits = [split] if split else splits_of(source)
         too_long = None if max_length is None else _length_check(max_length, model, model_type)
         with progress_bar() as bar:
@@ -94,7 +94,7 @@ def check(
                 for name in splits:
                     form = open_set(source, split=name, keep_going=True, rename=rename)
                     reports.append(Report(source))
-                    for _ in judged(
+                    for _ in validate_rows(
                         form, reports[-1], root=root, rename=rename, too_long=too_long,
                         rewards=rewards, frame=frame,
                     ):  # fmt: skip
@@ -177,10 +177,10 @@ def _length_check(limit: int, model: str | None, model_type: str | None):  # typ
         raise ValueError("--max-length counts tokens with a model's tokenizer; give --model DIR")
     from swift_vlrft.datasets.check import length_check
     from swift_vlrft.swift_plugin.command_line import CommandLine
-    from swift_vlrft.swift_plugin.model import text_tokens, view_of
+    from swift_vlrft.swift_plugin.model import image_resize_of, text_tokens
 
     command = CommandLine(model=model, model_type=model_type)
-    view = view_of(command)
+    view = image_resize_of(command)
     if view is None:
         raise ValueError(f"the family of {model} is not known; --model_type: {', '.join(FAMILIES)}")
     return length_check(view, limit, text_tokens(command))

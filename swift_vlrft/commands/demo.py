@@ -24,23 +24,15 @@ def demo(
 
     Example: vlrft demo --task detection
     """
-    from swift_vlrft.demo.run import DemoError, run_demo
+    from swift_vlrft.demo.run import run_demo
     from swift_vlrft.demo.tasks import known_task
 
-    try:
-        wanted = known_task(task)
-    except ValueError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(2) from None
+    demo_task = known_task(task)
     folder = out / task if task != "colours" else out
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) == signal.SIG_DFL:  # as Ctrl-C: the training is stopped, too
             signal.signal(number, lambda received, _: sys.exit(128 + received))
-    try:
-        summary = run_demo(wanted, folder, steps=steps)
-    except DemoError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(1) from None
+    summary = run_demo(demo_task, folder, steps=steps)
     if as_json:
         typer.echo(json.dumps(vars(summary)))
         return

@@ -157,11 +157,11 @@ def run(
                     "`vlrft eval run --help` shows examples"
                 )
             _only(gold is None, "--gold is of --predictions")
-            from swift_vlrft.evaluation.framing import split_frame
+            from swift_vlrft.evaluation.framing import split_box_format
             from swift_vlrft.evaluation.questions import Settings
             from swift_vlrft.families.coordinates import RESOLUTION
 
-            path, frame = split_frame(dataset)
+            path, frame = split_box_format(dataset)
             settings = Settings(
                 model=model,
                 dataset=path,

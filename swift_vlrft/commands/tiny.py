@@ -19,11 +19,7 @@ def tiny(
     """
     from swift_vlrft.tiny.checkpoint import write_tiny
 
-    try:
-        parameters = write_tiny(family, directory, seed=seed)
-    except (ValueError, FileExistsError) as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(2) from None
+    parameters = write_tiny(family, directory, seed=seed)
     if as_json:
         typer.echo(
             json.dumps({"family": family, "directory": str(directory), "parameters": parameters})

@@ -11,10 +11,19 @@ their hub id.
 from swift_vlrft.datasets.coco_parquet import COCO_SETS
 from swift_vlrft.datasets.image import open_image
 from swift_vlrft.datasets.read import read_rows
-from swift_vlrft.datasets.row import BadRow, Place, Row
+from swift_vlrft.datasets.row import BadRow, Row, RowLocation
 from swift_vlrft.datasets.source import DataError, Source
 from swift_vlrft.datasets.virft import VIRFT
 
 SOURCES: tuple[Source, ...] = (*VIRFT, *COCO_SETS)
 
-__all__ = ["SOURCES", "BadRow", "DataError", "Place", "Row", "Source", "open_image", "read_rows"]
+__all__ = [
+    "SOURCES",
+    "BadRow",
+    "DataError",
+    "RowLocation",
+    "Row",
+    "Source",
+    "open_image",
+    "read_rows",
+]

@@ -1,11 +1,11 @@
 """Parquet as Arrow that is read where it lies: one copy of the images, made once, memory flat.
 
     train-00000-of-00007.parquet   ->   CACHE/3f9c...arrow         its columns, row by row
-                                        CACHE/3f9c...heads.arrow   width, height, plain, problem
+                                        CACHE/3f9c...infos.arrow   width, height, plain, problem
 
 A file's name is made of its path, size and time of change; it appears only when it is whole, so a
 killed start is no danger and the next start reads what is there. Of pictures that are files, only
-the heads are kept.
+the infos are kept.
 """
 
 from __future__ import annotations
@@ -19,21 +19,23 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from swift_vlrft.datasets.image import Head, head_or_problem
-from swift_vlrft.datasets.row import BadRow, Place
+from swift_vlrft.datasets.image import ImageError, ImageInfo, try_image_info
+from swift_vlrft.datasets.row import BadRow, RowLocation
 from swift_vlrft.datasets.source import DataError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-VERSION = "3"
+VERSION = "4"
 BATCH_ROWS = 16
 """Rows held in memory at once while copying."""
 MAX_THREADS = 4
 """Shards copied at once unless ``--dataset_num_proc`` asks for more: the disk takes no more."""
 
-Heads = list[Head | str]
-"""Of every row: its picture's head, or what is wrong with the picture."""
+ImageInfos = list[ImageInfo | ImageError | None]
+"""Of every row its image's; None for one that is a path, to be looked at when it is known where
+that starts from.
+"""
 
 
 @dataclass
@@ -41,7 +43,7 @@ class Cached:
     """The rows of several files, memory-mapped; ``origin`` says how many are of which file."""
 
     table: pa.Table
-    heads: Heads
+    infos: ImageInfos
     origin: list[tuple[Path, int]]
     broken: list[BadRow]
 
@@ -64,19 +66,19 @@ def cached_parquet(files: list[Path], image: str, cache: Path, num_proc: int = 1
 
     with threads(num_proc) as pool, threads(num_proc) as lookers:
         found = list(pool.map(one, files))
-    tables, heads, origin, broken = [], Heads(), [], []
+    tables, infos, origin, broken = [], ImageInfos(), [], []
     for file, made in zip(files, found, strict=True):
         if isinstance(made, DataError):
-            broken.append(BadRow(Place(file), str(made)))
+            broken.append(BadRow(RowLocation(file), str(made)))
             continue
         tables.append(pa.ipc.open_stream(pa.memory_map(str(made[0]))).read_all())
-        heads += _read_heads(made[1])
+        infos += _read_heads(made[1])
         origin.append((file, len(tables[-1])))
     if not tables:
         raise DataError(
             "no file of the set can be read:\n  " + "\n  ".join(b.problem for b in broken)
         )
-    return Cached(joined(tables, origin), heads, origin, broken)
+    return Cached(joined(tables, origin), infos, origin, broken)
 
 
 def joined(tables: list[pa.Table], origin: list[tuple[Path, int]]) -> pa.Table:
@@ -112,11 +114,11 @@ def _cached_file(
     stat = file.stat()
     key = f"{VERSION} {file.resolve()} {stat.st_size} {stat.st_mtime_ns} {image}"
     name = sha256(key.encode()).hexdigest()[:32]
-    target, heads_file = cache / f"{name}.arrow", cache / f"{name}.heads.arrow"
+    target, heads_file = cache / f"{name}.arrow", cache / f"{name}.infos.arrow"
     if target.is_file() and heads_file.is_file():
         return target, heads_file
     half = cache / f"{name}.{os.getpid()}.writing"
-    heads: Heads = []
+    infos: ImageInfos = []
     try:
         # Not memory-mapped: every page of the file that was read would count as memory in use.
         with pq.ParquetFile(file, pre_buffer=False, buffer_size=1 << 20) as source:
@@ -124,8 +126,8 @@ def _cached_file(
             with pa.OSFile(str(half), "wb") as sink, pa.ipc.new_stream(sink, schema) as writer:
                 for batch in source.iter_batches(BATCH_ROWS, use_threads=False):
                     writer.write_batch(batch)
-                    heads += heads_of(batch.column(image), pool)
-        _write_heads(heads, heads_file)
+                    infos += image_infos(batch.column(image), pool)
+        _write_heads(infos, heads_file)
         os.replace(half, target)
     except (pa.ArrowException, OSError) as error:
         raise DataError(
@@ -137,10 +139,8 @@ def _cached_file(
     return target, heads_file
 
 
-def heads_of(images: Any, pool: ThreadPoolExecutor) -> Heads:
-    """The head of every picture in an Arrow column of pictures; "" for one that is a path, to be
-    looked at when it is known where that starts from.
-    """
+def image_infos(images: Any, pool: ThreadPoolExecutor) -> ImageInfos:
+    """Of every image in an Arrow column of images."""
     import pyarrow as pa
 
     if pa.types.is_struct(images.type):
@@ -153,17 +153,19 @@ def heads_of(images: Any, pool: ThreadPoolExecutor) -> Heads:
     else:
         raise DataError(f"the column image holds {images.type}; expected {{bytes, path}} or a path")
 
-    def head(i: int) -> Head | str:
+    def info(i: int) -> ImageInfo | ImageError | None:
         if contents is None or not contents[i].is_valid:
-            return ""
+            return None
         path = paths[i].as_py() if paths is not None else None
-        return head_or_problem({"bytes": contents[i].as_py(), "path": path})
+        return try_image_info({"bytes": contents[i].as_py(), "path": path})
 
-    return list(pool.map(head, range(len(images))))
+    return list(pool.map(info, range(len(images))))
 
 
-def heads_of_files(paths: Sequence[str], cache: Path, num_proc: int = 1) -> dict[str, Head | str]:
-    """The head of every picture file, through the cache while none of them changes."""
+def image_infos_of_files(
+    paths: Sequence[str], cache: Path, num_proc: int = 1
+) -> dict[str, ImageInfo | ImageError]:
+    """The info of every picture file, through the cache while none of them changes."""
     paths = list(dict.fromkeys(paths))
     if not paths:
         return {}
@@ -174,15 +176,15 @@ def heads_of_files(paths: Sequence[str], cache: Path, num_proc: int = 1) -> dict
             key.update(f"{path}\0{stat.st_size} {stat.st_mtime_ns}\0".encode("utf-8", "replace"))
         except (OSError, ValueError):
             key.update(f"{path}\0\0".encode("utf-8", "replace"))
-    file = cache / f"{key.hexdigest()[:32]}.heads.arrow"
+    file = cache / f"{key.hexdigest()[:32]}.infos.arrow"
     if file.is_file():
-        heads = _read_heads(file)
+        infos = _read_heads(file)
     else:
         with threads(num_proc) as pool:
-            heads = list(pool.map(lambda path: head_or_problem({"path": path}), paths))
+            infos = list(pool.map(lambda path: try_image_info({"path": path}), paths))
         cache.mkdir(parents=True, exist_ok=True)
-        _write_heads(heads, file)
-    return dict(zip(paths, heads, strict=True))
+        _write_heads(infos, file)
+    return {p: info for p, info in zip(paths, infos, strict=True) if info is not None}
 
 
 def threads(num_proc: int = 1) -> ThreadPoolExecutor:
@@ -190,16 +192,16 @@ def threads(num_proc: int = 1) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(max(num_proc, min(os.cpu_count() or 1, MAX_THREADS)))
 
 
-def _write_heads(heads: Heads, file: Path) -> None:
+def _write_heads(infos: ImageInfos, file: Path) -> None:
     import pyarrow as pa
 
-    known = [head if isinstance(head, Head) else Head(0, 0, False) for head in heads]
+    known = [info if isinstance(info, ImageInfo) else ImageInfo(0, 0, False) for info in infos]
     table = pa.table(
         {
-            "width": [head.width for head in known],
-            "height": [head.height for head in known],
-            "plain": [head.plain for head in known],
-            "problem": [None if isinstance(head, Head) else head for head in heads],
+            "width": [info.width for info in known],
+            "height": [info.height for info in known],
+            "plain": [info.plain for info in known],
+            "problem": [info.problem if isinstance(info, ImageError) else None for info in infos],
         },
         schema=pa.schema(
             [
@@ -216,13 +218,15 @@ def _write_heads(heads: Heads, file: Path) -> None:
     os.replace(half, file)
 
 
-def _read_heads(file: Path) -> Heads:
+def _read_heads(file: Path) -> ImageInfos:
     import pyarrow as pa
 
     rows = pa.ipc.open_stream(pa.memory_map(str(file))).read_all().to_pylist()
     return [
-        Head(row["width"], row["height"], row["plain"])
-        if row["problem"] is None
-        else row["problem"]
+        ImageError(row["problem"])
+        if row["problem"] is not None
+        else ImageInfo(row["width"], row["height"], row["plain"])
+        if row["width"]
+        else None
         for row in rows
     ]

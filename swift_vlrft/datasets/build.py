@@ -176,8 +176,8 @@ def built_rows(found: Instances, rows: Sequence[Planned], images: Path) -> Itera
 def _stored_image(folder: Path, name: str, drawn: Drawn) -> dict[str, Any]:
     folder = folder.absolute()
     image = {"bytes": None, "path": str(image_path(name, folder, folder))}
-    stored, head = stored_image(image, folder)
-    if problem := size_problem(image, head, drawn):
+    stored, info = stored_image(image, folder)
+    if problem := size_problem(image, info, drawn):
         raise DataError(problem)
     return stored
 

@@ -8,20 +8,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from swift_vlrft.datasets.box_format import ImageResize, row_in_box_format
 from swift_vlrft.datasets.forms import Form, unread_notes
-from swift_vlrft.datasets.frames import View, row_in_frame
-from swift_vlrft.datasets.image import Head, HeadReader
+from swift_vlrft.datasets.image import ImageError, ImageInfo, ImageInfoReader
 from swift_vlrft.datasets.instances import NOT_IN_FULL, UNSURE
 from swift_vlrft.datasets.parquet import missing_shards
 from swift_vlrft.datasets.read import open_set, renamed_columns, rows_of
 from swift_vlrft.datasets.report import MAX_SHOWN, Report
 from swift_vlrft.datasets.routing import routed
-from swift_vlrft.datasets.row import BadRow, Place, Row
+from swift_vlrft.datasets.row import BadRow, Row, RowLocation
 from swift_vlrft.datasets.row_check import fitting_tasks, row_problem
-from swift_vlrft.datasets.shapes import is_for_swift
+from swift_vlrft.datasets.schemas import is_for_swift
 from swift_vlrft.parsing.answers import boxes_or_refusal, gold_text
 
-TooLong = Callable[[Row, Head], str | None]
+TooLong = Callable[[Row, ImageInfo], str | None]
 
 
 def check_set(
@@ -38,12 +38,12 @@ def check_set(
     """
     form = open_set(path, split=split, keep_going=True, rename=rename)
     report = Report(form.path)
-    for _ in judged(form, report, root=root, rename=rename, images=images, rewards=rewards):
+    for _ in validate_rows(form, report, root=root, rename=rename, images=images, rewards=rewards):
         pass
     return report
 
 
-def judged(
+def validate_rows(
     form: Form,
     report: Report,
     *,
@@ -57,31 +57,33 @@ def judged(
     """Every row with what is wrong with it, or None; counted in ``report``. ``rewards`` are those
     that a command names, ``frame`` is the subset.
     """
-    looks, heads = _PixelLook(), HeadReader()
-    not_in_pixels: list[tuple[Place, str]] = []
+    looks, infos = _PixelLook(), ImageInfoReader()
+    not_in_pixels: list[tuple[RowLocation, str]] = []
     for row in rows_of(form, root=root, rename=rename, without_images=not images):
         report.rows += row.place.row is not None
-        head, problem = None, row.problem if isinstance(row, BadRow) else None
+        info, problem = None, row.problem if isinstance(row, BadRow) else None
         if isinstance(row, Row):
             row = routed(row, rewards)
             if images:
-                found = heads(row.image)
-                head, problem = (None, found) if isinstance(found, str) else (found, None)
-            problem = problem or row_problem(row, head, every_reward=images, rewards=rewards)
-            if problem is None and too_long is not None and head is not None:
-                problem = too_long(row, head)
+                found = infos(row.image)
+                info, problem = (
+                    (None, found.problem) if isinstance(found, ImageError) else (found, None)
+                )
+            problem = problem or row_problem(row, info, every_reward=images, rewards=rewards)
+            if problem is None and too_long is not None and info is not None:
+                problem = too_long(row, info)
                 report.too_long += problem is not None
-            if problem is None and head is not None:
-                problem = frame_problem(row, head, frame)
-                if problem is None and (other := frame_problem(row, head, "pixels")):
+            if problem is None and info is not None:
+                problem = box_format_problem(row, info, frame)
+                if problem is None and (other := box_format_problem(row, info, "pixels")):
                     not_in_pixels.append((row.place, other))
         if problem is not None:
             report.problems.append((row.place, problem))
         elif isinstance(row, Row):
             report.add_good(row, rewards)
-            if head is not None:
-                looks.add(row, head)
-                report.fits.update(fitting_tasks(row, head))
+            if info is not None:
+                looks.add(row, info)
+                report.fits.update(fitting_tasks(row, info))
         yield row, problem
     if (note := looks.note()) is not None:
         report.notes.append(note)
@@ -94,13 +96,13 @@ def judged(
     report.notes += [*left_out_notes(form), *file_notes(form, rename)]
 
 
-def frame_problem(row: Row, head: Head, frame: str) -> str | None:
+def box_format_problem(row: Row, info: ImageInfo, frame: str) -> str | None:
     """Why a row cannot be put in the frame of a subset; None where it can."""
-    size = head.width, head.height
+    size = info.width, info.height
     # Which model sees it is not known; it seldom sees a picture at its own size.
     seen = size if frame == "norm1000" else (size[0] + 1, size[1] + 1)
     try:
-        row_in_frame(row, frame, size, seen)
+        row_in_box_format(row, frame, size, seen)
     except ValueError as error:
         return str(error)
     return None
@@ -151,14 +153,14 @@ class _PixelLook:
     boxes: int = 0
     beyond: int = 0
 
-    def add(self, row: Row, head: Head) -> None:
-        if row.columns.get("frame") != "norm1000" or max(head.width, head.height) >= 900:
+    def add(self, row: Row, info: ImageInfo) -> None:
+        if row.columns.get("frame") != "norm1000" or max(info.width, info.height) >= 900:
             return
         gold = boxes_or_refusal(gold_text(row.solution)) if row.has_boxes else None
         for box in gold.boxes if gold is not None else ():
             if box is not None:
                 self.boxes += 1
-                self.beyond += box[2] > head.width or box[3] > head.height
+                self.beyond += box[2] > info.width or box[3] > info.height
 
     def note(self) -> str | None:
         if self.boxes < 20 or self.beyond:
@@ -171,13 +173,13 @@ class _PixelLook:
 
 
 def length_check(
-    view: View, limit: int, text_tokens: Callable[[str], int]
-) -> Callable[[Row, Head], str | None]:
+    view: ImageResize, limit: int, text_tokens: Callable[[str], int]
+) -> Callable[[Row, ImageInfo], str | None]:
     """Says of a row whose prompt is longer than ``limit`` tokens how long it is."""
 
-    def too_long(row: Row, head: Head) -> str | None:
+    def too_long(row: Row, info: ImageInfo) -> str | None:
         try:
-            image = view.tokens(head.width, head.height)
+            image = view.tokens(info.width, info.height)
         except ValueError as error:
             return str(error)
         text = text_tokens(row.problem)

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from swift_vlrft.datasets.check import TooLong, judged
+from swift_vlrft.datasets.check import TooLong, validate_rows
 from swift_vlrft.datasets.convert import written_row
 from swift_vlrft.datasets.image import stored_image
 from swift_vlrft.datasets.read import open_set
@@ -42,7 +42,7 @@ def write_clean(
     def rows(split: str) -> Callable[[int], Iterator[Item]]:
         def items(start: int) -> Iterator[Item]:
             form = open_set(source, split=split, keep_going=True, rename=rename)
-            found = judged(
+            found = validate_rows(
                 form,
                 reports[split],
                 root=root,
@@ -53,7 +53,7 @@ def write_clean(
             )
             for number, (row, problem) in enumerate(found):
                 if number < start:
-                    continue  # written before a kill; judged again for the report
+                    continue  # written before a kill; validate_rows again for the report
                 if problem is not None or not isinstance(row, Row):
                     yield LeftOut(str(row.place), str(problem))
                 else:

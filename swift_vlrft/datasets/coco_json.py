@@ -28,14 +28,14 @@ from swift_vlrft.datasets.instances import (
     read_instances,
 )
 from swift_vlrft.datasets.row import Drawn
-from swift_vlrft.datasets.shape import Draft
+from swift_vlrft.datasets.schema import RawExample
 from swift_vlrft.datasets.source import DataError
 
 LOOKED_FOR = 100
 """Images whose names are tried before the folder counts as not found."""
 
 
-def coco_drafts(form: Form, root: Path | None) -> Iterator[tuple[Draft, Drawn, Path]]:
+def coco_drafts(form: Form, root: Path | None) -> Iterator[tuple[RawExample, Drawn, Path]]:
     """Every row of an annotation file, the size that its boxes were drawn at, and the folder that
     its image lies below: found below ``root`` or beside the file.
     """

@@ -18,7 +18,7 @@ from swift_vlrft.datasets.build import detection_row
 from swift_vlrft.datasets.instances import NO_OBJECT, UNSURE, Boxes
 from swift_vlrft.datasets.records import Record
 from swift_vlrft.datasets.row import BadRow
-from swift_vlrft.datasets.shape import Context, Draft, Shape, class_name, drawn_on
+from swift_vlrft.datasets.schema import Context, RawExample, RecordSchema, class_name, drawn_on
 from swift_vlrft.datasets.source import Source
 from swift_vlrft.families.coordinates import convert_box
 
@@ -31,9 +31,9 @@ def _matches(columns: set[str]) -> bool:
     return {"image", "objects"} <= columns
 
 
-def _rows(record: Record, context: Context) -> Iterator[Draft]:
+def _rows(record: Record, context: Context) -> Iterator[RawExample]:
     boxes, categories, crowds = _objects(record["objects"])
-    size = drawn_on(record, in_pixels=True) or context.head(record["image"])
+    size = drawn_on(record, in_pixels=True) or context.info(record["image"])
     width, height = round(size.width), round(size.height)
     if "corners" not in context.notes:
         context.notes["corners"] = _are_corners(context)
@@ -110,4 +110,4 @@ COCO_SETS = (
     Source("detection-datasets/coco", "detection", "norm1000", about="COCO, every box of an image"),
 )
 
-COCO_PARQUET_SHAPE = Shape("coco-parquet", _matches, _rows, single=False)
+COCO_PARQUET_SCHEMA = RecordSchema("coco-parquet", _matches, _rows, single=False)

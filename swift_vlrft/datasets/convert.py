@@ -107,10 +107,10 @@ def _item(row: Row | BadRow, base: Path) -> Item:
     if isinstance(row, BadRow):
         return LeftOut(str(row.place), row.problem.removeprefix(f"{row.place}: "))
     try:
-        image, head = stored_image(row.image, base)
+        image, info = stored_image(row.image, base)
     except DataError as error:
         return LeftOut(str(row.place), str(error))
-    if problem := row_problem(row, head):
+    if problem := row_problem(row, info):
         return LeftOut(str(row.place), problem)
     return written_row(row, image)
 

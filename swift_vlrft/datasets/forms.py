@@ -5,7 +5,7 @@
     rows.jsonl, rows.json                         JSON with image paths
     instances_train2017.json                      COCO's annotations
 
-A form gives its columns and its records; what a record means is decided in shapes.py.
+A form gives its columns and its records; what a record means is decided in schemas.py.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from swift_vlrft.datasets.records import (
     schema_of_file,
     table_records,
 )
-from swift_vlrft.datasets.row import BadRow, Place
+from swift_vlrft.datasets.row import BadRow, RowLocation
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.splits import (
     SPLITS,
@@ -142,13 +142,15 @@ class Form:
             yield from table_records(table, origin, wanted)
             return
         if self.kind == "stream":
-            yield from ((Place(self.path, n), record) for n, record in enumerate(self.content))
+            yield from (
+                (RowLocation(self.path, n), record) for n, record in enumerate(self.content)
+            )
             return
         for file in self.files:
             try:
                 yield from READERS[self.kind](file, wanted)
             except DataError as error:
-                yield BadRow(Place(file), str(error))
+                yield BadRow(RowLocation(file), str(error))
 
 
 def find_form(path: Path, split: str = "train", *, keep_going: bool = False) -> Form | None:
@@ -317,7 +319,7 @@ def _with_headers(kind: str, path: Path, files: list[Path], keep_going: bool) ->
         except DataError as error:
             if not keep_going:
                 raise
-            broken.append(BadRow(Place(file), str(error)))
+            broken.append(BadRow(RowLocation(file), str(error)))
             continue
         names, labels = names or found, named
         whole.append(file)
@@ -392,7 +394,7 @@ def _json_form(path: Path, files: list[Path], keep_going: bool) -> Form:
         except DataError as error:
             if not keep_going:
                 raise
-            broken.append(BadRow(Place(file), str(error)))
+            broken.append(BadRow(RowLocation(file), str(error)))
     if annotated and len(files) > 1:
         raise DataError(
             f"{path} holds several JSON files where COCO's annotations are one: "

@@ -1,9 +1,9 @@
 """Pictures of a row: one way of looking at them, for ``data check``, conversion and training.
 
-    head_of({"bytes": b"\\x89PNG...", "path": None})     Head(width=640, height=480, plain=True)
-    open_image(row.image, row.place)                     a PIL image, RGB, upright
+    image_info({"bytes": b"\\x89PNG...", "path": None})   ImageInfo(640, 480, plain=True)
+    open_image(row.image, row.place)                   a PIL image, RGB, upright
 
-What ``head_of`` refuses is refused everywhere: a file that is no picture, or too large for Pillow;
+What ``image_info`` refuses is refused everywhere: no picture, or too large for Pillow;
 one that breaks off or is damaged (a JPEG is decoded at an eighth of its size, a PNG is held against
 its checksums, any other picture is decoded); one that cannot be shown in RGB; and one more than 200
 times as long as wide, which no model's processor takes.
@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from swift_vlrft.datasets.row import Drawn, Place
+from swift_vlrft.datasets.row import Drawn, RowLocation
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.families.coordinates import MAX_RATIO
 
@@ -39,7 +39,7 @@ _ORIENTED = {"exif", "Raw profile type exif", "XML:com.adobe.xmp", "xmp"}
 
 
 @dataclass(frozen=True)
-class Head:
+class ImageInfo:
     """The size of the upright picture; ``plain``: ms-swift shows it to the model as it is."""
 
     width: int
@@ -47,47 +47,54 @@ class Head:
     plain: bool
 
 
-def head_of(image: Mapping[str, Any], place: Place | None = None, *, as_file: bool = False) -> Head:
+@dataclass(frozen=True)
+class ImageError:
+    """Why an image cannot be trained on."""
+
+    problem: str
+
+
+def image_info(
+    image: Mapping[str, Any], place: RowLocation | None = None, *, as_file: bool = False
+) -> ImageInfo:
     """Size of the upright picture. DataError says why it cannot be trained on. ``as_file``: the
     bytes are going to be a file when ms-swift reads them.
     """
-    head, mode = _looked(image, place, pixels=False)[:2]
-    if head.plain and mode == "RGBA" and (as_file or image.get("bytes") is None):
+    info, mode = _looked(image, place, pixels=False)[:2]
+    if info.plain and mode == "RGBA" and (as_file or image.get("bytes") is None):
         # Of a file, Qwen's own loader would put white behind what is transparent; of bytes, and in
         # vLLM, transparency is let go.
-        head = replace(head, plain=False)
-    if max(head.width, head.height) > MAX_RATIO * min(head.width, head.height):
+        info = replace(info, plain=False)
+    if max(info.width, info.height) > MAX_RATIO * min(info.width, info.height):
         raise DataError(
-            f"{_where(place)}the image {_name(image)} is {head.width}x{head.height}, more than "
+            f"{_where(place)}the image {_name(image)} is {info.width}x{info.height}, more than "
             f"{MAX_RATIO} times as long as wide, which no model's processor takes; cut it"
         )
-    return head
+    return info
 
 
-def open_image(image: Mapping[str, Any], place: Place | None = None) -> Image:
+def open_image(image: Mapping[str, Any], place: RowLocation | None = None) -> Image:
     """The picture in RGB and upright. DataError names the place where it cannot be decoded."""
     picture = _looked(image, place, pixels=True)[2]
     assert picture is not None
     return picture
 
 
-class HeadReader:
-    """``head_of`` for rows one after the other; what is wrong with a picture as text. Rows that
-    show the same picture ask for it once.
-    """
+class ImageInfoReader:
+    """``try_image_info`` for rows one after the other; rows that show the same image ask once."""
 
     def __init__(self, *, as_files: bool = False) -> None:
         self._as_files = as_files
-        self._of_path: dict[str, Head | str] = {}
-        self._last: tuple[Any, Head | str] = (None, "")
+        self._of_path: dict[str, ImageInfo | ImageError] = {}
+        self._last: tuple[Any, ImageInfo | ImageError] = (None, ImageError(""))
 
-    def __call__(self, image: Mapping[str, Any]) -> Head | str:
+    def __call__(self, image: Mapping[str, Any]) -> ImageInfo | ImageError:
         content, path = image.get("bytes"), str(image.get("path"))
         if content is None and path in self._of_path:
             return self._of_path[path]
         if content is not None and content is self._last[0]:
             return self._last[1]
-        found = head_or_problem(image, as_file=self._as_files)
+        found = try_image_info(image, as_file=self._as_files)
         if content is None:
             self._of_path[path] = found
         else:
@@ -95,39 +102,42 @@ class HeadReader:
         return found
 
 
-def head_or_problem(image: Mapping[str, Any], *, as_file: bool = False) -> Head | str:
+def try_image_info(image: Mapping[str, Any], *, as_file: bool = False) -> ImageInfo | ImageError:
+    """The same as a value, for callers that go on with the next row."""
     try:
-        return head_of(image, as_file=as_file)
+        return image_info(image, as_file=as_file)
     except DataError as error:
-        return str(error)
+        return ImageError(str(error))
 
 
-def size_problem(image: Mapping[str, Any], head: Head | None, drawn: Drawn | None) -> str | None:
+def size_problem(
+    image: Mapping[str, Any], info: ImageInfo | None, drawn: Drawn | None
+) -> str | None:
     """What is wrong where boxes were drawn on a picture of another size than this upright one;
     None where one of the two is not known.
     """
-    if head is None or drawn is None or (head.width, head.height) == (drawn.width, drawn.height):
+    if info is None or drawn is None or (info.width, info.height) == (drawn.width, drawn.height):
         return None
-    turned = (head.height, head.width) == (drawn.width, drawn.height)
+    turned = (info.height, info.width) == (drawn.width, drawn.height)
     if not drawn.exact and not turned:
         return None
     name = _short(image["path"]) if image.get("path") else "the image in the row"
     return (
-        f"{drawn.name + ': ' if drawn.name else ''}{name} is {head.width}x{head.height}"
+        f"{drawn.name + ': ' if drawn.name else ''}{name} is {info.width}x{info.height}"
         f"{' upright' if turned else ''}, but the annotations say "
         f"{drawn.width:g}x{drawn.height:g}: the boxes would be wrong; use the images that the "
         "annotations were made on"
     )
 
 
-def upright_bytes(image: Mapping[str, Any], place: Place | None = None) -> dict[str, Any]:
+def upright_bytes(image: Mapping[str, Any], place: RowLocation | None = None) -> dict[str, Any]:
     """The picture as ms-swift shows it right: RGB, upright, as PNG."""
     buffer = io.BytesIO()
     open_image(image, place).save(buffer, "PNG", compress_level=1)
     return {"bytes": buffer.getvalue(), "path": image.get("path")}
 
 
-def stored_image(image: Mapping[str, Any], base: Path) -> tuple[dict[str, Any], Head]:
+def stored_image(image: Mapping[str, Any], base: Path) -> tuple[dict[str, Any], ImageInfo]:
     """The picture's bytes as they are, and its path below ``base`` (else its name); upright in RGB
     where ms-swift would show it otherwise. DataError where it cannot be trained on.
     """
@@ -138,11 +148,11 @@ def stored_image(image: Mapping[str, Any], base: Path) -> tuple[dict[str, Any], 
         path = str(full.relative_to(base)) if full.is_relative_to(base) else full.name
     stored = {"bytes": bytes(content), "path": path}
     try:
-        head = head_of(stored)
+        info = image_info(stored)
     except DataError:
-        head_of(image)  # names the whole path
+        image_info(image)  # names the whole path
         raise
-    return (stored if head.plain else upright_bytes(stored)), head
+    return (stored if info.plain else upright_bytes(stored)), info
 
 
 def image_path(path: str, folder: Path, root: Path | None) -> Path:
@@ -160,9 +170,9 @@ def image_path(path: str, folder: Path, root: Path | None) -> Path:
 
 
 def _looked(
-    image: Mapping[str, Any], place: Place | None, *, pixels: bool
-) -> tuple[Head, str, Image | None]:
-    """The picture's head and mode; the picture, too, with ``pixels`` or where only it tells."""
+    image: Mapping[str, Any], place: RowLocation | None, *, pixels: bool
+) -> tuple[ImageInfo, str, Image | None]:
+    """The picture's info and mode; the picture, too, with ``pixels`` or where only it tells."""
     content = _content(image, place)
     shown = None
     with _opened(content, image, place) as picture:
@@ -183,14 +193,14 @@ def _looked(
                 f"{_where(place)}the image {_name(image)} is broken ({error}); get it again"
             ) from error
         plain = turned == 1 and not picture.mode.startswith(("I", "F"))
-    return Head(*size, plain=plain), picture.mode, shown
+    return ImageInfo(*size, plain=plain), picture.mode, shown
 
 
 class _NotRGB(ValueError):
     """A picture that decodes and cannot be shown all the same."""
 
 
-def _content(image: Mapping[str, Any], place: Place | None) -> bytes:
+def _content(image: Mapping[str, Any], place: RowLocation | None) -> bytes:
     content, path = image.get("bytes"), image.get("path")
     if content is not None:
         return bytes(content)
@@ -210,7 +220,7 @@ def _content(image: Mapping[str, Any], place: Place | None) -> bytes:
         ) from error
 
 
-def _opened(content: bytes, image: Mapping[str, Any], place: Place | None) -> Image:
+def _opened(content: bytes, image: Mapping[str, Any], place: RowLocation | None) -> Image:
     from PIL import Image as pil
     from PIL import UnidentifiedImageError
 
@@ -330,5 +340,5 @@ def _short(path: Any, shown: Any = str) -> str:
     return str(shown(text if len(text) <= 300 else f"{text[:100]}..."))
 
 
-def _where(place: Place | None) -> str:
+def _where(place: RowLocation | None) -> str:
     return f"{place}: " if place is not None else ""

@@ -19,7 +19,13 @@ import re
 from collections.abc import Iterator
 
 from swift_vlrft.datasets.records import Record
-from swift_vlrft.datasets.shape import Context, Draft, Shape, leave_out_further_turns, text_of_turn
+from swift_vlrft.datasets.schema import (
+    Context,
+    RawExample,
+    RecordSchema,
+    leave_out_further_turns,
+    text_of_turn,
+)
 from swift_vlrft.families.coordinates import convert_box
 
 PROMPT = (
@@ -39,7 +45,7 @@ def _matches(columns: set[str]) -> bool:
     )
 
 
-def _rows(record: Record, context: Context) -> Iterator[Draft]:
+def _rows(record: Record, context: Context) -> Iterator[RawExample]:
     made = {"task": "grounding", "frame": "norm1000"}
     if "conversations" in record:
         prompt = text_of_turn(record, ("user", "human"))
@@ -64,8 +70,8 @@ def _rows(record: Record, context: Context) -> Iterator[Draft]:
     boxes = record["boxes"]
     if not isinstance(boxes, list) or not boxes or not _is_box(boxes[0]):
         raise ValueError(f"boxes is {str(boxes)[:80]}; a list of [x1, y1, x2, y2] is needed")
-    head = context.head(record["image_path"])
-    size = (head.width, head.height)
+    info = context.info(record["image_path"])
+    size = (info.width, info.height)
     if boxes[0][2] > size[0] + 1 or boxes[0][3] > size[1] + 1:
         raise ValueError(f"the box {boxes[0]} reaches beyond the image of {size[0]} x {size[1]}")
     x1, y1, x2, y2 = convert_box(tuple(boxes[0]), "pixels", "norm1000", size=size)
@@ -89,4 +95,4 @@ def _wrapped(text: str) -> str:
     return text if "<answer>" in text else f"<answer>{text.strip()}</answer>"
 
 
-LISA_SHAPE = Shape("lisa", _matches, _rows, single=False)
+LISA_SCHEMA = RecordSchema("lisa", _matches, _rows, single=False)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from swift_vlrft.datasets.row import Place
+from swift_vlrft.datasets.row import RowLocation
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.splits import names_of_splits, of_split, walked
 
@@ -79,7 +79,9 @@ def column_names(files: list[Path]) -> list[str]:
     return names
 
 
-def light_rows(files: list[Path], columns: list[str]) -> Iterator[tuple[Place, dict[str, Any]]]:
+def light_rows(
+    files: list[Path], columns: list[str]
+) -> Iterator[tuple[RowLocation, dict[str, Any]]]:
     """Every row's values in ``columns``, with its place; other columns are not read from disk.
 
     Columns of images are read, too, where they are asked for; a batch of rows at a time.
@@ -91,5 +93,5 @@ def light_rows(files: list[Path], columns: list[str]) -> Iterator[tuple[Place, d
         with pq.ParquetFile(file) as opened:
             for batch in opened.iter_batches(batch_size=BATCH_ROWS, columns=columns):
                 for values in batch.to_pylist():
-                    yield Place(file, row), values
+                    yield RowLocation(file, row), values
                     row += 1

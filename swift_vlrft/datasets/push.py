@@ -26,8 +26,10 @@ PAGES = {"hf": "huggingface.co/settings/tokens", "modelscope": "modelscope.cn/my
 FILES = ["README.md", "data/*.parquet"]
 
 
-class HubError(Exception):
+class HubError(OSError):
     """The hub did not take the folder: what it said, without the token."""
+
+    exit_code = 1
 
 
 def push_folder(

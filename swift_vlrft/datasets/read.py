@@ -18,11 +18,18 @@ from typing import Any
 
 from swift_vlrft.datasets.coco_json import coco_drafts
 from swift_vlrft.datasets.forms import Form, find_form, why_unknown
-from swift_vlrft.datasets.image import Head, head_of, image_path
+from swift_vlrft.datasets.image import ImageInfo, image_info, image_path
 from swift_vlrft.datasets.records import Record
-from swift_vlrft.datasets.row import BOX_TASKS, BadRow, Drawn, Place, Row
-from swift_vlrft.datasets.shape import Context, Draft, Shape, class_name, drawn_on, task_of
-from swift_vlrft.datasets.shapes import SHAPES, is_for_swift, shape_of
+from swift_vlrft.datasets.row import BOX_TASKS, BadRow, Drawn, Row, RowLocation
+from swift_vlrft.datasets.schema import (
+    Context,
+    RawExample,
+    RecordSchema,
+    class_name,
+    drawn_on,
+    task_of,
+)
+from swift_vlrft.datasets.schemas import SCHEMAS, is_for_swift, schema_of
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.splits import listed
 from swift_vlrft.parsing.answers import boxes_or_refusal, gold_text, normalise
@@ -82,7 +89,7 @@ def open_set(
         empty = f"{listed(form.files, Path())} ha{'s' if len(form.files) == 1 else 've'} no rows"
         raise DataError(f"{first.place}: {first.problem}" if first else empty)
     columns = renamed_columns(form, rename)
-    if form.kind != "coco" and (form.files or form.columns) and shape_of(set(columns)) is None:
+    if form.kind != "coco" and (form.files or form.columns) and schema_of(set(columns)) is None:
         missing = [name for name in ("image", "problem", "solution") if name not in columns]
         raise DataError(
             f"{path} lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}; "
@@ -108,9 +115,9 @@ def renamed_columns(form: Form, rename: Mapping[str, str] | None) -> list[str]:
     return [(rename or {}).get(name, name) for name in form.columns]
 
 
-def shape_of_form(form: Form, rename: Mapping[str, str] | None = None) -> Shape:
-    """The shape of an opened set that is no annotation file of COCO."""
-    return shape_of(set(renamed_columns(form, rename))) or SHAPES[0]
+def schema_of_form(form: Form, rename: Mapping[str, str] | None = None) -> RecordSchema:
+    """The schema of an opened set that is no annotation file of COCO."""
+    return schema_of(set(renamed_columns(form, rename))) or SCHEMAS[0]
 
 
 def rows_of(
@@ -129,18 +136,20 @@ def rows_of(
     form.left_out.clear()
     if form.kind == "coco":
         for number, (draft, size, folder) in enumerate(coco_drafts(form, base)):
-            yield _row(Place(form.path, number), draft, form, folder, Said(task, frame, drawn=size))
+            yield _row(
+                RowLocation(form.path, number), draft, form, folder, Said(task, frame, drawn=size)
+            )
         return
-    shape = shape_of_form(form, rename)
+    schema = schema_of_form(form, rename)
     columns = None
     sized = {"width", "height"} <= set(renamed_columns(form, rename))
-    without_images = without_images and (shape.single or sized)
+    without_images = without_images and (schema.single or sized)
     if without_images:
         original = {(rename or {}).get(name, name): name for name in form.columns}
         columns = [c for name, c in original.items() if name != "image" or form.kind == "json"]
     records = form.records(columns)
     first = list(islice(records, PEEKED)) if form.kind == "stream" else []
-    said = Said(task, frame, _BoxSet(form, first, rename) if shape.name == "virft" else None)
+    said = Said(task, frame, _BoxSet(form, first, rename) if schema.name == "virft" else None)
     # Pictures of a stream are let go when their rows were handed on.
     light = [f if isinstance(f, BadRow) else (f[0], {**f[1], "image": None}) for f in first]
     labels = {(rename or {}).get(name, name): names for name, names in form.labels.items()}
@@ -161,8 +170,8 @@ def rows_of(
             record.setdefault("image", {"bytes": None, "path": None})
         try:
             _state(record, labels)
-            drawn = drawn_on(record, in_pixels=not shape.single)
-            for draft in shape.rows(record, context):
+            drawn = drawn_on(record, in_pixels=not schema.single)
+            for draft in schema.rows(record, context):
                 found_so = replace(said, stated=record.get("task"), drawn=drawn)
                 yield _row(place, draft, form, base, found_so)
         except (ValueError, KeyError, TypeError, IndexError, OverflowError) as error:
@@ -180,7 +189,7 @@ class _BoxSet:
     def __init__(
         self,
         form: Form,
-        first: Sequence[tuple[Place, Record] | BadRow],
+        first: Sequence[tuple[RowLocation, Record] | BadRow],
         rename: Mapping[str, str] | None,
     ) -> None:
         self.form, self.known = form, None if form.kind != "stream" else False
@@ -197,7 +206,7 @@ class _BoxSet:
             self.known = self._look(self.form.records(list(self.names.values())))
         return self.known
 
-    def _look(self, records: Iterable[tuple[Place, Record] | BadRow]) -> bool:
+    def _look(self, records: Iterable[tuple[RowLocation, Record] | BadRow]) -> bool:
         refusals = others = 0
         for found in records:
             if isinstance(found, BadRow) or found[1].get(self.names.get("task", "")):
@@ -259,7 +268,9 @@ class Said:
     drawn: Drawn | None = None
 
 
-def _row(place: Place, draft: Draft, form: Form, root: Path | None, said: Said) -> Row | BadRow:
+def _row(
+    place: RowLocation, draft: RawExample, form: Form, root: Path | None, said: Said
+) -> Row | BadRow:
     known = dict(draft)
     image, problem, solution = (known.pop(key, None) for key in ("image", "problem", "solution"))
     task = said.stated or said.task or known.get("task") or None
@@ -327,8 +338,8 @@ def _of_data_url(text: str) -> bytes:
         raise ValueError(f"the image {kind[:60]}... is no base64 text ({error})") from error
 
 
-def _head(value: Any, form: Form, root: Path | None) -> Head:
-    return head_of(image_of(value, form.folder, root))
+def _head(value: Any, form: Form, root: Path | None) -> ImageInfo:
+    return image_info(image_of(value, form.folder, root))
 
 
 __all__ = ["Record", "image_of", "open_set", "read_rows", "rows_of"]

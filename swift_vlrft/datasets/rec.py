@@ -19,10 +19,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from swift_vlrft.datasets.records import Record
-from swift_vlrft.datasets.shape import (
+from swift_vlrft.datasets.schema import (
     Context,
-    Draft,
-    Shape,
+    RawExample,
+    RecordSchema,
     leave_out_further_turns,
     solution_problem,
     task_of,
@@ -43,7 +43,7 @@ def _matches(columns: set[str]) -> bool:
     )
 
 
-def _rows(record: Record, context: Context) -> Iterator[Draft]:
+def _rows(record: Record, context: Context) -> Iterator[RawExample]:
     if "conversations" in record:
         problem = text_of_turn(record, ("human", "user")).removeprefix("<image>").strip()
         solution = record.get("solution")
@@ -69,4 +69,4 @@ def _rows(record: Record, context: Context) -> Iterator[Draft]:
     yield further | made | {"task": task, "frame": frame}
 
 
-REC_SHAPE = Shape("rec", _matches, _rows)
+REC_SCHEMA = RecordSchema("rec", _matches, _rows)

@@ -1,5 +1,5 @@
 """The records of one file, each with its place: Parquet, Arrow, JSON and JSON Lines; what they mean
-is decided in shapes.py.
+is decided in schemas.py.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from swift_vlrft.datasets.parquet import light_rows
-from swift_vlrft.datasets.row import BadRow, Place
+from swift_vlrft.datasets.row import BadRow, RowLocation
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.files.jsonl import Broken, LineError, json_lines, read_json
 
 Record = dict[str, Any]
-Records = Iterator[tuple[Place, Record] | BadRow]
+Records = Iterator[tuple[RowLocation, Record] | BadRow]
 
 LONGEST_LINE = 16 << 20
 """Bytes of a first line that may be a row; COCO's annotations in one line are more."""
@@ -28,7 +28,7 @@ def schema_of_file(kind: str, file: Path) -> Any:
     return pq.read_schema(file) if kind == "parquet" else arrow_schema(file)
 
 
-def _parquet_records(file: Path, columns: Sequence[str]) -> Iterator[tuple[Place, Record]]:
+def _parquet_records(file: Path, columns: Sequence[str]) -> Iterator[tuple[RowLocation, Record]]:
     import pyarrow as pa
 
     try:
@@ -81,7 +81,7 @@ def arrow_schema(file: Path) -> Any:
         ) from error
 
 
-def _arrow_records(file: Path, columns: Sequence[str]) -> Iterator[tuple[Place, Record]]:
+def _arrow_records(file: Path, columns: Sequence[str]) -> Iterator[tuple[RowLocation, Record]]:
     import pyarrow as pa
 
     row = 0
@@ -90,7 +90,7 @@ def _arrow_records(file: Path, columns: Sequence[str]) -> Iterator[tuple[Place, 
             for batch in pa.ipc.open_stream(source):
                 for start in range(0, len(batch), 64):
                     for values in batch.slice(start, 64).select(list(columns)).to_pylist():
-                        yield Place(file, row), values
+                        yield RowLocation(file, row), values
                         row += 1
     except (pa.ArrowException, OSError) as error:
         where = f"after row {row - 1}" if row else "before its first row"
@@ -101,14 +101,14 @@ def _arrow_records(file: Path, columns: Sequence[str]) -> Iterator[tuple[Place, 
 
 def table_records(
     table: Any, origin: list[tuple[Path, int]], columns: Sequence[str]
-) -> Iterator[tuple[Place, Record]]:
+) -> Iterator[tuple[RowLocation, Record]]:
     start = 0
     light = table.select(list(columns))
     for file, count in origin:
         row = 0
         for batch in light.slice(start, count).to_batches(max_chunksize=1000):
             for values in batch.to_pylist():
-                yield Place(file, row), values
+                yield RowLocation(file, row), values
                 row += 1
         start += count
 
@@ -129,12 +129,12 @@ def json_records(file: Path, columns: Sequence[str], content: Any = None) -> Rec
     """
     for row, (line, record) in enumerate(_json_values(file, content)):
         if isinstance(record, dict):
-            yield Place(file, row), record
+            yield RowLocation(file, row), record
         elif isinstance(record, Broken):
-            yield BadRow(Place(file, row), record.problem.removeprefix(f"{file}, "))
+            yield BadRow(RowLocation(file, row), record.problem.removeprefix(f"{file}, "))
         else:
             found = f"an object is needed, found {str(record)[:80]!r}"
-            yield BadRow(Place(file, row), f"{line}: {found}")
+            yield BadRow(RowLocation(file, row), f"{line}: {found}")
 
 
 def _json_values(file: Path, content: Any = None) -> Iterator[tuple[str, Any]]:

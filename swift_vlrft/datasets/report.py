@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from swift_vlrft.datasets.routing import named_tasks, tasks_of_row, unscored
-from swift_vlrft.datasets.row import Place, Row
+from swift_vlrft.datasets.row import Row, RowLocation
 from swift_vlrft.datasets.row_check import NotRead, UnreadableGold
 from swift_vlrft.datasets.source import Source
 from swift_vlrft.rewards import REWARDS, TASK_NAMES, TASKS
@@ -25,7 +25,7 @@ class Report:
 
     path: Path
     rows: int = 0
-    problems: list[tuple[Place, str]] = field(default_factory=list)
+    problems: list[tuple[RowLocation, str]] = field(default_factory=list)
     tasks: Counter[str] = field(default_factory=Counter)
     frames: Counter[str] = field(default_factory=Counter)
     too_long: int = 0

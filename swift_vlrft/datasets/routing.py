@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 from swift_vlrft.datasets.row import BOX_TASKS, Row
-from swift_vlrft.datasets.shape import task_of
+from swift_vlrft.datasets.schema import task_of
 from swift_vlrft.parsing.answers import boxes_or_refusal, gold_text
 from swift_vlrft.rewards import TASK_NAMES, TASKS
 

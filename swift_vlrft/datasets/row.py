@@ -1,6 +1,6 @@
 """A row of any set, in the words that everything behind the reading uses.
 
-    Row(Place(Path("train-0.parquet"), 3), {"bytes": b"\\x89PNG...", "path": "4.png"},
+    Row(RowLocation(Path("train-0.parquet"), 3), {"bytes": b"\\x89PNG...", "path": "4.png"},
         "Detect all dogs ...", "<answer>No Objects</answer>",
         {"task": "detection", "frame": "norm1000"})
 
@@ -18,7 +18,7 @@ BOX_TASKS = ("detection", "grounding")
 
 
 @dataclass(frozen=True)
-class Place:
+class RowLocation:
     """Where a row stands, as a person would look for it: rows count from 0 within their file.
 
     Without a row it is the file as a whole.
@@ -53,7 +53,7 @@ class Row:
     grounding), that task again. A guess never keeps a row from a reward: see routing.py.
     """
 
-    place: Place
+    place: RowLocation
     image: dict[str, Any]
     problem: str
     solution: str
@@ -72,5 +72,5 @@ class Row:
 class BadRow:
     """What could not be read as a row, or a file that could not be read at all."""
 
-    place: Place
+    place: RowLocation
     problem: str

@@ -12,10 +12,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from swift_vlrft.datasets.image import Head, size_problem
+from swift_vlrft.datasets.image import ImageInfo, size_problem
 from swift_vlrft.datasets.routing import named_tasks, not_read, not_text, reads, tasks_of_row
 from swift_vlrft.datasets.row import BOX_TASKS, Row
-from swift_vlrft.datasets.shape import solution_problem
+from swift_vlrft.datasets.schema import solution_problem
 from swift_vlrft.parsing.answers import Box, BoxList, boxes_or_refusal, gold_text
 from swift_vlrft.rewards import REWARDS, TASK_NAMES, TASKS
 
@@ -43,9 +43,13 @@ class NotRead(UnreadableGold):
 
 
 def row_problem(
-    row: Row, head: Head | None = None, *, every_reward: bool = True, rewards: Sequence[str] = ()
+    row: Row,
+    info: ImageInfo | None = None,
+    *,
+    every_reward: bool = True,
+    rewards: Sequence[str] = (),
 ) -> str | None:
-    """What is wrong with a row, or None; ``head`` is its picture's, where it was looked at.
+    """What is wrong with a row, or None; ``info`` is its picture's, where it was looked at.
 
     Before training one reward a task scores the gold answer; ``every_reward`` asks all of them.
     ``rewards`` are those that the command names: see routing.py.
@@ -67,13 +71,13 @@ def row_problem(
     if not tasks and named_tasks(rewards):
         return NotRead(not_read(row, rewards))
     for task in tasks:
-        if problem := _task_problem(task, row, text, head, FULL if every_reward else FIRST):
+        if problem := _task_problem(task, row, text, info, FULL if every_reward else FIRST):
             return problem
     return None
 
 
 def _task_problem(
-    task: str, row: Row, text: str, head: Head | None, rewards: Mapping[str, Sequence[str]]
+    task: str, row: Row, text: str, info: ImageInfo | None, rewards: Mapping[str, Sequence[str]]
 ) -> str | None:
     """What is wrong with a row as one of ``task``."""
     gold = None if not_text(task, row.solution) else TASK_NAMES[task].read_gold(text)
@@ -83,18 +87,18 @@ def _task_problem(
             f"the solution {text[:80]!r} cannot be read as {TASK_NAMES[task].holds} ({task}){why}"
         )
     if task in BOX_TASKS:
-        if problem := size_problem(row.image, head, row.drawn):
+        if problem := size_problem(row.image, info, row.drawn):
             return problem
         frame = row.columns.get("frame")
         boxes = gold.boxes if isinstance(gold, BoxList) else [gold]
         if frame not in ("norm1000", "pixels") and (boxes or frame is not None):
             return f"unknown frame {frame!r}; known: norm1000, pixels"
-        if problem := _outside(boxes, frame, head):
+        if problem := _outside(boxes, frame, info):
             return problem
     return gold_problem(task, text, gold, row.columns, rewards)
 
 
-def fitting_tasks(row: Row, head: Head | None = None) -> list[str]:
+def fitting_tasks(row: Row, info: ImageInfo | None = None) -> list[str]:
     """The tasks under all of whose rewards a row's gold answer earns 1.0: its own, where it states
     one that fits.
     """
@@ -104,7 +108,7 @@ def fitting_tasks(row: Row, head: Head | None = None) -> list[str]:
         task
         for task in tasks
         if (row.guess is None or reads(task, row))
-        and _task_problem(task, row, text, head, FULL) is None
+        and _task_problem(task, row, text, info, FULL) is None
     ]
 
 
@@ -125,14 +129,14 @@ def _invalid_box(text: str) -> str:
     return f": box {number} of {len(found)} is not four numbers with an area"
 
 
-def _outside(boxes: list[Box | None], frame: str, head: Head | None) -> str | None:
+def _outside(boxes: list[Box | None], frame: str, info: ImageInfo | None) -> str | None:
     if frame == "norm1000":
         width = height = 1000
         meant = "norm1000 (0 to 1000); where boxes are in pixels, say so in a column frame"
-    elif head is None:
+    elif info is None:
         return None
     else:
-        width, height = head.width, head.height
+        width, height = info.width, info.height
         meant = f"the image of {width} x {height} pixels"
     for box in boxes:
         # Annotations in pixels are often rounded up: one pixel more is no error.

@@ -19,24 +19,30 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from swift_vlrft.datasets.arrow_cache import (
-    Heads,
+    ImageInfos,
     cached_parquet,
-    heads_of,
-    heads_of_files,
+    image_infos,
+    image_infos_of_files,
     joined,
     threads,
 )
+from swift_vlrft.datasets.box_format import ImageResize, row_in_box_format
 from swift_vlrft.datasets.check import left_out_notes
 from swift_vlrft.datasets.forms import Form
-from swift_vlrft.datasets.frames import View, row_in_frame
-from swift_vlrft.datasets.image import Head, HeadReader, head_or_problem, upright_bytes
-from swift_vlrft.datasets.read import image_of, image_root, rows_of, shape_of_form
+from swift_vlrft.datasets.image import (
+    ImageError,
+    ImageInfo,
+    ImageInfoReader,
+    try_image_info,
+    upright_bytes,
+)
+from swift_vlrft.datasets.read import image_of, image_root, rows_of, schema_of_form
 from swift_vlrft.datasets.report import Report
 from swift_vlrft.datasets.routing import routed
-from swift_vlrft.datasets.row import BadRow, Place, Row
+from swift_vlrft.datasets.row import BadRow, Row, RowLocation
 from swift_vlrft.datasets.row_check import NotRead, row_problem
 from swift_vlrft.datasets.source import DataError
-from swift_vlrft.families.coordinates import FRAMES
+from swift_vlrft.families.coordinates import BOX_FORMATS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,17 +52,17 @@ STRUCT = ("bytes", "path")
 
 
 @dataclass(frozen=True)
-class Wanted:
+class LoadOptions:
     """What the command asks of a set. ``frame`` is the subset; ``view`` is needed for pixels."""
 
     cache: Path
     frame: str = "norm1000"
-    view: View | None = None
+    view: ImageResize | None = None
     strict: bool = False
-    too_long: Callable[[Row, Head], str | None] | None = None
+    too_long: Callable[[Row, ImageInfo], str | None] | None = None
     rename: Mapping[str, str] = field(default_factory=dict)
     task: str | None = None
-    row_frame: str | None = None
+    row_box_format: str | None = None
     """Frame and task of a set that does not state them."""
     rewards: tuple[str, ...] = ()
     """The rewards that the command names: they score the rows that state no task."""
@@ -64,11 +70,11 @@ class Wanted:
     num_proc: int = 1
 
 
-def frame_of_subsets(subsets: list[str], dataset: str) -> str:
+def box_format_of_subsets(subsets: list[str], dataset: str) -> str:
     """The frame that ``--dataset PATH:subset`` names."""
-    if len(subsets) > 1 or (subsets and subsets[0] not in (*FRAMES, "default")):
+    if len(subsets) > 1 or (subsets and subsets[0] not in (*BOX_FORMATS, "default")):
         raise DataError(
-            f"{dataset}: unknown subset {'/'.join(subsets)!r}; known: {', '.join(FRAMES)}"
+            f"{dataset}: unknown subset {'/'.join(subsets)!r}; known: {', '.join(BOX_FORMATS)}"
         )
     return "norm1000" if not subsets or subsets[0] == "default" else subsets[0]
 
@@ -78,29 +84,29 @@ def with_prompt(problem: str) -> list[dict[str, str]]:
     return [{"role": "user", "content": problem if "<image>" in problem else f"<image>{problem}"}]
 
 
-def training_set(form: Form, wanted: Wanted) -> tuple[Any, Report]:
+def training_set(form: Form, wanted: LoadOptions) -> tuple[Any, Report]:
     """The Dataset of a set on disk, and what was found in it."""
-    single = form.kind in ("parquet", "arrow") and shape_of_form(form, wanted.rename).single
+    single = form.kind in ("parquet", "arrow") and schema_of_form(form, wanted.rename).single
     image = _original("image", form.columns, wanted.rename) if single else ""
     if not single or not form.lies_ready(image):
         return from_rows(form, wanted)
     if form.kind == "parquet":
-        heads: Heads | None
+        infos: ImageInfos | None
         cached = cached_parquet(form.files, image, wanted.cache, wanted.num_proc)
-        table, heads, origin = cached.table, cached.heads, cached.origin
+        table, infos, origin = cached.table, cached.infos, cached.origin
         form.broken += cached.broken
     else:
         table, origin = _mapped(form)
-        heads = None
-    return training_table(table, origin, form, wanted, heads)
+        infos = None
+    return training_table(table, origin, form, wanted, infos)
 
 
 def training_table(
     table: pa.Table,
     origin: list[tuple[Path, int]],
     form: Form,
-    wanted: Wanted,
-    heads: Heads | None = None,
+    wanted: LoadOptions,
+    infos: ImageInfos | None = None,
     features: Mapping[str, Any] | None = None,
 ) -> tuple[Any, Report]:
     """The same of a table in memory or memory-mapped, whose records are one row each."""
@@ -108,45 +114,48 @@ def training_table(
 
     image = _original("image", table.column_names, wanted.rename)
     form = replace(form, kind="table", content=(table, origin), files=[form.path])
-    if heads is None:
+    if infos is None:
         with threads(wanted.num_proc) as pool:
-            heads = [h for chunk in table.column(image).chunks for h in heads_of(chunk, pool)]
+            infos = [h for chunk in table.column(image).chunks for h in image_infos(chunk, pool)]
     # The features that were stored with the table name classes, dates and the like.
     known = features if features is not None else Features.from_arrow_schema(table.schema)
     root = image_root(wanted.root)
     images = table.column(image)
-    rows: list[tuple[int, Row, Head]] = []
+    rows: list[tuple[int, Row, ImageInfo]] = []
     report = Report(form.path)
     number = -1
-    files = _files(images, heads, form, root)
-    of_file = heads_of_files(
+    files = _files(images, infos, form, root)
+    of_file = image_infos_of_files(
         [str(i["path"] or "") for i in files.values() if isinstance(i, dict)], wanted.cache,
         wanted.num_proc,
     )  # fmt: skip
     for row in rows_of(
-        form, root=wanted.root, rename=wanted.rename, task=wanted.task, frame=wanted.row_frame,
+        form, root=wanted.root, rename=wanted.rename, task=wanted.task, frame=wanted.row_box_format,
         without_images=True,
     ):  # fmt: skip
         if row.place.row is None:
             report.problems.append((row.place, row.problem))
             continue
         number += 1
-        head = heads[number]
+        info = infos[number]
         if number in files:
             found = files[number]
-            head = found if isinstance(found, str) else of_file[str(found["path"] or "")]
+            info = (
+                ImageError(found) if isinstance(found, str) else of_file[str(found["path"] or "")]
+            )
             if isinstance(row, Row) and isinstance(found, dict):
                 row = replace(row, image=found)
         elif isinstance(row, Row) and row.drawn is not None:
             row = replace(row, image=_named(images[number]))
-        for good in _judged(row, head, wanted, report):
+        assert info is not None
+        for good in _validated(row, info, wanted, report):
             rows.append((number, *good))
     report.notes += left_out_notes(form)
     _finish(report, rows, wanted)
     pieces = _Pieces(images, files, wanted, root, form.folder)
-    for number, row, head in rows:
-        pieces.add(number, row, head)
-    columns = _made_columns([(row, head) for _, row, head in rows], wanted)
+    for number, row, info in rows:
+        pieces.add(number, row, info)
+    columns = _made_columns([(row, info) for _, row, info in rows], wanted)
     keep = {
         (wanted.rename.get(name, name)): name
         for name in table.column_names
@@ -157,30 +166,30 @@ def training_table(
     return _dataset(columns, pieces.column(), further, types, form, wanted, table), report
 
 
-def _judged(
-    row: Row | BadRow, head: Head | str, wanted: Wanted, report: Report
-) -> Iterator[tuple[Row, Head]]:
+def _validated(
+    row: Row | BadRow, info: ImageInfo | ImageError, wanted: LoadOptions, report: Report
+) -> Iterator[tuple[Row, ImageInfo]]:
     """The row in the frame that is wanted; nothing where something is wrong, which is reported."""
     report.rows += 1
     if isinstance(row, BadRow):
         report.problems.append((row.place, row.problem))
         return
-    if isinstance(head, str):
-        report.problems.append((row.place, head))
+    if isinstance(info, ImageError):
+        report.problems.append((row.place, info.problem))
         return
     row = routed(row, wanted.rewards)
-    problem = row_problem(row, head, every_reward=False, rewards=wanted.rewards)
+    problem = row_problem(row, info, every_reward=False, rewards=wanted.rewards)
     # Where no row of the set is read, it is for other rewards: _finish knows.
     unread = problem if isinstance(problem, NotRead) else None
     problem = None if unread else problem
     if problem is None and wanted.view is not None:
-        problem = wanted.view.problem(head.width, head.height)
+        problem = wanted.view.problem(info.width, info.height)
     if problem is None and wanted.too_long is not None:
-        problem = wanted.too_long(row, head)
+        problem = wanted.too_long(row, info)
         report.too_long += problem is not None
     if problem is None:
         try:
-            row = in_wanted_frame(row, head, wanted)
+            row = in_asked_box_format(row, info, wanted)
         except DataError:
             raise
         except ValueError as error:
@@ -194,22 +203,22 @@ def _judged(
         row = replace(row, columns=row.columns | {"task": row.guess})
     else:
         report.add_good(row, wanted.rewards)
-    yield row, head
+    yield row, info
 
 
-def in_wanted_frame(row: Row, head: Head, wanted: Wanted) -> Row:
+def in_asked_box_format(row: Row, info: ImageInfo, wanted: LoadOptions) -> Row:
     """The row with its boxes and prompt in the frame of the subset."""
     if not row.has_boxes:
         return row
-    size = seen = head.width, head.height
+    size = seen = info.width, info.height
     if wanted.frame != "norm1000":
         if wanted.view is None:
             raise DataError("the subset pixels needs the model's family; give --model_type")
         seen = wanted.view.size(*size)
-    return row_in_frame(row, wanted.frame, size, seen)
+    return row_in_box_format(row, wanted.frame, size, seen)
 
 
-def _finish(report: Report, rows: list[Any], wanted: Wanted) -> None:
+def _finish(report: Report, rows: list[Any], wanted: LoadOptions) -> None:
     """Stop where nothing is left, where a gold solution cannot be read, and where ``--strict true``
     asks for no bad row at all.
     """
@@ -237,19 +246,21 @@ def _mapped(form: Form) -> tuple[pa.Table, list[tuple[Path, int]]]:
             tables.append(pa.ipc.open_stream(pa.memory_map(str(file))).read_all())
             origin.append((file, len(tables[-1])))
         except (pa.ArrowException, OSError) as error:
-            form.broken.append(BadRow(Place(file), f"{file} breaks off ({error}); copy it again"))
+            form.broken.append(
+                BadRow(RowLocation(file), f"{file} breaks off ({error}); copy it again")
+            )
     if not tables:
         raise DataError(f"{form.path}: no file of the set can be read")
     return joined(tables, origin), origin
 
 
 def _files(
-    images: Any, heads: Heads, form: Form, root: Path | None
+    images: Any, infos: ImageInfos, form: Form, root: Path | None
 ) -> dict[int, dict[str, Any] | str]:
     """By row, the pictures that are files, or what is wrong with their paths."""
     files: dict[int, dict[str, Any] | str] = {}
-    for number, head in enumerate(heads):
-        if head == "":
+    for number, info in enumerate(infos):
+        if info is None:
             try:
                 files[number] = image_of(images[number].as_py(), form.folder, root)
             except ValueError as error:
@@ -271,19 +282,24 @@ class _Pieces:
     """
 
     def __init__(
-        self, images: Any, files: Container[int], wanted: Wanted, root: Path | None, folder: Path
+        self,
+        images: Any,
+        files: Container[int],
+        wanted: LoadOptions,
+        root: Path | None,
+        folder: Path,
     ) -> None:
         self.images, self.files = images, files
         self.wanted, self.root, self.folder = wanted, root, folder
         self.runs: list[tuple[int, int]] = []
         self.parts: list[tuple[int, int] | dict[str, Any]] = []
 
-    def add(self, number: int, row: Row, head: Head) -> None:
+    def add(self, number: int, row: Row, info: ImageInfo) -> None:
         if self.runs and self.runs[-1][1] == number:
             self.runs[-1] = (self.runs[-1][0], number + 1)
         else:
             self.runs.append((number, number + 1))
-        if not head.plain:
+        if not info.plain:
             value = image_of(self.images[number].as_py(), self.folder, self.root)
             self.parts.append(upright_file(value, row.place, self.wanted.cache))
         elif number in self.files:
@@ -350,7 +366,7 @@ def _kept(column: Any, runs: list[tuple[int, int]]) -> Any:
     return pa.chunked_array(chunks, column.type)
 
 
-def upright_file(image: Mapping[str, Any], place: Place, cache: Path) -> dict[str, Any]:
+def upright_file(image: Mapping[str, Any], place: RowLocation, cache: Path) -> dict[str, Any]:
     """The picture as the model should see it, in a file of the cache."""
     content = image.get("bytes")
     if content is None:
@@ -374,42 +390,42 @@ def _write_whole(file: Path, content: bytes) -> None:
 # ---- sets whose records are several rows, or name files --------------------------------------
 
 
-def from_rows(form: Form, wanted: Wanted) -> tuple[Any, Report]:
+def from_rows(form: Form, wanted: LoadOptions) -> tuple[Any, Report]:
     """Rows made in Python; stored pictures are written once, as files, since several rows show
     the same one.
     """
     import pyarrow as pa
 
     report = Report(form.path)
-    rows: list[tuple[Row, Head]] = []
-    found: list[tuple[Row | BadRow, Head | str, dict[str, Any] | None]] = []
-    read = HeadReader(as_files=True)
+    rows: list[tuple[Row, ImageInfo]] = []
+    found: list[tuple[Row | BadRow, ImageInfo | ImageError | None, dict[str, Any] | None]] = []
+    read = ImageInfoReader(as_files=True)
     for row in rows_of(
-        form, root=wanted.root, rename=wanted.rename, task=wanted.task, frame=wanted.row_frame
+        form, root=wanted.root, rename=wanted.rename, task=wanted.task, frame=wanted.row_box_format
     ):
-        head: Head | str = ""
+        info: ImageInfo | ImageError | None = None
         stored = None
         if isinstance(row, Row) and row.image.get("bytes") is not None:
-            head = read(row.image)
-            if isinstance(head, Head):
+            info = read(row.image)
+            if isinstance(info, ImageInfo):
                 stored = _stored_file(row, wanted.cache)
             row = replace(row, image={"bytes": None, "path": row.image["path"]})
-        found.append((row, head, stored))
-    files = [str(r.image["path"] or "") for r, head, _ in found if isinstance(r, Row) and not head]
-    of_file = heads_of_files(files, wanted.cache, wanted.num_proc)
-    for row, head, stored in found:
+        found.append((row, info, stored))
+    files = [str(r.image["path"] or "") for r, info, _ in found if isinstance(r, Row) and not info]
+    of_file = image_infos_of_files(files, wanted.cache, wanted.num_proc)
+    for row, info, stored in found:
         if isinstance(row, BadRow):
             report.rows += row.place.row is not None
             report.problems.append((row.place, row.problem))
         else:
-            head = head or of_file[str(row.image["path"] or "")]
-            for good, seen in _judged(row, head, wanted, report):
+            info = info or of_file[str(row.image["path"] or "")]
+            for good, seen in _validated(row, info, wanted, report):
                 rows.append((replace(good, image=stored or good.image), seen))
     report.notes += left_out_notes(form)
     _finish(report, rows, wanted)
     images = [
-        row.image if head.plain else upright_file(row.image, row.place, wanted.cache)
-        for row, head in rows
+        row.image if info.plain else upright_file(row.image, row.place, wanted.cache)
+        for row, info in rows
     ]
     kind = pa.list_(pa.struct({"bytes": pa.binary(), "path": pa.string()}))
     column = pa.chunked_array([pa.array([[image] for image in images], kind)])
@@ -434,7 +450,7 @@ def _stored_file(row: Row, cache: Path) -> dict[str, Any]:
     return {"bytes": None, "path": str(file)}
 
 
-def _json_columns(rows: list[tuple[Row, Head]], names: list[str]) -> dict[str, Any]:
+def _json_columns(rows: list[tuple[Row, ImageInfo]], names: list[str]) -> dict[str, Any]:
     """Further columns of JSON rows; one whose values are of several types becomes JSON text."""
     import json
 
@@ -455,7 +471,7 @@ def _json_columns(rows: list[tuple[Row, Head]], names: list[str]) -> dict[str, A
 # ---- what is made in both cases --------------------------------------------------------------
 
 
-def _made_columns(rows: list[tuple[Row, Head]], wanted: Wanted) -> dict[str, list[Any]]:
+def _made_columns(rows: list[tuple[Row, ImageInfo]], wanted: LoadOptions) -> dict[str, list[Any]]:
     columns: dict[str, list[Any]] = {
         "messages": [with_prompt(row.problem) for row, _ in rows],
         "solution": [row.solution for row, _ in rows],
@@ -475,7 +491,7 @@ def _dataset(
     further: dict[str, Any],
     types: Mapping[str, Any],
     form: Form,
-    wanted: Wanted,
+    wanted: LoadOptions,
     table: pa.Table | None,
 ) -> Any:
     import pyarrow as pa
@@ -511,7 +527,9 @@ def _dataset(
 # ---- streaming -------------------------------------------------------------------------------
 
 
-def streamed_rows(rows: Iterator[Row | BadRow], wanted: Wanted, report: Report) -> Iterator[Any]:
+def streamed_rows(
+    rows: Iterator[Row | BadRow], wanted: LoadOptions, report: Report
+) -> Iterator[Any]:
     """One row after the other, for ``--streaming true``; problems are counted as they come."""
     for row in rows:
         if isinstance(row, BadRow):
@@ -521,7 +539,7 @@ def streamed_rows(rows: Iterator[Row | BadRow], wanted: Wanted, report: Report) 
                 _finish(report, [], wanted)
             continue
         before = len(report.problems)
-        kept = list(_judged(row, head_or_problem(row.image), wanted, report))
+        kept = list(_validated(row, try_image_info(row.image), wanted, report))
         # Rows that no named reward reads train while none of the set was read, as in _finish.
         unread = kept and not report.scored
         if len(report.problems) > before and not unread:

@@ -11,7 +11,7 @@ Boxes are in norm1000: thousandths of the image's width and height.
 from collections.abc import Iterator
 
 from swift_vlrft.datasets.records import Record
-from swift_vlrft.datasets.shape import Context, Draft, Shape
+from swift_vlrft.datasets.schema import Context, RawExample, RecordSchema
 from swift_vlrft.datasets.source import Source
 
 # What they hold: Visual-RFT's README, table of data sets.
@@ -44,8 +44,8 @@ def _matches(columns: set[str]) -> bool:
     return {"image", "problem", "solution"} <= columns
 
 
-def _rows(record: Record, context: Context) -> Iterator[Draft]:
+def _rows(record: Record, context: Context) -> Iterator[RawExample]:
     yield record
 
 
-VIRFT_SHAPE = Shape("virft", _matches, _rows)
+VIRFT_SCHEMA = RecordSchema("virft", _matches, _rows)

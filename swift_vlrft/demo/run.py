@@ -35,8 +35,10 @@ FORMAT = "vlrft_format"
 POLL = 0.5  # seconds
 
 
-class DemoError(RuntimeError):
+class DemoError(ChildProcessError):
     """A part of the demo failed; the message says which, and where its output is."""
+
+    exit_code = 1
 
 
 @dataclass(frozen=True)

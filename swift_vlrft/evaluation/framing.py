@@ -12,19 +12,19 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from swift_vlrft.datasets.frames import in_frame
+from swift_vlrft.datasets.box_format import in_box_format
 from swift_vlrft.datasets.row import BOX_TASKS
 from swift_vlrft.evaluation.questions import Question
-from swift_vlrft.families.coordinates import FRAMES, Size
+from swift_vlrft.families.coordinates import BOX_FORMATS, Size
 
 
-def split_frame(text: str) -> tuple[Path, str]:
+def split_box_format(text: str) -> tuple[Path, str]:
     """Path and frame of ``PATH[:norm1000|pixels]``; ValueError names what is unknown."""
     path, _, frame = text.rpartition(":")
-    if not path or Path(text).exists() or not (frame in FRAMES or Path(path).exists()):
+    if not path or Path(text).exists() or not (frame in BOX_FORMATS or Path(path).exists()):
         return Path(text), "norm1000"
-    if frame not in FRAMES:
-        raise ValueError(f"{text}: unknown subset {frame!r}; known: {', '.join(FRAMES)}")
+    if frame not in BOX_FORMATS:
+        raise ValueError(f"{text}: unknown subset {frame!r}; known: {', '.join(BOX_FORMATS)}")
     return Path(path), frame
 
 
@@ -35,12 +35,12 @@ def framed(
     the picture's ``size``. ``sees`` says at which size the model sees a picture; without it, at its
     own. ValueError where the gold boxes cannot be rewritten.
     """
-    if task not in BOX_TASKS or question.frame not in FRAMES:
+    if task not in BOX_TASKS or question.frame not in BOX_FORMATS:
         return question, None
     if frame == "norm1000" and question.frame == frame:
         return question, None
     seen = size if frame == "norm1000" or sees is None else sees(*size)
-    problem, solution = in_frame(
+    problem, solution = in_box_format(
         question.problem, question.solution, question.frame, frame, size=size, to_size=seen
     )
     made = replace(question, problem=problem, solution=solution, frame=frame)

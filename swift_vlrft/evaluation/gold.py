@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from swift_vlrft.datasets.build import chosen_categories
-from swift_vlrft.datasets.image import Head, size_problem
+from swift_vlrft.datasets.image import ImageInfo, size_problem
 from swift_vlrft.datasets.instances import file_of, read_content, read_instances
 from swift_vlrft.datasets.row import Drawn
 from swift_vlrft.evaluation.pictures import Pictures
@@ -262,7 +262,7 @@ def _refuse_turned(row: Prediction, drawn: Drawn) -> None:
     """Answers in thousandths, or in pixels of what the model saw, fit a copy of any size; where the
     picture was shown turned, they fit none of the boxes.
     """
-    head = Head(row.width, row.height, plain=True) if row.width and row.height else None
+    head = ImageInfo(row.width, row.height, plain=True) if row.width and row.height else None
     if problem := size_problem({"path": row.image}, head, drawn):
         raise EvaluationError(f"the prediction {row.id}: {problem}")
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from swift_vlrft.datasets import DataError
-from swift_vlrft.datasets.frame_sentence import stated_size
-from swift_vlrft.datasets.image import head_of, upright_bytes
+from swift_vlrft.datasets.box_format_sentence import stated_size
+from swift_vlrft.datasets.image import image_info, upright_bytes
 from swift_vlrft.datasets.row import BOX_TASKS
 from swift_vlrft.evaluation.framing import framed
 from swift_vlrft.evaluation.pairing import IN_ORDER, Known, gold_key, pair, question_key
@@ -26,7 +26,7 @@ from swift_vlrft.evaluation.predictions import (
     content_key,
 )
 from swift_vlrft.evaluation.questions import Question, Settings, questions
-from swift_vlrft.families.coordinates import FRAMES, Size
+from swift_vlrft.families.coordinates import BOX_FORMATS, Size
 from swift_vlrft.parsing.answers import boxes_or_refusal, gold_text
 from swift_vlrft.rewards import TASK_NAMES
 
@@ -180,7 +180,7 @@ def _content_keys(image: dict[str, Any]) -> Iterator[str]:
     try:
         content = image.get("bytes")
         yield content_key(Path(image["path"]).read_bytes() if content is None else content)
-        if not head_of(image).plain:
+        if not image_info(image).plain:
             yield content_key(upright_bytes(image)["bytes"])
     except (DataError, OSError):
         return
@@ -188,7 +188,7 @@ def _content_keys(image: dict[str, Any]) -> Iterator[str]:
 
 def _size(image: dict[str, Any]) -> Size | None:
     try:
-        head = head_of(image)
+        head = image_info(image)
     except DataError:
         return None
     return head.width, head.height
@@ -202,8 +202,8 @@ def _as_asked(question: Question, row: Prediction, task: str, stored: Size | Non
     frame = row.frame or ("pixels" if stated else question.frame)
     if task not in BOX_TASKS or question.frame is None or frame is None:
         return question
-    if frame not in FRAMES:
-        raise ValueError(f"the frame {frame!r} is not known; known: {', '.join(FRAMES)}")
+    if frame not in BOX_FORMATS:
+        raise ValueError(f"the frame {frame!r} is not known; known: {', '.join(BOX_FORMATS)}")
     whole = (row.width, row.height) if row.width and row.height else None
     seen = row.seen or stated or whole
     size = whole if row.seen and whole else stored or seen

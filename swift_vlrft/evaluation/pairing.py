@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from swift_vlrft.datasets.frame_sentence import without_frame
+from swift_vlrft.datasets.box_format_sentence import without_box_format
 from swift_vlrft.evaluation.pictures import Pictures
 from swift_vlrft.evaluation.predictions import EvaluationError
 from swift_vlrft.files.jsonl import finite
@@ -61,7 +61,7 @@ _TOKEN = re.compile(r"<image>|<\|[^|<>]{1,40}\|>")
 
 def question_key(prompt: str) -> str:
     """A prompt without tags of pictures, the frame that it states, and runs of blanks."""
-    return " ".join(_TOKEN.sub(" ", without_frame(prompt)).split())
+    return " ".join(_TOKEN.sub(" ", without_box_format(prompt)).split())
 
 
 def gold_key(text: str) -> Hashable:

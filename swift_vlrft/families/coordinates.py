@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-FRAMES = ("norm1000", "pixels")
+BOX_FORMATS = ("norm1000", "pixels")
 
 Size = tuple[int, int]
 """Width, height."""
@@ -38,7 +38,7 @@ class Family:
     token.
     """
 
-    native_frame: str
+    native_box_format: str
     factor: int
     min_pixels: int
     max_pixels: int
@@ -212,8 +212,8 @@ def capped_size(width: int, height: int, max_pixels: int | None) -> Size:
 
 def convert_box(
     box: tuple[float, float, float, float],
-    from_frame: str,
-    to_frame: str,
+    from_format: str,
+    to_format: str,
     *,
     size: Size,
     to_size: Size | None = None,
@@ -224,11 +224,11 @@ def convert_box(
     pixels refer to, where it is another picture (the original and the resized one). There and
     back again is within one pixel, for sides up to 2000.
     """
-    for frame in (from_frame, to_frame):
-        if frame not in FRAMES:
-            raise ValueError(f"unknown frame {frame!r}; known: {', '.join(FRAMES)}")
-    before = NORM1000 if from_frame == "norm1000" else size
-    after = NORM1000 if to_frame == "norm1000" else to_size or size
+    for frame in (from_format, to_format):
+        if frame not in BOX_FORMATS:
+            raise ValueError(f"unknown frame {frame!r}; known: {', '.join(BOX_FORMATS)}")
+    before = NORM1000 if from_format == "norm1000" else size
+    after = NORM1000 if to_format == "norm1000" else to_size or size
     x1, x2 = _whole(box[0] * after[0] / before[0], box[2] * after[0] / before[0], after[0])
     y1, y2 = _whole(box[1] * after[1] / before[1], box[3] * after[1] / before[1], after[1])
     return x1, y1, x2, y2

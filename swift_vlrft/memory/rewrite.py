@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
-from swift_vlrft.families.coordinates import FAMILIES, FRAMES
+from swift_vlrft.families.coordinates import BOX_FORMATS, FAMILIES
 from swift_vlrft.memory.models import read_model
 from swift_vlrft.recipe.edit import with_edit
 from swift_vlrft.recipe.reader import CONFIGURATION, Recipe, RecipeError, read_text
@@ -188,8 +188,8 @@ def new_recipe(
     if family and not family.from_environment:
         pixels, limit = "", " --max_pixels 602112"
     data = dataset or "DATASET"
-    boxed = task in ("detection", "grounding") and family and family.native_frame == "pixels"
-    if boxed and "#" not in data and not data.endswith(tuple(f":{frame}" for frame in FRAMES)):
+    boxed = task in ("detection", "grounding") and family and family.native_box_format == "pixels"
+    if boxed and "#" not in data and not data.endswith(tuple(f":{frame}" for frame in BOX_FORMATS)):
         data += ":pixels"  # the frame that the model was trained on
     data = shlex.quote(data)
     return (

@@ -21,15 +21,15 @@ from pathlib import Path
 from typing import Any
 
 from swift_vlrft.datasets import DataError, open_image
-from swift_vlrft.datasets.frames import View
-from swift_vlrft.datasets.image import Head, size_problem
+from swift_vlrft.datasets.box_format import ImageResize
+from swift_vlrft.datasets.image import ImageInfo, size_problem
 from swift_vlrft.datasets.row import BOX_TASKS
 from swift_vlrft.evaluation.framing import framed
 from swift_vlrft.evaluation.predictions import EvaluationError, Problems, content_key
 from swift_vlrft.evaluation.questions import Question, Settings
 from swift_vlrft.evaluation.run import answer_line, answered, new_part, pending
 from swift_vlrft.swift_plugin.command_line import CommandLine
-from swift_vlrft.swift_plugin.model import needed_view
+from swift_vlrft.swift_plugin.model import needed_image_resize
 
 ENGINES = ("auto", "vllm", "transformers")
 VLLM_CHUNK = 256
@@ -137,7 +137,7 @@ def load_engine(settings: Settings) -> tuple[Callable[..., list[Any]], int]:
     return partial(runner.infer_engine.infer, use_tqdm=False, **runner.infer_kwargs), size
 
 
-def view_for(settings: Settings) -> View | None:
+def view_for(settings: Settings) -> ImageResize | None:
     """How the model sees pictures, where boxes are asked in pixels; DataError where no rule is
     known for it.
     """
@@ -149,7 +149,7 @@ def view_for(settings: Settings) -> View | None:
         model_type=settings.engine_options.get("model_type"),
         max_pixels=settings.engine_options.get("max_pixels"),
     )
-    return needed_view(command, f"{settings.dataset}:pixels")
+    return needed_image_resize(command, f"{settings.dataset}:pixels")
 
 
 def _rank_of(adapter: Path) -> int:
@@ -199,7 +199,7 @@ def answer_batch(
     settings: Settings,
     part: Sequence[Question],
     problems: Problems,
-    view: View | None = None,
+    view: ImageResize | None = None,
 ) -> list[str]:
     """The lines of one batch. Pictures that are broken are counted; an error of the engine ends
     the run, which goes on from here when it is started again. ``view`` is needed for pixels.
@@ -216,7 +216,7 @@ def answer_batch(
             problems.add("pictures that cannot be opened, not asked", error)
             continue
         if settings.task in BOX_TASKS:
-            other = size_problem(row.image, Head(*picture.size, plain=True), row.drawn)
+            other = size_problem(row.image, ImageInfo(*picture.size, plain=True), row.drawn)
             if other is not None:
                 problems.add("pictures of another size than the annotations say, not asked", other)
                 continue

@@ -21,20 +21,20 @@ from swift.utils import get_logger, safe_ddp_context
 from swift_vlrft.datasets import DataError, Source
 from swift_vlrft.datasets.check import left_out_notes, length_check
 from swift_vlrft.datasets.forms import Form
-from swift_vlrft.datasets.read import open_set, rows_of, shape_of_form
+from swift_vlrft.datasets.read import open_set, rows_of, schema_of_form
 from swift_vlrft.datasets.records import labels_of
 from swift_vlrft.datasets.report import Report, nothing_scored
-from swift_vlrft.datasets.shapes import is_for_swift, shape_of
+from swift_vlrft.datasets.schemas import is_for_swift, schema_of
 from swift_vlrft.datasets.training import (
-    Wanted,
-    frame_of_subsets,
+    LoadOptions,
+    box_format_of_subsets,
     from_rows,
     streamed_rows,
     training_set,
     training_table,
 )
 from swift_vlrft.swift_plugin.command_line import CommandLine, read_command_line
-from swift_vlrft.swift_plugin.model import needed_view, text_tokens, view_of
+from swift_vlrft.swift_plugin.model import image_resize_of, needed_image_resize, text_tokens
 
 logger = get_logger()
 
@@ -57,7 +57,7 @@ class VlrftLoader(DatasetLoader):
         self.remove_unused_columns = False
         name = dataset_syntax.dataset
         source = getattr(dataset_meta, "vlrft_source", None)
-        wanted = self._wanted(frame_of_subsets(dataset_syntax.subsets, name), name, source)
+        wanted = self._wanted(box_format_of_subsets(dataset_syntax.subsets, name), name, source)
         if os.path.exists(name):
             return self._local(Path(name), wanted)
         meta, syntax = copy.copy(dataset_meta), copy.copy(dataset_syntax)
@@ -72,11 +72,11 @@ class VlrftLoader(DatasetLoader):
                 raise DataError(f"{name} could not be loaded ({error}). {hint}") from error
             raise
 
-    def _wanted(self, frame: str, name: str, source: Source | None) -> Wanted:
+    def _wanted(self, frame: str, name: str, source: Source | None) -> LoadOptions:
         command = read_command_line(sys.argv[1:])
         command.model_type = command.model_type or MODEL_TYPE["given"]
-        view = needed_view(command, name) if frame == "pixels" else view_of(command)
-        return Wanted(
+        view = needed_image_resize(command, name) if frame == "pixels" else image_resize_of(command)
+        return LoadOptions(
             cache=Path(get_cache_dir()) / "datasets" / "vlrft",
             frame=frame,
             view=view,
@@ -84,7 +84,7 @@ class VlrftLoader(DatasetLoader):
             too_long=self._too_long(command),
             rename=self.columns or {},
             task=source.task if source else None,
-            row_frame=source.frame if source else None,
+            row_box_format=source.frame if source else None,
             rewards=tuple(command.reward_funcs),
             num_proc=self.num_proc or 1,
         )
@@ -95,17 +95,21 @@ class VlrftLoader(DatasetLoader):
         """
         if not command.max_length or command.truncation_strategy != "delete":
             return None
-        view = view_of(command)
+        view = image_resize_of(command)
         if view is None:
             return None
         return length_check(view, command.max_length, text_tokens(command))
 
-    def _local(self, path: Path, wanted: Wanted) -> Any:
+    def _local(self, path: Path, wanted: LoadOptions) -> Any:
         with safe_ddp_context(None, True):
             form = open_set(path, keep_going=not self.strict, rename=wanted.rename)
             if self.streaming:
                 rows = partial(
-                    rows_of, form, rename=wanted.rename, task=wanted.task, frame=wanted.row_frame
+                    rows_of,
+                    form,
+                    rename=wanted.rename,
+                    task=wanted.task,
+                    frame=wanted.row_box_format,
                 )
                 return _stream(path, rows, wanted)
             dataset, report = training_set(form, wanted)
@@ -113,19 +117,19 @@ class VlrftLoader(DatasetLoader):
         _check_rewards_score(str(path), report)
         return dataset
 
-    def _hub(self, name: str, wanted: Wanted, usual: Any, dataset: Any, **options: Any) -> Any:
+    def _hub(self, name: str, wanted: LoadOptions, usual: Any, dataset: Any, **options: Any) -> Any:
         """What was downloaded; ``usual`` is ms-swift's own way, for what turns out to be no set of
         image, problem and solution.
         """
         from datasets import Dataset, Image
 
         # Columns were renamed by ms-swift before it calls this.
-        wanted = Wanted(**(vars(wanted) | {"rename": {}}))
+        wanted = LoadOptions(**(vars(wanted) | {"rename": {}}))
         features = dataset.features or {}
         labels = labels_of(features.to_dict() if hasattr(features, "to_dict") else {})
         columns = list(dataset.column_names or next(iter(dataset)))
         form = Form("table", Path(name), [], columns, labels)
-        if usual is not None and (is_for_swift(columns) or shape_of(set(columns)) is None):
+        if usual is not None and (is_for_swift(columns) or schema_of(set(columns)) is None):
             refuse_pixels(name, [wanted.frame])
             self.remove_unused_columns = self._remove_asked
             return usual(dataset, **options)
@@ -134,12 +138,12 @@ class VlrftLoader(DatasetLoader):
             if isinstance(features.get("image"), Image):
                 dataset = dataset.cast_column("image", Image(decode=False))
             form.kind, form.content = "stream", dataset
-            rows = partial(rows_of, form, task=wanted.task, frame=wanted.row_frame)
+            rows = partial(rows_of, form, task=wanted.task, frame=wanted.row_box_format)
             return _stream(Path(name), rows, wanted, form)
         if dataset._indices is not None:
             dataset = dataset.flatten_indices()
         table, origin = dataset.data.table, [(Path(name), len(dataset))]
-        if shape_of_form(form).single:
+        if schema_of_form(form).single:
             made, report = training_table(table, origin, form, wanted, features=dataset.features)
         else:
             form.content = (table, origin)
@@ -162,7 +166,7 @@ def refuse_pixels(name: str, subsets: Sequence[str]) -> None:
         )
 
 
-def _stream(path: Path, rows: Any, wanted: Wanted, downloaded: Form | None = None) -> Any:
+def _stream(path: Path, rows: Any, wanted: LoadOptions, downloaded: Form | None = None) -> Any:
     from datasets import IterableDataset
     from datasets.iterable_dataset import ExamplesIterable
 
@@ -177,16 +181,17 @@ def _stream(path: Path, rows: Any, wanted: Wanted, downloaded: Form | None = Non
     return IterableDataset(ExamplesIterable(generate, {}))
 
 
-def _tell(report: Report, wanted: Wanted) -> None:
+def _tell(report: Report, wanted: LoadOptions) -> None:
     """What was read, every row that was left out and why, and whether the model writes boxes in
     another frame by itself.
     """
     view = wanted.view
     boxed = report.frames.keys() - {"none"}
-    if view is not None and boxed and view.native_frame != wanted.frame:
+    if view is not None and boxed and view.native_box_format != wanted.frame:
+        native = view.native_box_format
         logger.info(
             f"swift_vlrft: {report.path}: boxes are in {wanted.frame}; {view.family} was trained "
-            f"on {view.native_frame}, which --dataset {report.path}:{view.native_frame} gives it."
+            f"on {native}, which --dataset {report.path}:{native} gives it."
         )
     for note in report.routing_notes(wanted.rewards):
         logger.warning(f"swift_vlrft: {note}")

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from swift_vlrft.datasets.frames import View
+from swift_vlrft.datasets.box_format import ImageResize
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.families.coordinates import FAMILIES, pixel_limits
 from swift_vlrft.swift_plugin.command_line import CommandLine
@@ -36,7 +36,7 @@ def _type_of_model(model: str) -> str | None:
     return None if meta is None else str(meta.model_type)
 
 
-def view_of(command: CommandLine) -> View | None:
+def image_resize_of(command: CommandLine) -> ImageResize | None:
     """How the model sees pictures under the flags and variables of now; None for a family whose
     rule is not known.
     """
@@ -44,12 +44,12 @@ def view_of(command: CommandLine) -> View | None:
     if family is None:
         return None
     low, high = pixel_limits(family, model=command.model)
-    return View(family, low, high, command.max_pixels)
+    return ImageResize(family, low, high, command.max_pixels)
 
 
-def needed_view(command: CommandLine, dataset: str) -> View:
+def needed_image_resize(command: CommandLine, dataset: str) -> ImageResize:
     """The same; DataError says what to give."""
-    view = view_of(command)
+    view = image_resize_of(command)
     if view is None:
         which = command.model_type or command.model
         raise DataError(

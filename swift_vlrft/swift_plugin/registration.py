@@ -25,10 +25,10 @@ from swift_vlrft.datasets.check import check_set
 from swift_vlrft.datasets.forms import Form, find_form
 from swift_vlrft.datasets.read import open_set
 from swift_vlrft.datasets.report import Report, nothing_scored, report_of_source
-from swift_vlrft.datasets.shapes import is_for_swift, shape_of
-from swift_vlrft.datasets.training import frame_of_subsets
+from swift_vlrft.datasets.schemas import is_for_swift, schema_of
+from swift_vlrft.datasets.training import box_format_of_subsets
 from swift_vlrft.diagnostics.watch import watch
-from swift_vlrft.families.coordinates import FRAMES
+from swift_vlrft.families.coordinates import BOX_FORMATS
 from swift_vlrft.rewards import REWARDS, Reward
 from swift_vlrft.rewards.schedule import VARIABLE, threshold_at
 from swift_vlrft.shared_prefix import settings as shared_prefix
@@ -40,7 +40,7 @@ from swift_vlrft.swift_plugin.loader import (
     meta_for,
     refuse_pixels,
 )
-from swift_vlrft.swift_plugin.model import needed_view
+from swift_vlrft.swift_plugin.model import needed_image_resize
 
 logger = get_logger()
 
@@ -146,23 +146,23 @@ def _register_path(dataset: str, command: CommandLine, *, check: bool) -> Report
             )
         source = next((s for s in SOURCES if s.hub_id == syntax.dataset), None)
         if source is not None:
-            frame_of_subsets(syntax.subsets, dataset)
+            box_format_of_subsets(syntax.subsets, dataset)
             use_hf = command.use_hf if syntax.use_hf is None else syntax.use_hf
             hint = source.other_hub(use_hf_hub() if use_hf is None else use_hf)
             if hint and check:
                 logger.warning(f"swift_vlrft: {source.hub_id}: {hint}")
             return report_of_source(source)
-        elif set(syntax.subsets) <= set(FRAMES) and _is_new(syntax):
+        elif set(syntax.subsets) <= set(BOX_FORMATS) and _is_new(syntax):
             register_dataset(hub_meta(syntax.dataset), exist_ok=True)
         return None  # a hub id
     form = find_form(path, keep_going=not command.strict)
     if form is None or not _is_ours(form, command):
         refuse_pixels(syntax.dataset, syntax.subsets)
         return None  # ms-swift's own loader reads it
-    frame = frame_of_subsets(syntax.subsets, dataset)
+    frame = box_format_of_subsets(syntax.subsets, dataset)
     form = open_set(form, keep_going=not command.strict, rename=command.columns)
     if check and frame == "pixels":
-        needed_view(command, dataset)
+        needed_image_resize(command, dataset)
     register_dataset(local_meta(syntax.dataset), exist_ok=True)
     return _check(form, command) if check else None
 
@@ -179,14 +179,14 @@ def _is_ours(form: Form, command: CommandLine) -> bool:
         return True
     if is_for_swift(names):
         return False
-    shape = shape_of(names)
-    if shape is None:
+    schema = schema_of(names)
+    if schema is None:
         # Two of the three columns: meant for us, and the error says which one is missing. Problems
         # and solutions alone are text, if no reward of ours reads the solutions.
         rewards = command.reward_funcs
         ours = "image" in names or not rewards or any(name in SCORING for name in rewards)
         return ours and "images" not in names and len(names & {"image", "problem", "solution"}) > 1
-    return shape.name != "lisa" or "conversations" not in names or _names_images(form)
+    return schema.name != "lisa" or "conversations" not in names or _names_images(form)
 
 
 def _names_images(form: Form) -> bool:

@@ -7,7 +7,9 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
+import swift_vlrft
 from swift_vlrft.cli import app
+from swift_vlrft.commands.output import show, table
 
 run = CliRunner().invoke
 
@@ -47,3 +49,31 @@ def test_recipe_lists_names_and_prints_paths():
         assert Path(run(app, ["recipe", name]).output.strip()).is_file()
     unknown = run(app, ["recipe", "llava/detection"])
     assert unknown.exit_code == 2 and "known: demo_cpu" in unknown.output
+
+
+def test_version_and_the_short_help():
+    assert run(app, ["--version"]).stdout.strip() == swift_vlrft.__version__
+    assert run(app, ["plan", "-h"]).stdout == run(app, ["plan", "--help"]).stdout
+
+
+def test_options_are_taken_as_ms_swift_spells_its_flags(tmp_path):
+    for spelling in ("--max-length", "--max_length"):
+        result = run(app, ["data", "check", str(tmp_path), spelling, "5"])
+        assert result.exit_code == 2 and "give --model" in result.output
+
+
+def test_an_error_is_one_line_and_exit_code_2(tmp_path):
+    for arguments in (["tiny", "llava", str(tmp_path / "x")], ["data", "show", str(tmp_path)]):
+        result = run(app, arguments)
+        assert result.exit_code == 2
+        assert result.stderr.startswith("error: ") and len(result.stderr.splitlines()) == 1
+
+
+def test_a_table_in_a_file_is_plain_and_breaks_no_name(capsys):
+    path = "/data/" + "x" * 300
+    drawn = table("path", ">rows", "why", title="files", wraps=("why",))
+    drawn.add_row(path, "3", "a reason of several words " * 8)
+    show(drawn)
+    title, heading, row = capsys.readouterr().out.splitlines()
+    assert (title.strip(), heading.split()) == ("files", ["path", "rows", "why"])
+    assert row.split()[:3] == [path, "3", "a"] and row.isascii()

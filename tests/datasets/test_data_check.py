@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from swift_vlrft.cli import app
 from swift_vlrft.datasets import clean, open_image, read_rows
 from swift_vlrft.datasets.clean import write_clean
-from swift_vlrft.datasets.image import head_of
+from swift_vlrft.datasets.image import image_info
 from swift_vlrft.datasets.writer import write_folder
 
 
@@ -218,7 +218,7 @@ def test_a_malformed_exif_block_takes_nothing_from_the_pixels(tmp_path, monkeypa
     monkeypatch.setattr(Image.Image, "getexif", strict)
     code, report = found(tmp_path)
     assert code == 0 and report["good"] == 3, report
-    sizes = [(head_of(row.image), open_image(row.image)) for row in read_rows(tmp_path)]
+    sizes = [(image_info(row.image), open_image(row.image)) for row in read_rows(tmp_path)]
     for (head, shown), size in zip(sizes, [SIZE[::-1], SIZE, SIZE], strict=True):
         assert (head.width, head.height) == shown.size == size
 

@@ -23,9 +23,9 @@ from swift_vlrft.cli import app
 from swift_vlrft.datasets import BadRow, DataError, open_image, read_rows
 from swift_vlrft.datasets.check import check_set
 from swift_vlrft.datasets.convert import convert_folder
-from swift_vlrft.datasets.image import Head, head_of, head_or_problem
-from swift_vlrft.datasets.page import page_of
-from swift_vlrft.datasets.training import Wanted, streamed_rows
+from swift_vlrft.datasets.image import ImageError, ImageInfo, image_info, try_image_info
+from swift_vlrft.datasets.training import LoadOptions, streamed_rows
+from swift_vlrft.report.set_page import page_of
 
 WIDE = (40, 24)
 LARGE = (400, 300)
@@ -296,7 +296,7 @@ def jsonl_of_base64(contents, folder):
 
 def size_of(content):
     try:
-        head = head_of({"bytes": content, "path": None})
+        head = image_info({"bytes": content, "path": None})
         return head.width, head.height
     except DataError:
         return 500, 500
@@ -384,7 +384,7 @@ def test_check_conversion_and_training_take_the_same_rows_with_the_same_pixels(
                 wrong.append(name)
     assert not wrong
     for row in read_rows(path, keep_going=True):
-        if isinstance(head_or_problem(row.image), Head):
+        if isinstance(try_image_info(row.image), ImageInfo):
             picture = open_image(row.image)
             assert size_of(saved(picture, "PNG")) == picture.size
 
@@ -392,8 +392,8 @@ def test_check_conversion_and_training_take_the_same_rows_with_the_same_pixels(
 @pytest.mark.parametrize("name", BAD)
 def test_what_is_wrong_with_a_picture_is_said(name, tmp_path):
     content, message = BAD[name]
-    problem = head_or_problem({"bytes": content, "path": "1.pic"})
-    assert isinstance(problem, str) and "'1.pic'" in problem and message in problem
+    problem = try_image_info({"bytes": content, "path": "1.pic"}).problem
+    assert "'1.pic'" in problem and message in problem
     assert " at 0x" not in problem  # no address in memory
 
 
@@ -402,7 +402,7 @@ def test_a_stream_takes_the_same_rows(tmp_path):
 
     path = parquet([content for content, _ in (GOOD | BAD).values()], tmp_path)
     report = Report(path)
-    rows = list(streamed_rows(read_rows(path), Wanted(tmp_path / "cache"), report))
+    rows = list(streamed_rows(read_rows(path), LoadOptions(tmp_path / "cache"), report))
     assert (report.rows, report.good, len(rows)) == (len(GOOD) + len(BAD), len(GOOD), len(GOOD))
     for name, row in zip(GOOD, rows, strict=True):
         assert np.array_equal(shown_by_swift(row["images"][0]), expected(name)), name
@@ -434,14 +434,14 @@ def test_damaged_files_are_told_as_decoding_tells_them():
             else:
                 damaged[rng.randrange(700)] = rng.randrange(256)
             image = {"bytes": bytes(damaged), "path": None}
-            found = head_or_problem(image)
+            found = try_image_info(image)
             try:
                 size = open_image(image).size
             except DataError:
-                assert isinstance(found, str)
+                assert isinstance(found, ImageError)
                 told["broken"] += 1
             else:
-                long = isinstance(found, str) and "times as long" in found
+                long = isinstance(found, ImageError) and "times as long" in found.problem
                 assert long or (found.width, found.height) == size
                 told["whole"] += 1
     assert min(told["broken"], told["whole"]) > 50
@@ -831,7 +831,7 @@ def test_what_qwen_cannot_resize_does_not_train(tmp_path):
     """qwen-vl-utils leaves a side of no pixel where a thin picture meets a low limit."""
     from qwen_vl_utils.vision_process import smart_resize
 
-    from swift_vlrft.datasets.frames import View
+    from swift_vlrft.datasets.box_format import ImageResize
 
     rng = random.Random(0)
     told = Counter()
@@ -841,12 +841,12 @@ def test_what_qwen_cannot_resize_does_not_train(tmp_path):
         size = size[::-1] if rng.random() < 0.5 else size
         limit = rng.choice([3136, 12_544, 50_176, 100_352, 401_408])
         fits = max(size) <= 200 * min(size) and all(smart_resize(size[1], size[0], 28, 3136, limit))
-        problem = View("qwen2_5_vl", 3136, limit).problem(*size)
+        problem = ImageResize("qwen2_5_vl", 3136, limit).problem(*size)
         assert (problem is None) == fits, (size, limit, problem)
         told[fits] += 1
     assert min(told.values()) > 500
     path = parquet([saved(photo((1400, 10)), "PNG"), saved(photo(), "PNG")], tmp_path)
-    dataset, report = made(path, tmp_path, view=View("qwen2_5_vl", 3136, 12_544))
+    dataset, report = made(path, tmp_path, view=ImageResize("qwen2_5_vl", 3136, 12_544))
     assert len(dataset) == 1 and "a side of 0 pixels under max_pixels 12544" in report.listed()
 
 

@@ -24,7 +24,7 @@ from swift_vlrft.datasets import BadRow, DataError, open_image, read_rows
 from swift_vlrft.datasets.convert import convert_folder
 from swift_vlrft.datasets.instances import read_instances
 from swift_vlrft.datasets.read import open_set
-from swift_vlrft.datasets.training import Wanted, training_set
+from swift_vlrft.datasets.training import LoadOptions, training_set
 
 
 @pytest.mark.parametrize("write", FORMS)
@@ -55,7 +55,7 @@ def test_a_picture_of_any_mode_is_shown_in_colours(mode, tmp_path):
 
 
 def test_a_rotated_photograph_stands_upright(tmp_path):
-    from swift_vlrft.datasets.image import head_of
+    from swift_vlrft.datasets.image import image_info
 
     upright = Image.new("RGB", (20, 40), (0, 0, 255))
     upright.paste((255, 0, 0), (0, 0, 20, 10))  # a red stripe on top
@@ -68,9 +68,9 @@ def test_a_rotated_photograph_stands_upright(tmp_path):
     assert shown.size == (20, 40)
     red, _, blue = shown.getpixel((10, 3))
     assert red > 200 and blue < 60
-    head = head_of(image)
+    head = image_info(image)
     assert (head.width, head.height, head.plain) == (20, 40, False)
-    assert head_of({"bytes": picture(), "path": None}).plain
+    assert image_info({"bytes": picture(), "path": None}).plain
 
 
 # ---- shapes ----------------------------------------------------------------------------------
@@ -201,7 +201,7 @@ def test_class_labels_are_their_names_in_every_column(saved, tmp_path):
     path.mkdir()
     found.save_to_disk(path) if saved else found.to_parquet(path / "train.parquet")
     assert [(r.solution, r.columns["task"]) for r in read_rows(path)] == rows
-    trained, _ = training_set(open_set(path), Wanted(tmp_path / "cache"))
+    trained, _ = training_set(open_set(path), LoadOptions(tmp_path / "cache"))
     assert trained["solution"][:] == ["dog", "cat"]
     convert_folder(path, tmp_path / "out")
     copied = list(read_rows(tmp_path / "out"))

@@ -18,7 +18,7 @@ from swift_vlrft.datasets import DataError
 from swift_vlrft.datasets.forms import find_form, splits_of
 from swift_vlrft.datasets.read import open_set, read_rows
 from swift_vlrft.datasets.splits import split_of
-from swift_vlrft.datasets.training import Wanted, training_set
+from swift_vlrft.datasets.training import LoadOptions, training_set
 from swift_vlrft.datasets.writer import state_of
 
 NAMES = {
@@ -117,7 +117,7 @@ def run(*arguments):
 
 
 def trained(path, tmp_path):
-    made, report = training_set(open_set(path, keep_going=True), Wanted(tmp_path / "cache"))
+    made, report = training_set(open_set(path, keep_going=True), LoadOptions(tmp_path / "cache"))
     return sorted(made["solution"])
 
 
@@ -371,7 +371,7 @@ def test_records_that_make_no_row_are_counted_by_reason(records, rows, said, tmp
     code, converted = run("convert", path, tmp_path / "out")
     number, _, reason = said.partition(" ")
     assert converted["rows"] == rows and converted["counts"] == {reason: int(number)}
-    made, trained = training_set(open_set(path), Wanted(tmp_path / "cache"))
+    made, trained = training_set(open_set(path), LoadOptions(tmp_path / "cache"))
     assert len(made) == rows and any(said in note for note in trained.notes)
 
 

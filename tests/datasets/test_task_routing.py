@@ -17,13 +17,13 @@ from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
 from swift_vlrft.datasets import DataError
+from swift_vlrft.datasets.box_format import ImageResize
 from swift_vlrft.datasets.check import check_set
 from swift_vlrft.datasets.convert import convert_folder
-from swift_vlrft.datasets.frames import View
 from swift_vlrft.datasets.read import open_set
 from swift_vlrft.datasets.read import rows_of as read
 from swift_vlrft.datasets.report import Report, nothing_scored
-from swift_vlrft.datasets.training import Wanted, streamed_rows, training_set
+from swift_vlrft.datasets.training import LoadOptions, streamed_rows, training_set
 from swift_vlrft.diagnostics import watch as watching
 from swift_vlrft.diagnostics.watch import watch
 from swift_vlrft.parsing.answers import gold_text
@@ -74,7 +74,7 @@ def stored(folder: Path, rows, how="jsonl") -> Path:
 
 def trained(path, tmp_path, rewards, how="jsonl", **options):
     """The training rows, as columns."""
-    wanted = Wanted(cache=tmp_path / "cache", rewards=tuple(rewards), **options)
+    wanted = LoadOptions(cache=tmp_path / "cache", rewards=tuple(rewards), **options)
     if how == "stream":
         found = list(streamed_rows(read(open_set(path)), wanted, Report(path)))
         return {name: [row[name] for row in found] for name in ("solution", "task", "frame")}
@@ -207,7 +207,7 @@ def test_conversations_about_other_things_than_boxes(value, name, tmp_path):
 
 
 def test_boxes_and_prompts_go_into_pixels_without_a_task(tmp_path):
-    view = View("qwen2_5_vl", 3136, 12_845_056)
+    view = ImageResize("qwen2_5_vl", 3136, 12_845_056)
     prompt = "Find it (between 0 and 1000)."
     rows = [{"problem": prompt, "solution": gold} for gold in (ONE, "No Objects", TWO)]
     found = trained(stored(tmp_path, rows), tmp_path, [], frame="pixels", view=view)
@@ -315,7 +315,7 @@ def test_the_task_of_a_known_hub_set_is_known_without_a_download():
 
 
 def test_the_run_stops_before_a_model_is_loaded(tmp_path):
-    from test_plugin import import_plugin
+    from support.plugin_run import import_plugin
 
     path = stored(tmp_path / "a", rows_of(GOLD["detection"], ["detection"] * 3))
     count = stored(tmp_path / "b", rows_of(GOLD["counting"]))
@@ -466,7 +466,7 @@ def test_what_other_peoples_rewards_read_is_theirs_to_say(gold, rewards, how, tm
     report = check_set(path, images=False, rewards=rewards)
     report.leave_unread()
     assert report.good == 2 and not report.problems
-    dataset, found = training_set(open_set(path), Wanted(tmp_path / "cache", rewards=rewards))
+    dataset, found = training_set(open_set(path), LoadOptions(tmp_path / "cache", rewards=rewards))
     assert len(dataset) == found.good == 2
 
 
@@ -474,7 +474,7 @@ def test_what_other_peoples_rewards_read_is_theirs_to_say(gold, rewards, how, tm
 def test_a_stream_hands_on_what_the_loaded_set_does(strict, tmp_path):
     """Rows that no reward of ours reads are for those of others, or for the other sets."""
     path = stored(tmp_path, rows_of(["cat", "dog"]))
-    wanted = Wanted(tmp_path / "cache", rewards=("vlrft_counting", "mine"), strict=strict)
+    wanted = LoadOptions(tmp_path / "cache", rewards=("vlrft_counting", "mine"), strict=strict)
     loaded, told = training_set(open_set(path), wanted)
     report = Report(path)
     streamed = list(streamed_rows(read(open_set(path)), wanted, report))

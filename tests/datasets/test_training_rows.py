@@ -11,19 +11,24 @@ import pytest
 from PIL import Image
 from support.stored_sets import FORMS, GOLD, PROBLEM, SIZE, columns, parquet_folder, picture
 
-from swift_vlrft.datasets import BadRow, DataError, Place, Row
+from swift_vlrft.datasets import BadRow, DataError, Row, RowLocation
+from swift_vlrft.datasets.box_format import ImageResize
 from swift_vlrft.datasets.forms import Form
-from swift_vlrft.datasets.frames import View
 from swift_vlrft.datasets.read import open_set, read_rows, rows_of
-from swift_vlrft.datasets.training import Wanted, frame_of_subsets, streamed_rows, training_set
+from swift_vlrft.datasets.training import (
+    LoadOptions,
+    box_format_of_subsets,
+    streamed_rows,
+    training_set,
+)
 from swift_vlrft.demo.data import write_parquet
 from swift_vlrft.demo.tasks import known_task
 
-VIEW = View("qwen2_5_vl", 3136, 12_845_056)
+VIEW = ImageResize("qwen2_5_vl", 3136, 12_845_056)
 
 
 def made(path, tmp_path, **options):
-    wanted = Wanted(cache=tmp_path / "cache", **options)
+    wanted = LoadOptions(cache=tmp_path / "cache", **options)
     return training_set(open_set(path, keep_going=True), wanted)
 
 
@@ -49,7 +54,7 @@ def test_gold_image_and_prompt_are_as_they_were(tmp_path):
     write_parquet(rows, tmp_path / "set")
     dataset, _ = made(tmp_path / "set", tmp_path)
     streamed = streamed_rows(
-        read_rows(tmp_path / "set"), Wanted(tmp_path / "cache"), Report_of(tmp_path)
+        read_rows(tmp_path / "set"), LoadOptions(tmp_path / "cache"), Report_of(tmp_path)
     )
     for found in (dataset, streamed):
         for row, got in zip(rows, found, strict=True):
@@ -213,10 +218,10 @@ def test_boxes_in_pixels_become_norm1000_by_default(tmp_path):
 
 
 def test_unknown_subsets_list_the_known_ones():
-    assert frame_of_subsets([], "x") == frame_of_subsets(["default"], "x") == "norm1000"
-    assert frame_of_subsets(["pixels"], "x") == "pixels"
+    assert box_format_of_subsets([], "x") == box_format_of_subsets(["default"], "x") == "norm1000"
+    assert box_format_of_subsets(["pixels"], "x") == "pixels"
     with pytest.raises(DataError, match="x: unknown subset 'pixel'; known: norm1000, pixels"):
-        frame_of_subsets(["pixel"], "x")
+        box_format_of_subsets(["pixel"], "x")
 
 
 def test_coco_in_parquet_stores_each_picture_once(tmp_path):
@@ -271,9 +276,9 @@ def test_the_first_row_of_a_stream_of_coco_comes_early(corners):
 def test_bad_rows_of_a_stream_count_as_rows(tmp_path):
     report = Report_of(tmp_path)
     image, told = {"bytes": picture(), "path": None}, {"task": "classification"}
-    good = Row(Place(tmp_path, 1), image, "What?", "rose", told)
-    rows = [BadRow(Place(tmp_path, 0), "cut off"), good]
-    assert len(list(streamed_rows(iter(rows), Wanted(tmp_path), report))) == 1
+    good = Row(RowLocation(tmp_path, 1), image, "What?", "rose", told)
+    rows = [BadRow(RowLocation(tmp_path, 0), "cut off"), good]
+    assert len(list(streamed_rows(iter(rows), LoadOptions(tmp_path), report))) == 1
     assert (report.rows, report.good) == (2, 1)
 
 

@@ -16,15 +16,16 @@ from typer.testing import CliRunner
 from swift_vlrft.cli import app
 from swift_vlrft.diagnostics import doctor
 from swift_vlrft.diagnostics.doctor import NOTE, OK, PROBLEM
+from swift_vlrft.recipe import gpus
 
 
-def look(what):
+def check(what):
     return next(found for found in [*doctor._packages(), *doctor._disk()] if found.what == what)
 
 
 def test_the_tested_set_is_that_of_the_repository():
     assert doctor.tested_set()["ms-swift"].startswith("4.6.")
-    assert look("ms-swift").state == OK
+    assert check("ms-swift").state == OK
 
 
 @pytest.mark.parametrize(
@@ -50,18 +51,18 @@ def test_packages(monkeypatch, package, version, state, said):
         return version
 
     monkeypatch.setattr(metadata, "version", installed)
-    found = look(package)
+    found = check(package)
     assert (found.state, said in found.found) == (state, True)
     assert bool(found.remedy) == (state != OK)
     if package == "torch":
-        assert "different builds" in look("torch and torchvision").found
+        assert "different builds" in check("torch and torchvision").found
 
 
 def test_a_small_disk_is_a_problem(monkeypatch, tmp_path):
     monkeypatch.setenv("HF_HOME", str(tmp_path / "not" / "there" / "yet"))
-    assert look("cache HF_HOME").state == OK
+    assert check("cache HF_HOME").state == OK
     monkeypatch.setattr(doctor, "LEAST_DISK", 2**60)
-    found = look("cache HF_HOME")
+    found = check("cache HF_HOME")
     assert found.state == PROBLEM and "HF_HOME" in found.remedy
 
 
@@ -70,7 +71,11 @@ def nvidia_smi(monkeypatch, tmp_path, script):
     tool.write_text(f"#!/bin/sh\n{script}\n")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    return {found.what: found for found in doctor._gpus(2.0)}
+    monkeypatch.setattr(gpus, "SECONDS", 4)
+    gpus.installed_gpus.cache_clear()
+    found = {check.what: check for check in doctor._gpus(20.0)}
+    gpus.installed_gpus.cache_clear()
+    return found
 
 
 def test_gpus_that_torch_cannot_use(monkeypatch, tmp_path):
@@ -149,7 +154,7 @@ def serve():
         time.sleep(0.5)
 threading.Thread(target=serve, daemon=True).start()
 doctor._hf_endpoint = lambda: f"http://127.0.0.1:{server.getsockname()[1]}"
-found = {look.what: look for look in doctor.look_around(1.0)}
+found = {check.what: check for check in doctor.run_checks(1.0)}
 print(found["huggingface.co"].found, "|", found["huggingface.co"].remedy)
 """
 
@@ -160,7 +165,7 @@ def test_a_hub_that_keeps_talking_does_not_keep_the_command(monkeypatch):
     shown = subprocess.run(
         [sys.executable, "-c", SLOW_HUB], capture_output=True, text=True, timeout=25
     )
-    assert shown.stdout.startswith("no answer within 1 s | HF_ENDPOINT"), shown.stderr
+    assert shown.stdout.startswith("no answer in time | HF_ENDPOINT"), shown.stderr
 
 
 def test_an_engine_that_does_not_import():
@@ -172,9 +177,9 @@ def test_the_command(monkeypatch):
     monkeypatch.setattr(doctor, "ENGINES", {})  # their imports take a minute here
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     shown = CliRunner().invoke(app, ["doctor", "--json", "--seconds", "1"])
-    looks = {found["what"]: found for found in json.loads(shown.output)}
-    assert looks["Python"]["state"] == OK
-    assert looks["huggingface.co"]["state"] == NOTE and looks["huggingface.co"]["remedy"]
-    assert shown.exit_code == int(any(found["state"] == PROBLEM for found in looks.values()))
+    checks = {found["what"]: found for found in json.loads(shown.output)}
+    assert checks["Python"]["state"] == OK
+    assert checks["huggingface.co"]["state"] == NOTE and checks["huggingface.co"]["remedy"]
+    assert shown.exit_code == int(any(found["state"] == PROBLEM for found in checks.values()))
     text = CliRunner().invoke(app, ["doctor", "--seconds", "1"])
     assert "-> " in text.output and text.exit_code == shown.exit_code

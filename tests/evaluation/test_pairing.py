@@ -14,7 +14,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
-from swift_vlrft.datasets.frames import in_frame
+from swift_vlrft.datasets.box_format import in_box_format
 from swift_vlrft.evaluation.pairing import Known, pair
 from swift_vlrft.evaluation.predictions import EvaluationError
 
@@ -375,7 +375,7 @@ def test_answers_in_pixels_are_held_against_gold_in_thousandths(folder, with_siz
     write(folder / "boxes.jsonl", rows)
     lines = []
     for row in reversed(rows):
-        prompt, gold = in_frame(
+        prompt, gold = in_box_format(
             row["problem"], row["solution"], "norm1000", "pixels", size=(640, 480),
             to_size=(644, 476),
         )  # fmt: skip

@@ -1,28 +1,15 @@
 """The plugin in ms-swift's registries, and what it says before a model is loaded."""
 
-import subprocess
 from pathlib import Path
 
 import pytest
+from support.plugin_run import PLUGIN, import_plugin
 from support.swift_run import run_python
 
 from swift_vlrft.demo.data import write_parquet
 from swift_vlrft.demo.tasks import known_task
 from swift_vlrft.rewards import REWARDS
 from swift_vlrft.swift_plugin.command_line import read_command_line
-
-PLUGIN = Path(__file__).resolve().parents[2] / "plugins" / "vlrft.py"
-
-
-def import_plugin(*flags: str, then: str = "") -> subprocess.CompletedProcess:
-    """Import the plugin as `swift rlhf FLAGS` does, twice, then run ``then``."""
-    code = (
-        "from swift.utils import import_external_file\n"
-        f"import_external_file({str(PLUGIN)!r})\n"
-        "from swift_vlrft.swift_plugin import register\n"
-        f"register()\n{then}"
-    )
-    return run_python(code, *flags)
 
 
 @pytest.fixture(scope="module")
@@ -221,9 +208,9 @@ sys.path.insert(0, {str(Path(__file__).parents[1])!r})
 from datasets import ClassLabel, Dataset, Features, Image, List, Value
 from pathlib import Path
 from support.stored_sets import columns, picture
-from swift_vlrft.datasets.training import Wanted
+from swift_vlrft.datasets.training import LoadOptions
 from swift_vlrft.swift_plugin.loader import VlrftLoader
-wanted = Wanted(Path({str(tmp_path / "cache")!r}), task="detection", row_frame="norm1000")
+wanted = LoadOptions(Path({str(tmp_path / "cache")!r}), task="detection", row_box_format="norm1000")
 features = Features({{"image": Image(), "problem": Value("string"), "solution": Value("string")}})
 virft = Dataset.from_dict(columns(), features=features)
 objects = {{"bbox": List(List(Value("float64"))), "category": List(ClassLabel(names=["a", "b"]))}}
@@ -240,7 +227,7 @@ for given in (coco, coco.to_iterable_dataset()):
     assert "[100, 250, 500, 750]" in made["solution"] and "'b'" in made["messages"][0]["content"]
 talk = Dataset.from_dict(columns() | {{"messages": [[{{"role": "user", "content": "?"}}]] * 3}})
 for frame, given in (("pixels", talk), ("norm1000", talk.remove_columns(["image", "messages"]))):
-    asked = Wanted(wanted.cache, frame=frame)
+    asked = LoadOptions(wanted.cache, frame=frame)
     try:
         VlrftLoader()._hub("me/talk", asked, None if frame == "norm1000" else print, given)
     except ValueError as error:

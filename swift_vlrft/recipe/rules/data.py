@@ -198,7 +198,7 @@ def _model(recipe: Recipe) -> Iterator[Finding]:
 def _sets(recipe: Recipe) -> Iterator[Finding]:
     if recipe.lacks("dataset", "cached_dataset"):
         yield finding(recipe, "dataset", PROBLEM, "dataset", "--dataset is missing")
-    from swift_vlrft.datasets.shapes import is_for_swift
+    from swift_vlrft.datasets.schemas import is_for_swift
 
     renamed = _renamed(recipe)
     for flag in ("dataset", "val_dataset"):
@@ -262,7 +262,7 @@ def _report(
     from swift_vlrft.datasets.check import check_set
     from swift_vlrft.datasets.forms import find_form
     from swift_vlrft.datasets.report import report_of_source
-    from swift_vlrft.datasets.shapes import is_for_swift, shape_of
+    from swift_vlrft.datasets.schemas import is_for_swift, schema_of
 
     if path is None:
         return None
@@ -274,7 +274,7 @@ def _report(
         columns = {renamed.get(name, name) for name in form.columns} if form is not None else set()
         if form is None or is_for_swift(columns):
             return None
-        if form.kind != "coco" and shape_of(columns) is None:
+        if form.kind != "coco" and schema_of(columns) is None:
             return None
         report = check_set(form, rename=renamed, images=False, rewards=rewards)
     except (DataError, OSError):
@@ -320,7 +320,7 @@ def _columns(name: str, path: Path | None, renamed: Mapping[str, str]) -> list[s
     """
     from swift_vlrft.datasets import SOURCES, DataError
     from swift_vlrft.datasets.forms import find_form
-    from swift_vlrft.datasets.shapes import is_for_swift, shape_of
+    from swift_vlrft.datasets.schemas import is_for_swift, schema_of
 
     if any(source.hub_id == name for source in SOURCES):
         return ["image", "problem", "solution"]
@@ -333,7 +333,7 @@ def _columns(name: str, path: Path | None, renamed: Mapping[str, str]) -> list[s
     if form is None:
         return None
     columns = [renamed.get(column, column) for column in form.columns]
-    known = form.kind == "coco" or shape_of(set(columns)) is not None
+    known = form.kind == "coco" or schema_of(set(columns)) is not None
     return [*columns, "solution"] if known and not is_for_swift(columns) else columns
 
 
@@ -360,7 +360,7 @@ def _frame(
 ) -> Iterator[Finding]:
     """A set in thousandths for a model that writes pixels. ``ours``: our readers read it."""
     kind = family(recipe)
-    if kind is None or FAMILIES[kind].native_frame != "pixels" or subset == "pixels":
+    if kind is None or FAMILIES[kind].native_box_format != "pixels" or subset == "pixels":
         return
     if not any(reward.startswith(BOX_REWARDS) for reward in recipe.values("reward_funcs")):
         return

@@ -9,17 +9,14 @@ The conditions are those of ms-swift 4.6.0 (is_mp in utils/env.py, sft_args.py, 
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 from collections.abc import Iterator
-from functools import lru_cache
 
+from swift_vlrft.recipe.gpus import gpus_here
 from swift_vlrft.recipe.reader import Recipe
 from swift_vlrft.recipe.rules.finding import NOTE, PROBLEM, Finding
 
 A_GPU = re.compile(r"\d+|(?:GPU|MIG)-\S+")
 DECIDES = ("NPROC_PER_NODE", "CUDA_VISIBLE_DEVICES", "SWIFT_SINGLE_DEVICE_MODE")
-SECONDS = 10
 
 
 def visible_gpus(recipe: Recipe) -> Iterator[Finding]:
@@ -71,21 +68,6 @@ def named(visible: str) -> int:
             break
         count += 1
     return count
-
-
-@lru_cache
-def gpus_here() -> int:
-    """GPUs that nvidia-smi lists; 0 where it is not there or does not answer."""
-    if shutil.which("nvidia-smi") is None:
-        return 0
-    try:
-        done = subprocess.run(
-            ["nvidia-smi", "--list-gpus"], capture_output=True, text=True, timeout=SECONDS
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return 0
-    lines = done.stdout.splitlines() if done.returncode == 0 else []
-    return sum(line.startswith("GPU ") for line in lines)
 
 
 def _refuses(recipe: Recipe) -> str:

@@ -8,10 +8,10 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
+from swift_vlrft.datasets.box_format import ImageResize
 from swift_vlrft.datasets.build import PROMPT
-from swift_vlrft.datasets.frames import View
 from swift_vlrft.evaluation.compare import compare
-from swift_vlrft.evaluation.framing import framed, split_frame
+from swift_vlrft.evaluation.framing import framed, split_box_format
 from swift_vlrft.evaluation.gold import boxes_of_annotations, boxes_of_rows, read_annotations
 from swift_vlrft.evaluation.joined import join_gold
 from swift_vlrft.evaluation.predictions import (
@@ -25,9 +25,10 @@ from swift_vlrft.evaluation.questions import Question, Settings, questions
 from swift_vlrft.evaluation.run import answer_line
 from swift_vlrft.evaluation.summary import summarise
 from swift_vlrft.parsing.answers import boxes_or_refusal, gold_text
-from swift_vlrft.report.samples import boxes as drawn_boxes
+from swift_vlrft.report.html import place
+from swift_vlrft.report.samples import drawn_boxes
 
-VIEW = View("qwen2_5_vl", 56 * 56, 401408)
+VIEW = ImageResize("qwen2_5_vl", 56 * 56, 401408)
 STORED = (1920, 1080)
 
 
@@ -37,13 +38,13 @@ def question(frame: str, box: list[int]) -> Question:
 
 
 def test_a_frame_is_named_behind_the_path(tmp_path):
-    assert split_frame(f"{tmp_path}:pixels") == (tmp_path, "pixels")
-    assert split_frame(f"{tmp_path}:norm1000") == (tmp_path, "norm1000")
-    assert split_frame(str(tmp_path)) == (tmp_path, "norm1000")
+    assert split_box_format(f"{tmp_path}:pixels") == (tmp_path, "pixels")
+    assert split_box_format(f"{tmp_path}:norm1000") == (tmp_path, "norm1000")
+    assert split_box_format(str(tmp_path)) == (tmp_path, "norm1000")
     (tmp_path / "a:pixels").mkdir()
-    assert split_frame(f"{tmp_path}/a:pixels") == (tmp_path / "a:pixels", "norm1000")
+    assert split_box_format(f"{tmp_path}/a:pixels") == (tmp_path / "a:pixels", "norm1000")
     with pytest.raises(ValueError, match="known: norm1000, pixels"):
-        split_frame(f"{tmp_path}:pixel")
+        split_box_format(f"{tmp_path}:pixel")
 
 
 def test_prompt_and_gold_are_in_the_frame_that_is_wanted():
@@ -89,7 +90,8 @@ def test_both_frames_give_the_same_boxes_in_the_picture(tmp_path):
         one, other = getattr(first, kind)[0], getattr(second, kind)[0]
         assert one["bbox"] == pytest.approx(other["bbox"], abs=4)  # a pixel seen is 2.3 stored
     assert first.gold[0]["bbox"] == pytest.approx([480, 270, 960, 270])
-    places = [drawn_boxes(row, boxes_or_refusal(gold_text(row.solution)), "gold") for row in sides]
+    gold = [boxes_or_refusal(gold_text(row.solution)) for row in sides]
+    places = [place(drawn_boxes(*pair, "gold")[0]) for pair in zip(sides, gold, strict=True)]
     assert "left:25.00%;top:25.00%" in places[0] and "left:25." in places[1]
 
 

@@ -1,7 +1,7 @@
-"""What a record means: a shape tells from a set's columns whether its records are its own, and
+"""What a record means: a schema tells from a set's columns whether its records are its own, and
 makes rows of them.
 
-A new kind of set is one file like virft.py, opened by a real record, and a line in shapes.py.
+A new kind of set is one file like virft.py, opened by a real record, and a line in schemas.py.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ from numbers import Real
 from typing import Any
 
 from swift_vlrft.datasets.forms import Form
-from swift_vlrft.datasets.image import Head
+from swift_vlrft.datasets.image import ImageInfo
 from swift_vlrft.datasets.records import Record
-from swift_vlrft.datasets.row import BadRow, Drawn, Place
+from swift_vlrft.datasets.row import BadRow, Drawn, RowLocation
 from swift_vlrft.parsing.answers import boxes_or_refusal, gold_text
 
-Draft = dict[str, Any]
+RawExample = dict[str, Any]
 """image, problem, solution, task, frame and further columns of a row, before it has a place."""
 
 
 @dataclass
 class Context:
-    """What a shape may ask of the set as a whole; ``head`` opens an image for its size."""
+    """What a schema may ask of the set as a whole; ``info`` opens an image for its size."""
 
     form: Form
-    head: Callable[[Any], Head]
+    info: Callable[[Any], ImageInfo]
     task: str | None = None
     notes: dict[str, Any] = field(default_factory=dict)
-    first: Sequence[tuple[Place, Record] | BadRow] = ()
+    first: Sequence[tuple[RowLocation, Record] | BadRow] = ()
     """The first records of a stream, which is not to be read to its end for a look at it."""
-    place: Place | None = None
+    place: RowLocation | None = None
     """Of the record that is being read."""
     labels: dict[str, list[str]] = field(default_factory=dict)
     """The names behind whole numbers, by column."""
@@ -44,7 +44,7 @@ class Context:
 
 
 @dataclass(frozen=True)
-class Shape:
+class RecordSchema:
     """``rows(record, context)`` gives the rows of a record; ValueError says what is wrong with it.
 
     ``light`` are the columns that hold no image; ``single``: every record is one row, with the
@@ -53,7 +53,7 @@ class Shape:
 
     name: str
     matches: Callable[[set[str]], bool]
-    rows: Callable[[Record, Context], Iterator[Draft]]
+    rows: Callable[[Record, Context], Iterator[RawExample]]
     single: bool = True
 
 

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.box_forms import FORMS
 
+from swift_vlrft.datasets.box_format import ImageResize, in_box_format
+from swift_vlrft.datasets.box_format_sentence import without_box_format
 from swift_vlrft.datasets.build import PROMPT
-from swift_vlrft.datasets.frame_sentence import without_frame
-from swift_vlrft.datasets.frames import View, in_frame
 from swift_vlrft.families.coordinates import convert_box
 
 SEEN = {"size": (640, 480), "to_size": (644, 476)}
@@ -33,14 +33,14 @@ SEEN = {"size": (640, 480), "to_size": (644, 476)}
     ],
 )
 def test_norm1000_becomes_pixels_of_the_resized_image(gold, expected):
-    assert in_frame("p", gold, "norm1000", "pixels", **SEEN)[1] == expected
+    assert in_box_format("p", gold, "norm1000", "pixels", **SEEN)[1] == expected
 
 
 def test_the_prompt_says_the_frame_where_it_said_one():
-    problem, _ = in_frame(PROMPT.format(category="dog"), "[]", "norm1000", "pixels", **SEEN)
+    problem, _ = in_box_format(PROMPT.format(category="dog"), "[]", "norm1000", "pixels", **SEEN)
     assert "boxes (in pixels, x from 0 to 644 and y from 0 to 476, integer) and conf" in problem
     assert "0 and 1000" not in problem and "confidence (between 0 and 1, with two" in problem
-    back, _ = in_frame(problem, "[]", "pixels", "norm1000", **SEEN)
+    back, _ = in_box_format(problem, "[]", "pixels", "norm1000", **SEEN)
     assert back == PROMPT.format(category="dog")
 
 
@@ -48,14 +48,14 @@ def test_the_prompt_says_the_frame_where_it_said_one():
     "said", ["normalized to 0-1000", "in the range [0, 1000]", "from 0 to 1000", "within 0–1000"]
 )
 def test_other_ways_to_say_norm1000_are_known(said):
-    problem, _ = in_frame(f"Give the box, {said}.", "[]", "norm1000", "pixels", **SEEN)
+    problem, _ = in_box_format(f"Give the box, {said}.", "[]", "norm1000", "pixels", **SEEN)
     assert problem == "Give the box, in pixels, x from 0 to 644 and y from 0 to 476."
 
 
 def test_a_prompt_that_says_nothing_gets_a_sentence():
-    problem, _ = in_frame("Where is it?", "[1, 2, 30, 40]", "pixels", "norm1000", **SEEN)
+    problem, _ = in_box_format("Where is it?", "[1, 2, 30, 40]", "pixels", "norm1000", **SEEN)
     assert problem == "Where is it?\nCoordinates are whole numbers between 0 and 1000."
-    problem, gold = in_frame("Where?", "[64, 48, 320, 240]", "pixels", "pixels", **SEEN)
+    problem, gold = in_box_format("Where?", "[64, 48, 320, 240]", "pixels", "pixels", **SEEN)
     assert problem.endswith("in pixels, x from 0 to 644 and y from 0 to 476.")
     assert gold == "[64, 48, 322, 238]"
 
@@ -66,7 +66,7 @@ HERE_CHINESE = "以像素为单位，x 从 0 到 644，y 从 0 到 476"
 
 
 def pixels(problem):
-    return in_frame(problem, "[]", "norm1000", "pixels", **SEEN)[0]
+    return in_box_format(problem, "[]", "norm1000", "pixels", **SEEN)[0]
 
 
 @pytest.mark.parametrize(
@@ -138,10 +138,12 @@ IN_THOUSANDTHS = "\nCoordinates are whole numbers between 0 and 1000."
     ],
 )
 def test_pixels_in_any_words_become_thousandths(problem, expected):
-    made = in_frame(problem, "[]", "pixels", "norm1000", **STORED)[0]
+    made = in_box_format(problem, "[]", "pixels", "norm1000", **STORED)[0]
     assert made.endswith(expected) and made.count("1000") == 1
-    assert without_frame(made) == without_frame(problem)  # the question of both is the same
-    assert in_frame(problem, "[]", "norm1000", "norm1000", **STORED)[0] == problem
+    assert without_box_format(made) == without_box_format(
+        problem
+    )  # the question of both is the same
+    assert in_box_format(problem, "[]", "norm1000", "norm1000", **STORED)[0] == problem
 
 
 @pytest.mark.parametrize(
@@ -154,7 +156,7 @@ def test_pixels_that_are_not_understood_are_refused(said):
     with pytest.raises(
         ValueError, match=r"the prompt says .+ to be in norm1000 \(0 to 1000\); say"
     ):
-        in_frame(f"Find it. {said}.", "[]", "pixels", "norm1000", **STORED)
+        in_box_format(f"Find it. {said}.", "[]", "pixels", "norm1000", **STORED)
 
 
 @pytest.mark.parametrize("frame", ["norm1000", "pixels"])
@@ -165,8 +167,8 @@ def test_pixels_that_are_not_understood_are_refused(said):
 )
 def test_a_size_that_the_model_does_not_see_is_refused(said, frame):
     with pytest.raises(ValueError, match="to be in pixels of the image at 644 x 476; leave it out"):
-        in_frame(f"{said}. Find it.", "[]", frame, "pixels", **SEEN)
-    made, _ = in_frame(f"{said}. Find it.", "[]", frame, "pixels", **STORED)
+        in_box_format(f"{said}. Find it.", "[]", frame, "pixels", **SEEN)
+    made, _ = in_box_format(f"{said}. Find it.", "[]", frame, "pixels", **STORED)
     assert made.endswith("in pixels, x from 0 to 640 and y from 0 to 480.")
 
 
@@ -178,7 +180,7 @@ def test_check_and_training_refuse_the_same_prompts(tmp_path, kept_in, wanted):
 
     from swift_vlrft.cli import app
     from swift_vlrft.datasets.read import open_set
-    from swift_vlrft.datasets.training import Wanted, training_set
+    from swift_vlrft.datasets.training import LoadOptions, training_set
 
     (tmp_path / "1.png").write_bytes(picture())
     said = ["permille", "from 0 to 1000", "in pixels", "in px", "a 40x20 picture"]
@@ -191,7 +193,9 @@ def test_check_and_training_refuse_the_same_prompts(tmp_path, kept_in, wanted):
     refused = {"pixels": [0, 4], "norm1000": [3] if kept_in == "pixels" else []}
     dataset, report = training_set(
         open_set(tmp_path / "a.jsonl", keep_going=True),
-        Wanted(cache=tmp_path / "cache", frame=wanted, view=View("qwen2_5_vl", 3136, 1_003_520)),
+        LoadOptions(
+            cache=tmp_path / "cache", frame=wanted, view=ImageResize("qwen2_5_vl", 3136, 1_003_520)
+        ),
     )
     assert [place.row for place, _ in report.problems] == refused[wanted]
     assert len(dataset) == 5 - len(refused[wanted])
@@ -265,12 +269,12 @@ def test_only_the_numbers_of_boxes_change(form, data):
     seen = [
         convert_box(b, "norm1000", "pixels", size=(640, 480), to_size=(644, 476)) for b in boxes
     ]
-    assert in_frame("p", gold(boxes), "norm1000", "pixels", **SEEN)[1] == gold(seen)
+    assert in_box_format("p", gold(boxes), "norm1000", "pixels", **SEEN)[1] == gold(seen)
 
 
 def test_what_cannot_be_rewritten_is_refused():
     with pytest.raises(ValueError, match="cannot be rewritten"):
-        in_frame("p", "[[1, 2, 3]]", "norm1000", "pixels", **SEEN)
+        in_box_format("p", "[[1, 2, 3]]", "norm1000", "pixels", **SEEN)
 
 
 coordinate = st.integers(0, 1000)
@@ -282,7 +286,7 @@ box = st.tuples(coordinate, coordinate, coordinate, coordinate).filter(
 @settings(derandomize=True, max_examples=200, deadline=None)
 @given(st.lists(box, max_size=5), st.tuples(st.integers(30, 3000), st.integers(30, 3000)))
 def test_there_and_back_is_within_one_pixel(boxes, size):
-    view = View("qwen2_5_vl", 3136, 1_003_520)
+    view = ImageResize("qwen2_5_vl", 3136, 1_003_520)
     if max(size) > 100 * min(size):
         return
     seen = view.size(*size)
@@ -290,8 +294,8 @@ def test_there_and_back_is_within_one_pixel(boxes, size):
         [{"Position": list(b), "Confidence": 1, "label": "[1, 2, 3, 4]x"[9:]} for b in boxes]
     )
     sizes = {"size": size, "to_size": seen}
-    problem, there = in_frame("0-1000", gold, "norm1000", "pixels", **sizes)
-    _, back = in_frame(problem, there, "pixels", "norm1000", size=seen, to_size=seen)
+    problem, there = in_box_format("0-1000", gold, "norm1000", "pixels", **sizes)
+    _, back = in_box_format(problem, there, "pixels", "norm1000", size=seen, to_size=seen)
     import ast
 
     for before, after in zip(boxes, ast.literal_eval(back), strict=True):

@@ -187,7 +187,7 @@ def in_pixels(problem: str, size: Size, stored: Size | None = None) -> str:
     return made.translate({ord(WIDTH): str(size[0]), ord(HEIGHT): str(size[1]), ord(NOUGHT): "0"})
 
 
-def without_frame(problem: str) -> str:
+def without_box_format(problem: str) -> str:
     """The prompt without what it says of coordinates: the same in every frame, to compare it."""
     with suppress(ValueError):
         problem = in_thousandths(problem)

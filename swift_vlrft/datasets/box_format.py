@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from swift_vlrft.datasets.frame_sentence import in_pixels, in_thousandths
+from swift_vlrft.datasets.box_format_sentence import in_pixels, in_thousandths
 from swift_vlrft.datasets.row import Row
 from swift_vlrft.families.coordinates import (
     Size,
@@ -35,7 +35,7 @@ _MARK = 1_000_000
 
 
 @dataclass(frozen=True)
-class View:
+class ImageResize:
     """How a model sees pictures: its family, and the limits that the command sets."""
 
     family: str
@@ -71,42 +71,44 @@ class View:
         return 2 + image_tokens(self.family, width, height, **limits)
 
     @property
-    def native_frame(self) -> str:
-        return known_family(self.family).native_frame
+    def native_box_format(self) -> str:
+        return known_family(self.family).native_box_format
 
 
-def row_in_frame(row: Row, frame: str, size: Size, seen: Size) -> Row:
+def row_in_box_format(row: Row, frame: str, size: Size, seen: Size) -> Row:
     """The row with its boxes and prompt in ``frame``; ``size`` is the stored picture's, ``seen``
     that of the one the model sees. ValueError where they cannot be rewritten.
     """
     stated = row.columns.get("frame")
     if not row.has_boxes or stated is None or stated == frame == "norm1000":
         return row
-    problem, solution = in_frame(row.problem, row.solution, stated, frame, size=size, to_size=seen)
+    problem, solution = in_box_format(
+        row.problem, row.solution, stated, frame, size=size, to_size=seen
+    )
     columns = row.columns | {"frame": frame}
     if frame == "pixels":
         columns |= {"width": seen[0], "height": seen[1]}
     return replace(row, problem=problem, solution=solution, columns=columns)
 
 
-def in_frame(
-    problem: str, solution: str, from_frame: str, to_frame: str, *, size: Size, to_size: Size
+def in_box_format(
+    problem: str, solution: str, from_format: str, to_format: str, *, size: Size, to_size: Size
 ) -> tuple[str, str]:
-    """Prompt and gold solution in ``to_frame``. ``size`` is the stored picture's, ``to_size`` that
+    """Prompt and gold solution in ``to_format``. ``size`` is the stored picture's, ``to_size`` that
     of the one the model sees. ValueError where the boxes cannot be rewritten.
     """
-    if from_frame == to_frame == "norm1000":
+    if from_format == to_format == "norm1000":
         return problem, solution
-    stored = size if from_frame == "pixels" else None
+    stored = size if from_format == "pixels" else None
     problem = (
         in_thousandths(problem, stored)
-        if to_frame == "norm1000"
+        if to_format == "norm1000"
         else in_pixels(problem, to_size, size)
     )
-    if from_frame == to_frame and size == to_size:
+    if from_format == to_format and size == to_size:
         return problem, solution
     return problem, _converted(
-        solution, lambda box: convert_box(box, from_frame, to_frame, size=size, to_size=to_size)
+        solution, lambda box: convert_box(box, from_format, to_format, size=size, to_size=to_size)
     )
 
 

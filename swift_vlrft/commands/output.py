@@ -1,0 +1,82 @@
+"""What all commands share: how tables, errors and JSON are printed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any, NoReturn
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.measure import Measurement
+from rich.table import Table
+from typer.core import TyperGroup
+
+COMMANDS = (
+    *("demo", "doctor", "plugin", "recipe", "check", "plan", "data", "score", "report"),
+    *("eval", "compare", "tiny"),
+)
+"""In the order in which a person needs them."""
+
+
+def dashed(name: str) -> str:
+    """--max_length as --max-length: ms-swift's users type the first."""
+    return name.replace("_", "-")
+
+
+CONTEXT = {"help_option_names": ["-h", "--help"], "token_normalize_func": dashed}
+
+
+class Commands(TyperGroup):
+    """The one place where an error of a command becomes a line and an exit code."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        known = super().list_commands(ctx)
+        return sorted(known, key=lambda name: (*COMMANDS, name).index(name))
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:  # `vlrft data list | head`
+            raise
+        except (OSError, ValueError) as error:
+            fail(error)
+
+
+def fail(error: Exception) -> NoReturn:
+    """One line on the error stream; exit code 2, or the error's own ``exit_code``."""
+    Console(stderr=True).print(f"[red]error:[/red] {escape(str(error))}", soft_wrap=True)
+    raise typer.Exit(getattr(error, "exit_code", 2)) from None
+
+
+def print_json(data: Any) -> None:
+    typer.echo(json.dumps(data, indent=2))
+
+
+def table(*columns: str, title: str | None = None, wraps: tuple[str, ...] = ()) -> Table:
+    """A table whose cells stay on one line, but for the columns ``wraps``; numbers are right.
+
+    A heading that begins with ">" is aligned to the right. Plain where the output is a file.
+    """
+    box = SIMPLE_HEAD if sys.stdout.isatty() else None
+    drawn = Table(title=title, title_justify="left", box=box)
+    for heading in columns:
+        name, right = heading.removeprefix(">"), heading.startswith(">")
+        if name in wraps:
+            drawn.add_column(name, min_width=24)
+        else:
+            drawn.add_column(name, justify="right" if right else "left", no_wrap=True)
+    return drawn
+
+
+def show(drawn: Table) -> None:
+    """Print a table; it is wider than the terminal rather than breaking a name or a path."""
+    console = Console()
+    needed = Measurement.get(console, console.options.update(max_width=100_000), drawn)
+    widest = needed.maximum if not console.is_terminal else max(console.width, needed.minimum)
+    wide = Console(width=widest)
+    with wide.capture() as captured:
+        wide.print(drawn)
+    typer.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
