@@ -212,12 +212,16 @@ SCRIPTS: dict[str, tuple[str, str]] = {
     ),
     "json default": ('@GRPO@ --a "${X:-{\\"image\\": 2}}" --b ${X:-\'{"b": 1}\'}\n', ""),
     "address default": ("@GRPO@ --a ${X:-http://h:1/p?a=b&c=d;e}\n", ""),
-    "glob": ("@GRPO@ --val_dataset ./data/?.jsonl --eval_strategy no\n", ""),
-    "star": ("@GRPO@ --files data/*.jsonl --none none/*.x --z [1,2]\n", ""),
-    "star with a blank": ('@GRPO@ --files "data/my"*.jsonl data/[!a]*.jsonl\n', ""),
+    "glob": ("@GRPO@ --val_dataset ./data/?.jsonl --eval_strategy no\n", "val_dataset"),
+    "star": ("@GRPO@ --files data/*.jsonl --none none/*.x --z [1,2]\n", "files"),
+    "star with a blank": ('@GRPO@ --files "data/my"*.jsonl data/[!a]*.jsonl\n', "files"),
     "star in quotes": ("@GRPO@ --a '*' --b \"data/*\" --c \\*\n", ""),
-    "star of a variable": ('D=data\nP="*.jsonl"\n@GRPO@ --files $D/$P --one "$D/$P"\n', ""),
-    "star without globs": ("set -f\n@GRPO@ --files data/*.jsonl\n", "files"),
+    "star of a variable": (
+        'D=data\nP="*.jsonl"\n@GRPO@ --files $D/$P --one "$D/$P"\n',
+        "files",
+    ),
+    "star without globs": ("set -f\n@GRPO@ --files data/*.jsonl --b none/*\n", "files"),
+    "star of nothing": ("shopt -s nullglob\n@GRPO@ --a 1 none/*.x\n", "a"),
     "braces": (
         "@GRPO@ --a $PWD/data/{a,b}.jsonl --n {1..3} x{01..03} --one x{a} 'x{a,b}'\n",
         "a n",
@@ -341,11 +345,14 @@ SCRIPTS: dict[str, tuple[str, str]] = {
     "in a substitution": ("OUT=$(@GRPO@ --a 1)\necho $OUT\n", ""),
     "in a condition": ("if @GRPO@ --a 1; then echo done; fi\n", ""),
     "group": ("{ @GRPO@ --a 1; @GRPO@ --b 2; } 2>&1 | tee log\n", ""),
-    "semicolons": ("cd data; @GRPO@ --files *.jsonl; cd ..; @GRPO@ --files data/b.*\n", ""),
+    "semicolons": (
+        "cd data; @GRPO@ --files *.jsonl; cd ..; @GRPO@ --files data/b.* --none *.jsonl\n",
+        "files",
+    ),
     "folder of the script": (
         'cd "$(dirname "$0")"\nHERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)\n'
         '@GRPO@ --files data/a.* --here $HERE --name $(basename "$0")\n',
-        "",
+        "files",
     ),
     "unknown folder": (
         "cd $(mktemp -d)\n@GRPO@ --model ./there --dataset ./x/*.jsonl\n",

@@ -176,8 +176,6 @@ def _set(shell: Shell, values: Arguments, line: int) -> None:
         on, option = text[0] == "-", rest.pop(0).text if text.endswith("o") and rest else ""
         if "a" in text or option == "allexport":
             shell.state.exports_all = on
-        if "f" in text or option == "noglob":
-            shell.state.globs = not on
     else:
         if not rest:
             return
@@ -187,7 +185,7 @@ def _set(shell: Shell, values: Arguments, line: int) -> None:
 
 def _shopt(shell: Shell, values: Arguments, line: int) -> None:
     if any("glob" in v.text or not v.known for v in values):
-        shell.state.globs = False
+        shell.globs = False
 
 
 def _shift(shell: Shell, values: Arguments, line: int) -> None:

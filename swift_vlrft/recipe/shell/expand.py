@@ -1,9 +1,9 @@
-"""What the words of a command become: braces, variables, splitting and globs, as in bash.
+"""What the words of a command become, as in bash: variables, defaults, splitting.
 
-data/{a,b}.jsonl    two words          "$MODEL"     one           ${SYS:-"two words"}    one
-./data/*.jsonl      the files there    $FLAGS       its words     "${ARGS[@]}"           the items
+"$MODEL"    one    $FLAGS    its words    "${ARGS[@]}"    the items    ${SYS:-"two words"}    one
 
-A word with a part that only bash knows is one ``Value`` that is not known, with the reason.
+A word with a part that only bash knows is one ``Value`` that is not known, with the reason; so are
+braces (``data/{a,b}.jsonl``) and patterns that files match (``data/*.jsonl``).
 """
 
 from __future__ import annotations
@@ -88,6 +88,7 @@ class Expander(ABC):
     used: set[str]
     asked: set[str]
     inside: int
+    globs: bool = True
 
     @abstractmethod
     def note(self, note: Note) -> None: ...
@@ -104,30 +105,37 @@ class Expander(ABC):
         fields = self._fields(word.parts, word.line, True)
         if any(not f.value.known and not f.quoted for one in fields for f in one):
             fields = [[fragment for one in fields for fragment in one]]
-        found = [value for one in fields for value in self._finished(one, word)]
+        found = [self._finished(one, word) for one in fields]
         given = fields and _listed(fields[0]) and found[0].known  # as it was written elsewhere
         if len(found) == 1 and found[0].span is None and not given:
             return [replace(found[0], span=word.span)]
         return found
 
-    def _finished(self, one: list[Fragment], word: Word) -> list[Value]:
+    def _finished(self, one: list[Fragment], word: Word) -> Value:
         if _listed(one):
-            return [one[0].value]
+            return one[0].value
         values = [fragment.value for fragment in one]
         text = "".join(value.text for value in values)
-        bare = len(one) == 1 and not one[0].quoted
         if not all(value.known for value in values):
-            may = union(f.value.may for f in one if bare or f.listed)
-            gone = bare and values[0].vanishes
-            return [Value(text, word.line, False, None, may, notes_of(values), gone)]
+            alone = len(one) == 1 and not one[0].quoted
+            may = union(f.value.may for f in one if alone or f.listed)
+            gone = alone and values[0].vanishes
+            return Value(text, word.line, False, None, may, notes_of(values), gone)
+        bare = "".join(fragment.value.text for fragment in one if not fragment.quoted)
         pattern = "".join(glob.escape(f.value.text) if f.quoted else f.value.text for f in one)
-        names: list[str] | None = [text]
-        if any(not f.quoted and set(f.value.text) & set("*?[") for f in one):
-            names = self._globbed(text, pattern)
-        if names is None:
-            why = f"{word.text} was not read: the folder it is looked up in is not known"
-            return [unread(word.text, word.line, why, NOTHING)]
-        return [Value(name, word.line) for name in names]
+        if re.search(r"[*?]|\[.+\]", bare) and self._matches(pattern):
+            why = f"{word.text} was not read: it stands for the files that match"
+            return unread(word.text, word.line, why, NOTHING)
+        return Value(text, word.line)
+
+    def _matches(self, pattern: str) -> bool:
+        """Whether files may match a pattern; where none does it stands for itself."""
+        try:
+            folder = self.state.folder
+            known = self.globs and (os.path.isabs(pattern) or folder is not None)
+            return not known or bool(glob.glob(pattern.replace("[^", "[!"), root_dir=folder))
+        except (OSError, ValueError, re.error):
+            return True
 
     def joined(self, word: Word, parts: Sequence[Part] | None = None) -> Value:
         """A word without splitting and globs, as on the right of an assignment."""
@@ -139,7 +147,7 @@ class Expander(ABC):
         return Value(text, word.line, known, word.span, may, notes_of(values))
 
     def _fields(self, parts: Sequence[Part], line: int, splits: bool) -> list[list[Fragment]]:
-        fields, waiting = _Fields(), list(parts)
+        fields, waiting, odd = _Fields(), list(parts), "IFS" in self.state.variables
         while waiting:
             part = waiting.pop(0)
             values = self._part(part, line)
@@ -149,29 +157,12 @@ class Expander(ABC):
             quoted = part.quoted or not splits
             for i, value in enumerate(values):
                 fields.grows &= i == 0
-                if (
-                    part.kind != "text"
-                    and not quoted
-                    and value.text
-                    and "IFS" in self.state.variables
-                ):
+                if odd and part.kind != "text" and not quoted and value.text:
                     why = f"{_source(part)} was not read: IFS splits it"
                     value = unread(_source(part), line, why)
                 fragment = Fragment(value, quoted, part.lists)
                 (fields.put if quoted or not value.known else fields.split)(fragment)
         return fields.all
-
-    def _globbed(self, text: str, pattern: str) -> list[str] | None:
-        """The files that a pattern names, or the text itself; None where that is not known."""
-        if not pattern.strip("*?[]"):
-            return [text]
-        if not self.state.globs or (not os.path.isabs(text) and self.state.folder is None):
-            return None
-        try:
-            pattern = re.sub(r"\[\^", "[!", pattern)
-            return sorted(glob.glob(pattern, root_dir=self.state.folder)) or [text]
-        except (OSError, ValueError, re.error):
-            return None
 
     def _part(self, part: Part, line: int) -> list[Value] | tuple[Part, ...]:
         """What a part stands for; parts where that is the word of a default."""

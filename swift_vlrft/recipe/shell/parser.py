@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 from bisect import bisect_left
+from collections.abc import Callable
 
 from swift_vlrft.recipe.shell.words import (
     ASSIGNMENT,
@@ -118,7 +119,9 @@ class Parser:
         start, line, array = self.at, self.line, None
         parts = self.parts(BARE)
         if self.ahead() == "(" and ASSIGNMENT.fullmatch(self.text[start : self.at]):
-            array = self._array()
+            self.at += 1
+            array = tuple(self._words(")", self._gap))
+            self._closed(")", "`(`", line)
         span = None
         if not self._line and self.at > start:
             literal = array is None and all(
@@ -228,18 +231,18 @@ class Parser:
             return [] if not quoted and self.ahead() == '"' else [Part("text", "$", quoted)]
         return [part]
 
-    def _array(self) -> tuple[Word, ...]:
-        words, line = [], self.line
-        self.at += 1
-        while self.at < len(self.text) and self.ahead() != ")":
-            before = self.at
-            self.blanks()
-            if self.ahead() not in BARE:
-                words.append(self.word())
-            elif self.at == before:
-                self.at += 1
-        self._closed(")", "`(`", line)
-        return tuple(words)
+    def _words(self, ends: str, skip: Callable[[], None]) -> list[Word]:
+        """Words up to one of the characters, or the word, that ends them."""
+        words = list[Word]()
+        skip()
+        while self.at < len(self.text):
+            if self._sees(ends) if ends == "]]" else self.ahead() in ends:
+                break
+            word = self.word()
+            words += [word] if word.text else []
+            self.at += not word.text
+            skip()
+        return words
 
     def _arithmetic(self, start: int) -> str | None:
         """The inside of the ``((...))`` at ``start``, passed; None where it is not one."""
@@ -385,11 +388,8 @@ class Parser:
                 self._expected("}")
                 return Group(line, body)
             case "[[":
-                words = []
-                while self.at < len(self.text) and not self._passed("]]"):
-                    word = self.word()
-                    words += [word] if word.text else []
-                    self.at += not word.text
+                words = self._words("]]", self._gap)
+                self._expected("]]")
                 return _test(line, *words)
             case "if":
                 return self._if(line)
@@ -406,12 +406,9 @@ class Parser:
         self.blanks()
         if arithmetic := self._tested():
             return self._loop(line, match[1], None, [], [arithmetic])
-        name, words = self.word().text, []
+        name, words = self.word().text, list[Word]()
         if self._passed("in"):
-            self.blanks()
-            while self.at < len(self.text) and self.ahead() not in ";\n&|()<>":
-                words.append(self.word())
-                self.blanks()
+            words = self._words(";\n&|()<>", self.blanks)
         return self._loop(line, match[1], name, words, [])
 
     def _tested(self) -> Simple | None:

@@ -116,7 +116,6 @@ class State:
     functions: dict[str, Function | None] = field(default_factory=dict)
     locals: dict[str, Variable] = field(default_factory=dict)
     exports_all: bool | None = False
-    globs: bool = True
     lost: Note | None = None
     alive: bool = True
 
@@ -197,7 +196,6 @@ def _both(a: State, b: State, where: str, line: int) -> State:
             for name in {**a.functions, **b.functions}
         },
         exports_all=a.exports_all if a.exports_all == b.exports_all else None,
-        globs=a.globs and b.globs,
         lost=a.lost or b.lost,
     )
 
