@@ -316,11 +316,10 @@ class Shell(Expander):
 
     def _simple(self, node: Simple) -> bool | None:
         values = [value for word in node.words for value in self.expand(word)]
-        for word in node.redirected:
-            for target in self.expand(word):
-                fed = self.joined(node.fed) if node.fed and len(values) == 1 else None
-                known = fed and fed.known and values[0].text == "cat" and not node.appends
-                self._written[target.text] = fed.text if fed and known else None
+        fed = self.joined(node.fed) if node.fed else None
+        shown = fed.text if fed and fed.known and [v.text for v in values] == ["cat"] else None
+        targets = [target.text for word in node.redirected for target in self.expand(word)]
+        self._written |= dict.fromkeys(targets, None if node.appends else shown)
         given = [value for value in values if not value.vanishes]
         if not given:
             for word in node.assigned:
@@ -339,7 +338,8 @@ class Shell(Expander):
         before = len(self.commands)
         status = self._command(node, given, values)
         if len(self.commands) == before and not self.quiet:
-            self.others.append(tuple(value.text for value in given))
+            words = [value.text for value in given]
+            self.others.append((*words, *targets, fed.text if fed else ""))
         for name, variable in overlay.items():  # it holds for the one command alone
             if self.state.variables.get(name) is variable:
                 self.state.variables[name] = outer.get(name)
