@@ -20,15 +20,15 @@ from swift_vlrft.recipe.rules.finding import Edit
 
 def fixed_text(text: str, path: Path, edits: Sequence[Edit]) -> tuple[str, list[Edit], list[str]]:
     """The text with as many edits as could be made, those edits, and why others could not."""
-    made, refused = list[Edit](), list[str]()
+    applied, refused = list[Edit](), list[str]()
     # From the bottom up, so that the lines above keep their numbers.
     for edit in sorted(dict.fromkeys(edits), key=lambda edit: -(edit.line or 0)):
         try:
             text = with_edit(text, path, edit)
-            made.append(edit)
+            applied.append(edit)
         except CannotEdit as error:
             refused.insert(0, str(error))
-    return text, made, refused
+    return text, applied, refused
 
 
 def difference(before: str, after: str, path: Path) -> str:

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -307,6 +308,13 @@ def test_a_script_is_followed_for_so_long_and_no_longer():
     script = "for i in 1 2; do A=$B; " * 16 + "swift rlhf\n" + "done; " * 16
     with pytest.raises(RecipeError, match="too many steps"):
         read_text(script, environment={})
+
+
+def test_a_long_document_is_passed_over_at_once():
+    text = "cat > notes <<E\n" + "a 'quote $A and so on\n" * 20_000 + "E\nswift rlhf --x 1\n"
+    started = time.process_time()
+    (recipe,) = read_text(text, environment={})
+    assert recipe.get("x") == "1" and time.process_time() - started < 5
 
 
 def test_carriage_returns_of_a_file(tmp_path):

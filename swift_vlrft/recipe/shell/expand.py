@@ -13,7 +13,8 @@ import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from itertools import groupby
 
 from swift_vlrft.recipe.shell.state import (
     NOTHING,
@@ -49,32 +50,6 @@ class Fragment:
     value: Value
     quoted: bool
     listed: bool = False
-
-
-@dataclass(slots=True)
-class _Fields:
-    """Arguments in the making."""
-
-    all: list[list[Fragment]] = field(default_factory=list)
-    grows: bool = False
-
-    def put(self, fragment: Fragment) -> None:
-        if not self.grows:
-            self.all.append([])
-        self.all[-1].append(fragment)
-        self.grows = True
-
-    def split(self, fragment: Fragment) -> None:
-        """Each word of a text that stands without quotes."""
-        text = fragment.value.text
-        self.grows &= not text.startswith(BLANKS)
-        words = text.split()
-        for i, word in enumerate(words):
-            self.grows &= i == 0
-            value = fragment.value
-            value = value if words == [text] else replace(value, text=word, span=None)
-            self.put(replace(fragment, value=value))
-        self.grows &= not text.endswith(BLANKS)
 
 
 class Expander(ABC):
@@ -147,22 +122,23 @@ class Expander(ABC):
         return Value(text, word.line, known, word.span, may, notes_of(values))
 
     def _fields(self, parts: Sequence[Part], line: int, splits: bool) -> list[list[Fragment]]:
-        fields, waiting, odd = _Fields(), list(parts), "IFS" in self.state.variables
+        stream: list[Fragment | None] = []  # None: a new argument begins
+        waiting, odd = [*reversed(parts)], "IFS" in self.state.variables
         while waiting:
-            part = waiting.pop(0)
+            part = waiting.pop()
             values = self._part(part, line)
             if not isinstance(values, list):  # the word of a default, in place of the variable
-                waiting[:0] = values or [Part("text", "", True)][: part.quoted]
+                waiting += reversed(values or [Part("text", "", True)][: part.quoted])
                 continue
             quoted = part.quoted or not splits
             for i, value in enumerate(values):
-                fields.grows &= i == 0
+                stream += [None] * (i > 0)
                 if odd and part.kind != "text" and not quoted and value.text:
                     why = f"{_source(part)} was not read: IFS splits it"
                     value = unread(_source(part), line, why)
                 fragment = Fragment(value, quoted, part.lists)
-                (fields.put if quoted or not value.known else fields.split)(fragment)
-        return fields.all
+                stream += [fragment] if quoted or not value.known else _split(fragment)
+        return [[f for f in one if f] for some, one in groupby(stream, bool) if some]
 
     def _part(self, part: Part, line: int) -> list[Value] | tuple[Part, ...]:
         """What a part stands for; parts where that is the word of a default."""
@@ -308,6 +284,19 @@ class Expander(ABC):
             return None
         self.used.add(match[1])
         return str(int(value or 0) + int(match[2] + match[3]))
+
+
+def _split(fragment: Fragment) -> list[Fragment | None]:
+    """Each word of a text that stands without quotes."""
+    text = fragment.value.text
+    words = text.split()
+    if words == [text]:
+        return [fragment]
+    stream: list[Fragment | None] = [None] * text.startswith(BLANKS)
+    for word in words:
+        value = replace(fragment.value, text=word, span=None)
+        stream += [replace(fragment, value=value), None]
+    return stream if text.endswith(BLANKS) else stream[:-1]
 
 
 def _listed(one: Sequence[Fragment]) -> bool:

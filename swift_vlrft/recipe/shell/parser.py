@@ -32,6 +32,7 @@ END = r"(?=[|&;()<>\s]|\Z)"
 BLANK = re.compile(r"[ \t\r]+|\\[ \t\r]*(?:\n|\Z)|#[^\n]*")
 CONTINUED = re.compile(r"\\[ \t\r]*(?:\n|\Z)")
 LITERAL = re.compile(r"[^\\'\"$`~|&;()<>\s{}]+|.", re.DOTALL)
+QUOTED = re.compile(r"[^\\\"$`}]+|.", re.DOTALL)
 PLACEHOLDER = re.compile(r"<[A-Za-z][\w-]*(?: [\w-]+)*>")
 PROCESS = re.compile(r"[<>]\(")
 HOME = re.compile(r"~[\w.+-]*")
@@ -75,7 +76,7 @@ class Parser:
         """All commands, up to the first mistake, which is noted."""
         found: list[Node] = []
         try:
-            self.commands(found)
+            self.commands(into=found)
         except _Unreadable as error:
             self.notes.append(Note(error.args[1], "syntax", f"{error.args[0]}: nothing below read"))
         return found
@@ -169,7 +170,7 @@ class Parser:
             elif not quoted and (match := HOME.match(self.text, self.at)):
                 found.append(self._home(self.text[start : self.at], match[0]))
                 self.at = match.end()
-            elif match := self.take(LITERAL):
+            elif match := self.take(QUOTED if quoted else LITERAL):
                 found.append(Part("text", match[0], quoted))
         return tuple(found)
 
@@ -258,13 +259,13 @@ class Parser:
 
     def _until_bracket(self) -> tuple[Node, ...]:
         line = self.line
-        nodes = self.commands(None, ")")
+        nodes = self.commands(")")
         self._closed(")", "`(`", line)
         return tuple(nodes)
 
     # Commands ----------------------------------------------------------------------------------
 
-    def commands(self, into: list[Node] | None = None, *closing: str) -> list[Node]:
+    def commands(self, *closing: str, into: list[Node] | None = None) -> list[Node]:
         """Commands up to one of the words or brackets that close, which is not passed."""
         found = [] if into is None else into
         self._deeper()
@@ -280,9 +281,6 @@ class Parser:
             self._gap()
         self.depth -= 1
         return found
-
-    def _until(self, *closing: str) -> list[Node]:
-        return self.commands(None, *closing)
 
     def _gap(self) -> None:
         """Skip blanks, ends of lines and single semicolons."""
@@ -302,8 +300,9 @@ class Parser:
         for simple, word, tabs in waiting:
             rows, line, end = [], self.line, "".join(part.text for part in word.parts)
             while self.at < len(self.text):
-                row, _, _ = self.text[self.at :].partition("\n")
-                self.at = min(self.at + len(row) + 1, len(self.text))
+                stop = self.text.find("\n", self.at) % (len(self.text) + 1)
+                row = self.text[self.at : stop]
+                self.at = min(stop + 1, len(self.text))
                 row = row.lstrip("\t") if tabs else row
                 if row.rstrip("\r") == end:
                     break
@@ -384,7 +383,7 @@ class Parser:
             return None
         match match[1]:
             case "{":
-                body = self._until("}")
+                body = self.commands("}")
                 self._expected("}")
                 return Group(line, body)
             case "[[":
@@ -402,7 +401,7 @@ class Parser:
                 self.take(PARENTHESES)
                 return self._function(line, name)
             case "while" | "until":
-                return self._loop(line, match[1], None, [], self._until("do", *CLOSING))
+                return self._loop(line, match[1], None, [], self.commands("do", *CLOSING))
         self.blanks()
         if arithmetic := self._tested():
             return self._loop(line, match[1], None, [], [arithmetic])
@@ -420,11 +419,11 @@ class Parser:
     def _if(self, line: int) -> Node:
         arms: list[tuple[list[Node], list[Node]]] = []
         while not arms or self._passed("elif"):
-            condition = self._until(*CLOSING)
+            condition = self.commands(*CLOSING)
             self._expected("then")
-            arms.append((condition, self._until("elif", "else", "fi")))
+            arms.append((condition, self.commands("elif", "else", "fi")))
         if complete := self._passed("else"):
-            arms.append(([], self._until("fi")))
+            arms.append(([], self.commands("fi")))
         self._expected("fi")
         return Branch(line, "if", arms, complete)
 
@@ -442,7 +441,7 @@ class Parser:
                     self.at += 1
             patterns = self.text[start : self.at].split("|")
             self._expected(")", "`)` is missing behind a pattern")
-            arms.append((condition, self._until(";;", ";&", "esac")))
+            arms.append((condition, self.commands(";;", ";&", "esac")))
             condition = []
             if (end := self.take(ARM_ENDS)) and end[0] != ";;":
                 raise _Unreadable(f"a `case` with `{end[0]}` is not followed", self.line)
@@ -455,7 +454,7 @@ class Parser:
         closing = "}" if self._passed("{") else "done"
         if closing == "done":
             self._expected("do")
-        body = self._until(closing)
+        body = self.commands(closing)
         self._expected(closing)
         return Loop(line, kind, name, words, condition, body)
 

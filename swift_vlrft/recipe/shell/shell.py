@@ -133,9 +133,10 @@ class Shell(Expander):
                 if function is not None:
                     why = f"the function {function.name} is not called here: it was not read"
                     self.notes.append(Note(function.line, "unread", why))
-        except _TooLong as error:
+        except (_TooLong, RecursionError) as error:
+            line = error.args[0] if isinstance(error, _TooLong) else 1
             text = "it takes too many steps to follow the script: nothing below was read"
-            self.notes.append(Note(error.args[0], "unread", text))
+            self.notes.append(Note(line, "unread", text))
         for (name, line), unseen in self._unseen.items():
             why = f"{name} is set for this script alone, and `swift` does not see it: write "
             why += f"`export {name}=...`, or end the line with a backslash"
