@@ -1,4 +1,4 @@
-"""A recipe with other flags, and one from nothing for a model, a task and cards.
+"""A recipe with other flags, and one from nothing for a model, a task and GPUs.
 
 changed_text(recipe, {"MAX_PIXELS": "401408", "gradient_checkpointing": "true"})
 """
@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
-from swift_vlrft.families.coordinates import BOX_FORMATS, FAMILIES
+from swift_vlrft.geometry.box_format import BOX_FORMATS
 from swift_vlrft.memory.models import read_model
 from swift_vlrft.recipe.edit import with_edit
 from swift_vlrft.recipe.reader import CONFIGURATION, Recipe, RecipeError, read_text
@@ -145,10 +145,10 @@ def new_recipe(
     if task not in TASKS:
         raise ValueError(f"--task {task}: known tasks are {', '.join(TASKS)}")
     rewards, completion = TASKS[task]
-    family = FAMILIES.get(read_model(model).type)
-    in_flag = family is not None and not family.from_environment
+    family = read_model(model).family
+    in_flag = bool(family and family.images and not family.images.from_environment)
     data = dataset or "DATASET"
-    boxed = task in ("detection", "grounding") and family and family.native_box_format == "pixels"
+    boxed = task in ("detection", "grounding") and family and family.box_format == "pixels"
     if boxed and "#" not in data and not data.endswith(tuple(f":{name}" for name in BOX_FORMATS)):
         data += ":pixels"  # the box format that the model was trained on
     where = f"{processes} GPU{'s' * (processes > 1)}"
