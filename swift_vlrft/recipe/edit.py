@@ -287,8 +287,10 @@ def _added(
     """``--name values`` behind a flag of the command, as its lines are written."""
     text, span = recipe.text, recipe.span
     if recipe.path.suffix in CONFIGURATION:
-        beside = after or next((flag for flag in recipe.flags if flag.span), None)
-        yield from _new_key(recipe, beside.span if beside else None, name, values)
+        keys = sorted((f.span for f in recipe.flags if f.span), key=lambda span: span.start)
+        if after and after.span:  # in front of the one that follows it
+            keys = [span for span in keys if span.start > after.span.start] or [after.span]
+        yield from _new_key(recipe, keys[0] if keys else None, name, values)
         return
     words = " ".join([f"--{name}", *map(_quoted, values)])
     for flag in [after] if after else reversed(recipe.flags):
