@@ -32,8 +32,7 @@ from typing import Any
 import yaml
 
 from swift_vlrft.files.shipped import shipped_file
-from swift_vlrft.recipe.shell.reader import Command
-from swift_vlrft.recipe.shell.shell import Shell
+from swift_vlrft.recipe.shell.shell import Command, Shell
 from swift_vlrft.recipe.shell.state import Assigned, May, Value, union
 from swift_vlrft.recipe.shell.words import Note, Span
 from swift_vlrft.recipe.shell.wrappers import COMMANDS
@@ -344,6 +343,12 @@ def _configuration(path: Path, text: str, environment: dict[str, str]) -> Recipe
         _entry(str(name), value, *places.get(str(name), (None, None)))
         for name, value in data.items()
     ]
+    table = places["ENV"][1].value if variables else []
+    assigned = {
+        str(key.value): Assigned(key.start_mark.line + 1, _marked(key), _marked(value))
+        for key, value in table
+        if str(key.value) not in environment
+    }
     method = "rlhf" if "rlhf_type" in data else "rollout" if _rolls_out(data) else "sft"
     return Recipe(
         path,
@@ -351,6 +356,7 @@ def _configuration(path: Path, text: str, environment: dict[str, str]) -> Recipe
         ("swift", method),
         flags,
         text=text,
+        assigned=assigned,
     )
 
 

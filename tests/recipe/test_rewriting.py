@@ -12,7 +12,9 @@ from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
 from swift_vlrft.memory.rewrite import changed_text
+from swift_vlrft.recipe.edit import CannotEdit, with_edit
 from swift_vlrft.recipe.reader import read_recipe, read_recipes
+from swift_vlrft.recipe.rules.finding import Edit
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 OURS = sorted((REPOSITORY / "recipes").glob("*/*.sh"))
@@ -647,6 +649,27 @@ def test_a_configuration_is_changed_in_place(name, tmp_path):
     for line in kept if len(kept) > 1 else []:
         assert line.rstrip(",") in [other.rstrip(",") for other in lines]
     assert ("\r" in text) == ("\r" in after) and after.count("\r") in (0, after.count("\n"))
+
+
+LISTS = [
+    ("reward_funcs:\n  - one # 1\n  - two # 2\n", "reward_funcs:\n  - x\n  - y\n  - z # 2\n"),
+    ("reward_funcs:\n- one\nbeta: 1\n", "reward_funcs:\n- x\n- y\n- z\nbeta: 1\n"),
+    ("reward_funcs: [one, two]\n", "reward_funcs: [x, y, z]\n"),
+    ("reward_funcs: one # why\n", "reward_funcs: [x, y, z] # why\n"),
+    ("{beta: 1, reward_funcs: [one]}\n", "{beta: 1, reward_funcs: [x, y, z]}\n"),
+    ("reward_funcs: {a: 1}\n", "reward_funcs: [x, y, z]\n"),
+    ("reward_funcs:\n  a: 1\nbeta: 1\n", None),
+]
+
+
+@pytest.mark.parametrize(("before", "after"), LISTS)
+def test_a_list_is_written_as_it_was(before, after, tmp_path):
+    edit = Edit("reward_funcs", values=("x", "y", "z"))
+    if after is None:
+        with pytest.raises(CannotEdit, match=r"a.yaml:1: --reward_funcs .* by hand"):
+            with_edit(before, tmp_path / "a.yaml", edit)
+    else:
+        assert with_edit(before, tmp_path / "a.yaml", edit) == after
 
 
 REFUSED = [
