@@ -18,7 +18,6 @@ from swift_vlrft.datasets import DataError
 from swift_vlrft.datasets.box_format_sentence import stated_size
 from swift_vlrft.datasets.image import image_info, upright_bytes
 from swift_vlrft.datasets.row import BOX_TASKS
-from swift_vlrft.evaluation.framing import rewritten
 from swift_vlrft.evaluation.pairing import IN_ORDER, Known, Pairing, gold_key, pair, question_key
 from swift_vlrft.evaluation.predictions import (
     EvaluationError,
@@ -47,8 +46,9 @@ def join_gold(predictions: Predictions, queries: QuerySet) -> Predictions:
     sizes: list[Size | None] = []
     for query in queries.read(problems):
         known.append(_known_row(query, dataset))
-        sizes.append(_size(query.image) if query.box_format == "pixels" else None)
-        rows.append(replace(query, image={"bytes": None, "path": query.image.get("path")}))
+        sizes.append(_size(query.row.image) if query.box_format == "pixels" else None)
+        path = {"bytes": None, "path": query.row.image.get("path")}
+        rows.append(replace(query, row=replace(query.row, image=path)))
     formats = {query.box_format for query in rows} - {None}
 
     def agrees(n: int, r: int) -> bool:
@@ -64,7 +64,7 @@ def join_gold(predictions: Predictions, queries: QuerySet) -> Predictions:
 
     def contents_of(n: int) -> list[str]:
         if not contents:
-            contents.extend(_content_keys(query.image) for query in queries.read(Problems()))
+            contents.extend(_content_keys(query.row.image) for query in queries.read(Problems()))
         return contents[n]
 
     own_ids = any(row.id is not None for row in known)
@@ -75,10 +75,10 @@ def join_gold(predictions: Predictions, queries: QuerySet) -> Predictions:
     joined: list[Prediction] = []
     for n, query in enumerate(rows):
         row = by_row.get(n)
-        gold = gold_text(query.solution)
+        gold, columns = gold_text(query.row.solution), query.row.columns
         if row is None:
             problems.add("rows missing from the predictions, scored as unanswered", query.id)
-            row = Prediction(query.id, "", prompt=query.problem, category=query.category)
+            row = Prediction(query.id, "", prompt=query.row.problem, category=query.category)
         else:
             try:
                 row, gold = _as_asked(query, row, task, sizes[n])
@@ -91,11 +91,11 @@ def join_gold(predictions: Predictions, queries: QuerySet) -> Predictions:
             msgspec.structs.replace(
                 row,
                 id=query.id,
-                row=query.row,
-                image_id=query.image_id or (known[n].images or (query.id,))[0],
+                row=query.number,
+                image_id=query.column("image_id") or (known[n].images or (query.id,))[0],
                 solution=gold,
                 box_format=row.box_format or query.box_format,
-                aliases=query.aliases if row.aliases is None else row.aliases,
+                aliases=columns.get("aliases") if row.aliases is None else row.aliases,
                 category=query.category if row.category is None else row.category,
             )
         )
@@ -167,16 +167,16 @@ def same_gold(one: str, other: str) -> bool:
 
 
 def _known_row(query: Query, dataset: Path) -> Known:
-    content, path = query.image.get("bytes"), query.image.get("path")
-    names = [None if content is None else content_key(content), path, query.image_id]
-    gold = gold_text(query.solution)
+    content, path = query.row.image.get("bytes"), query.row.image.get("path")
+    names = [None if content is None else content_key(content), path, query.column("image_id")]
+    gold = gold_text(query.row.solution)
     return Known(
         f"row {query.id} of {dataset}",
         tuple(str(name) for name in names if name is not None),
-        question_key(query.problem),
+        question_key(query.row.problem),
         gold_key(gold),
         gold,
-        query.key,
+        query.column("id"),
     )
 
 
@@ -205,7 +205,7 @@ def _as_asked(
     """The answer with the box format that it was asked in, and its row's gold in that. ValueError
     where it cannot be put there.
     """
-    gold, stated = gold_text(query.solution), stated_size(row.prompt)
+    gold, stated = gold_text(query.row.solution), stated_size(row.prompt)
     box_format = row.box_format or ("pixels" if stated else query.box_format)
     if task not in BOX_TASKS or query.box_format is None or box_format is None:
         return row, gold
@@ -226,9 +226,9 @@ def _as_asked(
             f"the answer is in {box_format} and the set in {query.box_format}, and the line does "
             "not say of which size: write the image's width and height into it"
         )
-    gold_alone = replace(query, problem="")  # what was asked is in the answer's own line
-    asked, _ = rewritten(gold_alone, task, box_format, size, lambda *_: seen or size)
-    return row, gold_text(asked.solution)
+    # What was asked is in the answer's own line.
+    gold_alone = replace(query, row=replace(query.row, problem=""))
+    return row, gold_text(gold_alone.rewritten(box_format, size, seen or size).row.solution)
 
 
 def _said(answer: Known, row: Prediction) -> str:

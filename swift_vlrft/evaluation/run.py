@@ -29,6 +29,7 @@ from swift_vlrft.evaluation.predictions import (
     read_predictions,
 )
 from swift_vlrft.evaluation.queries import Query, QuerySet, Settings
+from swift_vlrft.families.coordinates import Size
 from swift_vlrft.files.jsonl import LineError
 from swift_vlrft.files.records import as_json, read_record, write_record
 from swift_vlrft.files.writing import beside
@@ -163,33 +164,32 @@ def pending(
 
 def answer_line(
     query: Query,
-    task: str,
     completion: str,
     *,
     image_id: str,
-    size: tuple[int, int],
-    tokens: int | None,
-    finish: str | None,
-    seen: tuple[int, int] | None = None,
+    size: Size,
+    tokens: int | None = None,
+    finish: str | None = None,
 ) -> str:
-    """``size`` is the image's; ``seen`` what boxes in pixels are measured in where it differs."""
+    """``size`` is the image's, ``image_id`` what names it where the row does not."""
+    columns, image = query.row.columns, query.row.image
     prediction = Prediction(
         id=query.id,
         completion=completion,
-        solution=query.solution,
-        image_id=query.image_id or image_id,
+        solution=query.row.solution,
+        image_id=query.column("image_id") or image_id,
         category=query.category,
         box_format=query.box_format,
         width=size[0],
         height=size[1],
-        prompt=query.problem,
-        task=task,
-        aliases=query.aliases,
+        prompt=query.row.problem,
+        task=columns.get("task"),
+        aliases=columns.get("aliases"),
         tokens=tokens,
         finish=finish,
-        row=query.row,
-        image=query.image.get("path") if query.image.get("bytes") is None else None,
-        seen=seen,
+        row=query.number,
+        image=image.get("path") if image.get("bytes") is None else None,
+        seen=query.seen,
     )
     return json.dumps(as_json(prediction)) + "\n"  # ASCII: a lone surrogate cannot break the file
 

@@ -141,7 +141,7 @@ def _images(rows: Sequence[Prediction], run: SavedRun) -> tuple[dict[str, str], 
 def _images_of(queries: QuerySet, numbers: set[int]) -> Iterable[tuple[int, dict[str, Any]]]:
     last = max(numbers)
     for query in queries.read(Problems()):
-        if query.row in numbers:
-            yield query.row, query.image
-        if query.row is not None and query.row >= last:
+        if query.number in numbers:
+            yield query.number, query.row.image
+        if query.number == last:
             return

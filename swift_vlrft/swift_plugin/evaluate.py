@@ -17,9 +17,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from swift_vlrft.datasets.box_format import split_box_format
 from swift_vlrft.evaluation.annotations import open_annotations
 from swift_vlrft.evaluation.bootstrap import COUNT
-from swift_vlrft.evaluation.framing import split_box_format
 from swift_vlrft.evaluation.joined import join_gold
 from swift_vlrft.evaluation.predictions import EvaluationError, Predictions, read_predictions
 from swift_vlrft.evaluation.queries import QuerySet, Settings

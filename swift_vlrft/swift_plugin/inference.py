@@ -26,7 +26,6 @@ from swift_vlrft.datasets import DataError, open_image
 from swift_vlrft.datasets.box_format import ImageResize
 from swift_vlrft.datasets.image import ImageInfo, size_problem
 from swift_vlrft.datasets.row import BOX_TASKS
-from swift_vlrft.evaluation.framing import rewritten
 from swift_vlrft.evaluation.predictions import EvaluationError, Problems, content_key
 from swift_vlrft.evaluation.queries import Query, QuerySet, Settings
 from swift_vlrft.evaluation.run import Manifest, answer_line, answered, new_part, pending
@@ -205,40 +204,38 @@ def answer_batch(
 
     from swift_vlrft.datasets.training import with_prompt
 
-    asked: list[tuple[Query, Any, Any]] = []
+    asked: list[tuple[Query, Any]] = []
     for query in queries:
+        row = query.row
         try:
-            image = open_image(query.image, query.place)
-            sees = None if resize is None else resize.size
-            other = size_problem(query.image, ImageInfo(*image.size, plain=True), query.drawn)
+            image = open_image(row.image, row.place)
+            other = size_problem(row.image, ImageInfo(*image.size, plain=True), row.drawn)
             if other is not None and settings.task in BOX_TASKS:
                 problems.add("images of another size than the annotations say, not asked", other)
                 continue
-            asked.append(
-                (*rewritten(query, settings.task, settings.box_format, image.size, sees), image)
-            )
+            seen = image.size if resize is None else resize.size(*image.size)
+            asked.append((query.rewritten(settings.box_format, image.size, seen), image))
         except DataError as error:
             problems.add("images that cannot be opened, not asked", error)
         except ValueError as error:
             problems.add("rows whose boxes cannot be put into the box format, not asked", error)
-    requests = [InferRequest(with_prompt(q.problem), images=[image]) for q, _, image in asked]
+    requests = [InferRequest(with_prompt(q.row.problem), images=[image]) for q, image in asked]
     answers = ask(requests, config) if requests else []
     lines = []
-    for (query, seen, image), response in zip(asked, answers, strict=True):
+    for (query, image), response in zip(asked, answers, strict=True):
         if isinstance(response, Exception):
             raise EvaluationError(f"query {query.id}: the engine failed: {response}")
-        choice, content = response.choices[0], query.image.get("bytes")
+        choice, stored = response.choices[0], query.row.image
+        content = stored.get("bytes")
         lines.append(
             answer_line(
                 query,
-                settings.task,
                 choice.message.content,
                 # Rows with the same image share it, whatever their file names are.
-                image_id=str(query.image.get("path")) if content is None else content_key(content),
+                image_id=str(stored.get("path")) if content is None else content_key(content),
                 size=image.size,
                 tokens=getattr(getattr(response, "usage", None), "completion_tokens", None),
                 finish=choice.finish_reason,
-                seen=seen,
             )
         )
     return lines

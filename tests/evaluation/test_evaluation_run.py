@@ -52,13 +52,13 @@ def test_protocol_all_asks_every_category_of_every_image(coco):
     found = list(queries.read(Problems()))
     assert len(found) == 4 * 3 == queries.count
     by_id = {query.id: query for query in found}
-    assert "'cat'" in by_id["1/cat"].problem
+    assert "'cat'" in by_id["1/cat"].row.problem
     assert (
-        by_id["1/cat"].solution
+        by_id["1/cat"].row.solution
         == "<answer>[{'Position': [0, 0, 500, 500], 'Confidence': 1}]</answer>"
     )
-    assert by_id["1/dog"].solution == "<answer>No Objects</answer>"
-    assert Path(by_id["1/cat"].image["path"]).is_file()
+    assert by_id["1/dog"].row.solution == "<answer>No Objects</answer>"
+    assert Path(by_id["1/cat"].row.image["path"]).is_file()
     chosen = Settings("m", coco, "detection", protocol="all", categories=("dog,bus",))
     assert len(ids(chosen)) == 8
 
@@ -95,7 +95,7 @@ def answers(folder: Path, asked, completion: str = "<answer>red</answer>") -> No
         for query in asked:
             part.write(
                 answer_line(
-                    query, "classification", completion, image_id="i", size=(5, 5),
+                    query, completion, image_id="i", size=(5, 5),
                     tokens=3, finish="stop",
                 )
             )  # fmt: skip
@@ -243,7 +243,7 @@ def answer_with_gold(folder, queries, worker=0, workers=1, progress=lambda n: No
         for query in left:
             part.write(
                 answer_line(
-                    query, "detection", query.solution, image_id="i", size=(64, 48),
+                    query, query.row.solution, image_id="i", size=(64, 48),
                     tokens=3, finish="stop",
                 )
             )  # fmt: skip
