@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
 from swift_vlrft.commands.output import number, print_json, printable, show, table
 
@@ -108,12 +104,21 @@ def evaluate(
     """
     given = {k: v for k, v in locals().items() if k != "as_json"}  # before any other name is bound
     from swift_vlrft import evaluate as evaluate_model
+    from swift_vlrft.commands.progress import progress_bar
     from swift_vlrft.files import records
 
     if model == "compare":
         raise ValueError("`vlrft eval compare A B` is `vlrft compare A B`, with the same options")
     given["engine_options"] = _options(engine_options)
-    with answers_bar() as progress:
+    with progress_bar() as bar:
+        calls: list[int] = []
+
+        def progress(total: int, n: int) -> None:
+            if n and not calls:
+                typer.echo(f"{n} of {total} rows are answered already", err=True)
+            calls.append(n)
+            bar(total, n)
+
         summary = evaluate_model(progress=progress, **given)
     if as_json:
         print_json(records.as_json(summary))
@@ -121,23 +126,6 @@ def evaluate(
     print_summary(summary)
     if out is not None:
         typer.echo(f"{out}/summary.json")
-
-
-@contextmanager
-def answers_bar() -> Iterator[Callable[[int, int], None]]:
-    """A bar on the error stream, shown when the first answers are counted."""
-    console = Console(stderr=True)
-    columns = ("answers", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-
-        def progress(done: int, total: int) -> None:
-            if not bar.tasks:
-                bar.add_task("answers")
-                if done:
-                    console.print(f"{done} of {total} rows are answered already", highlight=False)
-            bar.update(bar.tasks[0].id, completed=done, total=total)
-
-        yield progress
 
 
 def _options(text: str) -> dict[str, Any]:

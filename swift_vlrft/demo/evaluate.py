@@ -22,6 +22,13 @@ def evaluate(
     task: DemoTask, checkpoint: Path, folder: Path, out: Path, progress: Callable[[int, str], None]
 ) -> list[str]:
     """Greedy answers on the held-out images, row by row; summary and predictions are in ``out``."""
+    done = 0
+
+    def answered(total: int, n: int) -> None:
+        nonlocal done
+        done += n
+        progress(done, "")
+
     evaluate_model(
         checkpoint,
         folder / "data" / "held_out",
@@ -32,7 +39,7 @@ def evaluate(
         engine="transformers",
         batch_size=BATCH,
         dtype="float32",
-        progress=lambda done, total: progress(done, ""),
+        progress=answered,
     )
     return [row.completion for row in read_predictions(out).rows]
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -217,14 +216,10 @@ def _by_ids_of_a(a: Predictions, b: Predictions, notes: list[str]) -> dict[str, 
 
 
 def _flips(first: Table, second: Table) -> list[Flip]:
-    others: dict[str, Any] = {
-        row.id: reason for row, reason in zip(second.predictions.rows, second.reasons, strict=True)
-    }
     flips = []
-    for row, before in zip(first.predictions.rows, first.reasons, strict=True):
-        after = others.get(row.id)
-        if after is None or before.score is None or after.score is None:
-            continue
-        if before.score != after.score:
-            flips.append(Flip(row.id, before.score, after.score, before.text, after.text))
+    others = dict(zip((row.id for row in second.predictions.rows), second.reasons, strict=True))
+    for row, one in zip(first.predictions.rows, first.reasons, strict=True):
+        other = others.get(row.id, one)
+        if one.score is not None and other.score is not None and one.score != other.score:
+            flips.append(Flip(row.id, one.score, other.score, one.text, other.text))
     return sorted(flips, key=lambda flip: (flip.a - flip.b, flip.id))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -60,16 +61,13 @@ def join_gold(predictions: Predictions, queries: QuerySet) -> Predictions:
             return True  # it cannot be compared
         return same_gold(given[n].solution, gold)
 
-    contents: list[list[str]] = []
-
-    def contents_of(n: int) -> list[str]:
-        if not contents:
-            contents.extend(_content_keys(query.row.image) for query in queries.read(Problems()))
-        return contents[n]
+    @cache
+    def contents() -> list[list[str]]:
+        return [_content_keys(query.row.image) for query in queries.read(Problems())]
 
     own_ids = any(row.id is not None for row in known)
     answers = [known_answer(row, own_ids=own_ids, box_formats=formats) for row in given]
-    found = pair(answers, known, contents=contents_of, agrees=agrees)
+    found = pair(answers, known, contents=lambda n: contents()[n], agrees=agrees)
     _refuse_none(found, answers, known, dataset)
     by_row = {r: row for row, r in zip(given, found.rows, strict=True) if r is not None}
     joined: list[Prediction] = []

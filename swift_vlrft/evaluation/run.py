@@ -1,7 +1,7 @@
 """A run of `vlrft eval` on disk: its settings, the answers so far, the predictions.
 
     OUT/run.json              settings, versions, stamps of the files that answers depend on
-    OUT/parts/part-0.jsonl    answers as they come, one file per process
+    OUT/parts/part-*.jsonl    answers as they come, one file per process
     OUT/predictions.jsonl     all of them, in the order of the queries
     OUT/summary.json
 
@@ -15,7 +15,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
+from itertools import count
 from pathlib import Path
+from uuid import uuid4
 from zlib import crc32
 
 import msgspec
@@ -92,15 +94,17 @@ def _other_results(folder: Path, manifest: Manifest) -> str | None:
     return f"the predictions of another run ({'; '.join(differ[:3])})"
 
 
+WEIGHTS = {".safetensors", ".bin"}
+ROWS = {".parquet", ".arrow", ".jsonl", ".json", ".csv"}
+
+
 def _stamps(settings: Settings) -> dict[str, str]:
     """Sizes and times of the files that answers depend on, of what is on disk: a checkpoint that
     was trained again at the same place is another one.
     """
     stamps = {}
-    for what, path, kinds in (
-        ("model", Path(settings.model), (".safetensors", ".bin")),
-        ("dataset", settings.dataset, (".parquet", ".arrow", ".jsonl", ".json", ".csv")),
-    ):
+    of = {"model": (Path(settings.model), WEIGHTS), "dataset": (settings.dataset, ROWS)}
+    for what, (path, kinds) in of.items():
         if path.exists():
             found = [path] if path.is_file() else [*path.glob("*"), *path.glob("data/*")]
             stats = [
@@ -115,9 +119,7 @@ def _stamps(settings: Settings) -> dict[str, str]:
 
 def _move_aside(folder: Path) -> None:
     """Nothing on disk is lost: what lies there gets the next free number."""
-    number = 1
-    while (folder / f"before-{number}").exists():
-        number += 1
+    number = next(n for n in count(1) if not (folder / f"before-{n}").exists())
     aside = folder / f"before-{number}"
     aside.mkdir(parents=True)
     for name in RESULTS:
@@ -142,14 +144,7 @@ def answered(folder: Path) -> dict[str, str]:
 
 def new_part(folder: Path) -> Path:
     """A part that no other process writes."""
-    number = 0
-    while True:
-        path = folder / "parts" / f"part-{number}.jsonl"
-        try:
-            path.touch(exist_ok=False)
-            return path
-        except FileExistsError:
-            number += 1
+    return folder / "parts" / f"part-{uuid4().hex[:12]}.jsonl"
 
 
 def pending(

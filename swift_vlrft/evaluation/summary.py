@@ -169,27 +169,19 @@ def write_summary(summary: Summary, path: Path, *, force: bool = False) -> None:
     ``force`` is not given.
     """
     if path.exists() and not force:
-        _refuse_to_lose(summary, path)
+        keep = "; --force writes over it, another --out keeps both"
+        try:
+            old = read_record(path, Summary)
+        except (OSError, LineError) as error:
+            raise EvaluationError(f"{error}{keep}") from None
+        other = (old.task, old.protocol) != (summary.task, summary.protocol)
+        best, new = (-1.0 if one.best is None else one.best for one in (old, summary))
+        if other or old.rows > summary.rows or best > new + 1e-12:
+            kinds = [
+                f"{one.task}{f' ({one.protocol})' * bool(one.protocol)}" for one in (old, summary)
+            ]
+            raise EvaluationError(
+                f"{path} holds a summary of {kinds[0]}, {old.rows} rows, {old.headline} "
+                f"{best:.4f}, the new one has {new:.4f}, {summary.rows} rows of {kinds[1]}{keep}"
+            )
     write_record(path, summary)
-
-
-def _refuse_to_lose(summary: Summary, path: Path) -> None:
-    keep = "; --force writes over it, another --out keeps both"
-    try:
-        old = read_record(path, Summary)
-    except (OSError, LineError) as error:
-        raise EvaluationError(f"{error}{keep}") from None
-    if (old.task, old.protocol) != (summary.task, summary.protocol):
-        named = f"{old.task}, protocol {old.protocol}" if old.protocol else old.task
-        raise EvaluationError(f"{path} holds a summary of another kind ({named}){keep}")
-    if old.rows > summary.rows:
-        raise EvaluationError(
-            f"{path} holds a summary of {old.rows} rows, the new one is of {summary.rows}{keep}"
-        )
-    before, now = old.best, summary.best
-    if before is not None and (now is None or before > now + 1e-12):
-        new = "none" if now is None else f"{now:.4f}"
-        raise EvaluationError(
-            f"{path} holds a better summary: {old.headline} {before:.4f}, the new one has "
-            f"{new}{keep}"
-        )

@@ -44,9 +44,7 @@ def chosen_engine(name: str) -> str:
     has_vllm = importlib.util.find_spec("vllm") is not None
     if name == "vllm" and not has_vllm:
         raise EvaluationError("--engine vllm: vllm is not installed (pip install vllm)")
-    if name != "auto":
-        return name
-    return "vllm" if has_vllm and gpu_count() else "transformers"
+    return name if name != "auto" else "vllm" if has_vllm and gpu_count() else "transformers"
 
 
 def gpu_count() -> int:
@@ -68,11 +66,8 @@ def model_and_adapter(model: str, base: str | None) -> tuple[str, str | None]:
     if not (folder / "adapter_config.json").is_file():
         _check_checkpoint(folder)
         return model, None
-    base = (
-        base
-        or _stated(folder / "args.json", "model")
-        or _stated(folder / "adapter_config.json", "base_model_name_or_path")
-    )
+    named = [("args.json", "model"), ("adapter_config.json", "base_model_name_or_path")]
+    base = base or next(filter(None, (_stated(folder / file, key) for file, key in named)), None)
     if base is None:
         raise EvaluationError(
             f"{model} is an adapter and does not say of which model; give it with --base-model"
@@ -87,27 +82,28 @@ def _stated(file: Path, key: str) -> str | None:
         value = json.loads(file.read_text(encoding="utf-8")).get(key)
     except (OSError, ValueError, AttributeError):
         return None
-    return value if isinstance(value, str) and value else None
+    return value if isinstance(value, str) else None
+
+
+OF_A_FOLDER = "is this the folder of one checkpoint, such as .../checkpoint-100?"
+OF_A_COPY = (
+    "`--save_only_model` keeps it, a copy of the weights alone does not: copy "
+    "preprocessor_config.json and the tokenizer from the model it was trained from"
+)
+NEEDED = {
+    "configuration": (OF_A_FOLDER, "config.json"),
+    "weights": (OF_A_FOLDER, "*.safetensors", "*.bin"),
+    "tokenizer": (OF_A_COPY, "tokenizer.json", "vocab.json", "tokenizer.model"),
+    "processor": (OF_A_COPY, "preprocessor_config.json", "processor_config.json"),
+}
+"""What a checkpoint holds: the remedy where it is missing, the files that may be it."""
 
 
 def _check_checkpoint(folder: Path) -> None:
-    needed = {
-        "configuration": ("config.json",),
-        "weights": ("*.safetensors", "*.bin"),
-        "tokenizer": ("tokenizer.json", "vocab.json", "tokenizer.model"),
-        "processor": ("preprocessor_config.json", "processor_config.json"),
-    }
-    for what, names in needed.items():
+    for what, (remedy, *names) in NEEDED.items():
         if not any(any(folder.glob(name)) for name in names):
-            remedy = (
-                "`--save_only_model` keeps it, a copy of the weights alone does not: copy "
-                "preprocessor_config.json and the tokenizer from the model it was trained from"
-                if what in ("processor", "tokenizer")
-                else "is this the folder of one checkpoint, such as .../checkpoint-100?"
-            )
-            raise EvaluationError(
-                f"the checkpoint {folder} has no {what} ({' or '.join(names)}); {remedy}"
-            )
+            files = " or ".join(names)
+            raise EvaluationError(f"the checkpoint {folder} has no {what} ({files}); {remedy}")
 
 
 @contextmanager

@@ -260,7 +260,7 @@ def test_evaluate_does_what_the_command_does(coco, tmp_path, monkeypatch):
         "m", str(coco), "detection", out=tmp_path / "a", workers=1, **settings,
         progress=lambda *counts: shown.append(counts),
     )  # fmt: skip
-    assert shown == [(0, 5), (5, 5)] and summary.rows == 5
+    assert shown == [(5, 0), (5, 5)] and summary.rows == 5
     command = ["eval", "m", str(coco), "--task", "detection", "--out", str(tmp_path / "b")]
     command += ["--categories", "cat,dog", "--max-queries", "5", "--seed", "1", "--workers", "1"]
     result = CliRunner().invoke(app, [*command, "--bootstrap", "10", "--json"])
