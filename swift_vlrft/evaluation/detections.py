@@ -54,37 +54,41 @@ def detection_boxes(
     protocol: str | None,
 ) -> tuple[Predictions, BoxSet, str]:
     """The predictions that count, as the annotations name them; their boxes; the protocol."""
-    if protocol is not None and protocol not in PROTOCOLS:
-        raise EvaluationError(f"unknown protocol {protocol!r}; known: {', '.join(PROTOCOLS)}")
-    boxes_alone = predictions.detections is not None
-    if annotations is None:
-        if boxes_alone:
-            raise EvaluationError(
-                "these predictions hold boxes without gold; give the annotation file they were "
-                "made on with --gold, such as instances_val2017.json"
-            )
-        if protocol not in (None, "rows"):
-            raise EvaluationError(
-                f"--protocol {protocol} needs an annotation file: give it with --gold"
-            )
-        rows = predictions.rows
-        if categories:
-            known = sorted({row.category for row in rows if row.category is not None})
-            chosen = set(chosen_categories(categories, known))
-            rows = [row for row in rows if row.category in chosen]
-        problems = predictions.problems.joined(Problems())
-        boxes = boxes_of_rows(rows, problems)
-        return replace(predictions, rows=rows, problems=problems), boxes, "rows"
-    if protocol == "rows":
-        raise EvaluationError("--protocol rows is of rows that bring their own gold, not of --gold")
-    protocol = protocol or ("visual-rft" if boxes_alone else "all")
-    if boxes_alone and protocol != "visual-rft":
-        raise EvaluationError(
+    protocol = _protocol(predictions, annotations, protocol)
+    if annotations is not None:
+        return *boxes_of_annotations(annotations, predictions, categories, protocol), protocol
+    rows, problems = predictions.rows, predictions.problems.joined(Problems())
+    if categories:
+        known = sorted({row.category for row in rows if row.category is not None})
+        chosen = set(chosen_categories(categories, known))
+        rows = [row for row in rows if row.category in chosen]
+    boxes = boxes_of_rows(rows, problems)
+    return replace(predictions, rows=rows, problems=problems), boxes, protocol
+
+
+def _protocol(
+    predictions: Predictions, annotations: Annotations | None, protocol: str | None
+) -> str:
+    boxes_alone, of_rows = predictions.detections is not None, annotations is None
+    if protocol not in (None, *PROTOCOLS):
+        problem = f"unknown protocol {protocol!r}; known: {', '.join(PROTOCOLS)}"
+    elif of_rows and boxes_alone:
+        problem = (
+            "these predictions hold boxes without gold; give the annotation file they were made on "
+            "with --gold, such as instances_val2017.json"
+        )
+    elif of_rows and protocol not in (None, "rows"):
+        problem = f"--protocol {protocol} needs an annotation file: give it with --gold"
+    elif protocol == "rows" and not of_rows:
+        problem = "--protocol rows is of rows that bring their own gold, not of --gold"
+    elif boxes_alone and protocol not in (None, "visual-rft"):
+        problem = (
             "a list of boxes does not say which queries were asked; only --protocol visual-rft, "
             "which misses every box of the gold that is not found, can be scored"
         )
-    located, boxes = boxes_of_annotations(annotations, predictions, categories, protocol)
-    return located, boxes, protocol
+    else:
+        return protocol or ("rows" if of_rows else "visual-rft" if boxes_alone else "all")
+    raise EvaluationError(problem)
 
 
 def boxes_of_rows(rows: Sequence[Prediction], problems: Problems) -> BoxSet:

@@ -68,7 +68,7 @@ def join_gold(predictions: Predictions, queries: QuerySet) -> Predictions:
     own_ids = any(row.id is not None for row in known)
     answers = [known_answer(row, own_ids=own_ids, box_formats=formats) for row in given]
     found = pair(answers, known, contents=lambda n: contents()[n], agrees=agrees)
-    _refuse_none(found, answers, known, dataset)
+    _refuse_none(found, given, answers, known, dataset)
     by_row = {r: row for row, r in zip(given, found.rows, strict=True) if r is not None}
     joined: list[Prediction] = []
     for n, query in enumerate(rows):
@@ -97,28 +97,27 @@ def join_gold(predictions: Predictions, queries: QuerySet) -> Predictions:
                 category=query.category if row.category is None else row.category,
             )
         )
-    notes = list(predictions.notes)
-    for n in found.strangers:
-        problems.add("rows that the data set does not have, left out", _said(answers[n], given[n]))
-    for n in found.repeated:
-        problems.add("duplicates, of which the first counts", given[n].place)
-    for n in found.renumbered:
-        problems.add("ids that number another row than image and question name", given[n].place)
-    if found.in_order:
-        notes.append(
-            f"{len(found.in_order)} answers were paired with the rows by their order{IN_ORDER}"
-        )
+    of_lines = {
+        "rows that the data set does not have, left out": found.strangers,
+        "duplicates, of which the first counts": found.repeated,
+        "ids that number another row than image and question name": found.renumbered,
+    }
+    for kind, numbers in of_lines.items():
+        for n in numbers:
+            problems.add(kind, _named(given[n]) if numbers is found.strangers else given[n].place)
+    ordered = f"{len(found.in_order)} answers were paired with the rows by their order{IN_ORDER}"
+    notes = predictions.notes + [ordered] * bool(found.in_order)
     return replace(predictions, rows=joined, problems=problems, notes=notes)
 
 
-def _refuse_none(found: Pairing, answers: list[Known], known: list[Known], dataset: Path) -> None:
+def _refuse_none(
+    found: Pairing, given: list[Prediction], answers: list[Known], known: list[Known], dataset: Path
+) -> None:
     if all(row is None for row in found.rows):
-        first = answers[0].place.removesuffix(" of the predictions")
         row = f"{known[0].place}: {known[0].images[-1]}" if known and known[0].images else "none"
-        named = answers[0].id or answers[0].number or next(iter(answers[0].images), "")
         raise EvaluationError(
             f"no prediction is of a row of {dataset}: neither images and questions nor ids are "
-            f"its own; the first is {first}{f': {named}' if named else ''}, its first row is {row}"
+            f"its own; the first is {_named(given[0])}, its first row is {row}"
         )
     numbers = {answer.number for answer in answers}
     if 0 not in numbers and any(answers[n].number == len(known) for n in found.strangers):
@@ -126,6 +125,11 @@ def _refuse_none(found: Pairing, answers: list[Known], known: list[Known], datas
             f"the predictions number their rows to {len(known)} and none 0, as if counted from 1; "
             f"the {len(known)} rows of {dataset} count from 0: subtract 1 from 'id'"
         )
+
+
+def _named(row: Prediction) -> str:
+    name = f"id {row.id}" if row.has_id else next(iter(row.image_names), "")
+    return f"{row.place}: {name}" if name else row.place
 
 
 def known_answer(
@@ -227,8 +231,3 @@ def _as_asked(
     # What was asked is in the answer's own line.
     gold_alone = replace(query, row=replace(query.row, problem=""))
     return row, gold_text(gold_alone.rewritten(box_format, size, seen or size).row.solution)
-
-
-def _said(answer: Known, row: Prediction) -> str:
-    named = f"id {row.id}" if row.has_id else next(iter(answer.images), "")
-    return f"{row.place}: {named}" if named else row.place

@@ -18,7 +18,7 @@ from swift_vlrft.datasets.category_lists import CATEGORY_LISTS
 from swift_vlrft.evaluation.annotations import Annotations
 from swift_vlrft.evaluation.bootstrap import COUNT, interval, resamples
 from swift_vlrft.evaluation.detections import detection_boxes
-from swift_vlrft.evaluation.metrics import SUBSTRING, Table, build_table
+from swift_vlrft.evaluation.metrics import SUBSTRING, Table, build_table, ratio
 from swift_vlrft.evaluation.predictions import EvaluationError, Predictions
 from swift_vlrft.files.jsonl import LineError
 from swift_vlrft.files.records import read_record, write_record
@@ -107,14 +107,12 @@ def summarise(
     table, protocol = scored_table(predictions, annotations, categories, protocol)
     rows = table.predictions.rows
     if rows and all(reason.code == "bad_gold" for reason in table.reasons):
+        found = f"no gold solution of the {len(rows)} predictions"
         if not any(row.solution for row in rows):
-            raise EvaluationError(
-                f"no gold solution in any of the {len(rows)} predictions; give the set that "
-                "they answer with --gold"
-            )
+            raise EvaluationError(f"{found} is there; give the set that they answer with --gold")
         raise EvaluationError(
-            f"no gold solution of the {len(rows)} rows can be read as {predictions.task} "
-            f"(the first is {rows[0].solution[:60]!r}); is --task right?"
+            f"{found} can be read as {predictions.task} (the first is {rows[0].solution[:60]!r}); "
+            "is --task right?"
         )
     weights = resamples(len(table.units), bootstrap, seed) if bootstrap else None
     drawn = {} if weights is None else table.resampled(weights)
@@ -123,8 +121,8 @@ def summarise(
         bounds = interval(drawn[name]) if name in drawn and value is not None else None
         metrics[name] = Measure(value, *(bounds or (None, None)))
     by_class: dict[str, dict[str, float | None]] = {
-        name: {metric: ratio.value for metric, ratio in ratios.items()}
-        for name, ratios in table.classes.items()
+        name: {metric: ratio(column) for metric, column in columns.items()}
+        for name, columns in table.classes.items()
     }
     notes = list(predictions.notes)
     if table.ap is not None:
