@@ -16,10 +16,12 @@ import swift_vlrft
 from swift_vlrft.cli import app
 from swift_vlrft.demo.data import write_parquet
 from swift_vlrft.demo.tasks import known_task
-from swift_vlrft.evaluation.predictions import EvaluationError, Problems
+from swift_vlrft.evaluation.annotations import open_annotations
+from swift_vlrft.evaluation.compare import compare
+from swift_vlrft.evaluation.predictions import EvaluationError, Problems, read_predictions
 from swift_vlrft.evaluation.queries import QuerySet, Settings
 from swift_vlrft.evaluation.run import answer_line, answered, begin, finish, new_part, pending
-from swift_vlrft.evaluation.summary import Summary
+from swift_vlrft.evaluation.summary import Summary, summarise
 from swift_vlrft.files import jsonl
 from swift_vlrft.files.records import as_json, read_record, record_of
 from swift_vlrft.swift_plugin import evaluate, inference
@@ -290,3 +292,23 @@ def test_the_old_call_of_compare_names_the_new_one():
     result = CliRunner().invoke(app, ["eval", "compare", "a"])
     assert result.exit_code == 2 and "`vlrft compare A B`" in " ".join(result.output.split())
     assert "--exist-map" in CliRunner().invoke(app, ["eval", "--help"]).output
+
+
+def test_scoring_leaves_the_predictions_as_they_are(coco, tmp_path):
+    gold = "<answer>[[0, 0, 500, 500]]</answer>"
+    line = {
+        "id": "1/cat",
+        "task": "detection",
+        "image_id": 1,
+        "category": "CAT",
+        "frame": "norm1000",
+    }
+    file = tmp_path / "p.jsonl"
+    file.write_text(json.dumps(line | {"completion": gold, "solution": gold}) + "\n")
+    predictions, before = read_predictions(file), read_predictions(file)
+    annotations = open_annotations(coco)
+    first = summarise(predictions, annotations=annotations, bootstrap=0)
+    assert predictions == before and first.by_class["cat"]["AP"] == 1.0
+    assert as_json(summarise(predictions, annotations=annotations, bootstrap=0)) == as_json(first)
+    assert compare(predictions, predictions, annotations=annotations, bootstrap=2).rows == 1
+    assert predictions == before
