@@ -71,6 +71,20 @@ class Annotations:
         return Drawn(entry["width"], entry["height"], f"image {image}", exact)
 
 
+@dataclass(frozen=True)
+class Gold:
+    """What detections are held against: annotations, or without them the rows' own solutions; of
+    which categories, and by which protocol.
+    """
+
+    annotations: Annotations | None = None
+    categories: Sequence[str] = ()
+    protocol: str | None = None
+
+
+GOLD_OF_ROWS = Gold()
+
+
 def open_annotations(path: Path) -> Annotations | None:
     """None where ``path`` is no annotation file; DataError where it is one and is wrong."""
     if not path.is_file() or path.suffix != ".json" or is_lines(path):

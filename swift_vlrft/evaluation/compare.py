@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from swift_vlrft.evaluation.annotations import Annotations, open_annotations
+from swift_vlrft.evaluation.annotations import GOLD_OF_ROWS, Gold, open_annotations
 from swift_vlrft.evaluation.bootstrap import COUNT, interval, resamples
 from swift_vlrft.evaluation.joined import known_answer
 from swift_vlrft.evaluation.metrics import Table
@@ -71,10 +71,8 @@ class Comparison(msgspec.Struct):
 def compare(
     a: Predictions,
     b: Predictions,
+    gold: Gold = GOLD_OF_ROWS,
     *,
-    annotations: Annotations | None = None,
-    categories: Sequence[str] = (),
-    protocol: str | None = None,
     bootstrap: int = COUNT,
     seed: int = 0,
 ) -> Comparison:
@@ -86,8 +84,8 @@ def compare(
             "a list of boxes holds no rows to pair; compare predictions that hold completions"
         )
     rows_a, rows_b, notes = _paired(a, b)
-    first, made_by = scored_table(replace(a, rows=rows_a), annotations, categories, protocol)
-    second, _ = scored_table(replace(b, rows=rows_b), annotations, categories, protocol)
+    first, made_by = scored_table(replace(a, rows=rows_a), gold)
+    second, _ = scored_table(replace(b, rows=rows_b), gold)
     weights = resamples(len(first.units), bootstrap, seed)
     drawn_a, drawn_b = first.resampled(weights), second.resampled(weights)
     metrics = {}
@@ -139,26 +137,18 @@ def compare_runs(
     """Files of predictions, or folders of runs: A's says what it was made on where ``gold`` does
     not. What cannot be read or paired is an EvaluationError, LineError or DataError.
     """
-    first, second = open_runs([a, b], task)
-    annotations = first.annotations
-    if gold is not None:
-        annotations = open_annotations(gold)
-        if annotations is None:
-            raise EvaluationError(
-                f"--gold {gold} is no annotation file with images, annotations and categories; "
-                "predictions on a set of rows bring their own gold"
-            )
-    elif annotations is not None:
-        protocol, categories = protocol or first.protocol, categories or first.categories
-    result = compare(
-        first.predictions,
-        second.predictions,
-        annotations=annotations,
-        categories=categories,
-        protocol=protocol,
-        bootstrap=bootstrap,
-        seed=seed,
-    )
+    annotations = None if gold is None else open_annotations(gold)
+    if gold is not None and annotations is None:
+        raise EvaluationError(
+            f"--gold {gold} is no annotation file with images, annotations and categories; "
+            "predictions on a set of rows bring their own gold"
+        )
+    first, second = open_runs([a, b], task, {} if gold is None else {gold: annotations})
+    if annotations is None and first.gold.annotations is not None:
+        annotations, protocol = first.gold.annotations, protocol or first.gold.protocol
+        categories = categories or first.gold.categories
+    of = Gold(annotations, categories, protocol)
+    result = compare(first.predictions, second.predictions, of, bootstrap=bootstrap, seed=seed)
     limits = [image_limits(first), image_limits(second)]
     if None not in limits and limits[0] != limits[1]:
         result.notes.insert(0, f"the images were shown at {limits[0]} in A, at {limits[1]} in B")

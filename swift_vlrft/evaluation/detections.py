@@ -24,7 +24,7 @@ import msgspec
 from swift_vlrft.datasets.build import chosen_categories
 from swift_vlrft.datasets.image import ImageInfo, size_problem
 from swift_vlrft.datasets.instances import file_of
-from swift_vlrft.evaluation.annotations import Annotations
+from swift_vlrft.evaluation.annotations import Annotations, Gold
 from swift_vlrft.evaluation.image_names import ImageNames
 from swift_vlrft.evaluation.predictions import EvaluationError, Prediction, Predictions, Problems
 from swift_vlrft.geometry.boxes import Box
@@ -47,29 +47,23 @@ class BoxSet:
     sizes_known: bool = True
 
 
-def detection_boxes(
-    predictions: Predictions,
-    annotations: Annotations | None,
-    categories: Sequence[str],
-    protocol: str | None,
-) -> tuple[Predictions, BoxSet, str]:
+def detection_boxes(predictions: Predictions, gold: Gold) -> tuple[Predictions, BoxSet, str]:
     """The predictions that count, as the annotations name them; their boxes; the protocol."""
-    protocol = _protocol(predictions, annotations, protocol)
-    if annotations is not None:
-        return *boxes_of_annotations(annotations, predictions, categories, protocol), protocol
+    protocol, names = _protocol(predictions, gold), gold.categories
+    if gold.annotations is not None:
+        return *boxes_of_annotations(gold.annotations, predictions, names, protocol), protocol
     rows, problems = predictions.rows, predictions.problems.joined(Problems())
-    if categories:
+    if names:
         known = sorted({row.category for row in rows if row.category is not None})
-        chosen = set(chosen_categories(categories, known))
+        chosen = set(chosen_categories(names, known))
         rows = [row for row in rows if row.category in chosen]
     boxes = boxes_of_rows(rows, problems)
     return replace(predictions, rows=rows, problems=problems), boxes, protocol
 
 
-def _protocol(
-    predictions: Predictions, annotations: Annotations | None, protocol: str | None
-) -> str:
-    boxes_alone, of_rows = predictions.detections is not None, annotations is None
+def _protocol(predictions: Predictions, gold: Gold) -> str:
+    boxes_alone, of_rows = predictions.detections is not None, gold.annotations is None
+    protocol = gold.protocol
     if protocol not in (None, *PROTOCOLS):
         problem = f"unknown protocol {protocol!r}; known: {', '.join(PROTOCOLS)}"
     elif of_rows and boxes_alone:

@@ -11,18 +11,19 @@ A run that was killed resumes: rows with a full line in a part are not asked aga
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from itertools import count
 from pathlib import Path
+from types import MappingProxyType
 from uuid import uuid4
 from zlib import crc32
 
 import msgspec
 
-from swift_vlrft.evaluation.annotations import Annotations, open_annotations
+from swift_vlrft.evaluation.annotations import GOLD_OF_ROWS, Annotations, Gold, open_annotations
 from swift_vlrft.evaluation.predictions import (
     EvaluationError,
     Prediction,
@@ -202,6 +203,13 @@ def finish(folder: Path, queries: QuerySet) -> Problems:
     return problems
 
 
+def gold_of(settings: Settings, annotations: Annotations | None) -> Gold:
+    """The gold of a run's predictions; on a set of rows, that of the rows that were chosen."""
+    if annotations is None:
+        return GOLD_OF_ROWS
+    return Gold(annotations, settings.categories, settings.protocol or "all")
+
+
 # ---- a run that is there ---------------------------------------------------------------------
 
 
@@ -211,16 +219,19 @@ class SavedRun:
 
     predictions: Predictions
     manifest: Manifest | None = None
-    annotations: Annotations | None = None
-    protocol: str | None = None
-    categories: Sequence[str] = ()
+    gold: Gold = GOLD_OF_ROWS
 
 
-def open_runs(paths: Sequence[Path], task: str | None = None) -> list[SavedRun]:
-    """Files of predictions, or folders of runs; annotations that they share are read once.
+def open_runs(
+    paths: Sequence[Path],
+    task: str | None = None,
+    annotated: Mapping[Path, Annotations | None] = MappingProxyType({}),
+) -> list[SavedRun]:
+    """Files of predictions, or folders of runs. Annotations that they share, or that ``annotated``
+    holds by their path, are read once.
     EvaluationError, LineError or DataError where one cannot be read.
     """
-    annotated: dict[Path, Annotations | None] = {}
+    known = dict(annotated)
     runs = []
     for path in paths:
         manifest_file = (path if path.is_dir() else path.parent) / "run.json"
@@ -231,11 +242,9 @@ def open_runs(paths: Sequence[Path], task: str | None = None) -> list[SavedRun]:
         manifest = read_record(manifest_file, Manifest)
         settings = manifest.settings
         predictions = read_predictions(path, task or settings.task)
-        if settings.dataset not in annotated:
-            annotated[settings.dataset] = open_annotations(settings.dataset)
-        annotations = annotated[settings.dataset]
-        of_gold = (settings.protocol or "all", settings.categories) if annotations else (None, ())
-        runs.append(SavedRun(predictions, manifest, annotations, *of_gold))
+        if settings.dataset not in known:
+            known[settings.dataset] = open_annotations(settings.dataset)
+        runs.append(SavedRun(predictions, manifest, gold_of(settings, known[settings.dataset])))
     return runs
 
 

@@ -8,14 +8,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from swift_vlrft.datasets.category_lists import CATEGORY_LISTS
-from swift_vlrft.evaluation.annotations import Annotations
+from swift_vlrft.evaluation.annotations import GOLD_OF_ROWS, Gold
 from swift_vlrft.evaluation.bootstrap import COUNT, interval, resamples
 from swift_vlrft.evaluation.detections import detection_boxes
 from swift_vlrft.evaluation.metrics import SUBSTRING, Table, build_table, ratio
@@ -75,36 +74,29 @@ class Summary(msgspec.Struct):
         return self.metrics[self.headline].value if self.headline in self.metrics else None
 
 
-def scored_table(
-    predictions: Predictions,
-    annotations: Annotations | None = None,
-    categories: Sequence[str] = (),
-    protocol: str | None = None,
-) -> tuple[Table, str | None]:
+def scored_table(predictions: Predictions, gold: Gold) -> tuple[Table, str | None]:
     """Every metric of the predictions, and the protocol of detection."""
     if predictions.task != "detection":
-        if protocol or annotations or categories:
+        if gold.protocol or gold.annotations or gold.categories:
             raise EvaluationError(
                 f"--protocol, --categories and annotations are of detection; these predictions "
                 f"are of {predictions.task}"
             )
         return build_table(predictions), None
-    located, boxes, protocol = detection_boxes(predictions, annotations, categories, protocol)
+    located, boxes, protocol = detection_boxes(predictions, gold)
     return build_table(located, boxes), protocol
 
 
 def summarise(
     predictions: Predictions,
+    gold: Gold = GOLD_OF_ROWS,
     *,
-    annotations: Annotations | None = None,
-    categories: Sequence[str] = (),
-    protocol: str | None = None,
     bootstrap: int = COUNT,
     seed: int = 0,
     run: dict[str, Any] | None = None,
 ) -> Summary:
     """Every metric of the predictions with its interval; EvaluationError where there is no gold."""
-    table, protocol = scored_table(predictions, annotations, categories, protocol)
+    table, protocol = scored_table(predictions, gold)
     rows = table.predictions.rows
     if rows and all(reason.code == "bad_gold" for reason in table.reasons):
         found = f"no gold solution of the {len(rows)} predictions"

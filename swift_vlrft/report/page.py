@@ -55,7 +55,7 @@ def write_report(
     run = read_run(run_folder)
     names = ("before", "after") if len(evaluations) == 2 else ("answer",)
     evaluated = [
-        Evaluated(name, saved, summarise(saved.predictions, bootstrap=bootstrap, **_gold_of(saved)))
+        Evaluated(name, saved, summarise(saved.predictions, saved.gold, bootstrap=bootstrap))
         for saved, name in zip(open_runs(evaluations), names, strict=False)
     ]
     result = None
@@ -63,8 +63,8 @@ def write_report(
         result = compare(
             evaluated[0].run.predictions,
             evaluated[1].run.predictions,
+            evaluated[0].run.gold,
             bootstrap=bootstrap,
-            **_gold_of(evaluated[0].run),
         )
     page = _page(run, evaluated, result)
     runs = {one.name: one.run for one in evaluated}
@@ -76,12 +76,6 @@ def write_report(
         count //= 2
     write_atomically(target, text)
     return target, problems
-
-
-def _gold_of(run: SavedRun) -> dict[str, Any]:
-    """The arguments of ``summarise`` and ``compare`` that an annotation file needs."""
-    gold = {"annotations": run.annotations, "categories": run.categories}
-    return gold | {"protocol": run.protocol}
 
 
 def _page(run: RunLog, evaluated: list[Evaluated], result: Comparison | None) -> dict[str, Any]:

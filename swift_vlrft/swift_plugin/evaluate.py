@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from swift_vlrft.datasets.box_format import split_box_format
-from swift_vlrft.evaluation.annotations import open_annotations
+from swift_vlrft.evaluation.annotations import Gold, open_annotations
 from swift_vlrft.evaluation.bootstrap import COUNT
 from swift_vlrft.evaluation.joined import join_gold
 from swift_vlrft.evaluation.predictions import EvaluationError, Predictions, read_predictions
 from swift_vlrft.evaluation.queries import QuerySet, Settings
-from swift_vlrft.evaluation.run import begin, finish, versions
+from swift_vlrft.evaluation.run import begin, finish, gold_of, versions
 from swift_vlrft.evaluation.summary import Summary, summarise, write_summary
 from swift_vlrft.families.coordinates import RESOLUTION
 from swift_vlrft.files.records import as_json
@@ -90,22 +90,15 @@ def evaluate(
         out = Path(out or Path("runs/eval") / f"{_short(asked.model)}-{path.stem}")
         scored = _asked(asked, out, workers, force, progress)
         run = as_json(asked) | {"engine": chosen_engine(asked.engine), "versions": versions()}
-    found, gold_of = scored
-    summary = summarise(
-        found, bootstrap=bootstrap, seed=settings.get("seed", 0), run=run, **gold_of
-    )
+    summary = summarise(*scored, bootstrap=bootstrap, seed=settings.get("seed", 0), run=run)
     if out is not None:
         write_summary(summary, Path(out) / "summary.json", force=force)
     return summary
 
 
-Scored = tuple[Predictions, dict[str, Any]]
-"""Predictions, and what ``summarise`` needs to know of their gold."""
-
-
 def _existing(
     file: Path, gold: PathLike | None, task: str | None, settings: dict[str, Any]
-) -> Scored:
+) -> tuple[Predictions, Gold]:
     if settings.get("existence_map") or settings.get("max_queries"):
         raise EvaluationError(
             "--exist-map and --max-queries choose what a model is asked; existing predictions "
@@ -116,13 +109,12 @@ def _existing(
     if gold is not None and annotations is None:
         where: Any = {key: settings.get(key) for key in ("split", "images")}
         found = join_gold(found, QuerySet(Settings("", Path(gold), found.task, **where)))
-    named = {key: settings.get(key) for key in ("categories", "protocol")}
-    return found, {"annotations": annotations, **named}
+    return found, Gold(annotations, settings["categories"], settings.get("protocol"))
 
 
 def _asked(
     settings: Settings, out: Path, workers: int | None, force: bool, progress: Progress
-) -> Scored:
+) -> tuple[Predictions, Gold]:
     """Let the model answer what is left; all predictions, with what was not asked."""
     queries = QuerySet(settings)
     queries.check()
@@ -139,11 +131,7 @@ def _asked(
     problems = finish(out, queries)
     found = read_predictions(out, settings.task)
     found = replace(found, problems=found.problems.joined(problems))
-    if queries.annotations is None:  # the queries are the chosen ones
-        return found, {}
-    protocol = settings.protocol or "all"
-    named: Any = {"categories": settings.categories, "protocol": protocol}
-    return found, {"annotations": queries.annotations, **named}
+    return found, gold_of(settings, queries.annotations)
 
 
 def _short(model: str) -> str:

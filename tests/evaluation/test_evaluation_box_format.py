@@ -11,7 +11,7 @@ from swift_vlrft.cli import app
 from swift_vlrft.datasets.box_format import ImageResize, split_box_format
 from swift_vlrft.datasets.build import PROMPT
 from swift_vlrft.datasets.row import Row
-from swift_vlrft.evaluation.annotations import open_annotations
+from swift_vlrft.evaluation.annotations import Gold, open_annotations
 from swift_vlrft.evaluation.compare import compare
 from swift_vlrft.evaluation.detections import boxes_of_annotations, boxes_of_rows
 from swift_vlrft.evaluation.joined import join_gold
@@ -138,7 +138,7 @@ def crowded(tmp_path, found: str) -> Predictions:
 def test_a_crowd_costs_nothing(tmp_path):
     predictions = crowded(tmp_path, "[[0, 0, 500, 500]]")
     gold = open_annotations(tmp_path / "instances.json")
-    summary = summarise(predictions, annotations=gold, bootstrap=0)
+    summary = summarise(predictions, gold=Gold(gold), bootstrap=0)
     assert summary.metrics["AP"].value == 1.0
     assert summary.metrics["vlrft_detection_iou"].value == 1.0  # of the other picture alone
     assert summary.reasons == {"ok": 1, "incomplete_gold": 1}

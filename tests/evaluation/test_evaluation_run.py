@@ -16,7 +16,7 @@ import swift_vlrft
 from swift_vlrft.cli import app
 from swift_vlrft.demo.data import write_parquet
 from swift_vlrft.demo.tasks import known_task
-from swift_vlrft.evaluation.annotations import open_annotations
+from swift_vlrft.evaluation.annotations import Gold, open_annotations
 from swift_vlrft.evaluation.compare import compare
 from swift_vlrft.evaluation.predictions import EvaluationError, Problems, read_predictions
 from swift_vlrft.evaluation.queries import QuerySet, Settings
@@ -235,8 +235,10 @@ def test_an_annotation_file_is_decoded_once(coco, tmp_path, monkeypatch):
     again = swift_vlrft.evaluate(predictions=out, gold=coco, task="detection", bootstrap=0)
     assert again.metrics["AP"].value == 1.0 and sum(decoded) == 1
     decoded.clear()
-    assert CliRunner().invoke(app, ["compare", str(out), str(out)]).exit_code == 0
-    assert sum(decoded) == 1
+    for gold in ([], ["--gold", str(coco)]):
+        assert CliRunner().invoke(app, ["compare", str(out), str(out), *gold]).exit_code == 0
+        assert sum(decoded) == 1
+        decoded.clear()
 
 
 def answer_with_gold(folder, queries, worker=0, workers=1, progress=lambda n: None) -> None:
@@ -307,8 +309,8 @@ def test_scoring_leaves_the_predictions_as_they_are(coco, tmp_path):
     file.write_text(json.dumps(line | {"completion": gold, "solution": gold}) + "\n")
     predictions, before = read_predictions(file), read_predictions(file)
     annotations = open_annotations(coco)
-    first = summarise(predictions, annotations=annotations, bootstrap=0)
+    first = summarise(predictions, gold=Gold(annotations), bootstrap=0)
     assert predictions == before and first.by_class["cat"]["AP"] == 1.0
-    assert as_json(summarise(predictions, annotations=annotations, bootstrap=0)) == as_json(first)
-    assert compare(predictions, predictions, annotations=annotations, bootstrap=2).rows == 1
+    assert as_json(summarise(predictions, gold=Gold(annotations), bootstrap=0)) == as_json(first)
+    assert compare(predictions, predictions, gold=Gold(annotations), bootstrap=2).rows == 1
     assert predictions == before
