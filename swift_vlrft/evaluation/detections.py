@@ -52,7 +52,7 @@ def detection_boxes(predictions: Predictions, gold: Gold) -> tuple[Predictions, 
     protocol, names = _protocol(predictions, gold), gold.categories
     if gold.annotations is not None:
         return *boxes_of_annotations(gold.annotations, predictions, names, protocol), protocol
-    rows, problems = predictions.rows, predictions.problems.joined(Problems())
+    rows, problems = predictions.rows, predictions.problems.joined()
     if names:
         known = sorted({row.category for row in rows if row.category is not None})
         chosen = set(chosen_categories(names, known))
@@ -154,7 +154,7 @@ def boxes_of_annotations(
 ) -> tuple[Predictions, BoxSet]:
     """The rows that are of the annotations, each query once, and gold and predicted boxes."""
     chosen = annotations.chosen(categories)
-    problems = predictions.problems.joined(Problems())
+    problems = predictions.problems.joined()
     rows = _located(annotations, predictions.rows, chosen, problems)
     boxes = BoxSet(categories=sorted(chosen.values()))
     images = {str(i): i for i in annotations.instances.images}

@@ -40,7 +40,7 @@ def join_gold(predictions: Predictions, queries: QuerySet) -> Predictions:
     """Every row of the set with its answer and its solution, in the order of the set. Rows are
     found as pairing.py says. EvaluationError where an answer and its row contradict, or none pairs.
     """
-    problems, given = predictions.problems.joined(Problems()), predictions.rows
+    problems, given = predictions.problems.joined(), predictions.rows
     dataset, task = queries.settings.dataset, predictions.task
     rows: list[Query] = []
     known: list[Known] = []
@@ -73,30 +73,13 @@ def join_gold(predictions: Predictions, queries: QuerySet) -> Predictions:
     joined: list[Prediction] = []
     for n, query in enumerate(rows):
         row = by_row.get(n)
-        gold, columns = gold_text(query.row.solution), query.row.columns
         if row is None:
             problems.add("rows missing from the predictions, scored as unanswered", query.id)
-            row = Prediction(query.id, "", prompt=query.row.problem, category=query.category)
-        else:
-            try:
-                row, gold = _as_asked(query, row, task, sizes[n])
-            except ValueError as error:
-                raise EvaluationError(
-                    f"{row.place} of the predictions, paired with row {query.id} of {dataset}: "
-                    f"{error}"
-                ) from None
-        joined.append(
-            msgspec.structs.replace(
-                row,
-                id=query.id,
-                row=query.number,
-                image_id=query.column("image_id") or (known[n].images or (query.id,))[0],
-                solution=gold,
-                box_format=row.box_format or query.box_format,
-                aliases=columns.get("aliases") if row.aliases is None else row.aliases,
-                category=query.category if row.category is None else row.category,
-            )
-        )
+        try:
+            joined.append(_joined(query, row, known[n], task, sizes[n]))
+        except ValueError as error:
+            where = f"{row.place if row else ''} of the predictions, paired with {known[n].place}"
+            raise EvaluationError(f"{where}: {error}") from None
     of_lines = {
         "rows that the data set does not have, left out": found.strangers,
         "duplicates, of which the first counts": found.repeated,
@@ -108,6 +91,30 @@ def join_gold(predictions: Predictions, queries: QuerySet) -> Predictions:
     ordered = f"{len(found.in_order)} answers were paired with the rows by their order{IN_ORDER}"
     notes = predictions.notes + [ordered] * bool(found.in_order)
     return replace(predictions, rows=joined, problems=problems, notes=notes)
+
+
+def _joined(
+    query: Query, row: Prediction | None, known: Known, task: str, stored: Size | None
+) -> Prediction:
+    """The answer, empty where there is none, as one to the query. ValueError: see _as_asked."""
+    columns = query.row.columns
+    if row is None:
+        row, gold = (
+            Prediction(query.id, "", prompt=query.row.problem),
+            gold_text(query.row.solution),
+        )
+    else:
+        row, gold = _as_asked(query, row, task, stored)
+    return msgspec.structs.replace(
+        row,
+        id=query.id,
+        row=query.number,
+        image_id=query.column("image_id") or (known.images or (query.id,))[0],
+        solution=gold,
+        box_format=row.box_format or query.box_format,
+        aliases=columns.get("aliases") if row.aliases is None else row.aliases,
+        category=query.category if row.category is None else row.category,
+    )
 
 
 def _refuse_none(

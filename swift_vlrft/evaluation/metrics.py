@@ -87,7 +87,7 @@ class Table:
 def build_table(predictions: Predictions, boxes: BoxSet | None = None) -> Table:
     """``boxes``: gold and predictions of detection for average precision (see detections.py)."""
     task, rows = predictions.task, predictions.rows
-    problems = predictions.problems.joined(Problems())
+    problems = predictions.problems.joined()
     reasons = [_reason(task, row) for row in rows]
     for row, reason in zip(rows, reasons, strict=True):
         if reason.code in NOT_SCORED:

@@ -104,11 +104,14 @@ class Problems:
         if len(named) < SHOWN and str(what)[:LONGEST] not in named:
             named.append(str(what)[:LONGEST])
 
-    def joined(self, other: Problems) -> Problems:
-        """A copy with what ``other`` holds behind it."""
-        kinds = {**self.examples, **other.examples}
-        both = {k: self.examples.get(k, []) + other.examples.get(k, []) for k in kinds}
-        return Problems(self.counts + other.counts, both)
+    def joined(self, *others: Problems) -> Problems:
+        """A copy with what ``others`` hold behind it."""
+        copy = Problems()
+        for one in (self, *others):
+            copy.counts += one.counts
+            for kind, named in one.examples.items():
+                copy.examples.setdefault(kind, []).extend(named)
+        return copy
 
 
 @dataclass(frozen=True)

@@ -314,3 +314,27 @@ def test_scoring_leaves_the_predictions_as_they_are(coco, tmp_path):
     assert as_json(summarise(predictions, gold=Gold(annotations), bootstrap=0)) == as_json(first)
     assert compare(predictions, predictions, gold=Gold(annotations), bootstrap=2).rows == 1
     assert predictions == before
+
+
+def test_lvis_calls_no_box_wrong_where_it_does_not_say(tmp_path):
+    names = [{"id": n, "name": name} for n, name in enumerate(("cat", "dog", "bus"), start=1)]
+    image = {"id": 1, "file_name": "1.jpg", "width": 100, "height": 100}
+    image |= {"neg_category_ids": [3], "not_exhaustive_category_ids": []}
+    box = {"id": 1, "image_id": 1, "category_id": 1, "bbox": [0, 0, 50, 50], "area": 2500}
+    content = {"images": [image], "categories": names, "annotations": [box]}
+    boxes = [
+        {"image_id": 1, "category_id": c, "bbox": [0, 0, 50, 50], "score": 0.9} for c in (1, 2)
+    ]
+    (tmp_path / "boxes.json").write_text(json.dumps(boxes))
+
+    def scored(**changed) -> Summary:
+        gold = tmp_path / "lvis.json"
+        gold.write_text(json.dumps(content | {"images": [image | changed]}))
+        return swift_vlrft.evaluate(predictions=tmp_path / "boxes.json", gold=gold, bootstrap=0)
+
+    kind = "boxes where LVIS does not say whether the image holds the category, left out"
+    summary = scored()
+    assert summary.metrics["AP"].value == 1.0 and summary.problems == {kind: 1}
+    assert scored(neg_category_ids=[2, 3]).problems == {}  # surely no dog: the box is wrong
+    summary = scored(not_exhaustive_category_ids=[1])
+    assert summary.problems == {kind: 2} and summary.metrics["AP"].value is None
