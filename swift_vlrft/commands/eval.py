@@ -32,6 +32,7 @@ def evaluate(
             "boxes are asked in pixels, as `--dataset PATH:pixels` trains."
         ),
     ] = None,
+    rest: Annotated[list[str] | None, typer.Argument(hidden=True)] = None,
     task: Annotated[
         str | None, typer.Option(help="detection, grounding, classification or counting.")
     ] = None,
@@ -102,14 +103,19 @@ def evaluate(
 
     Resumes when it was killed and is started again. Exit code 2: the input cannot be used.
     """
-    given = {k: v for k, v in locals().items() if k != "as_json"}  # before any other name is bound
-    from swift_vlrft import evaluate as evaluate_model
-    from swift_vlrft.commands.progress import progress_bar
-    from swift_vlrft.files import records
-
+    given = locals() | {"engine_options": _options(engine_options)}
     if model == "compare":
         raise ValueError("`vlrft eval compare A B` is `vlrft compare A B`, with the same options")
-    given["engine_options"] = _options(engine_options)
+    if given.pop("rest"):
+        raise ValueError(f"MODEL and DATASET are all, and {rest} is there besides")
+    given.pop("as_json")
+    from swift_vlrft.commands.progress import progress_bar
+    from swift_vlrft.files import records
+    from swift_vlrft.swift_plugin.evaluate import evaluate as evaluate_model
+    from swift_vlrft.swift_plugin.evaluate import output_folder
+
+    if out is None and model is not None and dataset is not None:
+        given["out"] = out = output_folder(model, dataset)
     with progress_bar() as bar:
         calls: list[int] = []
 

@@ -87,7 +87,7 @@ def evaluate(
         limits = {name: value for name in RESOLUTION if (value := os.environ.get(name))}
         settings |= {"box_format": box_format, "resolution": limits}
         asked = Settings(os.fspath(model), path, task, **settings)
-        out = Path(out or Path("runs/eval") / f"{_short(asked.model)}-{path.stem}")
+        out = Path(out or output_folder(asked.model, dataset))
         scored = _asked(asked, out, workers, force, progress)
         run = as_json(asked) | {"engine": chosen_engine(asked.engine), "versions": versions()}
     summary = summarise(*scored, bootstrap=bootstrap, seed=settings.get("seed", 0), run=run)
@@ -134,6 +134,8 @@ def _asked(
     return found, gold_of(settings, queries.annotations)
 
 
-def _short(model: str) -> str:
+def output_folder(model: str, dataset: PathLike) -> Path:
+    """Where a run is written that names no ``out``: runs/eval/MODEL-DATASET."""
     parts = [part for part in Path(model).parts if part not in ("/", ".", "..")]
-    return "-".join(parts[-2:] if parts[-1].startswith("checkpoint") else parts[-1:])
+    name = "-".join(parts[-2:] if parts[-1].startswith("checkpoint") else parts[-1:])
+    return Path("runs/eval") / f"{name}-{split_box_format(os.fspath(dataset))[0].stem}"

@@ -271,6 +271,10 @@ def test_evaluate_does_what_the_command_does(coco, tmp_path, monkeypatch):
     assert result.exit_code == 0, result.output
     expected = json.loads(json.dumps(as_json(summary)))
     assert json.loads(result.stdout) == expected
+    monkeypatch.chdir(tmp_path)
+    command[command.index("--out") : command.index("--categories")] = []
+    result = CliRunner().invoke(app, [*command, "--bootstrap", "10"])
+    assert result.output.endswith("runs/eval/m-instances_val2017/summary.json\n"), result.output
     written = read_record(tmp_path / "a" / "summary.json", Summary)
     assert json.loads(json.dumps(as_json(written))) == expected
     assert json.loads((tmp_path / "b" / "summary.json").read_text()) == expected
@@ -291,8 +295,10 @@ def test_what_is_left_out_is_left_out_of_every_metric(coco, tmp_path):
 
 
 def test_the_old_call_of_compare_names_the_new_one():
-    result = CliRunner().invoke(app, ["eval", "compare", "a"])
+    result = CliRunner().invoke(app, ["eval", "compare", "a", "b", "--gold", "c.json"])
     assert result.exit_code == 2 and "`vlrft compare A B`" in " ".join(result.output.split())
+    result = CliRunner().invoke(app, ["eval", "m", "d", "e", "--task", "counting"])
+    assert result.exit_code == 2 and "['e'] is there besides" in " ".join(result.output.split())
     assert "--exist-map" in CliRunner().invoke(app, ["eval", "--help"]).output
 
 
@@ -338,3 +344,12 @@ def test_lvis_calls_no_box_wrong_where_it_does_not_say(tmp_path):
     assert scored(neg_category_ids=[2, 3]).problems == {}  # surely no dog: the box is wrong
     summary = scored(not_exhaustive_category_ids=[1])
     assert summary.problems == {kind: 2} and summary.metrics["AP"].value is None
+
+
+def test_evaluate_is_had_without_torch():
+    code = "import sys, swift_vlrft as v; from swift_vlrft import evaluate; "
+    code += "print('evaluate' in dir(v)); print([m for m in ('torch', 'swift', 'transformers', 'vllm') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n")[:2] == ["True", "[]"]
+    with pytest.raises(AttributeError, match="no attribute 'evaluated'"):
+        swift_vlrft.evaluated  # noqa: B018
