@@ -243,6 +243,16 @@ def test_the_protocols_differ_in_what_is_missed(tmp_path):
     assert any("NMS-AP" in note for note in every.notes)
 
 
+def test_an_image_whose_gold_cannot_be_read_leaves_the_others_their_intervals(tmp_path):
+    rows, _ = detection_rows()
+    whole = summarise(read_predictions(write_lines(tmp_path / "a.jsonl", rows)))
+    bad = rows[0] | {"id": "z", "image_id": "z", "solution": "no box at all"}
+    found = summarise(read_predictions(write_lines(tmp_path / "b.jsonl", [*rows, bad])))
+    assert found.metrics["AP"].value == whole.metrics["AP"].value
+    assert found.metrics["AP"].low is not None
+    assert found.problems == {"gold solutions that cannot be read, not scored": 1}
+
+
 def test_named_lists_are_averaged(tmp_path):
     from swift_vlrft.datasets.category_lists import VIRFT_COCO8
 
