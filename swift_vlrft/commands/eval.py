@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
 from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
 from swift_vlrft.commands.output import number, print_json, printable, show, table
 
@@ -109,22 +113,13 @@ def evaluate(
     if given.pop("rest"):
         raise ValueError(f"MODEL and DATASET are all, and {rest} is there besides")
     given.pop("as_json")
-    from swift_vlrft.commands.progress import progress_bar
     from swift_vlrft.files import records
     from swift_vlrft.swift_plugin.evaluate import evaluate as evaluate_model
     from swift_vlrft.swift_plugin.evaluate import output_folder
 
     if out is None and model is not None and dataset is not None:
         given["out"] = out = output_folder(model, dataset)
-    with progress_bar() as bar:
-        calls: list[int] = []
-
-        def progress(total: int, n: int) -> None:
-            if n and not calls:
-                typer.echo(f"{n} of {total} rows are answered already", err=True)
-            calls.append(n)
-            bar(total, n)
-
+    with answers_bar() as progress:
         summary = evaluate_model(progress=progress, **given)
     if as_json:
         print_json(records.as_json(summary))
@@ -132,6 +127,23 @@ def evaluate(
     print_summary(summary)
     if out is not None:
         typer.echo(f"{out}/summary.json")
+
+
+@contextmanager
+def answers_bar() -> Iterator[Callable[[int, int], None]]:
+    """A bar on the error stream; where that is no terminal, only what was answered before."""
+    console = Console(stderr=True)
+    columns = ("answers", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+
+        def progress(total: int, n: int) -> None:
+            if not bar.tasks:
+                bar.add_task("answers", total=total)
+                if n:
+                    console.print(f"{n} of {total} rows are answered already", highlight=False)
+            bar.update(bar.tasks[0].id, advance=n)
+
+        yield progress
 
 
 def _options(text: str) -> dict[str, Any]:

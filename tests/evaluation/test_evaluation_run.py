@@ -275,6 +275,9 @@ def test_evaluate_does_what_the_command_does(coco, tmp_path, monkeypatch):
     command[command.index("--out") : command.index("--categories")] = []
     result = CliRunner().invoke(app, [*command, "--bootstrap", "10"])
     assert result.output.endswith("runs/eval/m-instances_val2017/summary.json\n"), result.output
+    assert "are answered already" not in result.output
+    result = CliRunner().invoke(app, [*command, "--bootstrap", "10"])
+    assert "5 of 5 rows are answered already" in result.output
     written = read_record(tmp_path / "a" / "summary.json", Summary)
     assert json.loads(json.dumps(as_json(written))) == expected
     assert json.loads((tmp_path / "b" / "summary.json").read_text()) == expected
