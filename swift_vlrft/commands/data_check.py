@@ -14,7 +14,7 @@ from rich.table import Table
 
 from swift_vlrft.commands.progress import fail, progress_bar, renamed
 from swift_vlrft.datasets.report import Report
-from swift_vlrft.families.coordinates import FAMILIES
+from swift_vlrft.families import IMAGE_TYPES
 from swift_vlrft.rewards import REWARDS
 
 
@@ -54,7 +54,7 @@ def check(
         typer.Option(help="Folder (or id) of the model whose template and tokenizer count."),
     ] = None,
     model_type: Annotated[
-        str | None, typer.Option(help=f"Its family, if it is not told: {', '.join(FAMILIES)}.")
+        str | None, typer.Option(help=f"Its family, if it is not told: {', '.join(IMAGE_TYPES)}.")
     ] = None,
     show: Annotated[int, typer.Option(min=0, help="Problems to print.")] = 30,
     as_json: Annotated[bool, typer.Option("--json", help="Print all of it as JSON.")] = False,
@@ -182,7 +182,9 @@ def _length_check(limit: int, model: str | None, model_type: str | None):  # typ
     command = CommandLine(model=model, model_type=model_type)
     view = image_resize_of(command)
     if view is None:
-        raise ValueError(f"the family of {model} is not known; --model_type: {', '.join(FAMILIES)}")
+        raise ValueError(
+            f"the family of {model} is not known; --model_type: {', '.join(IMAGE_TYPES)}"
+        )
     return length_check(view, limit, text_tokens(command))
 
 

@@ -20,7 +20,7 @@ from swift_vlrft.datasets.records import Record
 from swift_vlrft.datasets.row import BadRow
 from swift_vlrft.datasets.schema import Context, RawExample, RecordSchema, class_name, drawn_on
 from swift_vlrft.datasets.source import Source
-from swift_vlrft.families.coordinates import convert_box
+from swift_vlrft.geometry.box_format import convert_box
 
 LIGHT = ("objects", "width", "height")
 BOXES = ("bbox", "bboxes", "boxes")

@@ -23,7 +23,7 @@ from typing import Any
 
 from swift_vlrft.datasets.records import json_content
 from swift_vlrft.datasets.source import DataError
-from swift_vlrft.families.coordinates import convert_box
+from swift_vlrft.geometry.box_format import convert_box
 
 UNSURE = "a crowd region or a box without area stands for the category in the image"
 NO_OBJECT = "an image without an object makes no row"

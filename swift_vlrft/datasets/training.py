@@ -42,7 +42,7 @@ from swift_vlrft.datasets.routing import routed
 from swift_vlrft.datasets.row import BadRow, Row, RowLocation
 from swift_vlrft.datasets.row_check import NotRead, row_problem
 from swift_vlrft.datasets.source import DataError
-from swift_vlrft.families.coordinates import BOX_FORMATS
+from swift_vlrft.geometry.box_format import BOX_FORMATS
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -19,6 +19,9 @@ from dataclasses import dataclass
 
 from PIL import Image, ImageDraw
 
+from swift_vlrft.rewards import REWARDS
+from swift_vlrft.rewards.matching import DETECTION
+
 FORMAT = "Think in <think> </think>, then answer in <answer> </answer>."
 COLOURS = {
     "red": (220, 40, 40),
@@ -64,7 +67,7 @@ class DemoTask:
 
     @property
     def boxes(self) -> bool:
-        return self.reward.startswith("vlrft_detection")
+        return REWARDS[self.reward].task is DETECTION
 
 
 def _background(rng: random.Random, side: int) -> Image.Image:

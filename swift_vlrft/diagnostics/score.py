@@ -25,7 +25,7 @@ from swift_vlrft.diagnostics.checks import (
 from swift_vlrft.diagnostics.reasons import Reason, explain
 from swift_vlrft.files.completions import Completion, read_completions
 from swift_vlrft.parsing.answers import gold_text, read
-from swift_vlrft.rewards import REWARDS, TASKS
+from swift_vlrft.rewards import REWARDS
 
 
 class RewardSummary(msgspec.Struct):
@@ -133,12 +133,12 @@ def score_completions(
 
 
 def _reason(completion: Completion, name: str) -> Reason:
-    row, task = completion.row, TASKS[name]
-    if task is not None and "solution" not in row and name != "vlrft_detection_format":
+    row, task = completion.row, REWARDS[name].task
+    if "solution" in REWARDS[name].needs and "solution" not in row:
         raise ValueError(f"{completion}: {name} needs the column 'solution'.")
     # ms-swift's log holds no task: NaN under this reward, a score under one of another task.
     if task is not None and name in row and completion.logged(name) is None:
-        others = [key for key, other in TASKS.items() if other and other.name != task.name]
+        others = [key for key, other in REWARDS.items() if other.task not in (None, task)]
         if any(completion.logged(key) is not None for key in others):
             return Reason(None, "other_task", "a row that the run gave no score")
     return explain(name, row["completion"], row.get("solution"), **completion.extra)

@@ -24,7 +24,7 @@ from swift_vlrft.evaluation.detections import BoxSet
 from swift_vlrft.evaluation.predictions import Prediction, Predictions, Problems
 from swift_vlrft.geometry.boxes import Box
 from swift_vlrft.parsing.answers import Answer, BoxList, read
-from swift_vlrft.rewards import REWARDS, TASK_NAMES, TASKS
+from swift_vlrft.rewards import REWARDS, TASK_NAMES
 from swift_vlrft.rewards.grounding import overlaps
 from swift_vlrft.rewards.matching import read_gold
 
@@ -127,7 +127,8 @@ def _ratios(task: str, rows: list[Prediction], reasons: list[Reason]) -> dict[st
         name: function(completions, solutions, **columns)
         for name, function in REWARDS.items()
         # A threshold that changes while training has no mean.
-        if ((of := TASKS[name]) is None or of.name == task) and not name.endswith("_dynamic")
+        if (function.task is None or function.task.name == task)
+        and not function.changes_in_training
     }
     table: dict[str, list[tuple[float, float]]] = {}
     for n, (row, reason) in enumerate(zip(rows, reasons, strict=True)):

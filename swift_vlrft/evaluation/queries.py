@@ -33,9 +33,9 @@ from swift_vlrft.datasets.read import open_set, rows_of
 from swift_vlrft.datasets.row import Row, RowLocation
 from swift_vlrft.evaluation.annotations import Annotations, open_annotations
 from swift_vlrft.evaluation.predictions import EVALUATED, EvaluationError, Problems, category_of
-from swift_vlrft.families.coordinates import Size
 from swift_vlrft.files.jsonl import read_json
 from swift_vlrft.files.records import as_json
+from swift_vlrft.geometry.box_format import Size
 
 QUERY_PROTOCOLS = ("all", "visual-rft")
 SPLITS = ("test", "validation", "train")

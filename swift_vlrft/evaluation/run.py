@@ -32,10 +32,10 @@ from swift_vlrft.evaluation.predictions import (
     read_predictions,
 )
 from swift_vlrft.evaluation.queries import Query, QuerySet, Settings
-from swift_vlrft.families.coordinates import Size
 from swift_vlrft.files.jsonl import LineError
 from swift_vlrft.files.records import as_json, read_record, write_record
 from swift_vlrft.files.writing import beside
+from swift_vlrft.geometry.box_format import Size
 
 PACKAGES = ("swift-vlrft", "ms-swift", "transformers", "torch", "vllm", "faster-coco-eval")
 RESULTS = ("run.json", "parts", "predictions.jsonl", "summary.json")

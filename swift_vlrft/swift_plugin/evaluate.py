@@ -26,7 +26,7 @@ from swift_vlrft.evaluation.predictions import EvaluationError, Predictions, rea
 from swift_vlrft.evaluation.queries import QuerySet, Settings
 from swift_vlrft.evaluation.run import begin, finish, gold_of, versions
 from swift_vlrft.evaluation.summary import Summary, summarise, write_summary
-from swift_vlrft.families.coordinates import RESOLUTION
+from swift_vlrft.families.resize import RESOLUTION
 from swift_vlrft.files.records import as_json
 from swift_vlrft.swift_plugin.inference import (
     chosen_engine,
