@@ -66,12 +66,12 @@ def check(
 
     Exit code 0: nothing found; 1: problems were found; 2: the input cannot be used.
     """
+    from swift_vlrft.datasets.box_format import split_box_format
     from swift_vlrft.datasets.check import validate_rows
     from swift_vlrft.datasets.clean import write_clean
     from swift_vlrft.datasets.forms import splits_of
     from swift_vlrft.datasets.read import open_set
     from swift_vlrft.datasets.report import nothing_scored
-    from swift_vlrft.evaluation.framing import split_box_format
 
     written = None
     rewards = reward or []

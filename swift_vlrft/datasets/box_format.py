@@ -15,12 +15,13 @@ import itertools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from swift_vlrft.datasets.box_format_sentence import in_pixels, in_thousandths
 from swift_vlrft.datasets.row import Row
 from swift_vlrft.families import image_rule, image_tokens, known_family, resized_size
 from swift_vlrft.families.resize import capped_size
-from swift_vlrft.geometry.box_format import Size, convert_box
+from swift_vlrft.geometry.box_format import BOX_FORMATS, Size, convert_box
 from swift_vlrft.parsing.answers import Box, answer_span, boxes_or_refusal, gold_text
 
 _NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d++(?:\.\d++)?|\.\d++)(?:[eE][-+]?\d++)?(?!\w|\.\d)")
@@ -67,6 +68,16 @@ class ImageResize:
     @property
     def native_box_format(self) -> str | None:
         return known_family(self.family).box_format
+
+
+def split_box_format(text: str) -> tuple[Path, str]:
+    """Path and box format of ``PATH[:norm1000|pixels]``; ValueError names what is unknown."""
+    path, _, box_format = text.rpartition(":")
+    if not path or Path(text).exists() or not (box_format in BOX_FORMATS or Path(path).exists()):
+        return Path(text), "norm1000"
+    if box_format not in BOX_FORMATS:
+        raise ValueError(f"{text}: unknown subset {box_format!r}; known: {', '.join(BOX_FORMATS)}")
+    return Path(path), box_format
 
 
 def row_in_box_format(row: Row, frame: str, size: Size, seen: Size) -> Row:

@@ -1,0 +1,297 @@
+"""What a model is asked: the rows of a data set, or categories of the images of an annotation file.
+
+    settings = Settings("org/model", Path("instances_val2017.json"), "detection", protocol="all",
+                        categories=("coco-novel15",), max_queries=2000)
+    next(QuerySet(settings).read(Problems()))
+    Query(id="397133/mouse", row=Row(problem="Detect all objects belonging to ... 'mouse' ..."))
+
+Every process that needs the queries makes them again, the same: nothing but settings is handed
+over.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from swift_vlrft.datasets import BadRow, DataError
+from swift_vlrft.datasets.box_format import row_in_box_format
+from swift_vlrft.datasets.build import chosen_categories, detection_row
+from swift_vlrft.datasets.category_lists import CATEGORY_LISTS
+from swift_vlrft.datasets.coco_json import image_folder
+from swift_vlrft.datasets.image import image_path
+from swift_vlrft.datasets.instances import file_of, refuse_shared_files
+from swift_vlrft.datasets.read import open_set, rows_of
+from swift_vlrft.datasets.row import Row, RowLocation
+from swift_vlrft.evaluation.annotations import Annotations, open_annotations
+from swift_vlrft.evaluation.predictions import EVALUATED, EvaluationError, Problems, category_of
+from swift_vlrft.files.jsonl import read_json
+from swift_vlrft.files.records import as_json
+from swift_vlrft.geometry.box_format import Size
+
+QUERY_PROTOCOLS = ("all", "visual-rft")
+SPLITS = ("test", "validation", "train")
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """Everything that decides which queries a model gets, and how. Part of ``run.json``."""
+
+    model: str
+    dataset: Path
+    task: str
+    split: str | None = None
+    images: Path | None = None
+    protocol: str | None = None
+    categories: tuple[str, ...] = ()
+    existence_map: Path | None = None
+    max_queries: int | None = None
+    seed: int = 0
+    max_tokens: int = 1024
+    temperature: float = 0.0
+    engine: str = "auto"
+    base_model: str | None = None
+    batch_size: int = 8
+    dtype: str | None = None
+    engine_options: dict[str, Any] = {}
+    box_format: str = msgspec.field(default="norm1000", name="frame")
+    resolution: dict[str, str] = {}
+    """The variables that bound an image's size, as they were set: ``MAX_PIXELS`` and the like."""
+
+    def identity(self) -> str:
+        """The same for settings that give the same predictions, however they are computed."""
+        decisive = {k: v for k, v in as_json(self).items() if k not in ("engine", "batch_size")}
+        return sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Query:
+    """One query to the model: a row, with its image unopened. ``number`` is the row's in its set,
+    counted from 0.
+    """
+
+    id: str
+    row: Row
+    number: int | None = None
+
+    def column(self, name: str) -> str | None:
+        value = self.row.columns.get(name)
+        return None if value is None else str(value)
+
+    @property
+    def category(self) -> str | None:
+        return self.column("category") or category_of(self.row.problem)
+
+    @property
+    def box_format(self) -> str | None:
+        return self.row.columns.get("frame")
+
+    @property
+    def seen(self) -> Size | None:
+        """The size that boxes in pixels are measured in."""
+        columns = self.row.columns
+        sides = columns.get("width"), columns.get("height")
+        return sides if self.box_format == "pixels" and None not in sides else None  # type: ignore[return-value]
+
+    def rewritten(self, box_format: str, size: Size, seen: Size) -> Query:
+        """Prompt and gold in ``box_format``, as ``--dataset PATH:pixels`` trains them: ``size`` is
+        the image's, ``seen`` that of the one the model sees. ValueError where that cannot be done.
+        """
+        return replace(self, row=row_in_box_format(self.row, box_format, size, seen))
+
+
+class QuerySet:
+    """The queries of an evaluation; an annotation file is decoded once."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+
+    @cached_property
+    def annotations(self) -> Annotations | None:
+        return open_annotations(self.settings.dataset)
+
+    @cached_property
+    def count(self) -> int:
+        """How many there are, images left unread."""
+        return sum(1 for _ in self.read(Problems(), without_images=True))
+
+    def read(self, problems: Problems, *, without_images: bool = False) -> Iterator[Query]:
+        """The queries in order; rows that cannot be read are counted in ``problems``."""
+        if self.annotations is not None:
+            yield from self._of_annotations(self.annotations, problems)
+            return
+        sample, chosen = self._sample, self._chosen
+        for query in self._rows(problems, without_images):
+            if (sample is None or query.number in sample) and (
+                chosen is None or query.category in chosen
+            ):
+                yield query
+
+    def check(self) -> None:
+        """EvaluationError where the settings do not fit together or name what is not there."""
+        for problem in self._problems():
+            raise EvaluationError(problem)
+
+    def _problems(self) -> Iterator[str]:
+        given, protocol = self.settings, self.settings.protocol
+        if given.task not in EVALUATED:
+            yield f"unknown task {given.task!r}; known: {', '.join(EVALUATED)}"
+        if not given.dataset.exists():
+            yield f"the data set {given.dataset} does not exist (from {Path.cwd()})"
+        if (protocol or given.existence_map or given.categories) and given.task != "detection":
+            yield f"--protocol, --categories and --exist-map are of detection, not of {given.task}"
+        if protocol not in (None, *QUERY_PROTOCOLS):
+            known = " or ".join(QUERY_PROTOCOLS)
+            yield f"unknown protocol {protocol!r}; a model is asked by {known}"
+        if protocol == "visual-rft" and given.existence_map is None:
+            yield (
+                "--protocol visual-rft asks only categories of an existence map: give it with "
+                "--exist-map FILE, a JSON object of image id: [category, ...]"
+            )
+        if given.existence_map is not None and protocol != "visual-rft":
+            yield "--exist-map is of --protocol visual-rft"
+        if protocol is not None and self.annotations is None:
+            yield (
+                f"--protocol {protocol} makes its queries from an annotation file such as "
+                f"instances_val2017.json; {given.dataset} holds its own"
+            )
+        if self.annotations is not None and given.task != "detection":
+            yield f"{given.dataset} holds boxes: --task detection"
+        if not self.count:
+            yield f"{given.dataset} holds no query of task {given.task}"
+
+    # ---- a set of rows -----------------------------------------------------------------------
+
+    def _rows(self, problems: Problems, without_images: bool) -> Iterator[Query]:
+        given = self.settings
+        splits = (given.split,) if given.split else SPLITS
+        for split in splits:
+            try:
+                opened = open_set(given.dataset, split=split, keep_going=True)
+                break
+            except DataError as error:
+                if "split" not in str(error) or split == splits[-1]:
+                    raise
+        # Where no column says the task, the form of the set does (LISA); what the caller says goes.
+        has_task = "task" in getattr(opened, "columns", ())
+        number = 0
+        for row in rows_of(opened, root=given.images, without_images=without_images):
+            if isinstance(row, BadRow):
+                problems.add("rows of the data set that cannot be read, not asked", row.place)
+            elif has_task and row.columns.get("task") not in (None, given.task):
+                problems.add("rows of another task, not asked", row.place)
+            else:
+                row = replace(row, columns=row.columns | {"task": given.task})
+                yield Query(str(number), row, number)
+                number += 1
+
+    @cached_property
+    def _sample(self) -> set[int] | None:
+        """The numbers of the rows that are asked; None: all."""
+        most = self.settings.max_queries
+        if most is None:
+            return None
+        total = sum(1 for _ in self._rows(Problems(), without_images=True))
+        if most >= total:
+            return None
+        return set(random.Random(self.settings.seed).sample(range(total), most))
+
+    @cached_property
+    def _chosen(self) -> set[str] | None:
+        """The categories that are asked: names that the set has, and of a named list those that it
+        has. DataError where a name is unknown.
+        """
+        given = self.settings
+        if not given.categories:
+            return None
+        rows = self._rows(Problems(), without_images=True)
+        known = sorted({row.category for row in rows if row.category is not None})
+        chosen: set[str] = set()
+        for value in given.categories:
+            for name in [value] if value in known else [part.strip() for part in value.split(",")]:
+                if name in CATEGORY_LISTS and name not in known:
+                    chosen |= set(CATEGORY_LISTS[name]) & set(known)
+                else:
+                    chosen |= set(chosen_categories([name], known))
+        if not chosen:
+            raise EvaluationError(
+                f"--categories {' '.join(given.categories)}: {given.dataset} asks for none of "
+                f"them, but for {', '.join(known[:100]) or 'no category'}"
+            )
+        return chosen
+
+    # ---- an annotation file ------------------------------------------------------------------
+
+    def _of_annotations(self, annotations: Annotations, problems: Problems) -> Iterator[Query]:
+        given, found = self.settings, annotations.instances
+        refuse_shared_files(found)
+        chosen = annotations.chosen(given.categories)
+        if given.protocol == "visual-rft":
+            pairs = self._of_existence_map(annotations, problems)
+        else:
+            # LVIS says of some categories only whether an image holds them.
+            pairs = [
+                (image, category)
+                for image in found.images
+                for category in chosen
+                if found.absent is None
+                or image in found.boxes[category]
+                or image in found.absent[category]
+            ]
+        pairs = [pair for pair in pairs if pair[1] in chosen]
+        if given.max_queries is not None and given.max_queries < len(pairs):
+            order = random.Random(given.seed).sample(range(len(pairs)), given.max_queries)
+            pairs = [pairs[n] for n in sorted(order)]
+        folder = image_folder(found, given.images)
+        for image, category in pairs:
+            name = chosen[category]
+            try:
+                path = image_path(file_of(found.images[image]) or "", folder, folder)
+            except ValueError as error:
+                problems.add("rows of the data set that cannot be read, not asked", error)
+                continue
+            columns = detection_row(str(path), name, found.boxes[category].get(image, []))
+            row = Row(
+                RowLocation(found.path),
+                {"bytes": None, "path": columns.pop("image")},
+                columns.pop("problem"),
+                columns.pop("solution"),
+                columns | {"image_id": str(image)},
+                annotations.drawn(image),
+            )
+            yield Query(f"{image}/{name}", row)
+
+    def _of_existence_map(
+        self, annotations: Annotations, problems: Problems
+    ) -> list[tuple[Any, Any]]:
+        """Pairs of image and category that Visual-RFT's map names."""
+        path = self.settings.existence_map
+        assert path is not None
+        try:
+            content = read_json(path)
+        except (OSError, ValueError) as error:
+            raise EvaluationError(f"--exist-map {path} cannot be read ({error})") from error
+        if not isinstance(content, dict) or not all(isinstance(v, list) for v in content.values()):
+            raise EvaluationError(
+                f"--exist-map {path}: a JSON object of image id: [category, ...] is needed"
+            )
+        ids = {name: c for c, name in annotations.instances.categories.items()}
+        images = {str(image): image for image in annotations.instances.images}
+        for key in content:
+            if key not in images:
+                problems.add("images of the existence map that the annotations lack", key)
+        pairs = []
+        for key, image in images.items():
+            for name in dict.fromkeys(map(str, content.get(key, ()))):
+                if name in ids:
+                    pairs.append((image, ids[name]))
+                else:
+                    problems.add("categories of the existence map that the annotations lack", name)
+        return pairs
