@@ -16,10 +16,9 @@ from typing import Any
 
 from swift_vlrft.datasets.build import detection_row
 from swift_vlrft.datasets.instances import NO_OBJECT, UNSURE, Boxes
-from swift_vlrft.datasets.records import Record
-from swift_vlrft.datasets.row import BadRow
 from swift_vlrft.datasets.schema import Context, RawExample, RecordSchema, class_name, drawn_on
 from swift_vlrft.datasets.source import Source
+from swift_vlrft.datasets.storage import Record
 from swift_vlrft.families.coordinates import convert_box
 
 LIGHT = ("objects", "width", "height")
@@ -33,7 +32,7 @@ def _matches(columns: set[str]) -> bool:
 
 def _rows(record: Record, context: Context) -> Iterator[RawExample]:
     boxes, categories, crowds = _objects(record["objects"])
-    size = drawn_on(record, in_pixels=True) or context.info(record["image"])
+    size = drawn_on(record, exact=True) or context.image_info(record["image"])
     width, height = round(size.width), round(size.height)
     if "corners" not in context.notes:
         context.notes["corners"] = _are_corners(context)
@@ -55,7 +54,7 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
     if not by_name and not unsure:
         context.leave_out(NO_OBJECT)
     for name in unsure:
-        context.form.left_out.setdefault(UNSURE, []).append(f"{context.place}: {name}")
+        context.leave_out(UNSURE, name)
     for name, found in by_name.items():
         if name not in unsure:
             yield detection_row(record["image"], name, found)
@@ -88,16 +87,12 @@ def _are_corners(context: Context) -> bool:
     the other way, some would be inverted or reach beyond their image.
     """
     no_corners = no_sizes = 0
-    columns = [name for name in LIGHT if name in context.form.columns]
-    stream = context.form.kind == "stream"
-    for found in context.first if stream else context.form.records(columns):
-        if isinstance(found, BadRow):
-            continue
+    for record in context.stored.sample(LIGHT):
         try:
-            boxes, _, _ = _objects(found[1]["objects"])
+            boxes, _, _ = _objects(record["objects"])
         except ValueError:
             continue
-        size = drawn_on(found[1], in_pixels=True)
+        size = drawn_on(record, exact=True)
         width, height = (size.width, size.height) if size else (1e9, 1e9)
         for box in boxes:
             if isinstance(box, list) and len(box) == 4 and all(map(_finite, box)):

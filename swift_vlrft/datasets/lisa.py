@@ -18,14 +18,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from swift_vlrft.datasets.records import Record
 from swift_vlrft.datasets.schema import (
     Context,
     RawExample,
     RecordSchema,
+    first_turn,
     leave_out_further_turns,
-    text_of_turn,
 )
+from swift_vlrft.datasets.storage import Record
 from swift_vlrft.families.coordinates import convert_box
 
 PROMPT = (
@@ -48,14 +48,14 @@ def _matches(columns: set[str]) -> bool:
 def _rows(record: Record, context: Context) -> Iterator[RawExample]:
     made = {"task": "grounding", "frame": "norm1000"}
     if "conversations" in record:
-        prompt = text_of_turn(record, ("user", "human"))
+        prompt = first_turn(record, ("user", "human"))
         image = _IMAGE.match(prompt)
         if image is None:
             raise ValueError(f"no <img>PATH</img> at the start of {prompt[:80]!r}")
         prompt = prompt[image.end() :]
         if (stated := _INSTRUCTION.search(prompt)) and "<answer>" not in prompt:
             prompt = PROMPT.format(instruction=stated[1].strip())
-        corners = text_of_turn(record, ("assistant", "gpt"))
+        corners = first_turn(record, ("assistant", "gpt"))
         leave_out_further_turns(record, context)
         yield made | {"image": image[1].strip(), "problem": prompt, "solution": _wrapped(corners)}
         return
@@ -70,7 +70,7 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
     boxes = record["boxes"]
     if not isinstance(boxes, list) or not boxes or not _is_box(boxes[0]):
         raise ValueError(f"boxes is {str(boxes)[:80]}; a list of [x1, y1, x2, y2] is needed")
-    info = context.info(record["image_path"])
+    info = context.image_info(record["image_path"])
     size = (info.width, info.height)
     if boxes[0][2] > size[0] + 1 or boxes[0][3] > size[1] + 1:
         raise ValueError(f"the box {boxes[0]} reaches beyond the image of {size[0]} x {size[1]}")

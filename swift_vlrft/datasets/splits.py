@@ -91,7 +91,7 @@ def names_of_splits(files: Sequence[Path], root: Path) -> list[str]:
     return [*(s for s in SPLITS if s in found), *sorted(found - set(SPLITS))]
 
 
-def of_split(
+def files_of_split(
     files: Sequence[Path], root: Path, split: str, kind: str
 ) -> tuple[list[Path], list[Path]]:
     """The files of ``split``, and those that are of no split though others are.
@@ -118,7 +118,7 @@ def of_split(
     return chosen, unnamed
 
 
-def walked(folder: Path) -> list[Path]:
+def walk(folder: Path) -> list[Path]:
     """The files below a folder, links followed, in order. Hidden ones are left out (caches and what
     is half written), and, as ``datasets`` does, folders like __MACOSX and __pycache__.
     """
