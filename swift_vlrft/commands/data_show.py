@@ -21,8 +21,9 @@ def show(
     Example: vlrft data show data/coco8 --rows 12 --out page.html
     """
     from swift_vlrft.commands.progress import fail
-    from swift_vlrft.datasets.page import page_of, sample
     from swift_vlrft.datasets.read import read_rows
+    from swift_vlrft.files.writing import write_atomically
+    from swift_vlrft.report.set_page import page_of, sample
 
     try:
         found, total = sample(
@@ -30,11 +31,7 @@ def show(
         )
         if not found:
             raise ValueError(f"{source} has no rows")
-        beside = out.with_name(out.name + ".writing")
-        out.parent.mkdir(parents=True, exist_ok=True)
-        page = page_of(found, source.name, total)
-        beside.write_text(page, encoding="utf-8", errors="backslashreplace")
-        beside.rename(out)
+        write_atomically(out, page_of(found, source.name, total))
     except (ValueError, OSError) as error:
         fail(error)
     typer.echo(f"{out}: {len(found)} of {total} rows of {source}")

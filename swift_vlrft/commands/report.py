@@ -35,7 +35,7 @@ def report(
 
     try:
         target, problems = write_report(
-            run, evaluation or [], out or run / "report.html", samples=samples
+            run, evaluation or [], out or run / "report.html", count=samples
         )
     except (OSError, ValueError) as error:
         fail(error)

@@ -37,7 +37,7 @@ class RunLog:
     series: dict[str, Series]
     steps: int
     parse_rate: dict[str, Series] = field(default_factory=dict)
-    reasons: dict[str, dict[str, int]] = field(default_factory=dict)
+    reasons: dict[str, Counter[str]] = field(default_factory=dict)
     completions: int = 0
     notes: list[str] = field(default_factory=list)
     """What was left out of the logs."""
@@ -131,8 +131,7 @@ def _read_completions(path: Path, run: RunLog) -> None:
             read = counts.setdefault(name, {}).setdefault(step, [0, 0])
             read[0] += reason.was_read
             read[1] += 1
-            of = run.reasons.setdefault(name, {})
-            of[reason.code] = of.get(reason.code, 0) + 1
+            run.reasons.setdefault(name, Counter())[reason.code] += 1
     run.parse_rate = {
         name: [(step, read / of) for step, (read, of) in sorted(by_step.items())]
         for name, by_step in counts.items()

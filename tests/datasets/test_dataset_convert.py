@@ -24,8 +24,8 @@ from swift_vlrft.cli import app
 from swift_vlrft.datasets import BadRow, DataError, Row, RowLocation, read_rows
 from swift_vlrft.datasets.convert import convert_folder
 from swift_vlrft.datasets.forms import find_form, splits_of
-from swift_vlrft.datasets.page import page_of, sample
 from swift_vlrft.datasets.writer import write_folder
+from swift_vlrft.report.set_page import page_of, sample
 
 GOLD = "<answer>[{'Position': [254, 303, 291, 365], 'Confidence': 1}]</answer>"
 
@@ -274,6 +274,9 @@ class Page(HTMLParser):
     def all(self, tag, **wanted):
         return [a for t, a in self.elements if t == tag and wanted.items() <= a.items()]
 
+    def boxes(self):
+        return [a for _, a in self.elements if a.get("class", "").startswith("box ")]
+
 
 def shown(solution, problem="Find it.", **columns) -> Page:
     given = {"task": "detection", "frame": "norm1000", **columns}
@@ -283,24 +286,24 @@ def shown(solution, problem="Find it.", **columns) -> Page:
 
 def test_boxes_lie_where_the_gold_says_and_bear_their_label():
     page = shown("[{'Position': [100, 250, 600, 500], 'label': 'dog'}, {'Position': [0,0,9,9]}]")
-    first, second = page.all("div", **{"class": "box"})
-    assert first["style"].startswith("left:10.000%;top:25.000%;width:50.000%;height:25.000%")
-    assert first["style"] != second["style"]
+    first, second = page.boxes()
+    assert first["style"].startswith("left:10.00%;top:25.00%;width:50.00%;height:25.00%")
+    assert first["class"] != second["class"]  # another label, another colour
     assert "dog" in page.text and "900 x 600" in page.text and "x, row 3" in page.text
     pixels = shown("[[90, 150, 540, 300]]", frame="pixels", task="grounding", category="cat")
-    (box,) = pixels.all("div", **{"class": "box"})
-    assert box["style"].startswith("left:10.000%;top:25.000%;width:50.000%;height:25.000%")
+    (box,) = pixels.boxes()
+    assert box["style"].startswith("left:10.00%;top:25.00%;width:50.00%;height:25.00%")
     assert "cat" in pixels.text
-    assert not shown("rose", task="classification").all("div", **{"class": "box"})
+    assert not shown("rose", task="classification").boxes()
     assert "No Objects" in shown("<answer>No Objects</answer>").text
 
 
 def test_what_is_odd_about_a_row_is_said():
-    assert "box 1 reaches outside the frame" in shown("[[10, 10, 1200, 50]]").text
+    assert "box 1 reaches outside 1000 x 1000" in shown("[[10, 10, 1200, 50]]").text
     assert "box 1 is invalid" in shown("[[50, 50, 10, 10]]").text
     assert "does not read as boxes" in shown("a dog").text
     broken = Row(RowLocation(Path("x"), 0), {"bytes": b"GIF", "path": None}, "p", "s", {})
-    assert "no picture" in Page(page_of([broken], "set")).text
+    assert "no image" in Page(page_of([broken], "set")).text
     bad = page_of([BadRow(RowLocation(Path("y.parquet"), 7), "the image is cut off")], "set")
     assert "the image is cut off" in bad and "y.parquet, row 7" in bad
 

@@ -24,8 +24,8 @@ from swift_vlrft.datasets import BadRow, DataError, open_image, read_rows
 from swift_vlrft.datasets.check import check_set
 from swift_vlrft.datasets.convert import convert_folder
 from swift_vlrft.datasets.image import ImageError, ImageInfo, image_info, try_image_info
-from swift_vlrft.datasets.page import page_of
 from swift_vlrft.datasets.training import LoadOptions, streamed_rows
+from swift_vlrft.report.set_page import page_of
 
 WIDE = (40, 24)
 LARGE = (400, 300)

@@ -25,7 +25,8 @@ from swift_vlrft.evaluation.questions import Question, Settings, questions
 from swift_vlrft.evaluation.run import answer_line
 from swift_vlrft.evaluation.summary import summarise
 from swift_vlrft.parsing.answers import boxes_or_refusal, gold_text
-from swift_vlrft.report.samples import boxes as drawn_boxes
+from swift_vlrft.report.html import place
+from swift_vlrft.report.samples import drawn_boxes
 
 VIEW = ImageResize("qwen2_5_vl", 56 * 56, 401408)
 STORED = (1920, 1080)
@@ -89,7 +90,8 @@ def test_both_frames_give_the_same_boxes_in_the_picture(tmp_path):
         one, other = getattr(first, kind)[0], getattr(second, kind)[0]
         assert one["bbox"] == pytest.approx(other["bbox"], abs=4)  # a pixel seen is 2.3 stored
     assert first.gold[0]["bbox"] == pytest.approx([480, 270, 960, 270])
-    places = [drawn_boxes(row, boxes_or_refusal(gold_text(row.solution)), "gold") for row in sides]
+    gold = [boxes_or_refusal(gold_text(row.solution)) for row in sides]
+    places = [place(drawn_boxes(*pair, "gold")[0]) for pair in zip(sides, gold, strict=True)]
     assert "left:25.00%;top:25.00%" in places[0] and "left:25." in places[1]
 
 

@@ -128,7 +128,7 @@ def test_what_changed_is_shown_with_boxes_and_reasons(run):
     page = report(run, *both(run))
     gain, loss = page.split("<h2>Largest gain</h2>")[1].split("<h2>Largest loss</h2>")
     assert gain.count("<article>") == loss.count("<article>") == 3
-    assert "0.00 &rarr; 1.00" in gain and "1.00 &rarr; 0.00" in loss
+    assert "0.00 → 1.00" in gain and "1.00 → 0.00" in loss
     assert "no complete answer block" in gain  # the reason that `vlrft score` gives
     assert gain.count('class="box gold"') == 3 and gain.count('class="box after"') == 3
     assert 'class="box before"' not in gain and loss.count('class="box before"') == 3
@@ -138,15 +138,15 @@ def test_what_changed_is_shown_with_boxes_and_reasons(run):
     x1, y1, x2, y2 = numbers
     place = f"left:{x1:.2f}%;top:{y1:.2f}%;width:{x2 - x1:.2f}%;height:{y2 - y1:.2f}%"
     assert place in gain
-    assert "+3 &minus;3" in page and "paired bootstrap" in page
+    assert "+3 −3" in page and "paired bootstrap" in page
 
 
 def test_curves_are_those_of_the_log(run):
     page = report(run)
-    assert "<b>0.10 &rarr; 0.50</b>vlrft_detection_iou in training" in page
-    assert "reward <b>0.1 &rarr; 0.5</b>" in page
-    assert "completion length <b>21 &rarr; 25</b>" in page
-    assert "groups without spread" in page and "memory/rollout_allocated_gib" in page
+    assert "<b>0.10 → 0.50</b>vlrft_detection_iou in training" in page
+    assert "reward <b>0.1 → 0.5</b>" in page
+    assert "completion length <b>21 → 25</b>" in page
+    assert "zero-variance groups" in page and "memory/rollout_allocated_gib" in page
     assert "parse rate of vlrft_detection_iou <b>0.5" in page
     assert "no answer<td>1<td>50%" in page
     (figure,) = re.findall(r"<figure><figcaption>vlrft_detection_iou.*?</figure>", page, re.S)
@@ -162,7 +162,7 @@ def test_a_run_that_went_on_from_a_checkpoint_has_one_value_a_step(run):
         log.write('{"reward": 7, "step": NaN}\n')
     (run / "completions.jsonl").write_text('{"completion": 3}\n')
     page = report(run)
-    assert "reward <b>0.1 &rarr; 0.95</b>" in page
+    assert "reward <b>0.1 → 0.95</b>" in page
     (figure,) = re.findall(r"<figure><figcaption>reward .*?</figure>", page, re.S)
     assert len(re.search(r'class="line" points="([^"]+)"', figure)[1].split()) == 5
 
@@ -226,7 +226,7 @@ POINTS = st.lists(st.tuples(NUMBERS, NUMBERS), max_size=12)
 @example([(1, HUGE), (2, HUGE)], [(1, HUGE), (2, HUGE)], [], [], False)
 @example([(0, 1e17), (5e-324, 1e17)], [], [], [], False)
 def test_a_curve_of_any_numbers_lies_in_its_frame(points, spread, low, high, unit):
-    text = curve("x", points, spread=spread, low=low, high=high, unit=unit)
+    text = curve("x", points, std=spread, low=low, high=high, unit=unit)
     finite = [p for p in points if math.isfinite(p[0]) and math.isfinite(p[1])]
     assert (text == "") == (not finite)
     Strict().feed(text)

@@ -1,0 +1,94 @@
+"""HTML from the templates in ``templates/``: whatever goes in is escaped, by jinja2.
+
+    render("rows.html", title="data/shapes", ...)     "<!doctype html>..."
+
+The pages need nothing but themselves: images are written into them, they run no script, and their
+content policy lets a browser load nothing else.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from swift_vlrft.datasets import open_image
+from swift_vlrft.geometry.boxes import Box
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+
+@cache
+def _environment() -> Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    made = Environment(
+        loader=PackageLoader("swift_vlrft.report"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+    )
+    made.filters |= {"short": short, "cut": cut, "place": place}
+    return made
+
+
+def render(template: str, **values: Any) -> str:
+    """The template filled in. A lone surrogate, which a model may write and UTF-8 cannot hold,
+    becomes its escape sequence.
+    """
+    text = _environment().get_template(template).render(values)
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def short(value: float | None) -> str:
+    """A number in a few characters; "-" for none."""
+    if value is None:
+        return "-"
+    if value == 0 or 0.001 <= abs(value) < 100_000:
+        text = f"{value:.3f}" if abs(value) < 100 else f"{value:.0f}"
+        return text.rstrip("0").rstrip(".") if "." in text else text
+    return f"{value:.1e}"
+
+
+def cut(value: Any, longest: int = 300) -> str:
+    """A value as text, shortened: texts as they are, bytes by their count, all else as JSON."""
+    if isinstance(value, bytes):
+        value = f"{len(value)} bytes"
+    text = value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
+    return text if len(text) <= longest else text[:longest] + " ..."
+
+
+@dataclass(frozen=True)
+class DrawnBox:
+    """A box to lay over an image of ``size``, the width and height that its numbers run to.
+    ``kind`` is its class in the stylesheet: gold, before, after, answer, or a colour c0 to c7.
+    """
+
+    box: Box
+    size: tuple[float, float]
+    kind: str
+    label: str = ""
+
+
+def place(drawn: DrawnBox) -> str:
+    """Where a box lies, in per cent of the image; far outside is as good as just outside."""
+    shares = [v / drawn.size[n % 2] for n, v in enumerate(drawn.box)]
+    x1, y1, x2, y2 = (100 * min(1.5, max(-0.5, share)) for share in shares)
+    return f"left:{x1:.2f}%;top:{y1:.2f}%;width:{x2 - x1:.2f}%;height:{y2 - y1:.2f}%"
+
+
+def data_url(image: Mapping[str, Any], longest_side: int) -> tuple[str, tuple[int, int]]:
+    """The image, upright and scaled down, as a URL that holds it, and its true size."""
+    opened = open_image(image)
+    size = opened.size
+    opened.thumbnail((longest_side, longest_side))
+    buffer = io.BytesIO()
+    kind = "png" if max(size) < 200 else "jpeg"  # a few pixels: JPEG would smear them
+    opened.save(buffer, kind, **({} if kind == "png" else {"quality": 85}))
+    return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}", size

@@ -1,0 +1,82 @@
+"""Rows of a data set as one HTML page: image with gold boxes, prompt and solution beside it.
+
+page_of([Row(...), ...], "data/shapes")    "<!doctype html>..."
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from swift_vlrft.datasets.image import ImageInfo, size_problem
+from swift_vlrft.datasets.row import BadRow, Row
+from swift_vlrft.datasets.source import DataError
+from swift_vlrft.parsing.answers import boxes_or_refusal, gold_text
+from swift_vlrft.report.html import DrawnBox, data_url, render
+
+LONGEST_SIDE = 640
+COLOURS = 8
+
+
+def page_of(rows: Sequence[Row | BadRow], title: str, of: int | None = None) -> str:
+    """The page; ``of`` is how many rows the set has."""
+    shown = f"{len(rows)} rows" if of is None else f"{len(rows)} of {of} rows"
+    return render("rows.html", title=title, shown=shown, rows=[_shown(row) for row in rows])
+
+
+def sample(rows: Iterable[Row | BadRow], count: int, seed: int) -> tuple[list[Row | BadRow], int]:
+    """``count`` random rows, in their order, and how many there are; one pass, and no more than
+    ``count`` rows in memory.
+    """
+    rng = random.Random(seed)
+    kept: list[tuple[int, Row | BadRow]] = []
+    number = -1
+    for number, row in enumerate(rows):
+        if len(kept) < count:
+            kept.append((number, row))
+        elif (slot := rng.randrange(number + 1)) < count:
+            kept[slot] = (number, row)
+    return [row for _, row in sorted(kept, key=lambda pair: pair[0])], number + 1
+
+
+def _shown(row: Row | BadRow) -> dict[str, Any]:
+    """What the template says of a row."""
+    shown: dict[str, Any] = {"place": str(row.place), "facts": [], "remarks": [], "problem": None}
+    shown |= {"url": "", "boxes": [], "empty": ""}
+    if isinstance(row, BadRow):
+        return shown | {"remarks": [row.problem]}
+    columns = {name: value for name, value in row.columns.items() if value is not None}
+    frame = columns.pop("frame", None)
+    shown["facts"] = [fact for fact in (columns.pop("task", None), frame) if fact]
+    shown |= {"problem": row.problem, "solution": row.solution, "columns": columns.items()}
+    try:
+        shown["url"], size = data_url(row.image, LONGEST_SIDE)
+    except DataError as error:
+        return shown | {"remarks": [f"no image: {error}"]}
+    shown["facts"].append(f"{size[0]} x {size[1]}")
+    if row.has_boxes:
+        _add_boxes(shown, row, size if frame == "pixels" else (1000, 1000))
+        if problem := size_problem(row.image, ImageInfo(*size, plain=True), row.drawn):
+            shown["remarks"].append(problem)
+    return shown
+
+
+def _add_boxes(shown: dict[str, Any], row: Row, size: tuple[int, int]) -> None:
+    """Boxes with label, category or number, a colour for each label, and what is odd about them."""
+    found = boxes_or_refusal(gold_text(row.solution))
+    if found is None:
+        shown["remarks"].append("the solution does not read as boxes")
+        return
+    shown["empty"] = "" if len(found) else "No Objects"
+    labels = list(dict.fromkeys(found.labels))
+    for number, (box, label) in enumerate(zip(found.boxes, found.labels, strict=True), 1):
+        if box is None:
+            text = f"box {number} is invalid: not four numbers, inverted or without area"
+            shown["remarks"].append(text)
+            continue
+        if min(box) < 0 or box[2] > size[0] or box[3] > size[1]:
+            text = f"box {number} reaches outside {size[0]} x {size[1]}"
+            shown["remarks"].append(text)
+        name = str(label or row.columns.get("category") or number)
+        shown["boxes"].append(DrawnBox(box, size, f"c{labels.index(label) % COLOURS}", name))
