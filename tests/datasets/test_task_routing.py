@@ -315,7 +315,7 @@ def test_the_task_of_a_known_hub_set_is_known_without_a_download():
 
 
 def test_the_run_stops_before_a_model_is_loaded(tmp_path):
-    from test_plugin import import_plugin
+    from support.plugin_run import import_plugin
 
     path = stored(tmp_path / "a", rows_of(GOLD["detection"], ["detection"] * 3))
     count = stored(tmp_path / "b", rows_of(GOLD["counting"]))

@@ -407,10 +407,10 @@ def test_visible_gpus_are_those_of_this_machine_where_nothing_names_them(monkeyp
 
 
 def test_a_machine_without_a_driver_shows_no_gpu(monkeypatch, tmp_path):
-    from swift_vlrft.recipe.rules import gpus
+    from swift_vlrft.recipe import gpus
 
     monkeypatch.undo()
-    for script, count in (("printf 'GPU 0: A\\nGPU 1: A\\n'", 2), ("exit 9", 0), (None, 0)):
+    for script, count in (("printf 'A, 81920, 5\\nA, [N/A], 5\\n'", 2), ("exit 9", 0), (None, 0)):
         tool = tmp_path / "nvidia-smi"
         tool.unlink(missing_ok=True)
         if script:
@@ -418,9 +418,9 @@ def test_a_machine_without_a_driver_shows_no_gpu(monkeypatch, tmp_path):
             tool.chmod(0o755)
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("PATH", str(tmp_path))
-            gpus.gpus_here.cache_clear()
+            gpus.installed_gpus.cache_clear()
             assert gpus.gpus_here() == count
-    gpus.gpus_here.cache_clear()
+    gpus.installed_gpus.cache_clear()
 
 
 def test_the_table_of_old_flags_is_true_of_this_ms_swift():

@@ -1,28 +1,15 @@
 """The plugin in ms-swift's registries, and what it says before a model is loaded."""
 
-import subprocess
 from pathlib import Path
 
 import pytest
+from support.plugin_run import PLUGIN, import_plugin
 from support.swift_run import run_python
 
 from swift_vlrft.demo.data import write_parquet
 from swift_vlrft.demo.tasks import known_task
 from swift_vlrft.rewards import REWARDS
 from swift_vlrft.swift_plugin.command_line import read_command_line
-
-PLUGIN = Path(__file__).resolve().parents[2] / "plugins" / "vlrft.py"
-
-
-def import_plugin(*flags: str, then: str = "") -> subprocess.CompletedProcess:
-    """Import the plugin as `swift rlhf FLAGS` does, twice, then run ``then``."""
-    code = (
-        "from swift.utils import import_external_file\n"
-        f"import_external_file({str(PLUGIN)!r})\n"
-        "from swift_vlrft.swift_plugin import register\n"
-        f"register()\n{then}"
-    )
-    return run_python(code, *flags)
 
 
 @pytest.fixture(scope="module")

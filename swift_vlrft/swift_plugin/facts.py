@@ -1,0 +1,129 @@
+"""The facts of the installed ms-swift (recipe/facts.py), read from its own classes.
+
+python -m swift_vlrft.swift_plugin.facts > swift_vlrft/recipe/ms_swift.json
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import typing
+from argparse import Action
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from swift_vlrft.recipe.facts import Facts, Flag, installed_versions
+
+CLASSES = {
+    "rlhf": "RLHFArguments",
+    "sft": "SftArguments",
+    "pt": "PretrainArguments",
+    "rollout": "RolloutArguments",
+    "infer": "InferArguments",
+    "deploy": "DeployArguments",
+    "export": "ExportArguments",
+    "eval": "EvalArguments",
+    "sample": "SamplingArguments",
+}
+PARSED = re.compile(r"json_parse_to_dict\(self\.(\w+)")
+"""How ms-swift takes a flag for JSON."""
+
+
+def read_facts() -> Facts:
+    import swift.arguments
+    from swift.dataset import DATASET_MAPPING
+    from swift.rewards import orms
+    from swift.utils.utils import _patch_get_type_hints
+
+    from swift_vlrft.rewards import REWARDS
+
+    commands: dict[str, dict[str, Flag]] = {}
+    for command, name in CLASSES.items():
+        with _patch_get_type_hints():
+            flags = read_flags(getattr(swift.arguments, name))
+        for flag, kind in flags.items():
+            same = commands.setdefault(flag, {})
+            key = next((key for key, other in same.items() if other == kind), "")
+            same.pop(key, None)
+            same[f"{key} {command}".strip()] = kind
+    ids = {name for key in DATASET_MAPPING if isinstance(key, tuple) for name in key[:2] if name}
+    rewards = [name for name in orms if name not in REWARDS]
+    commands = dict(sorted(commands.items()))
+    return Facts(installed_versions(), rewards, sorted(ids), prefixes(), commands)
+
+
+def read_flags(arguments: type) -> dict[str, Flag]:
+    """The flags of one class of arguments, by the parser that ms-swift makes of it."""
+    import swift
+    from transformers import HfArgumentParser
+
+    texts = [
+        path.read_text()
+        for folder in ("arguments", "trainers", "rlhf_trainers")
+        for path in (Path(swift.__file__).parent / folder).rglob("*.py")
+    ]
+    # FSDP's is parsed under another name (sft_args.py: _init_fsdp).
+    parsed = {name for text in texts for name in PARSED.findall(text)} | {"fsdp"}
+    hints = typing.get_type_hints(arguments)
+    found = {}
+    for action in HfArgumentParser([arguments])._actions:
+        name = action.option_strings[0][2:]
+        if name == action.dest and action.nargs != 0:
+            takes = typing.get_args(hints[name]) or (hints[name],)
+            is_json = name in parsed or any("dict" in str(kind).lower() for kind in takes)
+            found[name] = _flag(action, is_json)
+    return dict(sorted(found.items()))
+
+
+def _flag(action: Action, is_json: bool) -> Flag:
+    made: Any = action.type
+    if getattr(made, "__name__", "") == "string_to_bool":
+        kind = "bool" if action.nargs == "?" else "bool value"
+    elif is_json and action.nargs is None:
+        kind = "json"
+    else:
+        kind = made.__name__ if made in (int, float) else "str"
+        kind += "s" if action.nargs == "+" else ""
+    default = action.default
+    if not isinstance(default, str | int | float | bool | list | None):
+        default = str(getattr(default, "value", default))
+    return Flag(kind, default, tuple(action.choices or ()))  # type: ignore[arg-type]
+
+
+def prefixes() -> dict[str, tuple[str, str]]:
+    """By model type, what the template writes before a completion, where it writes anything."""
+    from swift.model import MODEL_MAPPING
+    from swift.template import TEMPLATE_MAPPING
+
+    found = {}
+    for name, meta in MODEL_MAPPING.items():
+        templates = [meta.template, *(group.template for group in meta.model_groups)]
+        template = next((TEMPLATE_MAPPING[t] for t in templates if t in TEMPLATE_MAPPING), None)
+        if template and (template.thinking_prefix or template.non_thinking_prefix):
+            found[name] = (template.thinking_prefix, template.non_thinking_prefix)
+    return found
+
+
+def as_text(facts: Facts) -> str:
+    """JSON with a line for every flag, so that a change of ms-swift is read as a difference."""
+    parts = []
+    for name, value in msgspec.to_builtins(facts).items():
+        opening, closing = "{}" if isinstance(value, dict) else "[]"
+        items = value.items() if isinstance(value, dict) else ((None, item) for item in value)
+        lines = [(f"{json.dumps(key)}: " if key else "") + json.dumps(item) for key, item in items]
+        parts.append(f' "{name}": {opening}\n  ' + ",\n  ".join(lines) + f"\n {closing}")
+    return "{\n" + ",\n".join(parts) + "\n}\n"
+
+
+if __name__ == "__main__":
+    os.environ["LOG_LEVEL"] = "ERROR"  # ms-swift logs what it registers
+    out = os.dup(1)
+    os.dup2(2, 1)  # what its imports print is not ours
+    text = as_text(read_facts())
+    with os.fdopen(out, "w") as standard_output:
+        standard_output.write(text)
+    sys.exit(0)
