@@ -32,9 +32,9 @@ def warm_start(
     directory: Path,
     *,
     seed: int = 0,
-    progress: Callable[[int, float], None],
+    progress: Callable[[int, str], None],
 ) -> None:
-    """Write the checkpoint to ``directory``; call ``progress(step, loss)`` after every step."""
+    """Write the checkpoint to ``directory``; call ``progress(step, "loss ..")`` after each step."""
     import torch
     from torch.nn import functional as F
 
@@ -87,7 +87,7 @@ def warm_start(
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
-        progress(step + 1, loss.item())
+        progress(step + 1, f"loss {loss.item():.2f}")
     save_checkpoint(model, tokenizer, made_of, directory)
 
 
