@@ -112,7 +112,7 @@ def find_set(
     elif path.suffix.lower() in PARQUET:
         stored = ParquetFiles.of_files(path, [path], keep_going=keep_going)
     if stored is not None:
-        stored.rename = dict(rename or {})
+        stored.rename, stored.root = dict(rename or {}), image_root()
     return stored
 
 
@@ -150,7 +150,7 @@ def splits_of(path: Path) -> list[str]:
             return ["train"]  # reading it says what is wrong
         found = dict.fromkeys(next(iter(splits_in(name)), name) for name in names)
         return list(found) or ["train"]
-    return names_of_splits([path] if path.is_file() else _row_files(path), path) or ["train"]
+    return names_of_splits(_row_files(path) if path.is_dir() else [path], path) or ["train"]
 
 
 # ---- folders ---------------------------------------------------------------------------------

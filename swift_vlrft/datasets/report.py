@@ -106,6 +106,10 @@ class Report:
         named = named_tasks(rewards)
         if named and not any(self.scored[task] for task in named):
             return [f"{self.path}: no reward that is named scores its rows: {self.rows_by_task()}"]
+        return self.shared_notes()
+
+    def shared_notes(self) -> list[str]:
+        """What to say of rows that rewards of several tasks score."""
         return [
             f"{self.path}: {count} rows state no task, and rewards of {tasks} read their gold: all "
             "of them score these rows. A column task says which is meant"

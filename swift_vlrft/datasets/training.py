@@ -137,7 +137,7 @@ def _of_files(stored: StoredSet, options: LoadOptions) -> list[_Loaded]:
     return loaded
 
 
-def _file(path: str) -> dict[str, Any]:
+def _file(path: str | None) -> dict[str, Any]:
     return {"bytes": None, "path": path}
 
 
@@ -184,7 +184,18 @@ def _of_table(table: Table, options: LoadOptions) -> list[_Loaded]:
                 one.row = replace(row, image=one.image)
             except ValueError as error:
                 one.info = ImageError(str(error))
+        elif isinstance(row, Row) and row.drawn is not None:  # a problem may name the image
+            one.row = replace(row, image=_file(_name(table, one.number)))
     return loaded
+
+
+def _name(table: Table, number: int) -> str | None:
+    """What a stored image is called."""
+    import pyarrow as pa
+
+    image = table.column("image")[number]
+    named = pa.types.is_struct(image.type) and image.type.get_field_index("path") >= 0
+    return image["path"].as_py() if named else None
 
 
 def _value(table: Table | None, number: int) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from typing import Any
 
 from swift_vlrft.datasets.build import chosen_categories
 from swift_vlrft.datasets.image import ImageInfo, size_problem
-from swift_vlrft.datasets.instances import file_of, read_content, read_instances
+from swift_vlrft.datasets.instances import file_of, read_instances
 from swift_vlrft.datasets.row import Drawn
 from swift_vlrft.evaluation.pictures import Pictures
 from swift_vlrft.evaluation.predictions import (
@@ -145,7 +145,6 @@ class Annotations:
 def read_annotations(path: Path) -> Annotations:
     """Read and check an annotation file; DataError says where it is wrong."""
     checked = read_instances(path)
-    content = read_content(path)
     lvis = checked.absent is not None
     unsure: dict[Any, set[Any]] = {c: set() for c in checked.categories}
     asked: dict[Any, set[Any]] | None = None
@@ -163,7 +162,7 @@ def read_annotations(path: Path) -> Annotations:
             "area": one.get("area", one["bbox"][2] * one["bbox"][3]),
             "iscrowd": int(bool(one.get("iscrowd"))),
         }
-        for one in content["annotations"]
+        for one in checked.annotations
         if isinstance(one.get("bbox"), list) and len(one["bbox"]) == 4
     ]
     return Annotations(path, checked.images, checked.categories, boxes, unsure, asked)

@@ -94,12 +94,10 @@ class Question:
 
 
 def is_annotation_file(path: Path) -> bool:
-    from swift_vlrft.datasets.forms import find_form
+    from swift_vlrft.datasets.coco_json import CocoFile
+    from swift_vlrft.datasets.opening import find_set
 
-    if not (path.is_file() and path.suffix == ".json"):
-        return False
-    form = find_form(path)
-    return form is not None and form.kind == "coco"
+    return path.is_file() and path.suffix == ".json" and isinstance(find_set(path), CocoFile)
 
 
 def check_settings(settings: Settings) -> None:
@@ -195,17 +193,18 @@ def _chosen(settings: Settings) -> set[str]:
 
 def _rows(settings: Settings, problems: Problems, *, light: bool = False) -> Iterator[Any]:
     from swift_vlrft.datasets import BadRow, DataError
-    from swift_vlrft.datasets.read import open_set, rows_of
+    from swift_vlrft.datasets.opening import open_set
+    from swift_vlrft.datasets.read import rows_of
 
     wanted = (settings.split,) if settings.split else SPLITS
     for split in wanted:
         try:
-            opened = open_set(settings.dataset, split=split, keep_going=True)
+            opened = open_set(settings.dataset, split=split, keep_going=True, root=settings.images)
             break
         except DataError as error:
             if "split" not in str(error) or split == wanted[-1]:
                 raise
-    for found in rows_of(opened, root=settings.images, without_images=light):
+    for found in rows_of(opened, without_images=light):
         if isinstance(found, BadRow):
             problems.add("rows of the data set that cannot be read, not asked", found.place)
         elif found.columns.get("task") not in (None, settings.task):

@@ -67,7 +67,7 @@ def _rows(source: Path) -> Iterator[tuple[list[Any], int]]:
     if source.suffix in (".jsonl", ".json"):
         yield from _json_rows(source)
         return
-    from swift_vlrft.datasets.parquet import parquet_files
+    from swift_vlrft.datasets.opening import parquet_files
 
     files = parquet_files(source)
     if not files:

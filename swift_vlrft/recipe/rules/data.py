@@ -223,8 +223,7 @@ def _scored(recipe: Recipe, renamed: Mapping[str, str]) -> Iterator[Finding]:
     """Rewards of ours that would score no row of any set, and gold that none of them reads: what
     the plugin says when training starts.
     """
-    from swift_vlrft.datasets.report import nothing_scored
-    from swift_vlrft.datasets.row_check import UnreadableGold
+    from swift_vlrft.datasets.report import Kind, nothing_scored
 
     rewards = list(recipe.values("reward_funcs"))
     if not set(rewards) & set(_own_rewards()) or recipe.flag("cached_dataset") is not None:
@@ -238,7 +237,7 @@ def _scored(recipe: Recipe, renamed: Mapping[str, str]) -> Iterator[Finding]:
         report = _report(name, recipe.at(name), renamed, rewards)
         reports.append(report)
         unread = (
-            [found for found in report.problems if isinstance(found[1], UnreadableGold)]
+            [one for one in report.problems if one.kind in (Kind.GOLD, Kind.NOT_READ)]
             if report
             else []
         )
@@ -260,7 +259,7 @@ def _report(
     """What the named rewards make of a set's rows; None where they are not known here."""
     from swift_vlrft.datasets import SOURCES, DataError
     from swift_vlrft.datasets.check import check_set
-    from swift_vlrft.datasets.forms import find_form
+    from swift_vlrft.datasets.opening import find_set
     from swift_vlrft.datasets.report import report_of_source
     from swift_vlrft.datasets.schemas import is_for_swift, schema_of
 
@@ -270,13 +269,10 @@ def _report(
         source = next((source for source in SOURCES if source.hub_id == name), None)
         return None if source is None else report_of_source(source)
     try:
-        form = find_form(path, keep_going=True)
-        columns = {renamed.get(name, name) for name in form.columns} if form is not None else set()
-        if form is None or is_for_swift(columns):
+        stored = find_set(path, keep_going=True, rename=renamed)
+        if stored is None or is_for_swift(stored.columns) or schema_of(stored.columns) is None:
             return None
-        if form.kind != "coco" and schema_of(columns) is None:
-            return None
-        report = check_set(form, rename=renamed, images=False, rewards=rewards)
+        report = check_set(stored, images=False, rewards=rewards)
     except (DataError, OSError):
         return None  # another rule says so, or the pictures lie elsewhere
     report.leave_unread()
@@ -319,7 +315,7 @@ def _columns(name: str, path: Path | None, renamed: Mapping[str, str]) -> list[s
     cannot be read; None where nothing is known of it.
     """
     from swift_vlrft.datasets import SOURCES, DataError
-    from swift_vlrft.datasets.forms import find_form
+    from swift_vlrft.datasets.opening import find_set
     from swift_vlrft.datasets.schemas import is_for_swift, schema_of
 
     if any(source.hub_id == name for source in SOURCES):
@@ -327,14 +323,14 @@ def _columns(name: str, path: Path | None, renamed: Mapping[str, str]) -> list[s
     if path is None or not path.exists():
         return None
     try:
-        form = find_form(path)
+        stored = find_set(path, rename=renamed)
     except DataError as error:
         return str(error)
-    if form is None:
+    if stored is None:
         return None
-    columns = [renamed.get(column, column) for column in form.columns]
-    known = form.kind == "coco" or schema_of(set(columns)) is not None
-    return [*columns, "solution"] if known and not is_for_swift(columns) else columns
+    columns = stored.columns
+    known = schema_of(columns) is not None and not is_for_swift(columns)
+    return [*columns, "solution"] if known else columns
 
 
 def _reward_columns(recipe: Recipe, flag: str, value: str, columns: list[str]) -> Iterator[Finding]:
