@@ -47,7 +47,7 @@ def cached_parquet(
     """The rows of all files, memory-mapped, how many are of which, and their images' infos. Files
     that break off go to ``stored.broken``.
     """
-    image = stored.names[stored.columns.index("image")]
+    image = stored.stored_name("image")
 
     def copied(file: Path) -> tuple[Path, Path] | DataError:
         try:
@@ -87,12 +87,11 @@ def _joined(
             if isinstance(copy, DataError):
                 raise copy
             table = pa.ipc.open_stream(pa.memory_map(str(copy))).read_all()
-        except (pa.ArrowException, OSError) as error:
-            text = f"{file} breaks off ({error}); copy it again"
+        except (pa.ArrowException, OSError, DataError) as error:
+            known = isinstance(error, DataError)
+            text = str(error) if known else f"{file} breaks off ({error}); copy it again"
             stored.broken.append(BadRow(RowLocation(file), text))
-            continue
-        except DataError as error:
-            stored.broken.append(BadRow(RowLocation(file), str(error)))
+            stored.files.remove(file)
             continue
         tables.append(table)
         origin.append((file, len(table)))
@@ -147,23 +146,17 @@ def _copied(file: Path, image: str, cache: Path, pool: ThreadPoolExecutor) -> tu
 
 
 def image_infos(images: Any, pool: ThreadPoolExecutor) -> Infos:
-    """Of every image in an Arrow column of images."""
+    """Of every image in an Arrow column of bytes, or of {bytes, path}."""
     import pyarrow as pa
 
     contents, paths = images, None
     if pa.types.is_struct(images.type):
-        contents, paths = (
-            images.field(name) if images.type.get_field_index(name) >= 0 else None
-            for name in ("bytes", "path")
-        )
-    elif pa.types.is_string(images.type) or pa.types.is_large_string(images.type):
-        contents = None
+        contents = images.field("bytes")
+        paths = images.field("path") if images.type.get_field_index("path") >= 0 else None
 
     def info(i: int) -> ImageInfo | ImageError | None:
-        if contents is None or not contents[i].is_valid:
-            return None
-        path = paths[i].as_py() if paths is not None else None
-        return try_image_info({"bytes": contents[i].as_py(), "path": path})
+        content, path = contents[i].as_py(), paths[i].as_py() if paths is not None else None
+        return None if content is None else try_image_info({"bytes": content, "path": path})
 
     return list(pool.map(info, range(len(images))))
 

@@ -34,9 +34,7 @@ Records = Iterator[Found]
 Origin = list[tuple[Path, int]]
 """How many rows of a table are of which file, in order."""
 Infos = list[ImageInfo | ImageError | None]
-"""Of every row its image's; None for one that is a path, to be looked at when it is known where
-that starts from.
-"""
+"""Of the image of every row; None where it holds no bytes."""
 
 BATCH_ROWS = 64
 """pyarrow's own 65,536 would be many gigabytes of photographs."""
@@ -80,6 +78,9 @@ class StoredSet:
     @property
     def columns(self) -> list[str]:
         return [self.rename.get(name, name) for name in self.names]
+
+    def stored_name(self, column: str) -> str:
+        return self.names[self.columns.index(column)]
 
     @property
     def folder(self) -> Path:
@@ -159,12 +160,23 @@ class ColumnFiles(StoredSet):
     """Parquet or Arrow."""
 
     @staticmethod
-    def schema_of_file(file: Path) -> pa.Schema:
+    def _schema(file: Path) -> pa.Schema:
         raise NotImplementedError
 
     @staticmethod
     def _batches(file: Path, names: list[str]) -> Iterator[pa.RecordBatch]:
         raise NotImplementedError
+
+    @classmethod
+    def schema_of_file(cls, file: Path) -> pa.Schema:
+        import pyarrow as pa
+
+        try:
+            return cls._schema(file)
+        except (pa.ArrowException, OSError) as error:
+            raise DataError(
+                f"{file} cannot be read as {cls.kind} ({error}); copy or download it again"
+            ) from error
 
     @classmethod
     def of_files(cls, path: Path, files: Sequence[Path], *, keep_going: bool = False) -> Self:
@@ -202,10 +214,10 @@ class ColumnFiles(StoredSet):
             )
 
     def images_lie_ready(self) -> bool:
-        """Whether the column image holds {bytes, path}, bytes or paths, which can be handed on as
-        they lie; else it holds lists, or other types.
+        """Whether the column image holds {bytes, path} or bytes, which can be handed on as they
+        lie; else it holds paths, lists, or other types.
         """
-        column = self.names[self.columns.index("image")]
+        column = self.stored_name("image")
         return all(_lies_ready(self.schema_of_file(file).field(column).type) for file in self.files)
 
     def _read_file(self, file: Path, names: list[str]) -> Records:
@@ -229,16 +241,10 @@ class ParquetFiles(ColumnFiles):
     kind: ClassVar[str] = "Parquet"
 
     @staticmethod
-    def schema_of_file(file: Path) -> pa.Schema:
-        import pyarrow as pa
+    def _schema(file: Path) -> pa.Schema:
         import pyarrow.parquet as pq
 
-        try:
-            return pq.read_schema(file)
-        except (pa.ArrowException, OSError) as error:
-            raise DataError(
-                f"{file} cannot be read as Parquet ({error}); copy or download it again"
-            ) from error
+        return pq.read_schema(file)
 
     @staticmethod
     def _batches(file: Path, names: list[str]) -> Iterator[pa.RecordBatch]:
@@ -250,19 +256,14 @@ class ParquetFiles(ColumnFiles):
 
 @dataclass
 class ArrowFiles(ColumnFiles):
-    kind: ClassVar[str] = "save_to_disk's"
+    kind: ClassVar[str] = "Arrow"
 
     @staticmethod
-    def schema_of_file(file: Path) -> pa.Schema:
+    def _schema(file: Path) -> pa.Schema:
         import pyarrow as pa
 
-        try:
-            with pa.memory_map(str(file)) as source:
-                return pa.ipc.open_stream(source).schema
-        except (pa.ArrowException, OSError) as error:
-            raise DataError(
-                f"{file} cannot be read as Arrow ({error}); copy it again or save the set again"
-            ) from error
+        with pa.memory_map(str(file)) as source:
+            return pa.ipc.open_stream(source).schema
 
     @staticmethod
     def _batches(file: Path, names: list[str]) -> Iterator[pa.RecordBatch]:
@@ -277,9 +278,10 @@ class ArrowFiles(ColumnFiles):
 def _lies_ready(kind: pa.DataType) -> bool:
     import pyarrow as pa
 
-    parts = {one.name: one.type for one in kind} if pa.types.is_struct(kind) else {"": kind}
-    known = {type_ for name, type_ in parts.items() if name in ("", "bytes", "path")}
-    return bool(known) and known <= {pa.binary(), pa.large_binary(), pa.string(), pa.large_string()}
+    parts = {one.name: one.type for one in kind} if pa.types.is_struct(kind) else {"bytes": kind}
+    path = parts.get("path", pa.null())
+    texts = (pa.string(), pa.large_string(), pa.null())
+    return parts.get("bytes") in (pa.binary(), pa.large_binary()) and path in texts
 
 
 def _features(schema: pa.Schema) -> Any:
@@ -324,7 +326,7 @@ class Table(StoredSet):
     """Of ``datasets``, where the table does not bear them."""
 
     def column(self, name: str) -> pa.ChunkedArray:
-        return self.table.column(self.names[self.columns.index(name)])
+        return self.table.column(self.stored_name(name))
 
     def images_lie_ready(self) -> bool:
         return _lies_ready(self.column("image").type)

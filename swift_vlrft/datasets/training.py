@@ -42,7 +42,14 @@ from swift_vlrft.datasets.report import Kind, Report
 from swift_vlrft.datasets.row import BadRow, Row
 from swift_vlrft.datasets.schemas import schema_of
 from swift_vlrft.datasets.source import DataError
-from swift_vlrft.datasets.storage import ColumnFiles, ParquetFiles, StoredSet, Table, image_of
+from swift_vlrft.datasets.storage import (
+    ColumnFiles,
+    Infos,
+    ParquetFiles,
+    StoredSet,
+    Table,
+    image_of,
+)
 from swift_vlrft.datasets.validate import RowRules, validate_rows
 from swift_vlrft.families.coordinates import BOX_FORMATS
 
@@ -95,16 +102,8 @@ def training_set(stored: StoredSet, options: LoadOptions) -> tuple[Dataset, Repo
     if options.box_format == "pixels" and options.resize is None:
         raise DataError("the subset pixels needs the model's family; give --model_type")
     table = _table(stored, options)
+    loaded = _of_files(stored, options) if table is None else list(_of_table(table))
     stored = table or stored
-    loaded = _of_files(stored, options) if table is None else _of_table(table, options)
-    named = [one for one in loaded if one.info is None and one.image is not None]
-    infos = image_infos_of_files(
-        [str(one.image["path"] or "") for one in named if one.image],
-        options.cache,
-        options.num_proc,
-    )
-    for one in named:
-        one.info = infos[str(one.image["path"] or "")] if one.image else None
     report = Report(stored.path)
     kept: list[tuple[_Loaded, Row]] = []
     checked = validate_rows(((one.row, one.info) for one in loaded), options, report)
@@ -126,14 +125,20 @@ def _of_files(stored: StoredSet, options: LoadOptions) -> list[_Loaded]:
     read = ImageInfoReader(as_files=True)
     for row in rows_of(stored):
         one = _Loaded(row)
-        if isinstance(row, Row):
-            one.image = row.image
-            if (content := row.image.get("bytes")) is not None:
-                one.info = read(row.image)
-                if isinstance(one.info, ImageInfo):
-                    one.image = _file(stored_file(content, options.cache))
-                one.row = replace(row, image=_file(row.image["path"]))  # the bytes are let go
         loaded.append(one)
+        if not isinstance(row, Row):
+            continue
+        one.image = row.image
+        if (content := row.image.get("bytes")) is not None:
+            one.info = read(row.image)
+            if isinstance(one.info, ImageInfo):
+                one.image = _file(stored_file(content, options.cache))
+            one.row = replace(row, image=_file(row.image["path"]))  # the bytes are let go
+    files = {str(one.image["path"] or ""): one for one in loaded if one.image and not one.info}
+    infos = image_infos_of_files(list(files), options.cache, options.num_proc)
+    for one in loaded:
+        if one.image and not one.info:
+            one.info = infos[str(one.image["path"] or "")]
     return loaded
 
 
@@ -146,56 +151,41 @@ def _file(path: str | None) -> dict[str, Any]:
 
 def _table(stored: StoredSet, options: LoadOptions) -> Table | None:
     """The set as a table whose records are rows; None where records are several rows, or images are
-    in no column that can be handed on as it lies.
+    not all stored in a column that can be handed on as it lies.
     """
     schema = schema_of(stored.columns)
     if schema is None or not schema.single:
         return None
     if not isinstance(stored, Table | ColumnFiles) or not stored.images_lie_ready():
         return None
+    infos: Infos | None = None
     if isinstance(stored, Table):
-        table, origin, infos = stored.table, stored.origin, None
+        table, origin = stored.table, stored.origin
     elif isinstance(stored, ParquetFiles):
         table, origin, infos = cached_parquet(stored, options.cache, options.num_proc)
     else:
-        (table, origin), infos = mapped_files(stored), None
-    image = stored.names[stored.columns.index("image")]
+        table, origin = mapped_files(stored)
     if infos is None:
+        images = table.column(stored.stored_name("image"))
         with threads(options.num_proc) as pool:
-            infos = [i for chunk in table.column(image).chunks for i in image_infos(chunk, pool)]
+            infos = [info for chunk in images.chunks for info in image_infos(chunk, pool)]
+    if None in infos:
+        return None
     shared = {one.name: getattr(stored, one.name) for one in fields(StoredSet)}
     features = stored.features if isinstance(stored, Table) else None
     return Table(**shared, table=table, origin=origin, infos=infos, features=features)
 
 
-def _of_table(table: Table, options: LoadOptions) -> list[_Loaded]:
-    loaded: list[_Loaded] = []
+def _of_table(table: Table) -> Iterator[_Loaded]:
     number = 0
     for row in rows_of(table, without_images=True):
-        one = _Loaded(row, number=number)
-        loaded.append(one)
-        if row.place.row is None:
-            continue  # a file that cannot be read
-        one.info = table.infos[number]
+        if row.place.row is None:  # a file that cannot be read
+            yield _Loaded(row)
+            continue
+        if isinstance(row, Row) and row.drawn is not None:  # a problem may name the image
+            row = replace(row, image=_file(_value(table, number)["path"]))
+        yield _Loaded(row, table.infos[number], number=number)
         number += 1
-        if one.info is None and isinstance(row, Row):  # a path
-            try:
-                one.image = _value(table, one.number)
-                one.row = replace(row, image=one.image)
-            except ValueError as error:
-                one.info = ImageError(str(error))
-        elif isinstance(row, Row) and row.drawn is not None:  # a problem may name the image
-            one.row = replace(row, image=_file(_name(table, one.number)))
-    return loaded
-
-
-def _name(table: Table, number: int) -> str | None:
-    """What a stored image is called."""
-    import pyarrow as pa
-
-    image = table.column("image")[number]
-    named = pa.types.is_struct(image.type) and image.type.get_field_index("path") >= 0
-    return image["path"].as_py() if named else None
 
 
 def _value(table: Table | None, number: int) -> dict[str, Any]:
