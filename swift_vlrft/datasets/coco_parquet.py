@@ -10,13 +10,19 @@ category of an image becomes one ViRFT row: all its boxes, in norm1000.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Any
 
 from swift_vlrft.datasets.build import detection_row
 from swift_vlrft.datasets.instances import NO_OBJECT, UNSURE, Boxes
-from swift_vlrft.datasets.schema import Context, RawExample, RecordSchema, class_name, drawn_on
+from swift_vlrft.datasets.schema import (
+    Context,
+    RawExample,
+    RecordSchema,
+    class_name,
+    drawn_on,
+    four_numbers,
+)
 from swift_vlrft.datasets.source import Source
 from swift_vlrft.datasets.storage import Record
 from swift_vlrft.families.coordinates import convert_box
@@ -40,7 +46,7 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
     unsure: dict[str, None] = {}
     for box, category, crowd in zip(boxes, categories, crowds, strict=True):
         name = class_name(category, context.labels.get("objects"), "category")
-        if not isinstance(box, list) or len(box) != 4 or not all(map(_finite, box)):
+        if not four_numbers(box):
             raise ValueError(f"the box {box!r} has not four numbers")
         x1, y1, a, b = box
         x2, y2 = (a, b) if context.notes["corners"] else (x1 + a, y1 + b)
@@ -78,10 +84,6 @@ def _objects(objects: Any) -> tuple[list[Any], list[Any], list[Any]]:
     return boxes, categories, objects.get("iscrowd") or [False] * len(boxes)
 
 
-def _finite(value: Any) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
-
-
 def _are_corners(context: Context) -> bool:
     """Whether boxes are corners, by every box of the set (of a stream's first records): read as
     the other way, some would be inverted or reach beyond their image.
@@ -95,7 +97,7 @@ def _are_corners(context: Context) -> bool:
         size = drawn_on(record, exact=True)
         width, height = (size.width, size.height) if size else (1e9, 1e9)
         for box in boxes:
-            if isinstance(box, list) and len(box) == 4 and all(map(_finite, box)):
+            if four_numbers(box):
                 no_corners += box[2] < box[0] or box[3] < box[1]
                 no_sizes += box[0] + box[2] > width + 1 or box[1] + box[3] > height + 1
     return no_corners <= no_sizes

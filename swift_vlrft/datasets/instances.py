@@ -12,7 +12,6 @@ image is ``unsure`` for that category.
 
 from __future__ import annotations
 
-import math
 import os
 from collections import Counter
 from collections.abc import Mapping
@@ -22,9 +21,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from swift_vlrft.datasets.schema import four_numbers
 from swift_vlrft.datasets.source import DataError
-from swift_vlrft.datasets.storage import json_content
+from swift_vlrft.datasets.storage import json_errors
 from swift_vlrft.families.coordinates import convert_box
+from swift_vlrft.files.jsonl import read_json
 
 UNSURE = "a crowd region or a box without area stands for the category in the image"
 NO_OBJECT = "an image without an object makes no row"
@@ -91,7 +92,8 @@ def _stamp(path: Path) -> tuple[int, int]:
 
 @lru_cache(maxsize=2)
 def _decoded(path: Path, size: int, changed: int) -> Any:
-    return json_content(path, _without_outline)
+    with json_errors(path):
+        return read_json(path, _without_outline)
 
 
 @lru_cache(maxsize=2)
@@ -188,7 +190,7 @@ def _briefly(entry: dict[str, Any]) -> str:
 
 
 def refuse_shared_files(found: Instances) -> None:
-    """DataError where two images of the file are one picture: each has a part of its boxes; and
+    """DataError where two images of the file are the same: each has a part of its boxes; and
     where an image is a sentence with its own boxes, as MDETR and UNINEXT store RefCOCO.
     """
     first: dict[str, Any] = {}
@@ -239,11 +241,7 @@ def _add_annotation(found: Instances, annotation: dict[str, Any], place: str) ->
         found.unsure[category].add(image["id"])
         return
     box = annotation.get("bbox")
-    if (
-        not isinstance(box, list)
-        or len(box) != 4
-        or not all(isinstance(v, int | float) and math.isfinite(v) for v in box)
-    ):
+    if not four_numbers(box):
         raise DataError(f"{place}: bbox is {box!r}; four numbers x, y, width, height are needed")
     width, height = image["width"], image["height"]
     x1, y1 = max(box[0], 0), max(box[1], 0)

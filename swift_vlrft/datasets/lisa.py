@@ -23,6 +23,7 @@ from swift_vlrft.datasets.schema import (
     RawExample,
     RecordSchema,
     first_turn,
+    four_numbers,
     leave_out_further_turns,
 )
 from swift_vlrft.datasets.storage import Record
@@ -68,7 +69,7 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
     if not instructions:
         return
     boxes = record["boxes"]
-    if not isinstance(boxes, list) or not boxes or not _is_box(boxes[0]):
+    if not isinstance(boxes, list) or not boxes or not four_numbers(boxes[0]):
         raise ValueError(f"boxes is {str(boxes)[:80]}; a list of [x1, y1, x2, y2] is needed")
     info = context.image_info(record["image_path"])
     size = (info.width, info.height)
@@ -81,14 +82,6 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
             "problem": PROMPT.format(instruction=instruction),
             "solution": f"<answer>({x1},{y1}),({x2},{y2})</answer>",
         }
-
-
-def _is_box(value: object) -> bool:
-    return (
-        isinstance(value, list)
-        and len(value) == 4
-        and all(isinstance(v, int | float) for v in value)
-    )
 
 
 def _wrapped(text: str) -> str:

@@ -93,13 +93,14 @@ class Report:
 
     def rows_by_task(self) -> str:
         """What its rows are, for a message."""
-        stated = [
+        parts = [
             f"{count} {task}" if self.rows else task  # of a hub's set nobody knows how many
             for task, count in self.tasks.most_common()
             if task != NO_TASK
         ]
-        rest = [] if self.unread else [f"{n} {NO_TASK}" for n in [self.tasks[NO_TASK]] if n]
-        return "; ".join([*stated, *rest, *([self.unread] if self.unread else [])]) or "no row"
+        if last := self.unread or (f"{n} {NO_TASK}" if (n := self.tasks[NO_TASK]) else ""):
+            parts.append(last)
+        return "; ".join(parts) or "no row"
 
     def routing_notes(self, rewards: Sequence[str]) -> list[str]:
         """What to say of rows that no named reward scores, or several do."""

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from numbers import Real
-from typing import Any
+from typing import Any, TypeGuard
 
 from swift_vlrft.datasets.image import ImageInfo, image_info
 from swift_vlrft.datasets.row import Drawn, RowLocation
@@ -65,6 +65,13 @@ def drawn_on(record: Record, *, exact: bool) -> Drawn | None:
         return None
     name = record.get("image_id", record.get("id"))
     return Drawn(width, height, "" if name is None else f"image {name}", exact)
+
+
+def four_numbers(value: Any) -> TypeGuard[list[float]]:
+    """Whether a value is a list of four finite numbers, as a box is."""
+    if not isinstance(value, list) or len(value) != 4:
+        return False
+    return all(isinstance(v, int | float) and math.isfinite(v) for v in value)
 
 
 def class_name(value: Any, names: list[str] | None, what: str) -> Any:

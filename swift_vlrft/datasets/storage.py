@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
@@ -381,37 +382,30 @@ class JsonFiles(StoredSet):
         self.files.append(file)
 
     def _read_file(self, file: Path, names: list[str]) -> Records:
-        values = _lines(file) if is_lines(file) else _entries(file)
-        for row, (place, record) in enumerate(values):
-            if isinstance(record, dict):
-                yield RowLocation(file, row), record
-            elif isinstance(record, Broken):
-                yield BadRow(RowLocation(file, row), record.problem.removeprefix(f"{file}, "))
+        with json_errors(file):
+            if is_lines(file):
+                values = ((f"line {number}", value) for number, value in json_lines(file))
             else:
-                text = f"{place}: an object is needed, found {str(record)[:80]!r}"
-                yield BadRow(RowLocation(file, row), text)
+                content = read_json(file)
+                if not isinstance(content, list):
+                    raise DataError(f"{file} holds no list of rows")
+                values = ((f"row {number}", value) for number, value in enumerate(content))
+            for row, (line, record) in enumerate(values):
+                place = RowLocation(file, row)
+                if isinstance(record, dict):
+                    yield place, record
+                elif isinstance(record, Broken):
+                    yield BadRow(place, record.problem.removeprefix(f"{file}, "))
+                else:
+                    text = f"{line}: an object is needed, found {str(record)[:80]!r}"
+                    yield BadRow(place, text)
 
 
-def _lines(file: Path) -> Iterator[tuple[str, Any]]:
+@contextmanager
+def json_errors(file: Path) -> Iterator[None]:
+    """What is wrong with a JSON file as a DataError."""
     try:
-        yield from ((f"line {number}", value) for number, value in json_lines(file))
-    except OSError as error:
-        raise DataError(f"{file} cannot be read ({error})") from error
-    except LineError as error:
-        raise DataError(str(error)) from error
-
-
-def _entries(file: Path) -> Iterator[tuple[str, Any]]:
-    content = json_content(file)
-    if not isinstance(content, list):
-        raise DataError(f"{file} holds no list of rows")
-    yield from ((f"row {number}", value) for number, value in enumerate(content))
-
-
-def json_content(file: Path, object_hook: Callable[[Any], Any] | None = None) -> Any:
-    """The value of a JSON file, each object in it through ``object_hook``."""
-    try:
-        return read_json(file, object_hook)
+        yield
     except OSError as error:
         raise DataError(f"{file} cannot be read ({error})") from error
     except LineError as error:

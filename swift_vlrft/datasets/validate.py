@@ -178,8 +178,8 @@ def _task_problem(
             number = given.boxes.index(None) + 1
             why = f": box {number} of {len(given)} is not four numbers with an area"
         holds = TASK_NAMES[task].holds
-        said = f"the solution {text[:80]!r} cannot be read as {holds} ({task}){why}"
-        return Problem(row.place, said, Kind.GOLD)
+        message = f"the solution {text[:80]!r} cannot be read as {holds} ({task}){why}"
+        return Problem(row.place, message, Kind.GOLD)
     problem = None
     if task in BOX_TASKS:
         box_format = row.columns.get("frame")

@@ -10,7 +10,7 @@ from support.stored_sets import parquet_folder, picture
 from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
-from swift_vlrft.datasets import storage
+from swift_vlrft.datasets import instances, storage
 from swift_vlrft.datasets.instances import forget
 from swift_vlrft.datasets.storage import StoredSet
 
@@ -39,7 +39,8 @@ def decodes(monkeypatch):
         counts[path.name] += 1
         return read_json(path, *more)
 
-    monkeypatch.setattr(storage, "read_json", counting)
+    for module in (instances, storage):
+        monkeypatch.setattr(module, "read_json", counting)
     return counts
 
 
