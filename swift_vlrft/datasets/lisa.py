@@ -75,7 +75,8 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
     size = (info.width, info.height)
     if boxes[0][2] > size[0] + 1 or boxes[0][3] > size[1] + 1:
         raise ValueError(f"the box {boxes[0]} reaches beyond the image of {size[0]} x {size[1]}")
-    x1, y1, x2, y2 = convert_box(tuple(boxes[0]), "pixels", "norm1000", size=size)
+    a, b, c, d = boxes[0]
+    x1, y1, x2, y2 = convert_box((a, b, c, d), "pixels", "norm1000", size=size)
     for instruction in instructions:
         yield made | {
             "image": record["image_path"],
