@@ -17,12 +17,12 @@ import math
 import re
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from swift_vlrft.families.coordinates import FAMILIES, resized_size
 from swift_vlrft.memory.estimate import ERROR, Plan, computed, estimate, simulated
-from swift_vlrft.memory.models import Model, ModelError, model_of_size, read_model
+from swift_vlrft.memory.models import Model, ModelError, known_models, read_model
 from swift_vlrft.memory.settings import GIB, USABLE, Settings, card_gib
 from swift_vlrft.memory.vllm import largest_image
 
@@ -200,6 +200,38 @@ def _model(row: dict[str, Any]) -> Model:
         return model_of_size(name, sees=sees)
 
 
+def model_of_size(name: str, *, sees: bool) -> Model:
+    """A model that is not shipped, by the size in its name: the shipped one of its kind nearest in
+    size, with as many layers as make that size. ``source`` says so; nothing better is known of it.
+
+        model_of_size("meta-llama/Llama-3.2-3B", sees=False)     Qwen2.5-3B of 37 layers
+
+    For published reports, which name models of every kind; `vlrft plan` asks for the configuration.
+    """
+    plain = name.rstrip("/").rsplit("/", 1)[-1]
+    size = re.search(r"(?<![\w.])(\d+(?:\.\d+)?)\s*b(?![a-z])", plain.lower().replace("_", "-"))
+    if not size or not 0.1 <= float(size[1]) <= 1000:
+        raise ModelError(f"no configuration of {name} is shipped, and its name has no size")
+    total = float(size[1]) * 1e9
+    active = bool(re.search(r"-a\d+(?:\.\d+)?b", plain.lower()))
+    models = map(read_model, known_models())
+    kind = [m for m in models if m.sees == sees and bool(m.experts) == active]
+    nearest = min(kind, key=lambda m: abs(math.log(m.parameters.total / total)))
+    parameters = nearest.parameters
+    # Sizes in names count the whole model; the ViT and the embedding do not change.
+    rest = parameters.total - nearest.layers * parameters.largest_layer
+    layers = max(1, round((total - rest) / parameters.largest_layer))
+    more = layers - nearest.layers
+    text = {**nearest.text, "num_hidden_layers": layers}
+    text.pop("layer_types", None)
+    config = {**nearest.config, "text_config": text} if nearest.sees else text
+    why = (
+        f"no configuration of {plain}: {nearest.name} with {layers} layers, by the size in its name"
+    )
+    counts = replace(parameters, layers=parameters.layers + more * parameters.largest_layer)
+    return Model(plain, config, why, counts)
+
+
 def settings_of(row: dict[str, Any]) -> Settings:
     """A report as Settings, by the rules of its framework."""
     kind = _framework(text(row, "framework"))
@@ -364,8 +396,8 @@ def _grids(row: dict[str, Any], model: Model, kind: str) -> tuple[tuple[int, int
     elif kind == "swift" and cap:
         # The longest row: an image at the cap.
         width = height = max(28, int(cap**0.5))
-    if model.type in FAMILIES:
-        width, height = resized_size(model.type, width, height, max_pixels=cap)
+    if model.knows_images:
+        width, height = model.image_rule.size(width, height, max_pixels=cap)
         size = model.patch
         return ((1, height // size, width // size),) * images
     side = 32  # 448 / 14: the tile of InternVL and others of its kind

@@ -171,14 +171,15 @@ def _length_check(limit: int, model: str | None, model_type: str | None) -> TooL
     if model is None:
         raise ValueError("--max-length counts tokens with a model's tokenizer; give --model DIR")
     from swift_vlrft.datasets.check import length_check
-    from swift_vlrft.families.coordinates import FAMILIES
+    from swift_vlrft.families import IMAGE_TYPES
     from swift_vlrft.swift_plugin.command_line import CommandLine
     from swift_vlrft.swift_plugin.model import image_resize_of, text_tokens
 
     command = CommandLine(model=model, model_type=model_type)
     view = image_resize_of(command)
     if view is None:
-        raise ValueError(f"the family of {model} is not known; --model-type: {', '.join(FAMILIES)}")
+        known = ", ".join(IMAGE_TYPES)
+        raise ValueError(f"the family of {model} is not known; --model-type: {known}")
     return length_check(view, limit, text_tokens(command))
 
 

@@ -159,7 +159,7 @@ def run(
             _only(gold is None, "--gold is of --predictions")
             from swift_vlrft.evaluation.framing import split_box_format
             from swift_vlrft.evaluation.questions import Settings
-            from swift_vlrft.families.coordinates import RESOLUTION
+            from swift_vlrft.families.resize import RESOLUTION
 
             path, frame = split_box_format(dataset)
             settings = Settings(

@@ -186,7 +186,6 @@ def _plan(
 
 
 def _longest(recipe: Recipe, dataset: Path | None) -> Longest | None:
-    from swift_vlrft.families.coordinates import FAMILIES
     from swift_vlrft.memory.from_recipe import limits
     from swift_vlrft.memory.images import longest_row
     from swift_vlrft.memory.models import read_model
@@ -194,8 +193,7 @@ def _longest(recipe: Recipe, dataset: Path | None) -> Longest | None:
     if dataset is None:
         return None
     known = read_model(recipe.get("model") or "")
-    family = known.type if known.type in FAMILIES else "qwen2_vl"
-    return longest_row(dataset, family, *limits(recipe, known))
+    return longest_row(dataset, known.image_rule, *limits(recipe, known))
 
 
 def _estimated(

@@ -13,7 +13,7 @@ understood, the prompt would contradict its gold boxes, and it is refused.
 import re
 from contextlib import suppress
 
-from swift_vlrft.families.coordinates import Size
+from swift_vlrft.geometry.box_format import Size
 
 # ---- thousandths: phrases that are replaced ---------------------------------------------------
 

@@ -25,7 +25,7 @@ from swift_vlrft.datasets.schema import (
 )
 from swift_vlrft.datasets.source import Source
 from swift_vlrft.datasets.storage import Record
-from swift_vlrft.families.coordinates import convert_box
+from swift_vlrft.geometry.box_format import convert_box
 
 LIGHT = ("objects", "width", "height")
 BOXES = ("bbox", "bboxes", "boxes")

@@ -24,8 +24,8 @@ from typing import Any
 from swift_vlrft.datasets.schema import four_numbers
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.storage import json_errors
-from swift_vlrft.families.coordinates import convert_box
 from swift_vlrft.files.jsonl import read_json
+from swift_vlrft.geometry.box_format import convert_box
 
 UNSURE = "a crowd region or a box without area stands for the category in the image"
 NO_OBJECT = "an image without an object makes no row"

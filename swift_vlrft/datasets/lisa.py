@@ -27,7 +27,7 @@ from swift_vlrft.datasets.schema import (
     leave_out_further_turns,
 )
 from swift_vlrft.datasets.storage import Record
-from swift_vlrft.families.coordinates import convert_box
+from swift_vlrft.geometry.box_format import convert_box
 
 PROMPT = (
     "Output the bounding box in the image corresponding to the instruction: {instruction}\n"

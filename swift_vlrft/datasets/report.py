@@ -13,7 +13,7 @@ from pathlib import Path
 from swift_vlrft.datasets.routing import named_tasks, tasks_of_row
 from swift_vlrft.datasets.row import Row, RowLocation
 from swift_vlrft.datasets.source import DataError, Source
-from swift_vlrft.rewards import REWARDS, TASK_NAMES, TASKS
+from swift_vlrft.rewards import REWARDS, TASK_NAMES
 
 MAX_SHOWN = 5
 NO_TASK = "without a task"
@@ -162,7 +162,7 @@ def nothing_scored(rewards: Sequence[str], reports: Sequence[Report | None]) -> 
         return None
     names = [name for found in tasks.values() for name in found]
     sets = "\n".join(f"  {report.path}: {report.rows_by_task()}" for report in known)
-    fitting = [n for n in REWARDS if (t := TASKS[n]) is not None and t.name in scored]
+    fitting = [n for n, reward in REWARDS.items() if reward.task and reward.task.name in scored]
     others = f" Rewards of the tasks that are there: {', '.join(fitting)}." if fitting else ""
     holds = " or ".join(TASK_NAMES[task].holds for task in tasks)
     return (

@@ -19,7 +19,7 @@ from typing import Any
 from swift_vlrft.datasets.row import BOX_TASKS, Row
 from swift_vlrft.datasets.schema import task_of
 from swift_vlrft.parsing.answers import boxes_or_refusal, gold_text
-from swift_vlrft.rewards import TASK_NAMES, TASKS
+from swift_vlrft.rewards import REWARDS, TASK_NAMES
 
 ONE_WORD = ("classification", "counting", "choice", "yes_no")
 """Tasks whose gold is one text or number, never a list of lists or an object."""
@@ -29,7 +29,7 @@ def named_tasks(rewards: Iterable[str]) -> dict[str, list[str]]:
     """The tasks of the rewards of ours that are named, with their names."""
     found: dict[str, list[str]] = {}
     for name in rewards:
-        if (task := TASKS.get(name)) is not None:
+        if name in REWARDS and (task := REWARDS[name].task) is not None:
             found.setdefault(task.name, []).append(name)
     return found
 

@@ -14,7 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-BOX_TASKS = ("detection", "grounding")
+from swift_vlrft.rewards import TASK_NAMES
+
+BOX_TASKS = tuple(name for name, task in TASK_NAMES.items() if task.has_boxes)
 
 
 @dataclass(frozen=True)

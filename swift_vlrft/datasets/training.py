@@ -51,7 +51,7 @@ from swift_vlrft.datasets.storage import (
     image_of,
 )
 from swift_vlrft.datasets.validate import RowRules, validate_rows
-from swift_vlrft.families.coordinates import BOX_FORMATS
+from swift_vlrft.geometry.box_format import BOX_FORMATS
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -22,14 +22,14 @@ from swift_vlrft.datasets.routing import named_tasks, read_gold, reads, routed, 
 from swift_vlrft.datasets.row import BOX_TASKS, BadRow, Row
 from swift_vlrft.datasets.schema import solution_problem
 from swift_vlrft.parsing.answers import Box, BoxList, boxes_or_refusal, gold_text
-from swift_vlrft.rewards import REWARDS, TASK_NAMES, TASKS
+from swift_vlrft.rewards import REWARDS, TASK_NAMES
 
 # The formulas of the paper are left out: they do not pay for two equal boxes.
 FULL = {
     task: [
         name
-        for name, owner in TASKS.items()
-        if owner is not None and owner.name == task and not name.startswith("vlrft_paper")
+        for name, reward in REWARDS.items()
+        if reward.task is not None and reward.task.name == task and reward.recommended
     ]
     for task in TASK_NAMES
 }
@@ -244,8 +244,7 @@ def gold_problem(
     completion = f"<think>.</think><answer>{answer}</answer>"
     further = {k: [v] for k, v in columns.items() if k in ("aliases", "task")}
     for name in rewards:
-        solution = () if name.endswith("_format") else ([text],)
-        score = REWARDS[name]([completion], *solution, **further)[0]
+        score = REWARDS[name]([completion], [text], **further)[0]
         if score is None or score < 1.0 - 1e-9:
             return f"the gold answer {text[:80]!r} scores {score} under {name}, not 1.0"
     return None

@@ -26,7 +26,7 @@ from swift_vlrft.diagnostics.checks import (
 from swift_vlrft.diagnostics.reasons import Reason, explain
 from swift_vlrft.files.jsonl import completion_entries
 from swift_vlrft.parsing.answers import gold_text, read
-from swift_vlrft.rewards import REWARDS, TASKS
+from swift_vlrft.rewards import REWARDS
 
 
 @dataclass(slots=True)
@@ -114,8 +114,7 @@ def score_completions(
         if not group.startswith("@"):  # the same words are asked of many pictures
             group += f"@{gold_text(row.get('solution'))}"
         for name in names:
-            task = TASKS[name]
-            if task is not None and "solution" not in row and name != "vlrft_detection_format":
+            if "solution" in REWARDS[name].needs and "solution" not in row:
                 where = f"{row['file']}, " if "file" in row else ""
                 raise ValueError(
                     f"{where}line {row.get('line', count)}: {name} needs the column 'solution'."
@@ -155,14 +154,14 @@ def _was_routed(row: dict[str, Any], name: str) -> bool:
     under this one, a score under one of another task.
     """
 
-    own = TASKS[name]
+    own = REWARDS[name].task
     return (
         own is not None
         and name in row
         and _missing(row[name])
         and any(
-            task is not None and task.name != own.name and not _missing(row.get(other))
-            for other, task in TASKS.items()
+            reward.task not in (None, own) and not _missing(row.get(other))
+            for other, reward in REWARDS.items()
         )
     )
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from swift_vlrft.datasets.box_format import in_box_format
 from swift_vlrft.datasets.row import BOX_TASKS
 from swift_vlrft.evaluation.questions import Question
-from swift_vlrft.families.coordinates import BOX_FORMATS, Size
+from swift_vlrft.geometry.box_format import BOX_FORMATS, Size
 
 
 def split_box_format(text: str) -> tuple[Path, str]:

@@ -26,7 +26,7 @@ from swift_vlrft.evaluation.predictions import (
     content_key,
 )
 from swift_vlrft.evaluation.questions import Question, Settings, questions
-from swift_vlrft.families.coordinates import BOX_FORMATS, Size
+from swift_vlrft.geometry.box_format import BOX_FORMATS, Size
 from swift_vlrft.parsing.answers import boxes_or_refusal, gold_text
 from swift_vlrft.rewards import TASK_NAMES
 

@@ -24,7 +24,7 @@ from swift_vlrft.evaluation.gold import BoxSet
 from swift_vlrft.evaluation.predictions import Prediction, Predictions
 from swift_vlrft.geometry.boxes import Box
 from swift_vlrft.parsing.answers import BoxList, read
-from swift_vlrft.rewards import REWARDS, TASK_NAMES, TASKS
+from swift_vlrft.rewards import REWARDS, TASK_NAMES
 from swift_vlrft.rewards.grounding import overlaps
 from swift_vlrft.rewards.matching import read_gold
 
@@ -141,8 +141,8 @@ def _rewards(task: str, rows: list[Prediction], one: Array) -> dict[str, Ratio]:
     columns = {"aliases": [row.aliases for row in rows]} if any(row.aliases for row in rows) else {}
     named = {}
     for name, function in REWARDS.items():
-        of = TASKS[name]
-        if (of is None or of.name == task) and not name.endswith("_dynamic"):
+        of = function.task
+        if (of is None or of.name == task) and not function.changes_in_training:
             named[name] = _mean(function(completions, solutions, **columns), one)
     return named
 

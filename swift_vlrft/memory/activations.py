@@ -215,11 +215,6 @@ def _write(file: Path, text: str) -> None:
 
 # Closed form -----------------------------------------------------------------------------------
 
-# Bytes that one token leaves in one layer for the backward pass, in units of the hidden size beside
-# the MLP's 8 bytes per intermediate unit (gate, up, activation, product: 2 bytes each); fitted to
-# simulate.py with transformers 5.19 (docs/plan.md has the table).
-LLM_SAVED = {"qwen2": 20.7, "qwen3": 28.7, "glm4v": 34.0}
-VIT_SAVED = {"qwen2_vl": 44.4, "qwen2_5_vl": 49.9, "qwen3_vl": 36.1, "glm4v": 51.0}
 LORA_SAVED = 1.9
 """Ratio of what a LoRA layer keeps (inputs after dropout, masks) to a fully trained one."""
 LOGITS_FORWARD, LOGITS_BACKWARD = 2, 4
@@ -234,13 +229,12 @@ def closed_form(model: Model, shape: Shape) -> Peaks:
     size = 4 if shape.dtype == "float32" else 2
     tokens = shape.batch * shape.length
     patches = shape.batch * sum(t * h * w for t, h, w in shape.grids)
-    family = model.type if model.type == "glm4v" else "qwen3" if "qwen3" in model.type else "qwen2"
-    token_layer = (LLM_SAVED[family] * model.hidden + 8 * model.intermediate) * size / 2
+    token_layer = (model.facts.llm_saved * model.hidden + 8 * model.intermediate) * size / 2
     if shape.attention == "eager":
         token_layer += 5 * size * model.heads * shape.length
     if shape.lora_rank:
         token_layer *= LORA_SAVED
-    vit = VIT_SAVED.get(model.type.removesuffix("_moe"), 46.0) * model.vit_hidden * size / 2
+    vit = model.facts.vit_saved * model.vit_hidden * size / 2
     working_llm = tokens * token_layer
     logits = shape.batch * shape.logits * model.vocabulary * size
     grows = shape.train and (shape.train_vit or shape.train_aligner)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from swift_vlrft.memory.activations import Activations, Shape, cached, scaled, shape_of
 from swift_vlrft.memory.estimate import Plan, Source, estimate
-from swift_vlrft.memory.settings import GIB, SHARING, Settings
+from swift_vlrft.memory.settings import GIB, Settings
 
 Written = Callable[[Mapping[str, str]], Settings | None]
 """Settings of the recipe with these flags in it; None where they must not be written (a rule of
@@ -226,7 +226,7 @@ def _changes(s: Settings) -> Iterator[Change]:
             {"move_model_batches": "16"},
             move_model_batches=16,
         )
-    shareable = s.model.type in SHARING and s.grids and s.batch > 1 and s.may_share_prefixes
+    shareable = s.model.shares_prefixes and s.grids and s.batch > 1 and s.may_share_prefixes
     if shareable and not s.shared_prefix and not s.chunked_loss and s.sharding != "fsdp":
         yield change(
             "VLRFT_SHARED_PREFIX=1",

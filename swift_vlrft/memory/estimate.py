@@ -278,7 +278,7 @@ def _adapters(settings: Settings) -> int:
         count += model.layers * rank * sides
     if settings.train_vit and model.sees:
         hidden, wide = model.vit_hidden, model.vit_intermediate
-        sides = 4 * hidden + 2 * hidden + (3 if model.vit_gated else 2) * (hidden + wide)
+        sides = 4 * hidden + 2 * hidden + (3 if model.facts.vit_gated else 2) * (hidden + wide)
         count += model.vit_layers * rank * sides
     return count
 

@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
-from swift_vlrft.families.coordinates import BOX_FORMATS, FAMILIES
+from swift_vlrft.geometry.box_format import BOX_FORMATS
 from swift_vlrft.memory.models import read_model
 from swift_vlrft.recipe.edit import with_edit
 from swift_vlrft.recipe.reader import CONFIGURATION, Recipe, RecipeError, read_text
@@ -184,11 +184,11 @@ def new_recipe(
         machines = "\n".join(lines) + "\n"
     visible = _visible(",".join(map(str, range(processes)))) + "\n"
     pixels, limit = "export MAX_PIXELS=602112\n", ""
-    family = FAMILIES.get(read_model(model).type)
-    if family and not family.from_environment:
+    family = read_model(model).family
+    if family and family.images and not family.images.from_environment:
         pixels, limit = "", " --max_pixels 602112"
     data = dataset or "DATASET"
-    boxed = task in ("detection", "grounding") and family and family.native_box_format == "pixels"
+    boxed = task in ("detection", "grounding") and family and family.box_format == "pixels"
     if boxed and "#" not in data and not data.endswith(tuple(f":{frame}" for frame in BOX_FORMATS)):
         data += ":pixels"  # the frame that the model was trained on
     data = shlex.quote(data)

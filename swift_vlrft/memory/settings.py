@@ -40,9 +40,6 @@ CAPACITY = {
 USABLE = 0.985
 """Of a card's nominal size where its kind is not known: the middle of the table's ratios."""
 
-SHARING = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "glm4v")
-"""Model types that share prefixes (swift_plugin/trainer.py: MODEL_TYPES)."""
-
 Sharding = Literal["none", "ddp", "zero0", "zero1", "zero2", "zero3", "fsdp"]
 Rollout = Literal["vllm_colocate", "vllm_server", "transformers", "none"]
 

@@ -42,6 +42,7 @@ from swift_vlrft.memory.activations import (
     Peaks,
     Shape,
 )
+from swift_vlrft.memory.models import part_of
 from swift_vlrft.shared_prefix.settings import LOGPS_PART
 
 BLOCK = 512
@@ -61,7 +62,7 @@ def measure(config: dict[str, Any], shape: Shape, layers: int, vit_layers: int) 
     for parameter in parameters:
         parameter.register_post_accumulate_grad_hook(_drop_gradient)
     with _attention(shape), _sections(model, counter, shape), counter:
-        inputs = _inputs(config, shape)
+        inputs = _inputs(config, shape, getattr(model.config, "image_token_id", 0))
         if shape.train:
             with warnings.catch_warnings():
                 # Of a frozen part's checkpoints: a run prints it, a plan need not.
@@ -74,16 +75,6 @@ def measure(config: dict[str, Any], shape: Shape, layers: int, vit_layers: int) 
                 _loss(model, inputs, shape, counter)
     stages = STAGES if shape.train else STAGES[:3]
     return {stage: counter.peaks.get(stage, {}) for stage in stages}
-
-
-def parameter_counts(config: dict[str, Any]) -> dict[str, int]:
-    """Parameters as transformers builds them: the check on models.py's own count."""
-    text, vision = _depths(config)
-    model = _bare(config, text, vision)
-    counts: Counter[str] = Counter()
-    for name, parameter in model.named_parameters():
-        counts["vit" if "visual" in name or "vision" in name else "llm"] += parameter.numel()
-    return dict(counts)
 
 
 # The counter ---------------------------------------------------------------------------------
@@ -239,7 +230,7 @@ def _build(config: dict[str, Any], shape: Shape, layers: int, vit_layers: int) -
     visual = getattr(model.model, "visual", None)
     full = shape.lora_rank == 0
     for name, parameter in model.named_parameters():
-        part = _part(name)
+        part = part_of(name)
         trains = {
             "vit": shape.train_vit,
             "aligner": shape.train_aligner,
@@ -262,13 +253,6 @@ def _build(config: dict[str, Any], shape: Shape, layers: int, vit_layers: int) -
     return inner
 
 
-def _part(name: str) -> str:
-    """Of a parameter's name, as swift/model/model_arch.py divides Qwen-VL and GLM-4.1V."""
-    if "visual" not in name:
-        return "llm"
-    return "aligner" if "merger" in name or "deepstack_merger" in name else "vit"
-
-
 def _with_lora(model: Any, shape: Shape) -> Any:
     """peft's adapters on every linear layer that trains, as ms-swift's target all-linear."""
     from peft import LoraConfig, get_peft_model
@@ -279,7 +263,7 @@ def _with_lora(model: Any, shape: Shape) -> Any:
             "vit": shape.train_vit,
             "aligner": shape.train_aligner,
             "llm": shape.train_llm,
-        }[_part(name)]
+        }[part_of(name)]
         if trains and isinstance(part, torch.nn.Linear) and not name.endswith("lm_head"):
             names.append(name)
     config = LoraConfig(r=shape.lora_rank, lora_dropout=shape.lora_dropout, target_modules=names)
@@ -297,13 +281,13 @@ def _image_tokens(config: dict[str, Any], shape: Shape) -> int:
     return sum(time * rows * columns // merge for time, rows, columns in shape.grids)
 
 
-def _inputs(config: dict[str, Any], shape: Shape) -> dict[str, Any]:
+def _inputs(config: dict[str, Any], shape: Shape, image_token: int) -> dict[str, Any]:
     ids = torch.zeros(shape.batch, shape.length, dtype=torch.long)
     inputs: dict[str, Any] = {"attention_mask": None, "use_cache": False}
     if shape.grids:
         vision = config["vision_config"]
         merge = int(vision.get("spatial_merge_size", 2)) ** 2
-        image = config.get("image_token_id", 151343 if config["model_type"] == "glm4v" else 151655)
+        image = image_token
         seen = 0
         for time, rows, columns in shape.grids:
             count = time * rows * columns // merge
@@ -320,9 +304,9 @@ def _inputs(config: dict[str, Any], shape: Shape) -> dict[str, Any]:
         inputs["pixel_values"] = torch.empty(
             int(grid.prod(-1).sum()), width, dtype=getattr(torch, shape.dtype), device="meta"
         )
-    three = config["model_type"] in ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "glm4v")
     positions = torch.arange(shape.length).expand(shape.batch, -1)
-    inputs["position_ids"] = positions.expand(3, -1, -1) if three else positions
+    # Every model with images that is simulated has M-RoPE's three rows.
+    inputs["position_ids"] = positions.expand(3, -1, -1) if "vision_config" in config else positions
     inputs["input_ids"] = ids
     return inputs
 

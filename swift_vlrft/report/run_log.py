@@ -17,7 +17,7 @@ from typing import Any
 from swift_vlrft.diagnostics.reasons import explain
 from swift_vlrft.evaluation.predictions import EvaluationError
 from swift_vlrft.files.jsonl import completion_entries, finite, json_lines, read_json
-from swift_vlrft.rewards import REWARDS, TASKS
+from swift_vlrft.rewards import REWARDS
 
 Series = list[tuple[float, float]]
 
@@ -116,14 +116,17 @@ def _read_completions(path: Path, run: RunLog) -> None:
     for number, (_, entry) in enumerate(completion_entries(path, []), start=1):
         if number % every:
             continue
-        names = [n for n in REWARDS if n in entry and TASKS[n] is not None]
-        if not names and "vlrft_format" in entry:
-            names = ["vlrft_format"]
+        stated = [n for n in REWARDS if n in entry]
+        names = [n for n in stated if REWARDS[n].task is not None] or stated
         solution, step = entry.get("solution"), finite(entry.get("step")) or 0.0
         row = {key: entry[key] for key in ("task", "aliases") if entry.get(key) is not None}
         for name in names:
             score = entry[name]
-            if score is None or score != score or (solution is None and TASKS[name] is not None):
+            if (
+                score is None
+                or score != score
+                or (solution is None and "solution" in REWARDS[name].needs)
+            ):
                 continue  # of another reward's task
             reason = explain(name, entry.get("completion"), solution, **row)
             if reason.score is None:

@@ -28,9 +28,10 @@ from swift_vlrft.datasets.schemas import is_for_swift, schema_of
 from swift_vlrft.datasets.storage import StoredSet
 from swift_vlrft.datasets.training import box_format_of_subsets
 from swift_vlrft.diagnostics.watch import watch
-from swift_vlrft.families.coordinates import BOX_FORMATS
-from swift_vlrft.rewards import REWARDS, Reward
-from swift_vlrft.rewards.schedule import VARIABLE, threshold_at
+from swift_vlrft.files.environment import is_on, number
+from swift_vlrft.geometry.box_format import BOX_FORMATS
+from swift_vlrft.rewards import REWARDS, RewardFunction
+from swift_vlrft.rewards.detection import VARIABLE, threshold_at
 from swift_vlrft.shared_prefix import settings as shared_prefix
 from swift_vlrft.swift_plugin.command_line import CommandLine, read_command_line
 from swift_vlrft.swift_plugin.loader import MODEL_TYPE, dataset_meta, refuse_pixels
@@ -38,7 +39,7 @@ from swift_vlrft.swift_plugin.model import needed_image_resize
 
 logger = get_logger()
 
-SCORING = set(REWARDS) - {"vlrft_format"}
+SCORING = {name for name, reward in REWARDS.items() if reward.task is not None}
 """Rewards that read the gold solution, or boxes."""
 
 SHARED_PREFIX_TRAINER = "swift_vlrft.swift_plugin.trainer.SharedPrefixGRPOTrainer"
@@ -55,7 +56,7 @@ def register(
     command line names are registered, and checked: ValueError names what is wrong with a reward
     name, a path, a column or a gold solution, and the known names.
     """
-    if os.environ.get("VLRFT_TRACK_MEMORY", "") not in ("", "0"):
+    if is_on("VLRFT_TRACK_MEMORY"):
         from swift_vlrft.swift_plugin.callbacks import track_memory
 
         track_memory()  # before the rewards: the images' arguments class derives from this one
@@ -88,23 +89,22 @@ def register(
         raise DataError(problem)
 
 
-def _drawn(name: str, function: Reward) -> Reward:
+def _drawn(name: str, function: RewardFunction) -> RewardFunction:
     """With VLRFT_LOG_IMAGES, the reward keeps its batch for the callback that draws it."""
-    if not os.environ.get("VLRFT_LOG_IMAGES", "").strip(" 0"):
+    if not number("VLRFT_LOG_IMAGES"):
         return function
-    from swift_vlrft.swift_plugin.sample_images import keep_samples, log_images, wanted
+    from swift_vlrft.swift_plugin.sample_images import keep_samples, log_images
 
-    wanted()
     log_images()
     return keep_samples(name, function)
 
 
-def _factory(function: Reward) -> Callable[..., Reward]:
+def _factory(function: RewardFunction) -> Callable[..., RewardFunction]:
     """ms-swift builds a reward with ``args=``; what it gets is the function, whose __name__ is the
     metric's name.
     """
 
-    def build(args: Any = None, **_: Any) -> Reward:
+    def build(args: Any = None, **_: Any) -> RewardFunction:
         return function
 
     return build

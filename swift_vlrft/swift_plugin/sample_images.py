@@ -18,21 +18,13 @@ from swift.callbacks import TrainerCallback, callbacks_map
 from swift.trainers.trainer_factory import TrainerFactory
 
 from swift_vlrft.datasets import open_image
+from swift_vlrft.files.environment import number
 from swift_vlrft.parsing.answers import text_of
 from swift_vlrft.report.drawing import draw_sample
-from swift_vlrft.rewards import Reward
-from swift_vlrft.rewards.contract import Scores
+from swift_vlrft.rewards import RewardFunction, Scores
 
 VARIABLE = "VLRFT_LOG_IMAGES"
 NAME = "vlrft_sample_images"
-
-
-def wanted() -> int:
-    """How many samples; ValueError where the variable is no number."""
-    text = os.environ.get(VARIABLE, "").strip() or "0"
-    if not text.isdigit():
-        raise ValueError(f"{VARIABLE}={text} is no whole number; how many samples are to be drawn?")
-    return int(text)
 
 
 class Batch:
@@ -58,9 +50,9 @@ class Batch:
                     for column in ("solution", "frame", "task", "width", "height")
                     if columns.get(column) is not None
                 }
-                for n in _spread(columns.get("prompt_id"), len(completions), wanted())
+                for n in _spread(columns.get("prompt_id"), len(completions), number(VARIABLE))
             ]
-            self.places = _spread(columns.get("prompt_id"), len(completions), wanted())
+            self.places = _spread(columns.get("prompt_id"), len(completions), number(VARIABLE))
         for place, sample in zip(self.places, self.samples, strict=True):
             if (score := scores[place]) is not None:
                 sample["scores"][name] = score
@@ -85,7 +77,7 @@ def _spread(prompts: Any, total: int, count: int) -> list[int]:
 BATCH = Batch()
 
 
-def keep_samples(name: str, function: Reward) -> Reward:
+def keep_samples(name: str, function: RewardFunction) -> RewardFunction:
     """``function`` with its batch kept for drawing: same scores, same ``__name__``."""
 
     @wraps(function)

@@ -10,7 +10,7 @@ from support.box_forms import FORMS
 from swift_vlrft.datasets.box_format import ImageResize, in_box_format
 from swift_vlrft.datasets.box_format_sentence import without_box_format
 from swift_vlrft.datasets.build import PROMPT
-from swift_vlrft.families.coordinates import convert_box
+from swift_vlrft.geometry.box_format import convert_box
 
 SEEN = {"size": (640, 480), "to_size": (644, 476)}
 

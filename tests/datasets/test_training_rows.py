@@ -188,7 +188,7 @@ def test_a_photograph_turned_by_its_tag_reaches_the_model_upright(tmp_path):
 
 
 def test_the_subset_pixels_rewrites_gold_and_prompt_for_the_resized_image(tmp_path):
-    from swift_vlrft.families.coordinates import convert_box
+    from swift_vlrft.geometry.box_format import convert_box
 
     parquet_folder(tmp_path)
     dataset, _ = made(tmp_path, tmp_path, box_format="pixels", resize=VIEW)

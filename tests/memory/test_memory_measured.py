@@ -12,7 +12,7 @@ from support.real_memory import real_peak
 
 from swift_vlrft.memory.activations import Activations, Shape, shape_of
 from swift_vlrft.memory.estimate import CONTEXT_NAME, estimate
-from swift_vlrft.memory.models import Model
+from swift_vlrft.memory.models import Model, count_parameters
 from swift_vlrft.memory.settings import Settings
 from swift_vlrft.memory.simulate import simulate
 
@@ -84,7 +84,7 @@ def planned_bytes(settings: Settings) -> int:
 def test_the_peak_of_a_real_step_is_within_ten_percent(case):
     values = {"batch": 2, "prompt": 150, "completion": 60, "tuning": "full", **CASES[case]}
     settings = Settings(
-        model=Model("small", SMALL, "test"),
+        model=Model("small", SMALL, "test", count_parameters(SMALL)),
         gpu_bytes=2**40,
         accumulation=2,
         rollout="none",
@@ -118,7 +118,7 @@ def test_the_peak_under_zero3_on_two_processes_is_within_ten_percent(
     checkpointed, batch, prompt, tmp_path
 ):
     settings = Settings(
-        model=Model("small", SMALL, "test"),
+        model=Model("small", SMALL, "test", count_parameters(SMALL)),
         gpu_bytes=2**40,
         processes=2,
         sharding="zero3",

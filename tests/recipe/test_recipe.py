@@ -288,14 +288,14 @@ def test_flags_of_an_array_are_reported_where_they_stand(tmp_path):
 def test_what_is_not_set_and_what_is_not_known_differ():
     text = "export A=1 B=$(x)\nunset C\nswift rlhf --a 1 --b $(x) --c\n"
     (recipe,) = read_text(text, environment={"C": "3", "D": "4"})
-    assert [recipe.variable(name, "-") for name in "ABCDE"] == ["1", None, "-", "4", "-"]
+    assert [recipe.environment.get(name, "-") for name in "ACDE"] == ["1", "-", "4", "-"]
     assert [recipe.hides(name) for name in "ABCDE"] == [False, True, False, False, False]
     assert [recipe.get(name, "-") for name in "abcd"] == ["1", None, "-", "-"]
     assert [recipe.lacks(name) for name in "abcd"] == [False, False, False, True]
     (recipe,) = read_text('[ -n "$R" ] && F="--d 1"\nswift rlhf --a 1 $F\n', environment={})
     assert (recipe.get("a"), recipe.get("d", "-"), recipe.lacks("d")) == ("1", None, False)
     (recipe,) = read_text("source none.sh\nswift rlhf --a 1\n", environment={"A": "1"})
-    assert recipe.hides("A", "Z") and recipe.variable("A") is None
+    assert recipe.hides("A") and recipe.hides("Z")
 
 
 def test_a_script_is_followed_for_so_long_and_no_longer():

@@ -51,4 +51,4 @@ def test_samples_of_a_batch_are_those_of_different_prompts(monkeypatch):
     assert [s["scores"] for s in batch.samples] == [{"one": 0.0}, {"one": 0.5, "two": 0.25}]
     monkeypatch.setenv("VLRFT_LOG_IMAGES", "many")
     with pytest.raises(ValueError, match="VLRFT_LOG_IMAGES=many"):
-        sample_images.wanted()
+        batch.add("one", ["v"], [1.0], columns | {"images": [[{"path": "c.png"}]]})

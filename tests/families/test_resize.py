@@ -1,4 +1,4 @@
-"""Frames and resize rules against the processors that ms-swift calls."""
+"""Resize rules against the processors that ms-swift calls."""
 
 import json
 
@@ -8,14 +8,8 @@ from hypothesis import strategies as st
 from PIL import Image
 from support.swift_run import run_python
 
-from swift_vlrft.families.coordinates import (
-    FAMILIES,
-    capped_size,
-    convert_box,
-    image_tokens,
-    pixel_limits,
-    resized_size,
-)
+from swift_vlrft.families import image_rule, image_tokens, resized_size
+from swift_vlrft.families.resize import capped_size
 
 # width, height: usual ones, tiny ones, long ones, and ties of the rounding.
 SIZES = [
@@ -36,18 +30,18 @@ def test_qwen_sees_what_qwen_vl_utils_makes_and_the_processor_counts(monkeypatch
             environ["MIN_PIXELS"] = str(low)
         if high:
             environ["MAX_PIXELS"] = str(high)
-        limits = pixel_limits("qwen2_5_vl", environ=environ)
+        limits = image_rule("qwen2_5_vl").limits(environ=environ)
         monkeypatch.setattr(vision, "IMAGE_MIN_TOKEN_NUM", low // 784 if low else 4)
         monkeypatch.setattr(vision, "IMAGE_MAX_TOKEN_NUM", high // 784 if high else 16384)
         for size in SIZES if high else SIZES[:9]:  # those that stay small without a limit
             if high and max(size) ** 2 > high * min(size) * max(size) / 784:
                 continue  # qwen-vl-utils itself makes a side of 0 pixels here
-            picture = vision.fetch_image({"image": Image.new("RGB", size)}, image_patch_size=14)
-            (grid,) = processor(images=[picture], return_tensors="pt")["image_grid_thw"].tolist()
+            image = vision.fetch_image({"image": Image.new("RGB", size)}, image_patch_size=14)
+            (grid,) = processor(images=[image], return_tensors="pt")["image_grid_thw"].tolist()
             for family in ("qwen2_vl", "qwen2_5_vl"):
                 kwargs = {"min_pixels": limits[0], "max_pixels": limits[1]}
-                assert resized_size(family, *size, **kwargs) == picture.size
-                assert picture.size == (grid[2] * 14, grid[1] * 14)
+                assert resized_size(family, *size, **kwargs) == image.size
+                assert image.size == (grid[2] * 14, grid[1] * 14)
                 assert image_tokens(family, *size, **kwargs) == grid[1] * grid[2] // 4
 
 
@@ -70,7 +64,7 @@ def test_the_qwen_processor_alone_has_the_same_grid(family, low, high):
 def test_glm_sees_what_its_processor_counts(high):
     from transformers import Glm4vImageProcessor
 
-    limits = FAMILIES["glm4v"]
+    limits = image_rule("glm4v")
     size_config = {"shortest_edge": limits.min_pixels, "longest_edge": high or limits.max_pixels}
     processor = Glm4vImageProcessor(size=size_config)
     for size in SIZES if high else SIZES[:9]:
@@ -99,7 +93,7 @@ def test_the_rule_agrees_with_the_published_functions(width, height, family, lim
     if family == "glm4v":
         published = glm.smart_resize(2, height, width, min_pixels=low, max_pixels=high)
     else:
-        factor = FAMILIES[family].factor
+        factor = image_rule(family).factor
         published = smart_resize(height, width, factor, min_pixels=low, max_pixels=high)
     seen = resized_size(family, width, height, min_pixels=low, max_pixels=high)
     assert seen == (published[1], published[0])
@@ -123,15 +117,15 @@ for patch in (14, 16):
     for family, line in zip(
         ("qwen2_5_vl", "qwen3_vl"), done.stdout.strip().splitlines()[-2:], strict=True
     ):
-        assert pixel_limits(family, environ=environ) == tuple(json.loads(line))
+        assert image_rule(family).limits(environ=environ) == tuple(json.loads(line))
     stated = {"IMAGE_MAX_TOKEN_NUM": "256", "MAX_PIXELS": "9"}
-    assert pixel_limits("qwen2_5_vl", environ=stated)[1] == 256 * 784
+    assert image_rule("qwen2_5_vl").limits(environ=stated)[1] == 256 * 784
     with pytest.raises(ValueError, match="MAX_PIXELS=1e6 is no whole number"):
-        pixel_limits("qwen2_vl", environ={"MAX_PIXELS": "1e6"})
+        image_rule("qwen2_vl").limits(environ={"MAX_PIXELS": "1e6"})
     config = {"size": {"shortest_edge": 12544, "longest_edge": 401408}}
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(config))
-    assert pixel_limits("glm4v", model=tmp_path, environ=environ) == (12544, 401408)
-    assert pixel_limits("glm4v", environ=environ) == (12544, 9633792)
+    assert image_rule("glm4v").limits(model=tmp_path, environ=environ) == (12544, 401408)
+    assert image_rule("glm4v").limits(environ=environ) == (12544, 9633792)
 
 
 def test_the_flag_max_pixels_scales_as_ms_swift_does():
@@ -140,56 +134,14 @@ def test_the_flag_max_pixels_scales_as_ms_swift_does():
     for size in SIZES:
         for limit in (None, 0, 50_000, 1_000_000):
             if min(size) > 1:
-                picture = rescale_image(Image.new("RGB", size), limit)
-                assert capped_size(*size, limit) == picture.size
+                image = rescale_image(Image.new("RGB", size), limit)
+                assert capped_size(*size, limit) == image.size
 
 
-@settings(derandomize=True, max_examples=300, deadline=None)
-@given(
-    st.tuples(st.integers(1, 2000), st.integers(1, 2000)),
-    st.tuples(*[st.floats(0, 1)] * 4),
-)
-def test_there_and_back_is_within_one_pixel(size, parts):
-    width, height = size
-    xs, ys = sorted((parts[0], parts[2])), sorted((parts[1], parts[3]))
-    box = (round(xs[0] * width), round(ys[0] * height), round(xs[1] * width), round(ys[1] * height))
-    if box[0] == box[2] or box[1] == box[3]:
-        return
-    there = convert_box(box, "pixels", "norm1000", size=size)
-    back = convert_box(there, "norm1000", "pixels", size=size)
-    assert 0 <= there[0] < there[2] <= 1000 and 0 <= there[1] < there[3] <= 1000
-    assert all(abs(a - b) <= 1 for a, b in zip(box, back, strict=True))
-
-
-@settings(derandomize=True, max_examples=300, deadline=None)
-@given(
-    st.tuples(st.integers(28, 4000), st.integers(28, 4000)), st.tuples(*[st.integers(0, 1000)] * 4)
-)
-def test_a_norm1000_box_keeps_its_place_in_pixels_to_within_one_pixel(size, numbers):
-    x1, x2 = sorted(numbers[::2])
-    y1, y2 = sorted(numbers[1::2])
-    if x1 == x2 or y1 == y2:
-        return
-    there = convert_box((x1, y1, x2, y2), "norm1000", "pixels", size=size)
-    exact = (x1 * size[0] / 1000, y1 * size[1] / 1000, x2 * size[0] / 1000, y2 * size[1] / 1000)
-    assert all(abs(a - b) <= 1 for a, b in zip(there, exact, strict=True))
-    assert there[0] < there[2] and there[1] < there[3]
-
-
-def test_one_picture_to_another_and_unknown_names():
-    box = convert_box((10, 20, 30, 40), "pixels", "pixels", size=(100, 100), to_size=(200, 50))
-    assert box == (20, 10, 60, 20)
-    with pytest.raises(ValueError, match="unknown frame 'cm'; known: norm1000, pixels"):
-        convert_box((1, 2, 3, 4), "cm", "pixels", size=(9, 9))
-    with pytest.raises(ValueError, match="unknown model family 'llava'; known: qwen2_vl"):
+def test_sizes_and_limits_that_no_processor_takes():
+    with pytest.raises(ValueError, match="unknown model family 'llava'; known: qwen2_5_vl"):
         resized_size("llava", 10, 10)
     with pytest.raises(ValueError, match="max_pixels 10 is smaller than min_pixels 3136"):
         resized_size("qwen2_vl", 10, 10, max_pixels=10)
     with pytest.raises(ValueError, match="more than 200 times as long as wide"):
         resized_size("qwen2_vl", 10_000, 10)
-
-
-def test_the_families_are_ms_swifts_model_types():
-    from swift.model import MLLMModelType
-
-    assert set(FAMILIES) <= {v for k, v in vars(MLLMModelType).items() if not k.startswith("_")}

@@ -1,4 +1,4 @@
-"""The data commands that README shows, run as they stand, one after the other."""
+"""The data commands that docs/data.md shows, run as they stand, one after the other."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 from support.hub_server import TOKEN, hub_environment, running_hub
 from support.written_sets import png
-from test_readme import DATA_COMMANDS, README
+from test_docs import DATA_COMMANDS, ROOT
 from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
@@ -19,12 +19,14 @@ from swift_vlrft.datasets.category_lists import COCO80, VIRFT_COCO8
 
 
 def commands() -> list[list[str]]:
-    (block,) = re.findall(r"```bash\n(vlrft data coco.*?)```", README, re.S)
+    (block,) = re.findall(
+        r"```bash\n(vlrft data coco.*?)```", (ROOT / "docs" / "data.md").read_text(), re.S
+    )
     return [shlex.split(line) for line in block.replace("\\\n", " ").splitlines() if line.strip()]
 
 
 def make_sources(folder: Path) -> None:
-    """COCO's archives, unpacked, and a LISA file, under the names that README uses."""
+    """COCO's archives, unpacked, and a LISA file, under the names that the page uses."""
     for name in ("train2017", "annotations", "lisa/images"):
         (folder / name).mkdir(parents=True)
     images, annotations = [], []
