@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from swift_vlrft.parsing.answers import Box, gold_text, read
+from swift_vlrft.parsing.answers import Box, read
 from swift_vlrft.rewards import REWARDS
 
 LEAST_PARSE_RATE = 0.5
@@ -61,7 +61,7 @@ class FrameCheck:
     def add_row(self, name: str, row: dict[str, Any]) -> None:
         """One row under the reward ``name``, for which ``has_boxes`` holds."""
         task = REWARDS[name].task
-        gold = task.read_gold(gold_text(row.get("solution"))) if task is not None else None
+        gold = task.read_gold(row.get("solution")) if task is not None else None
         if gold is None:
             return
         golds: list[Box] = [gold] if isinstance(gold, tuple) else gold.boxes

@@ -13,7 +13,7 @@ from itertools import product
 from typing import Any
 
 from swift_vlrft.geometry.boxes import iou
-from swift_vlrft.parsing.answers import Answer, BoxList, gold_text, read
+from swift_vlrft.parsing.answers import Answer, BoxList, read
 from swift_vlrft.parsing.boxes import too_long
 from swift_vlrft.rewards import REWARDS, Reward
 from swift_vlrft.rewards.classification import right_names
@@ -55,7 +55,7 @@ def explain(name: str, completion: Any, solution: Any, **row: Any) -> Reason:
     if task is not None:
         if (row.get("task") or task.name) != task.name:
             return Reason(None, "other_task", f"a {row['task']} row")
-        gold = task.read_gold(solution if type(solution) is str else gold_text(solution))
+        gold = task.read_gold(solution)
         if gold is None and "solution" in reward.needs:
             return Reason(None, "bad_gold", f"the gold solution cannot be read as {task.holds}")
     score = reward([completion], [solution], trainer_state=state, **columns)[0]

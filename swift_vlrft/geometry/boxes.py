@@ -79,7 +79,7 @@ def array_of(boxes: Sequence[Box | None]) -> Array:
     """x1, y1, x2, y2 of boxes as an array (4, N), NaN for an invalid one."""
     import numpy as np  # here and below, so that importing the rewards does not wait for it
 
-    numbers = chain.from_iterable(box or NOWHERE for box in boxes)
+    numbers = chain.from_iterable([box or NOWHERE for box in boxes])
     return np.ascontiguousarray(np.fromiter(numbers, np.float64, 4 * len(boxes)).reshape(-1, 4).T)
 
 
@@ -92,7 +92,9 @@ def overlapping_in_arrays(
     import numpy as np
 
     p, q = a[:, :, None], b[:, None, :]
-    touching = (p[0] < q[2]) & (q[0] < p[2]) & (p[1] < q[3]) & (q[1] < p[3])
+    touching = (p[0] < q[2]) & (q[0] < p[2])
+    touching &= p[1] < q[3]
+    touching &= q[1] < p[3]
     i, j = np.divmod(touching.ravel().nonzero()[0], b.shape[1])  # faster than nonzero of a table
     p, q = np.take(a, i, axis=1), np.take(b, j, axis=1)
     width = np.minimum(p[2], q[2]) - np.maximum(p[0], q[0])

@@ -7,27 +7,12 @@ completion  <think>..</think><answer>I know it: yes</answer>
 solution    <answer>yes</answer>                                 vlrft_yes_no 1.0
 """
 
-from functools import lru_cache
-
-from swift_vlrft.parsing.answers import Answer, gold_text
+from swift_vlrft.parsing.answers import Answer
 from swift_vlrft.parsing.short_answers import choice, yes_no
 from swift_vlrft.rewards.contract import Task, reward
 
-
-@lru_cache(maxsize=8192)
-def read_gold_choice(solution: str) -> str | None:
-    """The option letter, upper case; None where the text states none or two."""
-    return choice(gold_text(solution))
-
-
-@lru_cache(maxsize=8192)
-def read_gold_yes_no(solution: str) -> str | None:
-    """``"yes"`` or ``"no"``; None where the text states neither or both."""
-    return yes_no(gold_text(solution))
-
-
-CHOICE = Task("choice", read_gold_choice, "an option letter")
-YES_NO = Task("yes_no", read_gold_yes_no, "yes or no")
+CHOICE = Task("choice", choice, "an option letter")
+YES_NO = Task("yes_no", yes_no, "yes or no")
 
 
 @reward(CHOICE)

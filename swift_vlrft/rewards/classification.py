@@ -7,20 +7,12 @@ solution    <answer>african violet</answer>                      vlrft_classific
 
 import json
 from contextlib import suppress
-from functools import lru_cache
 from typing import Any
 
-from swift_vlrft.parsing.answers import Answer, gold_text, normalise, plain
+from swift_vlrft.parsing.answers import Answer, normalise, plain
 from swift_vlrft.rewards.contract import Task, reward
 
-
-@lru_cache(maxsize=8192)
-def read_gold(solution: str) -> str | None:
-    """The normalised class name; None where nothing is left of it."""
-    return normalise(gold_text(solution)) or None
-
-
-CLASSIFICATION = Task("classification", read_gold, "a class name")
+CLASSIFICATION = Task("classification", lambda text: normalise(text) or None, "a class name")
 
 
 @reward(CLASSIFICATION, takes=("aliases",))

@@ -16,6 +16,7 @@ in place of a column other than ``solution`` stands for every row.
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from typing import Any
 
 from swift_vlrft.parsing.answers import gold_text, plain, read
@@ -31,14 +32,22 @@ RewardFunction = Callable[..., Scores]
 class Task:
     """A kind of row: what its ``task`` column says, and how its gold solution is read.
 
-    ``read_gold`` takes the solution's text and returns None where it cannot be read; it caches.
-    ``holds`` names what a solution holds, for messages; ``has_boxes``: answers and gold are boxes.
+    ``read`` takes the text of a gold answer and returns None where it cannot be read. ``holds``
+    names what a solution holds, for messages; ``has_boxes``: answers and gold are boxes.
     """
 
     name: str
-    read_gold: Callable[[str], Any]
+    read: Callable[[str], Any]
     holds: str
     has_boxes: bool = False
+
+    def read_gold(self, solution: Any) -> Any:
+        """What a solution says, with or without answer tags; the same text is read once."""
+        return self._read_once(solution if type(solution) is str else gold_text(solution))
+
+    @cached_property
+    def _read_once(self) -> Callable[[str], Any]:
+        return lru_cache(maxsize=8192)(lambda solution: self.read(gold_text(solution)))
 
 
 @dataclass(frozen=True)
@@ -100,9 +109,9 @@ class Reward:
                 continue
             values = [column[row] for column in further]
             if golds is not None:
-                gold = golds[row] if type(golds[row]) is str else gold_text(golds[row])
-                if task and (gold := task.read_gold(stated := gold)) is None:
-                    unreadable.append((row, stated))
+                gold = task.read_gold(golds[row]) if task else gold_text(golds[row])
+                if gold is None:
+                    unreadable.append((row, gold_text(golds[row])))
                     scores.append(None)
                     continue
                 values.insert(0, gold)

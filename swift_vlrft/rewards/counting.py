@@ -10,21 +10,18 @@ least 4", "about 4", "4+4" and "4?" state none, and number words are not read. S
 ``short_answers.number``.
 """
 
-from functools import lru_cache
-
-from swift_vlrft.parsing.answers import Answer, gold_text
+from swift_vlrft.parsing.answers import Answer
 from swift_vlrft.parsing.short_answers import number
 from swift_vlrft.rewards.contract import Task, reward
 
 
-@lru_cache(maxsize=8192)
-def read_gold(solution: str) -> float | None:
-    """The count, a whole number >= 0; None where the text states none."""
-    count = number(gold_text(solution))
+def read_count(text: str) -> float | None:
+    """A whole number >= 0; None where the text states none."""
+    count = number(text)
     return count if count is not None and count >= 0 and count.is_integer() else None
 
 
-COUNTING = Task("counting", read_gold, "a whole number")
+COUNTING = Task("counting", read_count, "a whole number")
 
 
 @reward(COUNTING)

@@ -8,21 +8,18 @@
 Every box given divides the score, so boxes beside the right one cost. Labels are not read.
 """
 
-from functools import lru_cache
-
 from swift_vlrft.geometry.boxes import EPSILON, giou, iou
-from swift_vlrft.parsing.answers import Answer, Box, gold_text, read_boxes
+from swift_vlrft.parsing.answers import Answer, Box, read_boxes
 from swift_vlrft.rewards.contract import Task, reward
 
 
-@lru_cache(maxsize=8192)
-def read_gold(solution: str) -> Box | None:
+def read_one_box(text: str) -> Box | None:
     """The one gold box; None where the text holds none, several, or an invalid one."""
-    boxes = read_boxes(gold_text(solution))
+    boxes = read_boxes(text)
     return boxes.boxes[0] if boxes is not None and len(boxes) == 1 else None
 
 
-GROUNDING = Task("grounding", read_gold, "exactly one box", has_boxes=True)
+GROUNDING = Task("grounding", read_one_box, "exactly one box", has_boxes=True)
 
 
 @reward(GROUNDING)

@@ -7,13 +7,13 @@ the cat is matched with IoU 0.97; the dog is an extra box
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache, wraps
+from functools import wraps
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from swift_vlrft.geometry.assignment import match, match_table
 from swift_vlrft.geometry.boxes import Pair, overlapping_in_arrays, overlapping_pairs
-from swift_vlrft.parsing.answers import Answer, BoxList, gold_text, read_boxes
+from swift_vlrft.parsing.answers import Answer, BoxList, read_boxes
 from swift_vlrft.rewards.contract import Task
 
 if TYPE_CHECKING:
@@ -30,16 +30,16 @@ MANY_PAIRS = 2000
 """Overlapping pairs from which a table is faster than a list."""
 
 
-@lru_cache(maxsize=8192)
-def read_gold(solution: str) -> BoxList | None:
+def read_valid_boxes(text: str) -> BoxList | None:
     """The gold boxes, empty for "No Objects"; None where the text is neither or a box is
     invalid.
     """
-    boxes = read_boxes(gold_text(solution))
+    boxes = read_boxes(text)
     return None if boxes is None or None in boxes.boxes else boxes
 
 
-DETECTION = Task("detection", read_gold, "a list of boxes or 'No Objects'", has_boxes=True)
+DETECTION = Task("detection", read_valid_boxes, "a list of boxes or 'No Objects'", has_boxes=True)
+read_gold = DETECTION.read_gold
 
 Formula = Callable[[BoxList, BoxList, list[Pair]], float]
 """A score of predictions, gold boxes (neither empty) and their matched pairs."""

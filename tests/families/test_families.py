@@ -12,7 +12,9 @@ from swift_vlrft.memory.from_recipe import settings_of
 from swift_vlrft.memory.settings import parse_gpus
 from swift_vlrft.parsing.answers import boxes_or_refusal
 from swift_vlrft.recipe.reader import read_recipe
-from swift_vlrft.recipe.rules.data import data, family
+from swift_vlrft.recipe.rules import check_recipe
+from swift_vlrft.recipe.rules.model import family
+from swift_vlrft.recipe.run import resolve
 from swift_vlrft.tiny.checkpoint import write_tiny
 
 OTHER_HEADS = ("_emb", "_reranker", "_prm", "_gme", "_reward")
@@ -159,8 +161,8 @@ def recipe_of(tmp_path, folder):
 @each
 def test_rules(name, checkpoints, tmp_path):
     known, recipe = FAMILIES[name], recipe_of(tmp_path, checkpoints / name)
-    assert family(recipe) is known
-    found = {finding.rule: finding.text for finding in data(recipe)}
+    assert family(resolve(recipe)) is known
+    found = {finding.rule: finding.text for finding in check_recipe(recipe)}
     assert ("max-pixels" in found) == (known.images is not None)
     if known.images:
         flag = "MAX_PIXELS is not set" if known.images.from_environment else "--max_pixels"

@@ -204,7 +204,8 @@ TRUE = {"placeholder", "not-installed"}
 
 
 @pytest.mark.skipif(
-    not Path(MS_SWIFT, "examples").is_dir(), reason="VLRFT_MS_SWIFT names no checkout of ms-swift"
+    not (MS_SWIFT and Path(MS_SWIFT, "examples").is_dir()),
+    reason="VLRFT_MS_SWIFT names no checkout of ms-swift",
 )
 def test_the_examples_of_ms_swift_have_no_other_problem(monkeypatch):
     """All of its GRPO scripts; none of them is kept here."""
