@@ -3,19 +3,21 @@
 vlrft data check data/my_set --fix data/my_set_clean
 """
 
-import json
+from __future__ import annotations
+
+from collections import Counter
+from itertools import chain
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
-from swift_vlrft.commands.progress import fail, progress_bar, renamed
-from swift_vlrft.datasets.report import Report
-from swift_vlrft.families import IMAGE_TYPES
-from swift_vlrft.rewards import REWARDS
+from swift_vlrft.commands.data_shared import AsJson, Columns, Root, renamed, row_bar
+from swift_vlrft.commands.output import print_json
+
+if TYPE_CHECKING:
+    from swift_vlrft.datasets.report import Report
+    from swift_vlrft.datasets.validate import TooLong
 
 
 def check(
@@ -32,12 +34,8 @@ def check(
         typer.Option(help="Write the rows without a problem to this new folder, as Parquet."),
     ] = None,
     split: Annotated[str | None, typer.Option(help="Only this split. Default: all.")] = None,
-    root: Annotated[
-        Path | None, typer.Option(help="The folder that relative image paths start from.")
-    ] = None,
-    columns: Annotated[
-        str, typer.Option(help='Rename columns, as ms-swift does: {"question": "problem"}')
-    ] = "{}",
+    root: Root = None,
+    columns: Columns = "{}",
     reward: Annotated[
         list[str] | None,
         typer.Option(
@@ -54,93 +52,96 @@ def check(
         typer.Option(help="Folder (or id) of the model whose template and tokenizer count."),
     ] = None,
     model_type: Annotated[
-        str | None, typer.Option(help=f"Its family, if it is not told: {', '.join(IMAGE_TYPES)}.")
+        str | None, typer.Option(help="Its family, if it is not told: qwen2_5_vl, ...")
     ] = None,
     show: Annotated[int, typer.Option(min=0, help="Problems to print.")] = 30,
-    as_json: Annotated[bool, typer.Option("--json", help="Print all of it as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Run every row: its image is looked at, prompt and solution are read, boxes must lie inside
-    their frame and image, and the gold answer must score 1.0 under the rewards of its task.
+    """Check every row: its image is opened, prompt and solution are read, boxes must lie inside
+    the image, and the gold answer must score 1.0 under the rewards of its task.
 
     Example: vlrft data check data/my_set --fix data/my_set_clean
 
     Exit code 0: nothing found; 1: problems were found; 2: the input cannot be used.
     """
     from swift_vlrft.datasets.box_format import split_box_format
-    from swift_vlrft.datasets.check import validate_rows
-    from swift_vlrft.datasets.clean import write_clean
-    from swift_vlrft.datasets.forms import splits_of
-    from swift_vlrft.datasets.read import open_set
-    from swift_vlrft.datasets.report import nothing_scored
+    from swift_vlrft.datasets.check import check_rows
+    from swift_vlrft.datasets.convert import write_clean
+    from swift_vlrft.datasets.opening import open_set, splits_of
+    from swift_vlrft.datasets.report import Report
+    from swift_vlrft.datasets.validate import RowRules
+    from swift_vlrft.rewards import REWARDS
 
-    written = None
     rewards = reward or []
-    try:
-        if unknown := [name for name in rewards if name not in REWARDS]:
-            raise ValueError(f"--reward {unknown[0]}: no such reward; known: {', '.join(REWARDS)}")
-        rename = renamed(columns)
-        source, frame = split_box_format(str(source))
-        splits = [split] if split else splits_of(source)
-        too_long = None if max_length is None else _length_check(max_length, model, model_type)
-        with progress_bar() as bar:
-            if fix is not None:
-                limit = f"{max_length} {model} {model_type} {rewards}"
-                written, reports = write_clean(
-                    source, fix, splits, root=root, rename=rename, too_long=too_long,
-                    rewards=rewards, frame=frame, limit=limit, on_row=lambda n: bar(None, n),
-                )  # fmt: skip
-            else:
-                reports = []
-                for name in splits:
-                    form = open_set(source, split=name, keep_going=True, rename=rename)
-                    reports.append(Report(source))
-                    for _ in validate_rows(
-                        form, reports[-1], root=root, rename=rename, too_long=too_long,
-                        rewards=rewards, frame=frame,
-                    ):  # fmt: skip
-                        bar(None, 1)
-        if not any(report.rows or report.problems for report in reports):
-            notes = [note for report in reports for note in report.notes]
-            raise ValueError("\n".join([f"{source} has no rows", *notes]))
-    except (OSError, ValueError) as error:
-        fail(error)
-    problems = [(str(place), text) for report in reports for place, text in report.problems]
-    problems += [
-        (str(source), f"the split {name!r} has no rows; write them, or remove its files")
-        for name, report in zip(splits, reports, strict=True)
-        if not report.rows and not report.problems
-    ]
-    if not any(report.unreadable for report in reports) and (
-        nothing := nothing_scored(rewards, reports)
-    ):
-        problems.append((str(source), nothing.removeprefix("--reward_funcs ")))
-    rows, good = sum(r.rows for r in reports), sum(r.good for r in reports)
-    tasks: dict[str, int] = {}
-    for report in reports:
-        for task, count in report.tasks.items():
-            tasks[task] = tasks.get(task, 0) + count
-    notes = list(dict.fromkeys(note for report in reports for note in report.notes))
-    for report in reports:
-        notes += report.shared_notes()
-    fits = _fitting(reports)
+    if unknown := [name for name in rewards if name not in REWARDS]:
+        raise ValueError(f"--reward {unknown[0]}: no such reward; known: {', '.join(REWARDS)}")
+    rename = renamed(columns)
+    source, box_format = split_box_format(str(source))
+    too_long = None if max_length is None else _length_check(max_length, model, model_type)
+    rules = RowRules(
+        rewards=tuple(rewards), box_format=box_format, too_long=too_long, every_reward=True
+    )
+    reports = {name: Report(source) for name in ([split] if split else splits_of(source))}
+    checked = {
+        name: check_rows(
+            open_set(source, split=name, keep_going=True, rename=rename, root=root), rules, report
+        )
+        for name, report in reports.items()
+    }
+    written = None
+    with row_bar() as (advance, _):
+        if fix is not None:
+            written = write_clean(source, fix, checked, root=root, on_row=advance)
+        else:
+            for _ in chain.from_iterable(checked.values()):
+                advance(1)
+    problems, notes = _problems(source, reports, rewards)
+    fits = _fitting(list(reports.values()))
+    tasks = sum((report.tasks for report in reports.values()), Counter())
+    found = {
+        "rows": sum(report.rows for report in reports.values()),
+        "good": sum(report.good for report in reports.values()),
+        "tasks": tasks,
+        "rewards": fits,
+        "too_long": sum(report.too_long for report in reports.values()),
+        "problems": [{"place": place, "problem": text} for place, text in problems],
+        "notes": notes,
+        "clean": None if written is None else {"folder": str(fix), "rows": written.rows},
+    }
     if as_json:
-        found = {
-            "rows": rows,
-            "good": good,
-            "tasks": tasks,
-            "rewards": fits,
-            "too_long": sum(report.too_long for report in reports),
-            "problems": [{"place": place, "problem": text} for place, text in problems],
-            "notes": notes,
-            "clean": None if written is None else {"folder": str(fix), "rows": written.rows},
-        }
-        typer.echo(json.dumps(found, indent=2))
+        print_json(found)
     else:
-        _print(rows, good, tasks, problems, [*notes, *_said(fits)], show)
+        _print(problems, [*notes, *_fit_notes(fits)], show)
+        counted = ", ".join(f"{n} {task}" for task, n in tasks.items()) or "none"
+        typer.echo(f"{found['good']} of {found['rows']} rows are fit to train on ({counted})")
         if written is not None:
             left_out = f"; left out: {fix}/left_out.jsonl" if written.left_out else ""
             typer.echo(f"{fix}: {written.rows} rows{left_out}")
     raise typer.Exit(1 if problems else 0)
+
+
+def _problems(
+    source: Path, reports: dict[str, Report], rewards: list[str]
+) -> tuple[list[tuple[str, str]], list[str]]:
+    """What is wrong, by place, and what else is to be said; ValueError for a set without rows."""
+    from swift_vlrft.datasets.report import nothing_scored
+
+    found = list(reports.values())
+    notes = list(dict.fromkeys(note for report in found for note in report.notes))
+    if not any(report.rows or report.problems for report in found):
+        raise ValueError("\n".join([f"{source} has no rows", *notes]))
+    problems = [(str(one.place), one.text) for report in found for one in report.problems]
+    problems += [
+        (str(source), f"the split {name!r} has no rows; write them, or remove its files")
+        for name, report in reports.items()
+        if not report.rows and not report.problems
+    ]
+    nothing = None
+    if not any(report.unreadable for report in found):
+        nothing = nothing_scored(rewards, found)
+    if nothing:
+        problems.append((str(source), nothing.removeprefix("--reward_funcs ")))
+    return problems, notes + [note for report in found for note in report.shared_notes()]
 
 
 def _fitting(reports: list[Report]) -> dict[str, list[int]]:
@@ -148,7 +149,7 @@ def _fitting(reports: list[Report]) -> dict[str, list[int]]:
     score.
     """
     from swift_vlrft.datasets.report import NO_TASK
-    from swift_vlrft.datasets.row_check import FULL
+    from swift_vlrft.datasets.validate import FULL
 
     found: dict[str, list[int]] = {}
     for task, names in FULL.items():
@@ -159,54 +160,43 @@ def _fitting(reports: list[Report]) -> dict[str, list[int]]:
     return found
 
 
-def _said(fits: dict[str, list[int]]) -> list[str]:
-    whole = [name for name, (rows, asked) in fits.items() if rows == asked]
-    parts = [f"{name} ({r} of {n} rows)" for name, (r, n) in fits.items() if r < n]
-    return [
-        f"{text}: {', '.join(names)}"
-        for text, names in (
-            ("rewards that fit", whole),
-            ("rewards that fit a part of the rows", parts),
-        )
-        if names
-    ]
+def _fit_notes(fits: dict[str, list[int]]) -> list[str]:
+    all_rows = [name for name, (rows, asked) in fits.items() if rows == asked]
+    part = [f"{name} ({r} of {n} rows)" for name, (r, n) in fits.items() if r < n]
+    notes = [f"rewards that fit: {', '.join(all_rows)}"] if all_rows else []
+    return notes + ([f"rewards that fit a part of the rows: {', '.join(part)}"] if part else [])
 
 
-def _length_check(limit: int, model: str | None, model_type: str | None):  # type: ignore[no-untyped-def]
+def _length_check(limit: int, model: str | None, model_type: str | None) -> TooLong:
     if model is None:
         raise ValueError("--max-length counts tokens with a model's tokenizer; give --model DIR")
     from swift_vlrft.datasets.check import length_check
+    from swift_vlrft.families import IMAGE_TYPES
     from swift_vlrft.swift_plugin.command_line import CommandLine
     from swift_vlrft.swift_plugin.model import image_resize_of, text_tokens
 
     command = CommandLine(model=model, model_type=model_type)
     view = image_resize_of(command)
     if view is None:
-        raise ValueError(
-            f"the family of {model} is not known; --model_type: {', '.join(IMAGE_TYPES)}"
-        )
+        known = ", ".join(IMAGE_TYPES)
+        raise ValueError(f"the family of {model} is not known; --model-type: {known}")
     return length_check(view, limit, text_tokens(command))
 
 
-def _print(
-    rows: int,
-    good: int,
-    tasks: dict[str, int],
-    problems: list[tuple[str, str]],
-    notes: list[str],
-    show: int,
-) -> None:
-    console = Console()
+def _print(problems: list[tuple[str, str]], notes: list[str], show: int) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+
+    from swift_vlrft.commands.output import show as show_table
+    from swift_vlrft.commands.output import table
+
     if problems:
-        table = Table(title=f"{len(problems)} problem{'s' * (len(problems) > 1)}")
-        table.add_column("where", overflow="fold")
-        table.add_column("what", overflow="fold")
+        title = f"{len(problems)} problem{'s' * (len(problems) > 1)}"
+        drawn = table("where", "what", title=title, wraps=("what",))
         for place, text in problems[:show]:
-            table.add_row(escape(place), escape(text.removeprefix(f"{place} ")))
-        console.print(table)
+            drawn.add_row(escape(place), escape(text.removeprefix(f"{place} ")))
+        show_table(drawn)
         if len(problems) > show:
             typer.echo(f"and {len(problems) - show} more (--show {len(problems)})")
     for note in notes:
-        console.print(f"[yellow]note:[/yellow] {escape(note)}", soft_wrap=True)
-    counted = ", ".join(f"{count} {task}" for task, count in tasks.items())
-    typer.echo(f"{good} of {rows} rows are fit to train on ({counted or 'none'})")
+        Console().print(f"[yellow]note:[/yellow] {escape(note)}", soft_wrap=True)

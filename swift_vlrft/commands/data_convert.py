@@ -1,57 +1,53 @@
 """``vlrft data convert``: any set becomes a Parquet folder."""
 
-from collections import Counter
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from swift_vlrft.commands.data_shared import (
+    AsJson,
+    Columns,
+    KeepGoing,
+    Root,
+    Source,
+    Target,
+    print_written,
+    renamed,
+    row_bar,
+)
+
 
 def convert(
-    source: Annotated[Path, typer.Argument(metavar="SRC", help="A set on disk, in any form.")],
-    folder: Annotated[Path, typer.Argument(metavar="DST", help="Parquet folder to write.")],
+    source: Source,
+    folder: Target,
     split: Annotated[
         list[str] | None, typer.Option(help="Repeat for several; default: all that are there.")
     ] = None,
-    root: Annotated[
-        Path | None, typer.Option(help="Folder of the images that relative paths start from.")
-    ] = None,
-    columns: Annotated[
-        str, typer.Option(help='Rename columns, as ms-swift does: {"question": "problem"}')
-    ] = "{}",
+    root: Root = None,
+    columns: Columns = "{}",
     task: Annotated[
         str | None, typer.Option(help="Task of the rows, where the set does not state it.")
     ] = None,
-    keep_going: Annotated[
-        bool, typer.Option("--keep-going", help="Leave bad rows and shards out, and list them.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    keep_going: KeepGoing = False,
+    as_json: AsJson = False,
 ) -> None:
     """Write a Parquet folder with a dataset card from Parquet, save_to_disk, JSON or COCO.
 
     Example: vlrft data convert lisa/train.json data/lisa --root lisa/images
 
-    A killed run goes on where it was when it is started again; DST appears when it is whole.
+    DST appears when it is complete; a killed run starts again from the first row.
     """
-    from swift_vlrft.commands.progress import fail, finish, progress_bar, renamed
     from swift_vlrft.datasets.convert import convert_folder
 
-    counts: Counter[str] = Counter()
-    notes: list[str] = []
-    try:
-        with progress_bar() as bar:
-            written = convert_folder(
-                source,
-                folder,
-                splits=split or (),
-                root=root,
-                rename=renamed(columns),
-                task=task,
-                keep_going=keep_going,
-                progress=bar,
-                counts=counts,
-                notes=notes,
-            )
-    except (ValueError, OSError) as error:
-        fail(error)
-    finish(written, counts, as_json=as_json, notes=notes)
+    with row_bar() as (advance, _):
+        written = convert_folder(
+            source,
+            folder,
+            splits=split or (),
+            root=root,
+            rename=renamed(columns),
+            task=task,
+            keep_going=keep_going,
+            on_row=advance,
+        )
+    print_written(written, as_json)

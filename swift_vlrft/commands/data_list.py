@@ -1,39 +1,24 @@
 """``vlrft data list``: the sets known by their hub id."""
 
-import json
-from typing import Annotated
-
 import typer
 
-PATHS = (
-    "Parquet with image, problem, solution",
-    "folders of save_to_disk",
-    "JSON Lines of VLM-R1 (RefCOCO)",
-    "JSON of LISA",
-    "COCO's instances_*.json",
-    "Parquet with objects",
-)
+from swift_vlrft.commands.data_shared import AsJson
 
 
-def list_sources(
-    as_json: Annotated[bool, typer.Option("--json", help="Print the table as JSON.")] = False,
-) -> None:
-    """Print the sets known by name: id, what each one is, task, frame and hub.
+def list_sources(as_json: AsJson = False) -> None:
+    """Print the sets known by name: id, what each one is, task, box format and hub.
 
     Example: vlrft data list
     """
-    from rich.console import Console
-    from rich.table import Table
-
+    from swift_vlrft.commands.output import print_json, show, table
     from swift_vlrft.datasets import SOURCES
 
     if as_json:
-        typer.echo(json.dumps([vars(source) for source in SOURCES], indent=2))
+        print_json([vars(source) for source in SOURCES])
         return
-    table = Table(caption="Any of your own goes by its path: Parquet, save_to_disk, JSON, COCO.")
-    for heading in ("--dataset", "what it is", "task", "boxes in", "hub"):
-        table.add_column(heading, overflow="fold")
+    drawn = table("--dataset", "what it is", "task", "boxes in", "hub", wraps=("what it is",))
     for source in SOURCES:
         hubs = ", ".join(source.hubs)
-        table.add_row(source.hub_id, source.about, source.task, source.frame or "-", hubs)
-    Console().print(table)
+        drawn.add_row(source.hub_id, source.about, source.task, source.box_format or "-", hubs)
+    show(drawn)
+    typer.echo("Any of your own goes by its path: Parquet, save_to_disk, JSON, COCO.")

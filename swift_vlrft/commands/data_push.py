@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.markup import escape
+
+from swift_vlrft.commands.data_shared import AsJson
 
 
 def push(
@@ -14,7 +14,7 @@ def push(
     hub: Annotated[str, typer.Option(help="modelscope or hf.")],
     repo: Annotated[str, typer.Option(help="ORG/NAME; made where it is not there yet.")],
     private: Annotated[bool, typer.Option("--private", help="Make it a private one.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the page as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Publish a converted folder with its card; afterwards --dataset ORG/NAME trains on it.
 
@@ -22,15 +22,11 @@ def push(
 
     The token is taken from HF_TOKEN or MODELSCOPE_API_TOKEN, and never shown.
     """
-    from swift_vlrft.datasets.push import HubError, push_folder
+    from swift_vlrft.datasets.push import push_folder
 
-    try:
-        page = push_folder(folder, hub, repo, private=private)
-    except (ValueError, HubError) as error:
-        Console(stderr=True).print(f"[red]error:[/red] {escape(str(error))}", soft_wrap=True)
-        raise typer.Exit(1 if isinstance(error, HubError) else 2) from None
-    flag = "hf::" if hub == "hf" else "ms::"
+    page = push_folder(folder, hub, repo, private=private)
+    dataset = f"{'hf' if hub == 'hf' else 'ms'}::{repo}"
     if as_json:
-        typer.echo(json.dumps({"page": page, "dataset": f"{flag}{repo}"}))
+        typer.echo(json.dumps({"page": page, "dataset": dataset}))
     else:
-        typer.echo(f"{page}\ntrain on it with: --dataset {flag}{repo}")
+        typer.echo(f"{page}\ntrain on it with: --dataset {dataset}")

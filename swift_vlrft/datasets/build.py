@@ -16,10 +16,8 @@ from __future__ import annotations
 
 import math
 import random
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -35,8 +33,9 @@ from swift_vlrft.datasets.instances import (
     refuse_shared_files,
 )
 from swift_vlrft.datasets.row import Drawn
+from swift_vlrft.datasets.shard import Item, LeftOut, stopping
 from swift_vlrft.datasets.source import DataError
-from swift_vlrft.datasets.writer import Item, LeftOut, Written, write_folder
+from swift_vlrft.datasets.writer import Written, write_folder
 
 # The prompt of the ViRFT detection sets (Visual-RFT, arXiv 2503.01785, table of prompts, and
 # coco_evaluation/Qwen2_VL_coco_infere.py), word by word: what is trained here and there mixes.
@@ -55,7 +54,7 @@ NO_OBJECTS = "<answer>No Objects</answer>"
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedRow:
     """A row before its image is read; no boxes: a negative."""
 
     image_id: Any
@@ -63,12 +62,12 @@ class Planned:
     boxes: Boxes
 
 
-def chosen_categories(wanted: Sequence[str], known: Sequence[str]) -> list[str]:
+def chosen_categories(asked: Sequence[str], known: Sequence[str]) -> list[str]:
     """Names and names of lists, apart or with commas between, as category names in order."""
     import difflib
 
     names: list[str] = []
-    for value in wanted:
+    for value in asked:
         for name in [value] if value in known else [part.strip() for part in value.split(",")]:
             names += CATEGORY_LISTS.get(name, (name,)) if name not in known else [name]
     names = list(dict.fromkeys(name for name in names if name))
@@ -94,7 +93,7 @@ def plan_rows(
     shots: int | None = None,
     negatives: float = 0.1,
     seed: int = 0,
-) -> list[Planned]:
+) -> list[PlannedRow]:
     """The rows to write, shuffled by ``seed``: per category ``shots`` images (all, if None), and
     one negative for every ``1 / negatives`` rows with boxes, spread evenly over the categories.
     """
@@ -102,7 +101,7 @@ def plan_rows(
         raise DataError(f"--negatives {negatives}: a share of the rows with boxes is needed")
     refuse_shared_files(found)
     ids = {name: i for i, name in found.categories.items()}
-    rows: list[Planned] = []
+    rows: list[PlannedRow] = []
     for name in categories:
         category = ids[name]
         able = [i for i in found.boxes[category] if i not in found.unsure[category]]
@@ -114,7 +113,7 @@ def plan_rows(
         # A generator of its own for every category: what one draws does not change another's.
         rng = random.Random(f"{seed} {name}")
         picked = able if shots is None else rng.sample(sorted(able, key=str), min(shots, len(able)))
-        rows += [Planned(i, name, found.boxes[category][i]) for i in picked]
+        rows += [PlannedRow(i, name, found.boxes[category][i]) for i in picked]
     rows += _negatives(found, categories, round(negatives * len(rows)), ids, seed)
     random.Random(f"{seed} order").shuffle(rows)
     return rows
@@ -122,7 +121,7 @@ def plan_rows(
 
 def _negatives(
     found: Instances, categories: Sequence[str], count: int, ids: dict[str, Any], seed: int
-) -> Iterator[Planned]:
+) -> Iterator[PlannedRow]:
     order = list(categories)
     random.Random(f"{seed} negatives").shuffle(order)
     lacking: dict[str, list[Any]] = {}
@@ -137,7 +136,7 @@ def _negatives(
             rng = random.Random(f"{seed} negatives of {name}")
             lacking[name] = rng.sample(able, min(count, len(able)))
         if lacking[name]:
-            yield Planned(lacking[name].pop(), name, [])
+            yield PlannedRow(lacking[name].pop(), name, [])
             count -= 1
         elif not any(lacking.get(other, [None]) for other in order):
             found.left_out["negatives that could not be had"] += count
@@ -157,29 +156,24 @@ def detection_row(image: Any, category: str, boxes: Boxes) -> dict[str, Any]:
     }
 
 
-def built_rows(found: Instances, rows: Sequence[Planned], images: Path) -> Iterator[Item]:
+def built_rows(found: Instances, rows: Sequence[PlannedRow], images: Path) -> Iterator[Item]:
     """The planned rows with their images; a LeftOut where a file is missing, broken or of another
     size than the annotations say.
     """
-    column = found.column_of
+    folder = images.absolute()
     for row in rows:
-        image = found.images[row.image_id]
-        name = file_of(image) or ""
+        entry = found.images[row.image_id]
+        size = Drawn(entry["width"], entry["height"])
         try:
-            stored = _stored_image(images, name, Drawn(image["width"], image["height"]))
+            path = image_path(file_of(entry) or "", folder, folder)
+            image, info = stored_image({"bytes": None, "path": str(path)}, folder)
+            if problem := size_problem({"path": str(path)}, info, size):
+                raise DataError(problem)
         except DataError as error:
             yield LeftOut(f"{found.path}, image {row.image_id}", str(error))
-            continue
-        yield {**detection_row(stored, row.category, row.boxes), "image_id": column(row.image_id)}
-
-
-def _stored_image(folder: Path, name: str, drawn: Drawn) -> dict[str, Any]:
-    folder = folder.absolute()
-    image = {"bytes": None, "path": str(image_path(name, folder, folder))}
-    stored, info = stored_image(image, folder)
-    if problem := size_problem(image, info, drawn):
-        raise DataError(problem)
-    return stored
+        else:
+            made = detection_row(image, row.category, row.boxes)
+            yield made | {"image_id": found.column_of(row.image_id)}
 
 
 def build_folder(
@@ -193,9 +187,12 @@ def build_folder(
     seed: int = 0,
     split: str = "train",
     keep_going: bool = False,
-    progress: Callable[[int | None, int], None] = lambda total, n: None,
-) -> tuple[Written, Counter[str]]:
-    """What ``vlrft data coco`` does; also counts of what the annotations held besides."""
+    on_row: Callable[[int], None] = lambda n: None,
+    on_total: Callable[[int], None] = lambda n: None,
+) -> Written:
+    """What ``vlrft data coco`` does; ``counts`` of what is returned are rows planned, and what the
+    annotations held besides.
+    """
     if not images.is_dir():
         raise DataError(f"{images} is no folder; give the one that holds the images")
     found = read_instances(instances)
@@ -203,28 +200,18 @@ def build_folder(
     rows = plan_rows(found, names, shots=shots, negatives=negatives, seed=seed)
     if not rows:
         raise DataError(f"{instances} holds no usable box of {', '.join(names[:10])}")
-    progress(len(rows), 0)
-
-    def from_row(start: int) -> Iterator[Item]:
-        for item in built_rows(found, rows[start:], images):
-            if isinstance(item, LeftOut) and not keep_going:
-                raise DataError(f"{item.place}: {item.reason} (--keep-going leaves such rows out)")
-            yield item
-
-    planned = sha256(repr(rows).encode()).hexdigest()
+    on_total(len(rows))
+    items = built_rows(found, rows, images)
     with_boxes = sum(bool(row.boxes) for row in rows)
-    counts = Counter({"rows with boxes planned": with_boxes})
-    counts['rows with gold "No Objects" planned'] = len(rows) - with_boxes
-    notes = (
-        f"{with_boxes} rows with boxes and {len(rows) - with_boxes} with gold `No Objects`, made "
-        f"from {instances.name} with `vlrft data coco`: {len(names)} categories "
-        f"({', '.join(names[:100])}), {shots or 'all'} images each, seed {seed}."
-    )
     written = write_folder(
         folder,
-        {split: from_row},
-        identity=f"coco {instances.resolve()} {images.resolve()} {split} {keep_going} {planned}",
-        notes=notes,
-        on_item=lambda n: progress(None, n),
+        {split: items if keep_going else stopping(items)},
+        about=f"{with_boxes} rows with boxes and {len(rows) - with_boxes} with gold `No Objects`, "
+        f"made from {instances.name} with `vlrft data coco`: {len(names)} categories "
+        f"({', '.join(names[:100])}), {shots or 'all'} images each, seed {seed}.",
+        on_item=on_row,
     )
-    return written, counts + found.left_out
+    written.counts["rows with boxes planned"] = with_boxes
+    written.counts['rows with gold "No Objects" planned'] = len(rows) - with_boxes
+    written.counts += found.left_out
+    return written

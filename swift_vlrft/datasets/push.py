@@ -3,8 +3,8 @@
     push_folder(Path("data/coco8"), "hf", "me/coco8")    "https://huggingface.co/datasets/me/coco8"
 
 What goes up is README.md and data/*.parquet, nothing else that may lie there. The token is read
-from the environment and handed to the library; whatever the library logs or raises passes through
-a filter first, for a server may repeat in its error what it was sent.
+from the environment and handed to the library. A server may repeat in its error what it was sent,
+so the token is taken out of what the library logs and raises.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 import os
 import sys
-import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
@@ -26,7 +25,7 @@ PAGES = {"hf": "huggingface.co/settings/tokens", "modelscope": "modelscope.cn/my
 FILES = ["README.md", "data/*.parquet"]
 
 
-class HubError(OSError):
+class HubError(ValueError):
     """The hub did not take the folder: what it said, without the token."""
 
     exit_code = 1
@@ -42,37 +41,49 @@ def push_folder(
 ) -> str:
     """Create the repository where it is not there yet, upload the folder, return its page.
 
-    DataError where the folder is not whole or the token is missing; HubError where the hub refuses
+    DataError where the folder is incomplete or the token is missing; HubError where the hub refuses
     or is out of reach.
     """
     if hub not in TOKENS:
         raise DataError(f"--hub {hub}: unknown; known: {', '.join(TOKENS)}")
     if repo.count("/") != 1 or not all(repo.split("/")):
         raise DataError(f"--repo {repo}: expected ORG/NAME, for instance me/{folder.name}")
-    card = check_folder(folder)
+    licence = check_folder(folder)
     token = (os.environ if environ is None else environ).get(TOKENS[hub], "").strip()
     if not token:
         raise DataError(
             f"{TOKENS[hub]} is not set; get a token that may write at https://{PAGES[hub]} and "
             f"export it as {TOKENS[hub]}"
         )
-    # ModelScope's library reports on stdout, which is ours for the result.
-    with _without(token), redirect_stdout(sys.stderr):
-        try:
-            return _UPLOADS[hub](folder, repo, private, token, card)
-        except Exception as error:  # each library has many kinds of its own
-            said = _scrubbed(f"{type(error).__name__}: {error}", token)
-    raise HubError(f"{hub} did not take {folder} as {repo}: {said}")
+    try:
+        api, create, upload = _client(hub, token, private, licence)
+        # ModelScope's library reports on stdout, which is ours for the result.
+        with _logged_without(token), redirect_stdout(sys.stderr):
+            api.create_repo(repo, repo_type="dataset", exist_ok=True, **create)
+            api.upload_folder(
+                repo_id=repo,
+                repo_type="dataset",
+                folder_path=folder,
+                allow_patterns=FILES,
+                commit_message="Upload with vlrft data push",
+                **upload,
+            )
+    except Exception as error:  # each library has many kinds of its own
+        text = _without(token, f"{type(error).__name__}: {error}")
+        raise HubError(f"{hub} did not take {folder} as {repo}: {text}") from None
+    return f"{api.endpoint}/datasets/{repo}"
 
 
-def check_folder(folder: Path) -> dict[str, Any]:
-    """The card's YAML; DataError where a file is missing or a shard is broken."""
+def check_folder(folder: Path) -> str | None:
+    """The licence that the card states; DataError where a file is missing or a shard is broken."""
     import pyarrow as pa
     import pyarrow.parquet as pq
     import yaml
+    from huggingface_hub import DatasetCard
 
     files = sorted((folder / "data").glob("*.parquet"))
-    if not (folder / "README.md").is_file() or not files:
+    card = folder / "README.md"
+    if not card.is_file() or not files:
         raise DataError(
             f"{folder} is not a finished Parquet folder (README.md and data/*.parquet); make one "
             f"with: vlrft data convert {folder} NEW_FOLDER"
@@ -82,81 +93,53 @@ def check_folder(folder: Path) -> dict[str, Any]:
             pq.read_metadata(file)
         except (pa.ArrowException, OSError) as error:
             raise DataError(f"{file} cannot be read as Parquet ({error}); make it again") from error
-    text = (folder / "README.md").read_text(encoding="utf-8")
     try:
-        card = yaml.safe_load(text.split("---\n")[1]) if text.startswith("---\n") else {}
-    except (yaml.YAMLError, IndexError) as error:
-        raise DataError(
-            f"{folder / 'README.md'}: the YAML at its head is broken: {error}"
-        ) from error
-    return card if isinstance(card, dict) else {}
+        licence = DatasetCard.load(card, ignore_metadata_errors=True).data.license
+    except (yaml.YAMLError, ValueError) as error:
+        raise DataError(f"{card}: the YAML at its head is broken: {error}") from error
+    return None if licence is None else str(licence)
 
 
-def _to_hugging_face(
-    folder: Path, repo: str, private: bool, token: str, card: dict[str, Any]
-) -> str:
-    from huggingface_hub import HfApi
+def _client(
+    hub: str, token: str, private: bool, licence: str | None
+) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+    """The library's client, and what its create_repo and upload_folder take besides."""
+    if hub == "hf":
+        from huggingface_hub import HfApi
 
-    api = HfApi(token=token)
-    api.create_repo(repo, repo_type="dataset", private=private, exist_ok=True)
-    api.upload_folder(
-        repo_id=repo,
-        repo_type="dataset",
-        folder_path=folder,
-        allow_patterns=FILES,
-        commit_message="Upload with vlrft data push",
-    )
-    return f"{api.endpoint}/datasets/{repo}"
-
-
-def _to_modelscope(folder: Path, repo: str, private: bool, token: str, card: dict[str, Any]) -> str:
+        return HfApi(token=token), {"private": private}, {}
     from modelscope.hub.api import HubApi
 
-    api = HubApi(token=token)
-    api.create_repo(
-        repo,
-        repo_type="dataset",
-        visibility="private" if private else "public",
-        # Left out, the library would state Apache-2.0 for pictures that are not ours to license.
-        license=str(card.get("license") or "other"),
-        exist_ok=True,
-    )
-    # Without the library's cache, which would lie in the folder and outlive a deleted repository;
-    # what the hub holds already is not sent again either way.
-    api.upload_folder(
-        repo_id=repo,
-        repo_type="dataset",
-        folder_path=folder,
-        allow_patterns=FILES,
-        commit_message="Upload with vlrft data push",
-        use_cache=False,
-    )
-    return f"{api.endpoint}/datasets/{repo}"
+    # Left out, the library would state Apache-2.0 for images that are not ours to license.
+    create = {"visibility": "private" if private else "public", "license": licence or "other"}
+    # The library's cache would lie in the folder and outlive a deleted repository; what the hub
+    # holds already is not sent again either way.
+    return HubApi(token=token), create, {"use_cache": False}
 
 
-_UPLOADS = {"hf": _to_hugging_face, "modelscope": _to_modelscope}
-
-
-def _scrubbed(text: str, token: str) -> str:
+def _without(token: str, text: str) -> str:
     for form in (token, quote(token, safe=""), repr(token)[1:-1]):
         text = text.replace(form, "[token]")
     return text
 
 
 @contextmanager
-def _without(token: str) -> Iterator[None]:
-    """Every log record that is made meanwhile, of any library, in any thread, lacks the token."""
-    usual = logging.getLogRecordFactory()
+def _logged_without(token: str) -> Iterator[None]:
+    """What the libraries log meanwhile, in any thread, is printed without the token."""
 
-    def record(*args: Any, **keywords: Any) -> logging.LogRecord:
-        made = usual(*args, **keywords)
-        made.msg, made.args = _scrubbed(made.getMessage(), token), ()
-        if made.exc_info and made.exc_info[0]:
-            made.exc_text = _scrubbed("".join(traceback.format_exception(*made.exc_info)), token)
-        return made
+    def scrub(record: logging.LogRecord) -> bool:
+        record.msg, record.args = _without(token, record.getMessage()), ()
+        if record.exc_info:
+            record.exc_text = _without(token, logging.Formatter().formatException(record.exc_info))
+        return True
 
-    logging.setLogRecordFactory(record)
+    loggers = [logging.root, *logging.root.manager.loggerDict.values()]
+    handlers = {handler for logger in loggers for handler in getattr(logger, "handlers", ())}
+    handlers |= {logging.lastResort} if logging.lastResort else set()
+    for handler in handlers:
+        handler.addFilter(scrub)
     try:
         yield
     finally:
-        logging.setLogRecordFactory(usual)
+        for handler in handlers:
+            handler.removeFilter(scrub)

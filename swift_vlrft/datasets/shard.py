@@ -1,17 +1,19 @@
-"""One Parquet file of a set: its columns, and how it is written so that memory stays flat.
+"""Rows as Parquet: their columns, and files that memory and the hubs' viewers can read in parts.
 
     columns    image {bytes, path}, problem, solution, task, frame, and every further column
     metadata   {"huggingface": {"info": {"features": {"image": {"_type": "Image"}, ...}}}}
 
 The metadata is what ``datasets.load_dataset`` and the hubs' viewers read: with it the struct of
-bytes and path is shown as a picture. The images are stored as they came, neither compressed again
+bytes and path is shown as an image. The images are stored as they came, neither compressed again
 nor indexed.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,46 +25,82 @@ if TYPE_CHECKING:
 TEXTS = ("problem", "solution", "task", "frame")
 
 
-def schema_of(rows: Sequence[Mapping[str, Any]] | Path) -> pa.Schema:
-    """The columns of a shard on disk, or of rows: image and texts first, then others by name."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+@dataclass(frozen=True)
+class LeftOut:
+    """A row that is not written: where it stands in its source, and what is wrong with it."""
 
-    if isinstance(rows, Path):
-        return pq.read_schema(rows).remove_metadata()
-    others = sorted({name for row in rows for name in row} - {"image", *TEXTS})
-    fields = [
-        pa.field("image", pa.struct({"bytes": pa.binary(), "path": pa.string()})),
-        *(pa.field(name, pa.string()) for name in TEXTS),
-    ]
-    for name in others:
-        values = [row.get(name) for row in rows]
+    place: str
+    reason: str
+
+
+Item = Mapping[str, Any] | LeftOut
+
+
+def stopping(items: Iterable[Item]) -> Iterator[Item]:
+    """The items; DataError at the first that would be left out."""
+    for item in items:
+        if isinstance(item, LeftOut):
+            place = "" if item.place in item.reason else f"{item.place}: "
+            raise DataError(f"{place}{item.reason} (--keep-going leaves such rows out)")
+        yield item
+
+
+@dataclass
+class SplitCounts:
+    """What the card says of a split."""
+
+    rows: int = 0
+    image_bytes: int = 0
+    tasks: Counter[str] = field(default_factory=Counter)
+    box_formats: Counter[str] = field(default_factory=Counter)
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        self.rows += 1
+        self.image_bytes += len(row["image"]["bytes"])
+        self.tasks.update(filter(None, [row.get("task")]))
+        self.box_formats.update(filter(None, [row.get("frame")]))
+
+
+def table_of(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """The rows as a table: image and texts first, then others by name."""
+    import pyarrow as pa
+
+    types = {"image": pa.struct({"bytes": pa.binary(), "path": pa.string()})}
+    types |= dict.fromkeys(TEXTS, pa.string())
+    columns = {}
+    for name in [*types, *sorted({name for row in rows for name in row} - types.keys())]:
+        values: list[Any] = [row.get(name) for row in rows]
+        if name == "image":
+            values = [{"bytes": v["bytes"], "path": _public(v.get("path"))} for v in values]
         try:
-            fields.append(pa.field(name, pa.array(values).type))
+            columns[name] = pa.array(values, types.get(name))
         except pa.ArrowException as error:
             raise _several_types(name, str(error)) from None
         except UnicodeEncodeError as error:
             text = f"the column {name!r} holds text that no file can store ({error})"
             raise DataError(text) from None
-    return pa.schema(fields)
+    return pa.table(columns)
 
 
-def widest(schemas: Sequence[pa.Schema]) -> pa.Schema:
-    """The schema that holds all of them: null becomes any type, int becomes float."""
+def _public(path: str | None) -> str | None:
+    """The image's path as it may be published: of an absolute one the file name only."""
+    return os.path.basename(path) if path and os.path.isabs(path) else path
+
+
+def widest(first: pa.Schema, second: pa.Schema) -> pa.Schema:
+    """The schema that holds both: null becomes any type, int becomes float."""
     import pyarrow as pa
 
     try:
-        wide = pa.unify_schemas(list(schemas), promote_options="permissive")
+        wide = pa.unify_schemas([first, second], promote_options="permissive")
     except pa.ArrowException as error:
-        fields: dict[str, set[str]] = {}
-        for schema in schemas:
-            for one in schema:
-                fields.setdefault(one.name, set()).add(str(one.type))
-        name = next((name for name, types in fields.items() if len(types) > 1), "?")
-        types = " and ".join(sorted(fields.get(name, {"?"})))
-        raise _several_types(name, types) from error
-    head = [name for name in ("image", *TEXTS) if name in wide.names]
-    return pa.schema([wide.field(name) for name in (*head, *sorted(set(wide.names) - set(head)))])
+        for one in second:
+            if one.name in first.names and first.field(one.name).type != one.type:
+                types = f"{first.field(one.name).type} and {one.type}"
+                raise _several_types(one.name, types) from error
+        raise
+    head = ["image", *TEXTS]
+    return pa.schema([wide.field(name) for name in [*head, *sorted(set(wide.names) - {*head})]])
 
 
 def _several_types(name: str, found: str) -> DataError:
@@ -81,71 +119,26 @@ def features_of(schema: pa.Schema) -> Any:
     return features
 
 
-class ShardWriter:
-    """Writes groups of rows beside ``path`` and gives the file its name when it is closed."""
+def write_shard(path: Path, groups: Iterable[Path], schema: pa.Schema) -> None:
+    """One Parquet file of Arrow files, each a row group; they are removed on the way."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from pyarrow import feather
 
-    def __init__(self, path: Path, schema: pa.Schema) -> None:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        self.path, self.schema = path, schema
-        self._beside = path.with_name(f".{path.name}.writing")
-        flat = [one.name for one in schema if not pa.types.is_nested(one.type)]
-        self._writer = pq.ParquetWriter(
-            self._beside,
+    flat = [one.name for one in schema if not pa.types.is_nested(one.type)]
+    try:
+        with pq.ParquetWriter(
+            path,
             schema.with_metadata(features_of(schema).arrow_schema.metadata),
             compression={name: "zstd" for name in flat},
             use_dictionary=flat,
             write_statistics=flat,
             write_page_index=True,
-        )
-
-    def write(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """One row group."""
-        import pyarrow as pa
-
-        columns = []
-        for one in self.schema:
-            values: list[Any] = [row.get(one.name) for row in rows]
-            if one.name == "image":
-                values = [{"bytes": v["bytes"], "path": _hub_path(v.get("path"))} for v in values]
-            columns.append(pa.array(values, one.type))
-        try:
-            self.write_table(pa.table(columns, schema=self.schema))
-        except pa.ArrowException as error:  # an object without any key, for instance
-            raise DataError(f"{self.path.name} cannot be stored as Parquet: {error}") from error
-
-    def write_table(self, table: pa.Table) -> None:
-        self._writer.write_table(table, row_group_size=max(1, table.num_rows))
-
-    def close(self) -> None:
-        self._writer.close()
-        with open(self._beside, "rb") as file:
-            os.fsync(file.fileno())
-        self._beside.rename(self.path)
-
-
-def recast(path: Path, schema: pa.Schema) -> None:
-    """Give a finished shard a wider schema, group by group; nothing where it has it."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    if schema_of(path) == schema:
-        return
-    with pq.ParquetFile(path) as file:
-        writer = ShardWriter(path, schema)
-        for i in range(file.num_row_groups):
-            group = file.read_row_group(i)
-            columns = [
-                group.column(one.name).cast(one.type)
-                if one.name in group.column_names
-                else pa.nulls(group.num_rows, one.type)
-                for one in schema
-            ]
-            writer.write_table(pa.table(columns, schema=schema))
-    writer.close()
-
-
-def _hub_path(path: str | None) -> str | None:
-    """The image's path as it may be published: of an absolute one the file name only."""
-    return os.path.basename(path) if path and os.path.isabs(path) else path
+        ) as writer:
+            for group in groups:
+                parts = [schema.empty_table(), feather.read_table(group)]
+                table = pa.concat_tables(parts, promote_options="permissive").cast(schema)
+                writer.write_table(table, row_group_size=table.num_rows)
+                group.unlink()
+    except pa.ArrowException as error:  # an object without any key, for instance
+        raise DataError(f"{path.name} cannot be stored as Parquet: {error}") from error

@@ -2,9 +2,9 @@
 
     coin_boxes(photograph())      [(305, 16, 365, 72), ...]       in pixels, as all boxes: y down
 
-The boxes come from a segmentation: what is bright floods the picture's gradient from above, what is
-dark from below, and where they meet a coin ends. The three upper rows of coins are for training,
-the lowest row, six coins, is held out: no pixel is in both.
+The boxes come from a segmentation: what is bright floods the gradient from above, what is dark from
+below, and where they meet a coin ends. The three upper rows of coins are for training, the lowest
+row, six coins, is held out: no pixel is in both.
 """
 
 from __future__ import annotations
@@ -37,27 +37,24 @@ def coin_boxes(grey: Any) -> list[Box]:
     from skimage.morphology import disk, opening
     from skimage.segmentation import watershed
 
-    surely = np.zeros(grey.shape, int)
-    surely[grey < 30] = 1
-    surely[grey > 150] = 2
-    found = watershed(sobel(grey), surely) == 2
+    markers = np.where(grey < 30, 1, np.where(grey > 150, 2, 0))
+    coins = watershed(sobel(grey), markers) == 2
     # Opened: specks of light that touch a coin are not part of it.
-    whole = opening(binary_fill_holes(found), disk(3))
-    regions = regionprops(label(whole))
+    regions = regionprops(label(opening(binary_fill_holes(coins), disk(3))))
     large = (region.bbox for region in regions if region.area >= SMALLEST)
     return [(int(left), int(top), int(right), int(bottom)) for top, left, bottom, right in large]
 
 
 def windows(rng: random.Random, n: int, held_out: bool) -> list[tuple[Image.Image, Box]]:
-    """``n`` windows with exactly one whole coin, and its box in thousandths. Parts of other coins
-    may be seen at the edges. Turned, mirrored, lighter or darker.
+    """``n`` windows with exactly one complete coin, and its box in thousandths. Parts of other
+    coins may be seen at the edges. Turned, mirrored, lighter or darker.
     """
     grey = photograph()
     boxes = coin_boxes(grey)
     top, bottom = (CUT, grey.shape[0]) if held_out else (0, CUT)
-    picture = Image.fromarray(grey)
-    made: list[tuple[Image.Image, Box]] = []
-    while len(made) < n:
+    image = Image.fromarray(grey)
+    found: list[tuple[Image.Image, Box]] = []
+    while len(found) < n:
         x, y = rng.randint(0, grey.shape[1] - WINDOW), rng.randint(top, bottom - WINDOW)
         inside = [
             (left - x, up - y, right - x, down - y)
@@ -65,9 +62,9 @@ def windows(rng: random.Random, n: int, held_out: bool) -> list[tuple[Image.Imag
             if x <= left and right <= x + WINDOW and y <= up and down <= y + WINDOW
         ]
         if len(inside) == 1:
-            window = picture.crop((x, y, x + WINDOW, y + WINDOW))
-            made.append(_turned(rng, window, inside[0]))
-    return made
+            window = image.crop((x, y, x + WINDOW, y + WINDOW))
+            found.append(_turned(rng, window, inside[0]))
+    return found
 
 
 def _turned(rng: random.Random, window: Image.Image, box: Box) -> tuple[Image.Image, Box]:

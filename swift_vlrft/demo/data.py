@@ -6,28 +6,22 @@ import io
 from pathlib import Path
 
 from swift_vlrft.demo.tasks import Row
+from swift_vlrft.files.writing import beside
 
 
 def write_parquet(rows: list[Row], folder: Path) -> None:
-    """One Parquet shard with image (PNG bytes), problem and solution; it appears only when it is
-    whole.
-    """
+    """One Parquet shard with image (PNG bytes), problem and solution."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    folder.mkdir(parents=True, exist_ok=True)
-    table = pa.table(
-        {
-            "image": [
-                {"bytes": png_bytes(row), "path": f"{i:06d}.png"} for i, row in enumerate(rows)
-            ],
-            "problem": [row.problem for row in rows],
-            "solution": [row.solution for row in rows],
-        }
-    )
-    half = folder / "writing"
-    pq.write_table(table, half)
-    half.rename(folder / "train-00000-of-00001.parquet")
+    images = [{"bytes": png_bytes(row), "path": f"{i:06d}.png"} for i, row in enumerate(rows)]
+    columns = {
+        "image": images,
+        "problem": [row.problem for row in rows],
+        "solution": [row.solution for row in rows],
+    }
+    with beside(folder / "train-00000-of-00001.parquet") as unfinished:
+        pq.write_table(pa.table(columns), unfinished)
 
 
 def png_bytes(row: Row) -> bytes:

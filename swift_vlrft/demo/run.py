@@ -3,8 +3,8 @@
     runs/demo/data/train, data/held_out   ViRFT Parquet
     runs/demo/start                       the warm-started checkpoint
     runs/demo/grpo                        what `swift rlhf` wrote; what it printed is in grpo.log
-    runs/demo/eval/before, after          what `vlrft eval` wrote about the two checkpoints; the
-                                          first is asked while `swift rlhf` starts
+    runs/demo/eval/before, after          `vlrft eval` of the two checkpoints; the first runs while
+                                          `swift rlhf` starts
     runs/demo/{summary.json,reward.png,answers.png,report.html}
 
 Tasks other than colours have a folder of their own below, runs/demo/TASK.
@@ -20,19 +20,21 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 
 from swift_vlrft.demo.data import write_parquet
-from swift_vlrft.demo.stages import Stages
-from swift_vlrft.demo.tasks import DemoTask, Row
+from swift_vlrft.demo.tasks import DemoTask
 from swift_vlrft.files.shipped import shipped_file
 
 FORMAT = "vlrft_format"
 POLL = 0.5  # seconds
+
+Advance = Callable[[int, str], None]
+"""Takes the steps done, and a note."""
 
 
 class DemoError(ChildProcessError):
@@ -54,49 +56,43 @@ class Summary:
     held_out_before: float  # mean reward of greedy answers on held-out images
     held_out_after: float
     held_out_rows: int
-    metric: str  # what `vlrft eval` judges the task by
+    metric: str  # the headline of `vlrft eval`
     metric_before: float
     metric_after: float
     difference_95: list[float | None]  # paired bootstrap interval of after - before
 
 
 def run_demo(task: DemoTask, folder: Path, *, steps: int | None = None, seed: int = 0) -> Summary:
-    """Run the demo in ``folder``, which is made anew. Raises DemoError."""
-    began = time.monotonic()
-    _make_anew(folder)
-    with Stages() as stages:
-        rng = random.Random(seed)
-        train = task.make(rng, task.train_rows)
-        held_out = task.make(rng, task.held_out_rows, held_out=True)
-        write_parquet(train, folder / "data" / "train")
-        write_parquet(held_out, folder / "data" / "held_out")
-
-        advance = stages.begin("warm start: answers in format, at chance", task.warm_steps)
+    """Run the demo in ``folder``, which is emptied of an earlier demo. Raises DemoError."""
+    started = time.monotonic()
+    _remove_earlier(folder)
+    steps = steps or task.grpo_steps
+    rng = random.Random(seed)
+    train = task.make(rng, task.train_rows)
+    held_out = task.make(rng, task.held_out_rows, held_out=True)
+    write_parquet(train, folder / "data" / "train")
+    write_parquet(held_out, folder / "data" / "held_out")
+    with _stages() as begin:
         from swift_vlrft.demo.warm_start import warm_start
 
-        def warm(step: int, loss: float) -> None:
-            advance(step, f"loss {loss:.2f}")
+        advance = begin("warm start: answers in format, at chance", task.warm_steps)
+        warm_start(task, train, folder / "start", seed=seed, progress=advance)
 
-        warm_start(task, train, folder / "start", seed=seed, progress=warm)
-
-        from swift_vlrft.demo.answers import score_answers
         from swift_vlrft.demo.evaluate import compare_and_report, evaluate
 
         def answers_of(name: str, checkpoint: Path) -> list[str]:
-            advance = stages.begin(f"held-out images, {name}", len(held_out))
+            advance = begin(f"held-out images, {name}", len(held_out))
             return evaluate(task, checkpoint, folder, folder / "eval" / name, advance)
 
-        max_steps = steps or task.grpo_steps
-        with training(task, folder, max_steps) as run:
+        with training(task, folder, steps) as run:
             answers = [answers_of("before", folder / "start")]
-            advance = stages.begin("swift rlhf --rlhf_type grpo", max_steps)
+            advance = begin("swift rlhf --rlhf_type grpo", steps)
             for step, rewards in run:
                 advance(step, " ".join(f"{name} {value:.2f}" for name, value in rewards.items()))
         answers.append(answers_of("after", last_checkpoint(folder / "grpo")))
         compared = compare_and_report(folder)
-    before, after = (score_answers(task, held_out, texts) for texts in answers)
-    log = folder / "grpo" / "logging.jsonl"
-    curves = {name: step_rewards(log, f"rewards/{name}/mean") for name in (task.reward, FORMAT)}
+    before, after = (task.scores(held_out, texts) for texts in answers)
+    curves = _curves(task, folder)
     headline = compared.metrics[compared.headline]
     summary = Summary(
         task=task.name,
@@ -106,7 +102,7 @@ def run_demo(task: DemoTask, folder: Path, *, steps: int | None = None, seed: in
         format_first=mean(tenth(curves[FORMAT])),
         format_last=mean(tenth(curves[FORMAT][::-1])),
         steps=len(curves[task.reward]),
-        seconds=round(time.monotonic() - began, 1),
+        seconds=round(time.monotonic() - started, 1),
         held_out_before=mean(before),
         held_out_after=mean(after),
         held_out_rows=len(held_out),
@@ -115,7 +111,11 @@ def run_demo(task: DemoTask, folder: Path, *, steps: int | None = None, seed: in
         metric_after=headline.b or 0.0,
         difference_95=[headline.low, headline.high],
     )
-    write_results(task, folder, summary, curves, held_out, answers)
+    from swift_vlrft.demo.figures import draw_answers, draw_rewards
+
+    (folder / "summary.json").write_text(json.dumps(vars(summary), indent=2) + "\n")
+    draw_rewards(curves, folder / "reward.png")
+    draw_answers(task, held_out, answers, folder / "answers.png")
     return summary
 
 
@@ -123,7 +123,7 @@ def tenth(curve: list[float]) -> list[float]:
     return curve[: max(1, len(curve) // 10)]
 
 
-def _make_anew(folder: Path) -> None:
+def _remove_earlier(folder: Path) -> None:
     """Remove what an earlier demo wrote, and nothing else. grpo.log is there from its beginning."""
     log = folder / "grpo.log"
     there = [folder / name for name in ("data", "start", "grpo", "eval")]
@@ -136,6 +136,28 @@ def _make_anew(folder: Path) -> None:
         (folder / name).unlink(missing_ok=True)
     folder.mkdir(parents=True, exist_ok=True)
     log.touch()
+
+
+@contextmanager
+def _stages() -> Iterator[Callable[[str, int], Advance]]:
+    """``begin(name, steps)`` shows a bar; where there is no terminal, a line for every tenth."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    with Progress(console=console, disable=not console.is_terminal) as bars:
+
+        def begin(name: str, total: int) -> Advance:
+            bar = bars.add_task(name, total=total)
+
+            def advance(done: int, note: str) -> None:
+                bars.update(bar, completed=done, description=f"{name} {note}")
+                if not console.is_terminal and (done % max(1, total // 10) == 0 or done == total):
+                    console.print(f"{name}: {done}/{total} {note}", highlight=False)
+
+            return advance
+
+        yield begin
 
 
 @contextmanager
@@ -152,13 +174,9 @@ def training(
         "REWARD": task.reward,
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
     }
-    flags = {
-        "max_steps": steps,
-        "max_completion_length": task.max_completion_length,
-        "learning_rate": task.learning_rate,
-    }
-    command = ["bash", str(shipped_file("recipes", "demo_cpu.sh"))]
-    command += [part for name, value in flags.items() for part in (f"--{name}", str(value))]
+    command = ["bash", str(shipped_file("recipes", "demo_cpu.sh")), "--max_steps", str(steps)]
+    command += ["--max_completion_length", str(task.max_completion_length)]
+    command += ["--learning_rate", str(task.learning_rate)]
     with (folder / "grpo.log").open("w") as out:
         # In a session of its own: bash, `swift` and its Python end together.
         process = subprocess.Popen(
@@ -175,12 +193,10 @@ def training(
 def _steps(
     process: subprocess.Popen[bytes], task: DemoTask, folder: Path
 ) -> Iterator[tuple[int, dict[str, float]]]:
-    log = folder / "grpo" / "logging.jsonl"
-    seen = 0
-    ended = False
+    seen, ended = 0, False
     while not ended:
         ended = process.poll() is not None
-        logged = {name: step_rewards(log, f"rewards/{name}/mean") for name in (task.reward, FORMAT)}
+        logged = _curves(task, folder)
         for step in range(seen, min(map(len, logged.values()))):
             seen = step + 1
             yield seen, {name: values[step] for name, values in logged.items()}
@@ -195,12 +211,17 @@ def _steps(
         )
 
 
+def _curves(task: DemoTask, folder: Path) -> dict[str, list[float]]:
+    log = folder / "grpo" / "logging.jsonl"
+    return {name: step_rewards(log, f"rewards/{name}/mean") for name in (task.reward, FORMAT)}
+
+
 def step_rewards(log: Path, name: str = "reward") -> list[float]:
     """One number of every training step, from ms-swift's logging.jsonl as far as it is written."""
     if not log.exists():
         return []
-    whole = [line for line in log.read_text().splitlines(keepends=True) if line.endswith("\n")]
-    rows = [json.loads(line) for line in whole if line.strip()]
+    lines = [line for line in log.read_text().splitlines(keepends=True) if line.endswith("\n")]
+    rows = [json.loads(line) for line in lines if line.strip()]
     return [float(row[name]) for row in rows if name in row]
 
 
@@ -209,18 +230,3 @@ def last_checkpoint(folder: Path) -> Path:
     if not found:
         raise DemoError(f"{folder} holds no checkpoint")
     return found[-1]
-
-
-def write_results(
-    task: DemoTask,
-    folder: Path,
-    summary: Summary,
-    curves: dict[str, list[float]],
-    rows: list[Row],
-    answers: list[list[str]],
-) -> None:
-    from swift_vlrft.demo.pictures import draw_answers, draw_rewards
-
-    (folder / "summary.json").write_text(json.dumps(vars(summary), indent=2) + "\n")
-    draw_rewards(curves, folder / "reward.png")
-    draw_answers(task, rows, answers, folder / "answers.png")

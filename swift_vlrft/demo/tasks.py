@@ -3,12 +3,11 @@
     colours    56 x 56, one shape               "What colour is the shape?"     red
     detection  112 x 112, one shape             "Find the shape"                [{'Position': ...
     digits     scikit-learn's handwritten ones  "Which digit is written here?"  seven
-    coins      windows of a photograph          "Find the whole coin"           [{'Position': ...
+    coins      windows of a photograph          "Find the coin that is whole"   [{'Position': ...
 
-A row is (image, problem, solution); the problem never tells the answer. ``seen`` is what the
-picture shows, in the words of the reasoning: the warm start learns to write it down, while its
-answer is a guess (see ``guess``). What is left for GRPO to find is that the answer should say
-what was seen.
+The prompt never tells the answer. ``seen`` is what the image shows, in the words of the reasoning:
+the warm start learns to write it down, while its answer is a guess. What is left for GRPO to find
+is that the answer should say what was seen.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from PIL import Image, ImageDraw
 
 from swift_vlrft.rewards import REWARDS
-from swift_vlrft.rewards.matching import DETECTION
 
 FORMAT = "Think in <think> </think>, then answer in <answer> </answer>."
 COLOURS = {
@@ -31,6 +30,8 @@ COLOURS = {
 }
 SHAPES = ("square", "circle", "triangle")
 DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+GRID = 250  # boxes lie on quarters of the side: 28 pixels of 112, one image token
+COIN_GRID = 50  # what a coin's box is rounded to where it is written down as seen
 
 Guess = Callable[[random.Random, str], str]
 
@@ -45,13 +46,11 @@ class Row:
 
 @dataclass(frozen=True)
 class DemoTask:
-    """``make(rng, n)`` gives n rows, ``guess(rng, seen)`` the answer that the warm-started model
-    gives instead.
+    """``rows(rng, n, held_out)`` makes n rows, ``guess(rng, seen)`` the answer that the
+    warm-started model gives instead.
     """
 
     name: str
-    reward: str
-    side: int  # of the pictures as the model sees them, in pixels
     rows: Callable[[random.Random, int, bool], list[Row]]
     guess: Guess
     vocabulary: tuple[str, ...]
@@ -59,48 +58,74 @@ class DemoTask:
     held_out_rows: int
     warm_steps: int
     grpo_steps: int
+    reward: str = "vlrft_classification"
+    side: int = 56  # of the images as the model sees them, in pixels
     max_completion_length: int = 12
     learning_rate: float = 5e-4
 
     def make(self, rng: random.Random, n: int, *, held_out: bool = False) -> list[Row]:
         return self.rows(rng, n, held_out)
 
+    def scores(self, rows: list[Row], answers: list[str]) -> list[float]:
+        scores = REWARDS[self.reward](answers, [row.solution for row in rows])
+        return [score or 0.0 for score in scores]
+
     @property
     def boxes(self) -> bool:
-        return REWARDS[self.reward].task is DETECTION
+        return self.side == 112
 
 
-def _background(rng: random.Random, side: int) -> Image.Image:
-    shade = rng.randint(90, 170)
-    return Image.new("RGB", (side, side), (shade, shade, shade))
+def _grey(rng: random.Random, side: int) -> Image.Image:
+    return Image.new("RGB", (side, side), (rng.randint(90, 170),) * 3)
 
 
 def _draw(
     image: Image.Image, rng: random.Random, colour: str, box: tuple[int, int, int, int]
 ) -> None:
+    """A shape that fills ``box``."""
     fill = tuple(max(0, min(255, v + rng.randint(-25, 25))) for v in COLOURS[colour])
-    pen = ImageDraw.Draw(image)
-    shape = rng.choice(SHAPES)
-    x1, y1, x2, y2 = box
+    pen, shape = ImageDraw.Draw(image), rng.choice(SHAPES)
+    x1, y1, x2, y2 = box[0], box[1], box[2] - 1, box[3] - 1
     if shape == "square":
-        pen.rectangle((x1, y1, x2 - 1, y2 - 1), fill=fill)
+        pen.rectangle((x1, y1, x2, y2), fill=fill)
     elif shape == "circle":
-        pen.ellipse((x1, y1, x2 - 1, y2 - 1), fill=fill)
+        pen.ellipse((x1, y1, x2, y2), fill=fill)
     else:
-        pen.polygon([(x1, y2 - 1), ((x1 + x2) // 2, y1), (x2 - 1, y2 - 1)], fill=fill)
+        pen.polygon([(x1, y2), ((x1 + x2 + 1) // 2, y1), (x2, y2)], fill=fill)
+
+
+def _named(image: Image.Image, question: str, name: str) -> Row:
+    return Row(image, f"{question} {FORMAT}", f"<answer>{name}</answer>", name)
+
+
+def _boxed(image: Image.Image, what: str, box: Sequence[int], seen: Sequence[int]) -> Row:
+    return Row(
+        image,
+        f"Find {what}, in coordinates from 0 to 1000. {FORMAT}",
+        f"<answer>[{{'Position': {list(box)}, 'Confidence': 1}}]</answer>",
+        ",".join(map(str, seen)),
+    )
 
 
 def _colour_rows(rng: random.Random, n: int, held_out: bool) -> list[Row]:
     rows = []
     for _ in range(n):
-        image = _background(rng, 56)
-        colour = rng.choice(list(COLOURS))
-        size = rng.randint(28, 48)
+        image, colour, size = _grey(rng, 56), rng.choice(list(COLOURS)), rng.randint(28, 48)
         x, y = rng.randint(0, 56 - size), rng.randint(0, 56 - size)
         _draw(image, rng, colour, (x, y, x + size, y + size))
-        rows.append(
-            Row(image, f"What colour is the shape? {FORMAT}", f"<answer>{colour}</answer>", colour)
-        )
+        rows.append(_named(image, "What colour is the shape?", colour))
+    return rows
+
+
+def _detection_rows(rng: random.Random, n: int, held_out: bool) -> list[Row]:
+    rows = []
+    for _ in range(n):
+        image, w, h = _grey(rng, 112), rng.randint(1, 3), rng.randint(1, 3)
+        x, y = rng.randint(0, 4 - w), rng.randint(0, 4 - h)
+        corners = (x * 28, y * 28, (x + w) * 28, (y + h) * 28)
+        _draw(image, rng, rng.choice(list(COLOURS)), corners)
+        box = [v * GRID for v in (x, y, x + w, y + h)]
+        rows.append(_boxed(image, "the shape", box, box))
     return rows
 
 
@@ -115,47 +140,18 @@ def _digit_rows(rng: random.Random, n: int, held_out: bool) -> list[Row]:
     for i in order[-n:] if held_out else order[:n]:
         pixels = (digits.images[i] * (255 / 16)).astype(np.uint8)
         image = Image.fromarray(pixels).resize((56, 56), Image.Resampling.BILINEAR).convert("RGB")
-        name = DIGITS[digits.target[i]]
-        rows.append(
-            Row(image, f"Which digit is written here? {FORMAT}", f"<answer>{name}</answer>", name)
-        )
-    return rows
-
-
-GRID = 250  # boxes lie on quarters of the side: 28 pixels of 112, one image token
-COIN_GRID = 50  # what a coin's box is rounded to where it is written down as seen
-
-
-def _detection_rows(rng: random.Random, n: int, held_out: bool) -> list[Row]:
-    rows = []
-    for _ in range(n):
-        image = _background(rng, 112)
-        w, h = rng.randint(1, 3), rng.randint(1, 3)
-        x, y = rng.randint(0, 4 - w), rng.randint(0, 4 - h)
-        _draw(image, rng, rng.choice(list(COLOURS)), (x * 28, y * 28, (x + w) * 28, (y + h) * 28))
-        box = [v * GRID for v in (x, y, x + w, y + h)]
-        rows.append(_box_row(image, "the shape", box, box))
+        rows.append(_named(image, "Which digit is written here?", DIGITS[digits.target[i]]))
     return rows
 
 
 def _coin_rows(rng: random.Random, n: int, held_out: bool) -> list[Row]:
     from swift_vlrft.demo.coins import windows
 
-    return [
-        _box_row(
-            image, "the coin that is whole", box, [COIN_GRID * round(v / COIN_GRID) for v in box]
-        )
-        for image, box in windows(rng, n, held_out)
-    ]
-
-
-def _box_row(image: Image.Image, what: str, box: Sequence[int], seen: Sequence[int]) -> Row:
-    return Row(
-        image,
-        f"Find {what}, in coordinates from 0 to 1000. {FORMAT}",
-        f"<answer>[{{'Position': {list(box)}, 'Confidence': 1}}]</answer>",
-        ",".join(map(str, seen)),
-    )
+    rows = []
+    for image, box in windows(rng, n, held_out):
+        seen = [COIN_GRID * round(v / COIN_GRID) for v in box]
+        rows.append(_boxed(image, "the coin that is whole", box, seen))
+    return rows
 
 
 def _too_large(step: int) -> Guess:
@@ -176,59 +172,23 @@ def _one_of(names: tuple[str, ...]) -> Guess:
     return lambda rng, seen: rng.choice(names)
 
 
+_BoxTask = partial(
+    DemoTask,
+    reward="vlrft_detection_iou",
+    side=112,
+    max_completion_length=28,
+    learning_rate=2e-4,
+)
+_COLOURS = tuple(COLOURS)
+# name, rows, guess, vocabulary; rows to train on and held out, steps of warm start and of GRPO
 TASKS: dict[str, DemoTask] = {
-    "colours": DemoTask(
-        "colours",
-        "vlrft_classification",
-        56,
-        _colour_rows,
-        _one_of(tuple(COLOURS)),
-        tuple(COLOURS),
-        train_rows=512,
-        held_out_rows=64,
-        warm_steps=120,
-        grpo_steps=100,
-    ),
-    "digits": DemoTask(
-        "digits",
-        "vlrft_classification",
-        56,
-        _digit_rows,
-        _one_of(DIGITS),
-        DIGITS,
-        train_rows=1597,
-        held_out_rows=200,
-        warm_steps=400,
-        grpo_steps=200,
-    ),
-    "detection": DemoTask(
-        "detection",
-        "vlrft_detection_iou",
-        112,
-        _detection_rows,
-        _too_large(GRID // 2),
-        tuple(COLOURS),
-        train_rows=2048,
-        held_out_rows=64,
-        warm_steps=600,
-        grpo_steps=70,
-        max_completion_length=28,
-        learning_rate=2e-4,
-    ),
-    "coins": DemoTask(
-        "coins",
-        "vlrft_detection_iou",
-        112,
-        _coin_rows,
-        _too_large(3 * COIN_GRID),
-        (),
-        train_rows=2048,
-        held_out_rows=64,
-        warm_steps=600,
-        grpo_steps=80,
-        max_completion_length=28,
-        learning_rate=2e-4,
-    ),
+    task.name: task
+    for task in (
+        DemoTask("colours", _colour_rows, _one_of(_COLOURS), _COLOURS, 512, 64, 120, 100),
+        DemoTask("digits", _digit_rows, _one_of(DIGITS), DIGITS, 1597, 200, 400, 200),
+        _BoxTask("detection", _detection_rows, _too_large(GRID // 2), _COLOURS, 2048, 64, 600, 70),
+        _BoxTask("coins", _coin_rows, _too_large(3 * COIN_GRID), (), 2048, 64, 600, 80),
+    )
 }
 
 

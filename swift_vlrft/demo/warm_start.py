@@ -39,9 +39,9 @@ def warm_start(
     directory: Path,
     *,
     seed: int = 0,
-    progress: Callable[[int, float], None],
+    progress: Callable[[int, str], None],
 ) -> None:
-    """Write the checkpoint to ``directory``; call ``progress(step, loss)`` after every step."""
+    """Write the checkpoint to ``directory``; call ``progress(step, "loss ..")`` after each step."""
     import torch
     from torch.nn import functional as F
 
@@ -94,7 +94,7 @@ def warm_start(
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
-        progress(step + 1, loss.item())
+        progress(step + 1, f"loss {loss.item():.2f}")
     save_checkpoint(model, tokenizer, tiny, TEMPLATE, directory)
 
 

@@ -29,7 +29,8 @@ from swift_vlrft.datasets.category_lists import CATEGORY_LISTS
 from swift_vlrft.datasets.coco_json import image_folder
 from swift_vlrft.datasets.image import image_path
 from swift_vlrft.datasets.instances import file_of, refuse_shared_files
-from swift_vlrft.datasets.read import open_set, rows_of
+from swift_vlrft.datasets.opening import open_set
+from swift_vlrft.datasets.read import rows_of
 from swift_vlrft.datasets.row import Row, RowLocation
 from swift_vlrft.evaluation.annotations import Annotations, open_annotations
 from swift_vlrft.evaluation.predictions import EVALUATED, EvaluationError, Problems, category_of
@@ -174,7 +175,7 @@ class QuerySet:
         splits = (given.split,) if given.split else SPLITS
         for split in splits:
             try:
-                opened = open_set(given.dataset, split=split, keep_going=True)
+                opened = open_set(given.dataset, split=split, keep_going=True, root=given.images)
                 break
             except DataError as error:
                 if "split" not in str(error) or split == splits[-1]:
@@ -182,7 +183,7 @@ class QuerySet:
         # Where no column says the task, the form of the set does (LISA); what the caller says goes.
         has_task = "task" in getattr(opened, "columns", ())
         number = 0
-        for row in rows_of(opened, root=given.images, without_images=without_images):
+        for row in rows_of(opened, without_images=without_images):
             if isinstance(row, BadRow):
                 problems.add("rows of the data set that cannot be read, not asked", row.place)
             elif has_task and row.columns.get("task") not in (None, given.task):

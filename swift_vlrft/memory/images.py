@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from swift_vlrft.datasets.parquet import parquet_files
+from swift_vlrft.datasets.opening import parquet_files
 from swift_vlrft.families.resize import SmartResize
 from swift_vlrft.files.jsonl import Broken, json_lines
 from swift_vlrft.geometry.box_format import Size

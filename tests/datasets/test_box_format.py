@@ -179,7 +179,7 @@ def test_check_and_training_refuse_the_same_prompts(tmp_path, kept_in, wanted):
     from typer.testing import CliRunner
 
     from swift_vlrft.cli import app
-    from swift_vlrft.datasets.read import open_set
+    from swift_vlrft.datasets.opening import open_set
     from swift_vlrft.datasets.training import LoadOptions, training_set
 
     (tmp_path / "1.png").write_bytes(picture())
@@ -194,10 +194,12 @@ def test_check_and_training_refuse_the_same_prompts(tmp_path, kept_in, wanted):
     dataset, report = training_set(
         open_set(tmp_path / "a.jsonl", keep_going=True),
         LoadOptions(
-            cache=tmp_path / "cache", frame=wanted, view=ImageResize("qwen2_5_vl", 3136, 1_003_520)
+            cache=tmp_path / "cache",
+            box_format=wanted,
+            resize=ImageResize("qwen2_5_vl", 3136, 1_003_520),
         ),
     )
-    assert [place.row for place, _ in report.problems] == refused[wanted]
+    assert [one.place.row for one in report.problems] == refused[wanted]
     assert len(dataset) == 5 - len(refused[wanted])
     asked = f"{tmp_path}/a.jsonl" + (f":{wanted}" if wanted != "norm1000" else "")
     result = CliRunner().invoke(app, ["data", "check", asked, "--json"])

@@ -11,10 +11,8 @@ from support.stored_sets import SIZE, columns, parquet_folder, picture, saved_di
 from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
-from swift_vlrft.datasets import clean, open_image, read_rows
-from swift_vlrft.datasets.clean import write_clean
+from swift_vlrft.datasets import open_image, read_rows
 from swift_vlrft.datasets.image import image_info
-from swift_vlrft.datasets.writer import write_folder
 
 
 def run(*arguments):
@@ -259,40 +257,3 @@ def test_fix_stores_gold_of_numbers_and_lists_as_text(tmp_path):
     first, second = read_rows(tmp_path / "clean")
     assert first.solution == "4" and "Position" in second.solution
     assert found(tmp_path / "clean")[0] == 0
-
-
-def test_another_length_limit_begins_the_clean_copy_anew(tmp_path, monkeypatch):
-    rows = {"problem": ["short", "longer than that"] * 30, "image": columns(60)["image"]}
-    rows["solution"] = ["<answer>rose</answer>"] * 60
-    pq.write_table(pa.table(rows), tmp_path / "train.parquet")
-    monkeypatch.setitem(write_folder.__kwdefaults__, "shard_bytes", 1)
-    monkeypatch.setitem(write_folder.__kwdefaults__, "group_bytes", 1)
-
-    def cleaned(limit, seen):
-        def too_long(row, head):
-            seen.append(row)
-            if len(seen) > 40 and limit == 5:
-                raise KeyboardInterrupt  # killed
-            return None if len(row.problem) <= limit else "too long"
-
-        source = tmp_path / "train.parquet"
-        return write_clean(
-            source, tmp_path / "out", ["train"], too_long=too_long, limit=str(limit)
-        )[0]
-
-    with pytest.raises(KeyboardInterrupt):
-        cleaned(5, [])
-    assert list((tmp_path / ".out.unfinished/folder/data").iterdir())
-    written = cleaned(50, [])
-    assert (written.rows, written.resumed) == (60, 0)
-
-
-def test_the_limit_that_fix_is_given_tells_its_runs_apart(tmp_path, monkeypatch):
-    from swift_vlrft.commands import data_check
-
-    limits = []
-    monkeypatch.setattr(data_check, "_length_check", lambda *given: lambda row, head: None)
-    monkeypatch.setattr(clean, "write_clean", lambda *_, limit, **__: limits.append(limit) or 1 / 0)
-    for length, model in ((5, "a"), (6, "a"), (6, "b")):
-        run(parquet_folder(tmp_path), "--fix", "out", "--max-length", length, "--model", model)
-    assert len(set(limits)) == 3

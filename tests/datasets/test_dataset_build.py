@@ -78,9 +78,9 @@ def coco(tmp_path):
 
 
 def built(coco, destination, categories=CATEGORIES, **options):
-    written, counts = build_folder(*coco, destination, categories=categories, **options)
+    written = build_folder(*coco, destination, categories=categories, **options)
     rows = [row for file in sorted((destination / "data").iterdir()) for row in table(file)]
-    return rows, counts, written
+    return rows, written.counts, written
 
 
 def table(file):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 from support.hub_server import TOKEN, hub_environment, running_hub
-from support.written_sets import row, rows
+from support.written_sets import row
 from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
@@ -27,7 +27,7 @@ def hub():
 @pytest.fixture
 def folder(tmp_path):
     items = [*(row(i) for i in range(30)), LeftOut("/home/me/rows.jsonl, row 3", "bad")]
-    write_folder(tmp_path / "shapes", {"train": rows(items)}, identity="x")
+    write_folder(tmp_path / "shapes", {"train": items})
     (tmp_path / "shapes" / "private-notes.txt").write_text("stays here")
     return tmp_path / "shapes"
 

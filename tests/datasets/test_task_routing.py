@@ -20,7 +20,7 @@ from swift_vlrft.datasets import DataError
 from swift_vlrft.datasets.box_format import ImageResize
 from swift_vlrft.datasets.check import check_set
 from swift_vlrft.datasets.convert import convert_folder
-from swift_vlrft.datasets.read import open_set
+from swift_vlrft.datasets.opening import open_set
 from swift_vlrft.datasets.read import rows_of as read
 from swift_vlrft.datasets.report import Report, nothing_scored
 from swift_vlrft.datasets.training import LoadOptions, streamed_rows, training_set
@@ -210,13 +210,15 @@ def test_boxes_and_prompts_go_into_pixels_without_a_task(tmp_path):
     view = ImageResize("qwen2_5_vl", 3136, 12_845_056)
     prompt = "Find it (between 0 and 1000)."
     rows = [{"problem": prompt, "solution": gold} for gold in (ONE, "No Objects", TWO)]
-    found = trained(stored(tmp_path, rows), tmp_path, [], frame="pixels", view=view)
+    found = trained(stored(tmp_path, rows), tmp_path, [], box_format="pixels", resize=view)
     assert found["task"] == [None] * 3 and found["frame"] == ["pixels"] * 3
     assert all("in pixels, x from 0 to 84" in m[0]["content"] for m in found["messages"])
     assert found["solution"][0] == "[1, 1, 25, 22]" and found["width"] == [84] * 3
     mixed = [{"problem": prompt, "solution": gold} for gold in (ONE, "4")]
     rewards = ["vlrft_grounding_iou", "vlrft_counting"]
-    found = trained(stored(tmp_path / "m", mixed), tmp_path, rewards, frame="pixels", view=view)
+    found = trained(
+        stored(tmp_path / "m", mixed), tmp_path, rewards, box_format="pixels", resize=view
+    )
     assert found["frame"] == ["pixels", None] and found["task"] == ["grounding", "counting"]
     assert found["messages"][1][0]["content"].endswith(prompt)
 
@@ -347,7 +349,7 @@ def test_a_missing_value_is_no_class_name(solution, task, tmp_path):
     rows = rows_of(["rose", solution, "tulip"], [task] * 3 if task else None)
     path = stored(tmp_path, rows)
     report = check_set(path)
-    assert [place.row for place, _ in report.problems] == [1] and report.unreadable == 1
+    assert [one.place.row for one in report.problems] == [1] and report.unreadable == 1
     for rewards in ([], ["vlrft_classification"]):
         with pytest.raises(DataError, match=r"1 of 3 rows .*\n.*row 1: the (solution|row has no)"):
             trained(path, tmp_path, rewards)

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from swift_vlrft.datasets.row import Row, RowLocation
-from swift_vlrft.datasets.row_check import row_problem
+from swift_vlrft.datasets.validate import row_problem
 from swift_vlrft.parsing import answers
 from swift_vlrft.rewards import REWARDS, contract, matching
 
@@ -423,7 +423,8 @@ def test_importing_the_rewards_is_light():
 def test_data_preparation_finds_an_unreadable_solution():
     def problem_of(task, gold):
         columns = {"task": task, "frame": "norm1000"}
-        return row_problem(Row(RowLocation(Path("a.parquet"), 0), {}, "?", gold, columns))
+        problem = row_problem(Row(RowLocation(Path("a.parquet"), 0), {}, "?", gold, columns))
+        return problem.text if problem else None
 
     for task, gold in GOLD_OF.items():
         assert problem_of(task, gold) is None

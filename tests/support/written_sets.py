@@ -24,10 +24,6 @@ def row(i: int, **more) -> dict:
     }
 
 
-def rows(items):
-    return lambda start: iter(items[start:])
-
-
 def digests(folder: Path) -> dict[str, str]:
     return {
         str(file.relative_to(folder)): hashlib.sha256(file.read_bytes()).hexdigest()

@@ -67,9 +67,8 @@ def _set(run: Run, flag: str, value: str) -> _Set:
     """DataError where there is a set that cannot be read."""
     from swift_vlrft.datasets import SOURCES, DataError
     from swift_vlrft.datasets.check import check_set
-    from swift_vlrft.datasets.forms import find_form
-    from swift_vlrft.datasets.report import report_of_source
-    from swift_vlrft.datasets.row_check import UnreadableGold
+    from swift_vlrft.datasets.opening import find_set
+    from swift_vlrft.datasets.report import Kind, report_of_source
     from swift_vlrft.datasets.schemas import is_for_swift, schema_of
 
     def exists(name: str) -> bool:
@@ -86,22 +85,24 @@ def _set(run: Run, flag: str, value: str) -> _Set:
             made = ("image", "problem", "solution")
             return _Set(flag, value, name, subset, made, True, report_of_source(source))
     path = run.recipe.at(name)
-    form = find_form(path) if path is not None and path.exists() else None
-    if form is None:
+    stored = None
+    if path is not None and path.exists():
+        stored = find_set(path, rename=_renamed(run))
+    if stored is None:
         return _Set(flag, value, name, subset)
-    renamed = _renamed(run)
-    columns = tuple(renamed.get(column, column) for column in form.columns)
+    columns = tuple(stored.columns)
     if is_for_swift(columns):
         return _Set(flag, value, name, subset, columns)
-    if form.kind != "coco" and schema_of(set(columns)) is None:
+    if schema_of(columns) is None:
         return _Set(flag, value, name, subset, columns, "solution" in columns)
     report, rewards = None, _named_rewards(run)
     try:
         if rewards and flag == "dataset":
-            report = check_set(form, rename=renamed, images=False, rewards=rewards)
+            report = check_set(stored, images=False, rewards=rewards)
             report.leave_unread()
-            unread = [one for one in report.problems if isinstance(one[1], UnreadableGold)]
-            report.problems = unread
+            report.problems = [
+                one for one in report.problems if one.kind in (Kind.GOLD, Kind.NOT_READ)
+            ]
     except (DataError, OSError):
         report = None  # another rule says so, or the images lie elsewhere
     return _Set(flag, value, name, subset, (*columns, "solution"), True, report)
