@@ -40,6 +40,7 @@ RUN_BY = {
     'bash "$(vlrft recipe': "end_to_end/test_recipes.py; the path: commands/test_cli.py",
     "MODEL=/models/": "end_to_end/test_recipes.py: the same file with the same variables",
     "vlrft plan ": "memory/test_memory.py",
+    "vlrft plan-compare": "memory/test_memory.py",
     "vlrft recipe ": "memory/test_plan_written.py",
     "VLRFT_TRACK_MEMORY=1 bash": "end_to_end/test_engines.py and test_recipes.py",
     "vlrft check": "recipe/test_recipe_check.py",

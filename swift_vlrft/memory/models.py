@@ -124,7 +124,7 @@ class Model:
 
     @property
     def simulated(self) -> bool:
-        """Whether simulate.py can run it: no expert routing, no ViT that it does not know."""
+        """Whether tracing.py can run it: no expert routing, no ViT that it does not know."""
         return self.facts.simulated and not self.experts
 
     @property
@@ -189,8 +189,8 @@ def part_of(name: str) -> str:
     return "vit" if "visual" in name or "vision" in name else "llm"
 
 
-def count_parameters(config: dict[str, Any]) -> Parameters:
-    """As transformers builds them, without data."""
+def on_meta(config: dict[str, Any]) -> Any:
+    """The model as transformers builds it, without data."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
@@ -198,6 +198,13 @@ def count_parameters(config: dict[str, Any]) -> Parameters:
     with torch.device("meta"):
         model = auto.from_config(AutoConfig.for_model(**config))
     model.tie_weights()
+    return model
+
+
+def count_parameters(config: dict[str, Any]) -> Parameters:
+    import torch
+
+    model = on_meta(config)
     counts: Counter[str] = Counter()
     for name, parameter in model.named_parameters():  # a tied one stands once
         counts[part_of(name)] += parameter.numel()

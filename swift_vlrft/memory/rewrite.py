@@ -68,23 +68,19 @@ def copied(recipe: Recipe, text: str, out: Path) -> str:
     """
     kinds = [path.suffix if path.suffix in CONFIGURATION else ".sh" for path in (recipe.path, out)]
     if len({kind.replace(".yml", ".yaml") for kind in kinds}) > 1:
-        raise ValueError(
-            f"--apply {out}: {recipe.path} is another kind of file; name it *{kinds[0]}"
-        )
+        raise ValueError(f"{out}: {recipe.path} is another kind of file; name it *{kinds[0]}")
     code = re.sub(r"(?m)^\s*#.*", "", text)
     place = OWN_PLACE.search(code)
     if kinds[0] == ".sh" and place and out.parent.resolve() != recipe.path.parent.resolve():
         line = code[: place.start()].count("\n") + 1
         raise ValueError(
             f"{recipe.path}:{line}: the script looks for files beside itself ({place[0]}); write "
-            f"the changed one beside it: --apply {recipe.path.with_name(out.name)}"
+            f"the changed one beside it: {recipe.path.with_name(out.name)}"
         )
     try:
         read_text(text, out)
     except RecipeError as error:
-        raise ValueError(
-            f"--apply {out}: the recipe would not be found whole there: {error}"
-        ) from None
+        raise ValueError(f"{out}: the recipe would not be found whole there: {error}") from None
     return text
 
 
@@ -168,7 +164,7 @@ def new_recipe(
     # One GPU too: DeepSpeed keeps 32-bit copies of what trains in bfloat16.
     sharding = "zero3 --move_model_batches 16" if processes * nodes > 1 else "zero2"
     return f"""#!/usr/bin/env bash
-# {task} with {model} on {where}, written by vlrft plan.
+# {task} with {model} on {where}, written by vlrft recipe new.
 set -euo pipefail
 
 {"".join(variables)}swift rlhf --rlhf_type grpo \\
