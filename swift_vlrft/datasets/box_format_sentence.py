@@ -1,4 +1,4 @@
-"""What a prompt says about coordinates, in another frame.
+"""What a prompt says about coordinates, in another box format.
 
     "the bounding boxes (between 0 and 1000, integer)"      a prompt in norm1000
     "the bounding boxes (in pixels, x from 0 to 644 and y from 0 to 476, integer)"
@@ -6,8 +6,8 @@
     "坐标归一化到[0,1000)"  ->  "坐标以像素为单位，x 从 0 到 644，y 从 0 到 476"
     "in absolute pixel coordinates"  ->  "in coordinates between 0 and 1000"
 
-A phrase is replaced as a whole or not at all. Where another frame is left in a way that is not
-understood, the prompt would contradict its gold boxes, and it is refused.
+A phrase that gives the range is replaced as a whole. Whatever else still speaks of thousandths, or
+of pixels, is not understood: the prompt might contradict its gold boxes, and it is refused.
 """
 
 import re
@@ -15,7 +15,7 @@ from contextlib import suppress
 
 from swift_vlrft.families.coordinates import Size
 
-# ---- thousandths: phrases that are replaced ---------------------------------------------------
+# ---- thousandths ------------------------------------------------------------------------------
 
 _ZERO = r"(?<![0-9A-Za-z_.])0(?:\.0+)?"
 _TOP = r"(?:1000|1,000|1[ \u00a0\u202f]000|999)(?:\.0+)?(?![0-9A-Za-z_]|[.,][0-9])"
@@ -24,19 +24,16 @@ _RANGE = (
     rf"(?:(?<!range)[\[(【]\s*{_ZERO}(?:\s*[,，;]\s*|{_TO}){_TOP}\s*[\])】]"  # [0, 1000], (0-1000)
     rf"|range\(\s*(?:0\s*,\s*)?100[01]\s*\)|{_ZERO}{_TO}{_TOP})"
 )
-_SCALE = (
-    r"normali[sz]ed|coordinates?|grid|scale|range|bins?|units?|levels?|steps?|system|space|format"
-    r"|interval|divisions"
+_NOUN = (
+    r"(?:(?:normali[sz]ed|integer)\s+)?(?:coordinates?(?:\s+(?:system|space|frame))?|range|scale"
+    r"|grid|interval|space|system|format|pixels?)"
 )
-# What a number counts or measures: "1000 ships", "1000 m", "a 1000-piece puzzle".
-_NO_NOUN = (
-    rf"(?![ \t]*-[ \t]*(?!(?:{_SCALE})\b)[A-Za-z]|[ \t]*(?!(?:{_SCALE}|is|as|has|its|axis|this|thus"
-    r"|across|plus|always|unless|means|represents|denotes|corresponds|integers|pixels|wholes|numbers"
-    r"|values)\b)(?:[A-Za-z]+s|people|men|women|children|sheep|fish|[kcm]?m|met(?:er|re)|k?g|feet"
-    r"|foot|ft|mile|yen|dollar|euro|year|°)(?![A-Za-z]))"
+# What may follow without a sign between; after any other word the number may count things.
+_GOES_ON = (
+    r"and|or|but|where|with|as|for|in|on|is|are|so|then|that|which|please|inclusive|integers?"
 )
-_WORD = r"(?<![A-Za-z])"
 _NO_FORMULA = r"(?<![∈=])(?<![∈=]\s)(?<![∈=][\[(])(?<![∈=]\s[\[(])"  # x ∈ [0, 1000] is no phrase
+_WORD = r"(?<![A-Za-z])"
 _ENGLISH = re.compile(
     rf"(?:{_WORD}(?P<verb>ranges?|runs?|goes|go)\s+(?:from|between|over|in)\s+"
     rf"|(?:{_WORD}(?:(?:re)?(?:normali[sz]|scal|quanti[sz]|discreti[sz])ed|mapped|ranging|lying"
@@ -45,10 +42,8 @@ _ENGLISH = re.compile(
     rf"(?:{_WORD}(?:an?|the)\s+)?(?:{_WORD}(?:(?:closed|integer|numeric(?:al)?|coordinate)\s+)?"
     r"(?:range|interval|scale)\s+(?:(?:of|from|is)\s+)?)?"
     rf"(?:{_WORD}(?:between|from|within|in)\s+)?)"
-    rf"{_NO_FORMULA}{_RANGE}(?!\s*(?:[\^²]|[x×*]\s*[\[(])){_NO_NOUN}"  # nor [0, 1000] x [0, 1000]
-    r"(?P<noun>[ \t-]+(?:(?:normali[sz]ed|integer)\s+)?"
-    r"(?:coordinates?(?:\s+(?:system|space|frame))?|range|scale|grid|interval|space|system|format"
-    r"|pixels?))?(?![ \t]+normali[sz])",
+    rf"{_NO_FORMULA}{_RANGE}(?!\s*(?:[\^²]|[x×*]\s*[\[(]))"  # nor is [0, 1000] x [0, 1000]
+    rf"(?P<noun>[ \t-]+{_NOUN}\b)?(?![ \t-]*(?!(?:{_GOES_ON})\b)[A-Za-z])",
     re.IGNORECASE,
 )
 _CHINESE = re.compile(
@@ -58,13 +53,11 @@ _CHINESE = re.compile(
     r"(?:[ \t]*(?:之间|以内|之内|的?(?:范围|区间)(?:之?内)?|为(?:范围|区间|单位)))?"
     r"(?:[ \t]*的?(?:(?:相对|归一化)的?)?(?P<what>整数坐标|坐标值?|整数))?"
 )
-# 0 <= x <= 1000, and x from 0 to 1000 where y is said apart
+# x from 0 to 1000, where y is said apart
 _ONE_AXIS = re.compile(
-    rf"(?P<start>{_ZERO}\s*(?:<=?|≤|⩽|&lt;=?)\s*(?P<one>[xy])[0-9]?\s*(?:<=?|≤|⩽|&lt;=?)\s*(?={_TOP})"
-    r"|(?<![\w,])(?<![xy] and )(?<![xy], )(?<![xy]\d, )(?<![xy]\d and )"
-    r"(?P<axis>[xy])(?:[- ](?:coordinates?|values?|axis))?\s+"
-    r"(?:(?:ranges?|runs?|goes|go|is|are|lies?|must\s+be|should\s+be)\s+)?"
-    rf"(?:from|between|in|within)\s+[\[(]?{_ZERO}(?:\s*,\s*|{_TO})(?={_TOP}{_NO_NOUN})){_TOP}",
+    r"(?P<start>(?<![\w,])(?<![xy] and )(?<![xy], )(?<![xy]\d, )(?<![xy]\d and )(?P<axis>[xy])"
+    r"(?:[- ](?:coordinates?|values?|axis))?\s+(?:(?:ranges?|runs?|goes|go|is|are)\s+)?"
+    rf"(?:from|between|in|within)\s+[\[(]?{_ZERO}(?:\s*,\s*|{_TO})){_TOP}",
     re.IGNORECASE,
 )
 # The word that a prompt in pixels does without
@@ -73,32 +66,9 @@ _NORMALISED = re.compile(
     r"|(?:归一化|相对)的?(?=坐标)",
     re.IGNORECASE,
 )
-
-# ---- thousandths that are left, for which a prompt is refused ---------------------------------
-
-_SAME = r"[^.!?。！？\n]"  # in the same sentence
-_A_TOP = rf"(?<![0-9A-Za-z_.$€£¥#]){_TOP}"
-_THOUSAND = rf"(?:{_A_TOP}|\bthousand\b|(?<![0-9A-Za-z])1k\b|一千)"
-_LEFT = re.compile(
-    rf"(?:{_ZERO}(?![0-9.])|\bzero\b|零){_SAME}{{1,60}}?{_THOUSAND}{_NO_NOUN}"
-    rf"|\.{{2,3}}[\s,]*{_TOP}{_NO_NOUN}"
-    r"|(?<![A-Za-z])(?:normali[sz]\w*|scal(?:e|ed|ing)|rang(?:e|es|ing)|quanti[sz]\w*|relative|grid"
-    r"|resolution|max(?:imum)?|up\s+to|upper|exceed\w*|divided|multipl\w+|(?:image|picture|canvas)"
-    r"\s+(?:is|has|of|size)|coordinates?\s+(?:are|is|go|goes|run|use|in|up|should|must|have))"
-    rf"[^\w\n.!?]*(?:\w+[^\w\n.!?]+){{0,3}}?{_A_TOP}{_NO_NOUN}"
-    rf"|(?:\b(?:below|under|at\s+most|out\s+of|than)|[<≤/*×]|[<&]=)\s*{_TOP}{_NO_NOUN}"
-    rf"|{_THOUSAND}[ \t-]*(?:\w+[ \t-]+)?(?:{_SCALE})\b|[\[(]\s*{_TOP}\s*,\s*{_TOP}\s*[\])]"
-    rf"|{_A_TOP}[ \t]+(?:is|at|being|means|represents|for)[ \t]+(?:\w+[ \t]+){{0,2}}"
-    r"(?:edge|corner|border|width|height|right|bottom)\b"
-    r"|\b1000\s*[x×*]\s*1000\b|\bnormali[sz]ed\b|归一化|‰|千分(?![尺表])|\b(?:1e3|10\^3)\b|\b1000ths?\b"
-    r"|\bthousandths\b(?!\s+of\s+an?\s)|\bone[- ]thousandth\b|\bper[\s-]?(?:mill?e?|thousand)\b"
-    r"|(?:归一|缩放|最大|不超过|上限|小于|映射|坐标|以)[^。！？\n]{0,6}?(?<![0-9])(?:1000|999)"
-    r"(?![0-9]|\s*(?![的以之内范为])[\u3400-\u9fff])",
-    re.IGNORECASE,
-)
-# Without any of these nothing is left; most prompts are through with it.
-_HINT = re.compile(
-    r"1[, \u00a0\u202f]?00[01]|999|1k|1e3|10\^3|thousand|per[\s-]?mil|‰|千|normali[sz]|归一",
+_THOUSANDTHS_LEFT = re.compile(
+    r"(?<![0-9])(?<![0-9]\.)(?:1[, \u00a0\u202f]?000|999)(?![0-9]|\.[0-9]*[1-9])|\bthousand\w*"
+    r"|(?<![0-9A-Za-z])1k\b|\b1e3\b|10\^3|\bper[\s-]?mill?e?\b|\bnormali[sz]ed\b|‰|归一|一千|千分",
     re.IGNORECASE,
 )
 
@@ -169,15 +139,14 @@ def in_pixels(problem: str, size: Size, stored: Size | None = None) -> str:
     made = _PIXELS.sub(lambda said: said[0][0] + _HERE[1:], problem)
     made = _PIXELS_CHINESE.sub(_chinese, made)
     made = _ONE_AXIS.sub(
-        lambda m: m["start"] + (WIDTH if (m["one"] or m["axis"]) in "xX" else HEIGHT), made
+        lambda said: said["start"] + (WIDTH if said["axis"] in "xX" else HEIGHT), made
     )
     if _IDEOGRAPH.search(made):
         made = _CHINESE.sub(lambda m: _chinese(m) if _in_chinese(m) else m[0], made)
     made = _ENGLISH.sub(_english, made)
     if NOUGHT in made:
         made = _NORMALISED.sub("", made)
-    if _HINT.search(made):
-        _refuse(_LEFT.search(made), "pixels", "'between 0 and 1000'")
+    _refuse(_THOUSANDTHS_LEFT.search(made), "pixels", "'between 0 and 1000'")
     if stored not in (None, size):
         named = (by for by in _BY.finditer(made) if (int(by[1]), int(by[2])) == stored)
         left = next(named, None) or _ORIGINAL.search(made) or _side(made, stored)
