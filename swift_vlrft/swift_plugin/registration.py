@@ -98,9 +98,9 @@ def _drawn(name: str, function: Reward) -> Reward:
     """With VLRFT_LOG_IMAGES, the reward keeps its batch for the callback that draws it."""
     if not os.environ.get("VLRFT_LOG_IMAGES", "").strip(" 0"):
         return function
-    from swift_vlrft.swift_plugin.sample_images import keep_samples, log_images, wanted
+    from swift_vlrft.swift_plugin.sample_images import keep_samples, log_images, samples_to_draw
 
-    wanted()
+    samples_to_draw()
     log_images()
     return keep_samples(name, function)
 

@@ -1,8 +1,8 @@
 """VLRFT_LOG_IMAGES=N: every time that training logs, N samples of the batch, drawn, to TensorBoard.
 
-    samples/0 ... samples/N-1    picture, gold boxes white, predicted boxes green, scores
+    samples/0 ... samples/N-1    image, gold boxes white, predicted boxes green, scores
 
-The pictures come from what the rewards are called with, so nothing is kept but one batch; of the
+The images come from what the rewards are called with, so nothing is kept but one batch; of the
 main process alone.
 """
 
@@ -25,9 +25,10 @@ from swift_vlrft.rewards.contract import Scores
 
 VARIABLE = "VLRFT_LOG_IMAGES"
 NAME = "vlrft_sample_images"
+SHOWN_COLUMNS = ("solution", "frame", "task", "width", "height")
 
 
-def wanted() -> int:
+def samples_to_draw() -> int:
     """How many samples; ValueError where the variable is no number."""
     text = os.environ.get(VARIABLE, "").strip() or "0"
     if not text.isdigit():
@@ -39,8 +40,8 @@ class Batch:
     """The first samples of the batch that was scored last, under every reward."""
 
     def __init__(self) -> None:
-        self.key: tuple[Any, ...] = ()
-        self.samples: list[dict[str, Any]] = []
+        self.texts: list[str] = []
+        self.samples: dict[int, dict[str, Any]] = {}  # by their number in the batch
 
     def add(
         self, name: str, completions: Sequence[Any], scores: Scores, columns: dict[str, Any]
@@ -48,38 +49,26 @@ class Batch:
         images = columns.get("images")
         if images is None:
             return
-        key = (len(completions), *(text_of(completion) for completion in completions))
-        if key != self.key:  # a new batch; the rewards of one are called one after another
-            self.key = key
-            self.samples = [
-                {"completion": text_of(completions[n]), "image": _first(images[n]), "scores": {}}
-                | {
-                    column: columns[column][n]
-                    for column in ("solution", "frame", "task", "width", "height")
-                    if columns.get(column) is not None
-                }
-                for n in _spread(columns.get("prompt_id"), len(completions), wanted())
-            ]
-            self.places = _spread(columns.get("prompt_id"), len(completions), wanted())
-        for place, sample in zip(self.places, self.samples, strict=True):
-            if (score := scores[place]) is not None:
+        texts = [text_of(completion) for completion in completions]
+        if texts != self.texts:  # a new batch; the rewards of one are called one after another
+            self.texts = texts
+            prompts = columns.get("prompt_id")
+            prompts = range(len(texts)) if prompts is None else prompts
+            chosen = _one_of_each(prompts, samples_to_draw())
+            self.samples = {
+                n: {"completion": texts[n], "image": images[n], "scores": {}}
+                | {c: columns[c][n] for c in SHOWN_COLUMNS if columns.get(c) is not None}
+                for n in chosen
+            }
+        for n, sample in self.samples.items():
+            if (score := scores[n]) is not None:
                 sample["scores"][name] = score
 
 
-def _first(images: Any) -> Any:
-    return images[0] if isinstance(images, (list, tuple)) and images else None
-
-
-def _spread(prompts: Any, total: int, count: int) -> list[int]:
+def _one_of_each(prompts: Sequence[Any], count: int) -> list[int]:
     """One completion of every prompt first, then the others."""
-    seen: set[Any] = set()
-    first: list[int] = []
-    others: list[int] = []
-    for n in range(total):
-        prompt = prompts[n] if prompts is not None else n
-        (others if prompt in seen else first).append(n)
-        seen.add(prompt)
-    return [*first, *others][:count]
+    firsts = {prompt: n for n, prompt in reversed(list(enumerate(prompts)))}
+    return sorted(range(len(prompts)), key=lambda n: (firsts[prompts[n]] != n, n))[:count]
 
 
 BATCH = Batch()
@@ -114,10 +103,10 @@ class SampleImages(TrainerCallback):
             from torch.utils.tensorboard import SummaryWriter
 
             self.writer = SummaryWriter(log_dir=args.logging_dir)
-        for n, sample in enumerate(BATCH.samples):
+        for n, sample in enumerate(BATCH.samples.values()):
             try:
                 drawn = draw_sample(
-                    _picture(sample["image"]),
+                    _opened(sample["image"]),
                     sample["completion"],
                     str(sample.get("solution") or ""),
                     sample["scores"],
@@ -126,19 +115,22 @@ class SampleImages(TrainerCallback):
                     seen=(sample.get("width"), sample.get("height")),
                 )
             except ValueError:
-                continue  # a picture that cannot be opened is said where it is trained on
+                continue  # an image that cannot be opened is named where it is trained on
             self.writer.add_image(
                 f"samples/{n}", np.asarray(drawn), state.global_step, dataformats="HWC"
             )
         self.writer.flush()
-        BATCH.key, BATCH.samples = (), []
+        BATCH.texts, BATCH.samples = [], {}
 
 
-def _picture(image: Any) -> Any:
+def _opened(image: Any) -> Any:
+    """The first image of a row, which ms-swift holds as a path, bytes, or opened."""
+    if isinstance(image, (list, tuple)):
+        image = image[0] if image else None
     if isinstance(image, str):
         image = {"bytes": None, "path": image}
     if image is None:
-        raise ValueError("the row has no picture")
+        raise ValueError("the row has no image")
     return open_image(image) if isinstance(image, dict) else image
 
 
@@ -155,10 +147,6 @@ def log_images() -> None:
         if NAME not in self.callbacks:
             self.callbacks.append(NAME)
 
-    made = type(
-        "DrawingGRPOConfig",
-        (base,),
-        {"_init_callbacks": init_callbacks, "draws_samples": True, "__module__": __name__},
-    )
-    globals()["DrawingGRPOConfig"] = made
+    drawing = {"_init_callbacks": init_callbacks, "draws_samples": True, "__module__": __name__}
+    globals()["DrawingGRPOConfig"] = type("DrawingGRPOConfig", (base,), drawing)
     TrainerFactory.TRAINING_ARGS_MAPPING["grpo"] = f"{__name__}.DrawingGRPOConfig"

@@ -240,7 +240,7 @@ def test_the_protocols_differ_in_what_is_missed(tmp_path):
 
 
 def test_named_lists_are_averaged(tmp_path):
-    from swift_vlrft.datasets.category_lists import VIRFT_COCO8
+    from swift_vlrft.datasets.category_lists import CATEGORY_LISTS
 
     gold = "[{'Position': [10, 10, 200, 200], 'Confidence': 1}]"
     rows = [
@@ -252,7 +252,7 @@ def test_named_lists_are_averaged(tmp_path):
             "category": name,
             "image_id": "1",
         }
-        for name in VIRFT_COCO8
+        for name in CATEGORY_LISTS["virft-coco8"]
     ]
     summary = summarise(read_predictions(write_lines(tmp_path / "p.jsonl", rows)))
     assert summary.selected == {"virft-coco8": pytest.approx(7 / 8)}

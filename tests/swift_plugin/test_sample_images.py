@@ -47,8 +47,11 @@ def test_samples_of_a_batch_are_those_of_different_prompts(monkeypatch):
     }
     batch.add("one", ["w", "x", "y", "z"], [0.0, 1.0, 0.5, None], columns)
     batch.add("two", ["w", "x", "y", "z"], [None, 1.0, 0.25, 1.0], columns)
-    assert [s["completion"] for s in batch.samples] == ["w", "y"]
-    assert [s["scores"] for s in batch.samples] == [{"one": 0.0}, {"one": 0.5, "two": 0.25}]
+    assert [s["completion"] for s in batch.samples.values()] == ["w", "y"]
+    assert [s["scores"] for s in batch.samples.values()] == [
+        {"one": 0.0},
+        {"one": 0.5, "two": 0.25},
+    ]
     monkeypatch.setenv("VLRFT_LOG_IMAGES", "many")
     with pytest.raises(ValueError, match="VLRFT_LOG_IMAGES=many"):
-        sample_images.wanted()
+        sample_images.samples_to_draw()
