@@ -9,7 +9,9 @@ main process alone.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import wraps
 from importlib import import_module
 from typing import Any
@@ -25,7 +27,7 @@ from swift_vlrft.rewards.contract import Scores
 
 VARIABLE = "VLRFT_LOG_IMAGES"
 NAME = "vlrft_sample_images"
-SHOWN_COLUMNS = ("solution", "frame", "task", "width", "height")
+COLUMNS = ("solution", "frame", "task", "width", "height")
 
 
 def samples_to_draw() -> int:
@@ -36,42 +38,17 @@ def samples_to_draw() -> int:
     return int(text)
 
 
-class Batch:
-    """The first samples of the batch that was scored last, under every reward."""
+@dataclass(frozen=True)
+class Scored:
+    """A batch as one reward was called with it, and what it gave."""
 
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-        self.samples: dict[int, dict[str, Any]] = {}  # by their number in the batch
-
-    def add(
-        self, name: str, completions: Sequence[Any], scores: Scores, columns: dict[str, Any]
-    ) -> None:
-        images = columns.get("images")
-        if images is None:
-            return
-        texts = [text_of(completion) for completion in completions]
-        if texts != self.texts:  # a new batch; the rewards of one are called one after another
-            self.texts = texts
-            prompts = columns.get("prompt_id")
-            prompts = range(len(texts)) if prompts is None else prompts
-            chosen = _one_of_each(prompts, samples_to_draw())
-            self.samples = {
-                n: {"completion": texts[n], "image": images[n], "scores": {}}
-                | {c: columns[c][n] for c in SHOWN_COLUMNS if columns.get(c) is not None}
-                for n in chosen
-            }
-        for n, sample in self.samples.items():
-            if (score := scores[n]) is not None:
-                sample["scores"][name] = score
+    completions: Sequence[Any]
+    scores: Scores
+    columns: dict[str, Any]
 
 
-def _one_of_each(prompts: Sequence[Any], count: int) -> list[int]:
-    """One completion of every prompt first, then the others."""
-    firsts = {prompt: n for n, prompt in reversed(list(enumerate(prompts)))}
-    return sorted(range(len(prompts)), key=lambda n: (firsts[prompts[n]] != n, n))[:count]
-
-
-BATCH = Batch()
+LAST: dict[str, Scored] = {}
+"""The batch that was scored last, by reward: all rewards are called with every batch."""
 
 
 def keep_samples(name: str, function: Reward) -> Reward:
@@ -80,11 +57,37 @@ def keep_samples(name: str, function: Reward) -> Reward:
     @wraps(function)
     def kept(completions: Sequence[Any], solution: Any = None, **columns: Any) -> Scores:
         scores = function(completions, solution, **columns)
-        if os.environ.get("RANK", "0") == "0":
-            BATCH.add(name, completions, scores, {"solution": solution, **columns})
+        if os.environ.get("RANK", "0") == "0" and columns.get("images") is not None:
+            LAST[name] = Scored(completions, scores, {"solution": solution, **columns})
         return scores
 
     return kept
+
+
+def chosen(prompts: Sequence[Any], count: int) -> list[int]:
+    """Numbers of completions: one of every prompt first, then the others."""
+    firsts = {prompt: n for n, prompt in reversed(list(enumerate(prompts)))}
+    return sorted(range(len(prompts)), key=lambda n: (firsts[prompts[n]] != n, n))[:count]
+
+
+def drawn_samples() -> Iterator[Any]:
+    """The samples of the last batch, as images."""
+    batch = next(iter(LAST.values()))
+    prompts = batch.columns.get("prompt_id")
+    count = len(batch.completions)
+    for n in chosen(range(count) if prompts is None else prompts, samples_to_draw()):
+        row = {name: v[n] for name, v in batch.columns.items() if name in COLUMNS and v is not None}
+        scores = {name: of.scores[n] for name, of in LAST.items() if len(of.scores) == count}
+        with suppress(ValueError):  # an image that cannot be opened is named where it is trained on
+            yield draw_sample(
+                _opened(batch.columns["images"][n]),
+                text_of(batch.completions[n]),
+                str(row.get("solution") or ""),
+                {name: score for name, score in scores.items() if score is not None},
+                frame=row.get("frame"),
+                task=row.get("task"),
+                seen=(row.get("width"), row.get("height")),
+            )
 
 
 class SampleImages(TrainerCallback):
@@ -95,7 +98,7 @@ class SampleImages(TrainerCallback):
         self.writer: Any = None
 
     def on_log(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if not state.is_world_process_zero or not BATCH.samples:
+        if not state.is_world_process_zero or not LAST:
             return
         import numpy as np
 
@@ -103,24 +106,11 @@ class SampleImages(TrainerCallback):
             from torch.utils.tensorboard import SummaryWriter
 
             self.writer = SummaryWriter(log_dir=args.logging_dir)
-        for n, sample in enumerate(BATCH.samples.values()):
-            try:
-                drawn = draw_sample(
-                    _opened(sample["image"]),
-                    sample["completion"],
-                    str(sample.get("solution") or ""),
-                    sample["scores"],
-                    frame=sample.get("frame"),
-                    task=sample.get("task"),
-                    seen=(sample.get("width"), sample.get("height")),
-                )
-            except ValueError:
-                continue  # an image that cannot be opened is named where it is trained on
-            self.writer.add_image(
-                f"samples/{n}", np.asarray(drawn), state.global_step, dataformats="HWC"
-            )
+        for n, image in enumerate(drawn_samples()):
+            pixels = np.asarray(image)
+            self.writer.add_image(f"samples/{n}", pixels, state.global_step, dataformats="HWC")
         self.writer.flush()
-        BATCH.texts, BATCH.samples = [], {}
+        LAST.clear()
 
 
 def _opened(image: Any) -> Any:
