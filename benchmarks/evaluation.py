@@ -107,7 +107,7 @@ def asking(model: Path, rows: int, max_tokens: int, options: dict[str, Any]) -> 
     from swift_vlrft.demo.data import write_parquet
     from swift_vlrft.demo.tasks import known_task
     from swift_vlrft.evaluation.predictions import Problems
-    from swift_vlrft.evaluation.questions import Settings, questions
+    from swift_vlrft.evaluation.queries import QuerySet, Settings
     from swift_vlrft.swift_plugin.inference import answer_batch, load_engine
 
     with tempfile.TemporaryDirectory() as folder:
@@ -125,7 +125,7 @@ def asking(model: Path, rows: int, max_tokens: int, options: dict[str, Any]) -> 
                 engine_options=options if engine == "vllm" else {},
             )
             ask, _ = load_engine(settings)
-            found = list(questions(settings, Problems()))
+            found = list(QuerySet(settings).read(Problems()))
             answer_batch(ask, config, settings, found[:1], Problems())  # warm
             began = time.perf_counter()
             for first in range(0, rows, at_once):

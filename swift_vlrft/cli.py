@@ -6,10 +6,11 @@ import typer
 
 from swift_vlrft import __version__
 from swift_vlrft.commands.check import check
+from swift_vlrft.commands.compare import compare
 from swift_vlrft.commands.data import data
 from swift_vlrft.commands.demo import demo
 from swift_vlrft.commands.doctor import doctor
-from swift_vlrft.commands.eval import eval_app
+from swift_vlrft.commands.eval import evaluate
 from swift_vlrft.commands.output import CONTEXT, Commands
 from swift_vlrft.commands.plan import plan
 from swift_vlrft.commands.plugin import plugin
@@ -25,10 +26,10 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (plugin, plan, score, tiny, demo, recipe, check, doctor, report):
+for command in (plugin, plan, score, tiny, demo, recipe, check, doctor, report, compare):
     app.command()(command)
+app.command("eval")(evaluate)
 app.add_typer(data, name="data")
-app.add_typer(eval_app, name="eval")
 
 
 def print_version(asked: bool) -> None:

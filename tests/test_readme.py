@@ -33,6 +33,7 @@ RUN_BY = {
     "export VLRFT_SHARED_PREFIX=1": "end_to_end/test_shared_prefix_training.py",
     **{f"vlrft data {name}": "test_readme_data.py" for name in DATA_COMMANDS},
     "vlrft eval": "end_to_end/test_demo.py and end_to_end/test_model_evaluation.py",
+    "vlrft compare": "end_to_end/test_demo.py",
     "vlrft report": "end_to_end/test_demo.py",
     "vlrft score": "end_to_end/test_demo.py",
     "vlrft tiny": "end_to_end/test_wheel.py",

@@ -55,6 +55,15 @@ def print_json(data: Any) -> None:
     typer.echo(json.dumps(data, indent=2))
 
 
+def number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def printable(text: object) -> str:
+    """What a model or a file says must not reach the terminal as control characters."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text))
+
+
 def table(*columns: str, title: str | None = None, wraps: tuple[str, ...] = ()) -> Table:
     """A table whose cells stay on one line, but for the columns ``wraps``; numbers are right.
 

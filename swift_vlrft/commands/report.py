@@ -3,11 +3,12 @@
 vlrft report runs/grpo --eval runs/eval/before --eval runs/eval/after
 """
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from swift_vlrft.commands.output import print_json
 
 
 def report(
@@ -30,22 +31,14 @@ def report(
 
     Example: vlrft report runs/grpo --eval runs/eval/before --eval runs/eval/after
     """
-    from swift_vlrft.commands.eval import fail
     from swift_vlrft.report import write_report
 
-    try:
-        target, problems = write_report(
-            run, evaluation or [], out or run / "report.html", count=samples
-        )
-    except (OSError, ValueError) as error:
-        fail(error)
+    target = out or run / "report.html"
+    target, problems = write_report(run, evaluation or [], target, count=samples)
+    size = target.stat().st_size
     if as_json:
-        typer.echo(
-            json.dumps(
-                {"report": str(target), "bytes": target.stat().st_size, "problems": problems}
-            )
-        )
+        print_json({"report": str(target), "bytes": size, "problems": problems})
         return
     for problem in problems:
         typer.echo(f"not shown: {problem}")
-    typer.echo(f"{target}  {target.stat().st_size / 1e6:.2f} MB")
+    typer.echo(f"{target}  {size / 1e6:.2f} MB")

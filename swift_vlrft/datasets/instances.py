@@ -56,9 +56,13 @@ class Instances:
         return int if whole else str
 
 
-def read_instances(path: Path) -> Instances:
-    """Read and check ``instances_*.json`` (COCO) or ``lvis_v1_*.json``; DataError says where."""
-    content = read_content(path)
+def read_instances(path: Path, content: Any = None) -> Instances:
+    """Read and check ``instances_*.json`` (COCO) or ``lvis_v1_*.json``; DataError says where.
+    ``content`` is what the file holds, where it was decoded before; its ids are put right in it.
+    """
+    # The outlines are most of the file, and nothing here needs them.
+    content = json_content(path, without_outline) if content is None else content
+    _check_content(content, path)
     images = {}
     for i, image in enumerate(content["images"]):
         if not {"id", "width", "height"} <= set(image) or not file_of(image):
@@ -100,12 +104,8 @@ def read_instances(path: Path) -> Instances:
     return found
 
 
-def read_content(path: Path) -> dict[str, Any]:
-    """The lists of an annotation file, as they are but for the outlines; ids are checked: whole
-    numbers or text, and in its list every one stands once. DataError says where not.
-    """
-    # The outlines are most of the file, and nothing here needs them.
-    content = json_content(path, without_outline)
+def _check_content(content: Any, path: Path) -> None:
+    """DataError where a list is missing, or an id stands twice or is no whole number or text."""
     for key in ("images", "annotations", "categories"):
         if not isinstance(content, dict) or not isinstance(content.get(key), list):
             has = ", ".join(content) if isinstance(content, dict) else type(content).__name__
@@ -113,8 +113,6 @@ def read_content(path: Path) -> dict[str, Any]:
                 f"{path} lacks the list {key!r} (it has {has}); expected COCO's instances_*.json"
             )
         _check_ids(content[key], key, path)
-    made: dict[str, Any] = content
-    return made
 
 
 def _check_ids(entries: list[Any], key: str, path: Path) -> None:

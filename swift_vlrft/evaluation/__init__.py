@@ -4,7 +4,8 @@
     summary = summarise(found)
     summary.metrics["acc50"]      Measure(value=0.83, low=0.79, high=0.87)
 
-Pure functions on predictions and gold; what asks a model lies in swift_plugin/inference.py.
+Functions on predictions and gold, which they leave as they are. What asks a model lies in
+swift_plugin/inference.py, and ``swift_vlrft.evaluate`` does both.
 """
 
 from swift_vlrft.evaluation.predictions import Prediction, Predictions, read_predictions

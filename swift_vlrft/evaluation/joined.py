@@ -7,17 +7,19 @@ A missing row is scored as unanswered: leaving out what is hard must not pay.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from swift_vlrft.datasets import DataError
 from swift_vlrft.datasets.box_format_sentence import stated_size
 from swift_vlrft.datasets.image import image_info, upright_bytes
 from swift_vlrft.datasets.row import BOX_TASKS
-from swift_vlrft.evaluation.framing import framed
-from swift_vlrft.evaluation.pairing import IN_ORDER, Known, gold_key, pair, question_key
+from swift_vlrft.evaluation.framing import rewritten
+from swift_vlrft.evaluation.pairing import IN_ORDER, Known, Pairing, gold_key, pair, question_key
 from swift_vlrft.evaluation.predictions import (
     EvaluationError,
     Prediction,
@@ -25,110 +27,126 @@ from swift_vlrft.evaluation.predictions import (
     Problems,
     content_key,
 )
-from swift_vlrft.evaluation.questions import Question, Settings, questions
+from swift_vlrft.evaluation.queries import Query, QuerySet
 from swift_vlrft.families.coordinates import BOX_FORMATS, Size
 from swift_vlrft.parsing.answers import boxes_or_refusal, gold_text
 from swift_vlrft.rewards import TASK_NAMES
 
 NEAR = 2.0
-"""Pixels that a box may move by when it is written in another frame."""
+"""Pixels that a box may move by when it is written in another box format."""
 
 
-def join_gold(
-    predictions: Predictions, dataset: Path, *, split: str | None = None, images: Path | None = None
-) -> None:
-    """Give every prediction the solution of its row, in the order of the set. Rows are found as
-    pairing.py says. EvaluationError where an answer and its row contradict, or none pairs.
+def join_gold(predictions: Predictions, queries: QuerySet) -> Predictions:
+    """Every row of the set with its answer and its solution, in the order of the set. Rows are
+    found as pairing.py says. EvaluationError where an answer and its row contradict, or none pairs.
     """
-    settings = Settings("", dataset, predictions.task, split=split, images=images)
-    problems, given = predictions.problems, predictions.rows
-    asked: list[Question] = []
+    problems, given = predictions.problems.joined(Problems()), predictions.rows
+    dataset, task = queries.settings.dataset, predictions.task
+    rows: list[Query] = []
     known: list[Known] = []
     sizes: list[Size | None] = []
-    for question in questions(settings, problems):
-        known.append(_known_row(question, dataset))
-        sizes.append(_size(question.image) if question.frame == "pixels" else None)
-        asked.append(replace(question, image={"bytes": None, "path": question.image.get("path")}))
-    frames = {question.frame for question in asked} - {None}
+    for query in queries.read(problems):
+        known.append(_known_row(query, dataset))
+        sizes.append(_size(query.image) if query.box_format == "pixels" else None)
+        rows.append(replace(query, image={"bytes": None, "path": query.image.get("path")}))
+    formats = {query.box_format for query in rows} - {None}
 
     def agrees(n: int, r: int) -> bool:
         if not given[n].solution:
             return True
         try:
-            gold = _as_asked(asked[r], given[n], predictions.task, sizes[r]).solution
+            gold = _as_asked(rows[r], given[n], task, sizes[r])[1]
         except ValueError:
             return True  # it cannot be compared
-        return same_gold(given[n].solution, gold_text(gold))
+        return same_gold(given[n].solution, gold)
+
+    contents: list[list[str]] = []
+
+    def contents_of(n: int) -> list[str]:
+        if not contents:
+            contents.extend(_content_keys(query.image) for query in queries.read(Problems()))
+        return contents[n]
 
     own_ids = any(row.id is not None for row in known)
-    answers = [known_answer(row, own_ids=own_ids, frames=frames) for row in given]
-    contents = _Contents(settings)
-    made = pair(answers, known, contents=contents.of, agrees=agrees)
-    by_row = {r: row for row, r in zip(given, made.rows, strict=True) if r is not None}
-    if not by_row:
-        raise EvaluationError(
-            f"no prediction is of a row of {dataset}: neither pictures and questions nor ids are "
-            f"its own; the first is {_said(given[0])}, its first row is "
-            f"{_said_row(known[0]) if known else 'none'}"
-        )
-    numbers = {answer.number for answer in answers}
-    if 0 not in numbers and any(answers[n].number == len(asked) for n in made.strangers):
-        raise EvaluationError(
-            f"the predictions number their rows to {len(asked)} and none 0, as if counted from 1; "
-            f"the {len(asked)} rows of {dataset} count from 0: subtract 1 from 'id'"
-        )
-    rows: list[Prediction] = []
-    for n, question in enumerate(asked):
+    answers = [known_answer(row, own_ids=own_ids, box_formats=formats) for row in given]
+    found = pair(answers, known, contents=contents_of, agrees=agrees)
+    _refuse_none(found, answers, known, dataset)
+    by_row = {r: row for row, r in zip(given, found.rows, strict=True) if r is not None}
+    joined: list[Prediction] = []
+    for n, query in enumerate(rows):
         row = by_row.get(n)
+        gold = gold_text(query.solution)
         if row is None:
-            problems.add("rows missing from the predictions, scored as unanswered", question.id)
-            row = Prediction(question.id, "", "")
-            row.prompt, row.category = question.problem, question.category
+            problems.add("rows missing from the predictions, scored as unanswered", query.id)
+            row = Prediction(query.id, "", prompt=query.problem, category=query.category)
         else:
             try:
-                question = _as_asked(question, row, predictions.task, sizes[n])
+                row, gold = _as_asked(query, row, task, sizes[n])
             except ValueError as error:
                 raise EvaluationError(
-                    f"{row.place} of the predictions, paired with row {question.id} of {dataset}: "
+                    f"{row.place} of the predictions, paired with row {query.id} of {dataset}: "
                     f"{error}"
                 ) from None
-        row.id, row.row = question.id, question.row
-        row.image_id = question.image_id or (known[n].pictures or (question.id,))[0]
-        row.solution = gold_text(question.solution)
-        row.frame = row.frame or question.frame
-        row.aliases = row.aliases if row.aliases is not None else question.aliases
-        row.category = row.category if row.category is not None else question.category
-        rows.append(row)
-    for n in made.strangers:
-        problems.add("rows that the data set does not have, left out", _said(given[n]))
-    for n in made.repeated:
-        problems.add("duplicates, of which the first counts", given[n].place)
-    for n in made.renumbered:
-        problems.add("ids that number another row than picture and question name", given[n].place)
-    if made.in_order:
-        predictions.notes.append(
-            f"{len(made.in_order)} answers were paired with the rows by their order{IN_ORDER}"
+        joined.append(
+            msgspec.structs.replace(
+                row,
+                id=query.id,
+                row=query.row,
+                image_id=query.image_id or (known[n].images or (query.id,))[0],
+                solution=gold,
+                box_format=row.box_format or query.box_format,
+                aliases=query.aliases if row.aliases is None else row.aliases,
+                category=query.category if row.category is None else row.category,
+            )
         )
-    predictions.rows = rows
+    notes = list(predictions.notes)
+    for n in found.strangers:
+        problems.add("rows that the data set does not have, left out", _said(answers[n], given[n]))
+    for n in found.repeated:
+        problems.add("duplicates, of which the first counts", given[n].place)
+    for n in found.renumbered:
+        problems.add("ids that number another row than image and question name", given[n].place)
+    if found.in_order:
+        notes.append(
+            f"{len(found.in_order)} answers were paired with the rows by their order{IN_ORDER}"
+        )
+    return replace(predictions, rows=joined, problems=problems, notes=notes)
+
+
+def _refuse_none(found: Pairing, answers: list[Known], known: list[Known], dataset: Path) -> None:
+    if all(row is None for row in found.rows):
+        first = answers[0].place.removesuffix(" of the predictions")
+        row = f"{known[0].place}: {known[0].images[-1]}" if known and known[0].images else "none"
+        named = answers[0].id or answers[0].number or next(iter(answers[0].images), "")
+        raise EvaluationError(
+            f"no prediction is of a row of {dataset}: neither images and questions nor ids are "
+            f"its own; the first is {first}{f': {named}' if named else ''}, its first row is {row}"
+        )
+    numbers = {answer.number for answer in answers}
+    if 0 not in numbers and any(answers[n].number == len(known) for n in found.strangers):
+        raise EvaluationError(
+            f"the predictions number their rows to {len(known)} and none 0, as if counted from 1; "
+            f"the {len(known)} rows of {dataset} count from 0: subtract 1 from 'id'"
+        )
 
 
 def known_answer(
-    row: Prediction, *, own_ids: bool = False, frames: set[Any] | None = None
+    row: Prediction, *, own_ids: bool = False, box_formats: Iterable[Any] = ()
 ) -> Known:
-    """What a prediction says of its question. ``own_ids``: the set has a column of ids, which an
-    id is of; else it is the number of a row. ``frames``: those of the set; a gold in another one
-    is not compared as it stands.
+    """What a prediction says of its query. ``own_ids``: the set has a column of ids, which an id is
+    of; else it is the number of a row. ``box_formats``: those of the set; a gold in another one is
+    not compared as it stands.
     """
-    frame = row.frame or ("pixels" if stated_size(row.prompt) else None)
-    comparable = frame is None or frames is None or (frame != "pixels" and frames <= {frame})
-    numbered = row.stated and (row.row is not None or not own_ids)
+    stated = row.box_format or ("pixels" if stated_size(row.prompt) else None)
+    comparable = stated is None or (stated != "pixels" and set(box_formats) <= {stated})
+    numbered = row.has_id and (row.row is not None or not own_ids)
     return Known(
         f"{row.place} of the predictions",
-        row.pictures,
+        row.image_names,
         question_key(row.prompt),
         gold_key(row.solution) if comparable else None,
         row.solution,
-        row.id if row.stated and not numbered else None,
+        row.id if row.has_id and not numbered else None,
         int(row.id) if numbered and row.id.isdecimal() and len(row.id) < 19 else None,
     )
 
@@ -148,42 +166,29 @@ def same_gold(one: str, other: str) -> bool:
     )
 
 
-def _known_row(question: Question, dataset: Path) -> Known:
-    content, path = question.image.get("bytes"), question.image.get("path")
-    names = [None if content is None else content_key(content), path, question.image_id]
-    gold = gold_text(question.solution)
+def _known_row(query: Query, dataset: Path) -> Known:
+    content, path = query.image.get("bytes"), query.image.get("path")
+    names = [None if content is None else content_key(content), path, query.image_id]
+    gold = gold_text(query.solution)
     return Known(
-        f"row {question.id} of {dataset}",
+        f"row {query.id} of {dataset}",
         tuple(str(name) for name in names if name is not None),
-        question_key(question.problem),
+        question_key(query.problem),
         gold_key(gold),
         gold,
-        question.key,
+        query.key,
     )
 
 
-class _Contents:
-    """The keys of every row's picture by content: as it is stored, and as it is trained on."""
-
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-        self.keys: list[list[str]] | None = None
-
-    def of(self, n: int) -> list[str]:
-        if self.keys is None:
-            found = questions(self.settings, Problems())
-            self.keys = [list(_content_keys(question.image)) for question in found]
-        return self.keys[n]
-
-
-def _content_keys(image: dict[str, Any]) -> Iterator[str]:
+def _content_keys(image: dict[str, Any]) -> list[str]:
+    """The keys of an image by content: as it is stored, and as it is trained on."""
     try:
         content = image.get("bytes")
-        yield content_key(Path(image["path"]).read_bytes() if content is None else content)
-        if not image_info(image).plain:
-            yield content_key(upright_bytes(image)["bytes"])
+        content = Path(image["path"]).read_bytes() if content is None else content
+        turned = [] if image_info(image).plain else [upright_bytes(image)["bytes"]]
     except (DataError, OSError):
-        return
+        return []
+    return [content_key(one) for one in (content, *turned)]
 
 
 def _size(image: dict[str, Any]) -> Size | None:
@@ -194,39 +199,38 @@ def _size(image: dict[str, Any]) -> Size | None:
     return head.width, head.height
 
 
-def _as_asked(question: Question, row: Prediction, task: str, stored: Size | None) -> Question:
-    """The question with its gold in the frame that the prediction says it was asked in. ValueError
+def _as_asked(
+    query: Query, row: Prediction, task: str, stored: Size | None
+) -> tuple[Prediction, str]:
+    """The answer with the box format that it was asked in, and its row's gold in that. ValueError
     where it cannot be put there.
     """
-    stated = stated_size(row.prompt)
-    frame = row.frame or ("pixels" if stated else question.frame)
-    if task not in BOX_TASKS or question.frame is None or frame is None:
-        return question
-    if frame not in BOX_FORMATS:
-        raise ValueError(f"the frame {frame!r} is not known; known: {', '.join(BOX_FORMATS)}")
-    whole = (row.width, row.height) if row.width and row.height else None
-    seen = row.seen or stated or whole
-    size = whole if row.seen and whole else stored or seen
-    row.frame = row.frame or ("pixels" if stated else None)
-    if frame == "pixels":
-        row.seen = seen
-    if frame == question.frame and (frame == "norm1000" or seen is None):
-        return question
-    if TASK_NAMES[task].read_gold(gold_text(question.solution)) is None:
-        return question  # counted where rows are scored
-    if size is None or (frame == "pixels" and seen is None):
+    gold, stated = gold_text(query.solution), stated_size(row.prompt)
+    box_format = row.box_format or ("pixels" if stated else query.box_format)
+    if task not in BOX_TASKS or query.box_format is None or box_format is None:
+        return row, gold
+    if box_format not in BOX_FORMATS:
+        raise ValueError(f"the frame {box_format!r} is not known; known: {', '.join(BOX_FORMATS)}")
+    seen = row.seen or stated or row.size
+    size = row.size if row.seen and row.size else stored or seen
+    if stated or row.box_format is not None:
+        row = msgspec.structs.replace(row, box_format=box_format)
+    if box_format == "pixels":
+        row = msgspec.structs.replace(row, seen=seen)
+    if box_format == query.box_format and (box_format == "norm1000" or seen is None):
+        return row, gold
+    if TASK_NAMES[task].read_gold(gold) is None:
+        return row, gold  # counted where rows are scored
+    if size is None or (box_format == "pixels" and seen is None):
         raise ValueError(
-            f"the answer is in {frame} and the set in {question.frame}, and the line does not say "
-            "of which size: write the picture's width and height into it"
+            f"the answer is in {box_format} and the set in {query.box_format}, and the line does "
+            "not say of which size: write the image's width and height into it"
         )
-    gold_only = replace(question, problem="")  # what was asked is in the answer's own line
-    return framed(gold_only, task, frame, size, lambda *_: seen or size)[0]
+    gold_alone = replace(query, problem="")  # what was asked is in the answer's own line
+    asked, _ = rewritten(gold_alone, task, box_format, size, lambda *_: seen or size)
+    return row, gold_text(asked.solution)
 
 
-def _said(row: Prediction) -> str:
-    named = f"id {row.id}" if row.stated else next(iter(row.pictures), "")
+def _said(answer: Known, row: Prediction) -> str:
+    named = f"id {row.id}" if row.has_id else next(iter(answer.images), "")
     return f"{row.place}: {named}" if named else row.place
-
-
-def _said_row(row: Known) -> str:
-    return f"{row.place}: {row.pictures[-1]}" if row.pictures else row.place

@@ -18,15 +18,12 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from swift_vlrft.files.jsonl import (
-    LineError,
-    begins_with_list,
-    completion_entries,
-    finite,
-    read_json,
-)
+import msgspec
+
+from swift_vlrft.files.completions import read_completions
+from swift_vlrft.files.jsonl import LineError, begins_with_list, finite, read_json
 from swift_vlrft.parsing.answers import gold_text, text_of
 from swift_vlrft.rewards import TASK_NAMES
 
@@ -36,58 +33,62 @@ EVALUATED = ("detection", "grounding", "classification", "counting")
 LONGEST = 300  # a path is named whole
 SHOWN = 5
 
+Side = Annotated[int, msgspec.Meta(gt=0)]
+
 
 class EvaluationError(ValueError):
     """Predictions that cannot be scored: the message says what, where, and what to do."""
 
 
-@dataclass(slots=True)
-class Prediction:
-    """One answer and what it is an answer to. ``width`` and ``height`` are the picture's, ``seen``
-    the size that boxes in pixels are measured in where it is another: what the model saw.
+class Prediction(msgspec.Struct, omit_defaults=True):
+    """One answer and what it is an answer to: a line of ``predictions.jsonl``.
+
+    ``width`` and ``height`` are the image's, ``seen`` the size that boxes in pixels are measured in
+    where it is another: that of the resized image.
     """
 
     id: str
     completion: str
-    solution: str
+    solution: str = ""
     image_id: str = ""
     category: str | None = None
-    frame: str | None = None
-    width: int | None = None
-    height: int | None = None
+    box_format: str | None = msgspec.field(default=None, name="frame")
+    width: Side | None = None
+    height: Side | None = None
     prompt: str = ""
+    task: str | None = None
     aliases: Any = None
-    tokens: int | None = None
+    tokens: Annotated[int, msgspec.Meta(ge=0)] | None = None
     finish: str | None = None
     row: int | None = None
-    """The row of the data set, counted from 0: where the report finds the picture."""
+    """The row of the data set, counted from 0: where the report finds the image."""
     image: str | None = None
-    """The picture's file, where it has one."""
-    seen: tuple[int, int] | None = None
+    """The image's file, where it has one."""
+    seen: tuple[Side, Side] | None = None
+    # Not on disk:
+    place: str = ""
+    """Where it stood in its file."""
+    has_id: bool = True
+    """Whether the file gives the id."""
+    image_names: tuple[str, ...] = ()
+    """What names the image: path or content, and an id."""
     incomplete: bool = False
     """The annotations do not say every object (a crowd region; LVIS: not exhaustive): the answer
     counts for average precision, which knows that, and for nothing else.
     """
 
-    place: str = ""
-    """Where it stood in its file."""
-    stated: bool = True
-    """Whether the file gives the id."""
-    pictures: tuple[str, ...] = ()
-    """What names the picture: path or content, and an id."""
+    @property
+    def box_range(self) -> tuple[float, float] | None:
+        """What the numbers of a box run to at the image's right and bottom; None: not known."""
+        if self.box_format == "norm1000":
+            return 1000.0, 1000.0
+        if self.box_format == "pixels" and (size := self.seen or self.size) is not None:
+            return float(size[0]), float(size[1])
+        return None
 
     @property
-    def whole(self) -> tuple[float, float] | None:
-        """What the numbers of a box run to from the picture's left to its right and from its top
-        to its bottom; None where it is not known.
-        """
-        if self.frame == "norm1000":
-            return 1000.0, 1000.0
-        if self.frame == "pixels" and self.seen is not None:
-            return float(self.seen[0]), float(self.seen[1])
-        if self.frame == "pixels" and self.width and self.height:
-            return float(self.width), float(self.height)
-        return None
+    def size(self) -> tuple[int, int] | None:
+        return (self.width, self.height) if self.width and self.height else None
 
 
 @dataclass
@@ -103,67 +104,61 @@ class Problems:
         if len(named) < SHOWN and str(what)[:LONGEST] not in named:
             named.append(str(what)[:LONGEST])
 
+    def joined(self, other: Problems) -> Problems:
+        """A copy with what ``other`` holds behind it."""
+        kinds = {**self.examples, **other.examples}
+        both = {k: self.examples.get(k, []) + other.examples.get(k, []) for k in kinds}
+        return Problems(self.counts + other.counts, both)
 
-@dataclass
-class Detections:
-    """Boxes without completions, in COCO's form of results: pixels, x, y, width, height."""
 
-    rows: list[dict[str, Any]]
-
-
-@dataclass
+@dataclass(frozen=True)
 class Predictions:
-    """A file of predictions: ``rows``, or ``detections`` where it holds boxes alone."""
+    """A file of predictions: ``rows``, or ``detections`` where it holds boxes alone (COCO's form of
+    results: pixels, x, y, width, height). ``notes`` has to be said beside the numbers.
+    """
 
     task: str
     rows: list[Prediction]
     form: str
     problems: Problems = field(default_factory=Problems)
-    detections: Detections | None = None
+    detections: list[dict[str, Any]] | None = None
     notes: list[str] = field(default_factory=list)
-    """What has to be said beside the numbers."""
 
 
 def read_predictions(path: Path, task: str | None = None) -> Predictions:
-    """Read a file of any of the forms. EvaluationError names the line that cannot be used."""
+    """Read a file of any of the forms, or that of a run's folder. EvaluationError names the line
+    that cannot be used.
+    """
     if task is not None and task not in EVALUATED:
         raise EvaluationError(f"unknown task {task!r}; known: {', '.join(EVALUATED)}")
+    path = path / "predictions.jsonl" if path.is_dir() else path
     try:
-        return _read(path, task)
+        return _coco_results(path, task) if begins_with_list(path) else _completions(path, task)
     except LineError as error:
         raise EvaluationError(str(error)) from None
     except OSError as error:
         raise EvaluationError(f"{path} cannot be read ({error})") from error
 
 
-def _read(path: Path, task: str | None) -> Predictions:
-    if begins_with_list(path):
-        return _coco_results(path, task)
+def _completions(path: Path, task: str | None) -> Predictions:
     problems = Problems()
-    rows: list[Prediction] = []
-    seen: set[str] = set()
-    stated: Counter[str] = Counter()
-    form = "vlrft"
     notes: list[str] = []
-    for place, entry in completion_entries(path, notes):
-        form = _form_of(entry, path, place)
-        row, row_task = _prediction(entry, place, form)
-        if task is not None and row_task is not None and row_task != task:
-            problems.add("rows of another task, left out", f"line {place} is {row_task}")
-            continue
-        if row.id in seen:
-            problems.add("duplicates, of which the first counts", f"line {place}: {row.id}")
-            continue
-        seen.add(row.id)
-        if row_task is not None:
-            stated[row_task] += 1
-        rows.append(row)
+    rows: dict[str, Prediction] = {}
+    form = "vlrft"
+    for entry in read_completions(path, notes):
+        form = _form_of(entry.row, path, entry.place)
+        row = _prediction(entry.row, entry.place, form)
+        if task is not None and row.task not in (None, task):
+            problems.add("rows of another task, left out", f"{row.place} is {row.task}")
+        elif row.id in rows:
+            problems.add("duplicates, of which the first counts", f"{row.place}: {row.id}")
+        else:
+            rows[row.id] = row
     if not rows:
-        if problems.counts:
-            raise EvaluationError(f"{path} holds no prediction of task {task}")
-        raise EvaluationError(f"{path} holds no predictions")
-    chosen = task or _task_of(stated, rows, path)
-    return Predictions(chosen, rows, form, problems, notes=notes)
+        what = f"no prediction of task {task}" if problems.counts else "no predictions"
+        raise EvaluationError(f"{path} holds {what}")
+    found = list(rows.values())
+    return Predictions(task or _task_of(found, path), found, form, problems, notes=notes)
 
 
 def _form_of(entry: Mapping[str, Any], path: Path, place: str) -> str:
@@ -178,7 +173,15 @@ def _form_of(entry: Mapping[str, Any], path: Path, place: str) -> str:
     )
 
 
-def _prediction(entry: Mapping[str, Any], place: str, form: str) -> tuple[Prediction, str | None]:
+_TYPED = {
+    f.encode_name: f.type
+    for f in msgspec.structs.fields(Prediction)
+    if f.name in ("width", "height", "tokens", "row", "seen", "finish", "box_format")
+}
+
+
+def _prediction(entry: Mapping[str, Any], place: str, form: str) -> Prediction:
+    """A line as a prediction; columns of another program that only share a name are not read."""
     solution = entry.get("solution")
     if solution is None and form == "swift infer":
         solution = entry.get("labels")
@@ -186,33 +189,37 @@ def _prediction(entry: Mapping[str, Any], place: str, form: str) -> tuple[Predic
     image = entry.get("image")
     if image is None and isinstance(images := entry.get("images"), list) and images:
         image = images[0]
-    picture, path = _picture(image)
-    task = entry.get("task")
-    category = entry.get("category")
+    name, path = _image(image)
     key, image_id = _key(entry.get("id")), _key(entry.get("image_id"))
-    return (
-        Prediction(
-            id=_order(place, form) if key is None else key,
-            completion=text_of(entry.get("completion", entry.get("response"))),
-            solution="" if solution is None else gold_text(solution),
-            image_id=image_id or picture or f"row {place}",
-            category=str(category) if category is not None else category_of(prompt),
-            frame=_text(entry.get("frame")),
-            width=_side(entry.get("width")),
-            height=_side(entry.get("height")),
-            prompt=prompt,
-            aliases=entry.get("aliases"),
-            tokens=_side(entry.get("tokens")),
-            finish=_text(entry.get("finish")),
-            row=entry["row"] if type(entry.get("row")) is int else None,
-            image=path,
-            seen=_seen(entry.get("seen")),
-            place=f"line {place}",
-            stated=key is not None,
-            pictures=tuple(name for name in (picture, image_id) if name is not None),
-        ),
-        task if isinstance(task, str) and task in TASK_NAMES else None,
+    category, task = entry.get("category"), entry.get("task")
+    if key is None:  # rows of `swift infer` are in the order of the data set, counted from 0
+        numbered = form == "swift infer" and place.isdigit()
+        row_id = str(int(place) - 1) if numbered else place
+    typed = {column: _as(kind, entry[column]) for column, kind in _TYPED.items() if column in entry}
+    box_format = typed.pop("frame", None)
+    return Prediction(
+        id=row_id if key is None else key,
+        completion=text_of(entry.get("completion", entry.get("response"))),
+        solution="" if solution is None else gold_text(solution),
+        image_id=image_id or name or f"row {place}",
+        category=category_of(prompt) if category is None else str(category),
+        box_format=box_format,
+        prompt=prompt,
+        task=task if isinstance(task, str) and task in TASK_NAMES else None,
+        aliases=entry.get("aliases"),
+        image=path,
+        place=f"line {place}",
+        has_id=key is not None,
+        image_names=tuple(n for n in (name, image_id) if n is not None),
+        **typed,
     )
+
+
+def _as(kind: Any, value: Any) -> Any:
+    try:
+        return msgspec.convert(value, kind, strict=False)
+    except msgspec.ValidationError:
+        return None
 
 
 def _key(value: Any) -> str | None:
@@ -222,30 +229,10 @@ def _key(value: Any) -> str | None:
     return None if value is None else str(value)
 
 
-def _order(place: str, form: str) -> str:
-    """Rows of `swift infer` are in the order of the data set, whose rows count from 0."""
-    return str(int(place) - 1) if form == "swift infer" and place.isdigit() else place
+def _image(image: Any) -> tuple[str | None, str | None]:
+    """What tells one image from another where no id is given, and its path where it has one.
 
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
-
-
-def _side(value: Any) -> int | None:
-    """A number above zero, or None."""
-    number = None if isinstance(value, str) else finite(value)
-    return int(number) or None if number is not None and number >= 0 else None
-
-
-def _seen(value: Any) -> tuple[int, int] | None:
-    sides = [_side(side) for side in value] if isinstance(value, list) else []
-    return (sides[0], sides[1]) if len(sides) == 2 and sides[0] and sides[1] else None
-
-
-def _picture(image: Any) -> tuple[str | None, str | None]:
-    """What tells one picture from another where no id is given, and its path where it has one.
-
-    ms-swift writes "<<<bytes>>>" for bytes, and how Python shows an object for a picture: both say
+    ms-swift writes "<<<bytes>>>" for bytes, and how Python shows an object for an image: both say
     nothing of which it is.
     """
     if isinstance(image, dict):
@@ -262,15 +249,15 @@ def _picture(image: Any) -> tuple[str | None, str | None]:
 
 
 def content_key(content: bytes) -> str:
-    """A picture by what its file holds."""
+    """An image by what its file holds."""
     return hashlib.sha256(content).hexdigest()[:16]
 
 
 def _question(messages: Any) -> str:
     if not isinstance(messages, list):
         return ""
-    asked = [m for m in messages if isinstance(m, dict) and m.get("role") == "user"]
-    return text_of(asked[-1].get("content")) if asked else ""
+    users = [m for m in messages if isinstance(m, dict) and m.get("role") == "user"]
+    return text_of(users[-1].get("content")) if users else ""
 
 
 # ViRFT's prompt for detection names the category twice.
@@ -283,30 +270,29 @@ def category_of(prompt: str) -> str | None:
     return found[1] if found else None
 
 
-def _task_of(stated: Counter[str], rows: list[Prediction], path: Path) -> str:
+def _task_of(rows: list[Prediction], path: Path) -> str:
+    stated = Counter(row.task for row in rows if row.task is not None)
+    if not stated:
+        raise EvaluationError(
+            f"{path} does not say what its {len(rows)} rows ask for; say it with --task "
+            f"({', '.join(EVALUATED)})"
+        )
     if len(stated) > 1:
         raise EvaluationError(
             f"{path} holds rows of several tasks "
             f"({', '.join(f'{n} {name}' for name, n in stated.most_common())}); "
             "say which with --task"
         )
-    if stated:
-        (task,) = stated
-        if task in EVALUATED:
-            return task
+    (task,) = stated
+    if task not in EVALUATED:
         raise EvaluationError(f"{path} holds {task} rows; known: {', '.join(EVALUATED)}")
-    raise EvaluationError(
-        f"{path} does not say what its {len(rows)} rows ask for; say it with --task "
-        f"({', '.join(EVALUATED)})"
-    )
+    return task
 
 
 def _coco_results(path: Path, task: str | None) -> Predictions:
     content = read_json(path)
-    if content and not any(
-        isinstance(entry, dict) and {"image_id", "category_id", "bbox", "score"} <= entry.keys()
-        for entry in content
-    ):
+    needed = {"image_id", "category_id", "bbox", "score"}
+    if content and not any(isinstance(one, dict) and needed <= one.keys() for one in content):
         first = content[0]
         keys = ", ".join(map(str, first)) if isinstance(first, dict) else type(first).__name__
         raise EvaluationError(
@@ -326,20 +312,17 @@ def _coco_results(path: Path, task: str | None) -> Predictions:
         elif (score := finite(entry.get("score"))) is None:
             problems.add("scores that are no number, left out", f"entry {n}: {entry.get('score')}")
         else:
-            kept = {"image_id": entry.get("image_id"), "category_id": entry.get("category_id")}
-            rows.append({**kept, "bbox": box, "score": score})
+            ids = {"image_id": entry.get("image_id"), "category_id": entry.get("category_id")}
+            rows.append({**ids, "bbox": box, "score": score})
             key = tuple(map(str, rows[-1].values()))
             if key in seen:
                 problems.add("repeats of a box, which count as in COCO", f"entry {n}")
             seen.add(key)
-    return Predictions("detection", [], "COCO results", problems, Detections(rows))
+    return Predictions("detection", [], "COCO results", problems, rows)
 
 
 def _four_numbers(box: Any) -> list[float] | None:
     if not isinstance(box, list) or len(box) != 4:
         return None
-    numbers = [finite(value) for value in box]
-    if any(n is None for n in numbers):
-        return None
-    x, y, width, height = (float(n) for n in numbers if n is not None)
-    return [x, y, width, height] if width > 0 and height > 0 else None
+    numbers = [number for value in box if (number := finite(value)) is not None]
+    return numbers if len(numbers) == 4 and min(numbers[2:]) > 0 else None

@@ -1,28 +1,49 @@
-"""A run of `vlrft eval` on disk: what was asked for, what is answered, what is left.
+"""A run of `vlrft eval` on disk: its settings, the answers so far, the predictions.
 
-    OUT/run.json              settings, versions, problems of the data set
+    OUT/run.json              settings, versions, stamps of the files that answers depend on
     OUT/parts/part-0.jsonl    answers as they come, one file per process
-    OUT/predictions.jsonl     all of them, in the order of the questions
+    OUT/predictions.jsonl     all of them, in the order of the queries
     OUT/summary.json
 
-A run that was killed goes on: rows with a whole line in a part are not asked again.
+A run that was killed resumes: rows with a full line in a part are not asked again.
 """
 
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 from zlib import crc32
 
-from swift_vlrft.evaluation.predictions import EvaluationError, Problems
-from swift_vlrft.evaluation.questions import Question, Settings, questions
+import msgspec
+
+from swift_vlrft.evaluation.annotations import Annotations, open_annotations
+from swift_vlrft.evaluation.predictions import (
+    EvaluationError,
+    Prediction,
+    Predictions,
+    Problems,
+    read_predictions,
+)
+from swift_vlrft.evaluation.queries import Query, QuerySet, Settings
+from swift_vlrft.files.jsonl import LineError
+from swift_vlrft.files.records import as_json, read_record, write_record
+from swift_vlrft.files.writing import beside
 
 PACKAGES = ("swift-vlrft", "ms-swift", "transformers", "torch", "vllm", "faster-coco-eval")
+RESULTS = ("run.json", "parts", "predictions.jsonl", "summary.json")
+
+
+class Manifest(msgspec.Struct):
+    """``run.json``."""
+
+    settings: Settings
+    identity: str = ""
+    files: dict[str, str] = {}
+    versions: dict[str, str] = {}
 
 
 def versions() -> dict[str, str]:
@@ -36,76 +57,59 @@ def versions() -> dict[str, str]:
 
 
 def begin(folder: Path, settings: Settings, *, force: bool = False) -> dict[str, str]:
-    """Make the folder ready, or ready to go on; the lines of answers that it holds, by id.
+    """Make the folder ready, or ready to resume; the lines of answers that it holds, by id.
 
     EvaluationError where it holds a run with other settings; ``force`` moves that one aside.
     """
-    manifest = folder / "run.json"
-    files = {
-        what: stamp
-        for what, path, kinds in (
-            ("model", Path(settings.model), WEIGHTS),
-            ("dataset", settings.dataset, ROWS),
-        )
-        if (stamp := file_stamp(path, kinds)) is not None
-    }
-    if manifest.exists():
-        try:
-            before = json.loads(manifest.read_text(encoding="utf-8"))
-            same = before.get("identity") == settings.identity()
-            changed = sorted(k for k, v in before.get("files", {}).items() if v != files.get(k))
-        except (OSError, ValueError, AttributeError):
-            before, same, changed = {}, False, []
-        if not same or changed:
-            if not force:
-                raise EvaluationError(_other_run(folder, before, settings, changed))
-            _move_aside(folder)
-    elif any((folder / name).exists() for name in ("predictions.jsonl", "summary.json")):
+    manifest = Manifest(settings, settings.identity(), _stamps(settings), versions())
+    if problem := _other_results(folder, manifest):
         if not force:
             raise EvaluationError(
-                f"{folder} holds results that no run.json describes; give another --out, or "
-                "--force to move them aside"
+                f"{folder} holds {problem}. Give another --out, or --force to move them aside"
             )
         _move_aside(folder)
     (folder / "parts").mkdir(parents=True, exist_ok=True)
-    record = {
-        "identity": settings.identity(),
-        "settings": settings.as_dict(),
-        "files": files,
-        "versions": versions(),
-    }
-    _write(manifest, json.dumps(record, indent=2) + "\n")
+    write_record(folder / "run.json", manifest)
     return answered(folder)
 
 
-WEIGHTS = (".safetensors", ".bin")
-ROWS = (".parquet", ".arrow", ".jsonl", ".json", ".csv")
-
-
-def file_stamp(path: Path, kinds: tuple[str, ...]) -> str | None:
-    """Sizes and times of the files that answers depend on; None where ``path`` is on no disk.
-
-    A checkpoint that was trained anew at the same place is another one.
-    """
-    if not path.exists():
+def _other_results(folder: Path, manifest: Manifest) -> str | None:
+    """What lies in ``folder`` and is no part of this run."""
+    if not (folder / "run.json").exists():
+        found = [name for name in RESULTS[2:] if (folder / name).exists()]
+        return "results that no run.json describes" if found else None
+    try:
+        before = read_record(folder / "run.json", Manifest)
+    except (OSError, LineError) as error:
+        return f"predictions of another run ({error})"
+    old, new = as_json(before.settings), as_json(manifest.settings)
+    differ = [f"{k} {old[k]!r}, now {new[k]!r}" for k in new if old[k] != new[k]]
+    changed = [k for k, stamp in before.files.items() if manifest.files.get(k) != stamp]
+    if before.identity == manifest.identity and not changed:
         return None
-    found = [path] if path.is_file() else [*path.glob("*"), *path.glob("data/*")]
-    stats = [
-        (file.name, file.stat().st_size, file.stat().st_mtime_ns)
-        for file in sorted(found)
-        if file.suffix in kinds and not file.name.startswith("cache-")  # written by datasets
-    ]
-    return sha256(json.dumps(stats).encode()).hexdigest()[:16]
-
-
-def _other_run(folder: Path, before: dict[str, Any], settings: Settings, changed: list[str]) -> str:
-    old, new = before.get("settings") or {}, settings.as_dict()
-    differ = [f"{k} {old.get(k)!r}, now {new[k]!r}" for k in new if old.get(k) != new[k]]
     differ += [f"the files of {new[k]} have changed since" for k in changed]
-    return (
-        f"{folder} holds the predictions of another run ({'; '.join(differ[:3])}). Give another "
-        "--out, or --force to move them aside"
-    )
+    return f"the predictions of another run ({'; '.join(differ[:3])})"
+
+
+def _stamps(settings: Settings) -> dict[str, str]:
+    """Sizes and times of the files that answers depend on, of what is on disk: a checkpoint that
+    was trained again at the same place is another one.
+    """
+    stamps = {}
+    for what, path, kinds in (
+        ("model", Path(settings.model), (".safetensors", ".bin")),
+        ("dataset", settings.dataset, (".parquet", ".arrow", ".jsonl", ".json", ".csv")),
+    ):
+        if path.exists():
+            found = [path] if path.is_file() else [*path.glob("*"), *path.glob("data/*")]
+            stats = [
+                (file.name, file.stat().st_size, file.stat().st_mtime_ns)
+                for file in sorted(found)
+                # cache-* is written by the library datasets
+                if file.suffix in kinds and not file.name.startswith("cache-")
+            ]
+            stamps[what] = sha256(json.dumps(stats).encode()).hexdigest()[:16]
+    return stamps
 
 
 def _move_aside(folder: Path) -> None:
@@ -115,13 +119,13 @@ def _move_aside(folder: Path) -> None:
         number += 1
     aside = folder / f"before-{number}"
     aside.mkdir(parents=True)
-    for name in ("run.json", "parts", "predictions.jsonl", "summary.json"):
+    for name in RESULTS:
         if (folder / name).exists():
             (folder / name).rename(aside / name)
 
 
 def answered(folder: Path) -> dict[str, str]:
-    """The whole lines of every part by id; half a line, of a kill, is not one."""
+    """The full lines of every part by id; half a line, of a kill, is not one."""
     found: dict[str, str] = {}
     for part in sorted((folder / "parts").glob("part-*.jsonl")):
         with part.open(encoding="utf-8") as file:
@@ -148,21 +152,17 @@ def new_part(folder: Path) -> Path:
 
 
 def pending(
-    settings: Settings,
-    done: dict[str, str],
-    problems: Problems,
-    worker: int = 0,
-    workers: int = 1,
-) -> Iterator[Question]:
-    """The questions of one worker that no part answers yet."""
-    for question in questions(settings, problems):
+    queries: QuerySet, done: dict[str, str], problems: Problems, worker: int = 0, workers: int = 1
+) -> Iterator[Query]:
+    """The queries of one worker that no part answers yet."""
+    for query in queries.read(problems):
         # By the id alone, so that no worker's share depends on what another has answered.
-        if crc32(question.id.encode()) % workers == worker and question.id not in done:
-            yield question
+        if crc32(query.id.encode()) % workers == worker and query.id not in done:
+            yield query
 
 
 def answer_line(
-    question: Question,
+    query: Query,
     task: str,
     completion: str,
     *,
@@ -172,48 +172,85 @@ def answer_line(
     finish: str | None,
     seen: tuple[int, int] | None = None,
 ) -> str:
-    """``size`` is the picture's; ``seen`` what boxes in pixels are measured in where it differs."""
-    record: dict[str, Any] = {
-        "id": question.id,
-        "task": task,
-        "completion": completion,
-        "solution": question.solution,
-        "prompt": question.problem,
-        "image_id": question.image_id or image_id,
-        "category": question.category,
-        "frame": question.frame,
-        "width": size[0],
-        "height": size[1],
-        "seen": seen,
-        "tokens": tokens,
-        "finish": finish,
-        "row": question.row,
-        "aliases": question.aliases,
-    }
-    if question.image.get("bytes") is None:
-        record["image"] = question.image.get("path")
-    kept = {key: value for key, value in record.items() if value is not None}
-    return json.dumps(kept, default=str) + "\n"  # ASCII: a lone surrogate cannot break the file
+    """``size`` is the image's; ``seen`` what boxes in pixels are measured in where it differs."""
+    prediction = Prediction(
+        id=query.id,
+        completion=completion,
+        solution=query.solution,
+        image_id=query.image_id or image_id,
+        category=query.category,
+        box_format=query.box_format,
+        width=size[0],
+        height=size[1],
+        prompt=query.problem,
+        task=task,
+        aliases=query.aliases,
+        tokens=tokens,
+        finish=finish,
+        row=query.row,
+        image=query.image.get("path") if query.image.get("bytes") is None else None,
+        seen=seen,
+    )
+    return json.dumps(as_json(prediction)) + "\n"  # ASCII: a lone surrogate cannot break the file
 
 
-def finish(folder: Path, settings: Settings) -> tuple[Path, Problems]:
-    """Write predictions.jsonl, whole, in the order of the questions; count what is missing."""
-    done = answered(folder)
-    problems = Problems()
-    half = folder / f".predictions.{os.getpid()}"
-    with half.open("w", encoding="ascii") as file:
-        for question in questions(settings, problems):
-            line = done.get(question.id)
+def finish(folder: Path, queries: QuerySet) -> Problems:
+    """Write predictions.jsonl in the order of the queries; count what is missing."""
+    done, problems = answered(folder), Problems()
+    with beside(folder / "predictions.jsonl") as path, path.open("w", encoding="ascii") as file:
+        for query in queries.read(problems):
+            line = done.get(query.id)
             if line is None:
-                problems.add("questions without an answer", question.id)
+                problems.add("queries without an answer", query.id)
             else:
                 file.write(line)
-    target = folder / "predictions.jsonl"
-    half.replace(target)
-    return target, problems
+    return problems
 
 
-def _write(path: Path, text: str) -> None:
-    half = path.with_name(f".{path.name}.{os.getpid()}")
-    half.write_text(text, encoding="utf-8")
-    half.replace(path)
+# ---- a run that is there ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SavedRun:
+    """Predictions, and what a run's folder says of how they were made; None for a file alone."""
+
+    predictions: Predictions
+    manifest: Manifest | None = None
+    annotations: Annotations | None = None
+    protocol: str | None = None
+    categories: Sequence[str] = ()
+
+
+def open_runs(paths: Sequence[Path], task: str | None = None) -> list[SavedRun]:
+    """Files of predictions, or folders of runs; annotations that they share are read once.
+    EvaluationError, LineError or DataError where one cannot be read.
+    """
+    annotated: dict[Path, Annotations | None] = {}
+    runs = []
+    for path in paths:
+        manifest_file = (path if path.is_dir() else path.parent) / "run.json"
+        of_run = path.is_dir() or path.name == "predictions.jsonl"
+        if not of_run or not manifest_file.is_file():
+            runs.append(SavedRun(read_predictions(path, task)))
+            continue
+        manifest = read_record(manifest_file, Manifest)
+        settings = manifest.settings
+        predictions = read_predictions(path, task or settings.task)
+        if settings.dataset not in annotated:
+            annotated[settings.dataset] = open_annotations(settings.dataset)
+        annotations = annotated[settings.dataset]
+        of_gold = (settings.protocol or "all", settings.categories) if annotations else (None, ())
+        runs.append(SavedRun(predictions, manifest, annotations, *of_gold))
+    return runs
+
+
+def image_limits(run: SavedRun) -> str | None:
+    """The limits that a run put on the size of images; None where no run.json says."""
+    if run.manifest is None:
+        return None
+    settings = run.manifest.settings
+    limits = dict(settings.resolution)
+    if "max_pixels" in settings.engine_options:
+        limits["--max_pixels"] = settings.engine_options["max_pixels"]
+    named = " ".join(f"{key}={value}" for key, value in sorted(limits.items()))
+    return named or "the model's own limits"

@@ -1,8 +1,8 @@
 """JSON and JSON Lines as people have them: with a byte order mark, CRLF, blank lines, and the half
 line of a run that was killed or is still writing.
 
-    for place, entry in completion_entries(Path("output/completions.jsonl"), notes):
-        ...     "3[0]", {"completion": "<think>..", "solution": ".."}     of a line that holds lists
+    for number, entry in json_objects(Path("predictions.jsonl"), notes):
+        ...     3, {"completion": "<think>..", "solution": ".."}
 """
 
 from __future__ import annotations
@@ -104,26 +104,6 @@ def json_objects(path: Path, notes: list[str]) -> Iterator[tuple[int, dict[str, 
             )
         found = True
         yield number, value
-
-
-def completion_entries(path: Path, notes: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """One entry per completion with where it stood: "3", or "3[0]" in a line of ms-swift's own
-    log, which holds a list per column.
-    """
-    for number, record in json_objects(path, notes):
-        completions = record.get("completion")
-        if not isinstance(completions, list) or (completions and isinstance(completions[0], dict)):
-            yield str(number), record  # one completion: a text, or chat messages
-            continue
-        count = len(completions)
-        columns = {k: v for k, v in record.items() if isinstance(v, list) and len(v) == count}
-        for key in ("solution", "prompt", "task"):
-            if key in record and key not in columns:
-                raise LineError(
-                    f"{path}, line {number}: {count} completions, but another number in {key!r}"
-                )
-        for n in range(count):
-            yield f"{number}[{n}]", {key: values[n] for key, values in columns.items()}
 
 
 def finite(value: Any) -> float | None:

@@ -11,11 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from swift_vlrft.evaluation.compare import Comparison, compare
-from swift_vlrft.evaluation.predictions import EvaluationError, Predictions, read_predictions
-from swift_vlrft.evaluation.questions import Settings, is_annotation_file
-from swift_vlrft.evaluation.run import versions
+from swift_vlrft.evaluation.predictions import EvaluationError
+from swift_vlrft.evaluation.run import SavedRun, open_runs, versions
 from swift_vlrft.evaluation.summary import Summary, summarise
-from swift_vlrft.files.jsonl import read_json
 from swift_vlrft.files.writing import write_atomically
 from swift_vlrft.report.curves import curve
 from swift_vlrft.report.html import render, short
@@ -34,13 +32,11 @@ SETTINGS = (
 
 @dataclass
 class Evaluated:
-    """One evaluation: its predictions, their summary, and the run that made them."""
+    """One evaluation: the run with its predictions, and their summary."""
 
     name: str
-    predictions: Predictions
+    run: SavedRun
     summary: Summary
-    settings: dict[str, Any]
-    versions: dict[str, str]
 
 
 def write_report(
@@ -59,21 +55,21 @@ def write_report(
     run = read_run(run_folder)
     names = ("before", "after") if len(evaluations) == 2 else ("answer",)
     evaluated = [
-        _evaluated(path, name, bootstrap) for path, name in zip(evaluations, names, strict=False)
+        Evaluated(name, saved, summarise(saved.predictions, bootstrap=bootstrap, **_gold_of(saved)))
+        for saved, name in zip(open_runs(evaluations), names, strict=False)
     ]
     result = None
     if len(evaluated) == 2:
         result = compare(
-            evaluated[0].predictions,
-            evaluated[1].predictions,
+            evaluated[0].run.predictions,
+            evaluated[1].run.predictions,
             bootstrap=bootstrap,
-            **_gold_of(evaluated[0].settings),
+            **_gold_of(evaluated[0].run),
         )
     page = _page(run, evaluated, result)
-    settings = evaluated[0].settings if evaluated else {}
-    of_sides = {one.name: one.predictions for one in evaluated}
+    runs = {one.name: one.run for one in evaluated}
     while True:
-        groups, problems = samples(of_sides, settings, result, count)
+        groups, problems = samples(runs, result, count)
         text = render("run.html", **page, groups=groups).encode()
         if len(text) <= MOST_BYTES or not count:
             break
@@ -82,34 +78,10 @@ def write_report(
     return target, problems
 
 
-def _evaluated(path: Path, name: str, bootstrap: int) -> Evaluated:
-    file = path / "predictions.jsonl" if path.is_dir() else path
-    manifest = file.parent / "run.json"
-    record: dict[str, Any] = {}
-    try:
-        if manifest.is_file():
-            record = read_json(manifest)
-        settings = record.get("settings") or {}
-        gold = _gold_of(settings)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise EvaluationError(f"{manifest} cannot be read ({error!r})") from error
-    predictions = read_predictions(file, settings.get("task"))
-    summary = summarise(predictions, bootstrap=bootstrap, **gold)
-    return Evaluated(name, predictions, summary, settings, record.get("versions") or {})
-
-
-def _gold_of(settings: dict[str, Any]) -> dict[str, Any]:
+def _gold_of(run: SavedRun) -> dict[str, Any]:
     """The arguments of ``summarise`` and ``compare`` that an annotation file needs."""
-    if not settings:
-        return {}
-    made = Settings.from_dict(settings)
-    if not is_annotation_file(made.dataset):
-        return {}
-    return {
-        "annotations": made.dataset,
-        "categories": made.categories,
-        "protocol": made.protocol or "all",
-    }
+    gold = {"annotations": run.annotations, "categories": run.categories}
+    return gold | {"protocol": run.protocol}
 
 
 def _page(run: RunLog, evaluated: list[Evaluated], result: Comparison | None) -> dict[str, Any]:
@@ -170,11 +142,12 @@ def _settings(run: RunLog, evaluated: list[Evaluated]) -> list[tuple[str, Any]]:
     rows: list[tuple[str, Any]] = [("folder", str(run.folder))]
     rows += [(name, run.settings[name]) for name in SETTINGS if name in run.settings]
     found = {"ms-swift": run.settings.get("swift_version")}
-    found |= evaluated[-1].versions if evaluated else versions()
+    manifests = [one.run.manifest for one in evaluated]
+    found |= (manifests[-1].versions if manifests[-1] else {}) if manifests else versions()
     rows.append(("versions", ", ".join(f"{k} {v}" for k, v in found.items() if v)))
-    for one in evaluated:
-        if one.settings:
-            made_by = f"{one.settings.get('model')} on {one.settings.get('dataset')}"
+    for one, manifest in zip(evaluated, manifests, strict=True):
+        if manifest is not None:
+            made_by = f"{manifest.settings.model} on {manifest.settings.dataset}"
             rows.append((one.name, made_by))
     return [(name, value) for name, value in rows if value not in (None, [], "", {})]
 

@@ -11,12 +11,14 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from swift_vlrft.diagnostics.reasons import explain
 from swift_vlrft.evaluation.predictions import EvaluationError
-from swift_vlrft.files.jsonl import completion_entries, finite, json_lines, read_json
+from swift_vlrft.files.completions import read_completions
+from swift_vlrft.files.jsonl import finite, json_lines, read_json
 from swift_vlrft.rewards import REWARDS, TASKS
 
 Series = list[tuple[float, float]]
@@ -109,26 +111,23 @@ def _step_of(record: dict[str, Any]) -> float | None:
 
 
 def _read_completions(path: Path, run: RunLog) -> None:
-    """Parse rate of every step and the reasons for lost points, of the task's first reward."""
-    run.completions = sum(1 for _ in completion_entries(path, run.notes))
+    """Parse rate of every step and the reasons for lost points, of the rewards of a task."""
+    run.completions = sum(1 for _ in read_completions(path, run.notes))
     every = max(1, -(-run.completions // MOST_EXPLAINED))
     counts: dict[str, dict[float, list[int]]] = {}
-    for number, (_, entry) in enumerate(completion_entries(path, []), start=1):
-        if number % every:
-            continue
-        names = [n for n in REWARDS if n in entry and TASKS[n] is not None]
-        if not names and "vlrft_format" in entry:
+    for completion in islice(read_completions(path, []), every - 1, None, every):
+        row = completion.row
+        names = [n for n in REWARDS if n in row and TASKS[n] is not None]
+        if not names and "vlrft_format" in row:
             names = ["vlrft_format"]
-        solution, step = entry.get("solution"), finite(entry.get("step")) or 0.0
-        row = {key: entry[key] for key in ("task", "aliases") if entry.get(key) is not None}
+        solution = row.get("solution")
         for name in names:
-            score = entry[name]
-            if score is None or score != score or (solution is None and TASKS[name] is not None):
+            if completion.logged(name) is None or (solution is None and TASKS[name] is not None):
                 continue  # of another reward's task
-            reason = explain(name, entry.get("completion"), solution, **row)
+            reason = explain(name, row.get("completion"), solution, **completion.extra)
             if reason.score is None:
                 continue
-            read = counts.setdefault(name, {}).setdefault(step, [0, 0])
+            read = counts.setdefault(name, {}).setdefault(completion.step, [0, 0])
             read[0] += reason.was_read
             read[1] += 1
             run.reasons.setdefault(name, Counter())[reason.code] += 1

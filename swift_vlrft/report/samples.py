@@ -13,9 +13,10 @@ from swift_vlrft.datasets import DataError
 from swift_vlrft.datasets.row import BOX_TASKS
 from swift_vlrft.diagnostics.reasons import Reason, explain
 from swift_vlrft.evaluation.compare import Comparison
+from swift_vlrft.evaluation.metrics import PRIMARY
 from swift_vlrft.evaluation.predictions import Prediction, Predictions, Problems
-from swift_vlrft.evaluation.questions import Settings, is_annotation_file, questions
-from swift_vlrft.evaluation.tables import PRIMARY
+from swift_vlrft.evaluation.queries import QuerySet
+from swift_vlrft.evaluation.run import SavedRun
 from swift_vlrft.parsing.answers import BoxList, boxes_or_refusal, read
 from swift_vlrft.report.html import DrawnBox, data_url
 
@@ -42,24 +43,22 @@ class Sample:
 
 
 def samples(
-    evaluated: dict[str, Predictions],
-    settings: dict[str, Any],
+    runs: dict[str, SavedRun],
     result: Comparison | None,
     count: int,
 ) -> tuple[list[tuple[str, list[Sample]]], list[str]]:
-    """At most ``count`` rows under each heading, and why some have no image. ``evaluated`` by
-    name, ``settings`` of the first evaluation.
-    """
-    first = next(iter(evaluated.values()), None)
-    if first is None or not count:
+    """At most ``count`` rows under each heading, and why some have no image; ``runs`` by name."""
+    run = next(iter(runs.values()), None)
+    if run is None or not count:
         return [], []
-    by_id = {name: {row.id: row for row in made.rows} for name, made in evaluated.items()}
+    first = run.predictions
+    by_id = {name: {row.id: row for row in made.predictions.rows} for name, made in runs.items()}
     picked = _lowest_and_highest(first, count) if result is None else _changed(result, count)
     if not any(picked.values()):
         picked = {"Nothing changed": [row.id for row in first.rows[:count]]}
     of_first = {row.id: row for row in first.rows}
     ids = dict.fromkeys(key for keys in picked.values() for key in keys)
-    urls, problems = _images([of_first[key] for key in ids], settings)
+    urls, problems = _images([of_first[key] for key in ids], run)
     groups = []
     for heading, keys in picked.items():
         made = []
@@ -106,15 +105,13 @@ def _reason(task: str, row: Prediction) -> Reason:
 
 def drawn_boxes(row: Prediction, found: BoxList | None, kind: str) -> list[DrawnBox]:
     """The valid boxes; none for a row whose box format is not known."""
-    if found is None or row.whole is None:
+    if found is None or row.box_range is None:
         return []
     valid = [box for box in found.boxes if box is not None]
-    return [DrawnBox(box, row.whole, kind) for box in valid[:MOST_BOXES]]
+    return [DrawnBox(box, row.box_range, kind) for box in valid[:MOST_BOXES]]
 
 
-def _images(
-    rows: Sequence[Prediction], settings: dict[str, Any]
-) -> tuple[dict[str, str], list[str]]:
+def _images(rows: Sequence[Prediction], run: SavedRun) -> tuple[dict[str, str], list[str]]:
     """Data URLs by row id, and why there is none: from the image's file, or from the row of the
     data set that the predictions were made on.
     """
@@ -126,11 +123,11 @@ def _images(
             images[row.id] = {"bytes": None, "path": row.image}
         elif row.row is not None:
             in_set.setdefault(row.row, []).append(row.id)
-    if in_set and settings:
+    if in_set and run.manifest is not None and run.annotations is None:
         try:
-            for number, image in _images_of(Settings.from_dict(settings), set(in_set)):
+            for number, image in _images_of(QuerySet(run.manifest.settings), set(in_set)):
                 images |= dict.fromkeys(in_set[number], image)
-        except (ValueError, KeyError, TypeError, OSError) as error:
+        except (ValueError, OSError) as error:
             problems.append(f"the data set's images: {error}")
     urls = {}
     for key, image in images.items():
@@ -141,12 +138,10 @@ def _images(
     return urls, problems
 
 
-def _images_of(settings: Settings, numbers: set[int]) -> Iterable[tuple[int, dict[str, Any]]]:
-    if is_annotation_file(settings.dataset):
-        return
+def _images_of(queries: QuerySet, numbers: set[int]) -> Iterable[tuple[int, dict[str, Any]]]:
     last = max(numbers)
-    for question in questions(settings, Problems()):
-        if question.row in numbers:
-            yield question.row, question.image
-        if question.row is not None and question.row >= last:
+    for query in queries.read(Problems()):
+        if query.row in numbers:
+            yield query.row, query.image
+        if query.row is not None and query.row >= last:
             return

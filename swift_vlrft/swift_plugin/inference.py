@@ -15,8 +15,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
 from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -24,29 +26,37 @@ from swift_vlrft.datasets import DataError, open_image
 from swift_vlrft.datasets.box_format import ImageResize
 from swift_vlrft.datasets.image import ImageInfo, size_problem
 from swift_vlrft.datasets.row import BOX_TASKS
-from swift_vlrft.evaluation.framing import framed
+from swift_vlrft.evaluation.framing import rewritten
 from swift_vlrft.evaluation.predictions import EvaluationError, Problems, content_key
-from swift_vlrft.evaluation.questions import Question, Settings
-from swift_vlrft.evaluation.run import answer_line, answered, new_part, pending
+from swift_vlrft.evaluation.queries import Query, QuerySet, Settings
+from swift_vlrft.evaluation.run import Manifest, answer_line, answered, new_part, pending
+from swift_vlrft.files.records import read_record
 from swift_vlrft.swift_plugin.command_line import CommandLine
 from swift_vlrft.swift_plugin.model import needed_image_resize
 
 ENGINES = ("auto", "vllm", "transformers")
 VLLM_CHUNK = 256
-"""Questions handed to vLLM at once: it batches them itself."""
+"""Queries handed to vLLM at once: it batches them itself."""
 
 
 def chosen_engine(name: str) -> str:
     if name not in ENGINES:
         raise EvaluationError(f"unknown engine {name!r}; known: {', '.join(ENGINES)}")
+    has_vllm = importlib.util.find_spec("vllm") is not None
+    if name == "vllm" and not has_vllm:
+        raise EvaluationError("--engine vllm: vllm is not installed (pip install vllm)")
     if name != "auto":
-        if name == "vllm" and importlib.util.find_spec("vllm") is None:
-            raise EvaluationError("--engine vllm: vllm is not installed (pip install vllm)")
         return name
+    return "vllm" if has_vllm and gpu_count() else "transformers"
+
+
+def gpu_count() -> int:
     import torch
 
-    usable = importlib.util.find_spec("vllm") is not None and torch.cuda.is_available()
-    return "vllm" if usable else "transformers"
+    return int(torch.cuda.device_count())
+
+
+# ---- the model -------------------------------------------------------------------------------
 
 
 def model_and_adapter(model: str, base: str | None) -> tuple[str, str | None]:
@@ -56,64 +66,81 @@ def model_and_adapter(model: str, base: str | None) -> tuple[str, str | None]:
         if model.startswith(("/", "./", "../", "~")) or model.count("/") > 1:
             raise EvaluationError(f"the checkpoint {model} does not exist (from {Path.cwd()})")
         return model, None  # a hub id
-    if (folder / "adapter_config.json").is_file():
-        named = base or _base_of(folder)
-        if named is None:
-            raise EvaluationError(
-                f"{model} is an adapter and does not say of which model; give it with --base-model"
-            )
-        if Path(named).is_dir():
-            _check_checkpoint(Path(named))
-        return named, model
-    _check_checkpoint(folder)
-    return model, None
+    if not (folder / "adapter_config.json").is_file():
+        _check_checkpoint(folder)
+        return model, None
+    base = (
+        base
+        or _stated(folder / "args.json", "model")
+        or _stated(folder / "adapter_config.json", "base_model_name_or_path")
+    )
+    if base is None:
+        raise EvaluationError(
+            f"{model} is an adapter and does not say of which model; give it with --base-model"
+        )
+    if Path(base).is_dir():
+        _check_checkpoint(Path(base))
+    return base, model
 
 
-def _base_of(folder: Path) -> str | None:
-    for name, key in (("args.json", "model"), ("adapter_config.json", "base_model_name_or_path")):
-        try:
-            value = json.loads((folder / name).read_text(encoding="utf-8")).get(key)
-        except (OSError, ValueError, AttributeError):
-            continue
-        if isinstance(value, str) and value:
-            return value
-    return None
+def _stated(file: Path, key: str) -> str | None:
+    try:
+        value = json.loads(file.read_text(encoding="utf-8")).get(key)
+    except (OSError, ValueError, AttributeError):
+        return None
+    return value if isinstance(value, str) and value else None
 
 
 def _check_checkpoint(folder: Path) -> None:
     needed = {
-        "a configuration": ("config.json",),
+        "configuration": ("config.json",),
         "weights": ("*.safetensors", "*.bin"),
-        "a tokenizer": ("tokenizer.json", "vocab.json", "tokenizer.model"),
-        "a processor": ("preprocessor_config.json", "processor_config.json"),
+        "tokenizer": ("tokenizer.json", "vocab.json", "tokenizer.model"),
+        "processor": ("preprocessor_config.json", "processor_config.json"),
     }
     for what, names in needed.items():
         if not any(any(folder.glob(name)) for name in names):
             remedy = (
-                "; `--save_only_model` keeps it, a copy of the weights alone does not: copy "
+                "`--save_only_model` keeps it, a copy of the weights alone does not: copy "
                 "preprocessor_config.json and the tokenizer from the model it was trained from"
-                if what in ("a processor", "a tokenizer")
-                else "; is this the folder of one checkpoint, such as .../checkpoint-100?"
+                if what in ("processor", "tokenizer")
+                else "is this the folder of one checkpoint, such as .../checkpoint-100?"
             )
             raise EvaluationError(
-                f"the checkpoint {folder} has no {what.split()[-1]} ({' or '.join(names)}){remedy}"
+                f"the checkpoint {folder} has no {what} ({' or '.join(names)}); {remedy}"
             )
 
 
-def load_engine(settings: Settings) -> tuple[Callable[..., list[Any]], int]:
-    """What answers a list of requests, and how many questions it is handed at once.
+@contextmanager
+def _quiet_import() -> Iterator[None]:
+    """ms-swift reads LOG_LEVEL when it is imported; the variable is left as it was."""
+    given = os.environ.get("LOG_LEVEL")
+    os.environ.setdefault("LOG_LEVEL", "WARNING")
+    try:
+        yield
+    finally:
+        if given is None:
+            del os.environ["LOG_LEVEL"]
+
+
+Ask = Callable[..., list[Any]]
+
+
+def load_engine(settings: Settings) -> tuple[Ask, int]:
+    """What answers a list of requests, and how many queries it is handed at once.
 
     The arguments are those of `swift infer`: an engine built without them drops the family's
     system prompt where a checkpoint's args.json does not state one.
     """
-    from swift.arguments import InferArguments
-    from swift.pipelines.infer.infer import SwiftInfer
+    with _quiet_import():
+        from swift.arguments import InferArguments
+        from swift.pipelines.infer.infer import SwiftInfer
 
     model, adapter = model_and_adapter(settings.model, settings.base_model)
-    name = chosen_engine(settings.engine)
+    engine = chosen_engine(settings.engine)
     options: dict[str, Any] = {
         "model": model,
-        "infer_backend": name,
+        "infer_backend": engine,
         "max_batch_size": settings.batch_size,
         "stream": False,
         "seed": settings.seed,
@@ -122,7 +149,7 @@ def load_engine(settings: Settings) -> tuple[Callable[..., list[Any]], int]:
         options["adapters"] = [adapter]
     if settings.dtype is not None:
         options["torch_dtype"] = settings.dtype
-    if name == "vllm":
+    if engine == "vllm":
         options["vllm_limit_mm_per_prompt"] = {"image": 1}
         if adapter is not None:
             options["vllm_max_lora_rank"] = _rank_of(Path(adapter))
@@ -133,23 +160,8 @@ def load_engine(settings: Settings) -> tuple[Callable[..., list[Any]], int]:
             "those that `swift infer --help` lists"
         )
     runner = SwiftInfer(InferArguments(**{**options, **settings.engine_options}))
-    size = max(VLLM_CHUNK, settings.batch_size) if name == "vllm" else settings.batch_size
-    return partial(runner.infer_engine.infer, use_tqdm=False, **runner.infer_kwargs), size
-
-
-def view_for(settings: Settings) -> ImageResize | None:
-    """How the model sees pictures, where boxes are asked in pixels; DataError where no rule is
-    known for it.
-    """
-    if settings.frame != "pixels":
-        return None
-    model, _ = model_and_adapter(settings.model, settings.base_model)
-    command = CommandLine(
-        model=model,
-        model_type=settings.engine_options.get("model_type"),
-        max_pixels=settings.engine_options.get("max_pixels"),
-    )
-    return needed_image_resize(command, f"{settings.dataset}:pixels")
+    at_once = max(VLLM_CHUNK, settings.batch_size) if engine == "vllm" else settings.batch_size
+    return partial(runner.infer_engine.infer, use_tqdm=False, **runner.infer_kwargs), at_once
 
 
 def _rank_of(adapter: Path) -> int:
@@ -159,170 +171,139 @@ def _rank_of(adapter: Path) -> int:
     return next((step for step in (8, 16, 32, 64, 128, 256) if step >= rank), 512)
 
 
-def chunks(found: Iterator[Question], size: int) -> Iterator[list[Question]]:
-    part: list[Question] = []
-    for question in found:
-        part.append(question)
-        if len(part) == size:
-            yield part
-            part = []
-    if part:
-        yield part
-
-
-def answer(
-    settings: Settings,
-    found: Iterator[Question],
-    write: Callable[[list[str]], None],
-    problems: Problems,
-) -> None:
-    """Ask every question; ``write`` gets the lines of each batch as it is done."""
-    first = next(found, None)
-    if first is None:
-        return  # nothing left to ask: no model is loaded
-    from itertools import chain
-
-    from swift.infer_engine import RequestConfig
-
-    view = view_for(settings)
-    ask, at_once = load_engine(settings)
-    config = RequestConfig(
-        max_tokens=settings.max_tokens, temperature=settings.temperature, seed=settings.seed
+def image_resize_for(settings: Settings) -> ImageResize | None:
+    """How the model sees images, where boxes are asked in pixels; DataError where no rule is known
+    for it.
+    """
+    if settings.box_format != "pixels":
+        return None
+    model, _ = model_and_adapter(settings.model, settings.base_model)
+    command = CommandLine(
+        model=model,
+        model_type=settings.engine_options.get("model_type"),
+        max_pixels=settings.engine_options.get("max_pixels"),
     )
-    for part in chunks(chain([first], found), at_once):
-        write(answer_batch(ask, config, settings, part, problems, view))
+    with _quiet_import():
+        return needed_image_resize(command, f"{settings.dataset}:pixels")
+
+
+# ---- asking ----------------------------------------------------------------------------------
 
 
 def answer_batch(
-    ask: Callable[..., list[Any]],
+    ask: Ask,
     config: Any,
     settings: Settings,
-    part: Sequence[Question],
+    queries: Sequence[Query],
     problems: Problems,
-    view: ImageResize | None = None,
+    resize: ImageResize | None = None,
 ) -> list[str]:
-    """The lines of one batch. Pictures that are broken are counted; an error of the engine ends
-    the run, which goes on from here when it is started again. ``view`` is needed for pixels.
+    """The lines of one batch. Images that are broken are counted; an error of the engine ends
+    the run, which resumes from here when it is started again. ``resize`` is needed for pixels.
     """
     from swift.infer_engine import InferRequest
 
     from swift_vlrft.datasets.training import with_prompt
 
-    asked: list[tuple[Question, Any, Any]] = []
-    for row in part:
+    asked: list[tuple[Query, Any, Any]] = []
+    for query in queries:
         try:
-            picture = open_image(row.image, row.place)
-        except DataError as error:
-            problems.add("pictures that cannot be opened, not asked", error)
-            continue
-        if settings.task in BOX_TASKS:
-            other = size_problem(row.image, ImageInfo(*picture.size, plain=True), row.drawn)
-            if other is not None:
-                problems.add("pictures of another size than the annotations say, not asked", other)
+            image = open_image(query.image, query.place)
+            sees = None if resize is None else resize.size
+            other = size_problem(query.image, ImageInfo(*image.size, plain=True), query.drawn)
+            if other is not None and settings.task in BOX_TASKS:
+                problems.add("images of another size than the annotations say, not asked", other)
                 continue
-        try:
-            sees = None if view is None else view.size
-            question, seen = framed(row, settings.task, settings.frame, picture.size, sees)
+            asked.append(
+                (*rewritten(query, settings.task, settings.box_format, image.size, sees), image)
+            )
+        except DataError as error:
+            problems.add("images that cannot be opened, not asked", error)
         except ValueError as error:
-            problems.add("rows whose boxes cannot be put into the frame, not asked", error)
-            continue
-        asked.append((question, picture, seen))
-    requests = [InferRequest(with_prompt(q.problem), images=[picture]) for q, picture, _ in asked]
+            problems.add("rows whose boxes cannot be put into the box format, not asked", error)
+    requests = [InferRequest(with_prompt(q.problem), images=[image]) for q, _, image in asked]
     answers = ask(requests, config) if requests else []
     lines = []
-    for (question, picture, seen), response in zip(asked, answers, strict=True):
+    for (query, seen, image), response in zip(asked, answers, strict=True):
         if isinstance(response, Exception):
-            raise EvaluationError(f"question {question.id}: the engine failed: {response}")
-        said = response.choices[0]
-        usage = getattr(response, "usage", None)
+            raise EvaluationError(f"query {query.id}: the engine failed: {response}")
+        choice, content = response.choices[0], query.image.get("bytes")
         lines.append(
             answer_line(
-                question,
+                query,
                 settings.task,
-                said.message.content,
-                image_id=_image_key(question.image),
-                size=picture.size,
-                tokens=getattr(usage, "completion_tokens", None),
-                finish=said.finish_reason,
+                choice.message.content,
+                # Rows with the same image share it, whatever their file names are.
+                image_id=str(query.image.get("path")) if content is None else content_key(content),
+                size=image.size,
+                tokens=getattr(getattr(response, "usage", None), "completion_tokens", None),
+                finish=choice.finish_reason,
                 seen=seen,
             )
         )
     return lines
 
 
-def _image_key(image: dict[str, Any]) -> str:
-    """Rows with the same picture share it, whatever their file names are."""
-    content = image.get("bytes")
-    if content is None:
-        return str(image.get("path"))
-    return content_key(content)
-
-
 def run_worker(
     folder: Path,
-    settings: Settings,
+    queries: QuerySet,
     worker: int = 0,
     workers: int = 1,
     progress: Callable[[int], None] = lambda n: None,
 ) -> None:
     """Answer this worker's share of what is left, into a part of its own."""
-    problems = Problems()
-    part = new_part(folder)
-    with part.open("a", encoding="ascii") as file:
+    problems, settings = Problems(), queries.settings
+    left = pending(queries, answered(folder), problems, worker, workers)
+    first = next(left, None)
+    if first is None:
+        return  # no model is loaded
+    resize = image_resize_for(settings)
+    ask, at_once = load_engine(settings)
+    from swift.infer_engine import RequestConfig
 
-        def write(lines: list[str]) -> None:
+    config = RequestConfig(
+        max_tokens=settings.max_tokens, temperature=settings.temperature, seed=settings.seed
+    )
+    left = chain([first], left)
+    with new_part(folder).open("a", encoding="ascii") as file:
+        while batch := list(islice(left, at_once)):
+            lines = answer_batch(ask, config, settings, batch, problems, resize)
             file.write("".join(lines))
             file.flush()
             progress(len(lines))
 
-        answer(
-            settings,
-            pending(settings, answered(folder), problems, worker, workers),
-            write,
-            problems,
-        )
-    if not part.stat().st_size:
-        part.unlink()
-
-
-def gpu_count() -> int:
-    import torch
-
-    return int(torch.cuda.device_count())
-
 
 def run_workers(
-    folder: Path, settings: Settings, workers: int, progress: Callable[[int], None]
+    folder: Path, workers: int, progress: Callable[[int], None] = lambda n: None
 ) -> None:
-    """Data parallel: one process per GPU, each with the whole model."""
-    done_before = len(answered(folder))
+    """Data parallel: one process per GPU, each with a whole model."""
+    shown = _lines_in(folder)
     visible = [d for d in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if d]
     gpus = gpu_count()
     command = [sys.executable, "-m", "swift_vlrft.swift_plugin.inference", str(folder)]
-    processes = []
-    for worker in range(workers):
-        environment = dict(os.environ)
-        if gpus:
-            device = worker % gpus
-            environment["CUDA_VISIBLE_DEVICES"] = visible[device] if visible else str(device)
-        log = (folder / f"worker-{worker}.log").open("w")
-        processes.append(
-            subprocess.Popen(
-                [*command, str(worker), str(workers)],
-                env=environment,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
-        )
+    processes: list[subprocess.Popen[bytes]] = []
     try:
-        shown = done_before
-        while any(process.poll() is None for process in processes):
+        for worker in range(workers):
+            environment = dict(os.environ)
+            if gpus:
+                device = worker % gpus
+                environment["CUDA_VISIBLE_DEVICES"] = visible[device] if visible else str(device)
+            with (folder / f"worker-{worker}.log").open("w") as log:
+                processes.append(
+                    subprocess.Popen(
+                        [*command, str(worker), str(workers)],
+                        env=environment,
+                        stdout=log,
+                        stderr=subprocess.STDOUT,
+                    )
+                )
+        codes: list[int | None] = [None]
+        while None in codes and not any(codes):
             time.sleep(0.5)
-            shown = _show(folder, shown, progress)
-            if any(process.poll() not in (None, 0) for process in processes):
-                break
-        _show(folder, shown, progress)
-        codes = [process.poll() for process in processes]
+            codes = [process.poll() for process in processes]
+            lines = _lines_in(folder)
+            progress(lines - shown)
+            shown = lines
     finally:
         # One has failed, or this process is being stopped: none goes on alone.
         for process in processes:
@@ -338,20 +319,18 @@ def run_workers(
             )
 
 
-def _show(folder: Path, shown: int, progress: Callable[[int], None]) -> int:
-    now = 0
+def _lines_in(folder: Path) -> int:
+    count = 0
     for part in (folder / "parts").glob("part-*.jsonl"):
         with part.open("rb") as file:
-            now += sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
-    if now > shown:
-        progress(now - shown)
-    return max(now, shown)
+            count += sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
+    return count
 
 
 def main(arguments: Sequence[str]) -> None:
     folder, worker, workers = Path(arguments[0]), int(arguments[1]), int(arguments[2])
-    record = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-    run_worker(folder, Settings.from_dict(record["settings"]), worker, workers)
+    settings = read_record(folder / "run.json", Manifest).settings
+    run_worker(folder, QuerySet(settings), worker, workers)
 
 
 if __name__ == "__main__":

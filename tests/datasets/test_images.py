@@ -875,7 +875,7 @@ def test_eval_refuses_answers_to_a_turned_picture(tmp_path):
 
 def test_a_model_is_not_asked_about_a_picture_of_another_size(tmp_path):
     from swift_vlrft.evaluation.predictions import EvaluationError, Problems
-    from swift_vlrft.evaluation.questions import Settings, questions
+    from swift_vlrft.evaluation.queries import QuerySet, Settings
     from swift_vlrft.swift_plugin.inference import answer_batch
 
     for n, (case, (content, stated, fits)) in enumerate(SIZES.items()):
@@ -887,11 +887,11 @@ def test_a_model_is_not_asked_about_a_picture_of_another_size(tmp_path):
         def ask(requests, _):
             return [RuntimeError("asked") for _ in requests]
 
-        asked = list(questions(settings, problems))
+        asked = list(QuerySet(settings).read(problems))
         if fits:
             with pytest.raises(EvaluationError, match="asked"):
                 answer_batch(ask, None, settings, asked, problems)
         else:
             assert answer_batch(ask, None, settings, asked, problems) == []
-        told = problems.counts["pictures of another size than the annotations say, not asked"]
+        told = problems.counts["images of another size than the annotations say, not asked"]
         assert told == (not fits), case

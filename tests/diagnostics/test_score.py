@@ -5,15 +5,12 @@
 import json
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
-from swift_vlrft.commands.score import score
+from swift_vlrft.cli import app
 from swift_vlrft.diagnostics.reasons import explain
-from swift_vlrft.diagnostics.score import read_rows, score_completions
-
-app = typer.Typer()
-app.command("score")(score)
+from swift_vlrft.diagnostics.score import score_completions, score_file
+from swift_vlrft.files.completions import Completion
 
 GOLD = "<answer>[{'Position': [100, 100, 200, 200], 'Confidence': 1}]</answer>"
 RIGHT = "<think>t</think><answer>[{'Position': [100, 100, 200, 200], 'Confidence': 1}]</answer>"
@@ -21,6 +18,11 @@ RIGHT = "<think>t</think><answer>[{'Position': [100, 100, 200, 200], 'Confidence
 
 def answer(text):
     return f"<think>t</think><answer>{text}</answer>"
+
+
+def score_rows(rows, names):
+    completions = [Completion(str(n), row) for n, row in enumerate(rows, start=1)]
+    return score_completions(completions, names)
 
 
 def write(path, *records):
@@ -78,14 +80,14 @@ def test_ms_swifts_completions_file_is_read(tmp_path):
         "advantages": [0.7, -0.7, 0.0, 0.0],
         "solution": [GOLD] * 4,
     }
-    rows = list(read_rows(write(tmp_path / "completions.jsonl", step, step)))
-    assert len(rows) == 8
-    report = score_completions(rows, ["vlrft_detection_iou", "vlrft_format"], show=3)
+    file = write(tmp_path / "completions.jsonl", step, step)
+    report = score_file(file, ["vlrft_detection_iou", "vlrft_format"], show=3)
+    assert report.rows == 8
     summary = report.rewards["vlrft_detection_iou"]
     assert summary.mean == pytest.approx(0.75)
     assert summary.parse_rate == pytest.approx(0.75)
     assert summary.reasons == {"ok": 6, "not_boxes": 2}
-    assert (summary.groups, summary.groups_without_spread) == (2, 1)
+    assert (summary.groups, summary.zero_variance_groups) == (2, 1)
     assert [sample.line for sample in report.samples] == ["1[1]", "2[1]"]
     assert report.flags == [
         (
@@ -105,7 +107,7 @@ def test_rows_of_several_tasks_are_routed():
             "aliases": ["airbus"],
         },
     ]
-    report = score_completions(rows, ["vlrft_detection_iou", "vlrft_classification"])
+    report = score_rows(rows, ["vlrft_detection_iou", "vlrft_classification"])
     assert [s.mean for s in report.rewards.values()] == [1.0, 1.0]
     assert [s.skipped for s in report.rewards.values()] == [1, 1]
 
@@ -119,15 +121,14 @@ def test_the_log_of_a_run_of_several_tasks_is_routed_by_its_scores(tmp_path):
         "vlrft_detection_iou": [1.0, float("nan")],  # None, as ms-swift writes it
         "vlrft_classification": [float("nan"), 1.0],
     }
-    rows = read_rows(write(tmp_path / "completions.jsonl", step))
-    report = score_completions(rows, ["vlrft_detection_iou", "vlrft_classification"])
+    file = write(tmp_path / "completions.jsonl", step)
+    report = score_file(file, ["vlrft_detection_iou", "vlrft_classification"])
     assert [s.mean for s in report.rewards.values()] == [1.0, 1.0]
     assert [s.skipped for s in report.rewards.values()] == [1, 1]
     assert not any("gold" in flag for flag in report.flags)
     alone = {**step, "vlrft_classification": [0.0, float("nan")]}
     del alone["vlrft_detection_iou"]
-    rows = read_rows(write(tmp_path / "completions.jsonl", alone))
-    report = score_completions(rows, ["vlrft_classification"])
+    report = score_file(write(tmp_path / "alone.jsonl", alone), ["vlrft_classification"])
     assert report.rewards["vlrft_classification"].skipped == 0  # no other reward took it
 
 
@@ -143,7 +144,7 @@ def test_the_log_of_a_run_of_several_tasks_is_routed_by_its_scores(tmp_path):
 )  # fmt: skip
 def test_what_ruins_a_run_is_flagged(texts, solution, more, words):
     rows = [{"completion": answer(text), "solution": solution, **more} for text in texts]
-    report = score_completions(rows, ["vlrft_detection_iou"])
+    report = score_rows(rows, ["vlrft_detection_iou"])
     assert any(words in flag for flag in report.flags), report.flags
 
 
@@ -158,7 +159,7 @@ def test_what_ruins_a_run_is_flagged(texts, solution, more, words):
 )  # fmt: skip
 def test_frames_that_agree_are_not_flagged(text, solution, more):
     rows = [{"completion": answer(text), "solution": solution, **more}] * 10
-    assert score_completions(rows, ["vlrft_detection_iou"]).flags == []
+    assert score_rows(rows, ["vlrft_detection_iou"]).flags == []
 
 
 def test_the_command_prints_means_reasons_and_samples(tmp_path):
@@ -166,7 +167,9 @@ def test_the_command_prints_means_reasons_and_samples(tmp_path):
         {"completion": c, "solution": GOLD} for c in (RIGHT, RIGHT, answer("[100, 100, 200, 141]"))
     ]
     file = write(tmp_path / "rows.jsonl", *rows)
-    result = CliRunner().invoke(app, [str(file), "--reward", "vlrft_detection_iou", "--show", "5"])
+    result = CliRunner().invoke(
+        app, ["score", str(file), "--reward", "vlrft_detection_iou", "--show", "5"]
+    )
     assert result.exit_code == 0, result.output
     for words in ("3 completions", "0.667", "100%", "low iou", "line 3", "best IoU 0.41 under 0.5"):
         assert words in result.output
@@ -176,7 +179,7 @@ def test_the_command_takes_the_rewards_that_the_file_names(tmp_path):
     file = write(
         tmp_path / "c.jsonl", {"completion": [RIGHT], "solution": [GOLD], "vlrft_format": [1.0]}
     )
-    result = CliRunner().invoke(app, [str(file), "--json"])
+    result = CliRunner().invoke(app, ["score", str(file), "--json"])
     assert result.exit_code == 0
     report = json.loads(result.output)
     assert list(report["rewards"]) == ["vlrft_format"]
@@ -185,7 +188,7 @@ def test_the_command_takes_the_rewards_that_the_file_names(tmp_path):
 
 def test_exit_code_one_when_something_ruins_the_run(tmp_path):
     file = write(tmp_path / "c.jsonl", {"completion": "?", "solution": GOLD})
-    result = CliRunner().invoke(app, [str(file), "--reward", "vlrft_detection_iou"])
+    result = CliRunner().invoke(app, ["score", str(file), "--reward", "vlrft_detection_iou"])
     assert result.exit_code == 1
     assert "only 0% of 1 answers can be read" in result.output
 
@@ -214,7 +217,7 @@ def test_exit_code_one_when_something_ruins_the_run(tmp_path):
 def test_exit_code_two_for_input_that_cannot_be_used(tmp_path, text, options, words):
     file = tmp_path / "c.jsonl"
     file.write_bytes(text if isinstance(text, bytes) else text.encode())
-    result = CliRunner().invoke(app, [str(file), *options])
+    result = CliRunner().invoke(app, ["score", str(file), *options])
     assert result.exit_code == 2
     assert words in result.output.replace("\n", "")
     assert "Traceback" not in result.output
@@ -223,15 +226,17 @@ def test_exit_code_two_for_input_that_cannot_be_used(tmp_path, text, options, wo
 def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path):
     file = write(tmp_path / "c.jsonl", {"completion": "a"})
     file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())
-    assert CliRunner().invoke(app, [str(file), "--reward", "vlrft_format"]).exit_code == 0
+    assert CliRunner().invoke(app, ["score", str(file), "--reward", "vlrft_format"]).exit_code == 0
 
 
 def test_a_missing_file_is_exit_code_two(tmp_path):
-    assert CliRunner().invoke(app, [str(tmp_path / "none.jsonl")]).exit_code == 2
+    assert CliRunner().invoke(app, ["score", str(tmp_path / "none.jsonl")]).exit_code == 2
 
 
 def test_what_a_model_writes_does_not_reach_the_terminal_as_control_characters(tmp_path):
     file = write(tmp_path / "c.jsonl", {"completion": "\x1b[31m[red]\ud800", "solution": GOLD})
-    result = CliRunner().invoke(app, [str(file), "--reward", "vlrft_detection_iou", "--show", "1"])
+    result = CliRunner().invoke(
+        app, ["score", str(file), "--reward", "vlrft_detection_iou", "--show", "1"]
+    )
     assert "\x1b[31m" not in result.output
     assert "[red]" in result.output

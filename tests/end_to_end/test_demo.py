@@ -41,9 +41,9 @@ def test_the_demo_learns(tmp_path):
     assert f"report: {tmp_path}/report.html" in result.output
     assert "data:image/png;base64," in page and "Largest gain" in page
     assert "vlrft_classification in training" in page and "vlrft_format in training" in page
-    # README: "vlrft eval compare runs/demo/eval/before runs/demo/eval/after" and the report
+    # README: "vlrft compare runs/demo/eval/before runs/demo/eval/after" and the report
     before, after = (str(tmp_path / "eval" / name) for name in ("before", "after"))
-    compared = CliRunner().invoke(app, ["eval", "compare", before, after])
+    compared = CliRunner().invoke(app, ["compare", before, after])
     assert compared.exit_code == 0 and "became right" in compared.output
     again = ["report", str(tmp_path / "grpo"), "--eval", before, "--eval", after]
     assert CliRunner().invoke(app, again).exit_code == 0

@@ -10,7 +10,7 @@ import pytest
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-from swift_vlrft.evaluation.average_precision import Matches, coco_scores
+from swift_vlrft.evaluation.average_precision import coco_scores
 
 
 def made_set(seed: int, images: int = 60, categories: int = 5, crowds: bool = True):
@@ -67,6 +67,10 @@ def pycocotools_stats(gold, found, images, categories):
     return evaluator
 
 
+def by_order(images):
+    return {image: n for n, image in enumerate(images)}
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_average_precision_is_that_of_pycocotools(seed):
     made = made_set(seed)
@@ -87,8 +91,8 @@ def test_average_precision_is_that_of_pycocotools(seed):
 @pytest.mark.parametrize("seed", range(4))
 def test_every_image_once_is_the_plain_average_precision(seed):
     made = made_set(seed)
-    drawn = Matches(*made).average_precision(np.ones((2, len(made[2]))))
-    expected = coco_scores(*made).mean
+    scores = coco_scores(*made, by_order(made[2]))
+    drawn, expected = scores.resampled(np.ones((2, len(made[2])))), scores.mean
     assert drawn["AP"] == pytest.approx([expected["AP"]] * 2, abs=1e-6)
     assert drawn["AP50"] == pytest.approx([expected["AP50"]] * 2, abs=1e-6)
 
@@ -96,7 +100,8 @@ def test_every_image_once_is_the_plain_average_precision(seed):
 def test_an_image_drawn_twice_counts_as_two_images():
     gold, found, images, categories = made_set(3, images=8)
     counts = [2, 0, 1, 3, 0, 1, 1, 0]
-    drawn = Matches(gold, found, images, categories).average_precision(np.array([counts], float))
+    scores = coco_scores(gold, found, images, categories, by_order(images))
+    drawn = scores.resampled(np.array([counts], float))
     copies, golds, founds = [], [], []
     for image, count in zip(images, counts, strict=True):
         for turn in range(count):

@@ -8,8 +8,9 @@ from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
 from swift_vlrft.evaluation import read_predictions, summarise
+from swift_vlrft.evaluation.annotations import open_annotations
+from swift_vlrft.evaluation.metrics import substring_rule
 from swift_vlrft.evaluation.predictions import EvaluationError
-from swift_vlrft.evaluation.tables import substring_rule
 
 
 def answer(text: str) -> str:
@@ -35,7 +36,11 @@ def classification_rows(said: list[tuple[str, str]]) -> list[dict]:
 
 
 def eval_json(*arguments) -> dict:
-    result = CliRunner().invoke(app, ["eval", *map(str, arguments), "--json"])
+    return run_json("eval", *arguments)
+
+
+def run_json(*arguments) -> dict:
+    result = CliRunner().invoke(app, [*map(str, arguments), "--json"])
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)
 
@@ -208,12 +213,11 @@ def test_rows_and_annotations_give_the_numbers_of_pycocotools(tmp_path):
     expected = pycocotools_stats(gold, found, list(range(1, 21)), [1, 2, 3]).stats
     file = write_lines(tmp_path / "p.jsonl", rows)
     (tmp_path / "visual_rft.json").write_text(json.dumps(found))
+    annotations = open_annotations(tmp_path / "gold.json")
     for summary in (
         summarise(read_predictions(file)),
-        summarise(read_predictions(file), annotations=tmp_path / "gold.json", protocol="all"),
-        summarise(
-            read_predictions(tmp_path / "visual_rft.json"), annotations=tmp_path / "gold.json"
-        ),
+        summarise(read_predictions(file), annotations=annotations, protocol="all"),
+        summarise(read_predictions(tmp_path / "visual_rft.json"), annotations=annotations),
     ):
         names = ("AP", "AP50", "AP75", "AP_small", "AP_medium", "AP_large")
         for name, value in zip(names, expected, strict=False):
@@ -229,7 +233,7 @@ def test_the_protocols_differ_in_what_is_missed(tmp_path):
     for row in asked:
         row["completion"] = answer(row["solution"])
     file = write_lines(tmp_path / "p.jsonl", asked)
-    gold = tmp_path / "gold.json"
+    gold = open_annotations(tmp_path / "gold.json")
     every = summarise(read_predictions(file), annotations=gold, protocol="all")
     mapped = summarise(read_predictions(file), annotations=gold, protocol="visual-rft")
     assert every.metrics["AP50"].value == pytest.approx(1.0)
@@ -257,7 +261,7 @@ def test_named_lists_are_averaged(tmp_path):
     summary = summarise(read_predictions(write_lines(tmp_path / "p.jsonl", rows)))
     assert summary.selected == {"virft-coco8": pytest.approx(7 / 8)}
     assert summary.metrics["AP_small"].value is None  # no picture's size is known
-    assert summary.metrics["false_refusal_rate"].value == pytest.approx(1 / 8)
+    assert summary.metrics["false_empty_prediction_rate"].value == pytest.approx(1 / 8)
 
 
 # ---- forms -----------------------------------------------------------------------------------
@@ -444,7 +448,7 @@ def test_compare_is_paired_and_names_what_flipped(tmp_path):
     after = [(g if n in wrong else said, g) for n, (said, g) in enumerate(before)]
     a = write_lines(tmp_path / "a.jsonl", classification_rows(before))
     b = write_lines(tmp_path / "b.jsonl", classification_rows(after)[::-1])
-    result = eval_json("compare", a, b)
+    result = run_json("compare", a, b)
     accuracy = result["metrics"]["accuracy"]
     assert accuracy["difference"] == pytest.approx(0.1)
     # Unpaired, the interval would be more than twice as wide: sqrt(2 * 0.25 / 200) * 1.96 = 0.098.
@@ -471,9 +475,9 @@ def test_compare_says_where_the_question_was_another(tmp_path):
         tmp_path / "a.jsonl", [{**row, "prompt": "<image>Which flower?"} for row in rows]
     )
     b = write_lines(tmp_path / "b.jsonl", [{**row, "prompt": "Which pet?"} for row in rows])
-    shown = CliRunner().invoke(app, ["eval", "compare", str(a), str(b)]).output
+    shown = CliRunner().invoke(app, ["compare", str(a), str(b)]).output
     assert "3 of 3 rows were asked in other words in B" in shown
-    assert "other words" not in CliRunner().invoke(app, ["eval", "compare", str(a), str(a)]).output
+    assert "other words" not in CliRunner().invoke(app, ["compare", str(a), str(a)]).output
 
 
 def test_a_count_of_any_number_of_digits_leaves_the_summary_json(tmp_path):
@@ -495,16 +499,16 @@ def test_compare_of_average_precision(tmp_path):
     a = write_lines(tmp_path / "a.jsonl", rows)
     perfect = [row | {"completion": answer(row["solution"])} for row in rows]
     b = write_lines(tmp_path / "b.jsonl", perfect)
-    same = eval_json("compare", a, a)["metrics"]
+    same = run_json("compare", a, a)["metrics"]
     assert all(d["difference"] in (0.0, None) for d in same.values())
-    better = eval_json("compare", a, b)["metrics"]["AP50"]
+    better = run_json("compare", a, b)["metrics"]["AP50"]
     assert better["b"] == pytest.approx(1.0) and 0 < better["low"] <= better["difference"]
 
 
 def test_compare_refuses_other_data(tmp_path):
     a = write_lines(tmp_path / "a.jsonl", classification_rows([("red", "red")]))
     b = write_lines(tmp_path / "b.jsonl", classification_rows([("red", "blue")]))
-    result = CliRunner().invoke(app, ["eval", "compare", str(a), str(b)])
+    result = CliRunner().invoke(app, ["compare", str(a), str(b)])
     assert result.exit_code == 2 and "not made on the same data set" in " ".join(
         result.output.split()
     )

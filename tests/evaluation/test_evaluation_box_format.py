@@ -10,9 +10,10 @@ from typer.testing import CliRunner
 from swift_vlrft.cli import app
 from swift_vlrft.datasets.box_format import ImageResize
 from swift_vlrft.datasets.build import PROMPT
+from swift_vlrft.evaluation.annotations import open_annotations
 from swift_vlrft.evaluation.compare import compare
-from swift_vlrft.evaluation.framing import framed, split_box_format
-from swift_vlrft.evaluation.gold import boxes_of_annotations, boxes_of_rows, read_annotations
+from swift_vlrft.evaluation.detections import boxes_of_annotations, boxes_of_rows
+from swift_vlrft.evaluation.framing import rewritten, split_box_format
 from swift_vlrft.evaluation.joined import join_gold
 from swift_vlrft.evaluation.predictions import (
     EvaluationError,
@@ -21,9 +22,10 @@ from swift_vlrft.evaluation.predictions import (
     Problems,
     read_predictions,
 )
-from swift_vlrft.evaluation.questions import Question, Settings, questions
-from swift_vlrft.evaluation.run import answer_line
+from swift_vlrft.evaluation.queries import Query, QuerySet, Settings
+from swift_vlrft.evaluation.run import Manifest, answer_line
 from swift_vlrft.evaluation.summary import summarise
+from swift_vlrft.files.records import write_record
 from swift_vlrft.parsing.answers import boxes_or_refusal, gold_text
 from swift_vlrft.report.html import place
 from swift_vlrft.report.samples import drawn_boxes
@@ -32,9 +34,9 @@ VIEW = ImageResize("qwen2_5_vl", 56 * 56, 401408)
 STORED = (1920, 1080)
 
 
-def question(frame: str, box: list[int]) -> Question:
+def query(box_format: str, box: list[int]) -> Query:
     gold = f"<answer>[{{'Position': {box}, 'Confidence': 1}}]</answer>"
-    return Question("0", PROMPT.format(category="dog"), gold, {}, None, "1", "dog", frame)
+    return Query("0", PROMPT.format(category="dog"), gold, {}, None, "1", "dog", box_format)
 
 
 def test_a_frame_is_named_behind_the_path(tmp_path):
@@ -48,7 +50,7 @@ def test_a_frame_is_named_behind_the_path(tmp_path):
 
 
 def test_prompt_and_gold_are_in_the_frame_that_is_wanted():
-    asked, seen = framed(question("norm1000", [250, 250, 750, 500]), "detection", "pixels",
+    asked, seen = rewritten(query("norm1000", [250, 250, 750, 500]), "detection", "pixels",
                          STORED, VIEW.size)  # fmt: skip
     assert seen is not None and seen[0] * seen[1] <= 401408 and seen != STORED
     assert f"in pixels, x from 0 to {seen[0]} and y from 0 to {seen[1]}" in asked.problem
@@ -56,20 +58,20 @@ def test_prompt_and_gold_are_in_the_frame_that_is_wanted():
     wanted = (seen[0] / 4, seen[1] / 4, seen[0] * 3 / 4, seen[1] / 2)
     assert gold.boxes[0] == pytest.approx(wanted, abs=1)
 
-    stored = question("pixels", [480, 270, 1440, 540])  # RefCOCO's: pixels of the stored picture
-    asked, seen = framed(stored, "grounding", "norm1000", STORED, None)
-    assert seen is None and asked.frame == "norm1000"
+    stored = query("pixels", [480, 270, 1440, 540])  # RefCOCO's: pixels of the stored picture
+    asked, seen = rewritten(stored, "grounding", "norm1000", STORED, None)
+    assert seen is None and asked.box_format == "norm1000"
     assert boxes_or_refusal(gold_text(asked.solution)).boxes == [(250, 250, 750, 500)]
     assert "between 0 and 1000" in asked.problem
 
-    assert framed(stored, "counting", "norm1000", STORED, None) == (stored, None)
-    unknown = question(None, [1, 1, 5, 5])
-    assert framed(unknown, "detection", "pixels", STORED, VIEW.size) == (unknown, None)
+    assert rewritten(stored, "counting", "norm1000", STORED, None) == (stored, None)
+    unknown = query(None, [1, 1, 5, 5])
+    assert rewritten(unknown, "detection", "pixels", STORED, VIEW.size) == (unknown, None)
 
 
 def asked_in(frame: str, said: tuple[float, ...], tmp_path) -> Prediction:
     """What `vlrft eval` writes and reads of one answer; ``said`` in shares of the picture."""
-    asked, seen = framed(question("norm1000", [250, 250, 750, 500]), "detection", frame,
+    asked, seen = rewritten(query("norm1000", [250, 250, 750, 500]), "detection", frame,
                          STORED, VIEW.size)  # fmt: skip
     whole = seen or (1000, 1000)
     box = [round(share * whole[n % 2]) for n, share in enumerate(said)]
@@ -102,15 +104,16 @@ def test_predictions_in_pixels_are_held_against_the_set_in_pixels(tmp_path):
         "solution": "<answer>[[250, 250, 750, 500]]</answer>",
     }  # fmt: skip
     (tmp_path / "set.jsonl").write_text(json.dumps(row) + "\n")
-    (asked,) = questions(Settings("m", tmp_path / "set.jsonl", "detection"), Problems())
-    made, seen = framed(asked, "detection", "pixels", STORED, VIEW.size)
+    queries = QuerySet(Settings("m", tmp_path / "set.jsonl", "detection"))
+    (asked,) = queries.read(Problems())
+    made, seen = rewritten(asked, "detection", "pixels", STORED, VIEW.size)
     line = answer_line(
         made, "detection", made.solution, image_id="1", size=STORED, tokens=9, finish="stop",
         seen=seen,
     )  # fmt: skip
     (tmp_path / "predictions.jsonl").write_text(line)
     predictions = read_predictions(tmp_path / "predictions.jsonl")
-    join_gold(predictions, tmp_path / "set.jsonl")
+    predictions = join_gold(predictions, queries)
     summary = summarise(predictions, bootstrap=0)
     assert summary.problems == {} and summary.metrics["vlrft_detection_iou"].value == 1.0
 
@@ -136,7 +139,8 @@ def crowded(tmp_path, found: str) -> Predictions:
 
 def test_a_crowd_costs_nothing(tmp_path):
     predictions = crowded(tmp_path, "[[0, 0, 500, 500]]")
-    summary = summarise(predictions, annotations=tmp_path / "instances.json", bootstrap=0)
+    gold = open_annotations(tmp_path / "instances.json")
+    summary = summarise(predictions, annotations=gold, bootstrap=0)
     assert summary.metrics["AP"].value == 1.0
     assert summary.metrics["vlrft_detection_iou"].value == 1.0  # of the other picture alone
     assert summary.reasons == {"ok": 1, "incomplete_gold": 1}
@@ -146,9 +150,9 @@ def test_a_crowd_costs_nothing(tmp_path):
 def test_pixels_of_a_training_row_are_scaled_to_the_annotations(tmp_path):
     predictions = crowded(tmp_path, "[[0, 0, 56, 56]]")
     for row in predictions.rows:
-        row.frame, row.width, row.height = "pixels", 112, 112
-    gold = read_annotations(tmp_path / "instances.json")
-    made = boxes_of_annotations(gold, predictions)
+        row.box_format, row.width, row.height = "pixels", 112, 112
+    gold = open_annotations(tmp_path / "instances.json")
+    _, made = boxes_of_annotations(gold, predictions)
     assert made.found[1]["bbox"] == [0, 0, 32, 24]
 
 
@@ -169,9 +173,9 @@ def test_a_name_that_the_set_does_not_ask_for_is_refused(tmp_path):
     }  # fmt: skip
     (tmp_path / "set.jsonl").write_text(json.dumps(row) + "\n")
 
-    def asked(*names: str) -> list[Question]:
+    def asked(*names: str) -> list[Query]:
         settings = Settings("m", tmp_path / "set.jsonl", "detection", categories=names)
-        return list(questions(settings, Problems()))
+        return list(QuerySet(settings).read(Problems()))
 
     assert len(asked("rose")) == 1
     with pytest.raises(ValueError, match="'rise' is no category.*Did you mean rose"):
@@ -189,7 +193,7 @@ def test_a_worker_that_is_killed_ends_the_run(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "executable", str(killed))
     (tmp_path / "parts").mkdir()
     with pytest.raises(EvaluationError, match="worker 0 ended with exit code -15"):
-        inference.run_workers(tmp_path, Settings("m", tmp_path, "detection"), 1, lambda n: None)
+        inference.run_workers(tmp_path, 1)
 
 
 def test_another_resolution_is_said(tmp_path):
@@ -200,8 +204,8 @@ def test_another_resolution_is_said(tmp_path):
     for name, resolution in (("before", {}), ("after", {"MAX_PIXELS": "401408"})):
         (tmp_path / name).mkdir()
         settings = Settings("m", tmp_path, "classification", resolution=resolution)
-        (tmp_path / name / "run.json").write_text(json.dumps({"settings": settings.as_dict()}))
+        write_record(tmp_path / name / "run.json", Manifest(settings))
         (tmp_path / name / "predictions.jsonl").write_text(json.dumps(row) + "\n")
-    command = ["eval", "compare", str(tmp_path / "before"), str(tmp_path / "after")]
+    command = ["compare", str(tmp_path / "before"), str(tmp_path / "after")]
     said = CliRunner().invoke(app, command).output
     assert "the model's own limits in A, at MAX_PIXELS=401408 in B" in said

@@ -1,6 +1,7 @@
 """What a model is asked, and what a run of `vlrft eval` leaves on disk; no model is loaded."""
 
 import json
+import os
 import random
 import subprocess
 import sys
@@ -11,13 +12,17 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
+import swift_vlrft
 from swift_vlrft.cli import app
 from swift_vlrft.demo.data import write_parquet
 from swift_vlrft.demo.tasks import known_task
 from swift_vlrft.evaluation.predictions import EvaluationError, Problems
-from swift_vlrft.evaluation.questions import Settings, count_questions, questions
+from swift_vlrft.evaluation.queries import QuerySet, Settings
 from swift_vlrft.evaluation.run import answer_line, answered, begin, finish, new_part, pending
-from swift_vlrft.swift_plugin import inference
+from swift_vlrft.evaluation.summary import Summary
+from swift_vlrft.files import jsonl
+from swift_vlrft.files.records import as_json, read_record, record_of
+from swift_vlrft.swift_plugin import evaluate, inference
 
 
 @pytest.fixture
@@ -38,14 +43,15 @@ def coco(tmp_path) -> Path:
 
 
 def ids(settings: Settings, problems: Problems | None = None) -> list[str]:
-    return [question.id for question in questions(settings, problems or Problems())]
+    return [query.id for query in QuerySet(settings).read(problems or Problems())]
 
 
 def test_protocol_all_asks_every_category_of_every_image(coco):
     settings = Settings("m", coco, "detection", protocol="all")
-    found = list(questions(settings, Problems()))
-    assert len(found) == 4 * 3 == count_questions(settings)
-    by_id = {question.id: question for question in found}
+    queries = QuerySet(settings)
+    found = list(queries.read(Problems()))
+    assert len(found) == 4 * 3 == queries.count
+    by_id = {query.id: query for query in found}
     assert "'cat'" in by_id["1/cat"].problem
     assert (
         by_id["1/cat"].solution
@@ -80,16 +86,16 @@ def test_visual_rft_asks_what_the_map_names(coco, tmp_path):
 
 def test_settings_survive_the_way_to_a_worker(coco):
     settings = Settings("m", coco, "detection", categories=("cat",), engine_options={"a": [1]})
-    again = Settings.from_dict(json.loads(json.dumps(settings.as_dict())))
+    again = record_of(json.loads(json.dumps(as_json(settings))), Settings, "run.json")
     assert again == settings and again.identity() == settings.identity()
 
 
 def answers(folder: Path, asked, completion: str = "<answer>red</answer>") -> None:
     with new_part(folder).open("a") as part:
-        for question in asked:
+        for query in asked:
             part.write(
                 answer_line(
-                    question, "classification", completion, image_id="i", size=(5, 5),
+                    query, "classification", completion, image_id="i", size=(5, 5),
                     tokens=3, finish="stop",
                 )
             )  # fmt: skip
@@ -100,7 +106,8 @@ def test_workers_share_the_questions_and_a_kill_loses_only_half_a_line(tmp_path)
     settings = Settings("m", tmp_path / "set", "classification")
     out = tmp_path / "out"
     assert begin(out, settings) == {}
-    shares = [list(pending(settings, {}, Problems(), w, 3)) for w in range(3)]
+    queries = QuerySet(settings)
+    shares = [list(pending(queries, {}, Problems(), w, 3)) for w in range(3)]
     assert sorted(int(q.id) for share in shares for q in share) == list(range(20))
     assert all(shares)
     answers(out, shares[2])
@@ -109,11 +116,10 @@ def test_workers_share_the_questions_and_a_kill_loses_only_half_a_line(tmp_path)
     part.write_text(part.read_text() + '{"id": "' + shares[1][0].id + '", "comp')
     done = begin(out, settings)
     assert set(done) == {q.id for q in shares[0] + shares[2]}
-    file, problems = finish(out, settings)
-    assert problems.counts["questions without an answer"] == len(shares[1])
-    answers(out, pending(settings, answered(out), Problems()))
-    file, problems = finish(out, settings)
-    assert not problems.counts
+    assert finish(out, queries).counts["queries without an answer"] == len(shares[1])
+    answers(out, pending(queries, answered(out), Problems()))
+    assert not finish(out, queries).counts
+    file = out / "predictions.jsonl"
     assert [json.loads(line)["id"] for line in file.read_text().splitlines()] == [
         str(n) for n in range(20)
     ]
@@ -124,7 +130,7 @@ def test_another_run_is_not_mixed_in_and_not_lost(tmp_path):
     out = tmp_path / "out"
     first = Settings("model-a", tmp_path / "set", "classification")
     begin(out, first)
-    answers(out, pending(first, {}, Problems()))
+    answers(out, pending(QuerySet(first), {}, Problems()))
     second = Settings("model-b", tmp_path / "set", "classification")
     with pytest.raises(EvaluationError, match="model 'model-a', now 'model-b'.*--force"):
         begin(out, second)
@@ -142,7 +148,7 @@ def test_a_checkpoint_trained_anew_at_the_same_place_is_another_run(tmp_path):
     out = tmp_path / "out"
     settings = Settings(str(weights.parent), tmp_path / "set", "classification")
     begin(out, settings)
-    answers(out, pending(settings, {}, Problems()))
+    answers(out, pending(QuerySet(settings), {}, Problems()))
     (weights.parent / "args.json").write_text("{}")  # nothing that an answer depends on
     assert len(begin(out, settings)) == 4
     weights.write_bytes(b"newer")
@@ -173,7 +179,7 @@ def test_a_run_that_is_stopped_stops_its_processes(tmp_path, monkeypatch):
     monkeypatch.setattr(inference.time, "sleep", stop)
     before = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        inference.run_workers(tmp_path / "out", settings, 2, lambda n: None)
+        inference.run_workers(tmp_path / "out", 2)
     assert len(started) == 2 and all(process.poll() is not None for process in started)
     assert time.monotonic() - before < 20
 
@@ -204,3 +210,83 @@ def test_bad_settings_are_refused_before_a_model_is_loaded(tmp_path, arguments, 
     assert result.exit_code == 2, result.output
     assert said in " ".join(result.output.split())
     assert not (tmp_path / "out" / "parts").exists()
+
+
+# ---- the library -----------------------------------------------------------------------------
+
+
+def test_an_annotation_file_is_decoded_once(coco, tmp_path, monkeypatch):
+    decoded = []
+    read = jsonl.json.loads
+
+    def counted(text, **options):
+        decoded.append('"annotations"' in str(text)[:10_000])
+        return read(text, **options)
+
+    monkeypatch.setattr(jsonl.json, "loads", counted)
+    monkeypatch.setattr(evaluate, "run_worker", answer_with_gold)
+    monkeypatch.setattr(evaluate, "model_and_adapter", lambda model, base: (model, None))
+    out = tmp_path / "out"
+    summary = swift_vlrft.evaluate("m", coco, "detection", out=out, workers=1, bootstrap=10)
+    assert summary.metrics["AP"].value == 1.0 and sum(decoded) == 1
+    decoded.clear()
+    again = swift_vlrft.evaluate(predictions=out, gold=coco, task="detection", bootstrap=0)
+    assert again.metrics["AP"].value == 1.0 and sum(decoded) == 1
+    decoded.clear()
+    assert CliRunner().invoke(app, ["compare", str(out), str(out)]).exit_code == 0
+    assert sum(decoded) == 1
+
+
+def answer_with_gold(folder, queries, worker=0, workers=1, progress=lambda n: None) -> None:
+    left = list(pending(queries, answered(folder), Problems()))
+    with new_part(folder).open("a") as part:
+        for query in left:
+            part.write(
+                answer_line(
+                    query, "detection", query.solution, image_id="i", size=(64, 48),
+                    tokens=3, finish="stop",
+                )
+            )  # fmt: skip
+    progress(len(left))
+
+
+def test_evaluate_does_what_the_command_does(coco, tmp_path, monkeypatch):
+    monkeypatch.setattr(evaluate, "run_worker", answer_with_gold)
+    monkeypatch.setattr(evaluate, "model_and_adapter", lambda model, base: (model, None))
+    monkeypatch.delenv("LOG_LEVEL", raising=False)
+    shown = []
+    settings = {"categories": ["cat,dog"], "max_queries": 5, "seed": 1, "bootstrap": 10}
+    summary = swift_vlrft.evaluate(
+        "m", str(coco), "detection", out=tmp_path / "a", workers=1, **settings,
+        progress=lambda *counts: shown.append(counts),
+    )  # fmt: skip
+    assert shown == [(0, 5), (5, 5)] and summary.rows == 5
+    command = ["eval", "m", str(coco), "--task", "detection", "--out", str(tmp_path / "b")]
+    command += ["--categories", "cat,dog", "--max-queries", "5", "--seed", "1", "--workers", "1"]
+    result = CliRunner().invoke(app, [*command, "--bootstrap", "10", "--json"])
+    assert result.exit_code == 0, result.output
+    expected = json.loads(json.dumps(as_json(summary)))
+    assert json.loads(result.stdout) == expected
+    written = read_record(tmp_path / "a" / "summary.json", Summary)
+    assert json.loads(json.dumps(as_json(written))) == expected
+    assert json.loads((tmp_path / "b" / "summary.json").read_text()) == expected
+    assert "LOG_LEVEL" not in os.environ
+
+
+def test_what_is_left_out_is_left_out_of_every_metric(coco, tmp_path):
+    right = {"task": "detection", "frame": "norm1000", "width": 64, "height": 48}
+    gold = "<answer>[{'Position': [0, 0, 500, 500], 'Confidence': 1}]</answer>"
+    rows = [right | {"id": "1/cat", "image_id": 1, "category": "cat", "completion": gold}]
+    rows.append(rows[0] | {"id": "2/dog", "image_id": 2, "category": "dog", "completion": "?"})
+    rows.append(rows[0] | {"id": "9/cat", "image_id": 9, "completion": "?"})
+    file = tmp_path / "p.jsonl"
+    file.write_text("".join(json.dumps(row | {"solution": gold}) + "\n" for row in rows))
+    summary = swift_vlrft.evaluate(predictions=file, gold=coco, categories=["cat"], bootstrap=0)
+    assert summary.rows == 1 and summary.metrics["vlrft_detection_iou"].value == 1.0
+    assert "rows of unknown images, left out" in summary.problems
+
+
+def test_the_old_call_of_compare_names_the_new_one():
+    result = CliRunner().invoke(app, ["eval", "compare", "a"])
+    assert result.exit_code == 2 and "`vlrft compare A B`" in " ".join(result.output.split())
+    assert "--exist-map" in CliRunner().invoke(app, ["eval", "--help"]).output

@@ -221,10 +221,10 @@ def test_order_is_used_where_it_is_all_there_is_and_it_is_said(folder, what):
         # The number of a row, and another row's question, picture, gold.
         ([(0, {"id": "1"} | BYTES | {"labels": None})], "was asked 'What colour is it?'"),
         ([(2, {"id": "0"} | BYTES)], "answers the gold 'blue', but row 0 of set.jsonl"),
-        ([(0, {"images": ["/x/77.png"]})], "names the picture '/x/77.png', which no row has"),
+        ([(0, {"images": ["/x/77.png"]})], "names the image '/x/77.png', which no row has"),
         # As many as rows, but of pictures that no row has: of another split, for all that is said.
         ([(n, RENAMED | {"labels": None}) for n in EVERY], "which no row has, and no id"),
-        ([(0, NOTHING)], "names no id or picture of a row"),
+        ([(0, NOTHING)], "names no id or image of a row"),
         ([(0, {"messages": [{"role": "user", "content": "Why?"}]})], "no prediction is of a row"),
     ],
 )
@@ -274,7 +274,7 @@ def test_ids_are_the_sets_own_or_numbers_of_rows(folder):
     write(folder / "less.jsonl", rows[1:])
     summary = json.loads(evaluate(folder, ours, "less.jsonl").stdout)
     assert summary["metrics"]["accuracy"]["value"] == 1.0 and summary["rows"] == 6
-    assert summary["problems"]["ids that number another row than picture and question name"] == 6
+    assert summary["problems"]["ids that number another row than image and question name"] == 6
 
 
 def test_ms_swifts_log_is_paired_where_question_and_gold_tell(folder):
@@ -420,7 +420,7 @@ def test_a_list_of_completions_and_a_missing_gold_are_told(folder):
 @pytest.mark.parametrize(
     ("said", "problem", "score"),
     [
-        ({"frame": "pixels"}, "of which size: write the picture's width and height into it", None),
+        ({"frame": "pixels"}, "of which size: write the image's width and height into it", None),
         ({"frame": "unit"}, "the frame 'unit' is not known; known: norm1000, pixels", None),
         ({"frame": "pixels", "width": 2560, "height": 1920}, None, 0.0),
         ({"frame": "pixels", "width": 1000, "height": 1000}, None, 1.0),
@@ -445,7 +445,7 @@ def test_gold_is_never_held_against_an_answer_in_another_frame(folder, said, pro
 def test_two_files_without_ids_are_compared_by_picture_and_question(folder):
     before = write(folder / "a.jsonl", [infer_line(folder, n, said="x") for n in EVERY if n != 2])
     after = write(folder / "b.jsonl", [infer_line(folder, n) for n in EVERY[::-1] if n != 4])
-    command = ["eval", "compare", str(before), str(after), "--task", "classification", "--json"]
+    command = ["compare", str(before), str(after), "--task", "classification", "--json"]
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
@@ -476,7 +476,7 @@ def test_no_answer_is_ever_given_another_rows_gold(data):
     answers = [
         Known(
             f"line {n}",
-            (root + rows[r].pictures[0][5:],) if "picture" in says else (),
+            (root + rows[r].images[0][5:],) if "picture" in says else (),
             rows[r].question if "question" in says else "",
             rows[r].gold if "gold" in says else None,
             number=r if "number" in says else None,

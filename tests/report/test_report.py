@@ -18,7 +18,7 @@ from swift_vlrft.cli import app
 from swift_vlrft.demo.data import write_parquet
 from swift_vlrft.demo.tasks import known_task
 from swift_vlrft.evaluation.predictions import Problems
-from swift_vlrft.evaluation.questions import Settings, questions
+from swift_vlrft.evaluation.queries import QuerySet, Settings
 from swift_vlrft.evaluation.run import answer_line, begin, finish, new_part
 from swift_vlrft.report.curves import curve, ticks
 
@@ -82,16 +82,16 @@ def run(tmp_path) -> Path:
         settings = Settings(f"model-{name}", tmp_path / "set", "detection")
         begin(out, settings)
         with new_part(out).open("a") as part:
-            for n, question in enumerate(questions(settings, Problems())):
+            for n, query in enumerate(QuerySet(settings).read(Problems())):
                 right = (n % 2 == 0) == (name == "after")
-                said = question.solution if right else EVIL
+                said = query.solution if right else EVIL
                 part.write(
                     answer_line(
-                        question, "detection", said, image_id=str(n), size=(112, 112),
+                        query, "detection", said, image_id=str(n), size=(112, 112),
                         tokens=9, finish="stop",
                     )
                 )  # fmt: skip
-        finish(out, settings)
+        finish(out, QuerySet(settings))
     return folder
 
 

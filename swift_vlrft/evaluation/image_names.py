@@ -1,6 +1,6 @@
-"""Pictures of a set under the names that other files give them.
+"""Images of a set under the names that other files give them.
 
-Pictures([("/set/a/1.png",), ("/set/b/1.png",)]).find(["/mnt/data/a/1.png"])   {"/set/a/1.png"}
+ImageNames([("/set/a/1.png",), ("/set/b/1.png",)]).find(["/mnt/data/a/1.png"])   {"/set/a/1.png"}
 """
 
 from __future__ import annotations
@@ -8,21 +8,22 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
 
 from swift_vlrft.datasets.splits import splits_in
 from swift_vlrft.evaluation.predictions import content_key
 
 
-class Pictures:
-    """The rows' pictures under every name: a path in part or as a whole, an id, the content."""
+class ImageNames:
+    """The rows' images under every name: a path in part or in full, an id, the content."""
 
     def __init__(
         self,
         rows: Sequence[tuple[str, ...]],
         contents: Callable[[int], Iterable[str]] = lambda n: (),
     ) -> None:
-        """``rows``: the names of every row's picture, of which the first is the picture itself;
+        """``rows``: the names of every row's image, of which the first is the image itself;
         ``contents``: the keys of it by what its file holds, asked for where names do not tell.
         """
         self.rows, self.contents = rows, contents
@@ -33,10 +34,9 @@ class Pictures:
                 self.exact.setdefault(name, set()).add(row[0])
                 for end in _ends(name):
                     self.ends.setdefault(end, set()).add(row[0])
-        self.by_content: dict[str, set[str]] | None = None
 
     def find(self, names: Sequence[str]) -> set[str] | None:
-        """The pictures that may be meant: none where no row has it, None where none is named."""
+        """The images that may be meant: empty where no row has it, None where none is named."""
         if not names:
             return None
         sets = [self.exact[name] for name in names if name in self.exact]
@@ -54,35 +54,34 @@ class Pictures:
         near = next((self.ends[end] for end in _ends(name) if end in self.ends), set())
         split = _split_of(name)
         found = {p for p in near if split is None or _split_of(p) in (None, split)}
-        if not found or (own := _content_of(name)) is None:
+        if not found or (content := _content_of(name)) is None:
             return found
-        return {picture for picture in found if _content_of(picture) in (None, own)}
+        return {image for image in found if _content_of(image) in (None, content)}
 
     def _by_content(self, name: str) -> set[str]:
         """Copies in a cache: the file's content, or a name that is the hash of it."""
         stem = _ends(name)[-1][0].partition(".")[0]
-        keys = [stem[:16]] if _HASH.fullmatch(stem) else []
-        if (own := _content_of(name)) is not None:
-            keys.append(own)
-        if not keys:
-            return set()
-        if self.by_content is None:
-            self.by_content = {}
-            for n, row in enumerate(self.rows):
-                for key in self.contents(n) if row else ():
-                    self.by_content.setdefault(key, set()).add(row[0])
-        return set().union(*(self.by_content.get(key, ()) for key in keys))
+        keys = [stem[:16] if _HASH.fullmatch(stem) else None, _content_of(name)]
+        return {image for key in keys if key for image in self._contents.get(key, ())}
+
+    @cached_property
+    def _contents(self) -> dict[str, set[str]]:
+        found: dict[str, set[str]] = {}
+        for n, row in enumerate(self.rows):
+            for key in self.contents(n) if row else ():
+                found.setdefault(key, set()).add(row[0])
+        return found
 
 
 _HASH = re.compile(r"[0-9a-f]{16,64}")
 _SPLIT_ALONE = re.compile(r"(?:[a-z]*im(?:age|g)s?[-_.]?)?([a-z]+)[-_.]?\d*", re.IGNORECASE)
 
 
-def _content_of(picture: str) -> str | None:
+def _content_of(image: str) -> str | None:
     """The key of a file by its content; None where it is no absolute path, or not there."""
-    if _HASH.fullmatch(picture):
-        return picture[:16]
-    file = Path(picture)
+    if _HASH.fullmatch(image):
+        return image[:16]
+    file = Path(image)
     try:
         return content_key(file.read_bytes()) if file.is_absolute() and file.is_file() else None
     except (OSError, ValueError):

@@ -1,0 +1,75 @@
+"""``vlrft compare``: is B better than A?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from swift_vlrft.commands.eval import Categories
+from swift_vlrft.commands.output import number, print_json, printable, show, table
+
+
+def compare(
+    a: Annotated[Path, typer.Argument(help="Predictions, or the folder of a run: before.")],
+    b: Annotated[Path, typer.Argument(help="The same: after.")],
+    task: Annotated[str | None, typer.Option(help="Where the files do not say it.")] = None,
+    gold: Annotated[
+        Path | None, typer.Option(help="COCO annotations, where the run was made on them.")
+    ] = None,
+    protocol: Annotated[str | None, typer.Option(help="With --gold: all or visual-rft.")] = None,
+    categories: Categories = None,
+    bootstrap: Annotated[int, typer.Option(min=2, help="Draws for the intervals.")] = 1000,
+    seed: Annotated[int, typer.Option(help="Of the draws.")] = 0,
+    shown: Annotated[int, typer.Option("--show", min=0, help="Flipped rows to print.")] = 5,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,
+) -> None:
+    """Is B better than A? Metric differences with paired bootstrap intervals, and what flipped.
+
+    Example: vlrft compare runs/eval/before runs/eval/after
+    """
+    from swift_vlrft.evaluation.compare import compare_runs
+    from swift_vlrft.files import records
+
+    result = compare_runs(
+        a,
+        b,
+        task=task,
+        gold=gold,
+        protocol=protocol,
+        categories=categories or (),
+        bootstrap=bootstrap,
+        seed=seed,
+    )
+    if as_json:
+        print_json(records.as_json(result))
+    else:
+        print_comparison(result, shown)
+
+
+def print_comparison(result: Any, shown: int) -> None:
+    kind = f"{result.task}, protocol {result.protocol}" if result.protocol else result.task
+    title = f"{kind}: {result.rows} rows in both, {result.images} images"
+    metrics = table("metric", ">A", ">B", ">B - A", ">95 %", title=title)
+    for name, d in result.metrics.items():
+        sign = f"{d.difference:+.3f}" if d.difference is not None else "-"
+        bounds = "-" if d.low is None or d.high is None else f"{d.low:+.3f} to {d.high:+.3f}"
+        metrics.add_row(name, number(d.a), number(d.b), sign, bounds)
+    show(metrics)
+    for note in result.notes:
+        typer.echo(f"note: {printable(note)}")
+    if result.only_a or result.only_b:
+        typer.echo(f"rows only in A: {result.only_a}; only in B: {result.only_b} (left out)")
+    if result.other_prompts:
+        typer.echo(
+            f"{result.other_prompts} of {result.rows} rows were asked in other words in B: is it "
+            "the same data set?"
+        )
+    typer.echo(f"became right: {len(result.gained)}; became wrong: {len(result.lost)}")
+    for name, flips in (("right", result.gained), ("wrong", result.lost)):
+        for flip in flips[:shown]:
+            typer.echo(
+                f"  row {printable(flip.id)} became {name}: {flip.a:.2f} ({printable(flip.why_a)}"
+                f") -> {flip.b:.2f} ({printable(flip.why_b)})"
+            )

@@ -1,0 +1,244 @@
+"""Gold boxes and predicted ones in COCO's form, out of rows or out of an annotation file.
+
+    row         image_id 9, category "dog", frame norm1000, 640 x 480, one box (100, 100, 600, 600)
+    gold        {"image_id": 9, "category_id": "dog", "bbox": [64, 48, 320, 240], ...}
+
+Three protocols, whose numbers do not compare:
+
+    all         every category of the set is asked of every image, or a sample of such queries.
+                A box of a query that was not asked is not missed.
+    visual-rft  only categories that an existence map names for an image are asked (Visual-RFT's
+                evaluation; its map was made with the untrained model). Boxes of categories that
+                it does not name stay in the gold: they are missed, whatever the model can do.
+    rows        rows of a set that holds its own queries are scored as they stand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+
+from swift_vlrft.datasets.build import chosen_categories
+from swift_vlrft.datasets.image import ImageInfo, size_problem
+from swift_vlrft.datasets.instances import file_of
+from swift_vlrft.evaluation.annotations import Annotations
+from swift_vlrft.evaluation.image_names import ImageNames
+from swift_vlrft.evaluation.predictions import EvaluationError, Prediction, Predictions, Problems
+from swift_vlrft.geometry.boxes import Box
+from swift_vlrft.parsing.answers import BoxList, normalise, read
+from swift_vlrft.rewards.matching import read_gold
+
+PROTOCOLS = ("all", "visual-rft", "rows")
+
+
+@dataclass
+class BoxSet:
+    """What average precision is worked out from. Categories and images are whatever names them;
+    ``units`` says which image each of them is: two queries of one image are two entries.
+    """
+
+    gold: list[dict[str, Any]] = field(default_factory=list)
+    found: list[dict[str, Any]] = field(default_factory=list)
+    units: dict[Any, str] = field(default_factory=dict)
+    categories: list[str] = field(default_factory=list)
+    sizes_known: bool = True
+
+
+def detection_boxes(
+    predictions: Predictions,
+    annotations: Annotations | None,
+    categories: Sequence[str],
+    protocol: str | None,
+) -> tuple[Predictions, BoxSet, str]:
+    """The predictions that count, as the annotations name them; their boxes; the protocol."""
+    if protocol is not None and protocol not in PROTOCOLS:
+        raise EvaluationError(f"unknown protocol {protocol!r}; known: {', '.join(PROTOCOLS)}")
+    boxes_alone = predictions.detections is not None
+    if annotations is None:
+        if boxes_alone:
+            raise EvaluationError(
+                "these predictions hold boxes without gold; give the annotation file they were "
+                "made on with --gold, such as instances_val2017.json"
+            )
+        if protocol not in (None, "rows"):
+            raise EvaluationError(
+                f"--protocol {protocol} needs an annotation file: give it with --gold"
+            )
+        rows = predictions.rows
+        if categories:
+            known = sorted({row.category for row in rows if row.category is not None})
+            chosen = set(chosen_categories(categories, known))
+            rows = [row for row in rows if row.category in chosen]
+        problems = predictions.problems.joined(Problems())
+        boxes = boxes_of_rows(rows, problems)
+        return replace(predictions, rows=rows, problems=problems), boxes, "rows"
+    if protocol == "rows":
+        raise EvaluationError("--protocol rows is of rows that bring their own gold, not of --gold")
+    protocol = protocol or ("visual-rft" if boxes_alone else "all")
+    if boxes_alone and protocol != "visual-rft":
+        raise EvaluationError(
+            "a list of boxes does not say which queries were asked; only --protocol visual-rft, "
+            "which misses every box of the gold that is not found, can be scored"
+        )
+    located, boxes = boxes_of_annotations(annotations, predictions, categories, protocol)
+    return located, boxes, protocol
+
+
+def boxes_of_rows(rows: Sequence[Prediction], problems: Problems) -> BoxSet:
+    """Gold and predictions of rows that bring their own solution."""
+    boxes = BoxSet()
+    turns: dict[tuple[str, str | None], int] = {}
+    kept: list[tuple[Prediction, BoxList, tuple[str, int]]] = []
+    names: set[str] = set()
+    for row in rows:
+        gold = read_gold(row.solution)
+        if gold is None:
+            continue  # counted where rows are scored
+        # The same query asked twice of an image is an image of its own, or its gold doubles.
+        turn = turns[row.image_id, row.category] = turns.get((row.image_id, row.category), -1) + 1
+        boxes.units[row.image_id, turn] = row.image_id
+        kept.append((row, gold, (row.image_id, turn)))
+        names |= {row.category} if row.category else {label or "object" for label in gold.labels}
+        if row.size is None or row.box_range is None:
+            boxes.sizes_known = row.box_format == "pixels" and boxes.sizes_known
+    numbers = {image: n for n, image in enumerate(boxes.units, start=1)}
+    boxes.units = {numbers[image]: unit for image, unit in boxes.units.items()}
+    boxes.categories = sorted(names) or ["object"]
+    for row, gold, image in kept:
+        for box, label in zip(gold.boxes, gold.labels, strict=True):
+            if box is not None:
+                name = row.category or label or "object"
+                boxes.gold.append(_entry(row, numbers[image], name, box))
+        for name, box, score in _answered(row, gold, names, problems):
+            boxes.found.append({**_entry(row, numbers[image], name, box), "score": score})
+    return boxes
+
+
+def _answered(
+    row: Prediction, gold: BoxList, known: set[str], problems: Problems
+) -> Iterator[tuple[str, Box, float]]:
+    """The valid boxes of an answer with their category and score; a confidence that is missing or
+    outside [0, 1] ranks as 1, as in the rewards.
+    """
+    answer = read(row.completion).boxes or BoxList()
+    for box, label, confidence in zip(answer.boxes, answer.labels, answer.confidences, strict=True):
+        if box is None:
+            continue
+        name = row.category
+        if name is None:
+            if label is None and len(gold.names) <= 1:
+                label = next(iter(gold.names), None)
+            name = label or "object"
+            if name not in known:
+                problems.add("boxes of unknown categories, not ranked", name)
+                continue
+        yield name, box, 1.0 if confidence is None else confidence
+
+
+def _entry(row: Prediction, image: Any, category: str, box: Box) -> dict[str, Any]:
+    x1, y1, x2, y2 = box
+    if row.box_range is not None and row.size is not None:
+        x, y = (side / end for side, end in zip(row.size, row.box_range, strict=True))
+        x1, x2, y1, y2 = x1 * x, x2 * x, y1 * y, y2 * y
+    width, height = x2 - x1, y2 - y1
+    place = {"image_id": image, "category_id": category}
+    return place | {"bbox": [x1, y1, width, height], "area": width * height, "iscrowd": 0}
+
+
+def boxes_of_annotations(
+    annotations: Annotations,
+    predictions: Predictions,
+    categories: Sequence[str] = (),
+    protocol: str = "all",
+) -> tuple[Predictions, BoxSet]:
+    """The rows that are of the annotations, each query once, and gold and predicted boxes."""
+    chosen = annotations.chosen(categories)
+    problems = predictions.problems.joined(Problems())
+    rows = _located(annotations, predictions.rows, chosen, problems)
+    boxes = BoxSet(categories=sorted(chosen.values()))
+    images = {str(i): i for i in annotations.instances.images}
+    for entry in predictions.detections or ():
+        image = images.get(str(entry["image_id"]))
+        if image is None:
+            problems.add("boxes of unknown images, left out", entry["image_id"])
+        elif entry["category_id"] not in annotations.instances.categories:
+            problems.add("boxes of unknown categories, left out", entry["category_id"])
+        elif entry["category_id"] in chosen:
+            boxes.found.append({**entry, "image_id": image})
+    for (image, category), row in rows.items():
+        for _, box, score in _answered(row, BoxList(), set(), problems):
+            boxes.found.append({**_entry(row, image, category, box), "score": score})
+    gold = [one for one in annotations.boxes if one["category_id"] in chosen]
+    scored = list(annotations.instances.images)
+    if predictions.detections is None and protocol == "all":
+        if not rows:
+            raise EvaluationError(
+                f"no prediction is of an image and category of {annotations.path}; "
+                f"its images are like {', '.join(list(images)[:3])}"
+            )
+        gold = [one for one in gold if (one["image_id"], one["category_id"]) in rows]
+        asked = {image for image, _ in rows}
+        for image in scored:
+            if image not in asked:
+                problems.add("images of the annotations that no row asks about, not scored", image)
+        scored = sorted(asked, key=str)
+    boxes.units = {image: str(image) for image in scored}
+
+    def named(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        labelled = [
+            e for e in entries if annotations.is_labelled((e["image_id"], e["category_id"]))
+        ]
+        return [{**e, "category_id": chosen[e["category_id"]]} for e in labelled]
+
+    before = len(boxes.found)
+    boxes.gold, boxes.found = named(gold), named(boxes.found)
+    if dropped := before - len(boxes.found):
+        what = "boxes where LVIS does not say whether the image holds the category, left out"
+        problems.add(what, annotations.path.name, dropped)
+    return replace(predictions, rows=list(rows.values()), problems=problems), boxes
+
+
+def _located(
+    annotations: Annotations, rows: Sequence[Prediction], chosen: dict[Any, str], problems: Problems
+) -> dict[tuple[Any, Any], Prediction]:
+    """The rows by image and category, with the sizes that the annotations state."""
+    images = {str(i): i for i in annotations.instances.images}
+    ids = {normalise(name): c for c, name in annotations.instances.categories.items()}
+    entries = annotations.instances.images.items()
+    names = ImageNames([(str(i), file_of(entry) or str(i)) for i, entry in entries])
+    located: dict[tuple[Any, Any], Prediction] = {}
+    for row in rows:
+        image = images.get(row.image_id)
+        if image is None:  # `swift infer` writes the image's path and no id
+            found = names.find(row.image_names) or set()
+            image = images[next(iter(found))] if len(found) == 1 else None
+        category = None if row.category is None else ids.get(normalise(row.category))
+        if image is None:
+            problems.add("rows of unknown images, left out", row.image_id)
+        elif category is None:
+            problems.add("rows of unknown categories, left out", row.category)
+        elif (image, category) in located:
+            problems.add("duplicates, of which the first counts", row.place or row.id)
+        elif category in chosen:
+            # Answers in thousandths, or in pixels of what the model saw, fit a copy of any size;
+            # where the image was shown turned, they fit none of the boxes.
+            shown = None if row.size is None else ImageInfo(*row.size, plain=True)
+            drawn = annotations.drawn(image, exact=False)
+            if problem := size_problem({"path": row.image}, shown, drawn):
+                raise EvaluationError(f"the prediction {row.id}: {problem}")
+            pixels = row.box_format == "pixels"
+            located[image, category] = msgspec.structs.replace(
+                row,
+                image_id=str(image),
+                category=chosen[category],
+                incomplete=(image, category) in annotations.incomplete,
+                # Of a training row, width and height are what the model saw.
+                seen=row.seen or (row.size if pixels else None),
+                width=int(drawn.width),
+                height=int(drawn.height),
+                box_format=row.box_format or "norm1000",
+            )
+    return located

@@ -1,0 +1,267 @@
+"""What predictions come to, row by row: every metric as a ratio of sums, so that it can be
+resampled.
+
+    accuracy = sum(right) / sum(1)      parse rate = sum(read) / sum(1)
+    invalid boxes = sum(invalid boxes) / sum(boxes)
+
+Scores and reasons are the rewards' own (diagnostics/reasons.py); average precision alone is
+not a ratio, and lies in average_precision.py.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from swift_vlrft.diagnostics.reasons import Reason, explain
+from swift_vlrft.evaluation.average_precision import CocoScores, coco_scores
+from swift_vlrft.evaluation.bootstrap import ratio_estimates
+from swift_vlrft.evaluation.detections import BoxSet
+from swift_vlrft.evaluation.predictions import Prediction, Predictions, Problems
+from swift_vlrft.geometry.boxes import Box
+from swift_vlrft.parsing.answers import Answer, BoxList, read
+from swift_vlrft.rewards import REWARDS, TASK_NAMES, TASKS
+from swift_vlrft.rewards.grounding import overlaps
+from swift_vlrft.rewards.matching import read_gold
+
+Array = NDArray[np.float64]
+
+PRIMARY = {
+    "detection": "vlrft_detection_iou",
+    "grounding": "vlrft_grounding_iou",
+    "classification": "vlrft_classification",
+    "counting": "vlrft_counting",
+}
+"""The reward whose score and reason a row is shown with."""
+
+NOT_SCORED = {
+    "bad_gold": "gold solutions that cannot be read, not scored",
+    "incomplete_gold": "rows of a crowd or of a category not wholly annotated, in AP only",
+}
+"""Codes of rows that stay out of every ratio, and what is said of them."""
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A metric as two numbers per row: (rows,) each."""
+
+    numerator: Array
+    denominator: Array
+
+    @property
+    def value(self) -> float | None:
+        bottom = float(self.denominator.sum())
+        return float(self.numerator.sum()) / bottom if bottom else None
+
+
+@dataclass(frozen=True)
+class Table:
+    """Every metric of a set of predictions; ``unit`` is the image of each row, by its place in
+    ``units``.
+    """
+
+    predictions: Predictions
+    unit: NDArray[np.int64]
+    units: list[str]
+    ratios: dict[str, Ratio]
+    classes: dict[str, dict[str, Ratio]]
+    reasons: list[Reason]
+    problems: Problems
+    ap: CocoScores | None = None
+    sizes_known: bool = True
+
+    def resampled(self, weights: Array) -> dict[str, Array]:
+        """Every metric of every draw of the images: ``weights`` is (draws, images)."""
+        drawn = {} if self.ap is None else self.ap.resampled(weights)
+        n = len(self.units)
+        for name, ratio in self.ratios.items():
+            sides = (ratio.numerator, ratio.denominator)
+            top, bottom = (np.bincount(self.unit, side, n).astype(np.float64) for side in sides)
+            drawn[name] = ratio_estimates(top, bottom, weights)
+        return drawn
+
+    @property
+    def values(self) -> dict[str, float | None]:
+        """Every metric; AP by size where the images' sizes are known."""
+        ap = {} if self.ap is None else self.ap.mean
+        known = {n: v if self.sizes_known or n[:3] != "AP_" else None for n, v in ap.items()}
+        return known | {name: ratio.value for name, ratio in self.ratios.items()}
+
+
+def build_table(predictions: Predictions, boxes: BoxSet | None = None) -> Table:
+    """``boxes``: gold and predictions of detection for average precision (see detections.py)."""
+    task, rows = predictions.task, predictions.rows
+    problems = predictions.problems.joined(Problems())
+    reasons = [_reason(task, row) for row in rows]
+    for row, reason in zip(rows, reasons, strict=True):
+        if reason.code in NOT_SCORED:
+            problems.add(NOT_SCORED[reason.code], row.id)
+    units = sorted({row.image_id for row in rows} | set(boxes.units.values() if boxes else ()))
+    place = {name: n for n, name in enumerate(units)}
+    ap = None
+    if boxes is not None:
+        drawn_by = {image: place[name] for image, name in boxes.units.items()}
+        ap = coco_scores(boxes.gold, boxes.found, drawn_by.keys(), boxes.categories, drawn_by)
+    ratios = _ratios(task, rows, reasons)
+    return Table(
+        predictions,
+        np.array([place[row.image_id] for row in rows], np.int64),
+        units,
+        ratios,
+        _classes(task, rows, ratios),
+        reasons,
+        problems,
+        ap,
+        boxes is None or boxes.sizes_known,
+    )
+
+
+def _reason(task: str, row: Prediction) -> Reason:
+    if row.incomplete:
+        return Reason(None, "incomplete_gold", "the annotations do not say every object")
+    extra = {"aliases": row.aliases} if row.aliases is not None else {}
+    return explain(PRIMARY[task], row.completion, row.solution, **extra)
+
+
+def _ratios(task: str, rows: list[Prediction], reasons: list[Reason]) -> dict[str, Ratio]:
+    completions = [row.completion for row in rows]
+    solutions = [row.solution for row in rows]
+    columns = {"aliases": [row.aliases for row in rows]} if any(row.aliases for row in rows) else {}
+    rewards = {
+        name: function(completions, solutions, **columns)
+        for name, function in REWARDS.items()
+        # A threshold that changes while training has no mean.
+        if ((of := TASKS[name]) is None or of.name == task) and not name.endswith("_dynamic")
+    }
+    table: dict[str, list[tuple[float, float]]] = {}
+    for n, (row, reason) in enumerate(zip(rows, reasons, strict=True)):
+        if reason.code in NOT_SCORED:
+            continue
+        scores = {name: values[n] or 0.0 for name, values in rewards.items()}
+        metrics = {**_of_task(task, row, reason, scores), **_of_any_task(task, row, reason)}
+        for name, value in (metrics | scores).items():
+            column = table.setdefault(name, [(0.0, 0.0)] * len(rows))
+            column[n] = value if isinstance(value, tuple) else (float(value), 1.0)
+    arrays = {name: np.array(column, np.float64) for name, column in table.items()}
+    return {name: Ratio(column[:, 0], column[:, 1]) for name, column in arrays.items()}
+
+
+Metrics = dict[str, float | tuple[float, float]]
+"""Of one row: a number of a mean, or numerator and denominator."""
+
+
+def _of_any_task(task: str, row: Prediction, reason: Reason) -> Metrics:
+    answer = read(row.completion)
+    metrics: Metrics = {"parse_rate": reason.was_read, "mean_characters": len(row.completion)}
+    if row.tokens is not None:
+        metrics["mean_tokens"] = row.tokens
+    if row.finish is not None:
+        metrics["truncated_rate"] = row.finish == "length"
+    if task not in ("detection", "grounding"):
+        return metrics | {"empty_prediction_rate": answer.label in ("no objects", "none")}
+    boxes = answer.boxes or BoxList()
+    empty = float(answer.boxes is not None and not boxes.boxes)
+    metrics["empty_prediction_rate"] = empty
+    metrics["invalid_box_rate"] = (boxes.boxes.count(None), len(boxes))
+    metrics["boxes_per_answer"] = len(boxes)
+    if task == "detection":
+        nothing = float(not len(read_gold(row.solution) or ()))
+        metrics["right_empty_prediction_rate"] = (empty * nothing, nothing)
+        metrics["false_empty_prediction_rate"] = (empty * (1 - nothing), 1 - nothing)
+    return metrics
+
+
+def _classes(
+    task: str, rows: list[Prediction], ratios: dict[str, Ratio]
+) -> dict[str, dict[str, Ratio]]:
+    """Metrics of the rows of each class or category."""
+    if task == "grounding":
+        return {}
+    if task == "classification":
+        names = [TASK_NAMES[task].read_gold(row.solution) or "" for row in rows]
+    else:
+        names = [(row.category or "") if task == "detection" else row.solution for row in rows]
+    shown = ["accuracy", SUBSTRING, PRIMARY["detection"], "vlrft_detection_f1"]
+    labels = np.array(names, dtype=object)
+    classes: dict[str, dict[str, Ratio]] = {}
+    for name in sorted(set(names) - {""}):
+        inside = labels == name
+        classes[name] = {
+            metric: Ratio(ratios[metric].numerator * inside, ratios[metric].denominator * inside)
+            for metric in shown
+            if metric in ratios
+        }
+    return classes
+
+
+# ---- the tasks -------------------------------------------------------------------------------
+
+SUBSTRING = "published_substring_rule"
+"""Visual-RFT's scorer, for comparison with its numbers alone: it counts "a" as right."""
+
+_ANSWER = re.compile(r"<answer>(.*?)</answer>")
+
+MOST_ERROR = 1e6
+"""What a count of any number of digits is wrong by at most: a mean over it stays a number."""
+
+
+def substring_rule(completion: str, gold: str) -> bool:
+    """Right by the rule of Visual-RFT's classification script: after dropping blanks and
+    underscores and lowering the case, either text holds the other. The first answer block counts,
+    and only one without a line break.
+    """
+    found = _ANSWER.search(completion)
+    if found is None:
+        return False
+    answer, gold = (text.replace(" ", "").replace("_", "").lower() for text in (found[1], gold))
+    return gold in answer or answer in gold
+
+
+def _of_task(task: str, row: Prediction, reason: Reason, rewards: dict[str, float]) -> Metrics:
+    score = reason.score or 0.0
+    if task == "classification":
+        return {"accuracy": score, SUBSTRING: substring_rule(row.completion, row.solution)}
+    answer = read(row.completion)
+    gold: Any = None if task == "detection" else TASK_NAMES[task].read_gold(row.solution)
+    if task == "counting":
+        error = None if answer.number is None else min(abs(answer.number - gold), MOST_ERROR)
+        pair = (0.0, 0.0) if error is None else (error, 1.0)
+        return {"accuracy": score, "mean_absolute_error": pair}
+    if task == "grounding":
+        found = overlaps(answer, gold)
+        return {
+            "acc50": rewards["vlrft_grounding_acc50"],
+            "acc75": len(found) == 1 and found[0] >= 0.75 - 1e-9,
+            "mean_iou": score,
+            # The reward is (1 + GIoU) / 2, 0 for what cannot be read: back to [-1, 1].
+            "mean_giou": 2.0 * rewards["vlrft_grounding_giou"] - 1.0,
+            "cumulative_iou": _areas(row, gold, answer),
+        }
+    return {}  # detection has average precision
+
+
+def _areas(row: Prediction, gold: Box, answer: Answer) -> tuple[float, float]:
+    """Shared and joined area of the gold box and all that was answered; pixels where the image's
+    size is known.
+    """
+    image, scale = float("inf"), 1.0
+    if row.box_range is not None:
+        image = row.box_range[0] * row.box_range[1]
+        scale = row.size[0] * row.size[1] / image if row.size is not None else 1.0
+
+    def area(x1: float, y1: float, x2: float, y2: float) -> float:
+        return max(x2 - x1, 0.0) * max(y2 - y1, 0.0)
+
+    given = [box for box in (answer.boxes or BoxList()).boxes if box is not None]
+    shared = [
+        area(*map(max, box[:2], gold[:2]), *map(min, box[2:], gold[2:]))  # type: ignore[call-arg]
+        for box in given
+    ]
+    best, of_gold = max(shared, default=0.0), area(*gold)
+    # Boxes beyond the image must not drown the other rows.
+    total = min(sum(area(*box) for box in given), max(image, of_gold))
+    return best * scale, (of_gold + total - best) * scale

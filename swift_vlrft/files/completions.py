@@ -1,0 +1,59 @@
+"""Completions on disk, one at a time: the only reader of ms-swift's ``completions.jsonl``.
+
+{"step": ["1", "1"], "completion": ["..", ".."], "solution": ["..", ".."], "vlrft_format": [1, 0]}
+{"completion": "..", "solution": "..", "task": "detection"}
+
+The first is a line of ms-swift's log (``--log_completions true``): a list per column, an item per
+completion. The second is one completion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from swift_vlrft.files.jsonl import LineError, finite, json_objects
+
+EXTRA = ("task", "aliases")
+"""Columns that rewards read beside the solution."""
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """``place`` is the line, "3", or line and item, "3[0]"; ``row`` every column of it."""
+
+    place: str
+    row: dict[str, Any]
+
+    @property
+    def extra(self) -> dict[str, Any]:
+        """The further columns of a reward, where the row has them."""
+        return {key: self.row[key] for key in EXTRA if self.row.get(key) is not None}
+
+    @property
+    def step(self) -> float:
+        return finite(self.row.get("step")) or 0.0
+
+    def logged(self, reward: str) -> float | None:
+        """The score that the run gave; None where it gave none, which ms-swift writes as NaN."""
+        return finite(self.row.get(reward))
+
+
+def read_completions(path: Path, notes: list[str]) -> Iterator[Completion]:
+    """LineError names the line that cannot be used; half a line at the end is told to ``notes``."""
+    for number, record in json_objects(path, notes):
+        completions = record.get("completion")
+        if not isinstance(completions, list) or (completions and isinstance(completions[0], dict)):
+            yield Completion(str(number), record)  # one completion: a text, or chat messages
+            continue
+        count = len(completions)
+        columns = {k: v for k, v in record.items() if isinstance(v, list) and len(v) == count}
+        for key in ("solution", "prompt", "task"):
+            if key in record and key not in columns:
+                raise LineError(
+                    f"{path}, line {number}: {count} completions, but another number in {key!r}"
+                )
+        for n in range(count):
+            yield Completion(f"{number}[{n}]", {key: values[n] for key, values in columns.items()})

@@ -1,0 +1,43 @@
+"""Records on disk: msgspec Structs as JSON, with one form of error.
+
+write_record(Path("runs/eval/summary.json"), summary)
+read_record(Path("runs/eval/run.json"), Manifest)      LineError: file, field, what to do
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from swift_vlrft.files.jsonl import LineError, read_json
+from swift_vlrft.files.writing import write_atomically
+
+Record = TypeVar("Record", bound=msgspec.Struct)
+
+
+def as_json(record: msgspec.Struct) -> Any:
+    """The record in dicts and lists; paths are text."""
+    return msgspec.to_builtins(record, enc_hook=str)
+
+
+def write_record(path: Path, record: msgspec.Struct) -> None:
+    write_atomically(path, json.dumps(as_json(record), indent=2) + "\n")
+
+
+def read_record(path: Path, kind: type[Record]) -> Record:
+    """LineError where the file is no such record; FileNotFoundError where it is not there."""
+    return record_of(read_json(path), kind, str(path))
+
+
+def record_of(value: Any, kind: type[Record], place: str) -> Record:
+    """``value``, what JSON holds, as a record. LineError names ``place`` and the field."""
+    try:
+        return msgspec.convert(value, kind, dec_hook=lambda expected, found: expected(found))
+    except (msgspec.ValidationError, TypeError) as error:
+        raise LineError(
+            f"{place} cannot be read: it is no {kind.__name__} of `vlrft` ({error}); write it "
+            "again, or move it aside"
+        ) from None
