@@ -78,11 +78,9 @@ def run_demo(task: DemoTask, folder: Path, *, steps: int | None = None, seed: in
         advance = begin("warm start: answers in format, at chance", task.warm_steps)
         warm_start(task, train, folder / "start", seed=seed, progress=advance)
 
-        from swift_vlrft.demo.evaluate import compare_and_report, evaluate
-
         def answers_of(name: str, checkpoint: Path) -> list[str]:
             advance = begin(f"held-out images, {name}", len(held_out))
-            return evaluate(task, checkpoint, folder, folder / "eval" / name, advance)
+            return _answers(task, checkpoint, folder, folder / "eval" / name, advance)
 
         with training(task, folder, steps) as run:
             answers = [answers_of("before", folder / "start")]
@@ -90,7 +88,12 @@ def run_demo(task: DemoTask, folder: Path, *, steps: int | None = None, seed: in
             for step, rewards in run:
                 advance(step, " ".join(f"{name} {value:.2f}" for name, value in rewards.items()))
         answers.append(answers_of("after", last_checkpoint(folder / "grpo")))
-        compared = compare_and_report(folder)
+        from swift_vlrft.evaluation.compare import compare_runs
+        from swift_vlrft.report import write_report
+
+        sides = [folder / "eval" / name for name in ("before", "after")]
+        write_report(folder / "grpo", sides, folder / "report.html")
+        compared = compare_runs(*sides)
     before, after = (task.scores(held_out, texts) for texts in answers)
     curves = _curves(task, folder)
     headline = compared.metrics[compared.headline]
@@ -117,6 +120,28 @@ def run_demo(task: DemoTask, folder: Path, *, steps: int | None = None, seed: in
     draw_rewards(curves, folder / "reward.png")
     draw_answers(task, held_out, answers, folder / "answers.png")
     return summary
+
+
+def _answers(
+    task: DemoTask, checkpoint: Path, folder: Path, out: Path, advance: Advance
+) -> list[str]:
+    """Greedy answers on the held-out images, row by row; summary and predictions are in ``out``."""
+    from swift_vlrft.evaluation import read_predictions
+    from swift_vlrft.swift_plugin.evaluate import evaluate
+
+    evaluate(
+        checkpoint,
+        folder / "data" / "held_out",
+        "detection" if task.boxes else "classification",
+        out=out,
+        workers=1,
+        max_tokens=task.max_completion_length,
+        engine="transformers",
+        batch_size=64,
+        dtype="float32",
+        progress=lambda done, total: advance(done, ""),
+    )
+    return [row.completion for row in read_predictions(out).rows]
 
 
 def tenth(curve: list[float]) -> list[float]:
