@@ -35,7 +35,7 @@ ORIENTATION = 0x0112
 DEEP = ("I", "F")
 """How the modes of more than 8 bits a colour begin."""
 SMALL = 256 * 256
-"""Pixels up to which decoding a image costs no more than a closer look at its bytes."""
+"""Pixels up to which decoding an image costs no more than a closer look at its bytes."""
 _ORIENTED = {"exif", "Raw profile type exif", "XML:com.adobe.xmp", "xmp"}
 """Where Pillow finds an orientation."""
 
@@ -113,7 +113,7 @@ def try_image_info(image: Mapping[str, Any], *, as_file: bool = False) -> ImageI
 def size_problem(
     image: Mapping[str, Any], info: ImageInfo | None, drawn: Drawn | None
 ) -> str | None:
-    """What is wrong where boxes were drawn on a image of another size than this upright one;
+    """What is wrong where boxes were drawn on an image of another size than this upright one;
     None where one of the two is not known.
     """
     if info is None or drawn is None or (info.width, info.height) == (drawn.width, drawn.height):
