@@ -1,11 +1,11 @@
-"""Pictures of a row: one way of looking at them, for ``data check``, conversion and training.
+"""Images of rows: one way to open them, for ``data check``, conversion and training.
 
     image_info({"bytes": b"\\x89PNG...", "path": None})   ImageInfo(640, 480, plain=True)
     open_image(row.image, row.place)                   a PIL image, RGB, upright
 
 What ``image_info`` refuses is refused everywhere: a file that is no image, or too large for Pillow;
-one that breaks off or is damaged (a JPEG is decoded at an eighth of its size, a PNG is held against
-its checksums, any other image is decoded); one that cannot be shown in RGB; and one more than 200
+one that is cut off or damaged (a JPEG is decoded at an eighth of its size, a PNG's checksums are
+verified, any other image is decoded); one that cannot be converted to RGB; and one more than 200
 times as long as wide, which no model's processor takes.
 
 Upright: a camera's EXIF orientation is applied, as every viewer and annotation tool does and
@@ -35,7 +35,7 @@ ORIENTATION = 0x0112
 DEEP = ("I", "F")
 """How the modes of more than 8 bits a colour begin."""
 SMALL = 256 * 256
-"""Pixels up to which decoding an image costs no more than a closer look at its bytes."""
+"""Pixels up to which decoding an image is as cheap as checking its bytes."""
 _ORIENTED = {"exif", "Raw profile type exif", "XML:com.adobe.xmp", "xmp"}
 """Where Pillow finds an orientation."""
 

@@ -7,7 +7,7 @@
                                           `swift rlhf` starts
     runs/demo/{summary.json,reward.png,answers.png,report.html}
 
-Tasks other than colours have a folder of their own below, runs/demo/TASK.
+Tasks other than colours write to a folder below, runs/demo/TASK.
 """
 
 from __future__ import annotations

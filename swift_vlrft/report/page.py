@@ -159,12 +159,12 @@ def _settings(run: RunLog, evaluated: list[Evaluated]) -> list[tuple[str, Any]]:
 def _curves(run: RunLog) -> list[str]:
     series = run.series
     rewards = {name.split("/")[1]: name for name in sorted(_means(run))}
-    asked = [
+    means = [
         ("reward", "reward", "the weighted sum of all rewards; band: standard deviation in a group")
     ]
-    asked += [(reward, name, "band: standard deviation") for reward, name in rewards.items()]
+    means += [(reward, name, "band: standard deviation") for reward, name in rewards.items()]
     drawn = []
-    for title, name, note in asked:
+    for title, name, note in means:
         values = series.get(name, [])
         std = series.get("reward_std" if name == "reward" else f"rewards/{title}/std", ())
         unit = all(0 <= value <= 1 for _, value in values)
