@@ -96,14 +96,16 @@ def run_demo(task: DemoTask, folder: Path, *, steps: int | None = None, seed: in
         compared = compare_runs(*sides)
     before, after = (task.scores(held_out, texts) for texts in answers)
     curves = _curves(task, folder)
+    reward_first, reward_last = _ends(curves[task.reward])
+    format_first, format_last = _ends(curves[FORMAT])
     headline = compared.metrics[compared.headline]
     summary = Summary(
         task=task.name,
         reward=task.reward,
-        reward_first=mean(tenth(curves[task.reward])),
-        reward_last=mean(tenth(curves[task.reward][::-1])),
-        format_first=mean(tenth(curves[FORMAT])),
-        format_last=mean(tenth(curves[FORMAT][::-1])),
+        reward_first=reward_first,
+        reward_last=reward_last,
+        format_first=format_first,
+        format_last=format_last,
         steps=len(curves[task.reward]),
         seconds=round(time.monotonic() - started, 1),
         held_out_before=mean(before),
@@ -144,8 +146,10 @@ def _answers(
     return [row.completion for row in read_predictions(out).rows]
 
 
-def tenth(curve: list[float]) -> list[float]:
-    return curve[: max(1, len(curve) // 10)]
+def _ends(curve: list[float]) -> tuple[float, float]:
+    """The means of the first and of the last tenth."""
+    tenth = max(1, len(curve) // 10)
+    return mean(curve[:tenth]), mean(curve[-tenth:])
 
 
 def _remove_earlier(folder: Path) -> None:
