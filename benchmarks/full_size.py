@@ -7,12 +7,10 @@ those of `vlrft tiny`, with the real ids.
 """
 
 import argparse
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from swift_vlrft.tiny.checkpoint import DEFAULT_CORPUS, build_tokenizer, save_checkpoint
-from swift_vlrft.tiny.families import FAMILIES
+from swift_vlrft.families import FAMILIES
+from swift_vlrft.tiny.checkpoint import build_tokenizer, save_checkpoint
 
 TEXT = {
     "hidden_size": 2048,
@@ -42,28 +40,23 @@ VISION = {
 }
 
 
-def configuration(*_: object) -> Any:
-    from transformers import Qwen2_5_VLConfig
-
-    return Qwen2_5_VLConfig(text_config=TEXT, vision_config=VISION, tie_word_embeddings=True)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("directory", type=Path)
     directory = parser.parse_args().directory
 
     import torch
-    from transformers import Qwen2_5_VLForConditionalGeneration
+    from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
 
-    family = replace(FAMILIES["qwen2_5_vl"], config=configuration)
+    tiny = FAMILIES["qwen2_5_vl"].tiny
+    config = Qwen2_5_VLConfig(text_config=TEXT, vision_config=VISION, tie_word_embeddings=True)
     torch.set_default_dtype(torch.bfloat16)
     with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
-        model = Qwen2_5_VLForConditionalGeneration(configuration())
-    model.generation_config.eos_token_id = family.special_ids[family.eos]
-    model.generation_config.pad_token_id = family.special_ids[family.pad]
+        model = Qwen2_5_VLForConditionalGeneration(config)
+    model.generation_config.eos_token_id = tiny.special_ids[tiny.eos]
+    model.generation_config.pad_token_id = tiny.special_ids[tiny.pad]
     torch.set_default_dtype(torch.float32)
-    save_checkpoint(model.cpu(), build_tokenizer(family, DEFAULT_CORPUS), family, directory)
+    save_checkpoint(model.cpu(), build_tokenizer(tiny), tiny, "qwen2_5_vl", directory)
     print(f"{directory}: {sum(p.numel() for p in model.parameters()) / 1e9:.2f} B parameters")
 
 

@@ -144,7 +144,7 @@ def measure(
     name: str, checkpoint: Path, point: tuple[Any, ...], work: Path, arguments: Any
 ) -> dict[str, Any]:
     from swift_vlrft.memory.compare import read_run
-    from swift_vlrft.memory.estimate import estimate, simulated
+    from swift_vlrft.memory.estimate import estimate
     from swift_vlrft.memory.from_recipe import limits, settings_of
     from swift_vlrft.memory.images import longest_row
     from swift_vlrft.memory.models import read_model
@@ -182,7 +182,7 @@ def measure(
     model = read_model(str(checkpoint))
     recipe = read_recipe(script)
     longest = longest_row(data, model.type, *limits(recipe, model))
-    plan = estimate(settings_of(recipe, Gpus(1, 141.0, "this"), longest=longest), simulated)
+    plan = estimate(settings_of(recipe, Gpus(1, 141.0, "this"), longest=longest))
     phases = {phase.name: round(phase.total / 2**30, 3) for phase in plan.phases}
     row["planned_gib"] = phases
     if done.returncode:

@@ -1,11 +1,11 @@
 """The planner against published runs that fitted and that ran out of memory.
 
-    python benchmarks/memory_cases.py FILE.jsonl [--json] [--computed]
+    python benchmarks/memory_cases.py FILE.jsonl [--json] [--analytic]
 
 A line is one public report: model, cards, flags, and its outcome. It becomes the planner's Settings
 by the rules of its framework, all in this file; what a report leaves open is that framework's
 default of the time. No rule names a case. Only cases marked score_it are scored. The last line of
---json is {"right": ..., "scored": ...}. Activations are simulated where the closed form is near the
+--json is {"right": ..., "scored": ...}. Activations are traced where the closed form is near the
 card, so where they can change the verdict.
 """
 
@@ -17,13 +17,15 @@ import math
 import re
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from swift_vlrft.families.coordinates import FAMILIES, resized_size
-from swift_vlrft.memory.estimate import ERROR, Plan, computed, estimate, simulated
-from swift_vlrft.memory.models import Model, ModelError, model_of_size, read_model
-from swift_vlrft.memory.settings import GIB, USABLE, Settings, card_gib
+from swift_vlrft.memory.activations import traced
+from swift_vlrft.memory.analytic import analytic
+from swift_vlrft.memory.estimate import ERROR, Plan, estimate
+from swift_vlrft.memory.models import Model, ModelError, known_models, read_model
+from swift_vlrft.memory.settings import GIB, USABLE, Settings, gpu_gib
 from swift_vlrft.memory.vllm import largest_image
 
 R1V = ("R1-V", "Visual-RFT", "VLM-R1", "Video-R1", "open-r1-multimodal")
@@ -44,7 +46,7 @@ COMPLETION = {"r1v": 256, "trl": 256, "verl": 512, "swift": 512, "other": 512}
 UTILIZATION = {"r1v": 0.7, "trl": 0.9, "verl": 0.5, "swift": 0.9, "other": 0.9}
 
 NEAR = (0.7, 1.4)
-"""Peak over card, in closed form, between which a simulation could change the verdict."""
+"""Peak over card, in closed form, between which a trace could change the verdict."""
 
 VARLEN_VIT = "2025-07"
 """From then on transformers' Qwen-VL splits sdpa by image and takes logits_to_keep."""
@@ -54,7 +56,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("file", type=Path)
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--computed", action="store_true", help="closed form, no simulation")
+    parser.add_argument("--analytic", action="store_true", help="closed form, no trace")
     parser.add_argument("--case", help="only this id, with its phases")
     arguments = parser.parse_args()
     try:
@@ -69,7 +71,7 @@ def main() -> int:
             continue
         if not row.get("score_it") and not arguments.case:
             continue
-        result = judge(row, use_simulation=not arguments.computed)
+        result = judge(row, trace=not arguments.analytic)
         scored += 1
         right += result["agrees"]
         if result["published_gib"] and result["peak_gib"]:
@@ -107,10 +109,10 @@ def read_cases(file: Path) -> Iterator[dict[str, Any]]:
         yield {**row, "id": text(row, "id") or f"line {number}", "outcome": text(row, "outcome")}
 
 
-def judge(row: dict[str, Any], *, use_simulation: bool = True) -> dict[str, Any]:
+def judge(row: dict[str, Any], *, trace: bool = True) -> dict[str, Any]:
     """A case with its verdict; one that cannot be planned is a miss that says why."""
     try:
-        return _judge(row, use_simulation)
+        return _judge(row, trace)
     except Exception as error:  # a report is not ours: whatever it holds, the others are judged
         why = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
         return _result(row) | {"predicted": None, "peak_gib": None, "why": why}
@@ -127,16 +129,16 @@ def _result(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _judge(row: dict[str, Any], use_simulation: bool) -> dict[str, Any]:
+def _judge(row: dict[str, Any], trace: bool) -> dict[str, Any]:
     result = _result(row)
     settings = settings_of(row)
-    plan = estimate(settings, computed)
+    plan = estimate(settings, analytic)
     near = plan.peak.total / settings.gpu_bytes
-    if use_simulation and NEAR[0] < near < NEAR[1] and not plan.failures:
+    if trace and NEAR[0] < near < NEAR[1] and not plan.failures:
         try:
-            plan = estimate(settings, simulated)
+            plan = estimate(settings, traced)
         except RuntimeError as error:
-            result["note"] = f"not simulated: {error}"
+            result["note"] = f"not traced: {error}"
     predicted = "fits" if plan.fits else "oom"
     result |= {
         "predicted": predicted,
@@ -198,6 +200,38 @@ def _model(row: dict[str, Any]) -> Model:
         # Not from this repository's files: a report's name is never taken for a path elsewhere.
         sees = text(row, "modality") not in ("llm", "text", "")
         return model_of_size(name, sees=sees)
+
+
+def model_of_size(name: str, *, sees: bool) -> Model:
+    """A model that is not shipped, by the size in its name: the shipped one of its kind nearest in
+    size, with as many layers as make that size. ``source`` says so; nothing better is known of it.
+
+        model_of_size("meta-llama/Llama-3.2-3B", sees=False)     Qwen2.5-3B of 37 layers
+
+    For published reports, which name models of every kind; `vlrft plan` asks for the configuration.
+    """
+    plain = name.rstrip("/").rsplit("/", 1)[-1]
+    size = re.search(r"(?<![\w.])(\d+(?:\.\d+)?)\s*b(?![a-z])", plain.lower().replace("_", "-"))
+    if not size or not 0.1 <= float(size[1]) <= 1000:
+        raise ModelError(f"no configuration of {name} is shipped, and its name has no size")
+    total = float(size[1]) * 1e9
+    active = bool(re.search(r"-a\d+(?:\.\d+)?b", plain.lower()))
+    models = map(read_model, known_models())
+    kind = [m for m in models if m.sees == sees and bool(m.experts) == active]
+    nearest = min(kind, key=lambda m: abs(math.log(m.parameters.total / total)))
+    parameters = nearest.parameters
+    # Sizes in names count the whole model; the ViT and the embedding do not change.
+    rest = parameters.total - nearest.layers * parameters.largest_layer
+    layers = max(1, round((total - rest) / parameters.largest_layer))
+    more = layers - nearest.layers
+    text = {**nearest.text, "num_hidden_layers": layers}
+    text.pop("layer_types", None)
+    config = {**nearest.config, "text_config": text} if nearest.sees else text
+    why = (
+        f"no configuration of {plain}: {nearest.name} with {layers} layers, by the size in its name"
+    )
+    counts = replace(parameters, layers=parameters.layers + more * parameters.largest_layer)
+    return Model(plain, config, why, counts)
 
 
 def settings_of(row: dict[str, Any]) -> Settings:
@@ -315,12 +349,12 @@ def _capacity(name: str, size: float | None) -> float:
     if not size:
         if not name:
             raise ValueError("the report says neither the card's size nor its name")
-        return card_gib(name)
+        return gpu_gib(name)
     if size < 16:
         return size  # a reading, not a nominal size
     for kind in (f"{name}-{size:g}", name):
         try:
-            found = card_gib(kind)
+            found = gpu_gib(kind)
         except ValueError:
             continue
         if abs(found - size) < 0.1 * size:
@@ -364,8 +398,8 @@ def _grids(row: dict[str, Any], model: Model, kind: str) -> tuple[tuple[int, int
     elif kind == "swift" and cap:
         # The longest row: an image at the cap.
         width = height = max(28, int(cap**0.5))
-    if model.type in FAMILIES:
-        width, height = resized_size(model.type, width, height, max_pixels=cap)
+    if model.knows_images:
+        width, height = model.image_rule.size(width, height, max_pixels=cap)
         size = model.patch
         return ((1, height // size, width // size),) * images
     side = 32  # 448 / 14: the tile of InternVL and others of its kind

@@ -75,8 +75,7 @@ def measure(n_boxes: int, peers: Path | None, n_rows: int, repeats: int) -> dict
     bare = [json.dumps(boxes) for boxes in lists]
 
     def ours() -> None:
-        answers._cache.clear()  # every completion is new, as in training
-        answers._cached_characters = 0
+        answers.forget()  # every completion is new, as in training
         for name in OURS:
             REWARDS[name](texts, golds)
 

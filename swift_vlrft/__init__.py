@@ -1,14 +1,29 @@
-"""Visual reinforcement fine-tuning as an extension of ms-swift."""
+"""Visual reinforcement fine-tuning as an extension of ms-swift.
+
+from swift_vlrft import REWARDS, check, evaluate, register
+REWARDS["vlrft_counting"](["<answer>4</answer>"], ["4"])        [1.0]
+check("train.sh")                                               what is wrong with a recipe
+evaluate("model", "data/held_out", "detection").metrics         what `vlrft eval` prints
+register(["train.jsonl"])                                       known to ms-swift from here on
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from swift_vlrft.recipe.rules import check as check
+    from swift_vlrft.rewards import REWARDS as REWARDS
     from swift_vlrft.swift_plugin.evaluate import evaluate as evaluate
+    from swift_vlrft.swift_plugin.registration import register as register
 
 __version__ = "0.1.0"
 
-_PUBLIC = {"evaluate": "swift_vlrft.swift_plugin.evaluate"}
+_PUBLIC = {
+    "REWARDS": "swift_vlrft.rewards",
+    "check": "swift_vlrft.recipe.rules",
+    "evaluate": "swift_vlrft.swift_plugin.evaluate",
+    "register": "swift_vlrft.swift_plugin.registration",
+}
 """Public names and where they are: what they need is imported when they are asked for."""
 
 

@@ -12,7 +12,7 @@ from swift_vlrft.commands.demo import demo
 from swift_vlrft.commands.doctor import doctor
 from swift_vlrft.commands.eval import evaluate
 from swift_vlrft.commands.output import CONTEXT, Commands
-from swift_vlrft.commands.plan import plan
+from swift_vlrft.commands.plan import plan, plan_compare
 from swift_vlrft.commands.plugin import plugin
 from swift_vlrft.commands.recipe import recipe
 from swift_vlrft.commands.report import report
@@ -26,10 +26,11 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (plugin, plan, score, tiny, demo, recipe, check, doctor, report, compare):
+for command in (plugin, plan, plan_compare, score, tiny, demo, check, doctor, report, compare):
     app.command()(command)
 app.command("eval")(evaluate)
 app.add_typer(data, name="data")
+app.add_typer(recipe, name="recipe")
 
 
 def print_version(asked: bool) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from swift_vlrft.parsing import answers
-from swift_vlrft.rewards import REWARDS, TASKS
+from swift_vlrft.rewards import REWARDS
 
 SEEDS = [
     "<think>t</think><answer>[{'Position': [254, 303, 291, 365], 'Confidence': 0.9}]</answer>",
@@ -72,13 +72,12 @@ def generate(rng: random.Random) -> str:
 def check(text: str) -> None:
     """AssertionError or the reward's own exception where a score is not one."""
     for name, function in REWARDS.items():
-        task = TASKS[name]
+        task = REWARDS[name].task
         for gold in GOLDS[task.name] if task else [""]:
             value = function([text], [gold])[0]
             assert isinstance(value, float), (name, value)
             assert 0.0 <= value <= 1.0, (name, value)
-            answers._cache.clear()  # a second reading from scratch
-            answers._cached_characters = 0
+            answers.forget()  # a second reading from scratch
             assert function([text], [gold])[0] == value, name
 
 

@@ -71,6 +71,14 @@ def test_arrows_point_down(layer):
                     assert LAYERS.index(folder(name)) <= LAYERS.index(layer), f"{module}: {name}"
 
 
+def test_what_is_imported_exists():
+    for folder_of_code in ("swift_vlrft", "tests", "benchmarks", "dev", "examples"):
+        for file in (PACKAGE.parent / folder_of_code).rglob("*.py"):
+            for name, _ in imports(file):
+                if name.split(".")[0] == "swift_vlrft":
+                    assert name in FILES, f"{file}: {name}"
+
+
 @pytest.mark.xfail(reason="two are left")
 def test_there_are_no_circles():
     arrows = {

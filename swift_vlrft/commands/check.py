@@ -10,11 +10,11 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from swift_vlrft.recipe.facts import Facts, facts
 from swift_vlrft.recipe.fix import difference, fixed_text, write_fixed
 from swift_vlrft.recipe.reader import Recipe, RecipeError, read_recipes, read_text
-from swift_vlrft.recipe.rules import PROBLEM, Finding, check_recipe, in_order
-
-Read = Sequence[tuple[str, list[Recipe]]]
+from swift_vlrft.recipe.rules import PROBLEM, Edit, Finding, check_recipe, in_order
+from swift_vlrft.recipe.run import resolve
 
 
 def check(
@@ -30,45 +30,43 @@ def check(
     ] = False,
     fast: Annotated[
         bool,
-        typer.Option("--fast", help="Leave out what needs the import of ms-swift (seconds)."),
+        typer.Option("--fast", help="Never import ms-swift, not even one of a new version."),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> None:
-    """Read recipes without running them: flags, batches, engines, rewards, columns.
+    """Read recipes without running them: flags, values, batches, engines, rewards, columns.
 
     Example: vlrft check recipes/qwen2_5_vl_3b/detection_4x80g.sh
 
-    Needs neither GPU nor model nor network. Exit code 0: no problem; 1: problems; 2: a recipe
-    cannot be read.
+    Needs neither GPU nor model nor network. A version of ms-swift, TRL or transformers that was
+    never met is asked once (seconds). Exit code 0: no problem; 1: problems; 2: a recipe cannot be
+    read.
     """
-    console, errors = Console(), Console(stderr=True)
-    read: list[tuple[str, list[Recipe]]] = []
+    console, errors = Console(quiet=as_json), Console(stderr=True, quiet=as_json)
+    findings: list[Finding] = []
     unreadable = []
+    with errors.status("reading ..."):
+        known = facts(not fast)
     for name in recipes:
         try:
-            found = read_text(name) if _is_command(name) else read_recipes(name)
+            commands, found = _checked(console, name, fix, known)
         except RecipeError as error:
             unreadable.append(str(error))
-        else:
-            read.append((name, found))
-    for place, (name, found) in enumerate(read if fix else []):
-        try:
-            read[place] = name, _fixed(console, name, found, as_json)
-        except OSError as error:
-            unreadable.append(f"{error.filename}: cannot be written: {error.strerror}")
-    findings = _static(console, read, as_json)
-    if not fast:
-        findings += _by_ms_swift(console, read, as_json)
+            continue
+        findings += found
+        called = " + ".join(" ".join(recipe.command) for recipe in commands)
+        label = "command" if _is_command(name) else name
+        console.print(f"[bold]{escape(label)}[/bold]  {called}", highlight=False)
+        _print(console, found)
     problems = sum(found.level == PROBLEM for found in findings)
     if as_json:
         listed = [found.as_dict() for found in findings]
         typer.echo(json.dumps({"findings": listed, "unreadable": unreadable}, indent=2))
-    else:
-        for text in unreadable:
-            errors.print(f"[red]error:[/red] {escape(text)}", soft_wrap=True)
-        if read:
-            counts = f"{len(read)} recipe{'s' * (len(read) != 1)}, {problems or 'no'} problem"
-            console.print(counts + "s" * (problems != 1), highlight=False)
+    for text in unreadable:
+        errors.print(f"[red]error:[/red] {escape(text)}", soft_wrap=True)
+    if read := len(recipes) - len(unreadable):
+        counts = f"{read} recipe{'s' * (read != 1)}, {problems or 'no'} problem"
+        console.print(counts + "s" * (problems != 1), highlight=False)
     raise typer.Exit(2 if unreadable else 1 if problems else 0)
 
 
@@ -76,74 +74,35 @@ def _is_command(text: str) -> bool:
     return "swift " in text and not os.path.exists(text)  # no Path: it refuses a long command
 
 
-def _static(console: Console, read: Read, quiet: bool) -> list[Finding]:
-    """What can be said at once; printed recipe by recipe."""
-    everything = []
-    for name, commands in read:
-        findings = in_order(found for recipe in commands for found in check_recipe(recipe))
-        everything += findings
-        if not quiet:
-            called = " + ".join(" ".join(recipe.command) for recipe in commands)
-            label = "command" if _is_command(name) else name
-            console.print(f"[bold]{escape(label)}[/bold]  {called}", highlight=False)
-            _print(console, findings)
-    return everything
+def _checked(
+    console: Console, name: str, fix: bool, known: Facts
+) -> tuple[list[Recipe], list[Finding]]:
+    """The commands of a recipe, as it reads after a rewrite, and all that is to be said of them."""
+    commands = read_text(name) if _is_command(name) else read_recipes(name)
+    found = in_order(one for c in commands for one in check_recipe(resolve(c, known)))
+    edits = [one.edit for one in found if one.edit]
+    if fix and not _is_command(name) and _rewrite(console, Path(name), commands[0].text, edits):
+        return _checked(console, name, False, known)
+    return commands, found
 
 
-def _by_ms_swift(console: Console, read: Read, quiet: bool) -> list[Finding]:
-    """Flags, types, choices and reward names, by the installed ms-swift."""
-    from contextlib import nullcontext
-
-    os.environ.setdefault("LOG_LEVEL", "ERROR")  # ms-swift logs what it registers
-    errors = Console(stderr=True)
-    waiting = nullcontext() if quiet else errors.status("asking the installed ms-swift ...")
-    everything = []
-    with waiting:
-        from swift_vlrft.recipe.rules.data import rewards
-        from swift_vlrft.swift_plugin.arguments import (
-            argument_parser,
-            check_arguments,
-            reward_names,
-            swift_version,
-        )
-
-        for name, commands in read:
-            findings: list[Finding] = []
-            for recipe in commands:
-                parser = argument_parser(recipe.command[-1])
-                findings += check_arguments(recipe, parser) if parser else []
-                if recipe.command[-1] == "rlhf":
-                    findings += rewards(recipe, reward_names())
-            everything += findings
-            if findings and not quiet:
-                label = "command" if _is_command(name) else name
-                console.print(f"[bold]{escape(label)}[/bold]  ms-swift {swift_version()}:")
-                _print(console, in_order(findings))
-    return everything
-
-
-def _fixed(console: Console, name: str, commands: list[Recipe], quiet: bool) -> list[Recipe]:
-    """Rewrite what the rules know how to; the recipe as it then reads."""
-    if _is_command(name):
-        return commands
-    path = Path(name)
-    edits = [f.edit for recipe in commands for f in check_recipe(recipe) if f.edit]
-    before = commands[0].text
+def _rewrite(console: Console, path: Path, before: str, edits: Sequence[Edit]) -> bool:
+    """Make the edits that can be made; whether the file has changed."""
     after, made, refused = fixed_text(before, path, edits)
-    if not quiet:
-        for why in refused:
-            console.print(f"[yellow]left as it is:[/yellow] {escape(why)}", soft_wrap=True)
+    for why in refused:
+        console.print(f"[yellow]left as it is:[/yellow] {escape(why)}", soft_wrap=True)
     if not made:
-        return commands
-    original = write_fixed(path, after)
-    if not quiet:
-        for line in _shown(difference(before, after, path)).splitlines():
-            colour = {"+": "green", "-": "red"}.get(line[:1], "dim")
-            console.print(f"[{colour}]{escape(line)}[/{colour}]", highlight=False, soft_wrap=True)
-        console.print(
-            f"{escape(str(path))} rewritten; as it was: {escape(str(original))}", soft_wrap=True
-        )
-    return read_recipes(path)
+        return False
+    try:
+        kept = write_fixed(path, after)
+    except OSError as error:
+        raise RecipeError(f"{error.filename}: cannot be written: {error.strerror}") from None
+    for line in _shown(difference(before, after, path)).splitlines():
+        colour = {"+": "green", "-": "red"}.get(line[:1], "dim")
+        console.print(f"[{colour}]{escape(line)}[/{colour}]", highlight=False, soft_wrap=True)
+    text = f"{path} rewritten; as it was: {kept}"
+    console.print(escape(text), soft_wrap=True)
+    return True
 
 
 def _shown(text: str) -> str:
@@ -155,8 +114,5 @@ def _print(console: Console, findings: Sequence[Finding]) -> None:
     for found in findings:
         colour = "red" if found.level == PROBLEM else "yellow"
         text = escape(_shown(found.text))
-        console.print(
-            f"  line {found.line}  [{colour}]{found.level}[/{colour}]  {text}",
-            highlight=False,
-            soft_wrap=True,
-        )
+        line = f"  line {found.line}  [{colour}]{found.level}[/{colour}]  {text}"
+        console.print(line, highlight=False, soft_wrap=True)

@@ -16,8 +16,8 @@ from swift_vlrft.commands.data_shared import AsJson, Columns, Root, renamed, row
 from swift_vlrft.commands.output import print_json
 
 if TYPE_CHECKING:
-    from swift_vlrft.datasets.check import TooLong
     from swift_vlrft.datasets.report import Report
+    from swift_vlrft.datasets.validate import TooLong
 
 
 def check(
@@ -64,12 +64,12 @@ def check(
 
     Exit code 0: nothing found; 1: problems were found; 2: the input cannot be used.
     """
-    from swift_vlrft.datasets.check import validate_rows
+    from swift_vlrft.datasets.box_format import split_box_format
+    from swift_vlrft.datasets.check import check_rows
     from swift_vlrft.datasets.convert import write_clean
-    from swift_vlrft.datasets.forms import splits_of
-    from swift_vlrft.datasets.read import open_set
+    from swift_vlrft.datasets.opening import open_set, splits_of
     from swift_vlrft.datasets.report import Report
-    from swift_vlrft.evaluation.framing import split_box_format
+    from swift_vlrft.datasets.validate import RowRules
     from swift_vlrft.rewards import REWARDS
 
     rewards = reward or []
@@ -78,16 +78,13 @@ def check(
     rename = renamed(columns)
     source, box_format = split_box_format(str(source))
     too_long = None if max_length is None else _length_check(max_length, model, model_type)
+    rules = RowRules(
+        rewards=tuple(rewards), box_format=box_format, too_long=too_long, every_reward=True
+    )
     reports = {name: Report(source) for name in ([split] if split else splits_of(source))}
     checked = {
-        name: validate_rows(
-            open_set(source, split=name, keep_going=True, rename=rename),
-            report,
-            root=root,
-            rename=rename,
-            too_long=too_long,
-            rewards=rewards,
-            frame=box_format,
+        name: check_rows(
+            open_set(source, split=name, keep_going=True, rename=rename, root=root), rules, report
         )
         for name, report in reports.items()
     }
@@ -133,7 +130,7 @@ def _problems(
     notes = list(dict.fromkeys(note for report in found for note in report.notes))
     if not any(report.rows or report.problems for report in found):
         raise ValueError("\n".join([f"{source} has no rows", *notes]))
-    problems = [(str(place), text) for report in found for place, text in report.problems]
+    problems = [(str(one.place), one.text) for report in found for one in report.problems]
     problems += [
         (str(source), f"the split {name!r} has no rows; write them, or remove its files")
         for name, report in reports.items()
@@ -152,7 +149,7 @@ def _fitting(reports: list[Report]) -> dict[str, list[int]]:
     score.
     """
     from swift_vlrft.datasets.report import NO_TASK
-    from swift_vlrft.datasets.row_check import FULL
+    from swift_vlrft.datasets.validate import FULL
 
     found: dict[str, list[int]] = {}
     for task, names in FULL.items():
@@ -174,14 +171,15 @@ def _length_check(limit: int, model: str | None, model_type: str | None) -> TooL
     if model is None:
         raise ValueError("--max-length counts tokens with a model's tokenizer; give --model DIR")
     from swift_vlrft.datasets.check import length_check
-    from swift_vlrft.families.coordinates import FAMILIES
+    from swift_vlrft.families import IMAGE_TYPES
     from swift_vlrft.swift_plugin.command_line import CommandLine
     from swift_vlrft.swift_plugin.model import image_resize_of, text_tokens
 
     command = CommandLine(model=model, model_type=model_type)
     view = image_resize_of(command)
     if view is None:
-        raise ValueError(f"the family of {model} is not known; --model-type: {', '.join(FAMILIES)}")
+        known = ", ".join(IMAGE_TYPES)
+        raise ValueError(f"the family of {model} is not known; --model-type: {known}")
     return length_check(view, limit, text_tokens(command))
 
 

@@ -19,6 +19,6 @@ def list_sources(as_json: AsJson = False) -> None:
     drawn = table("--dataset", "what it is", "task", "boxes in", "hub", wraps=("what it is",))
     for source in SOURCES:
         hubs = ", ".join(source.hubs)
-        drawn.add_row(source.hub_id, source.about, source.task, source.frame or "-", hubs)
+        drawn.add_row(source.hub_id, source.about, source.task, source.box_format or "-", hubs)
     show(drawn)
     typer.echo("Any of your own goes by its path: Parquet, save_to_disk, JSON, COCO.")

@@ -36,6 +36,7 @@ def evaluate(
             "boxes are asked in pixels, as `--dataset PATH:pixels` trains."
         ),
     ] = None,
+    rest: Annotated[list[str] | None, typer.Argument(hidden=True)] = None,
     task: Annotated[
         str | None, typer.Option(help="detection, grounding, classification or counting.")
     ] = None,
@@ -106,13 +107,18 @@ def evaluate(
 
     Resumes when it was killed and is started again. Exit code 2: the input cannot be used.
     """
-    given = {k: v for k, v in locals().items() if k != "as_json"}  # before any other name is bound
-    from swift_vlrft import evaluate as evaluate_model
-    from swift_vlrft.files import records
-
+    given = locals() | {"engine_options": _options(engine_options)}
     if model == "compare":
         raise ValueError("`vlrft eval compare A B` is `vlrft compare A B`, with the same options")
-    given["engine_options"] = _options(engine_options)
+    if given.pop("rest"):
+        raise ValueError(f"MODEL and DATASET are all, and {rest} is there besides")
+    given.pop("as_json")
+    from swift_vlrft.files import records
+    from swift_vlrft.swift_plugin.evaluate import evaluate as evaluate_model
+    from swift_vlrft.swift_plugin.evaluate import output_folder
+
+    if out is None and model is not None and dataset is not None:
+        given["out"] = out = output_folder(model, dataset)
     with answers_bar() as progress:
         summary = evaluate_model(progress=progress, **given)
     if as_json:
@@ -125,17 +131,17 @@ def evaluate(
 
 @contextmanager
 def answers_bar() -> Iterator[Callable[[int, int], None]]:
-    """A bar on the error stream, shown when the first answers are counted."""
+    """A bar on the error stream; where that is no terminal, only what was answered before."""
     console = Console(stderr=True)
     columns = ("answers", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
 
-        def progress(done: int, total: int) -> None:
+        def progress(total: int, n: int) -> None:
             if not bar.tasks:
-                bar.add_task("answers")
-                if done:
-                    console.print(f"{done} of {total} rows are answered already", highlight=False)
-            bar.update(bar.tasks[0].id, completed=done, total=total)
+                bar.add_task("answers", total=total)
+                if n:
+                    console.print(f"{n} of {total} rows are answered already", highlight=False)
+            bar.update(bar.tasks[0].id, advance=n)
 
         yield progress
 

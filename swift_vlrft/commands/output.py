@@ -15,8 +15,8 @@ from rich.table import Table
 from typer.core import TyperGroup
 
 COMMANDS = (
-    *("demo", "doctor", "plugin", "recipe", "check", "plan", "data", "score", "report"),
-    *("eval", "compare", "tiny"),
+    *("demo", "doctor", "plugin", "recipe", "check", "plan", "plan-compare", "data", "score"),
+    *("report", "eval", "compare", "tiny"),
 )
 """In the order in which a person needs them."""
 

@@ -6,9 +6,11 @@ from typing import Annotated
 
 import typer
 
+from swift_vlrft.families import FAMILIES
+
 
 def tiny(
-    family: Annotated[str, typer.Argument(help="qwen2_5_vl, qwen2_vl, glm4v or qwen2.")],
+    family: Annotated[str, typer.Argument(help=f"{', '.join(FAMILIES)}.")],
     directory: Annotated[Path, typer.Argument(help="Folder to write; it must not exist yet.")],
     seed: Annotated[int, typer.Option(help="Seed of the random weights.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,

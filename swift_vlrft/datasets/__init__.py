@@ -1,7 +1,7 @@
 """Data sets: what lies on disk, turned into rows that ms-swift trains on.
 
     read_rows(PATH)           every row of a set in any form: Row or, kept going, BadRow
-    open_image(row.image)     its picture, RGB and upright
+    open_image(row.image)     its image, RGB and upright
 
 A row is ``messages`` (the user's turn, with ``<image>``), ``images``, ``solution`` (gold),
 ``task`` and ``frame``, and every further column as it was. ``SOURCES`` lists the sets known by

@@ -15,18 +15,13 @@ import itertools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from swift_vlrft.datasets.box_format_sentence import in_pixels, in_thousandths
 from swift_vlrft.datasets.row import Row
-from swift_vlrft.families.coordinates import (
-    Size,
-    capped_size,
-    convert_box,
-    image_tokens,
-    known_family,
-    loses_a_side,
-    resized_size,
-)
+from swift_vlrft.families import image_rule, image_tokens, known_family, resized_size
+from swift_vlrft.families.resize import capped_size
+from swift_vlrft.geometry.box_format import BOX_FORMATS, Size, convert_box
 from swift_vlrft.parsing.answers import Box, answer_span, boxes_or_refusal, gold_text
 
 _NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d++(?:\.\d++)?|\.\d++)(?:[eE][-+]?\d++)?(?!\w|\.\d)")
@@ -57,7 +52,7 @@ class ImageResize:
         except ValueError as error:
             return str(error)
         width, height = capped_size(width, height, self.picture_pixels)
-        if not loses_a_side(self.family, width, height, max_pixels=self.max_pixels):
+        if not image_rule(self.family).loses_a_side(width, height, max_pixels=self.max_pixels):
             return None
         return (
             f"an image of {width} x {height} pixels is left with a side of 0 pixels under "
@@ -71,8 +66,18 @@ class ImageResize:
         return 2 + image_tokens(self.family, width, height, **limits)
 
     @property
-    def native_box_format(self) -> str:
-        return known_family(self.family).native_box_format
+    def native_box_format(self) -> str | None:
+        return known_family(self.family).box_format
+
+
+def split_box_format(text: str) -> tuple[Path, str]:
+    """Path and box format of ``PATH[:norm1000|pixels]``; ValueError names what is unknown."""
+    path, _, box_format = text.rpartition(":")
+    if not path or Path(text).exists() or not (box_format in BOX_FORMATS or Path(path).exists()):
+        return Path(text), "norm1000"
+    if box_format not in BOX_FORMATS:
+        raise ValueError(f"{text}: unknown subset {box_format!r}; known: {', '.join(BOX_FORMATS)}")
+    return Path(path), box_format
 
 
 def row_in_box_format(row: Row, frame: str, size: Size, seen: Size) -> Row:

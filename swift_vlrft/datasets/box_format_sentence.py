@@ -13,7 +13,7 @@ of pixels, is not understood: the prompt might contradict its gold boxes, and it
 import re
 from contextlib import suppress
 
-from swift_vlrft.families.coordinates import Size
+from swift_vlrft.geometry.box_format import Size
 
 # ---- thousandths ------------------------------------------------------------------------------
 

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
 from swift_vlrft.datasets.build import detection_row, plan_rows
-from swift_vlrft.datasets.forms import Form
 from swift_vlrft.datasets.image import image_path
 from swift_vlrft.datasets.instances import (
     NO_OBJECT,
@@ -27,44 +27,61 @@ from swift_vlrft.datasets.instances import (
     not_exhaustive,
     read_instances,
 )
-from swift_vlrft.datasets.row import Drawn
-from swift_vlrft.datasets.schema import RawExample
+from swift_vlrft.datasets.row import Drawn, RowLocation
+from swift_vlrft.datasets.schema import Context, RawExample, RecordSchema
 from swift_vlrft.datasets.source import DataError
+from swift_vlrft.datasets.storage import Record, Records, StoredSet
 
 LOOKED_FOR = 100
 """Images whose names are tried before the folder counts as not found."""
 
 
-def coco_drafts(form: Form, root: Path | None) -> Iterator[tuple[RawExample, Drawn, Path]]:
-    """Every row of an annotation file, the size that its boxes were drawn at, and the folder that
-    its image lies below: found below ``root`` or beside the file.
-    """
-    found = read_instances(form.path)
-    folder = image_folder(found, root)
-    form.left_out |= _left_out(found)
-    column = found.column_of
-    for row in plan_rows(found, list(found.categories.values()), negatives=0.0):
-        image = found.images[row.image_id]
-        draft = detection_row(file_of(image), row.category, row.boxes)
-        drawn = Drawn(image["width"], image["height"], f"image {row.image_id}")
-        yield draft | {"image_id": column(row.image_id)}, drawn, folder
+COLUMNS = ("image", "image_id", "category", "boxes", "drawn")
 
 
-def _left_out(found: Instances) -> dict[str, list[str]]:
-    """The images and categories that make no row, by reason."""
-    made: dict[str, list[str]] = {}
-    empty = found.images.keys() - {
-        i for held in (found.boxes, found.unsure) for images in held.values() for i in images
-    }
-    if empty:
-        made[NO_OBJECT] = [f"image {i}" for i in found.images if i in empty]
-    for category, name in found.categories.items():
-        for image_id in sorted(found.unsure[category], key=str):
-            in_full = not not_exhaustive(found.images[image_id], category)
-            if in_full or image_id in found.boxes[category]:
-                reason = UNSURE if in_full else NOT_IN_FULL
-                made.setdefault(reason, []).append(f"image {image_id}: {name}")
-    return made
+@dataclass
+class CocoFile(StoredSet):
+    """An annotation file: its records are an image and a category with all its boxes."""
+
+    names: list[str] = field(default_factory=lambda: list(COLUMNS))
+
+    @property
+    def instances(self) -> Instances:
+        """Of a file that does not change the same, however often it is asked for."""
+        return read_instances(self.path)
+
+    def image_root(self) -> Path:
+        return image_folder(self.instances, self.root)
+
+    def _read(self, names: list[str]) -> Records:
+        found = self.instances
+        self._leave_out(found)
+        column = found.column_of
+        rows = plan_rows(found, list(found.categories.values()), negatives=0.0)
+        for number, row in enumerate(rows):
+            image = found.images[row.image_id]
+            yield (
+                RowLocation(self.path, number),
+                {
+                    "image": file_of(image),
+                    "image_id": column(row.image_id),
+                    "category": row.category,
+                    "boxes": row.boxes,
+                    "drawn": Drawn(image["width"], image["height"], f"image {row.image_id}"),
+                },
+            )
+
+    def _leave_out(self, found: Instances) -> None:
+        """Note the images and categories that make no row."""
+        held = {i for by in (found.boxes, found.unsure) for images in by.values() for i in images}
+        if empty := [f"image {i}" for i in found.images if i not in held]:
+            self.left_out[NO_OBJECT] = empty
+        for category, name in found.categories.items():
+            for i in sorted(found.unsure[category], key=str):
+                in_full = not not_exhaustive(found.images[i], category)
+                if in_full or i in found.boxes[category]:
+                    reason = UNSURE if in_full else NOT_IN_FULL
+                    self.left_out.setdefault(reason, []).append(f"image {i}: {name}")
 
 
 def image_folder(found: Instances, root: Path | None) -> Path:
@@ -91,3 +108,11 @@ def image_folder(found: Instances, root: Path | None) -> Path:
         f"{', '.join(dict.fromkeys(map(str, tried)))}; "
         "say where the images are with ROOT_IMAGE_DIR=FOLDER"
     )
+
+
+def _rows(record: Record, context: Context) -> Iterator[RawExample]:
+    made = detection_row(record["image"], record["category"], record["boxes"])
+    yield made | {"image_id": record["image_id"], "drawn": record["drawn"]}
+
+
+COCO_SCHEMA = RecordSchema("coco", lambda columns: set(COLUMNS) <= columns, _rows, single=False)

@@ -10,17 +10,22 @@ category of an image becomes one ViRFT row: all its boxes, in norm1000.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Any
 
 from swift_vlrft.datasets.build import detection_row
 from swift_vlrft.datasets.instances import NO_OBJECT, UNSURE, Boxes
-from swift_vlrft.datasets.records import Record
-from swift_vlrft.datasets.row import BadRow
-from swift_vlrft.datasets.schema import Context, RawExample, RecordSchema, class_name, drawn_on
+from swift_vlrft.datasets.schema import (
+    Context,
+    RawExample,
+    RecordSchema,
+    class_name,
+    drawn_on,
+    four_numbers,
+)
 from swift_vlrft.datasets.source import Source
-from swift_vlrft.families.coordinates import convert_box
+from swift_vlrft.datasets.storage import Record
+from swift_vlrft.geometry.box_format import convert_box
 
 LIGHT = ("objects", "width", "height")
 BOXES = ("bbox", "bboxes", "boxes")
@@ -33,7 +38,7 @@ def _matches(columns: set[str]) -> bool:
 
 def _rows(record: Record, context: Context) -> Iterator[RawExample]:
     boxes, categories, crowds = _objects(record["objects"])
-    size = drawn_on(record, in_pixels=True) or context.info(record["image"])
+    size = drawn_on(record, exact=True) or context.image_info(record["image"])
     width, height = round(size.width), round(size.height)
     if "corners" not in context.notes:
         context.notes["corners"] = _are_corners(context)
@@ -41,7 +46,7 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
     unsure: dict[str, None] = {}
     for box, category, crowd in zip(boxes, categories, crowds, strict=True):
         name = class_name(category, context.labels.get("objects"), "category")
-        if not isinstance(box, list) or len(box) != 4 or not all(map(_finite, box)):
+        if not four_numbers(box):
             raise ValueError(f"the box {box!r} has not four numbers")
         x1, y1, a, b = box
         x2, y2 = (a, b) if context.notes["corners"] else (x1 + a, y1 + b)
@@ -55,7 +60,7 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
     if not by_name and not unsure:
         context.leave_out(NO_OBJECT)
     for name in unsure:
-        context.form.left_out.setdefault(UNSURE, []).append(f"{context.place}: {name}")
+        context.leave_out(UNSURE, name)
     for name, found in by_name.items():
         if name not in unsure:
             yield detection_row(record["image"], name, found)
@@ -79,28 +84,20 @@ def _objects(objects: Any) -> tuple[list[Any], list[Any], list[Any]]:
     return boxes, categories, objects.get("iscrowd") or [False] * len(boxes)
 
 
-def _finite(value: Any) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
-
-
 def _are_corners(context: Context) -> bool:
     """Whether boxes are corners, by every box of the set (of a stream's first records): read as
     the other way, some would be inverted or reach beyond their image.
     """
     no_corners = no_sizes = 0
-    columns = [name for name in LIGHT if name in context.form.columns]
-    stream = context.form.kind == "stream"
-    for found in context.first if stream else context.form.records(columns):
-        if isinstance(found, BadRow):
-            continue
+    for record in context.stored.sample(LIGHT):
         try:
-            boxes, _, _ = _objects(found[1]["objects"])
+            boxes, _, _ = _objects(record["objects"])
         except ValueError:
             continue
-        size = drawn_on(found[1], in_pixels=True)
+        size = drawn_on(record, exact=True)
         width, height = (size.width, size.height) if size else (1e9, 1e9)
         for box in boxes:
-            if isinstance(box, list) and len(box) == 4 and all(map(_finite, box)):
+            if four_numbers(box):
                 no_corners += box[2] < box[0] or box[3] < box[1]
                 no_sizes += box[0] + box[2] > width + 1 or box[1] + box[3] > height + 1
     return no_corners <= no_sizes

@@ -14,15 +14,22 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from swift_vlrft.datasets.check import file_notes, left_out_reason
-from swift_vlrft.datasets.forms import find_form, splits_of, unread_notes, unread_rows
+from swift_vlrft.datasets.check import left_out_reason
 from swift_vlrft.datasets.image import stored_image
-from swift_vlrft.datasets.read import open_set, read_rows
+from swift_vlrft.datasets.opening import (
+    file_notes,
+    find_set,
+    open_set,
+    splits_of,
+    unread_notes,
+    unread_rows,
+)
+from swift_vlrft.datasets.read import rows_of
 from swift_vlrft.datasets.row import BadRow, Row
-from swift_vlrft.datasets.row_check import row_problem
 from swift_vlrft.datasets.shard import Item, LeftOut, stopping
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.splits import WORDS, listed
+from swift_vlrft.datasets.validate import Validated, row_problem
 from swift_vlrft.datasets.writer import Written, write_folder
 from swift_vlrft.parsing.answers import gold_text
 
@@ -51,14 +58,15 @@ def convert_folder(
     found = list(splits) or splits_of(source)
     notes = _file_notes(source, found, rename, chosen=bool(splits))
     opened = {
-        split: open_set(source, split=split, keep_going=keep_going, rename=rename)
+        split: open_set(
+            source, split=split, keep_going=keep_going, rename=rename, root=root, task=task
+        )
         for split in found
     }
     base = image_base(source, root)
 
     def items(split: str) -> Iterator[Item]:
-        rows = read_rows(opened[split], root=root, rename=rename, task=task, keep_going=True)
-        for row in rows:
+        for row in rows_of(opened[split]):
             yield _item(row, base)
 
     names = {split: WORDS.get(split.lower(), split) for split in found}
@@ -81,20 +89,21 @@ def convert_folder(
 def write_clean(
     source: Path,
     folder: Path,
-    checked: Mapping[str, Iterable[tuple[Row | BadRow, str | None]]],
+    checked: Mapping[str, Iterable[Validated]],
     *,
     root: Path | None = None,
     on_row: Callable[[int], None] = lambda n: None,
 ) -> Written:
     """What ``vlrft data check --fix`` does: the rows of every split without a problem, written
-    while they are checked. ``checked`` is what ``validate_rows`` gives.
+    while they are checked. ``checked`` is what ``check_rows`` gives.
     """
     base = image_base(source, root)
 
-    def items(rows: Iterable[tuple[Row | BadRow, str | None]]) -> Iterator[Item]:
-        for row, problem in rows:
+    def items(rows: Iterable[Validated]) -> Iterator[Item]:
+        for found in rows:
+            row, problem = found.row, found.problem
             if problem is not None or not isinstance(row, Row):
-                yield LeftOut(str(row.place), str(problem))
+                yield LeftOut(str(row.place), problem.text if problem else "")
             else:
                 yield written_row(row, stored_image(row.image, base)[0])
 
@@ -115,17 +124,17 @@ def _file_notes(
     source: Path, splits: Sequence[str], rename: Mapping[str, str] | None, *, chosen: bool
 ) -> list[str]:
     """Which files are not read; DataError where they hold rows, and the splits were not chosen."""
-    form = find_form(source, splits[0], keep_going=True)
-    if form is None:
+    stored = find_set(source, splits[0], keep_going=True, rename=rename)
+    if stored is None:
         return []
-    if not chosen and (unread := unread_rows(form)):
+    if not chosen and (unread := unread_rows(stored)):
         raise DataError(
             f"{source}: {listed(unread, source)} would be left out:\n"
-            + "\n".join(unread_notes(form))
+            + "\n".join(unread_notes(stored))
             + "\nMove away what is no part of the set, or say with --split which splits "
             f"({', '.join(splits)}) to convert"
         )
-    return file_notes(form, rename)
+    return file_notes(stored)
 
 
 def _item(row: Row | BadRow, base: Path) -> Item:
@@ -136,7 +145,7 @@ def _item(row: Row | BadRow, base: Path) -> Item:
     except DataError as error:
         return LeftOut(str(row.place), str(error))
     if problem := row_problem(row, info):
-        return LeftOut(str(row.place), problem)
+        return LeftOut(str(row.place), problem.text)
     return written_row(row, image)
 
 

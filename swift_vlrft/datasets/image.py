@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from swift_vlrft.datasets.row import Drawn, RowLocation
 from swift_vlrft.datasets.source import DataError
-from swift_vlrft.families.coordinates import MAX_RATIO
+from swift_vlrft.families.resize import MAX_RATIO
 
 if TYPE_CHECKING:
     from PIL.Image import Image

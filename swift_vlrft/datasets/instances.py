@@ -12,18 +12,20 @@ image is ``unsure`` for that category.
 
 from __future__ import annotations
 
-import math
 import os
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from swift_vlrft.datasets.records import json_content
+from swift_vlrft.datasets.schema import four_numbers
 from swift_vlrft.datasets.source import DataError
-from swift_vlrft.families.coordinates import convert_box
+from swift_vlrft.datasets.storage import json_errors
+from swift_vlrft.files.jsonl import read_json
+from swift_vlrft.geometry.box_format import convert_box
 
 UNSURE = "a crowd region or a box without area stands for the category in the image"
 NO_OBJECT = "an image without an object makes no row"
@@ -37,15 +39,17 @@ Boxes = list[tuple[int, int, int, int]]
 @dataclass
 class Instances:
     """An annotation file, read: ``boxes[category id][image id]`` in norm1000, and the images that
-    nothing can be said of, by category id.
+    nothing can be said of, by category id. ``annotations`` are as they stand in the file, in
+    pixels, but for their outlines.
     """
 
     path: Path
     images: dict[Any, dict[str, Any]]
     categories: dict[Any, str]
+    annotations: list[dict[str, Any]]
     boxes: dict[Any, dict[Any, Boxes]]
     unsure: dict[Any, set[Any]]
-    absent: dict[Any, set[Any]] | None
+    absent: dict[Any, set[Any]] | None = None
     """LVIS: the images that surely lack a category. None: every image without a box lacks it."""
     left_out: Counter[str] = field(default_factory=Counter)
 
@@ -56,13 +60,52 @@ class Instances:
         return int if whole else str
 
 
-def read_instances(path: Path, content: Any = None) -> Instances:
-    """Read and check ``instances_*.json`` (COCO) or ``lvis_v1_*.json``; DataError says where.
-    ``content`` is what the file holds, where it was decoded before; its ids are put right in it.
+def decoded(path: Path) -> Any:
+    """The value of a JSON file without COCO's outlines. A command that reads a file at several
+    places decodes it once: the last two stay in memory until ``forget``.
     """
-    # The outlines are most of the file, and nothing here needs them.
-    content = json_content(path, without_outline) if content is None else content
-    _check_content(content, path)
+    return _decoded(path, *_stamp(path))
+
+
+def read_instances(path: Path) -> Instances:
+    """Read and check ``instances_*.json`` (COCO) or ``lvis_v1_*.json``; DataError says where it is
+    wrong. A file that does not change is read once; treat what is handed out as read-only, but
+    ``left_out``.
+    """
+    found = _instances(path, *_stamp(path))
+    return replace(found, left_out=found.left_out.copy())
+
+
+def forget() -> None:
+    """Let go of the files that were read: they are large, and training needs them no more."""
+    _decoded.cache_clear()
+    _instances.cache_clear()
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    try:
+        stat = path.stat()
+    except OSError as error:
+        raise DataError(f"{path} cannot be read ({error})") from error
+    return stat.st_size, stat.st_mtime_ns
+
+
+@lru_cache(maxsize=2)
+def _decoded(path: Path, size: int, changed: int) -> Any:
+    with json_errors(path):
+        return read_json(path, _without_outline)
+
+
+@lru_cache(maxsize=2)
+def _instances(path: Path, size: int, changed: int) -> Instances:
+    content = _decoded(path, size, changed)
+    for key in ("images", "annotations", "categories"):
+        if not isinstance(content, dict) or not isinstance(content.get(key), list):
+            has = ", ".join(content) if isinstance(content, dict) else type(content).__name__
+            raise DataError(
+                f"{path} lacks the list {key!r} (it has {has}); expected COCO's instances_*.json"
+            )
+        _check_ids(content[key], key, path)
     images = {}
     for i, image in enumerate(content["images"]):
         if not {"id", "width", "height"} <= set(image) or not file_of(image):
@@ -73,28 +116,21 @@ def read_instances(path: Path, content: Any = None) -> Instances:
                     f"{path}, images[{i}]: {side} is {image[side]!r}; a count of pixels is needed"
                 )
         images[image["id"]] = image
-    categories: dict[Any, str] = {}
-    for i, category in enumerate(content["categories"]):
-        if "id" not in category or not isinstance(category.get("name"), str):
-            raise DataError(f"{path}, categories[{i}]: id and name are needed")
-        for other in content["categories"][:i]:
-            if other["name"] == category["name"]:
-                raise DataError(
-                    f"{path}, categories[{i}]: two are called {category['name']!r}: "
-                    f"{_briefly(other)} and {_briefly(category)}; rename one, or give the "
-                    "annotations of both one id"
-                )
-        categories[category["id"]] = category["name"]
+    categories = _categories(content["categories"], path)
     found = Instances(
-        path, images, categories, {c: {} for c in categories}, {c: set() for c in categories}, None
+        path,
+        images,
+        categories,
+        content["annotations"],
+        boxes={c: {} for c in categories},
+        unsure={c: set() for c in categories},
     )
-    for i, annotation in enumerate(content["annotations"]):
+    for i, annotation in enumerate(found.annotations):
         _add_annotation(found, annotation, f"{path}, annotations[{i}]")
     for c, images_of in found.boxes.items():
-        found.unsure[c] |= {i for i, image in images.items() if not_exhaustive(image, c)}
-        found.left_out["images not labelled in full"] += len(
-            [i for i in images_of if not_exhaustive(images[i], c)]
-        )
+        unsure = {i for i, image in images.items() if not_exhaustive(image, c)}
+        found.unsure[c] |= unsure
+        found.left_out["images not labelled in full"] += len(unsure & images_of.keys())
     if any("neg_category_ids" in image for image in images.values()):
         found.absent = {c: set() for c in categories}
         for i, image in images.items():
@@ -104,15 +140,18 @@ def read_instances(path: Path, content: Any = None) -> Instances:
     return found
 
 
-def _check_content(content: Any, path: Path) -> None:
-    """DataError where a list is missing, or an id stands twice or is no whole number or text."""
-    for key in ("images", "annotations", "categories"):
-        if not isinstance(content, dict) or not isinstance(content.get(key), list):
-            has = ", ".join(content) if isinstance(content, dict) else type(content).__name__
+def _categories(entries: list[dict[str, Any]], path: Path) -> dict[Any, str]:
+    first: dict[str, dict[str, Any]] = {}
+    for i, category in enumerate(entries):
+        if "id" not in category or not isinstance(category.get("name"), str):
+            raise DataError(f"{path}, categories[{i}]: id and name are needed")
+        if (other := first.setdefault(category["name"], category)) is not category:
             raise DataError(
-                f"{path} lacks the list {key!r} (it has {has}); expected COCO's instances_*.json"
+                f"{path}, categories[{i}]: two are called {category['name']!r}: "
+                f"{_briefly(other)} and {_briefly(category)}; rename one, or give the "
+                "annotations of both one id"
             )
-        _check_ids(content[key], key, path)
+    return {category["id"]: category["name"] for category in entries}
 
 
 def _check_ids(entries: list[Any], key: str, path: Path) -> None:
@@ -151,7 +190,7 @@ def _briefly(entry: dict[str, Any]) -> str:
 
 
 def refuse_shared_files(found: Instances) -> None:
-    """DataError where two images of the file are one picture: each has a part of its boxes; and
+    """DataError where two images of the file are the same: each has a part of its boxes; and
     where an image is a sentence with its own boxes, as MDETR and UNINEXT store RefCOCO.
     """
     first: dict[str, Any] = {}
@@ -171,7 +210,7 @@ def refuse_shared_files(found: Instances) -> None:
             )
 
 
-def without_outline(entry: dict[str, Any]) -> dict[str, Any]:
+def _without_outline(entry: dict[str, Any]) -> dict[str, Any]:
     """For json's ``object_hook``: the key stays, what it held is let go."""
     if "segmentation" in entry:
         entry["segmentation"] = None
@@ -202,11 +241,7 @@ def _add_annotation(found: Instances, annotation: dict[str, Any], place: str) ->
         found.unsure[category].add(image["id"])
         return
     box = annotation.get("bbox")
-    if (
-        not isinstance(box, list)
-        or len(box) != 4
-        or not all(isinstance(v, int | float) and math.isfinite(v) for v in box)
-    ):
+    if not four_numbers(box):
         raise DataError(f"{place}: bbox is {box!r}; four numbers x, y, width, height are needed")
     width, height = image["width"], image["height"]
     x1, y1 = max(box[0], 0), max(box[1], 0)

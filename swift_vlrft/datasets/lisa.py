@@ -18,15 +18,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from swift_vlrft.datasets.records import Record
 from swift_vlrft.datasets.schema import (
     Context,
     RawExample,
     RecordSchema,
+    first_turn,
+    four_numbers,
     leave_out_further_turns,
-    text_of_turn,
 )
-from swift_vlrft.families.coordinates import convert_box
+from swift_vlrft.datasets.storage import Record
+from swift_vlrft.geometry.box_format import convert_box
 
 PROMPT = (
     "Output the bounding box in the image corresponding to the instruction: {instruction}\n"
@@ -48,14 +49,14 @@ def _matches(columns: set[str]) -> bool:
 def _rows(record: Record, context: Context) -> Iterator[RawExample]:
     made = {"task": "grounding", "frame": "norm1000"}
     if "conversations" in record:
-        prompt = text_of_turn(record, ("user", "human"))
+        prompt = first_turn(record, ("user", "human"))
         image = _IMAGE.match(prompt)
         if image is None:
             raise ValueError(f"no <img>PATH</img> at the start of {prompt[:80]!r}")
         prompt = prompt[image.end() :]
         if (stated := _INSTRUCTION.search(prompt)) and "<answer>" not in prompt:
             prompt = PROMPT.format(instruction=stated[1].strip())
-        corners = text_of_turn(record, ("assistant", "gpt"))
+        corners = first_turn(record, ("assistant", "gpt"))
         leave_out_further_turns(record, context)
         yield made | {"image": image[1].strip(), "problem": prompt, "solution": _wrapped(corners)}
         return
@@ -68,27 +69,20 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
     if not instructions:
         return
     boxes = record["boxes"]
-    if not isinstance(boxes, list) or not boxes or not _is_box(boxes[0]):
+    if not isinstance(boxes, list) or not boxes or not four_numbers(boxes[0]):
         raise ValueError(f"boxes is {str(boxes)[:80]}; a list of [x1, y1, x2, y2] is needed")
-    info = context.info(record["image_path"])
+    info = context.image_info(record["image_path"])
     size = (info.width, info.height)
     if boxes[0][2] > size[0] + 1 or boxes[0][3] > size[1] + 1:
         raise ValueError(f"the box {boxes[0]} reaches beyond the image of {size[0]} x {size[1]}")
-    x1, y1, x2, y2 = convert_box(tuple(boxes[0]), "pixels", "norm1000", size=size)
+    a, b, c, d = boxes[0]
+    x1, y1, x2, y2 = convert_box((a, b, c, d), "pixels", "norm1000", size=size)
     for instruction in instructions:
         yield made | {
             "image": record["image_path"],
             "problem": PROMPT.format(instruction=instruction),
             "solution": f"<answer>({x1},{y1}),({x2},{y2})</answer>",
         }
-
-
-def _is_box(value: object) -> bool:
-    return (
-        isinstance(value, list)
-        and len(value) == 4
-        and all(isinstance(v, int | float) for v in value)
-    )
 
 
 def _wrapped(text: str) -> str:

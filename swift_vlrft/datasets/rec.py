@@ -18,16 +18,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from swift_vlrft.datasets.records import Record
 from swift_vlrft.datasets.schema import (
     Context,
     RawExample,
     RecordSchema,
+    first_turn,
     leave_out_further_turns,
     solution_problem,
     task_of,
-    text_of_turn,
 )
+from swift_vlrft.datasets.storage import Record
 from swift_vlrft.parsing.answers import boxes_or_refusal, gold_text
 
 ADVICE = (
@@ -45,10 +45,10 @@ def _matches(columns: set[str]) -> bool:
 
 def _rows(record: Record, context: Context) -> Iterator[RawExample]:
     if "conversations" in record:
-        problem = text_of_turn(record, ("human", "user")).removeprefix("<image>").strip()
+        problem = first_turn(record, ("human", "user")).removeprefix("<image>").strip()
         solution = record.get("solution")
         if solution is None or solution == "":
-            solution = text_of_turn(record, ("gpt", "assistant"))
+            solution = first_turn(record, ("gpt", "assistant"))
         leave_out_further_turns(record, context)
     else:
         problem, solution = record["problem"], record["solution"]

@@ -7,16 +7,40 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 
-from swift_vlrft.datasets.routing import named_tasks, tasks_of_row, unscored
+from swift_vlrft.datasets.routing import named_tasks, tasks_of_row
 from swift_vlrft.datasets.row import Row, RowLocation
-from swift_vlrft.datasets.row_check import NotRead, UnreadableGold
-from swift_vlrft.datasets.source import Source
-from swift_vlrft.rewards import REWARDS, TASK_NAMES, TASKS
+from swift_vlrft.datasets.source import DataError, Source
+from swift_vlrft.rewards import REWARDS, TASK_NAMES
 
 MAX_SHOWN = 5
 NO_TASK = "without a task"
+
+
+class Kind(Enum):
+    """What a problem means for the set as a whole."""
+
+    ROW = "the row is left out"
+    TOO_LONG = "the row is longer than the command allows, and is left out"
+    GOLD = (
+        "the gold solution is no answer to its task, or the task is unknown: the set is not "
+        "trained on, since the same mistake usually stands in rows that read"
+    )
+    NOT_READ = "the row states no task, and no reward that the command names reads its gold"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is wrong with a row, or with a file that could not be read at all."""
+
+    place: RowLocation
+    text: str
+    kind: Kind = Kind.ROW
+
+    def __str__(self) -> str:
+        return self.text if str(self.place) in self.text else f"{self.place}: {self.text}"
 
 
 @dataclass
@@ -25,10 +49,9 @@ class Report:
 
     path: Path
     rows: int = 0
-    problems: list[tuple[RowLocation, str]] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
     tasks: Counter[str] = field(default_factory=Counter)
-    frames: Counter[str] = field(default_factory=Counter)
-    too_long: int = 0
+    box_formats: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
     scored: Counter[str] = field(default_factory=Counter)
     """Good rows by the tasks whose rewards score them; a row without a task may be of several."""
@@ -40,9 +63,8 @@ class Report:
     """Good rows by the tasks whose rewards their gold would earn 1.0 under, where it was asked."""
 
     def add_good(self, row: Row, rewards: Sequence[str] = ()) -> None:
-        task = row.columns.get("task")
-        self.tasks[task or NO_TASK] += 1
-        self.frames[row.columns.get("frame") or "none"] += 1
+        self.tasks[row.columns.get("task") or NO_TASK] += 1
+        self.box_formats[row.columns.get("frame") or "none"] += 1
         tasks = tasks_of_row(row, rewards)
         self.scored.update(tasks)
         if len(tasks) > 1:
@@ -52,22 +74,33 @@ class Report:
         """Where no row of the set is scored by a named reward, since none reads its gold, that is
         for a note: the rewards may be for the other sets of the command.
         """
-        unread = [found for found in self.problems if isinstance(found[1], NotRead)]
+        unread = [problem for problem in self.problems if problem.kind is Kind.NOT_READ]
         if unread and not self.scored:
-            self.problems = [found for found in self.problems if not isinstance(found[1], NotRead)]
+            self.problems = [p for p in self.problems if p.kind is not Kind.NOT_READ]
             self.tasks[NO_TASK] += len(unread)
-            place, text = unread[0]
-            self.unread = f"{len(unread)} rows without a task, as of {place}: {text}"
+            self.unread = f"{len(unread)} rows without a task, as of {unread[0]}"
+
+    def finish(self, *, strict: bool = False, hint: str = "") -> None:
+        """To be called when all rows were read. DataError, which ``hint`` ends, where no row is
+        left, where a gold solution cannot be read, and, if ``strict``, where any row is bad.
+        """
+        self.leave_unread()
+        if not self.rows and not self.problems:
+            raise DataError("\n".join([f"{self.path} has no rows", *self.notes]))
+        bad = len(self.problems) > self.too_long
+        if (bad and strict) or self.unreadable or not self.good:
+            raise DataError(f"{self.bad_rows}:\n{self.listed()}{hint}")
 
     def rows_by_task(self) -> str:
         """What its rows are, for a message."""
-        stated = [
+        parts = [
             f"{count} {task}" if self.rows else task  # of a hub's set nobody knows how many
             for task, count in self.tasks.most_common()
             if task != NO_TASK
         ]
-        rest = [] if self.unread else [f"{n} {NO_TASK}" for n in [self.tasks[NO_TASK]] if n]
-        return "; ".join([*stated, *rest, *([self.unread] if self.unread else [])]) or "no row"
+        if last := self.unread or (f"{n} {NO_TASK}" if (n := self.tasks[NO_TASK]) else ""):
+            parts.append(last)
+        return "; ".join(parts) or "no row"
 
     def routing_notes(self, rewards: Sequence[str]) -> list[str]:
         """What to say of rows that no named reward scores, or several do."""
@@ -86,12 +119,16 @@ class Report:
 
     @property
     def good(self) -> int:
-        return self.rows - sum(place.row is not None for place, _ in self.problems)
+        return self.rows - sum(problem.place.row is not None for problem in self.problems)
+
+    @property
+    def too_long(self) -> int:
+        return sum(problem.kind is Kind.TOO_LONG for problem in self.problems)
 
     @property
     def unreadable(self) -> int:
         """Rows whose gold solution cannot be read."""
-        return sum(isinstance(problem, UnreadableGold) for _, problem in self.problems)
+        return sum(problem.kind in (Kind.GOLD, Kind.NOT_READ) for problem in self.problems)
 
     @property
     def bad_rows(self) -> str:
@@ -102,10 +139,7 @@ class Report:
 
     def listed(self, most: int = MAX_SHOWN) -> str:
         """The first problems, a line each."""
-        lines = [
-            f"  {text if str(place) in text else f'{place}: {text}'}"
-            for place, text in self.problems[:most]
-        ]
+        lines = [f"  {problem}" for problem in self.problems[:most]]
         more = len(self.problems) - most
         return "\n".join([*lines, f"  and {more} more"] if more > 0 else lines)
 
@@ -123,11 +157,12 @@ def nothing_scored(rewards: Sequence[str], reports: Sequence[Report | None]) -> 
     """
     known = [report for report in reports if report is not None]
     scored: Counter[str] = sum((report.scored for report in known), Counter())
-    if len(known) < len(reports) or not known or not (names := unscored(rewards, scored)):
+    tasks = {task: names for task, names in named_tasks(rewards).items() if not scored[task]}
+    if len(known) < len(reports) or not known or not tasks:
         return None
-    tasks = named_tasks(names)
+    names = [name for found in tasks.values() for name in found]
     sets = "\n".join(f"  {report.path}: {report.rows_by_task()}" for report in known)
-    fitting = [n for n in REWARDS if (t := TASKS[n]) is not None and t.name in scored]
+    fitting = [n for n, reward in REWARDS.items() if reward.task and reward.task.name in scored]
     others = f" Rewards of the tasks that are there: {', '.join(fitting)}." if fitting else ""
     holds = " or ".join(TASK_NAMES[task].holds for task in tasks)
     return (

@@ -12,14 +12,14 @@ What a row looks like decides only where no reward is named, as in ``vlrft data 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from swift_vlrft.datasets.row import BOX_TASKS, Row
 from swift_vlrft.datasets.schema import task_of
 from swift_vlrft.parsing.answers import boxes_or_refusal, gold_text
-from swift_vlrft.rewards import TASK_NAMES, TASKS
+from swift_vlrft.rewards import REWARDS, TASK_NAMES
 
 ONE_WORD = ("classification", "counting", "choice", "yes_no")
 """Tasks whose gold is one text or number, never a list of lists or an object."""
@@ -29,7 +29,7 @@ def named_tasks(rewards: Iterable[str]) -> dict[str, list[str]]:
     """The tasks of the rewards of ours that are named, with their names."""
     found: dict[str, list[str]] = {}
     for name in rewards:
-        if (task := TASKS.get(name)) is not None:
+        if name in REWARDS and (task := REWARDS[name].task) is not None:
             found.setdefault(task.name, []).append(name)
     return found
 
@@ -54,8 +54,8 @@ def routed(row: Row, rewards: Sequence[str]) -> Row:
     if row.guess is None or not named_tasks(rewards) or found == [row.columns.get("task")]:
         return row
     task = found[0] if len(found) == 1 else None
-    frame = row.columns.get("frame") or ("norm1000" if task in BOX_TASKS else None)
-    return replace(row, columns=row.columns | {"task": task, "frame": frame})
+    box_format = row.columns.get("frame") or ("norm1000" if task in BOX_TASKS else None)
+    return replace(row, columns=row.columns | {"task": task, "frame": box_format})
 
 
 def reads(task: str, row: Row) -> bool:
@@ -63,35 +63,20 @@ def reads(task: str, row: Row) -> bool:
 
     A list of boxes is no class name, nor is "No Objects" in a set that holds boxes.
     """
-    if not_text(task, row.solution):
-        return False
     text = gold_text(row.solution)
     if task == "classification":
         boxes = boxes_or_refusal(text)
         if boxes or (boxes is not None and row.guess == "detection"):
             return False
-    return TASK_NAMES[task].read_gold(text) is not None
+    return read_gold(task, row.solution) is not None
 
 
-def not_text(task: str, solution: Any) -> bool:
-    """Whether a solution is a structure where the task's gold is one text or number."""
-    if task not in ONE_WORD:
-        return False
-    if isinstance(solution, (list, tuple)):
-        return len(solution) != 1 or not isinstance(solution[0], (str, int, float))
-    return isinstance(solution, dict)
-
-
-def not_read(row: Row, rewards: Sequence[str]) -> str:
-    """Says of a row that no named reward reads its gold."""
-    named = named_tasks(rewards)
-    holds = " or ".join(f"{TASK_NAMES[t].holds} ({', '.join(names)})" for t, names in named.items())
-    return f"the solution {gold_text(row.solution)[:80]!r} cannot be read as {holds}"
-
-
-def unscored(rewards: Sequence[str], scored: Mapping[str, int]) -> list[str]:
-    """The named rewards that score none of the rows that are counted by task."""
-    return [
-        name for task, names in named_tasks(rewards).items() if not scored.get(task)
-        for name in names
-    ]  # fmt: skip
+def read_gold(task: str, solution: Any) -> Any:
+    """The gold as the task's rewards read it; None where it is no answer to the task, as a
+    structure is where one text or number is asked for.
+    """
+    if task in ONE_WORD and isinstance(solution, (list, tuple, dict)):
+        one = isinstance(solution, (list, tuple)) and len(solution) == 1
+        if not one or not isinstance(solution[0], (str, int, float)):
+            return None
+    return TASK_NAMES[task].read_gold(gold_text(solution))

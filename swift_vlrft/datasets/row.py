@@ -4,7 +4,7 @@
         "Detect all dogs ...", "<answer>No Objects</answer>",
         {"task": "detection", "frame": "norm1000"})
 
-Boxes of a row are in norm1000 or in pixels of its picture as it is stored (upright); ``frame``
+Boxes of a row are in norm1000 or in pixels of its image as it is stored (upright); ``frame``
 says which, None where a row has no boxes.
 """
 
@@ -14,7 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-BOX_TASKS = ("detection", "grounding")
+from swift_vlrft.rewards import TASK_NAMES
+
+BOX_TASKS = tuple(name for name, task in TASK_NAMES.items() if task.has_boxes)
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class RowLocation:
 
 @dataclass(frozen=True)
 class Drawn:
-    """The size of the picture that boxes were drawn on, as its source states it, and ``name``, what
+    """The size of the image that boxes were drawn on, as its source states it, and ``name``, what
     the source calls it ("image 9"). Not ``exact``: boxes in thousandths fit a copy of any size.
     """
 

@@ -7,15 +7,14 @@ A new kind of set is one file like virft.py, opened by a real record, and a line
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from numbers import Real
-from typing import Any
+from typing import Any, TypeGuard
 
-from swift_vlrft.datasets.forms import Form
-from swift_vlrft.datasets.image import ImageInfo
-from swift_vlrft.datasets.records import Record
-from swift_vlrft.datasets.row import BadRow, Drawn, RowLocation
+from swift_vlrft.datasets.image import ImageInfo, image_info
+from swift_vlrft.datasets.row import Drawn, RowLocation
+from swift_vlrft.datasets.storage import Record, StoredSet, image_of
 from swift_vlrft.parsing.answers import boxes_or_refusal, gold_text
 
 RawExample = dict[str, Any]
@@ -24,31 +23,30 @@ RawExample = dict[str, Any]
 
 @dataclass
 class Context:
-    """What a schema may ask of the set as a whole; ``info`` opens an image for its size."""
+    """What a schema may ask of the set as a whole."""
 
-    form: Form
-    info: Callable[[Any], ImageInfo]
-    task: str | None = None
-    notes: dict[str, Any] = field(default_factory=dict)
-    first: Sequence[tuple[RowLocation, Record] | BadRow] = ()
-    """The first records of a stream, which is not to be read to its end for a look at it."""
+    stored: StoredSet
+    labels: dict[str, list[str]]
+    """The names behind whole numbers, by column."""
     place: RowLocation | None = None
     """Of the record that is being read."""
-    labels: dict[str, list[str]] = field(default_factory=dict)
-    """The names behind whole numbers, by column."""
+    notes: dict[str, bool] = field(default_factory=dict)
+    """What was found out of the set, once."""
+
+    def image_info(self, value: Any) -> ImageInfo:
+        return image_info(image_of(value, self.stored.folder, self.stored.root))
 
     def leave_out(self, reason: str, what: str = "") -> None:
         """Note that something of the record makes no row, though nothing is wrong with it."""
         place = f"{self.place}: {what}" if what else str(self.place)
-        self.form.left_out.setdefault(reason, []).append(place)
+        self.stored.left_out.setdefault(reason, []).append(place)
 
 
 @dataclass(frozen=True)
 class RecordSchema:
     """``rows(record, context)`` gives the rows of a record; ValueError says what is wrong with it.
 
-    ``light`` are the columns that hold no image; ``single``: every record is one row, with the
-    image in its column ``image``.
+    ``single``: every record is one row, with the image in its column ``image``.
     """
 
     name: str
@@ -57,8 +55,8 @@ class RecordSchema:
     single: bool = True
 
 
-def drawn_on(record: Record, *, in_pixels: bool) -> Drawn | None:
-    """The size of its picture that a record states in its columns width and height, if it does."""
+def drawn_on(record: Record, *, exact: bool) -> Drawn | None:
+    """The size of its image that a record states in its columns width and height, if it does."""
     try:  # numbers as text come from CSV
         width, height = float(record["width"]), float(record["height"])
     except (KeyError, TypeError, ValueError):
@@ -66,7 +64,14 @@ def drawn_on(record: Record, *, in_pixels: bool) -> Drawn | None:
     if not 1 <= min(width, height) <= max(width, height) < math.inf:
         return None
     name = record.get("image_id", record.get("id"))
-    return Drawn(width, height, "" if name is None else f"image {name}", in_pixels)
+    return Drawn(width, height, "" if name is None else f"image {name}", exact)
+
+
+def four_numbers(value: Any) -> TypeGuard[list[float]]:
+    """Whether a value is a list of four finite numbers, as a box is."""
+    if not isinstance(value, list) or len(value) != 4:
+        return False
+    return all(isinstance(v, int | float) and math.isfinite(v) for v in value)
 
 
 def class_name(value: Any, names: list[str] | None, what: str) -> Any:
@@ -110,29 +115,28 @@ def solution_problem(solution: Any) -> str | None:
     return f"the solution is of the type {name}; text, a number or boxes are needed"
 
 
-def text_of_turn(record: Record, roles: tuple[str, ...]) -> str:
+def first_turn(record: Record, roles: tuple[str, ...]) -> str:
     """The text of the first turn of ``conversations`` by one of ``roles``."""
-    turns = record.get("conversations")
-    if isinstance(turns, list):
-        for turn in turns:
-            if isinstance(turn, dict) and turn.get("from", turn.get("role")) in roles:
-                value = turn.get("value", turn.get("content"))
-                if isinstance(value, str):
-                    return value
-                if value is not None:
-                    return gold_text(value)
-    raise ValueError(f"conversations holds no turn of {' or '.join(roles)}: {str(turns)[:80]}")
+    if found := _turns(record, roles):
+        return found[0]
+    turns = str(record.get("conversations"))[:80]
+    raise ValueError(f"conversations holds no turn of {' or '.join(roles)}: {turns}")
 
 
 def leave_out_further_turns(record: Record, context: Context) -> None:
     """Note the questions of a conversation behind the first, which makes the row."""
-    asked = [
-        turn
-        for turn in record["conversations"]
-        if isinstance(turn, dict) and turn.get("from", turn.get("role")) in ("human", "user")
+    for text in _turns(record, ("human", "user"))[1:]:
+        context.leave_out(FURTHER_TURN, text[:60])
+
+
+def _turns(record: Record, roles: tuple[str, ...]) -> list[str]:
+    turns = record.get("conversations")
+    values = [
+        turn.get("value", turn.get("content"))
+        for turn in (turns if isinstance(turns, list) else ())
+        if isinstance(turn, dict) and turn.get("from", turn.get("role")) in roles
     ]
-    for turn in asked[1:]:
-        context.leave_out(FURTHER_TURN, gold_text(turn.get("value", turn.get("content")))[:60])
+    return [gold_text(value) for value in values if value is not None]
 
 
 FURTHER_TURN = "a question behind the first of a conversation makes no row"

@@ -1,16 +1,23 @@
-"""The shapes by which records are known, the most particular one first."""
+"""The schemas by which records are known, the most particular one first."""
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
 
+from swift_vlrft.datasets.coco_json import COCO_SCHEMA
 from swift_vlrft.datasets.coco_parquet import COCO_PARQUET_SCHEMA
 from swift_vlrft.datasets.lisa import LISA_SCHEMA
 from swift_vlrft.datasets.rec import REC_SCHEMA
 from swift_vlrft.datasets.schema import RecordSchema
 from swift_vlrft.datasets.virft import VIRFT_SCHEMA
 
-SCHEMAS: tuple[RecordSchema, ...] = (REC_SCHEMA, LISA_SCHEMA, VIRFT_SCHEMA, COCO_PARQUET_SCHEMA)
+SCHEMAS: tuple[RecordSchema, ...] = (
+    COCO_SCHEMA,
+    REC_SCHEMA,
+    LISA_SCHEMA,
+    VIRFT_SCHEMA,
+    COCO_PARQUET_SCHEMA,
+)
 
 
 def is_for_swift(columns: Container[str]) -> bool:
@@ -20,6 +27,7 @@ def is_for_swift(columns: Container[str]) -> bool:
     return "messages" in columns
 
 
-def schema_of(columns: set[str]) -> RecordSchema | None:
+def schema_of(columns: Iterable[str]) -> RecordSchema | None:
     """The schema of a set with these columns; None where it has none that is known."""
-    return next((schema for schema in SCHEMAS if schema.matches(columns)), None)
+    names = set(columns)
+    return next((schema for schema in SCHEMAS if schema.matches(names)), None)

@@ -15,7 +15,7 @@ class DataError(ValueError):
 
 @dataclass(frozen=True)
 class Source:
-    """A set on a hub: the task of its rows, and the frame that its boxes are measured in.
+    """A set on a hub: the task of its rows, and the box format that its boxes are in.
 
     ``hubs`` are those it is known to be on. The other one is tried all the same when asked for:
     somebody may have put it there since.
@@ -23,7 +23,7 @@ class Source:
 
     hub_id: str
     task: str
-    frame: str | None = None
+    box_format: str | None = None
     hubs: tuple[str, ...] = ("Hugging Face",)
     about: str = ""
 

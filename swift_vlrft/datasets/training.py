@@ -1,34 +1,35 @@
-"""A set in any form becomes the ``datasets.Dataset`` that ms-swift's GRPO trainer reads.
+"""A set in any storage format becomes the ``datasets.Dataset`` that ms-swift's GRPO trainer reads.
 
     in    image {"bytes", "path"}, problem "What is it?", solution "<answer>rose</answer>"
     out   messages [{"role": "user", "content": "<image>What is it?"}], images [{"bytes", "path"}],
           solution "<answer>rose</answer>", task "classification", frame None
 
-Stored images are not copied where nothing has to change: the column is wrapped
-where it lies (memory-mapped Arrow). Only a picture that ms-swift would show wrongly (turned by its
-EXIF tag, 16 bits a pixel) is written once more, upright, into the cache.
+Stored images are not copied where nothing has to change: the column is wrapped where it lies
+(memory-mapped Arrow). Only an image that ms-swift would show wrongly (turned by its EXIF tag, 16
+bits a pixel) is written once more, upright, into the cache.
 """
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable, Container, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from hashlib import sha256
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from swift_vlrft.datasets.arrow_cache import (
-    ImageInfos,
+from swift_vlrft.datasets.cache import (
     cached_parquet,
     image_infos,
     image_infos_of_files,
-    joined,
+    mapped_files,
+    stored_file,
     threads,
+    upright_file,
 )
-from swift_vlrft.datasets.box_format import ImageResize, row_in_box_format
 from swift_vlrft.datasets.check import left_out_notes
-from swift_vlrft.datasets.forms import Form
 from swift_vlrft.datasets.image import (
     ImageError,
     ImageInfo,
@@ -36,42 +37,42 @@ from swift_vlrft.datasets.image import (
     try_image_info,
     upright_bytes,
 )
-from swift_vlrft.datasets.read import image_of, image_root, rows_of, schema_of_form
-from swift_vlrft.datasets.report import Report
-from swift_vlrft.datasets.routing import routed
-from swift_vlrft.datasets.row import BadRow, Row, RowLocation
-from swift_vlrft.datasets.row_check import NotRead, row_problem
+from swift_vlrft.datasets.read import rows_of
+from swift_vlrft.datasets.report import Kind, Report
+from swift_vlrft.datasets.row import BadRow, Row
+from swift_vlrft.datasets.schemas import schema_of
 from swift_vlrft.datasets.source import DataError
-from swift_vlrft.families.coordinates import BOX_FORMATS
+from swift_vlrft.datasets.storage import (
+    ColumnFiles,
+    Infos,
+    ParquetFiles,
+    StoredSet,
+    Table,
+    image_of,
+)
+from swift_vlrft.datasets.validate import RowRules, validate_rows
+from swift_vlrft.geometry.box_format import BOX_FORMATS
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from datasets import Dataset
 
 MADE = ("messages", "images", "solution", "task", "frame")
-STRUCT = ("bytes", "path")
 
 
 @dataclass(frozen=True)
-class LoadOptions:
-    """What the command asks of a set. ``frame`` is the subset; ``view`` is needed for pixels."""
+class LoadOptions(RowRules):
+    """What the command asks of a set. ``cache`` is where images are kept that cannot be handed on
+    as they lie; ``strict`` stops at a bad row.
+    """
 
     cache: Path
-    frame: str = "norm1000"
-    view: ImageResize | None = None
     strict: bool = False
-    too_long: Callable[[Row, ImageInfo], str | None] | None = None
-    rename: Mapping[str, str] = field(default_factory=dict)
-    task: str | None = None
-    row_box_format: str | None = None
-    """Frame and task of a set that does not state them."""
-    rewards: tuple[str, ...] = ()
-    """The rewards that the command names: they score the rows that state no task."""
-    root: Path | None = None
     num_proc: int = 1
 
 
 def box_format_of_subsets(subsets: list[str], dataset: str) -> str:
-    """The frame that ``--dataset PATH:subset`` names."""
+    """The box format that ``--dataset PATH:subset`` names."""
     if len(subsets) > 1 or (subsets and subsets[0] not in (*BOX_FORMATS, "default")):
         raise DataError(
             f"{dataset}: unknown subset {'/'.join(subsets)!r}; known: {', '.join(BOX_FORMATS)}"
@@ -84,381 +85,193 @@ def with_prompt(problem: str) -> list[dict[str, str]]:
     return [{"role": "user", "content": problem if "<image>" in problem else f"<image>{problem}"}]
 
 
-def training_set(form: Form, wanted: LoadOptions) -> tuple[Any, Report]:
-    """The Dataset of a set on disk, and what was found in it."""
-    single = form.kind in ("parquet", "arrow") and schema_of_form(form, wanted.rename).single
-    image = _original("image", form.columns, wanted.rename) if single else ""
-    if not single or not form.lies_ready(image):
-        return from_rows(form, wanted)
-    if form.kind == "parquet":
-        infos: ImageInfos | None
-        cached = cached_parquet(form.files, image, wanted.cache, wanted.num_proc)
-        table, infos, origin = cached.table, cached.infos, cached.origin
-        form.broken += cached.broken
-    else:
-        table, origin = _mapped(form)
-        infos = None
-    return training_table(table, origin, form, wanted, infos)
+@dataclass
+class _Loaded:
+    """A row; its image's info; its image, unless that is to stay where it lies: in the table's row
+    of this ``number``.
+    """
+
+    row: Row | BadRow
+    info: ImageInfo | ImageError | None = None
+    image: dict[str, Any] | None = None
+    number: int = 0
 
 
-def training_table(
-    table: pa.Table,
-    origin: list[tuple[Path, int]],
-    form: Form,
-    wanted: LoadOptions,
-    infos: ImageInfos | None = None,
-    features: Mapping[str, Any] | None = None,
-) -> tuple[Any, Report]:
-    """The same of a table in memory or memory-mapped, whose records are one row each."""
-    from datasets import Features
+def training_set(stored: StoredSet, options: LoadOptions) -> tuple[Dataset, Report]:
+    """The Dataset of a set, and what was found in it."""
+    if options.box_format == "pixels" and options.resize is None:
+        raise DataError("the subset pixels needs the model's family; give --model_type")
+    table = _table(stored, options)
+    loaded = _of_files(stored, options) if table is None else list(_of_table(table))
+    stored = table or stored
+    report = Report(stored.path)
+    kept: list[tuple[_Loaded, Row]] = []
+    checked = validate_rows(((one.row, one.info) for one in loaded), options, report)
+    for one, found in zip(loaded, checked, strict=True):
+        if found.made is not None:
+            kept.append((one, found.made))
+    report.notes += left_out_notes(stored)
+    report.finish(strict=options.strict)
+    for one, row in kept:
+        if isinstance(one.info, ImageInfo) and not one.info.plain:
+            image = one.image or _value(table, one.number)
+            one.image = _file(upright_file(image, row.place, options.cache))
+    return _dataset(kept, table, stored, options), report
 
-    image = _original("image", table.column_names, wanted.rename)
-    form = replace(form, kind="table", content=(table, origin), files=[form.path])
-    if infos is None:
-        with threads(wanted.num_proc) as pool:
-            infos = [h for chunk in table.column(image).chunks for h in image_infos(chunk, pool)]
-    # The features that were stored with the table name classes, dates and the like.
-    known = features if features is not None else Features.from_arrow_schema(table.schema)
-    root = image_root(wanted.root)
-    images = table.column(image)
-    rows: list[tuple[int, Row, ImageInfo]] = []
-    report = Report(form.path)
-    number = -1
-    files = _files(images, infos, form, root)
-    of_file = image_infos_of_files(
-        [str(i["path"] or "") for i in files.values() if isinstance(i, dict)], wanted.cache,
-        wanted.num_proc,
-    )  # fmt: skip
-    for row in rows_of(
-        form, root=wanted.root, rename=wanted.rename, task=wanted.task, frame=wanted.row_box_format,
-        without_images=True,
-    ):  # fmt: skip
-        if row.place.row is None:
-            report.problems.append((row.place, row.problem))
+
+def _of_files(stored: StoredSet, options: LoadOptions) -> list[_Loaded]:
+    """Rows whose images are files, or become files, since several rows show the same one."""
+    loaded = []
+    read = ImageInfoReader(as_files=True)
+    for row in rows_of(stored):
+        one = _Loaded(row)
+        loaded.append(one)
+        if not isinstance(row, Row):
             continue
+        one.image = row.image
+        if (content := row.image.get("bytes")) is not None:
+            one.info = read(row.image)
+            if isinstance(one.info, ImageInfo):
+                one.image = _file(stored_file(content, options.cache))
+            one.row = replace(row, image=_file(row.image["path"]))  # the bytes are let go
+    files = {str(one.image["path"] or ""): one for one in loaded if one.image and not one.info}
+    infos = image_infos_of_files(list(files), options.cache, options.num_proc)
+    for one in loaded:
+        if one.image and not one.info:
+            one.info = infos[str(one.image["path"] or "")]
+    return loaded
+
+
+def _file(path: str | None) -> dict[str, Any]:
+    return {"bytes": None, "path": path}
+
+
+# ---- images that lie ready in Arrow ----------------------------------------------------------
+
+
+def _table(stored: StoredSet, options: LoadOptions) -> Table | None:
+    """The set as a table whose records are rows; None where records are several rows, or images are
+    not all stored in a column that can be handed on as it lies.
+    """
+    schema = schema_of(stored.columns)
+    if schema is None or not schema.single:
+        return None
+    if not isinstance(stored, Table | ColumnFiles) or not stored.images_lie_ready():
+        return None
+    infos: Infos | None = None
+    if isinstance(stored, Table):
+        table, origin = stored.table, stored.origin
+    elif isinstance(stored, ParquetFiles):
+        table, origin, infos = cached_parquet(stored, options.cache, options.num_proc)
+    else:
+        table, origin = mapped_files(stored)
+    if infos is None:
+        images = table.column(stored.stored_name("image"))
+        with threads(options.num_proc) as pool:
+            infos = [info for chunk in images.chunks for info in image_infos(chunk, pool)]
+    if None in infos:
+        return None
+    shared = {one.name: getattr(stored, one.name) for one in fields(StoredSet)}
+    features = stored.features if isinstance(stored, Table) else None
+    return Table(**shared, table=table, origin=origin, infos=infos, features=features)
+
+
+def _of_table(table: Table) -> Iterator[_Loaded]:
+    number = 0
+    for row in rows_of(table, without_images=True):
+        if row.place.row is None:  # a file that cannot be read
+            yield _Loaded(row)
+            continue
+        if isinstance(row, Row) and row.drawn is not None:  # a problem may name the image
+            row = replace(row, image=_file(_value(table, number)["path"]))
+        yield _Loaded(row, table.infos[number], number=number)
         number += 1
-        info = infos[number]
-        if number in files:
-            found = files[number]
-            info = (
-                ImageError(found) if isinstance(found, str) else of_file[str(found["path"] or "")]
-            )
-            if isinstance(row, Row) and isinstance(found, dict):
-                row = replace(row, image=found)
-        elif isinstance(row, Row) and row.drawn is not None:
-            row = replace(row, image=_named(images[number]))
-        assert info is not None
-        for good in _validated(row, info, wanted, report):
-            rows.append((number, *good))
-    report.notes += left_out_notes(form)
-    _finish(report, rows, wanted)
-    pieces = _Pieces(images, files, wanted, root, form.folder)
-    for number, row, info in rows:
-        pieces.add(number, row, info)
-    columns = _made_columns([(row, info) for _, row, info in rows], wanted)
-    keep = {
-        (wanted.rename.get(name, name)): name
-        for name in table.column_names
-        if wanted.rename.get(name, name) not in ("image", "problem", *columns, *MADE)
-    }
-    further = {name: _kept(table.column(original), pieces.runs) for name, original in keep.items()}
-    types = {name: known[original] for name, original in keep.items() if original in known}
-    return _dataset(columns, pieces.column(), further, types, form, wanted, table), report
 
 
-def _validated(
-    row: Row | BadRow, info: ImageInfo | ImageError, wanted: LoadOptions, report: Report
-) -> Iterator[tuple[Row, ImageInfo]]:
-    """The row in the frame that is wanted; nothing where something is wrong, which is reported."""
-    report.rows += 1
-    if isinstance(row, BadRow):
-        report.problems.append((row.place, row.problem))
-        return
-    if isinstance(info, ImageError):
-        report.problems.append((row.place, info.problem))
-        return
-    row = routed(row, wanted.rewards)
-    problem = row_problem(row, info, every_reward=False, rewards=wanted.rewards)
-    # Where no row of the set is read, it is for other rewards: _finish knows.
-    unread = problem if isinstance(problem, NotRead) else None
-    problem = None if unread else problem
-    if problem is None and wanted.view is not None:
-        problem = wanted.view.problem(info.width, info.height)
-    if problem is None and wanted.too_long is not None:
-        problem = wanted.too_long(row, info)
-        report.too_long += problem is not None
-    if problem is None:
-        try:
-            row = in_asked_box_format(row, info, wanted)
-        except DataError:
-            raise
-        except ValueError as error:
-            problem = str(error)
-    if problem is not None:
-        report.problems.append((row.place, problem))
-        return
-    if unread:
-        report.problems.append((row.place, unread))
-        # No named reward reads it; what it looks like keeps them from trying.
-        row = replace(row, columns=row.columns | {"task": row.guess})
-    else:
-        report.add_good(row, wanted.rewards)
-    yield row, info
+def _value(table: Table | None, number: int) -> dict[str, Any]:
+    """The image in a row of the table."""
+    assert table is not None
+    return image_of(table.column("image")[number].as_py(), table.folder, table.image_root())
 
 
-def in_asked_box_format(row: Row, info: ImageInfo, wanted: LoadOptions) -> Row:
-    """The row with its boxes and prompt in the frame of the subset."""
-    if not row.has_boxes:
-        return row
-    size = seen = info.width, info.height
-    if wanted.frame != "norm1000":
-        if wanted.view is None:
-            raise DataError("the subset pixels needs the model's family; give --model_type")
-        seen = wanted.view.size(*size)
-    return row_in_box_format(row, wanted.frame, size, seen)
-
-
-def _finish(report: Report, rows: list[Any], wanted: LoadOptions) -> None:
-    """Stop where nothing is left, where a gold solution cannot be read, and where ``--strict true``
-    asks for no bad row at all.
-    """
-    report.leave_unread()
-    bad = len(report.problems) - report.too_long
-    if (bad and wanted.strict) or report.unreadable or not rows:
-        if not report.rows and not report.problems:
-            raise DataError("\n".join([f"{report.path} has no rows", *report.notes]))
-        raise DataError(f"{report.bad_rows}:\n{report.listed()}")
-
-
-# ---- sets whose records are rows -------------------------------------------------------------
-
-
-def _original(name: str, columns: list[str], rename: Mapping[str, str]) -> str:
-    return next(column for column in columns if rename.get(column, column) == name)
-
-
-def _mapped(form: Form) -> tuple[pa.Table, list[tuple[Path, int]]]:
+def _image_column(kept: list[tuple[_Loaded, Row]], table: Table | None) -> pa.ChunkedArray:
+    """Runs of images where they lie, and those that are files."""
     import pyarrow as pa
 
-    tables, origin = [], []
-    for file in form.files:
-        try:
-            tables.append(pa.ipc.open_stream(pa.memory_map(str(file))).read_all())
-            origin.append((file, len(tables[-1])))
-        except (pa.ArrowException, OSError) as error:
-            form.broken.append(
-                BadRow(RowLocation(file), f"{file} breaks off ({error}); copy it again")
-            )
-    if not tables:
-        raise DataError(f"{form.path}: no file of the set can be read")
-    return joined(tables, origin), origin
+    kind = pa.struct({"bytes": pa.binary(), "path": pa.string()})
+    chunks: list[pa.Array] = []
+    for stay, part in groupby((one for one, _ in kept), key=lambda one: one.image is None):
+        if not stay:
+            chunks.append(pa.array([[one.image] for one in part], pa.list_(kind)))
+        elif table is not None:
+            where = _at(table.column("image"), [one.number for one in part])
+            chunks += [_as_list(chunk, kind) for chunk in where.chunks]
+    return pa.chunked_array(chunks, pa.list_(kind))
 
 
-def _files(
-    images: Any, infos: ImageInfos, form: Form, root: Path | None
-) -> dict[int, dict[str, Any] | str]:
-    """By row, the pictures that are files, or what is wrong with their paths."""
-    files: dict[int, dict[str, Any] | str] = {}
-    for number, info in enumerate(infos):
-        if info is None:
-            try:
-                files[number] = image_of(images[number].as_py(), form.folder, root)
-            except ValueError as error:
-                files[number] = str(error)
-    return files
-
-
-def _named(image: Any) -> dict[str, Any]:
-    """What a stored picture is called, without its bytes."""
+def _at(column: pa.ChunkedArray, numbers: Sequence[int]) -> pa.ChunkedArray:
+    """The values of these rows, in slices: nothing is copied."""
     import pyarrow as pa
 
-    named = pa.types.is_struct(image.type) and image.type.get_field_index("path") >= 0
-    return {"bytes": None, "path": image["path"].as_py() if named else None}
-
-
-class _Pieces:
-    """The images column of the rows that are kept: runs of it where it lies, and single values for
-    those that have to change.
-    """
-
-    def __init__(
-        self,
-        images: Any,
-        files: Container[int],
-        wanted: LoadOptions,
-        root: Path | None,
-        folder: Path,
-    ) -> None:
-        self.images, self.files = images, files
-        self.wanted, self.root, self.folder = wanted, root, folder
-        self.runs: list[tuple[int, int]] = []
-        self.parts: list[tuple[int, int] | dict[str, Any]] = []
-
-    def add(self, number: int, row: Row, info: ImageInfo) -> None:
-        if self.runs and self.runs[-1][1] == number:
-            self.runs[-1] = (self.runs[-1][0], number + 1)
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and runs[-1][1] == number:
+            runs[-1][1] += 1
         else:
-            self.runs.append((number, number + 1))
-        if not info.plain:
-            value = image_of(self.images[number].as_py(), self.folder, self.root)
-            self.parts.append(upright_file(value, row.place, self.wanted.cache))
-        elif number in self.files:
-            self.parts.append(row.image)
-        elif self.parts and isinstance(self.parts[-1], tuple) and self.parts[-1][1] == number:
-            self.parts[-1] = (self.parts[-1][0], number + 1)
-        else:
-            self.parts.append((number, number + 1))
-
-    def column(self) -> pa.ChunkedArray:
-        import pyarrow as pa
-
-        kind = pa.struct({"bytes": pa.binary(), "path": pa.string()})
-        chunks: list[pa.Array] = []
-        values: list[dict[str, Any]] = []
-
-        def flush() -> None:
-            if values:
-                chunks.append(pa.array([[value] for value in values], pa.list_(kind)))
-                values.clear()
-
-        for part in self.parts:
-            if isinstance(part, dict):
-                values.append(part)
-                continue
-            flush()
-            for chunk in self.images.slice(part[0], part[1] - part[0]).chunks:
-                chunks.append(_as_list(chunk, kind))
-        flush()
-        return pa.chunked_array(chunks, pa.list_(kind))
-
-
-def _as_list(chunk: Any, kind: Any) -> Any:
-    """Pictures with every value in a list of its own; only offsets are new, and the paths: ms-swift
-    takes one that leads somewhere from where it runs for the picture, rather than the bytes.
-    """
-    import pyarrow as pa
-
-    if pa.types.is_struct(chunk.type):
-        fields = [
-            chunk.field(name)
-            if chunk.type.get_field_index(name) >= 0
-            else pa.nulls(len(chunk), kind.field(name).type)
-            for name in STRUCT
-        ]
-    else:
-        fields = [chunk, pa.nulls(len(chunk), pa.string())]
-    if not pa.types.is_null(fields[1].type):
-        paths = fields[1].to_pylist()
-        if any(p and os.path.exists(p) for p in paths):
-            fields[1] = pa.array([None if p and os.path.exists(p) else p for p in paths])
-    made = pa.StructArray.from_arrays(
-        [f.cast(kind.field(n).type) for n, f in zip(STRUCT, fields, strict=True)],
-        names=list(STRUCT),
-    )
-    offsets = pa.array(range(len(chunk) + 1), pa.int32())
-    return pa.ListArray.from_arrays(offsets, made)
-
-
-def _kept(column: Any, runs: list[tuple[int, int]]) -> Any:
-    import pyarrow as pa
-
+            runs.append([number, number + 1])
     chunks = [chunk for a, b in runs for chunk in column.slice(a, b - a).chunks]
     return pa.chunked_array(chunks, column.type)
 
 
-def upright_file(image: Mapping[str, Any], place: RowLocation, cache: Path) -> dict[str, Any]:
-    """The picture as the model should see it, in a file of the cache."""
-    content = image.get("bytes")
-    if content is None:
-        content = Path(str(image["path"])).read_bytes()
-    folder = cache / "upright"
-    folder.mkdir(parents=True, exist_ok=True)
-    file = folder / f"{sha256(content).hexdigest()[:32]}.png"
-    if not file.is_file():
-        _write_whole(
-            file, upright_bytes({"bytes": content, "path": image.get("path")}, place)["bytes"]
-        )
-    return {"bytes": None, "path": str(file)}
-
-
-def _write_whole(file: Path, content: bytes) -> None:
-    half = file.with_suffix(f".{os.getpid()}.writing")
-    half.write_bytes(content)
-    os.replace(half, file)
-
-
-# ---- sets whose records are several rows, or name files --------------------------------------
-
-
-def from_rows(form: Form, wanted: LoadOptions) -> tuple[Any, Report]:
-    """Rows made in Python; stored pictures are written once, as files, since several rows show
-    the same one.
+def _as_list(chunk: Any, kind: Any) -> Any:
+    """Images with every value in a list of its own; only offsets are new, and the paths: ms-swift
+    takes one that leads somewhere from where it runs for the image, rather than the bytes.
     """
     import pyarrow as pa
 
-    report = Report(form.path)
-    rows: list[tuple[Row, ImageInfo]] = []
-    found: list[tuple[Row | BadRow, ImageInfo | ImageError | None, dict[str, Any] | None]] = []
-    read = ImageInfoReader(as_files=True)
-    for row in rows_of(
-        form, root=wanted.root, rename=wanted.rename, task=wanted.task, frame=wanted.row_box_format
-    ):
-        info: ImageInfo | ImageError | None = None
-        stored = None
-        if isinstance(row, Row) and row.image.get("bytes") is not None:
-            info = read(row.image)
-            if isinstance(info, ImageInfo):
-                stored = _stored_file(row, wanted.cache)
-            row = replace(row, image={"bytes": None, "path": row.image["path"]})
-        found.append((row, info, stored))
-    files = [str(r.image["path"] or "") for r, info, _ in found if isinstance(r, Row) and not info]
-    of_file = image_infos_of_files(files, wanted.cache, wanted.num_proc)
-    for row, info, stored in found:
-        if isinstance(row, BadRow):
-            report.rows += row.place.row is not None
-            report.problems.append((row.place, row.problem))
-        else:
-            info = info or of_file[str(row.image["path"] or "")]
-            for good, seen in _validated(row, info, wanted, report):
-                rows.append((replace(good, image=stored or good.image), seen))
-    report.notes += left_out_notes(form)
-    _finish(report, rows, wanted)
-    images = [
-        row.image if info.plain else upright_file(row.image, row.place, wanted.cache)
-        for row, info in rows
-    ]
-    kind = pa.list_(pa.struct({"bytes": pa.binary(), "path": pa.string()}))
-    column = pa.chunked_array([pa.array([[image] for image in images], kind)])
-    columns = _made_columns(rows, wanted)
-    further = {}
-    names = dict.fromkeys(name for row, _ in rows for name in row.columns)
-    for name in names:
-        if name not in (*columns, *MADE) and form.kind != "json":
-            further[name] = pa.chunked_array([pa.array([row.columns.get(name) for row, _ in rows])])
-    if form.kind == "json":
-        further = _json_columns(rows, [n for n in names if n not in (*columns, *MADE)])
-    return _dataset(columns, column, further, {}, form, wanted, None), report
+    if pa.types.is_struct(chunk.type):
+        parts = {
+            one.name: chunk.field(one.name)
+            if chunk.type.get_field_index(one.name) >= 0
+            else pa.nulls(len(chunk), one.type)
+            for one in kind
+        }
+    else:
+        parts = {"bytes": chunk, "path": pa.nulls(len(chunk), pa.string())}
+    paths = parts["path"].to_pylist()
+    if any(path and os.path.exists(path) for path in paths):
+        paths = [None if path and os.path.exists(path) else path for path in paths]
+        parts["path"] = pa.array(paths, pa.string())
+    made = pa.StructArray.from_arrays(
+        [parts[one.name].cast(one.type) for one in kind], names=[one.name for one in kind]
+    )
+    return pa.ListArray.from_arrays(pa.array(range(len(chunk) + 1), pa.int32()), made)
 
 
-def _stored_file(row: Row, cache: Path) -> dict[str, Any]:
-    content = row.image["bytes"]
-    folder = cache / "images"
-    folder.mkdir(parents=True, exist_ok=True)
-    file = folder / sha256(content).hexdigest()[:32]
-    if not file.is_file():
-        _write_whole(file, content)
-    return {"bytes": None, "path": str(file)}
+# ---- columns ---------------------------------------------------------------------------------
 
 
-def _json_columns(rows: list[tuple[Row, ImageInfo]], names: list[str]) -> dict[str, Any]:
-    """Further columns of JSON rows; one whose values are of several types becomes JSON text."""
-    import json
+def _columns(rows: Sequence[Row], options: LoadOptions) -> dict[str, list[Any]]:
+    columns: dict[str, list[Any]] = {
+        "messages": [with_prompt(row.problem) for row in rows],
+        "solution": [row.solution for row in rows],
+        "task": [row.columns["task"] for row in rows],
+        "frame": [row.columns.get("frame") for row in rows],
+    }
+    if options.box_format == "pixels":
+        # The size that boxes in pixels are measured in, for rewards and checks in training.
+        for name in ("width", "height"):
+            columns[name] = [row.columns.get(name) for row in rows]
+    return columns
 
+
+def _further(rows: Sequence[Row], names: Sequence[str]) -> dict[str, pa.ChunkedArray]:
+    """Further columns of rows; one whose values are of several types becomes JSON text."""
     import pyarrow as pa
 
     made = {}
     for name in names:
-        values = [row.columns.get(name) for row, _ in rows]
+        values = [row.columns.get(name) for row in rows]
         try:
             column = pa.array(values)
         except (pa.ArrowException, UnicodeEncodeError):
@@ -468,55 +281,44 @@ def _json_columns(rows: list[tuple[Row, ImageInfo]], names: list[str]) -> dict[s
     return made
 
 
-# ---- what is made in both cases --------------------------------------------------------------
-
-
-def _made_columns(rows: list[tuple[Row, ImageInfo]], wanted: LoadOptions) -> dict[str, list[Any]]:
-    columns: dict[str, list[Any]] = {
-        "messages": [with_prompt(row.problem) for row, _ in rows],
-        "solution": [row.solution for row, _ in rows],
-        "task": [row.columns["task"] for row, _ in rows],
-        "frame": [row.columns.get("frame") for row, _ in rows],
-    }
-    if wanted.frame == "pixels":
-        # The size that boxes in pixels are measured in, for rewards and checks in training.
-        for name in ("width", "height"):
-            columns[name] = [row.columns.get(name) for row, _ in rows]
-    return columns
-
-
 def _dataset(
-    columns: dict[str, list[Any]],
-    images: pa.ChunkedArray,
-    further: dict[str, Any],
-    types: Mapping[str, Any],
-    form: Form,
-    wanted: LoadOptions,
-    table: pa.Table | None,
-) -> Any:
+    kept: list[tuple[_Loaded, Row]], table: Table | None, stored: StoredSet, options: LoadOptions
+) -> Dataset:
     import pyarrow as pa
     from datasets import Dataset, DatasetInfo, Features, Json, List, Value
     from datasets.features.features import generate_from_arrow_type
 
-    texts = {name: Value("string") for name in ("solution", "task", "frame")}
+    rows = [row for _, row in kept]
+    columns = _columns(rows, options)
+    ours = {*columns, *MADE, "image", "problem"}
+    types: Mapping[str, Any] = {}
+    if table is None:
+        names = dict.fromkeys(name for row in rows for name in row.columns)
+        further = _further(rows, [name for name in names if name not in ours])
+    else:
+        # The features that were stored with the table name classes, dates and the like.
+        known = table.features or Features.from_arrow_schema(table.table.schema)
+        numbers = [one.number for one, _ in kept]
+        names = {c: n for c, n in zip(table.columns, table.names, strict=True) if c not in ours}
+        further = {column: _at(table.table.column(name), numbers) for column, name in names.items()}
+        types = {column: known[name] for column, name in names.items() if name in known}
     made = Dataset.from_dict(
         columns,
         features=Features(
             {"messages": List(Json())}
-            | texts
+            | {name: Value("string") for name in ("solution", "task", "frame")}
             | {name: Value("int64") for name in ("width", "height") if name in columns}
         ),
     )
-    all_columns = {name: made.data.table.column(name) for name in made.column_names}
-    all_columns["images"] = images
-    all_columns |= further
     features = Features(
         {**made.features, "images": List({"bytes": Value("binary"), "path": Value("string")})}
         | {n: types.get(n) or generate_from_arrow_type(c.type) for n, c in further.items()}
     )
+    all_columns = {name: made.data.table.column(name) for name in made.column_names}
+    all_columns |= {"images": _image_column(kept, table), **further}
     # A fingerprint of our own: the default one would read every image.
     words = [str(made.data.table.column(n).to_pylist()) for n in ("solution", "messages")]
-    text = "".join([str(form.path), repr(wanted.frame), *words])
+    text = "".join([str(stored.path), repr(options.box_format), *words])
     return Dataset(
         pa.table(all_columns).replace_schema_metadata(None),
         info=DatasetInfo(features=features),
@@ -528,33 +330,26 @@ def _dataset(
 
 
 def streamed_rows(
-    rows: Iterator[Row | BadRow], wanted: LoadOptions, report: Report
-) -> Iterator[Any]:
+    rows: Iterable[Row | BadRow], options: LoadOptions, report: Report
+) -> Iterator[dict[str, Any]]:
     """One row after the other, for ``--streaming true``; problems are counted as they come."""
-    for row in rows:
-        if isinstance(row, BadRow):
-            report.rows += row.place.row is not None
-            report.problems.append((row.place, row.problem))
-            if wanted.strict:
-                _finish(report, [], wanted)
+    found = ((row, try_image_info(row.image) if isinstance(row, Row) else None) for row in rows)
+    for checked in validate_rows(found, options, report):
+        row, info, problem = checked.made, checked.info, checked.problem
+        # Rows that no named reward reads train while none of the set was read, as in training_set.
+        if problem is not None and (problem.kind is not Kind.NOT_READ or report.scored):
+            if options.strict and problem.kind is not Kind.TOO_LONG:
+                raise DataError(f"{report.bad_rows}:\n{report.listed()}")
             continue
-        before = len(report.problems)
-        kept = list(_validated(row, try_image_info(row.image), wanted, report))
-        # Rows that no named reward reads train while none of the set was read, as in _finish.
-        unread = kept and not report.scored
-        if len(report.problems) > before and not unread:
-            if wanted.strict and len(report.problems) > report.too_long:
-                _finish(report, [], wanted)
-            continue
-        ((good, seen),) = kept
-        image = good.image if seen.plain else upright_bytes(good.image, good.place)
-        # Several sets stream as one only if no half of a picture is null in one of them.
+        assert row is not None and info is not None
+        image = row.image if info.plain else upright_bytes(row.image, row.place)
+        # Several sets stream as one only if no half of an image is null in one of them.
         content = image["bytes"]
         if content is None:
             content = Path(image["path"]).read_bytes()
         path = image.get("path") or ""
         image = {"bytes": content, "path": "" if os.path.exists(path) else path}
-        made = {name: values[0] for name, values in _made_columns(kept, wanted).items()}
-        further = {k: v for k, v in good.columns.items() if k not in (*made, *MADE)}
+        made = {name: values[0] for name, values in _columns([row], options).items()}
+        further = {k: v for k, v in row.columns.items() if k not in (*made, *MADE)}
         yield further | made | {"images": [image]}
     report.leave_unread()

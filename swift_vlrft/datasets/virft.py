@@ -10,9 +10,9 @@ Boxes are in norm1000: thousandths of the image's width and height.
 
 from collections.abc import Iterator
 
-from swift_vlrft.datasets.records import Record
 from swift_vlrft.datasets.schema import Context, RawExample, RecordSchema
 from swift_vlrft.datasets.source import Source
+from swift_vlrft.datasets.storage import Record
 
 # What they hold: Visual-RFT's README, table of data sets.
 DETECTION_SETS = {

@@ -131,6 +131,13 @@ def _answers(
     from swift_vlrft.evaluation import read_predictions
     from swift_vlrft.swift_plugin.evaluate import evaluate
 
+    done = 0
+
+    def answered(total: int, n: int) -> None:
+        nonlocal done
+        done += n
+        advance(done, "")
+
     evaluate(
         checkpoint,
         folder / "data" / "held_out",
@@ -141,7 +148,7 @@ def _answers(
         engine="transformers",
         batch_size=64,
         dtype="float32",
-        progress=lambda done, total: advance(done, ""),
+        progress=answered,
     )
     return [row.completion for row in read_predictions(out).rows]
 

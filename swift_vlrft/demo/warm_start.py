@@ -10,7 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from swift_vlrft.demo.model import IMAGE, PICTURE_IDS, SIZE, family, image_tokens
+from swift_vlrft.demo.model import (
+    IMAGE,
+    IMAGE_TOKEN_IDS,
+    SIZE,
+    TEMPLATE,
+    image_tokens,
+    tiny_internvl,
+)
 from swift_vlrft.demo.tasks import DemoTask, Row
 from swift_vlrft.tiny.checkpoint import (
     DEFAULT_CORPUS,
@@ -43,21 +50,21 @@ def warm_start(
     from transformers import GotOcr2ImageProcessor
 
     rng = random.Random(seed)
-    made_of = family(task.side)
+    tiny = tiny_internvl(task.side)
     corpus = [*DEFAULT_CORPUS, *task.vocabulary, *task.vocabulary, *{row.problem for row in rows}]
     corpus += [f"<answer>{task.guess(rng, rows[0].seen)}", "user", "assistant"]
-    tokenizer = build_tokenizer(made_of, corpus)
+    tokenizer = build_tokenizer(tiny, corpus)
     prompts = [_prompt_ids(tokenizer, task, row) for row in rows]
 
     def completion_ids(row: Row) -> list[int]:
         guess = task.guess(rng, row.seen)
-        text = f"<think>{row.seen}</think><answer>{guess}</answer>{made_of.eos}"
+        text = f"<think>{row.seen}</think><answer>{guess}</answer>{tiny.eos}"
         return list(tokenizer(text)["input_ids"])
 
-    model = build_model(made_of, SIZE, seed=seed)
+    model = build_model(tiny, SIZE, seed=seed)
     # ms-swift would look for the image of an image token that the model wrote.
-    model.generation_config.suppress_tokens = PICTURE_IDS
-    pixels = GotOcr2ImageProcessor(**made_of.image_options)(
+    model.generation_config.suppress_tokens = IMAGE_TOKEN_IDS
+    pixels = GotOcr2ImageProcessor(**tiny.image_options)(
         images=[row.image for row in rows], return_tensors="pt"
     )["pixel_values"]
     optimizer = torch.optim.AdamW(
@@ -88,7 +95,7 @@ def warm_start(
         optimizer.step()
         schedule.step()
         progress(step + 1, f"loss {loss.item():.2f}")
-    save_checkpoint(model, tokenizer, made_of, directory)
+    save_checkpoint(model, tokenizer, tiny, TEMPLATE, directory)
 
 
 def _prompt_ids(tokenizer: PreTrainedTokenizerBase, task: DemoTask, row: Row) -> list[int]:

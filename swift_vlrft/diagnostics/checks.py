@@ -1,22 +1,22 @@
 """What ruins a run, found in a few batches: for ``vlrft score`` and for the checks in training.
 
-gold (254, 303, 291, 365), predictions (0.25, 0.3, 0.29, 0.37)      another frame
+gold (254, 303, 291, 365), predictions (0.25, 0.3, 0.29, 0.37)      another box format
 9 of 10 answers cannot be read                                      parse rate
 every completion of every group scores the same                     zero spread
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from swift_vlrft.parsing.answers import Box, BoxList, gold_text, read
-from swift_vlrft.rewards import TASKS
+from swift_vlrft.parsing.answers import Box, read
+from swift_vlrft.rewards import REWARDS
 
 LEAST_PARSE_RATE = 0.5
 
 LEAST_BOXES = 8
-"""Fewer predictions than this say nothing about a frame."""
+"""Fewer predictions than this say nothing about a box format."""
 
 
 def unreadable(name: str, readable: int, seen: int) -> str | None:
@@ -43,15 +43,13 @@ def without_spread(scores: Sequence[float]) -> bool:
 
 def has_boxes(name: str, task: str | None = None) -> bool:
     """Whether the reward ``name`` reads boxes, in a row of ``task`` (None: not stated)."""
-    own = TASKS.get(name)
-    return (
-        own is not None and own.name in ("detection", "grounding") and task in (None, "", own.name)
-    )
+    own = REWARDS[name].task
+    return own is not None and own.has_boxes and task in (None, "", own.name)
 
 
 @dataclass(slots=True)
 class FrameCheck:
-    """Counts over many rows; ``add`` each row, then ask ``problem``."""
+    """Counts over many rows; ``add_row`` each, then ask ``problem``."""
 
     boxes: int = 0
     under_one: int = 0
@@ -62,67 +60,48 @@ class FrameCheck:
 
     def add_row(self, name: str, row: dict[str, Any]) -> None:
         """One row under the reward ``name``, for which ``has_boxes`` holds."""
-        task = TASKS[name]
-        gold = task.read_gold(gold_text(row.get("solution"))) if task is not None else None
-        if task is not None and gold is not None:
-            boxes = [gold] if task.name == "grounding" else gold.boxes
-            self.add(read(row["completion"]).boxes, boxes, image_size(row))
-
-    def add(
-        self,
-        predicted: BoxList | None,
-        gold: Sequence[Box | None],
-        size: tuple[float, float] | None = None,
-    ) -> None:
-        """One row; ``size`` is the image's (width, height) where boxes are in its pixels, else
-        norm1000.
-        """
-        gold_limit = max((max(box) for box in gold if box is not None), default=0.0)
-        width, height = size or (1000.0, 1000.0)
-        if size is not None:
+        task = REWARDS[name].task
+        gold = task.read_gold(row.get("solution")) if task is not None else None
+        if gold is None:
+            return
+        golds: list[Box] = [gold] if isinstance(gold, tuple) else gold.boxes
+        stated = read(row["completion"]).boxes
+        predicted = [box for box in stated.boxes if box is not None] if stated is not None else []
+        width: Any = row.get("width")
+        height: Any = row.get("height")
+        numbers = isinstance(width, (int, float)) and isinstance(height, (int, float))
+        if row.get("frame") == "pixels" and numbers:
             self.limit = "the image"
-        elif gold_limit > 1000.0:
-            width = height = float("inf")  # gold in the pixels of an image whose size nobody told
-        for box in _valid(gold):
-            self.gold_boxes += 1
-            self.gold_under_one += max(box) <= 1.0
-        for box in _valid(predicted.boxes if predicted is not None else ()):
-            self.boxes += 1
-            self.under_one += max(box) <= 1.0
-            self.outside += box[2] > width or box[3] > height
+        elif any(max(box) > 1000.0 for box in golds):  # pixels of an image whose size is not known
+            width = height = math.inf
+        else:
+            width = height = 1000.0
+        self.gold_boxes += len(golds)
+        self.gold_under_one += sum(max(box) <= 1.0 for box in golds)
+        self.boxes += len(predicted)
+        self.under_one += sum(max(box) <= 1.0 for box in predicted)
+        self.outside += sum(box[2] > width or box[3] > height for box in predicted)
 
     def problem(self) -> str | None:
-        """One sentence, or None where the frames agree or too little was seen."""
+        """One sentence, or None where the box formats agree or too little was seen."""
         if self.boxes < LEAST_BOXES or not self.gold_boxes:
             return None
         if self.under_one > 0.9 * self.boxes and self.gold_under_one < 0.5 * self.gold_boxes:
             return (
-                f"predictions are in another frame than the gold: {self.under_one} of {self.boxes} "
-                "boxes have all coordinates under 1, the gold has not. Say the frame in the prompt."
+                f"predictions are in another box format than the gold: {self.under_one} of "
+                f"{self.boxes} boxes have all coordinates under 1, the gold has not. Say the box "
+                "format in the prompt."
             )
-        if self.outside > 0.2 * self.boxes:
-            return (
-                f"predictions are in another frame than the gold: {self.outside} of {self.boxes} "
-                f"boxes reach beyond {self.limit}. "
-                + (
-                    "Models of the Qwen2.5-VL family write pixels of the resized image; use a data "
-                    "set in that frame (subset `pixels`)."
-                    if self.limit == "1000"
-                    else "The set is in pixels; a model that answers between 0 and 1000 (Qwen2-VL, "
-                    "GLM) needs the subset `norm1000`."
-                )
-            )
-        return None
-
-
-def _valid(boxes: Iterable[Box | None]) -> list[Box]:
-    return [box for box in boxes if box is not None]
-
-
-def image_size(row: dict[str, Any]) -> tuple[float, float] | None:
-    """(width, height) where the row states them and its boxes are in pixels; None for norm1000."""
-    width, height = row.get("width"), row.get("height")
-    in_pixels = row.get("frame") == "pixels"
-    if in_pixels and isinstance(width, (int, float)) and isinstance(height, (int, float)):
-        return float(width), float(height)
-    return None
+        if self.outside <= 0.2 * self.boxes:
+            return None
+        remedy = (
+            "Models of the Qwen2.5-VL family write pixels of the resized image; use a data set in "
+            "that box format (subset `pixels`)."
+            if self.limit == "1000"
+            else "The set is in pixels; a model that answers between 0 and 1000 (Qwen2-VL, GLM) "
+            "needs the subset `norm1000`."
+        )
+        return (
+            f"predictions are in another box format than the gold: {self.outside} of {self.boxes} "
+            f"boxes reach beyond {self.limit}. {remedy}"
+        )

@@ -9,16 +9,17 @@ matching as the rewards, so a reason cannot disagree with a score.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from swift_vlrft.geometry.boxes import iou
-from swift_vlrft.parsing.answers import Answer, BoxList, gold_text, read
-from swift_vlrft.parsing.box_text import too_long
-from swift_vlrft.rewards import REWARDS, TASKS
+from swift_vlrft.parsing.answers import Answer, BoxList, read
+from swift_vlrft.parsing.boxes import too_long
+from swift_vlrft.rewards import REWARDS, Reward
 from swift_vlrft.rewards.classification import right_names
+from swift_vlrft.rewards.detection import threshold_at
 from swift_vlrft.rewards.grounding import overlaps
-from swift_vlrft.rewards.matching import matching, same_label_pairs
-from swift_vlrft.rewards.schedule import threshold_at
+from swift_vlrft.rewards.matching import agreement, matching
 
 UNREAD = frozenset({"no_answer", "not_boxes", "too_long", "no_label", "no_number", "no_choice"})
 """Codes of answers that could not be read at all: they lower the parse rate."""
@@ -48,28 +49,29 @@ def explain(name: str, completion: Any, solution: Any, **row: Any) -> Reason:
     """
     state = row.pop("trainer_state", None)
     columns = {key: [value] for key, value in row.items()}
-    task = TASKS[name]
+    reward = REWARDS[name]
+    task = reward.task
     gold: Any = None
     if task is not None:
         if (row.get("task") or task.name) != task.name:
             return Reason(None, "other_task", f"a {row['task']} row")
-        gold = task.read_gold(solution if type(solution) is str else gold_text(solution))
-        if gold is None and name != "vlrft_detection_format":
+        gold = task.read_gold(solution)
+        if gold is None and "solution" in reward.needs:
             return Reason(None, "bad_gold", f"the gold solution cannot be read as {task.holds}")
-    score = REWARDS[name]([completion], [solution], trainer_state=state, **columns)[0]
+    score = reward([completion], [solution], trainer_state=state, **columns)[0]
     if score == 1.0:
         return Reason(score, "ok", "full score")
-    code, text = _why(name, read(completion), gold, row, state)
-    return Reason(score, code, text)
+    return Reason(score, *_why(reward, read(completion), gold, row, state))
 
 
-def _why(name: str, answer: Answer, gold: Any, row: dict[str, Any], state: Any) -> tuple[str, str]:
-    if name.endswith("_format"):
-        return _why_format(name, answer)
+def _why(
+    reward: Reward, answer: Answer, gold: Any, row: dict[str, Any], state: Any
+) -> tuple[str, str]:
+    if reward.scores_format:
+        return _why_format(answer)
     if answer.text is None:
         return "no_answer", "no complete answer block after the reasoning"
-    task = TASKS[name]
-    kind = task.name if task else ""
+    kind = reward.task.name if reward.task else ""
     if kind in ("detection", "grounding"):
         if answer.boxes is None:
             if too_long(answer.text):
@@ -77,24 +79,26 @@ def _why(name: str, answer: Answer, gold: Any, row: dict[str, Any], state: Any) 
             return "not_boxes", "answer is not a list of boxes"
         if kind == "grounding":
             return _join(_grounding(answer, gold))
-        threshold = threshold_at(state) if name.endswith("_dynamic") else 0.5
-        return _join(_detection(name, answer, gold, threshold))
+        threshold = threshold_at(state) if reward.changes_in_training else 0.5
+        return _join(_detection(reward, answer, gold, threshold))
     if kind == "classification":
-        wanted = " or ".join(repr(text) for text in sorted(right_names(gold, row.get("aliases"))))
         if not answer.label:
             return "no_label", "answer names no class"
-        return "wrong_label", f"label mismatch: {_short(answer.label)} is not {wanted}"
+        right = " or ".join(map(repr, sorted(right_names(gold, row.get("aliases")))))
+        return "wrong_label", f"label mismatch: {_short(answer.label)} is not {right}"
     if kind == "counting":
         if answer.number is None:
             return "no_number", "answer states no number, several, or leaves it open"
         return "wrong_number", f"{answer.number:g} is not {gold:g}"
-    stated = answer.choice if kind == "choice" else answer.yes_no
-    if stated is None:
-        return "no_choice", "answer states none of the options, or several"
-    return "wrong_choice", f"{stated} is not {gold}"
+    if kind in ("choice", "yes_no"):
+        option = answer.choice if kind == "choice" else answer.yes_no
+        if option is None:
+            return "no_choice", "answer states none of the options, or several"
+        return "wrong_choice", f"{option} is not {gold}"
+    return "wrong_answer", f"{_short(answer.text)} does not earn full score"
 
 
-def _why_format(name: str, answer: Answer) -> tuple[str, str]:
+def _why_format(answer: Answer) -> tuple[str, str]:
     if not answer.well_formed:
         return "bad_format", "not one non-empty think block, then one non-empty answer block"
     if answer.boxes is None:
@@ -125,7 +129,7 @@ def _grounding(answer: Answer, gold: Any) -> Iterator[tuple[str, str]]:
 
 
 def _detection(
-    name: str, answer: Answer, gold: BoxList, threshold: float
+    reward: Reward, answer: Answer, gold: BoxList, threshold: float
 ) -> Iterator[tuple[str, str]]:
     predicted = answer.boxes or BoxList()
     if not len(gold):
@@ -142,8 +146,8 @@ def _detection(
         yield "extra_boxes", _count(extra, "extra box")
     elif extra < 0:
         yield "missed_boxes", f"{_count(-extra, 'gold box')} missed"
-    confidences = [predicted.confidences[i] for i in range(len(predicted))]
-    if "confidence" in name or "_map" in name:
+    confidences = predicted.confidences
+    if reward.reads_confidence:
         if without := confidences.count(None):
             yield "no_confidence", f"{without} of {len(predicted)} without a confidence in [0, 1]"
         found = {i for i, _, _ in matched}
@@ -162,25 +166,23 @@ def _unmatched(
     predicted: BoxList, gold: BoxList, matched: list[Any], threshold: float
 ) -> Iterator[tuple[str, str]]:
     """Why gold boxes went without a prediction: another label, too little overlap."""
-    free_predictions = set(range(len(predicted))) - {i for i, _, _ in matched}
-    free_gold = set(range(len(gold))) - {j for _, j, _ in matched}
-    if len(free_predictions) * len(free_gold) > 10_000:
+    free_predictions = sorted(set(range(len(predicted))) - {i for i, _, _ in matched})
+    free_gold = sorted(set(range(len(gold))) - {j for _, j, _ in matched})
+    if not 0 < len(free_predictions) * len(free_gold) <= 10_000:
         return  # a reason is not worth seconds
-    agreeing = {(i, j) for i, j, _ in same_label_pairs(predicted, gold, 1e-5)}
-    best, mismatch = 0.0, None
-    for i in sorted(free_predictions):
-        box = predicted.boxes[i]
-        for j in sorted(free_gold):
-            gold_box = gold.boxes[j]
-            overlap = iou(box, gold_box) if box and gold_box else 0.0
-            if (i, j) in agreeing:
-                best = max(best, overlap)
-            elif overlap >= threshold and mismatch is None:
-                mismatch = (predicted.labels[i], gold.labels[j])
-    if mismatch is not None:
-        stated = "no label" if mismatch[0] is None else _short(mismatch[0])
-        yield "label_mismatch", f"label mismatch: {stated} where the gold says {mismatch[1]!r}"
-    if free_gold and free_predictions and (best > 0.0 or mismatch is None):
+    agree = agreement(predicted, gold)
+    best, mismatch = 0.0, ""
+    for i, j in product(free_predictions, free_gold):
+        box, gold_box, label = predicted.boxes[i], gold.boxes[j], predicted.labels[i]
+        overlap = iou(box, gold_box) if box and gold_box else 0.0
+        if agree[label][j]:
+            best = max(best, overlap)
+        elif overlap >= threshold and not mismatch:
+            stated = "no label" if label is None else _short(label)
+            mismatch = f"label mismatch: {stated} where the gold says {gold.labels[j]!r}"
+    if mismatch:
+        yield "label_mismatch", mismatch
+    if best > 0.0 or not mismatch:
         yield "low_iou", f"best IoU {best:.2f} under {threshold:g}"
 
 

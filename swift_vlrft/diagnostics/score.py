@@ -25,7 +25,7 @@ from swift_vlrft.diagnostics.checks import (
 from swift_vlrft.diagnostics.reasons import Reason, explain
 from swift_vlrft.files.completions import Completion, read_completions
 from swift_vlrft.parsing.answers import gold_text, read
-from swift_vlrft.rewards import REWARDS, TASKS
+from swift_vlrft.rewards import REWARDS
 
 
 class RewardSummary(msgspec.Struct):
@@ -78,10 +78,6 @@ def score_file(path: Path, names: Sequence[str] = (), show: int = 0) -> Report:
     """
     notes: list[str] = []
     rows = list(read_completions(path, notes))
-    for row in rows:
-        if "completion" not in row.row:
-            keys = ", ".join(row.row)
-            raise ValueError(f"{path}, line {row.place}: no key 'completion' (found: {keys}).")
     if not rows:
         raise ValueError(f"{path}: no completions in it.")
     names = names or [name for name in REWARDS if any(name in row.row for row in rows)]
@@ -90,10 +86,7 @@ def score_file(path: Path, names: Sequence[str] = (), show: int = 0) -> Report:
             f"{path} names no reward of this package; say which with --reward. "
             f"Known: {', '.join(REWARDS)}."
         )
-    try:
-        report = score_completions(rows, names, show)
-    except KeyError as error:
-        raise ValueError(f"{path}, {error.args[0]}") from None
+    report = score_completions(rows, names, show)
     report.notes = notes
     return report
 
@@ -102,7 +95,7 @@ def score_completions(
     completions: Iterable[Completion], names: Sequence[str], show: int = 0
 ) -> Report:
     """Score every completion under every reward of ``names``; keep up to ``show`` samples that
-    lost points. ValueError: an unknown reward; KeyError: no solution where a reward needs one.
+    lost points. ValueError: an unknown reward, or a row without a column that is needed.
     """
     unknown = [name for name in names if name not in REWARDS]
     if unknown:
@@ -113,6 +106,8 @@ def score_completions(
     samples: list[Sample] = []
     for completion in rows:
         row = completion.row
+        if "completion" not in row:
+            raise ValueError(f"{completion}: no key 'completion' (found: {', '.join(row)}).")
         gold = gold_text(row.get("solution"))
         for name in names:
             reason = _reason(completion, name)
@@ -138,17 +133,14 @@ def score_completions(
 
 
 def _reason(completion: Completion, name: str) -> Reason:
-    row, task = completion.row, TASKS[name]
-    if task is not None and "solution" not in row and name != "vlrft_detection_format":
-        raise KeyError(f"line {completion.place}: {name} needs the column 'solution'.")
+    row, task = completion.row, REWARDS[name].task
+    if "solution" in REWARDS[name].needs and "solution" not in row:
+        raise ValueError(f"{completion}: {name} needs the column 'solution'.")
     # ms-swift's log holds no task: NaN under this reward, a score under one of another task.
-    unscored = task is not None and name in row and completion.logged(name) is None
-    if unscored and any(
-        other is not None and other.name != task.name and completion.logged(key) is not None
-        for key, other in TASKS.items()
-        if task is not None
-    ):
-        return Reason(None, "other_task", "a row that the run gave no score")
+    if task is not None and name in row and completion.logged(name) is None:
+        others = [key for key, other in REWARDS.items() if other.task not in (None, task)]
+        if any(completion.logged(key) is not None for key in others):
+            return Reason(None, "other_task", "a row that the run gave no score")
     return explain(name, row["completion"], row.get("solution"), **completion.extra)
 
 

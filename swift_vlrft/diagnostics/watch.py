@@ -23,10 +23,9 @@ from swift_vlrft.diagnostics.checks import (
     without_spread,
     zero_spread,
 )
-from swift_vlrft.diagnostics.reasons import explain
+from swift_vlrft.diagnostics.reasons import Reason, explain
 from swift_vlrft.parsing.answers import gold_text, text_of
-from swift_vlrft.rewards import Reward
-from swift_vlrft.rewards.contract import Scores
+from swift_vlrft.rewards import RewardFunction, Scores
 
 log = logging.getLogger("swift_vlrft")
 
@@ -60,7 +59,7 @@ _warned: set[str] = set()
 """Problems reported by this process: one of a kind, whichever reward finds it first."""
 
 
-def watch(name: str, function: Reward) -> Reward:
+def watch(name: str, function: RewardFunction) -> RewardFunction:
     """``function`` (REWARDS[name]) with the checks around it: same scores, same ``__name__``.
 
     Errors of the caller pass through; nothing that the checks themselves do can stop a training
@@ -90,21 +89,13 @@ def watch(name: str, function: Reward) -> Reward:
 def _rows(
     completions: Sequence[Any], solution: Any, columns: dict[str, Any]
 ) -> list[dict[str, Any]]:
-    """One dict per completion of the columns that the checks read."""
-    kept = {
-        key: values
-        for key in ("task", "aliases", "prompt_id", "width", "height", "frame")
-        if isinstance(values := columns.get(key), (list, tuple)) and len(values) == len(completions)
-    }
-    solutions = solution if solution is not None else [None] * len(completions)
-    return [
-        {
-            "completion": completion,
-            "solution": solutions[n],
-            **{key: values[n] for key, values in kept.items()},
-        }
-        for n, completion in enumerate(completions)
-    ]
+    """One dict per completion, of every column that has a value for each."""
+    solutions = [None] * len(completions) if solution is None else solution
+    kept = {"completion": completions, "solution": solutions}
+    for key, values in columns.items():
+        if isinstance(values, (list, tuple)) and len(values) == len(completions):
+            kept[key] = values
+    return [{key: values[n] for key, values in kept.items()} for n in range(len(completions))]
 
 
 def _look(name: str, seen: _Seen, rows: list[dict[str, Any]], scores: Scores) -> None:
@@ -116,7 +107,7 @@ def _look(name: str, seen: _Seen, rows: list[dict[str, Any]], scores: Scores) ->
         seen.completions += 1
         seen.readable += score == 1.0 or _reason(name, row).was_read
         if row.get("prompt_id") is not None:
-            # ms-swift's id is the prompt's text, which many pictures may share.
+            # ms-swift's id is the prompt's text, which many images may share.
             key = f"{row['prompt_id']}@{gold_text(row['solution'])}"
             groups.setdefault(key, []).append(score)
         if has_boxes(name, row.get("task")):
@@ -129,7 +120,13 @@ def _look(name: str, seen: _Seen, rows: list[dict[str, Any]], scores: Scores) ->
     if seen.calls < SETTLED_CALLS:
         return
     if seen.unscored and not seen.completions:
-        _warn(f"nothing scored {name}", _nothing_scored(name, seen))
+        _warn(
+            f"nothing scored {name}",
+            f"{name}: none of the first {seen.unscored.total()} completions got a score: "
+            + ", ".join(f"{count} times {text}" for text, count in seen.unscored.most_common(5))
+            + ". Where no row of the data sets is of its task, nothing is learned from it: `vlrft "
+            "data check PATH` says which rewards fit a set.",
+        )
     if seen.completions >= LEAST_COMPLETIONS:
         problem = unreadable(name, seen.readable, seen.completions)
         if problem is not None:
@@ -141,16 +138,7 @@ def _look(name: str, seen: _Seen, rows: list[dict[str, Any]], scores: Scores) ->
             _warn(f"spread {name}", problem)
 
 
-def _nothing_scored(name: str, seen: _Seen) -> str:
-    reasons = ", ".join(f"{count} times {text}" for text, count in seen.unscored.most_common(5))
-    return (
-        f"{name}: none of the first {seen.unscored.total()} completions got a score: {reasons}. "
-        "Where no row of the data sets is of its task, nothing is learned from it: `vlrft data "
-        "check PATH` says which rewards fit a set."
-    )
-
-
-def _reason(name: str, row: dict[str, Any], trainer_state: Any = None) -> Any:
+def _reason(name: str, row: dict[str, Any], trainer_state: Any = None) -> Reason:
     extra = {key: row[key] for key in ("task", "aliases") if row.get(key) is not None}
     return explain(name, row["completion"], row["solution"], trainer_state=trainer_state, **extra)
 

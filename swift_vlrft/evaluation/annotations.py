@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from swift_vlrft.datasets.build import chosen_categories
-from swift_vlrft.datasets.instances import Instances, read_instances, without_outline
-from swift_vlrft.datasets.records import is_lines, json_content
+from swift_vlrft.datasets.coco_json import CocoFile
+from swift_vlrft.datasets.instances import Instances
+from swift_vlrft.datasets.opening import find_set
 from swift_vlrft.datasets.row import Drawn
 
 Pair = tuple[Any, Any]
@@ -71,14 +72,26 @@ class Annotations:
         return Drawn(entry["width"], entry["height"], f"image {image}", exact)
 
 
+@dataclass(frozen=True)
+class Gold:
+    """What detections are held against: annotations, or without them the rows' own solutions; of
+    which categories, and by which protocol.
+    """
+
+    annotations: Annotations | None = None
+    categories: Sequence[str] = ()
+    protocol: str | None = None
+
+
+GOLD_OF_ROWS = Gold()
+
+
 def open_annotations(path: Path) -> Annotations | None:
     """None where ``path`` is no annotation file; DataError where it is one and is wrong."""
-    if not path.is_file() or path.suffix != ".json" or is_lines(path):
+    stored = find_set(path) if path.is_file() and path.suffix == ".json" else None
+    if not isinstance(stored, CocoFile):
         return None
-    content = json_content(path, without_outline)
-    if not isinstance(content, dict) or not {"images", "annotations", "categories"} <= set(content):
-        return None
-    instances = read_instances(path, content)
+    instances = stored.instances
     boxes = [
         {
             "image_id": one["image_id"],
@@ -87,7 +100,7 @@ def open_annotations(path: Path) -> Annotations | None:
             "area": one.get("area", one["bbox"][2] * one["bbox"][3]),
             "iscrowd": int(bool(one.get("iscrowd"))),
         }
-        for one in content["annotations"]
+        for one in instances.annotations
         if isinstance(one.get("bbox"), list) and len(one["bbox"]) == 4
     ]
     return Annotations(instances, boxes)

@@ -207,7 +207,7 @@ _ROWS = 64
 
 def _weighted_ap(ranked: _Ranked, weights: Array) -> tuple[Array, NDArray[np.bool_]]:
     """(thresholds, draws) of average precision, and which draws hold a gold box."""
-    gold = weights @ ranked.gold
+    gold = weights[:, : len(ranked.gold)] @ ranked.gold  # the images of no box come after
     values = np.zeros((THRESHOLDS, len(weights)))
     levels = np.array(RECALLS)
     n = len(ranked.image)

@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
-from swift_vlrft.evaluation.annotations import Annotations, open_annotations
+from swift_vlrft.evaluation.annotations import GOLD_OF_ROWS, Gold, open_annotations
 from swift_vlrft.evaluation.bootstrap import COUNT, interval, resamples
 from swift_vlrft.evaluation.joined import known_answer
 from swift_vlrft.evaluation.metrics import Table
@@ -72,10 +71,8 @@ class Comparison(msgspec.Struct):
 def compare(
     a: Predictions,
     b: Predictions,
+    gold: Gold = GOLD_OF_ROWS,
     *,
-    annotations: Annotations | None = None,
-    categories: Sequence[str] = (),
-    protocol: str | None = None,
     bootstrap: int = COUNT,
     seed: int = 0,
 ) -> Comparison:
@@ -87,8 +84,8 @@ def compare(
             "a list of boxes holds no rows to pair; compare predictions that hold completions"
         )
     rows_a, rows_b, notes = _paired(a, b)
-    first, made_by = scored_table(replace(a, rows=rows_a), annotations, categories, protocol)
-    second, _ = scored_table(replace(b, rows=rows_b), annotations, categories, protocol)
+    first, made_by = scored_table(replace(a, rows=rows_a), gold)
+    second, _ = scored_table(replace(b, rows=rows_b), gold)
     weights = resamples(len(first.units), bootstrap, seed)
     drawn_a, drawn_b = first.resampled(weights), second.resampled(weights)
     metrics = {}
@@ -140,26 +137,18 @@ def compare_runs(
     """Files of predictions, or folders of runs: A's says what it was made on where ``gold`` does
     not. What cannot be read or paired is an EvaluationError, LineError or DataError.
     """
-    first, second = open_runs([a, b], task)
-    annotations = first.annotations
-    if gold is not None:
-        annotations = open_annotations(gold)
-        if annotations is None:
-            raise EvaluationError(
-                f"--gold {gold} is no annotation file with images, annotations and categories; "
-                "predictions on a set of rows bring their own gold"
-            )
-    elif annotations is not None:
-        protocol, categories = protocol or first.protocol, categories or first.categories
-    result = compare(
-        first.predictions,
-        second.predictions,
-        annotations=annotations,
-        categories=categories,
-        protocol=protocol,
-        bootstrap=bootstrap,
-        seed=seed,
-    )
+    annotations = None if gold is None else open_annotations(gold)
+    if gold is not None and annotations is None:
+        raise EvaluationError(
+            f"--gold {gold} is no annotation file with images, annotations and categories; "
+            "predictions on a set of rows bring their own gold"
+        )
+    first, second = open_runs([a, b], task, {} if gold is None else {gold: annotations})
+    if annotations is None and first.gold.annotations is not None:
+        annotations, protocol = first.gold.annotations, protocol or first.gold.protocol
+        categories = categories or first.gold.categories
+    of = Gold(annotations, categories, protocol)
+    result = compare(first.predictions, second.predictions, of, bootstrap=bootstrap, seed=seed)
     limits = [image_limits(first), image_limits(second)]
     if None not in limits and limits[0] != limits[1]:
         result.notes.insert(0, f"the images were shown at {limits[0]} in A, at {limits[1]} in B")
@@ -217,14 +206,10 @@ def _by_ids_of_a(a: Predictions, b: Predictions, notes: list[str]) -> dict[str, 
 
 
 def _flips(first: Table, second: Table) -> list[Flip]:
-    others: dict[str, Any] = {
-        row.id: reason for row, reason in zip(second.predictions.rows, second.reasons, strict=True)
-    }
     flips = []
-    for row, before in zip(first.predictions.rows, first.reasons, strict=True):
-        after = others.get(row.id)
-        if after is None or before.score is None or after.score is None:
-            continue
-        if before.score != after.score:
-            flips.append(Flip(row.id, before.score, after.score, before.text, after.text))
+    others = dict(zip((row.id for row in second.predictions.rows), second.reasons, strict=True))
+    for row, one in zip(first.predictions.rows, first.reasons, strict=True):
+        other = others.get(row.id, one)
+        if one.score is not None and other.score is not None and one.score != other.score:
+            flips.append(Flip(row.id, one.score, other.score, one.text, other.text))
     return sorted(flips, key=lambda flip: (flip.a - flip.b, flip.id))

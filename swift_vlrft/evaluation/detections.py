@@ -24,7 +24,7 @@ import msgspec
 from swift_vlrft.datasets.build import chosen_categories
 from swift_vlrft.datasets.image import ImageInfo, size_problem
 from swift_vlrft.datasets.instances import file_of
-from swift_vlrft.evaluation.annotations import Annotations
+from swift_vlrft.evaluation.annotations import Annotations, Gold
 from swift_vlrft.evaluation.image_names import ImageNames
 from swift_vlrft.evaluation.predictions import EvaluationError, Prediction, Predictions, Problems
 from swift_vlrft.geometry.boxes import Box
@@ -47,44 +47,42 @@ class BoxSet:
     sizes_known: bool = True
 
 
-def detection_boxes(
-    predictions: Predictions,
-    annotations: Annotations | None,
-    categories: Sequence[str],
-    protocol: str | None,
-) -> tuple[Predictions, BoxSet, str]:
+def detection_boxes(predictions: Predictions, gold: Gold) -> tuple[Predictions, BoxSet, str]:
     """The predictions that count, as the annotations name them; their boxes; the protocol."""
-    if protocol is not None and protocol not in PROTOCOLS:
-        raise EvaluationError(f"unknown protocol {protocol!r}; known: {', '.join(PROTOCOLS)}")
-    boxes_alone = predictions.detections is not None
-    if annotations is None:
-        if boxes_alone:
-            raise EvaluationError(
-                "these predictions hold boxes without gold; give the annotation file they were "
-                "made on with --gold, such as instances_val2017.json"
-            )
-        if protocol not in (None, "rows"):
-            raise EvaluationError(
-                f"--protocol {protocol} needs an annotation file: give it with --gold"
-            )
-        rows = predictions.rows
-        if categories:
-            known = sorted({row.category for row in rows if row.category is not None})
-            chosen = set(chosen_categories(categories, known))
-            rows = [row for row in rows if row.category in chosen]
-        problems = predictions.problems.joined(Problems())
-        boxes = boxes_of_rows(rows, problems)
-        return replace(predictions, rows=rows, problems=problems), boxes, "rows"
-    if protocol == "rows":
-        raise EvaluationError("--protocol rows is of rows that bring their own gold, not of --gold")
-    protocol = protocol or ("visual-rft" if boxes_alone else "all")
-    if boxes_alone and protocol != "visual-rft":
-        raise EvaluationError(
+    protocol, names = _protocol(predictions, gold), gold.categories
+    if gold.annotations is not None:
+        return *boxes_of_annotations(gold.annotations, predictions, names, protocol), protocol
+    rows, problems = predictions.rows, predictions.problems.joined()
+    if names:
+        known = sorted({row.category for row in rows if row.category is not None})
+        chosen = set(chosen_categories(names, known))
+        rows = [row for row in rows if row.category in chosen]
+    boxes = boxes_of_rows(rows, problems)
+    return replace(predictions, rows=rows, problems=problems), boxes, protocol
+
+
+def _protocol(predictions: Predictions, gold: Gold) -> str:
+    boxes_alone, of_rows = predictions.detections is not None, gold.annotations is None
+    protocol = gold.protocol
+    if protocol not in (None, *PROTOCOLS):
+        problem = f"unknown protocol {protocol!r}; known: {', '.join(PROTOCOLS)}"
+    elif of_rows and boxes_alone:
+        problem = (
+            "these predictions hold boxes without gold; give the annotation file they were made on "
+            "with --gold, such as instances_val2017.json"
+        )
+    elif of_rows and protocol not in (None, "rows"):
+        problem = f"--protocol {protocol} needs an annotation file: give it with --gold"
+    elif protocol == "rows" and not of_rows:
+        problem = "--protocol rows is of rows that bring their own gold, not of --gold"
+    elif boxes_alone and protocol not in (None, "visual-rft"):
+        problem = (
             "a list of boxes does not say which queries were asked; only --protocol visual-rft, "
             "which misses every box of the gold that is not found, can be scored"
         )
-    located, boxes = boxes_of_annotations(annotations, predictions, categories, protocol)
-    return located, boxes, protocol
+    else:
+        return protocol or ("rows" if of_rows else "visual-rft" if boxes_alone else "all")
+    raise EvaluationError(problem)
 
 
 def boxes_of_rows(rows: Sequence[Prediction], problems: Problems) -> BoxSet:
@@ -156,7 +154,7 @@ def boxes_of_annotations(
 ) -> tuple[Predictions, BoxSet]:
     """The rows that are of the annotations, each query once, and gold and predicted boxes."""
     chosen = annotations.chosen(categories)
-    problems = predictions.problems.joined(Problems())
+    problems = predictions.problems.joined()
     rows = _located(annotations, predictions.rows, chosen, problems)
     boxes = BoxSet(categories=sorted(chosen.values()))
     images = {str(i): i for i in annotations.instances.images}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ from swift_vlrft.datasets import DataError
 from swift_vlrft.datasets.box_format_sentence import stated_size
 from swift_vlrft.datasets.image import image_info, upright_bytes
 from swift_vlrft.datasets.row import BOX_TASKS
-from swift_vlrft.evaluation.framing import rewritten
 from swift_vlrft.evaluation.pairing import IN_ORDER, Known, Pairing, gold_key, pair, question_key
 from swift_vlrft.evaluation.predictions import (
     EvaluationError,
@@ -28,7 +28,7 @@ from swift_vlrft.evaluation.predictions import (
     content_key,
 )
 from swift_vlrft.evaluation.queries import Query, QuerySet
-from swift_vlrft.families.coordinates import BOX_FORMATS, Size
+from swift_vlrft.geometry.box_format import BOX_FORMATS, Size
 from swift_vlrft.parsing.answers import boxes_or_refusal, gold_text
 from swift_vlrft.rewards import TASK_NAMES
 
@@ -40,15 +40,16 @@ def join_gold(predictions: Predictions, queries: QuerySet) -> Predictions:
     """Every row of the set with its answer and its solution, in the order of the set. Rows are
     found as pairing.py says. EvaluationError where an answer and its row contradict, or none pairs.
     """
-    problems, given = predictions.problems.joined(Problems()), predictions.rows
+    problems, given = predictions.problems.joined(), predictions.rows
     dataset, task = queries.settings.dataset, predictions.task
     rows: list[Query] = []
     known: list[Known] = []
     sizes: list[Size | None] = []
     for query in queries.read(problems):
         known.append(_known_row(query, dataset))
-        sizes.append(_size(query.image) if query.box_format == "pixels" else None)
-        rows.append(replace(query, image={"bytes": None, "path": query.image.get("path")}))
+        sizes.append(_size(query.row.image) if query.box_format == "pixels" else None)
+        path = {"bytes": None, "path": query.row.image.get("path")}
+        rows.append(replace(query, row=replace(query.row, image=path)))
     formats = {query.box_format for query in rows} - {None}
 
     def agrees(n: int, r: int) -> bool:
@@ -60,67 +61,70 @@ def join_gold(predictions: Predictions, queries: QuerySet) -> Predictions:
             return True  # it cannot be compared
         return same_gold(given[n].solution, gold)
 
-    contents: list[list[str]] = []
-
-    def contents_of(n: int) -> list[str]:
-        if not contents:
-            contents.extend(_content_keys(query.image) for query in queries.read(Problems()))
-        return contents[n]
+    @cache
+    def contents() -> list[list[str]]:
+        return [_content_keys(query.row.image) for query in queries.read(Problems())]
 
     own_ids = any(row.id is not None for row in known)
     answers = [known_answer(row, own_ids=own_ids, box_formats=formats) for row in given]
-    found = pair(answers, known, contents=contents_of, agrees=agrees)
-    _refuse_none(found, answers, known, dataset)
+    found = pair(answers, known, contents=lambda n: contents()[n], agrees=agrees)
+    _refuse_none(found, given, answers, known, dataset)
     by_row = {r: row for row, r in zip(given, found.rows, strict=True) if r is not None}
     joined: list[Prediction] = []
     for n, query in enumerate(rows):
         row = by_row.get(n)
-        gold = gold_text(query.solution)
         if row is None:
             problems.add("rows missing from the predictions, scored as unanswered", query.id)
-            row = Prediction(query.id, "", prompt=query.problem, category=query.category)
-        else:
-            try:
-                row, gold = _as_asked(query, row, task, sizes[n])
-            except ValueError as error:
-                raise EvaluationError(
-                    f"{row.place} of the predictions, paired with row {query.id} of {dataset}: "
-                    f"{error}"
-                ) from None
-        joined.append(
-            msgspec.structs.replace(
-                row,
-                id=query.id,
-                row=query.row,
-                image_id=query.image_id or (known[n].images or (query.id,))[0],
-                solution=gold,
-                box_format=row.box_format or query.box_format,
-                aliases=query.aliases if row.aliases is None else row.aliases,
-                category=query.category if row.category is None else row.category,
-            )
-        )
-    notes = list(predictions.notes)
-    for n in found.strangers:
-        problems.add("rows that the data set does not have, left out", _said(answers[n], given[n]))
-    for n in found.repeated:
-        problems.add("duplicates, of which the first counts", given[n].place)
-    for n in found.renumbered:
-        problems.add("ids that number another row than image and question name", given[n].place)
-    if found.in_order:
-        notes.append(
-            f"{len(found.in_order)} answers were paired with the rows by their order{IN_ORDER}"
-        )
+        try:
+            joined.append(_joined(query, row, known[n], task, sizes[n]))
+        except ValueError as error:
+            where = f"{row.place if row else ''} of the predictions, paired with {known[n].place}"
+            raise EvaluationError(f"{where}: {error}") from None
+    of_lines = {
+        "rows that the data set does not have, left out": found.strangers,
+        "duplicates, of which the first counts": found.repeated,
+        "ids that number another row than image and question name": found.renumbered,
+    }
+    for kind, numbers in of_lines.items():
+        for n in numbers:
+            problems.add(kind, _named(given[n]) if numbers is found.strangers else given[n].place)
+    ordered = f"{len(found.in_order)} answers were paired with the rows by their order{IN_ORDER}"
+    notes = predictions.notes + [ordered] * bool(found.in_order)
     return replace(predictions, rows=joined, problems=problems, notes=notes)
 
 
-def _refuse_none(found: Pairing, answers: list[Known], known: list[Known], dataset: Path) -> None:
+def _joined(
+    query: Query, row: Prediction | None, known: Known, task: str, stored: Size | None
+) -> Prediction:
+    """The answer, empty where there is none, as one to the query. ValueError: see _as_asked."""
+    columns = query.row.columns
+    if row is None:
+        row, gold = (
+            Prediction(query.id, "", prompt=query.row.problem),
+            gold_text(query.row.solution),
+        )
+    else:
+        row, gold = _as_asked(query, row, task, stored)
+    return msgspec.structs.replace(
+        row,
+        id=query.id,
+        row=query.number,
+        image_id=query.column("image_id") or (known.images or (query.id,))[0],
+        solution=gold,
+        box_format=row.box_format or query.box_format,
+        aliases=columns.get("aliases") if row.aliases is None else row.aliases,
+        category=query.category if row.category is None else row.category,
+    )
+
+
+def _refuse_none(
+    found: Pairing, given: list[Prediction], answers: list[Known], known: list[Known], dataset: Path
+) -> None:
     if all(row is None for row in found.rows):
-        first = answers[0].place.removesuffix(" of the predictions")
         row = f"{known[0].place}: {known[0].images[-1]}" if known and known[0].images else "none"
-        named = answers[0].id or answers[0].number or next(iter(answers[0].images), "")
         raise EvaluationError(
             f"no prediction is of a row of {dataset}: neither images and questions nor ids are "
-            f"its own; the first is {first}{f': {named}' if named else ''}, its first row is {row}"
+            f"its own; the first is {_named(given[0])}, its first row is {row}"
         )
     numbers = {answer.number for answer in answers}
     if 0 not in numbers and any(answers[n].number == len(known) for n in found.strangers):
@@ -128,6 +132,11 @@ def _refuse_none(found: Pairing, answers: list[Known], known: list[Known], datas
             f"the predictions number their rows to {len(known)} and none 0, as if counted from 1; "
             f"the {len(known)} rows of {dataset} count from 0: subtract 1 from 'id'"
         )
+
+
+def _named(row: Prediction) -> str:
+    name = f"id {row.id}" if row.has_id else next(iter(row.image_names), "")
+    return f"{row.place}: {name}" if name else row.place
 
 
 def known_answer(
@@ -167,16 +176,16 @@ def same_gold(one: str, other: str) -> bool:
 
 
 def _known_row(query: Query, dataset: Path) -> Known:
-    content, path = query.image.get("bytes"), query.image.get("path")
-    names = [None if content is None else content_key(content), path, query.image_id]
-    gold = gold_text(query.solution)
+    content, path = query.row.image.get("bytes"), query.row.image.get("path")
+    names = [None if content is None else content_key(content), path, query.column("image_id")]
+    gold = gold_text(query.row.solution)
     return Known(
         f"row {query.id} of {dataset}",
         tuple(str(name) for name in names if name is not None),
-        question_key(query.problem),
+        question_key(query.row.problem),
         gold_key(gold),
         gold,
-        query.key,
+        query.column("id"),
     )
 
 
@@ -205,7 +214,7 @@ def _as_asked(
     """The answer with the box format that it was asked in, and its row's gold in that. ValueError
     where it cannot be put there.
     """
-    gold, stated = gold_text(query.solution), stated_size(row.prompt)
+    gold, stated = gold_text(query.row.solution), stated_size(row.prompt)
     box_format = row.box_format or ("pixels" if stated else query.box_format)
     if task not in BOX_TASKS or query.box_format is None or box_format is None:
         return row, gold
@@ -226,11 +235,6 @@ def _as_asked(
             f"the answer is in {box_format} and the set in {query.box_format}, and the line does "
             "not say of which size: write the image's width and height into it"
         )
-    gold_alone = replace(query, problem="")  # what was asked is in the answer's own line
-    asked, _ = rewritten(gold_alone, task, box_format, size, lambda *_: seen or size)
-    return row, gold_text(asked.solution)
-
-
-def _said(answer: Known, row: Prediction) -> str:
-    named = f"id {row.id}" if row.has_id else next(iter(answer.images), "")
-    return f"{row.place}: {named}" if named else row.place
+    # What was asked is in the answer's own line.
+    gold_alone = replace(query, row=replace(query.row, problem=""))
+    return row, gold_text(gold_alone.rewritten(box_format, size, seen or size).row.solution)

@@ -24,7 +24,7 @@ from swift_vlrft.evaluation.detections import BoxSet
 from swift_vlrft.evaluation.predictions import Prediction, Predictions, Problems
 from swift_vlrft.geometry.boxes import Box
 from swift_vlrft.parsing.answers import Answer, BoxList, read
-from swift_vlrft.rewards import REWARDS, TASK_NAMES, TASKS
+from swift_vlrft.rewards import REWARDS, TASK_NAMES
 from swift_vlrft.rewards.grounding import overlaps
 from swift_vlrft.rewards.matching import read_gold
 
@@ -45,30 +45,23 @@ NOT_SCORED = {
 """Codes of rows that stay out of every ratio, and what is said of them."""
 
 
-@dataclass(frozen=True)
-class Ratio:
-    """A metric as two numbers per row: (rows,) each."""
-
-    numerator: Array
-    denominator: Array
-
-    @property
-    def value(self) -> float | None:
-        bottom = float(self.denominator.sum())
-        return float(self.numerator.sum()) / bottom if bottom else None
+def ratio(column: Array) -> float | None:
+    """The metric of a (rows, 2) column of numerators and denominators."""
+    top, bottom = column.sum(axis=0).tolist()
+    return top / bottom if bottom else None
 
 
 @dataclass(frozen=True)
 class Table:
-    """Every metric of a set of predictions; ``unit`` is the image of each row, by its place in
-    ``units``.
+    """Every metric of a set of predictions: a (rows, 2) column of numerators and denominators.
+    ``unit`` is the image of each row, by its place in ``units``.
     """
 
     predictions: Predictions
     unit: NDArray[np.int64]
     units: list[str]
-    ratios: dict[str, Ratio]
-    classes: dict[str, dict[str, Ratio]]
+    ratios: dict[str, Array]
+    classes: dict[str, dict[str, Array]]
     reasons: list[Reason]
     problems: Problems
     ap: CocoScores | None = None
@@ -78,9 +71,8 @@ class Table:
         """Every metric of every draw of the images: ``weights`` is (draws, images)."""
         drawn = {} if self.ap is None else self.ap.resampled(weights)
         n = len(self.units)
-        for name, ratio in self.ratios.items():
-            sides = (ratio.numerator, ratio.denominator)
-            top, bottom = (np.bincount(self.unit, side, n).astype(np.float64) for side in sides)
+        for name, column in self.ratios.items():
+            top, bottom = (np.bincount(self.unit, side, n).astype(np.float64) for side in column.T)
             drawn[name] = ratio_estimates(top, bottom, weights)
         return drawn
 
@@ -89,13 +81,13 @@ class Table:
         """Every metric; AP by size where the images' sizes are known."""
         ap = {} if self.ap is None else self.ap.mean
         known = {n: v if self.sizes_known or n[:3] != "AP_" else None for n, v in ap.items()}
-        return known | {name: ratio.value for name, ratio in self.ratios.items()}
+        return known | {name: ratio(column) for name, column in self.ratios.items()}
 
 
 def build_table(predictions: Predictions, boxes: BoxSet | None = None) -> Table:
     """``boxes``: gold and predictions of detection for average precision (see detections.py)."""
     task, rows = predictions.task, predictions.rows
-    problems = predictions.problems.joined(Problems())
+    problems = predictions.problems.joined()
     reasons = [_reason(task, row) for row in rows]
     for row, reason in zip(rows, reasons, strict=True):
         if reason.code in NOT_SCORED:
@@ -127,7 +119,7 @@ def _reason(task: str, row: Prediction) -> Reason:
     return explain(PRIMARY[task], row.completion, row.solution, **extra)
 
 
-def _ratios(task: str, rows: list[Prediction], reasons: list[Reason]) -> dict[str, Ratio]:
+def _ratios(task: str, rows: list[Prediction], reasons: list[Reason]) -> dict[str, Array]:
     completions = [row.completion for row in rows]
     solutions = [row.solution for row in rows]
     columns = {"aliases": [row.aliases for row in rows]} if any(row.aliases for row in rows) else {}
@@ -135,7 +127,8 @@ def _ratios(task: str, rows: list[Prediction], reasons: list[Reason]) -> dict[st
         name: function(completions, solutions, **columns)
         for name, function in REWARDS.items()
         # A threshold that changes while training has no mean.
-        if ((of := TASKS[name]) is None or of.name == task) and not name.endswith("_dynamic")
+        if (function.task is None or function.task.name == task)
+        and not function.changes_in_training
     }
     table: dict[str, list[tuple[float, float]]] = {}
     for n, (row, reason) in enumerate(zip(rows, reasons, strict=True)):
@@ -146,8 +139,7 @@ def _ratios(task: str, rows: list[Prediction], reasons: list[Reason]) -> dict[st
         for name, value in (metrics | scores).items():
             column = table.setdefault(name, [(0.0, 0.0)] * len(rows))
             column[n] = value if isinstance(value, tuple) else (float(value), 1.0)
-    arrays = {name: np.array(column, np.float64) for name, column in table.items()}
-    return {name: Ratio(column[:, 0], column[:, 1]) for name, column in arrays.items()}
+    return {name: np.array(column, np.float64) for name, column in table.items()}
 
 
 Metrics = dict[str, float | tuple[float, float]]
@@ -176,8 +168,8 @@ def _of_any_task(task: str, row: Prediction, reason: Reason) -> Metrics:
 
 
 def _classes(
-    task: str, rows: list[Prediction], ratios: dict[str, Ratio]
-) -> dict[str, dict[str, Ratio]]:
+    task: str, rows: list[Prediction], ratios: dict[str, Array]
+) -> dict[str, dict[str, Array]]:
     """Metrics of the rows of each class or category."""
     if task == "grounding":
         return {}
@@ -187,15 +179,10 @@ def _classes(
         names = [(row.category or "") if task == "detection" else row.solution for row in rows]
     shown = ["accuracy", SUBSTRING, PRIMARY["detection"], "vlrft_detection_f1"]
     labels = np.array(names, dtype=object)
-    classes: dict[str, dict[str, Ratio]] = {}
-    for name in sorted(set(names) - {""}):
-        inside = labels == name
-        classes[name] = {
-            metric: Ratio(ratios[metric].numerator * inside, ratios[metric].denominator * inside)
-            for metric in shown
-            if metric in ratios
-        }
-    return classes
+    return {
+        name: {m: ratios[m] * (labels == name)[:, None] for m in shown if m in ratios}
+        for name in sorted(set(names) - {""})
+    }
 
 
 # ---- the tasks -------------------------------------------------------------------------------

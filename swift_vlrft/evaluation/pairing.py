@@ -29,6 +29,10 @@ IN_ORDER = (
 """What is said wherever order had to do."""
 
 
+Contents = Callable[[int], Iterable[str]]
+Agrees = Callable[[int, int], bool]
+
+
 @dataclass(frozen=True)
 class Known:
     """What an answer, or a row, says of its query. Of a row, the first of ``images`` is the image
@@ -56,6 +60,25 @@ class Pairing:
     in_order: list[int] = field(default_factory=list)
 
 
+def pair(
+    answers: Sequence[Known],
+    rows: Sequence[Known],
+    *,
+    contents: Contents = lambda n: (),
+    agrees: Agrees = lambda answer, row: True,
+    any_question: bool = False,
+) -> Pairing:
+    """``contents``: the keys of a row's image by what its file holds, asked for only where names
+    do not tell. ``agrees``: whether an answer's gold, written in another box format, is the row's.
+    ``any_question``: where no answer asks what a row asks, prompts were reworded: they say nothing.
+    EvaluationError names the line, the row, and what contradicts.
+    """
+    pairs = _Pairs(answers, rows, contents, agrees)
+    if any_question and not any(pairs.questions):
+        pairs.questions = [None] * len(answers)
+    return pairs.paired()
+
+
 _TOKEN = re.compile(r"<image>|<\|[^|<>]{1,40}\|>")
 
 
@@ -80,11 +103,7 @@ def gold_key(text: str) -> Hashable:
 
 class _Pairs:
     def __init__(
-        self,
-        answers: Sequence[Known],
-        rows: Sequence[Known],
-        contents: Callable[[int], Iterable[str]],
-        agrees: Callable[[int, int], bool],
+        self, answers: Sequence[Known], rows: Sequence[Known], contents: Contents, agrees: Agrees
     ) -> None:
         self.answers, self.rows, self.agrees = answers, rows, agrees
         names = ImageNames([row.images for row in rows], contents)
@@ -108,13 +127,10 @@ class _Pairs:
         text = self.answers[n].question
         if not text or text in self.of_question:
             return text or None
-        near = {self.rows[r].question for r in self._of_images(n)}
-        if near or text not in self.within:
-            inside = [q for q in near or self.of_question if q and q in text]
-            found = max(inside, key=len, default="")
-            if near:
-                return found
-            self.within[text] = found
+        if near := {self.rows[r].question for r in self._of_images(n)}:
+            return _longest_in(text, near)
+        if text not in self.within:
+            self.within[text] = _longest_in(text, self.of_question)
         return self.within[text]
 
     def _of_images(self, n: int) -> list[int]:
@@ -136,12 +152,8 @@ class _Pairs:
         for n, found in several:
             free = [r for r in found if r not in self.taken]
             self._take(n, n if n in free else (free or found)[0])
-        if waiting:
-            self._refuse_unordered(waiting)
-        for n, _ in waiting:
-            self._check(n, n, "stands in its place")
-            self.pairing.rows[n] = n
-            self.pairing.in_order.append(n)
+        for n, found in waiting:
+            self._by_order(n, found)
         return self.pairing
 
     def _take(self, n: int, row: int) -> None:
@@ -224,55 +236,39 @@ class _Pairs:
             "'solution' and 'labels' out of the lines)"
         )
 
-    def _refuse_unordered(self, waiting: list[tuple[int, list[int]]]) -> None:
-        """EvaluationError unless the answers are as many as the rows, and all others in place."""
-        first, found = waiting[0]
-        against = None
+    def _by_order(self, n: int, found: list[int]) -> None:
+        """The row in the answer's place, where the answers are as many as the rows and all others
+        are in theirs; EvaluationError where not.
+        """
+        answer, pairing = self.answers[n], self.pairing
+        moved = [m for m, r in enumerate(pairing.rows) if r not in (m, None)]
+        moved += pairing.strangers + pairing.repeated
+        unknown = bool(answer.images) and not self.located[n]
         if len(self.answers) != len(self.rows):
             against = f"{len(self.answers)} answers are not the {len(self.rows)} rows in order"
+        elif moved:
+            against = f"{self.answers[moved[0]].place} is not in the place of its row"
+        elif unknown and not answer.gold_text:  # copies have other names; gold has to speak then
+            against = "it states no gold"
         else:
-            moved = [n for n, r in enumerate(self.pairing.rows) if r not in (n, None)]
-            moved += self.pairing.strangers + self.pairing.repeated
-            if moved:
-                against = f"{self.answers[moved[0]].place} is not in the place of its row"
-            else:  # Copies may have other names, but then something has to speak for the order.
-                for n, rows in waiting:
-                    if self.located[n] == set() and not self.answers[n].gold_text:
-                        first, found, against = n, rows, "it states no gold"
-                        break
-        if against is None:
+            self._check(n, n, "stands in its place")
+            pairing.rows[n] = n
+            pairing.in_order.append(n)
             return
-        answer, what = self.answers[first], ""
-        if answer.images and not self.located[first]:
-            what = f"names the image {answer.images[0][-80:]!r}, which no row has, and "
-        if found:
-            some = [self.rows[r].place for r in found[:2]]
-            what += f"could be of {len(found)} rows, such as {some[0]} and {some[1]}"
-        else:
-            what += "no id" if what else "names no id or image of a row"
+        some = " and ".join(self.rows[r].place for r in found[:2])
+        what = f"could be of {len(found)} rows, such as {some}" if found else "no id"
+        if unknown:
+            what = f"names the image {answer.images[0][-80:]!r}, which no row has, and {what}"
+        elif not found:
+            what = "names no id or image of a row"
         raise EvaluationError(
             f"{answer.place} {what}, and {against}: write the image's path ('images') or the "
             "number of the row ('id', from 0) into every line"
         )
 
 
-def pair(
-    answers: Sequence[Known],
-    rows: Sequence[Known],
-    *,
-    contents: Callable[[int], Iterable[str]] = lambda n: (),
-    agrees: Callable[[int, int], bool] = lambda answer, row: True,
-    any_question: bool = False,
-) -> Pairing:
-    """``contents``: the keys of a row's image by what its file holds, asked for only where names
-    do not tell. ``agrees``: whether an answer's gold, written in another box format, is the row's.
-    ``any_question``: where no answer asks what a row asks, prompts were reworded: they say nothing.
-    EvaluationError names the line, the row, and what contradicts.
-    """
-    pairs = _Pairs(answers, rows, contents, agrees)
-    if any_question and not any(pairs.questions):
-        pairs.questions = [None] * len(answers)
-    return pairs.paired()
+def _longest_in(text: str, questions: Iterable[str]) -> str:
+    return max((q for q in questions if q and q in text), key=len, default="")
 
 
 def _grouped(keys: Iterable[Any]) -> dict[Any, list[int]]:

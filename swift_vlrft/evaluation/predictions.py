@@ -104,11 +104,14 @@ class Problems:
         if len(named) < SHOWN and str(what)[:LONGEST] not in named:
             named.append(str(what)[:LONGEST])
 
-    def joined(self, other: Problems) -> Problems:
-        """A copy with what ``other`` holds behind it."""
-        kinds = {**self.examples, **other.examples}
-        both = {k: self.examples.get(k, []) + other.examples.get(k, []) for k in kinds}
-        return Problems(self.counts + other.counts, both)
+    def joined(self, *others: Problems) -> Problems:
+        """A copy with what ``others`` hold behind it."""
+        copy = Problems()
+        for one in (self, *others):
+            copy.counts += one.counts
+            for kind, named in one.examples.items():
+                copy.examples.setdefault(kind, []).extend(named)
+        return copy
 
 
 @dataclass(frozen=True)
@@ -129,7 +132,7 @@ def read_predictions(path: Path, task: str | None = None) -> Predictions:
     """Read a file of any of the forms, or that of a run's folder. EvaluationError names the line
     that cannot be used.
     """
-    if task is not None and task not in EVALUATED:
+    if task not in (None, *EVALUATED):
         raise EvaluationError(f"unknown task {task!r}; known: {', '.join(EVALUATED)}")
     path = path / "predictions.jsonl" if path.is_dir() else path
     try:
@@ -146,8 +149,15 @@ def _completions(path: Path, task: str | None) -> Predictions:
     rows: dict[str, Prediction] = {}
     form = "vlrft"
     for entry in read_completions(path, notes):
-        form = _form_of(entry.row, path, entry.place)
-        row = _prediction(entry.row, entry.place, form)
+        if not entry.row.keys() & {"completion", "response"}:
+            raise EvaluationError(
+                f"{entry}: neither 'completion' nor 'response' (found: "
+                f"{', '.join(map(str, entry.row)) or 'nothing'}); known are the predictions of "
+                "`vlrft eval`, the results of `swift infer`, and COCO's list of image_id, "
+                "category_id, bbox, score"
+            )
+        form = "vlrft" if "completion" in entry.row else "swift infer"
+        row = _prediction(entry.row, entry.place, form == "swift infer")
         if task is not None and row.task not in (None, task):
             problems.add("rows of another task, left out", f"{row.place} is {row.task}")
         elif row.id in rows:
@@ -161,49 +171,32 @@ def _completions(path: Path, task: str | None) -> Predictions:
     return Predictions(task or _task_of(found, path), found, form, problems, notes=notes)
 
 
-def _form_of(entry: Mapping[str, Any], path: Path, place: str) -> str:
-    if "completion" in entry:
-        return "vlrft"
-    if "response" in entry:
-        return "swift infer"
-    raise EvaluationError(
-        f"{path}, line {place}: neither 'completion' nor 'response' (found: "
-        f"{', '.join(map(str, entry)) or 'nothing'}); known are the predictions of `vlrft eval`, "
-        "the results of `swift infer`, and COCO's list of image_id, category_id, bbox, score"
-    )
-
-
 _TYPED = {
-    f.encode_name: f.type
+    f.encode_name: (f.name, f.type)
     for f in msgspec.structs.fields(Prediction)
     if f.name in ("width", "height", "tokens", "row", "seen", "finish", "box_format")
 }
 
 
-def _prediction(entry: Mapping[str, Any], place: str, form: str) -> Prediction:
+def _prediction(entry: Mapping[str, Any], place: str, of_swift: bool) -> Prediction:
     """A line as a prediction; columns of another program that only share a name are not read."""
     solution = entry.get("solution")
-    if solution is None and form == "swift infer":
+    if solution is None and of_swift:
         solution = entry.get("labels")
     prompt = text_of(entry.get("prompt")) or _question(entry.get("messages"))
-    image = entry.get("image")
-    if image is None and isinstance(images := entry.get("images"), list) and images:
-        image = images[0]
-    name, path = _image(image)
+    images = entry.get("images")
+    name, path = _image(entry.get("image") or (images[:1] if isinstance(images, list) else None))
     key, image_id = _key(entry.get("id")), _key(entry.get("image_id"))
+    # Rows of `swift infer` are in the order of the data set, which counts from 0.
+    order = str(int(place) - 1) if of_swift and place.isdigit() else place
     category, task = entry.get("category"), entry.get("task")
-    if key is None:  # rows of `swift infer` are in the order of the data set, counted from 0
-        numbered = form == "swift infer" and place.isdigit()
-        row_id = str(int(place) - 1) if numbered else place
-    typed = {column: _as(kind, entry[column]) for column, kind in _TYPED.items() if column in entry}
-    box_format = typed.pop("frame", None)
+    typed = {field: _as(kind, entry.get(key)) for key, (field, kind) in _TYPED.items()}
     return Prediction(
-        id=row_id if key is None else key,
+        id=order if key is None else key,
         completion=text_of(entry.get("completion", entry.get("response"))),
         solution="" if solution is None else gold_text(solution),
         image_id=image_id or name or f"row {place}",
         category=category_of(prompt) if category is None else str(category),
-        box_format=box_format,
         prompt=prompt,
         task=task if isinstance(task, str) and task in TASK_NAMES else None,
         aliases=entry.get("aliases"),
@@ -235,6 +228,8 @@ def _image(image: Any) -> tuple[str | None, str | None]:
     ms-swift writes "<<<bytes>>>" for bytes, and how Python shows an object for an image: both say
     nothing of which it is.
     """
+    if isinstance(image, list):
+        image = image[0] if image else None
     if isinstance(image, dict):
         image = image.get("path") or image.get("bytes")
     if not isinstance(image, str) or not image or image.startswith("<"):
@@ -242,10 +237,9 @@ def _image(image: Any) -> tuple[str | None, str | None]:
     if len(image) < 1000 and not image.startswith("data:"):
         return image, image
     try:
-        content = base64.b64decode(image.partition("base64,")[2] or image)
+        return content_key(base64.b64decode(image.partition("base64,")[2] or image)), None
     except ValueError:
-        content = image.encode("utf-8", "surrogatepass")
-    return content_key(content), None
+        return content_key(image.encode("utf-8", "surrogatepass")), None
 
 
 def content_key(content: bytes) -> str:
@@ -272,21 +266,17 @@ def category_of(prompt: str) -> str | None:
 
 def _task_of(rows: list[Prediction], path: Path) -> str:
     stated = Counter(row.task for row in rows if row.task is not None)
+    known = ", ".join(EVALUATED)
     if not stated:
-        raise EvaluationError(
-            f"{path} does not say what its {len(rows)} rows ask for; say it with --task "
-            f"({', '.join(EVALUATED)})"
-        )
-    if len(stated) > 1:
-        raise EvaluationError(
-            f"{path} holds rows of several tasks "
-            f"({', '.join(f'{n} {name}' for name, n in stated.most_common())}); "
-            "say which with --task"
-        )
-    (task,) = stated
-    if task not in EVALUATED:
-        raise EvaluationError(f"{path} holds {task} rows; known: {', '.join(EVALUATED)}")
-    return task
+        what = f"does not say what its {len(rows)} rows ask for; say it with --task ({known})"
+    elif len(stated) > 1:
+        named = ", ".join(f"{n} {name}" for name, n in stated.most_common())
+        what = f"holds rows of several tasks ({named}); say which with --task"
+    elif (task := next(iter(stated))) in EVALUATED:
+        return task
+    else:
+        what = f"holds {task} rows; known: {known}"
+    raise EvaluationError(f"{path} {what}")
 
 
 def _coco_results(path: Path, task: str | None) -> Predictions:

@@ -3,7 +3,7 @@
     settings = Settings("org/model", Path("instances_val2017.json"), "detection", protocol="all",
                         categories=("coco-novel15",), max_queries=2000)
     next(QuerySet(settings).read(Problems()))
-    Query(id="397133/mouse", problem="Detect all objects belonging to the category 'mouse' ...")
+    Query(id="397133/mouse", row=Row(problem="Detect all objects belonging to ... 'mouse' ..."))
 
 Every process that needs the queries makes them again, the same: nothing but settings is handed
 over.
@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -23,17 +23,20 @@ from typing import Any
 import msgspec
 
 from swift_vlrft.datasets import BadRow, DataError
-from swift_vlrft.datasets.build import NO_OBJECTS, PROMPT, chosen_categories
+from swift_vlrft.datasets.box_format import row_in_box_format
+from swift_vlrft.datasets.build import chosen_categories, detection_row
 from swift_vlrft.datasets.category_lists import CATEGORY_LISTS
 from swift_vlrft.datasets.coco_json import image_folder
 from swift_vlrft.datasets.image import image_path
 from swift_vlrft.datasets.instances import file_of, refuse_shared_files
-from swift_vlrft.datasets.read import open_set, rows_of
-from swift_vlrft.datasets.row import Drawn
+from swift_vlrft.datasets.opening import open_set
+from swift_vlrft.datasets.read import rows_of
+from swift_vlrft.datasets.row import Row, RowLocation
 from swift_vlrft.evaluation.annotations import Annotations, open_annotations
 from swift_vlrft.evaluation.predictions import EVALUATED, EvaluationError, Problems, category_of
 from swift_vlrft.files.jsonl import read_json
 from swift_vlrft.files.records import as_json
+from swift_vlrft.geometry.box_format import Size
 
 QUERY_PROTOCOLS = ("all", "visual-rft")
 SPLITS = ("test", "validation", "train")
@@ -71,21 +74,38 @@ class Settings(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Query:
-    """One query to the model. ``image`` is {"bytes", "path"}, unopened."""
+    """One query to the model: a row, with its image unopened. ``number`` is the row's in its set,
+    counted from 0.
+    """
 
     id: str
-    problem: str
-    solution: str
-    image: dict[str, Any]
-    place: Any
-    image_id: str | None = None
-    category: str | None = None
-    box_format: str | None = None
-    aliases: Any = None
-    row: int | None = None
-    drawn: Drawn | None = None
-    key: str | None = None
-    """The set's own column ``id``."""
+    row: Row
+    number: int | None = None
+
+    def column(self, name: str) -> str | None:
+        value = self.row.columns.get(name)
+        return None if value is None else str(value)
+
+    @property
+    def category(self) -> str | None:
+        return self.column("category") or category_of(self.row.problem)
+
+    @property
+    def box_format(self) -> str | None:
+        return self.row.columns.get("frame")
+
+    @property
+    def seen(self) -> Size | None:
+        """The size that boxes in pixels are measured in."""
+        columns = self.row.columns
+        sides = columns.get("width"), columns.get("height")
+        return sides if self.box_format == "pixels" and None not in sides else None  # type: ignore[return-value]
+
+    def rewritten(self, box_format: str, size: Size, seen: Size) -> Query:
+        """Prompt and gold in ``box_format``, as ``--dataset PATH:pixels`` trains them: ``size`` is
+        the image's, ``seen`` that of the one the model sees. ValueError where that cannot be done.
+        """
+        return replace(self, row=row_in_box_format(self.row, box_format, size, seen))
 
 
 class QuerySet:
@@ -109,87 +129,69 @@ class QuerySet:
             yield from self._of_annotations(self.annotations, problems)
             return
         sample, chosen = self._sample, self._chosen
-        for number, row in enumerate(self._rows(problems, without_images)):
-            category = _category(row)
-            if (sample is not None and number not in sample) or (
-                chosen is not None and category not in chosen
+        for query in self._rows(problems, without_images):
+            if (sample is None or query.number in sample) and (
+                chosen is None or query.category in chosen
             ):
-                continue
-            columns = row.columns
-            yield Query(
-                id=str(number),
-                problem=row.problem,
-                solution=row.solution,
-                image=row.image,
-                place=row.place,
-                image_id=_text(columns.get("image_id")),
-                category=category,
-                box_format=columns.get("frame"),
-                aliases=columns.get("aliases"),
-                row=number,
-                drawn=row.drawn,
-                key=_text(columns.get("id")),
-            )
+                yield query
 
     def check(self) -> None:
-        """EvaluationError where the settings do not fit together or name files that are not
-        there.
-        """
-        given = self.settings
+        """EvaluationError where the settings do not fit together or name what is not there."""
+        for problem in self._problems():
+            raise EvaluationError(problem)
+
+    def _problems(self) -> Iterator[str]:
+        given, protocol = self.settings, self.settings.protocol
         if given.task not in EVALUATED:
-            raise EvaluationError(f"unknown task {given.task!r}; known: {', '.join(EVALUATED)}")
+            yield f"unknown task {given.task!r}; known: {', '.join(EVALUATED)}"
         if not given.dataset.exists():
-            raise EvaluationError(
-                f"the data set {given.dataset} does not exist (from {Path.cwd()})"
-            )
-        chosen = given.protocol or given.existence_map or given.categories
-        if chosen and given.task != "detection":
-            raise EvaluationError(
-                "--protocol, --categories and --exist-map are of detection, not of " + given.task
-            )
-        if given.protocol not in (None, *QUERY_PROTOCOLS):
-            raise EvaluationError(
-                f"unknown protocol {given.protocol!r}; a model is asked by "
-                + " or ".join(QUERY_PROTOCOLS)
-            )
-        if given.protocol == "visual-rft" and given.existence_map is None:
-            raise EvaluationError(
+            yield f"the data set {given.dataset} does not exist (from {Path.cwd()})"
+        if (protocol or given.existence_map or given.categories) and given.task != "detection":
+            yield f"--protocol, --categories and --exist-map are of detection, not of {given.task}"
+        if protocol not in (None, *QUERY_PROTOCOLS):
+            known = " or ".join(QUERY_PROTOCOLS)
+            yield f"unknown protocol {protocol!r}; a model is asked by {known}"
+        if protocol == "visual-rft" and given.existence_map is None:
+            yield (
                 "--protocol visual-rft asks only categories of an existence map: give it with "
                 "--exist-map FILE, a JSON object of image id: [category, ...]"
             )
-        if given.existence_map is not None and given.protocol != "visual-rft":
-            raise EvaluationError("--exist-map is of --protocol visual-rft")
-        if given.protocol is not None and self.annotations is None:
-            raise EvaluationError(
-                f"--protocol {given.protocol} makes its queries from an annotation file such as "
+        if given.existence_map is not None and protocol != "visual-rft":
+            yield "--exist-map is of --protocol visual-rft"
+        if protocol is not None and self.annotations is None:
+            yield (
+                f"--protocol {protocol} makes its queries from an annotation file such as "
                 f"instances_val2017.json; {given.dataset} holds its own"
             )
         if self.annotations is not None and given.task != "detection":
-            raise EvaluationError(f"{given.dataset} holds boxes: --task detection")
+            yield f"{given.dataset} holds boxes: --task detection"
         if not self.count:
-            raise EvaluationError(f"{given.dataset} holds no query of task {given.task}")
+            yield f"{given.dataset} holds no query of task {given.task}"
 
     # ---- a set of rows -----------------------------------------------------------------------
 
-    def _rows(self, problems: Problems, without_images: bool) -> Iterator[Any]:
+    def _rows(self, problems: Problems, without_images: bool) -> Iterator[Query]:
         given = self.settings
         splits = (given.split,) if given.split else SPLITS
         for split in splits:
             try:
-                opened = open_set(given.dataset, split=split, keep_going=True)
+                opened = open_set(given.dataset, split=split, keep_going=True, root=given.images)
                 break
             except DataError as error:
                 if "split" not in str(error) or split == splits[-1]:
                     raise
         # Where no column says the task, the form of the set does (LISA); what the caller says goes.
         has_task = "task" in getattr(opened, "columns", ())
-        for row in rows_of(opened, root=given.images, without_images=without_images):
+        number = 0
+        for row in rows_of(opened, without_images=without_images):
             if isinstance(row, BadRow):
                 problems.add("rows of the data set that cannot be read, not asked", row.place)
             elif has_task and row.columns.get("task") not in (None, given.task):
                 problems.add("rows of another task, not asked", row.place)
             else:
-                yield row
+                row = replace(row, columns=row.columns | {"task": given.task})
+                yield Query(str(number), row, number)
+                number += 1
 
     @cached_property
     def _sample(self) -> set[int] | None:
@@ -211,7 +213,7 @@ class QuerySet:
         if not given.categories:
             return None
         rows = self._rows(Problems(), without_images=True)
-        known = sorted({name for row in rows if (name := _category(row)) is not None})
+        known = sorted({row.category for row in rows if row.category is not None})
         chosen: set[str] = set()
         for value in given.categories:
             for name in [value] if value in known else [part.strip() for part in value.split(",")]:
@@ -250,27 +252,22 @@ class QuerySet:
             pairs = [pairs[n] for n in sorted(order)]
         folder = image_folder(found, given.images)
         for image, category in pairs:
-            entry, name = found.images[image], chosen[category]
-            gold = [
-                {"Position": list(box), "Confidence": 1}
-                for box in found.boxes[category].get(image, [])
-            ]
+            name = chosen[category]
             try:
-                path = image_path(file_of(entry) or "", folder, folder)
+                path = image_path(file_of(found.images[image]) or "", folder, folder)
             except ValueError as error:
                 problems.add("rows of the data set that cannot be read, not asked", error)
                 continue
-            yield Query(
-                id=f"{image}/{name}",
-                problem=PROMPT.format(category=name),
-                solution=f"<answer>{gold}</answer>" if gold else NO_OBJECTS,
-                image={"bytes": None, "path": str(path)},
-                place=None,
-                image_id=str(image),
-                category=name,
-                box_format="norm1000",
-                drawn=annotations.drawn(image),
+            columns = detection_row(str(path), name, found.boxes[category].get(image, []))
+            row = Row(
+                RowLocation(found.path),
+                {"bytes": None, "path": columns.pop("image")},
+                columns.pop("problem"),
+                columns.pop("solution"),
+                columns | {"image_id": str(image)},
+                annotations.drawn(image),
             )
+            yield Query(f"{image}/{name}", row)
 
     def _of_existence_map(
         self, annotations: Annotations, problems: Problems
@@ -299,11 +296,3 @@ class QuerySet:
                 else:
                     problems.add("categories of the existence map that the annotations lack", name)
         return pairs
-
-
-def _category(row: Any) -> str | None:
-    return _text(row.columns.get("category") or category_of(row.problem))
-
-
-def _text(value: Any) -> str | None:
-    return None if value is None else str(value)

@@ -1,7 +1,7 @@
 """A run of `vlrft eval` on disk: its settings, the answers so far, the predictions.
 
     OUT/run.json              settings, versions, stamps of the files that answers depend on
-    OUT/parts/part-0.jsonl    answers as they come, one file per process
+    OUT/parts/part-*.jsonl    answers as they come, one file per process
     OUT/predictions.jsonl     all of them, in the order of the queries
     OUT/summary.json
 
@@ -11,16 +11,19 @@ A run that was killed resumes: rows with a full line in a part are not asked aga
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
+from itertools import count
 from pathlib import Path
+from types import MappingProxyType
+from uuid import uuid4
 from zlib import crc32
 
 import msgspec
 
-from swift_vlrft.evaluation.annotations import Annotations, open_annotations
+from swift_vlrft.evaluation.annotations import GOLD_OF_ROWS, Annotations, Gold, open_annotations
 from swift_vlrft.evaluation.predictions import (
     EvaluationError,
     Prediction,
@@ -32,6 +35,7 @@ from swift_vlrft.evaluation.queries import Query, QuerySet, Settings
 from swift_vlrft.files.jsonl import LineError
 from swift_vlrft.files.records import as_json, read_record, write_record
 from swift_vlrft.files.writing import beside
+from swift_vlrft.geometry.box_format import Size
 
 PACKAGES = ("swift-vlrft", "ms-swift", "transformers", "torch", "vllm", "faster-coco-eval")
 RESULTS = ("run.json", "parts", "predictions.jsonl", "summary.json")
@@ -91,15 +95,17 @@ def _other_results(folder: Path, manifest: Manifest) -> str | None:
     return f"the predictions of another run ({'; '.join(differ[:3])})"
 
 
+WEIGHTS = {".safetensors", ".bin"}
+ROWS = {".parquet", ".arrow", ".jsonl", ".json", ".csv"}
+
+
 def _stamps(settings: Settings) -> dict[str, str]:
     """Sizes and times of the files that answers depend on, of what is on disk: a checkpoint that
     was trained again at the same place is another one.
     """
     stamps = {}
-    for what, path, kinds in (
-        ("model", Path(settings.model), (".safetensors", ".bin")),
-        ("dataset", settings.dataset, (".parquet", ".arrow", ".jsonl", ".json", ".csv")),
-    ):
+    of = {"model": (Path(settings.model), WEIGHTS), "dataset": (settings.dataset, ROWS)}
+    for what, (path, kinds) in of.items():
         if path.exists():
             found = [path] if path.is_file() else [*path.glob("*"), *path.glob("data/*")]
             stats = [
@@ -114,9 +120,7 @@ def _stamps(settings: Settings) -> dict[str, str]:
 
 def _move_aside(folder: Path) -> None:
     """Nothing on disk is lost: what lies there gets the next free number."""
-    number = 1
-    while (folder / f"before-{number}").exists():
-        number += 1
+    number = next(n for n in count(1) if not (folder / f"before-{n}").exists())
     aside = folder / f"before-{number}"
     aside.mkdir(parents=True)
     for name in RESULTS:
@@ -141,14 +145,7 @@ def answered(folder: Path) -> dict[str, str]:
 
 def new_part(folder: Path) -> Path:
     """A part that no other process writes."""
-    number = 0
-    while True:
-        path = folder / "parts" / f"part-{number}.jsonl"
-        try:
-            path.touch(exist_ok=False)
-            return path
-        except FileExistsError:
-            number += 1
+    return folder / "parts" / f"part-{uuid4().hex[:12]}.jsonl"
 
 
 def pending(
@@ -163,33 +160,32 @@ def pending(
 
 def answer_line(
     query: Query,
-    task: str,
     completion: str,
     *,
     image_id: str,
-    size: tuple[int, int],
-    tokens: int | None,
-    finish: str | None,
-    seen: tuple[int, int] | None = None,
+    size: Size,
+    tokens: int | None = None,
+    finish: str | None = None,
 ) -> str:
-    """``size`` is the image's; ``seen`` what boxes in pixels are measured in where it differs."""
+    """``size`` is the image's, ``image_id`` what names it where the row does not."""
+    columns, image = query.row.columns, query.row.image
     prediction = Prediction(
         id=query.id,
         completion=completion,
-        solution=query.solution,
-        image_id=query.image_id or image_id,
+        solution=query.row.solution,
+        image_id=query.column("image_id") or image_id,
         category=query.category,
         box_format=query.box_format,
         width=size[0],
         height=size[1],
-        prompt=query.problem,
-        task=task,
-        aliases=query.aliases,
+        prompt=query.row.problem,
+        task=columns.get("task"),
+        aliases=columns.get("aliases"),
         tokens=tokens,
         finish=finish,
-        row=query.row,
-        image=query.image.get("path") if query.image.get("bytes") is None else None,
-        seen=seen,
+        row=query.number,
+        image=image.get("path") if image.get("bytes") is None else None,
+        seen=query.seen,
     )
     return json.dumps(as_json(prediction)) + "\n"  # ASCII: a lone surrogate cannot break the file
 
@@ -207,6 +203,13 @@ def finish(folder: Path, queries: QuerySet) -> Problems:
     return problems
 
 
+def gold_of(settings: Settings, annotations: Annotations | None) -> Gold:
+    """The gold of a run's predictions; on a set of rows, that of the rows that were chosen."""
+    if annotations is None:
+        return GOLD_OF_ROWS
+    return Gold(annotations, settings.categories, settings.protocol or "all")
+
+
 # ---- a run that is there ---------------------------------------------------------------------
 
 
@@ -216,16 +219,19 @@ class SavedRun:
 
     predictions: Predictions
     manifest: Manifest | None = None
-    annotations: Annotations | None = None
-    protocol: str | None = None
-    categories: Sequence[str] = ()
+    gold: Gold = GOLD_OF_ROWS
 
 
-def open_runs(paths: Sequence[Path], task: str | None = None) -> list[SavedRun]:
-    """Files of predictions, or folders of runs; annotations that they share are read once.
+def open_runs(
+    paths: Sequence[Path],
+    task: str | None = None,
+    annotated: Mapping[Path, Annotations | None] = MappingProxyType({}),
+) -> list[SavedRun]:
+    """Files of predictions, or folders of runs. Annotations that they share, or that ``annotated``
+    holds by their path, are read once.
     EvaluationError, LineError or DataError where one cannot be read.
     """
-    annotated: dict[Path, Annotations | None] = {}
+    known = dict(annotated)
     runs = []
     for path in paths:
         manifest_file = (path if path.is_dir() else path.parent) / "run.json"
@@ -236,11 +242,9 @@ def open_runs(paths: Sequence[Path], task: str | None = None) -> list[SavedRun]:
         manifest = read_record(manifest_file, Manifest)
         settings = manifest.settings
         predictions = read_predictions(path, task or settings.task)
-        if settings.dataset not in annotated:
-            annotated[settings.dataset] = open_annotations(settings.dataset)
-        annotations = annotated[settings.dataset]
-        of_gold = (settings.protocol or "all", settings.categories) if annotations else (None, ())
-        runs.append(SavedRun(predictions, manifest, annotations, *of_gold))
+        if settings.dataset not in known:
+            known[settings.dataset] = open_annotations(settings.dataset)
+        runs.append(SavedRun(predictions, manifest, gold_of(settings, known[settings.dataset])))
     return runs
 
 

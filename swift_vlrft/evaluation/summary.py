@@ -8,17 +8,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from swift_vlrft.datasets.category_lists import CATEGORY_LISTS
-from swift_vlrft.evaluation.annotations import Annotations
+from swift_vlrft.evaluation.annotations import GOLD_OF_ROWS, Gold
 from swift_vlrft.evaluation.bootstrap import COUNT, interval, resamples
 from swift_vlrft.evaluation.detections import detection_boxes
-from swift_vlrft.evaluation.metrics import SUBSTRING, Table, build_table
+from swift_vlrft.evaluation.metrics import SUBSTRING, Table, build_table, ratio
 from swift_vlrft.evaluation.predictions import EvaluationError, Predictions
 from swift_vlrft.files.jsonl import LineError
 from swift_vlrft.files.records import read_record, write_record
@@ -75,46 +74,37 @@ class Summary(msgspec.Struct):
         return self.metrics[self.headline].value if self.headline in self.metrics else None
 
 
-def scored_table(
-    predictions: Predictions,
-    annotations: Annotations | None = None,
-    categories: Sequence[str] = (),
-    protocol: str | None = None,
-) -> tuple[Table, str | None]:
+def scored_table(predictions: Predictions, gold: Gold) -> tuple[Table, str | None]:
     """Every metric of the predictions, and the protocol of detection."""
     if predictions.task != "detection":
-        if protocol or annotations or categories:
+        if gold.protocol or gold.annotations or gold.categories:
             raise EvaluationError(
                 f"--protocol, --categories and annotations are of detection; these predictions "
                 f"are of {predictions.task}"
             )
         return build_table(predictions), None
-    located, boxes, protocol = detection_boxes(predictions, annotations, categories, protocol)
+    located, boxes, protocol = detection_boxes(predictions, gold)
     return build_table(located, boxes), protocol
 
 
 def summarise(
     predictions: Predictions,
+    gold: Gold = GOLD_OF_ROWS,
     *,
-    annotations: Annotations | None = None,
-    categories: Sequence[str] = (),
-    protocol: str | None = None,
     bootstrap: int = COUNT,
     seed: int = 0,
     run: dict[str, Any] | None = None,
 ) -> Summary:
     """Every metric of the predictions with its interval; EvaluationError where there is no gold."""
-    table, protocol = scored_table(predictions, annotations, categories, protocol)
+    table, protocol = scored_table(predictions, gold)
     rows = table.predictions.rows
     if rows and all(reason.code == "bad_gold" for reason in table.reasons):
+        found = f"no gold solution of the {len(rows)} predictions"
         if not any(row.solution for row in rows):
-            raise EvaluationError(
-                f"no gold solution in any of the {len(rows)} predictions; give the set that "
-                "they answer with --gold"
-            )
+            raise EvaluationError(f"{found} is there; give the set that they answer with --gold")
         raise EvaluationError(
-            f"no gold solution of the {len(rows)} rows can be read as {predictions.task} "
-            f"(the first is {rows[0].solution[:60]!r}); is --task right?"
+            f"{found} can be read as {predictions.task} (the first is {rows[0].solution[:60]!r}); "
+            "is --task right?"
         )
     weights = resamples(len(table.units), bootstrap, seed) if bootstrap else None
     drawn = {} if weights is None else table.resampled(weights)
@@ -123,8 +113,8 @@ def summarise(
         bounds = interval(drawn[name]) if name in drawn and value is not None else None
         metrics[name] = Measure(value, *(bounds or (None, None)))
     by_class: dict[str, dict[str, float | None]] = {
-        name: {metric: ratio.value for metric, ratio in ratios.items()}
-        for name, ratios in table.classes.items()
+        name: {metric: ratio(column) for metric, column in columns.items()}
+        for name, columns in table.classes.items()
     }
     notes = list(predictions.notes)
     if table.ap is not None:
@@ -169,27 +159,19 @@ def write_summary(summary: Summary, path: Path, *, force: bool = False) -> None:
     ``force`` is not given.
     """
     if path.exists() and not force:
-        _refuse_to_lose(summary, path)
+        keep = "; --force writes over it, another --out keeps both"
+        try:
+            old = read_record(path, Summary)
+        except (OSError, LineError) as error:
+            raise EvaluationError(f"{error}{keep}") from None
+        other = (old.task, old.protocol) != (summary.task, summary.protocol)
+        best, new = (-1.0 if one.best is None else one.best for one in (old, summary))
+        if other or old.rows > summary.rows or best > new + 1e-12:
+            kinds = [
+                f"{one.task}{f' ({one.protocol})' * bool(one.protocol)}" for one in (old, summary)
+            ]
+            raise EvaluationError(
+                f"{path} holds a summary of {kinds[0]}, {old.rows} rows, {old.headline} "
+                f"{best:.4f}, the new one has {new:.4f}, {summary.rows} rows of {kinds[1]}{keep}"
+            )
     write_record(path, summary)
-
-
-def _refuse_to_lose(summary: Summary, path: Path) -> None:
-    keep = "; --force writes over it, another --out keeps both"
-    try:
-        old = read_record(path, Summary)
-    except (OSError, LineError) as error:
-        raise EvaluationError(f"{error}{keep}") from None
-    if (old.task, old.protocol) != (summary.task, summary.protocol):
-        named = f"{old.task}, protocol {old.protocol}" if old.protocol else old.task
-        raise EvaluationError(f"{path} holds a summary of another kind ({named}){keep}")
-    if old.rows > summary.rows:
-        raise EvaluationError(
-            f"{path} holds a summary of {old.rows} rows, the new one is of {summary.rows}{keep}"
-        )
-    before, now = old.best, summary.best
-    if before is not None and (now is None or before > now + 1e-12):
-        new = "none" if now is None else f"{now:.4f}"
-        raise EvaluationError(
-            f"{path} holds a better summary: {old.headline} {before:.4f}, the new one has "
-            f"{new}{keep}"
-        )

@@ -1,1 +1,99 @@
-"""What differs between model families."""
+"""Model families: one file each, with all that differs between models.
+
+    family_of(name="Qwen/Qwen2.5-VL-3B-Instruct").box_format     "pixels"
+    family_of(model_type="glm4v_moe").images.tokens(640, 480)    391
+    resized_size("qwen2_5_vl", 640, 480)                         (644, 476)
+
+A new family is a file beside the others and a line in ``FAMILIES``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from swift_vlrft.families import glm4v, qwen2, qwen2_5_vl, qwen2_vl, qwen3, qwen3_5, qwen3_vl
+from swift_vlrft.families.family import Family
+from swift_vlrft.families.resize import SmartResize
+from swift_vlrft.geometry.box_format import Size
+
+_FILES = (qwen2_5_vl, qwen2_vl, glm4v, qwen3_vl, qwen3_5, qwen2, qwen3)
+
+FAMILIES: dict[str, Family] = {file.FAMILY.name: file.FAMILY for file in _FILES}
+
+_BY_TYPE = {kind: family for family in FAMILIES.values() for kind in family.model_types}
+
+IMAGE_TYPES = tuple(kind for kind, family in _BY_TYPE.items() if family.images)
+"""ms-swift's model types whose resize rule is known."""
+
+SHARED_PREFIX_TYPES = tuple(kind for family in FAMILIES.values() for kind in family.shared_prefix)
+"""transformers' model types that can share prefixes."""
+
+
+def family_of(
+    *,
+    model_type: str | None = None,
+    name: str | None = None,
+    config: Mapping[str, Any] | None = None,
+) -> Family | None:
+    """The family of ms-swift's or transformers' model type, else of a config.json, else of a
+    checkpoint's folder or a name on the hub; None where it is not known.
+    """
+    if model_type is None and config is not None:
+        model_type = str(config.get("model_type"))
+    if model_type is None and name:
+        if not Path(name).is_dir():
+            found = (f for f in FAMILIES.values() if re.search(f.hub_name, name, re.IGNORECASE))
+            return next(found, None)
+        model_type = _type_in(Path(name))
+    return _BY_TYPE.get(model_type or "")
+
+
+def _type_in(folder: Path) -> str | None:
+    """Like ms-swift, its own args.json before the architecture."""
+    for name in ("args.json", "config.json"):
+        try:
+            found = json.loads((folder / name).read_text()).get("model_type")
+        except (OSError, ValueError, AttributeError):
+            continue
+        if isinstance(found, str):
+            return found
+    return None
+
+
+def known_family(name: str) -> Family:
+    """The family of that name or model type; a ValueError lists the known ones."""
+    if name not in _BY_TYPE:
+        raise ValueError(f"unknown model family {name!r}; known: {', '.join(FAMILIES)}")
+    return _BY_TYPE[name]
+
+
+def image_rule(name: str) -> SmartResize:
+    """How that family resizes images; a ValueError lists those that are known."""
+    rule = known_family(name).images
+    if rule is None:
+        raise ValueError(f"{name} takes no images; families that do: {', '.join(IMAGE_TYPES)}")
+    return rule
+
+
+def resized_size(family: str, width: int, height: int, **limits: int | None) -> Size:
+    """Width and height of the image that the model sees, under ``min_pixels`` and ``max_pixels``;
+    ValueError for an image that no processor takes.
+    """
+    return image_rule(family).size(width, height, **limits)
+
+
+def image_tokens(family: str, width: int, height: int, **limits: int | None) -> int:
+    """Tokens that an image takes in the prompt, without the two that mark its begin and end."""
+    return image_rule(family).tokens(width, height, **limits)
+
+
+def sees_images(name: str) -> bool:
+    """Whether a model of that name takes images, also one of a family that is not known."""
+    family = family_of(name=name)
+    if family is not None:
+        return family.images is not None
+    return bool(re.search(r"vl|4v|4\.1v|llava", name, re.IGNORECASE))

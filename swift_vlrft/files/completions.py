@@ -26,6 +26,10 @@ class Completion:
 
     place: str
     row: dict[str, Any]
+    file: Path | None = None
+
+    def __str__(self) -> str:
+        return f"{self.file}, line {self.place}" if self.file else f"line {self.place}"
 
     @property
     def extra(self) -> dict[str, Any]:
@@ -46,7 +50,7 @@ def read_completions(path: Path, notes: list[str]) -> Iterator[Completion]:
     for number, record in json_objects(path, notes):
         completions = record.get("completion")
         if not isinstance(completions, list) or (completions and isinstance(completions[0], dict)):
-            yield Completion(str(number), record)  # one completion: a text, or chat messages
+            yield Completion(str(number), record, path)  # one completion: a text, or chat messages
             continue
         count = len(completions)
         columns = {k: v for k, v in record.items() if isinstance(v, list) and len(v) == count}
@@ -56,4 +60,5 @@ def read_completions(path: Path, notes: list[str]) -> Iterator[Completion]:
                     f"{path}, line {number}: {count} completions, but another number in {key!r}"
                 )
         for n in range(count):
-            yield Completion(f"{number}[{n}]", {key: values[n] for key, values in columns.items()})
+            row = {key: values[n] for key, values in columns.items()}
+            yield Completion(f"{number}[{n}]", row, path)

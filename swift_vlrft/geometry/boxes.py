@@ -1,20 +1,17 @@
-"""Geometry of boxes: overlap and average precision; who is matched with whom is in assignment.py.
+"""Overlap of boxes, and average precision. Who is matched with whom is in assignment.py.
 
     iou((0, 0, 10, 10), (0, 0, 10, 5))    0.5
 
-A box is xyxy: ``x1 < x2``, ``y1 < y2``, x right and y down, in any frame as long as both boxes are
-in it; IoU does not change when both boxes are scaled per axis. Arrays are float64 of shape (N, 4).
+A box is xyxy: ``x1 < x2``, ``y1 < y2``, x right and y down, in any box format as long as both boxes
+are in it: IoU does not change when both are scaled per axis. Arrays are float64 of shape (4, N).
 """
 
 from __future__ import annotations
 
-import sys
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from bisect import bisect_right
+from collections.abc import Sequence
 from itertools import chain
-from math import fsum
+from math import fsum, nan
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -27,38 +24,11 @@ Box = tuple[float, float, float, float]
 Pair = tuple[int, int, float]
 """A prediction's index, a gold box's index, their IoU."""
 
-
-@dataclass(frozen=True)
-class PairArrays:
-    """Many pairs: the same three as columns, which stay arrays as far as they go."""
-
-    i: NDArray[np.intp]
-    j: NDArray[np.intp]
-    iou: Array
-
-    def __len__(self) -> int:
-        return len(self.i)
-
-    def __iter__(self) -> Iterator[Pair]:
-        return zip(self.i.tolist(), self.j.tolist(), self.iou.tolist(), strict=True)
-
-    def where(self, keep: NDArray[np.bool_]) -> PairArrays:
-        return PairArrays(self.i[keep], self.j[keep], self.iou[keep])
-
-    def listed_if_few(self) -> Pairs:
-        return self if len(self) > MANY_PAIRS else list(self)
-
-
-Pairs = list[Pair] | PairArrays
-
 EPSILON = 1e-9
 """Slack on "IoU >= threshold", so that rounding after a scale does not decide a match."""
 
-_MANY_COMPARED = 900
-"""From here what numpy saves on every pair makes good what its calls cost, not its import."""
-
-MANY_PAIRS = 2000
-"""Overlapping pairs, from which arrays are faster than Python's own objects."""
+NOWHERE: Box = (nan, nan, nan, nan)
+"""Stands for an invalid box: every comparison with it is false, so it overlaps nothing."""
 
 
 def iou(a: Box, b: Box) -> float:
@@ -85,138 +55,55 @@ def giou(a: Box, b: Box) -> float:
     return min(1.0, shared / union - max(0.0, hull - union) / hull)
 
 
-def pairwise_iou(a: Array, b: Array) -> Array:
-    """IoU of every box of ``a`` (N, 4) with every box of ``b`` (M, 4): (N, M)."""
-    return _iou_of_columns(a.T[:, :, None], b.T[:, None, :])
-
-
-def pairwise_giou(a: Array, b: Array) -> Array:
-    """GIoU of every box of ``a`` (N, 4) with every box of ``b`` (M, 4): (N, M)."""
-    import numpy as np  # here and below, so that importing the rewards does not wait for it
-
-    a, b = a.T[:, :, None], b.T[:, None, :]
-    shared, union = _shared_and_union(a, b)
-    width = np.maximum(a[2], b[2]) - np.minimum(a[0], b[0])
-    hull = width * (np.maximum(a[3], b[3]) - np.minimum(a[1], b[1]))
-    overlaps: Array = np.minimum(shared / union - np.maximum(hull - union, 0.0) / hull, 1.0)
-    return overlaps
-
-
-def _iou_of_columns(a: Array, b: Array) -> Array:
-    """IoU where x1, y1, x2, y2 are the first axis of ``a`` and ``b`` and the rest broadcasts."""
-    import numpy as np
-
-    shared, union = _shared_and_union(a, b)
-    overlaps: Array = np.minimum(shared / union, 1.0)
-    return overlaps
-
-
-def _shared_and_union(a: Array, b: Array) -> tuple[Array, Array]:
-    import numpy as np
-
-    width = np.minimum(a[2], b[2]) - np.maximum(a[0], b[0])
-    height = np.minimum(a[3], b[3]) - np.maximum(a[1], b[1])
-    shared = np.maximum(width, 0.0) * np.maximum(height, 0.0)
-    return shared, (a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - shared
-
-
-class BoxIndex:
-    """Boxes prepared for the search of overlaps: one gold list is compared with many
-    completions.
-    """
-
-    def __init__(self, boxes: Sequence[Box | None]) -> None:
-        self.size = len(boxes)
-        self.by_left = sorted(
-            (box[0], j, *box[1:], (box[2] - box[0]) * (box[3] - box[1]))
-            for j, box in enumerate(boxes)
-            if box is not None
-        )
-        """x1, index, y1, x2, y2 and area of each valid box."""
-        self.lefts = [box[0] for box in self.by_left]
-
-    @cached_property
-    def columns(self) -> Array:
-        """x1, y1, x2, y2 of the valid boxes in the order of ``by_left``: (4, M)."""
-        return _columns([(x1, y1, x2, y2) for x1, _, y1, x2, y2, _ in self.by_left])
-
-    @cached_property
-    def order(self) -> NDArray[np.intp]:
-        """The index of each column of ``columns``: (M,)."""
-        import numpy as np
-
-        return np.array([box[1] for box in self.by_left], dtype=np.intp)
-
-
-def overlapping_pairs(predicted: Sequence[Box | None], gold: BoxIndex, threshold: float) -> Pairs:
-    """Every pair with IoU >= ``threshold`` (> 0); an invalid box (None) is in none of them."""
-    n_pairs = len(predicted) * gold.size
-    if n_pairs >= _MANY_COMPARED and ("numpy" in sys.modules or n_pairs >= 100 * _MANY_COMPARED):
-        return _overlapping_pairs_of_many(predicted, gold, threshold)
+def overlapping_pairs(
+    predicted: Sequence[Box | None], gold: Sequence[Box | None], threshold: float
+) -> list[Pair]:
+    """Every pair with IoU >= ``threshold`` (> 0), for a few boxes; None overlaps nothing."""
     least = threshold - EPSILON
+    by_left = sorted((box, j) for j, box in enumerate(gold) if box is not None)
     pairs = []
-    by_left, lefts = gold.by_left, gold.lefts
     for i, box in enumerate(predicted):
         if box is None:
             continue
-        ax1, ay1, ax2, ay2 = box
-        area = (ax2 - ax1) * (ay2 - ay1)
-        for bx1, j, by1, bx2, by2, gold_area in by_left[: bisect_left(lefts, ax2)]:
-            if ax1 < bx2 and by1 < ay2 and ay1 < by2:
-                # ``iou``, written out: this is the inner loop of every reward.
-                shared = (ax2 if ax2 < bx2 else bx2) - (ax1 if ax1 > bx1 else bx1)
-                shared *= (ay2 if ay2 < by2 else by2) - (ay1 if ay1 > by1 else by1)
-                overlap = shared / (area + gold_area - shared)
-                if overlap >= least:
-                    pairs.append((i, j, overlap if overlap < 1.0 else 1.0))
+        x1, y1, x2, y2 = box
+        for other, j in by_left:
+            left, top, right, bottom = other
+            if left >= x2:
+                break
+            if x1 < right and top < y2 and y1 < bottom and (overlap := iou(box, other)) >= least:
+                pairs.append((i, j, overlap))
     return pairs
 
 
-def _overlapping_pairs_of_many(
-    predicted: Sequence[Box | None], gold: BoxIndex, threshold: float
-) -> Pairs:
-    """The same in numpy, which first drops the pairs that lie too far apart along an axis."""
+def array_of(boxes: Sequence[Box | None]) -> Array:
+    """x1, y1, x2, y2 of boxes as an array (4, N), NaN for an invalid one."""
+    import numpy as np  # here and below, so that importing the rewards does not wait for it
+
+    numbers = chain.from_iterable([box or NOWHERE for box in boxes])
+    return np.ascontiguousarray(np.fromiter(numbers, np.float64, 4 * len(boxes)).reshape(-1, 4).T)
+
+
+def overlapping_in_arrays(
+    a: Array, b: Array, threshold: float
+) -> tuple[NDArray[np.intp], NDArray[np.intp], Array]:
+    """``overlapping_pairs`` of ``a`` (4, N) and ``b`` (4, M), for many boxes: columns of ``a``,
+    columns of ``b``, IoU; all of shape (pairs,).
+    """
     import numpy as np
 
-    boxes = [box for box in predicted if box is not None]
-    if not boxes:
-        return []
-    order = np.arange(len(predicted))
-    if len(boxes) < len(predicted):
-        order = np.array([i for i in order.tolist() if predicted[i] is not None])
-    # IoU >= t holds along each axis alone, which bounds where the other box may begin: for a box
-    # from x1 to x2, of width w, between x2 - w / t and x2 - w * t.
-    loose = threshold - 1e-6
-    b = gold.columns
-    step = 1 + 2_000_000 // max(1, gold.size)  # bounds the memory of what is compared at once
-    found = []
-    for first in range(0, len(boxes), step):
-        a = _columns(boxes[first : first + step])
-        width = a[2] - a[0]
-        begin = b[0].searchsorted(a[2] - width / loose)
-        count = b[0].searchsorted(a[2] - width * loose, side="right") - begin
-        row = np.arange(len(width)).repeat(count)
-        # Of every row the gold boxes begin, begin + 1, ..., begin + count - 1.
-        column = np.arange(len(row)) + (begin - count.cumsum() + count).repeat(count)
-        height, y1 = a[3] - a[1], b[1].take(column)
-        near = (a[3] - height / loose).take(row) <= y1
-        near &= y1 <= (a[3] - height * loose).take(row)
-        near = near.nonzero()[0]
-        row, column = row.take(near), column.take(near)
-        overlaps = _iou_of_columns(a.take(row, axis=1), b.take(column, axis=1))
-        hits = (overlaps >= threshold - EPSILON).nonzero()[0]
-        i = order.take(first + row.take(hits))
-        found.append((i, gold.order.take(column.take(hits)), overlaps.take(hits)))
-    if len(found) == 1:
-        return PairArrays(*found[0]).listed_if_few()
-    return PairArrays(*map(np.concatenate, zip(*found, strict=True))).listed_if_few()
-
-
-def _columns(boxes: Sequence[Box]) -> Array:
-    import numpy as np
-
-    numbers = np.fromiter(chain.from_iterable(boxes), np.float64, 4 * len(boxes))
-    return np.ascontiguousarray(numbers.reshape(-1, 4).T)
+    p, q = a[:, :, None], b[:, None, :]
+    touching = (p[0] < q[2]) & (q[0] < p[2])
+    touching &= p[1] < q[3]
+    touching &= q[1] < p[3]
+    i, j = np.divmod(touching.ravel().nonzero()[0], b.shape[1])  # faster than nonzero of a table
+    p, q = np.take(a, i, axis=1), np.take(b, j, axis=1)
+    width = np.minimum(p[2], q[2]) - np.maximum(p[0], q[0])
+    height = np.minimum(p[3], q[3]) - np.maximum(p[1], q[1])
+    shared = width * height
+    union = (p[2] - p[0]) * (p[3] - p[1]) + (q[2] - q[0]) * (q[3] - q[1]) - shared
+    overlaps = np.minimum(shared / union, 1.0)
+    found = (overlaps >= threshold - EPSILON).nonzero()[0]
+    return i.take(found), j.take(found), overlaps.take(found)
 
 
 RECALLS = [0.01 * n for n in range(100)] + [1.0]

@@ -13,19 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from swift_vlrft.files.jsonl import finite, json_lines, read_json
-from swift_vlrft.memory.estimate import (
-    CONTEXT_NAME,
-    GRAPHS,
-    KV,
-    VLLM_OTHER,
-    VLLM_WEIGHTS,
-    Plan,
-)
+from swift_vlrft.memory.estimate import Plan
+from swift_vlrft.memory.phases import LOG_PROBABILITIES, NOT_IN_TORCH
 from swift_vlrft.memory.settings import GIB
 
 PHASES = {
     "rollout": ("weight sync", "rollout"),
-    "log_probabilities": ("old/reference log-probabilities",),
+    "log_probabilities": (LOG_PROBABILITIES,),
     "forward": ("forward",),
     "backward": ("backward",),
     "optimizer_step": ("optimizer step",),
@@ -35,25 +29,22 @@ PHASES = {
 
 def read_run(folder: Path) -> dict[str, float]:
     """The largest value of each memory/ metric of a run; ValueError where there is none."""
-    files = [f for name in ("logging.jsonl", "trainer_state.json") for f in folder.rglob(name)]
     best: dict[str, float] = {}
-    for file in files:
-        for record in _records(file):
-            for name, value in record.items():
-                if not name.startswith("memory/") or not name.endswith("_gib"):
-                    continue
-                if (number := finite(value)) is not None:
-                    key = name.removeprefix("memory/")
-                    best[key] = max(best.get(key, 0.0), number)
-    if best and not any(key.endswith("_allocated_gib") for key in best):
-        raise ValueError(
-            f"{folder}: this run had no card; only resident memory was logged, which a plan for "
-            "cards cannot be compared with"
-        )
+    for file in (f for name in ("logging.jsonl", "trainer_state.json") for f in folder.rglob(name)):
+        for name, value in (item for record in _records(file) for item in record.items()):
+            number = finite(value)
+            if name.startswith("memory/") and name.endswith("_gib") and number is not None:
+                key = name.removeprefix("memory/")
+                best[key] = max(best.get(key, 0.0), number)
     if not best:
         raise ValueError(
             f"{folder}: no memory/ values in a logging.jsonl or trainer_state.json below it; run "
             'with VLRFT_TRACK_MEMORY=1 and --external_plugins "$(vlrft plugin)"'
+        )
+    if not any(key.endswith("_allocated_gib") for key in best):
+        raise ValueError(
+            f"{folder}: this run had no GPU; only resident memory was logged, which a plan for "
+            "GPUs cannot be compared with"
         )
     return best
 
@@ -68,28 +59,24 @@ def _records(file: Path) -> list[dict[str, Any]]:
     return [row for row in rows or [] if isinstance(row, dict)]
 
 
-def compared(plan: Plan, measured: dict[str, float]) -> list[dict[str, Any]]:
-    """One row per measured phase. vLLM's own memory is its allocator's, not in torch's count, and
-    neither is the context: they are left out of the plan's side.
-    """
-    outside = (VLLM_WEIGHTS, KV, VLLM_OTHER, GRAPHS, CONTEXT_NAME)
+def compared(plan: Plan, measured: dict[str, float]) -> list[dict[str, str | float]]:
+    """One row per measured phase, of what torch allocates: not the engine's, nor the context."""
     totals = {
-        phase.name: sum(v for name, v in phase.parts.items() if name not in outside) / GIB
+        phase.name: sum(v for name, v in phase.parts.items() if name not in NOT_IN_TORCH) / GIB
         for phase in plan.phases
     }
-    rows = []
+    rows: list[dict[str, str | float]] = []
     for name, phases in PHASES.items():
         allocated = measured.get(f"{name}_allocated_gib")
         planned = max((totals[phase] for phase in phases if phase in totals), default=None)
-        if allocated is None or planned is None:
-            continue
-        rows.append(
-            {
-                "phase": name,
-                "planned": round(planned, 3),
-                "allocated": round(allocated, 3),
-                "reserved": round(measured.get(f"{name}_reserved_gib", 0.0), 3),
-                "error": f"{planned / allocated - 1:+.0%}" if allocated else "-",
-            }
-        )
+        if allocated is not None and planned is not None:
+            rows.append(
+                {
+                    "phase": name,
+                    "planned": round(planned, 3),
+                    "allocated": round(allocated, 3),
+                    "reserved": round(measured.get(f"{name}_reserved_gib", 0.0), 3),
+                    "error": f"{planned / allocated - 1:+.0%}" if allocated else "-",
+                }
+            )
     return rows

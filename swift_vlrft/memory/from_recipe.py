@@ -1,9 +1,7 @@
-"""A recipe's flags as the planner's Settings, by ms-swift's own defaults.
+"""A resolved recipe (recipe/run.py) as the planner's Settings.
 
-    settings = settings_of(read_recipe("recipes/demo_cpu.sh"), parse_gpus("4x80"))
-    settings.assumptions     everything that decides the verdict and that the recipe does not say
-
-Defaults: swift/arguments, swift/trainers/arguments.py and swift/rlhf_trainers/args_mixin.py of 4.6.
+settings = settings_of(read_recipe("recipes/demo_cpu.sh"), parse_gpus("4x80"))
+settings.assumptions     everything that decides the verdict and that the recipe does not say
 """
 
 from __future__ import annotations
@@ -12,17 +10,17 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
-from swift_vlrft.families.coordinates import FAMILIES, RESOLUTION, pixel_limits, resized_size
+from swift_vlrft.families.resize import RESOLUTION
 from swift_vlrft.memory.images import Longest
 from swift_vlrft.memory.models import Model, read_model
-from swift_vlrft.memory.ranges import NUMBERS, refuse_impossible
-from swift_vlrft.memory.settings import SHARING, Gpus, Settings
+from swift_vlrft.memory.settings import Gpus, Settings, Sharding
 from swift_vlrft.memory.vllm import largest_image
-from swift_vlrft.recipe.reader import FALSE, TRUE, Flag, Recipe
-from swift_vlrft.recipe.rules.batches import batches
-from swift_vlrft.recipe.rules.finding import PROBLEM
+from swift_vlrft.recipe.reader import Flag, Recipe
+from swift_vlrft.recipe.rules import PROBLEM, check_recipe
+from swift_vlrft.recipe.rules.batches import BATCHES
+from swift_vlrft.recipe.run import RANGES, NotKnown, Run, resolve
 from swift_vlrft.shared_prefix import settings as shared_prefix
 
 PROMPT_TEXT = 256
@@ -32,38 +30,26 @@ prompts of this package have 120 to 200."""
 PLUGIN_FILE = "vlrft.py"
 """Our plugin, as `vlrft plugin` prints it and as people copy it."""
 
-TEXTS = [
-    "rlhf_type",
-    "model",
-    "tuner_type",
-    "train_type",
-    "quant_bits",
-    "deepspeed",
-    "fsdp",
-    "vllm_mode",
-    "attn_impl",
-    "optim",
-    "torch_dtype",
-    "lora_dtype",
-    "eval_strategy",
-    "val_dataset",
-    "model_kwargs",
-    "advantage_estimator",
-    "importance_sampling_level",
-    "external_plugins",
-]
-"""Flags whose text decides a plan; numbers and switches are asked for one by one."""
-
 AGAINST_LIGER = (
-    "delta",
-    "off_policy_sequence_mask_delta",
-    "teacher_model",
-    "teacher_model_server",
-    "advantage_reweight",
+    *("delta", "off_policy_sequence_mask_delta", "advantage_reweight"),
+    *("teacher_model", "teacher_model_server"),
 )
 """Flags whose presence makes ms-swift refuse --use_liger_kernel (rlhf_args.py)."""
 
-OPTIMIZERS = {
+ATTENTION = (
+    *("sdpa", "eager", "flash_attn", "flex_attention"),
+    *("flash_attention_2", "flash_attention_3", "flash_attention_4"),
+)
+
+STAGES: tuple[Sharding, ...] = ("zero0", "zero1", "zero2", "zero3")
+DEEPSPEED: dict[str, tuple[Sharding, bool, bool]] = {
+    **{stage: (stage, False, False) for stage in STAGES},
+    "zero2_offload": ("zero2", True, False),
+    "zero3_offload": ("zero3", True, True),
+}
+"""ms-swift's configurations: stage, optimizer on the CPU, parameters on the CPU."""
+
+OPTIMIZERS: dict[str, Literal["adamw", "adamw_foreach", "adamw_8bit", "adafactor", "sgd"]] = {
     "adamw_8bit": "adamw_8bit",
     "adamw_bnb_8bit": "adamw_8bit",
     "paged_adamw_8bit": "adamw_8bit",
@@ -75,401 +61,357 @@ OPTIMIZERS = {
 
 
 def settings_of(
-    recipe: Recipe, gpus: Gpus, *, nodes: int | None = None, longest: Longest | None = None
+    recipe: Recipe | Run, gpus: Gpus, *, nodes: int | None = None, longest: Longest | None = None
 ) -> Settings:
     """ValueError, in one line, where a flag or its absence makes a plan impossible.
 
-    ``nodes``: machines, in place of the recipe's NNODES.
+    ``nodes``: in place of the recipe's NNODES.
     """
-    notes: list[str] = []
-    _refuse_unread(recipe, notes)
-    if recipe.get("rlhf_type") not in ("grpo", None) or recipe.command[-1] != "rlhf":
+    run, notes = _planned(recipe)
+    path = run.recipe.path
+    for name in (*RESOLUTION, shared_prefix.SWITCH, shared_prefix.CACHE):
+        run.variable(name)  # which must be known
+    if not run.grpo:
         raise ValueError(
-            f"{recipe.path}: `{' '.join(recipe.command)}` with rlhf_type "
-            f"{recipe.get('rlhf_type')}; the planner knows `swift rlhf --rlhf_type grpo`"
+            f"{path}: `{' '.join(run.recipe.command)}` with rlhf_type {run.text('rlhf_type')}; the "
+            "planner knows `swift rlhf --rlhf_type grpo`"
         )
-    refuse_impossible(recipe, recipe.environment | _limits_in_kwargs(recipe))
-    for found in batches(recipe):
+    for name in RANGES:
+        if name in run.given:
+            run.read(name)  # a number that is none, whether this run uses it or not
+    for found in check_recipe(run, BATCHES):
         if found.level == PROBLEM:
             notes.append(f"what `vlrft check` calls a problem is mended: {found.text}")
-    name = recipe.get("model")
-    if not name:
-        raise ValueError(f"{recipe.path}: no --model, or an empty one")
+    if not (name := run.text("model") or ""):
+        raise ValueError(f"{path}: no --model, or an empty one")
     model = read_model(name)
     if model.config.get("quantization_config"):
         notes.append("the checkpoint is quantized; its weights are planned in 16 bits")
-    nodes = nodes or nodes_of(recipe)
-    processes = _processes(recipe, gpus, nodes, notes)
-    tuning = _tuning(recipe, notes)
-    sharding, cpu_states, cpu_parameters = _deepspeed(recipe, processes, notes)
-    batch = _int(recipe, "per_device_train_batch_size", 1)
-    # swift/arguments/rlhf_args.py: _set_default takes 1 for GRPO.
-    accumulation = _int(recipe, "gradient_accumulation_steps", 1)
-    completion = _int(recipe, "max_completion_length", 512)
-    said_steps = _int(recipe, "steps_per_generation", 0) or None
-    steps = said_steps or accumulation
-    if generation := _int(recipe, "generation_batch_size", 0):
-        steps = max(1, generation // (batch * processes))
-    max_length = _int(recipe, "max_length", 0) or None
-    grids, prompt = _inputs(recipe, model, longest, notes)
-    use_vllm = _true(recipe, "use_vllm", False)
-    rollout = "transformers"
-    if use_vllm:
-        mode = recipe.get("vllm_mode")
-        if mode not in ("colocate", "server"):
-            raise ValueError(f"{recipe.path}: --use_vllm needs --vllm_mode colocate or server")
-        rollout = "vllm_colocate" if mode == "colocate" else "vllm_server"
-    tp = _int(recipe, "vllm_tensor_parallel_size", 1)
-    if rollout == "vllm_colocate":
-        _check_tp(recipe, model, tp, processes)
-    engine_length = _int(recipe, "vllm_max_model_len", 0) or None
-    if rollout == "vllm_colocate" and engine_length is None and (context := model.context):
-        # args_mixin.py: None goes to vLLM, which then takes the whole context of the model.
-        engine_length = context
-        notes.append(
-            f"vllm_max_model_len is not set: vLLM must be able to hold a row of {context} tokens, "
-            "the model's whole context"
-        )
-    if rollout == "vllm_server":
-        notes.append("the rollout server's cards are not planned: its flags are not the trainer's")
-    beta = _float(recipe, "beta", 0.04)
-    checkpoints = _true(recipe, "gradient_checkpointing", True)
-    eval_batch = 0
-    if _evaluates(recipe):
-        eval_batch = _int(recipe, "per_device_eval_batch_size", 1)
-    attention = {"flash_attn": "flash_attention_2", None: "sdpa"}.get(
-        recipe.get("attn_impl"), recipe.get("attn_impl")
-    )
-    if recipe.get("attn_impl") is None:
-        notes.append("attn_impl is not set: sdpa, PyTorch's own flash kernel")
-    for flag in ("padding_free", "packing"):
-        if _true(recipe, flag, False):
-            notes.append(f"{flag} is planned as padded rows, which take more")
-    if _int(recipe, "sequence_parallel_size", 1) > 1:
-        notes.append("sequence_parallel_size is not divided by: the plan is an upper bound")
-    shares, features = _shared_prefix(recipe, model, batch, notes)
-    optim = recipe.get("optim") or "adamw_torch_fused"
-    optimizer = OPTIMIZERS.get(optim)
-    if optimizer is None:
-        notes.append(f"optim {optim} is planned as adamw, with two moments in 32 bits")
+    nodes = nodes or nodes_of(run)
+    processes = _processes(run, gpus, nodes, notes)
+    settings = Settings(model=model, gpu_bytes=gpus.bytes, processes=processes, nodes=nodes)
+    settings = _training(run, settings, notes)
+    settings = _batches(run, settings)
+    settings = _images(run, settings, longest, notes)
+    settings = _rollout(run, settings, notes)
+    settings = _forward(run, settings, notes)
     notes.append("longest row: every sequence of a batch is as long as the longest")
-    frozen_vit = _true(recipe, "freeze_vit", True)
-    frozen_aligner = _true(recipe, "freeze_aligner", True)
-    return Settings(
-        model=model,
-        gpu_bytes=gpus.bytes,
-        processes=processes,
-        nodes=nodes,
+    return replace(settings, assumptions=tuple(notes))
+
+
+def _planned(recipe: Recipe | Run) -> tuple[Run, list[str]]:
+    """The run with variables that may be set by what was not read as not set; what is assumed."""
+    run = resolve(recipe)
+    notes = [run.facts.note] if run.facts.note else []
+    if run.recipe.lost:
+        notes.append(
+            "variables may be set by what was not read (`vlrft check` names it): planned as if not"
+        )
+        run = resolve(replace(run.recipe, lost=False), run.facts)
+    return run, notes
+
+
+def nodes_of(recipe: Recipe | Run) -> int:
+    """NNODES, as ms-swift hands it to torchrun (swift/cli/main.py)."""
+    try:
+        return _planned(recipe)[0].count("NNODES") or 1
+    except ValueError as error:
+        raise ValueError(f"{error}; or give --nodes") from None
+
+
+def _processes(run: Run, gpus: Gpus, nodes: int, notes: list[str]) -> int:
+    count = gpus.count
+    try:
+        processes = run.count("NPROC_PER_NODE")
+    except NotKnown:
+        who = run.recipe.launcher or "NPROC_PER_NODE"
+        notes.append(f"only bash knows how many processes {who} starts: {count}, one for each GPU")
+        return count * nodes
+    visible = run.recipe.environment.get("CUDA_VISIBLE_DEVICES", "").replace(" ", "")
+    names = [] if visible in ("all", "-1") else [name for name in visible.split(",") if name]
+    seen = min(count, len(names) or count)
+    named = f"CUDA_VISIBLE_DEVICES names {seen} of {count} GPUs"
+    if processes is None:
+        if seen < count:
+            notes.append(named)
+        if seen > 1:
+            notes.append(
+                f"NPROC_PER_NODE is not set: planned as {seen} processes; without it ms-swift "
+                "starts one and spreads the layers over the GPUs"
+            )
+        return seen * nodes
+    if processes > count:
+        raise ValueError(
+            f"{run.recipe.path} starts {processes} processes (NPROC_PER_NODE) and --gpus gives "
+            f"{count} GPUs; give as many, or set NPROC_PER_NODE={count}"
+        )
+    if processes > seen:
+        notes.append(f"{named}, NPROC_PER_NODE={processes} more: planned for {processes}")
+    elif processes < count:
+        notes.append(f"{processes} of {count} GPUs train (NPROC_PER_NODE={processes})")
+    return processes * nodes
+
+
+# What trains --------------------------------------------------------------------------------------
+
+
+def _training(run: Run, settings: Settings, notes: list[str]) -> Settings:
+    tuner, bits = run.text("tuner_type"), run.text("quant_bits")
+    if tuner not in ("lora", "full"):
+        path = run.recipe.path
+        raise ValueError(f"{path}: --tuner_type {tuner}: the planner knows lora and full")
+    tuning: Literal["full", "lora", "qlora"] = "full" if tuner == "full" else "lora"
+    if tuning == "lora" and bits == "4":
+        tuning = "qlora"
+    elif bits is not None:
+        notes.append(f"quant_bits {bits} with {tuner} tuning: the weights are planned in 16 bits")
+    sharding, cpu_states, cpu_parameters = _sharding(run, settings.processes, notes)
+    optim = run.text("optim") or ""
+    if optim not in OPTIMIZERS:
+        notes.append(f"optim {optim} is planned as adamw, with two moments in 32 bits")
+    return replace(
+        settings,
         tuning=tuning,
-        lora_rank=_int(recipe, "lora_rank", 8),
-        lora_dropout=_float(recipe, "lora_dropout", 0.05),
-        train_llm=not _true(recipe, "freeze_llm", False),
-        train_vit=model.sees and not frozen_vit,
-        train_aligner=model.sees and not frozen_aligner,
+        lora_rank=run.integer("lora_rank"),
+        lora_dropout=run.number("lora_dropout"),
+        train_llm=not run.true("freeze_llm"),
+        train_vit=settings.model.sees and not run.true("freeze_vit"),
+        train_aligner=settings.model.sees and not run.true("freeze_aligner"),
         sharding=sharding,
         cpu_states=cpu_states,
         cpu_parameters=cpu_parameters,
-        rollout=rollout,  # type: ignore[arg-type]
-        vllm_tp=tp,
-        vllm_utilization=_float(recipe, "vllm_gpu_memory_utilization", 0.9),
-        vllm_max_length=engine_length,
-        vllm_profiled_patches=largest_image(model),
-        vllm_max_sequences=_int(recipe, "vllm_max_num_seqs", 0) or None,
-        vllm_eager=_true(recipe, "vllm_enforce_eager", False),
-        # rlhf_args.py: _init_grpo sets it to 0 outside colocate.
-        sleep_level=_int(recipe, "sleep_level", 0) if rollout == "vllm_colocate" else 0,
-        offload_model=_true(recipe, "offload_model", False),
-        offload_optimizer=_true(recipe, "offload_optimizer", False),
-        move_model_batches=_int(recipe, "move_model_batches", 1),
-        gather_for_generation=_true(recipe, "ds3_gather_for_generation", True),
-        batch=batch,
-        accumulation=accumulation,
-        generations=_int(recipe, "num_generations", 8),
-        rollout_batch=batch * steps,
-        eval_batch=eval_batch,
-        prompt=prompt,
-        completion=completion,
-        max_length=max_length,
-        steps_per_generation=said_steps,
-        generation_batch=generation or None,
-        pixels=_pixels_by(recipe, model),
-        model_kwargs=json.dumps(_model_kwargs(recipe)),
-        grids=grids,
-        checkpoint_llm=checkpoints,
-        checkpoint_vit=_true(recipe, "vit_gradient_checkpointing", checkpoints),
-        attention=str(attention),
+        gather_for_generation=run.true("ds3_gather_for_generation"),
         # rlhf_args.py: a reference model for full tuning with a KL term; LoRA switches itself off.
-        reference=beta != 0,
+        reference=run.number("beta") != 0,
         # grpo_trainer.py: _prepare_batch_inputs computes them in every run.
         old_logps=True,
-        dtype=recipe.get("torch_dtype") or "bfloat16",
-        learning_rate=float(recipe.get("learning_rate") or 0) or None,
+        dtype=run.text("torch_dtype") or "bfloat16",
+        # Only what the recipe says: ms-swift chooses another where the tuner changes.
+        learning_rate=run.number("learning_rate") or None if "learning_rate" in run.given else None,
         float32_trainable=sharding == "fsdp",
-        float32_adapters=recipe.get("lora_dtype") in (None, "float32", "None"),
-        optimizer=optimizer or "adamw",  # type: ignore[arg-type]
-        chunked_loss=_true(recipe, "use_liger_kernel", False),
-        shared_prefix=shares and bool(grids),
-        feature_cache=features,
-        may_share_prefixes=_why_not_shared(recipe, model) is None,
-        may_use_liger=_may_use_liger(recipe),
-        assumptions=tuple(notes),
+        float32_adapters=run.text("lora_dtype") in (None, "float32"),
+        optimizer=OPTIMIZERS.get(optim, "adamw"),
     )
 
 
-def _shared_prefix(recipe: Recipe, model: Model, batch: int, notes: list[str]) -> tuple[bool, int]:
-    """Whether prompts are shared, and how many bytes of image features are kept."""
-    if not shared_prefix.switched_on(recipe.environment):
-        return False, 0
-    why = _why_not_shared(recipe, model)
-    if why is None and batch == 1:
-        why = "a micro-batch has one row"
-    if why:
-        notes.append(f"VLRFT_SHARED_PREFIX changes nothing here: {why}")
-        return False, 0
-    notes.append("VLRFT_SHARED_PREFIX: each prompt of a micro-batch is planned once")
-    return True, shared_prefix.cache_bytes(recipe.environment)
-
-
-def _why_not_shared(recipe: Recipe, model: Model) -> str | None:
-    """What keeps our trainer (swift_plugin/trainer.py) from sharing prefixes, if anything."""
-    why = None
-    if not any(Path(file).name == PLUGIN_FILE for file in recipe.values("external_plugins")):
-        why = f"{PLUGIN_FILE} is not among --external_plugins"
-    elif model.type not in SHARING:
-        why = f"the model type is {model.type}"
-    elif recipe.get("fsdp"):
-        why = "--fsdp"
-    elif _int(recipe, "sequence_parallel_size", 1) > 1:
-        why = "--sequence_parallel_size"
-    for flag in ("padding_free", "use_liger_kernel"):
-        if _true(recipe, flag, False):
-            why = f"--{flag}"
-    return why
-
-
-def _may_use_liger(recipe: Recipe) -> bool:
-    """Without the ValueErrors of swift/arguments/rlhf_args.py: _init_grpo and what it calls."""
-    return not (
-        _true(recipe, "padding_free", False)
-        or _true(recipe, "log_entropy", False)
-        or _int(recipe, "sequence_parallel_size", 1) > 1
-        or _float(recipe, "top_entropy_quantile", 1.0) < 1
-        or _float(recipe, "sdar_loss_coef", 0.0) > 0
-        or recipe.get("advantage_estimator", "grpo") != "grpo"
-        or recipe.get("importance_sampling_level", "token") not in ("token", "sequence")
-        or any(recipe.flag(name) for name in AGAINST_LIGER)
-    )
-
-
-def _tuning(recipe: Recipe, notes: list[str]) -> Any:
-    value = recipe.get("tuner_type") or recipe.get("train_type") or "lora"
-    if value not in ("lora", "full"):
-        raise ValueError(f"{recipe.path}: --tuner_type {value}: the planner knows lora and full")
-    bits = recipe.get("quant_bits")
-    if value == "lora" and bits == "4":
-        return "qlora"
-    if bits is not None:
-        notes.append(f"quant_bits {bits} with {value} tuning: the weights are planned in 16 bits")
-    return value
-
-
-def nodes_of(recipe: Recipe) -> int:
-    """Machines: NNODES, as ms-swift hands it to torchrun (swift/cli/main.py)."""
-    said = recipe.environment.get("NNODES", "").strip() or "1"
-    if recipe.launcher:
-        said = recipe.launched[1]
-    elif "NNODES" in recipe.unknown:
-        raise ValueError(
-            f"{recipe.path}: only bash knows NNODES{_why(recipe, 'NNODES')}; give --nodes"
-        )
-    if not said.isdigit() or int(said) < 1:
-        raise ValueError(f"{recipe.path}: NNODES={said} is no count of machines; give --nodes")
-    return int(said)
-
-
-def _processes(recipe: Recipe, gpus: Gpus, nodes: int, notes: list[str]) -> int:
-    said = recipe.environment.get("NPROC_PER_NODE", "").strip()
-    if recipe.launcher:
-        said = recipe.launched[0]
-    if not said and (recipe.launcher or "NPROC_PER_NODE" in recipe.unknown):
-        who = recipe.launcher or "NPROC_PER_NODE"
-        notes.append(
-            f"only bash knows how many processes {who} starts: {gpus.count}, one for each card"
-        )
-        return gpus.count * nodes
-    visible = recipe.environment.get("CUDA_VISIBLE_DEVICES", "").strip()
-    cards = gpus.count
-    if visible and visible not in ("all", "-1"):
-        cards = min(cards, len([card for card in visible.split(",") if card.strip()]))
-    named = f"CUDA_VISIBLE_DEVICES names {cards} of {gpus.count} cards"
-    if said:
-        if not said.isdigit() or int(said) < 1:
-            raise ValueError(f"{recipe.path}: NPROC_PER_NODE={said} is no count of processes")
-        if int(said) > gpus.count:
-            raise ValueError(
-                f"{recipe.path} starts {said} processes (NPROC_PER_NODE) and --gpus gives "
-                f"{gpus.count} cards; give as many, or set NPROC_PER_NODE={gpus.count}"
-            )
-        if int(said) > cards:
-            notes.append(f"{named}, NPROC_PER_NODE={said} more: planned for {said}")
-        elif int(said) < gpus.count:
-            notes.append(f"{said} of {gpus.count} cards train (NPROC_PER_NODE={said})")
-        return int(said) * nodes
-    if cards < gpus.count:
-        notes.append(named)
-    if cards > 1:
-        notes.append(
-            f"NPROC_PER_NODE is not set: planned as {cards} processes; without it ms-swift "
-            "starts one and spreads the layers over the cards"
-        )
-    return cards * nodes
-
-
-def _deepspeed(recipe: Recipe, processes: int, notes: list[str]) -> tuple[Any, bool, bool]:
-    """Sharding, optimizer on the CPU, parameters on the CPU."""
-    value = recipe.get("deepspeed")
+def _sharding(run: Run, processes: int, notes: list[str]) -> tuple[Sharding, bool, bool]:
+    """And whether DeepSpeed keeps the optimizer, and the parameters, on the CPU."""
+    value = run.text("deepspeed")
     if value is None:
-        if recipe.get("fsdp"):
-            return "fsdp", False, False
-        return ("ddp" if processes > 1 else "none"), False, False
-    name = value.removesuffix(".json")
-    if name in ("zero0", "zero1", "zero2", "zero3"):
-        return name, False, False
-    if name == "zero2_offload":
-        return "zero2", True, False
-    if name == "zero3_offload":
-        return "zero3", True, True
+        return "fsdp" if run.text("fsdp") else "ddp" if processes > 1 else "none", False, False
+    if known := DEEPSPEED.get(value.removesuffix(".json")):
+        return known
     try:
-        zero = _object(recipe, value).get("zero_optimization", {})
+        zero = run.json("deepspeed").get("zero_optimization", {})
         stage = int(zero.get("stage", 0))
         if stage not in range(4):
             raise ValueError(f"there is no stage {stage}")
+        states, parameters = (
+            zero.get(f"offload_{part}", {}).get("device") == "cpu"
+            for part in ("optimizer", "param")
+        )
     except (OSError, ValueError, AttributeError) as error:
         raise ValueError(
-            f"{recipe.path}: --deepspeed {value}: neither zero0 to zero3_offload nor a readable "
-            f"file ({error})"
+            f"{run.recipe.path}: --deepspeed {value}: neither zero0 to zero3_offload nor a "
+            f"readable file ({error})"
         ) from None
     notes.append(f"of {value} only the stage and the offloading are read, sizes are the defaults")
-    states = zero.get("offload_optimizer", {}).get("device", "none") == "cpu"
-    parameters = zero.get("offload_param", {}).get("device", "none") == "cpu"
-    return f"zero{stage}", states, parameters
+    return STAGES[stage], states, parameters
 
 
-def _inputs(
-    recipe: Recipe, model: Model, longest: Longest | None, notes: list[str]
-) -> tuple[tuple[tuple[int, int, int], ...], int]:
-    """Patches of the longest row's images, and its text tokens."""
-    prompt = PROMPT_TEXT
-    if longest and longest.text:
-        prompt = longest.text
-        notes.append(f"text of the longest row of {longest.source}: {prompt} tokens (characters/3)")
-    elif longest is None:
-        notes.append(f"no --dataset given: a prompt of {prompt} text tokens")
-    if not model.sees:
-        return (), prompt
-    family = model.type if model.type in FAMILIES else "qwen2_vl"
-    if model.type not in FAMILIES:
-        notes.append(f"{model.type}: images are counted by Qwen2-VL's rule")
-    low, high = limits(recipe, model)
-    if longest is not None:
-        sizes = longest.sizes(family, low, high)
-        notes.append(f"images of the longest row of {longest.source}: {_sizes(sizes)}")
+def _batches(run: Run, settings: Settings) -> Settings:
+    batch = run.integer("per_device_train_batch_size")
+    accumulation = run.integer("gradient_accumulation_steps")
+    generation = run.optional("generation_batch_size")
+    steps = run.optional("steps_per_generation")
+    at_once = steps or accumulation
+    if generation:
+        at_once = max(1, generation // (batch * settings.processes))
+    return replace(
+        settings,
+        batch=batch,
+        accumulation=accumulation,
+        generations=run.integer("num_generations"),
+        rollout_batch=batch * at_once,
+        eval_batch=run.integer("per_device_eval_batch_size") if run.evaluates else 0,
+        completion=run.integer("max_completion_length"),
+        max_length=run.optional("max_length"),
+        steps_per_generation=steps,
+        generation_batch=generation,
+    )
+
+
+def _forward(run: Run, settings: Settings, notes: list[str]) -> Settings:
+    """How activations are computed and kept."""
+    attention = run.text("attn_impl")
+    if attention is None:
+        notes.append("attn_impl is not set: sdpa, PyTorch's own flash kernel")
+    elif attention not in ATTENTION and "/" not in attention:  # kernels-community/flash-attn2
+        place = f"{run.recipe.path}:{run.line('attn_impl')}"
+        known = ", ".join(ATTENTION)
+        raise ValueError(f"{place}: --attn_impl {attention}: known are {known}")
+    for flag in ("padding_free", "packing"):
+        if run.true(flag):
+            notes.append(f"{flag} is planned as padded rows, which take more")
+    if run.integer("sequence_parallel_size") > 1:
+        notes.append("sequence_parallel_size is not divided by: the plan is an upper bound")
+    why = _why_not_shared(run, settings.model)
+    on = shared_prefix.switched_on(run.recipe.environment)
+    alone = "a micro-batch has one row" if settings.batch == 1 else None
+    shares = on and not (why or alone)
+    if shares:
+        notes.append("VLRFT_SHARED_PREFIX: each prompt of a micro-batch is planned once")
+    elif on:
+        notes.append(f"VLRFT_SHARED_PREFIX changes nothing here: {why or alone}")
+    return replace(
+        settings,
+        checkpoint_llm=run.true("gradient_checkpointing"),
+        checkpoint_vit=run.true("vit_gradient_checkpointing"),
+        attention={"flash_attn": "flash_attention_2"}.get(attention or "", attention or "sdpa"),
+        chunked_loss=run.true("use_liger_kernel"),
+        shared_prefix=shares and bool(settings.grids),
+        feature_cache=shared_prefix.cache_bytes(run.recipe.environment) if shares else 0,
+        may_share_prefixes=why is None,
+        may_use_liger=_may_use_liger(run),
+    )
+
+
+def _why_not_shared(run: Run, model: Model) -> str | None:
+    """What keeps our trainer (swift_plugin/trainer.py) from sharing prefixes, if anything."""
+    for flag in ("use_liger_kernel", "padding_free"):
+        if run.true(flag):
+            return f"--{flag}"
+    if not any(Path(file).name == PLUGIN_FILE for file in run.texts("external_plugins")):
+        return f"{PLUGIN_FILE} is not among --external_plugins"
+    if not model.shares_prefixes:
+        return f"the model type is {model.type}"
+    if run.text("fsdp"):
+        return "--fsdp"
+    return "--sequence_parallel_size" if run.integer("sequence_parallel_size") > 1 else None
+
+
+def _may_use_liger(run: Run) -> bool:
+    """Without the ValueErrors of swift/arguments/rlhf_args.py: _init_grpo and what it calls."""
+    return not (
+        run.true("padding_free")
+        or run.true("log_entropy")
+        or run.integer("sequence_parallel_size") > 1
+        or run.number("top_entropy_quantile") < 1
+        or run.number("sdar_loss_coef") > 0
+        or run.text("advantage_estimator") != "grpo"
+        or run.text("importance_sampling_level") not in ("token", "sequence")
+        or any(name in run.given for name in AGAINST_LIGER)
+    )
+
+
+# What generates -----------------------------------------------------------------------------------
+
+
+def _rollout(run: Run, settings: Settings, notes: list[str]) -> Settings:
+    if not run.true("use_vllm"):
+        return settings
+    model, mode, path = settings.model, run.text("vllm_mode"), run.recipe.path
+    if mode is None:
+        raise ValueError(f"{path}: --use_vllm needs --vllm_mode colocate or server")
+    tp, length = run.integer("vllm_tensor_parallel_size"), run.optional("vllm_max_model_len")
+    if mode == "server":
+        notes.append("the rollout server's GPUs are not planned: its flags are not the trainer's")
     else:
-        frames = FAMILIES[family].frames
-        side = max(1, int((high / frames) ** 0.5))
-        sizes = [resized_size(family, side, side, min_pixels=low, max_pixels=high)]
-        by = _pixels_by(recipe, model)
-        named = _named_limit(recipe, by)
-        said = by if named else f"{by} is not set; the family's limit"
-        tokens = sizes[0][0] * sizes[0][1] // FAMILIES[family].factor ** 2
+        wrong = f"{path}: --vllm_tensor_parallel_size {tp} does not divide the"
+        if settings.processes % tp:
+            raise ValueError(f"{wrong} {settings.processes} processes")
+        if model.heads % tp:
+            raise ValueError(f"{wrong} {model.heads} attention heads of {model.name}")
+        if length is None and model.context:
+            # args_mixin.py: None goes to vLLM, which then takes the whole context of the model.
+            length = model.context
+            notes.append(
+                f"vllm_max_model_len is not set: vLLM must be able to hold a row of {length} "
+                "tokens, the model's whole context"
+            )
+    return replace(
+        settings,
+        rollout="vllm_server" if mode == "server" else "vllm_colocate",
+        vllm_tp=tp,
+        vllm_utilization=run.number("vllm_gpu_memory_utilization"),
+        vllm_max_length=length,
+        vllm_profiled_patches=largest_image(model),
+        vllm_max_sequences=run.optional("vllm_max_num_seqs"),
+        vllm_eager=run.true("vllm_enforce_eager"),
+        sleep_level=run.integer("sleep_level"),
+        offload_model=run.true("offload_model"),
+        offload_optimizer=run.true("offload_optimizer"),
+        move_model_batches=run.optional("move_model_batches") or 1,
+    )
+
+
+# Images -------------------------------------------------------------------------------------------
+
+
+def _images(run: Run, settings: Settings, longest: Longest | None, notes: list[str]) -> Settings:
+    """Patches of the longest row's images, and its text tokens."""
+    model = settings.model
+    by = _pixels_by(run, model)
+    prompt = (longest and longest.text) or PROMPT_TEXT
+    kwargs = json.dumps(run.model_kwargs)
+    settings = replace(settings, pixels=by, prompt=prompt, model_kwargs=kwargs)
+    if longest is None:
+        notes.append(f"no --dataset given: a prompt of {prompt} text tokens")
+    elif longest.text:
+        text = f"text of the longest row of {longest.source}: {prompt} tokens (characters/3)"
+        notes.append(text)
+    if not model.sees:
+        return settings
+    rule = model.image_rule
+    if not model.knows_images:
+        notes.append(f"{model.type}: images are counted by Qwen2-VL's rule")
+    low, high = limits(run, model)
+    if longest is not None:
+        sizes = longest.sizes(rule, low, high)
+        shown = ", ".join(f"{width} x {height}" for width, height in sizes[:4]) or "none"
+        notes.append(f"images of the longest row of {longest.source}: {shown}")
+    else:
+        side = max(1, int((high / rule.frames) ** 0.5))
+        sizes = [rule.size(side, side, min_pixels=low, max_pixels=high)]
+        named = "max_pixels" in run.given or by == "model_kwargs" or by in run.image_limits
+        limit = by if named else f"{by} is not set; the family's limit"
+        tokens = sizes[0][0] * sizes[0][1] // rule.factor**2
         notes.append(
-            f"no --dataset given: one image a row as large as allowed ({said}: {high}), "
+            f"no --dataset given: one image a row as large as allowed ({limit}: {high}), "
             f"{tokens} tokens"
         )
-    patch = model.patch
-    return tuple((1, height // patch, width // patch) for width, height in sizes), prompt
+    grids = tuple((1, height // model.patch, width // model.patch) for width, height in sizes)
+    return replace(settings, grids=grids)
 
 
-def limits(recipe: Recipe, model: Model) -> tuple[int, int]:
+def limits(recipe: Recipe | Run, model: Model) -> tuple[int, int]:
     """min_pixels and max_pixels of this run: the template's, and ms-swift's own --max_pixels."""
-    family = model.type if model.type in FAMILIES else "qwen2_vl"
-    environment = recipe.environment | _limits_in_kwargs(recipe)
-    low, high = pixel_limits(family, model=model.name, environ=environment)
-    if flag := _int(recipe, "max_pixels", 0):
-        high = min(high, flag * FAMILIES[family].frames)
+    run = resolve(recipe)
+    rule = model.image_rule
+    low, high = rule.limits(model=model.name, environ=run.image_limits)
+    if flag := run.optional("max_pixels"):
+        high = min(high, flag * rule.frames)
     return low, max(low, high)
 
 
-def _limits_in_kwargs(recipe: Recipe) -> dict[str, str]:
-    """--model_kwargs '{"max_pixels": N}' as ms-swift puts it into its environment, over what is
-    there (swift/arguments/base_args/base_args.py: _init_model_kwargs).
-    """
-    given = {name.upper(): str(value) for name, value in _model_kwargs(recipe).items()}
-    return {name: value for name, value in given.items() if name in RESOLUTION}
+def _pixels_by(
+    run: Run, model: Model
+) -> Literal["MAX_PIXELS", "IMAGE_MAX_TOKEN_NUM", "max_pixels", "model_kwargs"]:
+    """What to change for smaller images: what this run's images obey (families/resize.py)."""
+    if not model.knows_images or not model.image_rule.from_environment:
+        return "max_pixels"  # ms-swift's flag scales the image itself, whatever the template
+    tokens = "IMAGE_MAX_TOKEN_NUM" in run.image_limits
+    if ("IMAGE_MAX_TOKEN_NUM" if tokens else "MAX_PIXELS") in run.limits_in_kwargs:
+        return "model_kwargs"
+    return "IMAGE_MAX_TOKEN_NUM" if tokens else "MAX_PIXELS"
 
 
-def _model_kwargs(recipe: Recipe) -> dict[str, Any]:
-    text = recipe.get("model_kwargs")
-    if text is None:
-        return {}
-    try:
-        return {str(name): value for name, value in _object(recipe, text).items()}
-    except (OSError, ValueError, AttributeError):
-        raise ValueError(
-            f"{recipe.path}: --model_kwargs {text}: neither a JSON object nor its file"
-        ) from None
+# Other flags --------------------------------------------------------------------------------------
 
 
-def _object(recipe: Recipe, text: str) -> Any:
-    """What a flag gives as JSON, or as a file of it where the command runs."""
-    if text.lstrip().startswith("{"):
-        return json.loads(text)
-    if (path := recipe.at(text)) is None:
-        raise ValueError("the folder that it is in is not known")
-    return json.loads(path.read_text())
-
-
-def _pixels_by(recipe: Recipe, model: Model) -> Any:
-    """What to change for smaller images: what this run's images obey (coordinates.pixel_limits)."""
-    if model.type not in FAMILIES or not FAMILIES[model.type].from_environment:
-        return "max_pixels"  # ms-swift's flag scales the picture itself, whatever the template
-    kwargs = _limits_in_kwargs(recipe)
-    tokens = (recipe.environment | kwargs).get("IMAGE_MAX_TOKEN_NUM", "").strip()
-    name = "IMAGE_MAX_TOKEN_NUM" if tokens else "MAX_PIXELS"
-    return "model_kwargs" if name in kwargs else name
-
-
-def _named_limit(recipe: Recipe, by: str) -> bool:
-    if recipe.flag("max_pixels") is not None or by == "model_kwargs":
-        return True
-    return by != "max_pixels" and bool(recipe.environment.get(by, "").strip())
-
-
-def _sizes(sizes: list[tuple[int, int]]) -> str:
-    return ", ".join(f"{width} x {height}" for width, height in sizes[:4]) or "none"
-
-
-def _check_tp(recipe: Recipe, model: Model, tp: int, processes: int) -> None:
-    if tp < 1 or processes % tp:
-        raise ValueError(
-            f"{recipe.path}: --vllm_tensor_parallel_size {tp} does not divide the {processes} "
-            "processes"
-        )
-    if model.heads % tp:
-        raise ValueError(
-            f"{recipe.path}: --vllm_tensor_parallel_size {tp} does not divide the {model.heads} "
-            f"attention heads of {model.name}"
-        )
-
-
-def _evaluates(recipe: Recipe) -> bool:
-    if recipe.get("eval_strategy") == "no":
-        return False
-    return bool(recipe.values("val_dataset")) or _float(recipe, "split_dataset_ratio", 0.0) > 0
-
-
-def changed(recipe: Recipe, flags: Mapping[str, str]) -> Recipe:
+def changed(recipe: Recipe | Run, flags: Mapping[str, str]) -> Recipe:
     """``recipe`` with other flags; names in capitals are variables of its environment."""
+    recipe = recipe.recipe if isinstance(recipe, Run) else recipe
     given = [Flag(name, (text,), recipe.line) for name, text in flags.items() if not name.isupper()]
     variables = {name: text for name, text in flags.items() if name.isupper()}
     return replace(
@@ -481,74 +423,26 @@ def changed(recipe: Recipe, flags: Mapping[str, str]) -> Recipe:
 
 
 def as_written(
-    recipe: Recipe, gpus: Gpus, *, nodes: int | None = None, longest: Longest | None = None
+    recipe: Recipe | Run, gpus: Gpus, *, nodes: int | None = None, longest: Longest | None = None
 ) -> Callable[[Mapping[str, str]], Settings | None]:
     """What ``recipe`` with other flags would be planned as; None where a rule between flags, kept
     before, would be broken.
     """
-    if nodes:
-        recipe = changed(recipe, {"NNODES": str(nodes)})
-    said = {(found.rule, found.text if found.level == PROBLEM else "") for found in batches(recipe)}
+    before = changed(recipe, {"NNODES": str(nodes)} if nodes else {})
+
+    def broken(recipe: Recipe) -> set[tuple[str, str]]:
+        found = check_recipe(recipe, BATCHES)
+        return {(one.rule, one.text if one.level == PROBLEM else "") for one in found}
+
+    known = broken(before)
 
     def written(flags: Mapping[str, str]) -> Settings | None:
-        other = changed(recipe, flags)
-        for found in batches(other):
-            if (found.rule, found.text if found.level == PROBLEM else "") not in said:
-                return None
+        other = changed(before, flags)
+        if broken(other) - known:
+            return None
         try:
             return settings_of(other, gpus, nodes=nodes, longest=longest)
         except ValueError:
             return None
 
     return written
-
-
-def _int(recipe: Recipe, name: str, default: int) -> int:
-    return int(_float(recipe, name, default))
-
-
-def _float(recipe: Recipe, name: str, default: float) -> float:
-    value = recipe.get(name)
-    if value is None:
-        _refuse_unknown(recipe, name)
-        return default
-    return float(value) if name in NUMBERS else int(value)
-
-
-def _true(recipe: Recipe, name: str, default: bool) -> bool:
-    _refuse_unknown(recipe, name)
-    flag, value = recipe.flag(name), recipe.get(name)
-    if flag and value is not None and value.lower() not in (*TRUE, *FALSE):
-        raise ValueError(f"{recipe.path}:{flag.line}: --{name} {value}: true or false is needed")
-    return bool(recipe.truth(name, default))
-
-
-def _refuse_unread(recipe: Recipe, notes: list[str]) -> None:
-    """What decides the plan and is known only to bash."""
-    for name in TEXTS:
-        _refuse_unknown(recipe, name)
-    for name in (*RESOLUTION, shared_prefix.SWITCH, shared_prefix.CACHE):
-        if name in recipe.unknown:
-            raise ValueError(
-                f"{recipe.path}: only bash knows {name}{_why(recipe, name)}; write its value"
-            )
-    if recipe.lost:
-        notes.append(
-            "variables may be set by what was not read (`vlrft check` names it): planned as if not"
-        )
-
-
-def _why(recipe: Recipe, name: str) -> str:
-    said = [f"line {note.line}: {note.text}" for note in recipe.notes if f"${name} " in note.text]
-    return f" ({said[0]})" if said else ""
-
-
-def _refuse_unknown(recipe: Recipe, name: str) -> None:
-    """A flag that is there with a value that only bash would know must not become its default."""
-    flag = recipe.flag(name)
-    if recipe.knows(name):
-        return
-    said = f"{flag.line}: --{name} {' '.join(flag.values)}" if flag else f"{recipe.line}: --{name}"
-    raise ValueError(
-        f"{recipe.path}:{said} cannot be read without running the script; write its value"
-    )

@@ -3,41 +3,29 @@
     read_model("Qwen/Qwen2.5-VL-3B-Instruct").parameters.total      3_754_622_976
     read_model("path/to/checkpoint")    its config.json; nothing is downloaded and no weight is read
 
-models.json holds the numbers of the published config.json of each model; a test builds every one of
-them with transformers on the meta device and compares the counts.
+models.json holds the numbers of the published config.json of each model, the parameters that
+transformers makes of them (dev/count_parameters.py writes the counts, a test counts again), and
+checkpoints that are "like" another one but for their name and context.
 """
 
 from __future__ import annotations
 
 import json
-import math
-import re
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from collections import Counter
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from swift_vlrft.families import SHARED_PREFIX_TYPES, family_of, image_rule
+from swift_vlrft.families.family import Family, MemoryFacts
+from swift_vlrft.families.resize import SmartResize
+from swift_vlrft.files.cache import remembered
+
 MODELS_FILE = Path(__file__).with_name("models.json")
 
-VISION_TOWERS = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "glm4v")
-"""Model types with a ViT that is counted and simulated part by part."""
-
-ALIASES = {
-    "qwq-32b": "Qwen2.5-32B",
-    "deepseek-r1-distill-qwen-32b": "Qwen2.5-32B",
-    "deepseek-r1-distill-qwen-14b": "Qwen2.5-14B",
-    "deepseek-r1-distill-qwen-7b": "Qwen2.5-7B",
-    "qwen2-7b": "Qwen2.5-7B",
-    "qwen2-72b": "Qwen2.5-72B",
-    "qwen2-1.5b": "Qwen2.5-1.5B",
-    "qwen2-0.5b": "Qwen2.5-0.5B",
-}
-"""Checkpoints of the same shape under another name (published config.json compared)."""
-
-CONTEXTS = {"-2507": 262144, "deepseek-r1-distill": 131072}
-"""Contexts of checkpoints that share another one's shape and not its context."""
-
-SUFFIXES = ("-instruct", "-thinking", "-base", "-2507", "-2512", "-bf16", "-math", "-coder", "-hf")
+SUFFIXES = ("-instruct", "-thinking", "-base", "-2512", "-bf16", "-math", "-coder", "-hf")
 
 
 class ModelError(ValueError):
@@ -64,11 +52,38 @@ class Parameters:
         return self.vit + self.aligner + self.llm
 
 
+class _Number:
+    """A whole number of config.json: of the language model or the ViT, by its first known name."""
+
+    def __init__(self, part: str, *names: str, default: int | None = None) -> None:
+        self.part, self.names, self.default = part, names, default
+
+    def __get__(self, model: Model | None, _: type) -> int:
+        values: dict[str, Any] = getattr(model, self.part, {})
+        value = next((values[name] for name in self.names if values.get(name)), self.default)
+        if value is None:
+            raise KeyError(self.names[0])
+        return int(value[0] if isinstance(value, list | tuple) else value)
+
+
 @dataclass(frozen=True)
 class Model:
     name: str
     config: dict[str, Any]
     source: str
+    parameters: Parameters
+
+    hidden = _Number("text", "hidden_size")
+    layers = _Number("text", "num_hidden_layers")
+    heads = _Number("text", "num_attention_heads")
+    kv_heads = _Number("text", "num_key_value_heads", "num_attention_heads")
+    vocabulary = _Number("text", "vocab_size")
+    experts = _Number("text", "num_experts", "num_local_experts", "n_routed_experts", default=0)
+    patch = _Number("vision", "patch_size", default=14)
+    merge = _Number("vision", "spatial_merge_size", default=2)
+    vit_layers = _Number("vision", "depth", "num_hidden_layers", default=0)
+    vit_hidden = _Number("vision", "embed_dim", "hidden_size", default=0)
+    vit_heads = _Number("vision", "num_heads", "num_attention_heads", default=16)
 
     @property
     def type(self) -> str:
@@ -76,40 +91,41 @@ class Model:
 
     @property
     def text(self) -> dict[str, Any]:
-        return dict(self.config.get("text_config") or self.config)
+        return self.config.get("text_config") or self.config
 
     @property
-    def vision(self) -> dict[str, Any] | None:
-        return self.config.get("vision_config") or None
+    def vision(self) -> dict[str, Any]:
+        return self.config.get("vision_config") or {}
 
     @property
     def sees(self) -> bool:
-        return self.vision is not None
+        return bool(self.vision)
+
+    @property
+    def family(self) -> Family | None:
+        return family_of(config=self.config)
+
+    @property
+    def facts(self) -> MemoryFacts:
+        return self.family.memory if self.family else MemoryFacts(simulated=not self.sees)
+
+    @property
+    def knows_images(self) -> bool:
+        return self.family is not None and self.family.images is not None
+
+    @property
+    def image_rule(self) -> SmartResize:
+        """How its images are resized; Qwen2-VL's rule stands in for one that is not known."""
+        return image_rule(self.family.name if self.family and self.knows_images else "qwen2_vl")
+
+    @property
+    def shares_prefixes(self) -> bool:
+        return self.type in SHARED_PREFIX_TYPES
 
     @property
     def simulated(self) -> bool:
-        """Whether simulate.py can run it: no expert routing, no tower of another kind."""
-        return not self.experts and (not self.sees or self.type in VISION_TOWERS)
-
-    @property
-    def experts(self) -> int:
-        return int(self.text.get("num_experts") or self.text.get("num_local_experts") or 0)
-
-    @property
-    def hidden(self) -> int:
-        return int(self.text["hidden_size"])
-
-    @property
-    def layers(self) -> int:
-        return int(self.text["num_hidden_layers"])
-
-    @property
-    def heads(self) -> int:
-        return int(self.text["num_attention_heads"])
-
-    @property
-    def kv_heads(self) -> int:
-        return int(self.text.get("num_key_value_heads") or self.heads)
+        """Whether tracing.py can run it: no expert routing, no ViT that it does not know."""
+        return self.facts.simulated and not self.experts
 
     @property
     def head_size(self) -> int:
@@ -124,82 +140,20 @@ class Model:
         return int(self.text.get("intermediate_size") or 4 * self.hidden)
 
     @property
-    def vocabulary(self) -> int:
-        return int(self.text.get("vocab_size") or self.config["vocab_size"])
+    def vit_intermediate(self) -> int:
+        times = self.vision.get("mlp_ratio", 4)
+        return int(self.vision.get(self.facts.vit_intermediate) or self.vit_hidden * times)
 
     @property
     def context(self) -> int | None:
         """Longest row of its configuration: vLLM's max_model_len where no flag says one (vllm's
         config/model.py: _get_and_verify_max_len). None where the file does not say.
         """
-        plain = self.name.rstrip("/").rsplit("/", 1)[-1].lower()
-        if not Path(self.name).exists():
-            for part, length in CONTEXTS.items():
-                if part in plain:
-                    return length
-        value = self.text.get("max_position_embeddings")
-        return int(value) if value else None
-
-    @property
-    def tied(self) -> bool:
-        # Whether it says so at the top (the newer files) or inside; transformers' default is no.
-        said = self.config.get("tie_word_embeddings")
-        return bool(self.text.get("tie_word_embeddings", False) if said is None else said)
-
-    @property
-    def patch(self) -> int:
-        size = (self.vision or {}).get("patch_size", 14)
-        return int(size[0] if isinstance(size, list) else size)
-
-    @property
-    def merge(self) -> int:
-        return int((self.vision or {}).get("spatial_merge_size", 2))
-
-    @property
-    def vit_layers(self) -> int:
-        vision = self.vision or {}
-        return int(vision.get("depth") or vision.get("num_hidden_layers") or 0)
-
-    @property
-    def vit_hidden(self) -> int:
-        vision = self.vision or {}
-        return int(vision.get("embed_dim") or vision.get("hidden_size") or 0)
-
-    @property
-    def vit_heads(self) -> int:
-        vision = self.vision or {}
-        return int(vision.get("num_heads") or vision.get("num_attention_heads") or 16)
-
-    @property
-    def vit_intermediate(self) -> int:
-        vision = self.vision or {}
-        if self.type == "qwen2_vl":
-            return int(self.vit_hidden * vision.get("mlp_ratio", 4))
-        if self.type == "glm4v":
-            return int(vision["out_hidden_size"])
-        return int(vision.get("intermediate_size") or 4 * self.vit_hidden)
-
-    @property
-    def vit_gated(self) -> bool:
-        return self.type in ("qwen2_5_vl", "glm4v")
-
-    @cached_property
-    def parameters(self) -> Parameters:
-        layer = _layer_parameters(self)
-        embedding = self.vocabulary * self.hidden
-        vit, aligner = _vision_parameters(self)
-        return Parameters(
-            vit=vit,
-            aligner=aligner,
-            embedding=embedding,
-            layers=self.layers * layer + self.hidden,
-            head=0 if self.tied else embedding,
-            largest_layer=layer,
-        )
+        return self.text.get("max_position_embeddings")
 
 
 def known_models() -> list[str]:
-    return list(_shipped())
+    return [name for name, entry in _shipped().items() if "like" not in entry]
 
 
 def read_model(name: str) -> Model:
@@ -208,50 +162,68 @@ def read_model(name: str) -> Model:
     if path.is_dir() or path.suffix == ".json":
         return _from_file(path)
     plain = name.rstrip("/").rsplit("/", 1)[-1]
-    low = plain.lower()
     shipped = {known.lower(): known for known in _shipped()}
-    while True:
-        key = ALIASES.get(low) or shipped.get(low)
-        if key:
-            return Model(plain, _shipped()[key], f"shipped configuration of {key}")
+    low = plain.lower()
+    while low not in shipped:
         suffix = next((s for s in SUFFIXES if low.endswith(s)), None)
         if suffix is None:
-            break
+            raise ModelError(
+                f"model {name!r}: no configuration of it is shipped and no folder or config.json "
+                "has this path; give the path of its checkpoint or config.json. "
+                f"Shipped: {', '.join(known_models())}"
+            )
         low = low.removesuffix(suffix)
-    known = ", ".join(_shipped())
-    raise ModelError(
-        f"model {name!r}: no configuration of it is shipped and no folder or config.json has this "
-        f"path; give the path of its checkpoint or config.json. Shipped: {known}"
+    entry = _shipped()[shipped[low]]
+    like = entry.get("like", shipped[low])
+    config = dict(_shipped()[like])
+    if context := entry.get("context"):
+        config["max_position_embeddings"] = context
+    counts = Parameters(**config.pop("parameters"))
+    return Model(plain, config, f"shipped configuration of {like}", counts)
+
+
+def part_of(name: str) -> str:
+    """Of a parameter's name: vit, aligner or llm, as swift/model/model_arch.py divides models."""
+    if "merger" in name or "projector" in name:
+        return "aligner"
+    return "vit" if "visual" in name or "vision" in name else "llm"
+
+
+def on_meta(config: dict[str, Any]) -> Any:
+    """The model as transformers builds it, without data."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
+
+    auto = AutoModelForImageTextToText if config.get("vision_config") else AutoModelForCausalLM
+    with torch.device("meta"):
+        model = auto.from_config(AutoConfig.for_model(**config))
+    model.tie_weights()
+    return model
+
+
+def count_parameters(config: dict[str, Any]) -> Parameters:
+    import torch
+
+    model = on_meta(config)
+    counts: Counter[str] = Counter()
+    for name, parameter in model.named_parameters():  # a tied one stands once
+        counts[part_of(name)] += parameter.numel()
+    embedding, head = model.get_input_embeddings().weight, model.get_output_embeddings().weight
+    layers = [
+        sum(p.numel() for p in layer.parameters())
+        for name, part in model.named_modules()
+        if isinstance(part, torch.nn.ModuleList) and part_of(name) == "llm"
+        for layer in part
+    ]
+    own_head = 0 if head is embedding else head.numel()
+    return Parameters(
+        vit=counts["vit"],
+        aligner=counts["aligner"],
+        embedding=embedding.numel(),
+        layers=counts["llm"] - embedding.numel() - own_head,
+        head=own_head,
+        largest_layer=max(layers),
     )
-
-
-def model_of_size(name: str, *, sees: bool) -> Model:
-    """A model that is not shipped, by the size in its name: the shipped one of its kind nearest in
-    size, with as many layers as make that size. ``source`` says so; nothing better is known of it.
-
-        model_of_size("meta-llama/Llama-3.2-3B", sees=False)     Qwen2.5-3B of 37 layers
-
-    For published reports, which name models of every kind; `vlrft plan` asks for the configuration.
-    """
-    plain = name.rstrip("/").rsplit("/", 1)[-1]
-    size = re.search(r"(?<![\w.])(\d+(?:\.\d+)?)\s*b(?![a-z])", plain.lower().replace("_", "-"))
-    if not size or not 0.1 <= float(size[1]) <= 1000:
-        raise ModelError(f"no configuration of {name} is shipped, and its name has no size")
-    wanted = float(size[1]) * 1e9
-    active = bool(re.search(r"-a\d+(?:\.\d+)?b", plain.lower()))
-    kind = [m for m in map(read_model, _shipped()) if m.sees == sees and bool(m.experts) == active]
-    nearest = min(kind, key=lambda m: abs(math.log(m.parameters.total / wanted)))
-    parameters = nearest.parameters
-    # Sizes in names count the whole model; the ViT and the embedding do not change.
-    rest = parameters.total - nearest.layers * parameters.largest_layer
-    layers = max(1, round((wanted - rest) / parameters.largest_layer))
-    text = {**nearest.text, "num_hidden_layers": layers}
-    text.pop("layer_types", None)
-    config = {**nearest.config, "text_config": text} if nearest.sees else text
-    why = (
-        f"no configuration of {plain}: {nearest.name} with {layers} layers, by the size in its name"
-    )
-    return Model(plain, config, why)
 
 
 @lru_cache
@@ -269,108 +241,32 @@ def _from_file(path: Path) -> Model:
         raise ModelError(f"model {path}: {file} is not JSON: {error}") from None
     if not isinstance(config, dict) or "model_type" not in config:
         raise ModelError(f"model {path}: {file} has no model_type, so it is no model's config.json")
-    if config["model_type"] in VISION_TOWERS and "text_config" not in config:
-        # The form of 2024 and 2025: the text model's numbers at the top.
-        config = {**config, "text_config": {k: v for k, v in config.items() if k in _TEXT}}
-    for values in (config, _completed(config)):
-        model = Model(str(path), values, str(file))
-        try:
-            _ = model.parameters, model.patch, model.merge, model.vit_heads
-            return model
-        except KeyError as error:
-            wrong = f"lacks {error}, which decides its size"
-        except (AttributeError, TypeError, ValueError, ZeroDivisionError) as error:
-            wrong = f"has a number that is none ({error})"
-    raise ModelError(f"model {path}: {file} {wrong}")
-
-
-def _completed(config: dict[str, Any]) -> dict[str, Any]:
-    """With the defaults and the other names of its family (gpt2's n_embd), as transformers has
-    them; as it is where transformers is not installed or does not know it.
-    """
+    versions = {package: metadata.version(package) for package in ("torch", "transformers")}
     try:
-        from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+        answer = remembered("models", [versions, config], lambda: _built(config))
+    except Exception as error:  # a foreign file in a foreign class: whatever transformers raises
+        why = next(iter(str(error).splitlines()), type(error).__name__)
+        raise ModelError(
+            f"model {path}: transformers {versions['transformers']} cannot build what {file} "
+            f"describes (model_type {config['model_type']}): {why}"
+        ) from None
+    return Model(str(path), answer["config"], str(file), Parameters(**answer["parameters"]))
 
-        values = {name: value for name, value in config.items() if name != "model_type"}
-        made = CONFIG_MAPPING[config["model_type"]](**values)
-        text = made.get_text_config()
-        names = {n: getattr(text, n) for n in _TEXT if getattr(text, n, None) is not None}
-        if made.to_dict().get("text_config"):
-            return {**made.to_dict(), "text_config": {**text.to_dict(), **names}}
-        return {**made.to_dict(), **names}
-    except Exception:  # a foreign file in a foreign class: whatever it says, ours says it plainer
-        return config
+
+def _built(config: dict[str, Any]) -> dict[str, Any]:
+    """Its parameters, and the configuration with transformers' defaults, under the usual names
+    (gpt2's n_embd) and in today's form (until 2025 the language model's numbers were at the top).
+    """
+    from transformers import AutoConfig
+
+    made = AutoConfig.for_model(**config)
+    complete, text = made.to_dict(), made.get_text_config()
+    names = {name: getattr(text, name) for name in _TEXT if getattr(text, name, None) is not None}
+    (complete.get("text_config") or complete).update(names)
+    return {"config": complete, "parameters": asdict(count_parameters(complete))}
 
 
 _TEXT = (
-    "hidden_size",
-    "intermediate_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "vocab_size",
-    "head_dim",
-    "rope_scaling",
-    "rope_theta",
-    "rms_norm_eps",
-    "max_position_embeddings",
+    *("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"),
+    *("num_key_value_heads", "vocab_size", "head_dim", "max_position_embeddings"),
 )
-
-
-def _layer_parameters(model: Model) -> int:
-    """One decoder layer, from transformers' modeling files of each family."""
-    hidden, size = model.hidden, model.head_size
-    query, key = model.heads * size, model.kv_heads * size
-    attention = hidden * query + 2 * hidden * key + query * hidden
-    if model.type in ("qwen2_vl", "qwen2_5_vl", "qwen2", "glm4v", "internvl"):
-        attention += query + 2 * key  # biases of q, k and v
-    norms = 2 * hidden
-    if model.type.startswith("qwen3"):
-        norms += 2 * size  # of queries and keys
-    if model.type == "glm4v":
-        norms += 2 * hidden  # after attention and after the MLP too
-    if model.experts:
-        mlp = model.experts * 3 * hidden * int(model.text["moe_intermediate_size"])
-        mlp += model.experts * hidden  # the router
-    else:
-        mlp = 3 * hidden * model.intermediate
-    return attention + norms + mlp
-
-
-def _vision_parameters(model: Model) -> tuple[int, int]:
-    """The ViT and what joins it to the LLM (merger, deepstack)."""
-    if model.vision is None:
-        return 0, 0
-    hidden, wide, depth = model.vit_hidden, model.vit_intermediate, model.vit_layers
-    vision = model.vision
-    patch = 3 * int(vision.get("temporal_patch_size", 2)) * model.patch**2
-    merged = hidden * model.merge**2
-    out = int(vision.get("out_hidden_size") or model.hidden)
-    attention = 4 * hidden * hidden + 4 * hidden
-    if model.type == "qwen2_vl":
-        block = attention + 2 * hidden * wide + wide + hidden + 4 * hidden
-        aligner = 2 * hidden + merged * merged + merged + merged * model.hidden + model.hidden
-        return patch * hidden + depth * block, aligner
-    if model.type == "qwen2_5_vl":
-        block = attention + 3 * hidden * wide + 2 * wide + hidden + 2 * hidden
-        aligner = hidden + merged * merged + merged + merged * out + out
-        return patch * hidden + depth * block, aligner
-    if model.type in ("qwen3_vl", "qwen3_vl_moe"):
-        block = attention + 2 * hidden * wide + wide + hidden + 4 * hidden
-        merger = merged * merged + merged + merged * out + out
-        count = len(vision["deepstack_visual_indexes"])
-        aligner = (merger + 2 * hidden) + count * (merger + 2 * merged)
-        places = int(vision["num_position_embeddings"]) * hidden
-        return patch * hidden + hidden + places + depth * block, aligner
-    if model.type == "glm4v":
-        block = 4 * hidden * hidden + 3 * hidden * out + 2 * hidden
-        places = (int(vision["image_size"]) // model.patch) ** 2 * hidden
-        stem = patch * hidden + hidden + places + 2 * hidden
-        down = hidden * out * model.merge**2 + out
-        context = int(vision["intermediate_size"])
-        merger = out * out + 2 * out + 3 * out * context
-        return stem + depth * block + down, merger
-    # Another tower: two-matrix MLP, a projector of two layers.
-    block = attention + 2 * hidden * wide + wide + hidden + 4 * hidden
-    aligner = merged * model.hidden + model.hidden * model.hidden
-    return 3 * model.patch**2 * hidden + depth * block, aligner

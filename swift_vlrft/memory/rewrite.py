@@ -1,4 +1,4 @@
-"""A recipe with other flags, and one from nothing for a model, a task and cards.
+"""A recipe with other flags, and one from nothing for a model, a task and GPUs.
 
 changed_text(recipe, {"MAX_PIXELS": "401408", "gradient_checkpointing": "true"})
 """
@@ -11,23 +11,19 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
-from swift_vlrft.families.coordinates import BOX_FORMATS, FAMILIES
+from swift_vlrft.geometry.box_format import BOX_FORMATS
 from swift_vlrft.memory.models import read_model
 from swift_vlrft.recipe.edit import with_edit
 from swift_vlrft.recipe.reader import CONFIGURATION, Recipe, RecipeError, read_text
 from swift_vlrft.recipe.rules.finding import Edit, Variable
 
-PLUGIN = '"$(vlrft plugin)"'
-
-REWARDS = {
-    "detection": ("vlrft_detection_iou", "vlrft_detection_format"),
-    "grounding": ("vlrft_grounding_iou", "vlrft_format"),
-    "classification": ("vlrft_classification", "vlrft_format"),
-    "counting": ("vlrft_counting", "vlrft_format"),
+TASKS = {
+    "detection": ("vlrft_detection_iou vlrft_detection_format", 1024),
+    "grounding": ("vlrft_grounding_iou vlrft_format", 512),
+    "classification": ("vlrft_classification vlrft_format", 512),
+    "counting": ("vlrft_counting vlrft_format", 512),
 }
-
-COMPLETION = {"detection": 1024, "grounding": 512, "classification": 512, "counting": 512}
-
+"""Rewards, and tokens for a completion."""
 
 IMAGE_LIMITS = ("MAX_PIXELS", "IMAGE_MAX_TOKEN_NUM", "max_pixels", "model_kwargs")
 """What `swift rollout` has to see as the trainer does: both encode the same images."""
@@ -59,8 +55,10 @@ def changed_text(recipe: Recipe, flags: Mapping[str, str]) -> str:
             serves = command.command[-1] == "rollout" and name in IMAGE_LIMITS
             if place == trains or serves:
                 text = with_edit(text, path, edit, command=place)
-        if name == "NNODES":
-            text = _asking(text, path)
+    if "NNODES" in flags and path.suffix not in CONFIGURATION:  # that is started with them in front
+        first = re.match(r"(?:\ufeff?[ \t]*(?:#[^\n]*)?\r?\n)*", text)
+        at = first.end() if first else 0
+        text = text[:at] + "".join(_asked(text)) + text[at:]
     return text
 
 
@@ -108,109 +106,85 @@ def callers_part(recipe: Recipe) -> dict[str, str]:
         if name in OF_EVERYBODY or not (planned or re.search(rf"\b{name}\b", recipe.text)):
             continue
         without = {other: text for other, text in os.environ.items() if other != name}
+        ignored = set() if planned else {name}
         try:
-            (other,) = [
-                command
-                for command in read_text(recipe.text, recipe.path, without)
-                if (command.command, command.span) == (recipe.command, recipe.span)
-            ]
-        except ValueError:
-            found[name] = value
-            continue
-        flags = [[(f.name, f.values) for f in r.flags] for r in (recipe, other)]
-        names = [n for n in (*recipe.environment, *other.environment) if n != name or planned]
-        if flags[0] != flags[1] or any(
-            recipe.environment.get(n) != other.environment.get(n) for n in names
-        ):
+            commands = read_text(recipe.text, recipe.path, without)
+        except RecipeError:
+            commands = []
+        if _reads(recipe, ignored) not in [_reads(command, ignored) for command in commands]:
             found[name] = value
     return found
 
 
-def _asking(text: str, path: Path) -> str:
-    """For several machines: what differs between them is asked for at the top of the script."""
-    if path.suffix in CONFIGURATION:
-        return text  # it is started with them in front
-    asked = _from_the_caller(text)
-    if not asked:
-        return text
-    first = re.compile(r"(?:\ufeff?[ \t]*(?:#[^\n]*)?\r?\n)*").match(text)
-    at = first.end() if first else 0
-    return text[:at] + "\n".join([*asked, ""]) + text[at:]
+def _reads(recipe: Recipe, ignored: set[str]) -> object:
+    """What a command is and gets, but for some variables."""
+    variables = {k: v for k, v in recipe.environment.items() if k not in ignored}
+    return recipe.command, recipe.span, [(f.name, f.values) for f in recipe.flags], variables
 
 
-def _visible(cards: str) -> str:
-    """Which cards a machine gives is the caller's choice; without one ms-swift would put a model
-    that has more cards than processes on several.
-    """
-    return f"export CUDA_VISIBLE_DEVICES=${{CUDA_VISIBLE_DEVICES-{shlex.quote(cards)}}}"
-
-
-def _from_the_caller(script: str) -> list[str]:
-    """What differs from machine to machine, asked for in one line where it is missing; ms-swift
-    hands all of it to torchrun (swift/cli/main.py: get_torchrun_args).
+def _asked(script: str) -> list[str]:
+    """Lines that ask for what differs from machine to machine, where it is missing; ms-swift hands
+    all of it to torchrun (swift/cli/main.py: get_torchrun_args).
     """
     asked = {
         "NODE_RANK": "0 on the first machine, 1 on the second",
         "MASTER_ADDR": "address of the first machine",
     }
-    asked = {name: said for name, said in asked.items() if name not in script}
-    if not asked:
-        return []
-    lines = [f': "${{{name}:?{said}}}"' for name, said in asked.items()]
-    return [*lines, f"export {' '.join(asked)}"]
+    missing = {name: what for name, what in asked.items() if name not in script}
+    lines = [f': "${{{name}:?{what}}}"\n' for name, what in missing.items()]
+    return [*lines, f"export {' '.join(missing)}\n"] if missing else []
 
 
 def new_recipe(
     model: str, task: str, processes: int, dataset: str | None, *, nodes: int = 1
 ) -> str:
-    """A recipe to begin with: full tuning, vLLM beside the trainer, ZeRO-3 on several cards.
+    """A recipe to begin with: full tuning, vLLM beside the trainer, ZeRO-3 on several GPUs.
 
-    ``processes`` is the cards of one machine, of which there are ``nodes``.
+    ``processes`` is the GPUs of one machine, of which there are ``nodes``.
     """
-    if task not in REWARDS:
-        raise ValueError(f"--task {task}: known tasks are {', '.join(REWARDS)}")
-    rewards = " ".join(REWARDS[task])
-    # One card too: DeepSpeed keeps 32-bit copies of what trains in bfloat16.
-    sharding = "zero3 --move_model_batches 16" if processes * nodes > 1 else "zero2"
-    nproc = f"export NPROC_PER_NODE={processes}\n" if processes * nodes > 1 else ""
-    machines, where = "", f"{processes} card{'s' * (processes > 1)}"
-    if nodes > 1:
-        where = f"{nodes} machines of {processes} cards"
-        lines = [
-            *_from_the_caller(""),
-            "export MASTER_PORT=${MASTER_PORT:-29500}",
-            f"export NNODES={nodes}",
-        ]
-        machines = "\n".join(lines) + "\n"
-    visible = _visible(",".join(map(str, range(processes)))) + "\n"
-    pixels, limit = "export MAX_PIXELS=602112\n", ""
-    family = FAMILIES.get(read_model(model).type)
-    if family and not family.from_environment:
-        pixels, limit = "", " --max_pixels 602112"
+    if task not in TASKS:
+        raise ValueError(f"--task {task}: known tasks are {', '.join(TASKS)}")
+    rewards, completion = TASKS[task]
+    family = read_model(model).family
+    in_flag = bool(family and family.images and not family.images.from_environment)
     data = dataset or "DATASET"
-    boxed = task in ("detection", "grounding") and family and family.native_box_format == "pixels"
-    if boxed and "#" not in data and not data.endswith(tuple(f":{frame}" for frame in BOX_FORMATS)):
-        data += ":pixels"  # the frame that the model was trained on
-    data = shlex.quote(data)
-    return (
-        "#!/usr/bin/env bash\n"
-        f"# {task} with {model} on {where}, written by vlrft plan.\n"
-        "set -euo pipefail\n\n"
-        f"{machines}{nproc}{visible}{pixels}"
-        "swift rlhf --rlhf_type grpo \\\n"
-        f"  --model {shlex.quote(model)} \\\n"
-        f"  --external_plugins {PLUGIN} \\\n"
-        f"  --dataset {data} \\\n"
-        f"  --reward_funcs {rewards} \\\n"
-        "  --tuner_type full --torch_dtype bfloat16 \\\n"
-        f"  --deepspeed {sharding} \\\n"
-        "  --use_vllm true --vllm_mode colocate --vllm_gpu_memory_utilization 0.5 \\\n"
-        "  --vllm_max_model_len 4096 --sleep_level 1 \\\n"
-        "  --per_device_train_batch_size 2 --gradient_accumulation_steps 4 \\\n"
-        f"  --num_generations 8 --num_generations_eval 1 --max_length 2048{limit} \\\n"
-        "  --truncation_strategy delete \\\n"
-        f"  --max_completion_length {COMPLETION[task]} \\\n"
-        "  --beta 0.04 --learning_rate 1e-6 --save_steps 100 --log_completions true \\\n"
-        f"  --output_dir output/{task} \\\n"
-        '  "$@"\n'
-    )
+    boxed = task in ("detection", "grounding") and family and family.box_format == "pixels"
+    if boxed and "#" not in data and not data.endswith(tuple(f":{name}" for name in BOX_FORMATS)):
+        data += ":pixels"  # the box format that the model was trained on
+    where = f"{processes} GPU{'s' * (processes > 1)}"
+    variables = []
+    if nodes > 1:
+        where = f"{nodes} machines of {processes} GPUs"
+        ports = ["export MASTER_PORT=${MASTER_PORT:-29500}\n", f"export NNODES={nodes}\n"]
+        variables += [*_asked(""), *ports]
+    if processes * nodes > 1:
+        variables.append(f"export NPROC_PER_NODE={processes}\n")
+    # Which GPUs a machine gives is the caller's choice; without one ms-swift would put a model that
+    # has more GPUs than processes on several.
+    visible = shlex.quote(",".join(map(str, range(processes))))
+    variables.append(f"export CUDA_VISIBLE_DEVICES=${{CUDA_VISIBLE_DEVICES-{visible}}}\n")
+    variables += [] if in_flag else ["export MAX_PIXELS=602112\n"]
+    limit = " --max_pixels 602112" if in_flag else ""
+    # One GPU too: DeepSpeed keeps 32-bit copies of what trains in bfloat16.
+    sharding = "zero3 --move_model_batches 16" if processes * nodes > 1 else "zero2"
+    return f"""#!/usr/bin/env bash
+# {task} with {model} on {where}, written by vlrft recipe new.
+set -euo pipefail
+
+{"".join(variables)}swift rlhf --rlhf_type grpo \\
+  --model {shlex.quote(model)} \\
+  --external_plugins "$(vlrft plugin)" \\
+  --dataset {shlex.quote(data)} \\
+  --reward_funcs {rewards} \\
+  --tuner_type full --torch_dtype bfloat16 \\
+  --deepspeed {sharding} \\
+  --use_vllm true --vllm_mode colocate --vllm_gpu_memory_utilization 0.5 \\
+  --vllm_max_model_len 4096 --sleep_level 1 \\
+  --per_device_train_batch_size 2 --gradient_accumulation_steps 4 \\
+  --num_generations 8 --num_generations_eval 1 --max_length 2048{limit} \\
+  --truncation_strategy delete \\
+  --max_completion_length {completion} \\
+  --beta 0.04 --learning_rate 1e-6 --save_steps 100 --log_completions true \\
+  --output_dir output/{task} \\
+  "$@"
+"""

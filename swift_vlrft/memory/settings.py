@@ -1,4 +1,4 @@
-"""Everything of a run that decides memory, and the cards it is to run on.
+"""Everything of a run that decides memory, and the GPUs it is to run on.
 
     parse_gpus("4x80")           Gpus(count=4, gib=78.8, name="80 GB")
     parse_gpus("2xA100-40G")     Gpus(count=2, gib=39.4, name="A100-40G")
@@ -38,10 +38,7 @@ CAPACITY = {
     "H200": 139.8,
 }
 USABLE = 0.985
-"""Of a card's nominal size where its kind is not known: the middle of the table's ratios."""
-
-SHARING = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "glm4v")
-"""Model types that share prefixes (swift_plugin/trainer.py: MODEL_TYPES)."""
+"""Of a GPU's nominal size where its kind is not known: the middle of the table's ratios."""
 
 Sharding = Literal["none", "ddp", "zero0", "zero1", "zero2", "zero3", "fsdp"]
 Rollout = Literal["vllm_colocate", "vllm_server", "transformers", "none"]
@@ -63,7 +60,7 @@ class Settings:
     model: Model
     gpu_bytes: int
     processes: int = 1
-    """Training processes of all nodes, one per card."""
+    """Training processes of all nodes, one per GPU."""
     nodes: int = 1
     tuning: Literal["full", "lora", "qlora"] = "lora"
     lora_rank: int = 8
@@ -98,7 +95,7 @@ class Settings:
     accumulation: int = 1
     generations: int = 8
     rollout_batch: int | None = None
-    """Sequences that one card generates at once; by default batch x accumulation."""
+    """Sequences that one GPU generates at once; by default batch x accumulation."""
     eval_batch: int = 0
     """0: no evaluation during training."""
     prompt: int = 256
@@ -152,8 +149,13 @@ class Settings:
     assumptions: tuple[str, ...] = ()
 
     @property
+    def patches(self) -> int:
+        """Of the images of a row."""
+        return sum(t * h * w for t, h, w in self.grids)
+
+    @property
     def image_tokens(self) -> int:
-        return sum(t * h * w for t, h, w in self.grids) // self.model.merge**2
+        return self.patches // self.model.merge**2
 
     @property
     def length(self) -> int:
@@ -186,14 +188,19 @@ class Settings:
         return self.sharding.startswith("zero")
 
     @property
+    def frozen_size(self) -> int:
+        """Bytes of one parameter that does not train."""
+        return 4 if self.float32_states or self.dtype == "float32" else 2
+
+    @property
     def trainable_size(self) -> int:
         """Bytes of one trainable parameter."""
-        if self.float32_states or self.dtype == "float32" or self.float32_trainable:
+        if self.float32_trainable:
             return 4
         # PEFT makes 16-bit adapters float32 (swift/tuners/peft.py: _cast_adapter_dtype_hook);
         # DeepSpeed's engine turns the whole module into bfloat16 again.
         adapters = self.tuning != "full" and not self.deepspeed and self.float32_adapters
-        return 4 if adapters else 2
+        return 4 if adapters else self.frozen_size
 
     @property
     def shards_weights(self) -> bool:
@@ -207,30 +214,29 @@ def parse_gpus(text: str) -> Gpus:
         raise ValueError(
             f"--gpus {text}: not of the form COUNTxSIZE, as 4x80 (GB), 4xA100-80G or 8xH20"
         )
-    count, kind = int(match[1]), match[2]
-    if re.fullmatch(r"\d+(\.\d+)?\s*(G|GB|GiB)?", kind):
-        size = float(re.sub(r"[^\d.]", "", kind))
-        if not 4 <= size <= 1024:
-            raise ValueError(f"--gpus {text}: a card of {size:g} GB is none that exists")
-        return Gpus(count, size * USABLE, f"{size:g} GB")
-    return Gpus(count, card_gib(kind), kind)
+    size = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(?:G|GB|GiB)?", match[2])
+    if not size:
+        return Gpus(int(match[1]), gpu_gib(match[2]), match[2])
+    if not 4 <= float(size[1]) <= 1024:
+        raise ValueError(f"--gpus {text}: there is no GPU of {size[1]} GB")
+    return Gpus(int(match[1]), float(size[1]) * USABLE, f"{float(size[1]):g} GB")
 
 
-def card_gib(kind: str) -> float:
-    """What torch sees of a card; ValueError where neither its name nor a size tells."""
+def gpu_gib(kind: str) -> float:
+    """What torch sees of a GPU; ValueError where neither its name nor a size tells."""
     plain = re.sub(r"(?i)nvidia|tesla|geforce|rtx|gb\b|g\b|sxm\d?|pcie|[\s_]", "", kind)
     plain = plain.upper().strip("-")
-    for name in sorted(CAPACITY, key=len, reverse=True):
-        if plain.replace("-", "") == name.upper().replace("-", ""):
-            return CAPACITY[name]
-    size = re.search(r"(\d+)$", plain)
+    for name, gib in CAPACITY.items():
+        if plain.replace("-", "") == name.replace("-", ""):
+            return gib
+    size = re.search(r"-.*?(\d+)$", plain)
     sizes = [name for name in CAPACITY if name.split("-")[0] == plain.split("-")[0]]
-    if len(sizes) == 1 and not (size and "-" in plain):
-        return CAPACITY[sizes[0]]
-    if size and "-" in plain:
+    if size:
         return float(size[1]) * USABLE
+    if len(sizes) == 1:
+        return CAPACITY[sizes[0]]
     if sizes:
-        raise ValueError(f"card {kind}: it comes in several sizes; write {' or '.join(sizes)}G")
+        raise ValueError(f"GPU {kind}: it comes in several sizes; write {' or '.join(sizes)}G")
     raise ValueError(
-        f"card {kind}: not known; give its size as in 4x80. Known: {', '.join(CAPACITY)}"
+        f"GPU {kind}: not known; give its size as in 4x80. Known: {', '.join(CAPACITY)}"
     )

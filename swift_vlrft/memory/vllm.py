@@ -1,6 +1,6 @@
-"""What vLLM takes of a card, as its worker counts it (vllm/v1/worker/gpu_worker.py).
+"""What vLLM takes of a GPU, as its worker counts it (vllm/v1/worker/gpu_worker.py).
 
-request_memory            asks for gpu_memory_utilization x the whole card, and refuses to start
+request_memory            asks for gpu_memory_utilization x the whole GPU, and refuses to start
                           where less is free
 determine_available_memory  KV cache = that - weights - peak of a profiled forward pass
 CUDA graphs               captured afterwards, beside it
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from swift_vlrft.families.coordinates import FAMILIES, pixel_limits
 from swift_vlrft.memory.models import Model
 from swift_vlrft.memory.settings import GIB, Settings
 
@@ -28,7 +27,7 @@ SEQUENCES = 256
 
 @dataclass(frozen=True)
 class Engine:
-    """One card's part of an engine, in bytes."""
+    """One GPU's part of an engine, in bytes."""
 
     share: int
     weights: int
@@ -40,34 +39,32 @@ class Engine:
     """KV cache of one row of the longest length, without which vLLM refuses to start."""
     host: int
 
-    @property
-    def awake(self) -> int:
-        return self.share + self.graphs
-
 
 def engine(settings: Settings) -> Engine:
     model, tp = settings.model, max(1, settings.vllm_tp)
     share = round(settings.vllm_utilization * settings.gpu_bytes)
     weights = 2 * model.parameters.total // tp
-    length = settings.vllm_max_length or settings.length
     sequences = settings.vllm_max_sequences or settings.generated_at_once * tp
     # vllm/engine/arg_utils.py: 2048 tokens at once outside its LLM class and server (ms-swift's
     # engine), never fewer than the sequences. A larger image is cut: chunked prefill.
     tokens = max(settings.vllm_batched_tokens, sequences)
-    live = tokens * 2 * (2 * model.intermediate + 4 * model.hidden) // tp
-    sampler = min(sequences, SEQUENCES) * model.vocabulary * 4
-    images = 0
+    profile = tokens * 2 * (2 * model.intermediate + 4 * model.hidden) // tp
+    profile += min(sequences, SEQUENCES) * model.vocabulary * 4  # the sampler
     if model.sees and settings.grids:
         patches = settings.vllm_profiled_patches or max(t * h * w for t, h, w in settings.grids)
         # One image passes the encoder: MLP in and out and attention's parts; what comes out is
         # kept beside the LLM's pass (gpu_model_runner.py: profile_run, encoder_cache).
-        images = patches * 2 * (3 * model.vit_intermediate + 8 * model.vit_hidden)
-        images += patches // model.merge**2 * 2 * model.hidden
-    profile = live + sampler + images
-    row = row_bytes(settings, length)
-    graphs = 0 if settings.vllm_eager else round(CUDA_GRAPHS)
-    host = weights if settings.sleep_level == 1 else 0
-    return Engine(share, weights, profile, share - weights - profile, graphs, row, host)
+        profile += patches * 2 * (3 * model.vit_intermediate + 8 * model.vit_hidden)
+        profile += patches // model.merge**2 * 2 * model.hidden
+    return Engine(
+        share=share,
+        weights=weights,
+        profile=profile,
+        kv_cache=share - weights - profile,
+        graphs=0 if settings.vllm_eager else round(CUDA_GRAPHS),
+        needed_kv=row_bytes(settings, settings.vllm_max_length or settings.length),
+        host=weights if settings.sleep_level == 1 else 0,
+    )
 
 
 def largest_image(model: Model) -> int | None:
@@ -75,15 +72,15 @@ def largest_image(model: Model) -> int | None:
     makes (longest_edge), as ms-swift gives the engine no other limit; MAX_PIXELS does not reach it
     (vllm/model_executor/models/qwen2_vl.py: get_image_size_with_most_features).
     """
-    if model.type not in FAMILIES:
+    if not model.knows_images:
         return None
-    _, high = pixel_limits(model.type, model=model.name, environ={})
-    return int(high // FAMILIES[model.type].frames // model.patch**2)
+    _, high = model.image_rule.limits(model=model.name, environ={})
+    return int(high // model.image_rule.frames // model.patch**2)
 
 
 def row_bytes(settings: Settings, length: int) -> int:
-    """KV cache of a row on one card: a card has one head at least (vllm/config/model.py:
-    get_num_kv_heads), so that more cards than heads hold copies.
+    """KV cache of a row on one GPU: a GPU has one head at least (vllm/config/model.py:
+    get_num_kv_heads), so that more GPUs than heads hold copies.
     """
     heads = settings.model.kv_heads
     return kv_bytes(settings) // heads * max(1, heads // max(1, settings.vllm_tp)) * length

@@ -14,16 +14,24 @@ it. Every reading is done once per text, however many rewards ask, and held in a
 import json
 import re
 import threading
+from collections.abc import Callable
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from swift_vlrft.geometry.boxes import Box
-from swift_vlrft.parsing.box_list import BoxList
-from swift_vlrft.parsing.box_text import read_boxes, unwrapped
-from swift_vlrft.parsing.labels import REFUSALS, normalise
+from swift_vlrft.parsing.boxes import BoxList, read_boxes
+from swift_vlrft.parsing.labels import normalise
 from swift_vlrft.parsing.short_answers import choice, number, without_box_tokens, yes_no
 
-__all__ = ["Answer", "Box", "BoxList", "normalise", "read", "text_of", "well_formed"]
+__all__ = ["Answer", "Box", "BoxList", "normalise", "read", "read_boxes"]
+
+
+T = TypeVar("T")
+
+
+def _of_text(reader: Callable[[str], T | None]) -> "cached_property[T | None]":
+    """What ``reader`` says of the answer's text; None where no answer block is complete."""
+    return cached_property(lambda self: None if self.text is None else reader(self.text))
 
 
 class Answer:
@@ -35,33 +43,20 @@ class Answer:
     def __init__(self, completion: str) -> None:
         self.completion = completion
         self.text = answer_text(completion)
-        self.memo: tuple[Any, Any, Any] | None = None
-        """The last comparison with a gold answer: (gold, threshold, result), see matching.py."""
 
-    @cached_property
-    def boxes(self) -> BoxList | None:
-        """Stated boxes; empty for a refusal; None for text that is neither a list nor a refusal."""
-        return None if self.text is None else boxes_or_refusal(self.text)
+    boxes = _of_text(read_boxes)
+    """Stated boxes; empty for "No Objects"; None for text that is neither."""
+    number = _of_text(number)
+    """The one number that the answer states; None for none, several, or one left open."""
+    choice = _of_text(choice)
+    """The one option letter, upper case."""
+    yes_no = _of_text(yes_no)
+    """``"yes"`` or ``"no"``."""
 
     @cached_property
     def label(self) -> str:
         """The answer as class names are compared; empty where there is none."""
         return "" if self.text is None else normalise(without_box_tokens(self.text))
-
-    @cached_property
-    def number(self) -> float | None:
-        """The one number that the answer states; None for none, several, or one left open."""
-        return None if self.text is None else number(self.text)
-
-    @cached_property
-    def choice(self) -> str | None:
-        """The one option letter, upper case."""
-        return None if self.text is None else choice(self.text)
-
-    @cached_property
-    def yes_no(self) -> str | None:
-        """``"yes"`` or ``"no"``."""
-        return None if self.text is None else yes_no(self.text)
 
     @cached_property
     def well_formed(self) -> bool:
@@ -88,39 +83,29 @@ def well_formed(completion: str) -> bool:
     Blanks may stand around and between the blocks. The reasoning may mention answer tags; a second
     think block, or a tag inside the answer, is one block too many.
     """
-    text = completion.strip()
-    thought_end = text.find("</think>")
-    if thought_end < 0 or not (text.startswith("<think>") and text.endswith("</answer>")):
-        return False
-    thought = text[len("<think>") : thought_end]
-    start = text.find("<answer>", thought_end)
-    if "<think>" in thought or not thought.strip() or start < 0:
-        return False
-    answer = text[start + len("<answer>") : -len("</answer>")]
+    thought, _, rest = completion.strip().partition("</think>")
+    rest = rest.lstrip()
+    answer = rest[len("<answer>") : -len("</answer>")]
     return (
-        not text[thought_end + len("</think>") : start].strip()
+        thought.startswith("<think>")
+        and thought.find("<think>", 1) < 0
+        and bool(thought[len("<think>") :].strip())
+        and rest.startswith("<answer>")
+        and rest.endswith("</answer>")
         and bool(answer.strip())
         and not ("<" in answer and _TAG.search(answer))
     )
 
 
-def boxes_or_refusal(text: str) -> BoxList | None:
-    """Boxes of an answer or a gold solution: empty for "No Objects", ``[]`` or "None", any case."""
-    plain = unwrapped(text)
-    if len(plain) < 64 and plain[:1] not in _OPENING and normalise(plain) in REFUSALS:
-        return BoxList()
-    return read_boxes(plain)
+boxes_or_refusal = read_boxes
 
-
-_OPENING = tuple("[({<")
 _TAG = re.compile(r"</?(?:think|answer)>")
 
 
-# ---- reading once ----------------------------------------------------------------------------
-
-MAX_CACHED = 8192
 MAX_CACHED_CHARACTERS = 4_000_000
-"""Bound on the memory held: a parsed text takes about ten times its length."""
+"""Bound on the memory held, each text counted with 400 characters more: some 40 MB, since a parsed
+text takes about ten times its length.
+"""
 
 _cache: dict[str, Answer] = {}
 _cached_characters = 0
@@ -128,22 +113,29 @@ _lock = threading.Lock()
 
 
 def read(completion: Any) -> Answer:
-    """What ``completion`` says. The same text is read once as long as it stays in the cache."""
+    """What ``completion`` says. The same text is read once as long as it stays in the cache, which
+    is emptied when it is full.
+    """
     global _cached_characters
     text = completion if type(completion) is str else text_of(completion)
     answer = _cache.get(text)
     if answer is None:
         answer = Answer(text)
-        if len(text) <= MAX_CACHED_CHARACTERS // 2:
-            with _lock:
-                if text not in _cache:
-                    _cache[text] = answer
-                    _cached_characters += len(text)
-                while _cached_characters > MAX_CACHED_CHARACTERS or len(_cache) > MAX_CACHED:
-                    oldest = next(iter(_cache))
-                    del _cache[oldest]
-                    _cached_characters -= len(oldest)
+        size = len(text) + 400
+        with _lock:
+            if _cached_characters + size > MAX_CACHED_CHARACTERS:
+                forget()
+            if text not in _cache and size <= MAX_CACHED_CHARACTERS:
+                _cache[text] = answer
+                _cached_characters += size
     return answer
+
+
+def forget() -> None:
+    """Empty the cache of ``read``."""
+    global _cached_characters
+    _cache.clear()
+    _cached_characters = 0
 
 
 def text_of(completion: Any) -> str:

@@ -11,7 +11,7 @@ from functools import lru_cache
 MAX_LABEL = 10_000
 """A longer text names no class."""
 
-REFUSALS = frozenset({"no objects", "none"})
+EMPTY_ANSWERS = frozenset({"no objects", "none"})
 """What says, once normalised, that there is nothing."""
 
 UNREADABLE_LABEL = "\0"

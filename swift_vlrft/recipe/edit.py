@@ -1,4 +1,4 @@
-"""Change flags and variables in a recipe's text, in place: every other byte stays as it is.
+"""Change flags and variables in a recipe's text, in place: one editor for scripts, YAML and JSON.
 
     text = with_edit(text, path, Edit("train_type", 3, name="tuner_type"))
     text = with_edit(text, path, Edit("beta", values=("0",)), command=1)
@@ -7,19 +7,20 @@
 A change is a few patches (from, to, new text) of the words that the reader found. There is often
 more than one place for it (a value, the default of the variable that it is taken from, a flag of
 its own at the end): each is tried, the result is read again, and it is taken only if it gives what
-was meant in every `swift` command of the file, and nothing else.
+was meant in every `swift` command of the file, and nothing else. Every other byte stays.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from swift_vlrft.recipe.edit_configuration import configuration_patches
-from swift_vlrft.recipe.patch import PLAIN, Patch, cut, patched, quoted, words_of
 from swift_vlrft.recipe.reader import (
     CONFIGURATION,
     SUBSTITUTIONS,
@@ -33,9 +34,14 @@ from swift_vlrft.recipe.shell.builtins import DECLARES
 from swift_vlrft.recipe.shell.shell import Shell
 from swift_vlrft.recipe.shell.words import Span
 
+Patch = tuple[int, int, str]
+
+PLAIN = re.compile(r"[\w./:@%+,-]+")
+"""A value that stands for itself wherever it is written."""
 REFERENCE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*))")
 ONE_VARIABLE = re.compile(r'"?\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?::?[-=]([^{}"`$]*))?\})"?')
 """$NAME, ${NAME} or ${NAME:-default}, in double quotes or not, and nothing else."""
+GAP = re.compile(r"(?:[ \t]|\\\r?\n)*\Z")
 
 
 class CannotEdit(ValueError):
@@ -59,22 +65,20 @@ def with_edit(
     before = read_text(text, path, environment)
     others = _others(text, path, environment)
     for patches in _places(before, edit, command, environment):
-        after = patched(text, patches)
+        after = text
+        for start, end, new in sorted(patches, reverse=True):
+            after = after[:start] + new + after[end:]
         try:
             recipes = read_text(after, path, environment)
         except RecipeError:
             continue
-        if _as_meant(before, recipes, edit, command) and (
-            _others(after, path, environment) == others
-        ):
+        same = _others(after, path, environment) == others
+        if same and _as_meant(before, recipes, edit, command):
             return after
     raise CannotEdit(_why_not(before, path, edit, command, environment))
 
 
 # What is meant ---------------------------------------------------------------------------------
-
-
-Occurrences = dict[str, list[tuple[tuple[str, ...], bool]]]
 
 
 def _as_meant(
@@ -85,24 +89,19 @@ def _as_meant(
         return False
     for place, (old, new) in enumerate(zip(before, after, strict=True)):
         here = command in (None, place)
-        if old.command != new.command or _notes(new) - _notes(old):
-            return False
-        own = {edit.name} if isinstance(edit, Variable) else set()
-        if (old.unknown - own, old.folder) != (new.unknown - own, new.folder):
-            return False
-        variables = dict(old.environment)
-        flags, found = _given(old.flags), _given(new.flags)
+        variables, flags = dict(old.environment), list(old.flags)
+        unknown = {edit.name} if isinstance(edit, Variable) else set()
         if isinstance(edit, Variable):
             # A variable that several commands see may change for all of them.
             if here or new.environment.get(edit.name) == edit.value:
                 variables[edit.name] = edit.value
-        elif here and edit.line is not None:
-            flags = _given(_edited(old.flags, edit))
         elif here:
-            assert edit.values is not None
-            flags, found = _that_count(flags), _that_count(found)
-            flags[edit.flag] = [(_canonical(edit.values), True)]
-        if flags != found or variables != new.environment:
+            flags = [*_edited(flags, edit)]
+        same = (
+            (old.command, old.unknown - unknown, old.folder, variables)
+            == (new.command, new.unknown - unknown, new.folder, new.environment)
+        )  # fmt: skip
+        if not same or _given(flags) != _given(new.flags) or _notes(new) - _notes(old):
             return False
     return True
 
@@ -111,44 +110,30 @@ def _notes(recipe: Recipe) -> Counter[tuple[str, str]]:
     return Counter((note.kind, re.sub(r"\d+", "", note.text)) for note in recipe.notes)
 
 
-def _given(flags: Iterable[Flag]) -> Occurrences:
-    given: Occurrences = {}
-    for flag in flags:
-        given.setdefault(flag.name, []).append((_canonical(flag.values), flag.known))
-    return given
-
-
-def _that_count(given: Occurrences) -> Occurrences:
+def _given(flags: Iterable[Flag]) -> dict[str, tuple[list[str], bool]]:
     """The last of each name, as in argparse."""
-    return {name: found[-1:] for name, found in given.items()}
-
-
-def _canonical(values: Sequence[str]) -> tuple[str, ...]:
-    return tuple(_one_way(value) for value in values)
+    return {flag.name: ([_one_way(v) for v in flag.values], flag.known) for flag in flags}
 
 
 def _one_way(value: str) -> str:
     """A configuration makes 1e-05 of 1e-5 and True of true."""
-    if value in ("True", "False"):
-        return value.lower()
     try:
         return repr(float(value)) if PLAIN.fullmatch(value) else value
     except ValueError:
-        return value
+        return value.lower() if value in ("True", "False") else value
 
 
 def _edited(flags: Sequence[Flag], edit: Edit) -> Iterator[Flag]:
     for flag in flags:
-        if (flag.name, flag.line) != (edit.flag, edit.line):
+        if edit.line is None or (flag.name, flag.line) != (edit.flag, edit.line):
             yield flag
-            continue
-        if edit.drop:
-            continue
-        values = flag.values if edit.values is None else edit.values
-        yield Flag(edit.name or flag.name, values, flag.line, flag.known)
-        if edit.add:
-            name, values = added_flag(edit.add)
-            yield Flag(name, values, flag.line)
+        elif not edit.drop:
+            values = flag.values if edit.values is None else edit.values
+            yield replace(flag, name=edit.name or flag.name, values=values)
+            if edit.add:
+                yield Flag(*added_flag(edit.add), flag.line)
+    if edit.line is None:
+        yield Flag(edit.flag, edit.values or (), 0)
 
 
 def _others(text: str, path: Path, environment: Mapping[str, str]) -> list[tuple[str, ...]]:
@@ -171,48 +156,42 @@ def _places(
 ) -> Iterator[list[Patch]]:
     """The ways to write the change, the best first."""
     first = recipes[command or 0]
-    if first.path.suffix in CONFIGURATION:
-        yield from configuration_patches(first.text, first.path.suffix == ".json", edit)
-    elif isinstance(edit, Variable):
+    if isinstance(edit, Variable):
         yield from _variable(first, edit, environment)
-    elif edit.line is not None:
-        yield from _at_line(recipes, edit)
-    else:
-        assert edit.values is not None
-        flag = first.flag(edit.flag)
+    elif edit.line is None:
+        values, flag = edit.values or (), first.flag(edit.flag)
         if flag is not None:
-            yield from _other_values(first, flag, edit.values, environment)
+            yield from _other_values(first, flag, values, environment)
             if _callers(first.text, _written(first, flag), environment):
                 return
-        yield from _new_flag(first, edit.flag, edit.values)
+        yield from _added(first, edit.flag, values)
+    else:  # of every flag of a name and a line (an array may serve two commands)
+        found = {
+            flag.span.start if flag.span else -1: (recipe, flag)
+            for recipe in recipes
+            for flag in recipe.flags
+            if (flag.name, flag.line) == (edit.flag, edit.line)
+        }
+        if any(flag.span is None for _, flag in found.values()):
+            yield from _inside_text(first.text, found[-1][1], edit)
+        else:
+            yield [patch for place in found.values() for patch in _at_flag(*place, edit)]
 
 
-def _at_line(recipes: Sequence[Recipe], edit: Edit) -> Iterator[list[Patch]]:
-    """What a rule wants of every flag of a name and a line (an array may serve two commands)."""
-    found = {
-        (flag.span.start if flag.span else -1): (recipe, flag)
-        for recipe in recipes
-        for flag in recipe.flags
-        if (flag.name, flag.line) == (edit.flag, edit.line)
-    }
-    patches: list[Patch] = []
-    for recipe, flag in found.values():
-        text = recipe.text
-        if flag.span is None:
-            yield from _inside_text(text, flag, edit)
-            return
-        if edit.drop:
-            for start, end in words_of(text, flag):
-                patches.append(cut(text, start, end))
-        if edit.name:
-            written = re.compile(flag.name.replace("_", "[-_]"))
-            if name := written.search(text, flag.span.start, flag.span.end):
-                patches.append((name.start(), name.end(), edit.name))
-        if edit.values is not None:
-            patches += next(_other_values(recipe, flag, edit.values, {}), [])
-        if edit.add:
-            patches += next(_new_flag(recipe, *added_flag(edit.add), flag), [])
-    yield patches
+def _at_flag(recipe: Recipe, flag: Flag, edit: Edit) -> Iterator[Patch]:
+    """What a rule wants of a flag."""
+    assert flag.span is not None
+    text, start, end = recipe.text, flag.span.start, flag.span.end
+    if edit.drop:
+        yield from _dropped(recipe, flag)
+    elif edit.name:
+        written = re.compile(flag.name.replace("_", "[-_]"))
+        if name := written.search(text, start, end):
+            yield name.start(), name.end(), edit.name
+    elif edit.values is not None:
+        yield from next(_other_values(recipe, flag, edit.values, {}), [])
+    elif edit.add:
+        yield from next(_added(recipe, *added_flag(edit.add), flag), [])
 
 
 def _inside_text(text: str, flag: Flag, edit: Edit) -> Iterator[list[Patch]]:
@@ -222,9 +201,9 @@ def _inside_text(text: str, flag: Flag, edit: Edit) -> Iterator[list[Patch]]:
     for match in re.finditer(rf"{name}({values})", text):
         start, end = match.span()
         if edit.drop:
-            yield [cut(text, start, end)]
+            yield [_cut(text, start, end)]
         elif edit.name:
-            yield [(match.start(1), match.end(1), edit.name)]
+            yield [(*match.span(1), edit.name)]
         elif edit.add:
             yield [(end, end, f" {edit.add}")]
         elif edit.values and all(PLAIN.fullmatch(value) for value in edit.values):
@@ -236,28 +215,26 @@ def _other_values(
     recipe: Recipe, flag: Flag, values: Sequence[str], environment: Mapping[str, str]
 ) -> Iterator[list[Patch]]:
     """Other words in place of a flag's, or another default of the variable that they come from."""
-    text, spans = recipe.text, flag.value_spans
-    if flag.span is None or None in spans:
+    text, spans = recipe.text, [span for span in flag.value_spans if span is not None]
+    if flag.span is None or len(spans) < len(flag.value_spans):
         yield from _inside_text(text, flag, Edit(flag.name, flag.line, values=tuple(values)))
         return
-    known = [span for span in spans if span is not None]
-    new = [quoted(value) for value in values]
-    if not known:
-        yield [(flag.span.end, flag.span.end, "".join(f" {word}" for word in new))]
+    script = recipe.path.suffix not in CONFIGURATION
+    if not spans:
+        yield [(flag.span.end, flag.span.end, "".join(f" {_quoted(v)}" for v in values))]
         return
-    first, *more = known
+    first, *more = spans
     raw = text[first.start : first.end]
-    if not more and len(values) == 1:
-        new = [quoted(values[0], raw)]
-        if not first.literal:
-            yield from _through_variable(text, first, values[0])
-            if _callers(text, raw, environment):
-                return
-    blank = " " if text[first.end : first.end + 1] in ("<", ">") else ""  # 1>log is another thing
-    yield [
-        (first.start, first.end, " ".join(new) + blank),
-        *(cut(text, span.start, span.end) for span in more),
-    ]
+    if not script:
+        yield [(first.start, spans[-1].end, _listed(recipe, flag, spans, values))]
+        return
+    if not more and len(values) == 1 and not first.literal:
+        yield from _through_variable(text, first, values[0])
+        if _callers(text, raw, environment):
+            return
+    like = raw if not more and len(values) == 1 else ""
+    new = " ".join(_quoted(value, like) for value in values) + _blank(text, first.end)
+    yield [(first.start, first.end, new), *(_cut(text, s.start, s.end) for s in more)]
 
 
 def _through_variable(text: str, span: Span, value: str) -> Iterator[list[Patch]]:
@@ -266,48 +243,37 @@ def _through_variable(text: str, span: Span, value: str) -> Iterator[list[Patch]
     if match is None or not PLAIN.fullmatch(value):
         return
     if match[3] is not None:
-        yield [(match.start(3), match.end(3), value)]
+        yield [(*match.span(3), value)]
     name = match[1] or match[2]
-    if len(re.findall(rf"\$\{{?{name}\b", text)) - _defaults_of_itself(text, name) > 1:
+    if len(re.findall(rf'(?<!\b{name}=)(?<!\b{name}=")\$\{{?{name}\b', text)) > 1:
         return  # what else takes it must keep it
-    for assigned in reversed(list(_assignments(text, name))):
-        raw = text[assigned.start : assigned.end]
-        inner = ONE_VARIABLE.fullmatch(raw)
+    for start, end in reversed(_assignments(text, name)):
+        raw = text[start:end]
+        inner = ONE_VARIABLE.fullmatch(text, start, end)
         if inner and inner[3] is not None:
-            start = assigned.start + inner.start(3)
-            yield [(start, start + len(inner[3]), value)]
+            yield [(*inner.span(3), value)]
         elif "$" not in raw and "`" not in raw:
-            yield [(assigned.start, assigned.end, quoted(value, raw))]
+            yield [(start, end, _quoted(value, raw))]
 
 
-def _assignments(text: str, name: str) -> Iterator[Span]:
+def _assignments(text: str, name: str) -> list[tuple[int, int]]:
     """Values of NAME=value in the text, as far as they are one word without blanks."""
-    for match in re.finditer(
-        rf"(?<![\w$\{{-]){name}=((?:\"[^\"\n]*\"|'[^'\n]*'|[^\s;&|()\"'])*)", text
-    ):
-        yield Span(match.start(1), match.end(1))
-
-
-def _defaults_of_itself(text: str, name: str) -> int:
-    """How often NAME=${NAME:-default} stands in the text."""
-    return len(re.findall(rf"(?<!\w){name}=\"?\$\{{{name}\b", text))
+    value = r"((?:\"[^\"\n]*\"|'[^'\n]*'|[^\s;&|()\"'])*)"
+    return [m.span(1) for m in re.finditer(rf"(?<![\w$\{{-]){name}={value}", text)]
 
 
 def _callers(text: str, raw: str, environment: Mapping[str, str]) -> list[str]:
     """Variables of the caller that a word is made of, also by way of the script's own."""
-    found: list[str] = []
-    todo, seen = [raw], set()
+    found, todo, seen = list[str](), [raw], set[str]()
     while todo:
         for match in REFERENCE.finditer(todo.pop()):
             name = match[1] or match[2]
-            if name in seen:
-                continue
-            seen.add(name)
-            spans = list(_assignments(text, name))
-            todo += [text[span.start : span.end] for span in spans]
-            kept = any(f"${{{name}" in text[span.start : span.end] for span in spans)
-            if name in environment and (kept or not spans):
+            values = [text[start:end] for start, end in _assignments(text, name)]
+            kept = not values or any(f"${{{name}" in value for value in values)
+            if name in environment and kept and name not in seen:
                 found.append(name)
+            todo += values if name not in seen else []
+            seen.add(name)
     return found
 
 
@@ -315,53 +281,162 @@ def _written(recipe: Recipe, flag: Flag) -> str:
     return " ".join(recipe.text[s.start : s.end] for s in flag.value_spans if s and not s.literal)
 
 
-def _new_flag(
+def _added(
     recipe: Recipe, name: str, values: Sequence[str], after: Flag | None = None
 ) -> Iterator[list[Patch]]:
     """``--name values`` behind a flag of the command, as its lines are written."""
     text, span = recipe.text, recipe.span
-    words = " ".join([f"--{name}", *map(quoted, values)])
+    if recipe.path.suffix in CONFIGURATION:
+        keys = sorted((f.span for f in recipe.flags if f.span), key=lambda span: span.start)
+        if after and after.span:  # in front of the one that follows it
+            keys = [span for span in keys if span.start > after.span.start] or [after.span]
+        yield from _new_key(recipe, keys[0] if keys else None, name, values)
+        return
+    words = " ".join([f"--{name}", *map(_quoted, values)])
     for flag in [after] if after else reversed(recipe.flags):
-        ends = [s.end for s in (flag.span, *flag.value_spans) if s] if flag.span else []
-        if flag.span is None or len(ends) != 1 + len(flag.value_spans) or ends != sorted(ends):
+        ends = [s.end for s in (flag.span, *flag.value_spans) if s]
+        if flag.span is None or len(ends) <= len(flag.value_spans) or ends != sorted(ends):
             continue
-        if after is None and span and not span.start < flag.span.start < ends[-1] <= span.end:
+        start, end = flag.span.start, ends[-1]
+        if after is None and span and not span.start < start < end <= span.end:
             continue  # of an array
-        line = text.rfind("\n", 0, flag.span.start) + 1
-        indent, between = text[line : flag.span.start], " "
+        line = text.rfind("\n", 0, start) + 1
+        indent, between = text[line:start], " "
         if not indent.strip() and (span is None or span.start < line):
-            new_line = "\r\n" if text[: text.find("\n", ends[-1]) + 1].endswith("\r\n") else "\n"
-            between = f" \\{new_line}{indent}"
-        yield [(ends[-1], ends[-1], between + words + _blank(text, ends[-1]))]
+            between = f" \\{_new_line(text)}{indent}"
+        yield [(end, end, between + words + _blank(text, end))]
     if span is not None:
         callers = re.search(r'[ \t]+"?\$\{?[@*]\}?"?\Z', text[span.start : span.end])
         at = span.start + callers.start() if callers else span.end  # the caller's flags win
         yield [(at, at, f" {words}{_blank(text, at)}")]
 
 
-def _blank(text: str, at: int) -> str:
-    return " " if text[at : at + 1] in ("<", ">") else ""
-
-
 def _variable(
     recipe: Recipe, edit: Variable, environment: Mapping[str, str]
 ) -> Iterator[list[Patch]]:
-    text = recipe.text
+    text, config = recipe.text, recipe.path.suffix in CONFIGURATION
     if (stands := recipe.assigned.get(edit.name)) is not None:
         span = stands.value
         raw = text[span.start : span.end]
-        if span.literal:
-            yield [(span.start, span.end, quoted(edit.value, raw))]
-        else:
+        if not span.literal:
             yield from _through_variable(text, span, edit.value)
             if _callers(text, raw, environment):
                 return
-            yield [(span.start, span.end, quoted(edit.value))]
-    written = f"{edit.name}={quoted(edit.value)} "
+        value = _scalar(recipe, edit.value, raw) if config else _quoted(edit.value, raw)
+        yield [(span.start, span.end, value)]
+    if config:
+        beside = next((place.name for place in recipe.assigned.values()), None)
+        yield from _new_key(recipe, beside, edit.name, [edit.value])
+        value = f'{{"{edit.name}": {_scalar(recipe, edit.value)}}}'
+        yield from _added(recipe, "ENV", [value])
+        return
+    written = f"{edit.name}={_quoted(edit.value)} "
     if recipe.whole is not None and not text.startswith("coproc", recipe.whole.start):
         yield [(recipe.whole.start, recipe.whole.start, written)]
     if recipe.span is not None:  # as a word of `env -i`
         yield [(recipe.span.start, recipe.span.start, written)]
+
+
+# Words of a script, and keys of a configuration ------------------------------------------------
+
+
+def _quoted(value: str, like: str = "") -> str:
+    """A value as a word of a script, in the quotes of the word before where it may be."""
+    quote = like[:1]
+    if quote in ("'", '"') and like[-1:] == quote and len(like) > 1 and PLAIN.fullmatch(value):
+        return f"{quote}{value}{quote}"
+    return shlex.quote(value)
+
+
+def _new_line(text: str) -> str:
+    return "\r\n" if "\r\n" in text else "\n"
+
+
+def _blank(text: str, at: int) -> str:
+    return " " if text[at : at + 1] in ("<", ">") else ""  # 1>log is another thing
+
+
+def _cut(text: str, start: int, end: int) -> Patch:
+    """The patch that takes a word out, with the blanks and continued lines in front of it, or with
+    its line where it is alone on it. What follows (an operator, a redirection) stays a word apart.
+    """
+    gap = GAP.search(text[:start])
+    begin = gap.start() if gap else start
+    line, stop = text.rfind("\n", 0, begin) + 1, text.find("\n", end)
+    if stop >= 0 and not (text[line:begin] + text[end:stop]).strip():
+        return line, stop + 1, ""
+    return begin, end, "" if text[end : end + 1] in (*" \t\r\n)'\"", "") else " "
+
+
+def _dropped(recipe: Recipe, flag: Flag) -> list[Patch]:
+    """A flag without a trace: --name=value is one word, --name value are two."""
+    text = recipe.text
+    ends = [(span.start, span.end) for span in (flag.span, *flag.value_spans) if span]
+    if recipe.path.suffix not in CONFIGURATION:
+        if len(ends) > 1 and ends[1][0] == ends[0][1] + 1 and text[ends[0][1]] == "=":
+            ends[:2] = [(ends[0][0], ends[1][1])]
+        return [_cut(text, start, end) for start, end in ends]
+    start, end = ends[0][0], max(ends[-1][1], ends[0][1] + 1)
+    line, stop = text.rfind("\n", 0, start) + 1, text.find("\n", end) % (len(text) + 1)
+    if not _flow(text, start):
+        return [(line, stop + 1, "")]
+    close = re.compile(r"\s*\]?(\s*,)?[ \t]*").match(text, end)
+    if close and close[1]:
+        return [(start, close.end(), "")]
+    return [(len(text[:start].rstrip().rstrip(",")), close.end() if close else end, "")]
+
+
+def _flow(text: str, start: int) -> bool:
+    """Whether a key stands between the braces of a table: `{a: 1, b: 2}`, and all of JSON."""
+    return text[:start].rstrip()[-1:] in ("{", ",")
+
+
+def _scalar(recipe: Recipe, value: str, like: str = "") -> str:
+    """As a value of the file; a number stays a string where it was one."""
+    quote = like[:1] if like[:1] in ("'", '"') else ""
+    if value.startswith("{") and not quote:
+        return value  # an object, in JSON and in YAML
+    if quote and PLAIN.fullmatch(value):
+        return f"{quote}{value}{quote}"
+    if recipe.path.suffix != ".json" and PLAIN.fullmatch(value) and not value.endswith(":"):
+        return value
+    try:
+        json.loads(value)
+    except ValueError:
+        return json.dumps(value, ensure_ascii=False)
+    return json.dumps(value) if quote else value
+
+
+def _listed(recipe: Recipe, flag: Flag, spans: Sequence[Span], values: Sequence[str]) -> str:
+    """Values in place of those of a key, as its list is written."""
+    text, first = recipe.text, spans[0]
+    words = [_scalar(recipe, value, text[first.start : first.end]) for value in values]
+    line = text.rfind("\n", 0, first.start) + 1
+    before = text[line : first.start]
+    if re.fullmatch(r"\s*-\s+", before):
+        return f"\n{before}".join(words)
+    in_list = flag.span is not None and "[" in text[flag.span.end : first.start]
+    joined = ", ".join(words)
+    empty = " " * (first.start == first.end)  # `name:` without a value
+    return empty + (joined if in_list or len(words) == 1 else f"[{joined}]")
+
+
+def _new_key(
+    recipe: Recipe, beside: Span | None, name: str, values: Sequence[str]
+) -> Iterator[list[Patch]]:
+    """A key in front of another, as that one is written."""
+    if beside is None:
+        return
+    text, at = recipe.text, beside.start
+    words = [_scalar(recipe, value) for value in values]
+    value = words[0] if len(words) == 1 else f"[{', '.join(words)}]"
+    line = text.rfind("\n", 0, at) + 1
+    indent = text[line:at]
+    end = _new_line(text) + indent
+    if _flow(text, at):
+        yield [(at, at, f'"{name}": {value},{" " if indent.strip() or not line else end}')]
+    elif not indent.strip():
+        yield [(at, at, f"{name}: {value}{end}")]
 
 
 # Why not ---------------------------------------------------------------------------------------
@@ -377,25 +452,21 @@ def _why_not(
     recipe = recipes[command or 0]
     if isinstance(edit, Variable):
         stands = recipe.assigned.get(edit.name)
-        line = stands.line if stands else recipe.line
-        said, wanted = edit.name, f"{edit.name}={edit.value}"
+        name, line = edit.name, stands.line if stands else recipe.line
+        meant = f"{edit.name}={edit.value}"
         raw = recipe.text[stands.value.start : stands.value.end] if stands else f"${edit.name}"
     else:
         flags = [f for r in recipes for f in r.flags if (f.name, f.line) == (edit.flag, edit.line)]
         flag = recipe.flag(edit.flag) if edit.line is None else flags[0] if flags else None
-        line = flag.line if flag else recipe.line
-        said = f"--{edit.flag}"
-        wanted = f"--{edit.name or edit.flag} {' '.join(edit.values or ())}".rstrip()
-        if edit.drop:
-            wanted = f"the command without --{edit.flag}"
-        if edit.add:
-            wanted = f"{edit.add} beside it"
+        name, line = f"--{edit.flag}", flag.line if flag else recipe.line
+        meant = f"--{edit.name or edit.flag} {' '.join(edit.values or ())}".rstrip()
+        meant = f"the command without {name}" if edit.drop else edit.add or meant
         raw = _written(recipe, flag) if flag else ""
     if names := _callers(recipe.text, raw, environment):
         given = " ".join(f"{name}={environment[name]}" for name in names)
         why = f"its value comes from {given} in your environment, which wins over the recipe"
-        remedy = f"unset {' '.join(names)} or set what is needed ({wanted}), and plan again"
+        remedy = f"unset {' '.join(names)} or set what is needed ({meant}), and plan again"
     else:
         why = "no change of its text alone would do it without changing something else"
-        remedy = f"write {wanted} by hand"
-    return f"{path}:{line}: {said} cannot be changed here: {why}; {remedy}"
+        remedy = f"write {meant} by hand"
+    return f"{path}:{line}: {name} cannot be changed here: {why}; {remedy}"

@@ -10,6 +10,7 @@ swift_plugin/facts.py reads them from ms-swift itself, in a process of its own.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -29,10 +30,6 @@ PACKAGES = ("ms-swift", "trl", "transformers")
 SECONDS = 120
 
 
-class FactsError(RuntimeError):
-    """The installed ms-swift cannot be asked; the message says why."""
-
-
 class Flag(msgspec.Struct, array_like=True, frozen=True):
     """A flag of a command; an array in the file, without what it does not need."""
 
@@ -43,7 +40,7 @@ class Flag(msgspec.Struct, array_like=True, frozen=True):
     choices: tuple[str | int | float | None, ...] = ()
 
 
-class Facts(msgspec.Struct, frozen=True):
+class Facts(msgspec.Struct, frozen=True, omit_defaults=True):
     versions: dict[str, str]
     rewards: list[str]
     datasets: list[str]
@@ -52,6 +49,8 @@ class Facts(msgspec.Struct, frozen=True):
     """By model type, what its template puts before a completion: with thinking on, and off."""
     commands: dict[str, dict[str, Flag]]
     """By name of a flag, then by the commands that take it so, as "sft pt"."""
+    note: str = ""
+    """Why these are not the facts of the installed versions, where they are not."""
 
     def flags(self, command: str) -> dict[str, Flag]:
         """The flags of `swift COMMAND`; empty for a command that is not known."""
@@ -67,8 +66,8 @@ class Facts(msgspec.Struct, frozen=True):
 def facts(ask: bool = True) -> Facts:
     """Those of the installed versions; the shipped ones where nothing is installed.
 
-    ``ask``: whether ms-swift may be imported (seconds) for versions that were never met; without
-    it the shipped facts stand in. FactsError where ms-swift does not answer.
+    ``ask``: whether ms-swift may be imported (seconds) for versions that were never met. Without
+    it, and where ms-swift does not answer, the shipped facts stand in and their ``note`` says so.
     """
     shipped = _decoded(SHIPPED.read_bytes())
     versions = installed_versions()
@@ -81,15 +80,22 @@ def facts(ask: bool = True) -> Facts:
             return kept
     except (OSError, msgspec.MsgspecError):
         pass  # never met, or written by another version of this package
-    if not ask:
-        return shipped
-    data = _ask()
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        data = _ask() if ask else b""
+        found = _decoded(data)
+    except (OSError, msgspec.MsgspecError) as error:
+        tested = f"what is tested with, {_listed(shipped.versions)}, stands in for it"
+        why = f" ({error})" if ask else ""
+        return msgspec.structs.replace(
+            shipped, note=f"{_listed(versions)} was not asked{why}: {tested}"
+        )
+    with contextlib.suppress(OSError):  # a home that cannot be written to: asked again next time
         write_atomically(path, data)
-    except OSError:
-        pass  # a home that cannot be written to: asked again next time
-    return _decoded(data)
+    return found
+
+
+def _listed(versions: dict[str, str]) -> str:
+    return ", ".join(f"{name} {version}" for name, version in versions.items())
 
 
 def installed_versions() -> dict[str, str]:
@@ -110,12 +116,13 @@ def _decoded(data: bytes) -> Facts:
 
 
 def _ask() -> bytes:
+    """OSError says why ms-swift does not answer."""
     command = [sys.executable, "-m", "swift_vlrft.swift_plugin.facts"]
     try:
         done = subprocess.run(command, capture_output=True, timeout=SECONDS)
     except subprocess.TimeoutExpired:
-        raise FactsError(f"ms-swift did not answer within {SECONDS} s") from None
+        raise TimeoutError(f"no answer within {SECONDS} s") from None
     if done.returncode:
-        said = done.stderr.decode(errors="replace").strip().splitlines() or ["no message"]
-        raise FactsError(f"the installed ms-swift cannot be imported: {said[-1]}")
+        lines = done.stderr.decode(errors="replace").strip().splitlines()
+        raise OSError(lines[-1] if lines else "no message")
     return done.stdout

@@ -9,26 +9,26 @@ from __future__ import annotations
 import difflib
 import os
 import shutil
-import tempfile
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 
+from swift_vlrft.files.writing import beside
 from swift_vlrft.recipe.edit import CannotEdit, with_edit
 from swift_vlrft.recipe.rules.finding import Edit
 
 
 def fixed_text(text: str, path: Path, edits: Sequence[Edit]) -> tuple[str, list[Edit], list[str]]:
     """The text with as many edits as could be made, those edits, and why others could not."""
-    made, refused = [], []
+    applied, refused = list[Edit](), list[str]()
     # From the bottom up, so that the lines above keep their numbers.
     for edit in sorted(dict.fromkeys(edits), key=lambda edit: -(edit.line or 0)):
         try:
             text = with_edit(text, path, edit)
+            applied.append(edit)
         except CannotEdit as error:
-            refused.append(str(error))
-        else:
-            made.append(edit)
-    return text, made, refused[::-1]
+            refused.insert(0, str(error))
+    return text, applied, refused
 
 
 def difference(before: str, after: str, path: Path) -> str:
@@ -40,41 +40,31 @@ def difference(before: str, after: str, path: Path) -> str:
 def write_fixed(
     path: Path, text: str, mode: int | None = None, *, keep: bool = True
 ) -> Path | None:
-    """Write a script, renamed into its place; what stood there before, byte for byte, is kept.
+    """Write a script; what stood there before, byte for byte, is kept beside it.
 
     Returns where: NAME.orig, or the first of NAME.orig.1, NAME.orig.2, ... that is free; None where
-    there was nothing, or already this text. A link keeps pointing to its file. The file keeps its
-    mode, a new one gets ``mode``.
+    there was nothing, or already this text. The file keeps its mode, a new one gets ``mode``.
     """
     path = path.resolve()
-    data = text.encode(errors="surrogateescape")
-    kept = None
+    data, kept = text.encode(errors="surrogateescape"), None
     if path.exists():
         if path.read_bytes() == data:
             return None
         mode = path.stat().st_mode
         kept = _kept(path) if keep else None
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as new:
-        new.write(data)
-    try:
-        os.chmod(new.name, 0o644 if mode is None else mode)
-        os.replace(new.name, path)
-    except OSError:
-        os.unlink(new.name)
-        raise
+    with beside(path) as unfinished:
+        unfinished.write_bytes(data)
+        unfinished.chmod(0o644 if mode is None else mode)
     return kept
 
 
 def _kept(path: Path) -> Path:
     """A copy of a file under the first free name; an equal copy that is there already will do."""
-    number = 0
-    while True:
-        copy = path.with_name(f"{path.name}.orig" + (f".{number}" if number else ""))
+    names = (f"{path.name}.orig{f'.{number}' if number else ''}" for number in count())
+    for copy in map(path.with_name, names):
         if not os.path.lexists(copy):
+            shutil.copy2(path, copy)
             break
         if copy.is_file() and copy.read_bytes() == path.read_bytes():
-            return copy
-        number += 1
-    shutil.copy2(path, copy)
+            break
     return copy

@@ -4,9 +4,10 @@ recipes/qwen2_vl_2b/classification_4x24g.sh
   -> command ("swift", "rlhf"), NPROC_PER_NODE=4, --num_generations 8 (line 31), ...
 
 Reads a shell script, a YAML or JSON configuration of ms-swift, or a command as text. Nothing is run
-and ms-swift is not imported; what cannot be read is said in ``notes``, never guessed.
+and ms-swift is not imported; what cannot be read is said in ``notes``, never guessed. What the
+values mean is in run.py.
 
-Where it stands, for those who change the text (offsets into ``Recipe.text``, see ``Span``):
+Spans are offsets into ``Recipe.text``, for those who change the text (edit.py):
 
     NPROC_PER_NODE=4 nohup swift rlhf --num_generations 8 > log 2>&1 &
     recipe.span               "swift rlhf --num_generations 8"
@@ -14,10 +15,8 @@ Where it stands, for those who change the text (offsets into ``Recipe.text``, se
     flag.span                 "--num_generations"           flag.value_spans    ("8",)
     recipe.assigned["NPROC_PER_NODE"].name and .value       "NPROC_PER_NODE", "4"
 
-A value of one word has that word's span, ``literal`` or not (``"$N"``); words of an array stand
-where the array is written (``ARGS=(--num_generations 8)``). None: it stands nowhere as one word (a
-part of ``$FLAGS``, of a default, of another file), or it is not of the file (the caller's
-environment). A redirection between two arguments lies inside ``span``; none behind the last does.
+A value of one word has that word's span, ``literal`` or not (``"$N"``). None: it stands nowhere as
+one word (a part of ``$FLAGS``, of another file), or it is the caller's environment.
 """
 
 from __future__ import annotations
@@ -33,16 +32,13 @@ from typing import Any
 import yaml
 
 from swift_vlrft.files.shipped import shipped_file
-from swift_vlrft.recipe.shell.reader import Command
-from swift_vlrft.recipe.shell.shell import Shell
+from swift_vlrft.recipe.shell.shell import Command, Shell
 from swift_vlrft.recipe.shell.state import Assigned, May, Value, union
 from swift_vlrft.recipe.shell.words import Note, Span
 from swift_vlrft.recipe.shell.wrappers import COMMANDS
 
 TRAINS = ("rlhf", "sft", "pt")
 CONFIGURATION = (".yaml", ".yml", ".json")
-TRUE, FALSE = ("true", "1", "yes", "t", "y"), ("false", "0", "no", "f", "n")
-"""As transformers' argument parser takes them (hf_argparser.py: string_to_bool)."""
 
 REMARK = re.compile(r"(?:^|^[^'\"]*\s)#.*")
 
@@ -123,12 +119,6 @@ class Recipe:
             return None
         return flag.values[0] if flag and flag.values else default
 
-    def truth(self, name: str, default: bool = False) -> bool | None:
-        """Whether a switch is on, as a bare `--use_vllm` is; None where that is not known."""
-        flag = self.flag(name)
-        said = self.get(name, str(flag is not None or default))
-        return None if said is None else said.lower() in TRUE
-
     def values(self, name: str) -> tuple[str, ...]:
         """All values of a flag; empty where it is absent or not known."""
         flag = self.flag(name)
@@ -140,10 +130,6 @@ class Recipe:
             name in self.unknown or (self.lost and name not in self.environment)
             for name in variables
         )
-
-    def variable(self, name: str, default: str | None = None) -> str | None:
-        """A variable; ``default`` where it is not set; None where that is not known."""
-        return None if self.hides(name) else self.environment.get(name, default)
 
     def at(self, path: str) -> Path | None:
         """A path as the command sees it; None where its folder is not known."""
@@ -357,6 +343,12 @@ def _configuration(path: Path, text: str, environment: dict[str, str]) -> Recipe
         _entry(str(name), value, *places.get(str(name), (None, None)))
         for name, value in data.items()
     ]
+    table = places["ENV"][1].value if variables else []
+    assigned = {
+        str(key.value): Assigned(key.start_mark.line + 1, _marked(key), _marked(value))
+        for key, value in table
+        if str(key.value) not in environment
+    }
     method = "rlhf" if "rlhf_type" in data else "rollout" if _rolls_out(data) else "sft"
     return Recipe(
         path,
@@ -364,6 +356,7 @@ def _configuration(path: Path, text: str, environment: dict[str, str]) -> Recipe
         ("swift", method),
         flags,
         text=text,
+        assigned=assigned,
     )
 
 

@@ -65,14 +65,13 @@ def write_report(
     names = ("before", "after") if len(evaluations) == 2 else ("answer",)
     runs = dict(zip(names, open_runs(evaluations), strict=False))
     evaluated = [
-        Evaluated(name, saved, summarise(saved.predictions, bootstrap=bootstrap, **_gold_of(saved)))
+        Evaluated(name, saved, summarise(saved.predictions, saved.gold, bootstrap=bootstrap))
         for name, saved in runs.items()
     ]
     result = None
     if len(runs) == 2:
         before, after = runs.values()
-        gold = _gold_of(before)
-        result = compare(before.predictions, after.predictions, bootstrap=bootstrap, **gold)
+        result = compare(before.predictions, after.predictions, before.gold, bootstrap=bootstrap)
     page = _page(run, evaluated, result)
     while True:
         groups, problems = samples(runs, result, count)
@@ -82,12 +81,6 @@ def write_report(
         count //= 2
     write_atomically(target, text)
     return target, problems
-
-
-def _gold_of(run: SavedRun) -> dict[str, Any]:
-    """The arguments of ``summarise`` and ``compare`` that an annotation file needs."""
-    gold = {"annotations": run.annotations, "categories": run.categories}
-    return gold | {"protocol": run.protocol}
 
 
 def _page(run: RunLog, evaluated: list[Evaluated], result: Comparison | None) -> dict[str, Any]:

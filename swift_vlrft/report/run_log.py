@@ -18,7 +18,7 @@ from swift_vlrft.diagnostics.reasons import explain
 from swift_vlrft.evaluation.predictions import EvaluationError
 from swift_vlrft.files.completions import read_completions
 from swift_vlrft.files.jsonl import finite, json_lines, read_json
-from swift_vlrft.rewards import REWARDS, TASKS
+from swift_vlrft.rewards import REWARDS
 
 Series = list[tuple[float, float]]
 
@@ -105,12 +105,12 @@ def _read_completions(path: Path, run: RunLog) -> None:
     was_read: dict[str, dict[float, list[bool]]] = {}
     for completion in islice(read_completions(path, []), every - 1, None, every):
         row = completion.row
-        names = [n for n in REWARDS if n in row and TASKS[n] is not None]
-        if not names and "vlrft_format" in row:
-            names = ["vlrft_format"]
+        stated = [n for n in REWARDS if n in row]
+        names = [n for n in stated if REWARDS[n].task is not None] or stated
         solution = row.get("solution")
         for name in names:
-            if completion.logged(name) is None or (solution is None and TASKS[name] is not None):
+            unscored = solution is None and "solution" in REWARDS[name].needs
+            if unscored or completion.logged(name) is None:
                 continue  # of another reward's task
             reason = explain(name, row.get("completion"), solution, **completion.extra)
             if reason.score is None:

@@ -123,7 +123,7 @@ def _images(rows: Sequence[Prediction], run: SavedRun) -> tuple[dict[str, str], 
             images[row.id] = {"bytes": None, "path": row.image}
         elif row.row is not None:
             in_set.setdefault(row.row, []).append(row.id)
-    if in_set and run.manifest is not None and run.annotations is None:
+    if in_set and run.manifest is not None and run.gold.annotations is None:
         try:
             for number, image in _images_of(QuerySet(run.manifest.settings), set(in_set)):
                 images |= dict.fromkeys(in_set[number], image)
@@ -141,7 +141,7 @@ def _images(rows: Sequence[Prediction], run: SavedRun) -> tuple[dict[str, str], 
 def _images_of(queries: QuerySet, numbers: set[int]) -> Iterable[tuple[int, dict[str, Any]]]:
     last = max(numbers)
     for query in queries.read(Problems()):
-        if query.row in numbers:
-            yield query.row, query.image
-        if query.row is not None and query.row >= last:
+        if query.number in numbers:
+            yield query.number, query.row.image
+        if query.number == last:
             return

@@ -7,36 +7,23 @@ solution    <answer>african violet</answer>                      vlrft_classific
 
 import json
 from contextlib import suppress
-from functools import lru_cache
 from typing import Any
 
-from swift_vlrft.parsing.answers import Answer, gold_text, normalise, plain
-from swift_vlrft.rewards.contract import Scores, Task, optional_column, score_rows
+from swift_vlrft.parsing.answers import Answer, normalise, plain
+from swift_vlrft.rewards.contract import Task, reward
+
+CLASSIFICATION = Task("classification", lambda text: normalise(text) or None, "a class name")
 
 
-@lru_cache(maxsize=8192)
-def read_gold(solution: str) -> str | None:
-    """The normalised class name; None where nothing is left of it."""
-    return normalise(gold_text(solution)) or None
-
-
-CLASSIFICATION = Task("classification", read_gold, "a class name")
-
-
-def vlrft_classification(
-    completions: list[str], solution: list[str] | None = None, **columns: Any
-) -> Scores:
+@reward(CLASSIFICATION, takes=("aliases",))
+def vlrft_classification(answer: Answer, gold: str, aliases: Any = None) -> float:
     """1 where answer and solution are the same name, else 0; never by substring or edit distance.
 
     Names are compared after NFKC and case folding, with runs of blanks, ``_`` and ``-`` as one
     blank, and without outer punctuation and one pair of quotes. An optional column ``aliases``
     holds further right names per row: a list of texts, or that list as a JSON string.
     """
-    aliases = optional_column("vlrft_classification", "aliases", completions, columns)
-    per_row = [None] * len(completions) if aliases is None else aliases
-    return score_rows(
-        "vlrft_classification", CLASSIFICATION, completions, solution, columns, _same_name, per_row
-    )
+    return 1.0 if answer.label in right_names(gold, aliases) else 0.0
 
 
 def right_names(gold: str, aliases: Any) -> set[str]:
@@ -48,12 +35,3 @@ def right_names(gold: str, aliases: Any) -> set[str]:
     names = aliases if isinstance(aliases, (list, tuple, set)) else [aliases]
     stated = [value for name in names if (value := plain(name)) is not None]
     return {gold, *(normalise(str(name)) for name in stated)} - {""}
-
-
-def _same_name(answer: Answer, gold: str, aliases: Any) -> float:
-    return (
-        1.0
-        if answer.label == gold
-        or (aliases is not None and answer.label in right_names(gold, aliases))
-        else 0.0
-    )

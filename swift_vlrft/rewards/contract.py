@@ -1,4 +1,8 @@
-"""What every reward does with its arguments, written once.
+"""What a reward is: a record around one function that scores one row.
+
+    @reward(COUNTING)
+    def vlrft_counting(answer: Answer, gold: float) -> float:
+        return 1.0 if answer.number == gold else 0.0
 
     vlrft_counting(["<think>t</think><answer>4</answer>"], ["4"], task=["counting"])      [1.0]
     vlrft_counting(["<think>t</think><answer>4</answer>"], ["4"], task=["detection"])     [None]
@@ -11,7 +15,8 @@ in place of a column other than ``solution`` stands for every row.
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from typing import Any
 
 from swift_vlrft.parsing.answers import gold_text, plain, read
@@ -19,116 +24,129 @@ from swift_vlrft.parsing.answers import gold_text, plain, read
 log = logging.getLogger("swift_vlrft")
 
 Scores = list[float | None]
+RewardFunction = Callable[..., Scores]
+"""What ms-swift calls: a ``Reward``, or a function around one."""
 
 
 @dataclass(frozen=True)
 class Task:
     """A kind of row: what its ``task`` column says, and how its gold solution is read.
 
-    ``read_gold`` takes the solution's text and returns None where it cannot be read; it caches.
-    ``holds`` names what a solution holds, for messages.
+    ``read`` takes the text of a gold answer and returns None where it cannot be read. ``holds``
+    names what a solution holds, for messages; ``has_boxes``: answers and gold are boxes.
     """
 
     name: str
-    read_gold: Callable[[str], Any]
+    read: Callable[[str], Any]
     holds: str
+    has_boxes: bool = False
+
+    def read_gold(self, solution: Any) -> Any:
+        """What a solution says, with or without answer tags; the same text is read once."""
+        return self._read_once(solution if type(solution) is str else gold_text(solution))
+
+    @cached_property
+    def _read_once(self) -> Callable[[str], Any]:
+        return lru_cache(maxsize=8192)(lambda solution: self.read(gold_text(solution)))
 
 
-def score_rows(
-    name: str,
-    task: Task,
-    completions: Sequence[Any],
-    solution: Sequence[Any] | None,
-    columns: dict[str, Any],
-    score: Callable[..., float],
-    *per_row: Sequence[Any],
-) -> Scores:
-    """``score(answer, gold, *values)`` for every row of ``task``, None for rows of other tasks.
+@dataclass(frozen=True)
+class Reward:
+    """A reward, called as ms-swift and TRL call one: ``f(completions, solution, **columns)``.
 
-    ``per_row`` are further columns of which ``score`` gets one value each. A gold solution that
-    cannot be read gives None and one warning. ValueError: see ``column``.
+    ``score`` is given the ``Answer``; the gold, where ``needs`` names the solution; then the row's
+    value of every further column of ``needs``, and of ``takes`` (None where the data lack it).
     """
-    completions = column(name, "completions", completions, completions, columns)
-    golds = column(name, "solution", solution, completions, columns)
-    tasks = routing(name, completions, columns)
-    scores: Scores = []
-    unreadable = []
-    for row, completion in enumerate(completions):
-        if tasks is not None and (tasks[row] or task.name) != task.name:
-            scores.append(None)
-            continue
-        text = golds[row] if type(golds[row]) is str else gold_text(golds[row])
-        gold = task.read_gold(text)
-        if gold is None:
-            unreadable.append((row, text))
-            scores.append(None)
-        else:
-            scores.append(score(read(completion), gold, *[values[row] for values in per_row]))
-    if unreadable:
-        _warn_unreadable(name, task, unreadable)
-    return scores
+
+    score: Callable[..., float]
+    task: Task | None = None
+    """Whose rows it scores, the others get None. None: every row."""
+    needs: tuple[str, ...] = ("solution",)
+    takes: tuple[str, ...] = ()
+    reads_confidence: bool = False
+    scores_format: bool = False
+    """It looks at how the answer is written, not at whether it is right."""
+    changes_in_training: bool = False
+    """``score`` is also given ``trainer_state``: the same answer may earn less later on."""
+    recommended: bool = True
+    """Named where rewards for a data set are proposed."""
+    __name__: str = field(init=False)
+    """What ms-swift logs it under: the function's name."""
+
+    def __post_init__(self) -> None:
+        for name in ("__name__", "__doc__"):
+            object.__setattr__(self, name, getattr(self.score, name))
+
+    def __call__(self, completions: Sequence[Any], solution: Any = None, **columns: Any) -> Scores:
+        """One score in [0, 1] per completion; None for rows of other tasks and, with one warning,
+        for gold that cannot be read. ValueError: a column that is missing or of another length.
+        """
+        if isinstance(completions, str):
+            raise ValueError(
+                f"{self.__name__}: completions is one string; a list of completions is needed."
+            )
+        texts = self._column("completions", completions, len(completions)) or []
+        given = columns | {"solution": solution}
+        further: list[Sequence[Any]] = []
+        for key in (*self.needs, *self.takes):
+            values = self._column(key, given.get(key), len(texts))
+            if values is None and key in self.needs:
+                raise ValueError(
+                    f"{self.__name__}: the column {key!r} is missing (given: "
+                    f"{', '.join(sorted(columns)) or 'no other column'}). Add it to the data set, "
+                    f'or rename yours with --columns \'{{"answer": "{key}"}}\'.'
+                )
+            further.append([None] * len(texts) if values is None else values)
+        golds = further.pop(self.needs.index("solution")) if "solution" in self.needs else None
+        task = self.task
+        tasks = self._column("task", columns.get("task"), len(texts)) if task else None
+        state = {"trainer_state": columns.get("trainer_state")} if self.changes_in_training else {}
+        scores: Scores = []
+        unreadable = []
+        for row, text in enumerate(texts):
+            if task and tasks and (plain(tasks[row]) or task.name) != task.name:
+                scores.append(None)
+                continue
+            values = [column[row] for column in further]
+            if golds is not None:
+                gold = task.read_gold(golds[row]) if task else gold_text(golds[row])
+                if gold is None:
+                    unreadable.append((row, gold_text(golds[row])))
+                    scores.append(None)
+                    continue
+                values.insert(0, gold)
+            scores.append(self.score(read(text), *values, **state))
+        if task and unreadable:
+            _warn_unreadable(self.__name__, task, unreadable)
+        return scores
+
+    def _column(self, key: str, values: Any, rows: int) -> Sequence[Any] | None:
+        """A column as a list or tuple, None where it is missing; one text stands for every row,
+        except as the solution.
+        """
+        if type(values) not in (list, tuple):
+            values = plain(values)
+            if isinstance(values, Iterable) and not isinstance(values, (str, Mapping, Set)):
+                values = list(values)
+            elif isinstance(values, str) and key != "solution":
+                values = [values] * rows
+        if values is None:
+            return None
+        if not isinstance(values, (list, tuple)) or len(values) != rows:
+            listed = isinstance(values, (list, tuple))
+            count = f"{len(values)} values" if listed else f"one {type(values).__name__}"
+            raise ValueError(
+                f"{self.__name__}: {rows} completions, but {count} in the column {key!r}; "
+                "there must be one value per completion."
+            )
+        return values
 
 
-def column(
-    name: str,
-    key: str,
-    values: Any,
-    completions: Sequence[Any],
-    columns: dict[str, Any],
-) -> Sequence[Any]:
-    """``values`` as a list or tuple with one value per completion; one text stands for every row,
-    except as the solution. ValueError naming the reward, the column and what was given.
+def reward(task: Task | None = None, **facts: Any) -> Callable[[Callable[..., float]], Reward]:
+    """Makes a reward of the function under it, which scores one row; ``facts`` are fields of
+    ``Reward``.
     """
-    if isinstance(completions, str):
-        raise ValueError(f"{name}: completions is one string; a list of completions is needed.")
-    if values is None:
-        given = ", ".join(sorted(columns)) or "no other column"
-        raise ValueError(
-            f"{name}: the column {key!r} is missing (given: {given}). Add it to the data set, or "
-            f'rename yours with --columns \'{{"answer": "{key}"}}\'.'
-        )
-    if type(values) not in (list, tuple):
-        values = _listed(values)
-        if isinstance(values, str) and key != "solution":
-            values = [values] * len(completions)
-    if not isinstance(values, (list, tuple)) or len(values) != len(completions):
-        listed = isinstance(values, (list, tuple))
-        count = f"{len(values)} values" if listed else f"one {type(values).__name__}"
-        raise ValueError(
-            f"{name}: {len(completions)} completions, but {count} in the column {key!r}; "
-            "there must be one value per completion."
-        )
-    return values
-
-
-def _listed(values: Any) -> Any:
-    """A column as a list; one value as it is."""
-    values = plain(values)
-    is_column = isinstance(values, Iterable) and not isinstance(values, (str, Mapping, Set))
-    return list(values) if is_column else values
-
-
-def optional_column(
-    name: str, key: str, completions: Sequence[Any], columns: dict[str, Any]
-) -> Sequence[Any] | None:
-    """The column, or None where the data set has none. ValueError: see ``column``."""
-    values = columns.get(key)
-    if values is None or (not isinstance(values, (list, tuple)) and plain(values) is None):
-        return None
-    return column(name, key, values, completions, columns)
-
-
-def routing(
-    name: str, completions: Sequence[Any], columns: dict[str, Any]
-) -> Sequence[str | None] | None:
-    """The ``task`` column, or None where the data set has none: then every row is scored."""
-    tasks = optional_column(name, "task", completions, columns)
-    if tasks is None or _TEXTS.issuperset(map(type, tasks)):
-        return tasks
-    return [plain(task) for task in tasks]
-
-
-_TEXTS = {str, type(None)}
+    return lambda score: Reward(score, task, **facts)
 
 
 MAX_WARNINGS = 10
@@ -142,13 +160,12 @@ def _warn_unreadable(name: str, task: Task, unreadable: list[tuple[int, str]]) -
         return
     _warned.update((task.name, text) for _, text in new[:MAX_WARNINGS])
     row, text = new[0]
-    others = f", and of {len(unreadable) - 1} more rows," if len(unreadable) > 1 else ""
     log.warning(
         "%s: the gold solution of row %d%s cannot be read as %s: %r. These rows get no reward "
         "(None). This is an error in the data set; it is not reported again.",
         name,
         row,
-        others,
+        f", and of {len(unreadable) - 1} more rows," if len(unreadable) > 1 else "",
         task.holds,
         text if len(text) <= 120 else text[:120] + "...",
     )

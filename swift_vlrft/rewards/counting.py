@@ -10,43 +10,29 @@ least 4", "about 4", "4+4" and "4?" state none, and number words are not read. S
 ``short_answers.number``.
 """
 
-from functools import lru_cache
-from typing import Any
-
-from swift_vlrft.parsing.answers import Answer, gold_text
+from swift_vlrft.parsing.answers import Answer
 from swift_vlrft.parsing.short_answers import number
-from swift_vlrft.rewards.contract import Scores, Task, score_rows
+from swift_vlrft.rewards.contract import Task, reward
 
 
-@lru_cache(maxsize=8192)
-def read_gold(solution: str) -> float | None:
-    """The count, a whole number >= 0; None where the text states none."""
-    count = number(gold_text(solution))
+def read_count(text: str) -> float | None:
+    """A whole number >= 0; None where the text states none."""
+    count = number(text)
     return count if count is not None and count >= 0 and count.is_integer() else None
 
 
-COUNTING = Task("counting", read_gold, "a whole number")
+COUNTING = Task("counting", read_count, "a whole number")
 
 
-def vlrft_counting(
-    completions: list[str], solution: list[str] | None = None, **columns: Any
-) -> Scores:
+@reward(COUNTING)
+def vlrft_counting(answer: Answer, gold: float) -> float:
     """1 where the answer states exactly the gold number, else 0; hedged or several: none."""
-    return score_rows("vlrft_counting", COUNTING, completions, solution, columns, _exact)
-
-
-def vlrft_counting_soft(
-    completions: list[str], solution: list[str] | None = None, **columns: Any
-) -> Scores:
-    """max(0, 1 - |n - gold| / max(gold, 1)); 0 where no whole number is stated."""
-    return score_rows("vlrft_counting_soft", COUNTING, completions, solution, columns, _soft)
-
-
-def _exact(answer: Answer, gold: float) -> float:
     return 1.0 if answer.number == gold else 0.0
 
 
-def _soft(answer: Answer, gold: float) -> float:
+@reward(COUNTING)
+def vlrft_counting_soft(answer: Answer, gold: float) -> float:
+    """max(0, 1 - |n - gold| / max(gold, 1)); 0 where no whole number is stated."""
     count = answer.number
     if count is None or not count.is_integer():
         return 0.0

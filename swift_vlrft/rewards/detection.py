@@ -1,6 +1,6 @@
 """Detection: find every object, say how sure you are.
 
-    image 640 x 480, frame norm1000, "Detect all objects belonging to the category 'dog'."
+    image 640 x 480, box format norm1000, "Detect all objects belonging to the category 'dog'."
     completion  <think>One.</think>
                 <answer>[{'Position': [255, 304, 291, 365], 'Confidence': 0.9}]</answer>
     solution    <answer>[{'Position': [254, 303, 291, 365], 'Confidence': 1}]</answer>
@@ -9,89 +9,38 @@
 
 Predictions and gold boxes are matched one to one (the largest summed IoU over pairs with IoU >= 0.5
 and agreeing labels). An invalid box and an exact repeat count as predictions. Where both sides are
-empty the score is 1, where one is, 0; text that is neither a list nor a refusal scores 0.
+empty the score is 1, where one is, 0; text that is neither a list nor "No Objects" scores 0.
 """
 
-from functools import partial
+import os
+from functools import lru_cache
 from math import fsum
 from typing import Any
 
 from swift_vlrft.geometry.boxes import Pair
-from swift_vlrft.parsing.answers import Answer, BoxList, read
-from swift_vlrft.rewards.contract import Scores, column, routing, score_rows
-from swift_vlrft.rewards.matching import DETECTION, score_boxes
-from swift_vlrft.rewards.schedule import threshold_at
+from swift_vlrft.parsing.answers import Answer, BoxList
+from swift_vlrft.rewards.contract import reward
+from swift_vlrft.rewards.matching import DETECTION, of_matched
 
 
-def vlrft_detection_iou(
-    completions: list[str], solution: list[str] | None = None, **columns: Any
-) -> Scores:
+@reward(DETECTION)
+@of_matched
+def vlrft_detection_iou(predicted: BoxList, gold: BoxList, matched: list[Pair]) -> float:
     """Sum of the matched IoU / max(number of predictions, number of gold boxes). Source:
     Visual-RFT.
     """
-    score = partial(score_boxes, formula=_iou)
-    return score_rows("vlrft_detection_iou", DETECTION, completions, solution, columns, score)
+    return fsum(iou for _, _, iou in matched) / max(len(predicted), len(gold))
 
 
-def vlrft_detection_confidence(
-    completions: list[str], solution: list[str] | None = None, **columns: Any
-) -> Scores:
+@reward(DETECTION, reads_confidence=True)
+@of_matched
+def vlrft_detection_confidence(predicted: BoxList, gold: BoxList, matched: list[Pair]) -> float:
     """max(0, sum over matched of 2c - c^2, minus sum over unmatched of c^2) / max(n_pred, n_gold).
 
     A proper scoring rule (Brier): stating your true probability is optimal. A confidence that is
     missing or outside [0, 1] contributes 0 when matched and -1 when not. Where equal IoU leaves the
     choice between two predictions open, the one with the lower confidence is the matched one.
     """
-    score = partial(score_boxes, formula=_confidence)
-    return score_rows(
-        "vlrft_detection_confidence", DETECTION, completions, solution, columns, score
-    )
-
-
-def vlrft_detection_f1(
-    completions: list[str], solution: list[str] | None = None, **columns: Any
-) -> Scores:
-    """F1 at IoU >= 0.5: 2 matched / (n_pred + n_gold)."""
-    score = partial(score_boxes, formula=_f1)
-    return score_rows("vlrft_detection_f1", DETECTION, completions, solution, columns, score)
-
-
-def vlrft_detection_iou_dynamic(
-    completions: list[str], solution: list[str] | None = None, **columns: Any
-) -> Scores:
-    """``vlrft_detection_iou`` with a threshold that rises with training progress.
-
-    0.5, from 10 % of max_steps 0.75, from 25 % 0.9; ``VLRFT_IOU_SCHEDULE=0:0.5,0.1:0.75,0.25:0.9``
-    spells another one. Progress is read from ``trainer_state`` (ms-swift passes it); without it the
-    run is at its start. Source: V-Triune's dynamic IoU reward.
-    """
-    score = partial(score_boxes, formula=_iou, threshold=threshold_at(columns.get("trainer_state")))
-    return score_rows(
-        "vlrft_detection_iou_dynamic", DETECTION, completions, solution, columns, score
-    )
-
-
-def vlrft_detection_format(
-    completions: list[str], solution: list[str] | None = None, **columns: Any
-) -> Scores:
-    """1 where ``vlrft_format`` is 1 and the answer reads as valid boxes or as a refusal. Needs no
-    solution.
-    """
-    texts = column("vlrft_detection_format", "completions", completions, completions, columns)
-    tasks = routing("vlrft_detection_format", texts, columns)
-    return [
-        _format(read(text))
-        if tasks is None or (tasks[row] or DETECTION.name) == DETECTION.name
-        else None
-        for row, text in enumerate(texts)
-    ]
-
-
-def _iou(predicted: BoxList, gold: BoxList, matched: list[Pair]) -> float:
-    return fsum(iou for _, _, iou in matched) / max(len(predicted), len(gold))
-
-
-def _confidence(predicted: BoxList, gold: BoxList, matched: list[Pair]) -> float:
     # 2c - c^2 when matched and -c^2 when not is 2c for the matched, less c^2 for all; where none is
     # stated, 0 when matched and -1 when not is 1 for the matched, less 1 for all.
     stated = predicted.confidences
@@ -100,10 +49,63 @@ def _confidence(predicted: BoxList, gold: BoxList, matched: list[Pair]) -> float
     return max(0.0, earned - paid) / max(len(predicted), len(gold))
 
 
-def _f1(predicted: BoxList, gold: BoxList, matched: list[Pair]) -> float:
+@reward(DETECTION)
+@of_matched
+def vlrft_detection_f1(predicted: BoxList, gold: BoxList, matched: list[Pair]) -> float:
+    """F1 at IoU >= 0.5: 2 matched / (n_pred + n_gold)."""
     return 2.0 * len(matched) / (len(predicted) + len(gold))
 
 
-def _format(answer: Answer) -> float:
+@reward(DETECTION, changes_in_training=True)
+def vlrft_detection_iou_dynamic(answer: Answer, gold: BoxList, trainer_state: Any) -> float:
+    """``vlrft_detection_iou`` with a threshold that rises with training progress.
+
+    0.5, from 10 % of max_steps 0.75, from 25 % 0.9; ``VLRFT_IOU_SCHEDULE=0:0.5,0.1:0.75,0.25:0.9``
+    spells another one. Progress is read from ``trainer_state`` (ms-swift passes it); without it the
+    run is at its start. Source: V-Triune's dynamic IoU reward.
+    """
+    return vlrft_detection_iou.score(answer, gold, threshold_at(trainer_state))
+
+
+@reward(DETECTION, needs=(), scores_format=True)
+def vlrft_detection_format(answer: Answer) -> float:
+    """1 where ``vlrft_format`` is 1 and the answer reads as valid boxes or as empty. Needs no
+    solution.
+    """
     boxes = answer.boxes
     return 1.0 if answer.well_formed and boxes is not None and None not in boxes.boxes else 0.0
+
+
+DEFAULT_SCHEDULE = "0:0.5,0.1:0.75,0.25:0.9"
+VARIABLE = "VLRFT_IOU_SCHEDULE"
+
+
+def threshold_at(trainer_state: Any) -> float:
+    """IoU threshold for the trainer's ``global_step / max_steps``; its first value where there is
+    no trainer.
+    """
+    max_steps = getattr(trainer_state, "max_steps", None) or 0
+    step = getattr(trainer_state, "global_step", None) or 0
+    progress = step / max_steps if max_steps > 0 else 0.0
+    steps = _schedule(os.environ.get(VARIABLE) or DEFAULT_SCHEDULE)
+    return [threshold for start, threshold in steps if start <= progress][-1]
+
+
+@lru_cache(maxsize=8)
+def _schedule(text: str) -> list[tuple[float, float]]:
+    """``[(start, threshold), ...]`` of "start:threshold,..."; ValueError with variable and text."""
+    try:
+        steps = [(float(a), float(b)) for a, b in (part.split(":") for part in text.split(","))]
+    except ValueError:
+        steps = []
+    starts = [start for start, _ in steps]
+    if (
+        starts[:1] != [0.0]
+        or starts != sorted(set(starts))
+        or not all(start < 1.0 and 0.0 < threshold <= 1.0 for start, threshold in steps)
+    ):
+        raise ValueError(
+            f"{VARIABLE}={text!r}: expected progress:threshold pairs that start at 0 and rise, "
+            f"with thresholds in (0, 1], such as {DEFAULT_SCHEDULE!r}."
+        )
+    return steps

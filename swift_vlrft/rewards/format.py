@@ -4,19 +4,15 @@
 <think>Two.</think><answer>2</answer> or <answer>3</answer>   0.0
 """
 
-from typing import Any
-
-from swift_vlrft.parsing.answers import read
-from swift_vlrft.rewards.contract import Scores, column
+from swift_vlrft.parsing.answers import Answer
+from swift_vlrft.rewards.contract import reward
 
 
-def vlrft_format(
-    completions: list[str], solution: list[str] | None = None, **columns: Any
-) -> Scores:
+@reward(needs=(), scores_format=True)
+def vlrft_format(answer: Answer) -> float:
     """1 where the text is one non-empty think block, then one non-empty answer block; else 0.
 
     Blanks around and between the blocks are allowed. Needs no solution and scores rows of every
     task. Source: DeepSeek-R1's format reward, matched over the whole text.
     """
-    texts = column("vlrft_format", "completions", completions, completions, columns)
-    return [1.0 if read(text).well_formed else 0.0 for text in texts]
+    return 1.0 if answer.well_formed else 0.0

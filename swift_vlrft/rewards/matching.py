@@ -7,42 +7,55 @@ the cat is matched with IoU 0.97; the dog is an extra box
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import wraps
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
-from swift_vlrft.geometry.assignment import match
-from swift_vlrft.geometry.boxes import Pair, PairArrays, Pairs, overlapping_pairs
-from swift_vlrft.parsing.answers import Answer, BoxList, boxes_or_refusal, gold_text
+from swift_vlrft.geometry.assignment import match, match_table
+from swift_vlrft.geometry.boxes import Pair, overlapping_in_arrays, overlapping_pairs
+from swift_vlrft.parsing.answers import Answer, BoxList, read_boxes
 from swift_vlrft.rewards.contract import Task
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from swift_vlrft.geometry.boxes import Array
 
-@lru_cache(maxsize=8192)
-def read_gold(solution: str) -> BoxList | None:
+    Indices = NDArray[np.intp]
+
+FEW_COMPARED = 400
+"""Predictions times gold boxes up to which plain Python is as fast as numpy."""
+MANY_PAIRS = 2000
+"""Overlapping pairs from which a table is faster than a list."""
+
+
+def read_valid_boxes(text: str) -> BoxList | None:
     """The gold boxes, empty for "No Objects"; None where the text is neither or a box is
     invalid.
     """
-    boxes = boxes_or_refusal(gold_text(solution))
+    boxes = read_boxes(text)
     return None if boxes is None or None in boxes.boxes else boxes
 
 
-DETECTION = Task("detection", read_gold, "a list of boxes or 'No Objects'")
+DETECTION = Task("detection", read_valid_boxes, "a list of boxes or 'No Objects'", has_boxes=True)
+read_gold = DETECTION.read_gold
 
 Formula = Callable[[BoxList, BoxList, list[Pair]], float]
 """A score of predictions, gold boxes (neither empty) and their matched pairs."""
 
 
-def score_boxes(answer: Answer, gold: BoxList, formula: Formula, threshold: float = 0.5) -> float:
-    """``formula`` of the matched boxes at IoU >= ``threshold``; the rules for empty sides and
-    unreadable text.
-    """
-    predicted = answer.boxes
-    if not predicted or not gold:
-        return score_without_boxes(predicted, gold)
-    return formula(predicted, gold, matching(answer, gold, threshold))
+def of_matched(formula: Formula) -> Callable[..., float]:
+    """``formula`` as the score of an answer, at a threshold that is 0.5 unless another is given."""
+
+    @wraps(formula)
+    def score(answer: Answer, gold: BoxList, threshold: float = 0.5) -> float:
+        predicted = answer.boxes
+        if not predicted or not gold:
+            return score_without_boxes(predicted, gold)
+        return formula(predicted, gold, matching(answer, gold, threshold))
+
+    return score
 
 
 def score_without_boxes(predicted: BoxList | None, gold: BoxList) -> float:
@@ -50,49 +63,74 @@ def score_without_boxes(predicted: BoxList | None, gold: BoxList) -> float:
     return 1.0 if predicted is not None and not predicted and not gold else 0.0
 
 
+_matched: WeakKeyDictionary[Answer, tuple[BoxList, float, list[Pair]]] = WeakKeyDictionary()
+"""The last matching of each answer, since several rewards ask for the same."""
+
+
 def matching(answer: Answer, gold: BoxList, threshold: float = 0.5) -> list[Pair]:
-    """The matched pairs of a readable answer. Kept on the answer, since several rewards ask for
-    the same.
-    """
-    memo = answer.memo
-    if memo is not None and memo[0] is gold and memo[1] == threshold:
-        return memo[2]  # type: ignore[no-any-return]
-    predicted = answer.boxes or BoxList()
-    pairs = same_label_pairs(predicted, gold, threshold)
+    """The matched pairs of a readable answer: IoU >= ``threshold``, agreeing labels."""
+    known = _matched.get(answer)
+    if known is None or known[0] is not gold or known[1] != threshold:
+        known = gold, threshold, _match(answer.boxes or BoxList(), gold, threshold)
+        _matched[answer] = known
+    return known[2]
+
+
+def _match(predicted: BoxList, gold: BoxList, threshold: float) -> list[Pair]:
     # Being matched earns 2c under the confidence reward, and 1 where none is stated: as 0.5 would.
-    matched = match(pairs, predicted.confidences)
-    answer.memo = (gold, threshold, matched)
-    return matched
+    confidences = predicted.confidences
+    if len(predicted) * len(gold) <= FEW_COMPARED:
+        pairs = overlapping_pairs(predicted.boxes, gold.boxes, threshold)
+        if gold.names:
+            agree = agreement(predicted, gold)
+            pairs = [(i, j, iou) for i, j, iou in pairs if agree[predicted.labels[i]][j]]
+        return match(pairs, confidences)
+    arrays = _agreeing_pairs(predicted, gold, threshold)
+    if len(arrays[0]) > MANY_PAIRS:
+        return match_table(_as_table(predicted, gold, *arrays), confidences)
+    return match(list(zip(*(column.tolist() for column in arrays), strict=True)), confidences)
 
 
-def same_label_pairs(predicted: BoxList, gold: BoxList, threshold: float) -> Pairs:
-    """Pairs with IoU >= ``threshold`` whose labels agree.
+def overlap_table(predicted: BoxList, gold: BoxList, threshold: float) -> Array:
+    """IoU of every prediction with every gold box: (predictions, gold boxes), 0 where it is under
+    ``threshold`` or the labels disagree.
+    """
+    return _as_table(predicted, gold, *_agreeing_pairs(predicted, gold, threshold))
+
+
+def _as_table(predicted: BoxList, gold: BoxList, i: Indices, j: Indices, iou: Array) -> Array:
+    import numpy as np  # here and below, so that importing the rewards does not wait for it
+
+    table = np.zeros((len(predicted), len(gold)))
+    table[i, j] = iou
+    return table
+
+
+def _agreeing_pairs(
+    predicted: BoxList, gold: BoxList, threshold: float
+) -> tuple[Indices, Indices, Array]:
+    import numpy as np
+
+    i, j, iou = overlapping_in_arrays(predicted.array, gold.array, threshold)
+    if gold.names:
+        agree = agreement(predicted, gold)
+        numbers = {label: n for n, label in enumerate(agree)}
+        labels = np.array([numbers[label] for label in predicted.labels])
+        keep = np.array(list(agree.values()))[labels[i], j]
+        i, j, iou = i[keep], j[keep], iou[keep]
+    return i, j, iou
+
+
+def agreement(predicted: BoxList, gold: BoxList) -> dict[str | None, list[bool]]:
+    """For each label of a prediction whether it agrees with each gold box.
 
     A prediction without a label agrees where the gold boxes bear at most one distinct label; a gold
     box without a label agrees with every prediction.
     """
-    pairs = overlapping_pairs(predicted.boxes, gold.index, threshold)
-    if not gold.names:
-        return pairs
-    if isinstance(pairs, PairArrays):
-        return pairs.where(_agree(predicted, gold, pairs)).listed_if_few()
-    return [
-        (i, j, iou)
-        for i, j, iou in pairs
-        if gold.labels[j] is None
-        or predicted.labels[i] == gold.labels[j]
-        or (predicted.labels[i] is None and len(gold.names) == 1)
-    ]
-
-
-def _agree(predicted: BoxList, gold: BoxList, pairs: PairArrays) -> NDArray[np.bool_]:
-    """The same rule for many pairs; labels are compared as numbers, 0 for none."""
-    import numpy as np
-
-    numbers = {name: n for n, name in enumerate(gold.names, start=1)}
-    own = np.array([numbers[label] if label is not None else 0 for label in gold.labels])[pairs.j]
-    unlabelled = 0 if len(gold.names) == 1 else -1
-    said = np.array([unlabelled if n is None else numbers.get(n, -1) for n in predicted.labels])
-    said = said[pairs.i]
-    agree: NDArray[np.bool_] = (own == 0) | (said == own) | (said == 0)
-    return agree
+    return {
+        label: [
+            name is None or name == label or (label is None and len(gold.names) == 1)
+            for name in gold.labels
+        ]
+        for label in set(predicted.labels)
+    }

@@ -11,83 +11,50 @@ reward reads it, and no math parser stands in front of the boxes.
 """
 
 from math import fsum
-from typing import Any
 
-from swift_vlrft.geometry.boxes import iou
+from swift_vlrft.geometry.assignment import greedy
 from swift_vlrft.parsing.answers import Answer, BoxList
-from swift_vlrft.rewards.contract import Scores, score_rows
-from swift_vlrft.rewards.matching import DETECTION
+from swift_vlrft.rewards.contract import reward
+from swift_vlrft.rewards.matching import DETECTION, overlap_table, score_without_boxes
 
 
-def vlrft_paper_iou(
-    completions: list[str], solution: list[str] | None = None, **columns: Any
-) -> Scores:
+@reward(DETECTION, recommended=False)
+def vlrft_paper_iou(answer: Answer, gold: BoxList) -> float:
     """Sum of IoU > 0.5, taken greedily by confidence / max(n_pred, n_gold), repeats of a position
     dropped.
     """
-    return score_rows("vlrft_paper_iou", DETECTION, completions, solution, columns, _paper_iou)
+    if not answer.boxes or not gold:
+        return score_without_boxes(answer.boxes, gold)
+    results = _greedy(answer.boxes, gold)
+    return min(1.0, fsum(overlap for overlap, _ in results) / max(len(results), len(gold)))
 
 
-def vlrft_paper_confidence(
-    completions: list[str], solution: list[str] | None = None, **columns: Any
-) -> Scores:
+@reward(DETECTION, reads_confidence=True, recommended=False)
+def vlrft_paper_confidence(answer: Answer, gold: BoxList) -> float:
     """Mean over predictions of c where matched, 1 - c where not, clipped to [0, 1].
 
     A prediction without a usable confidence contributes 0.
     """
-    return score_rows(
-        "vlrft_paper_confidence", DETECTION, completions, solution, columns, _paper_confidence
-    )
-
-
-def _paper_iou(answer: Answer, gold: BoxList) -> float:
-    if (empty := _empty_score(answer, gold)) is not None:
-        return empty
-    results = _greedy(answer.boxes or BoxList(), gold)
-    return min(1.0, fsum(overlap for overlap, _ in results) / max(len(results), len(gold)))
-
-
-def _paper_confidence(answer: Answer, gold: BoxList) -> float:
-    if (empty := _empty_score(answer, gold)) is not None:
-        return empty
-    results = _greedy(answer.boxes or BoxList(), gold)
+    if not answer.boxes or not gold:
+        return score_without_boxes(answer.boxes, gold)
+    results = _greedy(answer.boxes, gold)
     earned = [(c if overlap else 1.0 - c) for overlap, c in results if c is not None]
     return min(1.0, max(0.0, fsum(earned) / len(results)))
 
 
-def _empty_score(answer: Answer, gold: BoxList) -> float | None:
-    if answer.boxes is None:
-        return 0.0
-    if answer.boxes.boxes and gold.boxes:
-        return None
-    return 0.0 if answer.boxes.boxes or gold.boxes else 1.0
-
-
 def _greedy(predicted: BoxList, gold: BoxList) -> list[tuple[float, float | None]]:
     """(IoU or 0, confidence) of each distinct prediction, most confident first, each taking its
-    best free gold box.
+    best free gold box. Labels are not read.
     """
-    seen = set()
-    distinct = []
+    import numpy as np
+
+    stated = predicted.confidences
+    seen: dict[object, int] = {}
     for i, box in enumerate(predicted.boxes):
-        if box is None or box not in seen:
-            seen.add(box)
-            distinct.append(i)
-    distinct.sort(
-        key=lambda i: -1.0 if (c := predicted.confidences[i]) is None else c, reverse=True
+        seen.setdefault(box or i, i)
+    order = sorted(
+        seen.values(), key=lambda i: -1.0 if (c := stated[i]) is None else c, reverse=True
     )
-    free = list(range(len(gold)))
-    results = []
-    for i in distinct:
-        box = predicted.boxes[i]
-        best, best_j = 0.0, -1
-        if box is not None:
-            for j in free:
-                gold_box = gold.boxes[j]
-                overlap = iou(box, gold_box) if gold_box is not None else 0.0
-                if overlap > best:
-                    best, best_j = overlap, j
-        if best > 0.5:
-            free.remove(best_j)
-        results.append((best if best > 0.5 else 0.0, predicted.confidences[i]))
-    return results
+    table = overlap_table(predicted, BoxList(gold.boxes), 0.5)[order]
+    taken = greedy(np.where(table > 0.5, table, 0.0))
+    return [(overlap, stated[i]) for i, overlap in zip(order, taken, strict=True)]

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from torch.nn.attention.bias import causal_lower_right
 from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.utils.rnn import pad_sequence
 
 from swift_vlrft.shared_prefix.layout import Group
 
@@ -28,18 +29,13 @@ NAME = "vlrft_shared_prefix"
 """The name under which transformers knows ``attend``."""
 
 
-def register_attention() -> None:
-    """Make ``attend`` known to transformers; a second call changes nothing."""
+def use_shared_attention(model: Any) -> None:
+    """Let the language model of ``model`` (the unwrapped transformers model) call ``attend``."""
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.masking_utils import sdpa_mask
 
     AttentionInterface.register(NAME, attend)
     AttentionMaskInterface.register(NAME, sdpa_mask)
-
-
-def use_shared_attention(model: Any) -> None:
-    """Let the language model of ``model`` (the unwrapped transformers model) call ``attend``."""
-    register_attention()
     model.set_attn_implementation({"text_config": NAME})
 
 
@@ -88,23 +84,18 @@ def _attend_group(
     options: dict[str, Any],
 ) -> list[torch.Tensor]:
     middle = group.start + group.shared
-    prompt = [x[:, :, group.start : middle] for x in (query, key, value)]
-    q, k, v = prompt
+    q, k, v = prompt = [x[:, :, group.start : middle] for x in (query, key, value)]
     parts = [scaled_dot_product_attention(q, k, v, is_causal=True, **options)]
     if group.own:
-        rest = [x[0, :, middle : group.stop] for x in (query, key, value)]
-        count, longest = len(group.own), max(group.own)
-        q, k, v = (_as_batch(group, x, count, longest) for x in rest)
+        q, k, v = (_as_batch(group.own, x[0, :, middle : group.stop]) for x in (query, key, value))
         k, v = (
-            torch.cat([shared.expand(count, -1, -1, -1), own], dim=2)
+            torch.cat([shared.expand(len(q), -1, -1, -1), own], dim=2)
             for shared, own in ((prompt[1], k), (prompt[2], v))
         )
-        mask = _lower_right(longest, group.shared + longest, query.device)
+        mask = _lower_right(q.shape[2], k.shape[2], query.device)
         out = scaled_dot_product_attention(q, k, v, attn_mask=mask, **options)
-        out = out.transpose(0, 1).flatten(1, 2)
-        if group.keep is not None:
-            out = out.index_select(1, group.keep)
-        parts.append(out[None])
+        rows = [row[:, :count] for row, count in zip(out, group.own, strict=True)]
+        parts.append(torch.cat(rows, dim=1)[None])
     return parts
 
 
@@ -119,10 +110,11 @@ def _lower_right(queries: int, keys: int, device: torch.device) -> torch.Tensor:
     return full.tril(keys - queries)
 
 
-def _as_batch(group: Group, x: torch.Tensor, count: int, longest: int) -> torch.Tensor:
+def _as_batch(own: Sequence[int], x: torch.Tensor) -> torch.Tensor:
     """[heads, tokens, width] -> [completions, heads, longest, width]; what pads a shorter one is
     never kept, and stands after all that its own tokens may see.
     """
-    if group.gather is not None:
-        x = x.index_select(1, group.gather)
-    return x.unflatten(1, (count, longest)).transpose(0, 1)
+    if len(set(own)) == 1:
+        return x.unflatten(1, (len(own), own[0])).transpose(0, 1)
+    rows = x.transpose(0, 1).split(list(own))
+    return pad_sequence(rows, batch_first=True).transpose(1, 2)

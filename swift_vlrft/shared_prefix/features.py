@@ -46,10 +46,11 @@ class FeatureCache:
 
     def get(self, encoder: Any, digests: Sequence[bytes]) -> ImageFeatures | None:
         """The features of these images; None unless all are there."""
-        kept = [self._kept.get((id(encoder), digest)) for digest in digests]
-        if any(one is None for one in kept):
+        try:
+            images = [self._kept[id(encoder), digest] for digest in digests]
+        except KeyError:
             return None
-        levels = list(zip(*(one for one in kept if one is not None), strict=True))
+        levels = list(zip(*images, strict=True))
         return ImageFeatures(levels[0], levels[1:] or None)
 
     @contextmanager
@@ -61,20 +62,18 @@ class FeatureCache:
         def keep(_module: Any, _arguments: Any, output: Any) -> None:
             levels = [output.pooler_output, *(getattr(output, "deepstack_features", None) or [])]
             start = 0
-            for digest, n in zip(digests, tokens, strict=True):
-                self._put((id(encoder), digest), [x[start : start + n] for x in levels])
-                start += n
+            for digest, count in zip(digests, tokens, strict=True):
+                parts = [level[start : start + count] for level in levels]
+                size = sum(part.nbytes for part in parts)
+                start += count
+                if (id(encoder), digest) in self._kept or self.bytes + size > self.limit:
+                    continue
+                # Copies: a slice would hold on to the features of the whole batch.
+                self._kept[id(encoder), digest] = [part.detach().clone() for part in parts]
+                self.bytes += size
 
         handle = encoder.register_forward_hook(keep)
         try:
             yield
         finally:
             handle.remove()
-
-    def _put(self, key: tuple[int, bytes], features: list[torch.Tensor]) -> None:
-        size = sum(x.numel() * x.element_size() for x in features)
-        if key in self._kept or self.bytes + size > self.limit:
-            return
-        # Copies: a slice would hold on to the features of the whole batch.
-        self._kept[key] = [x.detach().clone() for x in features]
-        self.bytes += size

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 
@@ -29,32 +30,33 @@ class Images:
     merge: int
 
     def __post_init__(self) -> None:
-        patches = [t * h * w for t, h, w in self.grid_thw.tolist()]
-        if sum(patches) != self.pixel_values.shape[0]:
+        patches = int(self.grid_thw.prod(-1).sum())
+        if patches != self.pixel_values.shape[0]:
             raise CannotPack(
-                f"image_grid_thw counts {sum(patches)} patches, "
+                f"image_grid_thw counts {patches} patches, "
                 f"pixel_values has {self.pixel_values.shape[0]}"
             )
-        starts = [0]
-        for n in patches:
-            starts.append(starts[-1] + n)
-        object.__setattr__(self, "_starts", starts)
+
+    @cached_property
+    def parts(self) -> tuple[torch.Tensor, ...]:
+        """The patches of each image, as views."""
+        parts: tuple[torch.Tensor, ...] = self.pixel_values.split(self.grid_thw.prod(-1).tolist())
+        return parts
 
     @property
     def tokens(self) -> list[int]:
         """Language-model tokens of each image."""
-        starts: list[int] = self._starts  # type: ignore[attr-defined]
-        return [(b - a) // self.merge**2 for a, b in zip(starts, starts[1:], strict=False)]
+        return [len(part) // self.merge**2 for part in self.parts]
 
     def of_rows(self, image_tokens: Sequence[int]) -> list[range]:
         """The images of each row, from the number of image tokens in it."""
         tokens, rows, i = self.tokens, [], 0
-        for row, wanted in enumerate(image_tokens):
+        for row, expected in enumerate(image_tokens):
             first, got = i, 0
-            while got < wanted and i < len(tokens):
+            while got < expected and i < len(tokens):
                 got, i = got + tokens[i], i + 1
-            if got != wanted:
-                raise CannotPack(f"row {row} holds {wanted} image tokens, its images make {got}")
+            if got != expected:
+                raise CannotPack(f"row {row} holds {expected} image tokens, its images make {got}")
             rows.append(range(first, i))
         if i != len(tokens):
             raise CannotPack(f"{len(tokens)} images, the rows hold tokens of {i}")
@@ -62,27 +64,19 @@ class Images:
 
     def pixels(self, images: Sequence[int]) -> torch.Tensor:
         """The patches of these images, in this order."""
-        starts: list[int] = self._starts  # type: ignore[attr-defined]
-        return torch.cat([self.pixel_values[starts[i] : starts[i + 1]] for i in images])
+        return torch.cat([self.parts[i] for i in images])
 
     def same(self, one: range, other: range) -> bool:
         """Whether two runs of images are equal to the last bit."""
-        starts: list[int] = self._starts  # type: ignore[attr-defined]
-        if len(one) != len(other) or not torch.equal(
-            self.grid_thw[one.start : one.stop], self.grid_thw[other.start : other.stop]
-        ):
-            return False
-        return bool(
-            torch.equal(
-                self.pixel_values[starts[one.start] : starts[one.stop]],
-                self.pixel_values[starts[other.start] : starts[other.stop]],
-            )
+        return len(one) == len(other) and all(
+            torch.equal(self.grid_thw[i], self.grid_thw[j])
+            and torch.equal(self.parts[i], self.parts[j])
+            for i, j in zip(one, other, strict=True)
         )
 
     def digest(self, image: int) -> bytes:
         """A name for this image's content, the same in every micro-batch."""
-        starts: list[int] = self._starts  # type: ignore[attr-defined]
-        pixels = self.pixel_values[starts[image] : starts[image + 1]].detach().cpu().contiguous()
+        pixels = self.parts[image].detach().cpu().contiguous()
         content = hashlib.blake2b(pixels.view(torch.uint8).numpy().data, digest_size=20)
         content.update(repr((self.grid_thw[image].tolist(), pixels.dtype)).encode())
         return content.digest()

@@ -24,18 +24,13 @@ __all__ = ["CannotPack", "Group", "Packed", "pack"]
 
 @dataclass(frozen=True)
 class Group:
-    """Where one prompt and its completions stand in the packed sequence.
-
-    ``gather`` picks the completions' tokens (counted from ``start + shared``) as one padded batch
-    of ``len(own) x max(own)``, ``keep`` picks the real ones back out; both None where no padding
-    is needed.
-    """
+    """Where one prompt and its completions stand in the packed sequence."""
 
     start: int
     shared: int
+    """Tokens of the prompt, and of what all completions begin with."""
     own: tuple[int, ...]
-    gather: torch.Tensor | None
-    keep: torch.Tensor | None
+    """Tokens of each completion after that."""
 
     @property
     def stop(self) -> int:
@@ -91,42 +86,40 @@ def pack(
     CannotPack says what keeps a micro-batch from it.
     """
     ids = input_ids.cpu().numpy()
-    real = _real(attention_mask, ids.shape)
-    wanted = np.zeros(ids.shape, dtype=bool)
-    wanted[:, ids.shape[1] - completion_mask.shape[1] :] = completion_mask.cpu().numpy()
-    rows = [_row(r, *x, images.token_id) for r, x in enumerate(zip(ids, real, wanted, strict=True))]
+    predicted = np.zeros(ids.shape, dtype=bool)
+    predicted[:, ids.shape[1] - completion_mask.shape[1] :] = completion_mask.cpu().numpy()
+    rows = _rows(ids, attention_mask, predicted, images.token_id)
     images_of = images.of_rows([int((row.ids == images.token_id).sum()) for row in rows])
 
     groups: list[Group] = []
     distinct: list[int] = []
     order: list[np.ndarray] = []  # where each packed token comes from, as a flat index
-    place = np.full(ids.shape, -1)  # where each token of the rows stands in the packed sequence
+    place = np.full(ids.size, -1)  # where each token of the rows stands in the packed sequence
     start = 0
     for members in _group(rows, images, images_of):
-        lead, shared = rows[members[0]], _common([rows[m].ids for m in members])
-        order.append(lead.flat[:shared])
+        shared = _common([rows[m].ids for m in members])
+        order.append(rows[members[0]].flat[:shared])
         stop, own = start + shared, []
         for row in (rows[m] for m in members):
-            place.reshape(-1)[row.flat[:shared]] = start + np.arange(shared)
-            rest = row.flat[shared:]
-            if len(rest):
-                place.reshape(-1)[rest] = stop + np.arange(len(rest))
-                order.append(rest)
-                own.append(len(rest))
-                stop += len(rest)
-        groups.append(_slots(start, shared, tuple(own), input_ids.device))
+            place[row.flat[:shared]] = np.arange(start, start + shared)
+            if count := len(row.flat) - shared:
+                order.append(row.flat[shared:])
+                place[order[-1]] = np.arange(stop, stop + count)
+                own.append(count)
+                stop += count
+        groups.append(Group(start, shared, tuple(own)))
         distinct.extend(images_of[members[0]])
         start = stop
 
     device = input_ids.device
     chosen = torch.from_numpy(np.concatenate(order)).to(device)
-    r, c = np.nonzero(wanted)
+    targets = np.nonzero(predicted.reshape(-1))[0]
     return Packed(
         input_ids=input_ids.reshape(-1)[chosen][None],
         position_ids=position_ids.reshape(position_ids.shape[0], -1)[:, None, chosen],
         groups=tuple(groups),
-        predictors=torch.from_numpy(place[r, c - 1]).to(device),
-        targets=torch.from_numpy(ids[r, c]).to(device),
+        predictors=torch.from_numpy(place[targets - 1]).to(device),
+        targets=torch.from_numpy(ids.reshape(-1)[targets]).to(device),
         images=images,
         distinct_images=tuple(distinct),
         rows=len(rows),
@@ -143,29 +136,28 @@ class _Row:
     prompt: int
 
 
-def _real(attention_mask: torch.Tensor | None, shape: tuple[int, ...]) -> np.ndarray:
-    if attention_mask is None:
-        return np.ones(shape, dtype=bool)
-    if attention_mask.ndim != 2:
-        raise CannotPack(f"the attention mask has {attention_mask.ndim} dimensions, not 2")
-    return np.asarray(attention_mask.cpu().numpy(), dtype=bool)
-
-
-def _row(
-    index: int, ids: np.ndarray, real: np.ndarray, wanted: np.ndarray, image_token: int
-) -> _Row:
-    columns = np.nonzero(real)[0]
-    if not len(columns) or columns[-1] - columns[0] + 1 != len(columns):
-        raise CannotPack(f"row {index} is empty or has padding between its tokens")
-    if (wanted & ~real).any():
-        raise CannotPack(f"row {index} has a completion token that is padding")
-    prompt = int(wanted.argmax() - columns[0]) if wanted.any() else len(columns)
-    if prompt < 1:
-        raise CannotPack(f"row {index} has no prompt before its completion")
-    text = ids[columns]
-    if (text[prompt:] == image_token).any():
-        raise CannotPack(f"the completion of row {index} holds an image token")
-    return _Row(text, index * len(ids) + columns, prompt)
+def _rows(
+    ids: np.ndarray, attention_mask: torch.Tensor | None, predicted: np.ndarray, image_token: int
+) -> list[_Row]:
+    real = np.ones(ids.shape, dtype=bool)
+    if attention_mask is not None:
+        if attention_mask.ndim != 2:
+            raise CannotPack(f"the attention mask has {attention_mask.ndim} dimensions, not 2")
+        real = attention_mask.cpu().numpy().astype(bool)
+    rows = []
+    for index, (row, mask, completion) in enumerate(zip(ids, real, predicted, strict=True)):
+        columns = np.nonzero(mask)[0]
+        if not len(columns) or columns[-1] - columns[0] + 1 != len(columns):
+            raise CannotPack(f"row {index} is empty or has padding between its tokens")
+        if (completion & ~mask).any():
+            raise CannotPack(f"row {index} has a completion token that is padding")
+        prompt = int(completion.argmax() - columns[0]) if completion.any() else len(columns)
+        if prompt < 1:
+            raise CannotPack(f"row {index} has no prompt before its completion")
+        if (row[columns][prompt:] == image_token).any():
+            raise CannotPack(f"the completion of row {index} holds an image token")
+        rows.append(_Row(row[columns], index * len(row) + columns, prompt))
+    return rows
 
 
 def _group(rows: Sequence[_Row], images: Images, images_of: Sequence[range]) -> list[list[int]]:
@@ -191,16 +183,3 @@ def _common(texts: Sequence[np.ndarray]) -> int:
         differs = np.nonzero(text[:shared] != texts[0][:shared])[0]
         shared = int(differs[0]) if len(differs) else shared
     return shared
-
-
-def _slots(start: int, shared: int, own: tuple[int, ...], device: torch.device) -> Group:
-    gather = keep = None
-    if len(set(own)) > 1:
-        longest = max(own)
-        offsets = np.concatenate([[0], np.cumsum(own)[:-1]])
-        columns = np.arange(longest)
-        inside = columns < np.array(own)[:, None]
-        gather = np.where(inside, offsets[:, None] + columns, 0).reshape(-1)
-        keep = np.nonzero(inside.reshape(-1))[0]
-        gather, keep = (torch.from_numpy(x).to(device) for x in (gather, keep))
-    return Group(start, shared, own, gather, keep)

@@ -8,32 +8,21 @@ And what the memory planner has to know of it without importing torch.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
+
+from swift_vlrft.files.environment import is_on, number
 
 SWITCH = "VLRFT_SHARED_PREFIX"
 CACHE = "VLRFT_SHARED_PREFIX_CACHE"
-DEFAULT_MIB = 512
 LOGPS_PART = 128
 """Tokens whose log-probabilities are taken at a time; chunk of TRL's entropy_from_logits."""
 
 
-def switched_on(environment: Mapping[str, str] = os.environ) -> bool:
+def switched_on(environment: Mapping[str, str] | None = None) -> bool:
     """Whether shared prefixes are asked for; ValueError says what the variable may hold."""
-    value = environment.get(SWITCH, "").strip().lower()
-    if value in ("", "0", "false", "no", "off"):
-        return False
-    if value in ("1", "true", "yes", "on"):
-        return True
-    raise ValueError(f"{SWITCH}={value}: neither on nor off. Set it to 1 or to 0.")
+    return is_on(SWITCH, environment)
 
 
-def cache_bytes(environment: Mapping[str, str] = os.environ) -> int:
+def cache_bytes(environment: Mapping[str, str] | None = None) -> int:
     """Bytes of image features to keep; ValueError says what the variable may hold."""
-    value = environment.get(CACHE, "").strip() or str(DEFAULT_MIB)
-    if not value.isdecimal():
-        raise ValueError(
-            f"{CACHE}={value}: not a whole number of MiB. "
-            f"{DEFAULT_MIB} is the default, 0 keeps none."
-        )
-    return int(value) << 20
+    return number(CACHE, environment) << 20

@@ -4,7 +4,7 @@
 
 The largest of each since the run began, of this process's card (torch's allocated and reserved).
 Without a card only the resident memory of the process is known: memory/<phase>_rss_gib.
-`vlrft plan RECIPE --compare RUN_DIR` puts them beside the plan.
+`vlrft plan-compare RECIPE RUN_DIR` puts them beside the plan.
 """
 
 from __future__ import annotations
@@ -68,8 +68,7 @@ class MemoryCallback(TrainerCallback):
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._enter("rollout")
 
-    def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._enter("rollout")
+    on_substep_end = on_step_begin
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._enter("optimizer_step")

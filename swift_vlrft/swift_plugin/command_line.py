@@ -9,8 +9,12 @@ flags by ms-swift's own launcher.
 from __future__ import annotations
 
 import json
+from argparse import ArgumentParser
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+from swift_vlrft.files.environment import truth
 
 
 @dataclass
@@ -32,57 +36,37 @@ class CommandLine:
 
 
 def read_command_line(argv: list[str]) -> CommandLine:
-    """The values of the flags that concern us; a flag given twice counts the last time, as in
-    argparse.
-    """
-    values: dict[str, list[str]] = {}
-    current: list[str] | None = None
-    for arg in argv:
-        if arg.startswith("--"):
-            name, equals, value = arg[2:].partition("=")
-            current = values[name.replace("-", "_")] = [value] if equals else []
-        elif current is not None:
-            current.append(arg)
+    """The values of the flags that concern us; what is wrong with one is left to ms-swift."""
+    parser = ArgumentParser(add_help=False, allow_abbrev=False)
 
-    def one(name: str) -> str | None:
-        return next(iter(values.get(name) or ()), None)
+    def add(name: str, **options: Any) -> None:
+        parser.add_argument(*{f"--{name}", f"--{name.replace('_', '-')}"}, **options)
 
-    def switch(name: str) -> bool | None:
-        text = one(name)
-        return None if text is None else text.lower() in ("true", "1", "yes", "t", "y")
+    for name in ("dataset", "val_dataset", "cached_dataset"):
+        add(name, dest=f"{name}s", nargs="*", default=[])
+    for name in ("reward_funcs", "external_plugins", "custom_register_path"):
+        add(name, dest=name, nargs="*", default=[])
+    for name in ("model", "model_type", "system", "truncation_strategy"):
+        add(name, dest=name, nargs="?")
+    for name in ("max_length", "max_pixels"):
+        add(name, dest=name, nargs="?", type=_whole)
+    add("columns", nargs="?", type=_columns, default={})
+    add("strict", nargs="?", type=truth, const=True, default=False)
+    add("use_hf", dest="use_hf", nargs="?", type=truth, const=True)
+    found = vars(parser.parse_known_args(argv)[0])
+    found["external_plugins"] = [*found["external_plugins"], *found.pop("custom_register_path")]
+    return CommandLine(**found)
 
-    found = CommandLine(
-        datasets=values.get("dataset", []),
-        val_datasets=values.get("val_dataset", []),
-        cached_datasets=values.get("cached_dataset", []),
-        reward_funcs=values.get("reward_funcs", []),
-        external_plugins=[
-            *values.get("external_plugins", []),
-            *values.get("custom_register_path", []),
-        ],
-        model=one("model"),
-        model_type=one("model_type"),
-        system=one("system"),
-        max_length=_whole(one("max_length")),
-        max_pixels=_whole(one("max_pixels")),
-        truncation_strategy=one("truncation_strategy"),
-        strict=bool(switch("strict")) or values.get("strict") == [],
-        use_hf=switch("use_hf"),
-    )
-    text = one("columns") or "{}"
+
+def _whole(text: str) -> int | None:
+    return int(text) if text.isdecimal() else None
+
+
+def _columns(text: str) -> dict[str, str]:
     try:
         source = Path(text)
-        columns = json.loads(
-            source.read_text() if text.endswith(".json") and source.is_file() else text
-        )
+        is_file = text.endswith(".json") and source.is_file()
+        found = json.loads(source.read_text() if is_file else text)
     except ValueError:
-        columns = {}  # ms-swift reports it
-    found.columns = columns if isinstance(columns, dict) else {}
-    return found
-
-
-def _whole(text: str | None) -> int | None:
-    try:
-        return None if text is None else int(text)
-    except ValueError:
-        return None  # ms-swift reports it
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -12,20 +12,21 @@ swift_vlrft.evaluate(predictions="runs/eval/after")      # scores what is there
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from swift_vlrft.evaluation.annotations import open_annotations
+from swift_vlrft.datasets.box_format import split_box_format
+from swift_vlrft.evaluation.annotations import Gold, open_annotations
 from swift_vlrft.evaluation.bootstrap import COUNT
-from swift_vlrft.evaluation.framing import split_box_format
 from swift_vlrft.evaluation.joined import join_gold
 from swift_vlrft.evaluation.predictions import EvaluationError, Predictions, read_predictions
 from swift_vlrft.evaluation.queries import QuerySet, Settings
-from swift_vlrft.evaluation.run import begin, finish, versions
+from swift_vlrft.evaluation.run import begin, finish, gold_of, versions
 from swift_vlrft.evaluation.summary import Summary, summarise, write_summary
-from swift_vlrft.families.coordinates import RESOLUTION
+from swift_vlrft.families.resize import RESOLUTION
 from swift_vlrft.files.records import as_json
 from swift_vlrft.swift_plugin.inference import (
     chosen_engine,
@@ -37,7 +38,7 @@ from swift_vlrft.swift_plugin.inference import (
 
 PathLike = str | os.PathLike[str]
 Progress = Callable[[int, int], None]
-"""``progress(done, total)``: rows answered of all."""
+"""``progress(total, n)``: all rows, and how many more of them are answered."""
 
 
 def evaluate(
@@ -51,7 +52,7 @@ def evaluate(
     workers: int | None = None,
     bootstrap: int = COUNT,
     force: bool = False,
-    progress: Progress = lambda done, total: None,
+    progress: Progress = lambda total, n: None,
     **settings: Any,
 ) -> Summary:
     """Ask ``model`` every query of ``dataset``, or score ``predictions`` that exist.
@@ -67,77 +68,60 @@ def evaluate(
 
     ValueError and OSError say what cannot be used, where, and what to do.
     """
-    categories = settings["categories"] = tuple(settings.get("categories") or ())
     paths = {key: Path(path) for key in ("images", "existence_map") if (path := settings.get(key))}
-    seed, protocol = settings.get("seed", 0), settings.get("protocol")
-    settings |= paths
-    annotations = None
+    settings |= paths | {"categories": tuple(settings.get("categories") or ())}
     if predictions is not None:
         if model is not None:
             raise EvaluationError(f"give {model} or --predictions, not both")
-        if settings.get("existence_map") or settings.get("max_queries"):
-            raise EvaluationError(
-                "--exist-map and --max-queries choose what a model is asked; existing predictions "
-                "are scored as they are"
-            )
-        found = read_predictions(Path(predictions), task)
-        if gold is not None and (annotations := open_annotations(Path(gold))) is None:
-            rows = Settings(
-                "", Path(gold), found.task, settings.get("split"), settings.get("images")
-            )
-            found = join_gold(found, QuerySet(rows))
+        scored = _existing(Path(predictions), gold, task, settings)
         run: dict[str, Any] = {"predictions": str(predictions)}
+    elif model is None or dataset is None or task is None:
+        raise EvaluationError(
+            "give MODEL, DATASET and --task, or --predictions FILE; "
+            "`vlrft eval --help` shows examples"
+        )
+    elif gold is not None:
+        raise EvaluationError("--gold is of --predictions")
     else:
-        if model is None or dataset is None or task is None:
-            raise EvaluationError(
-                "give MODEL, DATASET and --task, or --predictions FILE; "
-                "`vlrft eval --help` shows examples"
-            )
-        if gold is not None:
-            raise EvaluationError("--gold is of --predictions")
         path, box_format = split_box_format(os.fspath(dataset))
         limits = {name: value for name in RESOLUTION if (value := os.environ.get(name))}
-        asked = Settings(
-            os.fspath(model), path, task, box_format=box_format, resolution=limits, **settings
-        )
-        out = Path(out or Path("runs/eval") / f"{_short(asked.model)}-{path.stem}")
-        queries = QuerySet(asked)
-        found = _answers(queries, out, workers, force, progress)
+        settings |= {"box_format": box_format, "resolution": limits}
+        asked = Settings(os.fspath(model), path, task, **settings)
+        out = Path(out or output_folder(asked.model, dataset))
+        scored = _asked(asked, out, workers, force, progress)
         run = as_json(asked) | {"engine": chosen_engine(asked.engine), "versions": versions()}
-        annotations = queries.annotations
-        if annotations is None:  # the queries are the chosen ones
-            categories, protocol = (), None
-        else:
-            protocol = protocol or "all"
-    summary = summarise(
-        found,
-        annotations=annotations,
-        categories=categories,
-        protocol=protocol,
-        bootstrap=bootstrap,
-        seed=seed,
-        run=run,
-    )
+    summary = summarise(*scored, bootstrap=bootstrap, seed=settings.get("seed", 0), run=run)
     if out is not None:
         write_summary(summary, Path(out) / "summary.json", force=force)
     return summary
 
 
-def _answers(
-    queries: QuerySet, out: Path, workers: int | None, force: bool, progress: Progress
-) -> Predictions:
+def _existing(
+    file: Path, gold: PathLike | None, task: str | None, settings: dict[str, Any]
+) -> tuple[Predictions, Gold]:
+    if settings.get("existence_map") or settings.get("max_queries"):
+        raise EvaluationError(
+            "--exist-map and --max-queries choose what a model is asked; existing predictions "
+            "are scored as they are"
+        )
+    found = read_predictions(file, task)
+    annotations = None if gold is None else open_annotations(Path(gold))
+    if gold is not None and annotations is None:
+        where: Any = {key: settings.get(key) for key in ("split", "images")}
+        found = join_gold(found, QuerySet(Settings("", Path(gold), found.task, **where)))
+    return found, Gold(annotations, settings["categories"], settings.get("protocol"))
+
+
+def _asked(
+    settings: Settings, out: Path, workers: int | None, force: bool, progress: Progress
+) -> tuple[Predictions, Gold]:
     """Let the model answer what is left; all predictions, with what was not asked."""
-    settings = queries.settings
+    queries = QuerySet(settings)
     queries.check()
     model_and_adapter(settings.model, settings.base_model)
     done = len(begin(out, settings, force=force))
-    progress(done, queries.count)
-
-    def answered(n: int) -> None:
-        nonlocal done
-        done += n
-        progress(done, queries.count)
-
+    progress(queries.count, done)
+    answered = partial(progress, queries.count)
     if done < queries.count:
         count = workers or max(1, gpu_count())
         if count > 1:
@@ -146,9 +130,12 @@ def _answers(
             run_worker(out, queries, progress=answered)
     problems = finish(out, queries)
     found = read_predictions(out, settings.task)
-    return replace(found, problems=found.problems.joined(problems))
+    found = replace(found, problems=found.problems.joined(problems))
+    return found, gold_of(settings, queries.annotations)
 
 
-def _short(model: str) -> str:
-    parts: Sequence[str] = [part for part in Path(model).parts if part not in ("/", ".", "..")]
-    return "-".join(parts[-2:] if parts[-1].startswith("checkpoint") else parts[-1:])
+def output_folder(model: str, dataset: PathLike) -> Path:
+    """Where a run is written that names no ``out``: runs/eval/MODEL-DATASET."""
+    parts = [part for part in Path(model).parts if part not in ("/", ".", "..")]
+    name = "-".join(parts[-2:] if parts[-1].startswith("checkpoint") else parts[-1:])
+    return Path("runs/eval") / f"{name}-{split_box_format(os.fspath(dataset))[0].stem}"

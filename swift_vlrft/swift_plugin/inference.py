@@ -26,7 +26,6 @@ from swift_vlrft.datasets import DataError, open_image
 from swift_vlrft.datasets.box_format import ImageResize
 from swift_vlrft.datasets.image import ImageInfo, size_problem
 from swift_vlrft.datasets.row import BOX_TASKS
-from swift_vlrft.evaluation.framing import rewritten
 from swift_vlrft.evaluation.predictions import EvaluationError, Problems, content_key
 from swift_vlrft.evaluation.queries import Query, QuerySet, Settings
 from swift_vlrft.evaluation.run import Manifest, answer_line, answered, new_part, pending
@@ -45,9 +44,7 @@ def chosen_engine(name: str) -> str:
     has_vllm = importlib.util.find_spec("vllm") is not None
     if name == "vllm" and not has_vllm:
         raise EvaluationError("--engine vllm: vllm is not installed (pip install vllm)")
-    if name != "auto":
-        return name
-    return "vllm" if has_vllm and gpu_count() else "transformers"
+    return name if name != "auto" else "vllm" if has_vllm and gpu_count() else "transformers"
 
 
 def gpu_count() -> int:
@@ -69,11 +66,8 @@ def model_and_adapter(model: str, base: str | None) -> tuple[str, str | None]:
     if not (folder / "adapter_config.json").is_file():
         _check_checkpoint(folder)
         return model, None
-    base = (
-        base
-        or _stated(folder / "args.json", "model")
-        or _stated(folder / "adapter_config.json", "base_model_name_or_path")
-    )
+    named = [("args.json", "model"), ("adapter_config.json", "base_model_name_or_path")]
+    base = base or next(filter(None, (_stated(folder / file, key) for file, key in named)), None)
     if base is None:
         raise EvaluationError(
             f"{model} is an adapter and does not say of which model; give it with --base-model"
@@ -88,27 +82,28 @@ def _stated(file: Path, key: str) -> str | None:
         value = json.loads(file.read_text(encoding="utf-8")).get(key)
     except (OSError, ValueError, AttributeError):
         return None
-    return value if isinstance(value, str) and value else None
+    return value if isinstance(value, str) else None
+
+
+OF_A_FOLDER = "is this the folder of one checkpoint, such as .../checkpoint-100?"
+OF_A_COPY = (
+    "`--save_only_model` keeps it, a copy of the weights alone does not: copy "
+    "preprocessor_config.json and the tokenizer from the model it was trained from"
+)
+NEEDED = {
+    "configuration": (OF_A_FOLDER, "config.json"),
+    "weights": (OF_A_FOLDER, "*.safetensors", "*.bin"),
+    "tokenizer": (OF_A_COPY, "tokenizer.json", "vocab.json", "tokenizer.model"),
+    "processor": (OF_A_COPY, "preprocessor_config.json", "processor_config.json"),
+}
+"""What a checkpoint holds: the remedy where it is missing, the files that may be it."""
 
 
 def _check_checkpoint(folder: Path) -> None:
-    needed = {
-        "configuration": ("config.json",),
-        "weights": ("*.safetensors", "*.bin"),
-        "tokenizer": ("tokenizer.json", "vocab.json", "tokenizer.model"),
-        "processor": ("preprocessor_config.json", "processor_config.json"),
-    }
-    for what, names in needed.items():
+    for what, (remedy, *names) in NEEDED.items():
         if not any(any(folder.glob(name)) for name in names):
-            remedy = (
-                "`--save_only_model` keeps it, a copy of the weights alone does not: copy "
-                "preprocessor_config.json and the tokenizer from the model it was trained from"
-                if what in ("processor", "tokenizer")
-                else "is this the folder of one checkpoint, such as .../checkpoint-100?"
-            )
-            raise EvaluationError(
-                f"the checkpoint {folder} has no {what} ({' or '.join(names)}); {remedy}"
-            )
+            files = " or ".join(names)
+            raise EvaluationError(f"the checkpoint {folder} has no {what} ({files}); {remedy}")
 
 
 @contextmanager
@@ -205,40 +200,38 @@ def answer_batch(
 
     from swift_vlrft.datasets.training import with_prompt
 
-    asked: list[tuple[Query, Any, Any]] = []
+    asked: list[tuple[Query, Any]] = []
     for query in queries:
+        row = query.row
         try:
-            image = open_image(query.image, query.place)
-            sees = None if resize is None else resize.size
-            other = size_problem(query.image, ImageInfo(*image.size, plain=True), query.drawn)
+            image = open_image(row.image, row.place)
+            other = size_problem(row.image, ImageInfo(*image.size, plain=True), row.drawn)
             if other is not None and settings.task in BOX_TASKS:
                 problems.add("images of another size than the annotations say, not asked", other)
                 continue
-            asked.append(
-                (*rewritten(query, settings.task, settings.box_format, image.size, sees), image)
-            )
+            seen = image.size if resize is None else resize.size(*image.size)
+            asked.append((query.rewritten(settings.box_format, image.size, seen), image))
         except DataError as error:
             problems.add("images that cannot be opened, not asked", error)
         except ValueError as error:
             problems.add("rows whose boxes cannot be put into the box format, not asked", error)
-    requests = [InferRequest(with_prompt(q.problem), images=[image]) for q, _, image in asked]
+    requests = [InferRequest(with_prompt(q.row.problem), images=[image]) for q, image in asked]
     answers = ask(requests, config) if requests else []
     lines = []
-    for (query, seen, image), response in zip(asked, answers, strict=True):
+    for (query, image), response in zip(asked, answers, strict=True):
         if isinstance(response, Exception):
             raise EvaluationError(f"query {query.id}: the engine failed: {response}")
-        choice, content = response.choices[0], query.image.get("bytes")
+        choice, stored = response.choices[0], query.row.image
+        content = stored.get("bytes")
         lines.append(
             answer_line(
                 query,
-                settings.task,
                 choice.message.content,
                 # Rows with the same image share it, whatever their file names are.
-                image_id=str(query.image.get("path")) if content is None else content_key(content),
+                image_id=str(stored.get("path")) if content is None else content_key(content),
                 size=image.size,
                 tokens=getattr(getattr(response, "usage", None), "completion_tokens", None),
                 finish=choice.finish_reason,
-                seen=seen,
             )
         )
     return lines

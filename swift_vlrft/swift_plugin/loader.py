@@ -20,20 +20,19 @@ from swift.utils import get_logger, safe_ddp_context
 
 from swift_vlrft.datasets import DataError, Source
 from swift_vlrft.datasets.check import left_out_notes, length_check
-from swift_vlrft.datasets.forms import Form
-from swift_vlrft.datasets.read import open_set, rows_of, schema_of_form
-from swift_vlrft.datasets.records import labels_of
+from swift_vlrft.datasets.instances import forget
+from swift_vlrft.datasets.opening import check_columns, image_root, open_set
+from swift_vlrft.datasets.read import rows_of
 from swift_vlrft.datasets.report import Report, nothing_scored
 from swift_vlrft.datasets.schemas import is_for_swift, schema_of
+from swift_vlrft.datasets.storage import StoredSet, Stream, Table, labels_of
 from swift_vlrft.datasets.training import (
     LoadOptions,
     box_format_of_subsets,
-    from_rows,
     streamed_rows,
     training_set,
-    training_table,
 )
-from swift_vlrft.swift_plugin.command_line import CommandLine, read_command_line
+from swift_vlrft.swift_plugin.command_line import read_command_line
 from swift_vlrft.swift_plugin.model import image_resize_of, needed_image_resize, text_tokens
 
 logger = get_logger()
@@ -41,6 +40,9 @@ logger = get_logger()
 SHOWN = 20
 MODEL_TYPE: dict[str, str | None] = {"given": None}
 """What ``register(model_type=...)`` was told, for use without a command line."""
+
+_reports: dict[str, Report] = {}
+"""Of the sets of this command that were loaded."""
 
 
 class VlrftLoader(DatasetLoader):
@@ -56,13 +58,16 @@ class VlrftLoader(DatasetLoader):
         self._remove_asked = getattr(self, "remove_unused_columns", False)
         self.remove_unused_columns = False
         name = dataset_syntax.dataset
-        source = getattr(dataset_meta, "vlrft_source", None)
-        wanted = self._wanted(box_format_of_subsets(dataset_syntax.subsets, name), name, source)
+        source: Source | None = getattr(dataset_meta, "vlrft_source", None)
+        options = self._options(box_format_of_subsets(dataset_syntax.subsets, name), name)
         if os.path.exists(name):
-            return self._local(Path(name), wanted)
+            with safe_ddp_context(None, True):
+                stored = open_set(name, keep_going=not self.strict, rename=self.columns)
+                return self._rows(_known(stored, source), options)
         meta, syntax = copy.copy(dataset_meta), copy.copy(dataset_syntax)
         usual = None if source is not None else dataset_meta.preprocess_func
-        meta.preprocess_func, syntax.subsets = partial(self._hub, name, wanted, usual), []
+        meta.preprocess_func = partial(self._hub, name, source, options, usual)
+        syntax.subsets = []
         try:
             return super().load(syntax, meta, use_hf=use_hf)
         except DataError:
@@ -72,86 +77,81 @@ class VlrftLoader(DatasetLoader):
                 raise DataError(f"{name} could not be loaded ({error}). {hint}") from error
             raise
 
-    def _wanted(self, frame: str, name: str, source: Source | None) -> LoadOptions:
+    def _options(self, box_format: str, name: str) -> LoadOptions:
         command = read_command_line(sys.argv[1:])
         command.model_type = command.model_type or MODEL_TYPE["given"]
-        view = needed_image_resize(command, name) if frame == "pixels" else image_resize_of(command)
+        pixels = box_format == "pixels"
+        resize = needed_image_resize(command, name) if pixels else image_resize_of(command)
+        too_long = None
+        if command.max_length and command.truncation_strategy == "delete" and resize is not None:
+            # ms-swift encodes a row to learn its length, in every step; headers tell it beforehand.
+            too_long = length_check(resize, command.max_length, text_tokens(command))
         return LoadOptions(
             cache=Path(get_cache_dir()) / "datasets" / "vlrft",
-            frame=frame,
-            view=view,
+            box_format=box_format,
+            resize=resize,
             strict=self.strict,
-            too_long=self._too_long(command),
-            rename=self.columns or {},
-            task=source.task if source else None,
-            row_box_format=source.frame if source else None,
+            too_long=too_long,
             rewards=tuple(command.reward_funcs),
             num_proc=self.num_proc or 1,
         )
 
-    def _too_long(self, command: CommandLine) -> Any:
-        """ms-swift's ``--max_length N --truncation_strategy delete`` encodes a row to learn its
-        length, in every step; headers tell it beforehand.
+    def _rows(self, stored: StoredSet, options: LoadOptions) -> Any:
+        """The rows of a set, and what is to be said of them: of a local set notes were given when
+        it was registered.
         """
-        if not command.max_length or command.truncation_strategy != "delete":
-            return None
-        view = image_resize_of(command)
-        if view is None:
-            return None
-        return length_check(view, command.max_length, text_tokens(command))
-
-    def _local(self, path: Path, wanted: LoadOptions) -> Any:
-        with safe_ddp_context(None, True):
-            form = open_set(path, keep_going=not self.strict, rename=wanted.rename)
-            if self.streaming:
-                rows = partial(
-                    rows_of,
-                    form,
-                    rename=wanted.rename,
-                    task=wanted.task,
-                    frame=wanted.row_box_format,
-                )
-                return _stream(path, rows, wanted)
-            dataset, report = training_set(form, wanted)
-        _tell(report, wanted)
-        _check_rewards_score(str(path), report)
+        local = not isinstance(stored, Table | Stream)
+        if isinstance(stored, Stream) or (self.streaming and local):
+            return _stream(stored, options, notes=not local)
+        dataset, report = training_set(stored, options)
+        forget()
+        _tell(report, options)
+        if not local:
+            _warn(report.notes)
+        _check_rewards_score(str(stored.path), report)
         return dataset
 
-    def _hub(self, name: str, wanted: LoadOptions, usual: Any, dataset: Any, **options: Any) -> Any:
-        """What was downloaded; ``usual`` is ms-swift's own way, for what turns out to be no set of
-        image, problem and solution.
+    def _hub(
+        self,
+        name: str,
+        source: Source | None,
+        options: LoadOptions,
+        usual: Any,
+        dataset: Any,
+        **further: Any,
+    ) -> Any:
+        """``usual`` is ms-swift's own way, for what turns out to be no set of image, problem and
+        solution. Columns were renamed by ms-swift before it calls this.
         """
         from datasets import Dataset, Image
 
-        # Columns were renamed by ms-swift before it calls this.
-        wanted = LoadOptions(**(vars(wanted) | {"rename": {}}))
         features = dataset.features or {}
-        labels = labels_of(features.to_dict() if hasattr(features, "to_dict") else {})
         columns = list(dataset.column_names or next(iter(dataset)))
-        form = Form("table", Path(name), [], columns, labels)
-        if usual is not None and (is_for_swift(columns) or schema_of(set(columns)) is None):
-            refuse_pixels(name, [wanted.frame])
+        if usual is not None and (is_for_swift(columns) or schema_of(columns) is None):
+            refuse_pixels(name, [options.box_format])
             self.remove_unused_columns = self._remove_asked
-            return usual(dataset, **options)
-        open_set(form)
-        if not isinstance(dataset, Dataset):
+            return usual(dataset, **further)
+        stored: StoredSet
+        if isinstance(dataset, Dataset):
+            if dataset._indices is not None:
+                dataset = dataset.flatten_indices()
+            table = dataset.data.table
+            origin = [(Path(name), len(dataset))]
+            stored = Table(Path(name), table=table, origin=origin, features=features)
+        else:
             if isinstance(features.get("image"), Image):
                 dataset = dataset.cast_column("image", Image(decode=False))
-            form.kind, form.content = "stream", dataset
-            rows = partial(rows_of, form, task=wanted.task, frame=wanted.row_box_format)
-            return _stream(Path(name), rows, wanted, form)
-        if dataset._indices is not None:
-            dataset = dataset.flatten_indices()
-        table, origin = dataset.data.table, [(Path(name), len(dataset))]
-        if schema_of_form(form).single:
-            made, report = training_table(table, origin, form, wanted, features=dataset.features)
-        else:
-            form.content = (table, origin)
-            made, report = from_rows(form, wanted)
-        _tell(report, wanted)
-        _tell_notes(report.notes)  # of a local set they were told when it was registered
-        _check_rewards_score(name, report)
-        return made
+            stored = Stream(Path(name), content=dataset)
+        stored.names, stored.root = columns, image_root()
+        stored.labels = labels_of(features.to_dict() if hasattr(features, "to_dict") else {})
+        check_columns(stored)
+        return self._rows(_known(stored, source), options)
+
+
+def _known(stored: StoredSet, source: Source | None) -> StoredSet:
+    if source is not None:
+        stored.task, stored.box_format = source.task, source.box_format
+    return stored
 
 
 def refuse_pixels(name: str, subsets: Sequence[str]) -> None:
@@ -166,49 +166,50 @@ def refuse_pixels(name: str, subsets: Sequence[str]) -> None:
         )
 
 
-def _stream(path: Path, rows: Any, wanted: LoadOptions, downloaded: Form | None = None) -> Any:
+def _stream(stored: StoredSet, options: LoadOptions, *, notes: bool) -> Any:
     from datasets import IterableDataset
     from datasets.iterable_dataset import ExamplesIterable
 
     def generate() -> Iterator[tuple[int, Any]]:
-        report = Report(path)
-        yield from enumerate(streamed_rows(rows(), wanted, report))
-        _tell(report, wanted)
-        if downloaded is not None:
-            _tell_notes(left_out_notes(downloaded))
+        report = Report(stored.path)
+        yield from enumerate(streamed_rows(rows_of(stored), options, report))
+        _tell(report, options)
+        if notes:
+            _warn(left_out_notes(stored))
 
     # Not from_generator: it would pickle the generator with all it refers to, for a fingerprint.
     return IterableDataset(ExamplesIterable(generate, {}))
 
 
-def _tell(report: Report, wanted: LoadOptions) -> None:
-    """What was read, every row that was left out and why, and whether the model writes boxes in
-    another frame by itself.
-    """
-    view = wanted.view
-    boxed = report.frames.keys() - {"none"}
-    if view is not None and boxed and view.native_box_format != wanted.frame:
-        native = view.native_box_format
-        logger.info(
-            f"swift_vlrft: {report.path}: boxes are in {wanted.frame}; {view.family} was trained "
-            f"on {native}, which --dataset {report.path}:{native} gives it."
-        )
-    for note in report.routing_notes(wanted.rewards):
+def _warn(notes: Sequence[str]) -> None:
+    for note in notes:
         logger.warning(f"swift_vlrft: {note}")
-    tasks = ", ".join(f"{count} {task}" for task, count in report.tasks.most_common())
-    logger.info(f"swift_vlrft: {report.path}: {report.good} of {report.rows} rows train ({tasks}).")
-    bad = len(report.problems) - report.too_long
-    if report.too_long:
-        logger.warning(
-            f"swift_vlrft: {report.path}: {report.too_long} rows are longer than allowed."
+
+
+def _tell(report: Report, options: LoadOptions) -> None:
+    """What was read, every row that was left out and why, and whether the model writes boxes in
+    another box format by itself.
+    """
+    resize, path = options.resize, report.path
+    native = options.box_format if resize is None else resize.native_box_format
+    if resize is not None and native != options.box_format and report.box_formats.keys() - {"none"}:
+        logger.info(
+            f"swift_vlrft: {path}: boxes are in {options.box_format}; {resize.family} was trained "
+            f"on {native}, which --dataset {path}:{native} gives it."
         )
-    if bad:
-        logger.warning(
-            f"swift_vlrft: {report.path}: {bad} bad rows are left out (--strict true stops "
-            "instead; `vlrft data check` lists all, --fix writes a clean copy)."
+    tasks = ", ".join(f"{count} {task}" for task, count in report.tasks.most_common())
+    logger.info(f"swift_vlrft: {path}: {report.good} of {report.rows} rows train ({tasks}).")
+    notes = report.routing_notes(options.rewards)
+    if report.too_long:
+        notes.append(f"{path}: {report.too_long} rows are longer than allowed.")
+    if bad := len(report.problems) - report.too_long:
+        notes.append(
+            f"{path}: {bad} bad rows are left out (--strict true stops instead; `vlrft data check` "
+            "lists all, --fix writes a clean copy)."
         )
     if report.problems:
-        logger.warning(f"swift_vlrft: left out:\n{report.listed(SHOWN)}")
+        notes.append(f"left out:\n{report.listed(SHOWN)}")
+    _warn(notes)
 
 
 def _check_rewards_score(name: str, report: Report) -> None:
@@ -216,48 +217,27 @@ def _check_rewards_score(name: str, report: Report) -> None:
     of a set that is downloaded nothing is known before.
     """
     command = read_command_line(sys.argv[1:])
-    _READ[name] = report
-    wanted = [DatasetSyntax.parse(dataset).dataset for dataset in command.datasets]
-    if (
-        name in wanted
-        and not command.cached_datasets
-        and (problem := nothing_scored(command.reward_funcs, [_READ.get(name) for name in wanted]))
-    ):
-        raise DataError(problem)
+    _reports[name] = report
+    names = [DatasetSyntax.parse(dataset).dataset for dataset in command.datasets]
+    if name in names and not command.cached_datasets:
+        problem = nothing_scored(command.reward_funcs, [_reports.get(other) for other in names])
+        if problem:
+            raise DataError(problem)
 
 
-_READ: dict[str, Report] = {}
-
-
-def _tell_notes(notes: list[str]) -> None:
-    for note in notes:
-        logger.warning(f"swift_vlrft: {note}")
-
-
-def meta_for(source: Source) -> DatasetMeta:
-    """A hub set as ms-swift registers it, under its id on both hubs."""
+def dataset_meta(name: str, source: Source | None = None) -> DatasetMeta:
+    """How a set is registered: a path; a source under its id on both hubs; or a hub id that nobody
+    registered, which is one of our forms, or else read as ms-swift would.
+    """
+    if os.path.exists(name):
+        return DatasetMeta(dataset_path=name, loader=VlrftLoader, tags=["vlrft"])
+    # Without a source under a name of its own, so that a plugin after ours can register the id.
     meta = DatasetMeta(
-        ms_dataset_id=source.hub_id,
-        hf_dataset_id=source.hub_id,
+        dataset_name=None if source else f"{name} by its columns",
+        ms_dataset_id=name,
+        hf_dataset_id=name,
         loader=VlrftLoader,
-        tags=["vlrft", source.task],
+        tags=["vlrft", *([source.task] if source else [])],
     )
     meta.vlrft_source = source
     return meta
-
-
-def hub_meta(hub_id: str) -> DatasetMeta:
-    """A hub id that nobody registered: one of our forms, or else read as ms-swift would."""
-    # Under a name of its own, so that a plugin after ours can still register the id.
-    return DatasetMeta(
-        dataset_name=f"{hub_id} by its columns",
-        ms_dataset_id=hub_id,
-        hf_dataset_id=hub_id,
-        loader=VlrftLoader,
-        tags=["vlrft"],
-    )
-
-
-def local_meta(path: str) -> DatasetMeta:
-    """A set on disk; its form, tasks and frames are read off it."""
-    return DatasetMeta(dataset_path=path, loader=VlrftLoader, tags=["vlrft"])

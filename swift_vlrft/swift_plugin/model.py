@@ -1,50 +1,36 @@
-"""What the command's model is: its family, how it sees pictures, how long a prompt is to it."""
+"""What the command's model is: its family, how it sees images, how long a prompt is to it."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
 from swift_vlrft.datasets.box_format import ImageResize
 from swift_vlrft.datasets.source import DataError
-from swift_vlrft.families.coordinates import FAMILIES, pixel_limits
+from swift_vlrft.families import IMAGE_TYPES, family_of
+from swift_vlrft.families.family import Family
 from swift_vlrft.swift_plugin.command_line import CommandLine
 
 
-def family_of(command: CommandLine) -> str | None:
-    """The model type that ms-swift will use, where it is a family whose resize rule is known."""
-    found = command.model_type or (command.model and _type_of_model(command.model))
-    return found if found in FAMILIES else None
+def _family(command: CommandLine) -> Family | None:
+    family = family_of(model_type=command.model_type, name=command.model)
+    if family or command.model_type or not command.model or Path(command.model).is_dir():
+        return family
+    from swift.model import get_matched_model_meta  # knows models of another name, as UI-TARS
 
-
-def _type_of_model(model: str) -> str | None:
-    folder = Path(model)
-    if folder.is_dir():
-        # ms-swift, too, trusts its own args.json before the architecture.
-        for name in ("args.json", "config.json"):
-            try:
-                found = json.loads((folder / name).read_text()).get("model_type")
-            except (OSError, ValueError, AttributeError):
-                continue
-            if isinstance(found, str):
-                return found
-        return None
-    from swift.model import get_matched_model_meta
-
-    meta = get_matched_model_meta(model)
-    return None if meta is None else str(meta.model_type)
+    meta = get_matched_model_meta(command.model)
+    return family_of(model_type=str(meta.model_type)) if meta else None
 
 
 def image_resize_of(command: CommandLine) -> ImageResize | None:
-    """How the model sees pictures under the flags and variables of now; None for a family whose
+    """How the model sees images under the flags and variables of now; None for a family whose
     rule is not known.
     """
-    family = family_of(command)
-    if family is None:
+    family = _family(command)
+    if family is None or family.images is None:
         return None
-    low, high = pixel_limits(family, model=command.model)
-    return ImageResize(family, low, high, command.max_pixels)
+    low, high = family.images.limits(model=command.model)
+    return ImageResize(family.name, low, high, command.max_pixels)
 
 
 def needed_image_resize(command: CommandLine, dataset: str) -> ImageResize:
@@ -55,7 +41,7 @@ def needed_image_resize(command: CommandLine, dataset: str) -> ImageResize:
         raise DataError(
             f"{dataset}: the subset pixels needs the model's resize rule, and "
             + (f"none is known for {which}" if which else "the command names no --model")
-            + f". Known families (--model_type): {', '.join(FAMILIES)}"
+            + f". Known families (--model_type): {', '.join(IMAGE_TYPES)}"
         )
     return view
 

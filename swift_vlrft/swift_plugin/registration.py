@@ -20,31 +20,26 @@ from swift.rewards import orms
 from swift.trainers.trainer_factory import TrainerFactory
 from swift.utils import get_logger, use_hf_hub
 
-from swift_vlrft.datasets import SOURCES, BadRow, DataError
+from swift_vlrft.datasets import SOURCES, DataError
 from swift_vlrft.datasets.check import check_set
-from swift_vlrft.datasets.forms import Form, find_form
-from swift_vlrft.datasets.read import open_set
+from swift_vlrft.datasets.opening import check_columns, find_set
 from swift_vlrft.datasets.report import Report, nothing_scored, report_of_source
 from swift_vlrft.datasets.schemas import is_for_swift, schema_of
+from swift_vlrft.datasets.storage import StoredSet
 from swift_vlrft.datasets.training import box_format_of_subsets
 from swift_vlrft.diagnostics.watch import watch
-from swift_vlrft.families.coordinates import BOX_FORMATS
-from swift_vlrft.rewards import REWARDS, Reward
-from swift_vlrft.rewards.schedule import VARIABLE, threshold_at
+from swift_vlrft.files.environment import is_on, number
+from swift_vlrft.geometry.box_format import BOX_FORMATS
+from swift_vlrft.rewards import REWARDS, RewardFunction
+from swift_vlrft.rewards.detection import VARIABLE, threshold_at
 from swift_vlrft.shared_prefix import settings as shared_prefix
 from swift_vlrft.swift_plugin.command_line import CommandLine, read_command_line
-from swift_vlrft.swift_plugin.loader import (
-    MODEL_TYPE,
-    hub_meta,
-    local_meta,
-    meta_for,
-    refuse_pixels,
-)
+from swift_vlrft.swift_plugin.loader import MODEL_TYPE, dataset_meta, refuse_pixels
 from swift_vlrft.swift_plugin.model import needed_image_resize
 
 logger = get_logger()
 
-SCORING = set(REWARDS) - {"vlrft_format"}
+SCORING = {name for name, reward in REWARDS.items() if reward.task is not None}
 """Rewards that read the gold solution, or boxes."""
 
 SHARED_PREFIX_TRAINER = "swift_vlrft.swift_plugin.trainer.SharedPrefixGRPOTrainer"
@@ -61,14 +56,14 @@ def register(
     command line names are registered, and checked: ValueError names what is wrong with a reward
     name, a path, a column or a gold solution, and the known names.
     """
-    if os.environ.get("VLRFT_TRACK_MEMORY", "") not in ("", "0"):
+    if is_on("VLRFT_TRACK_MEMORY"):
         from swift_vlrft.swift_plugin.callbacks import track_memory
 
         track_memory()  # before the rewards: the images' arguments class derives from this one
     for name, function in REWARDS.items():
         orms[name] = _factory(_drawn(name, watch(name, function)))
     for source in SOURCES:
-        register_dataset(meta_for(source), exist_ok=True)
+        register_dataset(dataset_meta(source.hub_id, source), exist_ok=True)
     MODEL_TYPE["given"] = model_type or MODEL_TYPE["given"]
     if shared_prefix.switched_on():
         shared_prefix.cache_bytes()  # a wrong value is said now, not after the model is loaded
@@ -94,23 +89,22 @@ def register(
         raise DataError(problem)
 
 
-def _drawn(name: str, function: Reward) -> Reward:
+def _drawn(name: str, function: RewardFunction) -> RewardFunction:
     """With VLRFT_LOG_IMAGES, the reward keeps its batch for the callback that draws it."""
-    if not os.environ.get("VLRFT_LOG_IMAGES", "").strip(" 0"):
+    if not number("VLRFT_LOG_IMAGES"):
         return function
-    from swift_vlrft.swift_plugin.sample_images import keep_samples, log_images, samples_to_draw
+    from swift_vlrft.swift_plugin.sample_images import keep_samples, log_images
 
-    samples_to_draw()
     log_images()
     return keep_samples(name, function)
 
 
-def _factory(function: Reward) -> Callable[..., Reward]:
+def _factory(function: RewardFunction) -> Callable[..., RewardFunction]:
     """ms-swift builds a reward with ``args=``; what it gets is the function, whose __name__ is the
     metric's name.
     """
 
-    def build(args: Any = None, **_: Any) -> Reward:
+    def build(args: Any = None, **_: Any) -> RewardFunction:
         return function
 
     return build
@@ -144,38 +138,41 @@ def _register_path(dataset: str, command: CommandLine, *, check: bool) -> Report
             raise DataError(
                 f"--dataset {dataset}: the path {syntax.dataset} does not exist (from {Path.cwd()})"
             )
-        source = next((s for s in SOURCES if s.hub_id == syntax.dataset), None)
-        if source is not None:
-            box_format_of_subsets(syntax.subsets, dataset)
-            use_hf = command.use_hf if syntax.use_hf is None else syntax.use_hf
-            hint = source.other_hub(use_hf_hub() if use_hf is None else use_hf)
-            if hint and check:
-                logger.warning(f"swift_vlrft: {source.hub_id}: {hint}")
-            return report_of_source(source)
-        elif set(syntax.subsets) <= set(BOX_FORMATS) and _is_new(syntax):
-            register_dataset(hub_meta(syntax.dataset), exist_ok=True)
-        return None  # a hub id
-    form = find_form(path, keep_going=not command.strict)
-    if form is None or not _is_ours(form, command):
+        return _register_hub_id(syntax, dataset, command, check=check)
+    stored = find_set(path, keep_going=not command.strict, rename=command.columns)
+    if stored is None or not _is_ours(stored, command):
         refuse_pixels(syntax.dataset, syntax.subsets)
         return None  # ms-swift's own loader reads it
-    frame = box_format_of_subsets(syntax.subsets, dataset)
-    form = open_set(form, keep_going=not command.strict, rename=command.columns)
-    if check and frame == "pixels":
+    box_format = box_format_of_subsets(syntax.subsets, dataset)
+    check_columns(stored)
+    if check and box_format == "pixels":
         needed_image_resize(command, dataset)
-    register_dataset(local_meta(syntax.dataset), exist_ok=True)
-    return _check(form, command) if check else None
+    register_dataset(dataset_meta(syntax.dataset), exist_ok=True)
+    return _check(stored, command) if check else None
 
 
-def _is_new(syntax: DatasetSyntax) -> bool:
-    """Whether nobody has registered this hub id: ms-swift then answers with an empty entry."""
-    found = [syntax.get_dataset_meta(use_hf) for use_hf in (True, False)]
-    return not any(m.ms_dataset_id or m.hf_dataset_id or m.dataset_path for m in found)
+def _register_hub_id(
+    syntax: DatasetSyntax, dataset: str, command: CommandLine, *, check: bool
+) -> Report | None:
+    source = next((s for s in SOURCES if s.hub_id == syntax.dataset), None)
+    if source is None:
+        found = [syntax.get_dataset_meta(use_hf) for use_hf in (True, False)]
+        # Of an id that nobody has registered ms-swift answers with an empty entry.
+        new = not any(m.ms_dataset_id or m.hf_dataset_id or m.dataset_path for m in found)
+        if new and set(syntax.subsets) <= set(BOX_FORMATS):
+            register_dataset(dataset_meta(syntax.dataset), exist_ok=True)
+        return None
+    box_format_of_subsets(syntax.subsets, dataset)
+    use_hf = command.use_hf if syntax.use_hf is None else syntax.use_hf
+    hint = source.other_hub(use_hf_hub() if use_hf is None else use_hf)
+    if hint and check:
+        logger.warning(f"swift_vlrft: {source.hub_id}: {hint}")
+    return report_of_source(source)
 
 
-def _is_ours(form: Form, command: CommandLine) -> bool:
-    names = {command.columns.get(name, name) for name in form.columns}
-    if form.kind == "coco" or not form.files:
+def _is_ours(stored: StoredSet, command: CommandLine) -> bool:
+    names = set(stored.columns)
+    if not stored.files:
         return True
     if is_for_swift(names):
         return False
@@ -186,34 +183,22 @@ def _is_ours(form: Form, command: CommandLine) -> bool:
         rewards = command.reward_funcs
         ours = "image" in names or not rewards or any(name in SCORING for name in rewards)
         return ours and "images" not in names and len(names & {"image", "problem", "solution"}) > 1
-    return schema.name != "lisa" or "conversations" not in names or _names_images(form)
+    if schema.name == "lisa" and "conversations" in names:
+        # LISA's begin with <img>PATH</img>; other conversations are ms-swift's.
+        first = next(stored.sample(["conversations"]), {})
+        return "<img>" in str(first.get("conversations"))
+    return True
 
 
-def _names_images(form: Form) -> bool:
-    """Whether conversations begin with <img>PATH</img>, as LISA's do; else they are ms-swift's."""
-    for found in form.records():
-        if not isinstance(found, BadRow):
-            return "<img>" in str(found[1].get("conversations"))
-    return False
-
-
-def _check(form: Form, command: CommandLine) -> Report:
+def _check(stored: StoredSet, command: CommandLine) -> Report:
     """Every prompt and gold solution, before any model is looked for; images are left to the
     loading.
     """
-    report = check_set(form, rename=command.columns, images=False, rewards=command.reward_funcs)
-    report.leave_unread()
-    bad = len(report.problems)
-    text = (
-        f"{report.bad_rows}:\n{report.listed()}\n"
-        "`vlrft data check` lists all, and --fix writes a clean copy."
-    )
-    if not report.rows and not bad:
-        raise DataError("\n".join([f"{report.path} has no rows", *report.notes]))
-    if bad and (command.strict or report.unreadable or not report.good):
-        raise DataError(text)
-    if bad:
-        logger.warning(f"swift_vlrft: {text}")
+    report = check_set(stored, images=False, rewards=command.reward_funcs)
+    hint = "\n`vlrft data check` lists all, and --fix writes a clean copy."
+    report.finish(strict=command.strict, hint=hint)
+    if report.problems:
+        logger.warning(f"swift_vlrft: {report.bad_rows}:\n{report.listed()}{hint}")
     for note in report.notes:
         logger.warning(f"swift_vlrft: {note}")
     tasks = ", ".join(f"{count} {task}" for task, count in report.tasks.most_common())

@@ -20,22 +20,14 @@ from swift.callbacks import TrainerCallback, callbacks_map
 from swift.trainers.trainer_factory import TrainerFactory
 
 from swift_vlrft.datasets import open_image
+from swift_vlrft.files.environment import number
 from swift_vlrft.parsing.answers import text_of
 from swift_vlrft.report.drawing import draw_sample
-from swift_vlrft.rewards import Reward
-from swift_vlrft.rewards.contract import Scores
+from swift_vlrft.rewards import RewardFunction, Scores
 
 VARIABLE = "VLRFT_LOG_IMAGES"
 NAME = "vlrft_sample_images"
 COLUMNS = ("solution", "frame", "task", "width", "height")
-
-
-def samples_to_draw() -> int:
-    """How many samples; ValueError where the variable is no number."""
-    text = os.environ.get(VARIABLE, "").strip() or "0"
-    if not text.isdigit():
-        raise ValueError(f"{VARIABLE}={text} is no whole number; how many samples are to be drawn?")
-    return int(text)
 
 
 @dataclass(frozen=True)
@@ -51,7 +43,7 @@ LAST: dict[str, Scored] = {}
 """The batch that was scored last, by reward: all rewards are called with every batch."""
 
 
-def keep_samples(name: str, function: Reward) -> Reward:
+def keep_samples(name: str, function: RewardFunction) -> RewardFunction:
     """``function`` with its batch kept for drawing: same scores, same ``__name__``."""
 
     @wraps(function)
@@ -75,7 +67,7 @@ def drawn_samples() -> Iterator[Any]:
     batch = next(iter(LAST.values()))
     prompts = batch.columns.get("prompt_id")
     count = len(batch.completions)
-    for n in chosen(range(count) if prompts is None else prompts, samples_to_draw()):
+    for n in chosen(range(count) if prompts is None else prompts, number(VARIABLE)):
         row = {name: v[n] for name, v in batch.columns.items() if name in COLUMNS and v is not None}
         scores = {name: of.scores[n] for name, of in LAST.items() if len(of.scores) == count}
         with suppress(ValueError):  # an image that cannot be opened is named where it is trained on

@@ -25,6 +25,7 @@ from swift.utils import get_logger
 from torch import distributed
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from swift_vlrft.families import SHARED_PREFIX_TYPES
 from swift_vlrft.shared_prefix.attention import NAME, use_shared_attention
 from swift_vlrft.shared_prefix.features import FeatureCache
 from swift_vlrft.shared_prefix.forward import forward, unpack, values_of
@@ -33,9 +34,6 @@ from swift_vlrft.shared_prefix.layout import CannotPack, Packed, pack
 from swift_vlrft.shared_prefix.settings import SWITCH, cache_bytes
 
 logger = get_logger()
-
-MODEL_TYPES = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "glm4v")
-"""transformers' names of the architectures whose numbers the tests compare with separate rows."""
 
 Values = tuple[torch.Tensor, torch.Tensor | None]
 
@@ -94,8 +92,8 @@ class SharedPrefixGRPOTrainer(GRPOTrainer):
     def _why_never(self) -> str | None:
         config = self._base(self.model).config
         adapters = getattr(self.accelerator.unwrap_model(self.model), "peft_config", {})
-        if config.model_type not in MODEL_TYPES:
-            return f"model type {config.model_type} (supported: {', '.join(MODEL_TYPES)})"
+        if config.model_type not in SHARED_PREFIX_TYPES:
+            return f"model type {config.model_type} (supported: {', '.join(SHARED_PREFIX_TYPES)})"
         if "mm_encoder_outputs" not in inspect.signature(self._base(self.model).forward).parameters:
             return (
                 f"transformers {transformers.__version__} cannot be given image features; 5.19 can"

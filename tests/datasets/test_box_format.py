@@ -10,7 +10,7 @@ from support.box_forms import FORMS
 from swift_vlrft.datasets.box_format import ImageResize, in_box_format
 from swift_vlrft.datasets.box_format_sentence import without_box_format
 from swift_vlrft.datasets.build import PROMPT
-from swift_vlrft.families.coordinates import convert_box
+from swift_vlrft.geometry.box_format import convert_box
 
 SEEN = {"size": (640, 480), "to_size": (644, 476)}
 
@@ -178,7 +178,7 @@ def test_check_and_training_refuse_the_same_prompts(tmp_path, kept_in, wanted):
     from typer.testing import CliRunner
 
     from swift_vlrft.cli import app
-    from swift_vlrft.datasets.read import open_set
+    from swift_vlrft.datasets.opening import open_set
     from swift_vlrft.datasets.training import LoadOptions, training_set
 
     (tmp_path / "1.png").write_bytes(picture())
@@ -193,10 +193,12 @@ def test_check_and_training_refuse_the_same_prompts(tmp_path, kept_in, wanted):
     dataset, report = training_set(
         open_set(tmp_path / "a.jsonl", keep_going=True),
         LoadOptions(
-            cache=tmp_path / "cache", frame=wanted, view=ImageResize("qwen2_5_vl", 3136, 1_003_520)
+            cache=tmp_path / "cache",
+            box_format=wanted,
+            resize=ImageResize("qwen2_5_vl", 3136, 1_003_520),
         ),
     )
-    assert [place.row for place, _ in report.problems] == refused[wanted]
+    assert [one.place.row for one in report.problems] == refused[wanted]
     assert len(dataset) == 5 - len(refused[wanted])
     asked = f"{tmp_path}/a.jsonl" + (f":{wanted}" if wanted != "norm1000" else "")
     result = CliRunner().invoke(app, ["data", "check", asked, "--json"])

@@ -18,7 +18,7 @@ from swift_vlrft.datasets.build import NO_OBJECTS, build_folder, chosen_categori
 from swift_vlrft.datasets.category_lists import CATEGORY_LISTS
 from swift_vlrft.datasets.instances import read_instances
 from swift_vlrft.parsing.answers import gold_text
-from swift_vlrft.parsing.box_text import read_boxes
+from swift_vlrft.parsing.boxes import read_boxes
 from swift_vlrft.rewards import REWARDS
 
 CATEGORIES = ["bus", "train", "cat", "dog", "traffic light"]

@@ -22,8 +22,9 @@ from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
 from swift_vlrft.datasets import BadRow, DataError, Row, RowLocation, read_rows
+from swift_vlrft.datasets.coco_json import CocoFile
 from swift_vlrft.datasets.convert import convert_folder
-from swift_vlrft.datasets.forms import find_form, splits_of
+from swift_vlrft.datasets.opening import find_set, splits_of
 from swift_vlrft.datasets.writer import write_folder
 from swift_vlrft.report.set_page import page_of, sample
 
@@ -393,13 +394,13 @@ def test_outlines_are_let_go_while_the_form_is_found_and_kept_in_rows(tmp_path):
     size = file.stat().st_size
     tracemalloc.start()
     try:
-        assert find_form(file).kind == "coco"
+        assert isinstance(find_set(file), CocoFile)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
     assert peak < 2.5 * size  # the text, as bytes and as characters
     row = {"image": "8.png", "problem": "Find it.", "solution": GOLD, "segmentation": [[1, 2]]}
     (tmp_path / "rows.json").write_text(json.dumps([row]))
-    assert find_form(tmp_path / "rows.json").columns == list(row)
+    assert find_set(tmp_path / "rows.json").columns == list(row)
     (found,) = read_rows(tmp_path / "rows.json")
     assert found.columns["segmentation"] == [[1, 2]]

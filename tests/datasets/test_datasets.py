@@ -13,8 +13,8 @@ from PIL import Image
 
 from swift_vlrft.datasets import SOURCES, DataError
 from swift_vlrft.datasets.check import check_set
-from swift_vlrft.datasets.parquet import light_rows, parquet_files, split_names
-from swift_vlrft.datasets.read import open_set
+from swift_vlrft.datasets.opening import open_set, parquet_files, splits_of
+from swift_vlrft.datasets.storage import ParquetFiles
 from swift_vlrft.demo.tasks import TASKS, known_task
 
 
@@ -164,7 +164,7 @@ def test_where_a_folder_lies_hides_none_of_its_files(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path / "work")
     for path in (folder, Path("../.cache/set")):
         assert [file.name for file in parquet_files(path)] == ["train-0.parquet"]
-        assert split_names(path) == ["train"]
+        assert splits_of(path) == ["train"]
 
 
 def test_photographs_of_parquet_are_read_a_few_at_a_time(tmp_path):
@@ -175,7 +175,7 @@ def test_photographs_of_parquet_are_read_a_few_at_a_time(tmp_path):
     del images
     tracemalloc.start()
     try:
-        rows = sum(1 for _ in light_rows([file], ["image"]))
+        rows = sum(1 for _ in ParquetFiles.of_files(file, [file]).records())
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -185,7 +185,7 @@ def test_photographs_of_parquet_are_read_a_few_at_a_time(tmp_path):
 def test_a_class_of_the_name_none_makes_no_detection(tmp_path):
     names = table(solution=["None", "<answer>rose</answer>"])
     report = check_set(write(tmp_path, names))
-    assert report.good == 2 and report.frames == {"none": 2} and report.fits == {
+    assert report.good == 2 and report.box_formats == {"none": 2} and report.fits == {
         "classification": 2, "detection": 1,
     }  # fmt: skip
 

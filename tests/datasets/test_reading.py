@@ -23,7 +23,7 @@ from support.stored_sets import (
 from swift_vlrft.datasets import BadRow, DataError, open_image, read_rows
 from swift_vlrft.datasets.convert import convert_folder
 from swift_vlrft.datasets.instances import read_instances
-from swift_vlrft.datasets.read import open_set
+from swift_vlrft.datasets.opening import open_set
 from swift_vlrft.datasets.training import LoadOptions, training_set
 
 

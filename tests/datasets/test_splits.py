@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
 from swift_vlrft.datasets import DataError
-from swift_vlrft.datasets.forms import find_form, splits_of
-from swift_vlrft.datasets.read import open_set, read_rows
+from swift_vlrft.datasets.opening import find_set, open_set, splits_of
+from swift_vlrft.datasets.read import read_rows
 from swift_vlrft.datasets.splits import split_of
 from swift_vlrft.datasets.training import LoadOptions, training_set
 
@@ -277,7 +277,7 @@ def test_json_files_of_which_no_name_tells_a_split(tmp_path):
         write(tmp_path / name, "x")
     with pytest.raises(DataError, match=r"several JSON files.* a.jsonl, b.jsonl. Give the one"):
         open_set(tmp_path)
-    assert find_form(tmp_path) is None  # ms-swift may know it
+    assert find_set(tmp_path) is None  # ms-swift may know it
     for name in ("a.jsonl", "b.jsonl"):
         (tmp_path / name).rename(tmp_path / f"rows-0000{name[0] == 'b':d}-of-00002.jsonl")
     assert trained(tmp_path, tmp_path) == ["x", "x"]
@@ -298,11 +298,11 @@ def test_several_annotation_files_of_coco_are_no_set(tmp_path):
     for name in ("instances_train2017", "person_keypoints_train2017", "instances_val2017"):
         (folder / f"{name}.json").write_text(json.dumps(content))
     with pytest.raises(DataError, match="several JSON files .*instances_train2017.json, person"):
-        find_form(folder)
+        find_set(folder)
     (folder / "person_keypoints_train2017.json").unlink()
     for split, name in (("train", "train2017"), ("validation", "val2017")):
         for path in (folder, tmp_path):
-            assert find_form(path, split).files == [folder / f"instances_{name}.json"]
+            assert find_set(path, split).files == [folder / f"instances_{name}.json"]
 
 
 def test_a_dataset_dict_is_read_by_the_same_names(tmp_path):

@@ -20,7 +20,7 @@ from swift_vlrft.datasets import DataError
 from swift_vlrft.datasets.box_format import ImageResize
 from swift_vlrft.datasets.check import check_set
 from swift_vlrft.datasets.convert import convert_folder
-from swift_vlrft.datasets.read import open_set
+from swift_vlrft.datasets.opening import open_set
 from swift_vlrft.datasets.read import rows_of as read
 from swift_vlrft.datasets.report import Report, nothing_scored
 from swift_vlrft.datasets.training import LoadOptions, streamed_rows, training_set
@@ -29,7 +29,7 @@ from swift_vlrft.diagnostics.watch import watch
 from swift_vlrft.parsing.answers import gold_text
 from swift_vlrft.recipe.reader import read_text
 from swift_vlrft.recipe.rules import check_recipe
-from swift_vlrft.rewards import REWARDS, TASKS
+from swift_vlrft.rewards import REWARDS
 
 ONE, TWO = "[10, 20, 300, 400]", "[[10, 20, 300, 400], [500, 5, 900, 700]]"
 GOLD = {
@@ -40,7 +40,7 @@ GOLD = {
     "choice": ["A", "B"],
     "yes_no": ["yes", "no"],
 }
-BY_TASK = [(name, task.name) for name, task in TASKS.items() if task is not None]
+BY_TASK = [(name, task.name) for name, reward in REWARDS.items() if (task := reward.task)]
 
 
 def rows_of(solutions, tasks=None):
@@ -145,10 +145,10 @@ def test_no_row_is_kept_from_a_reward_that_reads_it(tmp_path_factory, rows, box_
         return
     boxes = any(task in ("detection", "grounding") and gold.count(",") > 2 for task, gold in rows)
     for name in rewards:
-        task = TASKS[name].name
+        task = REWARDS[name].task.name
         for (_, gold), own, score in zip(rows, found["task"], scores(name, found), strict=True):
-            reads = TASKS[name].read_gold(gold_text(gold)) is not None
-            boxed = TASKS["vlrft_detection_iou"].read_gold(gold_text(gold))
+            reads = REWARDS[name].task.read_gold(gold_text(gold)) is not None
+            boxed = REWARDS["vlrft_detection_iou"].task.read_gold(gold_text(gold))
             if task == "classification" and (boxed or (boxed is not None and boxes)):
                 continue  # no class name
             assert (score is not None) == reads, (gold, name, own)
@@ -163,7 +163,7 @@ def test_rewards_of_two_tasks_on_two_sets_of_which_one_states_its_task(tmp_path)
     for path, own, other in ((boxes, *rewards), (plain, *rewards), (count, *rewards[::-1])):
         found = trained(path, tmp_path, rewards)
         assert scores(own, found) == [1.0] * 3 and scores(other, found) == [None] * 3
-        assert found["task"] == [TASKS[own].name] * 3
+        assert found["task"] == [REWARDS[own].task.name] * 3
     reports = [check_set(p, images=False, rewards=rewards) for p in (boxes, plain, count)]
     assert nothing_scored(rewards, reports) is None
 
@@ -210,13 +210,15 @@ def test_boxes_and_prompts_go_into_pixels_without_a_task(tmp_path):
     view = ImageResize("qwen2_5_vl", 3136, 12_845_056)
     prompt = "Find it (between 0 and 1000)."
     rows = [{"problem": prompt, "solution": gold} for gold in (ONE, "No Objects", TWO)]
-    found = trained(stored(tmp_path, rows), tmp_path, [], frame="pixels", view=view)
+    found = trained(stored(tmp_path, rows), tmp_path, [], box_format="pixels", resize=view)
     assert found["task"] == [None] * 3 and found["frame"] == ["pixels"] * 3
     assert all("in pixels, x from 0 to 84" in m[0]["content"] for m in found["messages"])
     assert found["solution"][0] == "[1, 1, 25, 22]" and found["width"] == [84] * 3
     mixed = [{"problem": prompt, "solution": gold} for gold in (ONE, "4")]
     rewards = ["vlrft_grounding_iou", "vlrft_counting"]
-    found = trained(stored(tmp_path / "m", mixed), tmp_path, rewards, frame="pixels", view=view)
+    found = trained(
+        stored(tmp_path / "m", mixed), tmp_path, rewards, box_format="pixels", resize=view
+    )
     assert found["frame"] == ["pixels", None] and found["task"] == ["grounding", "counting"]
     assert found["messages"][1][0]["content"].endswith(prompt)
 
@@ -292,7 +294,7 @@ def test_a_reward_that_would_score_no_row_of_any_set_is_named(rows, reward, said
     (found,) = [f for f in recipe_findings(path, reward) if f.rule == "reward-rows"]
     assert found.level == "problem" and said in found.text
     # A second set that it scores, or one of which nothing is known: no problem.
-    gold = GOLD[TASKS[reward].name]
+    gold = GOLD[REWARDS[reward].task.name]
     other = stored(tmp_path / "other", rows_of(gold))
     for more in (other, "some/hub_set"):
         found = [f for f in recipe_findings(f"{path} {more}", reward) if "reward" in f.rule]
@@ -347,7 +349,7 @@ def test_a_missing_value_is_no_class_name(solution, task, tmp_path):
     rows = rows_of(["rose", solution, "tulip"], [task] * 3 if task else None)
     path = stored(tmp_path, rows)
     report = check_set(path)
-    assert [place.row for place, _ in report.problems] == [1] and report.unreadable == 1
+    assert [one.place.row for one in report.problems] == [1] and report.unreadable == 1
     for rewards in ([], ["vlrft_classification"]):
         with pytest.raises(DataError, match=r"1 of 3 rows .*\n.*row 1: the (solution|row has no)"):
             trained(path, tmp_path, rewards)
@@ -401,7 +403,7 @@ def test_data_check_says_which_rewards_fit(task, fits, never, tmp_path):
     assert not any(never in name for name in rewards)
     stated = stored(tmp_path / "s", rows_of(GOLD[task], [task] * 4))
     done = CliRunner().invoke(app, ["data", "check", str(stated), "--json"])
-    assert {TASKS[name].name for name in json.loads(done.stdout)["rewards"]} == {task}
+    assert {REWARDS[name].task.name for name in json.loads(done.stdout)["rewards"]} == {task}
     assert done.exit_code == 0
 
 

@@ -13,8 +13,9 @@ from support.stored_sets import FORMS, GOLD, PROBLEM, SIZE, columns, parquet_fol
 
 from swift_vlrft.datasets import BadRow, DataError, Row, RowLocation
 from swift_vlrft.datasets.box_format import ImageResize
-from swift_vlrft.datasets.forms import Form
-from swift_vlrft.datasets.read import open_set, read_rows, rows_of
+from swift_vlrft.datasets.opening import open_set
+from swift_vlrft.datasets.read import read_rows, rows_of
+from swift_vlrft.datasets.storage import Stream as StreamedSet
 from swift_vlrft.datasets.training import (
     LoadOptions,
     box_format_of_subsets,
@@ -118,8 +119,8 @@ def test_half_a_picture_is_found_without_decoding_it(tmp_path):
         changed["image"][i + 2] = {"bytes": buffer.getvalue() + bytes(9000), "path": None}
     pq.write_table(pa.table(changed), tmp_path / "train.parquet")
     dataset, report = made(tmp_path, tmp_path)
-    assert len(dataset) == 3 and [place.row for place, _ in report.problems] == [0, 1]
-    assert all("is broken (image file is truncated" in text for _, text in report.problems)
+    assert len(dataset) == 3 and [one.place.row for one in report.problems] == [0, 1]
+    assert all("is broken (image file is truncated" in one.text for one in report.problems)
 
 
 def test_shards_may_differ_in_order_and_in_columns_of_nulls(tmp_path):
@@ -187,10 +188,10 @@ def test_a_photograph_turned_by_its_tag_reaches_the_model_upright(tmp_path):
 
 
 def test_the_subset_pixels_rewrites_gold_and_prompt_for_the_resized_image(tmp_path):
-    from swift_vlrft.families.coordinates import convert_box
+    from swift_vlrft.geometry.box_format import convert_box
 
     parquet_folder(tmp_path)
-    dataset, _ = made(tmp_path, tmp_path, frame="pixels", view=VIEW)
+    dataset, _ = made(tmp_path, tmp_path, box_format="pixels", resize=VIEW)
     seen = VIEW.size(*SIZE)
     box = list(convert_box((254, 303, 291, 365), "norm1000", "pixels", size=seen))
     assert dataset[0]["solution"] == GOLD.replace("[254, 303, 291, 365]", str(box))
@@ -213,7 +214,7 @@ def test_boxes_in_pixels_become_norm1000_by_default(tmp_path):
     assert dataset[0]["solution"] == "<answer>[100, 250, 500, 750]</answer>"
     assert dataset[0]["frame"] == "norm1000"
     assert "between 0 and 1000" in dataset[0]["messages"][0]["content"]
-    dataset, _ = made(tmp_path / "rec.jsonl", tmp_path, frame="pixels", view=VIEW)
+    dataset, _ = made(tmp_path / "rec.jsonl", tmp_path, box_format="pixels", resize=VIEW)
     assert dataset[0]["solution"] == "<answer>[8, 14, 42, 42]</answer>"  # seen as 84 x 56
 
 
@@ -245,8 +246,8 @@ class Stream:
             self.read += 1
             yield record
 
-    def form(self):
-        return Form("stream", Path("org/set"), [], list(self.records[0]), content=self)
+    def stored(self):
+        return StreamedSet(Path("org/set"), names=list(self.records[0]), content=self)
 
 
 def test_one_box_in_a_stream_of_detection_is_no_grounding(tmp_path):
@@ -255,11 +256,11 @@ def test_one_box_in_a_stream_of_detection_is_no_grounding(tmp_path):
     refusal, one = "<answer>No Objects</answer>", "<answer>[[1, 2, 30, 40]]</answer>"
     for solutions in ([one, several], [refusal, one], [refusal] * 300 + [one]):
         stream = Stream([{"image": image, "problem": PROBLEM, "solution": s} for s in solutions])
-        rows = list(rows_of(stream.form()))
+        rows = list(rows_of(stream.stored()))
         assert [row.solution for row in rows] == solutions and stream.read == len(rows)
         assert {row.guess for row in rows} == {"detection"} and all(r.has_boxes for r in rows)
     names = [{"image": image, "problem": "?", "solution": s} for s in ("None", "rose")]
-    assert [r.guess for r in rows_of(Stream(names).form())] == ["classification"] * 2
+    assert [r.guess for r in rows_of(Stream(names).stored())] == ["classification"] * 2
 
 
 @pytest.mark.parametrize("corners", [True, False])
@@ -268,7 +269,7 @@ def test_the_first_row_of_a_stream_of_coco_comes_early(corners):
     objects = {"bbox": boxes, "category": ["dog"]}
     image = {"bytes": picture(), "path": None}
     stream = Stream([{"image": image, "width": 40, "height": 20, "objects": objects}] * 3000)
-    row = next(rows_of(stream.form()))
+    row = next(rows_of(stream.stored()))
     assert str([100, 250, 500, 750] if corners else [600, 250, 1000, 750]) in row.solution
     assert stream.read < 500
 

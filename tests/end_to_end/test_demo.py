@@ -41,7 +41,7 @@ def test_the_demo_learns(tmp_path):
     assert f"report: {tmp_path}/report.html" in result.output
     assert "data:image/png;base64," in page and "Largest gain" in page
     assert "vlrft_classification in training" in page and "vlrft_format in training" in page
-    # README: "vlrft compare runs/demo/eval/before runs/demo/eval/after" and the report
+    # The pages: "vlrft compare runs/demo/eval/before runs/demo/eval/after" and the report
     before, after = (str(tmp_path / "eval" / name) for name in ("before", "after"))
     compared = CliRunner().invoke(app, ["compare", before, after])
     assert compared.exit_code == 0 and "became right" in compared.output
@@ -49,7 +49,7 @@ def test_the_demo_learns(tmp_path):
     assert CliRunner().invoke(app, again).exit_code == 0
     for picture in ("reward.png", "answers.png"):
         assert (tmp_path / picture).read_bytes().startswith(b"\x89PNG")
-    # README: "vlrft score runs/demo/grpo/completions.jsonl --show 3"
+    # The pages: "vlrft score runs/demo/grpo/completions.jsonl --show 3"
     log = tmp_path / "grpo" / "completions.jsonl"
     scored = CliRunner().invoke(app, ["score", str(log), "--show", "3"])
     assert scored.exit_code in (0, 1) and "vlrft_classification" in scored.output

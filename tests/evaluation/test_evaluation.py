@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
 from swift_vlrft.evaluation import read_predictions, summarise
-from swift_vlrft.evaluation.annotations import open_annotations
+from swift_vlrft.evaluation.annotations import Gold, open_annotations
 from swift_vlrft.evaluation.metrics import substring_rule
 from swift_vlrft.evaluation.predictions import EvaluationError
 
@@ -216,8 +216,8 @@ def test_rows_and_annotations_give_the_numbers_of_pycocotools(tmp_path):
     annotations = open_annotations(tmp_path / "gold.json")
     for summary in (
         summarise(read_predictions(file)),
-        summarise(read_predictions(file), annotations=annotations, protocol="all"),
-        summarise(read_predictions(tmp_path / "visual_rft.json"), annotations=annotations),
+        summarise(read_predictions(file), gold=Gold(annotations, protocol="all")),
+        summarise(read_predictions(tmp_path / "visual_rft.json"), gold=Gold(annotations)),
     ):
         names = ("AP", "AP50", "AP75", "AP_small", "AP_medium", "AP_large")
         for name, value in zip(names, expected, strict=False):
@@ -234,13 +234,23 @@ def test_the_protocols_differ_in_what_is_missed(tmp_path):
         row["completion"] = answer(row["solution"])
     file = write_lines(tmp_path / "p.jsonl", asked)
     gold = open_annotations(tmp_path / "gold.json")
-    every = summarise(read_predictions(file), annotations=gold, protocol="all")
-    mapped = summarise(read_predictions(file), annotations=gold, protocol="visual-rft")
+    every = summarise(read_predictions(file), gold=Gold(gold, protocol="all"))
+    mapped = summarise(read_predictions(file), gold=Gold(gold, protocol="visual-rft"))
     assert every.metrics["AP50"].value == pytest.approx(1.0)
     assert mapped.metrics["AP50"].value < 0.7  # boxes of questions that were not asked are missed
     assert (every.protocol, mapped.protocol) == ("all", "visual-rft")
     assert any("not comparable" in note for note in mapped.notes)
     assert any("NMS-AP" in note for note in every.notes)
+
+
+def test_an_image_whose_gold_cannot_be_read_leaves_the_others_their_intervals(tmp_path):
+    rows, _ = detection_rows()
+    whole = summarise(read_predictions(write_lines(tmp_path / "a.jsonl", rows)))
+    bad = rows[0] | {"id": "z", "image_id": "z", "solution": "no box at all"}
+    found = summarise(read_predictions(write_lines(tmp_path / "b.jsonl", [*rows, bad])))
+    assert found.metrics["AP"].value == whole.metrics["AP"].value
+    assert found.metrics["AP"].low is not None
+    assert found.problems == {"gold solutions that cannot be read, not scored": 1}
 
 
 def test_named_lists_are_averaged(tmp_path):

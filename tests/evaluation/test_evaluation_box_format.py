@@ -8,12 +8,12 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
-from swift_vlrft.datasets.box_format import ImageResize
+from swift_vlrft.datasets.box_format import ImageResize, split_box_format
 from swift_vlrft.datasets.build import PROMPT
-from swift_vlrft.evaluation.annotations import open_annotations
+from swift_vlrft.datasets.row import Row
+from swift_vlrft.evaluation.annotations import Gold, open_annotations
 from swift_vlrft.evaluation.compare import compare
 from swift_vlrft.evaluation.detections import boxes_of_annotations, boxes_of_rows
-from swift_vlrft.evaluation.framing import rewritten, split_box_format
 from swift_vlrft.evaluation.joined import join_gold
 from swift_vlrft.evaluation.predictions import (
     EvaluationError,
@@ -32,11 +32,13 @@ from swift_vlrft.report.samples import drawn_boxes
 
 VIEW = ImageResize("qwen2_5_vl", 56 * 56, 401408)
 STORED = (1920, 1080)
+SEEN = VIEW.size(*STORED)
 
 
-def query(box_format: str, box: list[int]) -> Query:
+def query(box_format: str | None, box: list[int], task: str = "detection") -> Query:
     gold = f"<answer>[{{'Position': {box}, 'Confidence': 1}}]</answer>"
-    return Query("0", PROMPT.format(category="dog"), gold, {}, None, "1", "dog", box_format)
+    columns = {"task": task, "frame": box_format, "image_id": "1", "category": "dog"}
+    return Query("0", Row(None, {}, PROMPT.format(category="dog"), gold, columns))
 
 
 def test_a_frame_is_named_behind_the_path(tmp_path):
@@ -50,34 +52,33 @@ def test_a_frame_is_named_behind_the_path(tmp_path):
 
 
 def test_prompt_and_gold_are_in_the_frame_that_is_wanted():
-    asked, seen = rewritten(query("norm1000", [250, 250, 750, 500]), "detection", "pixels",
-                         STORED, VIEW.size)  # fmt: skip
-    assert seen is not None and seen[0] * seen[1] <= 401408 and seen != STORED
-    assert f"in pixels, x from 0 to {seen[0]} and y from 0 to {seen[1]}" in asked.problem
-    gold = boxes_or_refusal(gold_text(asked.solution))
+    asked = query("norm1000", [250, 250, 750, 500]).rewritten("pixels", STORED, SEEN)
+    seen = asked.seen
+    assert seen == SEEN and seen[0] * seen[1] <= 401408 and seen != STORED
+    assert f"in pixels, x from 0 to {seen[0]} and y from 0 to {seen[1]}" in asked.row.problem
+    gold = boxes_or_refusal(gold_text(asked.row.solution))
     wanted = (seen[0] / 4, seen[1] / 4, seen[0] * 3 / 4, seen[1] / 2)
     assert gold.boxes[0] == pytest.approx(wanted, abs=1)
 
     stored = query("pixels", [480, 270, 1440, 540])  # RefCOCO's: pixels of the stored picture
-    asked, seen = rewritten(stored, "grounding", "norm1000", STORED, None)
-    assert seen is None and asked.box_format == "norm1000"
-    assert boxes_or_refusal(gold_text(asked.solution)).boxes == [(250, 250, 750, 500)]
-    assert "between 0 and 1000" in asked.problem
+    asked = stored.rewritten("norm1000", STORED, STORED)
+    assert asked.seen is None and asked.box_format == "norm1000"
+    assert boxes_or_refusal(gold_text(asked.row.solution)).boxes == [(250, 250, 750, 500)]
+    assert "between 0 and 1000" in asked.row.problem
 
-    assert rewritten(stored, "counting", "norm1000", STORED, None) == (stored, None)
+    counted = query("pixels", [480, 270, 1440, 540], "counting")
+    assert counted.rewritten("norm1000", STORED, STORED) == counted
     unknown = query(None, [1, 1, 5, 5])
-    assert rewritten(unknown, "detection", "pixels", STORED, VIEW.size) == (unknown, None)
+    assert unknown.rewritten("pixels", STORED, SEEN) == unknown
 
 
 def asked_in(frame: str, said: tuple[float, ...], tmp_path) -> Prediction:
     """What `vlrft eval` writes and reads of one answer; ``said`` in shares of the picture."""
-    asked, seen = rewritten(query("norm1000", [250, 250, 750, 500]), "detection", frame,
-                         STORED, VIEW.size)  # fmt: skip
-    whole = seen or (1000, 1000)
+    asked = query("norm1000", [250, 250, 750, 500]).rewritten(frame, STORED, SEEN)
+    whole = asked.seen or (1000, 1000)
     box = [round(share * whole[n % 2]) for n, share in enumerate(said)]
     line = answer_line(
-        asked, "detection", f"<answer>{[box]}</answer>", image_id="1", size=STORED, tokens=9,
-        finish="stop", seen=seen,
+        asked, f"<answer>{[box]}</answer>", image_id="1", size=STORED, tokens=9, finish="stop",
     )  # fmt: skip
     (tmp_path / f"{frame}.jsonl").write_text(line)
     return read_predictions(tmp_path / f"{frame}.jsonl").rows[0]
@@ -106,11 +107,8 @@ def test_predictions_in_pixels_are_held_against_the_set_in_pixels(tmp_path):
     (tmp_path / "set.jsonl").write_text(json.dumps(row) + "\n")
     queries = QuerySet(Settings("m", tmp_path / "set.jsonl", "detection"))
     (asked,) = queries.read(Problems())
-    made, seen = rewritten(asked, "detection", "pixels", STORED, VIEW.size)
-    line = answer_line(
-        made, "detection", made.solution, image_id="1", size=STORED, tokens=9, finish="stop",
-        seen=seen,
-    )  # fmt: skip
+    made = asked.rewritten("pixels", STORED, SEEN)
+    line = answer_line(made, made.row.solution, image_id="1", size=STORED)
     (tmp_path / "predictions.jsonl").write_text(line)
     predictions = read_predictions(tmp_path / "predictions.jsonl")
     predictions = join_gold(predictions, queries)
@@ -140,7 +138,7 @@ def crowded(tmp_path, found: str) -> Predictions:
 def test_a_crowd_costs_nothing(tmp_path):
     predictions = crowded(tmp_path, "[[0, 0, 500, 500]]")
     gold = open_annotations(tmp_path / "instances.json")
-    summary = summarise(predictions, annotations=gold, bootstrap=0)
+    summary = summarise(predictions, gold=Gold(gold), bootstrap=0)
     assert summary.metrics["AP"].value == 1.0
     assert summary.metrics["vlrft_detection_iou"].value == 1.0  # of the other picture alone
     assert summary.reasons == {"ok": 1, "incomplete_gold": 1}

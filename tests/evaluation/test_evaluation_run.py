@@ -16,10 +16,12 @@ import swift_vlrft
 from swift_vlrft.cli import app
 from swift_vlrft.demo.data import write_parquet
 from swift_vlrft.demo.tasks import known_task
-from swift_vlrft.evaluation.predictions import EvaluationError, Problems
+from swift_vlrft.evaluation.annotations import Gold, open_annotations
+from swift_vlrft.evaluation.compare import compare
+from swift_vlrft.evaluation.predictions import EvaluationError, Problems, read_predictions
 from swift_vlrft.evaluation.queries import QuerySet, Settings
 from swift_vlrft.evaluation.run import answer_line, answered, begin, finish, new_part, pending
-from swift_vlrft.evaluation.summary import Summary
+from swift_vlrft.evaluation.summary import Summary, summarise
 from swift_vlrft.files import jsonl
 from swift_vlrft.files.records import as_json, read_record, record_of
 from swift_vlrft.swift_plugin import evaluate, inference
@@ -52,13 +54,13 @@ def test_protocol_all_asks_every_category_of_every_image(coco):
     found = list(queries.read(Problems()))
     assert len(found) == 4 * 3 == queries.count
     by_id = {query.id: query for query in found}
-    assert "'cat'" in by_id["1/cat"].problem
+    assert "'cat'" in by_id["1/cat"].row.problem
     assert (
-        by_id["1/cat"].solution
+        by_id["1/cat"].row.solution
         == "<answer>[{'Position': [0, 0, 500, 500], 'Confidence': 1}]</answer>"
     )
-    assert by_id["1/dog"].solution == "<answer>No Objects</answer>"
-    assert Path(by_id["1/cat"].image["path"]).is_file()
+    assert by_id["1/dog"].row.solution == "<answer>No Objects</answer>"
+    assert Path(by_id["1/cat"].row.image["path"]).is_file()
     chosen = Settings("m", coco, "detection", protocol="all", categories=("dog,bus",))
     assert len(ids(chosen)) == 8
 
@@ -95,7 +97,7 @@ def answers(folder: Path, asked, completion: str = "<answer>red</answer>") -> No
         for query in asked:
             part.write(
                 answer_line(
-                    query, "classification", completion, image_id="i", size=(5, 5),
+                    query, completion, image_id="i", size=(5, 5),
                     tokens=3, finish="stop",
                 )
             )  # fmt: skip
@@ -231,10 +233,12 @@ def test_an_annotation_file_is_decoded_once(coco, tmp_path, monkeypatch):
     assert summary.metrics["AP"].value == 1.0 and sum(decoded) == 1
     decoded.clear()
     again = swift_vlrft.evaluate(predictions=out, gold=coco, task="detection", bootstrap=0)
-    assert again.metrics["AP"].value == 1.0 and sum(decoded) == 1
+    assert again.metrics["AP"].value == 1.0 and sum(decoded) <= 1
     decoded.clear()
-    assert CliRunner().invoke(app, ["compare", str(out), str(out)]).exit_code == 0
-    assert sum(decoded) == 1
+    for gold in ([], ["--gold", str(coco)]):
+        assert CliRunner().invoke(app, ["compare", str(out), str(out), *gold]).exit_code == 0
+        assert sum(decoded) <= 1
+        decoded.clear()
 
 
 def answer_with_gold(folder, queries, worker=0, workers=1, progress=lambda n: None) -> None:
@@ -243,7 +247,7 @@ def answer_with_gold(folder, queries, worker=0, workers=1, progress=lambda n: No
         for query in left:
             part.write(
                 answer_line(
-                    query, "detection", query.solution, image_id="i", size=(64, 48),
+                    query, query.row.solution, image_id="i", size=(64, 48),
                     tokens=3, finish="stop",
                 )
             )  # fmt: skip
@@ -260,13 +264,20 @@ def test_evaluate_does_what_the_command_does(coco, tmp_path, monkeypatch):
         "m", str(coco), "detection", out=tmp_path / "a", workers=1, **settings,
         progress=lambda *counts: shown.append(counts),
     )  # fmt: skip
-    assert shown == [(0, 5), (5, 5)] and summary.rows == 5
+    assert shown == [(5, 0), (5, 5)] and summary.rows == 5
     command = ["eval", "m", str(coco), "--task", "detection", "--out", str(tmp_path / "b")]
     command += ["--categories", "cat,dog", "--max-queries", "5", "--seed", "1", "--workers", "1"]
     result = CliRunner().invoke(app, [*command, "--bootstrap", "10", "--json"])
     assert result.exit_code == 0, result.output
     expected = json.loads(json.dumps(as_json(summary)))
     assert json.loads(result.stdout) == expected
+    monkeypatch.chdir(tmp_path)
+    command[command.index("--out") : command.index("--categories")] = []
+    result = CliRunner().invoke(app, [*command, "--bootstrap", "10"])
+    assert result.output.endswith("runs/eval/m-instances_val2017/summary.json\n"), result.output
+    assert "are answered already" not in result.output
+    result = CliRunner().invoke(app, [*command, "--bootstrap", "10"])
+    assert "5 of 5 rows are answered already" in result.output
     written = read_record(tmp_path / "a" / "summary.json", Summary)
     assert json.loads(json.dumps(as_json(written))) == expected
     assert json.loads((tmp_path / "b" / "summary.json").read_text()) == expected
@@ -287,6 +298,62 @@ def test_what_is_left_out_is_left_out_of_every_metric(coco, tmp_path):
 
 
 def test_the_old_call_of_compare_names_the_new_one():
-    result = CliRunner().invoke(app, ["eval", "compare", "a"])
+    result = CliRunner().invoke(app, ["eval", "compare", "a", "b", "--gold", "c.json"])
     assert result.exit_code == 2 and "`vlrft compare A B`" in " ".join(result.output.split())
+    result = CliRunner().invoke(app, ["eval", "m", "d", "e", "--task", "counting"])
+    assert result.exit_code == 2 and "['e'] is there besides" in " ".join(result.output.split())
     assert "--exist-map" in CliRunner().invoke(app, ["eval", "--help"]).output
+
+
+def test_scoring_leaves_the_predictions_as_they_are(coco, tmp_path):
+    gold = "<answer>[[0, 0, 500, 500]]</answer>"
+    line = {
+        "id": "1/cat",
+        "task": "detection",
+        "image_id": 1,
+        "category": "CAT",
+        "frame": "norm1000",
+    }
+    file = tmp_path / "p.jsonl"
+    file.write_text(json.dumps(line | {"completion": gold, "solution": gold}) + "\n")
+    predictions, before = read_predictions(file), read_predictions(file)
+    annotations = open_annotations(coco)
+    first = summarise(predictions, gold=Gold(annotations), bootstrap=0)
+    assert predictions == before and first.by_class["cat"]["AP"] == 1.0
+    assert as_json(summarise(predictions, gold=Gold(annotations), bootstrap=0)) == as_json(first)
+    assert compare(predictions, predictions, gold=Gold(annotations), bootstrap=2).rows == 1
+    assert predictions == before
+
+
+def test_lvis_calls_no_box_wrong_where_it_does_not_say(tmp_path):
+    names = [{"id": n, "name": name} for n, name in enumerate(("cat", "dog", "bus"), start=1)]
+    image = {"id": 1, "file_name": "1.jpg", "width": 100, "height": 100}
+    image |= {"neg_category_ids": [3], "not_exhaustive_category_ids": []}
+    box = {"id": 1, "image_id": 1, "category_id": 1, "bbox": [0, 0, 50, 50], "area": 2500}
+    content = {"images": [image], "categories": names, "annotations": [box]}
+    boxes = [
+        {"image_id": 1, "category_id": c, "bbox": [0, 0, 50, 50], "score": 0.9} for c in (1, 2)
+    ]
+    (tmp_path / "boxes.json").write_text(json.dumps(boxes))
+
+    def scored(**changed) -> Summary:
+        gold = tmp_path / "lvis.json"
+        gold.write_text(json.dumps(content | {"images": [image | changed]}))
+        return swift_vlrft.evaluate(predictions=tmp_path / "boxes.json", gold=gold, bootstrap=0)
+
+    kind = "boxes where LVIS does not say whether the image holds the category, left out"
+    summary = scored()
+    assert summary.metrics["AP"].value == 1.0 and summary.problems == {kind: 1}
+    assert scored(neg_category_ids=[2, 3]).problems == {}  # surely no dog: the box is wrong
+    summary = scored(not_exhaustive_category_ids=[1])
+    assert summary.problems == {kind: 2} and summary.metrics["AP"].value is None
+
+
+def test_evaluate_is_had_without_torch():
+    code = "import sys, swift_vlrft as v; from swift_vlrft import evaluate; "
+    code += "heavy = ('torch', 'swift', 'transformers', 'vllm'); "
+    code += "print('evaluate' in dir(v)); print([m for m in heavy if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n")[:2] == ["True", "[]"]
+    with pytest.raises(AttributeError, match="no attribute 'evaluated'"):
+        swift_vlrft.evaluated  # noqa: B018

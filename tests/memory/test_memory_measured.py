@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 from support.real_memory import real_peak
 
-from swift_vlrft.memory.activations import Activations, Shape, shape_of
-from swift_vlrft.memory.estimate import CONTEXT_NAME, estimate
-from swift_vlrft.memory.models import Model
+from swift_vlrft.memory.estimate import estimate
+from swift_vlrft.memory.models import Model, count_parameters
+from swift_vlrft.memory.phases import CONTEXT
 from swift_vlrft.memory.settings import Settings
-from swift_vlrft.memory.simulate import simulate
+from swift_vlrft.memory.stages import Activations, BatchShape, batch_shape
+from swift_vlrft.memory.tracing import trace
 
 pytestmark = pytest.mark.slow
 
@@ -66,16 +67,16 @@ CASES = {
 }
 
 
-def cpu(settings: Settings, shape: Shape) -> Activations:
+def cpu(model: Model, shape: BatchShape) -> Activations:
     """As a plain loop on CPU runs it: no accelerate around the model, no CUDA kernels."""
     plain = replace(shape, cuda=False, logits_float32=False, lora_float32=False)
-    return Activations(simulate(settings.model.config, plain), "simulated")
+    return Activations(trace(model.config, plain), "traced")
 
 
 def planned_bytes(settings: Settings) -> int:
     plan = estimate(settings, cpu)
     return max(
-        sum(value for name, value in phase.parts.items() if name != CONTEXT_NAME)
+        sum(value for name, value in phase.parts.items() if name != CONTEXT)
         for phase in plan.phases
     )
 
@@ -84,7 +85,7 @@ def planned_bytes(settings: Settings) -> int:
 def test_the_peak_of_a_real_step_is_within_ten_percent(case):
     values = {"batch": 2, "prompt": 150, "completion": 60, "tuning": "full", **CASES[case]}
     settings = Settings(
-        model=Model("small", SMALL, "test"),
+        model=Model("small", SMALL, "test", count_parameters(SMALL)),
         gpu_bytes=2**40,
         accumulation=2,
         rollout="none",
@@ -94,7 +95,7 @@ def test_the_peak_of_a_real_step_is_within_ten_percent(case):
         **values,
     )
     planned = planned_bytes(settings)
-    shape = Shape(
+    shape = BatchShape(
         batch=settings.batch,
         length=settings.length,
         logits=settings.completion + 1,
@@ -118,7 +119,7 @@ def test_the_peak_under_zero3_on_two_processes_is_within_ten_percent(
     checkpointed, batch, prompt, tmp_path
 ):
     settings = Settings(
-        model=Model("small", SMALL, "test"),
+        model=Model("small", SMALL, "test", count_parameters(SMALL)),
         gpu_bytes=2**40,
         processes=2,
         sharding="zero3",
@@ -134,7 +135,7 @@ def test_the_peak_under_zero3_on_two_processes_is_within_ten_percent(
         checkpoint_vit=checkpointed,
     )
     planned = planned_bytes(settings)
-    shape = shape_of(settings)
+    shape = batch_shape(settings)
     file = tmp_path / "case.json"
     file.write_text(json.dumps({"config": SMALL, "shape": asdict(shape)}))
     support = Path(__file__).parents[1] / "support"

@@ -9,8 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
-from swift_vlrft.memory.advice import advise, changes, raises
-from swift_vlrft.memory.estimate import computed, estimate
+from swift_vlrft.memory.advice import advise, changes, headroom_options
+from swift_vlrft.memory.analytic import analytic
+from swift_vlrft.memory.estimate import estimate
 from swift_vlrft.memory.from_recipe import as_written, changed, settings_of
 from swift_vlrft.memory.rewrite import changed_text
 from swift_vlrft.memory.settings import parse_gpus
@@ -46,8 +47,8 @@ def test_what_write_writes_passes_check_fits_and_learns(model, tmp_path):
     written, tuners = 0, set()
     for gpus, task in itertools.product(GPUS, TASKS):
         out = tmp_path / f"{gpus}_{task}.sh"
-        done = invoke("plan", "--model", model, "--task", task, "--gpus", gpus, "--write", out,
-                      "--quick")  # fmt: skip
+        given = ("--model", model, "--task", task, "--gpus", gpus, "--quick")
+        done = invoke("recipe", "new", out, *given)
         if done.exit_code == 2:
             assert "does not fit" in done.output and not out.exists()
             continue
@@ -72,7 +73,7 @@ def test_write_reaches_ms_swift_whole(tmp_path):
     for gpus in ("1x16", "1x80", "8x24"):
         out = tmp_path / f"{gpus}.sh"
         model = "Qwen/Qwen2-VL-2B-Instruct"
-        invoke("plan", "--model", model, "--gpus", gpus, "--write", out, "--quick")
+        invoke("recipe", "new", out, "--model", model, "--gpus", gpus, "--quick")
         checked = invoke("check", out, "--json")
         assert json.loads(checked.stdout)["findings"] == [], out.read_text()
 
@@ -231,14 +232,17 @@ def test_every_suggestion_is_planned_as_it_would_be_written(text, count, tmp_pat
     problems = {f.rule for f in check_recipe(recipe) if f.level == PROBLEM}
     for size in ("12", "24", "80"):
         gpus = parse_gpus(f"{count}x{size}")
-        made = estimate(settings_of(recipe, gpus), computed)
+        made = estimate(settings_of(recipe, gpus), analytic)
         written = as_written(recipe, gpus)
-        for change in [*advise(made, computed, written), *raises(made, computed, written)]:
+        for change in [
+            *advise(made, analytic, written),
+            *headroom_options(made, analytic, written),
+        ]:
             after = changed_text(recipe, change.flags)
             (again,) = [r for r in read_text(after, path) if r.trains]
             settings = settings_of(again, gpus)
             assert settings == change.settings, change.label
-            assert estimate(settings, computed).peak.total == change.plan.peak.total
+            assert estimate(settings, analytic).peak.total == change.plan.peak.total
             assert change.plan.fits
             found = {f.rule for f in check_recipe(again) if f.level == PROBLEM}
             found -= {"not-installed"}  # "needs liger-kernel", as its cost says
@@ -278,6 +282,6 @@ def test_more_generations_are_raised_with_the_rows_of_a_generation(tmp_path):
         text += "--vllm_gpu_memory_utilization 0.4 --num_generations 8 --vllm_max_model_len 2048"
         path.write_text(SMALL.format(pixels=401408, more=text + more))
         recipe, gpus = read_recipe(path, {}), parse_gpus("1x80")
-        made = estimate(settings_of(recipe, gpus), computed)
-        found = [c.flags for c in raises(made, computed, as_written(recipe, gpus))]
+        made = estimate(settings_of(recipe, gpus), analytic)
+        found = [c.flags for c in headroom_options(made, analytic, as_written(recipe, gpus))]
         assert flags in found

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.box_forms import EMPTY, FORMS
 
-from swift_vlrft.parsing import answers
+from swift_vlrft.parsing import answers, boxes
 from swift_vlrft.parsing.answers import boxes_or_refusal, normalise, read, well_formed
-from swift_vlrft.rewards import REWARDS, TASKS
+from swift_vlrft.rewards import REWARDS
 
 BOX = (254.0, 303.0, 291.0, 365.0)
 
@@ -83,7 +83,7 @@ def test_one_box_in_every_accepted_form(text):
     assert boxes_or_refusal(text).boxes == [BOX]
 
 
-BOX_REWARDS = [n for n, task in TASKS.items() if task and task.name in ("detection", "grounding")]
+BOX_REWARDS = [n for n, reward in REWARDS.items() if reward.task and reward.task.has_boxes]
 
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
@@ -125,7 +125,7 @@ def test_every_form_of_the_empty_set_as_answer_and_as_gold(text):
     for answer, gold in ((text, "No Objects"), ("[]", text), (text, f"<answer>{text}</answer>")):
         completion = f"<think>t</think><answer>{answer}</answer>"
         for name in BOX_REWARDS:
-            if TASKS[name].name == "detection":
+            if REWARDS[name].task.name == "detection":
                 assert REWARDS[name]([completion], [gold]) == [1.0], name
             else:
                 assert REWARDS[name]([completion], ["[1, 2, 3, 4]"]) == [0.0]
@@ -314,8 +314,8 @@ def test_well_formed(text, expected):
 
 def test_a_text_is_parsed_once_however_many_rewards_look(monkeypatch):
     parsed = []
-    real = answers.read_boxes
-    monkeypatch.setattr(answers, "read_boxes", lambda text: parsed.append(text) or real(text))
+    real = boxes.unwrapped
+    monkeypatch.setattr(boxes, "unwrapped", lambda text: parsed.append(text) or real(text))
     completions = [f"<think>t</think><answer>[{n}, 0, 991, 1]</answer>" for n in range(40)]
     gold = ["[41, 0, 991, 2]"] * 40
     for name in ("vlrft_detection_iou", "vlrft_detection_confidence", "vlrft_detection_format"):
@@ -325,13 +325,13 @@ def test_a_text_is_parsed_once_however_many_rewards_look(monkeypatch):
 
 
 def test_the_cache_is_bounded_in_count_and_in_characters():
-    for n in range(answers.MAX_CACHED + 100):
+    for n in range(20_000):
         read(f"<answer>bounded {n}</answer>")
-    assert len(answers._cache) <= answers.MAX_CACHED
+    assert len(answers._cache) <= answers.MAX_CACHED_CHARACTERS / 400
     for n in range(30):
         read(f"<answer>{n}" + "x" * 400_000 + "</answer>")
     assert sum(map(len, answers._cache)) <= answers.MAX_CACHED_CHARACTERS
-    assert sum(map(len, answers._cache)) == answers._cached_characters
+    assert sum(len(text) + 400 for text in answers._cache) == answers._cached_characters
 
 
 def test_the_cache_survives_threads():
@@ -344,4 +344,4 @@ def test_the_cache_survives_threads():
         thread.start()
     for thread in threads:
         thread.join()
-    assert sum(map(len, answers._cache)) == answers._cached_characters
+    assert sum(len(text) + 400 for text in answers._cache) == answers._cached_characters

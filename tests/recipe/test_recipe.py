@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -208,7 +209,6 @@ def test_the_last_of_a_repeated_flag_counts():
         ("swift rlhf --x ${A%.sh}\n", "unread", 1, "${A%.sh}"),
         ("source other.sh\nswift rlhf --x 1\n", "unread", 1, "other.sh"),
         ("if true; then\nswift rlhf --x 1\nfi\n", "conditional", 2, "line 1"),
-        ("f() {\nswift rlhf --x 1\n}\n", "conditional", 2, "`function` of line 1"),
         ("N=1\n[ -d x ] && N=2\nswift rlhf --x $N\n", "unread", 2, "the `&&` of line 2"),
         ("export N\nread N\nswift rlhf --x 1\n", "unread", 2, "`read` sets it"),
         ("A=$(date)\nB=$A\nswift rlhf --x $B\n", "unread", 1, "$(date)"),
@@ -228,7 +228,7 @@ def test_the_last_of_a_repeated_flag_counts():
         ("swift rlhf --x $1\n", "needed", 1, "$1"),
         ("M=$NONE/m\nswift rlhf --x $M\n", "unset", 1, "$NONE"),
         ("f() { f; f; }\nf\nswift rlhf\n", "unread", 1, "calls itself"),
-        ("swift rlhf --x 'open\n", "syntax", 1, "never closed"),
+        ("swift rlhf --x 1\nswift rlhf --x 'open\n", "syntax", 2, "never closed"),
     ],
 )
 def test_says_what_it_cannot_read_and_where(script, kind, line, said):
@@ -267,11 +267,17 @@ def test_lines_that_are_not_lost(script):
         ('bash -c "$(cat command)"\n', "was not read"),
         ("sbatch train.slurm\n", "no `swift"),
         ("sbatch <<EOF\nsrun swift rlhf --x 1\nEOF\n", "`sbatch` is given a `swift` command"),
-        ("echo 'swift rlhf' | bash\n", "line 1: `bash` reads commands, .* from a pipe"),
-        ("bash <<EOF\nswift rlhf --x $(date)\nEOF\n", r"line 1: `bash` reads .*\(date\)"),
+        ("echo 'swift rlhf' | bash\n", "line 1: `bash` reads commands from .*, a pipe"),
+        ("bash <<EOF\nswift rlhf --x 1\nEOF\n", "line 1: `bash` reads commands from a document"),
+        ("bash --norc swift.sh\n", "line 1: `bash swift.sh` runs another file"),
+        ("bash <<< 'swift rlhf --x 1'\n", "line 1: `bash` reads commands from a document"),
+        ("f() {\nswift rlhf --x 1\n}\n", "line 1: the function f is not called here"),
         ("megatron rlhf --rlhf_type grpo\n", "line 1: `megatron` trains with Megatron-Core"),
         ("$SWIFT rlhf\n", "line 1: `.SWIFT`, a name that only bash knows"),
         ("exit 1\nswift rlhf --x 1\n", "no `swift"),
+        ("swift rlhf --x 'open\n", "line 1: the quote ' is never closed: nothing below read"),
+        ("if x; then\nswift rlhf\n", "line 3: `fi` is missing"),
+        ("case x in x) A=2 ;& *) B=3;; esac\nswift rlhf\n", "line 1: a `case` with `;&`"),
     ],
 )
 def test_no_command_says_why(script, said):
@@ -288,20 +294,27 @@ def test_flags_of_an_array_are_reported_where_they_stand(tmp_path):
 def test_what_is_not_set_and_what_is_not_known_differ():
     text = "export A=1 B=$(x)\nunset C\nswift rlhf --a 1 --b $(x) --c\n"
     (recipe,) = read_text(text, environment={"C": "3", "D": "4"})
-    assert [recipe.variable(name, "-") for name in "ABCDE"] == ["1", None, "-", "4", "-"]
+    assert [recipe.environment.get(name, "-") for name in "ACDE"] == ["1", "-", "4", "-"]
     assert [recipe.hides(name) for name in "ABCDE"] == [False, True, False, False, False]
     assert [recipe.get(name, "-") for name in "abcd"] == ["1", None, "-", "-"]
     assert [recipe.lacks(name) for name in "abcd"] == [False, False, False, True]
     (recipe,) = read_text('[ -n "$R" ] && F="--d 1"\nswift rlhf --a 1 $F\n', environment={})
     assert (recipe.get("a"), recipe.get("d", "-"), recipe.lacks("d")) == ("1", None, False)
     (recipe,) = read_text("source none.sh\nswift rlhf --a 1\n", environment={"A": "1"})
-    assert recipe.hides("A", "Z") and recipe.variable("A") is None
+    assert recipe.hides("A") and recipe.hides("Z")
 
 
 def test_a_script_is_followed_for_so_long_and_no_longer():
     script = "for i in 1 2; do A=$B; " * 16 + "swift rlhf\n" + "done; " * 16
     with pytest.raises(RecipeError, match="too many steps"):
         read_text(script, environment={})
+
+
+def test_a_long_document_is_passed_over_at_once():
+    text = "cat > notes <<E\n" + "a 'quote $A and so on\n" * 20_000 + "E\nswift rlhf --x 1\n"
+    started = time.process_time()
+    (recipe,) = read_text(text, environment={})
+    assert recipe.get("x") == "1" and time.process_time() - started < 5
 
 
 def test_carriage_returns_of_a_file(tmp_path):

@@ -2,7 +2,6 @@
 `swift` (and `python`, ...) that writes down what it was given.
 """
 
-import os
 import re
 import stat
 import subprocess
@@ -13,7 +12,9 @@ from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
 from swift_vlrft.memory.rewrite import changed_text
+from swift_vlrft.recipe.edit import CannotEdit, with_edit
 from swift_vlrft.recipe.reader import read_recipe, read_recipes
+from swift_vlrft.recipe.rules.finding import Edit
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 OURS = sorted((REPOSITORY / "recipes").glob("*/*.sh"))
@@ -571,16 +572,16 @@ def test_what_apply_writes_is_what_was_planned(path, gpus, tmp_path, bash, monke
     count = re.search(r"(\d+)(?:\+\d+)?x", path.name)[1]
     out = tmp_path / "out.sh"
     cards = ["--gpus", f"{count}x{gpus}", "--quick"]
-    done = invoke("plan", path, *cards, "--json", "--apply", out)
-    if done.exit_code != 1:
+    done = invoke("recipe", "apply", path, out, *cards, "--json")
+    if done.exit_code:
         assert re.search("fits as it is|no set of changes", done.output) and not out.exists()
         return
-    promised = json.loads(done.output)["changes"][0]
+    promised = json.loads(done.output)
     again = json.loads(invoke("plan", out, *cards, "--json").output)
     assert again["verdict"] == promised["verdict"] != "out of memory"
     assert again["peak_gib"] == promised["peak_gib"]
     differ_in(bash(path, given), bash(out, given), promised["flags"])
-    added = [line for line in out.read_text().splitlines() if "changed by vlrft plan" in line]
+    added = [line for line in out.read_text().splitlines() if "changed by vlrft" in line]
     assert len(added) == 1 and "DATASET=/data/mine:pixels" in added[0]
     assert out.stat().st_mode == path.stat().st_mode
 
@@ -650,8 +651,29 @@ def test_a_configuration_is_changed_in_place(name, tmp_path):
     assert ("\r" in text) == ("\r" in after) and after.count("\r") in (0, after.count("\n"))
 
 
+LISTS = [
+    ("reward_funcs:\n  - one # 1\n  - two # 2\n", "reward_funcs:\n  - x\n  - y\n  - z # 2\n"),
+    ("reward_funcs:\n- one\nbeta: 1\n", "reward_funcs:\n- x\n- y\n- z\nbeta: 1\n"),
+    ("reward_funcs: [one, two]\n", "reward_funcs: [x, y, z]\n"),
+    ("reward_funcs: one # why\n", "reward_funcs: [x, y, z] # why\n"),
+    ("{beta: 1, reward_funcs: [one]}\n", "{beta: 1, reward_funcs: [x, y, z]}\n"),
+    ("reward_funcs: {a: 1}\n", "reward_funcs: [x, y, z]\n"),
+    ("reward_funcs:\n  a: 1\nbeta: 1\n", None),
+]
+
+
+@pytest.mark.parametrize(("before", "after"), LISTS)
+def test_a_list_is_written_as_it_was(before, after, tmp_path):
+    edit = Edit("reward_funcs", values=("x", "y", "z"))
+    if after is None:
+        with pytest.raises(CannotEdit, match=r"a.yaml:1: --reward_funcs .* by hand"):
+            with_edit(before, tmp_path / "a.yaml", edit)
+    else:
+        assert with_edit(before, tmp_path / "a.yaml", edit) == after
+
+
 REFUSED = [
-    # what stands before the command, environment, --apply to, what is said
+    # what stands before the command, environment, where apply writes to, what is said
     ("export MAX_PIXELS=${MAX_PIXELS:-401408}", {"MAX_PIXELS": "12845056"}, "out.sh",
      "run.sh:1: MAX_PIXELS cannot be changed here: its value comes from MAX_PIXELS=12845056 in"),
     ("P=${P-401408}; export MAX_PIXELS=$P", {"P": "12845056"}, "out.sh", "comes from P=12845056"),
@@ -674,7 +696,7 @@ def test_what_cannot_be_carried_over_is_refused(first, given, out, said, tmp_pat
         "--use_liger_kernel true --padding_free true\n"
     )
     path.write_text(text)
-    done = invoke("plan", path, "--gpus", "1x12", "--quick", "--apply", tmp_path / out)
+    done = invoke("recipe", "apply", path, tmp_path / out, "--gpus", "1x12", "--quick")
     assert done.exit_code == 2 and said in done.output and "Traceback" not in done.output
     assert not (tmp_path / out).exists() and path.read_text() == text
 
@@ -721,20 +743,6 @@ def test_apply_onto_a_file_keeps_what_was_there(tmp_path, monkeypatch):
     path = REPOSITORY / "recipes" / "qwen2_5_vl_3b" / "detection_4x80g.sh"
     out = tmp_path / "mine.sh"
     out.write_text("# by hand\n")
-    done = invoke("plan", path, "--gpus", "4x24", "--quick", "--apply", out)
+    done = invoke("recipe", "apply", path, out, "--gpus", "4x24", "--quick")
     assert (tmp_path / "mine.sh.orig").read_text() == "# by hand\n"
     assert "mine.sh.orig" in done.output and "move_model_batches 16" in out.read_text()
-
-
-def test_a_header_is_written_and_nothing_else(tmp_path):
-    path = tmp_path / "classification_1x80g.sh"
-    ours = REPOSITORY / "recipes" / "qwen2_vl_2b" / "classification_1x80g.sh"
-    text = re.sub(r"# memory.*", "# memory", ours.read_text()).replace("\n", "\r\n")
-    text = text.replace("\\\r\n", "\\\n").replace("\r\n", "\n", 40)
-    path.write_bytes(text.encode())
-    path.chmod(0o640)
-    invoke("plan", path, "--quick", "--header")
-    after = path.read_bytes().decode()
-    assert re.sub(r"# memory.*", "# memory", after) == text and "peak" in after
-    assert stat.S_IMODE(path.stat().st_mode) == 0o640
-    assert os.listdir(tmp_path) == [path.name]

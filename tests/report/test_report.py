@@ -84,10 +84,10 @@ def run(tmp_path) -> Path:
         with new_part(out).open("a") as part:
             for n, query in enumerate(QuerySet(settings).read(Problems())):
                 right = (n % 2 == 0) == (name == "after")
-                said = query.solution if right else EVIL
+                said = query.row.solution if right else EVIL
                 part.write(
                     answer_line(
-                        query, "detection", said, image_id=str(n), size=(112, 112),
+                        query, said, image_id=str(n), size=(112, 112),
                         tokens=9, finish="stop",
                     )
                 )  # fmt: skip

@@ -14,7 +14,7 @@ from support.hostile import TEXTS, answered
 
 from swift_vlrft.diagnostics.reasons import explain
 from swift_vlrft.parsing import answers
-from swift_vlrft.rewards import REWARDS, TASKS
+from swift_vlrft.rewards import REWARDS
 
 GOLD = {
     "detection": "[{'Position': [254, 303, 991, 965], 'label': 'dog'}, {'Position': [1, 2, 3, 4]}]",
@@ -29,17 +29,15 @@ CEILING = 2.0
 
 @pytest.fixture(autouse=True)
 def no_cache():
-    answers._cache.clear()
-    answers._cached_characters = 0
+    answers.forget()
 
 
 @pytest.mark.parametrize("kind", TEXTS)
 def test_hostile_text_is_scored_in_time(kind):
     slowest = ("", 0.0)
     for name, function in REWARDS.items():
-        answers._cache.clear()
-        answers._cached_characters = 0
-        gold = GOLD[TASKS[name].name] if TASKS[name] else ""
+        answers.forget()
+        gold = GOLD[REWARDS[name].task.name] if REWARDS[name].task else ""
         start = time.perf_counter()
         value = function([TEXTS[kind]], [gold])[0]
         seconds = time.perf_counter() - start

@@ -7,10 +7,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from swift_vlrft.geometry.boxes import iou
-from swift_vlrft.rewards import REWARDS, TASKS
+from swift_vlrft.rewards import REWARDS, grounding, matching
 
-DETECTION = [name for name, task in TASKS.items() if task and task.name == "detection"]
-GROUNDING = [name for name, task in TASKS.items() if task and task.name == "grounding"]
+DETECTION = [name for name, reward in REWARDS.items() if reward.task is matching.DETECTION]
+GROUNDING = [name for name, reward in REWARDS.items() if reward.task is grounding.GROUNDING]
 BOX_REWARDS = DETECTION + GROUNDING
 NO_PAPER = [name for name in BOX_REWARDS if "paper" not in name]
 
@@ -212,7 +212,8 @@ around = st.lists(
 def test_nothing_outside_the_last_answer_changes_a_content_reward(before, closed, after):
     assume("</answer>" not in after.partition("<answer>")[2])  # that would be another answer
     assume("</think>" not in before + after)
-    for name, task in TASKS.items():
+    for name, reward in REWARDS.items():
+        task = reward.task
         if task is None or name.endswith("format"):
             continue
         text, gold = ANSWERS[task.name]
@@ -225,7 +226,7 @@ def test_nothing_outside_the_last_answer_changes_a_content_reward(before, closed
 @given(completion=st.text(max_size=60) | around, inner=st.text(max_size=40) | around)
 def test_every_score_of_any_text_is_finite_and_in_range(completion, inner):
     for name, function in REWARDS.items():
-        task = TASKS[name]
+        task = REWARDS[name].task
         gold = ANSWERS[task.name][1] if task else ""
         values = function([completion, f"<answer>{inner}</answer>"], [gold, gold])
         assert len(values) == 2

@@ -14,11 +14,9 @@ from types import SimpleNamespace
 import pytest
 
 from swift_vlrft.datasets.row import Row, RowLocation
-from swift_vlrft.datasets.row_check import row_problem
-from swift_vlrft.geometry import assignment
-from swift_vlrft.geometry import boxes as overlaps
+from swift_vlrft.datasets.validate import row_problem
 from swift_vlrft.parsing import answers
-from swift_vlrft.rewards import REWARDS, TASKS, contract
+from swift_vlrft.rewards import REWARDS, contract, matching
 
 GOLD = "<answer>[{'Position': [0, 0, 100, 100], 'Confidence': 1}]</answer>"
 TWO = "[{'bbox_2d': [0, 0, 100, 100], 'label': 'dog'}, {'bbox_2d': [200, 0, 300, 100], 'label': 'cat'}]"
@@ -52,9 +50,9 @@ def test_the_family_is_complete():
     assert all(function.__name__ == name for name, function in REWARDS.items())
 
 
-@pytest.mark.parametrize("name", [name for name, task in TASKS.items() if task])
+@pytest.mark.parametrize("name", [name for name, reward in REWARDS.items() if reward.task])
 def test_the_gold_answer_scores_one(name):
-    gold = GOLD_OF[TASKS[name].name]
+    gold = GOLD_OF[REWARDS[name].task.name]
     inner = gold.replace("<answer>", "").replace("</answer>", "")
     assert REWARDS[name]([answer(inner)], [gold]) == [1.0]
     assert REWARDS[name]([answer(inner)], [inner]) == [1.0]  # the gold unwrapped
@@ -100,7 +98,9 @@ def test_detection_by_hand(text, iou, confidence, f1):
     assert score("detection_f1", text) == pytest.approx(f1)
 
 
-@pytest.mark.parametrize("name", [n for n, t in TASKS.items() if t and t.name == "detection"])
+@pytest.mark.parametrize(
+    "name", [n for n, reward in REWARDS.items() if reward.task is matching.DETECTION]
+)
 @pytest.mark.parametrize(
     ("text", "expected"),
     [("[]", 1.0), ("No Objects", 1.0), ("NONE", 1.0), ("nothing", 0.0), ("", 0.0)],
@@ -231,7 +231,7 @@ def test_a_run_with_several_tasks_routes_each_row():
     completions = [answer("4")] * len(tasks)
     for name, function in REWARDS.items():
         scores = function(completions, list(GOLD_OF.values()), task=tasks)
-        own = TASKS[name]
+        own = REWARDS[name].task
         scored = [task for task, value in zip(tasks, scores, strict=True) if value is not None]
         assert scored == (tasks if own is None else [own.name])
         not_stated = function(completions[:1], [GOLD_OF[own.name] if own else ""], task=[None])
@@ -242,7 +242,7 @@ def test_a_run_with_several_tasks_routes_each_row():
 def test_columns_that_ms_swift_adds_are_taken():
     extra = {"messages": [[]], "images": [None], "prompt_id": ["p"], "rollout_infos": [{}]}
     for name, function in REWARDS.items():
-        gold = GOLD_OF[TASKS[name].name] if TASKS[name] else ""
+        gold = GOLD_OF[REWARDS[name].task.name] if REWARDS[name].task else ""
         values = function([answer("x")], [gold], trainer_state=None, is_truncated=[False], **extra)
         assert len(values) == 1
         assert 0.0 <= values[0] <= 1.0
@@ -286,7 +286,7 @@ TWO_OF = {
 @pytest.mark.parametrize("kind", COLUMNS)
 @pytest.mark.parametrize("name", REWARDS)
 def test_a_column_may_be_of_any_kind(name, kind):
-    task = TASKS[name].name if TASKS[name] else "detection"
+    task = REWARDS[name].task.name if REWARDS[name].task else "detection"
     golds = TWO_OF[task]
     texts = [answer("[0, 0, 100, 90]"), answer(golds[1])]
     column, reward = COLUMNS[kind], REWARDS[name]
@@ -298,13 +298,13 @@ def test_a_column_may_be_of_any_kind(name, kind):
     assert made == expected
     assert all(type(value) is float for value in made)
     other = reward(texts, golds, task=column(["ocr", task]))
-    assert other == ([None, expected[1]] if TASKS[name] else expected)
+    assert other == ([None, expected[1]] if REWARDS[name].task else expected)
 
 
 @pytest.mark.parametrize("name", REWARDS)
 def test_a_task_is_one_for_all_rows_or_not_stated(name):
     numpy, pandas, pyarrow = map(pytest.importorskip, ("numpy", "pandas", "pyarrow"))
-    task = TASKS[name].name if TASKS[name] else "detection"
+    task = REWARDS[name].task.name if REWARDS[name].task else "detection"
     golds, reward = TWO_OF[task], REWARDS[name]
     texts = [answer("[0, 0, 100, 90]"), answer(golds[1])]
     expected = reward(texts, golds)
@@ -320,7 +320,9 @@ def test_a_task_is_one_for_all_rows_or_not_stated(name):
     for value in one + none:
         assert reward(texts, golds, task=value, aliases=value) == expected, value
     for value in ("ocr", numpy.str_("ocr"), pyarrow.scalar("ocr")):
-        assert reward(texts, golds, task=value) == ([None, None] if TASKS[name] else expected)
+        assert reward(texts, golds, task=value) == (
+            [None, None] if REWARDS[name].task else expected
+        )
 
 
 def test_a_gold_may_be_a_number_or_an_array():
@@ -374,7 +376,7 @@ def test_aliases_of_another_length_are_an_error():
 )
 def test_an_unreadable_gold_gives_none_and_one_warning(name, bad, caplog):
     contract._warned.clear()
-    task = TASKS[f"vlrft_{name}"].name
+    task = REWARDS[f"vlrft_{name}"].task.name
     with caplog.at_level(logging.WARNING, logger="swift_vlrft"):
         for _ in range(3):
             values = REWARDS[f"vlrft_{name}"](
@@ -421,7 +423,8 @@ def test_importing_the_rewards_is_light():
 def test_data_preparation_finds_an_unreadable_solution():
     def problem_of(task, gold):
         columns = {"task": task, "frame": "norm1000"}
-        return row_problem(Row(RowLocation(Path("a.parquet"), 0), {}, "?", gold, columns))
+        problem = row_problem(Row(RowLocation(Path("a.parquet"), 0), {}, "?", gold, columns))
+        return problem.text if problem else None
 
     for task, gold in GOLD_OF.items():
         assert problem_of(task, gold) is None
@@ -430,10 +433,8 @@ def test_data_preparation_finds_an_unreadable_solution():
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_many_overlapping_pairs_score_as_few_do(seed, monkeypatch):
-    """Columns of an array instead of tuples, from some thousand pairs on, and no other numbers."""
-    import numpy  # noqa: F401  arrays are asked for only where numpy is there already
-
+def test_many_boxes_score_as_few_do(seed, monkeypatch):
+    """Pairs as a list, found by Python or by numpy, or as a table: no other numbers."""
     generator = random.Random(seed)
     names = ["dog", "cat", None][: generator.randint(1, 3)]
 
@@ -449,11 +450,10 @@ def test_many_overlapping_pairs_score_as_few_do(seed, monkeypatch):
 
     completion, solution = boxes(generator.randint(60, 120)), boxes(generator.randint(16, 30))
     scores = []
-    for many in (0, 10**9):
-        for module in (assignment, overlaps):
-            monkeypatch.setattr(module, "MANY_PAIRS", many)
-        answers._cache.clear()
-        answers._cached_characters = 0
+    for few, many in ((10**9, 10**9), (0, 10**9), (0, 0)):
+        monkeypatch.setattr(matching, "FEW_COMPARED", few)
+        monkeypatch.setattr(matching, "MANY_PAIRS", many)
+        answers.forget()
         scores.append(
             {
                 name: REWARDS[name]([completion], [solution])[0]
@@ -462,4 +462,5 @@ def test_many_overlapping_pairs_score_as_few_do(seed, monkeypatch):
             }
         )
     assert scores[0] == pytest.approx(scores[1], abs=1e-12)
+    assert scores[0] == pytest.approx(scores[2], abs=1e-12)
     assert scores[0]["vlrft_detection_map50"] > 0

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from swift_vlrft.memory import simulate
-from swift_vlrft.memory.activations import Shape
+from swift_vlrft.memory.stages import BatchShape
+from swift_vlrft.memory.tracing import inputs_of
 
 
-def real_model(config: dict[str, Any], shape: Shape) -> torch.nn.Module:
+def real_model(config: dict[str, Any], shape: BatchShape) -> torch.nn.Module:
     """The class that transformers builds, with data; checkpointing and adapters as in training."""
     from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
@@ -51,15 +51,15 @@ def real_model(config: dict[str, Any], shape: Shape) -> torch.nn.Module:
     return model
 
 
-def real_inputs(config: dict[str, Any], shape: Shape) -> dict[str, Any]:
-    inputs = simulate._inputs(config, shape)
+def real_inputs(config: dict[str, Any], shape: BatchShape) -> dict[str, Any]:
+    inputs = inputs_of(config, shape, config["image_token_id"])
     for name, value in inputs.items():
         if isinstance(value, torch.Tensor) and value.is_meta:
             inputs[name] = torch.randn(value.shape, dtype=value.dtype)
     return inputs
 
 
-def real_loss(model: torch.nn.Module, inputs: dict[str, Any], shape: Shape) -> torch.Tensor:
+def real_loss(model: torch.nn.Module, inputs: dict[str, Any], shape: BatchShape) -> torch.Tensor:
     """ms-swift's way from logits to the surrogate, with TRL's function."""
     from trl.trainer.utils import selective_log_softmax
 
@@ -88,7 +88,7 @@ def alive_over_time(recorded: profile) -> Iterator[tuple[int, int]]:
         yield event.start_ns(), alive
 
 
-def real_peak(config: dict[str, Any], shape: Shape) -> int:
+def real_peak(config: dict[str, Any], shape: BatchShape) -> int:
     torch.manual_seed(0)
     model = real_model(config, shape)
     weights = sum({id(p): p.numel() * p.element_size() for p in model.parameters()}.values())

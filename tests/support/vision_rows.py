@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 import torch
 
+from swift_vlrft.families import FAMILIES
+from swift_vlrft.families.family import TinySize
 from swift_vlrft.shared_prefix.images import Images
 from swift_vlrft.tiny.checkpoint import build_model
-from swift_vlrft.tiny.families import FAMILIES, Size
 
 VOCABULARY, IMAGE, VIDEO, START, END = 512, 500, 501, 502, 503
 
@@ -15,10 +16,8 @@ VOCABULARY, IMAGE, VIDEO, START, END = 512, 500, 501, 502, 503
 def tiny_model(family: str, *, seed: int = 0) -> torch.nn.Module:
     """The real transformers class with random weights and a vocabulary of 512."""
     torch.manual_seed(seed)
-    if family == "qwen3_vl":
-        model = _qwen3_vl()
-    else:
-        model = build_model(FAMILIES[family], Size(layers=3), seed=seed, vocab_size=VOCABULARY)
+    tiny = FAMILIES[family].tiny
+    model = build_model(tiny, TinySize(layers=3), seed=seed, vocabulary=VOCABULARY)
     config = model.config
     config.image_token_id, config.video_token_id = IMAGE, VIDEO
     config.image_start_token_id, config.image_end_token_id = START, END
@@ -28,27 +27,6 @@ def tiny_model(family: str, *, seed: int = 0) -> torch.nn.Module:
             if parameter.ndim > 1:
                 parameter.mul_(4)
     return model.train()
-
-
-def _qwen3_vl():
-    from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
-
-    rope = {"rope_type": "default", "rope_theta": 10.0, "mrope_section": [6, 5, 5]}
-    config = Qwen3VLConfig(
-        text_config={
-            "vocab_size": VOCABULARY, "hidden_size": 64, "intermediate_size": 128, "head_dim": 32,
-            "num_hidden_layers": 3, "num_attention_heads": 2, "num_key_value_heads": 1,
-            "rope_parameters": rope, "pad_token_id": None,
-        },
-        vision_config={
-            "depth": 3, "hidden_size": 64, "intermediate_size": 128, "num_heads": 2,
-            "out_hidden_size": 64, "deepstack_visual_indexes": [0, 1], "patch_size": 14,
-            "num_position_embeddings": 16,
-        },
-        image_token_id=IMAGE, video_token_id=VIDEO,
-        vision_start_token_id=START, vision_end_token_id=END,
-    )  # fmt: skip
-    return Qwen3VLForConditionalGeneration(config)
 
 
 @dataclass

@@ -3,7 +3,7 @@
 DS_ACCELERATOR=cpu torchrun --nproc_per_node 2 zero3_peak.py CASE.json
 -> on its last line, the most bytes that any process held
 
-CASE.json holds a model's configuration and the fields of a Shape. DeepSpeed's settings are those of
+CASE.json holds a configuration and the fields of a BatchShape. DeepSpeed's settings are those of
 ms-swift's zero3.json, its "auto" sizes as transformers sets them.
 """
 
@@ -17,12 +17,12 @@ import torch.distributed as dist
 from real_memory import alive_over_time, real_inputs, real_loss, real_model
 from torch.profiler import ProfilerActivity, profile
 
-from swift_vlrft.memory.activations import Shape
+from swift_vlrft.memory.stages import BatchShape
 
 
 def main() -> None:
     case = json.loads(Path(sys.argv[1]).read_text())
-    shape = Shape(**{**case["shape"], "grids": tuple(map(tuple, case["shape"]["grids"]))})
+    shape = BatchShape(**{**case["shape"], "grids": tuple(map(tuple, case["shape"]["grids"]))})
     hidden = case["config"]["text_config"]["hidden_size"]
     settings = {
         "zero_optimization": {

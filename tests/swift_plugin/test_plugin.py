@@ -198,6 +198,12 @@ def test_the_command_line_is_read_as_ms_swift_reads_it():
     found = read_command_line(flags.split())
     assert (found.datasets, found.reward_funcs) == (["c"], ["x"])
     assert found.columns == {"q": "problem"}
+    found = read_command_line(
+        ["--strict", "--use_hf", "no", "--val-dataset", "v", "--max_length", "3x", "--model"]
+    )
+    assert (found.strict, found.use_hf, found.val_datasets) == (True, False, ["v"])
+    assert (found.max_length, found.model) == (None, None)
+    assert read_command_line(["--strict", "t"]).strict and not read_command_line([]).strict
 
 
 def test_what_a_hub_hands_over_becomes_rows(tmp_path):
@@ -208,9 +214,11 @@ sys.path.insert(0, {str(Path(__file__).parents[1])!r})
 from datasets import ClassLabel, Dataset, Features, Image, List, Value
 from pathlib import Path
 from support.stored_sets import columns, picture
+from swift_vlrft.datasets import Source
 from swift_vlrft.datasets.training import LoadOptions
 from swift_vlrft.swift_plugin.loader import VlrftLoader
-wanted = LoadOptions(Path({str(tmp_path / "cache")!r}), task="detection", row_box_format="norm1000")
+wanted = LoadOptions(Path({str(tmp_path / "cache")!r}))
+source = Source("laolao77/ViRFT_COCO", "detection", "norm1000")
 features = Features({{"image": Image(), "problem": Value("string"), "solution": Value("string")}})
 virft = Dataset.from_dict(columns(), features=features)
 objects = {{"bbox": List(List(Value("float64"))), "category": List(ClassLabel(names=["a", "b"]))}}
@@ -218,18 +226,19 @@ row = {{"image": {{"bytes": picture(), "path": None}},
        "objects": {{"bbox": [[4.0, 5.0, 20.0, 15.0]], "category": [1]}}}}
 coco = Dataset.from_list([row], features=Features({{"image": Image(), "objects": objects}}))
 for given in (virft, virft.select([2, 1, 0]), virft.to_iterable_dataset()):
-    made = list(VlrftLoader(streaming=True)._hub("laolao77/ViRFT_COCO", wanted, None, given))
+    made = list(VlrftLoader(streaming=True)._hub(source.hub_id, source, wanted, None, given))
     assert [r["task"] for r in made] == ["detection"] * 3, made
     assert made[0]["images"][0]["bytes"] == picture()
     assert made[0]["messages"][0]["content"].startswith("<image>Detect all dogs")
 for given in (coco, coco.to_iterable_dataset()):
-    (made,) = VlrftLoader()._hub("detection-datasets/coco", wanted, None, given)
+    (made,) = VlrftLoader()._hub("detection-datasets/coco", None, wanted, None, given)
     assert "[100, 250, 500, 750]" in made["solution"] and "'b'" in made["messages"][0]["content"]
 talk = Dataset.from_dict(columns() | {{"messages": [[{{"role": "user", "content": "?"}}]] * 3}})
 for frame, given in (("pixels", talk), ("norm1000", talk.remove_columns(["image", "messages"]))):
-    asked = LoadOptions(wanted.cache, frame=frame)
+    asked = LoadOptions(wanted.cache, box_format=frame)
     try:
-        VlrftLoader()._hub("me/talk", asked, None if frame == "norm1000" else print, given)
+        usual = None if frame == "norm1000" else print
+        VlrftLoader()._hub("me/talk", None, asked, usual, given)
     except ValueError as error:
         print(error)
 print("all of it")

@@ -57,7 +57,7 @@ def test_samples_of_a_batch_are_those_of_different_prompts(monkeypatch):
         ("y", "red", {"one": 0.5, "two": 0.25}),
     ]
     assert drawn[0][1]["task"] == "classification"
-    sample_images.LAST.clear()
     monkeypatch.setenv("VLRFT_LOG_IMAGES", "many")
     with pytest.raises(ValueError, match="VLRFT_LOG_IMAGES=many"):
-        sample_images.samples_to_draw()
+        list(sample_images.drawn_samples())
+    sample_images.LAST.clear()

@@ -2,13 +2,14 @@
 
 import pytest
 
-from swift_vlrft.tiny.checkpoint import DEFAULT_CORPUS, build_tokenizer
-from swift_vlrft.tiny.families import FAMILIES, Size, known_family
+from swift_vlrft.families import FAMILIES, known_family
+from swift_vlrft.families.family import TinySize
+from swift_vlrft.tiny.checkpoint import build_tokenizer
 
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_any_text_survives_the_tokenizer(name):
-    tokenizer = build_tokenizer(FAMILIES[name], DEFAULT_CORPUS)
+    tokenizer = build_tokenizer(FAMILIES[name].tiny)
     answer = "[{'Position': [254, 303, 291, 1000], 'Confidence': 0.9}]"
     text = f"<think>two, é中\n</think><answer>{answer}</answer>"
     assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
@@ -18,24 +19,25 @@ def test_any_text_survives_the_tokenizer(name):
 def test_special_tokens_keep_their_real_ids_and_nothing_lies_between(name, tmp_path):
     from transformers import AutoTokenizer
 
-    family = FAMILIES[name]
-    build_tokenizer(family, DEFAULT_CORPUS).save_pretrained(tmp_path)
+    tiny = FAMILIES[name].tiny
+    build_tokenizer(tiny).save_pretrained(tmp_path)
     tokenizer = AutoTokenizer.from_pretrained(tmp_path)
     vocabulary = tokenizer.get_vocab()
     assert len(vocabulary) < 2000
-    assert family.special_ids.items() <= vocabulary.items()
-    for token, number in family.special_ids.items():
+    assert tiny.special_ids.items() <= vocabulary.items()
+    for token, number in tiny.special_ids.items():
         assert tokenizer.decode([number]) == token
     assert tokenizer.decode(tokenizer("red")["input_ids"] + [100_000]) == "red"
 
 
 def test_an_unknown_family_lists_the_known_ones():
     with pytest.raises(
-        ValueError, match="unknown model family 'llava'; known: qwen2_5_vl, qwen2_vl, glm4v, qwen2"
+        ValueError,
+        match="unknown model family 'llava'; known: qwen2_5_vl, qwen2_vl, glm4v, qwen3_vl",
     ):
         known_family("llava")
 
 
 def test_widths_that_break_the_head_dimension_are_refused():
     with pytest.raises(ValueError, match="hidden 96 must be a multiple of 64"):
-        Size(hidden=96)
+        TinySize(hidden=96)

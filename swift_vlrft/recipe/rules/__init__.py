@@ -2,33 +2,49 @@
 
 for finding in check_recipe(recipe): print(finding.line, finding.text)
 
-What only ms-swift itself knows (its flags, types, choices, reward names) is in
-swift_plugin/arguments.py.
+A rule ends in silence where it would need a value that is not known (recipe/run.py: NoValue).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 
-from swift_vlrft.recipe.reader import Recipe
-from swift_vlrft.recipe.rules.batches import batches
-from swift_vlrft.recipe.rules.data import data
+from swift_vlrft.recipe.reader import Recipe, read_recipes
+from swift_vlrft.recipe.rules.batches import BATCHES
+from swift_vlrft.recipe.rules.data import DATA
 from swift_vlrft.recipe.rules.finding import NOTE, PROBLEM, Edit, Finding
 from swift_vlrft.recipe.rules.gpus import visible_gpus
-from swift_vlrft.recipe.rules.history import history
+from swift_vlrft.recipe.rules.history import HISTORY
 from swift_vlrft.recipe.rules.installed import installed
-from swift_vlrft.recipe.rules.text import text
+from swift_vlrft.recipe.rules.model import MODEL
+from swift_vlrft.recipe.rules.text import TEXT
+from swift_vlrft.recipe.run import NoValue, Run, resolve
 
-RULES = (text, history, batches, visible_gpus, data, installed)
+Rule = Callable[[Run], Iterator[Finding]]
+RULES: tuple[Rule, ...] = (*TEXT, *HISTORY, *BATCHES, visible_gpus, *MODEL, *DATA, installed)
 
 
-def check_recipe(recipe: Recipe) -> list[Finding]:
+def check(path: str | Path) -> list[Finding]:
+    """What the rules say of every command of a script or configuration, without ms-swift."""
+    return in_order(found for recipe in read_recipes(path) for found in check_recipe(recipe))
+
+
+def check_recipe(recipe: Recipe | Run, rules: Iterable[Rule] = RULES) -> list[Finding]:
     """All that the rules say of one command, in the order of its lines."""
-    return in_order(found for rule in RULES for found in rule(recipe))
+    run = resolve(recipe)
+    return in_order(found for rule in rules for found in _known(rule, run))
+
+
+def _known(rule: Rule, run: Run) -> Iterator[Finding]:
+    try:
+        yield from rule(run)
+    except NoValue:
+        return
 
 
 def in_order(findings: Iterable[Finding]) -> list[Finding]:
     return sorted(dict.fromkeys(findings), key=lambda found: (found.line, found.level != PROBLEM))
 
 
-__all__ = ["NOTE", "PROBLEM", "Edit", "Finding", "check_recipe", "in_order"]
+__all__ = ["NOTE", "PROBLEM", "Edit", "Finding", "Rule", "check", "check_recipe", "in_order"]

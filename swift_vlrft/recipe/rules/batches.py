@@ -11,317 +11,211 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from swift_vlrft.recipe.reader import Recipe
-from swift_vlrft.recipe.rules.finding import NOTE, PROBLEM, Finding
+from swift_vlrft.families import sees_images
+from swift_vlrft.recipe.rules.finding import Finding, note, problem
+from swift_vlrft.recipe.run import Run
 
-COUNTS = ("NPROC_PER_NODE", "NNODES")
-BATCHES = ("steps_per_generation", "generation_batch_size", "gradient_accumulation_steps")
-IMAGE_MODELS = ("vl", "4v", "4.1v", "internvl", "llava")
+SERVER_ONLY = (
+    *("vllm_max_model_len", "vllm_gpu_memory_utilization", "vllm_tensor_parallel_size"),
+    "sleep_level",
+)
+OTHER_REWARDS = ("reward_model", "gym_env", "use_gym_env", "teacher_model", "teacher_model_server")
 
 
-def batches(recipe: Recipe) -> Iterator[Finding]:
-    if recipe.command[-1] != "rlhf":
+def algorithm(run: Run) -> Iterator[Finding]:
+    if "reward_funcs" in run.given and run.lacks("rlhf_type"):
+        text = "--reward_funcs without --rlhf_type: ms-swift would train DPO. Add --rlhf_type grpo"
+        yield problem(run, "reward_funcs", "rlhf-type", text)
+
+
+def no_reward(run: Run) -> Iterator[Finding]:
+    if not run.grpo or run.texts("reward_funcs") or not run.lacks(*OTHER_REWARDS):
         return
-    yield from _algorithm(recipe)
-    if recipe.get("rlhf_type") != "grpo":
+    if run.text("vllm_mode") != "server":  # which may be a gym, and then gives the rewards
+        yield problem(run, "rlhf_type", "no-reward", "GRPO without --reward_funcs learns nothing")
+
+
+def reward_weights(run: Run) -> Iterator[Finding]:
+    if not run.grpo or not run.texts("reward_funcs") or run.lacks("reward_weights"):
         return
-    yield from _generation_batch(recipe)
-    yield from _engine(recipe)
-    yield from _lengths(recipe)
-    yield from _sampling(recipe)
-    yield from _precision(recipe)
+    weights = len(run.texts("reward_weights"))
+    names = len(run.texts("reward_funcs")) + len(run.texts("reward_model"))
+    if weights != names:
+        text = f"{weights} --reward_weights for {names} rewards"
+        yield problem(run, "reward_weights", "reward-weights", text)
 
 
-def processes(recipe: Recipe) -> int | None:
-    """Processes over all nodes; None where they are not known."""
-    found = 1
-    said = recipe.launched if recipe.launcher else map(recipe.variable, COUNTS, ("1", "1"))
-    for value in said:
-        if value is None or not value.isdigit() or int(value) < 1:
-            return None
-        found *= int(value)
-    return found
-
-
-def number(recipe: Recipe, name: str, default: int | None) -> int | None:
-    """A whole number; ``default`` where the flag is absent, None where it is not known."""
-    if recipe.lacks(name):
-        return default
-    text = recipe.get(name) or ""
-    return int(text) if text.lstrip("-").isdigit() else None
-
-
-def finding(recipe: Recipe, name: str, level: str, rule: str, text: str) -> Finding:
-    """A finding at a flag, or at the command where the flag is absent."""
-    flag = recipe.flag(name)
-    return Finding(recipe.path, flag.line if flag else recipe.line, level, rule, text)
-
-
-def _algorithm(recipe: Recipe) -> Iterator[Finding]:
-    if recipe.lacks("rlhf_type") and recipe.flag("reward_funcs"):
-        yield finding(
-            recipe,
-            "reward_funcs",
-            PROBLEM,
-            "rlhf-type",
-            "--reward_funcs without --rlhf_type: ms-swift would train DPO. Add --rlhf_type grpo",
-        )
-    if recipe.get("rlhf_type") != "grpo":
+def generation_batch(run: Run) -> Iterator[Finding]:
+    if not run.grpo:
         return
-    others = ("reward_model", "gym_env", "use_gym_env", "teacher_model", "teacher_model_server")
-    rewards = recipe.flag("reward_funcs")
-    none = not rewards.values if rewards else recipe.lacks("reward_funcs")
-    server = recipe.get("vllm_mode") == "server"  # which may be a gym, and then gives the rewards
-    if none and recipe.lacks(*others) and recipe.knows("vllm_mode") and not server:
-        yield finding(
-            recipe, "rlhf_type", PROBLEM, "no-reward", "GRPO without --reward_funcs learns nothing"
-        )
-    weights = recipe.flag("reward_weights")
-    names = len(recipe.values("reward_funcs")) + len(recipe.values("reward_model"))
-    known = recipe.knows("reward_funcs", "reward_model", "reward_weights")
-    if known and rewards and weights and len(weights.values) != names:
-        yield finding(
-            recipe,
-            "reward_weights",
-            PROBLEM,
-            "reward-weights",
-            f"{len(weights.values)} --reward_weights for {names} rewards",
-        )
-
-
-def _generation_batch(recipe: Recipe) -> Iterator[Finding]:
-    world = processes(recipe)
-    device = number(recipe, "per_device_train_batch_size", 1)
-    steps = number(recipe, "steps_per_generation", None)
-    batch = number(recipe, "generation_batch_size", None)
-    accumulation = number(recipe, "gradient_accumulation_steps", 1)
-    group = number(recipe, "num_generations", 8)
-    if world is None or device is None or group is None or accumulation is None:
-        return
-    if not recipe.knows(*BATCHES):
-        return
-    if group == 1 and recipe.lacks("teacher_model"):
-        yield finding(
-            recipe,
-            "num_generations",
-            PROBLEM,
-            "num-generations",
-            "--num_generations 1: GRPO compares the completions of one prompt, so it needs 2",
-        )
-        return
+    world, device = run.processes, run.integer("per_device_train_batch_size")
+    steps = run.optional("steps_per_generation")
+    batch = run.optional("generation_batch_size")
+    group = run.integer("num_generations")
+    accumulation = run.integer("gradient_accumulation_steps")
     step = world * device
+    product = f"{world} processes x {device} a device"
+    if group == 1:
+        if run.lacks("teacher_model"):
+            text = "GRPO compares the completions of one prompt, so it needs 2"
+            yield problem(run, "num_generations", "num-generations", f"--num_generations 1: {text}")
+        return
     if batch is not None and steps is None and batch % step:
-        yield finding(
-            recipe,
-            "generation_batch_size",
-            PROBLEM,
-            "generation-batch",
-            f"--generation_batch_size {batch} is no multiple of {world} processes x {device} a "
-            f"device = {step}",
-        )
+        text = f"--generation_batch_size {batch} is no multiple of {product} = {step}"
+        yield problem(run, "generation_batch_size", "generation-batch", text)
         return
     if batch is not None and steps is not None and batch != step * steps:
-        yield finding(
-            recipe,
-            "generation_batch_size",
-            PROBLEM,
-            "generation-batch",
+        text = (
             f"--generation_batch_size {batch} contradicts --steps_per_generation {steps}: "
-            f"{world} processes x {device} a device x {steps} = {step * steps}. Give one of them",
+            f"{product} x {steps} = {step * steps}. Give one of them"
         )
+        yield problem(run, "generation_batch_size", "generation-batch", text)
         return
-    if steps is None:
-        steps = accumulation
-    size = batch if batch is not None else step * steps
-    if group > 1 and size % group:
-        valid = [str(n) for n in range(2, size + 1) if size % n == 0]
-        yield finding(
-            recipe,
-            "num_generations",
-            PROBLEM,
-            "generation-batch",
+    size = batch or step * (steps or accumulation)
+    if size % group:
+        valid = ", ".join(str(n) for n in range(2, size + 1) if size % n == 0) or "none"
+        text = (
             f"--num_generations {group} does not divide the {size} completions of a generation "
-            f"({world} processes x {device} a device x {size // step} steps). "
-            f"Possible: {', '.join(valid) or 'none'}; or change the batch",
+            f"({product} x {size // step} steps). Possible: {valid}; or change the batch"
         )
-    yield from _evaluation_batch(recipe, world, group)
+        yield problem(run, "num_generations", "generation-batch", text)
 
 
-def _evaluation_batch(recipe: Recipe, world: int, group: int) -> Iterator[Finding]:
-    if not recipe.knows("split_dataset_ratio", "eval_strategy", "save_strategy"):
+def evaluation_batch(run: Run) -> Iterator[Finding]:
+    if not run.grpo or not run.evaluates:
         return
-    ratio = recipe.get("split_dataset_ratio") or "0"
-    evaluates = recipe.flag("val_dataset") or ratio.strip("0.") != ""
-    strategy = recipe.get("eval_strategy") or recipe.get("save_strategy") or "steps"
-    device = number(recipe, "per_device_eval_batch_size", 1)
-    group = number(recipe, "num_generations_eval", group) or 0
-    if evaluates and strategy != "no" and device and group and world * device % group:
-        yield finding(
-            recipe,
-            "per_device_eval_batch_size",
-            PROBLEM,
-            "eval-batch",
+    world, device = run.processes, run.integer("per_device_eval_batch_size")
+    group = run.optional("num_generations_eval") or run.integer("num_generations")
+    if run.integer("num_generations") > 1 and world * device % group:
+        text = (
             f"evaluation: {world} processes x --per_device_eval_batch_size {device} = "
             f"{world * device} is no multiple of {group} generations. Set "
-            "--per_device_eval_batch_size or --num_generations_eval",
+            "--per_device_eval_batch_size or --num_generations_eval"
         )
+        yield problem(run, "per_device_eval_batch_size", "eval-batch", text)
 
 
-def _engine(recipe: Recipe) -> Iterator[Finding]:
-    mode = recipe.get("vllm_mode")
-    uses = recipe.truth("use_vllm")
-    if mode and uses is False:
-        yield finding(
-            recipe,
-            "vllm_mode",
-            PROBLEM,
-            "vllm-mode",
-            f"--vllm_mode {mode} without --use_vllm true: ms-swift ends with an error",
-        )
-    if not uses:
+def engine(run: Run) -> Iterator[Finding]:
+    mode = run.text("vllm_mode")
+    if run.grpo and mode and not run.true("use_vllm"):
+        text = f"--vllm_mode {mode} without --use_vllm true: ms-swift ends with an error"
+        yield problem(run, "vllm_mode", "vllm-mode", text)
+
+
+def vllm_mode(run: Run) -> str | None:
+    """None without vLLM; where the mode is missing, what it was before ms-swift 3.12."""
+    if not run.grpo or not run.true("use_vllm"):
+        return None
+    return run.text("vllm_mode") or ("server" if run.text("vllm_server_host") else "colocate")
+
+
+def tensor_parallel(run: Run) -> Iterator[Finding]:
+    if vllm_mode(run) != "colocate":
         return
-    if not recipe.knows("vllm_mode"):
-        return
-    mode = mode or ("server" if recipe.flag("vllm_server_host") else "colocate")  # as before 3.12
-    world = processes(recipe)
-    parallel = number(recipe, "vllm_tensor_parallel_size", 1)
-    if mode == "colocate" and world and parallel and world % parallel:
-        yield finding(
-            recipe,
-            "vllm_tensor_parallel_size",
-            PROBLEM,
-            "tensor-parallel",
-            f"--vllm_tensor_parallel_size {parallel} does not divide {world} processes "
-            f"(NPROC_PER_NODE x NNODES)",
+    parallel = run.integer("vllm_tensor_parallel_size")
+    if run.processes % parallel:
+        text = (
+            f"--vllm_tensor_parallel_size {parallel} does not divide {run.processes} processes "
+            "(NPROC_PER_NODE x NNODES)"
         )
-    if mode == "server":
-        yield from _server(recipe)
-    elif recipe.get("sleep_level", "0") == "0" and (
-        recipe.truth("offload_model") or recipe.truth("offload_optimizer")
-    ):
-        yield finding(
-            recipe,
-            "offload_model",
-            NOTE,
-            "sleep-level",
+        yield problem(run, "vllm_tensor_parallel_size", "tensor-parallel", text)
+
+
+def sleep_level(run: Run) -> Iterator[Finding]:
+    if vllm_mode(run) != "colocate" or run.integer("sleep_level"):
+        return
+    if run.true("offload_model") or run.true("offload_optimizer"):
+        text = (
             "the trainer is offloaded while vLLM generates, but without --sleep_level 1 vLLM keeps "
-            "its memory while the trainer works",
+            "its memory while the trainer works"
         )
+        yield note(run, "offload_model", "sleep-level", text)
 
 
-def _server(recipe: Recipe) -> Iterator[Finding]:
-    if recipe.lacks("vllm_server_host", "vllm_server_base_url"):
-        yield finding(
-            recipe,
-            "vllm_mode",
-            PROBLEM,
-            "vllm-server",
+def server(run: Run) -> Iterator[Finding]:
+    if vllm_mode(run) != "server":
+        return
+    for name in SERVER_ONLY:
+        if name in run.given:
+            text = (
+                f"--{name} has no effect here with --vllm_mode server; give it to `swift rollout`"
+            )
+            yield note(run, name, "vllm-server", text)
+    if run.lacks("vllm_server_host", "vllm_server_base_url"):
+        text = (
             "--vllm_mode server needs --vllm_server_host (and --vllm_server_port) of a running "
-            "`swift rollout`",
+            "`swift rollout`"
         )
-    ignored = (
-        "vllm_max_model_len",
-        "vllm_gpu_memory_utilization",
-        "vllm_tensor_parallel_size",
-        "sleep_level",
-    )
-    for name in ignored:
-        if recipe.flag(name):
-            yield finding(
-                recipe,
-                name,
-                NOTE,
-                "vllm-server",
-                f"--{name} has no effect here with --vllm_mode server; give it to `swift rollout`",
-            )
+        yield problem(run, "vllm_mode", "vllm-server", text)
 
 
-def _lengths(recipe: Recipe) -> Iterator[Finding]:
-    longest = number(recipe, "vllm_max_model_len", None)
-    if recipe.get("vllm_mode") == "server" or not recipe.knows("vllm_mode"):
-        longest = None  # the server has its own
-    completion = number(recipe, "max_completion_length", 512)
-    prompt = number(recipe, "max_length", None)
-    if recipe.truth("use_vllm") and longest and completion:
-        # infer_engine.py: set_default_max_tokens cuts the answer to what the prompt leaves.
-        said = ""
-        if prompt and prompt + completion > longest:
-            said = (
-                f"--max_length {prompt} (prompt) + --max_completion_length {completion} = "
-                f"{prompt + completion} exceeds --vllm_max_model_len {longest}"
-            )
-        elif completion >= longest:
-            said = (
-                f"--max_completion_length {completion} leaves no room for a prompt in "
-                f"--vllm_max_model_len {longest}"
-            )
-        if said:
-            text = f"{said}: long prompts get shorter answers"
-            yield finding(recipe, "vllm_max_model_len", NOTE, "lengths", text)
-    strategy = recipe.get("truncation_strategy", "left")
-    if strategy is None:
+def lengths(run: Run) -> Iterator[Finding]:
+    longest = run.optional("vllm_max_model_len")
+    if vllm_mode(run) in (None, "server") or not longest:
+        return  # the server has its own
+    completion, prompt = run.integer("max_completion_length"), run.optional("max_length")
+    # infer_engine.py: set_default_max_tokens cuts the answer to what the prompt leaves.
+    if prompt and prompt + completion > longest:
+        text = (
+            f"--max_length {prompt} (prompt) + --max_completion_length {completion} = "
+            f"{prompt + completion} exceeds --vllm_max_model_len {longest}"
+        )
+    elif completion >= longest:
+        text = (
+            f"--max_completion_length {completion} leaves no room for a prompt in "
+            f"--vllm_max_model_len {longest}"
+        )
+    else:
         return
+    yield note(run, "vllm_max_model_len", "lengths", f"{text}: long prompts get shorter answers")
+
+
+def truncation(run: Run) -> Iterator[Finding]:
+    if not run.grpo:
+        return
+    strategy = run.text("truncation_strategy")
+    sees = sees_images(run.text("model") or "")
     if strategy not in ("left", "delete"):
-        yield finding(
-            recipe,
-            "truncation_strategy",
-            PROBLEM,
-            "lengths",
-            f"--truncation_strategy {strategy}: GRPO takes left or delete",
-        )
-    elif strategy == "left" and recipe.flag("max_length") and sees_images(recipe):
-        yield finding(
-            recipe,
-            "max_length",
-            NOTE,
-            "lengths",
+        text = f"--truncation_strategy {strategy}: GRPO takes left or delete"
+        yield problem(run, "truncation_strategy", "lengths", text)
+    elif strategy == "left" and "max_length" in run.given and sees:
+        text = (
             "prompts longer than --max_length are cut on the left, image tokens included: add "
-            "--truncation_strategy delete",
+            "--truncation_strategy delete"
         )
+        yield note(run, "max_length", "lengths", text)
 
 
-def sees_images(recipe: Recipe) -> bool:
-    model = (recipe.get("model") or "").lower()
-    return any(part in model for part in IMAGE_MODELS)
-
-
-def _sampling(recipe: Recipe) -> Iterator[Finding]:
-    try:
-        temperature = float(recipe.get("temperature") or "0.9")
-    except ValueError:
-        return
-    if temperature < 0.3:
-        yield finding(
-            recipe,
-            "temperature",
-            NOTE,
-            "sampling",
-            f"--temperature {temperature}: completions of one prompt will be alike, and without "
-            "spread nothing is learned",
+def sampling(run: Run) -> Iterator[Finding]:
+    if run.grpo and run.number("temperature") < 0.3:
+        text = (
+            f"--temperature {run.number('temperature')}: completions of one prompt will be alike, "
+            "and without spread nothing is learned"
         )
+        yield note(run, "temperature", "sampling", text)
 
 
-def _precision(recipe: Recipe) -> Iterator[Finding]:
+def precision(run: Run) -> Iterator[Finding]:
     """bfloat16 weights that nothing keeps in 32 bits."""
-    low = (recipe.get("torch_dtype") or "") in ("bfloat16", "float16")
-    if not low or not recipe.lacks("deepspeed", "fsdp"):
+    low = run.text("torch_dtype") in ("bfloat16", "float16")
+    if not run.grpo or not low or not run.lacks("deepspeed", "fsdp"):
         return
-    tuner = recipe.get("tuner_type", "lora")
-    if tuner == "full":
-        yield finding(
-            recipe,
-            "torch_dtype",
-            NOTE,
-            "no-32-bit-copy",
+    remedy = "add --deepspeed zero2, also on one GPU"
+    if run.text("tuner_type") == "full":
+        text = (
             "without --deepspeed the weights are trained in 16 bits, where steps of a learning "
-            "rate like 1e-6 are rounded away: add --deepspeed zero2, also on one GPU",
+            f"rate like 1e-6 are rounded away: {remedy}"
         )
-    elif tuner is not None and recipe.get("vllm_mode") == "colocate":
-        yield finding(
-            recipe,
-            "torch_dtype",
-            NOTE,
-            "no-32-bit-copy",
+        yield note(run, "torch_dtype", "no-32-bit-copy", text)
+    elif run.text("vllm_mode") == "colocate":
+        text = (
             "without --deepspeed ms-swift's weight sync turns the LoRA weights into 16 bits, and "
-            "the run cannot go on from a checkpoint: add --deepspeed zero2, also on one GPU",
+            f"the run cannot go on from a checkpoint: {remedy}"
         )
+        yield note(run, "torch_dtype", "no-32-bit-copy", text)
+
+
+BATCHES = (
+    *(algorithm, no_reward, reward_weights, generation_batch, evaluation_batch, engine),
+    *(tensor_parallel, sleep_level, server, lengths, truncation, sampling, precision),
+)

@@ -1,9 +1,13 @@
-"""One thing that a check has to say about a recipe."""
+"""One thing that a check has to say about a recipe, and how to put it right."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from swift_vlrft.recipe.run import Run
 
 PROBLEM = "problem"
 NOTE = "note"
@@ -59,3 +63,15 @@ class Finding:
             "text": self.text,
             "fixable": self.edit is not None,
         }
+
+
+def problem(
+    run: Run, at: str | int, rule: str, text: str, edit: Edit | None = None, level: str = PROBLEM
+) -> Finding:
+    """``at``: a line, or a flag by name; of a flag that is absent, the line of the command."""
+    line = run.line(at) if isinstance(at, str) else at
+    return Finding(run.recipe.path, line, level, rule, text, edit)
+
+
+def note(run: Run, at: str | int, rule: str, text: str, edit: Edit | None = None) -> Finding:
+    return problem(run, at, rule, text, edit, NOTE)

@@ -12,23 +12,17 @@ import re
 from collections.abc import Iterator
 
 from swift_vlrft.recipe.gpus import gpus_here
-from swift_vlrft.recipe.reader import Recipe
-from swift_vlrft.recipe.rules.finding import NOTE, PROBLEM, Finding
+from swift_vlrft.recipe.rules.finding import NOTE, PROBLEM, Finding, problem
+from swift_vlrft.recipe.run import Run
 
 A_GPU = re.compile(r"\d+|(?:GPU|MIG)-\S+")
-DECIDES = ("NPROC_PER_NODE", "CUDA_VISIBLE_DEVICES", "SWIFT_SINGLE_DEVICE_MODE")
 
 
-def visible_gpus(recipe: Recipe) -> Iterator[Finding]:
-    if recipe.hides(*DECIDES):
+def visible_gpus(run: Run) -> Iterator[Finding]:
+    visible = run.variable("CUDA_VISIBLE_DEVICES")
+    if not run.trains or run.variable("SWIFT_SINGLE_DEVICE_MODE") == "1":
         return
-    said = recipe.variable("NPROC_PER_NODE", "1") or ""
-    said = (recipe.launched[0] if recipe.launcher else said).strip()
-    alone = recipe.variable("SWIFT_SINGLE_DEVICE_MODE") == "1"
-    if not recipe.trains or alone or not said.isdigit() or int(said) < 1:
-        return
-    processes = int(said)
-    visible = recipe.variable("CUDA_VISIBLE_DEVICES")
+    processes = run.count("NPROC_PER_NODE") or 1
     if visible is None:
         count, level = gpus_here(), NOTE  # the recipe may be for another machine
         seen = f"this machine shows {count} GPUs (CUDA_VISIBLE_DEVICES is not set)"
@@ -37,10 +31,9 @@ def visible_gpus(recipe: Recipe) -> Iterator[Finding]:
         seen = f"CUDA_VISIBLE_DEVICES={visible} names {count} GPU" + "s" * (count != 1)
     if not count or count == processes:
         return
-    refuses = _refuses(recipe)
     if count % processes:
         why = f'ms-swift ends with "n_gpu: {count}, local_world_size: {processes}"'
-    elif refuses:
+    elif refuses := _refuses(run):
         why = (
             f'ms-swift would give each process {count // processes}, and ends with "{refuses} is '
             'not compatible with `device_map`"'
@@ -51,13 +44,8 @@ def visible_gpus(recipe: Recipe) -> Iterator[Finding]:
     if count > processes:
         names = map(str, range(count)) if visible is None else visible.split(",")
         remedy += f", or CUDA_VISIBLE_DEVICES={','.join([*names][:processes])}"
-    yield Finding(
-        recipe.path,
-        recipe.line,
-        level,
-        "visible-gpus",
-        f"NPROC_PER_NODE={processes}, and {seen}: {why}. {remedy}",
-    )
+    text = f"NPROC_PER_NODE={processes}, and {seen}: {why}. {remedy}"
+    yield problem(run, run.recipe.line, "visible-gpus", text, level=level)
 
 
 def named(visible: str) -> int:
@@ -70,13 +58,12 @@ def named(visible: str) -> int:
     return count
 
 
-def _refuses(recipe: Recipe) -> str:
+def _refuses(run: Run) -> str:
     """What ends the run where a process has several GPUs, as ms-swift names it."""
-    alone = recipe.truth("use_ray") is False
-    if recipe.flag("deepspeed") and alone:
+    alone = not run.true("use_ray")
+    if alone and "deepspeed" in run.given:
         return "DeepSpeed"
-    if recipe.truth("use_vllm") and recipe.get("rlhf_type") in ("grpo", "gkd"):
-        return f"{(recipe.get('rlhf_type') or '').upper()} with vLLM"
-    if recipe.flag("fsdp") and alone:
-        return "FSDP2"
-    return ""
+    kind = run.text("rlhf_type") or ""
+    if run.command == "rlhf" and kind in ("grpo", "gkd") and run.true("use_vllm"):
+        return f"{kind.upper()} with vLLM"
+    return "FSDP2" if alone and "fsdp" in run.given else ""

@@ -5,45 +5,47 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Iterator
 
-from swift_vlrft.recipe.reader import Recipe
-from swift_vlrft.recipe.rules.batches import finding
-from swift_vlrft.recipe.rules.finding import PROBLEM, Finding
+from swift_vlrft.recipe.rules.finding import Finding, problem
+from swift_vlrft.recipe.run import Run
 
 TRACKERS = ("tensorboard", "wandb", "swanlab")
 
 
-def installed(recipe: Recipe) -> Iterator[Finding]:
-    for flag, module, install, why in needs(recipe):
+def installed(run: Run) -> Iterator[Finding]:
+    for flag, module, install, why in needs(run):
         if importlib.util.find_spec(module) is None:
-            yield finding(
-                recipe,
-                flag,
-                PROBLEM,
-                "not-installed",
-                f"{why}, and the package is not installed here: pip install {install}",
-            )
+            text = f"{why}, and the package is not installed here: pip install {install}"
+            yield problem(run, flag, "not-installed", text)
 
 
-def needs(recipe: Recipe) -> Iterator[tuple[str, str, str, str]]:
+def needs(run: Run) -> Iterator[tuple[str, str, str, str]]:
     """Flag, module, what to install, why."""
-    if recipe.command[-1] in ("rlhf", "rollout"):
+
+    def given(name: str) -> str:
+        """The value in the recipe; empty where there is none, or only bash knows it."""
+        found = run.setting(name)
+        if isinstance(found.value, tuple):
+            return " ".join(map(str, found.value))
+        return "" if found.error or found.value is None else str(found.value).lower()
+
+    if run.command in ("rlhf", "rollout"):
         # swift.rlhf_trainers.utils imports it; ms-swift does not require it.
         yield "", "msgspec", "msgspec", "ms-swift's GRPO imports msgspec without requiring it"
-    if recipe.truth("use_vllm") or recipe.command[-1] == "rollout":
+    if given("use_vllm") == "true" or run.command == "rollout":
         yield "use_vllm", "vllm", "vllm", "rollouts are to be made by vLLM"
-    if recipe.flag("deepspeed"):
+    if "deepspeed" in run.given:
         yield "deepspeed", "deepspeed", "deepspeed", "--deepspeed is asked for"
-    model = (recipe.get("model") or "").lower()
+    model = given("model")
     if "qwen" in model and "vl" in model:
         yield "model", "qwen_vl_utils", "'qwen-vl-utils>=0.0.14'", "Qwen-VL models need it"
-    if "flash" in (recipe.get("attn_impl") or ""):
+    if "flash" in given("attn_impl"):
         yield "attn_impl", "flash_attn", "flash-attn --no-build-isolation", "--attn_impl needs it"
-    if recipe.truth("use_liger_kernel"):
+    if given("use_liger_kernel") == "true":
         yield "use_liger_kernel", "liger_kernel", "'liger-kernel>=0.7.0'", "--use_liger_kernel"
-    if (recipe.get("quant_method") or "") == "bnb":
+    if given("quant_method") == "bnb":
         yield "quant_method", "bitsandbytes", "bitsandbytes", "--quant_method bnb needs it"
-    if "accuracy" in recipe.values("reward_funcs"):
+    if "accuracy" in given("reward_funcs").split():
         yield "reward_funcs", "math_verify", "math_verify", "the reward accuracy needs math_verify"
-    for tracker in recipe.values("report_to"):
-        if tracker in TRACKERS:
+    for tracker in given("report_to").split():
+        if tracker in TRACKERS and "report_to" in run.given:
             yield "report_to", tracker, tracker, f"--report_to {tracker}"

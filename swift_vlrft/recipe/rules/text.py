@@ -1,16 +1,22 @@
-"""Rules that need only the words of a recipe: what the reader could not read, placeholders, JSON,
-tokens.
+"""Rules that look at one flag at a time, or at the words: names, values, placeholders, secrets.
+
+--tuner_typ lora         unknown; did you mean --tuner_type?
+--num_generations many   a whole number is needed, 1 or more
+--scale_rewards sum      known are group, batch, none, gdpo
 """
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
-from swift_vlrft.recipe.reader import Flag, Recipe
-from swift_vlrft.recipe.rules.finding import NOTE, PROBLEM, Finding
+from swift_vlrft.recipe.history import OLD_FLAGS
+from swift_vlrft.recipe.reader import Flag
+from swift_vlrft.recipe.rules.finding import NOTE, PROBLEM, Edit, Finding, note, problem
+from swift_vlrft.recipe.rules.history import old_value
+from swift_vlrft.recipe.run import Run, typed
 
 LEVELS = {"unread": NOTE, "conditional": NOTE, "needed": NOTE}
 PLACEHOLDER = re.compile(
@@ -19,102 +25,100 @@ PLACEHOLDER = re.compile(
     r"|\[(?:your|model|path)[\w -]*\]",
     re.IGNORECASE,
 )
-JSON_FLAGS = (
-    *("model_kwargs", "columns", "device_map", "max_memory", "rope_scaling"),
-    *("deepspeed", "teacher_deepspeed", "fsdp", "fsdp_config", "accelerator_config"),
-    *("gradient_checkpointing_kwargs", "vit_gradient_checkpointing_kwargs"),
-    *("lr_scheduler_kwargs", "liger_kernel_config", "mrl_dims"),
-    *("eval_dataset_args", "eval_generation_config", "extra_eval_args"),
-    *("limit_mm_per_prompt", "vllm_limit_mm_per_prompt"),
-    *("vllm_speculative_config", "vllm_engine_kwargs"),
-)
-"""Flags whose value ms-swift 4.6.0 takes for JSON (`json_parse_to_dict`) where it is no file."""
 SECRET_FLAGS = ("hub_token", "swanlab_token", "swanlab_secret", "api_key")
 SECRET_VARIABLE = re.compile(
     r"^\s*(?:export\s+)?([A-Z_]*(?:API_KEY|TOKEN|SECRET))=[\"']?([^\s\"'$]+)"
 )
 
 
-def text(recipe: Recipe) -> Iterator[Finding]:
-    for note in recipe.notes:
-        level = LEVELS.get(note.kind, PROBLEM)
-        yield Finding(recipe.path, note.line, level, note.kind, note.text)
-    for flag in recipe.flags:
-        yield from _flag(recipe, flag)
-    yield from _secrets(recipe)
+def not_read(run: Run) -> Iterator[Finding]:
+    for found in run.recipe.notes:
+        level = LEVELS.get(found.kind, PROBLEM)
+        yield problem(run, found.line, found.kind, found.text, level=level)
+    if run.facts.note:
+        yield note(run, run.recipe.line, "ms-swift", run.facts.note)
 
 
-def _flag(recipe: Recipe, flag: Flag) -> Iterator[Finding]:
-    if not flag.name and flag.known:
-        yield Finding(
-            recipe.path,
-            flag.line,
-            PROBLEM,
-            "stray-word",
-            f"{' '.join(flag.values)} belongs to no flag",
-        )
-    if not flag.name:
-        return
-    for value in flag.values if flag.known else ():
-        if PLACEHOLDER.search(value) and flag.name != "system":
-            yield Finding(
-                recipe.path,
-                flag.line,
-                PROBLEM,
-                "placeholder",
-                f"--{flag.name} {value} is a placeholder: put the value in its place",
-            )
-        if flag.name in JSON_FLAGS and value.lstrip().startswith("{"):
-            yield from _json(recipe, flag, value)
-    same = [other for other in recipe.flags if other.name == flag.name]
-    if flag is not same[-1] and flag.line != same[-1].line:
-        yield Finding(
-            recipe.path,
-            flag.line,
-            NOTE,
-            "repeated-flag",
-            f"--{flag.name} stands again in line {same[-1].line}, and only that one counts",
-        )
+def names(run: Run) -> Iterator[Finding]:
+    """Flags that ms-swift does not have, as argparse reads names."""
+    versions = run.facts.versions
+    for flag in run.recipe.flags:
+        if not flag.name and flag.known:
+            text = f"{' '.join(flag.values)} belongs to no flag"
+            yield problem(run, flag.line, "stray-word", text)
+        if not flag.name or not run.flags or flag.name in {*run.flags, *OLD_FLAGS}:
+            continue
+        switch = run.flags.get(flag.name.removeprefix("no_"))
+        name = run.current_name(flag.name)
+        if name != flag.name:
+            text = f"--{flag.name} is taken for --{name}; write it out"
+            edit = Edit(flag.name, flag.line, name=name)
+            yield note(run, flag.line, "abbreviated-flag", text, edit)
+        elif not (flag.name.startswith("no_") and switch and switch.kind == "bool"):
+            near = difflib.get_close_matches(flag.name, run.flags, n=1, cutoff=0.7)
+            text = f"ms-swift {versions['ms-swift']} has no --{flag.name}"
+            text += f". Did you mean --{near[0]}?" if near else ""
+            yield problem(run, flag.line, "unknown-flag", text)
 
 
-def _json(recipe: Recipe, flag: Flag, value: str) -> Iterator[Finding]:
+def values(run: Run) -> Iterator[Finding]:
+    """Values that ms-swift's parser would not take."""
+    for flag in run.recipe.flags:
+        fact = run.flags.get(flag.name)
+        if fact is None or not flag.known or old_value(flag):
+            continue
+        try:
+            value = typed(flag.name, fact, flag.values)
+        except ValueError as error:
+            text = " ".join((f"--{flag.name}", *flag.values)) + (": " if flag.values else " ")
+            yield problem(run, flag.line, "value", f"{text}{error}")
+            continue
+        if fact.kind == "json" and str(value).lstrip().startswith("{"):
+            yield from _json(run, flag, str(value))
+
+
+def _json(run: Run, flag: Flag, value: str) -> Iterator[Finding]:
     try:
         json.loads(value)
     except json.JSONDecodeError as error:
-        yield Finding(
-            recipe.path,
-            flag.line,
-            PROBLEM,
-            "json",
+        text = (
             f"--{flag.name} does not parse as JSON ({error.msg} at character {error.pos + 1}); "
-            f"what arrives is {value} . Write it in single quotes, as '{{\"image\": 2}}'",
+            f"what arrives is {value} . Write it in single quotes, as '{{\"image\": 2}}'"
         )
+        yield problem(run, flag.line, "json", text)
 
 
-def _secrets(recipe: Recipe) -> Iterator[Finding]:
+def placeholders(run: Run) -> Iterator[Finding]:
+    for flag in run.recipe.flags:
+        for value in flag.values if flag.known and flag.name not in ("", "system") else ():
+            if PLACEHOLDER.search(value):
+                text = f"--{flag.name} {value} is a placeholder: put the value in its place"
+                yield problem(run, flag.line, "placeholder", text)
+
+
+def repeated(run: Run) -> Iterator[Finding]:
+    for flag in run.recipe.flags:
+        last = run.recipe.flag(flag.name)
+        if flag.name and last and flag is not last and flag.line != last.line:
+            text = f"--{flag.name} stands again in line {last.line}, and only that one counts"
+            yield note(run, flag.line, "repeated-flag", text)
+
+
+def secrets(run: Run) -> Iterator[Finding]:
     """Never shows the value."""
-    for flag in recipe.flags:
+    for flag in run.recipe.flags:
         if flag.name in SECRET_FLAGS and flag.values:
-            yield Finding(
-                recipe.path,
-                flag.line,
-                PROBLEM,
-                "secret",
+            text = (
                 f"--{flag.name}: ms-swift prints the whole command into its log. Set the "
                 "environment variable outside of the recipe instead (HF_TOKEN, "
-                "MODELSCOPE_API_TOKEN, SWANLAB_API_KEY)",
+                "MODELSCOPE_API_TOKEN, SWANLAB_API_KEY)"
             )
-    for line, written in enumerate(_lines(recipe.path), 1):
+            yield problem(run, flag.line, "secret", text)
+    for line, written in enumerate(run.recipe.text.splitlines(), 1):
         match = SECRET_VARIABLE.match(written)
         if match and not re.fullmatch(r"x+|<.*>", match[2]):
-            yield Finding(
-                recipe.path,
-                line,
-                PROBLEM,
-                "secret",
-                f"{match[1]} is written into the recipe. Set it in the environment instead",
-            )
+            text = f"{match[1]} is written into the recipe. Set it in the environment instead"
+            yield problem(run, line, "secret", text)
 
 
-def _lines(path: Path) -> list[str]:
-    return path.read_text(errors="replace").splitlines() if path.is_file() else []
+TEXT = (not_read, names, values, placeholders, repeated, secrets)

@@ -1,31 +1,23 @@
-"""What is known of a shell at one point of its script, and of two ways to get there.
-
-A variable is set to a value, set to one that was not read (``value`` None: it may also be unset),
-or not set at all (absent).
-"""
+"""What is known of a shell at one point of its script, and of two ways to get there."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
-from swift_vlrft.recipe.shell.words import Note, Span
-
-if TYPE_CHECKING:
-    from swift_vlrft.recipe.shell.grammar import Function
+from swift_vlrft.recipe.shell.words import Function, Note, Span
 
 OF_BASH = re.compile(
     r"HOSTNAME|HOSTTYPE|SHELL|TERM|S?RANDOM|SECONDS|EPOCH\w+|LINENO|E?UID|PPID|OSTYPE|MACHTYPE"
-    r"|OLDPWD|REPLY|OPTARG|OPTIND|FUNCNAME|PIPESTATUS|MAPFILE|COPROC|SHLVL|BASH\w+"
+    r"|OLDPWD|REPLY|OPTARG|OPTIND|FUNCNAME|PIPESTATUS|MAPFILE|COPROC|SHLVL|BASH\w+|_"
 )
 """Set by bash itself."""
 
 May: TypeAlias = frozenset[str] | None
 """Flags that a text which was not read may hold, "" where it may begin with no flag; None: any."""
 NOTHING: frozenset[str] = frozenset()
-NONE = (None,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,39 +47,51 @@ class Assigned:
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """``exported`` None: perhaps. ``notes``: why the value is not known."""
+    """One value, those of an array, or none (not set). ``exported`` None: perhaps."""
 
-    value: str | tuple[Value, ...] | None
+    items: tuple[Value, ...] = ()
+    array: bool = False
     exported: bool | None = False
     place: Assigned | None = None
-    notes: tuple[Note, ...] = ()
-    may: May = NOTHING
 
-    def same(self, other: Variable) -> bool:
-        return self.exported == other.exported and _texts(self.value) == _texts(other.value)
+    @property
+    def known(self) -> bool:
+        return all(item.known for item in self.items)
 
-    def flags(self) -> May:
-        """The flags among its words."""
-        if isinstance(self.value, str):
-            return flags_in(self.value.split())
-        if self.value is None:
-            return self.may
-        known = flags_in(v.text for v in self.value)
-        return union([known, *(v.may for v in self.value if not v.known)])
+    @property
+    def text(self) -> str | None:
+        """The value of a variable that is set, is no array, and was read."""
+        return self.items[0].text if self.items and self.known and not self.array else None
 
 
-def _texts(value: str | tuple[Value, ...] | None) -> object:
-    return [(v.text, v.known) for v in value] if isinstance(value, tuple) else value
+UNSET = Variable()
 
 
-def flags_in(words: Iterable[str]) -> frozenset[str]:
-    found = []
+def unread(
+    text: str, line: int, why: str, may: May = None, kind: str = "unread", vanishes: bool = False
+) -> Value:
+    """A value that is not known, and why."""
+    return Value(text, line, False, None, may, (Note(line, kind, why),), vanishes)
+
+
+def notes_of(values: Iterable[Value]) -> tuple[Note, ...]:
+    return tuple(dict.fromkeys(note for value in values for note in value.notes))
+
+
+def flags_of(values: Sequence[Value]) -> May:
+    """The flags that values may hold."""
+    found, words = list[str](), list[str]()
+    for value in values:
+        if value.known:
+            words += value.text.split()
+        elif value.may == NOTHING and not value.vanishes:
+            words.append("")
     for i, word in enumerate(words):
         if re.match(r"--?[A-Za-z]", word):
             found.append(word.partition("=")[0].lstrip("-").replace("-", "_"))
         elif i == 0:
             found.append("")
-    return frozenset(found)
+    return union([frozenset(found), *(value.may for value in values if not value.known)])
 
 
 def union(all_of: Iterable[May]) -> May:
@@ -101,23 +105,18 @@ def union(all_of: Iterable[May]) -> May:
 
 @dataclass(slots=True)
 class State:
-    """``lost``: why any variable may have any value since, where it is not assigned again."""
+    """``locals``: what the variables that the running function has for itself are outside of it;
+    ``functions``: None where a name may stand for several, or none. ``lost``: why any variable may
+    have any value since, where it is not assigned again.
+    """
 
     variables: dict[str, Variable]
     arguments: tuple[Value, ...] | None
     folder: str | None
-    functions: dict[str, tuple[Function | None, ...]] = field(default_factory=dict)
-    """What a name may stand for; None: perhaps for no function."""
-    locals: dict[str, Variable | None] = field(default_factory=dict)
-    """What the variables that the running function has for itself are outside of it."""
-    removed: frozenset[str] = frozenset()
-    exported_later: frozenset[str] = frozenset()
-    perhaps_later: frozenset[str] = frozenset()
-    references: frozenset[str] = frozenset()
+    functions: dict[str, Function | None] = field(default_factory=dict)
+    locals: dict[str, Variable] = field(default_factory=dict)
     exports_all: bool | None = False
-    strict: bool = False
-    globs: bool = True
-    lost: tuple[Note, ...] | None = None
+    lost: Note | None = None
     alive: bool = True
 
     def copy(self) -> State:
@@ -128,115 +127,78 @@ class State:
             locals=dict(self.locals),
         )
 
-    def get(self, name: str) -> Variable | None:
-        """None: not set."""
-        if name in self.variables:
-            return self.variables[name]
-        if name in self.removed:
-            return None
+    def get(self, name: str) -> Variable:
+        if (found := self.variables.get(name)) is not None:
+            return found
         if self.lost is not None:
-            return Variable(None, None, notes=self.lost, may=None)
-        if OF_BASH.fullmatch(name):
-            return Variable(None, None, may=None)
-        return None
+            return _unread(name, (self.lost,), None)
+        return _unread(name, (), None) if OF_BASH.fullmatch(name) else UNSET
 
-    def set(self, name: str, new: Variable) -> None:
+    def set(self, name: str, new: Variable) -> Variable:
         """``new.exported`` True exports; else it stays as it was."""
         exported = new.exported or self.exports_all
-        if exported is False:
-            exported = self.exported(name)
+        exported = self.get(name).exported if exported is False else exported
         self.variables[name] = replace(new, exported=exported)
-
-    def exported(self, name: str) -> bool | None:
-        """Whether a program sees the variable, or would once it is set; None: perhaps."""
-        if name in self.variables:
-            return self.variables[name].exported
-        if name in self.exported_later:
-            return True
-        return None if self.lost is not None or name in self.perhaps_later else False
-
-    def unset(self, name: str) -> None:
-        self.variables.pop(name, None)
-        self.removed |= {name}
-        self.exported_later -= {name}
-        self.perhaps_later -= {name}
+        return self.variables[name]
 
     def lose(self, note: Note) -> None:
         """Something that was not read may have set anything."""
-        self.lost, self.removed = (note,), frozenset()
+        self.lost = note
         for name, old in self.variables.items():
-            self.variables[name] = Variable(None, old.exported or None, None, (note,), None)
+            self.variables[name] = _unread(name, (note,), old.exported or None)
 
     def environment(self) -> Mapping[str, Variable]:
-        found = {k: v for k, v in self.variables.items() if v.exported is not False}
-        return {k: v for k, v in found.items() if not isinstance(v.value, tuple)}
+        """What a program may see."""
+        return {
+            name: variable
+            for name, variable in self.variables.items()
+            if variable.exported is not False and variable.items and not variable.array
+        }
+
+
+def _unread(name: str, notes: tuple[Note, ...], exported: bool | None, may: May = None) -> Variable:
+    return Variable((Value(f"${name}", 0, False, None, may, notes),), exported=exported)
 
 
 def merged(states: Iterable[State], where: str, line: int) -> State | None:
     """What holds whichever of the states it is; None where none goes on."""
-    alive = [state for state in states if state.alive]
-    if not alive:
-        return None
-    found = alive[0]
-    for other in alive[1:]:
-        found = _both(found, other, where, line)
+    found: State | None = None
+    for state in states:
+        if state.alive:
+            found = _both(found, state, where, line) if found else state
     return found
 
 
 def _both(a: State, b: State, where: str, line: int) -> State:
-    variables = {}
-    for name in {**a.variables, **b.variables}:
-        one, two = a.get(name), b.get(name)
-        if one is two and one is not None:
-            variables[name] = one
-        elif one is not None and two is not None and one.same(two) and one.value is not None:
+    def either(name: str, one: Variable, two: Variable) -> Variable:
+        if one is two:
+            return one
+        exported = one.exported if one.exported == two.exported else None
+        if one.array == two.array and _texts(one) == _texts(two):
             place = one.place if one.place == two.place else None
-            variables[name] = replace(one, place=place)
-        else:
-            exported = {s.exported(name) for s in (a, b)}
-            variables[name] = _either(name, one, two, exported, where, line)
-    locals = {}
-    for name in {**a.locals, **b.locals}:
-        one, two = (s.locals.get(name) if name in s.locals else s.get(name) for s in (a, b))
-        exported = {s.exported(name) for s in (a, b)}
-        locals[name] = one if one is two else _either(name, one, two, exported, where, line)
+            return replace(one, exported=exported, place=place)
+        notes = notes_of(v for variable in (one, two) if not variable.array for v in variable.items)
+        if not notes:
+            text = f"${name} was not read: it is set in the {where} of line {line}, which may not"
+            notes = (Note(line, "unread", f"{text} run"),)
+        return _unread(name, notes, exported, union([flags_of(one.items), flags_of(two.items)]))
+
     return State(
-        variables=variables,
-        locals=locals,
+        variables={n: either(n, a.get(n), b.get(n)) for n in {**a.variables, **b.variables}},
+        locals={
+            n: either(n, a.locals.get(n) or a.get(n), b.locals.get(n) or b.get(n))
+            for n in {**a.locals, **b.locals}
+        },
         arguments=a.arguments if a.arguments == b.arguments else None,
         folder=a.folder if a.folder == b.folder else None,
         functions={
-            name: tuple(dict.fromkeys([*a.functions.get(name, NONE), *b.functions.get(name, NONE)]))
+            name: a.functions.get(name) if a.functions.get(name) is b.functions.get(name) else None
             for name in {**a.functions, **b.functions}
         },
-        removed=frozenset(n for n in a.removed | b.removed if a.get(n) is None is b.get(n)),
-        exported_later=a.exported_later & b.exported_later,
-        perhaps_later=a.perhaps_later | b.perhaps_later | (a.exported_later ^ b.exported_later),
-        references=a.references | b.references,
         exports_all=a.exports_all if a.exports_all == b.exports_all else None,
-        strict=a.strict and b.strict,
-        globs=a.globs and b.globs,
-        lost=a.lost if a.lost is not None else b.lost,
+        lost=a.lost or b.lost,
     )
 
 
-def _either(
-    name: str,
-    a: Variable | None,
-    b: Variable | None,
-    exported: set[bool | None],
-    where: str,
-    line: int,
-) -> Variable:
-    both = [variable for variable in (a, b) if variable is not None]
-    notes = tuple(note for variable in both if variable.value is None for note in variable.notes)
-    if not notes:
-        text = f"${name} was not read: it is set in the {where} of line {line}, which may not run"
-        notes = (Note(line, "unread", text),)
-    return Variable(
-        None,
-        exported.pop() if len(exported) == 1 else None,
-        None,
-        tuple(dict.fromkeys(notes)),
-        union(variable.flags() for variable in both),
-    )
+def _texts(variable: Variable) -> list[tuple[str, bool, May]]:
+    return [(item.text, item.known, item.may) for item in variable.items]

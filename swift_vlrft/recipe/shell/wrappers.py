@@ -15,9 +15,25 @@ from swift_vlrft.recipe.shell.state import Assigned, Value
 from swift_vlrft.recipe.shell.words import ASSIGNMENT, Span
 
 COMMANDS = ("rlhf", "sft", "pt", "rollout", "infer", "deploy", "export", "eval", "sample")
+TEXT = re.compile(r"-[a-z]*c[a-z]*")
+"""The option of a shell that a text of commands follows."""
 SHELLS = ("bash", "sh", "dash", "zsh", "ksh")
-LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "mpirun", "mpiexec", "horovodrun")
-"""They start the processes themselves, whatever NPROC_PER_NODE says."""
+LAUNCHERS = {
+    "torchrun": ("nproc_per_node", "nnodes", "1"),
+    "accelerate": ("num_processes", "num_machines", ""),
+    "deepspeed": ("num_gpus", "num_nodes", ""),
+    "mpirun": ("", "", ""),
+    "mpiexec": ("", "", ""),
+    "horovodrun": ("", "", ""),
+}
+"""They start the processes themselves, whatever NPROC_PER_NODE says: the flags for processes (of
+each node; accelerate: of all) and nodes, and the processes where none are given.
+"""
+MODULES = {
+    "torch.distributed.run": "torchrun",
+    "torch.distributed.launch": "torchrun",
+    "accelerate.commands.launch": "accelerate",
+}
 WRAPPERS = re.compile(
     r"nohup|setsid|exec|env|command|builtin|time|stdbuf|nice|ionice|timeout|chrt|taskset|numactl"
     r"|sudo|doas|xvfb-run|uvx?|poetry|pixi|pdm|hatch|rye|pipenv|conda|mamba|micromamba|srun|nsys"
@@ -27,8 +43,14 @@ WRAPPERS = re.compile(
 )
 PRINTS = re.compile(r"echo|printf|which|type|[ef]?grep|pgrep|pkill|kill|killall|ps|pip|test|\[|:")
 PYTHON = re.compile(r"python[\d.]*|pypy[\d.]*")
-ENV_VALUES = ("-u", "--unset", "-C", "--chdir", "-S", "--split-string")
-SUDO_VALUES = ("-u", "-g", "-h", "-p", "-C", "-T", "-D", "-R", "-r", "-t", "--user", "--group")
+ENVIRONMENT = {
+    "env": ("-u", "--unset", "-C", "--chdir"),
+    **dict.fromkeys(
+        ("sudo", "doas"),
+        ("-u", "-g", "-h", "-p", "-C", "-T", "-D", "-R", "-r", "-t", "--user", "--group"),
+    ),
+}
+"""What sets variables for a command, and its options that take a value."""
 WITHIN = re.compile(r"(?:^|[\s;&|'\"/=])swift\s+(?:" + "|".join(COMMANDS) + r")\b")
 
 
@@ -57,15 +79,13 @@ def command_at(words: Sequence[Value]) -> int | None:
     """Where `swift rlhf`, `-m swift.cli.rlhf` or `.../swift/cli/rlhf.py` begins."""
     for i, word in enumerate(words):
         following = words[i + 1] if i + 1 < len(words) else None
-        if not word.known:
-            continue
-        if os.path.basename(word.text) == "swift" and following is not None:
+        if word.known and base(word) == "swift" and following is not None:
             if following.text.replace("_", "-") in COMMANDS or (i == 0 and not following.known):
                 return i
         elif word.text in ("-m", "--module") and following is not None:
             if following.text.startswith("swift.cli."):
                 return i
-        elif re.search(r"(?:^|/)swift/cli/\w+\.py$", word.text):
+        elif word.known and re.search(r"(?:^|/)swift/cli/\w+\.py$", word.text):
             return i
     return None
 
@@ -74,149 +94,94 @@ def unwrapped(words: Sequence[Value]) -> Unwrapped | None:
     """The command inside of known wrappers; None where the first word is none that is known."""
     found = Unwrapped(list(words))
     while found.words:
-        name = base(found.words[0])
-        if command_at(found.words) == 0:
+        name, at = base(found.words[0]), command_at(found.words)
+        if at == 0 or name in SHELLS:
             return found
-        if name == "env":
-            _env(found)
-        elif name in ("sudo", "doas"):
-            _sudo(found)
-        elif name in SHELLS:
-            return found
-        elif PYTHON.fullmatch(name):
-            return _python(found)
-        elif WRAPPERS.fullmatch(name):
-            if not _inside(found, name):
+        if name in ENVIRONMENT:
+            _environment(found, name)
+            continue
+        if PYTHON.fullmatch(name):
+            inner = [MODULES.get(word.text, "") for word in found.words[1 : at or 1]]
+            if at is None:
                 return None
-        else:
+            if any(inner):
+                _launched(found, "".join(inner))
+            elif not found.launcher and base(found.words[at]) != "swift":
+                found.launcher = "python"
+        elif not WRAPPERS.fullmatch(name):
             return None
+        elif name in LAUNCHERS:
+            _launched(found, name)
+        elif name == "srun":
+            exports = [w.text for w in found.words if w.text.startswith("--export=")]
+            found.hidden |= any(text != "--export=ALL" for text in exports)
+        steps = (i for i in range(1, at or len(found.words)) if _runs(found.words[i:], at is None))
+        following = next(steps, at)
+        if following is None:
+            return None
+        found.words = found.words[following:]
     return None
 
 
-def _inside(found: Unwrapped, name: str) -> bool:
-    """Go on at what a wrapper runs, past its own options."""
-    words = found.words
-    if name in LAUNCHERS:
-        _launched(found, name, words)
-    inner = [
-        i
-        for i, word in enumerate(words[1:], 1)
-        if base(word) in ("env", "sudo", "doas", *LAUNCHERS)
-        or (base(word) in SHELLS and any(_runs_text(other) for other in words[i + 1 : i + 3]))
-        or PYTHON.fullmatch(base(word))
-    ]
-    at = command_at(words)
-    steps = [i for i in inner if at is None or i < at]
-    if name == "srun":
-        _srun(found, words[: at or len(words)])
-    if steps and (at is None or base(words[steps[0]]) in ("env", "sudo", "doas", *LAUNCHERS)):
-        found.words = words[steps[0] :]
-        return True
-    python = [i for i in steps if PYTHON.fullmatch(base(words[i]))]
-    if at is None:
-        return False
-    found.words = words[python[-1] if python and words[at].text != "swift" else at :]
-    return True
+def _runs(words: Sequence[Value], anywhere: bool) -> bool:
+    """Whether the first word, behind a wrapper, is one that runs the rest."""
+    name = base(words[0])
+    if name in SHELLS:
+        return anywhere and any(TEXT.fullmatch(word.text) for word in words[1:3])
+    return name in ENVIRONMENT or name in LAUNCHERS or PYTHON.fullmatch(name) is not None
 
 
-def _runs_text(word: Value) -> bool:
-    return bool(re.fullmatch(r"-[a-z]*c[a-z]*", word.text))
-
-
-def _python(found: Unwrapped) -> Unwrapped | None:
-    words = found.words
-    at = command_at(words)
-    if at is None:
-        return None
-    modules = [w.text for w in words[1:at]]
-    if any(m in ("torch.distributed.run", "torch.distributed.launch") for m in modules):
-        _launched(found, "torchrun", words)
-    elif "accelerate.commands.launch" in modules:
-        _launched(found, "accelerate", words)
-    found.launcher = found.launcher or ("" if base(words[at]) == "swift" else "python")
-    found.words = words[at:]
-    return found
-
-
-def _launched(found: Unwrapped, name: str, words: Sequence[Value]) -> None:
+def _launched(found: Unwrapped, name: str) -> None:
     """The processes that a launcher says it starts, on each node."""
-    found.launcher, found.processes, found.nodes = name, "", ""
     given: dict[str, str] = {}
-    for word, following in zip(words, [*words[1:], Value("", 0)], strict=True):
+    for word, following in zip(found.words, [*found.words[1:], Value("", 0)], strict=True):
         option, equals, value = word.text.partition("=")
-        value = value if equals else following.text
         known = word.known if equals else following.known
+        value = value if equals else following.text
         given.setdefault(option.lstrip("-").replace("-", "_"), value if known else "")
-    if name == "torchrun":
-        found.processes = given.get("nproc_per_node", "1")
-        found.nodes = given.get("nnodes", "1")
-    elif name == "accelerate":
-        found.nodes, total = given.get("num_machines", "1"), given.get("num_processes", "")
-        if total.isdigit() and found.nodes.isdigit() and int(found.nodes):
-            found.processes = str(int(total) // int(found.nodes))
-    elif name == "deepspeed":
-        found.processes, found.nodes = given.get("num_gpus", ""), given.get("num_nodes", "1")
+    processes, nodes, default = LAUNCHERS[name]
+    found.launcher = name
+    found.nodes = given.get(nodes, "1") if nodes else ""
+    found.processes = given.get(processes, default)
+    if name == "accelerate":
+        divides = found.processes.isdigit() and found.nodes.isdigit() and int(found.nodes)
+        found.processes = str(int(found.processes) // int(found.nodes)) if divides else ""
 
 
-def _srun(found: Unwrapped, words: Sequence[Value]) -> None:
-    for word in words:
-        if word.text.startswith("--export="):
-            names = word.text.removeprefix("--export=").split(",")
-            found.hidden |= "ALL" not in names or not word.known
-            for name, equals, value in (one.partition("=") for one in names):
-                if equals:
-                    found.set[name] = (replace(word, text=value, span=None), None)
-
-
-def _env(found: Unwrapped) -> None:
-    words = found.words[1:]
+def _environment(found: Unwrapped, name: str) -> None:
+    """env, sudo and doas: assignments and options, up to the command."""
+    words, keeps = found.words[1:], name == "env"
     while words:
         text = words[0].text
-        if text in ("-i", "-", "--ignore-environment"):
+        if text in ("-i", "-", "--ignore-environment") and name == "env":
             found.cleared = True
             found.set.clear()
-        elif text in ENV_VALUES and len(words) > 1:
-            if text in ("-u", "--unset"):
-                found.unset.append(words[1].text)
-            elif text in ("-S", "--split-string"):
-                parts = words[1].text.split()
-                words[2:2] = [replace(words[1], text=part, span=None) for part in parts]
+        elif text in ("-E", "--preserve-env"):
+            keeps = True
+        elif text in ENVIRONMENT[name]:
+            found.unset += [word.text for word in words[1:2] if text in ("-u", "--unset")]
             words = words[1:]
-        elif re.match(r"-u.|--unset=", text):
-            found.unset.append(re.sub(r"^-u|^--unset=", "", text))
+        elif text.startswith(("-S", "--split-string")):
+            found.words = []
+            return  # a command within a word
+        elif match := re.match(r"-u(.+)|--unset=(.*)", text):
+            found.unset.append(match[1] or match[2])
         elif match := ASSIGNMENT.match(text):
-            found.set[match[1]] = assignment(words[0], match)
+            found.set[match[1]] = _assigned(words[0], match)
         elif not text.startswith("-"):
             break
         words = words[1:]
+    found.hidden |= not keeps
     found.words = words
 
 
-def assignment(word: Value, match: re.Match[str]) -> tuple[Value, Assigned | None]:
+def _assigned(word: Value, match: re.Match[str]) -> tuple[Value, Assigned | None]:
     """The value and the place of NAME=value given as a word."""
     value, span = replace(word, text=word.text[match.end() :], span=None), word.span
     if span is None or not span.literal:
         return value, None
     key = Span(span.start, span.start + len(match[1]))
     return value, Assigned(word.line, key, Span(span.start + match.end(), span.end))
-
-
-def _sudo(found: Unwrapped) -> None:
-    words = found.words[1:]
-    keeps = False
-    while words:
-        text = words[0].text
-        if text in ("-E", "--preserve-env"):
-            keeps = True
-        elif text in SUDO_VALUES:
-            words = words[1:]
-        elif match := ASSIGNMENT.match(text):
-            found.set[match[1]] = assignment(words[0], match)
-        elif not text.startswith("-"):
-            break
-        words = words[1:]
-    found.hidden |= not keeps
-    found.words = words
 
 
 def not_read(words: Sequence[Value], fed: str = "") -> str | None:

@@ -1,0 +1,379 @@
+"""Which set lies at a path, in which storage format, and which of its files are not read.
+
+folder/train-00000-of-00002.parquet           Parquet, with splits and shards
+folder/dataset_dict.json, train/state.json    ``save_to_disk`` of a DatasetDict or a Dataset
+rows.jsonl, rows.json                         JSON with image paths
+instances_train2017.json                      COCO's annotations
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from swift_vlrft.datasets.coco_json import CocoFile
+from swift_vlrft.datasets.instances import decoded
+from swift_vlrft.datasets.row import BadRow, RowLocation
+from swift_vlrft.datasets.schemas import is_for_swift, schema_of
+from swift_vlrft.datasets.source import DataError
+from swift_vlrft.datasets.splits import (
+    SPLITS,
+    by_split,
+    files_of_split,
+    folders_of_sets,
+    listed,
+    names_of_splits,
+    split_of,
+    splits_in,
+    walk,
+)
+from swift_vlrft.datasets.storage import ArrowFiles, JsonFiles, ParquetFiles, StoredSet, is_lines
+
+PARQUET = (".parquet",)
+JSON = (".json", ".jsonl")
+NO_ROWS = frozenset(
+    {
+        *("config.json", "dataset_info.json", "dataset_infos.json", "dataset_dict.json"),
+        *("state.json", "left_out.jsonl"),
+    }
+)
+"""JSON that says something of a set: written by ``datasets``, the hubs, and ``vlrft data``."""
+BESIDE = frozenset(
+    {
+        *(".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".avif", ".heic"),
+        *(".jp2", ".ppm", ".pgm", ".svg", ".md", ".txt", ".rst", ".html", ".pdf", ".py", ".sh"),
+        *(".ipynb", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".lock"),
+    }
+)
+"""Endings of what lies beside rows and holds none: images, documents, code."""
+SWIFT_COLUMNS = ("messages", "conversations", "conversation", "query", "response", "instruction")
+"""Columns by which ms-swift's own loader knows its forms."""
+MAX_SHOWN = 5
+
+_SHARD = re.compile(r"(.+)-(\d{5})-of-(\d{5})(?:-[0-9a-f]{16})?\.parquet")
+
+
+def open_set(
+    path: str | os.PathLike[str],
+    *,
+    split: str = "train",
+    keep_going: bool = False,
+    rename: Mapping[str, str] | None = None,
+    root: str | os.PathLike[str] | None = None,
+    task: str | None = None,
+    box_format: str | None = None,
+) -> StoredSet:
+    """The set at ``path``, whose columns make rows; DataError names those that are missing.
+
+    ``rename`` maps its columns to ours; relative image paths start from ``root`` (default:
+    ms-swift's ROOT_IMAGE_DIR, else the set's own folder); ``task`` and ``box_format`` hold where a
+    row's own columns state none; with ``keep_going`` a broken file becomes a BadRow.
+    """
+    stored = find_set(Path(path), split, keep_going=keep_going, rename=rename)
+    if stored is None:
+        raise DataError(why_unknown(Path(path)))
+    check_columns(stored)
+    stored.root, stored.task, stored.box_format = image_root(root), task, box_format
+    return stored
+
+
+def image_root(root: str | os.PathLike[str] | None = None) -> Path | None:
+    """The folder that images lie below: as given, else ms-swift's own variable."""
+    given = root if root is not None else os.environ.get("ROOT_IMAGE_DIR") or None
+    return None if given is None else Path(os.path.abspath(given))
+
+
+def find_set(
+    path: Path,
+    split: str = "train",
+    *,
+    keep_going: bool = False,
+    rename: Mapping[str, str] | None = None,
+) -> StoredSet | None:
+    """The same whatever its columns are; None where nothing in it is known.
+
+    DataError where it does not exist, has splits but not this one, or a file is broken.
+    """
+    if not path.exists():
+        raise DataError(f"{path} does not exist (from {Path.cwd()})")
+    stored: StoredSet | None = None
+    if path.is_dir() and (path / "dataset_dict.json").is_file():
+        stored = _dataset_dict(path, split, keep_going)
+    elif path.is_dir() and (path / "state.json").is_file():
+        stored = _saved_dataset(path, [path], keep_going)
+    elif path.is_dir():
+        stored = _folder(path, split, keep_going)
+    elif path.suffix.lower() in JSON:
+        stored = _json(path, [path], keep_going)
+    elif path.suffix.lower() in PARQUET:
+        stored = ParquetFiles.of_files(path, [path], keep_going=keep_going)
+    if stored is not None:
+        stored.rename, stored.root = dict(rename or {}), image_root()
+    return stored
+
+
+def check_columns(stored: StoredSet) -> None:
+    """DataError where a set has no rows, or lacks columns."""
+    columns = stored.columns
+    if isinstance(stored, JsonFiles) and not columns and not stored.broken:
+        first = next((found for found in stored.records() if isinstance(found, BadRow)), None)
+        files = listed(stored.files, Path())
+        empty = f"{files} ha{'s' if len(stored.files) == 1 else 've'} no rows"
+        raise DataError(f"{first.place}: {first.problem}" if first else empty)
+    if schema_of(columns) is not None or not (stored.files or columns):
+        return
+    missing = [name for name in ("image", "problem", "solution") if name not in columns]
+    known = [name for name in SWIFT_COLUMNS if name in columns]
+    of_swift = ""
+    if known and (len(missing) > 1 or is_for_swift(columns)):
+        of_swift = (
+            f", or leave it as it is: by its column {known[0]} it is in a form of ms-swift's own, "
+            "which training reads without us and which cannot be checked here"
+        )
+    raise DataError(
+        f"{stored.path} lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}; "
+        f"it has {', '.join(columns) or 'none'}. "
+        f'Rename yours with --columns \'{{"NAME": "{missing[0]}"}}\'{of_swift}'
+    )
+
+
+def splits_of(path: Path) -> list[str]:
+    """The splits that lie at ``path``, as its files name them; ["train"] where none are named."""
+    if (path / "dataset_dict.json").is_file():
+        try:
+            names = _splits_of_dict(path)
+        except DataError:
+            return ["train"]  # reading it says what is wrong
+        found = dict.fromkeys(next(iter(splits_in(name)), name) for name in names)
+        return list(found) or ["train"]
+    return names_of_splits(_row_files(path) if path.is_dir() else [path], path) or ["train"]
+
+
+# ---- folders ---------------------------------------------------------------------------------
+
+
+def parquet_files(path: Path, split: str = "train") -> list[Path]:
+    """The Parquet file itself, or those of a split below a folder; DataError where there are splits
+    but not this one.
+    """
+    if not path.is_dir():
+        return [path] if path.suffix.lower() in PARQUET else []
+    files = _files_below(path, PARQUET)
+    return files_of_split(files, path, split, ParquetFiles.kind)[0]
+
+
+def _files_below(path: Path, endings: Sequence[str]) -> list[Path]:
+    return [file for file in walk(path) if file.suffix.lower() in endings]
+
+
+def _row_files(path: Path) -> list[Path]:
+    """Parquet where there is any; else the JSON in the folder itself, and, unless that tells no
+    split, below it what a split is named for: a folder of images may hold a JSON file for each.
+    """
+    if files := _files_below(path, PARQUET):
+        return files
+    files = [f for f in _files_below(path, JSON) if f.name not in NO_ROWS]
+    found = by_split(files, path)
+    here = [f for f in files if f.parent == path]
+    if here and not any(found[f] for f in here):
+        return here
+    return [f for f in files if f.parent == path or found[f] or splits_in(f.stem)]
+
+
+def _folder(path: Path, split: str, keep_going: bool) -> StoredSet | None:
+    files = _row_files(path)
+    if not files:
+        return None
+    parquet = files[0].suffix.lower() in PARQUET
+    kind = (ParquetFiles if parquet else JsonFiles).kind
+    chosen, unnamed = files_of_split(files, path, split, kind)
+    stored: StoredSet
+    if parquet:
+        stored = ParquetFiles.of_files(path, chosen, keep_going=keep_going)
+    else:
+        series = {re.sub(r"\d+", "0", file.name) for file in chosen}
+        if len(series) > 1 and not any(by_split(files, path).values()):
+            return None  # nobody says which of them are rows
+        stored = _json(path, chosen, keep_going)
+    stored.unnamed = unnamed
+    stored.other = _other_files(path, files)
+    return stored
+
+
+def _json(path: Path, files: list[Path], keep_going: bool) -> StoredSet:
+    stored = JsonFiles(path)
+    annotated = []
+    for file in files:
+        try:
+            content = None if is_lines(file) else decoded(file)
+            if isinstance(content, dict):
+                if not {"images", "annotations", "categories"} <= set(content):
+                    raise DataError(
+                        f"{file} holds one object with {', '.join(content)}; expected a list of "
+                        "rows, or COCO's images, annotations and categories"
+                    )
+                annotated.append(file)
+                continue
+            stored.add(file)
+        except DataError as error:
+            if not keep_going:
+                raise
+            stored.broken.append(BadRow(RowLocation(file), str(error)))
+    if annotated and len(files) > 1:
+        raise DataError(
+            f"{path} holds several JSON files where COCO's annotations are one: "
+            f"{listed(files, path)}. Give the one to read"
+        )
+    return CocoFile(annotated[0], annotated) if annotated else stored
+
+
+def _other_files(path: Path, files: Sequence[Path]) -> list[Path]:
+    known = {*files}
+    return [
+        file
+        for file in walk(path)
+        if file not in known
+        and file.suffix
+        and file.suffix.lower() not in BESIDE
+        and file.name not in NO_ROWS
+    ]
+
+
+# ---- save_to_disk ----------------------------------------------------------------------------
+
+
+def _state(file: Path, key: str) -> list[Any]:
+    try:
+        return list(json.loads(file.read_text())[key])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{file} is damaged ({error}); save it again") from error
+
+
+def _splits_of_dict(path: Path) -> list[str]:
+    return [str(name) for name in _state(path / "dataset_dict.json", "splits")]
+
+
+def _dataset_dict(path: Path, split: str, keep_going: bool) -> StoredSet:
+    """Every split of a DatasetDict that is meant by ``split``: train and train_more are train."""
+    names = _splits_of_dict(path)
+    asked = next(iter(splits_in(split)), split)
+    chosen = [split] if split in names and split not in SPLITS else []
+    chosen = chosen or [name for name in names if splits_in(name)[:1] == [asked]]
+    if not chosen:
+        raise DataError(
+            f"{path}: no split {split!r} in this DatasetDict; it has {', '.join(names)}"
+        )
+    whole = path / chosen[0] if len(chosen) == 1 else path
+    return _saved_dataset(whole, [path / name for name in chosen], keep_going)
+
+
+def _saved_dataset(path: Path, folders: Sequence[Path], keep_going: bool) -> StoredSet:
+    files: list[Path] = []
+    for folder in folders:
+        state = folder / "state.json"
+        try:
+            files += [folder / entry["filename"] for entry in _state(state, "_data_files")]
+        except (KeyError, TypeError) as error:
+            raise DataError(f"{state} is damaged ({error}); save it again") from error
+    stored = ArrowFiles.of_files(path, files, keep_going=keep_going)
+    there = [f for folder in folders for f in sorted(folder.glob("*.arrow"))]
+    stored.other = [f for f in there if f not in files and not f.name.startswith("cache-")]
+    return stored
+
+
+# ---- what is not read ------------------------------------------------------------------------
+
+
+def unread_notes(stored: StoredSet) -> list[str]:
+    """Which files of a folder were not read, or as one set with others, and what to do."""
+    notes = []
+    path = stored.path
+    apart = folders_of_sets(stored.files, path)
+    if len(apart) > 1:
+        notes.append(
+            f"{path}: what lies in {listed(apart, path)} is read as one set. Where these "
+            f"are several, as the configurations of a set on a hub are, give one: {apart[0]}"
+        )
+    if stored.unnamed:
+        notes.append(
+            f"{path}: not read, since their names tell no split while others' do: "
+            f"{listed(stored.unnamed, path)}. Put train, validation or test into the name, or "
+            "give such a file itself"
+        )
+    if stored.other:
+        notes.append(
+            f"{path}: not read, since rows come from {stored.kind} files here: "
+            f"{listed(stored.other, path)}"
+        )
+    return notes
+
+
+def file_notes(stored: StoredSet) -> list[str]:
+    """The same, which shards are missing by the names of the others, and whether training would
+    read the set at all.
+    """
+    path, notes = stored.path, unread_notes(stored)
+    if is_for_swift(stored.columns):
+        notes.append(
+            f"{path}: for its column messages, training hands this set to ms-swift's own "
+            "loader, which takes the prompt from there and leaves images and boxes as they are. "
+            "What is said here holds for image, problem and solution: to train on those, add "
+            '--columns \'{"messages": "other"}\''
+        )
+    files = [*stored.files, *(bad.place.file for bad in stored.broken)] if path.is_dir() else []
+    shards = {shard.groups() for file in files if (shard := _SHARD.fullmatch(file.name))}
+    missing = sorted(
+        f"{name}-{number:05d}-of-{total}.parquet"
+        for name, total in {(name, total) for name, _, total in shards}
+        for number in range(int(total))
+        if (name, f"{number:05d}", total) not in shards
+    )
+    if missing:
+        some = ", ".join(missing[:MAX_SHOWN]) + (" ..." if len(missing) > MAX_SHOWN else "")
+        notes.append(
+            f"{path}: by the names of its files, {len(missing)} more are meant to be there "
+            f"({some}); where that is not on purpose, download them"
+        )
+    return notes
+
+
+def unread_rows(stored: StoredSet) -> list[Path]:
+    """Files that were not read though they seem to hold rows of the set."""
+    lists = [f for f in stored.unnamed if f.suffix.lower() != ".json" or not _is_object(f)]
+    named = [f for f in stored.other if split_of(f, stored.path) or splits_in(f.name)]
+    return lists + named
+
+
+def _is_object(file: Path) -> bool:
+    try:
+        with open(file, "rb") as opened:
+            return opened.read(1000).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{")
+    except OSError:
+        return False
+
+
+def why_unknown(path: Path) -> str:
+    """What to say of a path that holds no set in any storage format."""
+    text = (
+        f"{path} holds no data set that is known: neither Parquet files, nor a folder of "
+        "save_to_disk, nor JSON"
+    )
+    if not path.is_dir():
+        return text
+    if len(files := _row_files(path)) > 1:
+        return (
+            f"{path} holds several JSON files, and their names tell no split: "
+            f"{listed(files, path)}. Give the one to read, or put train, validation or test into "
+            "the names"
+        )
+    there = _other_files(path, [])
+    if known := [file for file in there if file.suffix.lower() in JSON]:
+        return (
+            f"{path} holds JSON in folders below it, and their names tell no split: "
+            f"{listed(known, path)}. Give the file to read"
+        )
+    return f"{text}. It has {listed(there, path)}" if there else text

@@ -1,0 +1,54 @@
+"""GLM-4.1V, 4.5V and 4.6V: boxes in thousandths between box tokens.
+
+<|begin_of_box|>[[254,303,291,365]]<|end_of_box|>
+"""
+
+from typing import Any
+
+from swift_vlrft.families.family import Family, MemoryFacts, Tiny, TinySize
+from swift_vlrft.families.resize import SmartResize
+from swift_vlrft.families.tiny_parts import rope, text_config, vision_config
+
+TOKENS = (
+    *("<|endoftext|>", "[MASK]", "[gMASK]", "[sMASK]", "<sop>", "<eop>", "<|system|>", "<|user|>"),
+    *("<|assistant|>", "<|observation|>", "<|begin_of_image|>", "<|end_of_image|>"),
+    *("<|begin_of_video|>", "<|end_of_video|>", "<|image|>", "<|video|>"),
+)
+THINKING = ("<think>", "</think>", "<answer>", "</answer>", "<|begin_of_box|>", "<|end_of_box|>")
+
+
+def config(size: TinySize, vocabulary: int) -> dict[str, Any]:
+    turns = rope(rope_theta=1e4, mrope_section=[2, 3, 3], partial_rotary_factor=0.5)
+    return {
+        "model_type": "glm4v",
+        "text_config": text_config(size, vocabulary) | turns,
+        "vision_config": vision_config(size),
+        "tie_word_embeddings": False,
+    }
+
+
+FAMILY = Family(
+    name="glm4v",
+    model_types=("glm4v", "glm4v_moe"),
+    hub_name=r"glm-?4\.[156]v",
+    templates={"glm4v": "", "glm4_5v": "<think></think>\n"},
+    tiny=Tiny(
+        special_ids={name: 151329 + i for i, name in enumerate(TOKENS)}
+        | {name: 151345 + i for i, name in enumerate(THINKING)},
+        vocabulary=151552,
+        eos="<|user|>",
+        pad="<|endoftext|>",
+        chat_template="glm4v",
+        config=config,
+    ),
+    # The size in the published preprocessor_config.json.
+    images=SmartResize(
+        factor=28, min_pixels=112**2, max_pixels=2 * 28**2 * 6144, frames=2, from_environment=False
+    ),
+    box_format="norm1000",
+    box_answer="<|begin_of_box|>[[254,303,291,365]]<|end_of_box|>",
+    shared_prefix=("glm4v",),
+    memory=MemoryFacts(
+        llm_saved=34.0, vit_saved=51.0, vit_gated=True, vit_intermediate="out_hidden_size"
+    ),
+)

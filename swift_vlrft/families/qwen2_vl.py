@@ -1,0 +1,40 @@
+"""Qwen2-VL: boxes in thousandths between box tokens.
+
+<|box_start|>(254,303),(291,365)<|box_end|>
+"""
+
+from typing import Any
+
+from swift_vlrft.families.family import Family, MemoryFacts, TinySize
+from swift_vlrft.families.resize import SmartResize
+from swift_vlrft.families.tiny_parts import qwen_tiny, rope, text_config
+
+
+def config(size: TinySize, vocabulary: int) -> dict[str, Any]:
+    return {
+        "model_type": "qwen2_vl",
+        "text_config": text_config(size, vocabulary) | rope(mrope_section=[4, 6, 6]),
+        "vision_config": {
+            "depth": size.vision_layers,
+            "embed_dim": size.vision_hidden,
+            "num_heads": size.vision_hidden // 32,
+            "mlp_ratio": 2,
+            "hidden_size": size.hidden,
+        },
+        "tie_word_embeddings": True,
+    }
+
+
+FAMILY = Family(
+    name="qwen2_vl",
+    model_types=("qwen2_vl",),
+    hub_name=r"qwen2-?vl",
+    templates={"qwen2_vl": ""},
+    tiny=qwen_tiny(config),
+    # qwen-vl-utils: 4 to 16384 tokens an image.
+    images=SmartResize(factor=28, min_pixels=4 * 28**2, max_pixels=16384 * 28**2),
+    box_format="norm1000",
+    box_answer="<|box_start|>(254,303),(291,365)<|box_end|>",
+    shared_prefix=("qwen2_vl",),
+    memory=MemoryFacts(vit_saved=44.4),
+)

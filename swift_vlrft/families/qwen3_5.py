@@ -1,0 +1,42 @@
+"""Qwen3.5 and 3.6: Qwen3-VL's images and boxes; three of four layers are Gated DeltaNet.
+
+[{"bbox_2d": [254, 303, 291, 365], "label": "cat"}]
+"""
+
+from typing import Any
+
+from swift_vlrft.families import qwen3_vl
+from swift_vlrft.families.family import Family, MemoryFacts, TinySize
+from swift_vlrft.families.tiny_parts import qwen_tiny, rope, text_config, vision_config
+
+
+def config(size: TinySize, vocabulary: int) -> dict[str, Any]:
+    heads = size.hidden // 32
+    return {
+        "model_type": "qwen3_5",
+        "text_config": text_config(size, vocabulary)
+        | rope(mrope_section=[6, 5, 5], partial_rotary_factor=1.0)
+        | {
+            "head_dim": 32,
+            "layer_types": ["linear_attention"] * (size.layers - 1) + ["full_attention"],
+            "linear_key_head_dim": 32,
+            "linear_value_head_dim": 32,
+            "linear_num_key_heads": heads,
+            "linear_num_value_heads": heads,
+        },
+        "vision_config": vision_config(size) | {"num_position_embeddings": 16},
+        "tie_word_embeddings": True,
+    }
+
+
+FAMILY = Family(
+    name="qwen3_5",
+    model_types=("qwen3_5", "qwen3_5_moe"),
+    hub_name=r"qwen3\.[56]",
+    templates={"qwen3_5": "<think>\n\n</think>\n\n"},
+    tiny=qwen_tiny(config, first=248044, vocabulary=248320, patch=16),
+    images=qwen3_vl.FAMILY.images,
+    box_format="norm1000",
+    box_answer=qwen3_vl.FAMILY.box_answer,
+    memory=MemoryFacts(simulated=False, llm_saved=28.7),
+)

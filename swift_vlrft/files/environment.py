@@ -1,0 +1,65 @@
+"""The environment variables of this package, in one table, and how a switch is read.
+
+VLRFT_SHARED_PREFIX=1    VLRFT_TRACK_MEMORY=yes    on: what transformers takes for true, and `on`
+VLRFT_TRACK_MEMORY=no    or unset                  off
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+TRUE, FALSE = ("true", "1", "yes", "t", "y"), ("false", "0", "no", "f", "n")
+"""As transformers' argument parser takes them (hf_argparser.py: string_to_bool)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    kind: Literal["switch", "number", "folder", "text"]
+    default: str
+    meaning: str
+
+
+VARIABLES = {
+    "VLRFT_SHARED_PREFIX": Variable(
+        "switch", "0", "compute every prompt and image of a micro-batch once"
+    ),
+    "VLRFT_SHARED_PREFIX_CACHE": Variable(
+        "number", "512", "MiB of image features to keep; 512 is the default, 0 keeps none"
+    ),
+    "VLRFT_TRACK_MEMORY": Variable("switch", "0", "log the peak memory of every phase"),
+    "VLRFT_LOG_SAMPLES": Variable("folder", "", "write score and reason of every sample there"),
+    "VLRFT_LOG_IMAGES": Variable("number", "0", "how many samples are to be drawn at every log"),
+    "VLRFT_IOU_SCHEDULE": Variable("text", "", "the threshold of vlrft_detection_iou_dynamic"),
+}
+
+
+def truth(text: str) -> bool | None:
+    """Whether a switch is on; None for text that is neither."""
+    word = text.strip().lower()
+    return True if word in TRUE else False if word in FALSE else None
+
+
+def text_of(name: str, environment: Mapping[str, str] | None = None) -> str:
+    """The variable without outer blanks, or its default where it is empty or not set."""
+    found = (os.environ if environment is None else environment).get(name, "").strip()
+    return found or VARIABLES[name].default
+
+
+def is_on(name: str, environment: Mapping[str, str] | None = None) -> bool:
+    """Whether a switch is on; ValueError for a value that is neither."""
+    text = text_of(name, environment)
+    found = {"on": True, "off": False}.get(text.lower(), truth(text))
+    if found is None:
+        raise ValueError(f"{name}={text}: neither on nor off. Set it to 1 or to 0.")
+    return found
+
+
+def number(name: str, environment: Mapping[str, str] | None = None) -> int:
+    """ValueError where the variable is not a whole number of 0 or more."""
+    text = text_of(name, environment)
+    if not text.isdecimal():
+        raise ValueError(f"{name}={text}: not a whole number ({VARIABLES[name].meaning})")
+    return int(text)

@@ -1,0 +1,181 @@
+"""A recipe's plan, what would make it fit, and recipes written from plans.
+
+    planned = plan_recipe("recipes/qwen2_5_vl_3b/detection_4x80g.sh", "4x24")
+    planned.plan.verdict, planned.changes()[0].flags
+    apply_change(planned, Path("smaller.sh"))
+    new_plan(Path("new.sh"), "Qwen/Qwen2.5-VL-3B-Instruct", "detection", "8x24")
+
+Input that cannot be used is a ValueError in one line.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from swift_vlrft.memory.activations import can_trace, traced
+from swift_vlrft.memory.advice import Change, Written, advise, headroom_options
+from swift_vlrft.memory.analytic import analytic
+from swift_vlrft.memory.estimate import Plan, estimate
+from swift_vlrft.memory.from_recipe import as_written, changed, limits, nodes_of, settings_of
+from swift_vlrft.memory.images import longest_row
+from swift_vlrft.memory.models import read_model
+from swift_vlrft.memory.rewrite import callers_part, changed_text, copied, new_recipe, remarked
+from swift_vlrft.memory.settings import GIB, USABLE, Gpus, parse_gpus
+from swift_vlrft.memory.stages import Source
+from swift_vlrft.recipe.fix import write_fixed
+from swift_vlrft.recipe.gpus import installed_gpus
+from swift_vlrft.recipe.reader import Recipe, read_recipe
+from swift_vlrft.recipe.rules import check_recipe
+
+
+@dataclass(frozen=True)
+class RecipePlan:
+    recipe: Recipe
+    gpus: Gpus
+    plan: Plan
+    source: Source
+    written: Written
+    environment: str = ""
+    """Variables of the caller that the plan rests on, as they stand in front of a command."""
+
+    def changes(self) -> list[Change]:
+        return advise(self.plan, self.source, self.written)
+
+    def headroom(self) -> list[Change]:
+        return headroom_options(self.plan, self.source, self.written)
+
+
+def plan_recipe(
+    path: str | Path,
+    gpus: str | None = None,
+    *,
+    nodes: int | None = None,
+    dataset: Path | None = None,
+    quick: bool = False,
+) -> RecipePlan:
+    """``gpus``: of one node, as 4x80; by default this machine's, or those in the recipe's name.
+
+    ``dataset``: plan for its longest row. ``quick``: closed form, no trace.
+    """
+    recipe = read_recipe(path)
+    found, note = _gpus(gpus, Path(path))
+    planned = _planned(recipe, found, nodes, dataset, quick)
+    given = _assignments(callers_part(recipe))
+    plan = planned.plan.with_note(note) if note else planned.plan
+    if given:
+        plan = plan.with_note(f"from your environment: {given}")
+    return replace(planned, plan=plan, environment=given)
+
+
+def _planned(
+    recipe: Recipe, gpus: Gpus, nodes: int | None, dataset: Path | None, quick: bool
+) -> RecipePlan:
+    longest = None
+    if dataset is not None:
+        model = read_model(recipe.get("model") or "")
+        longest = longest_row(dataset, model.image_rule, *limits(recipe, model))
+    settings = settings_of(recipe, gpus, nodes=nodes, longest=longest)
+    source = analytic if quick or not can_trace(settings.model) else traced
+    plan = estimate(settings, source)
+    if quick:
+        plan = plan.with_note("activations in closed form, not traced: --quick")
+    elif source is analytic:
+        why = "torch is not installed or this model class cannot be run"
+        plan = plan.with_note(f"activations in closed form, not traced: {why}")
+    elif plan.how == "analytic":
+        why = f"{settings.model.type} cannot be run without data"
+        plan = plan.with_note(f"activations in closed form: {why}")
+    written = as_written(recipe, gpus, nodes=nodes, longest=longest)
+    return RecipePlan(recipe, gpus, plan, source, written)
+
+
+def _gpus(text: str | None, path: Path) -> tuple[Gpus, str]:
+    """The GPUs asked for, this machine's, or those in the recipe's name; and what was assumed."""
+    if text is not None:
+        return parse_gpus(text), ""
+    try:
+        here = installed_gpus()
+    except OSError:
+        here = ()
+    sizes = [gpu.mib for gpu in here if gpu.mib]
+    if sizes:
+        least = min(sizes) * 2**20 * USABLE / GIB
+        return Gpus(len(here), least, here[0].name), f"this machine's {len(here)} GPUs"
+    if match := re.search(r"(?:(\d+)\+\d+|(\d+))x(\d+)g", path.name):
+        named = f"{match[1] or match[2]}x{match[3]}"
+        return parse_gpus(named), f"no --gpus and no GPU here: {named} from the recipe's name"
+    raise ValueError("this machine has no NVIDIA GPU; say for which GPUs to plan: --gpus 4x80")
+
+
+def apply_change(planned: RecipePlan, out: Path) -> tuple[Change, Path | None]:
+    """Write a copy of the recipe with the first change that makes it fit; what was there before is
+    kept in the second path.
+    """
+    recipe, plan = planned.recipe, planned.plan
+    if plan.fits:
+        raise ValueError(f"{recipe.path} fits as it is: {out} is not written")
+    found = planned.changes()
+    if not found:
+        raise ValueError(
+            f"no set of changes makes {recipe.path} fit; more or larger GPUs are needed: {out} is "
+            "not written"
+        )
+    change = found[0]
+    flags = dict(change.flags)
+    if plan.settings.nodes != nodes_of(recipe):
+        flags["NNODES"] = str(plan.settings.nodes)  # only --nodes says so
+    text = copied(recipe, changed_text(recipe, flags), out)
+    remark = f"{recipe.path.name}, changed by vlrft for {planned.gpus.count} x "
+    remark += f"{planned.gpus.name}: {change.label}"
+    if planned.environment:
+        remark += f"; planned with {planned.environment} in the environment"
+    kept = write_fixed(out, remarked(text, out, remark), recipe.path.stat().st_mode)
+    return change, kept
+
+
+def new_plan(
+    out: Path,
+    model: str,
+    task: str,
+    gpus: str | None = None,
+    *,
+    nodes: int | None = None,
+    dataset: Path | None = None,
+    quick: bool = False,
+) -> tuple[RecipePlan, Path | None]:
+    """Write a recipe from nothing that fits; ValueError where no known change makes it."""
+    found, _ = _gpus(gpus, out)
+    data = str(dataset) if dataset else None
+    text = new_recipe(model, task, found.count, data, nodes=nodes or 1)
+    with tempfile.TemporaryDirectory() as folder:
+        draft = Path(folder) / out.name
+        draft.write_text(text)
+        planned = _planned(read_recipe(draft), found, nodes, dataset, quick)
+        if not planned.plan.fits:
+            options = planned.changes()
+            if not options:
+                peak = planned.plan.peak
+                raise ValueError(
+                    f"{model} does not fit on {found.count} GPUs of {found.gib:.0f} GiB with any "
+                    f"known change: {peak.total / GIB:.1f} GiB in {peak.name}"
+                )
+            # First one that needs nothing that is missing here (liger-kernel).
+            recipe = planned.recipe
+            clean = [c for c in options if not check_recipe(changed(recipe, c.flags))]
+            text = changed_text(recipe, (clean or options)[0].flags)
+            draft.write_text(text)
+            planned = _planned(read_recipe(draft), found, nodes, dataset, quick)
+    return planned, write_fixed(out, text, 0o755)
+
+
+def _assignments(variables: dict[str, str]) -> str:
+    """As they would stand in front of a command; never a key."""
+    secret = re.compile(r"TOKEN|KEY|SECRET|PASSWORD")
+    return " ".join(
+        f"{name}=..." if secret.search(name) else f"{name}={shlex.quote(value)}"
+        for name, value in variables.items()
+    )

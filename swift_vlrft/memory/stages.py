@@ -1,0 +1,136 @@
+"""The stages of a forward and backward pass, the batch that passes, and what is alive in each.
+
+batch_shape(settings)        BatchShape(batch=2, length=1252, logits=513, grids=((1, 44, 44),), ...)
+activations.peaks["backward of the LLM"]        {"activations LLM": 9123456789, "logits": ...}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from swift_vlrft.memory.models import Model
+from swift_vlrft.memory.settings import Settings
+
+LLM, VIT, LOGITS, TEMPORARIES = "activations LLM", "activations ViT", "logits", "temporaries"
+FORWARD_VIT, FORWARD_LLM, LOSS = "forward of the ViT", "forward of the LLM", "loss"
+BACKWARD_LOSS, BACKWARD_LLM = "backward of the loss", "backward of the LLM"
+BACKWARD_VIT = "backward of the ViT"
+STAGES = (FORWARD_VIT, FORWARD_LLM, LOSS, BACKWARD_LOSS, BACKWARD_LLM, BACKWARD_VIT)
+
+Components = dict[str, int]
+"""Component -> bytes."""
+
+Peaks = dict[str, Components]
+"""Stage -> what is alive at the fullest moment of the stage."""
+
+
+@dataclass(frozen=True)
+class BatchShape:
+    """Everything that decides activations; also the key of the cache."""
+
+    batch: int
+    length: int
+    """Tokens of the longest row: text, image tokens and completion, padded to it."""
+    logits: int
+    """Rows per sequence for which the loss computes logits; ms-swift: completion + 1."""
+    grids: tuple[tuple[int, int, int], ...] = ()
+    """Patches of the images of one sequence: (time, rows, columns)."""
+    dtype: str = "bfloat16"
+    attention: str = "flash_attention_2"
+    checkpoint_llm: bool = True
+    checkpoint_vit: bool = True
+    reentrant: bool = True
+    train_llm: bool = True
+    train_vit: bool = False
+    train_aligner: bool = False
+    lora_rank: int = 0
+    lora_dropout: float = 0.05
+    lora_float32: bool = False
+    logits_float32: bool = False
+    """accelerate converts a model's outputs to float32 under its own mixed precision."""
+    chunked_loss: bool = False
+    train: bool = True
+    """False: the forward pass without gradients of the old and reference log-probabilities."""
+    copied_keys: int = 0
+    """Tokens whose keys and values shared prefixes write once more, in every layer."""
+    cuda: bool = True
+    """False: as PyTorch's CPU kernels do it, for the comparison with a real run on CPU."""
+
+    @property
+    def packed(self) -> bool:
+        """Shared prefixes: all prompts and completions as one sequence."""
+        return self.copied_keys > 0
+
+    @property
+    def bytes_per_value(self) -> int:
+        return 4 if self.dtype == "float32" else 2
+
+
+@dataclass(frozen=True)
+class Activations:
+    peaks: Peaks
+    how: str
+    """traced | analytic | scaled"""
+
+    def at(self, *stages: str) -> Components:
+        """The one of these stages at which most is alive."""
+        found = [self.peaks[stage] for stage in stages if stage in self.peaks]
+        return max(found, key=lambda parts: sum(parts.values()), default={})
+
+
+Source = Callable[[Model, BatchShape], Activations]
+"""Where activations come from: a trace, a closed form, or a trace of another shape scaled."""
+
+
+def batch_shape(settings: Settings, *, train: bool = True) -> BatchShape:
+    lora = settings.tuning != "full"
+    same = (
+        *("batch", "length", "grids", "dtype", "attention", "lora_dropout"),
+        *("train_llm", "train_vit", "train_aligner"),
+    )
+    shape = BatchShape(
+        **{name: getattr(settings, name) for name in same},
+        logits=settings.length if settings.all_logits else settings.completion + 1,
+        checkpoint_llm=settings.checkpoint_llm and train,
+        checkpoint_vit=settings.checkpoint_vit and train,
+        # swift/trainers/mixin.py: _fix_gradient_checkpointing
+        reentrant=settings.deepspeed or settings.processes == 1,
+        lora_rank=settings.lora_rank if lora else 0,
+        lora_float32=lora and settings.trainable_size == 4,
+        # accelerate wraps forward in ConvertOutputsToFp32 unless DeepSpeed has the precision.
+        logits_float32=not settings.deepspeed and settings.sharding != "fsdp",
+        chunked_loss=settings.chunked_loss and train,
+        train=train,
+    )
+    if not settings.shared_prefix:
+        return shape
+    # swift_vlrft/shared_prefix: one sequence of each prompt and, after it, its completions; the
+    # head only where a completion token is predicted.
+    rows, prompts = settings.batch, settings.prompts
+    prompt = settings.length - settings.completion
+    return replace(
+        shape,
+        batch=1,
+        length=prompts * prompt + rows * settings.completion,
+        logits=rows * settings.completion,
+        grids=settings.grids * prompts,
+        # shared_prefix/attention.py: a prompt's keys and values stand before each completion's.
+        copied_keys=rows * settings.length,
+    )
+
+
+def with_copied_keys(model: Model, shape: BatchShape, peaks: Peaks) -> Peaks:
+    """The copies that shared prefixes attend to: kept in every layer, or in the one recomputed."""
+    if not shape.packed:
+        return peaks
+    layer = shape.copied_keys * 2 * model.kv_heads * model.head_size * shape.bytes_per_value
+    if not shape.train or shape.checkpoint_llm:
+        more = {FORWARD_LLM: layer, BACKWARD_LLM: 2 * layer}
+    else:
+        kept = layer * model.layers
+        more = {FORWARD_LLM: kept, LOSS: kept, BACKWARD_LOSS: kept, BACKWARD_LLM: kept + layer}
+    return {
+        stage: {**parts, LLM: parts.get(LLM, 0) + more[stage]} if stage in more else parts
+        for stage, parts in peaks.items()
+    }

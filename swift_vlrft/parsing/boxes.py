@@ -1,0 +1,275 @@
+"""Boxes written by a model as text, read safely.
+
+    [{'Position': [254, 303, 291, 365], 'Confidence': 0.9, 'label': "dog's bowl"}]
+    ```json [{"bbox_2d": ["254", "303", "291", "365"]}] ```
+    <|object_ref_start|>dog<|object_ref_end|><|box_start|>(254,303),(291,365)<|box_end|>
+    <ref>dog</ref><box>254 303 291 365</box>
+    {"boxes": [[254, 303, 291, 365]]}
+    254, 303, 291, 365
+
+all read as one box: JSON, a Python literal, fenced or in prose, bare corners. ``box_2d`` is
+Google's key and y-first, [y1, x1, y2, x2]; every other spelling is x-first. Nothing is evaluated
+and nothing is repaired: brackets that are never closed are not a list. Every pass is linear in the
+text, which a model under training writes, so each limit below has a number.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+
+from swift_vlrft.geometry.boxes import Box, array_of
+from swift_vlrft.parsing.labels import EMPTY_ANSWERS, UNREADABLE_LABEL, normalise
+from swift_vlrft.parsing.literals import MAX_DEPTH, NUMBER, groups, with_json_quotes
+
+if TYPE_CHECKING:
+    from swift_vlrft.geometry.boxes import Array
+
+MAX_ANSWER = 100_000
+"""A longer answer, in characters, is not read as boxes and scores 0: some 30,000 tokens."""
+MAX_OPEN_BRACKETS = 4096
+"""Nor is one with more opening brackets: some 2,000 boxes."""
+MAX_COORDINATE = 10**9
+"""Coordinates beyond it are invalid: their areas would no longer be exact. An int, since most
+coordinates are, and Python compares those with a float slowly.
+"""
+LISTS = ("boxes", "objects")
+"""Keys of an object that holds the list."""
+
+
+@dataclass(eq=False)
+class BoxList:
+    """Predictions or gold boxes in the order of the text, as parallel lists.
+
+    ``boxes`` holds xyxy numbers, x right and y down, in whatever box format the text uses; ``None``
+    is an invalid box (not four finite numbers, inverted, or without area): it matches nothing and
+    still counts. ``confidences`` holds what was stated in [0, 1], else ``None``; ``labels`` the
+    normalised label, ``None`` where none is given.
+    """
+
+    boxes: list[Box | None] = field(default_factory=list)
+    confidences: list[float | None] = field(default_factory=list)
+    labels: list[str | None] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.boxes)
+
+    @cached_property
+    def array(self) -> Array:
+        """The boxes as an array; a list must not grow after it is asked for."""
+        return array_of(self.boxes)
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The distinct labels; as ``array``, not to be asked for before the list is complete."""
+        return frozenset(label for label in self.labels if label is not None)
+
+    def add(
+        self, box: Box | None, confidence: float | None = None, label: str | None = None
+    ) -> None:
+        self.boxes.append(box)
+        self.confidences.append(confidence)
+        self.labels.append(label)
+
+
+def read_boxes(text: str) -> BoxList | None:
+    """Every box that ``text`` states; empty for "No Objects", ``[]`` or "None", any case; None
+    where it holds neither a list, an object nor a bare box.
+
+    Several lists are read as one, so a second guess costs what an extra box costs. Of an object's
+    keys the first with a value is read, in the order Position, bbox_2d, bbox, box, box_2d;
+    Confidence, score; label, category, name.
+    """
+    text = unwrapped(text)
+    if len(text) < 64 and text[:1] not in _OPENING and normalise(text) in EMPTY_ANSWERS:
+        return BoxList()
+    if too_long(text):
+        return None
+    if (found := _read_virft(text)) is not None:
+        return found
+    if len(text) < 1000 and _BARE.fullmatch(text):
+        return BoxList([_box(text.rstrip(".").split(","))], [None], [None])
+    found = BoxList()
+    readable = False
+    corner: list[Any] | None = None  # the first of (x1,y1),(x2,y2)
+    label: str | None = None  # what <|object_ref_start|> named last
+    for value in groups(text):
+        if type(value) is str:
+            label = normalise(value) or None
+            continue
+        if type(value) is list and len(value) < 3 and _is_flat(value):
+            if len(value) == 2 and corner is None:
+                corner = value
+                continue
+            if len(value) == 1:
+                continue  # a lone [1] is prose
+            if value:
+                found.add(_box([*(corner or ()), *value]), None, label)
+                corner = None
+        elif type(value) is tuple:  # <box>x1 y1 x2 y2</box>
+            found.add(_box(list(value)), None, label)
+        else:
+            _add(found, value, label, 0)
+        readable = True
+    if corner is not None:
+        found.add(None, None, label)
+    return found if readable or corner is not None else None
+
+
+_FOUR = rf"{NUMBER}(?:\s*+,\s*+{NUMBER}){{3}}"
+_BARE = re.compile(rf"{_FOUR}\.?")
+"""The whole answer, in a line of its own: 254, 303, 291, 365."""
+_BOX_TOKENS = re.compile(
+    rf"(?P<start><\|box_start\|>)|(?P<end><\|box_end\|>)"
+    rf"|<\|begin_of_box\|>\s*+(?P<four>{_FOUR})\s*+<\|end_of_box\|>"
+    r"|<\|(?:begin|end)_of_box\|>"
+)
+_FENCE = re.compile(r"`+(?:[A-Za-z]*+[ \t]*+\n|(?:json|python)\b)?")
+_OPENING = tuple("[({<")
+_REAL = {int, float}
+_SCALARS = {int, float, bool, str}
+
+
+def unwrapped(text: str) -> str:
+    """``text`` without a fence around all of it and without the tokens that GLM and Qwen put around
+    boxes; Qwen's become ``<box>``, and so do GLM's where four bare numbers stand between them.
+    """
+    if "<" in text and "<|" in text:  # looking for one character is many times faster
+        text = _BOX_TOKENS.sub(_as_tag, text).strip()
+    if text[:1] == "`" and (fence := _FENCE.match(text)):
+        text = text[fence.end() :].rstrip("`").strip()
+    return text
+
+
+def _as_tag(token: re.Match[str]) -> str:
+    if token["four"]:
+        return f"<box>{token['four']}</box>"
+    return "<box>" if token["start"] else "</box>" if token["end"] else " "
+
+
+def too_long(text: str) -> bool:
+    """Whether ``text`` is beyond what is read as boxes."""
+    return len(text) > MAX_ANSWER or (
+        len(text) > MAX_OPEN_BRACKETS and sum(map(text.count, "[({<")) > MAX_OPEN_BRACKETS
+    )
+
+
+class _ViRFT(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    Position: tuple[int | float, int | float, int | float, int | float]
+    Confidence: Annotated[float, msgspec.Meta(ge=0, le=1)]
+
+
+_decode_virft = msgspec.json.Decoder(list[_ViRFT]).decode
+
+
+def _read_virft(text: str) -> BoxList | None:
+    """What a model that was trained on ViRFT's form writes nearly always, four times as fast as the
+    careful reading below; None for every other text.
+    """
+    if not (text.startswith("[{") and text.endswith("}]")):
+        return None
+    try:
+        items = _decode_virft(with_json_quotes(text))
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return None
+    low, high = -MAX_COORDINATE, MAX_COORDINATE
+    boxes = [  # ``_box``, written out: a call would take as long as all the rest
+        c if low < x1 < x2 < high and low < y1 < y2 < high and (x2 - x1) * (y2 - y1) > 0 else None
+        for c in [item.Position for item in items]
+        for x1, y1, x2, y2 in (c,)
+    ]
+    return BoxList(boxes, [item.Confidence for item in items], [None] * len(boxes))
+
+
+def _add(found: BoxList, value: Any, label: str | None, depth: int) -> None:
+    """The boxes that ``value`` states: a list that is no box gives one prediction for each item."""
+    if depth > MAX_DEPTH:
+        found.add(None)
+    elif type(value) is dict:
+        _add_object(found, value, label, depth)
+    elif type(value) is list and not _is_one_box(value):
+        for item in value:
+            _add(found, item, label, depth + 1)
+    else:
+        found.add(_box(value), None, label)
+
+
+def _is_flat(value: list[Any]) -> bool:
+    return _SCALARS.issuperset(map(type, value))
+
+
+def _is_one_box(values: list[Any]) -> bool:
+    """Bare numbers (however many), two corners, or nothing at all; not a list of boxes."""
+    if len(values) == 2 and all(type(corner) is list and len(corner) == 2 for corner in values):
+        return all(map(_is_flat, values))
+    if not _is_flat(values):
+        return False
+    return len(values) > 8 or all(type(v) is not str or _number(v) is not None for v in values)
+
+
+def _add_object(found: BoxList, item: dict[str, Any], label: str | None, depth: int) -> None:
+    get = item.get
+    stated = next((v for k in ("label", "category", "name") if (v := get(k)) is not None), None)
+    if type(stated) is str:
+        label = normalise(stated) or None
+    elif stated is not None:
+        label = str(stated) if type(stated) is int else UNREADABLE_LABEL
+    position = get("Position") or get("bbox_2d") or get("bbox") or get("box")
+    y_first = not position and bool(position := get("box_2d"))
+    if not position and (held := [v for k, v in item.items() if k in LISTS or _holds_objects(v)]):
+        for value in held:  # {"objects": [{...}, ...]}, {"boxes": "none"}
+            none = type(value) is str and normalise(value) in EMPTY_ANSWERS
+            if type(value) is dict or (value and not none):
+                _add(found, value, label, depth + 1)
+        return
+    confidence = get("Confidence")
+    confidence = _number(get("score") if confidence is None else confidence)
+    box = _box(position)
+    if y_first and box is not None:
+        box = box[1], box[0], box[3], box[2]
+    if confidence is not None and not 0.0 <= confidence <= 1.0:
+        confidence = None
+    found.add(box, confidence, label)
+
+
+def _holds_objects(value: Any) -> bool:
+    return type(value) is list and bool(value) and type(value[0]) is dict
+
+
+def _box(value: Any) -> Box | None:
+    """Four numbers, [[four numbers]] or [[x1, y1], [x2, y2]]; None where the box is invalid:
+    inverted, without area, or beyond MAX_COORDINATE.
+    """
+    for _ in range(2):
+        if type(value) is list and len(value) == 1:
+            value = value[0]
+    if type(value) is list and len(value) == 2 and type(value[0]) is list is type(value[1]):
+        value = value[0] + value[1]
+    if type(value) is not list or len(value) != 4:
+        return None
+    if not _REAL.issuperset(map(type, value)):
+        value = [number for item in value if (number := _number(item)) is not None]
+        if len(value) != 4:
+            return None
+    x1, y1, x2, y2 = value
+    low, high = -MAX_COORDINATE, MAX_COORDINATE
+    # Comparisons with NaN are false, so it is refused here as well.
+    if low < x1 < x2 < high and low < y1 < y2 < high and (x2 - x1) * (y2 - y1) > 0:
+        return x1, y1, x2, y2
+    return None
+
+
+def _number(value: Any) -> float | None:
+    """A number or numeric string as a float, NaN and infinities too; None for the rest, bools
+    too.
+    """
+    if type(value) in _REAL or (type(value) is str and "_" not in value):
+        try:
+            return float(value)
+        except (ValueError, OverflowError):
+            pass
+    return None

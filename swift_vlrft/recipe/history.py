@@ -1,0 +1,40 @@
+"""What became of the flags of older ms-swift versions, up to 4.6.0: old_flags.json, read.
+
+--train_type lora           now --tuner_type, since 4.1.0
+--num_infer_workers 1       gone since 3.6.0: --vllm_mode colocate or server
+--scale_rewards true        now group, since 3.10.0
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+
+class Old(msgspec.Struct, frozen=True):
+    """A flag that ms-swift 4.6.0 with transformers 5 rejects.
+
+    ``now`` takes its values; without it, leave it out (``drop``) or read ``hint``.
+    """
+
+    since: str
+    """The version of ms-swift, as found in its releases."""
+    now: str | None = None
+    hint: str = ""
+    drop: bool = False
+
+
+OLD_FLAGS = msgspec.json.decode(
+    Path(__file__).with_name("old_flags.json").read_bytes(), type=dict[str, Old]
+)
+
+NEW_DEFAULTS: list[tuple[str, str, str, str]] = [
+    ("4.1.0", "top_k", "50", "-1 (all tokens)"),
+    ("4.1.0", "top_p", "0.9", "1.0"),
+    ("3.9.0", "load_from_cache_file", "true", "false"),
+    ("3.8.0", "router_aux_loss_coef", "the model's", "0"),
+    ("3.6.0", "split_dataset_ratio", "0.01 (1 % of the rows for evaluation)", "0 (none)"),
+    ("3.3.0", "truncation_strategy", "delete", "left"),
+]
+"""Version, flag, old default, new default: the same recipe gives other results."""

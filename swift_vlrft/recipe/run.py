@@ -1,0 +1,386 @@
+"""A recipe, resolved once: every flag typed, with ms-swift's own default where it is not given.
+
+    run = resolve(read_recipe("recipes/demo_cpu.sh"))
+    run.integer("num_generations")                  4
+    run.setting("eval_strategy")                    Setting("no", "there is no set to evaluate on")
+    run.setting("beta").source                      "line 19"
+
+Rules, planner and plugin read a recipe only through this. A value that is not known without running
+the script, or that ms-swift would not take, raises where it is read: a rule that needs it says
+nothing, and the planner passes the error on. What ms-swift itself makes of flags is at the
+end, held against its own argument class by tests/recipe/test_run.py.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from swift_vlrft.families.resize import RESOLUTION
+from swift_vlrft.files.environment import truth
+from swift_vlrft.recipe import facts as ms_swift
+from swift_vlrft.recipe.history import OLD_FLAGS
+from swift_vlrft.recipe.reader import Flag, Recipe
+
+Value = bool | int | float | str | tuple[Any, ...] | None
+
+ANY = math.inf
+RANGES: dict[str, tuple[float, float]] = {
+    **dict.fromkeys(
+        (
+            *("per_device_train_batch_size", "per_device_eval_batch_size"),
+            *("gradient_accumulation_steps", "steps_per_generation", "generation_batch_size"),
+            *("num_generations", "num_iterations", "max_completion_length", "max_length"),
+            *("max_pixels", "lora_rank", "sequence_parallel_size", "move_model_batches"),
+            *("vllm_tensor_parallel_size", "vllm_max_model_len", "vllm_max_num_seqs"),
+        ),
+        (1, ANY),
+    ),
+    "sleep_level": (0, 2),
+    "vllm_gpu_memory_utilization": (0.01, 1),
+    "lora_dropout": (0, 1),
+    "beta": (0, ANY),
+    "learning_rate": (0, ANY),
+    "split_dataset_ratio": (0, 1),
+    "top_entropy_quantile": (0, 1),
+    "sdar_loss_coef": (0, ANY),
+    **{name: (float("MIN" not in name), ANY) for name in RESOLUTION},
+}
+"""Least and greatest value of the numbers whose meaning bounds them."""
+
+
+UNREAD = "cannot be read without running the script; write its value"
+
+
+class NoValue(ValueError):
+    """A value that cannot be read: the message names file, line, flag and remedy."""
+
+
+class NotKnown(NoValue):
+    """Only bash knows the value, or whether there is one."""
+
+
+class NotTaken(NoValue):
+    """ms-swift would refuse the value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """The value of one flag, or the ``error`` that reading it raises."""
+
+    value: Value
+    source: str
+    """"line 12" of the recipe, "default" of ms-swift, or what ms-swift does with it."""
+    error: NoValue | None = None
+
+
+@dataclass(frozen=True)
+class Run:
+    recipe: Recipe
+    facts: ms_swift.Facts
+    _settings: dict[str, Setting] = field(default_factory=dict)
+
+    # Flags ----------------------------------------
+
+    @cached_property
+    def flags(self) -> dict[str, ms_swift.Flag]:
+        return self.facts.flags(self.command)
+
+    @cached_property
+    def given(self) -> dict[str, Flag]:
+        """By its current name, the flag that counts: the last one, as in argparse."""
+        found = {}
+        for flag in self.recipe.flags:
+            switch = flag.name.removeprefix("no_")
+            fact = self.flags.get(switch)
+            if switch != flag.name and fact and fact.kind == "bool":  # argparse's --no_freeze_vit
+                found[switch] = replace(flag, values=("false",))
+            else:
+                found[self.current_name(flag.name)] = flag
+        return found
+
+    def current_name(self, name: str) -> str:
+        """What an older or abbreviated name of a flag means; else the name itself."""
+        if name in self.flags or not name:
+            return name
+        if (old := OLD_FLAGS.get(name)) is not None:
+            return old.now or name
+        longer = [flag for flag in self.flags if flag.startswith(name)]
+        return longer[0] if len(longer) == 1 else name
+
+    def setting(self, name: str) -> Setting:
+        if name not in self._settings:
+            self._settings[name] = self._resolved(name, self.as_given(name))
+        return self._settings[name]
+
+    def _resolved(self, name: str, found: Setting) -> Setting:
+        """After what ms-swift itself does with the flag."""
+        if name not in DECIDED or found.error or not self.trains:
+            return found
+        try:
+            made = _overridden(self, name)
+            if made is None and found.value is None:
+                made = _default(self, name)
+        except NoValue as error:
+            return Setting(None, "rests on another flag", error)
+        return found if made is None else Setting(*made)
+
+    @cached_property
+    def settings(self) -> dict[str, Setting]:
+        """Every flag that the command has, resolved."""
+        return {name: self.setting(name) for name in self.flags}
+
+    def as_given(self, name: str) -> Setting:
+        """As given, or the default of the argument class; nothing that other flags decide."""
+        recipe, flag, fact = self.recipe, self.given.get(name), self.flags.get(name)
+        if flag is None and (recipe.maybe is None or name in recipe.maybe):
+            return Setting(None, "", NotKnown(f"{recipe.path}:{recipe.line}: --{name} {UNREAD}"))
+        if flag is None:
+            default = fact.default if fact else None
+            return Setting(tuple(default) if isinstance(default, list) else default, "default")
+        place, source = f"{recipe.path}:{flag.line}: ", f"line {flag.line}"
+        text = " ".join((f"--{flag.name}", *flag.values))
+        if not flag.known:
+            return Setting(None, source, NotKnown(f"{place}{text} {UNREAD}"))
+        try:
+            return Setting(typed(name, fact, flag.values), source)
+        except ValueError as error:
+            if not flag.values and fact and fact.kind in ("ints", "floats", "strs"):
+                return Setting((), source)
+            colon = ": " if flag.values else " "
+            return Setting(None, source, NotTaken(f"{place}{text}{colon}{error}"))
+
+    def lacks(self, *names: str) -> bool:
+        """Whether none of the flags is given; NotKnown where that is not certain."""
+        absent = not any(name in self.given for name in names)
+        return absent and all(self.value_of(self.as_given(name)) or True for name in names)
+
+    @staticmethod
+    def value_of(found: Setting) -> Value:
+        if found.error is not None:
+            raise found.error
+        return found.value
+
+    def read(self, name: str) -> Value:
+        return self.value_of(self.setting(name))
+
+    def integer(self, name: str) -> int:
+        return int(self.read(name) or 0)  # type: ignore[arg-type]
+
+    def number(self, name: str) -> float:
+        return float(self.read(name) or 0)  # type: ignore[arg-type]
+
+    def optional(self, name: str) -> int | None:
+        """A whole number, or None where neither the recipe nor ms-swift sets it."""
+        return None if self.read(name) is None else self.integer(name)
+
+    def true(self, name: str) -> bool:
+        found = self.read(name)
+        return bool(truth(found) if isinstance(found, str) else found)
+
+    def text(self, name: str) -> str | None:
+        found = self.read(name)
+        return None if found is None else str(found)
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        found = self.read(name)
+        return tuple(map(str, found)) if isinstance(found, tuple) else ()
+
+    def json(self, name: str) -> dict[str, Any]:
+        """An object, written out or in a file; OSError or ValueError where it is neither."""
+        text = self.text(name)
+        if not text:
+            return {}
+        if not text.lstrip().startswith("{"):
+            if (path := self.recipe.at(text)) is None:
+                raise ValueError("the folder that it is in is not known")
+            text = path.read_text()
+        found = json.loads(text)
+        if not isinstance(found, dict):
+            raise ValueError("it is not a JSON object")
+        return found
+
+    # The command and its environment ----------------------------------------
+
+    @property
+    def command(self) -> str:
+        return self.recipe.command[-1]
+
+    @property
+    def trains(self) -> bool:
+        return self.recipe.trains
+
+    @property
+    def grpo(self) -> bool:
+        return self.command == "rlhf" and self.text("rlhf_type") == "grpo"
+
+    @property
+    def evaluates(self) -> bool:
+        return self.text("eval_strategy") != "no"
+
+    def line(self, name: str) -> int:
+        """Of the flag that counts; of the command where there is none."""
+        return self.given[name].line if name in self.given else self.recipe.line
+
+    def variable(self, name: str) -> str | None:
+        """A variable that the command finds; None where it is not set."""
+        recipe = self.recipe
+        if recipe.hides(name):
+            notes = [note for note in recipe.notes if f"${name} " in note.text]
+            why = f" (line {notes[0].line}: {notes[0].text})" if notes else ""
+            raise NotKnown(f"{recipe.path}: only bash knows {name}{why}; write its value")
+        return recipe.environment.get(name)
+
+    def count(self, name: str) -> int | None:
+        """NPROC_PER_NODE or NNODES, or what a launcher says of them; None where it is not set."""
+        recipe = self.recipe
+        if recipe.launcher:
+            text = recipe.launched[name == "NNODES"]
+            if not text:
+                raise NotKnown(f"{recipe.path}: only bash knows how many {recipe.launcher} starts")
+        else:
+            text = (self.variable(name) or "").strip()
+        if text and (not text.isdigit() or int(text) < 1):
+            raise NotTaken(f"{recipe.path}: {name}={text}: a whole number is needed, 1 or more")
+        return int(text) if text else None
+
+    @property
+    def processes(self) -> int:
+        """Training processes of all nodes."""
+        return (self.count("NPROC_PER_NODE") or 1) * (self.count("NNODES") or 1)
+
+    @cached_property
+    def image_limits(self) -> dict[str, str]:
+        """Variables of RESOLUTION that are set; --model_kwargs wins over the environment
+        (base_args.py: _init_model_kwargs).
+        """
+        both = self.recipe.environment | self.limits_in_kwargs
+        found = {name: both[name] for name in RESOLUTION if both.get(name, "").strip()}
+        for name, text in found.items():
+            try:
+                _number(name, text.strip(), whole=True)
+            except ValueError as error:
+                raise NotTaken(f"{self.recipe.path}: {name}={text}: {error}") from None
+        return found
+
+    @cached_property
+    def limits_in_kwargs(self) -> dict[str, str]:
+        given = {name.upper(): str(value) for name, value in self.model_kwargs.items()}
+        return {name: value for name, value in given.items() if name in RESOLUTION}
+
+    @cached_property
+    def model_kwargs(self) -> dict[str, Any]:
+        text = self.text("model_kwargs")
+        try:
+            return self.json("model_kwargs")
+        except (OSError, ValueError):
+            path = self.recipe.path
+            raise NotTaken(
+                f"{path}: --model_kwargs {text}: neither a JSON object nor its file"
+            ) from None
+
+
+def resolve(recipe: Recipe | Run, facts: ms_swift.Facts | None = None) -> Run:
+    """A run stays what it is."""
+    return recipe if isinstance(recipe, Run) else Run(recipe, facts or ms_swift.facts())
+
+
+# What a flag's text means ----------------------------------------
+
+
+def typed(name: str, fact: ms_swift.Flag | None, values: Sequence[str]) -> Value:
+    """The value of a flag; ValueError says what is wrong with its text."""
+    kind = fact.kind if fact else "str"
+    if not values and kind != "bool":
+        raise ValueError("has no value")
+    if not values:
+        return True
+    if kind in ("ints", "floats", "strs"):
+        return tuple(_one(name, kind[:-1], value) for value in values)
+    if fact and len(values) > 1:
+        raise ValueError(f"takes one value, got {len(values)}: {' '.join(values)}")
+    if not fact or not fact.choices:
+        return _one(name, kind, values[0])
+    known = {str(choice): choice for choice in fact.choices}
+    if values[0] not in known:
+        raise ValueError(f"known are {', '.join(known)}")
+    return known[values[0]]
+
+
+def _one(name: str, kind: str, text: str) -> Value:
+    if kind in ("int", "float"):
+        return _number(name, text, whole=kind == "int")
+    if kind.startswith("bool") and truth(text) is None:
+        raise ValueError("true or false is needed")
+    return truth(text) if kind.startswith("bool") else text
+
+
+def _number(name: str, text: str, *, whole: bool) -> int | float:
+    least, most = RANGES.get(name, (-ANY, ANY))
+    try:
+        value = int(text) if whole else float(text)
+        if name not in RANGES or (least <= value <= most and value < ANY):
+            return value
+    except ValueError:
+        pass
+    to = f", from {least:g} to {most:g}" if most < ANY else f", {least:g} or more"
+    kind = "a whole number" if whole else "a number"
+    raise ValueError(f"{kind} is needed" + to * (least > -ANY))
+
+
+# What ms-swift makes of flags that others decide (rlhf_args.py, sft_args.py, trainers/arguments.py)
+
+DECIDED = (
+    *("eval_strategy", "split_dataset_ratio", "sleep_level", "vllm_tensor_parallel_size"),
+    *("max_completion_length", "gradient_accumulation_steps", "beta", "learning_rate"),
+    *("truncation_strategy", "vit_gradient_checkpointing"),
+)
+
+
+def _overridden(run: Run, name: str) -> tuple[Value, str] | None:
+    """What ms-swift sets whatever is given, and why."""
+    match name:
+        case "eval_strategy":
+            sets = ("val_dataset", "cached_val_dataset", "eval_dataset")
+            ratio = run.value_of(run.as_given("split_dataset_ratio"))
+            if not ratio and not any(map(run.texts, sets)):
+                return "no", "there is no set to evaluate on"
+        case "split_dataset_ratio" if not run.evaluates:
+            return 0.0, "no evaluation"
+        case "sleep_level" if run.grpo:
+            apart = run.text("vllm_mode") == "server" or run.true("async_generate")
+            if apart or not run.true("use_vllm"):
+                return 0, "vLLM does not share the GPU"
+        case "vllm_tensor_parallel_size" if run.grpo and not run.true("use_vllm"):
+            return 1, "no vLLM"
+        case "max_completion_length":
+            for older in ("response_length", "max_new_tokens"):
+                if older in run.given and older in run.flags:
+                    return run.value_of(run.as_given(older)), f"--{older}, its older name, wins"
+    return None
+
+
+def _default(run: Run, name: str) -> tuple[Value, str] | None:
+    """What ms-swift sets where nothing is given."""
+    match name:
+        case "gradient_accumulation_steps" if run.grpo:
+            return 1, "GRPO's default"
+        case "gradient_accumulation_steps":
+            rows = run.integer("per_device_train_batch_size") * run.processes
+            return max(1, math.ceil(16 / rows)), "16 rows a step"
+        case "beta":
+            kind = run.text("rlhf_type") or ""
+            return {"grpo": 0.04, "gkd": 0.5, "simpo": 2.0}.get(kind, 0.1), f"{kind}'s default"
+        case "eval_strategy":
+            return run.text("save_strategy"), "as --save_strategy"
+        case "learning_rate":
+            return 1e-5 if run.text("tuner_type") == "full" else 1e-4, "the tuner's default"
+        case "truncation_strategy":
+            return "left" if run.grpo else "delete", "the algorithm's default"
+        case "vit_gradient_checkpointing":
+            return run.true("gradient_checkpointing"), "as --gradient_checkpointing"
+    return None

@@ -1,0 +1,108 @@
+"""A set is handed from room to room, not searched for again: few files, one decode."""
+
+import json
+import os
+import sys
+from collections import Counter
+
+import pytest
+from support.stored_sets import parquet_folder, picture
+from typer.testing import CliRunner
+
+from swift_vlrft.cli import app
+from swift_vlrft.datasets import instances, storage
+from swift_vlrft.datasets.instances import forget
+from swift_vlrft.datasets.storage import StoredSet
+
+
+@pytest.fixture
+def coco(tmp_path):
+    (tmp_path / "9.png").write_bytes(picture())
+    content = {
+        "images": [{"id": 9, "file_name": "9.png", "width": 40, "height": 20}],
+        "categories": [{"id": 18, "name": "dog"}, {"id": 19, "name": "cat"}],
+        "annotations": [{"id": 1, "image_id": 9, "category_id": 18, "bbox": [4, 5, 16, 10]}],
+    }
+    path = tmp_path / "instances_val2017.json"
+    path.write_text(json.dumps(content))
+    forget()
+    return path
+
+
+@pytest.fixture
+def decodes(monkeypatch):
+    """How often each JSON file is decoded."""
+    counts = Counter()
+    read_json = storage.read_json
+
+    def counting(path, *more):
+        counts[path.name] += 1
+        return read_json(path, *more)
+
+    for module in (instances, storage):
+        monkeypatch.setattr(module, "read_json", counting)
+    return counts
+
+
+def run(*arguments):
+    done = CliRunner().invoke(app, [*map(str, arguments)])
+    assert done.exit_code == 0, done.output
+
+
+def test_eval_decodes_an_annotation_file_once(coco, decodes, tmp_path):
+    results = [{"image_id": 9, "category_id": 18, "bbox": [4, 5, 16, 10], "score": 0.9}]
+    (tmp_path / "results.json").write_text(json.dumps(results))
+    run("eval", "--predictions", tmp_path / "results.json", "--gold", coco, "--task", "detection")
+    assert decodes == {coco.name: 1}
+
+
+def test_check_and_convert_decode_an_annotation_file_once(coco, decodes, tmp_path):
+    run("data", "check", coco, "--fix", tmp_path / "clean")
+    assert decodes == {coco.name: 1}
+    run("data", "convert", coco, tmp_path / "out")
+    run("data", "coco", coco, tmp_path, tmp_path / "built", "--categories", "dog")
+    assert decodes == {coco.name: 1}
+
+
+def test_training_decodes_an_annotation_file_once(coco, decodes, monkeypatch):
+    pytest.importorskip("swift")
+    from swift.dataset import load_dataset
+
+    from swift_vlrft.swift_plugin import register
+
+    monkeypatch.setattr(sys, "argv", ["swift"])
+    register(datasets=[str(coco)])
+    (row,) = load_dataset(str(coco))[0]
+    assert "[100, 250, 500, 750]" in row["solution"] and decodes == {coco.name: 1}
+
+
+def test_from_register_to_a_row_a_set_passes_few_files(tmp_path, monkeypatch):
+    pytest.importorskip("swift")
+    from swift.dataset import load_dataset
+
+    from swift_vlrft.swift_plugin import register
+
+    parquet_folder(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["swift"])
+    walk, known = [], set()
+
+    def follow(frame, event, _):
+        """Every function that is handed the set, when it first is, by its file."""
+        code = frame.f_code
+        if event != "call" or code in known or "swift_vlrft" + os.sep not in code.co_filename:
+            return
+        names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        if any(isinstance(frame.f_locals.get(name), StoredSet) for name in names):
+            known.add(code)
+            file = os.path.basename(code.co_filename)
+            if file != "storage.py" and walk[-1:] != [file]:  # the set's own methods are no walk
+                walk.append(file)
+
+    sys.setprofile(follow)
+    try:
+        register(datasets=[str(tmp_path)])
+        rows = load_dataset(str(tmp_path))[0]
+    finally:
+        sys.setprofile(None)
+    assert len(rows) == 3
+    assert len(set(walk)) <= 9 and max(Counter(walk).values()) <= 3, walk

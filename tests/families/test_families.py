@@ -1,0 +1,199 @@
+"""Every family through every room: what a new file must fulfil to be one."""
+
+import json
+
+import pytest
+from support.swift_run import run_python
+
+from swift_vlrft.families import FAMILIES, family_of, known_family
+from swift_vlrft.geometry.box_format import BOX_FORMATS
+from swift_vlrft.memory.estimate import computed, estimate
+from swift_vlrft.memory.from_recipe import settings_of
+from swift_vlrft.memory.settings import parse_gpus
+from swift_vlrft.parsing.answers import boxes_or_refusal
+from swift_vlrft.recipe.reader import read_recipe
+from swift_vlrft.recipe.rules import check_recipe
+from swift_vlrft.recipe.rules.model import family
+from swift_vlrft.recipe.run import resolve
+from swift_vlrft.tiny.checkpoint import write_tiny
+
+OTHER_HEADS = ("_emb", "_reranker", "_prm", "_gme", "_reward")
+"""What follows the family in ms-swift's types of models that do not write text."""
+
+each = pytest.mark.parametrize("name", FAMILIES)
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory):
+    """A tiny checkpoint of every family, written once."""
+    folder = tmp_path_factory.mktemp("tiny")
+    for name in FAMILIES:
+        write_tiny(name, folder / name)
+    return folder
+
+
+def test_names_are_of_one_family_only():
+    kinds = [kind for known in FAMILIES.values() for kind in known.model_types]
+    assert len(kinds) == len(set(kinds))
+    for known in FAMILIES.values():
+        assert known.model_types[0] == known.name and known.name == known_family(known.name).name
+    assert (
+        family_of(model_type="llava") is family_of(name="llava-1.5") is family_of(config={}) is None
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("Qwen/Qwen2.5-VL-7B-Instruct-AWQ", "qwen2_5_vl"),
+        ("Qwen/Qwen2-VL-2B", "qwen2_vl"),
+        ("/models/qwen3-vl-30b-a3b", "qwen3_vl"),
+        ("Qwen/Qwen3.5-35B-A3B", "qwen3_5"),
+        ("zai-org/GLM-4.5V", "glm4v"),
+        ("Qwen/Qwen2.5-7B-Instruct", "qwen2"),
+        ("Qwen/Qwen3-8B", "qwen3"),
+        ("Qwen/Qwen2.5-Omni-7B", None),
+        ("zai-org/glm-4v-9b", None),
+    ],
+)
+def test_names_on_the_hub(name, expected):
+    found = family_of(name=name)
+    assert (found and found.name) == expected
+
+
+def test_what_ms_swift_knows_is_what_the_files_say():
+    """Model types, names on the hub, templates and what each writes before a completion."""
+    code = """
+import json
+from swift.model import MODEL_MAPPING
+from swift.template import TEMPLATE_MAPPING
+models = {}
+for kind, meta in MODEL_MAPPING.items():
+    ids = [model.hf_model_id for group in meta.model_groups for model in group.models]
+    templates = {group.template or meta.template for group in meta.model_groups}
+    templates = sorted(filter(None, templates))
+    models[str(kind)] = {"ids": [name for name in ids if name], "templates": templates}
+prefixes = {}
+for name, meta in TEMPLATE_MAPPING.items():
+    thinks = meta.is_thinking and not meta.non_thinking_prefix  # template/base.py: __init__
+    prefixes[str(name)] = meta.thinking_prefix if thinks else meta.non_thinking_prefix
+print(json.dumps([models, prefixes]))
+"""
+    done = run_python(code)
+    assert done.returncode == 0, done.stderr[-2000:]
+    models, prefixes = json.loads(done.stdout.strip().splitlines()[-1])
+    for known in FAMILIES.values():
+        for kind in known.model_types:
+            assert set(known.templates) & set(models[kind]["templates"]), kind
+        for template, prefix in known.templates.items():
+            assert prefixes[template] == prefix, template
+    for kind, model in models.items():
+        for name in model["ids"]:
+            found = family_of(name=name)
+            if found and not kind.endswith(OTHER_HEADS):
+                assert kind in found.model_types, (name, kind, found.name)
+
+
+@each
+def test_coordinates(name):
+    known = FAMILIES[name]
+    if known.images is None:
+        assert known.box_format is None and known.box_answer is None
+        return
+    width, height = known.images.size(640, 480)
+    assert width % known.images.factor == height % known.images.factor == 0
+    assert known.images.tokens(640, 480) * known.images.factor**2 == width * height
+    low, high = known.images.limits(environ={})
+    assert (low, high) == (known.images.min_pixels, known.images.max_pixels)
+    assert known.box_format in BOX_FORMATS
+    answer = boxes_or_refusal(known.box_answer)
+    (box,) = answer.boxes
+    expected = {"norm1000": (254, 303, 291, 365), "pixels": (164, 144, 187, 174)}
+    assert tuple(box) == expected[known.box_format]
+
+
+@each
+def test_a_written_checkpoint_is_recognised_and_loads(name, checkpoints):
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
+
+    known, folder = FAMILIES[name], checkpoints / name
+    assert family_of(name=str(folder)) is known
+    assert family_of(config=json.loads((folder / "config.json").read_text())) is known
+    assert json.loads((folder / "args.json").read_text())["template"] in known.templates
+    config = AutoConfig.from_pretrained(folder)
+    assert config.get_text_config().eos_token_id == known.tiny.special_ids[known.tiny.eos]
+    auto = AutoModelForImageTextToText if known.images else AutoModelForCausalLM
+    _, loading = auto.from_pretrained(folder, output_loading_info=True)
+    assert not loading["missing_keys"] and not loading["unexpected_keys"]
+
+
+@each
+def test_the_processor_counts_as_the_file_says(name, checkpoints):
+    from PIL import Image
+    from transformers import AutoProcessor
+
+    known = FAMILIES[name]
+    if known.images is None:
+        return
+    processor = AutoProcessor.from_pretrained(checkpoints / name)
+    image = [{"type": "image"}, {"type": "text", "text": "red"}]
+    text = processor.apply_chat_template([{"role": "user", "content": image}])
+    found = processor(text=text, images=[Image.new("RGB", (640, 480))], return_tensors="pt")
+    rows = found["input_ids"][0].tolist()
+    _, time_rows, columns = found["image_grid_thw"][0].tolist()
+    assert max(map(rows.count, known.tiny.special_ids.values())) == time_rows * columns // 4
+    patch = known.images.factor // 2
+    limits = known.tiny.image_options
+    seen = known.images.size(640, 480, max_pixels=limits["max_pixels"] * known.images.frames)
+    assert (columns * patch, time_rows * patch) == seen
+
+
+def recipe_of(tmp_path, folder):
+    path = tmp_path / "run.sh"
+    path.write_text(
+        f"swift rlhf --rlhf_type grpo --model {folder} --dataset x:norm1000 --tuner_type full "
+        "--reward_funcs vlrft_detection_iou --per_device_train_batch_size 8\n"
+    )
+    (command,) = [read_recipe(path, environment={})]
+    return command
+
+
+@each
+def test_rules(name, checkpoints, tmp_path):
+    known, recipe = FAMILIES[name], recipe_of(tmp_path, checkpoints / name)
+    assert family(resolve(recipe)) is known
+    found = {finding.rule: finding.text for finding in check_recipe(recipe)}
+    assert ("max-pixels" in found) == (known.images is not None)
+    if known.images:
+        flag = "MAX_PIXELS is not set" if known.images.from_environment else "--max_pixels"
+        assert flag in found["max-pixels"]
+    assert ("frame" in found) == (known.box_format == "pixels")
+
+
+@each
+def test_planner(name, checkpoints, tmp_path):
+    known = FAMILIES[name]
+    settings = settings_of(recipe_of(tmp_path, checkpoints / name), parse_gpus("1x80"))
+    assert settings.model.family is known and settings.model.sees == bool(known.images)
+    assert settings.model.simulated == known.memory.simulated
+    assert settings.model.shares_prefixes == bool(known.shared_prefix)
+    if known.images:
+        _, pixels = known.images.limits(model=checkpoints / name, environ={})
+        largest = pixels / known.images.frames / known.images.factor**2
+        assert 0.9 * largest < settings.image_tokens <= largest
+        assert settings.model.vit_layers == 2 and settings.model.vit_intermediate
+    plan = estimate(settings, computed)
+    assert plan.fits
+    assert settings.model.parameters.total * 2 <= plan.peak.total
+
+
+@each
+def test_shared_prefix(name):
+    from support.vision_rows import tiny_model
+
+    known = FAMILIES[name]
+    assert set(known.shared_prefix) <= set(known.model_types)
+    if known.shared_prefix:  # tests/shared_prefix compares its numbers with those of separate rows
+        model = tiny_model(name)
+        assert model.config.model_type in known.shared_prefix
+        assert model.model.visual is not None and model.config.vision_config.spatial_merge_size

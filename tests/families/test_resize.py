@@ -1,0 +1,147 @@
+"""Resize rules against the processors that ms-swift calls."""
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+from support.swift_run import run_python
+
+from swift_vlrft.families import image_rule, image_tokens, resized_size
+from swift_vlrft.families.resize import capped_size
+
+# width, height: usual ones, tiny ones, long ones, and ties of the rounding.
+SIZES = [
+    (640, 480), (1, 1), (14, 14), (28, 28), (42, 42), (56, 20), (100, 7), (2000, 11), (111, 577),
+    (1500, 2000), (5000, 40), (70, 126), (1288, 728),
+]  # fmt: skip
+LIMITS = [(None, None), (None, 100_352), (200_704, 401_408), (3136, 12_544)]
+
+
+def test_qwen_sees_what_qwen_vl_utils_makes_and_the_processor_counts(monkeypatch):
+    import qwen_vl_utils.vision_process as vision
+    from transformers import Qwen2VLImageProcessor
+
+    processor = Qwen2VLImageProcessor(do_resize=False)  # as ms-swift's template calls it
+    for low, high in LIMITS:
+        environ = {}
+        if low:
+            environ["MIN_PIXELS"] = str(low)
+        if high:
+            environ["MAX_PIXELS"] = str(high)
+        limits = image_rule("qwen2_5_vl").limits(environ=environ)
+        monkeypatch.setattr(vision, "IMAGE_MIN_TOKEN_NUM", low // 784 if low else 4)
+        monkeypatch.setattr(vision, "IMAGE_MAX_TOKEN_NUM", high // 784 if high else 16384)
+        for size in SIZES if high else SIZES[:9]:  # those that stay small without a limit
+            if high and max(size) ** 2 > high * min(size) * max(size) / 784:
+                continue  # qwen-vl-utils itself makes a side of 0 pixels here
+            image = vision.fetch_image({"image": Image.new("RGB", size)}, image_patch_size=14)
+            (grid,) = processor(images=[image], return_tensors="pt")["image_grid_thw"].tolist()
+            for family in ("qwen2_vl", "qwen2_5_vl"):
+                kwargs = {"min_pixels": limits[0], "max_pixels": limits[1]}
+                assert resized_size(family, *size, **kwargs) == image.size
+                assert image.size == (grid[2] * 14, grid[1] * 14)
+                assert image_tokens(family, *size, **kwargs) == grid[1] * grid[2] // 4
+
+
+@pytest.mark.parametrize("family", ["qwen2_vl", "qwen2_5_vl"])
+@pytest.mark.parametrize(("low", "high"), LIMITS[1:])
+def test_the_qwen_processor_alone_has_the_same_grid(family, low, high):
+    from transformers import Qwen2VLImageProcessor
+
+    low = low or 3136
+    processor = Qwen2VLImageProcessor(min_pixels=low, max_pixels=high)
+    for size in [s for s in SIZES if min(s) >= 14]:
+        (grid,) = processor(images=[Image.new("RGB", size)], return_tensors="pt")[
+            "image_grid_thw"
+        ].tolist()
+        seen = resized_size(family, *size, min_pixels=low, max_pixels=high)
+        assert seen == (grid[2] * 14, grid[1] * 14)
+
+
+@pytest.mark.parametrize("high", [None, 200_704])
+def test_glm_sees_what_its_processor_counts(high):
+    from transformers import Glm4vImageProcessor
+
+    limits = image_rule("glm4v")
+    size_config = {"shortest_edge": limits.min_pixels, "longest_edge": high or limits.max_pixels}
+    processor = Glm4vImageProcessor(size=size_config)
+    for size in SIZES if high else SIZES[:9]:
+        (grid,) = processor(images=[Image.new("RGB", size)], return_tensors="pt")[
+            "image_grid_thw"
+        ].tolist()
+        seen = resized_size("glm4v", *size, max_pixels=high)
+        assert seen == (grid[2] * 14, grid[1] * 14), size
+        assert image_tokens("glm4v", *size, max_pixels=high) == grid[1] * grid[2] // 4
+
+
+@settings(derandomize=True, max_examples=400, deadline=None)
+@given(
+    st.integers(1, 6000),
+    st.integers(1, 6000),
+    st.sampled_from(["qwen2_vl", "qwen2_5_vl", "qwen3_vl", "glm4v"]),
+    st.sampled_from([(3136, 12_845_056), (12_544, 401_408), (200_704, 1_003_520)]),
+)
+def test_the_rule_agrees_with_the_published_functions(width, height, family, limits):
+    from qwen_vl_utils.vision_process import smart_resize
+    from transformers.models.glm4v import image_processing_glm4v as glm
+
+    low, high = limits
+    if max(width, height) > 190 * min(width, height) or high // 20 < max(width, height):
+        return
+    if family == "glm4v":
+        published = glm.smart_resize(2, height, width, min_pixels=low, max_pixels=high)
+    else:
+        factor = image_rule(family).factor
+        published = smart_resize(height, width, factor, min_pixels=low, max_pixels=high)
+    seen = resized_size(family, width, height, min_pixels=low, max_pixels=high)
+    assert seen == (published[1], published[0])
+
+
+def test_limits_come_from_where_ms_swift_reads_them(tmp_path):
+    """Against ms-swift's own functions, in a process of their own: they write into globals."""
+    code = """
+import json, os
+from swift.model.models.qwen import compat_qwen_vl_utils
+for patch in (14, 16):
+    for name in ("IMAGE_MAX_TOKEN_NUM", "IMAGE_MIN_TOKEN_NUM"):
+        os.environ.pop(name, None)
+    compat_qwen_vl_utils(image_patch_size=patch)
+    tokens = [int(os.environ[f"IMAGE_{name}_TOKEN_NUM"]) for name in ("MIN", "MAX")]
+    print(json.dumps([count * (2 * patch) ** 2 for count in tokens]))
+"""
+    environ = {"MAX_PIXELS": "1003521", "MIN_PIXELS": "5000"}
+    done = run_python(code, **environ)
+    assert done.returncode == 0, done.stderr[-2000:]
+    for family, line in zip(
+        ("qwen2_5_vl", "qwen3_vl"), done.stdout.strip().splitlines()[-2:], strict=True
+    ):
+        assert image_rule(family).limits(environ=environ) == tuple(json.loads(line))
+    stated = {"IMAGE_MAX_TOKEN_NUM": "256", "MAX_PIXELS": "9"}
+    assert image_rule("qwen2_5_vl").limits(environ=stated)[1] == 256 * 784
+    with pytest.raises(ValueError, match="MAX_PIXELS=1e6 is no whole number"):
+        image_rule("qwen2_vl").limits(environ={"MAX_PIXELS": "1e6"})
+    config = {"size": {"shortest_edge": 12544, "longest_edge": 401408}}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(config))
+    assert image_rule("glm4v").limits(model=tmp_path, environ=environ) == (12544, 401408)
+    assert image_rule("glm4v").limits(environ=environ) == (12544, 9633792)
+
+
+def test_the_flag_max_pixels_scales_as_ms_swift_does():
+    from swift.template.vision_utils import rescale_image
+
+    for size in SIZES:
+        for limit in (None, 0, 50_000, 1_000_000):
+            if min(size) > 1:
+                image = rescale_image(Image.new("RGB", size), limit)
+                assert capped_size(*size, limit) == image.size
+
+
+def test_sizes_and_limits_that_no_processor_takes():
+    with pytest.raises(ValueError, match="unknown model family 'llava'; known: qwen2_5_vl"):
+        resized_size("llava", 10, 10)
+    with pytest.raises(ValueError, match="max_pixels 10 is smaller than min_pixels 3136"):
+        resized_size("qwen2_vl", 10, 10, max_pixels=10)
+    with pytest.raises(ValueError, match="more than 200 times as long as wide"):
+        resized_size("qwen2_vl", 10_000, 10)

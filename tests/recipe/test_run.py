@@ -1,0 +1,209 @@
+"""A recipe as resolved: the same values as ms-swift's own argument class, or none at all."""
+
+import itertools
+import json
+import subprocess
+import sys
+
+import pytest
+from msgspec.structs import replace
+from support.swift_run import run_python
+
+from swift_vlrft.files import environment
+from swift_vlrft.memory.from_recipe import settings_of
+from swift_vlrft.memory.settings import parse_gpus
+from swift_vlrft.recipe import facts as ms_swift
+from swift_vlrft.recipe.reader import read_text
+from swift_vlrft.recipe.rules import PROBLEM, check_recipe
+from swift_vlrft.recipe.rules.batches import BATCHES
+from swift_vlrft.recipe.run import DECIDED, NotKnown, NotTaken, resolve
+
+GRPO = "swift rlhf --rlhf_type grpo --reward_funcs format --dataset d --model Qwen/Qwen2.5-VL-3B "
+
+
+def run_of(text, **variables):
+    (recipe,) = read_text(text, environment=variables)
+    return resolve(recipe)
+
+
+def settings(more, gpus="1x80"):
+    return settings_of(run_of(GRPO + more), parse_gpus(gpus))
+
+
+GRID = [
+    " ".join((f"--rlhf_type {kind} --num_generations 2", *choice))
+    for kind in ("grpo", "dpo")
+    for choice in itertools.product(
+        ("--gradient_accumulation_steps 4", "--per_device_train_batch_size 4"),
+        ("", "--save_strategy no", "--eval_strategy no", "--eval_strategy epoch"),
+        ("", "--val_dataset v --num_generations_eval 1", "--split_dataset_ratio 0.1"),
+        ("--tuner_type full", "--gradient_checkpointing f --beta 0 --no_freeze_vit"),
+    )
+]
+MORE = [
+    "--rlhf_type grpo --learning_rate 1e-3 --vit_gradient_checkpointing no",
+    "--rlhf_type grpo --sleep_level 1 --vllm_tensor_parallel_size 2",
+    "--rlhf_type grpo --use_vllm t --vllm_mode colocate --sleep_level 1",
+    "--rlhf_type grpo --use_vllm Y --vllm_mode colocate --truncation_strategy delete",
+    "--rlhf_type grpo --max_new_tokens 77",
+    "--rlhf_type grpo --response_length 78 --offload_model",
+    "--rlhf_type kto --freeze_vi 0 --num_generations 4 --num-generations 16",
+]
+COMPARED = {*DECIDED, "freeze_vit", "use_vllm", "offload_model", "num_generations", "tuner_type",
+            "per_device_train_batch_size", "gradient_checkpointing", "lora_rank", "lora_dropout",
+            "temperature", "vllm_mode", "save_strategy", "optim", "max_pixels"}  # fmt: skip
+
+ASK = """
+import json, os, sys
+os.environ["LOG_LEVEL"] = "ERROR"
+import swift.arguments
+from swift.utils.utils import _patch_get_type_hints
+from transformers import HfArgumentParser
+with _patch_get_type_hints():
+    parser = HfArgumentParser([swift.arguments.RLHFArguments])
+found = []
+for argv in json.loads(sys.argv[1]):
+    try:
+        arguments = parser.parse_args_into_dataclasses(argv)[0]
+    except ValueError as error:
+        found.append(str(error))
+    else:
+        values = {name: getattr(arguments, name) for name in json.loads(sys.argv[2])}
+        for name in [name for name in values if values[name] is None]:
+            values[name] = getattr(arguments.training_args, name, None)
+        found.append(values)
+print(json.dumps(found))
+"""
+
+
+def test_every_value_is_what_ms_swift_makes_of_it(tmp_path):
+    from swift_vlrft.tiny.checkpoint import write_tiny
+
+    model = tmp_path / "model"
+    write_tiny("qwen2_vl", model)
+    fixed = f"--model {model} --dataset d --output_dir {tmp_path / 'out'} --add_version false"
+    fixed += " --use_cpu true --torch_dtype float32 --fp16 false"
+    lines = [f"{fixed} {flags}" for flags in [*GRID, *MORE]]
+    done = run_python(ASK, json.dumps([line.split() for line in lines]), json.dumps([*COMPARED]))
+    assert done.returncode == 0, done.stderr[-3000:]
+    theirs = json.loads(done.stdout.strip().splitlines()[-1])
+    compared = refused = 0
+    for line, values in zip(lines, theirs, strict=True):
+        run = run_of(f"swift rlhf {line} --reward_funcs format")
+        problems = {found.text for found in check_recipe(run, BATCHES) if found.level == PROBLEM}
+        if isinstance(values, dict):
+            assert {name: run.read(name) for name in COMPARED} == values, line
+            assert not problems, line
+            compared += 1
+        else:
+            assert problems, (line, values)
+            refused += 1
+    assert compared > 70 and refused > 10
+
+
+def test_the_shipped_facts_are_those_of_this_ms_swift():
+    shipped = ms_swift.SHIPPED.read_text()
+    if ms_swift.installed_versions() != json.loads(shipped)["versions"]:
+        pytest.skip("the shipped facts are of other versions than those installed")
+    command = [sys.executable, "-m", "swift_vlrft.swift_plugin.facts"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == shipped
+
+
+def test_other_versions_are_asked_once(tmp_path, monkeypatch):
+    versions = {"ms-swift": "9.9", "trl": "1", "transformers": "2"}
+    data = json.loads(ms_swift.SHIPPED.read_bytes()) | {"versions": versions, "rewards": ["new"]}
+    asked = []
+
+    def ask():
+        asked.append(1)
+        return json.dumps(data).encode()
+
+    def refuse():
+        raise OSError("ImportError: no torch")
+
+    monkeypatch.setattr(ms_swift, "installed_versions", lambda: versions)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(ms_swift, "_ask", refuse)
+    find = ms_swift.facts.__wrapped__
+    for ask_it, said in ((True, "not asked (ImportError: no torch): what"), (False, "not asked: ")):
+        assert said in find(ask_it).note and find(ask_it).rewards != ["new"]
+    monkeypatch.setattr(ms_swift, "_ask", ask)
+    assert [find().rewards for _ in range(3)] == [["new"]] * 3 and len(asked) == 1
+    (kept,) = (tmp_path / "swift_vlrft").iterdir()
+    kept.write_text("{")
+    assert find().rewards == ["new"] and len(asked) == 2
+    noted = resolve(read_text(GRPO, environment={})[0], replace(find(), note="of another"))
+    assert "of another" in {found.text for found in check_recipe(noted)}
+
+
+def test_where_a_value_comes_from():
+    run = run_of(GRPO.replace(" --model", " \\\n --model") + "--beta 0.1")
+    assert (run.setting("beta").value, run.setting("beta").source) == (0.1, "line 2")
+    assert run.setting("lora_rank").source == "default"
+    assert run.setting("gradient_accumulation_steps").source.startswith("GRPO")
+    assert set(run.settings) == set(ms_swift.facts().flags("rlhf"))
+    old = run_of("swift rlhf --train_type full --gpu_memory_utilization 0.3 --tuner_backen unsloth")
+    assert [old.text("tuner_type"), old.number("vllm_gpu_memory_utilization")] == ["full", 0.3]
+    assert old.text("tuner_backend") == "unsloth"
+
+
+def test_a_value_that_is_not_known_raises_where_it_is_read():
+    run = run_of(GRPO + "--beta $(x) --temperature warm --val_dataset v --save_strategy $(y)")
+    for name in ("beta", "eval_strategy"):
+        with pytest.raises(NotKnown, match=r"cannot be read without running"):
+            run.read(name)
+    with pytest.raises(NotTaken, match="command:1: --temperature warm: a number is needed"):
+        run.number("temperature")
+    assert run.integer("num_generations") == 8
+    with pytest.raises(NotKnown, match="only bash knows NNODES"):
+        _ = run_of("export NNODES=$(n)\n" + GRPO).processes
+
+
+# Three readings of one recipe that had come apart -------------------------------------------------
+
+
+def test_accumulation_is_one_for_grpo_and_every_room_says_so():
+    more = "--per_device_train_batch_size 1"
+    made = settings_of(run_of("export NPROC_PER_NODE=4\n" + GRPO + more), parse_gpus("4x80"))
+    assert (made.accumulation, made.generated_at_once) == (1, 1)
+    (recipe,) = read_text(GRPO + more, environment={"NPROC_PER_NODE": "4"})
+    (found,) = [f for f in check_recipe(recipe) if f.rule == "generation-batch"]
+    assert "the 4 completions of a generation (4 processes x 1 a device x 1 steps)" in found.text
+
+
+@pytest.mark.parametrize("word", ["t", "y", "yes", "True", "1", ""])
+def test_a_switch_is_on_in_every_room(word):
+    assert settings(f"--use_vllm {word} --vllm_mode colocate").rollout == "vllm_colocate"
+    rules = {found.rule for found in check_recipe(run_of(GRPO + f"--use_vllm {word}"))}
+    assert "vllm-mode" in rules
+    assert environment.is_on("VLRFT_TRACK_MEMORY", {"VLRFT_TRACK_MEMORY": word}) == bool(word)
+
+
+@pytest.mark.parametrize("word", ["false", "f", "No", "0", "off", ""])
+def test_a_variable_that_says_no_is_off(word):
+    for name in ("VLRFT_TRACK_MEMORY", "VLRFT_SHARED_PREFIX"):
+        assert not environment.is_on(name, {name: word})
+    if word not in ("off", ""):
+        assert settings(f"--freeze_vit {word}").train_vit
+
+
+def test_evaluation_follows_the_saving():
+    assert settings("--val_dataset v").eval_batch == 1
+    assert settings("--val_dataset v --save_strategy no").eval_batch == 0
+    assert settings("--val_dataset v --save_strategy no --eval_strategy steps").eval_batch == 1
+    assert settings("").eval_batch == 0
+    uneven = GRPO + "--val_dataset v --per_device_eval_batch_size 3 --save_strategy "
+    for strategy, found in (("no", False), ("steps", True)):
+        rules = {one.rule for one in check_recipe(run_of(uneven + strategy))}
+        assert ("eval-batch" in rules) == found
+
+
+def test_every_variable_of_ours_is_in_one_table():
+    import re
+    from pathlib import Path
+
+    package = Path(environment.__file__).parents[1]
+    texts = [path.read_text() for path in package.rglob("*.py")]
+    named = {name for text in texts for name in re.findall(r"\bVLRFT_[A-Z_]+[A-Z]\b", text)}
+    assert named == set(environment.VARIABLES)

@@ -1,0 +1,37 @@
+"""What ``import swift_vlrft`` offers, and what it must not bring in."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import swift_vlrft
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def test_public_names_come_without_torch():
+    code = (
+        "import sys, swift_vlrft\n"
+        "assert 'swift_vlrft.rewards' not in sys.modules\n"
+        "from swift_vlrft import REWARDS, check\n"
+        "assert REWARDS['vlrft_counting'](['<answer>4</answer>'], ['4']) == [1.0]\n"
+        "print([found.text for found in check('recipes/qwen2_vl_2b/classification_1x80g.sh')])\n"
+        "print([m for m in ('torch', 'swift', 'transformers', 'vllm', 'trl') if m in sys.modules])"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout == "[]\n[]\n"
+
+
+def test_public_names_are_listed_and_others_are_an_error():
+    assert {"REWARDS", "check", "register"} <= set(dir(swift_vlrft))
+    with pytest.raises(AttributeError, match="has no attribute 'rewards_of'"):
+        _ = swift_vlrft.rewards_of
+
+
+def test_check_says_what_is_wrong_with_a_recipe(tmp_path):
+    (tmp_path / "a.sh").write_text("swift rlhf --rlhf_type grpo --reward_funcs vlrft_countin\n")
+    texts = [found.text for found in swift_vlrft.check(tmp_path / "a.sh")]
+    assert "--model is missing" in texts and "--dataset is missing" in texts
