@@ -49,7 +49,7 @@ def renamed(columns: str) -> dict[str, str]:
     """What ``--columns`` says, as ms-swift's flag of that name does."""
     try:
         rename = json.loads(columns)
-        if not isinstance(rename, dict):
+        if not isinstance(rename, dict) or not all(isinstance(v, str) for v in rename.values()):
             raise ValueError
     except ValueError:
         expected = 'expected JSON such as {"question": "problem"}'

@@ -54,8 +54,8 @@ class RowRules:
 
 @dataclass(frozen=True)
 class Validated:
-    """A row as it is stored; as it trains, unless a problem keeps it from that; its image's info,
-    where it was looked at.
+    """A row as it is stored, with the task whose rewards score it; as it trains, unless a problem
+    keeps it from that; its image's info, where it was looked at.
     """
 
     row: Row | BadRow
@@ -78,6 +78,7 @@ def validate_rows(
         elif isinstance(image, ImageError):
             problem = Problem(row.place, image.problem)
         else:
+            row = routed(row, rules.rewards)
             made, problem = validate_row(row, info, rules)
         report.rows += row.place.row is not None
         if problem is not None:
@@ -93,7 +94,6 @@ def validate_row(
     """The row as it trains, or what is wrong with it; both where it is only that no named reward
     reads its gold: the rewards may be for the other sets of the command.
     """
-    row = routed(row, rules.rewards)
     problem = row_problem(row, info, every_reward=rules.every_reward, rewards=rules.rewards)
     # `vlrft data check` knows of no other set that the rewards could be for.
     unread = problem is not None and problem.kind is Kind.NOT_READ and not rules.every_reward

@@ -276,3 +276,19 @@ def test_a_gold_that_no_named_reward_reads_is_the_first_thing_said_of_a_row(subs
     assert code == 1 and len(report["problems"]) == 3
     for one in report["problems"]:
         assert "cannot be read as a whole number (vlrft_counting)" in one["problem"]
+
+
+def test_the_clean_copy_says_of_which_task_the_named_reward_takes_its_rows_for(tmp_path):
+    gold = {"solution": ["<answer>[[254, 303, 291, 365]]</answer>", "4", "a dog"]}
+    (tmp_path / "set").mkdir()
+    pq.write_table(pa.table(columns() | gold), tmp_path / "set" / "train.parquet")
+    named = ["--reward", "vlrft_grounding_iou", "--reward", "vlrft_counting"]
+    assert found(tmp_path / "set", *named, "--fix", tmp_path / "clean")[0] == 1
+    rows = list(read_rows(tmp_path / "clean"))
+    assert [row.columns["task"] for row in rows] == ["grounding", "counting"]
+    assert [row.columns["frame"] for row in rows] == ["norm1000", None]
+
+
+def test_columns_are_renamed_to_names(tmp_path):
+    result = run(tmp_path, "--columns", '{"picture": 5}')
+    assert result.exit_code == 2 and '--columns {"picture": 5}: expected JSON' in result.stderr
