@@ -9,7 +9,7 @@ from textwrap import wrap
 
 from PIL import Image, ImageDraw, ImageFont
 
-from swift_vlrft.parsing.answers import boxes_or_refusal, gold_text, read
+from swift_vlrft.parsing.answers import gold_text, read, read_boxes
 
 SIDE = 336
 LINE = 14
@@ -39,7 +39,7 @@ def draw_sample(
     if task in ("detection", "grounding"):
         whole = (seen[0] or size[0], seen[1] or size[1]) if frame == "pixels" else (1000, 1000)
         for found, colours in (
-            (boxes_or_refusal(gold_text(solution)), ("black", "white")),
+            (read_boxes(gold_text(solution)), ("black", "white")),
             (read(completion).boxes, ("black", "lime")),
         ):
             for box in [b for b in (found.boxes if found else []) if b is not None][:MOST_BOXES]:
