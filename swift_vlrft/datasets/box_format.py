@@ -22,7 +22,7 @@ from swift_vlrft.datasets.row import Row
 from swift_vlrft.families import image_rule, image_tokens, known_family, resized_size
 from swift_vlrft.families.resize import capped_size
 from swift_vlrft.geometry.box_format import BOX_FORMATS, Size, convert_box
-from swift_vlrft.parsing.answers import Box, answer_span, boxes_or_refusal, gold_text
+from swift_vlrft.parsing.answers import Box, answer_span, gold_text, read_boxes
 
 _NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d++(?:\.\d++)?|\.\d++)(?:[eE][-+]?\d++)?(?!\w|\.\d)")
 _MARK = 1_000_000
@@ -125,20 +125,20 @@ def _converted(solution: str, convert: Callable[[Box], tuple[int, int, int, int]
     written, does not read as it should.
     """
     gold = gold_text(solution)
-    before = boxes_or_refusal(gold)
+    before = read_boxes(gold)
     if before is None or None in before.boxes:
         raise ValueError(f"the solution {gold[:80]!r} cannot be rewritten in another box format")
     if not before.boxes:
         return solution
     boxes = [convert(box) for box in before.boxes if box is not None]
     marks = itertools.count(_MARK)
-    marked = boxes_or_refusal(_NUMBER.sub(lambda _: str(next(marks)), gold))
+    marked = read_boxes(_NUMBER.sub(lambda _: str(next(marks)), gold))
     numbers: dict[int, int] = {}
     for mark, box in zip(marked.boxes if marked is not None else [], boxes, strict=False):
         numbers.update(zip(map(int, mark or ()), box, strict=False))
     marks = itertools.count(_MARK)
     written = _NUMBER.sub(lambda number: str(numbers.get(next(marks), number[0])), gold)
-    after = boxes_or_refusal(written)
+    after = read_boxes(written)
     same = (boxes, before.confidences, before.labels)
     if after is None or (after.boxes, after.confidences, after.labels) != same:
         raise ValueError(f"the boxes of the solution {gold[:80]!r} cannot be rewritten")
