@@ -101,6 +101,8 @@ _ORIGINAL = re.compile(
 _UP_TO = re.compile(rf"{_ZERO}(?:\s*[,，]\s*|{_TO})(\d{{3,5}})(?![0-9]|[.,][0-9])")
 _BY = re.compile(r"(?<![0-9])(\d{2,5})\s*[x×*]\s*(\d{2,5})(?![0-9])")
 _IDEOGRAPH = re.compile(r"[\u3400-\u9fff]")
+# Said with what is refused: 1000 alone does not tell where
+_WORDS_BEFORE = re.compile(r"(?:\S*\s){0,2}\S*\Z")
 _SENTENCE = "\nCoordinates are whole numbers "
 
 # Characters that no text holds, for the sides of the image and for our 0, which is not replaced
@@ -168,7 +170,8 @@ def stated_size(problem: str) -> Size | None:
 def _refuse(left: re.Match[str] | None, box_format: str, other: str = "") -> None:
     """ValueError naming what is left of another box format, if anything is."""
     if left is not None:
-        phrase = left[0].translate({ord(WIDTH): "...", ord(HEIGHT): "...", ord(ZERO): "0"})
+        near = _WORDS_BEFORE.findall(left.string[: left.start()][-40:])[0] + left[0]
+        phrase = near.translate({ord(WIDTH): "...", ord(HEIGHT): "...", ord(ZERO): "0"})
         remedy = f"say it as {other}, which is rewritten, or " if other else ""
         raise ValueError(
             f"the prompt says {phrase!r}, and its boxes are to be in {box_format}; {remedy}leave "

@@ -111,6 +111,13 @@ def test_thousandths_that_are_not_understood_are_refused(said):
         pixels(f"Give the box. Numbers: {said}.")
 
 
+def test_what_is_refused_is_named_with_the_words_before_it():
+    with pytest.raises(ValueError, match=r"the prompt says 'It costs 1000', and its boxes"):
+        pixels("What is on the table? It costs 1000 dollars.")
+    with pytest.raises(ValueError, match="the prompt says 'x{40}1000'"):
+        pixels("x" * 9000 + "1000")
+
+
 STORED = {"size": (640, 480), "to_size": (640, 480)}
 IN_THOUSANDTHS = "\nCoordinates are whole numbers between 0 and 1000."
 
@@ -209,7 +216,7 @@ def test_check_and_training_refuse_the_same_prompts(tmp_path, kept_in, wanted):
     notes = [note for note in found["notes"] if ":pixels, which leaves them out" in note]
     if wanted == "norm1000":
         (note,) = notes
-        assert "2 rows train as they stand" in note and "the prompt says 'permille'" in note
+        assert "2 rows train as they stand" in note and "box, permille', and its boxes" in note
     else:
         assert not notes
 
