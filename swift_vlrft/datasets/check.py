@@ -14,6 +14,7 @@ from swift_vlrft.datasets.instances import NOT_IN_FULL, UNSURE
 from swift_vlrft.datasets.opening import file_notes, open_set
 from swift_vlrft.datasets.read import rows_of
 from swift_vlrft.datasets.report import MAX_SHOWN, Problem, Report
+from swift_vlrft.datasets.routing import routed
 from swift_vlrft.datasets.row import Row
 from swift_vlrft.datasets.storage import StoredSet
 from swift_vlrft.datasets.validate import (
@@ -24,7 +25,7 @@ from swift_vlrft.datasets.validate import (
     in_box_format,
     validate_rows,
 )
-from swift_vlrft.parsing.answers import boxes_or_refusal, gold_text
+from swift_vlrft.parsing.answers import gold_text, read_boxes
 
 
 def check_set(
@@ -61,6 +62,7 @@ def check_rows(
     for checked in validate_rows(found, rules, report):
         row, info = checked.row, checked.info
         if checked.problem is None and info is not None and isinstance(row, Row):
+            row = routed(row, rules.rewards)
             look.add(row, info)
             report.fits.update(fitting_tasks(row, info))
             try:
@@ -103,7 +105,7 @@ class _PixelLook:
     def add(self, row: Row, info: ImageInfo) -> None:
         if row.columns.get("frame") != "norm1000" or max(info.width, info.height) >= 900:
             return
-        gold = boxes_or_refusal(gold_text(row.solution)) if row.has_boxes else None
+        gold = read_boxes(gold_text(row.solution)) if row.has_boxes else None
         for box in gold.boxes if gold is not None else ():
             if box is not None:
                 self.boxes += 1

@@ -18,7 +18,7 @@ from typing import Any
 
 from swift_vlrft.datasets.row import BOX_TASKS, Row
 from swift_vlrft.datasets.schema import task_of
-from swift_vlrft.parsing.answers import boxes_or_refusal, gold_text
+from swift_vlrft.parsing.answers import gold_text, read_boxes
 from swift_vlrft.rewards import REWARDS, TASK_NAMES
 
 ONE_WORD = ("classification", "counting", "choice", "yes_no")
@@ -65,7 +65,7 @@ def reads(task: str, row: Row) -> bool:
     """
     text = gold_text(row.solution)
     if task == "classification":
-        boxes = boxes_or_refusal(text)
+        boxes = read_boxes(text)
         if boxes or (boxes is not None and row.guess == "detection"):
             return False
     return read_gold(task, row.solution) is not None

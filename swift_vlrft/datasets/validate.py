@@ -21,7 +21,7 @@ from swift_vlrft.datasets.report import Kind, Problem, Report
 from swift_vlrft.datasets.routing import named_tasks, read_gold, reads, routed, tasks_of_row
 from swift_vlrft.datasets.row import BOX_TASKS, BadRow, Row
 from swift_vlrft.datasets.schema import solution_problem
-from swift_vlrft.parsing.answers import Box, BoxList, boxes_or_refusal, gold_text
+from swift_vlrft.parsing.answers import Box, BoxList, gold_text, read_boxes
 from swift_vlrft.rewards import REWARDS, TASK_NAMES
 
 # The formulas of the paper are left out: they do not pay for two equal boxes.
@@ -95,7 +95,8 @@ def validate_row(
     """
     row = routed(row, rules.rewards)
     problem = row_problem(row, info, every_reward=rules.every_reward, rewards=rules.rewards)
-    unread = problem is not None and problem.kind is Kind.NOT_READ
+    # `vlrft data check` knows of no other set that the rewards could be for.
+    unread = problem is not None and problem.kind is Kind.NOT_READ and not rules.every_reward
     if problem is not None and not unread:
         return None, problem
     if info is not None:
@@ -173,7 +174,7 @@ def _task_problem(
     gold = read_gold(task, row.solution)
     if gold is None:
         why = ""
-        given = boxes_or_refusal(text) if task in BOX_TASKS else None
+        given = read_boxes(text) if task in BOX_TASKS else None
         if given is not None and None in given.boxes:
             number = given.boxes.index(None) + 1
             why = f": box {number} of {len(given)} is not four numbers with an area"

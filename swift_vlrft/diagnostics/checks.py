@@ -2,7 +2,7 @@
 
 gold (254, 303, 291, 365), predictions (0.25, 0.3, 0.29, 0.37)      another box format
 9 of 10 answers cannot be read                                      parse rate
-every completion of every group scores the same                     zero spread
+every completion of every group scores the same                     zero variance
 """
 
 import math
@@ -26,17 +26,17 @@ def unreadable(name: str, readable: int, seen: int) -> str | None:
     return f"{name}: only {readable / seen:.0%} of {seen} answers can be read."
 
 
-def zero_spread(name: str, groups: int, without: int) -> str | None:
+def zero_variance(name: str, groups: int, without: int) -> str | None:
     """One sentence where all ``groups`` are ``without`` spread: every advantage is zero."""
     if not groups or without < groups:
         return None
     return (
-        f"{name}: zero spread within every one of {groups} groups, so nothing is learned from it. "
-        "Raise the temperature or num_generations, or use a softer reward."
+        f"{name}: zero variance within every one of {groups} groups, so nothing is learned from "
+        "it. Raise the temperature or num_generations, or use a softer reward."
     )
 
 
-def without_spread(scores: Sequence[float]) -> bool:
+def has_zero_variance(scores: Sequence[float]) -> bool:
     """Whether a group teaches nothing: GRPO's advantage is zero where all its scores are equal."""
     return math.isclose(min(scores), max(scores), abs_tol=1e-9)
 
@@ -48,7 +48,7 @@ def has_boxes(name: str, task: str | None = None) -> bool:
 
 
 @dataclass(slots=True)
-class FrameCheck:
+class BoxFormatCheck:
     """Counts over many rows; ``add_row`` each, then ask ``problem``."""
 
     boxes: int = 0

@@ -16,11 +16,11 @@ from statistics import fmean, pstdev
 import msgspec
 
 from swift_vlrft.diagnostics.checks import (
-    FrameCheck,
+    BoxFormatCheck,
     has_boxes,
+    has_zero_variance,
     unreadable,
-    without_spread,
-    zero_spread,
+    zero_variance,
 )
 from swift_vlrft.diagnostics.reasons import Reason, explain
 from swift_vlrft.files.completions import Completion, read_completions
@@ -102,7 +102,7 @@ def score_completions(
         raise ValueError(f"unknown reward {unknown[0]!r}; known: {', '.join(REWARDS)}.")
     rows = list(completions)
     results: dict[str, list[Reason]] = {name: [] for name in names}
-    frame = FrameCheck()
+    box_formats = BoxFormatCheck()
     samples: list[Sample] = []
     for completion in rows:
         row = completion.row
@@ -121,7 +121,7 @@ def score_completions(
                 )
         with_boxes = next((name for name in names if has_boxes(name, row.get("task"))), None)
         if with_boxes is not None:
-            frame.add_row(with_boxes, row)
+            box_formats.add_row(with_boxes, row)
     groups = [_group(completion) for completion in rows]
     rewards = {}
     for name, reasons in results.items():
@@ -129,7 +129,7 @@ def score_completions(
         logged = [completion.logged(name) for completion in rows if name in completion.row]
         if all(score is None for score in logged):
             rewards[name].unlogged = len(logged)
-    return Report(len(rows), rewards, _flags(rewards, frame), samples)
+    return Report(len(rows), rewards, _flags(rewards, box_formats), samples)
 
 
 def _reason(completion: Completion, name: str) -> Reason:
@@ -176,11 +176,11 @@ def _summary(results: list[Reason], groups: list[tuple[str, ...] | None]) -> Rew
             by_group.setdefault(group, []).append(reason.score)
     several = [values for values in by_group.values() if len(values) > 1]
     summary.groups = len(several)
-    summary.zero_variance_groups = sum(map(without_spread, several))
+    summary.zero_variance_groups = sum(map(has_zero_variance, several))
     return summary
 
 
-def _flags(rewards: dict[str, RewardSummary], frame: FrameCheck) -> list[str]:
+def _flags(rewards: dict[str, RewardSummary], box_formats: BoxFormatCheck) -> list[str]:
     flags: list[str | None] = []
     for name, summary in rewards.items():
         if summary.bad_gold:
@@ -195,6 +195,6 @@ def _flags(rewards: dict[str, RewardSummary], frame: FrameCheck) -> list[str]:
                 "nothing: their column task, or their gold solutions, kept them from it."
             )
         flags.append(unreadable(name, summary.readable, summary.scored))
-        flags.append(zero_spread(name, summary.groups, summary.zero_variance_groups))
-    flags.append(frame.problem())
+        flags.append(zero_variance(name, summary.groups, summary.zero_variance_groups))
+    flags.append(box_formats.problem())
     return [flag for flag in flags if flag is not None]

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from swift_vlrft.diagnostics.checks import (
-    FrameCheck,
+    BoxFormatCheck,
     has_boxes,
+    has_zero_variance,
     unreadable,
-    without_spread,
-    zero_spread,
+    zero_variance,
 )
 from swift_vlrft.diagnostics.reasons import Reason, explain
 from swift_vlrft.parsing.answers import gold_text, text_of
@@ -33,7 +33,7 @@ VARIABLE = "VLRFT_LOG_SAMPLES"
 FIRST_CALLS = 10
 """Batches looked at, per reward and process."""
 SETTLED_CALLS = 3
-"""Batches after which too few readable answers, or no spread, is worth a warning."""
+"""Batches after which too few readable answers, or no variance, is worth a warning."""
 LEAST_COMPLETIONS = 16
 LEAST_GROUPS = 4
 """Neither is judged on fewer completions, or groups, than these."""
@@ -51,8 +51,8 @@ class _Seen:
     completions: int = 0
     readable: int = 0
     groups: int = 0
-    groups_without_spread: int = 0
-    frame: FrameCheck = field(default_factory=FrameCheck)
+    zero_variance_groups: int = 0
+    box_formats: BoxFormatCheck = field(default_factory=BoxFormatCheck)
 
 
 _warned: set[str] = set()
@@ -111,12 +111,12 @@ def _look(name: str, seen: _Seen, rows: list[dict[str, Any]], scores: Scores) ->
             key = f"{row['prompt_id']}@{gold_text(row['solution'])}"
             groups.setdefault(key, []).append(score)
         if has_boxes(name, row.get("task")):
-            seen.frame.add_row(name, row)
+            seen.box_formats.add_row(name, row)
     complete = [values for values in groups.values() if len(values) >= LEAST_OF_GROUP]
     seen.groups += len(complete)
-    seen.groups_without_spread += sum(map(without_spread, complete))
-    if (problem := seen.frame.problem()) is not None:
-        _warn("frame", f"{name}: {problem}")
+    seen.zero_variance_groups += sum(map(has_zero_variance, complete))
+    if (problem := seen.box_formats.problem()) is not None:
+        _warn("box format", f"{name}: {problem}")
     if seen.calls < SETTLED_CALLS:
         return
     if seen.unscored and not seen.completions:
@@ -133,9 +133,9 @@ def _look(name: str, seen: _Seen, rows: list[dict[str, Any]], scores: Scores) ->
             why = "`vlrft score <output_dir>/completions.jsonl` says why."
             _warn("parse rate", f"{problem} {why}")
     if seen.groups >= LEAST_GROUPS:
-        problem = zero_spread(name, seen.groups, seen.groups_without_spread)
+        problem = zero_variance(name, seen.groups, seen.zero_variance_groups)
         if problem is not None:
-            _warn(f"spread {name}", problem)
+            _warn(f"variance {name}", problem)
 
 
 def _reason(name: str, row: dict[str, Any], trainer_state: Any = None) -> Reason:

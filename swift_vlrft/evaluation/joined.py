@@ -29,7 +29,7 @@ from swift_vlrft.evaluation.predictions import (
 )
 from swift_vlrft.evaluation.queries import Query, QuerySet
 from swift_vlrft.geometry.box_format import BOX_FORMATS, Size
-from swift_vlrft.parsing.answers import boxes_or_refusal, gold_text
+from swift_vlrft.parsing.answers import gold_text, read_boxes
 from swift_vlrft.rewards import TASK_NAMES
 
 NEAR = 2.0
@@ -164,7 +164,7 @@ def same_gold(one: str, other: str) -> bool:
     """Whether two golds mean the same, boxes moved by rounding aside."""
     if gold_key(one) == gold_key(other):
         return True
-    a, b = boxes_or_refusal(one), boxes_or_refusal(other)
+    a, b = read_boxes(one), read_boxes(other)
     if a is None or b is None or len(a.boxes) != len(b.boxes):
         return False
     return all(

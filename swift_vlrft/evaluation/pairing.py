@@ -19,7 +19,7 @@ from swift_vlrft.datasets.box_format_sentence import without_box_format
 from swift_vlrft.evaluation.image_names import ImageNames
 from swift_vlrft.evaluation.predictions import EvaluationError
 from swift_vlrft.files.jsonl import finite
-from swift_vlrft.parsing.answers import boxes_or_refusal
+from swift_vlrft.parsing.answers import read_boxes
 from swift_vlrft.parsing.labels import normalise
 
 IN_ORDER = (
@@ -91,7 +91,7 @@ def gold_key(text: str) -> Hashable:
     """What a gold text means, whatever way it was written; None where it says nothing."""
     if not text.strip():
         return None
-    found = boxes_or_refusal(text)
+    found = read_boxes(text)
     if found is not None and None not in found.boxes:
         pairs = zip(found.labels, found.boxes, strict=True)
         return tuple(sorted((normalise(label or ""), *(box or ())) for label, box in pairs))

@@ -10,11 +10,11 @@ import time
 from pathlib import Path
 
 import pytest
-from support.swift_run import ON_CPU, VLLM_ON_CPU, forking, grpo_command, run_swift
+from support.swift_run import ON_CPU, REPOSITORY, VLLM_ON_CPU, forking, grpo_command, run_swift
 
 from swift_vlrft.demo.data import write_parquet
 from swift_vlrft.demo.tasks import known_task
-from swift_vlrft.parsing.answers import boxes_or_refusal, gold_text
+from swift_vlrft.parsing.answers import gold_text, read_boxes
 
 pytestmark = pytest.mark.end_to_end
 
@@ -88,7 +88,7 @@ def test_boxes_are_asked_in_pixels_of_what_the_model_sees(tiny_qwen2_5_vl, tmp_p
         row = json.loads(line)
         assert (row["frame"], row["seen"], row["width"]) == ("pixels", [84, 84], 112)
         assert "in pixels, x from 0 to 84 and y from 0 to 84" in row["prompt"]
-        gold = boxes_or_refusal(gold_text(row["solution"])).boxes
+        gold = read_boxes(gold_text(row["solution"])).boxes
         assert all(value in (0, 21, 42, 63, 84) for value in gold[0])
 
 
@@ -152,3 +152,17 @@ def test_evaluation_while_training_and_drawn_samples(tiny_qwen2_5_vl, shapes, ro
     first = images["samples/0"][0]
     assert (first.width, first.step) == (336, 1)
     assert first.encoded_image_string.startswith(b"\x89PNG")
+
+
+def test_the_example_evaluates_from_python(tiny_qwen2_5_vl, shapes, tmp_path):
+    example = REPOSITORY / "examples" / "evaluate.py"
+    done = subprocess.run(
+        [sys.executable, str(example), str(tiny_qwen2_5_vl), str(shapes), "classification"],
+        cwd=tmp_path,
+        env=os.environ | ON_CPU | forking(),
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert any(line.startswith("accuracy") for line in done.stdout.splitlines())

@@ -190,7 +190,7 @@ def sampling(run: Run) -> Iterator[Finding]:
     if run.grpo and run.number("temperature") < 0.3:
         text = (
             f"--temperature {run.number('temperature')}: completions of one prompt will be alike, "
-            "and without spread nothing is learned"
+            "and without variance nothing is learned"
         )
         yield note(run, "temperature", "sampling", text)
 
