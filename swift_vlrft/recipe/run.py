@@ -95,13 +95,16 @@ class Run:
         """By its current name, the flag that counts: the last one, as in argparse."""
         found = {}
         for flag in self.recipe.flags:
-            switch = flag.name.removeprefix("no_")
-            fact = self.flags.get(switch)
-            if switch != flag.name and fact and fact.kind == "bool":  # argparse's --no_freeze_vit
-                found[switch] = replace(flag, values=("false",))
+            if self.is_negated(flag.name):
+                found[flag.name.removeprefix("no_")] = replace(flag, values=("false",))
             else:
                 found[self.current_name(flag.name)] = flag
         return found
+
+    def is_negated(self, name: str) -> bool:
+        """--no_freeze_vit: transformers' parser has one for each switch that is on by default."""
+        fact = self.flags.get(name.removeprefix("no_"))
+        return name.startswith("no_") and fact is not None and fact.default is True
 
     def current_name(self, name: str) -> str:
         """What an older or abbreviated name of a flag means; else the name itself."""
@@ -109,7 +112,9 @@ class Run:
             return name
         if (old := OLD_FLAGS.get(name)) is not None:
             return old.now or name
-        longer = [flag for flag in self.flags if flag.startswith(name)]
+        # To argparse, --report may be --report_to or --report-to, and is refused.
+        spelled = {s: flag for flag in self.flags for s in (flag, flag.replace("_", "-"))}
+        longer = [flag for option, flag in spelled.items() if option.startswith(name)]
         return longer[0] if len(longer) == 1 else name
 
     def setting(self, name: str) -> Setting:

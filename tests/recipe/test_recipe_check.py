@@ -526,6 +526,9 @@ def test_a_home_of_nobody():
         ("--num_generations many", "value", "a whole number is needed, 1 or more"),
         ("--scale_rewards sum", "value", "sum: known are group, batch"),
         ("--beta 0 1", "value", "takes one value, got 2"),
+        ("--no_log_completions", "unknown-flag", "Did you mean --log_completions"),
+        ("--report none", "unknown-flag", "Did you mean --report_to"),
+        ('--columns {"answer": "solution"}', "json", "Write it in single quotes"),
         ("--reward_funcs vlrft_clasification", "reward", "Did you mean vlrft_classification"),
         ("--external_plugins --reward_funcs vlrft_format", "reward", "vlrft plugin"),
     ],
@@ -535,6 +538,11 @@ def test_what_only_ms_swift_knows(added, rule, said):
     found = [f for f in json.loads(shown.output)["findings"] if f["rule"] == rule]
     assert len(found) == 1 and said in found[0]["text"]
     assert shown.exit_code == (0 if rule == "abbreviated-flag" else 1)
+
+
+def test_rewards_of_a_command_that_takes_none():
+    found = findings("swift sft --model m --dataset d --reward_funcs format\n")
+    assert {f.rule for f in found} == {"unknown-flag"}
 
 
 def test_rewards_of_another_plugin_count(tmp_path):

@@ -23,7 +23,7 @@ OTHER_REWARDS = ("reward_model", "gym_env", "use_gym_env", "teacher_model", "tea
 
 
 def algorithm(run: Run) -> Iterator[Finding]:
-    if "reward_funcs" in run.given and run.lacks("rlhf_type"):
+    if run.command == "rlhf" and "reward_funcs" in run.given and run.lacks("rlhf_type"):
         text = "--reward_funcs without --rlhf_type: ms-swift would train DPO. Add --rlhf_type grpo"
         yield problem(run, "reward_funcs", "rlhf-type", text)
 

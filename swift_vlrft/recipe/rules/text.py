@@ -48,13 +48,12 @@ def names(run: Run) -> Iterator[Finding]:
             yield problem(run, flag.line, "stray-word", text)
         if not flag.name or not run.flags or flag.name in {*run.flags, *OLD_FLAGS}:
             continue
-        switch = run.flags.get(flag.name.removeprefix("no_"))
         name = run.current_name(flag.name)
         if name != flag.name:
             text = f"--{flag.name} is taken for --{name}; write it out"
             edit = Edit(flag.name, flag.line, name=name)
             yield note(run, flag.line, "abbreviated-flag", text, edit)
-        elif not (flag.name.startswith("no_") and switch and switch.kind == "bool"):
+        elif not run.is_negated(flag.name):
             near = difflib.get_close_matches(flag.name, run.flags, n=1, cutoff=0.7)
             text = f"ms-swift {versions['ms-swift']} has no --{flag.name}"
             text += f". Did you mean --{near[0]}?" if near else ""
@@ -67,17 +66,21 @@ def values(run: Run) -> Iterator[Finding]:
         fact = run.flags.get(flag.name)
         if fact is None or not flag.known or old_value(flag):
             continue
+        if fact.kind == "json" and (wrong := _json(run, flag)):
+            yield wrong
+            continue
         try:
-            value = typed(flag.name, fact, flag.values)
+            typed(flag.name, fact, flag.values)
         except ValueError as error:
             text = " ".join((f"--{flag.name}", *flag.values)) + (": " if flag.values else " ")
             yield problem(run, flag.line, "value", f"{text}{error}")
-            continue
-        if fact.kind == "json" and str(value).lstrip().startswith("{"):
-            yield from _json(run, flag, str(value))
 
 
-def _json(run: Run, flag: Flag, value: str) -> Iterator[Finding]:
+def _json(run: Run, flag: Flag) -> Finding | None:
+    """Where an object does not parse, often as bash took its quotes and cut it at blanks."""
+    value = flag.values[0] if flag.values else ""
+    if not value.lstrip().startswith("{"):
+        return None
     try:
         json.loads(value)
     except json.JSONDecodeError as error:
@@ -85,7 +88,8 @@ def _json(run: Run, flag: Flag, value: str) -> Iterator[Finding]:
             f"--{flag.name} does not parse as JSON ({error.msg} at character {error.pos + 1}); "
             f"what arrives is {value} . Write it in single quotes, as '{{\"image\": 2}}'"
         )
-        yield problem(run, flag.line, "json", text)
+        return problem(run, flag.line, "json", text)
+    return None
 
 
 def placeholders(run: Run) -> Iterator[Finding]:
