@@ -139,8 +139,9 @@ def _answered(
 def _entry(row: Prediction, image: Any, category: str, box: Box) -> dict[str, Any]:
     x1, y1, x2, y2 = box
     if row.box_range is not None and row.size is not None:
-        x, y = (side / end for side, end in zip(row.size, row.box_range, strict=True))
-        x1, x2, y1, y2 = x1 * x, x2 * x, y1 * y, y2 * y
+        (w, h), (right, bottom) = row.size, row.box_range
+        # Multiplied first: a rounded factor moves an IoU that is exactly at a threshold.
+        x1, x2, y1, y2 = x1 * w / right, x2 * w / right, y1 * h / bottom, y2 * h / bottom
     width, height = x2 - x1, y2 - y1
     place = {"image_id": image, "category_id": category}
     return place | {"bbox": [x1, y1, width, height], "area": width * height, "iscrowd": 0}
