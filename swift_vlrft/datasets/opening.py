@@ -213,8 +213,8 @@ def _json(path: Path, files: list[Path], keep_going: bool) -> StoredSet:
             if isinstance(content, dict):
                 if not {"images", "annotations", "categories"} <= set(content):
                     raise DataError(
-                        f"{file} holds one object with {', '.join(content)}; expected a list of "
-                        "rows, or COCO's images, annotations and categories"
+                        f"{file} holds one object with {', '.join(content) or 'no key'}; expected a "
+                        "list of rows, or COCO's images, annotations and categories"
                     )
                 annotated.append(file)
                 continue

@@ -172,12 +172,13 @@ def boxes_of_annotations(
             boxes.found.append({**_entry(row, image, category, box), "score": score})
     gold = [one for one in annotations.boxes if one["category_id"] in chosen]
     scored = list(annotations.instances.images)
+    if predictions.detections is None and not rows:
+        raise EvaluationError(
+            f"no prediction is of an image and category of {annotations.path}; "
+            f"its images are like {', '.join(list(images)[:3])}, its categories "
+            f"{', '.join(list(chosen.values())[:3])}"
+        )
     if predictions.detections is None and protocol == "all":
-        if not rows:
-            raise EvaluationError(
-                f"no prediction is of an image and category of {annotations.path}; "
-                f"its images are like {', '.join(list(images)[:3])}"
-            )
         gold = [one for one in gold if (one["image_id"], one["category_id"]) in rows]
         asked = {image for image, _ in rows}
         for image in scored:

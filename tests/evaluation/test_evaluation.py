@@ -421,6 +421,35 @@ def test_a_list_of_boxes_is_not_scored_against_a_set_of_rows(tmp_path):
     assert result.exit_code == 2 and "is no annotation file" in " ".join(result.output.split())
 
 
+@pytest.mark.parametrize("protocol", ["all", "visual-rft"])
+def test_predictions_of_no_image_of_the_annotations_are_refused(protocol, tmp_path):
+    rows, coco = detection_rows(images=2)
+    (tmp_path / "gold.json").write_text(json.dumps(coco))
+    other = [row | {"category": "unicorn"} for row in rows]
+    arguments = ["--predictions", str(write_lines(tmp_path / "p.jsonl", other))]
+    arguments += ["--gold", str(tmp_path / "gold.json"), "--protocol", protocol]
+    result = CliRunner().invoke(app, ["eval", *arguments])
+    output = " ".join(result.output.split())
+    assert result.exit_code == 2 and "like 1, 2, its categories cat, dog, bus" in output
+
+
+def test_a_gold_that_is_not_there_is_said_by_compare(tmp_path):
+    file = write_lines(tmp_path / "p.jsonl", detection_rows(images=2)[0])
+    arguments = [str(file), str(file), "--gold", str(tmp_path / "nowhere.json")]
+    result = CliRunner().invoke(app, ["compare", *arguments])
+    assert result.exit_code == 2 and "nowhere.json does not exist" in " ".join(
+        result.output.split()
+    )
+
+
+def test_a_size_that_one_side_has_no_boxes_of_keeps_the_other_sides_value(tmp_path):
+    rows, _ = detection_rows()
+    half = [row | {"width": row["width"] // 9, "height": row["height"] // 9} for row in rows]
+    files = [write_lines(tmp_path / f"{n}.jsonl", side) for n, side in enumerate((rows, half))]
+    large = run_json("compare", *files)["metrics"]["AP_large"]
+    assert large["a"] > 0 and large["b"] is None and large["difference"] is None
+
+
 def test_protocol_rows_is_not_of_annotations(tmp_path):
     rows, coco = detection_rows()
     (tmp_path / "gold.json").write_text(json.dumps(coco))
