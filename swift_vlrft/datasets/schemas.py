@@ -11,13 +11,14 @@ from swift_vlrft.datasets.rec import REC_SCHEMA
 from swift_vlrft.datasets.schema import RecordSchema
 from swift_vlrft.datasets.virft import VIRFT_SCHEMA
 
-SCHEMAS: tuple[RecordSchema, ...] = (
+SCHEMAS: list[RecordSchema] = [
     COCO_SCHEMA,
     REC_SCHEMA,
     LISA_SCHEMA,
     VIRFT_SCHEMA,
     COCO_PARQUET_SCHEMA,
-)
+]
+"""A plugin file may put another one in front (examples/my_dataset.py)."""
 
 
 def is_for_swift(columns: Container[str]) -> bool:

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support.swift_run import ON_CPU, VLLM_ON_CPU, forking, grpo_command, run_swift
+from support.swift_run import ON_CPU, REPOSITORY, VLLM_ON_CPU, forking, grpo_command, run_swift
 
 from swift_vlrft.demo.data import write_parquet
 from swift_vlrft.demo.tasks import known_task
@@ -152,3 +152,17 @@ def test_evaluation_while_training_and_drawn_samples(tiny_qwen2_5_vl, shapes, ro
     first = images["samples/0"][0]
     assert (first.width, first.step) == (336, 1)
     assert first.encoded_image_string.startswith(b"\x89PNG")
+
+
+def test_the_example_evaluates_from_python(tiny_qwen2_5_vl, shapes, tmp_path):
+    example = REPOSITORY / "examples" / "evaluate.py"
+    done = subprocess.run(
+        [sys.executable, str(example), str(tiny_qwen2_5_vl), str(shapes), "classification"],
+        cwd=tmp_path,
+        env=os.environ | ON_CPU | forking(),
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert any(line.startswith("accuracy") for line in done.stdout.splitlines())
