@@ -220,9 +220,10 @@ def _json(path: Path, files: list[Path], keep_going: bool) -> StoredSet:
             content = None if is_lines(file) else decoded(file)
             if isinstance(content, dict):
                 if not {"images", "annotations", "categories"} <= set(content):
+                    keys = ", ".join(content) or "no key"
                     raise DataError(
-                        f"{file} holds one object with {', '.join(content)}; expected a list of "
-                        "rows, or COCO's images, annotations and categories"
+                        f"{file} holds one object with {keys}; expected a list of rows, or COCO's "
+                        "images, annotations and categories"
                     )
                 annotated.append(file)
                 continue

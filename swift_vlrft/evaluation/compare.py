@@ -94,7 +94,8 @@ def compare(
             continue
         after = second.values[name]
         if before is None or after is None:
-            none = name.startswith("AP_")  # by size, of images whose sizes one side does not know
+            # By size, of images whose sizes one side does not know.
+            none = name.startswith("AP_") and not (first.sizes_known and second.sizes_known)
             metrics[name] = Difference(None if none else before, None if none else after, None)
             continue
         bounds = interval(drawn_b[name] - drawn_a[name]) if name in drawn_a else None
@@ -137,6 +138,8 @@ def compare_runs(
     """Files of predictions, or folders of runs: A's says what it was made on where ``gold`` does
     not. What cannot be read or paired is an EvaluationError, LineError or DataError.
     """
+    if gold is not None and not gold.exists():
+        raise EvaluationError(f"--gold {gold} does not exist (from {Path.cwd()})")
     annotations = None if gold is None else open_annotations(gold)
     if gold is not None and annotations is None:
         raise EvaluationError(

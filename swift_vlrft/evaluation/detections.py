@@ -139,8 +139,9 @@ def _answered(
 def _entry(row: Prediction, image: Any, category: str, box: Box) -> dict[str, Any]:
     x1, y1, x2, y2 = box
     if row.box_range is not None and row.size is not None:
-        x, y = (side / end for side, end in zip(row.size, row.box_range, strict=True))
-        x1, x2, y1, y2 = x1 * x, x2 * x, y1 * y, y2 * y
+        (w, h), (right, bottom) = row.size, row.box_range
+        # Multiplied first: a rounded factor moves an IoU that is exactly at a threshold.
+        x1, x2, y1, y2 = x1 * w / right, x2 * w / right, y1 * h / bottom, y2 * h / bottom
     width, height = x2 - x1, y2 - y1
     place = {"image_id": image, "category_id": category}
     return place | {"bbox": [x1, y1, width, height], "area": width * height, "iscrowd": 0}
@@ -171,12 +172,13 @@ def boxes_of_annotations(
             boxes.found.append({**_entry(row, image, category, box), "score": score})
     gold = [one for one in annotations.boxes if one["category_id"] in chosen]
     scored = list(annotations.instances.images)
+    if predictions.detections is None and not rows:
+        raise EvaluationError(
+            f"no prediction is of an image and category of {annotations.path}; "
+            f"its images are like {', '.join(list(images)[:3])}, its categories "
+            f"{', '.join(list(chosen.values())[:3])}"
+        )
     if predictions.detections is None and protocol == "all":
-        if not rows:
-            raise EvaluationError(
-                f"no prediction is of an image and category of {annotations.path}; "
-                f"its images are like {', '.join(list(images)[:3])}"
-            )
         gold = [one for one in gold if (one["image_id"], one["category_id"]) in rows]
         asked = {image for image, _ in rows}
         for image in scored:

@@ -99,9 +99,9 @@ def summarise(
     table, protocol = scored_table(predictions, gold)
     rows = table.predictions.rows
     if rows and all(reason.code == "bad_gold" for reason in table.reasons):
-        found = f"no gold solution of the {len(rows)} predictions"
+        found = f"no gold solution in any of the {len(rows)} predictions"
         if not any(row.solution for row in rows):
-            raise EvaluationError(f"{found} is there; give the set that they answer with --gold")
+            raise EvaluationError(f"{found}; give the set that they answer with --gold")
         raise EvaluationError(
             f"{found} can be read as {predictions.task} (the first is {rows[0].solution[:60]!r}); "
             "is --task right?"

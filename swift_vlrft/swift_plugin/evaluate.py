@@ -107,6 +107,11 @@ def _existing(
     found = read_predictions(file, task)
     annotations = None if gold is None else open_annotations(Path(gold))
     if gold is not None and annotations is None:
+        if found.detections is not None:
+            raise EvaluationError(
+                f"{file} is a list of boxes, and --gold {gold} is no annotation file; give the one "
+                "that they were made on, such as instances_val2017.json"
+            )
         where: Any = {key: settings.get(key) for key in ("split", "images")}
         found = join_gold(found, QuerySet(Settings("", Path(gold), found.task, **where)))
     return found, Gold(annotations, settings["categories"], settings.get("protocol"))

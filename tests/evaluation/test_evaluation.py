@@ -2,6 +2,7 @@
 
 import json
 import random
+from fractions import Fraction
 
 import pytest
 from typer.testing import CliRunner
@@ -9,8 +10,9 @@ from typer.testing import CliRunner
 from swift_vlrft.cli import app
 from swift_vlrft.evaluation import read_predictions, summarise
 from swift_vlrft.evaluation.annotations import Gold, open_annotations
+from swift_vlrft.evaluation.detections import boxes_of_rows
 from swift_vlrft.evaluation.metrics import substring_rule
-from swift_vlrft.evaluation.predictions import EvaluationError
+from swift_vlrft.evaluation.predictions import EvaluationError, Problems
 
 
 def answer(text: str) -> str:
@@ -226,6 +228,21 @@ def test_rows_and_annotations_give_the_numbers_of_pycocotools(tmp_path):
         assert summary.metrics["AP"].low < expected[0] < summary.metrics["AP"].high
 
 
+def test_boxes_become_pixels_with_one_rounding(tmp_path):
+    """An IoU that is exactly at a threshold must not be moved by how a box is scaled."""
+    rows, _ = detection_rows()
+    boxes = boxes_of_rows(
+        read_predictions(write_lines(tmp_path / "p.jsonl", rows)).rows, Problems()
+    )
+    corners = [one["bbox"][:2] for one in boxes.gold]
+    assert corners == [
+        [float(Fraction(v * side, 1000)) for v, side in zip(box["Position"], size, strict=False)]
+        for row in rows
+        for size in [(row["width"], row["height"])]
+        for box in (json.loads(row["solution"].replace("'", '"')) if "[" in row["solution"] else [])
+    ]
+
+
 def test_the_protocols_differ_in_what_is_missed(tmp_path):
     rows, coco = detection_rows()
     (tmp_path / "gold.json").write_text(json.dumps(coco))
@@ -389,6 +406,48 @@ def test_bad_predictions_are_refused_with_a_reason(tmp_path, content, arguments,
     result = CliRunner().invoke(app, ["eval", "--predictions", str(file), *arguments])
     assert result.exit_code == 2
     assert said in " ".join(result.output.split())
+
+
+def test_a_list_of_boxes_is_not_scored_against_a_set_of_rows(tmp_path):
+    from swift_vlrft.demo.data import write_parquet
+    from swift_vlrft.demo.tasks import known_task
+
+    write_parquet(known_task("detection").make(random.Random(0), 2), tmp_path / "set")
+    (tmp_path / "p.json").write_text(
+        '[{"image_id": 1, "category_id": 1, "bbox": [1, 1, 2, 2], "score": 1}]'
+    )
+    arguments = ["--predictions", str(tmp_path / "p.json"), "--gold", str(tmp_path / "set")]
+    result = CliRunner().invoke(app, ["eval", *arguments])
+    assert result.exit_code == 2 and "is no annotation file" in " ".join(result.output.split())
+
+
+@pytest.mark.parametrize("protocol", ["all", "visual-rft"])
+def test_predictions_of_no_image_of_the_annotations_are_refused(protocol, tmp_path):
+    rows, coco = detection_rows(images=2)
+    (tmp_path / "gold.json").write_text(json.dumps(coco))
+    other = [row | {"category": "unicorn"} for row in rows]
+    arguments = ["--predictions", str(write_lines(tmp_path / "p.jsonl", other))]
+    arguments += ["--gold", str(tmp_path / "gold.json"), "--protocol", protocol]
+    result = CliRunner().invoke(app, ["eval", *arguments])
+    output = " ".join(result.output.split())
+    assert result.exit_code == 2 and "like 1, 2, its categories cat, dog, bus" in output
+
+
+def test_a_gold_that_is_not_there_is_said_by_compare(tmp_path):
+    file = write_lines(tmp_path / "p.jsonl", detection_rows(images=2)[0])
+    arguments = [str(file), str(file), "--gold", str(tmp_path / "nowhere.json")]
+    result = CliRunner().invoke(app, ["compare", *arguments])
+    assert result.exit_code == 2 and "nowhere.json does not exist" in " ".join(
+        result.output.split()
+    )
+
+
+def test_a_size_that_one_side_has_no_boxes_of_keeps_the_other_sides_value(tmp_path):
+    rows, _ = detection_rows()
+    half = [row | {"width": row["width"] // 9, "height": row["height"] // 9} for row in rows]
+    files = [write_lines(tmp_path / f"{n}.jsonl", side) for n, side in enumerate((rows, half))]
+    large = run_json("compare", *files)["metrics"]["AP_large"]
+    assert large["a"] > 0 and large["b"] is None and large["difference"] is None
 
 
 def test_protocol_rows_is_not_of_annotations(tmp_path):

@@ -120,7 +120,7 @@ def test_the_page_is_whole_and_escaped(run):
     assert len(sources) == 6 and all(s.startswith("data:image/png;base64,") for s in sources)
     assert "alert(1)" in page and "&lt;script&gt;" in page
     assert "default-src 'none'" in page and "http" not in page.split("</head>")[0].split("http-")[0]
-    assert "width=device-width" in page
+    assert "width=device-width" in page and "AP by category (1)" in page
     assert "hf_x" not in page and "s3" not in re.sub(r"base64,[^\"]+", "", page)
 
 
