@@ -2,9 +2,9 @@
 
 from swift_vlrft import REWARDS, check, evaluate, register
 REWARDS["vlrft_counting"](["<answer>4</answer>"], ["4"])        [1.0]
-check("train.sh")                                               what is wrong with a recipe
-evaluate("model", "data/held_out", "detection").metrics         what `vlrft eval` prints
-register(["train.jsonl"])                                       known to ms-swift from here on
+check("train.sh")                                               problems of a recipe
+evaluate("model", "data/held_out", "detection").metrics         as printed by `vlrft eval`
+register(["train.jsonl"])                                       usable as --dataset in ms-swift
 """
 
 from importlib import import_module
@@ -24,7 +24,7 @@ _PUBLIC = {
     "evaluate": "swift_vlrft.swift_plugin.evaluate",
     "register": "swift_vlrft.swift_plugin.registration",
 }
-"""Public names and where they are: what they need is imported when they are asked for."""
+"""Public names and their modules, which are imported on first access."""
 
 
 def __getattr__(name: str) -> Any:

@@ -1,10 +1,9 @@
-"""Is this machine ready? Each check says what was found, and the remedy where something is wrong.
+"""Is this machine ready? Each check gives what it found, and a remedy if something is wrong.
 
 problem  ms-swift 4.5.3: 4.6 is needed      pip install 'ms-swift>=4.6,<4.7'
 note     huggingface.co does not answer     HF_ENDPOINT names a mirror; HF_HUB_OFFLINE=1 ...
 
-Every check is bounded in time; a hub that does not answer costs at most its own limit, and all run
-side by side.
+Every check has a time limit, and all run in parallel.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ LEAST_DISK = 20 * GIB
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What one check found; ``remedy`` is empty where nothing is wrong."""
+    """What one check found; ``remedy`` is empty if nothing is wrong."""
 
     what: str
     state: str
@@ -63,8 +62,8 @@ class Check:
 def run_checks(seconds: float = 3.0) -> list[Check]:
     """All checks, in a fixed order.
 
-    ``seconds`` bounds each hub; an import, which reads gigabytes from a cold disk, gets twenty
-    times that.
+    ``seconds`` is the limit of each hub; an import, which reads gigabytes from a cold disk, gets
+    twenty times that.
     """
     slow: list[tuple[str, Callable[[], Check], float]] = [
         ("huggingface.co", partial(_hub, "huggingface.co", _hf_endpoint(), seconds), seconds),
@@ -80,7 +79,7 @@ def run_checks(seconds: float = 3.0) -> list[Check]:
 
     waiting = []
     for name, check, limit in slow:
-        # Daemons: Python waits for other threads when it ends, however long a hub keeps talking.
+        # Daemons: at exit Python waits for other threads, however long a hub takes.
         thread = Thread(target=run, args=(name, check), daemon=True)
         thread.start()
         waiting.append((name, thread, monotonic() + limit + 1))
@@ -101,7 +100,7 @@ def _python() -> Iterator[Check]:
 
 
 def tested_set() -> dict[str, str]:
-    """The versions that the tests ran with, by package; the GPU set where there is a driver."""
+    """The versions that the tests ran with, by package; the GPU set if there is a driver."""
     name = "gpu.txt" if shutil.which("nvidia-smi") else "cpu.txt"
     try:
         text = shipped_file("requirements", name).read_text()

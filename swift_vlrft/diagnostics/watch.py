@@ -1,9 +1,9 @@
-"""Checks while training runs: the first batches are looked at, and every sample can be logged.
+"""Checks during training: the first batches are checked, and every sample can be logged.
 
     WARNING swift_vlrft: vlrft_detection_iou: only 12 % of the first 64 answers can be read ...
 
 One warning for each problem, not one per row. ``VLRFT_LOG_SAMPLES=DIR`` writes score and reason of
-every sample as JSON lines, one file per process, so ranks never write into each other's lines.
+every sample as JSON lines, one file per process, so that ranks do not mix lines.
 """
 
 import json
@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from swift_vlrft.diagnostics.checks import (
-    FrameCheck,
+    BoxFormatCheck,
     has_boxes,
+    has_zero_std,
     unreadable,
-    without_spread,
-    zero_spread,
+    zero_std,
 )
 from swift_vlrft.diagnostics.reasons import Reason, explain
 from swift_vlrft.parsing.answers import gold_text, text_of
@@ -31,19 +31,19 @@ log = logging.getLogger("swift_vlrft")
 
 VARIABLE = "VLRFT_LOG_SAMPLES"
 FIRST_CALLS = 10
-"""Batches looked at, per reward and process."""
+"""Batches that are checked, per reward and process."""
 SETTLED_CALLS = 3
-"""Batches after which too few readable answers, or no spread, is worth a warning."""
+"""Batches after which a low parse rate or a reward std of 0 is worth a warning."""
 LEAST_COMPLETIONS = 16
 LEAST_GROUPS = 4
-"""Neither is judged on fewer completions, or groups, than these."""
+"""No warning on fewer completions or groups than these."""
 LEAST_OF_GROUP = 4
-"""Of a group's part on one process, as two scores are often equal by chance."""
+"""Least completions of a group on one process: two scores are often equal by chance."""
 
 
 @dataclass
 class _Seen:
-    """What the first batches of one reward showed."""
+    """Counts over the first batches of one reward."""
 
     calls: int = 0
     unscored: Counter[str] = field(default_factory=Counter)
@@ -51,19 +51,18 @@ class _Seen:
     completions: int = 0
     readable: int = 0
     groups: int = 0
-    groups_without_spread: int = 0
-    frame: FrameCheck = field(default_factory=FrameCheck)
+    zero_variance_groups: int = 0
+    box_format: BoxFormatCheck = field(default_factory=BoxFormatCheck)
 
 
 _warned: set[str] = set()
-"""Problems reported by this process: one of a kind, whichever reward finds it first."""
+"""Problems reported by this process: each kind once, whichever reward finds it first."""
 
 
 def watch(name: str, function: RewardFunction) -> RewardFunction:
-    """``function`` (REWARDS[name]) with the checks around it: same scores, same ``__name__``.
+    """``function`` (REWARDS[name]) wrapped in the checks: same scores, same ``__name__``.
 
-    Errors of the caller pass through; nothing that the checks themselves do can stop a training
-    step.
+    Errors of the function pass through; an error of a check never stops a training step.
     """
     seen = _Seen()
 
@@ -89,7 +88,7 @@ def watch(name: str, function: RewardFunction) -> RewardFunction:
 def _rows(
     completions: Sequence[Any], solution: Any, columns: dict[str, Any]
 ) -> list[dict[str, Any]]:
-    """One dict per completion, of every column that has a value for each."""
+    """One dict per completion, with the columns that have a value for each."""
     solutions = [None] * len(completions) if solution is None else solution
     kept = {"completion": completions, "solution": solutions}
     for key, values in columns.items():
@@ -111,12 +110,12 @@ def _look(name: str, seen: _Seen, rows: list[dict[str, Any]], scores: Scores) ->
             key = f"{row['prompt_id']}@{gold_text(row['solution'])}"
             groups.setdefault(key, []).append(score)
         if has_boxes(name, row.get("task")):
-            seen.frame.add_row(name, row)
+            seen.box_format.add_row(name, row)
     complete = [values for values in groups.values() if len(values) >= LEAST_OF_GROUP]
     seen.groups += len(complete)
-    seen.groups_without_spread += sum(map(without_spread, complete))
-    if (problem := seen.frame.problem()) is not None:
-        _warn("frame", f"{name}: {problem}")
+    seen.zero_variance_groups += sum(map(has_zero_std, complete))
+    if (problem := seen.box_format.problem()) is not None:
+        _warn("box format", f"{name}: {problem}")
     if seen.calls < SETTLED_CALLS:
         return
     if seen.unscored and not seen.completions:
@@ -124,8 +123,8 @@ def _look(name: str, seen: _Seen, rows: list[dict[str, Any]], scores: Scores) ->
             f"nothing scored {name}",
             f"{name}: none of the first {seen.unscored.total()} completions got a score: "
             + ", ".join(f"{count} times {text}" for text, count in seen.unscored.most_common(5))
-            + ". Where no row of the data sets is of its task, nothing is learned from it: `vlrft "
-            "data check PATH` says which rewards fit a set.",
+            + ". If no row of the data sets is of its task, nothing is learned from it: `vlrft "
+            "data check PATH` lists the rewards that fit a set.",
         )
     if seen.completions >= LEAST_COMPLETIONS:
         problem = unreadable(name, seen.readable, seen.completions)
@@ -133,9 +132,9 @@ def _look(name: str, seen: _Seen, rows: list[dict[str, Any]], scores: Scores) ->
             why = "`vlrft score <output_dir>/completions.jsonl` says why."
             _warn("parse rate", f"{problem} {why}")
     if seen.groups >= LEAST_GROUPS:
-        problem = zero_spread(name, seen.groups, seen.groups_without_spread)
+        problem = zero_std(name, seen.groups, seen.zero_variance_groups)
         if problem is not None:
-            _warn(f"spread {name}", problem)
+            _warn(f"std {name}", problem)
 
 
 def _reason(name: str, row: dict[str, Any], trainer_state: Any = None) -> Reason:
@@ -152,7 +151,7 @@ def _warn(problem: str, message: str) -> None:
 def _write(
     folder: Path, name: str, rows: list[dict[str, Any]], scores: Scores, trainer_state: Any
 ) -> None:
-    """Append one line per sample. One write per batch, to a file that no other process opens."""
+    """Append one line per sample, with one write per batch, to this process's file."""
     lines = []
     for row, score in zip(rows, scores, strict=True):
         if score is None:

@@ -87,7 +87,7 @@ GOLD_OF_ROWS = Gold()
 
 
 def open_annotations(path: Path) -> Annotations | None:
-    """None where ``path`` is no annotation file; DataError where it is one and is wrong."""
+    """None if ``path`` is no annotation file; DataError if it is one and is wrong."""
     stored = find_set(path) if path.is_file() and path.suffix == ".json" else None
     if not isinstance(stored, CocoFile):
         return None

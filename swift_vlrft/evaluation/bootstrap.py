@@ -41,7 +41,7 @@ def ratio_estimates(numerator: Array, denominator: Array, weights: Array) -> Arr
 
 
 def interval(estimates: Array) -> tuple[float, float] | None:
-    """The middle 95 % of the draws; None where fewer than half of them gave a number."""
+    """The middle 95 % of the draws; None if fewer than half of them gave a number."""
     usable = estimates[np.isfinite(estimates)]
     if len(usable) < max(2, len(estimates) / 2):
         return None

@@ -76,7 +76,7 @@ def compare(
     bootstrap: int = COUNT,
     seed: int = 0,
 ) -> Comparison:
-    """EvaluationError where the two answer different queries."""
+    """EvaluationError if the two answer different queries."""
     if a.task != b.task:
         raise EvaluationError(f"A is of {a.task}, B of {b.task}: their metrics do not compare")
     if a.detections is not None or b.detections is not None:

@@ -36,7 +36,7 @@ class ImageNames:
                     self.ends.setdefault(end, set()).add(row[0])
 
     def find(self, names: Sequence[str]) -> set[str] | None:
-        """The images that may be meant: empty where no row has it, None where none is named."""
+        """The images that may be meant: empty if no row has it, None if none is named."""
         if not names:
             return None
         sets = [self.exact[name] for name in names if name in self.exact]
@@ -78,7 +78,7 @@ _SPLIT_ALONE = re.compile(r"(?:[a-z]*im(?:age|g)s?[-_.]?)?([a-z]+)[-_.]?\d*", re
 
 
 def _content_of(image: str) -> str | None:
-    """The key of a file by its content; None where it is no absolute path, or not there."""
+    """The key of a file by its content; None if it is no absolute path, or not there."""
     if _HASH.fullmatch(image):
         return image[:16]
     file = Path(image)

@@ -38,7 +38,7 @@ NEAR = 2.0
 
 def join_gold(predictions: Predictions, queries: QuerySet) -> Predictions:
     """Every row of the set with its answer and its solution, in the order of the set. Rows are
-    found as pairing.py says. EvaluationError where an answer and its row contradict, or none pairs.
+    found as pairing.py says. EvaluationError if an answer and its row contradict, or none pairs.
     """
     problems, given = predictions.problems.joined(), predictions.rows
     dataset, task = queries.settings.dataset, predictions.task
@@ -96,7 +96,7 @@ def join_gold(predictions: Predictions, queries: QuerySet) -> Predictions:
 def _joined(
     query: Query, row: Prediction | None, known: Known, task: str, stored: Size | None
 ) -> Prediction:
-    """The answer, empty where there is none, as one to the query. ValueError: see _as_asked."""
+    """The answer, empty if there is none, as one to the query. ValueError: see _as_asked."""
     columns = query.row.columns
     if row is None:
         row, gold = (

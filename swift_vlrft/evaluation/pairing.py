@@ -88,7 +88,7 @@ def question_key(prompt: str) -> str:
 
 
 def gold_key(text: str) -> Hashable:
-    """What a gold text means, whatever way it was written; None where it says nothing."""
+    """What a gold text means, whatever way it was written; None if it says nothing."""
     if not text.strip():
         return None
     found = boxes_or_refusal(text)
@@ -108,7 +108,7 @@ class _Pairs:
         self.answers, self.rows, self.agrees = answers, rows, agrees
         names = ImageNames([row.images for row in rows], contents)
         self.located = [names.find(answer.images) for answer in answers]
-        """The images that an answer may be of: None where it names none, empty where unknown."""
+        """The images that an answer may be of: None if it names none, empty if unknown."""
         self.of_image = _grouped(row.images[0] if row.images else None for row in rows)
         self.of_question = _grouped(row.question for row in rows)
         self.of_both = _grouped((row.question, row.gold) for row in rows)
@@ -121,7 +121,7 @@ class _Pairs:
         self.taken: set[int] = set()
 
     def _question(self, n: int) -> str | None:
-        """The rows' question that an answer was asked; None where it does not say, "" where it is
+        """The rows' question that an answer was asked; None if it does not say, "" where it is
         none of theirs. A log holds it within the text of the chat template.
         """
         text = self.answers[n].question
@@ -219,7 +219,7 @@ class _Pairs:
         )
 
     def _check(self, n: int, r: int, why: str) -> None:
-        """EvaluationError where the answer says something else than the row."""
+        """EvaluationError if the answer says something else than the row."""
         answer, row = self.answers[n], self.rows[r]
         images, question = self.located[n], self.questions[n]
         if images and row.images and row.images[0] not in images:
@@ -238,7 +238,7 @@ class _Pairs:
 
     def _by_order(self, n: int, found: list[int]) -> None:
         """The row in the answer's place, where the answers are as many as the rows and all others
-        are in theirs; EvaluationError where not.
+        are in theirs; EvaluationError if not.
         """
         answer, pairing = self.answers[n], self.pairing
         moved = [m for m, r in enumerate(pairing.rows) if r not in (m, None)]

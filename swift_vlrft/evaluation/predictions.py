@@ -216,7 +216,7 @@ def _as(kind: Any, value: Any) -> Any:
 
 
 def _key(value: Any) -> str | None:
-    """An id as text; pandas writes whole numbers as 3.0 where one of them is missing, and NaN."""
+    """An id as text; pandas writes whole numbers as 3.0 if one of them is missing, and NaN."""
     if isinstance(value, float):
         return str(int(value)) if value.is_integer() else None if value != value else str(value)
     return None if value is None else str(value)

@@ -103,7 +103,7 @@ class Query:
 
     def rewritten(self, box_format: str, size: Size, seen: Size) -> Query:
         """Prompt and gold in ``box_format``, as ``--dataset PATH:pixels`` trains them: ``size`` is
-        the image's, ``seen`` that of the one the model sees. ValueError where that cannot be done.
+        the image's, ``seen`` that of the one the model sees. ValueError if that cannot be done.
         """
         return replace(self, row=row_in_box_format(self.row, box_format, size, seen))
 
@@ -136,7 +136,7 @@ class QuerySet:
                 yield query
 
     def check(self) -> None:
-        """EvaluationError where the settings do not fit together or name what is not there."""
+        """EvaluationError if the settings do not fit together or name what is not there."""
         for problem in self._problems():
             raise EvaluationError(problem)
 
@@ -207,7 +207,7 @@ class QuerySet:
     @cached_property
     def _chosen(self) -> set[str] | None:
         """The categories that are asked: names that the set has, and of a named list those that it
-        has. DataError where a name is unknown.
+        has. DataError if a name is unknown.
         """
         given = self.settings
         if not given.categories:

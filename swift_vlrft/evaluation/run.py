@@ -63,7 +63,7 @@ def versions() -> dict[str, str]:
 def begin(folder: Path, settings: Settings, *, force: bool = False) -> dict[str, str]:
     """Make the folder ready, or ready to resume; the lines of answers that it holds, by id.
 
-    EvaluationError where it holds a run with other settings; ``force`` moves that one aside.
+    EvaluationError if it holds a run with other settings; ``force`` moves that one aside.
     """
     manifest = Manifest(settings, settings.identity(), _stamps(settings), versions())
     if problem := _other_results(folder, manifest):
@@ -229,7 +229,7 @@ def open_runs(
 ) -> list[SavedRun]:
     """Files of predictions, or folders of runs. Annotations that they share, or that ``annotated``
     holds by their path, are read once.
-    EvaluationError, LineError or DataError where one cannot be read.
+    EvaluationError, LineError or DataError if one cannot be read.
     """
     known = dict(annotated)
     runs = []
@@ -249,7 +249,7 @@ def open_runs(
 
 
 def image_limits(run: SavedRun) -> str | None:
-    """The limits that a run put on the size of images; None where no run.json says."""
+    """The limits that a run put on the size of images; None if no run.json says."""
     if run.manifest is None:
         return None
     settings = run.manifest.settings

@@ -95,7 +95,7 @@ def summarise(
     seed: int = 0,
     run: dict[str, Any] | None = None,
 ) -> Summary:
-    """Every metric of the predictions with its interval; EvaluationError where there is no gold."""
+    """Every metric of the predictions with its interval; EvaluationError if there is no gold."""
     table, protocol = scored_table(predictions, gold)
     rows = table.predictions.rows
     if rows and all(reason.code == "bad_gold" for reason in table.reasons):
@@ -155,7 +155,7 @@ def _selected(by_class: dict[str, dict[str, float | None]]) -> dict[str, float |
 
 
 def write_summary(summary: Summary, path: Path, *, force: bool = False) -> None:
-    """EvaluationError where a better summary lies at ``path``, or one that cannot be compared, and
+    """EvaluationError if a better summary lies at ``path``, or one that cannot be compared, and
     ``force`` is not given.
     """
     if path.exists() and not force:

@@ -23,7 +23,7 @@ from swift_vlrft.memory.settings import GIB, Settings
 from swift_vlrft.memory.stages import Source, batch_shape
 
 Written = Callable[[Mapping[str, str]], Settings | None]
-"""Settings of the recipe with these flags in it; None where they must not be written (a rule of
+"""Settings of the recipe with these flags in it; None if they must not be written (a rule of
 ms-swift between flags, or of this package, is broken by them)."""
 
 LORA_LEARNING_RATE = 1e-5
@@ -76,7 +76,7 @@ class Change:
 def advise(plan: Plan, source: Source = traced, written: Written | None = None) -> list[Change]:
     """Changes that make a plan fit, cheapest first; single ones, then the smallest set of several.
 
-    Empty where the plan fits, or where no set of changes helps. With ``written`` each is planned as
+    Empty if the plan fits, or where no set of changes helps. With ``written`` each is planned as
     the recipe would then read.
     """
     if plan.fits:

@@ -28,7 +28,7 @@ PHASES = {
 
 
 def read_run(folder: Path) -> dict[str, float]:
-    """The largest value of each memory/ metric of a run; ValueError where there is none."""
+    """The largest value of each memory/ metric of a run; ValueError if there is none."""
     best: dict[str, float] = {}
     for file in (f for name in ("logging.jsonl", "trainer_state.json") for f in folder.rglob(name)):
         for name, value in (item for record in _records(file) for item in record.items()):

@@ -425,7 +425,7 @@ def changed(recipe: Recipe | Run, flags: Mapping[str, str]) -> Recipe:
 def as_written(
     recipe: Recipe | Run, gpus: Gpus, *, nodes: int | None = None, longest: Longest | None = None
 ) -> Callable[[Mapping[str, str]], Settings | None]:
-    """What ``recipe`` with other flags would be planned as; None where a rule between flags, kept
+    """What ``recipe`` with other flags would be planned as; None if a rule between flags, kept
     before, would be broken.
     """
     before = changed(recipe, {"NNODES": str(nodes)} if nodes else {})

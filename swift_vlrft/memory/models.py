@@ -34,7 +34,7 @@ class ModelError(ValueError):
 
 @dataclass(frozen=True)
 class Parameters:
-    """Counts by part; ``head`` is zero where the output layer shares the embedding."""
+    """Counts by part; ``head`` is zero if the output layer shares the embedding."""
 
     vit: int
     aligner: int
@@ -147,7 +147,7 @@ class Model:
     @property
     def context(self) -> int | None:
         """Longest row of its configuration: vLLM's max_model_len where no flag says one (vllm's
-        config/model.py: _get_and_verify_max_len). None where the file does not say.
+        config/model.py: _get_and_verify_max_len). None if the file does not say.
         """
         return self.text.get("max_position_embeddings")
 

@@ -147,7 +147,7 @@ def new_plan(
     dataset: Path | None = None,
     quick: bool = False,
 ) -> tuple[RecipePlan, Path | None]:
-    """Write a recipe from nothing that fits; ValueError where no known change makes it."""
+    """Write a recipe from nothing that fits; ValueError if no known change makes it."""
     found, _ = _gpus(gpus, out)
     data = str(dataset) if dataset else None
     text = new_recipe(model, task, found.count, data, nodes=nodes or 1)

@@ -41,7 +41,7 @@ OWN_PLACE = re.compile(r"BASH_SOURCE|(?:dirname|realpath|readlink)\b[^\n]*\$\{?0
 def changed_text(recipe: Recipe, flags: Mapping[str, str]) -> str:
     """The text of ``recipe`` with ``flags`` in place of its own; capitals are variables.
 
-    CannotEdit where one cannot be changed alone.
+    CannotEdit if one cannot be changed alone.
     """
     text, path = recipe.text, recipe.path
     commands = read_text(text, path)
@@ -63,7 +63,7 @@ def changed_text(recipe: Recipe, flags: Mapping[str, str]) -> str:
 
 
 def copied(recipe: Recipe, text: str, out: Path) -> str:
-    """``text``, a changed ``recipe``, as it may be written to ``out``; ValueError where it would be
+    """``text``, a changed ``recipe``, as it may be written to ``out``; ValueError if it would be
     another recipe there.
     """
     kinds = [path.suffix if path.suffix in CONFIGURATION else ".sh" for path in (recipe.path, out)]

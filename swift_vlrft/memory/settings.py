@@ -223,7 +223,7 @@ def parse_gpus(text: str) -> Gpus:
 
 
 def gpu_gib(kind: str) -> float:
-    """What torch sees of a GPU; ValueError where neither its name nor a size tells."""
+    """What torch sees of a GPU; ValueError if neither its name nor a size tells."""
     plain = re.sub(r"(?i)nvidia|tesla|geforce|rtx|gb\b|g\b|sxm\d?|pcie|[\s_]", "", kind)
     plain = plain.upper().strip("-")
     for name, gib in CAPACITY.items():

@@ -232,7 +232,7 @@ def _image_tokens(config: dict[str, Any], shape: BatchShape) -> int:
 
 
 def inputs_of(config: dict[str, Any], shape: BatchShape, image_token: int) -> dict[str, Any]:
-    """What the template gives the model; ValueError where the images do not go into the length."""
+    """What the template gives the model; ValueError if the images do not go into the length."""
     ids = torch.zeros(shape.batch, shape.length, dtype=torch.long)
     inputs: dict[str, Any] = {"attention_mask": None, "use_cache": False}
     if shape.grids:

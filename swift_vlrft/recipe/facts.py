@@ -99,7 +99,7 @@ def _listed(versions: dict[str, str]) -> str:
 
 
 def installed_versions() -> dict[str, str]:
-    """Versions of PACKAGES; empty where one is missing, as no recipe can run then."""
+    """Versions of PACKAGES; empty if one is missing, as no recipe can run then."""
     try:
         return {name: metadata.version(name) for name in PACKAGES}
     except metadata.PackageNotFoundError:

@@ -32,7 +32,7 @@ def fixed_text(text: str, path: Path, edits: Sequence[Edit]) -> tuple[str, list[
 
 
 def difference(before: str, after: str, path: Path) -> str:
-    """A unified diff; empty where nothing changed."""
+    """A unified diff; empty if nothing changed."""
     lines = (before.splitlines(keepends=True), after.splitlines(keepends=True))
     return "".join(difflib.unified_diff(*lines, str(path), f"{path} (fixed)", n=1))
 
@@ -42,7 +42,7 @@ def write_fixed(
 ) -> Path | None:
     """Write a script; what stood there before, byte for byte, is kept beside it.
 
-    Returns where: NAME.orig, or the first of NAME.orig.1, NAME.orig.2, ... that is free; None where
+    Returns where: NAME.orig, or the first of NAME.orig.1, NAME.orig.2, ... that is free; None if
     there was nothing, or already this text. The file keeps its mode, a new one gets ``mode``.
     """
     path = path.resolve()

@@ -13,7 +13,7 @@ SECONDS = 20
 class Gpu:
     name: str
     mib: int | None
-    """Memory in MiB; None where the GPU shares the host's and says [N/A]."""
+    """Memory in MiB; None if the GPU shares the host's and says [N/A]."""
     driver: str
 
 
@@ -43,7 +43,7 @@ def installed_gpus() -> tuple[Gpu, ...]:
 
 
 def gpus_here() -> int:
-    """How many GPUs nvidia-smi lists; 0 where it is not there or fails."""
+    """How many GPUs nvidia-smi lists; 0 if it is not there or fails."""
     try:
         return len(installed_gpus())
     except OSError:

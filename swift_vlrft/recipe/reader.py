@@ -93,7 +93,7 @@ class Recipe:
     launcher: str = ""
     """What starts the processes in place of `swift`: torchrun, accelerate, python ..."""
     launched: tuple[str, str] = ("", "")
-    """Processes on a node and nodes, as the launcher says; empty where it does not."""
+    """Processes on a node and nodes, as the launcher says; empty if it does not."""
 
     def flag(self, name: str) -> Flag | None:
         """The flag that counts: the last of its name, as in argparse."""
@@ -111,7 +111,7 @@ class Recipe:
         return all(flag.known if (flag := self.flag(name)) else self.lacks(name) for name in names)
 
     def get(self, name: str, default: str | None = None) -> str | None:
-        """The first value of a flag; ``default`` where it is absent or empty; None where it has a
+        """The first value of a flag; ``default`` where it is absent or empty; None if it has a
         value that is not known, or may have one.
         """
         flag = self.flag(name)
@@ -120,7 +120,7 @@ class Recipe:
         return flag.values[0] if flag and flag.values else default
 
     def values(self, name: str) -> tuple[str, ...]:
-        """All values of a flag; empty where it is absent or not known."""
+        """All values of a flag; empty if it is absent or not known."""
         flag = self.flag(name)
         return flag.values if flag and flag.known else ()
 
@@ -132,7 +132,7 @@ class Recipe:
         )
 
     def at(self, path: str) -> Path | None:
-        """A path as the command sees it; None where its folder is not known."""
+        """A path as the command sees it; None if its folder is not known."""
         found = Path(os.path.expanduser(path))
         if found.is_absolute():
             return found
@@ -150,7 +150,7 @@ def read_recipes(
 ) -> list[Recipe]:
     """Every `swift` command of a recipe, in its order; ``arguments`` are what `"$@"` stands for.
 
-    ``environment`` is the caller's (default: this process's). RecipeError where the file cannot be
+    ``environment`` is the caller's (default: this process's). RecipeError if the file cannot be
     read or holds no such command.
     """
     path = Path(path)

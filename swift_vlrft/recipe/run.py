@@ -155,7 +155,7 @@ class Run:
             return Setting(None, source, NotTaken(f"{place}{text}{colon}{error}"))
 
     def lacks(self, *names: str) -> bool:
-        """Whether none of the flags is given; NotKnown where that is not certain."""
+        """Whether none of the flags is given; NotKnown if that is not certain."""
         absent = not any(name in self.given for name in names)
         return absent and all(self.value_of(self.as_given(name)) or True for name in names)
 
@@ -175,7 +175,7 @@ class Run:
         return float(self.read(name) or 0)  # type: ignore[arg-type]
 
     def optional(self, name: str) -> int | None:
-        """A whole number, or None where neither the recipe nor ms-swift sets it."""
+        """A whole number, or None if neither the recipe nor ms-swift sets it."""
         return None if self.read(name) is None else self.integer(name)
 
     def true(self, name: str) -> bool:
@@ -191,7 +191,7 @@ class Run:
         return tuple(map(str, found)) if isinstance(found, tuple) else ()
 
     def json(self, name: str) -> dict[str, Any]:
-        """An object, written out or in a file; OSError or ValueError where it is neither."""
+        """An object, written out or in a file; OSError or ValueError if it is neither."""
         text = self.text(name)
         if not text:
             return {}
@@ -227,7 +227,7 @@ class Run:
         return self.given[name].line if name in self.given else self.recipe.line
 
     def variable(self, name: str) -> str | None:
-        """A variable that the command finds; None where it is not set."""
+        """A variable that the command finds; None if it is not set."""
         recipe = self.recipe
         if recipe.hides(name):
             notes = [note for note in recipe.notes if f"${name} " in note.text]
@@ -236,7 +236,7 @@ class Run:
         return recipe.environment.get(name)
 
     def count(self, name: str) -> int | None:
-        """NPROC_PER_NODE or NNODES, or what a launcher says of them; None where it is not set."""
+        """NPROC_PER_NODE or NNODES, or what a launcher says of them; None if it is not set."""
         recipe = self.recipe
         if recipe.launcher:
             text = recipe.launched[name == "NNODES"]

@@ -1,4 +1,4 @@
-"""Attention over a packed sequence, in two parts and without a mask of its length squared.
+"""Attention over a packed sequence, in two parts and without a quadratic mask.
 
     prompt       sees itself, causally                        [1, heads, P, P]
     completions  see their prompt and themselves, causally    [G, heads, C, P + C], lower right
@@ -7,9 +7,8 @@ Both are torch's scaled_dot_product_attention with a causal flag, so that CUDA t
 kernel and nothing dense is built; on a CPU the second part has a mask of C x (P + C). The prompt's
 keys and values are written G times for the second part, as separate rows have them too.
 
-It enters transformers through its registry of attention functions, for the language model alone,
-and is transformers' own sdpa wherever no packed sequence is given (rollouts, batches that do not
-pack).
+It is registered as an attention function of transformers, for the language model alone, and falls
+back to transformers' sdpa without a packed sequence (rollouts, batches that do not pack).
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ from torch.nn.utils.rnn import pad_sequence
 from swift_vlrft.shared_prefix.layout import Group
 
 NAME = "vlrft_shared_prefix"
-"""The name under which transformers knows ``attend``."""
+"""The name of ``attend`` in transformers' registry."""
 
 
 def use_shared_attention(model: Any) -> None:
-    """Let the language model of ``model`` (the unwrapped transformers model) call ``attend``."""
+    """Make the language model of ``model`` (the unwrapped transformers model) use ``attend``."""
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.masking_utils import sdpa_mask
 
@@ -100,9 +99,9 @@ def _attend_group(
 
 
 def _lower_right(queries: int, keys: int, device: torch.device) -> torch.Tensor:
-    """The last query sees the last key: on CUDA as a marker that the flash kernel understands."""
+    """Causal mask aligned lower right; on CUDA a bias object that the flash kernel understands."""
     if device.type == "cuda":
-        # Inside a TorchDispatchMode (an operation counter, selective checkpointing) the marker
+        # Inside a TorchDispatchMode (an operation counter, selective checkpointing) that object
         # cannot be made.
         with suppress(RuntimeError):
             return causal_lower_right(queries, keys)
@@ -111,8 +110,8 @@ def _lower_right(queries: int, keys: int, device: torch.device) -> torch.Tensor:
 
 
 def _as_batch(own: Sequence[int], x: torch.Tensor) -> torch.Tensor:
-    """[heads, tokens, width] -> [completions, heads, longest, width]; what pads a shorter one is
-    never kept, and stands after all that its own tokens may see.
+    """[heads, tokens, width] -> [completions, heads, longest, width]; padding comes after all that
+    a completion's tokens may see, and its results are dropped.
     """
     if len(set(own)) == 1:
         return x.unflatten(1, (len(own), own[0])).transpose(0, 1)

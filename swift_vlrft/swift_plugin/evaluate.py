@@ -1,4 +1,4 @@
-"""``vlrft eval`` as a function: ask a model every query of a data set, and score what it answers.
+"""``vlrft eval`` as a function: run a model on every query of a data set and score the answers.
 
 import swift_vlrft
 
@@ -6,7 +6,7 @@ summary = swift_vlrft.evaluate(
     "runs/grpo/checkpoint-200", "data/held_out", "detection", out="runs/eval/after"
 )
 summary.metrics["AP50"].value
-swift_vlrft.evaluate(predictions="runs/eval/after")      # scores what is there
+swift_vlrft.evaluate(predictions="runs/eval/after")      # scores existing answers
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from swift_vlrft.swift_plugin.inference import (
 
 PathLike = str | os.PathLike[str]
 Progress = Callable[[int, int], None]
-"""``progress(total, n)``: all rows, and how many more of them are answered."""
+"""``progress(total, n)``: the number of rows, and how many more of them are answered."""
 
 
 def evaluate(
@@ -55,14 +55,14 @@ def evaluate(
     progress: Progress = lambda total, n: None,
     **settings: Any,
 ) -> Summary:
-    """Ask ``model`` every query of ``dataset``, or score ``predictions`` that exist.
+    """Run ``model`` on every query of ``dataset``, or score existing ``predictions``.
 
     ``dataset``: a set on disk, or COCO or LVIS annotations; "PATH:pixels" asks for boxes in pixels.
-    ``gold``: of ``predictions``, the annotations or the data set they were made on. ``out``: the
-    folder to write to; where a model is asked its default is runs/eval/MODEL-DATASET, and a run
-    that was killed resumes. ``workers``: processes with a whole model each, one per GPU by default.
-    ``bootstrap``: draws for the intervals, 0: none. ``force`` replaces a better summary, or another
-    run. ``settings``: further fields of ``Settings``: split, images, protocol, categories,
+    ``gold``: the annotations or the data set that ``predictions`` were made on. ``out``: the folder
+    to write to, by default runs/eval/MODEL-DATASET for a model; a killed run resumes. ``workers``:
+    processes with a full copy of the model each, one per GPU by default.
+    ``bootstrap``: resamples for the intervals, 0: none. ``force`` replaces a better summary, or
+    another run. ``settings``: further fields of ``Settings``: split, images, protocol, categories,
     existence_map, max_queries, seed, max_tokens, temperature, engine, base_model, batch_size,
     dtype, engine_options.
 
@@ -101,7 +101,7 @@ def _existing(
 ) -> tuple[Predictions, Gold]:
     if settings.get("existence_map") or settings.get("max_queries"):
         raise EvaluationError(
-            "--exist-map and --max-queries choose what a model is asked; existing predictions "
+            "--exist-map and --max-queries select queries for a model; existing predictions "
             "are scored as they are"
         )
     found = read_predictions(file, task)
@@ -115,7 +115,7 @@ def _existing(
 def _asked(
     settings: Settings, out: Path, workers: int | None, force: bool, progress: Progress
 ) -> tuple[Predictions, Gold]:
-    """Let the model answer what is left; all predictions, with what was not asked."""
+    """Let the model answer what is left; all predictions, with the queries that were skipped."""
     queries = QuerySet(settings)
     queries.check()
     model_and_adapter(settings.model, settings.base_model)
@@ -135,7 +135,7 @@ def _asked(
 
 
 def output_folder(model: str, dataset: PathLike) -> Path:
-    """Where a run is written that names no ``out``: runs/eval/MODEL-DATASET."""
+    """The default of ``out``: runs/eval/MODEL-DATASET."""
     parts = [part for part in Path(model).parts if part not in ("/", ".", "..")]
     name = "-".join(parts[-2:] if parts[-1].startswith("checkpoint") else parts[-1:])
     return Path("runs/eval") / f"{name}-{split_box_format(os.fspath(dataset))[0].stem}"

@@ -1,9 +1,9 @@
-"""VLRFT_LOG_IMAGES=N: every time that training logs, N samples of the batch, drawn, to TensorBoard.
+"""VLRFT_LOG_IMAGES=N: at every logging step, N samples of the batch as drawings in TensorBoard.
 
-    samples/0 ... samples/N-1    picture, gold boxes white, predicted boxes green, scores
+    samples/0 ... samples/N-1    image, gold boxes white, predicted boxes green, scores
 
-The pictures come from what the rewards are called with, so nothing is kept but one batch; of the
-main process alone.
+The images are those that the rewards are called with, so only one batch is kept, by the main
+process.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NAME = "vlrft_sample_images"
 
 
 class Batch:
-    """The first samples of the batch that was scored last, under every reward."""
+    """The first samples of the last batch, with their scores under every reward."""
 
     def __init__(self) -> None:
         self.key: tuple[Any, ...] = ()
@@ -41,7 +41,7 @@ class Batch:
         if images is None:
             return
         key = (len(completions), *(text_of(completion) for completion in completions))
-        if key != self.key:  # a new batch; the rewards of one are called one after another
+        if key != self.key:  # a new batch; all rewards of a batch are called in sequence
             self.key = key
             self.samples = [
                 {"completion": text_of(completions[n]), "image": _first(images[n]), "scores": {}}
@@ -50,11 +50,11 @@ class Batch:
                     for column in ("solution", "frame", "task", "width", "height")
                     if columns.get(column) is not None
                 }
-                for n in _spread(columns.get("prompt_id"), len(completions), number(VARIABLE))
+                for n in _chosen(columns.get("prompt_id"), len(completions), number(VARIABLE))
             ]
-            self.places = _spread(columns.get("prompt_id"), len(completions), number(VARIABLE))
-        for place, sample in zip(self.places, self.samples, strict=True):
-            if (score := scores[place]) is not None:
+            self.indices = _chosen(columns.get("prompt_id"), len(completions), number(VARIABLE))
+        for index, sample in zip(self.indices, self.samples, strict=True):
+            if (score := scores[index]) is not None:
                 sample["scores"][name] = score
 
 
@@ -62,8 +62,8 @@ def _first(images: Any) -> Any:
     return images[0] if isinstance(images, (list, tuple)) and images else None
 
 
-def _spread(prompts: Any, total: int, count: int) -> list[int]:
-    """One completion of every prompt first, then the others."""
+def _chosen(prompts: Any, total: int, count: int) -> list[int]:
+    """The first ``count`` completions: one of every prompt first, then the others."""
     seen: set[Any] = set()
     first: list[int] = []
     others: list[int] = []
@@ -81,13 +81,13 @@ def keep_samples(name: str, function: RewardFunction) -> RewardFunction:
     """``function`` with its batch kept for drawing: same scores, same ``__name__``."""
 
     @wraps(function)
-    def kept(completions: Sequence[Any], solution: Any = None, **columns: Any) -> Scores:
+    def keeping(completions: Sequence[Any], solution: Any = None, **columns: Any) -> Scores:
         scores = function(completions, solution, **columns)
         if os.environ.get("RANK", "0") == "0":
             BATCH.add(name, completions, scores, {"solution": solution, **columns})
         return scores
 
-    return kept
+    return keeping
 
 
 class SampleImages(TrainerCallback):
@@ -109,7 +109,7 @@ class SampleImages(TrainerCallback):
         for n, sample in enumerate(BATCH.samples):
             try:
                 drawn = draw_sample(
-                    _picture(sample["image"]),
+                    _opened(sample["image"]),
                     sample["completion"],
                     str(sample.get("solution") or ""),
                     sample["scores"],
@@ -118,7 +118,7 @@ class SampleImages(TrainerCallback):
                     seen=(sample.get("width"), sample.get("height")),
                 )
             except ValueError:
-                continue  # a picture that cannot be opened is said where it is trained on
+                continue  # an image that cannot be opened is reported by the training
             self.writer.add_image(
                 f"samples/{n}", np.asarray(drawn), state.global_step, dataformats="HWC"
             )
@@ -126,16 +126,16 @@ class SampleImages(TrainerCallback):
         BATCH.key, BATCH.samples = (), []
 
 
-def _picture(image: Any) -> Any:
+def _opened(image: Any) -> Any:
     if isinstance(image, str):
         image = {"bytes": None, "path": image}
     if image is None:
-        raise ValueError("the row has no picture")
+        raise ValueError("the row has no image")
     return open_image(image) if isinstance(image, dict) else image
 
 
 def log_images() -> None:
-    """Register the callback, and arguments of training that switch it on, whatever others do."""
+    """Register the callback, and a training arguments class that enables it on top of others."""
     callbacks_map[NAME] = SampleImages
     module, _, name = TrainerFactory.TRAINING_ARGS_MAPPING["grpo"].rpartition(".")
     base = getattr(import_module(module), name)
@@ -147,10 +147,10 @@ def log_images() -> None:
         if NAME not in self.callbacks:
             self.callbacks.append(NAME)
 
-    made = type(
+    config = type(
         "DrawingGRPOConfig",
         (base,),
         {"_init_callbacks": init_callbacks, "draws_samples": True, "__module__": __name__},
     )
-    globals()["DrawingGRPOConfig"] = made
+    globals()["DrawingGRPOConfig"] = config
     TrainerFactory.TRAINING_ARGS_MAPPING["grpo"] = f"{__name__}.DrawingGRPOConfig"

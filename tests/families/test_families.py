@@ -7,7 +7,8 @@ from support.swift_run import run_python
 
 from swift_vlrft.families import FAMILIES, family_of, known_family
 from swift_vlrft.geometry.box_format import BOX_FORMATS
-from swift_vlrft.memory.estimate import computed, estimate
+from swift_vlrft.memory.analytic import analytic
+from swift_vlrft.memory.estimate import estimate
 from swift_vlrft.memory.from_recipe import settings_of
 from swift_vlrft.memory.settings import parse_gpus
 from swift_vlrft.parsing.answers import boxes_or_refusal
@@ -182,7 +183,7 @@ def test_planner(name, checkpoints, tmp_path):
         largest = pixels / known.images.frames / known.images.factor**2
         assert 0.9 * largest < settings.image_tokens <= largest
         assert settings.model.vit_layers == 2 and settings.model.vit_intermediate
-    plan = estimate(settings, computed)
+    plan = estimate(settings, analytic)
     assert plan.fits
     assert settings.model.parameters.total * 2 <= plan.peak.total
 

@@ -56,7 +56,7 @@ class _Set:
     name: str
     subset: str
     columns: tuple[str, ...] = ()
-    """As rewards see them; empty where they are not known."""
+    """As rewards see them; empty if they are not known."""
     ours: bool = False
     """Whether our readers make its rows, not ms-swift's."""
     report: Report | None = None
@@ -64,7 +64,7 @@ class _Set:
 
 
 def _set(run: Run, flag: str, value: str) -> _Set:
-    """DataError where there is a set that cannot be read."""
+    """DataError if there is a set that cannot be read."""
     from swift_vlrft.datasets import SOURCES, DataError
     from swift_vlrft.datasets.check import check_set
     from swift_vlrft.datasets.opening import find_set

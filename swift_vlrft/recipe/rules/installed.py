@@ -22,7 +22,7 @@ def needs(run: Run) -> Iterator[tuple[str, str, str, str]]:
     """Flag, module, what to install, why."""
 
     def given(name: str) -> str:
-        """The value in the recipe; empty where there is none, or only bash knows it."""
+        """The value in the recipe; empty if there is none, or only bash knows it."""
         found = run.setting(name)
         if isinstance(found.value, tuple):
             return " ".join(map(str, found.value))
