@@ -15,7 +15,7 @@ from test_docs import DATA_COMMANDS, ROOT
 from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
-from swift_vlrft.datasets.category_lists import COCO80, VIRFT_COCO8
+from swift_vlrft.datasets.category_lists import CATEGORY_LISTS
 
 
 def commands() -> list[list[str]]:
@@ -30,7 +30,7 @@ def make_sources(folder: Path) -> None:
     for name in ("train2017", "annotations", "lisa/images"):
         (folder / name).mkdir(parents=True)
     images, annotations = [], []
-    for i in range(len(COCO80)):
+    for i in range(len(CATEGORY_LISTS["coco80"])):
         name = f"{i:012d}.png"
         (folder / "train2017" / name).write_bytes(png(size=(64, 48)))
         images.append({"id": i, "file_name": name, "width": 64, "height": 48})
@@ -41,7 +41,7 @@ def make_sources(folder: Path) -> None:
     content = {
         "images": images,
         "annotations": annotations,
-        "categories": [{"id": i, "name": name} for i, name in enumerate(COCO80)],
+        "categories": [{"id": i, "name": name} for i, name in enumerate(CATEGORY_LISTS["coco80"])],
     }
     (folder / "annotations/instances_train2017.json").write_text(json.dumps(content))
     (folder / "lisa/images/a.png").write_bytes(png(size=(64, 48)))
@@ -72,7 +72,9 @@ def test_they_run_as_they_stand(tmp_path, monkeypatch):
             assert "--dataset hf::me/coco8" in done.stdout and TOKEN not in done.stdout
             assert hub.repos["me/coco8"].private and "README.md" in hub.repos["me/coco8"].files
     made = [row for f in Path("data/coco8/data").iterdir() for row in pq.read_table(f).to_pylist()]
-    assert len(made) == 35 and {row["category"] for row in made} == set(VIRFT_COCO8)
+    assert len(made) == 35 and {row["category"] for row in made} == set(
+        CATEGORY_LISTS["virft-coco8"]
+    )
     assert sum("No Objects" in row["solution"] for row in made) == 3
     (lisa,) = pq.read_table(next(Path("data/lisa/data").iterdir())).to_pylist()
     assert lisa["task"] == "grounding" and lisa["image"]["path"] == "a.png"

@@ -79,7 +79,6 @@ def test_what_is_imported_exists():
                     assert name in FILES, f"{file}: {name}"
 
 
-@pytest.mark.xfail(reason="two are left")
 def test_there_are_no_circles():
     arrows = {
         module: {name for name, _ in imports(file) if name in FILES and name != module}

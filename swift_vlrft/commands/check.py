@@ -1,20 +1,21 @@
 """``vlrft check``: what this ms-swift makes of a recipe, before anything is downloaded."""
 
+from __future__ import annotations
+
 import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 
-from swift_vlrft.recipe.facts import Facts, facts
-from swift_vlrft.recipe.fix import difference, fixed_text, write_fixed
-from swift_vlrft.recipe.reader import Recipe, RecipeError, read_recipes, read_text
-from swift_vlrft.recipe.rules import PROBLEM, Edit, Finding, check_recipe, in_order
-from swift_vlrft.recipe.run import resolve
+if TYPE_CHECKING:
+    from swift_vlrft.recipe.facts import Facts
+    from swift_vlrft.recipe.reader import Recipe
+    from swift_vlrft.recipe.rules import Edit, Finding
 
 
 def check(
@@ -42,6 +43,9 @@ def check(
     never met is asked once (seconds). Exit code 0: no problem; 1: problems; 2: a recipe cannot be
     read.
     """
+    from swift_vlrft.recipe.facts import facts
+    from swift_vlrft.recipe.reader import RecipeError
+
     console, errors = Console(quiet=as_json), Console(stderr=True, quiet=as_json)
     findings: list[Finding] = []
     unreadable = []
@@ -58,7 +62,7 @@ def check(
         label = "command" if _is_command(name) else name
         console.print(f"[bold]{escape(label)}[/bold]  {called}", highlight=False)
         _print(console, found)
-    problems = sum(found.level == PROBLEM for found in findings)
+    problems = sum(found.level == "problem" for found in findings)
     if as_json:
         listed = [found.as_dict() for found in findings]
         typer.echo(json.dumps({"findings": listed, "unreadable": unreadable}, indent=2))
@@ -78,6 +82,10 @@ def _checked(
     console: Console, name: str, fix: bool, known: Facts
 ) -> tuple[list[Recipe], list[Finding]]:
     """The commands of a recipe, as it reads after a rewrite, and all that is to be said of them."""
+    from swift_vlrft.recipe.reader import read_recipes, read_text
+    from swift_vlrft.recipe.rules import check_recipe, in_order
+    from swift_vlrft.recipe.run import resolve
+
     commands = read_text(name) if _is_command(name) else read_recipes(name)
     found = in_order(one for c in commands for one in check_recipe(resolve(c, known)))
     edits = [one.edit for one in found if one.edit]
@@ -88,6 +96,9 @@ def _checked(
 
 def _rewrite(console: Console, path: Path, before: str, edits: Sequence[Edit]) -> bool:
     """Make the edits that can be made; whether the file has changed."""
+    from swift_vlrft.recipe.fix import difference, fixed_text, write_fixed
+    from swift_vlrft.recipe.reader import RecipeError
+
     after, made, refused = fixed_text(before, path, edits)
     for why in refused:
         console.print(f"[yellow]left as it is:[/yellow] {escape(why)}", soft_wrap=True)
@@ -112,7 +123,7 @@ def _shown(text: str) -> str:
 
 def _print(console: Console, findings: Sequence[Finding]) -> None:
     for found in findings:
-        colour = "red" if found.level == PROBLEM else "yellow"
+        colour = "red" if found.level == "problem" else "yellow"
         text = escape(_shown(found.text))
         line = f"  line {found.line}  [{colour}]{found.level}[/{colour}]  {text}"
         console.print(line, highlight=False, soft_wrap=True)

@@ -14,7 +14,8 @@ def list_sources(as_json: AsJson = False) -> None:
     from swift_vlrft.datasets import SOURCES
 
     if as_json:
-        print_json([vars(source) for source in SOURCES])
+        # "frame" is what the column of a set is called, and the key of this output from the start.
+        print_json([vars(source) | {"frame": source.box_format} for source in SOURCES])
         return
     drawn = table("--dataset", "what it is", "task", "boxes in", "hub", wraps=("what it is",))
     for source in SOURCES:

@@ -12,7 +12,7 @@ from swift_vlrft.commands.data_shared import AsJson
 def push(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="What data convert wrote.")],
     hub: Annotated[str, typer.Option(help="modelscope or hf.")],
-    repo: Annotated[str, typer.Option(help="ORG/NAME; made where it is not there yet.")],
+    repo: Annotated[str, typer.Option(help="ORG/NAME; created if it does not exist.")],
     private: Annotated[bool, typer.Option("--private", help="Make it a private one.")] = False,
     as_json: AsJson = False,
 ) -> None:

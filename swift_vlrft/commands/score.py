@@ -3,16 +3,19 @@
 vlrft score output/completions.jsonl --reward vlrft_detection_iou --show 5
 """
 
+from __future__ import annotations
+
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 
 from swift_vlrft.commands.output import number, print_json, printable, show, table
-from swift_vlrft.diagnostics.score import Report, score_file
-from swift_vlrft.files import records
+
+if TYPE_CHECKING:
+    from swift_vlrft.diagnostics.score import Report
 
 LONGEST = 400
 
@@ -43,6 +46,9 @@ def score(
     Exit code 0: nothing found; 1: something was found that ruins a run; 2: the input cannot be
     used.
     """
+    from swift_vlrft.diagnostics.score import score_file
+    from swift_vlrft.files import records
+
     report = score_file(file, reward or (), samples)
     if as_json:
         print_json(records.as_json(report))

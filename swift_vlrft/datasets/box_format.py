@@ -1,4 +1,4 @@
-"""A row's boxes and prompt in another frame: only numbers and the sentence on them change.
+"""A row's boxes and prompt in another box format: only numbers and the sentence on them change.
 
     in    "... the bounding boxes (between 0 and 1000, integer) ..."
           [{'Position': [254, 303, 291, 365], 'Confidence': 1}]
@@ -26,18 +26,18 @@ from swift_vlrft.parsing.answers import Box, answer_span, boxes_or_refusal, gold
 
 _NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d++(?:\.\d++)?|\.\d++)(?:[eE][-+]?\d++)?(?!\w|\.\d)")
 _MARK = 1_000_000
-"""Stands for the first number of a text, while it is asked which numbers are a box's."""
+"""What stands for the first number of a text while the numbers of boxes are found."""
 
 
 @dataclass(frozen=True)
 class ImageResize:
-    """How a model sees pictures: its family, and the limits that the command sets."""
+    """How a model sees images: its family, and the limits that the command sets."""
 
     family: str
     min_pixels: int
     max_pixels: int
     picture_pixels: int | None = None
-    """ms-swift's flag ``--max_pixels``, which scales the picture before the family's resize."""
+    """ms-swift's flag ``--max_pixels``, which scales the image before the family's resize."""
 
     def size(self, width: int, height: int) -> Size:
         width, height = capped_size(width, height, self.picture_pixels)
@@ -46,7 +46,7 @@ class ImageResize:
         )
 
     def problem(self, width: int, height: int) -> str | None:
-        """Why the model's processor does not take a picture of that size; None where it does."""
+        """Why the model's processor does not take an image of that size; None where it does."""
         try:
             self.size(width, height)
         except ValueError as error:
@@ -81,14 +81,14 @@ def split_box_format(text: str) -> tuple[Path, str]:
 
 
 def row_in_box_format(row: Row, frame: str, size: Size, seen: Size) -> Row:
-    """The row with its boxes and prompt in ``frame``; ``size`` is the stored picture's, ``seen``
-    that of the one the model sees. ValueError where they cannot be rewritten.
+    """The row with its boxes and prompt in ``frame``; ``size`` is the stored image's, ``seen`` that
+    of the one the model sees. ValueError where they cannot be rewritten.
     """
-    stated = row.columns.get("frame")
-    if not row.has_boxes or stated is None or stated == frame == "norm1000":
+    stored_in = row.columns.get("frame")
+    if not row.has_boxes or stored_in is None or stored_in == frame == "norm1000":
         return row
     problem, solution = in_box_format(
-        row.problem, row.solution, stated, frame, size=size, to_size=seen
+        row.problem, row.solution, stored_in, frame, size=size, to_size=seen
     )
     columns = row.columns | {"frame": frame}
     if frame == "pixels":
@@ -99,51 +99,48 @@ def row_in_box_format(row: Row, frame: str, size: Size, seen: Size) -> Row:
 def in_box_format(
     problem: str, solution: str, from_format: str, to_format: str, *, size: Size, to_size: Size
 ) -> tuple[str, str]:
-    """Prompt and gold solution in ``to_format``. ``size`` is the stored picture's, ``to_size`` that
-    of the one the model sees. ValueError where the boxes cannot be rewritten.
+    """Prompt and gold solution in ``to_format``. ``size`` is the stored image's, ``to_size`` that
+    of the one the model sees. ValueError where they cannot be rewritten.
     """
     if from_format == to_format == "norm1000":
         return problem, solution
-    stored = size if from_format == "pixels" else None
-    problem = (
-        in_thousandths(problem, stored)
-        if to_format == "norm1000"
-        else in_pixels(problem, to_size, size)
-    )
+    if to_format == "norm1000":
+        problem = in_thousandths(problem, size if from_format == "pixels" else None)
+    else:
+        problem = in_pixels(problem, to_size, size)
     if from_format == to_format and size == to_size:
         return problem, solution
-    return problem, _converted(
-        solution, lambda box: convert_box(box, from_format, to_format, size=size, to_size=to_size)
-    )
+
+    def convert(box: Box) -> tuple[int, int, int, int]:
+        return convert_box(box, from_format, to_format, size=size, to_size=to_size)
+
+    return problem, _converted(solution, convert)
 
 
 def _converted(solution: str, convert: Callable[[Box], tuple[int, int, int, int]]) -> str:
     """The solution with other numbers in its boxes, and not another character changed.
 
-    Which numbers are a box's is asked of the reader itself: each number of the text is replaced by
-    one of its own, and those that come back in a box are its. ValueError where that, or what is
+    The reader itself tells which numbers are a box's: each number of the text is replaced by a
+    mark, and the marks that come back in boxes are theirs. ValueError where that, or what is
     written, does not read as it should.
     """
     gold = gold_text(solution)
     before = boxes_or_refusal(gold)
     if before is None or None in before.boxes:
-        raise ValueError(f"the solution {gold[:80]!r} cannot be rewritten in another frame")
+        raise ValueError(f"the solution {gold[:80]!r} cannot be rewritten in another box format")
     if not before.boxes:
         return solution
-    wanted = [convert(box) for box in before.boxes if box is not None]
-    places = itertools.count(_MARK)
-    marked = boxes_or_refusal(_NUMBER.sub(lambda _: str(next(places)), gold))
-    new: dict[int, int] = {}
-    for mark, box in zip(marked.boxes if marked is not None else [], wanted, strict=False):
-        new.update(zip(map(int, mark or ()), box, strict=False))
-    places = itertools.count(_MARK)
-    written = _NUMBER.sub(lambda number: str(new.get(next(places), number[0])), gold)
+    boxes = [convert(box) for box in before.boxes if box is not None]
+    marks = itertools.count(_MARK)
+    marked = boxes_or_refusal(_NUMBER.sub(lambda _: str(next(marks)), gold))
+    numbers: dict[int, int] = {}
+    for mark, box in zip(marked.boxes if marked is not None else [], boxes, strict=False):
+        numbers.update(zip(map(int, mark or ()), box, strict=False))
+    marks = itertools.count(_MARK)
+    written = _NUMBER.sub(lambda number: str(numbers.get(next(marks), number[0])), gold)
     after = boxes_or_refusal(written)
-    if after is None or (after.boxes, after.confidences, after.labels) != (
-        wanted,
-        before.confidences,
-        before.labels,
-    ):
+    same = (boxes, before.confidences, before.labels)
+    if after is None or (after.boxes, after.confidences, after.labels) != same:
         raise ValueError(f"the boxes of the solution {gold[:80]!r} cannot be rewritten")
     if not isinstance(solution, str):
         return written

@@ -1,4 +1,4 @@
-"""What a prompt says about coordinates, in another frame.
+"""What a prompt says about coordinates, in another box format.
 
     "the bounding boxes (between 0 and 1000, integer)"      a prompt in norm1000
     "the bounding boxes (in pixels, x from 0 to 644 and y from 0 to 476, integer)"
@@ -6,8 +6,8 @@
     "坐标归一化到[0,1000)"  ->  "坐标以像素为单位，x 从 0 到 644，y 从 0 到 476"
     "in absolute pixel coordinates"  ->  "in coordinates between 0 and 1000"
 
-A phrase is replaced as a whole or not at all. Where another frame is left in a way that is not
-understood, the prompt would contradict its gold boxes, and it is refused.
+A phrase that gives the range is replaced as a whole. Whatever else still speaks of thousandths, or
+of pixels, is not understood: the prompt might contradict its gold boxes, and it is refused.
 """
 
 import re
@@ -15,7 +15,7 @@ from contextlib import suppress
 
 from swift_vlrft.geometry.box_format import Size
 
-# ---- thousandths: phrases that are replaced ---------------------------------------------------
+# ---- thousandths ------------------------------------------------------------------------------
 
 _ZERO = r"(?<![0-9A-Za-z_.])0(?:\.0+)?"
 _TOP = r"(?:1000|1,000|1[ \u00a0\u202f]000|999)(?:\.0+)?(?![0-9A-Za-z_]|[.,][0-9])"
@@ -24,48 +24,36 @@ _RANGE = (
     rf"(?:(?<!range)[\[(【]\s*{_ZERO}(?:\s*[,，;]\s*|{_TO}){_TOP}\s*[\])】]"  # [0, 1000], (0-1000)
     rf"|range\(\s*(?:0\s*,\s*)?100[01]\s*\)|{_ZERO}{_TO}{_TOP})"
 )
-_SCALE = (
-    r"normali[sz]ed|coordinates?|grid|scale|range|bins?|units?|levels?|steps?|system|space|format"
-    r"|interval|divisions"
+_NOUN = (
+    r"(?:(?:normali[sz]ed|integer)\s+)?(?:coordinates?(?:\s+(?:system|space|frame))?|range|scale"
+    r"|grid|interval|space|system|format|pixels?)"
 )
-# What a number counts or measures: "1000 ships", "1000 m", "a 1000-piece puzzle".
-_NO_NOUN = (
-    rf"(?![ \t]*-[ \t]*(?!(?:{_SCALE})\b)[A-Za-z]|[ \t]*(?!(?:{_SCALE}|is|as|has|its|axis|this|thus"
-    r"|across|plus|always|unless|means|represents|denotes|corresponds|integers|pixels|wholes|numbers"
-    r"|values)\b)(?:[A-Za-z]+s|people|men|women|children|sheep|fish|[kcm]?m|met(?:er|re)|k?g|feet"
-    r"|foot|ft|mile|yen|dollar|euro|year|°)(?![A-Za-z]))"
+# What may follow without a sign between; after any other word the number may count things.
+_GOES_ON = (
+    r"and|or|but|where|with|as|for|in|on|is|are|so|then|that|which|please|inclusive|integers?"
 )
-_WORD = r"(?<![A-Za-z])"
 _NO_FORMULA = r"(?<![∈=])(?<![∈=]\s)(?<![∈=][\[(])(?<![∈=]\s[\[(])"  # x ∈ [0, 1000] is no phrase
+_WORD = r"(?<![A-Za-z])"
 _ENGLISH = re.compile(
-    rf"(?:{_WORD}(?P<verb>ranges?|runs?|goes|go)\s+(?:from|between|over|in)\s+"
-    rf"|(?:{_WORD}(?:(?:re)?(?:normali[sz]|scal|quanti[sz]|discreti[sz])ed|mapped|ranging|lying"
+    rf"(?:{_WORD}(?:(?:re)?(?:normali[sz]|scal|quanti[sz]|discreti[sz])ed|mapped|ranging|lying"
     r"|expressed)\s+)?"
     rf"(?:{_WORD}(?:to|into|in|between|within|from|on|as|onto|over|using|with)\s+)?"
     rf"(?:{_WORD}(?:an?|the)\s+)?(?:{_WORD}(?:(?:closed|integer|numeric(?:al)?|coordinate)\s+)?"
     r"(?:range|interval|scale)\s+(?:(?:of|from|is)\s+)?)?"
-    rf"(?:{_WORD}(?:between|from|within|in)\s+)?)"
-    rf"{_NO_FORMULA}{_RANGE}(?!\s*(?:[\^²]|[x×*]\s*[\[(])){_NO_NOUN}"  # nor [0, 1000] x [0, 1000]
-    r"(?P<noun>[ \t-]+(?:(?:normali[sz]ed|integer)\s+)?"
-    r"(?:coordinates?(?:\s+(?:system|space|frame))?|range|scale|grid|interval|space|system|format"
-    r"|pixels?))?(?![ \t]+normali[sz])",
+    rf"(?:{_WORD}(?:between|from|within|in)\s+)?"
+    rf"{_NO_FORMULA}{_RANGE}(?!\s*(?:[\^²]|[x×*]\s*[\[(]))"  # nor is [0, 1000] x [0, 1000]
+    rf"(?P<noun>[ \t-]+{_NOUN}\b)?(?![ \t-]*(?!(?:{_GOES_ON})\b)[A-Za-z])",
     re.IGNORECASE,
+)
+# Before a range of x alone, which no phrase of both can replace
+_ONE_AXIS = re.compile(
+    r"(?<![\w,])(?<![xy] and )(?<![xy], )[xy]\s+(?:ranges?|goes|runs|is)?\s*$", re.I
 )
 _CHINESE = re.compile(
     r"(?:(?:归一化|规范化|标准化|缩放|映射|量化)(?:到|至|为|在|于)?\s*)?"
     r"(?:(?:数值|取值)?(?:范围|区间)(?:为|是|在|从|：|:)?\s*)?(?:(?:介于|位于|在|从|为|是|以)\s*)?"
     rf"{_NO_FORMULA}{_RANGE}"
     r"(?:[ \t]*(?:之间|以内|之内|的?(?:范围|区间)(?:之?内)?|为(?:范围|区间|单位)))?"
-    r"(?:[ \t]*的?(?:(?:相对|归一化)的?)?(?P<what>整数坐标|坐标值?|整数))?"
-)
-# 0 <= x <= 1000, and x from 0 to 1000 where y is said apart
-_ONE_AXIS = re.compile(
-    rf"(?P<start>{_ZERO}\s*(?:<=?|≤|⩽|&lt;=?)\s*(?P<one>[xy])[0-9]?\s*(?:<=?|≤|⩽|&lt;=?)\s*(?={_TOP})"
-    r"|(?<![\w,])(?<![xy] and )(?<![xy], )(?<![xy]\d, )(?<![xy]\d and )"
-    r"(?P<axis>[xy])(?:[- ](?:coordinates?|values?|axis))?\s+"
-    r"(?:(?:ranges?|runs?|goes|go|is|are|lies?|must\s+be|should\s+be)\s+)?"
-    rf"(?:from|between|in|within)\s+[\[(]?{_ZERO}(?:\s*,\s*|{_TO})(?={_TOP}{_NO_NOUN})){_TOP}",
-    re.IGNORECASE,
 )
 # The word that a prompt in pixels does without
 _NORMALISED = re.compile(
@@ -73,51 +61,30 @@ _NORMALISED = re.compile(
     r"|(?:归一化|相对)的?(?=坐标)",
     re.IGNORECASE,
 )
-
-# ---- thousandths that are left, for which a prompt is refused ---------------------------------
-
-_SAME = r"[^.!?。！？\n]"  # in the same sentence
-_A_TOP = rf"(?<![0-9A-Za-z_.$€£¥#]){_TOP}"
-_THOUSAND = rf"(?:{_A_TOP}|\bthousand\b|(?<![0-9A-Za-z])1k\b|一千)"
-_LEFT = re.compile(
-    rf"(?:{_ZERO}(?![0-9.])|\bzero\b|零){_SAME}{{1,60}}?{_THOUSAND}{_NO_NOUN}"
-    rf"|\.{{2,3}}[\s,]*{_TOP}{_NO_NOUN}"
-    r"|(?<![A-Za-z])(?:normali[sz]\w*|scal(?:e|ed|ing)|rang(?:e|es|ing)|quanti[sz]\w*|relative|grid"
-    r"|resolution|max(?:imum)?|up\s+to|upper|exceed\w*|divided|multipl\w+|(?:image|picture|canvas)"
-    r"\s+(?:is|has|of|size)|coordinates?\s+(?:are|is|go|goes|run|use|in|up|should|must|have))"
-    rf"[^\w\n.!?]*(?:\w+[^\w\n.!?]+){{0,3}}?{_A_TOP}{_NO_NOUN}"
-    rf"|(?:\b(?:below|under|at\s+most|out\s+of|than)|[<≤/*×]|[<&]=)\s*{_TOP}{_NO_NOUN}"
-    rf"|{_THOUSAND}[ \t-]*(?:\w+[ \t-]+)?(?:{_SCALE})\b|[\[(]\s*{_TOP}\s*,\s*{_TOP}\s*[\])]"
-    rf"|{_A_TOP}[ \t]+(?:is|at|being|means|represents|for)[ \t]+(?:\w+[ \t]+){{0,2}}"
-    r"(?:edge|corner|border|width|height|right|bottom)\b"
-    r"|\b1000\s*[x×*]\s*1000\b|\bnormali[sz]ed\b|归一化|‰|千分(?![尺表])|\b(?:1e3|10\^3)\b|\b1000ths?\b"
-    r"|\bthousandths\b(?!\s+of\s+an?\s)|\bone[- ]thousandth\b|\bper[\s-]?(?:mill?e?|thousand)\b"
-    r"|(?:归一|缩放|最大|不超过|上限|小于|映射|坐标|以)[^。！？\n]{0,6}?(?<![0-9])(?:1000|999)"
-    r"(?![0-9]|\s*(?![的以之内范为])[\u3400-\u9fff])",
-    re.IGNORECASE,
-)
-# Without any of these nothing is left; most prompts are through with it.
-_HINT = re.compile(
-    r"1[, \u00a0\u202f]?00[01]|999|1k|1e3|10\^3|thousand|per[\s-]?mil|‰|千|normali[sz]|归一",
+_THOUSANDTHS_LEFT = re.compile(
+    r"(?<![0-9])(?<![0-9]\.)(?:1[, \u00a0\u202f]?000|999)(?![0-9]|\.[0-9]*[1-9])|\bthousand\w*"
+    r"|(?<![0-9A-Za-z])1k\b|\b1e3\b|10\^3|\bper[\s-]?mill?e?\b|\bnormali[sz]ed\b|‰|归一|一千|千分",
     re.IGNORECASE,
 )
 
 # ---- pixels -----------------------------------------------------------------------------------
 
 _PIXELS = re.compile(r"[Ii]n pixels, x from 0 to \d+ and y from 0 to \d+")
-_PIXELS_CHINESE = re.compile(
-    r"以像素为单位(?:的(?P<what>整数坐标|坐标值?|整数))?，x 从 0 到 \d+，y 从 0 到 \d+"
-)
-# In other words than ours, and what they leave where thousandths take their place
+_PIXELS_CHINESE = re.compile(r"以像素为单位，x 从 0 到 \d+，y 从 0 到 \d+")
+# In other words than ours, and what says thousandths in their place
 _KIND = r"(?:(?:absolute|actual|raw|real|integer|image|original)\s+)*"
-_OTHER_PIXELS = re.compile(
-    rf"\b(?:in|as)\s+(?:the\s+)?{_KIND}pixels(?:\s+units)?\b(?:\s+of\s+the\s+(?:\w+\s+)?"
-    rf"(?:image|picture))?|\bin\s+pixel\s+units\b"
-    rf"|\b(?:{_KIND}pixel|absolute(?=\s+c))\s+(?P<what>coordinates?|values?)\b",
-    re.IGNORECASE,
-)
-_OTHER_PIXELS_CHINESE = re.compile(
-    r"(?:以|用)像素(?:为|作为|做)单位|单位[为是：:]\s*像素|(?:绝对)?(?:像素|绝对)(?:的?(?P<what>坐标值?))"
+_OTHER_PIXELS = (
+    (
+        rf"\b(?:in|as)\s+(?:the\s+)?{_KIND}pixels(?:\s+units)?\b(?:\s+of\s+the\s+(?:\w+\s+)?"
+        r"(?:image|picture))?|\bin\s+pixel\s+units\b",
+        "between 0 and 1000",
+    ),
+    (
+        rf"\b(?:{_KIND}pixel|absolute(?=\s+c))\s+(coordinates?|values?)\b",
+        r"\1 between 0 and 1000",
+    ),
+    (r"(?:以|用)像素(?:为|作为|做)单位|单位[为是：:]\s*像素", "在 0 到 1000 之间"),
+    (r"(?:绝对)?(?:像素|绝对)的?(?=坐标)", "0 到 1000 之间的"),
 )
 _PIXELS_LEFT = re.compile(
     r"(?<!\d )(?<!\d)\bpixels\b|\bpx\b|\bpixel[\s-]+(?:level|wise|based|accurate|coord|value|pos|"
@@ -134,66 +101,58 @@ _ORIGINAL = re.compile(
 _UP_TO = re.compile(rf"{_ZERO}(?:\s*[,，]\s*|{_TO})(\d{{3,5}})(?![0-9]|[.,][0-9])")
 _BY = re.compile(r"(?<![0-9])(\d{2,5})\s*[x×*]\s*(\d{2,5})(?![0-9])")
 _IDEOGRAPH = re.compile(r"[\u3400-\u9fff]")
-_ONE_MORE = "\nCoordinates are whole numbers "
+_SENTENCE = "\nCoordinates are whole numbers "
 
-# Characters that no text holds, for the sides of the picture and for our own 0
-WIDTH, HEIGHT, NOUGHT = "\ufdd0", "\ufdd1", "\ufdd2"
-_HERE = f"in pixels, x from {NOUGHT} to {WIDTH} and y from {NOUGHT} to {HEIGHT}"
+# Characters that no text holds, for the sides of the image and for our 0, which is not replaced
+WIDTH, HEIGHT, ZERO = "\ufdd0", "\ufdd1", "\ufdd2"
+_HERE = f"in pixels, x from {ZERO} to {WIDTH} and y from {ZERO} to {HEIGHT}"
+_HERE_CHINESE = f"以像素为单位，x 从 {ZERO} 到 {WIDTH}，y 从 {ZERO} 到 {HEIGHT}"
 
 
 def in_thousandths(problem: str, stored: Size | None = None) -> str:
-    """The prompt saying norm1000: in the place where it said pixels, else in a sentence more.
-    ``stored``: the picture's own size. ValueError where the prompt still says pixels.
+    """The prompt in norm1000: the phrase that said pixels is replaced, else a sentence is added.
+    ``stored``: the size of the stored image. ValueError where the prompt still says pixels.
     """
-    made = _PIXELS.sub("between 0 and 1000", problem)
-    made = _PIXELS_CHINESE.sub(
-        lambda said: f"在 0 到 1000 之间{'的' + said['what'] if said['what'] else ''}", made
-    )
-    made = _OTHER_PIXELS.sub(_in_thousandths, made)
-    made = _OTHER_PIXELS_CHINESE.sub(
-        lambda said: f"0 到 1000 之间的{said['what']}" if said["what"] else "在 0 到 1000 之间",
-        made,
-    )
-    left = _PIXELS_LEFT.search(made) or _ORIGINAL.search(made) or _side(made, stored)
+    text = _PIXELS.sub("between 0 and 1000", problem)
+    text = _PIXELS_CHINESE.sub("在 0 到 1000 之间", text)
+    for pattern, words in _OTHER_PIXELS:
+        text = re.sub(pattern, lambda m, w=words: _as_begun(m, m.expand(w)), text, flags=re.I)  # type: ignore[misc]
+    left = _PIXELS_LEFT.search(text) or _ORIGINAL.search(text) or _side(text, stored)
     _refuse(left, "norm1000 (0 to 1000)", "'in pixels'")
-    if _ENGLISH.search(made) or _CHINESE.search(made):
-        return made
-    return f"{made}{_ONE_MORE}between 0 and 1000."
+    if _ENGLISH.search(text) or _CHINESE.search(text):
+        return text
+    return f"{text}{_SENTENCE}between 0 and 1000."
 
 
 def in_pixels(problem: str, size: Size, stored: Size | None = None) -> str:
-    """The prompt saying pixels of an image of that width and height: in the place where it said
-    a frame, else in a sentence more. ``stored``: the size of the picture as it is stored, which the
-    prompt may name. ValueError where it still says thousandths, or another size.
+    """The prompt in pixels of an image of that width and height: the phrase that gave a range is
+    replaced, else a sentence is added. ``stored``: the size of the stored image, which the prompt
+    may name. ValueError where it still says thousandths, or another size.
     """
-    made = _PIXELS.sub(lambda said: said[0][0] + _HERE[1:], problem)
-    made = _PIXELS_CHINESE.sub(_chinese, made)
-    made = _ONE_AXIS.sub(
-        lambda m: m["start"] + (WIDTH if (m["one"] or m["axis"]) in "xX" else HEIGHT), made
-    )
-    if _IDEOGRAPH.search(made):
-        made = _CHINESE.sub(lambda m: _chinese(m) if _in_chinese(m) else m[0], made)
-    made = _ENGLISH.sub(_english, made)
-    if NOUGHT in made:
-        made = _NORMALISED.sub("", made)
-    if _HINT.search(made):
-        _refuse(_LEFT.search(made), "pixels", "'between 0 and 1000'")
+    text = _PIXELS.sub(lambda m: _as_begun(m, _HERE), problem)
+    text = _PIXELS_CHINESE.sub(_HERE_CHINESE, text)
+    if _IDEOGRAPH.search(text):
+        text = _CHINESE.sub(lambda m: _HERE_CHINESE if _in_chinese(m) else m[0], text)
+    text = _ENGLISH.sub(_english, text)
+    if ZERO in text:
+        text = _NORMALISED.sub("", text)
+    _refuse(_THOUSANDTHS_LEFT.search(text), "pixels", "'between 0 and 1000'")
     if stored not in (None, size):
-        named = (by for by in _BY.finditer(made) if (int(by[1]), int(by[2])) == stored)
-        left = next(named, None) or _ORIGINAL.search(made) or _side(made, stored)
+        named = (by for by in _BY.finditer(text) if (int(by[1]), int(by[2])) == stored)
+        left = next(named, None) or _ORIGINAL.search(text) or _side(text, stored)
         _refuse(left, f"pixels of the image at {size[0]} x {size[1]}")
-    if NOUGHT not in made:
-        made += f"{_ONE_MORE}{_HERE}."
-    return made.translate({ord(WIDTH): str(size[0]), ord(HEIGHT): str(size[1]), ord(NOUGHT): "0"})
+    if ZERO not in text:
+        text += f"{_SENTENCE}{_HERE}."
+    return text.translate({ord(WIDTH): str(size[0]), ord(HEIGHT): str(size[1]), ord(ZERO): "0"})
 
 
 def without_box_format(problem: str) -> str:
-    """The prompt without what it says of coordinates: the same in every frame, to compare it."""
+    """The prompt without what it says of coordinates: the same in every format, to compare it."""
     with suppress(ValueError):
         problem = in_thousandths(problem)
     with suppress(ValueError):
         problem = in_pixels(problem, (0, 0))
-    problem = problem.split(_ONE_MORE)[0]
+    problem = problem.split(_SENTENCE)[0]
     return _PIXELS_CHINESE.sub("", _PIXELS.sub("", problem))
 
 
@@ -206,32 +165,26 @@ def stated_size(problem: str) -> Size | None:
     return int(width), int(height)
 
 
-def _refuse(left: re.Match[str] | None, frame: str, other: str = "") -> None:
-    """ValueError naming what is left of another frame, if anything is."""
+def _refuse(left: re.Match[str] | None, box_format: str, other: str = "") -> None:
+    """ValueError naming what is left of another box format, if anything is."""
     if left is not None:
-        phrase = left[0].translate({ord(WIDTH): "...", ord(HEIGHT): "...", ord(NOUGHT): "0"})
-        remedy = (
-            f"say it as {other}, which is rewritten, or leave it out" if other else "leave it out"
-        )
+        phrase = left[0].translate({ord(WIDTH): "...", ord(HEIGHT): "...", ord(ZERO): "0"})
+        remedy = f"say it as {other}, which is rewritten, or " if other else ""
         raise ValueError(
-            f"the prompt says {phrase!r}, and its boxes are to be in {frame}; {remedy}"
+            f"the prompt says {phrase!r}, and its boxes are to be in {box_format}; {remedy}leave "
+            "it out"
         )
 
 
 def _side(problem: str, stored: Size | None) -> re.Match[str] | None:
-    """Where coordinates are said to go from 0 to a side of the stored picture."""
+    """Where coordinates go from 0 to a side of the stored image."""
     sides = set(stored or ()) - {999, 1000}
     return next((m for m in _UP_TO.finditer(problem) if int(m[1]) in sides), None)
 
 
-def _in_thousandths(said: re.Match[str]) -> str:
-    made = f"{said['what'] + ' ' if said['what'] else ''}between 0 and 1000"
-    return made[0].upper() + made[1:] if said[0][0].isupper() else made
-
-
-def _chinese(said: re.Match[str]) -> str:
-    what = f"的{said['what']}" if said["what"] else ""
-    return f"以像素为单位{what}，x 从 {NOUGHT} 到 {WIDTH}，y 从 {NOUGHT} 到 {HEIGHT}"
+def _as_begun(found: re.Match[str], text: str) -> str:
+    """``text`` with a capital where the phrase that it replaces had one."""
+    return text[0].upper() + text[1:] if found[0][0].isupper() else text
 
 
 def _in_chinese(found: re.Match[str]) -> bool:
@@ -244,10 +197,8 @@ def _in_chinese(found: re.Match[str]) -> bool:
 
 
 def _english(found: re.Match[str]) -> str:
-    """``_HERE`` with what the sentence needs: "they range from 0 to 1000" is "they are in ..."."""
-    verb, noun = (found["verb"] or "").lower(), (found["noun"] or "").lower()
-    if verb:
-        return f"{'is' if verb in ('ranges', 'runs', 'goes') else 'are'} {_HERE}"
-    if "coordinates" in noun.split():
+    if _ONE_AXIS.search(found.string[: found.start()]):
+        return found[0]
+    if "coordinates" in (found["noun"] or "").lower().split():
         return f"coordinates {_HERE}"
-    return _HERE[0].upper() + _HERE[1:] if found[0][0].isupper() else _HERE
+    return _as_begun(found, _HERE)

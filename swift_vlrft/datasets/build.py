@@ -6,10 +6,10 @@
     out   problem   "Detect all objects belonging to the category 'dog' in the image, and ..."
           solution  "<answer>[{'Position': [100, 100, 600, 600], 'Confidence': 1}]</answer>"
 
-What an image's gold would not be true of is left out, and counted: an image where a crowd region
-or a box without area stands for the category, or where LVIS did not label every one. A negative,
-"No Objects", is an image that holds none of the category; in LVIS, whose annotations cover only
-some categories of each image, only one that ``neg_category_ids`` says so of.
+Images whose gold would be incomplete are left out, and counted: those where a crowd region or a box
+without area stands for the category, or where LVIS did not label every one. A negative, gold "No
+Objects", is an image without the category; in LVIS, whose annotations cover only some categories of
+each image, only one that ``neg_category_ids`` lists it for.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.writer import Written, write_folder
 
 # The prompt of the ViRFT detection sets (Visual-RFT, arXiv 2503.01785, table of prompts, and
-# coco_evaluation/Qwen2_VL_coco_infere.py), word by word: what is trained here and there mixes.
+# coco_evaluation/Qwen2_VL_coco_infere.py), word by word, so that the sets can be mixed.
 PROMPT = (
     "Detect all objects belonging to the category '{category}' in the image, and provide the "
     "bounding boxes (between 0 and 1000, integer) and confidence (between 0 and 1, with two "
@@ -63,7 +63,7 @@ class PlannedRow:
 
 
 def chosen_categories(asked: Sequence[str], known: Sequence[str]) -> list[str]:
-    """Names and names of lists, apart or with commas between, as category names in order."""
+    """Category names for names and names of lists, given apart or with commas between."""
     import difflib
 
     names: list[str] = []
@@ -110,7 +110,7 @@ def plan_rows(
         )
         if shots is not None and len(able) < shots:
             found.left_out[f"shots that {name!r} lacks"] += shots - len(able)
-        # A generator of its own for every category: what one draws does not change another's.
+        # One generator per category: another category's choice does not change this one's.
         rng = random.Random(f"{seed} {name}")
         picked = able if shots is None else rng.sample(sorted(able, key=str), min(shots, len(able)))
         rows += [PlannedRow(i, name, found.boxes[category][i]) for i in picked]
@@ -125,9 +125,9 @@ def _negatives(
     order = list(categories)
     random.Random(f"{seed} negatives").shuffle(order)
     lacking: dict[str, list[Any]] = {}
-    turns = cycle(order)
-    while count > 0 and order:
-        name = next(turns)
+    for name in cycle(order):
+        if count <= 0:
+            return
         if name not in lacking:
             category = ids[name]
             holds = found.unsure[category] | found.boxes[category].keys()
@@ -138,7 +138,7 @@ def _negatives(
         if lacking[name]:
             yield PlannedRow(lacking[name].pop(), name, [])
             count -= 1
-        elif not any(lacking.get(other, [None]) for other in order):
+        elif len(lacking) == len(order) and not any(lacking.values()):
             found.left_out["negatives that could not be had"] += count
             return
 

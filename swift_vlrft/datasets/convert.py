@@ -3,8 +3,8 @@
     convert_folder(Path("lisa/train.json"), Path("data/lisa"), root=Path("lisa/images"))
 
 Every image is opened on the way, and stored as it came; one that a camera turned, or of more than 8
-bits a colour, is stored upright in RGB, which is how its boxes were drawn. Every row is held
-against what ``vlrft data check`` asks.
+bits a colour, is stored upright in RGB, which is how its boxes were drawn. Every row passes the
+checks of ``vlrft data check``.
 """
 
 from __future__ import annotations

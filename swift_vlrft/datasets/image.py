@@ -1,15 +1,15 @@
-"""Pictures of a row: one way of looking at them, for ``data check``, conversion and training.
+"""Images of rows: one way to open them, for ``data check``, conversion and training.
 
     image_info({"bytes": b"\\x89PNG...", "path": None})   ImageInfo(640, 480, plain=True)
     open_image(row.image, row.place)                   a PIL image, RGB, upright
 
-What ``image_info`` refuses is refused everywhere: no picture, or too large for Pillow;
-one that breaks off or is damaged (a JPEG is decoded at an eighth of its size, a PNG is held against
-its checksums, any other picture is decoded); one that cannot be shown in RGB; and one more than 200
+What ``image_info`` refuses is refused everywhere: a file that is no image, or too large for Pillow;
+one that is cut off or damaged (a JPEG is decoded at an eighth of its size, a PNG's checksums are
+verified, any other image is decoded); one that cannot be converted to RGB; and one more than 200
 times as long as wide, which no model's processor takes.
 
 Upright: a camera's EXIF orientation is applied, as every viewer and annotation tool does and
-ms-swift does not. Width and height are always those of the upright picture. Of several frames or
+ms-swift does not. Width and height are always those of the upright image. Of several frames or
 pages the first one counts. More than 8 bits a colour become 8 as ``_eight_bits`` says.
 """
 
@@ -20,7 +20,7 @@ import os
 import struct
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,15 +32,17 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 ORIENTATION = 0x0112
+DEEP = ("I", "F")
+"""How the modes of more than 8 bits a colour begin."""
 SMALL = 256 * 256
-"""Pixels up to which decoding a picture costs no more than a closer look at its bytes."""
+"""Pixels up to which decoding an image is as cheap as checking its bytes."""
 _ORIENTED = {"exif", "Raw profile type exif", "XML:com.adobe.xmp", "xmp"}
 """Where Pillow finds an orientation."""
 
 
 @dataclass(frozen=True)
 class ImageInfo:
-    """The size of the upright picture; ``plain``: ms-swift shows it to the model as it is."""
+    """The size of the upright image; ``plain``: ms-swift shows it to the model as it is."""
 
     width: int
     height: int
@@ -54,30 +56,33 @@ class ImageError:
     problem: str
 
 
-def image_info(
-    image: Mapping[str, Any], place: RowLocation | None = None, *, as_file: bool = False
-) -> ImageInfo:
-    """Size of the upright picture. DataError says why it cannot be trained on. ``as_file``: the
+def image_info(image: Mapping[str, Any], *, as_file: bool = False) -> ImageInfo:
+    """Size of the upright image. DataError says why it cannot be trained on. ``as_file``: the
     bytes are going to be a file when ms-swift reads them.
     """
-    info, mode = _looked(image, place, pixels=False)[:2]
-    if info.plain and mode == "RGBA" and (as_file or image.get("bytes") is None):
+    size, mode, turned, _ = _look(image, decode=False)
+    plain = turned == 1 and not mode.startswith(DEEP)
+    if mode == "RGBA" and (as_file or image.get("bytes") is None):
         # Of a file, Qwen's own loader would put white behind what is transparent; of bytes, and in
         # vLLM, transparency is let go.
-        info = replace(info, plain=False)
-    if max(info.width, info.height) > MAX_RATIO * min(info.width, info.height):
-        raise DataError(
-            f"{_where(place)}the image {_name(image)} is {info.width}x{info.height}, more than "
-            f"{MAX_RATIO} times as long as wide, which no model's processor takes; cut it"
+        plain = False
+    if max(size) > MAX_RATIO * min(size):
+        raise _refused(
+            image,
+            f"is {size[0]}x{size[1]}, more than {MAX_RATIO} times as long as wide, which no "
+            "model's processor takes; cut it",
         )
-    return info
+    return ImageInfo(*size, plain=plain)
 
 
 def open_image(image: Mapping[str, Any], place: RowLocation | None = None) -> Image:
-    """The picture in RGB and upright. DataError names the place where it cannot be decoded."""
-    picture = _looked(image, place, pixels=True)[2]
-    assert picture is not None
-    return picture
+    """The image in RGB and upright. DataError names the place where it cannot be decoded."""
+    try:
+        shown = _look(image, decode=True)[3]
+    except DataError as error:
+        raise DataError(f"{place}: {error}" if place is not None else str(error)) from error
+    assert shown is not None
+    return shown
 
 
 class ImageInfoReader:
@@ -85,21 +90,16 @@ class ImageInfoReader:
 
     def __init__(self, *, as_files: bool = False) -> None:
         self._as_files = as_files
-        self._of_path: dict[str, ImageInfo | ImageError] = {}
-        self._last: tuple[Any, ImageInfo | ImageError] = (None, ImageError(""))
+        self._known: dict[str | None, ImageInfo | ImageError] = {}  # by path; None: the last bytes
+        self._content: Any = None
 
     def __call__(self, image: Mapping[str, Any]) -> ImageInfo | ImageError:
-        content, path = image.get("bytes"), str(image.get("path"))
-        if content is None and path in self._of_path:
-            return self._of_path[path]
-        if content is not None and content is self._last[0]:
-            return self._last[1]
-        found = try_image_info(image, as_file=self._as_files)
-        if content is None:
-            self._of_path[path] = found
-        else:
-            self._last = content, found
-        return found
+        content = image.get("bytes")
+        key = str(image.get("path")) if content is None else None
+        if key not in self._known or (key is None and content is not self._content):
+            self._known[key] = try_image_info(image, as_file=self._as_files)
+            self._content = content if key is None else self._content
+        return self._known[key]
 
 
 def try_image_info(image: Mapping[str, Any], *, as_file: bool = False) -> ImageInfo | ImageError:
@@ -113,7 +113,7 @@ def try_image_info(image: Mapping[str, Any], *, as_file: bool = False) -> ImageI
 def size_problem(
     image: Mapping[str, Any], info: ImageInfo | None, drawn: Drawn | None
 ) -> str | None:
-    """What is wrong where boxes were drawn on a picture of another size than this upright one;
+    """What is wrong where boxes were drawn on an image of another size than this upright one;
     None where one of the two is not known.
     """
     if info is None or drawn is None or (info.width, info.height) == (drawn.width, drawn.height):
@@ -131,26 +131,26 @@ def size_problem(
 
 
 def upright_bytes(image: Mapping[str, Any], place: RowLocation | None = None) -> dict[str, Any]:
-    """The picture as ms-swift shows it right: RGB, upright, as PNG."""
+    """The image as ms-swift shows it right: RGB, upright, as PNG."""
     buffer = io.BytesIO()
     open_image(image, place).save(buffer, "PNG", compress_level=1)
     return {"bytes": buffer.getvalue(), "path": image.get("path")}
 
 
 def stored_image(image: Mapping[str, Any], base: Path) -> tuple[dict[str, Any], ImageInfo]:
-    """The picture's bytes as they are, and its path below ``base`` (else its name); upright in RGB
+    """The image's bytes as they are, and its path below ``base`` (else its name); upright in RGB
     where ms-swift would show it otherwise. DataError where it cannot be trained on.
     """
     content, path = image.get("bytes"), image.get("path")
     if content is None:
-        content = _content(image, None)
+        content = _content(image)
         full = Path(os.path.abspath(str(path)))
         path = str(full.relative_to(base)) if full.is_relative_to(base) else full.name
     stored = {"bytes": bytes(content), "path": path}
     try:
         info = image_info(stored)
     except DataError:
-        image_info(image)  # names the whole path
+        image_info(image)  # its message names the full path
         raise
     return (stored if info.plain else upright_bytes(stored)), info
 
@@ -169,88 +169,80 @@ def image_path(path: str, folder: Path, root: Path | None) -> Path:
     return full
 
 
-def _looked(
-    image: Mapping[str, Any], place: RowLocation | None, *, pixels: bool
-) -> tuple[ImageInfo, str, Image | None]:
-    """The picture's info and mode; the picture, too, with ``pixels`` or where only it tells."""
-    content = _content(image, place)
+def _look(
+    image: Mapping[str, Any], *, decode: bool
+) -> tuple[tuple[int, int], str, int, Image | None]:
+    """The size of the upright image, its mode, how it is turned (1 to 8, as in EXIF), and with
+    ``decode``, or where only that tells, the image itself.
+    """
+    content = _content(image)
     shown = None
-    with _opened(content, image, place) as picture:
+    with _opened(content, image) as opened:
+        size, turned = opened.size, 1
         try:
-            size, turned = picture.size, 1
-            if pixels or not _seems_whole(picture, content):
-                picture.load()
-                turned = _turned(picture)
-                shown = _shown(picture, turned)
+            if decode or not _seems_whole(opened, content):
+                opened.load()
+                turned = _turned(opened)
+                shown = _shown(opened, turned)
                 size = shown.size
-            elif picture.format == "JPEG":
-                turned = _turned(picture)
-                size = size[::-1] if turned in (5, 6, 7, 8) else size
+            elif opened.format == "JPEG":
+                turned = _turned(opened)
+                size = size[::-1] if turned >= 5 else size
+        except DataError as error:
+            raise _refused(image, str(error)) from error
         except Exception as error:  # Pillow raises many kinds on broken files
-            if isinstance(error, _NotRGB):
-                raise DataError(f"{_where(place)}the image {_name(image)} {error}") from error
-            raise DataError(
-                f"{_where(place)}the image {_name(image)} is broken ({error}); get it again"
-            ) from error
-        plain = turned == 1 and not picture.mode.startswith(("I", "F"))
-    return ImageInfo(*size, plain=plain), picture.mode, shown
+            raise _refused(image, f"is broken ({error}); get it again") from error
+        return size, opened.mode, turned, shown
 
 
-class _NotRGB(ValueError):
-    """A picture that decodes and cannot be shown all the same."""
+def _refused(image: Mapping[str, Any], text: str) -> DataError:
+    name = _short(image["path"], repr) if image.get("path") else "in the row"
+    return DataError(f"the image {name} {text}")
 
 
-def _content(image: Mapping[str, Any], place: RowLocation | None) -> bytes:
+def _content(image: Mapping[str, Any]) -> bytes:
     content, path = image.get("bytes"), image.get("path")
     if content is not None:
         return bytes(content)
     if not path:
-        raise DataError(f"{_where(place)}the image is empty; bytes or a path is needed")
+        raise DataError("the image is empty; bytes or a path is needed")
     try:
         return Path(str(path)).read_bytes()
     except FileNotFoundError as error:
-        link = f"is a link to {os.readlink(path)}, which" if os.path.islink(path) else ""
-        raise DataError(
-            f"{_where(place)}the image {_short(path)} {link + ' ' if link else ''}does not exist"
-        ) from error
+        link = f"is a link to {os.readlink(path)}, which " if os.path.islink(path) else ""
+        raise DataError(f"the image {_short(path)} {link}does not exist") from error
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
-        raise DataError(
-            f"{_where(place)}the image {_short(path)} cannot be read ({why})"
-        ) from error
+        raise DataError(f"the image {_short(path)} cannot be read ({why})") from error
 
 
-def _opened(content: bytes, image: Mapping[str, Any], place: RowLocation | None) -> Image:
+def _opened(content: bytes, image: Mapping[str, Any]) -> Image:
     from PIL import Image as pil
     from PIL import UnidentifiedImageError
 
     try:
         return pil.open(io.BytesIO(content))
     except pil.DecompressionBombError as error:
-        raise DataError(
-            f"{_where(place)}the image {_name(image)} is too large: Pillow and ms-swift open at "
-            f"most {2 * (pil.MAX_IMAGE_PIXELS or 0)} pixels ({error}); scale it down"
-        ) from error
+        most = f"Pillow and ms-swift open at most {2 * (pil.MAX_IMAGE_PIXELS or 0)} pixels"
+        raise _refused(image, f"is too large: {most} ({error}); scale it down") from error
+    except UnidentifiedImageError as error:  # its text tells an address in memory
+        text = "is no picture (its bytes are in no known format); get it again"
+        raise _refused(image, text) from error
     except Exception as error:
-        # The first tells an address in memory.
-        if isinstance(error, UnidentifiedImageError):
-            error = ValueError("its bytes are in no known format")
-        raise DataError(
-            f"{_where(place)}the image {_name(image)} is no picture ({error}); get it again"
-        ) from error
+        raise _refused(image, f"is no picture ({error}); get it again") from error
 
 
-def _seems_whole(picture: Image, content: bytes) -> bool:
+def _seems_whole(image: Image, content: bytes) -> bool:
     """Whether a JPEG or PNG decodes, at a part of the cost. False: only decoding tells. Raises as
     decoding does.
     """
-    if picture.width * picture.height <= SMALL:
+    if image.width * image.height <= SMALL:
         return False
-    if picture.format == "JPEG":
-        picture.draft(None, (1, 1))  # at an eighth: all of the data is read, few pixels are made
-        picture.load()
+    if image.format == "JPEG":
+        image.draft(None, (1, 1))  # at an eighth: all of the data is read, few pixels are made
+        image.load()
         return True
-    return picture.format == "PNG" and not _ORIENTED & picture.info.keys() and _sound_png(content)
+    return image.format == "PNG" and not _ORIENTED & image.info.keys() and _sound_png(content)
 
 
 def _sound_png(content: bytes) -> bool:
@@ -274,37 +266,30 @@ def _sound_png(content: bytes) -> bool:
     return False
 
 
-def _turned(picture: Image) -> int:
+def _turned(image: Image) -> int:
     """The orientation that Pillow finds; 1, as stored, where there is none to read."""
     try:
-        turned = picture.getexif().get(ORIENTATION, 1)
+        turned = image.getexif().get(ORIENTATION, 1)
     except Exception:  # a malformed block, for which Pillow raises many kinds; the pixels are fine
         return 1
     return int(turned) if turned in range(1, 9) else 1
 
 
-def _shown(picture: Image, turned: int) -> Image:
-    """A loaded picture upright, in RGB."""
-    from PIL.Image import Transpose
+def _shown(opened: Image, turned: int) -> Image:
+    """A loaded image upright, in RGB."""
+    from PIL.Image import Transpose as T
 
-    ways = {
-        2: Transpose.FLIP_LEFT_RIGHT,
-        3: Transpose.ROTATE_180,
-        4: Transpose.FLIP_TOP_BOTTOM,
-        5: Transpose.TRANSPOSE,
-        6: Transpose.ROTATE_270,
-        7: Transpose.TRANSVERSE,
-        8: Transpose.ROTATE_90,
-    }
-    made = _eight_bits(picture) if picture.mode.startswith(("I", "F")) else picture
+    ways = [T.FLIP_LEFT_RIGHT, T.ROTATE_180, T.FLIP_TOP_BOTTOM, T.TRANSPOSE]
+    ways += [T.ROTATE_270, T.TRANSVERSE, T.ROTATE_90]
+    shown = _eight_bits(opened) if opened.mode.startswith(DEEP) else opened
     try:
-        made = made.convert("RGB")
+        shown = shown.convert("RGB")
     except ValueError as error:
-        raise _NotRGB(f"cannot be shown ({error}); save it as RGB") from error
-    return made.transpose(ways[turned]) if turned in ways else made
+        raise DataError(f"cannot be shown ({error}); save it as RGB") from error
+    return shown if turned == 1 else shown.transpose(ways[turned - 2])
 
 
-def _eight_bits(picture: Image) -> Image:
+def _eight_bits(image: Image) -> Image:
     """Grey of 16 or 32 bits, or of floats, in 8: by its range, so that black stays black and white
     white. 16 bits go from 0 to 65535; 32 bits and floats state no range, so it is the smallest of 0
     to 1 (floats only), 0 to 255 and 0 to 65535 that holds every value, else lowest to highest.
@@ -312,17 +297,17 @@ def _eight_bits(picture: Image) -> Image:
     import numpy as np
     from PIL import Image as pil
 
-    values = np.asarray(picture)
-    unsigned = picture.format == "TIFF" and picture.tag_v2.get(339, (1,))[0] == 1  # type: ignore[attr-defined]
-    if picture.mode == "I" and unsigned and values.min() < 0:
+    values = np.asarray(image)
+    unsigned = image.format == "TIFF" and image.tag_v2.get(339, (1,))[0] == 1  # type: ignore[attr-defined]
+    if image.mode == "I" and unsigned and values.min() < 0:
         values = values.view(np.uint32)  # Pillow reads what is over 2^31 as negative
     low, high = float(values.min()), float(values.max())
     if not np.isfinite([low, high]).all():
-        raise _NotRGB("holds NaN or infinity; fill these pixels and save it again")
+        raise DataError("holds NaN or infinity; fill these pixels and save it again")
     exact = values.astype(np.float64)
-    if picture.mode == "F" and low >= 0 and high <= 1:
+    if image.mode == "F" and low >= 0 and high <= 1:
         exact = np.rint(exact * 255)
-    elif low >= 0 and high <= 255 and not picture.mode.startswith("I;16"):
+    elif low >= 0 and high <= 255 and not image.mode.startswith("I;16"):
         exact = np.rint(exact)
     elif low >= 0 and high <= 65535:
         exact = exact // 256
@@ -331,14 +316,6 @@ def _eight_bits(picture: Image) -> Image:
     return pil.fromarray(exact.astype(np.uint8))
 
 
-def _name(image: Mapping[str, Any]) -> str:
-    return _short(image["path"], repr) if image.get("path") else "in the row"
-
-
 def _short(path: Any, shown: Any = str) -> str:
     text = str(path)
     return str(shown(text if len(text) <= 300 else f"{text[:100]}..."))
-
-
-def _where(place: RowLocation | None) -> str:
-    return f"{place}: " if place is not None else ""

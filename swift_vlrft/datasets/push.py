@@ -26,7 +26,7 @@ FILES = ["README.md", "data/*.parquet"]
 
 
 class HubError(ValueError):
-    """The hub did not take the folder: what it said, without the token."""
+    """The hub refused the folder; the message is its answer, without the token."""
 
     exit_code = 1
 

@@ -7,7 +7,7 @@
                                           `swift rlhf` starts
     runs/demo/{summary.json,reward.png,answers.png,report.html}
 
-Tasks other than colours have a folder of their own below, runs/demo/TASK.
+Tasks other than colours write to a folder below, runs/demo/TASK.
 """
 
 from __future__ import annotations
@@ -78,11 +78,9 @@ def run_demo(task: DemoTask, folder: Path, *, steps: int | None = None, seed: in
         advance = begin("warm start: answers in format, at chance", task.warm_steps)
         warm_start(task, train, folder / "start", seed=seed, progress=advance)
 
-        from swift_vlrft.demo.evaluate import compare_and_report, evaluate
-
         def answers_of(name: str, checkpoint: Path) -> list[str]:
             advance = begin(f"held-out images, {name}", len(held_out))
-            return evaluate(task, checkpoint, folder, folder / "eval" / name, advance)
+            return _answers(task, checkpoint, folder, folder / "eval" / name, advance)
 
         with training(task, folder, steps) as run:
             answers = [answers_of("before", folder / "start")]
@@ -90,17 +88,24 @@ def run_demo(task: DemoTask, folder: Path, *, steps: int | None = None, seed: in
             for step, rewards in run:
                 advance(step, " ".join(f"{name} {value:.2f}" for name, value in rewards.items()))
         answers.append(answers_of("after", last_checkpoint(folder / "grpo")))
-        compared = compare_and_report(folder)
+        from swift_vlrft.evaluation.compare import compare_runs
+        from swift_vlrft.report import write_report
+
+        sides = [folder / "eval" / name for name in ("before", "after")]
+        write_report(folder / "grpo", sides, folder / "report.html")
+        compared = compare_runs(*sides)
     before, after = (task.scores(held_out, texts) for texts in answers)
     curves = _curves(task, folder)
+    reward_first, reward_last = _ends(curves[task.reward])
+    format_first, format_last = _ends(curves[FORMAT])
     headline = compared.metrics[compared.headline]
     summary = Summary(
         task=task.name,
         reward=task.reward,
-        reward_first=mean(tenth(curves[task.reward])),
-        reward_last=mean(tenth(curves[task.reward][::-1])),
-        format_first=mean(tenth(curves[FORMAT])),
-        format_last=mean(tenth(curves[FORMAT][::-1])),
+        reward_first=reward_first,
+        reward_last=reward_last,
+        format_first=format_first,
+        format_last=format_last,
         steps=len(curves[task.reward]),
         seconds=round(time.monotonic() - started, 1),
         held_out_before=mean(before),
@@ -119,8 +124,39 @@ def run_demo(task: DemoTask, folder: Path, *, steps: int | None = None, seed: in
     return summary
 
 
-def tenth(curve: list[float]) -> list[float]:
-    return curve[: max(1, len(curve) // 10)]
+def _answers(
+    task: DemoTask, checkpoint: Path, folder: Path, out: Path, advance: Advance
+) -> list[str]:
+    """Greedy answers on the held-out images, row by row; summary and predictions are in ``out``."""
+    from swift_vlrft.evaluation import read_predictions
+    from swift_vlrft.swift_plugin.evaluate import evaluate
+
+    done = 0
+
+    def answered(total: int, n: int) -> None:
+        nonlocal done
+        done += n
+        advance(done, "")
+
+    evaluate(
+        checkpoint,
+        folder / "data" / "held_out",
+        "detection" if task.boxes else "classification",
+        out=out,
+        workers=1,
+        max_tokens=task.max_completion_length,
+        engine="transformers",
+        batch_size=64,
+        dtype="float32",
+        progress=answered,
+    )
+    return [row.completion for row in read_predictions(out).rows]
+
+
+def _ends(curve: list[float]) -> tuple[float, float]:
+    """The means of the first and of the last tenth."""
+    tenth = max(1, len(curve) // 10)
+    return mean(curve[:tenth]), mean(curve[-tenth:])
 
 
 def _remove_earlier(folder: Path) -> None:

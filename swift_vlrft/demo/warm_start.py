@@ -1,6 +1,6 @@
 """Make a tiny InternVL that sees and answers in format, but at chance.
 
-Supervised, in plain PyTorch: the reasoning names what the picture shows, the answer is a guess.
+Supervised, in plain PyTorch: the reasoning names what the image shows, the answer is a guess.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def warm_start(
         return list(tokenizer(text)["input_ids"])
 
     model = build_model(tiny, SIZE, seed=seed)
-    # ms-swift would look for the picture of an image token that the model wrote.
+    # ms-swift would look for the image of an image token that the model wrote.
     model.generation_config.suppress_tokens = IMAGE_TOKEN_IDS
     pixels = GotOcr2ImageProcessor(**tiny.image_options)(
         images=[row.image for row in rows], return_tensors="pt"

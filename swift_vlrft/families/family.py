@@ -57,12 +57,12 @@ class Tiny:
 class MemoryFacts:
     """What the planner needs to know of a family; the defaults are for an unknown one."""
 
-    simulated: bool = True
-    """Whether memory/simulate.py runs its dense models; the others are planned in closed form."""
+    traceable: bool = True
+    """Whether memory/tracing.py can run its dense models; the others are planned in closed form."""
     llm_saved: float = 20.7
     """Bytes that one token leaves in one layer for the backward pass, in units of the hidden size
     and beside the MLP's 8 bytes per intermediate unit (gate, up, activation, product: 2 bytes
-    each); fitted to memory/simulate.py with transformers 5.19 (docs/plan.md has the table).
+    each); fitted to memory/tracing.py with transformers 5.19 (docs/plan.md has the table).
     """
     vit_saved: float = 46.0
     """The same for a patch in one layer of the ViT, its MLP included."""

@@ -38,5 +38,5 @@ FAMILY = Family(
     images=qwen3_vl.FAMILY.images,
     box_format="norm1000",
     box_answer=qwen3_vl.FAMILY.box_answer,
-    memory=MemoryFacts(simulated=False, llm_saved=28.7),
+    memory=MemoryFacts(traceable=False, llm_saved=28.7),
 )

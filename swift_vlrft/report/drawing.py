@@ -1,6 +1,6 @@
-"""A sample as one picture: gold boxes white, predicted boxes green, and a line on what it scored.
+"""A sample as one image: gold boxes white, predicted boxes green, and a line on what it scored.
 
-draw_sample(picture, "<answer>[10, 10, 500, 500]</answer>", "<answer>No Objects</answer>", ...)
+draw_sample(image, "<answer>[10, 10, 500, 500]</answer>", "<answer>No Objects</answer>", ...)
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from textwrap import wrap
 
 from PIL import Image, ImageDraw, ImageFont
 
+from swift_vlrft.datasets.row import BOX_TASKS
 from swift_vlrft.parsing.answers import boxes_or_refusal, gold_text, read
 
 SIDE = 336
@@ -18,7 +19,7 @@ MOST_BOXES = 200
 
 
 def draw_sample(
-    picture: Image.Image,
+    image: Image.Image,
     completion: str,
     solution: str,
     scores: dict[str, float],
@@ -27,40 +28,38 @@ def draw_sample(
     task: str | None = None,
     seen: tuple[int | None, int | None] = (None, None),
 ) -> Image.Image:
-    """An RGB picture, scaled to be looked at, with a strip of text below. ``seen`` is the size
-    that boxes in pixels are measured in; default: the picture's.
+    """An RGB image of ``SIDE`` pixels, with a strip of text below. ``seen`` is the size that boxes
+    in pixels are measured in; default: the image's.
     """
-    size = picture.size
-    scale = SIDE / max(size)
-    drawn = picture.convert("RGB").resize(
-        (max(1, round(size[0] * scale)), max(1, round(size[1] * scale)))
-    )
-    pen = ImageDraw.Draw(drawn)
-    if task in ("detection", "grounding"):
-        whole = (seen[0] or size[0], seen[1] or size[1]) if frame == "pixels" else (1000, 1000)
-        for found, colours in (
-            (boxes_or_refusal(gold_text(solution)), ("black", "white")),
-            (read(completion).boxes, ("black", "lime")),
-        ):
+    scale = SIDE / max(image.size)
+    width, height = (max(1, round(side * scale)) for side in image.size)
+    page = Image.new("RGB", (SIDE, height + LINE * LINES), "black")
+    left = (SIDE - width) // 2
+    page.paste(image.convert("RGB").resize((width, height)), (left, 0))
+    pen = ImageDraw.Draw(page)
+    if task in BOX_TASKS:
+        size = (1000, 1000)
+        if frame == "pixels":
+            size = (seen[0] or image.size[0], seen[1] or image.size[1])
+        gold = boxes_or_refusal(gold_text(solution))
+        for found, colour in ((gold, "white"), (read(completion).boxes, "lime")):
             for box in [b for b in (found.boxes if found else []) if b is not None][:MOST_BOXES]:
-                corners = [v / whole[n % 2] * drawn.size[n % 2] for n, v in enumerate(box)]
-                corners = [min(1e4, max(-1e4, v)) for v in corners]
-                for width, colour in ((4, colours[0]), (2, colours[1])):
-                    pen.rectangle(corners, outline=colour, width=width)
-    page = Image.new("RGB", (SIDE, drawn.size[1] + LINE * LINES), "black")
-    page.paste(drawn, ((SIDE - drawn.size[0]) // 2, 0))
-    said = " ".join(f"{name.removeprefix('vlrft_')} {v:.2f}" for name, v in scores.items())
+                corners = [v / size[n % 2] * (width, height)[n % 2] for n, v in enumerate(box)]
+                corners = [
+                    min(1e4, max(-1e4, v)) + left * (n % 2 == 0) for n, v in enumerate(corners)
+                ]
+                pen.rectangle(corners, outline="black", width=4)
+                pen.rectangle(corners, outline=colour, width=2)
     answer = read(completion).text
-    lines = [said, f"gold: {gold_text(solution)}"]
-    lines += [f"answer: {'(none)' if answer is None else answer}"]
-    text = [part for line in lines for part in wrap(_plain(line)[:300], 54)[:2]][:LINES]
-    write = ImageDraw.Draw(page)
+    lines = [
+        " ".join(f"{name.removeprefix('vlrft_')} {v:.2f}" for name, v in scores.items()),
+        f"gold: {gold_text(solution)}",
+        f"answer: {'(none)' if answer is None else answer}",
+    ]
+    # The font has a sign for ASCII alone; a model may write anything.
+    plain = [line.encode("ascii", "replace").decode()[:300] for line in lines]
+    text = [part for line in plain for part in wrap(line, 54)[:2]][:LINES]
+    pen.rectangle((0, height, SIDE, page.size[1]), fill="black")
     font = ImageFont.load_default(11)
-    for n, line in enumerate(text):
-        write.text((3, drawn.size[1] + n * LINE), line, fill="white", font=font)
+    pen.multiline_text((3, height), "\n".join(text), fill="white", font=font, spacing=3)
     return page
-
-
-def _plain(text: str) -> str:
-    """What the font has a sign for; a model may write anything."""
-    return text.encode("ascii", "replace").decode()

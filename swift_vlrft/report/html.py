@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 def _environment() -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    made = Environment(
+    environment = Environment(
         loader=PackageLoader("swift_vlrft.report"),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=StrictUndefined,
     )
-    made.filters |= {"short": short, "cut": cut, "place": place}
-    return made
+    environment.filters |= {"short": short, "cut": cut, "place": place}
+    return environment
 
 
 def render(template: str, **values: Any) -> str:

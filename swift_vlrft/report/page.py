@@ -30,6 +30,15 @@ SETTINGS = (
 )
 
 
+CURVES: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    ("cut off at the limit", "completions/clipped_ratio", {"unit": True}),
+    ("zero-variance groups", "frac_reward_zero_std", {"unit": True, "note": "they teach nothing"}),
+    ("KL to the reference", "kl", {}),
+    ("gradient norm", "grad_norm", {}),
+)
+"""Title, metric as ms-swift logs it, how it is drawn."""
+
+
 @dataclass
 class Evaluated:
     """One evaluation: the run with its predictions, and their summary."""
@@ -54,20 +63,16 @@ def write_report(
         raise EvaluationError(f"{len(evaluations)} evaluations given; one or two can be shown")
     run = read_run(run_folder)
     names = ("before", "after") if len(evaluations) == 2 else ("answer",)
+    runs = dict(zip(names, open_runs(evaluations), strict=False))
     evaluated = [
         Evaluated(name, saved, summarise(saved.predictions, saved.gold, bootstrap=bootstrap))
-        for saved, name in zip(open_runs(evaluations), names, strict=False)
+        for name, saved in runs.items()
     ]
     result = None
-    if len(evaluated) == 2:
-        result = compare(
-            evaluated[0].run.predictions,
-            evaluated[1].run.predictions,
-            evaluated[0].run.gold,
-            bootstrap=bootstrap,
-        )
+    if len(runs) == 2:
+        before, after = runs.values()
+        result = compare(before.predictions, after.predictions, before.gold, bootstrap=bootstrap)
     page = _page(run, evaluated, result)
-    runs = {one.name: one.run for one in evaluated}
     while True:
         groups, problems = samples(runs, result, count)
         text = render("run.html", **page, groups=groups).encode()
@@ -106,7 +111,7 @@ def _headline(
     """What is written large, and what it is."""
     found = []
     # Each reward by itself: their weighted sum, which ms-swift logs as "reward", says little.
-    means = {name.split("/")[1]: values for name, values in run.series.items() if _is_mean(name)}
+    means = {name.split("/")[1]: run.series[name] for name in _means(run)}
     if "reward" in run.series and not means:
         means = {"reward": run.series["reward"]}
     for name, values in means.items():
@@ -128,57 +133,44 @@ def _headline(
     return found
 
 
-def _is_mean(name: str) -> bool:
-    return name.startswith("rewards/") and name.endswith("/mean")
+def _means(run: RunLog) -> list[str]:
+    return [n for n in run.series if n.startswith("rewards/") and n.endswith("/mean")]
 
 
 def _settings(run: RunLog, evaluated: list[Evaluated]) -> list[tuple[str, Any]]:
     rows: list[tuple[str, Any]] = [("folder", str(run.folder))]
     rows += [(name, run.settings[name]) for name in SETTINGS if name in run.settings]
+    manifests = {one.name: one.run.manifest for one in evaluated if one.run.manifest is not None}
     found = {"ms-swift": run.settings.get("swift_version")}
-    manifests = [one.run.manifest for one in evaluated]
-    found |= (manifests[-1].versions if manifests[-1] else {}) if manifests else versions()
+    found |= [versions(), *(manifest.versions for manifest in manifests.values())][-1]
+    for name, manifest in manifests.items():
+        rows.append((name, f"{manifest.settings.model} on {manifest.settings.dataset}"))
     rows.append(("versions", ", ".join(f"{k} {v}" for k, v in found.items() if v)))
-    for one, manifest in zip(evaluated, manifests, strict=True):
-        if manifest is not None:
-            made_by = f"{manifest.settings.model} on {manifest.settings.dataset}"
-            rows.append((one.name, made_by))
     return [(name, value) for name, value in rows if value not in (None, [], "", {})]
 
 
 def _curves(run: RunLog) -> list[str]:
     series = run.series
-    drawn: list[str] = []
-
-    def add(title: str, name: str, **more: Any) -> None:
-        drawn.append(curve(title, series.get(name, ()), **more))
-
-    def unit(name: str) -> bool:
-        return all(0 <= value <= 1 for _, value in series.get(name, ()))
-
-    note = "the weighted sum of all rewards; band: standard deviation in a group"
-    add("reward", "reward", std=series.get("reward_std", ()), unit=unit("reward"), note=note)
-    for name in sorted(filter(_is_mean, series)):
-        reward = name.split("/")[1]
-        std = series.get(f"rewards/{reward}/std", ())
-        add(reward, name, std=std, unit=unit(name), note="band: standard deviation")
-    for name in sorted(series):
-        if name.startswith("eval_reward"):
-            add(name.replace("_", " ", 1), name, note="on the evaluation set, in training")
-    add(
-        "completion length",
-        "completions/mean_length",
-        low=series.get("completions/min_length", ()),
-        high=series.get("completions/max_length", ()),
-        note="tokens; band: shortest to longest",
-    )
-    add("cut off at the limit", "completions/clipped_ratio", unit=True)
-    add("zero-variance groups", "frac_reward_zero_std", unit=True, note="they teach nothing")
-    for name, points in run.parse_rate.items():
-        drawn.append(curve(f"parse rate of {name}", points, unit=True))
-    add("KL to the reference", "kl")
-    add("gradient norm", "grad_norm")
-    for name in sorted(series):
-        if "memory" in name.lower():
-            add(name, name)
+    rewards = {name.split("/")[1]: name for name in sorted(_means(run))}
+    means = [
+        ("reward", "reward", "the weighted sum of all rewards; band: standard deviation in a group")
+    ]
+    means += [(reward, name, "band: standard deviation") for reward, name in rewards.items()]
+    drawn = []
+    for title, name, note in means:
+        values = series.get(name, [])
+        std = series.get("reward_std" if name == "reward" else f"rewards/{title}/std", ())
+        unit = all(0 <= value <= 1 for _, value in values)
+        drawn.append(curve(title, values, std=std, unit=unit, note=note))
+    for name in sorted(n for n in series if n.startswith("eval_reward")):
+        note = "on the evaluation set, in training"
+        drawn.append(curve(name.replace("_", " ", 1), series[name], note=note))
+    lengths = [series.get(f"completions/{which}_length", ()) for which in ("mean", "min", "max")]
+    note = "tokens; band: shortest to longest"
+    drawn.append(curve("completion length", lengths[0], low=lengths[1], high=lengths[2], note=note))
+    drawn += [curve(title, series.get(name, ()), **more) for title, name, more in CURVES]
+    drawn += [
+        curve(f"parse rate of {name}", points, unit=True) for name, points in run.parse_rate.items()
+    ]
+    drawn += [curve(name, series[name]) for name in sorted(series) if "memory" in name.lower()]
     return [figure for figure in drawn if figure]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -63,8 +62,12 @@ def read_run(folder: Path) -> RunLog:
     run = RunLog(folder, _settings(folder), {}, 0)
     by_name: dict[str, dict[float, float]] = {}
     not_drawn: Counter[str] = Counter()
-    for record in _lines(folder / "logging.jsonl", run):
-        step = _step_of(record)
+    for number, record in json_lines(folder / "logging.jsonl"):
+        if not isinstance(record, dict):  # a line that a kill has cut
+            run.notes.append(f"logging.jsonl, line {number} cannot be read, left out")
+            continue
+        found = _STEP.match(str(record.get("global_step/max_steps", "")))
+        step = finite(found[1] if found else record.get("step"))
         if step is None:
             continue
         run.steps = max(run.steps, int(step))
@@ -72,8 +75,8 @@ def read_run(folder: Path) -> RunLog:
             if type(value) not in (int, float) or name == "step":
                 continue
             # A run that went on from a checkpoint repeats steps; what it did then counts.
-            if (number := finite(value)) is not None:
-                by_name.setdefault(name, {})[step] = number
+            if finite(value) is not None:
+                by_name.setdefault(name, {})[step] = float(value)
             else:
                 not_drawn[name] += 1
     run.series = {name: sorted(values.items()) for name, values in by_name.items()}
@@ -87,34 +90,19 @@ def read_run(folder: Path) -> RunLog:
 
 
 def _settings(folder: Path) -> dict[str, Any]:
+    """args.json without what looks like a secret; nothing where it cannot be read."""
     try:
-        settings = read_json(folder / "args.json")
-    except (OSError, ValueError):
-        return {}
-    if not isinstance(settings, dict):
+        settings = dict(read_json(folder / "args.json"))
+    except (OSError, ValueError, TypeError):
         return {}
     return {str(k): v for k, v in settings.items() if not SECRET.search(str(k))}
-
-
-def _lines(path: Path, run: RunLog) -> Iterator[dict[str, Any]]:
-    """The metrics of every step; a line that a kill has cut is left out, the curve goes on."""
-    for number, record in json_lines(path):
-        if isinstance(record, dict):
-            yield record
-        else:
-            run.notes.append(f"{path.name}, line {number} cannot be read, left out")
-
-
-def _step_of(record: dict[str, Any]) -> float | None:
-    found = _STEP.match(str(record.get("global_step/max_steps", "")))
-    return finite(found[1] if found else record.get("step"))
 
 
 def _read_completions(path: Path, run: RunLog) -> None:
     """Parse rate of every step and the reasons for lost points, of the rewards of a task."""
     run.completions = sum(1 for _ in read_completions(path, run.notes))
     every = max(1, -(-run.completions // MOST_EXPLAINED))
-    counts: dict[str, dict[float, list[int]]] = {}
+    was_read: dict[str, dict[float, list[bool]]] = {}
     for completion in islice(read_completions(path, []), every - 1, None, every):
         row = completion.row
         stated = [n for n in REWARDS if n in row]
@@ -127,11 +115,10 @@ def _read_completions(path: Path, run: RunLog) -> None:
             reason = explain(name, row.get("completion"), solution, **completion.extra)
             if reason.score is None:
                 continue
-            read = counts.setdefault(name, {}).setdefault(completion.step, [0, 0])
-            read[0] += reason.was_read
-            read[1] += 1
+            by_step = was_read.setdefault(name, {}).setdefault(completion.step, [])
+            by_step.append(reason.was_read)
             run.reasons.setdefault(name, Counter())[reason.code] += 1
     run.parse_rate = {
-        name: [(step, read / of) for step, (read, of) in sorted(by_step.items())]
-        for name, by_step in counts.items()
+        name: [(step, sum(read) / len(read)) for step, read in sorted(steps.items())]
+        for name, steps in was_read.items()
     }

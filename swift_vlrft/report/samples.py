@@ -52,7 +52,7 @@ def samples(
     if run is None or not count:
         return [], []
     first = run.predictions
-    by_id = {name: {row.id: row for row in made.predictions.rows} for name, made in runs.items()}
+    by_id = {name: {row.id: row for row in one.predictions.rows} for name, one in runs.items()}
     picked = _lowest_and_highest(first, count) if result is None else _changed(result, count)
     if not any(picked.values()):
         picked = {"Nothing changed": [row.id for row in first.rows[:count]]}

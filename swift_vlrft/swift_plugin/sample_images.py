@@ -9,7 +9,9 @@ process.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import wraps
 from importlib import import_module
 from typing import Any
@@ -25,56 +27,20 @@ from swift_vlrft.rewards import RewardFunction, Scores
 
 VARIABLE = "VLRFT_LOG_IMAGES"
 NAME = "vlrft_sample_images"
+COLUMNS = ("solution", "frame", "task", "width", "height")
 
 
-class Batch:
-    """The first samples of the last batch, with their scores under every reward."""
+@dataclass(frozen=True)
+class Scored:
+    """A batch as one reward was called with it, and its scores."""
 
-    def __init__(self) -> None:
-        self.key: tuple[Any, ...] = ()
-        self.samples: list[dict[str, Any]] = []
-
-    def add(
-        self, name: str, completions: Sequence[Any], scores: Scores, columns: dict[str, Any]
-    ) -> None:
-        images = columns.get("images")
-        if images is None:
-            return
-        key = (len(completions), *(text_of(completion) for completion in completions))
-        if key != self.key:  # a new batch; all rewards of a batch are called in sequence
-            self.key = key
-            self.samples = [
-                {"completion": text_of(completions[n]), "image": _first(images[n]), "scores": {}}
-                | {
-                    column: columns[column][n]
-                    for column in ("solution", "frame", "task", "width", "height")
-                    if columns.get(column) is not None
-                }
-                for n in _chosen(columns.get("prompt_id"), len(completions), number(VARIABLE))
-            ]
-            self.indices = _chosen(columns.get("prompt_id"), len(completions), number(VARIABLE))
-        for index, sample in zip(self.indices, self.samples, strict=True):
-            if (score := scores[index]) is not None:
-                sample["scores"][name] = score
+    completions: Sequence[Any]
+    scores: Scores
+    columns: dict[str, Any]
 
 
-def _first(images: Any) -> Any:
-    return images[0] if isinstance(images, (list, tuple)) and images else None
-
-
-def _chosen(prompts: Any, total: int, count: int) -> list[int]:
-    """The first ``count`` completions: one of every prompt first, then the others."""
-    seen: set[Any] = set()
-    first: list[int] = []
-    others: list[int] = []
-    for n in range(total):
-        prompt = prompts[n] if prompts is not None else n
-        (others if prompt in seen else first).append(n)
-        seen.add(prompt)
-    return [*first, *others][:count]
-
-
-BATCH = Batch()
+LAST: dict[str, Scored] = {}
+"""The last batch by reward: all rewards are called with every batch."""
 
 
 def keep_samples(name: str, function: RewardFunction) -> RewardFunction:
@@ -83,11 +49,37 @@ def keep_samples(name: str, function: RewardFunction) -> RewardFunction:
     @wraps(function)
     def keeping(completions: Sequence[Any], solution: Any = None, **columns: Any) -> Scores:
         scores = function(completions, solution, **columns)
-        if os.environ.get("RANK", "0") == "0":
-            BATCH.add(name, completions, scores, {"solution": solution, **columns})
+        if os.environ.get("RANK", "0") == "0" and columns.get("images") is not None:
+            LAST[name] = Scored(completions, scores, {"solution": solution, **columns})
         return scores
 
     return keeping
+
+
+def chosen(prompts: Sequence[Any], count: int) -> list[int]:
+    """Indices of ``count`` completions: one of every prompt first, then the others."""
+    firsts = {prompt: n for n, prompt in reversed(list(enumerate(prompts)))}
+    return sorted(range(len(prompts)), key=lambda n: (firsts[prompts[n]] != n, n))[:count]
+
+
+def drawn_samples() -> Iterator[Any]:
+    """The samples of the last batch, as images."""
+    batch = next(iter(LAST.values()))
+    prompts = batch.columns.get("prompt_id")
+    count = len(batch.completions)
+    for n in chosen(range(count) if prompts is None else prompts, number(VARIABLE)):
+        row = {name: v[n] for name, v in batch.columns.items() if name in COLUMNS and v is not None}
+        scores = {name: of.scores[n] for name, of in LAST.items() if len(of.scores) == count}
+        with suppress(ValueError):  # an image that cannot be opened is reported by the training
+            yield draw_sample(
+                _opened(batch.columns["images"][n]),
+                text_of(batch.completions[n]),
+                str(row.get("solution") or ""),
+                {name: score for name, score in scores.items() if score is not None},
+                frame=row.get("frame"),
+                task=row.get("task"),
+                seen=(row.get("width"), row.get("height")),
+            )
 
 
 class SampleImages(TrainerCallback):
@@ -98,7 +90,7 @@ class SampleImages(TrainerCallback):
         self.writer: Any = None
 
     def on_log(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if not state.is_world_process_zero or not BATCH.samples:
+        if not state.is_world_process_zero or not LAST:
             return
         import numpy as np
 
@@ -106,27 +98,17 @@ class SampleImages(TrainerCallback):
             from torch.utils.tensorboard import SummaryWriter
 
             self.writer = SummaryWriter(log_dir=args.logging_dir)
-        for n, sample in enumerate(BATCH.samples):
-            try:
-                drawn = draw_sample(
-                    _opened(sample["image"]),
-                    sample["completion"],
-                    str(sample.get("solution") or ""),
-                    sample["scores"],
-                    frame=sample.get("frame"),
-                    task=sample.get("task"),
-                    seen=(sample.get("width"), sample.get("height")),
-                )
-            except ValueError:
-                continue  # an image that cannot be opened is reported by the training
-            self.writer.add_image(
-                f"samples/{n}", np.asarray(drawn), state.global_step, dataformats="HWC"
-            )
+        for n, image in enumerate(drawn_samples()):
+            pixels = np.asarray(image)
+            self.writer.add_image(f"samples/{n}", pixels, state.global_step, dataformats="HWC")
         self.writer.flush()
-        BATCH.key, BATCH.samples = (), []
+        LAST.clear()
 
 
 def _opened(image: Any) -> Any:
+    """The first image of a row, which ms-swift holds as a path, bytes, or opened."""
+    if isinstance(image, (list, tuple)):
+        image = image[0] if image else None
     if isinstance(image, str):
         image = {"bytes": None, "path": image}
     if image is None:
@@ -147,10 +129,6 @@ def log_images() -> None:
         if NAME not in self.callbacks:
             self.callbacks.append(NAME)
 
-    config = type(
-        "DrawingGRPOConfig",
-        (base,),
-        {"_init_callbacks": init_callbacks, "draws_samples": True, "__module__": __name__},
-    )
-    globals()["DrawingGRPOConfig"] = config
+    drawing = {"_init_callbacks": init_callbacks, "draws_samples": True, "__module__": __name__}
+    globals()["DrawingGRPOConfig"] = type("DrawingGRPOConfig", (base,), drawing)
     TrainerFactory.TRAINING_ARGS_MAPPING["grpo"] = f"{__name__}.DrawingGRPOConfig"

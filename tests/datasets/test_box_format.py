@@ -80,14 +80,13 @@ def pixels(problem):
         ("integers in [0, 999]", f"integers {HERE}"),
         ("between 0 and 1,000 please", f"{HERE} please"),
         ("rescaled to the range [0,1000)", HERE),
-        ("Coordinates range from 0 to 1000.", f"Coordinates are {HERE}."),
+        ("Coordinates range from 0 to 1000.", f"Coordinates {HERE}."),
+        ("x and y from 0 to 1000", f"x and y {HERE}"),
         ("In a 0–1000 coordinate system, give", f"I{HERE[1:]}, give"),
         ("Give normalized coordinates (0-1000).", f"Give coordinates {HERE}."),
         ("数值范围为0到1000，给出框", f"{HERE_CHINESE}，给出框"),
         ("坐标在0至1000之间。", f"坐标{HERE_CHINESE}。"),
         ("坐标归一化到[0,1000)", f"坐标{HERE_CHINESE}"),
-        ("0 <= x <= 1000 and 0 ≤ y ≤ 1000", f"0 <= x <= 644 and 0 ≤ y ≤ 476{SENTENCE}"),
-        ("x from 0 to 1000, y from 0 to 1000", f"x from 0 to 644, y from 0 to 476{SENTENCE}"),
         (f"already {HERE}", f"already {HERE}"),
         (f"坐标{HERE_CHINESE}", f"坐标{HERE_CHINESE}"),
     ],
@@ -217,19 +216,26 @@ def test_check_and_training_refuse_the_same_prompts(tmp_path, kept_in, wanted):
 
 @pytest.mark.parametrize(
     "problem",
-    ["How many of the 1000 ships?", "Find the 1000 m track.", "Where is bus 1000?", "Find 1000."]
-    + ["the man below the 1,000 yen note", "between 500 and 1000 people", "from 0 to 1000 m"]
-    + ["Give the box of the sign that says 1000.", "the orange bus 1000", "a 1000-piece puzzle"]
-    + [
-        "confidence (between 0 and 1, with two decimals)",
-        "图中有1000个人",
-        "a $1000 bill",
-        "0.1000",
-    ]
-    + ["the coordinates of the 1000 ships", "10-1000", "1000.5", "A1000", "0 to 100"],
+    ["confidence (between 0 and 1, with two decimals)", "0.1000", "1000.5", "0 to 100", "10000"]
+    + ["the 100 ships", "bus 1001", "perm", "the man below the 500 yen note"],
 )
 def test_other_numbers_are_left_alone(problem):
     assert pixels(problem) == problem + SENTENCE
+
+
+@pytest.mark.parametrize(
+    "problem",
+    ["How many of the 1000 ships?", "Find the 1000 m track.", "Where is bus 1000?", "Find 1000."]
+    + ["the man below the 1,000 yen note", "between 500 and 1000 people", "from 0 to 1000 m"]
+    + ["a 1000-piece puzzle", "图中有1000个人", "a $1000 bill", "the coordinates of the 1000 ships"]
+    + ["0 <= x <= 1000 and 0 ≤ y ≤ 1000", "x from 0 to 1000, y from 0 to 1000"]
+    + ["x ranges from 0 to 1000 and y ranges from 0 to 1000"],
+)
+def test_a_thousand_of_anything_else_is_refused_rather_than_guessed_at(problem):
+    with pytest.raises(
+        ValueError, match=r"the prompt says .*1,?000.*say it as 'between 0 and 1000'"
+    ):
+        pixels(problem)
 
 
 @settings(derandomize=True, max_examples=300, deadline=None)

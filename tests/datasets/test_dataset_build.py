@@ -15,15 +15,7 @@ from typer.testing import CliRunner
 from swift_vlrft.cli import app
 from swift_vlrft.datasets import DataError
 from swift_vlrft.datasets.build import NO_OBJECTS, build_folder, chosen_categories, plan_rows
-from swift_vlrft.datasets.category_lists import (
-    CATEGORY_LISTS,
-    COCO80,
-    COCO_BASE65,
-    COCO_NOVEL15,
-    LVIS_RARE6,
-    LVIS_RARE13,
-    VIRFT_COCO8,
-)
+from swift_vlrft.datasets.category_lists import CATEGORY_LISTS
 from swift_vlrft.datasets.instances import read_instances
 from swift_vlrft.parsing.answers import gold_text
 from swift_vlrft.parsing.boxes import read_boxes
@@ -217,17 +209,21 @@ def test_the_named_lists():
     from torchvision.models._meta import _COCO_CATEGORIES
 
     official = [n for n in _COCO_CATEGORIES if n not in ("__background__", "N/A")]
-    assert list(COCO80) == official
-    assert len(COCO_BASE65) == 65 and len(COCO_NOVEL15) == 15
-    assert set(COCO_BASE65) | set(COCO_NOVEL15) == set(official)
-    assert len(VIRFT_COCO8) == 8 and set(VIRFT_COCO8) <= set(official)
-    assert (len(LVIS_RARE6), len(LVIS_RARE13)) == (6, 13)
-    assert all(len(set(names)) == len(names) for names in CATEGORY_LISTS.values())
+    lists = CATEGORY_LISTS
+    assert lists["coco80"] == official
+    assert len(lists["coco-base65"]) == 65 and len(lists["coco-novel15"]) == 15
+    assert {*lists["coco-base65"], *lists["coco-novel15"]} == set(official)
+    assert len(lists["virft-coco8"]) == 8 and set(lists["virft-coco8"]) <= set(official)
+    assert (len(lists["lvis-rare6"]), len(lists["lvis-rare13"])) == (6, 13)
+    assert all(len(set(names)) == len(names) for names in lists.values())
 
 
 def test_categories_by_name_by_list_and_unknown():
-    known = [*COCO80, "left, turn"]
-    assert chosen_categories(["virft-coco8", "zebra,dog"], known) == [*VIRFT_COCO8, "zebra"]
+    known = [*CATEGORY_LISTS["coco80"], "left, turn"]
+    assert chosen_categories(["virft-coco8", "zebra,dog"], known) == [
+        *CATEGORY_LISTS["virft-coco8"],
+        "zebra",
+    ]
     assert chosen_categories(["left, turn"], known) == ["left, turn"]
     with pytest.raises(
         DataError, match=r"'virft-coco9' is no category .* Did you mean virft-coco8"

@@ -254,7 +254,7 @@ def test_an_image_whose_gold_cannot_be_read_leaves_the_others_their_intervals(tm
 
 
 def test_named_lists_are_averaged(tmp_path):
-    from swift_vlrft.datasets.category_lists import VIRFT_COCO8
+    from swift_vlrft.datasets.category_lists import CATEGORY_LISTS
 
     gold = "[{'Position': [10, 10, 200, 200], 'Confidence': 1}]"
     rows = [
@@ -266,7 +266,7 @@ def test_named_lists_are_averaged(tmp_path):
             "category": name,
             "image_id": "1",
         }
-        for name in VIRFT_COCO8
+        for name in CATEGORY_LISTS["virft-coco8"]
     ]
     summary = summarise(read_predictions(write_lines(tmp_path / "p.jsonl", rows)))
     assert summary.selected == {"virft-coco8": pytest.approx(7 / 8)}

@@ -176,7 +176,7 @@ def test_planner(name, checkpoints, tmp_path):
     known = FAMILIES[name]
     settings = settings_of(recipe_of(tmp_path, checkpoints / name), parse_gpus("1x80"))
     assert settings.model.family is known and settings.model.sees == bool(known.images)
-    assert settings.model.simulated == known.memory.simulated
+    assert settings.model.traceable == known.memory.traceable
     assert settings.model.shares_prefixes == bool(known.shared_prefix)
     if known.images:
         _, pixels = known.images.limits(model=checkpoints / name, environ={})

@@ -507,7 +507,7 @@ def test_fix_of_a_file_that_cannot_be_written(tmp_path, monkeypatch):
     def refused(path, text):
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr("swift_vlrft.commands.check.write_fixed", refused)
+    monkeypatch.setattr("swift_vlrft.recipe.fix.write_fixed", refused)
     shown = run("--fast", "--fix", path)
     assert shown.exit_code == 2 and "cannot be written: Permission denied" in shown.output
     assert path.read_text() == OLD

@@ -124,6 +124,18 @@ def test_the_page_is_whole_and_escaped(run):
     assert "hf_x" not in page and "s3" not in re.sub(r"base64,[^\"]+", "", page)
 
 
+def test_names_of_metrics_and_reasons_of_a_log_are_escaped(run):
+    evil = "<script>alert(1)</script>\"'{{ 7 * 7 }}"
+    record = {f"rewards/{evil}/mean": 0.5, f"memory {evil}": 1.0, "global_step/max_steps": "6/6"}
+    with (run / "logging.jsonl").open("a") as log:
+        log.write("\n" + json.dumps(record) + "\n")
+    parser = Strict()
+    parser.feed(report(run))
+    assert parser.open == [] and "script" not in [tag for tag, _ in parser.tags]
+    labels = [attributes.get("aria-label", "") for _, attributes in parser.tags]
+    assert any(evil in label for label in labels)
+
+
 def test_what_changed_is_shown_with_boxes_and_reasons(run):
     page = report(run, *both(run))
     gain, loss = page.split("<h2>Largest gain</h2>")[1].split("<h2>Largest loss</h2>")

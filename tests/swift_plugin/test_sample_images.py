@@ -39,16 +39,25 @@ def test_samples_of_a_batch_are_those_of_different_prompts(monkeypatch):
     from swift_vlrft.swift_plugin import sample_images
 
     monkeypatch.setenv("VLRFT_LOG_IMAGES", "2")
-    batch = sample_images.Batch()
+    drawn = []
+    monkeypatch.setattr(sample_images, "draw_sample", lambda *a, **k: drawn.append((a[1:], k)))
     columns = {
-        "images": [[{"bytes": None, "path": f"{n}.png"}] for n in "aabb"],
+        "images": [[Image.new("RGB", (9, 9))] for _ in "aabb"],
         "prompt_id": ["a", "a", "b", "b"],
-        "solution": ["red"] * 4,
+        "task": ["classification"] * 4,
     }
-    batch.add("one", ["w", "x", "y", "z"], [0.0, 1.0, 0.5, None], columns)
-    batch.add("two", ["w", "x", "y", "z"], [None, 1.0, 0.25, 1.0], columns)
-    assert [s["completion"] for s in batch.samples] == ["w", "y"]
-    assert [s["scores"] for s in batch.samples] == [{"one": 0.0}, {"one": 0.5, "two": 0.25}]
+    texts = ["w", "x", "y", "z"]
+    for name, scores in (("one", [0.0, 1.0, 0.5, None]), ("two", [None, 1.0, 0.25, 1.0])):
+        reward = sample_images.keep_samples(name, lambda *_, scores=scores, **__: scores)
+        assert reward(["before"] * 4, ["red"] * 4, **columns) == scores
+        assert reward(texts, ["red"] * 4, **columns) == scores
+    list(sample_images.drawn_samples())
+    assert [call for call, _ in drawn] == [
+        ("w", "red", {"one": 0.0}),
+        ("y", "red", {"one": 0.5, "two": 0.25}),
+    ]
+    assert drawn[0][1]["task"] == "classification"
     monkeypatch.setenv("VLRFT_LOG_IMAGES", "many")
     with pytest.raises(ValueError, match="VLRFT_LOG_IMAGES=many"):
-        batch.add("one", ["v"], [1.0], columns | {"images": [[{"path": "c.png"}]]})
+        list(sample_images.drawn_samples())
+    sample_images.LAST.clear()

@@ -1,4 +1,4 @@
-"""Rewards and data sets: do they exist, and fit together?
+"""Rewards and data sets: do they exist, and do they match?
 
 vlrft_detection_iou needs the column solution          a folder with image, problem, answer lacks it
 a norm1000 set and Qwen2.5-VL, which writes pixels     a note
@@ -49,7 +49,7 @@ def reward_names(run: Run) -> Iterator[Finding]:
 
 @dataclass(frozen=True, slots=True)
 class _Set:
-    """A data set as a flag names it, ``[hf::]NAME[:subset][#count]``, and what is known of it."""
+    """A data set as named by a flag, ``[hf::]NAME[:subset][#count]``, and what is known of it."""
 
     flag: str
     value: str
@@ -58,13 +58,13 @@ class _Set:
     columns: tuple[str, ...] = ()
     """As rewards see them; empty if they are not known."""
     ours: bool = False
-    """Whether our readers make its rows, not ms-swift's."""
+    """Whether our readers load its rows, not ms-swift's."""
     report: Report | None = None
-    """Which rows the rewards would score, where that is known here."""
+    """The rows that the rewards would score, if known."""
 
 
 def _set(run: Run, flag: str, value: str) -> _Set:
-    """DataError if there is a set that cannot be read."""
+    """DataError if the set exists but cannot be read."""
     from swift_vlrft.datasets import SOURCES, DataError
     from swift_vlrft.datasets.check import check_set
     from swift_vlrft.datasets.opening import find_set
@@ -109,7 +109,7 @@ def _set(run: Run, flag: str, value: str) -> _Set:
 
 
 def _renamed(run: Run) -> dict[str, str]:
-    """--columns, where it can be read."""
+    """--columns, if it can be read."""
     try:
         return {name: str(new) for name, new in run.json("columns").items()}
     except (OSError, ValueError):
@@ -117,7 +117,7 @@ def _renamed(run: Run) -> dict[str, str]:
 
 
 def _named_rewards(run: Run) -> list[str]:
-    """All rewards of the run, where one of them is ours."""
+    """All rewards of the run, if one of them is ours."""
     names = list(run.texts("reward_funcs"))
     return names if set(names) & set(REWARDS) else []
 
@@ -176,7 +176,7 @@ def _columns(run: Run, found: _Set) -> Iterator[Finding]:
 
 
 def _box_format(run: Run, found: _Set) -> Iterator[Finding]:
-    """A set in thousandths for a model that writes pixels."""
+    """A set in thousandths with a model that writes pixels."""
     try:
         known = family(run)
     except NoValue:

@@ -7,9 +7,8 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from swift_vlrft.recipe.shell.expand import braced
+from swift_vlrft.recipe.shell.expand import Expander, braced
 from swift_vlrft.recipe.shell.state import (
     NOTHING,
     UNSET,
@@ -21,9 +20,6 @@ from swift_vlrft.recipe.shell.state import (
     unread,
 )
 from swift_vlrft.recipe.shell.words import ASSIGNMENT, NAME, Note, Span, Word
-
-if TYPE_CHECKING:
-    from swift_vlrft.recipe.shell.shell import Shell
 
 Arguments = Sequence[Value]
 
@@ -45,7 +41,7 @@ HOOKS = re.compile(r"\b(?:conda|mamba|micromamba|ssh-agent|pyenv|direnv|modulecm
 """Scripts and hooks that switch an environment on: PATH and the like, no setting of a run."""
 
 
-def builtin(shell: Shell, name: str, words: Sequence[Word], values: list[Value]) -> bool:
+def builtin(shell: Expander, name: str, words: Sequence[Word], values: list[Value]) -> bool:
     """Run it; False where it is none of bash's own."""
     line, arguments = values[0].line, values[1:]
     if name in DECLARES:
@@ -64,7 +60,7 @@ def builtin(shell: Shell, name: str, words: Sequence[Word], values: list[Value])
     return True
 
 
-def assign(shell: Shell, word: Word, match: re.Match[str], exported: bool = False) -> Variable:
+def assign(shell: Expander, word: Word, match: re.Match[str], exported: bool = False) -> Variable:
     """Carry out NAME=VALUE, NAME+=VALUE, NAME=(...) or NAME[...]=VALUE."""
     name, index, adds = match[1], match[2], match[3] == "+"
     before = shell.state.get(name).items if adds else ()
@@ -103,7 +99,7 @@ def _place(word: Word, match: re.Match[str]) -> Assigned | None:
     return Assigned(word.line, name, Span(start + match.end(), end, word.span.literal))
 
 
-def _declare(shell: Shell, name: str, words: Sequence[Word], line: int) -> None:
+def _declare(shell: Expander, name: str, words: Sequence[Word], line: int) -> None:
     """export, declare ...: -x exports, and what else options do to a value is not followed."""
     options = ""
     for word in words:
@@ -128,7 +124,7 @@ def _declare(shell: Shell, name: str, words: Sequence[Word], line: int) -> None:
                 shell.lose(Note(line, "unread", text))
 
 
-def _localize(shell: Shell, name: str, options: str, variable: str) -> None:
+def _localize(shell: Expander, name: str, options: str, variable: str) -> None:
     """A variable that a function has for itself, where it is new."""
     new = name in LOCAL and shell.inside and "g" not in options
     if new and variable not in shell.state.locals:
@@ -139,7 +135,7 @@ def _localize(shell: Shell, name: str, options: str, variable: str) -> None:
             shell.unknown(variable, 0, name)
 
 
-def _options(shell: Shell, name: str, options: str, variable: str, line: int) -> None:
+def _options(shell: Expander, name: str, options: str, variable: str, line: int) -> None:
     exports = name == "export" and "n" not in options
     if name != "export" and set(options) & set("ilunA"):
         shell.references |= {variable} if "n" in options else set()
@@ -150,7 +146,7 @@ def _options(shell: Shell, name: str, options: str, variable: str, line: int) ->
         shell.state.variables[variable] = replace(current, exported=exports)
 
 
-def _unset(shell: Shell, values: Arguments, line: int) -> None:
+def _unset(shell: Expander, values: Arguments, line: int) -> None:
     for value in values:
         if value.text == "-f":
             return
@@ -162,12 +158,12 @@ def _unset(shell: Shell, values: Arguments, line: int) -> None:
             shell.state.variables[value.text] = UNSET
 
 
-def _let(shell: Shell, values: Arguments, line: int) -> None:
+def _let(shell: Expander, values: Arguments, line: int) -> None:
     for value in values:
         shell.changes(value.text, line)
 
 
-def _set(shell: Shell, values: Arguments, line: int) -> None:
+def _set(shell: Expander, values: Arguments, line: int) -> None:
     rest = list(values)
     while rest and rest[0].known and rest[0].text[:1] in ("-", "+"):
         text = rest.pop(0).text
@@ -183,12 +179,12 @@ def _set(shell: Shell, values: Arguments, line: int) -> None:
     shell.state.arguments = tuple(v for v in rest if not v.vanishes) if known else None
 
 
-def _shopt(shell: Shell, values: Arguments, line: int) -> None:
+def _shopt(shell: Expander, values: Arguments, line: int) -> None:
     if any("glob" in v.text or not v.known for v in values):
         shell.globs = False
 
 
-def _shift(shell: Shell, values: Arguments, line: int) -> None:
+def _shift(shell: Expander, values: Arguments, line: int) -> None:
     arguments = shell.state.arguments
     count = values[0].text if values else "1"
     if arguments is None or not count.isdigit():
@@ -197,7 +193,7 @@ def _shift(shell: Shell, values: Arguments, line: int) -> None:
         shell.state.arguments = arguments[int(count) :]
 
 
-def _cd(shell: Shell, values: Arguments, line: int) -> None:
+def _cd(shell: Expander, values: Arguments, line: int) -> None:
     targets = [v for v in values if not re.fullmatch(r"-[LPe@]+|--", v.text)]
     folder, shell.state.folder = shell.state.folder, None
     if not targets:
@@ -208,11 +204,11 @@ def _cd(shell: Shell, values: Arguments, line: int) -> None:
             shell.state.folder = found
 
 
-def _popd(shell: Shell, values: Arguments, line: int) -> None:
+def _popd(shell: Expander, values: Arguments, line: int) -> None:
     shell.state.folder = None
 
 
-def _source(shell: Shell, values: Arguments, line: int) -> None:
+def _source(shell: Expander, values: Arguments, line: int) -> None:
     words, text = " ".join(value.text for value in values), None
     note = Note(line, "unread", f"`source {words}` may set variables; it was not read")
     if values and ENVIRONMENTS.search(values[0].text):
@@ -232,7 +228,7 @@ def _source(shell: Shell, values: Arguments, line: int) -> None:
     shell.state.arguments = arguments
 
 
-def _eval(shell: Shell, values: Arguments, line: int) -> None:
+def _eval(shell: Expander, values: Arguments, line: int) -> None:
     text = " ".join(value.text for value in values if not value.vanishes)
     if all(value.known or value.vanishes for value in values):
         shell.run_text(text, line)
@@ -242,7 +238,7 @@ def _eval(shell: Shell, values: Arguments, line: int) -> None:
         shell.lose(Note(line, "unread", f"`eval {text}` may do anything; it was not read"))
 
 
-RUN: dict[str, Callable[[Shell, Arguments, int], None]] = {
+RUN: dict[str, Callable[[Expander, Arguments, int], None]] = {
     "unset": _unset,
     "let": _let,
     "set": _set,

@@ -62,6 +62,7 @@ class Expander(ABC):
     substitutions: Mapping[str, Callable[[], str]]
     used: set[str]
     asked: set[str]
+    references: set[str]
     inside: int
     globs: bool = True
 
@@ -70,6 +71,12 @@ class Expander(ABC):
 
     @abstractmethod
     def run_alone(self, nodes: Iterable[Node]) -> None: ...
+
+    @abstractmethod
+    def lose(self, note: Note) -> None: ...
+
+    @abstractmethod
+    def run_text(self, text: str, line: int) -> None: ...
 
     def expand(self, word: Word) -> list[Value]:
         """A word as the arguments that it becomes: none, one, or several."""
