@@ -1,4 +1,4 @@
-"""``vlrft data check``: is every row of a set fit to train on?
+"""``vlrft data check``: can every row of a set be trained on?
 
 vlrft data check data/my_set --fix data/my_set_clean
 """

@@ -107,24 +107,24 @@ def _why_format(answer: Answer) -> tuple[str, str]:
 
 
 def _join(parts: Iterator[tuple[str, str]]) -> tuple[str, str]:
-    found = list(parts) or [("low_iou", "no box matched")]
-    return found[0][0], "; ".join(text for _, text in found)
+    losses = list(parts) or [("low_iou", "no box matched")]
+    return losses[0][0], "; ".join(text for _, text in losses)
 
 
 def _grounding(answer: Answer, gold: Any) -> Iterator[tuple[str, str]]:
-    found = overlaps(answer, gold)
+    ious = overlaps(answer, gold)
     boxes = answer.boxes or BoxList()
-    if not found:
+    if not ious:
         yield "empty_prediction", "says there is no object"
         return
     if invalid := boxes.boxes.count(None):
-        yield "invalid_boxes", f"{invalid} of {_count(len(found), 'box')} invalid"
-    if len(found) > 1:
-        yield "extra_boxes", f"{_count(len(found) - 1, 'extra box')}"
-    if max(found) < 0.5:
-        yield "low_iou", f"best IoU {max(found):.2f} under 0.5"
-    elif max(found) < 1.0:
-        yield "loose_boxes", f"IoU {max(found):.2f}"
+        yield "invalid_boxes", f"{invalid} of {_count(len(ious), 'box')} invalid"
+    if len(ious) > 1:
+        yield "extra_boxes", f"{_count(len(ious) - 1, 'extra box')}"
+    if max(ious) < 0.5:
+        yield "low_iou", f"best IoU {max(ious):.2f} under 0.5"
+    elif max(ious) < 1.0:
+        yield "loose_boxes", f"IoU {max(ious):.2f}"
 
 
 def _detection(

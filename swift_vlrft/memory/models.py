@@ -3,7 +3,7 @@
     read_model("Qwen/Qwen2.5-VL-3B-Instruct").parameters.total      3_754_622_976
     read_model("path/to/checkpoint")    its config.json; nothing is downloaded and no weight is read
 
-models.json holds for each model the numbers of its published config.json and the parameter counts of
+models.json has for each model the numbers of its published config.json and the parameter counts of
 its transformers class (dev/count_parameters.py writes them, a test counts again), and checkpoints
 that are "like" another one except for name and context.
 """

@@ -62,8 +62,8 @@ def plan_recipe(
     ``dataset``: plan for its longest row. ``quick``: closed form, no trace.
     """
     recipe = read_recipe(path)
-    found, note = _gpus(gpus, Path(path))
-    planned = _planned(recipe, found, nodes, dataset, quick)
+    node, note = _gpus(gpus, Path(path))
+    planned = _planned(recipe, node, nodes, dataset, quick)
     given = _assignments(callers_part(recipe))
     plan = planned.plan.with_note(note) if note else planned.plan
     if given:
@@ -118,13 +118,13 @@ def apply_change(planned: RecipePlan, out: Path) -> tuple[Change, Path | None]:
     recipe, plan = planned.recipe, planned.plan
     if plan.fits:
         raise ValueError(f"{recipe.path} fits as it is: {out} is not written")
-    found = planned.changes()
-    if not found:
+    changes = planned.changes()
+    if not changes:
         raise ValueError(
             f"no set of changes makes {recipe.path} fit; more or larger GPUs are needed: {out} is "
             "not written"
         )
-    change = found[0]
+    change = changes[0]
     flags = dict(change.flags)
     if plan.settings.nodes != nodes_of(recipe):
         flags["NNODES"] = str(plan.settings.nodes)  # only --nodes says so
@@ -148,19 +148,19 @@ def new_plan(
     quick: bool = False,
 ) -> tuple[RecipePlan, Path | None]:
     """Write a new recipe that fits; ValueError if no known change makes it fit."""
-    found, _ = _gpus(gpus, out)
+    node, _ = _gpus(gpus, out)
     data = str(dataset) if dataset else None
-    text = new_recipe(model, task, found.count, data, nodes=nodes or 1)
+    text = new_recipe(model, task, node.count, data, nodes=nodes or 1)
     with tempfile.TemporaryDirectory() as folder:
         draft = Path(folder) / out.name
         draft.write_text(text)
-        planned = _planned(read_recipe(draft), found, nodes, dataset, quick)
+        planned = _planned(read_recipe(draft), node, nodes, dataset, quick)
         if not planned.plan.fits:
             options = planned.changes()
             if not options:
                 peak = planned.plan.peak
                 raise ValueError(
-                    f"{model} does not fit on {found.count} GPUs of {found.gib:.0f} GiB with any "
+                    f"{model} does not fit on {node.count} GPUs of {node.gib:.0f} GiB with any "
                     f"known change: {peak.total / GIB:.1f} GiB in {peak.name}"
                 )
             # Preferably one that needs no package that is missing here (liger-kernel).
@@ -168,7 +168,7 @@ def new_plan(
             clean = [c for c in options if not check_recipe(changed(recipe, c.flags))]
             text = changed_text(recipe, (clean or options)[0].flags)
             draft.write_text(text)
-            planned = _planned(read_recipe(draft), found, nodes, dataset, quick)
+            planned = _planned(read_recipe(draft), node, nodes, dataset, quick)
     return planned, write_fixed(out, text, 0o755)
 
 

@@ -9,8 +9,8 @@ result of every operator, forward, recomputation and backward, and counts its st
 freed, in the blocks of 512 bytes that CUDA's caching allocator gives. What else is on the GPU
 (weights, gradients, optimizer, gathers) is states.py's: gradients are dropped here once complete.
 
-The model is run at full depth: where a stage peaks depends on the depth (start of the ViT's backward
-pass, or the gradient of the embedding), so a few layers cannot be extrapolated.
+The model is run at full depth: where a stage peaks depends on the depth (start of the ViT's
+backward pass, or the gradient of the embedding), so a few layers cannot be extrapolated.
 """
 
 from __future__ import annotations

@@ -93,15 +93,15 @@ class Run:
     @cached_property
     def given(self) -> dict[str, Flag]:
         """By its current name, the effective flag: the last one, as in argparse."""
-        found = {}
+        flags = {}
         for flag in self.recipe.flags:
             switch = flag.name.removeprefix("no_")
             fact = self.flags.get(switch)
             if switch != flag.name and fact and fact.kind == "bool":  # argparse's --no_freeze_vit
-                found[switch] = replace(flag, values=("false",))
+                flags[switch] = replace(flag, values=("false",))
             else:
-                found[self.current_name(flag.name)] = flag
-        return found
+                flags[self.current_name(flag.name)] = flag
+        return flags
 
     def current_name(self, name: str) -> str:
         """The current name for an older or abbreviated one; else the name itself."""
@@ -117,17 +117,17 @@ class Run:
             self._settings[name] = self._resolved(name, self.as_given(name))
         return self._settings[name]
 
-    def _resolved(self, name: str, found: Setting) -> Setting:
+    def _resolved(self, name: str, given: Setting) -> Setting:
         """``given``, or the value that ms-swift derives for the flag."""
-        if name not in DECIDED or found.error or not self.trains:
-            return found
+        if name not in DECIDED or given.error or not self.trains:
+            return given
         try:
-            made = _overridden(self, name)
-            if made is None and found.value is None:
-                made = _default(self, name)
+            derived = _overridden(self, name)
+            if derived is None and given.value is None:
+                derived = _default(self, name)
         except NoValue as error:
             return Setting(None, "rests on another flag", error)
-        return found if made is None else Setting(*made)
+        return given if derived is None else Setting(*derived)
 
     @cached_property
     def settings(self) -> dict[str, Setting]:
@@ -160,10 +160,10 @@ class Run:
         return absent and all(self.value_of(self.as_given(name)) or True for name in names)
 
     @staticmethod
-    def value_of(found: Setting) -> Value:
-        if found.error is not None:
-            raise found.error
-        return found.value
+    def value_of(setting: Setting) -> Value:
+        if setting.error is not None:
+            raise setting.error
+        return setting.value
 
     def read(self, name: str) -> Value:
         return self.value_of(self.setting(name))
@@ -179,16 +179,16 @@ class Run:
         return None if self.read(name) is None else self.integer(name)
 
     def true(self, name: str) -> bool:
-        found = self.read(name)
-        return bool(truth(found) if isinstance(found, str) else found)
+        value = self.read(name)
+        return bool(truth(value) if isinstance(value, str) else value)
 
     def text(self, name: str) -> str | None:
-        found = self.read(name)
-        return None if found is None else str(found)
+        value = self.read(name)
+        return None if value is None else str(value)
 
     def texts(self, name: str) -> tuple[str, ...]:
-        found = self.read(name)
-        return tuple(map(str, found)) if isinstance(found, tuple) else ()
+        value = self.read(name)
+        return tuple(map(str, value)) if isinstance(value, tuple) else ()
 
     def json(self, name: str) -> dict[str, Any]:
         """An object, inline or in a file; OSError or ValueError if it is neither."""
@@ -199,10 +199,10 @@ class Run:
             if (path := self.recipe.at(text)) is None:
                 raise ValueError("the folder that it is in is not known")
             text = path.read_text()
-        found = json.loads(text)
-        if not isinstance(found, dict):
+        value = json.loads(text)
+        if not isinstance(value, dict):
             raise ValueError("it is not a JSON object")
-        return found
+        return value
 
     # The command and its environment ----------------------------------------
 
@@ -259,13 +259,13 @@ class Run:
         (base_args.py: _init_model_kwargs).
         """
         both = self.recipe.environment | self.limits_in_kwargs
-        found = {name: both[name] for name in RESOLUTION if both.get(name, "").strip()}
-        for name, text in found.items():
+        limits = {name: both[name] for name in RESOLUTION if both.get(name, "").strip()}
+        for name, text in limits.items():
             try:
                 _number(name, text.strip(), whole=True)
             except ValueError as error:
                 raise NotTaken(f"{self.recipe.path}: {name}={text}: {error}") from None
-        return found
+        return limits
 
     @cached_property
     def limits_in_kwargs(self) -> dict[str, str]:

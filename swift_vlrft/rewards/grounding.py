@@ -25,8 +25,8 @@ GROUNDING = Task("grounding", read_one_box, "exactly one box", has_boxes=True)
 @reward(GROUNDING)
 def vlrft_grounding_iou(answer: Answer, gold: Box) -> float:
     """IoU of the best box / number of boxes given."""
-    found = overlaps(answer, gold)
-    return max(found) / len(found) if found else 0.0
+    ious = overlaps(answer, gold)
+    return max(ious) / len(ious) if ious else 0.0
 
 
 @reward(GROUNDING)
@@ -37,13 +37,13 @@ def vlrft_grounding_giou(answer: Answer, gold: Box) -> float:
     Of several boxes, the one with the largest IoU is scored; if none overlaps the gold box, the
     worst one, so that a second guess never pays.
     """
-    found = overlaps(answer, gold)
-    if not found or answer.boxes is None:
+    ious = overlaps(answer, gold)
+    if not ious or answer.boxes is None:
         return 0.0
     values = [0.0 if box is None else (1.0 + giou(box, gold)) / 2.0 for box in answer.boxes.boxes]
-    best = max(found)
-    of_best = [v for v, overlap in zip(values, found, strict=True) if overlap == best]
-    return (max(of_best) if best else min(values)) / len(found)
+    best = max(ious)
+    of_best = [v for v, overlap in zip(values, ious, strict=True) if overlap == best]
+    return (max(of_best) if best else min(values)) / len(ious)
 
 
 @reward(GROUNDING)
@@ -51,8 +51,8 @@ def vlrft_grounding_acc50(answer: Answer, gold: Box) -> float:
     """1 if exactly one box is given and its IoU is >= 0.5; else 0. Source: RefCOCO's
     accuracy.
     """
-    found = overlaps(answer, gold)
-    return 1.0 if len(found) == 1 and found[0] >= 0.5 - EPSILON else 0.0
+    ious = overlaps(answer, gold)
+    return 1.0 if len(ious) == 1 and ious[0] >= 0.5 - EPSILON else 0.0
 
 
 def overlaps(answer: Answer, gold: Box) -> list[float]:

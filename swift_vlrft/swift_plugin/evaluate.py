@@ -88,7 +88,7 @@ def evaluate(
         settings |= {"box_format": box_format, "resolution": limits}
         asked = Settings(os.fspath(model), path, task, **settings)
         out = Path(out or output_folder(asked.model, dataset))
-        scored = _asked(asked, out, workers, force, progress)
+        scored = _run_model(asked, out, workers, force, progress)
         run = as_json(asked) | {"engine": chosen_engine(asked.engine), "versions": versions()}
     summary = summarise(*scored, bootstrap=bootstrap, seed=settings.get("seed", 0), run=run)
     if out is not None:
@@ -104,15 +104,17 @@ def _existing(
             "--exist-map and --max-queries select queries for a model; existing predictions "
             "are scored as they are"
         )
-    found = read_predictions(file, task)
+    predictions = read_predictions(file, task)
     annotations = None if gold is None else open_annotations(Path(gold))
     if gold is not None and annotations is None:
-        where: Any = {key: settings.get(key) for key in ("split", "images")}
-        found = join_gold(found, QuerySet(Settings("", Path(gold), found.task, **where)))
-    return found, Gold(annotations, settings["categories"], settings.get("protocol"))
+        options: Any = {key: settings.get(key) for key in ("split", "images")}
+        predictions = join_gold(
+            predictions, QuerySet(Settings("", Path(gold), predictions.task, **options))
+        )
+    return predictions, Gold(annotations, settings["categories"], settings.get("protocol"))
 
 
-def _asked(
+def _run_model(
     settings: Settings, out: Path, workers: int | None, force: bool, progress: Progress
 ) -> tuple[Predictions, Gold]:
     """Let the model answer what is left; all predictions, with the queries that were skipped."""
@@ -129,9 +131,9 @@ def _asked(
         else:
             run_worker(out, queries, progress=answered)
     problems = finish(out, queries)
-    found = read_predictions(out, settings.task)
-    found = replace(found, problems=found.problems.joined(problems))
-    return found, gold_of(settings, queries.annotations)
+    predictions = read_predictions(out, settings.task)
+    predictions = replace(predictions, problems=predictions.problems.joined(problems))
+    return predictions, gold_of(settings, queries.annotations)
 
 
 def output_folder(model: str, dataset: PathLike) -> Path:

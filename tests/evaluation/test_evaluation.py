@@ -486,7 +486,7 @@ def test_compare_says_where_the_question_was_another(tmp_path):
     )
     b = write_lines(tmp_path / "b.jsonl", [{**row, "prompt": "Which pet?"} for row in rows])
     shown = CliRunner().invoke(app, ["compare", str(a), str(b)]).output
-    assert "3 of 3 rows were asked in other words in B" in shown
+    assert "3 of 3 rows have another prompt in B" in shown
     assert "other words" not in CliRunner().invoke(app, ["compare", str(a), str(a)]).output
 
 

@@ -27,13 +27,13 @@ RULES: tuple[Rule, ...] = (*TEXT, *HISTORY, *BATCHES, visible_gpus, *MODEL, *DAT
 
 def check(path: str | Path) -> list[Finding]:
     """The findings for every command of a script or configuration, without ms-swift."""
-    return in_order(found for recipe in read_recipes(path) for found in check_recipe(recipe))
+    return in_order(finding for recipe in read_recipes(path) for finding in check_recipe(recipe))
 
 
 def check_recipe(recipe: Recipe | Run, rules: Iterable[Rule] = RULES) -> list[Finding]:
     """The findings for one command, in the order of its lines."""
     run = resolve(recipe)
-    return in_order(found for rule in rules for found in _known(rule, run))
+    return in_order(finding for rule in rules for finding in _known(rule, run))
 
 
 def _known(rule: Rule, run: Run) -> Iterator[Finding]:
@@ -44,7 +44,9 @@ def _known(rule: Rule, run: Run) -> Iterator[Finding]:
 
 
 def in_order(findings: Iterable[Finding]) -> list[Finding]:
-    return sorted(dict.fromkeys(findings), key=lambda found: (found.line, found.level != PROBLEM))
+    return sorted(
+        dict.fromkeys(findings), key=lambda finding: (finding.line, finding.level != PROBLEM)
+    )
 
 
 __all__ = ["NOTE", "PROBLEM", "Edit", "Finding", "Rule", "check", "check_recipe", "in_order"]
