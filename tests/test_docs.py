@@ -141,3 +141,13 @@ def test_nothing_is_left_to_fill_in():
     for page in (*ROOT.glob("*.md"), *PAGES):
         left = re.findall(r"^[A-Z][A-Z0-9_]{3,}$|TODO|FIXME|XXX", page.read_text(), re.M)
         assert not left, f"{page}: {left}"
+
+
+def test_the_reward_that_contributing_shows_works():
+    (block,) = blocks(ROOT / "CONTRIBUTING.md", "python")
+    scope: dict[str, object] = {}
+    exec("from swift_vlrft.rewards.classification import *\n" + block, scope)
+    shown = scope["vlrft_first_letter"]
+    assert shown.__name__ == "vlrft_first_letter"
+    answers = ["<answer>cat</answer>", "<answer>dog</answer>", "no answer"]
+    assert shown(answers, ["cow"] * 3) == [1.0, 0.0, 0.0]

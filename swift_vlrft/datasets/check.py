@@ -14,6 +14,7 @@ from swift_vlrft.datasets.instances import NOT_IN_FULL, UNSURE
 from swift_vlrft.datasets.opening import file_notes, open_set
 from swift_vlrft.datasets.read import rows_of
 from swift_vlrft.datasets.report import MAX_SHOWN, Problem, Report
+from swift_vlrft.datasets.routing import routed
 from swift_vlrft.datasets.row import Row
 from swift_vlrft.datasets.storage import StoredSet
 from swift_vlrft.datasets.validate import (
@@ -61,6 +62,7 @@ def check_rows(
     for checked in validate_rows(found, rules, report):
         row, info = checked.row, checked.info
         if checked.problem is None and info is not None and isinstance(row, Row):
+            row = routed(row, rules.rewards)
             look.add(row, info)
             report.fits.update(fitting_tasks(row, info))
             try:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -117,8 +118,15 @@ def find_set(
 
 
 def check_columns(stored: StoredSet) -> None:
-    """DataError where a set has no rows, or lacks columns."""
+    """DataError where a set has no rows, lacks columns, or has two of one name."""
     columns = stored.columns
+    if twice := [name for name, count in Counter(columns).items() if count > 1]:
+        from_columns = [n for n in stored.names if stored.rename.get(n, n) == twice[0]]
+        raise DataError(
+            f"{stored.path} has {len(from_columns)} columns for {twice[0]}: "
+            f"{', '.join(from_columns)}. Leave one of them out"
+            + (", or out of --columns" if stored.rename else "")
+        )
     if isinstance(stored, JsonFiles) and not columns and not stored.broken:
         first = next((found for found in stored.records() if isinstance(found, BadRow)), None)
         files = listed(stored.files, Path())

@@ -79,6 +79,9 @@ def table_of(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
         except UnicodeEncodeError as error:
             text = f"the column {name!r} holds text that no file can store ({error})"
             raise DataError(text) from None
+        except OverflowError:
+            text = f"the column {name!r} holds a whole number of over 64 bits; store it as text"
+            raise DataError(text) from None
     return pa.table(columns)
 
 

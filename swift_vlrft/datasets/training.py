@@ -266,7 +266,9 @@ def _columns(rows: Sequence[Row], options: LoadOptions) -> dict[str, list[Any]]:
 
 
 def _further(rows: Sequence[Row], names: Sequence[str]) -> dict[str, pa.ChunkedArray]:
-    """Further columns of rows; one whose values are of several types becomes JSON text."""
+    """Further columns of rows; one whose values are of several types, or whole numbers of over 64
+    bits, becomes JSON text.
+    """
     import pyarrow as pa
 
     made = {}
@@ -274,7 +276,7 @@ def _further(rows: Sequence[Row], names: Sequence[str]) -> dict[str, pa.ChunkedA
         values = [row.columns.get(name) for row in rows]
         try:
             column = pa.array(values)
-        except (pa.ArrowException, UnicodeEncodeError):
+        except (pa.ArrowException, UnicodeEncodeError, OverflowError):
             column = pa.array([None if value is None else json.dumps(value) for value in values])
         if not pa.types.is_null(column.type):
             made[name] = pa.chunked_array([column])

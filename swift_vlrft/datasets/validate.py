@@ -95,7 +95,8 @@ def validate_row(
     """
     row = routed(row, rules.rewards)
     problem = row_problem(row, info, every_reward=rules.every_reward, rewards=rules.rewards)
-    unread = problem is not None and problem.kind is Kind.NOT_READ
+    # `vlrft data check` knows of no other set that the rewards could be for.
+    unread = problem is not None and problem.kind is Kind.NOT_READ and not rules.every_reward
     if problem is not None and not unread:
         return None, problem
     if info is not None:

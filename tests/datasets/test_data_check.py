@@ -257,3 +257,22 @@ def test_fix_stores_gold_of_numbers_and_lists_as_text(tmp_path):
     first, second = read_rows(tmp_path / "clean")
     assert first.solution == "4" and "Position" in second.solution
     assert found(tmp_path / "clean")[0] == 0
+
+
+def test_rewards_that_fit_are_those_of_the_tasks_that_the_named_rewards_score(tmp_path):
+    gold = "<answer>[[254, 303, 291, 365]]</answer>"
+    pq.write_table(pa.table(columns() | {"solution": [gold] * 3}), tmp_path / "train.parquet")
+    fitting = found(tmp_path)[1]["rewards"]
+    assert {"vlrft_detection_iou", "vlrft_grounding_iou"} <= set(fitting)
+    asked = found(tmp_path, "--reward", "vlrft_detection_iou")[1]["rewards"]
+    assert asked and all(name.startswith("vlrft_detection") for name in asked)
+
+
+@pytest.mark.parametrize("subset", ["", ":pixels"])
+def test_a_gold_that_no_named_reward_reads_is_the_first_thing_said_of_a_row(subset, tmp_path):
+    prompt = "Find it. Give coordinates in thousandths."  # cannot be rewritten, either
+    pq.write_table(pa.table(columns() | {"problem": [prompt] * 3}), tmp_path / "train.parquet")
+    code, report = found(f"{tmp_path}{subset}", "--reward", "vlrft_counting")
+    assert code == 1 and len(report["problems"]) == 3
+    for one in report["problems"]:
+        assert "cannot be read as a whole number (vlrft_counting)" in one["problem"]

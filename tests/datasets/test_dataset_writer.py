@@ -178,3 +178,11 @@ def test_a_split_must_be_a_name_that_hubs_take(split, tmp_path):
 def test_text_that_no_file_can_hold_names_its_column(tmp_path):
     with pytest.raises(DataError, match="the column 'note' holds text that no file can store"):
         write_folder(tmp_path / "out", {"train": [row(1, note="\ud800")]})
+
+
+def test_a_whole_number_of_over_64_bits_is_refused_by_its_column():
+    from swift_vlrft.datasets.shard import table_of
+
+    row = {"image": {"bytes": b"", "path": None}, "problem": "?", "solution": "rose"}
+    with pytest.raises(DataError, match="the column 'id' holds a whole number of over 64 bits"):
+        table_of([row | {"id": 10**30}])

@@ -293,3 +293,25 @@ def test_categories_that_a_crowd_stands_for_are_reported(tmp_path):
     (note,) = report.notes
     assert "2 times a category of an image makes no row: a crowd region" in note
     assert "train.parquet, row 0: cat; " in note and "train.parquet, row 0: bus)" in note
+
+
+def test_whole_numbers_of_over_64_bits_become_text(tmp_path):
+    rows = [
+        {"image": "1.png", "problem": "?", "solution": "rose", "id": n} for n in (2**53, 10**30)
+    ]
+    (tmp_path / "1.png").write_bytes(picture())
+    (tmp_path / "rows.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
+    dataset, report = made(tmp_path / "rows.jsonl", tmp_path)
+    assert report.good == 2 and dataset["id"] == [str(2**53), str(10**30)]
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path):
+    table = pa.table(columns())
+    twice = table.append_column("solution", table.column("problem"))
+    pq.write_table(twice, tmp_path / "train.parquet")
+    with pytest.raises(DataError, match="has 2 columns for solution: solution, solution. Leave"):
+        made(tmp_path, tmp_path)
+    renamed = table.append_column("text", table.column("problem"))
+    pq.write_table(renamed, tmp_path / "train.parquet")
+    with pytest.raises(DataError, match="2 columns for problem: problem, text.*or out of --col"):
+        open_set(tmp_path, rename={"text": "problem"})
