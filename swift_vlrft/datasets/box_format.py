@@ -22,7 +22,7 @@ from swift_vlrft.datasets.row import Row
 from swift_vlrft.families import image_rule, image_tokens, known_family, resized_size
 from swift_vlrft.families.resize import capped_size
 from swift_vlrft.geometry.box_format import BOX_FORMATS, Size, convert_box
-from swift_vlrft.parsing.answers import Box, answer_span, boxes_or_refusal, gold_text
+from swift_vlrft.parsing.answers import Box, answer_span, gold_text, read_boxes
 
 _NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d++(?:\.\d++)?|\.\d++)(?:[eE][-+]?\d++)?(?!\w|\.\d)")
 _MARK = 1_000_000
@@ -46,7 +46,7 @@ class ImageResize:
         )
 
     def problem(self, width: int, height: int) -> str | None:
-        """Why the model's processor does not take an image of that size; None where it does."""
+        """Why the model's processor does not take an image of that size; None if it does."""
         try:
             self.size(width, height)
         except ValueError as error:
@@ -82,7 +82,7 @@ def split_box_format(text: str) -> tuple[Path, str]:
 
 def row_in_box_format(row: Row, frame: str, size: Size, seen: Size) -> Row:
     """The row with its boxes and prompt in ``frame``; ``size`` is the stored image's, ``seen`` that
-    of the one the model sees. ValueError where they cannot be rewritten.
+    of the one the model sees. ValueError if they cannot be rewritten.
     """
     stored_in = row.columns.get("frame")
     if not row.has_boxes or stored_in is None or stored_in == frame == "norm1000":
@@ -100,7 +100,7 @@ def in_box_format(
     problem: str, solution: str, from_format: str, to_format: str, *, size: Size, to_size: Size
 ) -> tuple[str, str]:
     """Prompt and gold solution in ``to_format``. ``size`` is the stored image's, ``to_size`` that
-    of the one the model sees. ValueError where they cannot be rewritten.
+    of the one the model sees. ValueError if they cannot be rewritten.
     """
     if from_format == to_format == "norm1000":
         return problem, solution
@@ -121,24 +121,24 @@ def _converted(solution: str, convert: Callable[[Box], tuple[int, int, int, int]
     """The solution with other numbers in its boxes, and not another character changed.
 
     The reader itself tells which numbers are a box's: each number of the text is replaced by a
-    mark, and the marks that come back in boxes are theirs. ValueError where that, or what is
+    mark, and the marks that come back in boxes are theirs. ValueError if that, or what is
     written, does not read as it should.
     """
     gold = gold_text(solution)
-    before = boxes_or_refusal(gold)
+    before = read_boxes(gold)
     if before is None or None in before.boxes:
         raise ValueError(f"the solution {gold[:80]!r} cannot be rewritten in another box format")
     if not before.boxes:
         return solution
     boxes = [convert(box) for box in before.boxes if box is not None]
     marks = itertools.count(_MARK)
-    marked = boxes_or_refusal(_NUMBER.sub(lambda _: str(next(marks)), gold))
+    marked = read_boxes(_NUMBER.sub(lambda _: str(next(marks)), gold))
     numbers: dict[int, int] = {}
     for mark, box in zip(marked.boxes if marked is not None else [], boxes, strict=False):
         numbers.update(zip(map(int, mark or ()), box, strict=False))
     marks = itertools.count(_MARK)
     written = _NUMBER.sub(lambda number: str(numbers.get(next(marks), number[0])), gold)
-    after = boxes_or_refusal(written)
+    after = read_boxes(written)
     same = (boxes, before.confidences, before.labels)
     if after is None or (after.boxes, after.confidences, after.labels) != same:
         raise ValueError(f"the boxes of the solution {gold[:80]!r} cannot be rewritten")

@@ -111,7 +111,7 @@ _HERE_CHINESE = f"以像素为单位，x 从 {ZERO} 到 {WIDTH}，y 从 {ZERO} �
 
 def in_thousandths(problem: str, stored: Size | None = None) -> str:
     """The prompt in norm1000: the phrase that said pixels is replaced, else a sentence is added.
-    ``stored``: the size of the stored image. ValueError where the prompt still says pixels.
+    ``stored``: the size of the stored image. ValueError if the prompt still says pixels.
     """
     text = _PIXELS.sub("between 0 and 1000", problem)
     text = _PIXELS_CHINESE.sub("在 0 到 1000 之间", text)
@@ -127,7 +127,7 @@ def in_thousandths(problem: str, stored: Size | None = None) -> str:
 def in_pixels(problem: str, size: Size, stored: Size | None = None) -> str:
     """The prompt in pixels of an image of that width and height: the phrase that gave a range is
     replaced, else a sentence is added. ``stored``: the size of the stored image, which the prompt
-    may name. ValueError where it still says thousandths, or another size.
+    may name. ValueError if it still says thousandths, or another size.
     """
     text = _PIXELS.sub(lambda m: _as_begun(m, _HERE), problem)
     text = _PIXELS_CHINESE.sub(_HERE_CHINESE, text)

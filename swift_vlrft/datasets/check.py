@@ -25,7 +25,7 @@ from swift_vlrft.datasets.validate import (
     in_box_format,
     validate_rows,
 )
-from swift_vlrft.parsing.answers import boxes_or_refusal, gold_text
+from swift_vlrft.parsing.answers import gold_text, read_boxes
 
 
 def check_set(
@@ -105,7 +105,7 @@ class _PixelLook:
     def add(self, row: Row, info: ImageInfo) -> None:
         if row.columns.get("frame") != "norm1000" or max(info.width, info.height) >= 900:
             return
-        gold = boxes_or_refusal(gold_text(row.solution)) if row.has_boxes else None
+        gold = read_boxes(gold_text(row.solution)) if row.has_boxes else None
         for box in gold.boxes if gold is not None else ():
             if box is not None:
                 self.boxes += 1

@@ -114,7 +114,7 @@ def size_problem(
     image: Mapping[str, Any], info: ImageInfo | None, drawn: Drawn | None
 ) -> str | None:
     """What is wrong where boxes were drawn on an image of another size than this upright one;
-    None where one of the two is not known.
+    None if one of the two is not known.
     """
     if info is None or drawn is None or (info.width, info.height) == (drawn.width, drawn.height):
         return None
@@ -139,7 +139,7 @@ def upright_bytes(image: Mapping[str, Any], place: RowLocation | None = None) ->
 
 def stored_image(image: Mapping[str, Any], base: Path) -> tuple[dict[str, Any], ImageInfo]:
     """The image's bytes as they are, and its path below ``base`` (else its name); upright in RGB
-    where ms-swift would show it otherwise. DataError where it cannot be trained on.
+    where ms-swift would show it otherwise. DataError if it cannot be trained on.
     """
     content, path = image.get("bytes"), image.get("path")
     if content is None:

@@ -190,7 +190,7 @@ def _briefly(entry: dict[str, Any]) -> str:
 
 
 def refuse_shared_files(found: Instances) -> None:
-    """DataError where two images of the file are the same: each has a part of its boxes; and
+    """DataError if two images of the file are the same: each has a part of its boxes; and
     where an image is a sentence with its own boxes, as MDETR and UNINEXT store RefCOCO.
     """
     first: dict[str, Any] = {}

@@ -20,7 +20,7 @@ from swift_vlrft.datasets.schema import Context, RawExample, class_name, drawn_o
 from swift_vlrft.datasets.schemas import SCHEMAS, schema_of
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.storage import Record, StoredSet, Stream, image_of
-from swift_vlrft.parsing.answers import boxes_or_refusal, gold_text, normalise
+from swift_vlrft.parsing.answers import gold_text, normalise, read_boxes
 
 STATED = frozenset(("problem", "solution", "task", "frame"))
 """Columns of which a row is made, besides its image."""
@@ -101,7 +101,7 @@ class _RowMaker:
             if record.get("task"):
                 continue
             text = gold_text(record.get("solution"))
-            boxes = boxes_or_refusal(text)
+            boxes = read_boxes(text)
             if boxes is None:
                 others += 1
             elif any(box is not None for box in boxes.boxes) or not (boxes or normalise(text)):
@@ -124,7 +124,7 @@ class _RowMaker:
         box_format = columns.get("frame") or self.stored.box_format
         boxed = task in BOX_TASKS
         if task is None:
-            boxes = boxes_or_refusal(gold_text(solution))
+            boxes = read_boxes(gold_text(solution))
             boxed = bool(boxes) or (boxes is not None and guess == "detection")
             box_format = box_format if boxes is not None else None
         columns["task"], columns["frame"] = task, box_format or ("norm1000" if boxed else None)
@@ -141,12 +141,12 @@ class _RowMaker:
         """The task that a row looks to be of."""
         if not self.looks_at_boxes:
             return task_of(solution)
-        boxes = boxes_or_refusal(gold_text(solution))
+        boxes = read_boxes(gold_text(solution))
         return "detection" if boxes or self.holds_boxes else "classification"
 
 
 def _put_names(record: Record, labels: Mapping[str, list[str]]) -> None:
-    """Put the names of classes for their numbers, and nothing where a task or frame is missing:
+    """Put the names of classes for their numbers, and nothing if a task or frame is missing:
     pandas writes that as NaN or as a blank.
     """
     for name in record.keys() & labels.keys():

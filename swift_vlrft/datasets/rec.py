@@ -28,7 +28,7 @@ from swift_vlrft.datasets.schema import (
     task_of,
 )
 from swift_vlrft.datasets.storage import Record
-from swift_vlrft.parsing.answers import boxes_or_refusal, gold_text
+from swift_vlrft.parsing.answers import gold_text, read_boxes
 
 ADVICE = (
     "\nOutput the thinking process in <think> </think> and the final answer in <answer> </answer> "
@@ -59,7 +59,7 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
         solution = solution if isinstance(solution, str) else gold_text(solution)
         # One box is what these sets ask for; what else a solution holds tells no task.
         task = task or ("grounding" if task_of(solution) == "grounding" else None)
-        frame = frame or ("pixels" if boxes_or_refusal(gold_text(solution)) else None)
+        frame = frame or ("pixels" if read_boxes(gold_text(solution)) else None)
         if "<answer>" not in solution:
             solution = f"<answer>{solution.strip()}</answer>"
     if "<answer>" not in problem and task == "grounding":

@@ -18,7 +18,7 @@ from typing import Any
 
 from swift_vlrft.datasets.row import BOX_TASKS, Row
 from swift_vlrft.datasets.schema import task_of
-from swift_vlrft.parsing.answers import boxes_or_refusal, gold_text
+from swift_vlrft.parsing.answers import gold_text, read_boxes
 from swift_vlrft.rewards import REWARDS, TASK_NAMES
 
 ONE_WORD = ("classification", "counting", "choice", "yes_no")
@@ -35,7 +35,7 @@ def named_tasks(rewards: Iterable[str]) -> dict[str, list[str]]:
 
 
 def tasks_of_row(row: Row, rewards: Sequence[str] = ()) -> list[str]:
-    """The tasks whose rewards score the row; empty where none that is named reads its gold.
+    """The tasks whose rewards score the row; empty if none that is named reads its gold.
 
     Without rewards the task that the row looks to be of; where all of them are of others than us,
     none, and what its gold may be is theirs to say.
@@ -65,14 +65,14 @@ def reads(task: str, row: Row) -> bool:
     """
     text = gold_text(row.solution)
     if task == "classification":
-        boxes = boxes_or_refusal(text)
+        boxes = read_boxes(text)
         if boxes or (boxes is not None and row.guess == "detection"):
             return False
     return read_gold(task, row.solution) is not None
 
 
 def read_gold(task: str, solution: Any) -> Any:
-    """The gold as the task's rewards read it; None where it is no answer to the task, as a
+    """The gold as the task's rewards read it; None if it is no answer to the task, as a
     structure is where one text or number is asked for.
     """
     if task in ONE_WORD and isinstance(solution, (list, tuple, dict)):

@@ -5,7 +5,7 @@
         {"task": "detection", "frame": "norm1000"})
 
 Boxes of a row are in norm1000 or in pixels of its image as it is stored (upright); ``frame``
-says which, None where a row has no boxes.
+says which, None if a row has no boxes.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ class Drawn:
 @dataclass(frozen=True)
 class Row:
     """``image`` holds bytes, or the absolute path of a file; ``columns`` task, frame and every
-    further column as it was. ``drawn`` is None where no size is stated.
+    further column as it was. ``drawn`` is None if no size is stated.
 
-    ``columns["task"]`` is what the set, its form or the caller says, None where nobody does. What
+    ``columns["task"]`` is what the set, its form or the caller says, None if nobody does. What
     such a row looks like is ``guess``; of a row whose task only the form of its set tells (LISA:
     grounding), that task again. A guess never keeps a row from a reward: see routing.py.
     """

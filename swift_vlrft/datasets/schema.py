@@ -15,7 +15,7 @@ from typing import Any, TypeGuard
 from swift_vlrft.datasets.image import ImageInfo, image_info
 from swift_vlrft.datasets.row import Drawn, RowLocation
 from swift_vlrft.datasets.storage import Record, StoredSet, image_of
-from swift_vlrft.parsing.answers import boxes_or_refusal, gold_text
+from swift_vlrft.parsing.answers import gold_text, read_boxes
 
 RawExample = dict[str, Any]
 """image, problem, solution, task, frame and further columns of a row, before it has a place."""
@@ -89,7 +89,7 @@ def class_name(value: Any, names: list[str] | None, what: str) -> Any:
 
 def task_of(solution: Any) -> str:
     """grounding for one box, detection for several or a refusal, else classification."""
-    boxes = boxes_or_refusal(gold_text(solution))
+    boxes = read_boxes(gold_text(solution))
     if boxes is None:
         return "classification"
     return "grounding" if len(boxes) == 1 else "detection"

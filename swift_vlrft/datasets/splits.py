@@ -89,7 +89,7 @@ def files_of_split(
     """The files of ``split``, and those that are of no split though others are.
 
     ``split`` is one of SPLITS, or a name as files or folders bear it. All files where no name tells
-    them apart. DataError where there are splits, but not this one.
+    them apart. DataError if there are splits, but not this one.
     """
     if split not in SPLITS:  # a file's name without the number of its shard, or a folder's
         named = [

@@ -35,7 +35,7 @@ Records = Iterator[Found]
 Origin = list[tuple[Path, int]]
 """How many rows of a table are of which file, in order."""
 Infos = list[ImageInfo | ImageError | None]
-"""Of the image of every row; None where it holds no bytes."""
+"""Of the image of every row; None if it holds no bytes."""
 
 BATCH_ROWS = 64
 """pyarrow's own 65,536 would be many gigabytes of photographs."""
@@ -181,7 +181,7 @@ class ColumnFiles(StoredSet):
 
     @classmethod
     def of_files(cls, path: Path, files: Sequence[Path], *, keep_going: bool = False) -> Self:
-        """DataError where a file is broken, or its columns or classes are others than the first
+        """DataError if a file is broken, or its columns or classes are others than the first
         one's; with ``keep_going`` such a file goes to ``broken``.
         """
         made = cls(path)
@@ -371,7 +371,7 @@ class JsonFiles(StoredSet):
     """JSON Lines, or a list."""
 
     def add(self, file: Path) -> None:
-        """DataError where it cannot be read at all."""
+        """DataError if it cannot be read at all."""
         columns = dict.fromkeys(self.names)
         for number, found in enumerate(self._read_file(file, [])):
             if not isinstance(found, BadRow):

@@ -21,7 +21,7 @@ from swift_vlrft.datasets.report import Kind, Problem, Report
 from swift_vlrft.datasets.routing import named_tasks, read_gold, reads, routed, tasks_of_row
 from swift_vlrft.datasets.row import BOX_TASKS, BadRow, Row
 from swift_vlrft.datasets.schema import solution_problem
-from swift_vlrft.parsing.answers import Box, BoxList, boxes_or_refusal, gold_text
+from swift_vlrft.parsing.answers import Box, BoxList, gold_text, read_boxes
 from swift_vlrft.rewards import REWARDS, TASK_NAMES
 
 # The formulas of the paper are left out: they do not pay for two equal boxes.
@@ -116,7 +116,7 @@ def validate_row(
 def in_box_format(
     row: Row, info: ImageInfo, box_format: str, resize: ImageResize | None = None
 ) -> Row:
-    """The row with its boxes and prompt in ``box_format``; ValueError where they cannot be
+    """The row with its boxes and prompt in ``box_format``; ValueError if they cannot be
     rewritten. Where the model is not known, it is one that sees the image at another size.
     """
     if not row.has_boxes:
@@ -174,7 +174,7 @@ def _task_problem(
     gold = read_gold(task, row.solution)
     if gold is None:
         why = ""
-        given = boxes_or_refusal(text) if task in BOX_TASKS else None
+        given = read_boxes(text) if task in BOX_TASKS else None
         if given is not None and None in given.boxes:
             number = given.boxes.index(None) + 1
             why = f": box {number} of {len(given)} is not four numbers with an area"
@@ -231,7 +231,7 @@ def _outside(boxes: list[Box | None], box_format: str, info: ImageInfo | None) -
 def gold_problem(
     task: str, text: str, gold: Any, columns: Mapping[str, Any], rewards: Sequence[str]
 ) -> str | None:
-    """Which of the task's ``rewards`` does not pay in full for the gold answer; None where all
+    """Which of the task's ``rewards`` does not pay in full for the gold answer; None if all
     do.
     """
     answer = text

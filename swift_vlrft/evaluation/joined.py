@@ -29,7 +29,7 @@ from swift_vlrft.evaluation.predictions import (
 )
 from swift_vlrft.evaluation.queries import Query, QuerySet
 from swift_vlrft.geometry.box_format import BOX_FORMATS, Size
-from swift_vlrft.parsing.answers import boxes_or_refusal, gold_text
+from swift_vlrft.parsing.answers import gold_text, read_boxes
 from swift_vlrft.rewards import TASK_NAMES
 
 NEAR = 2.0
@@ -168,7 +168,7 @@ def same_gold(first_text: str, second_text: str) -> bool:
     """Whether two golds are the same, apart from rounding of boxes."""
     if gold_key(first_text) == gold_key(second_text):
         return True
-    a, b = boxes_or_refusal(first_text), boxes_or_refusal(second_text)
+    a, b = read_boxes(first_text), read_boxes(second_text)
     if a is None or b is None or len(a.boxes) != len(b.boxes):
         return False
     return all(

@@ -19,7 +19,7 @@ from swift_vlrft.datasets.box_format_sentence import without_box_format
 from swift_vlrft.evaluation.image_names import ImageNames
 from swift_vlrft.evaluation.predictions import EvaluationError
 from swift_vlrft.files.jsonl import finite
-from swift_vlrft.parsing.answers import boxes_or_refusal
+from swift_vlrft.parsing.answers import read_boxes
 from swift_vlrft.parsing.labels import normalise
 
 IN_ORDER = (
@@ -91,7 +91,7 @@ def gold_key(text: str) -> Hashable:
     """A key for the meaning of a gold text, however it is written; None if it is empty."""
     if not text.strip():
         return None
-    boxes = boxes_or_refusal(text)
+    boxes = read_boxes(text)
     if boxes is not None and None not in boxes.boxes:
         pairs = zip(boxes.labels, boxes.boxes, strict=True)
         return tuple(sorted((normalise(label or ""), *(box or ())) for label, box in pairs))

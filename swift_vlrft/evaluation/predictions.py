@@ -151,7 +151,7 @@ def _completions(path: Path, task: str | None) -> Predictions:
     for entry in read_completions(path, notes):
         if not entry.row.keys() & {"completion", "response"}:
             raise EvaluationError(
-                f"{entry}: neither 'completion' nor 'response' (predictions: "
+                f"{entry}: neither 'completion' nor 'response' (found: "
                 f"{', '.join(map(str, entry.row)) or 'nothing'}); known are the predictions of "
                 "`vlrft eval`, the results of `swift infer`, and COCO's list of image_id, "
                 "category_id, bbox, score"

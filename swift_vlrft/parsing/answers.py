@@ -97,8 +97,6 @@ def well_formed(completion: str) -> bool:
     )
 
 
-boxes_or_refusal = read_boxes
-
 _TAG = re.compile(r"</?(?:think|answer)>")
 
 

@@ -56,7 +56,7 @@ def with_edit(
     command: int | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> str:
-    """``text`` with one change made; CannotEdit where it cannot be made alone.
+    """``text`` with one change made; CannotEdit if it cannot be made alone.
 
     ``command`` counts the `swift` commands of the file; None: all that the edit's line concerns.
     ``environment`` is the caller's, under which the result has to read as meant (default: ours).

@@ -10,7 +10,7 @@ from textwrap import wrap
 from PIL import Image, ImageDraw, ImageFont
 
 from swift_vlrft.datasets.row import BOX_TASKS
-from swift_vlrft.parsing.answers import boxes_or_refusal, gold_text, read
+from swift_vlrft.parsing.answers import gold_text, read, read_boxes
 
 SIDE = 336
 LINE = 14
@@ -41,7 +41,7 @@ def draw_sample(
         size = (1000, 1000)
         if frame == "pixels":
             size = (seen[0] or image.size[0], seen[1] or image.size[1])
-        gold = boxes_or_refusal(gold_text(solution))
+        gold = read_boxes(gold_text(solution))
         for found, colour in ((gold, "white"), (read(completion).boxes, "lime")):
             for box in [b for b in (found.boxes if found else []) if b is not None][:MOST_BOXES]:
                 corners = [v / size[n % 2] * (width, height)[n % 2] for n, v in enumerate(box)]

@@ -17,7 +17,7 @@ from swift_vlrft.evaluation.metrics import PRIMARY
 from swift_vlrft.evaluation.predictions import Prediction, Predictions, Problems
 from swift_vlrft.evaluation.queries import QuerySet
 from swift_vlrft.evaluation.run import SavedRun
-from swift_vlrft.parsing.answers import BoxList, boxes_or_refusal, read
+from swift_vlrft.parsing.answers import BoxList, read, read_boxes
 from swift_vlrft.report.html import DrawnBox, data_url
 
 LONGEST_SIDE = 480
@@ -89,7 +89,7 @@ def _sample(task: str, rows: dict[str, Prediction], url: str) -> Sample:
     row = next(iter(rows.values()))
     sides, boxes = [], []
     if task in BOX_TASKS:
-        boxes = drawn_boxes(row, boxes_or_refusal(row.solution), "gold")
+        boxes = drawn_boxes(row, read_boxes(row.solution), "gold")
     for name, answer in rows.items():
         reason = _reason(task, answer)
         sides.append(Side(name, answer.completion, reason.score, reason.text))

@@ -12,7 +12,7 @@ from typing import Any
 from swift_vlrft.datasets.image import ImageInfo, size_problem
 from swift_vlrft.datasets.row import BadRow, Row
 from swift_vlrft.datasets.source import DataError
-from swift_vlrft.parsing.answers import boxes_or_refusal, gold_text
+from swift_vlrft.parsing.answers import gold_text, read_boxes
 from swift_vlrft.report.html import DrawnBox, data_url, render
 
 LONGEST_SIDE = 640
@@ -64,7 +64,7 @@ def _shown(row: Row | BadRow) -> dict[str, Any]:
 
 def _add_boxes(shown: dict[str, Any], row: Row, size: tuple[int, int]) -> None:
     """Boxes with label, category or number, a colour for each label, and what is odd about them."""
-    found = boxes_or_refusal(gold_text(row.solution))
+    found = read_boxes(gold_text(row.solution))
     if found is None:
         shown["remarks"].append("the solution does not read as boxes")
         return

@@ -14,7 +14,7 @@ from support.swift_run import ON_CPU, REPOSITORY, VLLM_ON_CPU, forking, grpo_com
 
 from swift_vlrft.demo.data import write_parquet
 from swift_vlrft.demo.tasks import known_task
-from swift_vlrft.parsing.answers import boxes_or_refusal, gold_text
+from swift_vlrft.parsing.answers import gold_text, read_boxes
 
 pytestmark = pytest.mark.end_to_end
 
@@ -88,7 +88,7 @@ def test_boxes_are_asked_in_pixels_of_what_the_model_sees(tiny_qwen2_5_vl, tmp_p
         row = json.loads(line)
         assert (row["frame"], row["seen"], row["width"]) == ("pixels", [84, 84], 112)
         assert "in pixels, x from 0 to 84 and y from 0 to 84" in row["prompt"]
-        gold = boxes_or_refusal(gold_text(row["solution"])).boxes
+        gold = read_boxes(gold_text(row["solution"])).boxes
         assert all(value in (0, 21, 42, 63, 84) for value in gold[0])
 
 

@@ -61,7 +61,7 @@ def test_classification_is_exact_and_the_published_rule_is_apart(tmp_path):
     assert metrics["parse_rate"] == pytest.approx(4 / 5)
     assert metrics["vlrft_format"] == pytest.approx(4 / 5)
     assert summary["by_class"]["rose"]["accuracy"] == pytest.approx(1 / 3)
-    assert any("Visual-RFT alone" in note for note in summary["notes"])
+    assert any("only for comparison" in note for note in summary["notes"])
 
 
 def test_the_published_rule_counts_a_part_of_the_name():

@@ -26,7 +26,7 @@ from swift_vlrft.evaluation.queries import Query, QuerySet, Settings
 from swift_vlrft.evaluation.run import Manifest, answer_line
 from swift_vlrft.evaluation.summary import summarise
 from swift_vlrft.files.records import write_record
-from swift_vlrft.parsing.answers import boxes_or_refusal, gold_text
+from swift_vlrft.parsing.answers import gold_text, read_boxes
 from swift_vlrft.report.html import place
 from swift_vlrft.report.samples import drawn_boxes
 
@@ -56,14 +56,14 @@ def test_prompt_and_gold_are_in_the_frame_that_is_wanted():
     seen = asked.seen
     assert seen == SEEN and seen[0] * seen[1] <= 401408 and seen != STORED
     assert f"in pixels, x from 0 to {seen[0]} and y from 0 to {seen[1]}" in asked.row.problem
-    gold = boxes_or_refusal(gold_text(asked.row.solution))
+    gold = read_boxes(gold_text(asked.row.solution))
     wanted = (seen[0] / 4, seen[1] / 4, seen[0] * 3 / 4, seen[1] / 2)
     assert gold.boxes[0] == pytest.approx(wanted, abs=1)
 
     stored = query("pixels", [480, 270, 1440, 540])  # RefCOCO's: pixels of the stored picture
     asked = stored.rewritten("norm1000", STORED, STORED)
     assert asked.seen is None and asked.box_format == "norm1000"
-    assert boxes_or_refusal(gold_text(asked.row.solution)).boxes == [(250, 250, 750, 500)]
+    assert read_boxes(gold_text(asked.row.solution)).boxes == [(250, 250, 750, 500)]
     assert "between 0 and 1000" in asked.row.problem
 
     counted = query("pixels", [480, 270, 1440, 540], "counting")
@@ -93,7 +93,7 @@ def test_both_frames_give_the_same_boxes_in_the_picture(tmp_path):
         one, other = getattr(first, kind)[0], getattr(second, kind)[0]
         assert one["bbox"] == pytest.approx(other["bbox"], abs=4)  # a pixel seen is 2.3 stored
     assert first.gold[0]["bbox"] == pytest.approx([480, 270, 960, 270])
-    gold = [boxes_or_refusal(gold_text(row.solution)) for row in sides]
+    gold = [read_boxes(gold_text(row.solution)) for row in sides]
     places = [place(drawn_boxes(*pair, "gold")[0]) for pair in zip(sides, gold, strict=True)]
     assert "left:25.00%;top:25.00%" in places[0] and "left:25." in places[1]
 

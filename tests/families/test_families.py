@@ -11,7 +11,7 @@ from swift_vlrft.memory.analytic import analytic
 from swift_vlrft.memory.estimate import estimate
 from swift_vlrft.memory.from_recipe import settings_of
 from swift_vlrft.memory.settings import parse_gpus
-from swift_vlrft.parsing.answers import boxes_or_refusal
+from swift_vlrft.parsing.answers import read_boxes
 from swift_vlrft.recipe.reader import read_recipe
 from swift_vlrft.recipe.rules import check_recipe
 from swift_vlrft.recipe.rules.model import family
@@ -107,7 +107,7 @@ def test_coordinates(name):
     low, high = known.images.limits(environ={})
     assert (low, high) == (known.images.min_pixels, known.images.max_pixels)
     assert known.box_format in BOX_FORMATS
-    answer = boxes_or_refusal(known.box_answer)
+    answer = read_boxes(known.box_answer)
     (box,) = answer.boxes
     expected = {"norm1000": (254, 303, 291, 365), "pixels": (164, 144, 187, 174)}
     assert tuple(box) == expected[known.box_format]

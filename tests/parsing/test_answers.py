@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from support.box_forms import EMPTY, FORMS
 
 from swift_vlrft.parsing import answers, boxes
-from swift_vlrft.parsing.answers import boxes_or_refusal, normalise, read, well_formed
+from swift_vlrft.parsing.answers import normalise, read, read_boxes, well_formed
 from swift_vlrft.rewards import REWARDS
 
 BOX = (254.0, 303.0, 291.0, 365.0)
@@ -80,7 +80,7 @@ def test_what_is_no_text_has_no_answer(completion):
     ],
 )
 def test_one_box_in_every_accepted_form(text):
-    assert boxes_or_refusal(text).boxes == [BOX]
+    assert read_boxes(text).boxes == [BOX]
 
 
 BOX_REWARDS = [n for n, reward in REWARDS.items() if reward.task and reward.task.has_boxes]
@@ -114,7 +114,7 @@ def test_boxes_written_in_any_form_read_back_the_same(form, data):
     box = st.builds(lambda x, y, w, h: (x, y, x + w, y + h), start, start, side, side)
     boxes = data.draw(st.lists(box, min_size=1, max_size=4 if form.several else 1))
     name = data.draw(st.sampled_from([None, "dog", "[1, 2, 3, 4]", "a (1,2) b"]))
-    found = boxes_or_refusal(form.write(boxes, name if form.labelled else None))
+    found = read_boxes(form.write(boxes, name if form.labelled else None))
     assert found.boxes == boxes
     if form.labelled and name:
         assert found.labels == [normalise(name)] * len(boxes)
@@ -149,14 +149,14 @@ def test_every_form_of_the_empty_set_as_answer_and_as_gold(text):
     ],
 )
 def test_what_is_wrong_in_a_form_is_an_invalid_box_that_counts(text, boxes):
-    assert boxes_or_refusal(text).boxes == boxes
+    assert read_boxes(text).boxes == boxes
 
 
 @pytest.mark.parametrize(
     "text", ["1, 2, 3", "1, 2, 3, 4 or 5, 6, 7, 8", "1,000", "boxes: 1, 2, 3, 4", "<box></box>"]
 )
 def test_bare_numbers_are_a_box_only_as_the_whole_answer(text):
-    assert boxes_or_refusal(text) is None
+    assert read_boxes(text) is None
 
 
 @pytest.mark.parametrize(
@@ -171,12 +171,12 @@ def test_bare_numbers_are_a_box_only_as_the_whole_answer(text):
     ],
 )
 def test_every_box_of_an_answer_counts(text, count):
-    assert len(boxes_or_refusal(text)) == count
+    assert len(read_boxes(text)) == count
 
 
 def test_a_list_after_much_prose_in_brackets_is_not_searched_for():
-    assert boxes_or_refusal("[a] " * 60 + "[254, 303, 291, 365]").boxes == [BOX]
-    assert boxes_or_refusal("[a] " * 70 + "[254, 303, 291, 365]") is None
+    assert read_boxes("[a] " * 60 + "[254, 303, 291, 365]").boxes == [BOX]
+    assert read_boxes("[a] " * 70 + "[254, 303, 291, 365]") is None
 
 
 @pytest.mark.parametrize(
@@ -205,9 +205,7 @@ def test_a_list_after_much_prose_in_brackets_is_not_searched_for():
     ],
 )
 def test_an_invalid_box_is_a_prediction_without_a_box(position):
-    read_as = boxes_or_refusal(
-        f'[{{"Position": {position}}}, {{"Position": [254, 303, 291, 365]}}]'
-    )
+    read_as = read_boxes(f'[{{"Position": {position}}}, {{"Position": [254, 303, 291, 365]}}]')
     assert read_as.boxes == [None, BOX]
 
 
@@ -220,7 +218,7 @@ def test_an_invalid_box_is_a_prediction_without_a_box(position):
     ],
 )
 def test_a_confidence_is_a_number_in_0_1(stated, expected):
-    read_as = boxes_or_refusal(f'[{{"Position": [254, 303, 291, 365], "Confidence": {stated}}}]')
+    read_as = read_boxes(f'[{{"Position": [254, 303, 291, 365], "Confidence": {stated}}}]')
     assert read_as.confidences == [expected]
     assert read_as.boxes == [BOX]
 
@@ -238,7 +236,7 @@ def test_a_confidence_is_a_number_in_0_1(stated, expected):
     ],
 )
 def test_labels(stated, expected):
-    read_as = boxes_or_refusal(f'[{{"Position": [254, 303, 291, 365], {stated}}}]')
+    read_as = read_boxes(f'[{{"Position": [254, 303, 291, 365], {stated}}}]')
     assert read_as.labels == [expected]
 
 
@@ -248,7 +246,7 @@ def test_labels(stated, expected):
     + ["```json\n[]\n```", "<|begin_of_box|>No Objects<|end_of_box|>"],
 )
 def test_a_refusal_is_the_empty_set(text):
-    assert boxes_or_refusal(text).boxes == []
+    assert read_boxes(text).boxes == []
 
 
 @pytest.mark.parametrize(
@@ -262,7 +260,7 @@ def test_a_refusal_is_the_empty_set(text):
     + ["[{'Position': [a, b, c, d]}]", "[__import__('os')]"],
 )
 def test_what_is_no_list_is_not_the_empty_set(text):
-    assert boxes_or_refusal(text) is None
+    assert read_boxes(text) is None
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ HOOKS = re.compile(r"\b(?:conda|mamba|micromamba|ssh-agent|pyenv|direnv|modulecm
 
 
 def builtin(shell: Expander, name: str, words: Sequence[Word], values: list[Value]) -> bool:
-    """Run it; False where it is none of bash's own."""
+    """Run it; False if it is none of bash's own."""
     line, arguments = values[0].line, values[1:]
     if name in DECLARES:
         _declare(shell, name, words[1:], line)

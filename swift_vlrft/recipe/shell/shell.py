@@ -51,7 +51,7 @@ class Command:
     """A `swift` command with what it finds in its environment, from `swift` on.
 
     ``unknown``: variables that may be there with a value that was not read; ``lost``: any other
-    may, too. ``folder``: where it runs, None where that is not known. ``whole``: its place with the
+    may, too. ``folder``: where it runs, None if that is not known. ``whole``: its place with the
     assignments and wrappers in front.
     """
 
@@ -170,7 +170,7 @@ class Shell(Expander):
     # Commands in commands ----------------------------------------------------------------------
 
     def run(self, nodes: Iterable[Node]) -> bool | None:
-        """Commands one after the other. The status: True where it is success for certain."""
+        """Commands one after the other. The status: True if it is success for certain."""
         status: bool | None = True
         for node in nodes:
             if not self.state.alive:

@@ -106,7 +106,7 @@ def union(all_of: Iterable[May]) -> May:
 @dataclass(slots=True)
 class State:
     """``locals``: what the variables that the running function has for itself are outside of it;
-    ``functions``: None where a name may stand for several, or none. ``lost``: why any variable may
+    ``functions``: None if a name may stand for several, or none. ``lost``: why any variable may
     have any value since, where it is not assigned again.
     """
 
@@ -161,7 +161,7 @@ def _unread(name: str, notes: tuple[Note, ...], exported: bool | None, may: May 
 
 
 def merged(states: Iterable[State], where: str, line: int) -> State | None:
-    """What holds whichever of the states it is; None where none goes on."""
+    """What holds whichever of the states it is; None if none goes on."""
     found: State | None = None
     for state in states:
         if state.alive:
