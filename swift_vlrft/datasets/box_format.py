@@ -1,4 +1,4 @@
-"""A row's boxes and prompt in another box format: only numbers and the sentence on them change.
+"""Converts a row's boxes and prompt to another box format: only numbers and their sentence change.
 
     in    "... the bounding boxes (between 0 and 1000, integer) ..."
           [{'Position': [254, 303, 291, 365], 'Confidence': 1}]
@@ -26,12 +26,12 @@ from swift_vlrft.parsing.answers import Box, answer_span, gold_text, read_boxes
 
 _NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d++(?:\.\d++)?|\.\d++)(?:[eE][-+]?\d++)?(?!\w|\.\d)")
 _MARK = 1_000_000
-"""What stands for the first number of a text while the numbers of boxes are found."""
+"""Placeholder for the first number of a text while the numbers of boxes are located."""
 
 
 @dataclass(frozen=True)
 class ImageResize:
-    """How a model sees images: its family, and the limits that the command sets."""
+    """How a model's images are resized: its family, and the limits that the command sets."""
 
     family: str
     min_pixels: int
@@ -46,7 +46,7 @@ class ImageResize:
         )
 
     def problem(self, width: int, height: int) -> str | None:
-        """Why the model's processor does not take an image of that size; None if it does."""
+        """Why the model's processor rejects an image of that size; None if it does not."""
         try:
             self.size(width, height)
         except ValueError as error:

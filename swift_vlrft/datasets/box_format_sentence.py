@@ -1,4 +1,4 @@
-"""What a prompt says about coordinates, in another box format.
+"""The sentence about coordinates in a prompt, converted to another box format.
 
     "the bounding boxes (between 0 and 1000, integer)"      a prompt in norm1000
     "the bounding boxes (in pixels, x from 0 to 644 and y from 0 to 476, integer)"
@@ -147,7 +147,7 @@ def in_pixels(problem: str, size: Size, stored: Size | None = None) -> str:
 
 
 def without_box_format(problem: str) -> str:
-    """The prompt without what it says of coordinates: the same in every format, to compare it."""
+    """The prompt without its sentence about coordinates, for comparison across box formats."""
     with suppress(ValueError):
         problem = in_thousandths(problem)
     with suppress(ValueError):
@@ -157,7 +157,7 @@ def without_box_format(problem: str) -> str:
 
 
 def stated_size(problem: str) -> Size | None:
-    """The size that a prompt in pixels names."""
+    """The image size named in a prompt in pixels."""
     found = _PIXELS.search(problem) or _PIXELS_CHINESE.search(problem)
     if not found:
         return None

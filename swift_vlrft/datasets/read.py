@@ -1,4 +1,4 @@
-"""Every row of a set, whatever it is and however it lies on disk.
+"""Every row of a set, of any schema and storage format.
 
     for row in read_rows("data/my_set", keep_going=True):
         ...     Row(place, image, problem, solution, columns) or BadRow(place, problem)
@@ -94,9 +94,9 @@ class _RowMaker:
     @cached_property
     def holds_boxes(self) -> bool:
         """Whether any row without a task holds boxes: then "None" means no object, else it is a
-        class. Of a stream's first rows, refusals alone say that boxes are to come.
+        class. If a stream's first rows are all empty answers, boxes are expected to follow.
         """
-        refusals = others = 0
+        empty = others = 0
         for record in self.stored.sample(("solution", "task")):
             if record.get("task"):
                 continue
@@ -107,8 +107,8 @@ class _RowMaker:
             elif any(box is not None for box in boxes.boxes) or not (boxes or normalise(text)):
                 return True  # a box, or [], which no class is called
             else:
-                refusals += 1
-        return isinstance(self.stored, Stream) and refusals > 0 and not others
+                empty += 1
+        return isinstance(self.stored, Stream) and empty > 0 and not others
 
     def row(
         self, place: RowLocation, example: RawExample, stated: Any, drawn: Drawn | None
@@ -118,9 +118,9 @@ class _RowMaker:
         image, problem, solution = (columns.pop(k, None) for k in ("image", "problem", "solution"))
         if isinstance(columns.get("drawn"), Drawn):
             drawn = columns.pop("drawn")
-        told = stated or self.stored.task
-        task = told or columns.get("task") or None
-        guess = None if told else task or self._look(solution)
+        declared = stated or self.stored.task
+        task = declared or columns.get("task") or None
+        guess = None if declared else task or self._look(solution)
         box_format = columns.get("frame") or self.stored.box_format
         boxed = task in BOX_TASKS
         if task is None:
@@ -138,7 +138,7 @@ class _RowMaker:
         return Row(place, image, problem, solution, columns, drawn, guess)  # type: ignore[arg-type]
 
     def _look(self, solution: Any) -> str:
-        """The task that a row looks to be of."""
+        """The task that a row appears to be of."""
         if not self.looks_at_boxes:
             return task_of(solution)
         boxes = read_boxes(gold_text(solution))

@@ -26,7 +26,7 @@ ONE_WORD = ("classification", "counting", "choice", "yes_no")
 
 
 def named_tasks(rewards: Iterable[str]) -> dict[str, list[str]]:
-    """The tasks of the rewards of ours that are named, with their names."""
+    """The tasks of the named rewards of this package, with the rewards' names."""
     found: dict[str, list[str]] = {}
     for name in rewards:
         if name in REWARDS and (task := REWARDS[name].task) is not None:

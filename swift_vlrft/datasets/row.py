@@ -1,4 +1,4 @@
-"""A row of any set, in the words that everything behind the reading uses.
+"""A row of any set, in one form for everything after the reading.
 
     Row(RowLocation(Path("train-0.parquet"), 3), {"bytes": b"\\x89PNG...", "path": "4.png"},
         "Detect all dogs ...", "<answer>No Objects</answer>",
@@ -21,7 +21,7 @@ BOX_TASKS = tuple(name for name, task in TASK_NAMES.items() if task.has_boxes)
 
 @dataclass(frozen=True)
 class RowLocation:
-    """Where a row stands, as a person would look for it: rows count from 0 within their file.
+    """The place of a row, for messages: rows count from 0 within their file.
 
     Without a row it is the file as a whole.
     """
@@ -65,14 +65,14 @@ class Row:
 
     @property
     def has_boxes(self) -> bool:
-        """Whether the solution holds boxes, or says that there are none."""
+        """Whether the solution holds boxes, or "No Objects"."""
         task = self.columns.get("task")
         return task in BOX_TASKS if task else self.columns.get("frame") is not None
 
 
 @dataclass(frozen=True)
 class BadRow:
-    """What could not be read as a row, or a file that could not be read at all."""
+    """A record that could not be read as a row, or a file that could not be read at all."""
 
     place: RowLocation
     problem: str

@@ -1,4 +1,4 @@
-"""The schemas by which records are known, the most particular one first."""
+"""The known record schemas, the most specific first."""
 
 from __future__ import annotations
 

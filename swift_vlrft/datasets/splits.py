@@ -1,4 +1,4 @@
-"""Which split a file is of, by its name and by the folders that it lies in.
+"""The split of a file, by its name and its folders' names.
 
     train_0.parquet  train2017.json  TRAIN.parquet  training/0.parquet         train
     val2017.jsonl  dev.parquet  valid/0000.parquet                             validation
@@ -146,6 +146,6 @@ def listed(files: Sequence[Path], root: Path) -> str:
 
 
 def _split_of_root(root: Path) -> str | None:
-    """Of a folder that is called train2017 or val: one called my_val_set may hold anything."""
+    """Whether a folder's name is a split, as train2017 or val; my_val_set may hold anything."""
     words = _WORD.findall(os.path.basename(os.path.abspath(root)).partition(".")[0])
     return next(iter(splits_in(words[0])), None) if len(words) == 1 else None

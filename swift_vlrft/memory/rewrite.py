@@ -80,9 +80,7 @@ def copied(recipe: Recipe, text: str, out: Path) -> str:
     try:
         read_text(text, out)
     except RecipeError as error:
-        raise ValueError(
-            f"{out}: the recipe's paths would not resolve from there: {error}"
-        ) from None
+        raise ValueError(f"{out}: the recipe cannot be read from there: {error}") from None
     return text
 
 

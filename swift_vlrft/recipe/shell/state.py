@@ -1,4 +1,4 @@
-"""What is known of a shell at one point of its script, and of two ways to get there."""
+"""The known state of a shell at one point of its script, and the join of two states."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OF_BASH = re.compile(
     r"HOSTNAME|HOSTTYPE|SHELL|TERM|S?RANDOM|SECONDS|EPOCH\w+|LINENO|E?UID|PPID|OSTYPE|MACHTYPE"
     r"|OLDPWD|REPLY|OPTARG|OPTIND|FUNCNAME|PIPESTATUS|MAPFILE|COPROC|SHLVL|BASH\w+|_"
 )
-"""Set by bash itself."""
+"""Variables that bash sets."""
 
 May: TypeAlias = frozenset[str] | None
 """Flags that a text which was not read may hold, "" where it may begin with no flag; None: any."""
@@ -148,7 +148,7 @@ class State:
             self.variables[name] = _unread(name, (note,), old.exported or None)
 
     def environment(self) -> Mapping[str, Variable]:
-        """What a program may see."""
+        """The environment of a program."""
         return {
             name: variable
             for name, variable in self.variables.items()
