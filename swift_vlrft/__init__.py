@@ -1,8 +1,9 @@
 """Visual reinforcement fine-tuning as an extension of ms-swift.
 
-from swift_vlrft import REWARDS, check, evaluate, register
+from swift_vlrft import REWARDS, check, evaluate, plan, register
 REWARDS["vlrft_counting"](["<answer>4</answer>"], ["4"])        [1.0]
 check("train.sh")                                               problems of a recipe
+plan("train.sh", "4x80").plan.verdict                           fits, tight or out of memory
 evaluate("model", "data/held_out", "detection").metrics         as printed by `vlrft eval`
 register(["train.jsonl"])                                       usable as --dataset in ms-swift
 """
@@ -11,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from swift_vlrft.memory.recipe_plan import plan_recipe as plan  # noqa: F401
     from swift_vlrft.recipe.rules import check as check
     from swift_vlrft.rewards import REWARDS as REWARDS
     from swift_vlrft.swift_plugin.evaluate import evaluate as evaluate
@@ -19,17 +21,19 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _PUBLIC = {
-    "REWARDS": "swift_vlrft.rewards",
-    "check": "swift_vlrft.recipe.rules",
-    "evaluate": "swift_vlrft.swift_plugin.evaluate",
-    "register": "swift_vlrft.swift_plugin.registration",
+    "REWARDS": ("swift_vlrft.rewards", "REWARDS"),
+    "check": ("swift_vlrft.recipe.rules", "check"),
+    "evaluate": ("swift_vlrft.swift_plugin.evaluate", "evaluate"),
+    "plan": ("swift_vlrft.memory.recipe_plan", "plan_recipe"),
+    "register": ("swift_vlrft.swift_plugin.registration", "register"),
 }
 """Public names and their modules, which are imported on first access."""
 
 
 def __getattr__(name: str) -> Any:
     if name in _PUBLIC:
-        return getattr(import_module(_PUBLIC[name]), name)
+        module, attribute = _PUBLIC[name]
+        return getattr(import_module(module), attribute)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -1,5 +1,6 @@
 """What ``import swift_vlrft`` offers, and what it must not bring in."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -26,7 +27,7 @@ def test_public_names_come_without_torch():
 
 
 def test_public_names_are_listed_and_others_are_an_error():
-    assert {"REWARDS", "check", "register"} <= set(dir(swift_vlrft))
+    assert {"REWARDS", "check", "evaluate", "plan", "register"} <= set(dir(swift_vlrft))
     with pytest.raises(AttributeError, match="has no attribute 'rewards_of'"):
         _ = swift_vlrft.rewards_of
 
@@ -35,3 +36,32 @@ def test_check_says_what_is_wrong_with_a_recipe(tmp_path):
     (tmp_path / "a.sh").write_text("swift rlhf --rlhf_type grpo --reward_funcs vlrft_countin\n")
     texts = [found.text for found in swift_vlrft.check(tmp_path / "a.sh")]
     assert "--model is missing" in texts and "--dataset is missing" in texts
+
+
+def test_plan_is_what_vlrft_plan_prints():
+    from typer.testing import CliRunner
+
+    from swift_vlrft.cli import app
+
+    recipe = str(ROOT / "recipes/qwen2_5_vl_3b/detection_4x80g.sh")
+    planned = swift_vlrft.plan(recipe, "4x24", quick=True)
+    printed = CliRunner().invoke(app, ["plan", recipe, "--gpus", "4x24", "--quick", "--json"])
+    assert planned.plan.verdict == json.loads(printed.stdout)["verdict"]
+    with pytest.raises(ValueError, match="--dataset nowhere: no such file"):
+        swift_vlrft.plan(recipe, "4x24", dataset="nowhere", quick=True)
+
+
+def test_evaluate_scores_existing_predictions(tmp_path):
+    file = tmp_path / "p.jsonl"
+    lines = [
+        {"id": n, "completion": f"<answer>{text}</answer>", "solution": "4", "task": "counting"}
+        for n, text in enumerate(("4", "5"))
+    ]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    summary = swift_vlrft.evaluate(predictions=str(file), out=str(tmp_path / "out"), bootstrap=0)
+    assert summary.metrics["accuracy"].value == 0.5
+    assert json.loads((tmp_path / "out/summary.json").read_text())["rows"] == 2
+    with pytest.raises(ValueError, match="not both"):
+        swift_vlrft.evaluate("model", predictions=file)
+    with pytest.raises(ValueError, match="--task"):
+        swift_vlrft.evaluate("model", "data/held_out")

@@ -2,7 +2,7 @@
 
 gold (254, 303, 291, 365), predictions (0.25, 0.3, 0.29, 0.37)      another box format
 9 of 10 answers cannot be read                                      parse rate
-every completion of every group scores the same                     reward std 0
+every completion of every group scores the same                     zero variance
 """
 
 import math
@@ -26,17 +26,17 @@ def unreadable(name: str, readable: int, total: int) -> str | None:
     return f"{name}: only {readable / total:.0%} of {total} answers can be read."
 
 
-def zero_std(name: str, groups: int, zero_variance: int) -> str | None:
-    """One sentence if all ``groups`` are ``zero_variance`` groups: every advantage is zero."""
-    if not groups or zero_variance < groups:
+def zero_variance(name: str, groups: int, constant: int) -> str | None:
+    """One sentence if ``constant``, the groups of zero variance, are all of ``groups``."""
+    if not groups or constant < groups:
         return None
     return (
-        f"{name}: the reward std is 0 in each of {groups} groups, so nothing is learned from it. "
-        "Raise the temperature or num_generations, or use a softer reward."
+        f"{name}: zero variance within every one of {groups} groups, so nothing is learned from "
+        "it. Raise the temperature or num_generations, or use a softer reward."
     )
 
 
-def has_zero_std(scores: Sequence[float]) -> bool:
+def has_zero_variance(scores: Sequence[float]) -> bool:
     """Whether all scores of a group are equal, which makes GRPO's advantages zero."""
     return math.isclose(min(scores), max(scores), abs_tol=1e-9)
 

@@ -115,7 +115,7 @@ def _grounding(answer: Answer, gold: Any) -> Iterator[tuple[str, str]]:
     ious = overlaps(answer, gold)
     boxes = answer.boxes or BoxList()
     if not ious:
-        yield "empty_prediction", "says there is no object"
+        yield "false_empty_prediction", "says there is no object"
         return
     if invalid := boxes.boxes.count(None):
         yield "invalid_boxes", f"{invalid} of {_count(len(ious), 'box')} invalid"
@@ -132,10 +132,10 @@ def _detection(
 ) -> Iterator[tuple[str, str]]:
     predicted = answer.boxes or BoxList()
     if not len(gold):
-        yield "empty_gold", f"{_count(len(predicted), 'box')} where there is no object"
+        yield "missed_empty_prediction", f"{_count(len(predicted), 'box')} where there is no object"
         return
     if not len(predicted):
-        yield "empty_prediction", f"says there is no object; there are {len(gold)}"
+        yield "false_empty_prediction", f"says there is no object; there are {len(gold)}"
         return
     matched = matching(answer, gold, threshold)
     if invalid := predicted.boxes.count(None):

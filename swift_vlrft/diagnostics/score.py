@@ -18,9 +18,9 @@ import msgspec
 from swift_vlrft.diagnostics.checks import (
     BoxFormatCheck,
     has_boxes,
-    has_zero_std,
+    has_zero_variance,
     unreadable,
-    zero_std,
+    zero_variance,
 )
 from swift_vlrft.diagnostics.reasons import Reason, explain
 from swift_vlrft.files.completions import Completion, read_completions
@@ -176,7 +176,7 @@ def _summary(results: list[Reason], groups: list[tuple[str, ...] | None]) -> Rew
             by_group.setdefault(group, []).append(reason.score)
     several = [values for values in by_group.values() if len(values) > 1]
     summary.groups = len(several)
-    summary.zero_variance_groups = sum(map(has_zero_std, several))
+    summary.zero_variance_groups = sum(map(has_zero_variance, several))
     return summary
 
 
@@ -195,6 +195,6 @@ def _flags(rewards: dict[str, RewardSummary], box_format: BoxFormatCheck) -> lis
                 "nothing: check their column task and their gold solutions."
             )
         flags.append(unreadable(name, summary.readable, summary.scored))
-        flags.append(zero_std(name, summary.groups, summary.zero_variance_groups))
+        flags.append(zero_variance(name, summary.groups, summary.zero_variance_groups))
     flags.append(box_format.problem())
     return [flag for flag in flags if flag is not None]

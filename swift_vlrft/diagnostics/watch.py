@@ -19,9 +19,9 @@ from typing import Any
 from swift_vlrft.diagnostics.checks import (
     BoxFormatCheck,
     has_boxes,
-    has_zero_std,
+    has_zero_variance,
     unreadable,
-    zero_std,
+    zero_variance,
 )
 from swift_vlrft.diagnostics.reasons import Reason, explain
 from swift_vlrft.parsing.answers import gold_text, text_of
@@ -113,7 +113,7 @@ def _look(name: str, seen: _Seen, rows: list[dict[str, Any]], scores: Scores) ->
             seen.box_format.add_row(name, row)
     complete = [values for values in groups.values() if len(values) >= LEAST_OF_GROUP]
     seen.groups += len(complete)
-    seen.zero_variance_groups += sum(map(has_zero_std, complete))
+    seen.zero_variance_groups += sum(map(has_zero_variance, complete))
     if (problem := seen.box_format.problem()) is not None:
         _warn("box format", f"{name}: {problem}")
     if seen.calls < SETTLED_CALLS:
@@ -132,7 +132,7 @@ def _look(name: str, seen: _Seen, rows: list[dict[str, Any]], scores: Scores) ->
             why = "`vlrft score <output_dir>/completions.jsonl` says why."
             _warn("parse rate", f"{problem} {why}")
     if seen.groups >= LEAST_GROUPS:
-        problem = zero_std(name, seen.groups, seen.zero_variance_groups)
+        problem = zero_variance(name, seen.groups, seen.zero_variance_groups)
         if problem is not None:
             _warn(f"std {name}", problem)
 

@@ -54,7 +54,7 @@ def plan_recipe(
     gpus: str | None = None,
     *,
     nodes: int | None = None,
-    dataset: Path | None = None,
+    dataset: str | Path | None = None,
     quick: bool = False,
 ) -> RecipePlan:
     """``gpus``: of one node, as 4x80; by default this machine's, or those in the recipe's name.
@@ -72,12 +72,12 @@ def plan_recipe(
 
 
 def _planned(
-    recipe: Recipe, gpus: Gpus, nodes: int | None, dataset: Path | None, quick: bool
+    recipe: Recipe, gpus: Gpus, nodes: int | None, dataset: str | Path | None, quick: bool
 ) -> RecipePlan:
     longest = None
     if dataset is not None:
         model = read_model(recipe.get("model") or "")
-        longest = longest_row(dataset, model.image_rule, *limits(recipe, model))
+        longest = longest_row(Path(dataset), model.image_rule, *limits(recipe, model))
     settings = settings_of(recipe, gpus, nodes=nodes, longest=longest)
     source = analytic if quick or not can_trace(settings.model) else traced
     plan = estimate(settings, source)

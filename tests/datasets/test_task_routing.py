@@ -114,7 +114,7 @@ def test_named_rewards_score_every_row_of_their_gold(task, how, column, tmp_path
 
 
 @pytest.mark.parametrize("gold", [["No Objects"] * 2, ["[]", "None"]])
-def test_rows_of_refusals_alone_are_detection_where_that_is_named(gold, tmp_path):
+def test_rows_of_empty_answers_alone_are_detection_where_that_is_named(gold, tmp_path):
     path = stored(tmp_path, rows_of(gold))
     assert scores("vlrft_detection_iou", trained(path, tmp_path, ["vlrft_detection_iou"])) == [1, 1]
     plain = trained(path, tmp_path, [])
@@ -132,7 +132,7 @@ golds = st.lists(
 @given(golds, st.booleans(), st.sets(st.sampled_from(list(GOLD)), min_size=1, max_size=3))
 def test_no_row_is_kept_from_a_reward_that_reads_it(tmp_path_factory, rows, box_set, named):
     """Rows of any kinds without a task: each named reward scores what it reads, or says that it
-    does not; a list of boxes, and its refusals, are no class names.
+    does not; a list of boxes, also an empty one, is no class names.
     """
     tmp_path = tmp_path_factory.mktemp("set")
     path = stored(tmp_path, rows_of([gold for _, gold in rows]))

@@ -253,8 +253,8 @@ class Stream:
 def test_one_box_in_a_stream_of_detection_is_no_grounding(tmp_path):
     image = {"bytes": picture(), "path": None}
     several = "<answer>[[1, 2, 30, 40], [5, 6, 70, 80]]</answer>"
-    refusal, one = "<answer>No Objects</answer>", "<answer>[[1, 2, 30, 40]]</answer>"
-    for solutions in ([one, several], [refusal, one], [refusal] * 300 + [one]):
+    empty, one = "<answer>No Objects</answer>", "<answer>[[1, 2, 30, 40]]</answer>"
+    for solutions in ([one, several], [empty, one], [empty] * 300 + [one]):
         stream = Stream([{"image": image, "problem": PROBLEM, "solution": s} for s in solutions])
         rows = list(rows_of(stream.stored()))
         assert [row.solution for row in rows] == solutions and stream.read == len(rows)

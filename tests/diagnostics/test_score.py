@@ -35,8 +35,8 @@ def write(path, *records):
     [
         ("detection_iou", None, GOLD, "no_answer", "no complete answer block"),
         ("detection_iou", "a dog", GOLD, "not_boxes", "answer is not a list"),
-        ("detection_iou", "No Objects", GOLD, "empty_prediction", "says there is no object; there are 1"),
-        ("detection_iou", "[1, 2, 3, 4]", "No Objects", "empty_gold", "1 box where there is no"),
+        ("detection_iou", "No Objects", GOLD, "false_empty_prediction", "says there is no object; there are 1"),
+        ("detection_iou", "[1, 2, 3, 4]", "No Objects", "missed_empty_prediction", "1 box where there is no"),
         ("detection_iou", "[[1, 2, 3], [9, 9, 1, 1], [100, 100, 200, 200]]", GOLD, "invalid_boxes", "2 of 3 boxes invalid"),
         ("detection_iou", "[100, 100, 200, 141]", GOLD, "low_iou", "best IoU 0.41 under 0.5"),
         ("detection_iou", "[[100, 100, 200, 200]] " + "[1, 2, 3, 4]" * 4, GOLD, "extra_boxes", "4 extra boxes"),
@@ -91,7 +91,7 @@ def test_ms_swifts_completions_file_is_read(tmp_path):
     assert [sample.line for sample in report.samples] == ["1[1]", "2[1]"]
     assert report.flags == [
         (
-            "vlrft_format: the reward std is 0 in each of 2 groups, so nothing is learned from it. "
+            "vlrft_format: zero variance within every one of 2 groups, so nothing is learned from it. "
             "Raise the temperature or num_generations, or use a softer reward."
         )
     ]

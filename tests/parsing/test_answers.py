@@ -245,7 +245,7 @@ def test_labels(stated, expected):
     ["No Objects", "no objects.", "NO OBJECTS!", '"No Objects"', "None", "none", "[]", "[ ]"]
     + ["```json\n[]\n```", "<|begin_of_box|>No Objects<|end_of_box|>"],
 )
-def test_a_refusal_is_the_empty_set(text):
+def test_no_objects_is_the_empty_set(text):
     assert read_boxes(text).boxes == []
 
 
