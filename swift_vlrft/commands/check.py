@@ -99,10 +99,10 @@ def _rewrite(console: Console, path: Path, before: str, edits: Sequence[Edit]) -
     from swift_vlrft.recipe.fix import difference, fixed_text, write_fixed
     from swift_vlrft.recipe.reader import RecipeError
 
-    after, made, refused = fixed_text(before, path, edits)
-    for why in refused:
+    after, applied, rejected = fixed_text(before, path, edits)
+    for why in rejected:
         console.print(f"[yellow]left as it is:[/yellow] {escape(why)}", soft_wrap=True)
-    if not made:
+    if not applied:
         return False
     try:
         kept = write_fixed(path, after)

@@ -54,7 +54,7 @@ class Report:
     box_formats: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
     scored: Counter[str] = field(default_factory=Counter)
-    """Good rows by the tasks whose rewards score them; without a task a row may count several times."""
+    """Good rows by the tasks whose rewards score them; a row without a task may be in several."""
     shared: Counter[str] = field(default_factory=Counter)
     """Rows without a task that several of the named rewards read, by their tasks."""
     unread: str = ""

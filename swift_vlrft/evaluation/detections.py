@@ -178,11 +178,11 @@ def boxes_of_annotations(
                 f"its images are like {', '.join(list(images)[:3])}"
             )
         gold = [one for one in gold if (one["image_id"], one["category_id"]) in rows]
-        asked = {image for image, _ in rows}
+        queried = {image for image, _ in rows}
         for image in scored:
-            if image not in asked:
+            if image not in queried:
                 problems.add("images of the annotations that no row asks about, not scored", image)
-        scored = sorted(asked, key=str)
+        scored = sorted(queried, key=str)
     boxes.units = {image: str(image) for image in scored}
 
     def named(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:

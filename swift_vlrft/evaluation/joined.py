@@ -218,15 +218,15 @@ def _as_asked(
     """The answer with the box format that its prompt asked for, and its row's gold in that format.
     ValueError if the gold cannot be converted.
     """
-    gold, stated = gold_text(query.row.solution), stated_size(row.prompt)
-    box_format = row.box_format or ("pixels" if stated else query.box_format)
+    gold, prompt_size = gold_text(query.row.solution), stated_size(row.prompt)
+    box_format = row.box_format or ("pixels" if prompt_size else query.box_format)
     if task not in BOX_TASKS or query.box_format is None or box_format is None:
         return row, gold
     if box_format not in BOX_FORMATS:
         raise ValueError(f"unknown box format {box_format!r}; known: {', '.join(BOX_FORMATS)}")
-    seen = row.seen or stated or row.size
+    seen = row.seen or prompt_size or row.size
     size = row.size if row.seen and row.size else stored or seen
-    if stated or row.box_format is not None:
+    if prompt_size or row.box_format is not None:
         row = msgspec.structs.replace(row, box_format=box_format)
     if box_format == "pixels":
         row = msgspec.structs.replace(row, seen=seen)

@@ -178,18 +178,18 @@ class _Pairs:
             return [row]
         if images == set() and any(self.located):
             return None  # image names are those of the set, but this one is not among them
-        asked, found = self._by_content(n)
+        matching, candidates = self._by_content(n)
         if answer.number is not None and 0 <= answer.number < len(self.rows):
-            if answer.number not in found and not images:
+            if answer.number not in candidates and not images:
                 self._check(n, answer.number, "has its number")
-                found = [answer.number]
-            if answer.number in found:
+                candidates = [answer.number]
+            if answer.number in candidates:
                 return [answer.number]
-        if found:
-            return found
-        if asked:
+        if candidates:
+            return candidates
+        if matching:
             same = "image and question" if images else "question"
-            self._check(n, asked[0], f"has its {same}")
+            self._check(n, matching[0], f"has its {same}")
         return None if images or question == "" or answer.number is not None else []
 
     def _by_content(self, n: int) -> tuple[list[int], list[int]]:
@@ -208,8 +208,8 @@ class _Pairs:
         return rows, self.of_both.get((question, answer.gold), [])
 
     def _gold_fits(self, n: int, row: int) -> bool:
-        stated, gold = self.answers[n].gold, self.rows[row].gold
-        return self.agrees(n, row) if stated is None else gold in (None, stated)
+        answered, gold = self.answers[n].gold, self.rows[row].gold
+        return self.agrees(n, row) if answered is None else gold in (None, answered)
 
     def _are_one_query(self, candidates: list[int]) -> bool:
         """Whether the rows are one query, asked more than once."""

@@ -267,14 +267,14 @@ def category_of(prompt: str) -> str | None:
 
 
 def _task_of(rows: list[Prediction], path: Path) -> str:
-    stated = Counter(row.task for row in rows if row.task is not None)
+    tasks = Counter(row.task for row in rows if row.task is not None)
     known = ", ".join(EVALUATED)
-    if not stated:
+    if not tasks:
         what = f"does not say what its {len(rows)} rows ask for; say it with --task ({known})"
-    elif len(stated) > 1:
-        named = ", ".join(f"{n} {name}" for name, n in stated.most_common())
+    elif len(tasks) > 1:
+        named = ", ".join(f"{n} {name}" for name, n in tasks.most_common())
         what = f"holds rows of several tasks ({named}); say which with --task"
-    elif (task := next(iter(stated))) in EVALUATED:
+    elif (task := next(iter(tasks))) in EVALUATED:
         return task
     else:
         what = f"holds {task} rows; known: {known}"

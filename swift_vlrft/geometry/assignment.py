@@ -53,8 +53,8 @@ def match_table(overlaps: Array, confidences: Sequence[float | None] = ()) -> li
     rows = np.flatnonzero(overlaps.any(axis=1))
     weights = overlaps[rows]
     if confidences:
-        stated = np.array([0.5 if c is None else c for c in confidences])[rows, None]
-        weights = np.where(weights > 0.0, weights - _PER_CONFIDENCE * stated, 0.0)
+        values = np.array([0.5 if c is None else c for c in confidences])[rows, None]
+        weights = np.where(weights > 0.0, weights - _PER_CONFIDENCE * values, 0.0)
     # The order in the text must not matter: predictions are distinguished by their overlaps only.
     order = np.lexsort(weights.T)
     chosen, j = linear_sum_assignment(weights[order], maximize=True)

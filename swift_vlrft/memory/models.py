@@ -259,8 +259,8 @@ def _built(config: dict[str, Any]) -> dict[str, Any]:
     """
     from transformers import AutoConfig
 
-    made = AutoConfig.for_model(**config)
-    complete, text = made.to_dict(), made.get_text_config()
+    built = AutoConfig.for_model(**config)
+    complete, text = built.to_dict(), built.get_text_config()
     names = {name: getattr(text, name) for name in _TEXT if getattr(text, name, None) is not None}
     (complete.get("text_config") or complete).update(names)
     return {"config": complete, "parameters": asdict(count_parameters(complete))}

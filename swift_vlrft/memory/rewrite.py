@@ -58,7 +58,7 @@ def changed_text(recipe: Recipe, flags: Mapping[str, str]) -> str:
     if "NNODES" in flags and path.suffix not in CONFIGURATION:  # that is started with them in front
         first = re.match(r"(?:\ufeff?[ \t]*(?:#[^\n]*)?\r?\n)*", text)
         at = first.end() if first else 0
-        text = text[:at] + "".join(_asked(text)) + text[at:]
+        text = text[:at] + "".join(_required(text)) + text[at:]
     return text
 
 
@@ -118,15 +118,15 @@ def _reads(recipe: Recipe, ignored: set[str]) -> object:
     return recipe.command, recipe.span, [(f.name, f.values) for f in recipe.flags], variables
 
 
-def _asked(script: str) -> list[str]:
+def _required(script: str) -> list[str]:
     """Lines that require the variables that differ between nodes, if unset; ms-swift passes all of
     them to torchrun (swift/cli/main.py: get_torchrun_args).
     """
-    asked = {
+    required = {
         "NODE_RANK": "0 on the first machine, 1 on the second",
         "MASTER_ADDR": "address of the first machine",
     }
-    missing = {name: what for name, what in asked.items() if name not in script}
+    missing = {name: what for name, what in required.items() if name not in script}
     lines = [f': "${{{name}:?{what}}}"\n' for name, what in missing.items()]
     return [*lines, f"export {' '.join(missing)}\n"] if missing else []
 
@@ -152,7 +152,7 @@ def new_recipe(
     if nodes > 1:
         where = f"{nodes} machines of {processes} GPUs"
         ports = ["export MASTER_PORT=${MASTER_PORT:-29500}\n", f"export NNODES={nodes}\n"]
-        variables += [*_asked(""), *ports]
+        variables += [*_required(""), *ports]
     if processes * nodes > 1:
         variables.append(f"export NPROC_PER_NODE={processes}\n")
     # The caller chooses the GPUs of a node; without a choice ms-swift would spread a model over

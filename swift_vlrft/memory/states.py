@@ -113,14 +113,14 @@ def trainable_parameters(settings: Settings) -> int:
 
 def _weights(settings: Settings, trainable: int) -> int:
     """Weights of the full model with its adapters, before sharding."""
-    parameters, own = settings.model.parameters, settings.trainable_size * trainable
+    parameters, trained = settings.model.parameters, settings.trainable_size * trainable
     if settings.tuning == "qlora":
         # Dettmers et al. 2023: 4 bits and about 0.5 more per weight of the linear layers; embedding
         # and head stay in 16 bits.
         embedding = parameters.embedding + parameters.head
-        return round((parameters.total - embedding) * 0.5625) + 2 * embedding + own
+        return round((parameters.total - embedding) * 0.5625) + 2 * embedding + trained
     frozen = parameters.total - (trainable if settings.tuning == "full" else 0)
-    return settings.frozen_size * frozen + own
+    return settings.frozen_size * frozen + trained
 
 
 def _among(settings: Settings) -> int:

@@ -150,8 +150,8 @@ def text_of(completion: Any) -> str:
         return text_of(completion[-1]) if isinstance(completion[-1], (dict, str)) else ""
     if isinstance(completion, dict):
         return text_of(completion.get("content"))
-    made = plain(completion)
-    return "" if made is completion else text_of(made)
+    converted = plain(completion)
+    return "" if converted is completion else text_of(converted)
 
 
 def gold_text(solution: Any) -> str:
@@ -196,5 +196,5 @@ def _as_json(value: Any) -> str:
 
 
 def _plain_or_text(value: Any) -> Any:
-    made = plain(value)
-    return str(value) if made is value else made
+    converted = plain(value)
+    return str(value) if converted is value else converted

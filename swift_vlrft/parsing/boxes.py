@@ -185,17 +185,17 @@ def _read_virft(text: str) -> BoxList | None:
     return BoxList(boxes, [item.Confidence for item in items], [None] * len(boxes))
 
 
-def _add(found: BoxList, value: Any, label: str | None, depth: int) -> None:
+def _add(boxes: BoxList, value: Any, label: str | None, depth: int) -> None:
     """Add the boxes in ``value``: a list that is not a box gives one prediction for each item."""
     if depth > MAX_DEPTH:
-        found.add(None)
+        boxes.add(None)
     elif type(value) is dict:
-        _add_object(found, value, label, depth)
+        _add_object(boxes, value, label, depth)
     elif type(value) is list and not _is_one_box(value):
         for item in value:
-            _add(found, item, label, depth + 1)
+            _add(boxes, item, label, depth + 1)
     else:
-        found.add(_box(value), None, label)
+        boxes.add(_box(value), None, label)
 
 
 def _is_flat(value: list[Any]) -> bool:
@@ -211,20 +211,20 @@ def _is_one_box(values: list[Any]) -> bool:
     return len(values) > 8 or all(type(v) is not str or _number(v) is not None for v in values)
 
 
-def _add_object(found: BoxList, item: dict[str, Any], label: str | None, depth: int) -> None:
+def _add_object(boxes: BoxList, item: dict[str, Any], label: str | None, depth: int) -> None:
     get = item.get
-    stated = next((v for k in ("label", "category", "name") if (v := get(k)) is not None), None)
-    if type(stated) is str:
-        label = normalise(stated) or None
-    elif stated is not None:
-        label = str(stated) if type(stated) is int else UNREADABLE_LABEL
+    name = next((v for k in ("label", "category", "name") if (v := get(k)) is not None), None)
+    if type(name) is str:
+        label = normalise(name) or None
+    elif name is not None:
+        label = str(name) if type(name) is int else UNREADABLE_LABEL
     position = get("Position") or get("bbox_2d") or get("bbox") or get("box")
     y_first = not position and bool(position := get("box_2d"))
     if not position and (held := [v for k, v in item.items() if k in LISTS or _holds_objects(v)]):
         for value in held:  # {"objects": [{...}, ...]}, {"boxes": "none"}
             none = type(value) is str and normalise(value) in EMPTY_ANSWERS
             if type(value) is dict or (value and not none):
-                _add(found, value, label, depth + 1)
+                _add(boxes, value, label, depth + 1)
         return
     confidence = get("Confidence")
     confidence = _number(get("score") if confidence is None else confidence)
@@ -233,7 +233,7 @@ def _add_object(found: BoxList, item: dict[str, Any], label: str | None, depth: 
         box = box[1], box[0], box[3], box[2]
     if confidence is not None and not 0.0 <= confidence <= 1.0:
         confidence = None
-    found.add(box, confidence, label)
+    boxes.add(box, confidence, label)
 
 
 def _holds_objects(value: Any) -> bool:

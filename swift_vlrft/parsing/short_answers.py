@@ -184,13 +184,13 @@ def choice(text: str) -> str | None:
     """
     if len(text) > MAX_SHORT_ANSWER:
         return None
-    stated = _CHOICE.fullmatch(_plain(text).strip("*`\"'").strip())
-    if stated is None or _MARKED.search(said := stated["text"] or ""):
+    match = _CHOICE.fullmatch(_plain(text).strip("*`\"'").strip())
+    if match is None or _MARKED.search(text_after := match["text"] or ""):
         return None
-    first, *others = _BETWEEN.split(said)
+    first, *others = _BETWEEN.split(text_after)
     if _LONE.fullmatch(first) or any(_LONE.fullmatch(o) or _LEADING.match(o) for o in others):
         return None
-    return str(stated["letter"] or stated["enclosed"]).upper()
+    return str(match["letter"] or match["enclosed"]).upper()
 
 
 # ---- yes or no -------------------------------------------------------------------------------

@@ -203,9 +203,10 @@ def read_text(
     shell.read(text)
     recipes = [_recipe(command, path) for command in shell.commands]
     if not recipes:
-        said = "; ".join(f"line {note.line}: {note.text}" for note in shell.notes)
+        reasons = "; ".join(f"line {note.line}: {note.text}" for note in shell.notes)
         raise RecipeError(
-            f"{path}: no `swift {'|'.join(COMMANDS[:4])}` command in it." + (said and f" {said}")
+            f"{path}: no `swift {'|'.join(COMMANDS[:4])}` command in it."
+            + (reasons and f" {reasons}")
         )
     notes = [*shell.notes, *(note for recipe in recipes for note in recipe.notes)]
     notes = sorted(dict.fromkeys(notes), key=lambda note: note.line)

@@ -48,13 +48,13 @@ def _greedy(predicted: BoxList, gold: BoxList) -> list[tuple[float, float | None
     """
     import numpy as np
 
-    stated = predicted.confidences
+    confidences = predicted.confidences
     seen: dict[object, int] = {}
     for i, box in enumerate(predicted.boxes):
         seen.setdefault(box or i, i)
     order = sorted(
-        seen.values(), key=lambda i: -1.0 if (c := stated[i]) is None else c, reverse=True
+        seen.values(), key=lambda i: -1.0 if (c := confidences[i]) is None else c, reverse=True
     )
     table = overlap_table(predicted, BoxList(gold.boxes), 0.5)[order]
     taken = greedy(np.where(table > 0.5, table, 0.0))
-    return [(overlap, stated[i]) for i, overlap in zip(order, taken, strict=True)]
+    return [(overlap, confidences[i]) for i, overlap in zip(order, taken, strict=True)]

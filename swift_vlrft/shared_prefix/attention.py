@@ -85,15 +85,17 @@ def _attend_group(
     middle = group.start + group.shared
     q, k, v = prompt = [x[:, :, group.start : middle] for x in (query, key, value)]
     parts = [scaled_dot_product_attention(q, k, v, is_causal=True, **options)]
-    if group.own:
-        q, k, v = (_as_batch(group.own, x[0, :, middle : group.stop]) for x in (query, key, value))
+    if group.lengths:
+        q, k, v = (
+            _as_batch(group.lengths, x[0, :, middle : group.stop]) for x in (query, key, value)
+        )
         k, v = (
             torch.cat([shared.expand(len(q), -1, -1, -1), own], dim=2)
             for shared, own in ((prompt[1], k), (prompt[2], v))
         )
         mask = _lower_right(q.shape[2], k.shape[2], query.device)
         out = scaled_dot_product_attention(q, k, v, attn_mask=mask, **options)
-        rows = [row[:, :count] for row, count in zip(out, group.own, strict=True)]
+        rows = [row[:, :count] for row, count in zip(out, group.lengths, strict=True)]
         parts.append(torch.cat(rows, dim=1)[None])
     return parts
 
@@ -109,11 +111,11 @@ def _lower_right(queries: int, keys: int, device: torch.device) -> torch.Tensor:
     return full.tril(keys - queries)
 
 
-def _as_batch(own: Sequence[int], x: torch.Tensor) -> torch.Tensor:
+def _as_batch(lengths: Sequence[int], x: torch.Tensor) -> torch.Tensor:
     """[heads, tokens, width] -> [completions, heads, longest, width]; padding comes after all that
     a completion's tokens may see, and its results are dropped.
     """
-    if len(set(own)) == 1:
-        return x.unflatten(1, (len(own), own[0])).transpose(0, 1)
-    rows = x.transpose(0, 1).split(list(own))
+    if len(set(lengths)) == 1:
+        return x.unflatten(1, (len(lengths), lengths[0])).transpose(0, 1)
+    rows = x.transpose(0, 1).split(list(lengths))
     return pad_sequence(rows, batch_first=True).transpose(1, 2)

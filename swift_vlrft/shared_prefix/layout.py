@@ -29,12 +29,12 @@ class Group:
     start: int
     shared: int
     """Tokens of the prompt and of the completions' common beginning."""
-    own: tuple[int, ...]
+    lengths: tuple[int, ...]
     """Tokens of each completion after that."""
 
     @property
     def stop(self) -> int:
-        return self.start + self.shared + sum(self.own)
+        return self.start + self.shared + sum(self.lengths)
 
 
 @dataclass(frozen=True)
@@ -99,15 +99,15 @@ def pack(
     for members in _group(rows, images, images_of):
         shared = _common([rows[m].ids for m in members])
         order.append(rows[members[0]].flat[:shared])
-        stop, own = start + shared, []
+        stop, lengths = start + shared, []
         for row in (rows[m] for m in members):
             place[row.flat[:shared]] = np.arange(start, start + shared)
             if count := len(row.flat) - shared:
                 order.append(row.flat[shared:])
                 place[order[-1]] = np.arange(stop, stop + count)
-                own.append(count)
+                lengths.append(count)
                 stop += count
-        groups.append(Group(start, shared, tuple(own)))
+        groups.append(Group(start, shared, tuple(lengths)))
         distinct.extend(images_of[members[0]])
         start = stop
 

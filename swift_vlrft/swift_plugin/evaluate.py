@@ -86,10 +86,13 @@ def evaluate(
         path, box_format = split_box_format(os.fspath(dataset))
         limits = {name: value for name in RESOLUTION if (value := os.environ.get(name))}
         settings |= {"box_format": box_format, "resolution": limits}
-        asked = Settings(os.fspath(model), path, task, **settings)
-        out = Path(out or output_folder(asked.model, dataset))
-        scored = _run_model(asked, out, workers, force, progress)
-        run = as_json(asked) | {"engine": chosen_engine(asked.engine), "versions": versions()}
+        run_settings = Settings(os.fspath(model), path, task, **settings)
+        out = Path(out or output_folder(run_settings.model, dataset))
+        scored = _run_model(run_settings, out, workers, force, progress)
+        run = as_json(run_settings) | {
+            "engine": chosen_engine(run_settings.engine),
+            "versions": versions(),
+        }
     summary = summarise(*scored, bootstrap=bootstrap, seed=settings.get("seed", 0), run=run)
     if out is not None:
         write_summary(summary, Path(out) / "summary.json", force=force)

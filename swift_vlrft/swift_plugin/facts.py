@@ -80,13 +80,13 @@ def read_flags(arguments: type) -> dict[str, Flag]:
 
 
 def _flag(action: Action, is_json: bool) -> Flag:
-    made: Any = action.type
-    if getattr(made, "__name__", "") == "string_to_bool":
+    reader: Any = action.type
+    if getattr(reader, "__name__", "") == "string_to_bool":
         kind = "bool" if action.nargs == "?" else "bool value"
     elif is_json and action.nargs is None:
         kind = "json"
     else:
-        kind = made.__name__ if made in (int, float) else "str"
+        kind = reader.__name__ if reader in (int, float) else "str"
         kind += "s" if action.nargs == "+" else ""
     default = action.default
     if not isinstance(default, str | int | float | bool | list | None):

@@ -200,25 +200,25 @@ def answer_batch(
 
     from swift_vlrft.datasets.training import with_prompt
 
-    asked: list[tuple[Query, Any]] = []
+    ready: list[tuple[Query, Any]] = []
     for query in queries:
         row = query.row
         try:
             image = open_image(row.image, row.place)
             other = size_problem(row.image, ImageInfo(*image.size, plain=True), row.drawn)
             if other is not None and settings.task in BOX_TASKS:
-                problems.add("images of another size than the annotations say, not asked", other)
+                problems.add("images of another size than the annotations say, not ready", other)
                 continue
             seen = image.size if resize is None else resize.size(*image.size)
-            asked.append((query.rewritten(settings.box_format, image.size, seen), image))
+            ready.append((query.rewritten(settings.box_format, image.size, seen), image))
         except DataError as error:
-            problems.add("images that cannot be opened, not asked", error)
+            problems.add("images that cannot be opened, not ready", error)
         except ValueError as error:
-            problems.add("rows whose boxes cannot be put into the box format, not asked", error)
-    requests = [InferRequest(with_prompt(q.row.problem), images=[image]) for q, image in asked]
+            problems.add("rows whose boxes cannot be put into the box format, not ready", error)
+    requests = [InferRequest(with_prompt(q.row.problem), images=[image]) for q, image in ready]
     answers = ask(requests, config) if requests else []
     lines = []
-    for (query, image), response in zip(asked, answers, strict=True):
+    for (query, image), response in zip(ready, answers, strict=True):
         if isinstance(response, Exception):
             raise EvaluationError(f"query {query.id}: the engine failed: {response}")
         choice, stored = response.choices[0], query.row.image

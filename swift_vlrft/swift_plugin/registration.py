@@ -66,10 +66,10 @@ def register(
         register_dataset(dataset_meta(source.hub_id, source), exist_ok=True)
     MODEL_TYPE["given"] = model_type or MODEL_TYPE["given"]
     if shared_prefix.switched_on():
-        shared_prefix.cache_bytes()  # a wrong value is said now, not after the model is loaded
+        shared_prefix.cache_bytes()  # a wrong value is reported now, not after the model is loaded
         TrainerFactory.TRAINER_MAPPING["grpo"] = SHARED_PREFIX_TRAINER
     if os.environ.get(VARIABLE):
-        threshold_at(None)  # a wrong value is said now, not at the first reward call
+        threshold_at(None)  # a wrong value is reported now, not at the first reward call
     if datasets is not None:
         for dataset in datasets:
             _register_path(os.fspath(dataset), CommandLine(model_type=model_type), check=True)

@@ -82,8 +82,8 @@ def _set(run: Run, flag: str, value: str) -> _Set:
         name, _, subset = name.partition(":")
     for source in SOURCES:
         if source.hub_id == name:
-            made = ("image", "problem", "solution")
-            return _Set(flag, value, name, subset, made, True, report_of_source(source))
+            row_columns = ("image", "problem", "solution")
+            return _Set(flag, value, name, subset, row_columns, True, report_of_source(source))
     path = run.recipe.at(name)
     stored = None
     if path is not None and path.exists():
