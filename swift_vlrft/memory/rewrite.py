@@ -123,8 +123,8 @@ def _required(script: str) -> list[str]:
     them to torchrun (swift/cli/main.py: get_torchrun_args).
     """
     required = {
-        "NODE_RANK": "0 on the first machine, 1 on the second",
-        "MASTER_ADDR": "address of the first machine",
+        "NODE_RANK": "0 on the first node, 1 on the second",
+        "MASTER_ADDR": "address of the first node",
     }
     missing = {name: what for name, what in required.items() if name not in script}
     lines = [f': "${{{name}:?{what}}}"\n' for name, what in missing.items()]
@@ -150,7 +150,7 @@ def new_recipe(
     where = f"{processes} GPU{'s' * (processes > 1)}"
     variables = []
     if nodes > 1:
-        where = f"{nodes} machines of {processes} GPUs"
+        where = f"{nodes} nodes of {processes} GPUs"
         ports = ["export MASTER_PORT=${MASTER_PORT:-29500}\n", f"export NNODES={nodes}\n"]
         variables += [*_required(""), *ports]
     if processes * nodes > 1:
