@@ -9,7 +9,7 @@ from swift_vlrft.parsing.answers import read
 
 
 def short_answer(completions, solution=None, **columns):
-    """1 where the answer has at most 100 characters."""
+    """1 if the answer has at most 100 characters."""
     return [float(0 < len(read(text).text or "") <= 100) for text in completions]
 
 

@@ -2,10 +2,10 @@
 
 from swift_vlrft import REWARDS, check, evaluate, plan, register
 REWARDS["vlrft_counting"](["<answer>4</answer>"], ["4"])        [1.0]
-check("train.sh")                                               what is wrong with a recipe
-plan("train.sh", "4x80").plan.verdict                           will it fit, and where not
-evaluate("model", "data/held_out", "detection").metrics         what `vlrft eval` prints
-register(["train.jsonl"])                                       known to ms-swift from here on
+check("train.sh")                                               problems of a recipe
+plan("train.sh", "4x80").plan.verdict                           fits, tight or out of memory
+evaluate("model", "data/held_out", "detection").metrics         as printed by `vlrft eval`
+register(["train.jsonl"])                                       usable as --dataset in ms-swift
 """
 
 from importlib import import_module
@@ -27,7 +27,7 @@ _PUBLIC = {
     "plan": ("swift_vlrft.memory.recipe_plan", "plan_recipe"),
     "register": ("swift_vlrft.swift_plugin.registration", "register"),
 }
-"""Public names and where they are: what they need is imported when they are asked for."""
+"""Public names and their modules, which are imported on first access."""
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""``vlrft check``: what this ms-swift makes of a recipe, before anything is downloaded."""
+"""``vlrft check``: checks a recipe for the installed ms-swift, before anything is downloaded."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def check(
     ],
     fix: Annotated[
         bool,
-        typer.Option("--fix", help="Rewrite what is safe to, show the diff, keep NAME.orig."),
+        typer.Option("--fix", help="Apply safe fixes, show the diff, keep NAME.orig."),
     ] = False,
     fast: Annotated[
         bool,
-        typer.Option("--fast", help="Never import ms-swift, not even one of a new version."),
+        typer.Option("--fast", help="Never import ms-swift, not even a new version of it."),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> None:
@@ -39,9 +39,9 @@ def check(
 
     Example: vlrft check recipes/qwen2_5_vl_3b/detection_4x80g.sh
 
-    Needs neither GPU nor model nor network. A version of ms-swift, TRL or transformers that was
-    never met is asked once (seconds). Exit code 0: no problem; 1: problems; 2: a recipe cannot be
-    read.
+    Needs neither GPU nor model nor network. For a new version of ms-swift, TRL or transformers
+    ms-swift is imported once (seconds). Exit code 0: no problem; 1: problems; 2: a recipe cannot
+    be read.
     """
     from swift_vlrft.recipe.facts import facts
     from swift_vlrft.recipe.reader import RecipeError
@@ -81,7 +81,7 @@ def _is_command(text: str) -> bool:
 def _checked(
     console: Console, name: str, fix: bool, known: Facts
 ) -> tuple[list[Recipe], list[Finding]]:
-    """The commands of a recipe, as it reads after a rewrite, and all that is to be said of them."""
+    """The commands of a recipe, after a rewrite, and the findings for them."""
     from swift_vlrft.recipe.reader import read_recipes, read_text
     from swift_vlrft.recipe.rules import check_recipe, in_order
     from swift_vlrft.recipe.run import resolve
@@ -95,14 +95,14 @@ def _checked(
 
 
 def _rewrite(console: Console, path: Path, before: str, edits: Sequence[Edit]) -> bool:
-    """Make the edits that can be made; whether the file has changed."""
+    """Make all possible edits; whether the file has changed."""
     from swift_vlrft.recipe.fix import difference, fixed_text, write_fixed
     from swift_vlrft.recipe.reader import RecipeError
 
-    after, made, refused = fixed_text(before, path, edits)
-    for why in refused:
+    after, applied, rejected = fixed_text(before, path, edits)
+    for why in rejected:
         console.print(f"[yellow]left as it is:[/yellow] {escape(why)}", soft_wrap=True)
-    if not made:
+    if not applied:
         return False
     try:
         kept = write_fixed(path, after)
@@ -111,7 +111,7 @@ def _rewrite(console: Console, path: Path, before: str, edits: Sequence[Edit]) -
     for line in _shown(difference(before, after, path)).splitlines():
         colour = {"+": "green", "-": "red"}.get(line[:1], "dim")
         console.print(f"[{colour}]{escape(line)}[/{colour}]", highlight=False, soft_wrap=True)
-    text = f"{path} rewritten; as it was: {kept}"
+    text = f"{path} rewritten; backup: {kept}"
     console.print(escape(text), soft_wrap=True)
     return True
 

@@ -14,14 +14,14 @@ from swift_vlrft.commands.output import number, print_json, printable, show, tab
 def compare(
     a: Annotated[Path, typer.Argument(help="Predictions, or the folder of a run: before.")],
     b: Annotated[Path, typer.Argument(help="The same: after.")],
-    task: Annotated[str | None, typer.Option(help="Where the files do not say it.")] = None,
+    task: Annotated[str | None, typer.Option(help="Needed if the files do not name it.")] = None,
     gold: Annotated[
-        Path | None, typer.Option(help="COCO annotations, where the run was made on them.")
+        Path | None, typer.Option(help="COCO annotations, if the predictions were made on them.")
     ] = None,
     protocol: Annotated[str | None, typer.Option(help="With --gold: all or visual-rft.")] = None,
     categories: Categories = None,
     bootstrap: Annotated[int, typer.Option(min=2, help="Draws for the intervals.")] = 1000,
-    seed: Annotated[int, typer.Option(help="Of the draws.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the draws.")] = 0,
     shown: Annotated[int, typer.Option("--show", min=0, help="Flipped rows to print.")] = 5,
     as_json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,
 ) -> None:
@@ -63,8 +63,8 @@ def print_comparison(result: Any, shown: int) -> None:
         typer.echo(f"rows only in A: {result.only_a}; only in B: {result.only_b} (left out)")
     if result.other_prompts:
         typer.echo(
-            f"{result.other_prompts} of {result.rows} rows were asked in other words in B: is it "
-            "the same data set?"
+            f"{result.other_prompts} of {result.rows} rows have another prompt in B: is it the "
+            "same data set?"
         )
     typer.echo(f"became right: {len(result.gained)}; became wrong: {len(result.lost)}")
     for name, flips in (("right", result.gained), ("wrong", result.lost)):

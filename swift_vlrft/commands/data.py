@@ -10,8 +10,7 @@ from swift_vlrft.commands.data_push import push
 from swift_vlrft.commands.data_show import show
 
 data = typer.Typer(
-    help="Data sets: look at them, check them, change their form. "
-    "Example: vlrft data check data/my_set",
+    help="Data sets: view, check, convert and publish them. Example: vlrft data check data/my_set",
     no_args_is_help=True,
 )
 data.command()(check)

@@ -1,4 +1,4 @@
-"""``vlrft data check``: is every row of a set fit to train on?
+"""``vlrft data check``: can every row of a set be trained on?
 
 vlrft data check data/my_set --fix data/my_set_clean
 """
@@ -151,17 +151,17 @@ def _fitting(reports: list[Report]) -> dict[str, list[int]]:
     from swift_vlrft.datasets.report import NO_TASK
     from swift_vlrft.datasets.validate import FULL
 
-    found: dict[str, list[int]] = {}
+    fits: dict[str, list[int]] = {}
     for task, names in FULL.items():
         rows = sum(report.fits[task] for report in reports)
-        asked = sum(report.tasks[task] + report.tasks[NO_TASK] for report in reports)
+        total = sum(report.tasks[task] + report.tasks[NO_TASK] for report in reports)
         if rows:
-            found |= {name: [rows, max(rows, asked)] for name in names}
-    return found
+            fits |= {name: [rows, max(rows, total)] for name in names}
+    return fits
 
 
 def _fit_notes(fits: dict[str, list[int]]) -> list[str]:
-    all_rows = [name for name, (rows, asked) in fits.items() if rows == asked]
+    all_rows = [name for name, (rows, total) in fits.items() if rows == total]
     part = [f"{name} ({r} of {n} rows)" for name, (r, n) in fits.items() if r < n]
     notes = [f"rewards that fit: {', '.join(all_rows)}"] if all_rows else []
     return notes + ([f"rewards that fit a part of the rows: {', '.join(part)}"] if part else [])

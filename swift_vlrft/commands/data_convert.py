@@ -26,7 +26,7 @@ def convert(
     root: Root = None,
     columns: Columns = "{}",
     task: Annotated[
-        str | None, typer.Option(help="Task of the rows, where the set does not state it.")
+        str | None, typer.Option(help="Task of the rows, if the set does not state it.")
     ] = None,
     keep_going: KeepGoing = False,
     as_json: AsJson = False,
@@ -35,7 +35,7 @@ def convert(
 
     Example: vlrft data convert lisa/train.json data/lisa --root lisa/images
 
-    DST appears when it is complete; a killed run starts again from the first row.
+    DST appears when it is complete; a killed run restarts from the first row.
     """
     from swift_vlrft.datasets.convert import convert_folder
 

@@ -1,4 +1,4 @@
-"""``vlrft data push``: a Parquet folder goes onto a hub."""
+"""``vlrft data push``: uploads a Parquet folder to a hub."""
 
 import json
 from pathlib import Path
@@ -10,10 +10,10 @@ from swift_vlrft.commands.data_shared import AsJson
 
 
 def push(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="What data convert wrote.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Output of data convert.")],
     hub: Annotated[str, typer.Option(help="modelscope or hf.")],
     repo: Annotated[str, typer.Option(help="ORG/NAME; created if it does not exist.")],
-    private: Annotated[bool, typer.Option("--private", help="Make it a private one.")] = False,
+    private: Annotated[bool, typer.Option("--private", help="Create a private one.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Publish a converted folder with its card; afterwards --dataset ORG/NAME trains on it.

@@ -33,7 +33,7 @@ SHOWN = 10
 @contextmanager
 def row_bar() -> Iterator[tuple[Callable[[int], None], Callable[[int], None]]]:
     """A bar on the error stream: functions to call with more rows done, and with the total, if it
-    is known. Where that stream is no terminal, nothing is shown.
+    is known. If that stream is not a terminal, nothing is shown.
     """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
@@ -46,7 +46,7 @@ def row_bar() -> Iterator[tuple[Callable[[int], None], Callable[[int], None]]]:
 
 
 def renamed(columns: str) -> dict[str, str]:
-    """What ``--columns`` says, as ms-swift's flag of that name does."""
+    """The value of ``--columns``, in the form of ms-swift's flag of that name."""
     try:
         rename = json.loads(columns)
         if not isinstance(rename, dict) or not all(isinstance(v, str) for v in rename.values()):
@@ -58,7 +58,7 @@ def renamed(columns: str) -> dict[str, str]:
 
 
 def print_written(written: Written, as_json: bool) -> None:
-    """What was written, and what not."""
+    """Print what was written and what was left out."""
     if as_json:
         result = {
             "folder": str(written.folder),

@@ -1,4 +1,4 @@
-"""``vlrft data show``: rows as a page for the eye."""
+"""``vlrft data show``: rows as an HTML page."""
 
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +12,7 @@ def show(
     source: Source,
     rows: Annotated[int, typer.Option(min=1, help="How many rows to show.")] = 12,
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("page.html"),
-    seed: Annotated[int, typer.Option(help="Another seed, other rows.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed that picks the rows.")] = 0,
     split: Annotated[str, typer.Option(help="Which split.")] = "train",
     root: Root = None,
 ) -> None:

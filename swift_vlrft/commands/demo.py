@@ -13,7 +13,7 @@ def demo(
     task: Annotated[str, typer.Option(help="colours, detection, digits or coins.")] = "colours",
     out: Annotated[
         Path,
-        typer.Option(file_okay=False, help="Folder; of every task but colours, OUT/TASK."),
+        typer.Option(file_okay=False, help="Folder; for tasks other than colours, OUT/TASK."),
     ] = Path("runs/demo"),
     steps: Annotated[
         int | None, typer.Option(min=1, help="GRPO steps; default: the task's.")

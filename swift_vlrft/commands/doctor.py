@@ -12,16 +12,15 @@ from rich.markup import escape
 def doctor(
     seconds: Annotated[
         float,
-        typer.Option(min=0.1, help="Limit of each hub; imports get 20 times that."),
+        typer.Option(min=0.1, help="Time limit per hub; imports get 20 times that."),
     ] = 3.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what was found as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the checks as JSON.")] = False,
 ) -> None:
     """Check Python, packages, GPUs, engines, hubs and disks; each problem with its remedy.
 
     Example: vlrft doctor
 
-    Exit code 0: no problem; 1: problems. Notes (no GPU, a hub that does not answer) are no
-    problems.
+    Exit code 0: no problem; 1: problems. Notes (no GPU, a hub that does not answer) do not count.
     """
     from swift_vlrft.diagnostics.doctor import PROBLEM, run_checks
 

@@ -46,7 +46,7 @@ def evaluate(
     predictions: Annotated[
         Path | None,
         typer.Option(
-            help="Score this file instead of asking a model: ours, `swift infer` results, "
+            help="Score this file instead of running a model: ours, `swift infer` results, "
             "ms-swift's completions.jsonl, or a list of COCO detections (Visual-RFT)."
         ),
     ] = None,
@@ -61,7 +61,7 @@ def evaluate(
         str | None,
         typer.Option(
             help="all: every category of every image; visual-rft: those of --exist-map. "
-            "Their numbers do not compare."
+            "Their results are not comparable."
         ),
     ] = None,
     existence_map: Annotated[
@@ -71,17 +71,17 @@ def evaluate(
     max_queries: Annotated[
         int | None, typer.Option(min=1, help="Ask a sample of the queries, by --seed.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the sample, the engine and the intervals.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of sample, engine and intervals.")] = 0,
     split: Annotated[
         str | None, typer.Option(help="Default: test, else validation, else train.")
     ] = None,
     images: Annotated[Path | None, typer.Option(help="Folder that image paths start from.")] = None,
     engine: Annotated[
-        str, typer.Option(help="vllm, transformers, or auto: vLLM where it and a GPU are.")
+        str, typer.Option(help="vllm, transformers, or auto: vLLM if installed and with a GPU.")
     ] = "auto",
     workers: Annotated[
         int | None,
-        typer.Option(min=1, help="Processes with a whole model each; default: one per GPU."),
+        typer.Option(min=1, help="Processes, each with a full model; default: one per GPU."),
     ] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Queries at once.")] = 8,
     max_tokens: Annotated[int, typer.Option(min=1, help="Longest answer.")] = 1024,
@@ -90,7 +90,7 @@ def evaluate(
         str | None, typer.Option(help="bfloat16, float16 or float32; default: the checkpoint's.")
     ] = None,
     base_model: Annotated[
-        str | None, typer.Option(help="Model of an adapter, where it does not say it.")
+        str | None, typer.Option(help="Base model of an adapter that does not name it.")
     ] = None,
     engine_options: Annotated[
         str, typer.Option(help='Flags of `swift infer`, as JSON: {"vllm_max_model_len": 4096}.')
@@ -101,17 +101,17 @@ def evaluate(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
-    """Ask a model every query of a set and score the answers, or score existing predictions.
+    """Run a model on every query of a set and score the answers, or score existing predictions.
 
     Example: vlrft eval runs/grpo/checkpoint-200 data/held_out --task detection
 
-    Resumes when it was killed and is started again. Exit code 2: the input cannot be used.
+    A killed run resumes when it is started again. Exit code 2: the input cannot be used.
     """
     given = locals() | {"engine_options": _options(engine_options)}
     if model == "compare":
         raise ValueError("`vlrft eval compare A B` is `vlrft compare A B`, with the same options")
     if given.pop("rest"):
-        raise ValueError(f"MODEL and DATASET are all, and {rest} is there besides")
+        raise ValueError(f"only MODEL and DATASET are expected, got also {rest}")
     given.pop("as_json")
     from swift_vlrft.files import records
     from swift_vlrft.swift_plugin.evaluate import evaluate as evaluate_model
@@ -131,7 +131,7 @@ def evaluate(
 
 @contextmanager
 def answers_bar() -> Iterator[Callable[[int, int], None]]:
-    """A bar on the error stream; where that is no terminal, only what was answered before."""
+    """A bar on the error stream; if that is not a terminal, only the number answered before."""
     console = Console(stderr=True)
     columns = ("answers", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:

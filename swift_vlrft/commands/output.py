@@ -1,4 +1,4 @@
-"""What all commands share: how tables, errors and JSON are printed."""
+"""Shared by all commands: printing of tables, errors and JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COMMANDS = (
     *("demo", "doctor", "plugin", "recipe", "check", "plan", "plan-compare", "data", "score"),
     *("report", "eval", "compare", "tiny"),
 )
-"""In the order in which a person needs them."""
+"""In the order in which a user needs them."""
 
 
 def dashed(name: str) -> str:
@@ -60,14 +60,14 @@ def number(value: float | None) -> str:
 
 
 def printable(text: object) -> str:
-    """What a model or a file says must not reach the terminal as control characters."""
+    """Text of a model or a file without control characters for the terminal."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text))
 
 
 def table(*columns: str, title: str | None = None, wraps: tuple[str, ...] = ()) -> Table:
-    """A table whose cells stay on one line, but for the columns ``wraps``; numbers are right.
+    """A table whose cells stay on one line, except in the columns ``wraps``.
 
-    A heading that begins with ">" is aligned to the right. Plain where the output is a file.
+    A heading that begins with ">" is aligned to the right. Plain if the output is a file.
     """
     box = SIMPLE_HEAD if sys.stdout.isatty() else None
     drawn = Table(title=title, title_justify="left", box=box)

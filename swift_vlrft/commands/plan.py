@@ -1,4 +1,4 @@
-"""``vlrft plan``: will it fit, where would it break, what to change.
+"""``vlrft plan``: does a run fit, which phase would fail, what to change.
 
 vlrft plan recipes/qwen2_5_vl_3b/detection_4x80g.sh --gpus 4x80
 """
@@ -39,14 +39,14 @@ HEADINGS = {
 """Short enough for a table of 80 columns; docs/plan.md and --json have the long names."""
 
 REST = ("vLLM activations", "CUDA graphs", "context, fragmentation")
-"""One column, "rest", where a table would be wider than the terminal."""
+"""Merged into one column, "rest", if a table would be wider than the terminal."""
 
 RecipeFile = Annotated[
     Path, typer.Argument(help="Shell script, or ms-swift's YAML or JSON configuration.")
 ]
 GpusOption = Annotated[
     str | None,
-    typer.Option("--gpus", help="Of one node: 4x80 (GB), 4xA100-80G, 8xH20. Default: those here."),
+    typer.Option("--gpus", help="Per node: 4x80 (GB), 4xA100-80G, 8xH20. Default: those here."),
 ]
 NodesOption = Annotated[
     int | None, typer.Option("--nodes", min=1, help="Default: the recipe's NNODES, else 1.")

@@ -25,7 +25,7 @@ OutFile = Annotated[Path, typer.Argument(help="Where the recipe is written.")]
 
 
 class _Recipes(TyperGroup):
-    """What is not the name of a command is the name of a recipe: `vlrft recipe MODEL/RECIPE`."""
+    """A word that is not a command is the name of a recipe: `vlrft recipe MODEL/RECIPE`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if not args or (args[0] not in self.commands and not args[0].startswith("-")):
@@ -76,7 +76,7 @@ def new(
 
     Example: vlrft recipe new new.sh --model Qwen/Qwen2.5-VL-3B-Instruct --gpus 8x24
 
-    Exit code 2: nothing that is known makes it fit, or the input cannot be used.
+    Exit code 2: no known change makes it fit, or the input cannot be used.
     """
     from swift_vlrft.memory.recipe_plan import new_plan
 
@@ -117,8 +117,8 @@ def apply(
     _print_written(out, kept)
     if planned.environment:
         typer.echo(
-            f"the plan rests on your environment, and {out.name} reads it as the recipe does: run "
-            f"it with {planned.environment}"
+            f"the plan depends on your environment, which {out.name} reads like the recipe: run it "
+            f"with {planned.environment}"
         )
 
 

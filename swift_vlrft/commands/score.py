@@ -30,9 +30,7 @@ def score(
     ],
     reward: Annotated[
         list[str] | None,
-        typer.Option(
-            help="A reward by name; repeat for several. Default: those that the file names."
-        ),
+        typer.Option(help="A reward by name; repeat for several. Default: those in the file."),
     ] = None,
     samples: Annotated[
         int, typer.Option("--show", min=0, help="Completions that lost points to print (0 = none).")
@@ -43,8 +41,7 @@ def score(
 
     Example: vlrft score output/v0/completions.jsonl --reward vlrft_detection_iou --show 5
 
-    Exit code 0: nothing found; 1: something was found that ruins a run; 2: the input cannot be
-    used.
+    Exit code 0: no problem; 1: a problem that ruins a run; 2: the input cannot be used.
     """
     from swift_vlrft.diagnostics.score import score_file
     from swift_vlrft.files import records

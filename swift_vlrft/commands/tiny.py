@@ -1,4 +1,4 @@
-"""``vlrft tiny``: a random checkpoint of a real architecture, small enough for any machine."""
+"""``vlrft tiny``: a small random checkpoint of a real architecture."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A row's boxes and prompt in another box format: only numbers and the sentence on them change.
+"""Converts a row's boxes and prompt to another box format: only numbers and their sentence change.
 
     in    "... the bounding boxes (between 0 and 1000, integer) ..."
           [{'Position': [254, 303, 291, 365], 'Confidence': 1}]
@@ -26,12 +26,12 @@ from swift_vlrft.parsing.answers import Box, answer_span, gold_text, read_boxes
 
 _NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d++(?:\.\d++)?|\.\d++)(?:[eE][-+]?\d++)?(?!\w|\.\d)")
 _MARK = 1_000_000
-"""What stands for the first number of a text while the numbers of boxes are found."""
+"""Placeholder for the first number of a text while the numbers of boxes are located."""
 
 
 @dataclass(frozen=True)
 class ImageResize:
-    """How a model sees images: its family, and the limits that the command sets."""
+    """How a model's images are resized: its family, and the limits that the command sets."""
 
     family: str
     min_pixels: int
@@ -46,7 +46,7 @@ class ImageResize:
         )
 
     def problem(self, width: int, height: int) -> str | None:
-        """Why the model's processor does not take an image of that size; None where it does."""
+        """Why the model's processor rejects an image of that size; None if it does not."""
         try:
             self.size(width, height)
         except ValueError as error:
@@ -82,7 +82,7 @@ def split_box_format(text: str) -> tuple[Path, str]:
 
 def row_in_box_format(row: Row, frame: str, size: Size, seen: Size) -> Row:
     """The row with its boxes and prompt in ``frame``; ``size`` is the stored image's, ``seen`` that
-    of the one the model sees. ValueError where they cannot be rewritten.
+    of the one the model sees. ValueError if they cannot be rewritten.
     """
     stored_in = row.columns.get("frame")
     if not row.has_boxes or stored_in is None or stored_in == frame == "norm1000":
@@ -100,7 +100,7 @@ def in_box_format(
     problem: str, solution: str, from_format: str, to_format: str, *, size: Size, to_size: Size
 ) -> tuple[str, str]:
     """Prompt and gold solution in ``to_format``. ``size`` is the stored image's, ``to_size`` that
-    of the one the model sees. ValueError where they cannot be rewritten.
+    of the one the model sees. ValueError if they cannot be rewritten.
     """
     if from_format == to_format == "norm1000":
         return problem, solution
@@ -121,7 +121,7 @@ def _converted(solution: str, convert: Callable[[Box], tuple[int, int, int, int]
     """The solution with other numbers in its boxes, and not another character changed.
 
     The reader itself tells which numbers are a box's: each number of the text is replaced by a
-    mark, and the marks that come back in boxes are theirs. ValueError where that, or what is
+    mark, and the marks that come back in boxes are theirs. ValueError if that, or what is
     written, does not read as it should.
     """
     gold = gold_text(solution)

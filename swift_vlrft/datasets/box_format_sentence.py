@@ -1,4 +1,4 @@
-"""What a prompt says about coordinates, in another box format.
+"""The sentence about coordinates in a prompt, converted to another box format.
 
     "the bounding boxes (between 0 and 1000, integer)"      a prompt in norm1000
     "the bounding boxes (in pixels, x from 0 to 644 and y from 0 to 476, integer)"
@@ -113,7 +113,7 @@ _HERE_CHINESE = f"以像素为单位，x 从 {ZERO} 到 {WIDTH}，y 从 {ZERO} �
 
 def in_thousandths(problem: str, stored: Size | None = None) -> str:
     """The prompt in norm1000: the phrase that said pixels is replaced, else a sentence is added.
-    ``stored``: the size of the stored image. ValueError where the prompt still says pixels.
+    ``stored``: the size of the stored image. ValueError if the prompt still says pixels.
     """
     text = _PIXELS.sub("between 0 and 1000", problem)
     text = _PIXELS_CHINESE.sub("在 0 到 1000 之间", text)
@@ -129,7 +129,7 @@ def in_thousandths(problem: str, stored: Size | None = None) -> str:
 def in_pixels(problem: str, size: Size, stored: Size | None = None) -> str:
     """The prompt in pixels of an image of that width and height: the phrase that gave a range is
     replaced, else a sentence is added. ``stored``: the size of the stored image, which the prompt
-    may name. ValueError where it still says thousandths, or another size.
+    may name. ValueError if it still says thousandths, or another size.
     """
     text = _PIXELS.sub(lambda m: _as_begun(m, _HERE), problem)
     text = _PIXELS_CHINESE.sub(_HERE_CHINESE, text)
@@ -149,7 +149,7 @@ def in_pixels(problem: str, size: Size, stored: Size | None = None) -> str:
 
 
 def without_box_format(problem: str) -> str:
-    """The prompt without what it says of coordinates: the same in every format, to compare it."""
+    """The prompt without its sentence about coordinates, for comparison across box formats."""
     with suppress(ValueError):
         problem = in_thousandths(problem)
     with suppress(ValueError):
@@ -159,7 +159,7 @@ def without_box_format(problem: str) -> str:
 
 
 def stated_size(problem: str) -> Size | None:
-    """The size that a prompt in pixels names."""
+    """The image size named in a prompt in pixels."""
     found = _PIXELS.search(problem) or _PIXELS_CHINESE.search(problem)
     if not found:
         return None

@@ -76,7 +76,7 @@ def _joined(
     stored: ColumnFiles, copies: Mapping[Path, Path | DataError]
 ) -> tuple[pa.Table, Origin]:
     """The tables of one set as one: columns in the order of the first, and where a shard holds
-    nulls only, of the type that another one says. DataError where types cannot be brought together.
+    nulls only, of the type that another one says. DataError if types cannot be brought together.
     """
     import pyarrow as pa
 

@@ -1,4 +1,4 @@
-"""Categories that are trained or tested together, by the name that ``--categories`` takes.
+"""Named lists of categories for ``--categories``.
 
 CATEGORY_LISTS["virft-coco8"]    ["bus", "train", "fire hydrant", "stop sign", "cat", ...]
 """

@@ -36,8 +36,8 @@ def check_set(
     images: bool = True,
     rewards: tuple[str, ...] | list[str] = (),
 ) -> Report:
-    """Ask every row; ``images``: look at its image, too. Raises DataError only for a set that
-    cannot be used at all.
+    """Check every row, with ``images`` also its image. Raises DataError only for a set that cannot
+    be used at all.
     """
     if isinstance(path, Path):
         path = open_set(path, split=split, keep_going=True, rename=rename, root=root)
@@ -51,7 +51,7 @@ def check_set(
 def check_rows(
     stored: StoredSet, rules: RowRules, report: Report, *, images: bool = True
 ) -> Iterator[Validated]:
-    """Every row with what is wrong with it; when all were read, ``report`` has the notes, too."""
+    """Every row with its problem; when all were read, ``report`` also has the notes."""
     look, infos = _PixelLook(), ImageInfoReader()
     not_in_pixels: list[Problem] = []
     found = (
@@ -95,7 +95,7 @@ def left_out_reason(reason: str) -> str:
 
 @dataclass
 class _PixelLook:
-    """Counts that tell boxes in pixels, said to be in norm1000, from the real ones."""
+    """Counts that reveal boxes in pixels that are declared as norm1000."""
 
     boxes: int = 0
     beyond: int = 0
@@ -113,14 +113,14 @@ class _PixelLook:
         if self.boxes < 20 or self.beyond:
             return []
         return [
-            f"none of {self.boxes} boxes said to be in norm1000 reaches beyond its image's width "
+            f"none of {self.boxes} boxes declared as norm1000 reaches beyond its image's width "
             "and height in pixels: they look like pixels. If they are, add a column frame with "
             "the value pixels."
         ]
 
 
 def length_check(resize: ImageResize, limit: int, text_tokens: Callable[[str], int]) -> TooLong:
-    """Says of a row whose prompt is longer than ``limit`` tokens how long it is."""
+    """Reports the length of a prompt that is longer than ``limit`` tokens."""
 
     def too_long(row: Row, info: ImageInfo) -> str | None:
         try:

@@ -123,7 +123,7 @@ def image_base(source: Path, root: Path | None) -> Path:
 def _file_notes(
     source: Path, splits: Sequence[str], rename: Mapping[str, str] | None, *, chosen: bool
 ) -> list[str]:
-    """Which files are not read; DataError where they hold rows, and the splits were not chosen."""
+    """Which files are not read; DataError if they hold rows, and the splits were not chosen."""
     stored = find_set(source, splits[0], keep_going=True, rename=rename)
     if stored is None:
         return []

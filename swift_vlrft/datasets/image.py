@@ -37,7 +37,7 @@ DEEP = ("I", "F")
 SMALL = 256 * 256
 """Pixels up to which decoding an image is as cheap as checking its bytes."""
 _ORIENTED = {"exif", "Raw profile type exif", "XML:com.adobe.xmp", "xmp"}
-"""Where Pillow finds an orientation."""
+"""Metadata in which Pillow finds an orientation."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class ImageInfo:
 
 @dataclass(frozen=True)
 class ImageError:
-    """Why an image cannot be trained on."""
+    """The reason why an image cannot be trained on."""
 
     problem: str
 
@@ -114,7 +114,7 @@ def size_problem(
     image: Mapping[str, Any], info: ImageInfo | None, drawn: Drawn | None
 ) -> str | None:
     """What is wrong where boxes were drawn on an image of another size than this upright one;
-    None where one of the two is not known.
+    None if one of the two is not known.
     """
     if info is None or drawn is None or (info.width, info.height) == (drawn.width, drawn.height):
         return None
@@ -131,7 +131,7 @@ def size_problem(
 
 
 def upright_bytes(image: Mapping[str, Any], place: RowLocation | None = None) -> dict[str, Any]:
-    """The image as ms-swift shows it right: RGB, upright, as PNG."""
+    """The image as an upright RGB PNG."""
     buffer = io.BytesIO()
     open_image(image, place).save(buffer, "PNG", compress_level=1)
     return {"bytes": buffer.getvalue(), "path": image.get("path")}
@@ -139,7 +139,7 @@ def upright_bytes(image: Mapping[str, Any], place: RowLocation | None = None) ->
 
 def stored_image(image: Mapping[str, Any], base: Path) -> tuple[dict[str, Any], ImageInfo]:
     """The image's bytes as they are, and its path below ``base`` (else its name); upright in RGB
-    where ms-swift would show it otherwise. DataError where it cannot be trained on.
+    where ms-swift would show it otherwise. DataError if it cannot be trained on.
     """
     content, path = image.get("bytes"), image.get("path")
     if content is None:
@@ -226,10 +226,10 @@ def _opened(content: bytes, image: Mapping[str, Any]) -> Image:
         most = f"Pillow and ms-swift open at most {2 * (pil.MAX_IMAGE_PIXELS or 0)} pixels"
         raise _refused(image, f"is too large: {most} ({error}); scale it down") from error
     except UnidentifiedImageError as error:  # its text tells an address in memory
-        text = "is no picture (its bytes are in no known format); get it again"
+        text = "is not an image (its bytes are in no known format); get it again"
         raise _refused(image, text) from error
     except Exception as error:
-        raise _refused(image, f"is no picture ({error}); get it again") from error
+        raise _refused(image, f"is not an image ({error}); get it again") from error
 
 
 def _seems_whole(image: Image, content: bytes) -> bool:

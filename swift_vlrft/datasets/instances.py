@@ -77,7 +77,7 @@ def read_instances(path: Path) -> Instances:
 
 
 def forget() -> None:
-    """Let go of the files that were read: they are large, and training needs them no more."""
+    """Drop the files that were read: they are large, and training no longer needs them."""
     _decoded.cache_clear()
     _instances.cache_clear()
 
@@ -183,22 +183,22 @@ def _check_ids(entries: list[Any], key: str, path: Path) -> None:
 
 
 def _briefly(entry: dict[str, Any]) -> str:
-    """An entry's id and what tells it from others."""
+    """An entry's id and a description of it."""
     names = ("id", "name", "file_name", "coco_url", "width", "height", "image_id", "category_id")
     shown = {k: entry[k] for k in (*names, "bbox") if entry.get(k) is not None}
     return str(shown)[:200]
 
 
 def refuse_shared_files(found: Instances) -> None:
-    """DataError where two images of the file are the same: each has a part of its boxes; and
+    """DataError if two images of the file are the same: each has a part of its boxes; and
     where an image is a sentence with its own boxes, as MDETR and UNINEXT store RefCOCO.
     """
     first: dict[str, Any] = {}
     for i, image in found.images.items():
         if not OF_SENTENCES.isdisjoint(image):
-            said = image.get("caption") or image.get("expressions") or image.get("expression")
+            text = image.get("caption") or image.get("expressions") or image.get("expression")
             raise DataError(
-                f"{found.path}: image {i!r} stands for a sentence, {str(said)[:60]!r}: boxes "
+                f"{found.path}: image {i!r} stands for a sentence, {str(text)[:60]!r}: boxes "
                 "belong to sentences here, not to categories. Write a row for each sentence: "
                 "image, problem (the sentence), solution (its box)"
             )

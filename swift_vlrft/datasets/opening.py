@@ -95,9 +95,9 @@ def find_set(
     keep_going: bool = False,
     rename: Mapping[str, str] | None = None,
 ) -> StoredSet | None:
-    """The same whatever its columns are; None where nothing in it is known.
+    """The same whatever its columns are; None if nothing in it is known.
 
-    DataError where it does not exist, has splits but not this one, or a file is broken.
+    DataError if it does not exist, has splits but not this one, or a file is broken.
     """
     if not path.exists():
         raise DataError(f"{path} does not exist (from {Path.cwd()})")
@@ -118,7 +118,7 @@ def find_set(
 
 
 def check_columns(stored: StoredSet) -> None:
-    """DataError where a set has no rows, lacks columns, or has two of one name."""
+    """DataError if a set has no rows, lacks columns, or has two of one name."""
     columns = stored.columns
     if twice := [name for name, count in Counter(columns).items() if count > 1]:
         from_columns = [n for n in stored.names if stored.rename.get(n, n) == twice[0]]
@@ -165,7 +165,7 @@ def splits_of(path: Path) -> list[str]:
 
 
 def parquet_files(path: Path, split: str = "train") -> list[Path]:
-    """The Parquet file itself, or those of a split below a folder; DataError where there are splits
+    """The Parquet file itself, or those of a split below a folder; DataError if there are splits
     but not this one.
     """
     if not path.is_dir():

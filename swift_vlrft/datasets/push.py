@@ -41,7 +41,7 @@ def push_folder(
 ) -> str:
     """Create the repository where it is not there yet, upload the folder, return its page.
 
-    DataError where the folder is incomplete or the token is missing; HubError where the hub refuses
+    DataError if the folder is incomplete or the token is missing; HubError where the hub refuses
     or is out of reach.
     """
     if hub not in TOKENS:
@@ -75,7 +75,7 @@ def push_folder(
 
 
 def check_folder(folder: Path) -> str | None:
-    """The licence that the card states; DataError where a file is missing or a shard is broken."""
+    """The licence in the card; DataError if a file is missing or a shard is broken."""
     import pyarrow as pa
     import pyarrow.parquet as pq
     import yaml
@@ -125,7 +125,7 @@ def _without(token: str, text: str) -> str:
 
 @contextmanager
 def _logged_without(token: str) -> Iterator[None]:
-    """What the libraries log meanwhile, in any thread, is printed without the token."""
+    """Within this block, log messages of the libraries, in any thread, do not show the token."""
 
     def scrub(record: logging.LogRecord) -> bool:
         record.msg, record.args = _without(token, record.getMessage()), ()

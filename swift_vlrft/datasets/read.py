@@ -1,4 +1,4 @@
-"""Every row of a set, whatever it is and however it lies on disk.
+"""Every row of a set, of any schema and storage format.
 
     for row in read_rows("data/my_set", keep_going=True):
         ...     Row(place, image, problem, solution, columns) or BadRow(place, problem)
@@ -94,7 +94,7 @@ class _RowMaker:
     @cached_property
     def holds_boxes(self) -> bool:
         """Whether any row without a task holds boxes: then "None" means no object, else it is a
-        class. Of a stream's first rows, empty answers alone say that boxes are to come.
+        class. If a stream's first rows are all empty answers, boxes are expected to follow.
         """
         empty = others = 0
         for record in self.stored.sample(("solution", "task")):
@@ -118,9 +118,9 @@ class _RowMaker:
         image, problem, solution = (columns.pop(k, None) for k in ("image", "problem", "solution"))
         if isinstance(columns.get("drawn"), Drawn):
             drawn = columns.pop("drawn")
-        told = stated or self.stored.task
-        task = told or columns.get("task") or None
-        guess = None if told else task or self._look(solution)
+        declared = stated or self.stored.task
+        task = declared or columns.get("task") or None
+        guess = None if declared else task or self._look(solution)
         box_format = columns.get("frame") or self.stored.box_format
         boxed = task in BOX_TASKS
         if task is None:
@@ -138,7 +138,7 @@ class _RowMaker:
         return Row(place, image, problem, solution, columns, drawn, guess)  # type: ignore[arg-type]
 
     def _look(self, solution: Any) -> str:
-        """The task that a row looks to be of."""
+        """The task that a row appears to be of."""
         if not self.looks_at_boxes:
             return task_of(solution)
         boxes = read_boxes(gold_text(solution))
@@ -146,7 +146,7 @@ class _RowMaker:
 
 
 def _put_names(record: Record, labels: Mapping[str, list[str]]) -> None:
-    """Put the names of classes for their numbers, and nothing where a task or frame is missing:
+    """Put the names of classes for their numbers, and nothing if a task or frame is missing:
     pandas writes that as NaN or as a blank.
     """
     for name in record.keys() & labels.keys():

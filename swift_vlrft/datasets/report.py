@@ -1,4 +1,4 @@
-"""What was found in a set: its rows by task, what is wrong with which, and whether the rewards that
+"""The report on a set: its rows by task, their problems, and whether the rewards that
 a command names score any.
 """
 
@@ -20,7 +20,7 @@ NO_TASK = "without a task"
 
 
 class Kind(Enum):
-    """What a problem means for the set as a whole."""
+    """The consequence of a problem for the set."""
 
     ROW = "the row is left out"
     TOO_LONG = "the row is longer than the command allows, and is left out"
@@ -33,7 +33,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Problem:
-    """What is wrong with a row, or with a file that could not be read at all."""
+    """A problem of a row, or of a file that could not be read at all."""
 
     place: RowLocation
     text: str
@@ -45,7 +45,7 @@ class Problem:
 
 @dataclass
 class Report:
-    """What was found in a set; ``problems`` in the order of the rows."""
+    """The report on a set; ``problems`` in the order of the rows."""
 
     path: Path
     rows: int = 0
@@ -54,7 +54,7 @@ class Report:
     box_formats: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
     scored: Counter[str] = field(default_factory=Counter)
-    """Good rows by the tasks whose rewards score them; a row without a task may be of several."""
+    """Good rows by the tasks whose rewards score them; a row without a task may be in several."""
     shared: Counter[str] = field(default_factory=Counter)
     """Rows without a task that several of the named rewards read, by their tasks."""
     unread: str = ""
@@ -92,7 +92,7 @@ class Report:
             raise DataError(f"{self.bad_rows}:\n{self.listed()}{hint}")
 
     def rows_by_task(self) -> str:
-        """What its rows are, for a message."""
+        """A description of its rows, for a message."""
         parts = [
             f"{count} {task}" if self.rows else task  # of a hub's set nobody knows how many
             for task, count in self.tasks.most_common()
@@ -103,14 +103,14 @@ class Report:
         return "; ".join(parts) or "no row"
 
     def routing_notes(self, rewards: Sequence[str]) -> list[str]:
-        """What to say of rows that no named reward scores, or several do."""
+        """Notes on rows that no named reward scores, or several do."""
         named = named_tasks(rewards)
         if named and not any(self.scored[task] for task in named):
             return [f"{self.path}: no reward that is named scores its rows: {self.rows_by_task()}"]
         return self.shared_notes()
 
     def shared_notes(self) -> list[str]:
-        """What to say of rows that rewards of several tasks score."""
+        """Notes on rows that rewards of several tasks score."""
         return [
             f"{self.path}: {count} rows state no task, and rewards of {tasks} read their gold: all "
             "of them score these rows. A column task says which is meant"
@@ -132,7 +132,7 @@ class Report:
 
     @property
     def bad_rows(self) -> str:
-        """How many rows cannot be trained on, to begin a message with."""
+        """The number of rows that cannot be trained on, for the start of a message."""
         if not self.rows:
             return f"{self.path} cannot be read"
         return f"{len(self.problems)} of {self.rows} rows of {self.path} cannot be trained on"
@@ -145,14 +145,14 @@ class Report:
 
 
 def report_of_source(source: Source) -> Report:
-    """What is known of a set of a hub before it is downloaded: its task, not how many rows."""
+    """The report on a hub's set before it is downloaded: its task, but not its number of rows."""
     return Report(
         Path(source.hub_id), tasks=Counter({source.task: 1}), scored=Counter({source.task: 1})
     )
 
 
 def nothing_scored(rewards: Sequence[str], reports: Sequence[Report | None]) -> str | None:
-    """What to say where a named reward scores no row of any data set; None where each scores some,
+    """What to say where a named reward scores no row of any data set; None if each scores some,
     and where a set is not known (its report is None).
     """
     known = [report for report in reports if report is not None]

@@ -26,7 +26,7 @@ ONE_WORD = ("classification", "counting", "choice", "yes_no")
 
 
 def named_tasks(rewards: Iterable[str]) -> dict[str, list[str]]:
-    """The tasks of the rewards of ours that are named, with their names."""
+    """The tasks of the named rewards of this package, with the rewards' names."""
     found: dict[str, list[str]] = {}
     for name in rewards:
         if name in REWARDS and (task := REWARDS[name].task) is not None:
@@ -35,7 +35,7 @@ def named_tasks(rewards: Iterable[str]) -> dict[str, list[str]]:
 
 
 def tasks_of_row(row: Row, rewards: Sequence[str] = ()) -> list[str]:
-    """The tasks whose rewards score the row; empty where none that is named reads its gold.
+    """The tasks whose rewards score the row; empty if none that is named reads its gold.
 
     Without rewards the task that the row looks to be of; where all of them are of others than us,
     none, and what its gold may be is theirs to say.
@@ -72,7 +72,7 @@ def reads(task: str, row: Row) -> bool:
 
 
 def read_gold(task: str, solution: Any) -> Any:
-    """The gold as the task's rewards read it; None where it is no answer to the task, as a
+    """The gold as the task's rewards read it; None if it is no answer to the task, as a
     structure is where one text or number is asked for.
     """
     if task in ONE_WORD and isinstance(solution, (list, tuple, dict)):

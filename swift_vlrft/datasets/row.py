@@ -1,11 +1,11 @@
-"""A row of any set, in the words that everything behind the reading uses.
+"""A row of any set, in one form for everything after the reading.
 
     Row(RowLocation(Path("train-0.parquet"), 3), {"bytes": b"\\x89PNG...", "path": "4.png"},
         "Detect all dogs ...", "<answer>No Objects</answer>",
         {"task": "detection", "frame": "norm1000"})
 
 Boxes of a row are in norm1000 or in pixels of its image as it is stored (upright); ``frame``
-says which, None where a row has no boxes.
+says which, None if a row has no boxes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BOX_TASKS = tuple(name for name, task in TASK_NAMES.items() if task.has_boxes)
 
 @dataclass(frozen=True)
 class RowLocation:
-    """Where a row stands, as a person would look for it: rows count from 0 within their file.
+    """The place of a row, for messages: rows count from 0 within their file.
 
     Without a row it is the file as a whole.
     """
@@ -48,9 +48,9 @@ class Drawn:
 @dataclass(frozen=True)
 class Row:
     """``image`` holds bytes, or the absolute path of a file; ``columns`` task, frame and every
-    further column as it was. ``drawn`` is None where no size is stated.
+    further column as it was. ``drawn`` is None if no size is stated.
 
-    ``columns["task"]`` is what the set, its form or the caller says, None where nobody does. What
+    ``columns["task"]`` is what the set, its form or the caller says, None if nobody does. What
     such a row looks like is ``guess``; of a row whose task only the form of its set tells (LISA:
     grounding), that task again. A guess never keeps a row from a reward: see routing.py.
     """
@@ -65,14 +65,14 @@ class Row:
 
     @property
     def has_boxes(self) -> bool:
-        """Whether the solution holds boxes, or says that there are none."""
+        """Whether the solution holds boxes, or "No Objects"."""
         task = self.columns.get("task")
         return task in BOX_TASKS if task else self.columns.get("frame") is not None
 
 
 @dataclass(frozen=True)
 class BadRow:
-    """What could not be read as a row, or a file that could not be read at all."""
+    """A record that could not be read as a row, or a file that could not be read at all."""
 
     place: RowLocation
     problem: str

@@ -1,4 +1,4 @@
-"""What a record means: a schema tells from a set's columns whether its records are its own, and
+"""The meaning of records: a schema recognises its records by a set's columns, and
 makes rows of them.
 
 A new kind of set is one file like virft.py, opened by a real record, and a line in schemas.py.
@@ -23,28 +23,28 @@ RawExample = dict[str, Any]
 
 @dataclass
 class Context:
-    """What a schema may ask of the set as a whole."""
+    """Facts about the set and its place, for schemas."""
 
     stored: StoredSet
     labels: dict[str, list[str]]
-    """The names behind whole numbers, by column."""
+    """Class names for integer columns."""
     place: RowLocation | None = None
-    """Of the record that is being read."""
+    """The place of the record that is being read."""
     notes: dict[str, bool] = field(default_factory=dict)
-    """What was found out of the set, once."""
+    """Facts about the set, computed once."""
 
     def image_info(self, value: Any) -> ImageInfo:
         return image_info(image_of(value, self.stored.folder, self.stored.root))
 
     def leave_out(self, reason: str, what: str = "") -> None:
-        """Note that something of the record makes no row, though nothing is wrong with it."""
+        """Count something in the record that correctly makes no row."""
         place = f"{self.place}: {what}" if what else str(self.place)
         self.stored.left_out.setdefault(reason, []).append(place)
 
 
 @dataclass(frozen=True)
 class RecordSchema:
-    """``rows(record, context)`` gives the rows of a record; ValueError says what is wrong with it.
+    """``rows(record, context)`` yields the rows of a record; ValueError names its problem.
 
     ``single``: every record is one row, with the image in its column ``image``.
     """
@@ -75,7 +75,7 @@ def four_numbers(value: Any) -> TypeGuard[list[float]]:
 
 
 def class_name(value: Any, names: list[str] | None, what: str) -> Any:
-    """The name behind the number of a class; names stay as they are, and missing values."""
+    """The name for a class number; names and missing values are returned unchanged."""
     if isinstance(value, str):
         return value
     if names is None:
@@ -124,7 +124,7 @@ def first_turn(record: Record, roles: tuple[str, ...]) -> str:
 
 
 def leave_out_further_turns(record: Record, context: Context) -> None:
-    """Note the questions of a conversation behind the first, which makes the row."""
+    """Count the questions of a conversation after the first, which makes the row."""
     for text in _turns(record, ("human", "user"))[1:]:
         context.leave_out(FURTHER_TURN, text[:60])
 

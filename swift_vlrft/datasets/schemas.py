@@ -1,4 +1,4 @@
-"""The schemas by which records are known, the most particular one first."""
+"""The known record schemas, the most specific first."""
 
 from __future__ import annotations
 
@@ -29,6 +29,6 @@ def is_for_swift(columns: Container[str]) -> bool:
 
 
 def schema_of(columns: Iterable[str]) -> RecordSchema | None:
-    """The schema of a set with these columns; None where it has none that is known."""
+    """The schema of a set with these columns; None if it has none that is known."""
     names = set(columns)
     return next((schema for schema in SCHEMAS if schema.matches(names)), None)

@@ -47,7 +47,7 @@ def stopping(items: Iterable[Item]) -> Iterator[Item]:
 
 @dataclass
 class SplitCounts:
-    """What the card says of a split."""
+    """Counts of a split, for the card."""
 
     rows: int = 0
     image_bytes: int = 0

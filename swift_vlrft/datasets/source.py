@@ -1,4 +1,4 @@
-"""What is known of a published data set before it is read."""
+"""Facts about a published data set that are known before it is read."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Source:
     about: str = ""
 
     def other_hub(self, use_hf: bool) -> str | None:
-        """What to type where the hub asked is not one the set is known to be on."""
+        """What to type if the set is not known to be on the chosen hub."""
         if HUBS[use_hf] in self.hubs:
             return None
         prefix = "ms" if use_hf else "hf"

@@ -1,4 +1,4 @@
-"""Which split a file is of, by its name and by the folders that it lies in.
+"""The split of a file, by its name and its folders' names.
 
     train_0.parquet  train2017.json  TRAIN.parquet  training/0.parquet         train
     val2017.jsonl  dev.parquet  valid/0000.parquet                             validation
@@ -89,7 +89,7 @@ def files_of_split(
     """The files of ``split``, and those that are of no split though others are.
 
     ``split`` is one of SPLITS, or a name as files or folders bear it. All files where no name tells
-    them apart. DataError where there are splits, but not this one.
+    them apart. DataError if there are splits, but not this one.
     """
     if split not in SPLITS:  # a file's name without the number of its shard, or a folder's
         named = [
@@ -146,6 +146,6 @@ def listed(files: Sequence[Path], root: Path) -> str:
 
 
 def _split_of_root(root: Path) -> str | None:
-    """Of a folder that is called train2017 or val: one called my_val_set may hold anything."""
+    """Whether a folder's name is a split, as train2017 or val; my_val_set may hold anything."""
     words = _WORD.findall(os.path.basename(os.path.abspath(root)).partition(".")[0])
     return next(iter(splits_in(words[0])), None) if len(words) == 1 else None

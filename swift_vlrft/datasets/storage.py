@@ -1,4 +1,4 @@
-"""Storage formats: how the records of a set lie in its files, whatever they mean.
+"""Storage formats: how the records of a set are stored, whatever they mean.
 
     ParquetFiles   train-00000-of-00002.parquet
     ArrowFiles     data-00000-of-00001.arrow, as ``save_to_disk`` writes it
@@ -35,12 +35,12 @@ Records = Iterator[Found]
 Origin = list[tuple[Path, int]]
 """How many rows of a table are of which file, in order."""
 Infos = list[ImageInfo | ImageError | None]
-"""Of the image of every row; None where it holds no bytes."""
+"""Of the image of every row; None if it holds no bytes."""
 
 BATCH_ROWS = 64
-"""pyarrow's own 65,536 would be many gigabytes of photographs."""
+"""Rows per batch: pyarrow's default of 65,536 would be many gigabytes of photographs."""
 FIRST_RECORDS = 200
-"""Records of a stream that are looked at before the first one is handed on."""
+"""Records of a stream that are inspected before the first one is passed on."""
 FIRST_LINES = 100
 """Records of JSON whose keys are the columns of the set."""
 LONGEST_LINE = 16 << 20
@@ -66,13 +66,13 @@ class StoredSet:
     task: str | None = None
     box_format: str | None = None
     broken: list[BadRow] = field(default_factory=list)
-    """Files of the set that cannot be read at all."""
+    """Files of the set that cannot be read."""
     unnamed: list[Path] = field(default_factory=list)
-    """Files of the same format that are of no split by their names, though others are."""
+    """Files of the same format without a split in their names, if others have one."""
     other: list[Path] = field(default_factory=list)
     """Files beside them in formats that are not read."""
     left_out: dict[str, list[str]] = field(default_factory=dict)
-    """By reason, what made no row though nothing is wrong with it; filled while rows are read."""
+    """Counts, by reason, of what correctly makes no row; filled while rows are read."""
 
     kind: ClassVar[str] = "JSON"
 
@@ -88,7 +88,7 @@ class StoredSet:
         return self.path if self.path.is_dir() else self.path.parent
 
     def image_root(self) -> Path | None:
-        """The folder that no image path may leave."""
+        """The folder that image paths may not leave."""
         return self.root
 
     def records(self, columns: Sequence[str] | None = None) -> Records:
@@ -181,7 +181,7 @@ class ColumnFiles(StoredSet):
 
     @classmethod
     def of_files(cls, path: Path, files: Sequence[Path], *, keep_going: bool = False) -> Self:
-        """DataError where a file is broken, or its columns or classes are others than the first
+        """DataError if a file is broken, or its columns or classes are others than the first
         one's; with ``keep_going`` such a file goes to ``broken``.
         """
         made = cls(path)
@@ -346,7 +346,7 @@ class Table(StoredSet):
 
 @dataclass
 class Stream(StoredSet):
-    """Records one after the other, which are not to be read to their end for a look at them."""
+    """Records of a stream, which is never read to its end for inspection."""
 
     content: Any = ()
     _first: list[Record] = field(default_factory=list)
@@ -371,7 +371,7 @@ class JsonFiles(StoredSet):
     """JSON Lines, or a list."""
 
     def add(self, file: Path) -> None:
-        """DataError where it cannot be read at all."""
+        """DataError if it cannot be read at all."""
         columns = dict.fromkeys(self.names)
         for number, found in enumerate(self._read_file(file, [])):
             if not isinstance(found, BadRow):
@@ -403,7 +403,7 @@ class JsonFiles(StoredSet):
 
 @contextmanager
 def json_errors(file: Path) -> Iterator[None]:
-    """What is wrong with a JSON file as a DataError."""
+    """The problem of a JSON file, as a DataError."""
     try:
         yield
     except OSError as error:

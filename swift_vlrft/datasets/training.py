@@ -150,7 +150,7 @@ def _file(path: str | None) -> dict[str, Any]:
 
 
 def _table(stored: StoredSet, options: LoadOptions) -> Table | None:
-    """The set as a table whose records are rows; None where records are several rows, or images are
+    """The set as a table whose records are rows; None if records are several rows, or images are
     not all stored in a column that can be handed on as it lies.
     """
     schema = schema_of(stored.columns)

@@ -1,4 +1,4 @@
-"""Is a row fit to train on? The one place that says so: for training, conversion and checks.
+"""Can a row be trained on? The only place that decides: for training, conversion and checks.
 
     the solution "a dog" cannot be read as a list of boxes (detection)
     the box (10, 20, 1400, 90) reaches beyond norm1000 (0 to 1000)
@@ -116,7 +116,7 @@ def validate_row(
 def in_box_format(
     row: Row, info: ImageInfo, box_format: str, resize: ImageResize | None = None
 ) -> Row:
-    """The row with its boxes and prompt in ``box_format``; ValueError where they cannot be
+    """The row with its boxes and prompt in ``box_format``; ValueError if they cannot be
     rewritten. Where the model is not known, it is one that sees the image at another size.
     """
     if not row.has_boxes:
@@ -170,7 +170,7 @@ def row_problem(
 def _task_problem(
     task: str, row: Row, text: str, info: ImageInfo | None, rewards: Mapping[str, Sequence[str]]
 ) -> Problem | None:
-    """What is wrong with a row as one of ``task``."""
+    """The problem of a row as one of ``task``, if any."""
     gold = read_gold(task, row.solution)
     if gold is None:
         why = ""
@@ -218,7 +218,7 @@ def _outside(boxes: list[Box | None], box_format: str, info: ImageInfo | None) -
     else:
         width, height = info.width, info.height
         meant = f"the image of {width} x {height} pixels"
-    # Annotations in pixels are often rounded up: one pixel more is no error.
+    # Annotations in pixels are often rounded up: one pixel more is not an error.
     slack = 0 if box_format == "norm1000" else 1
     for box in boxes:
         if box is None:
@@ -231,7 +231,7 @@ def _outside(boxes: list[Box | None], box_format: str, info: ImageInfo | None) -
 def gold_problem(
     task: str, text: str, gold: Any, columns: Mapping[str, Any], rewards: Sequence[str]
 ) -> str | None:
-    """Which of the task's ``rewards`` does not pay in full for the gold answer; None where all
+    """Which of the task's ``rewards`` does not pay in full for the gold answer; None if all
     do.
     """
     answer = text

@@ -64,7 +64,7 @@ def write_folder(
     """Write every split's rows to ``folder``. ``about`` goes into the card; ``on_item(1)`` is
     called for every row.
 
-    DataError where ``folder`` exists already, where another process is writing it, where a column
+    DataError if ``folder`` exists already, where another process is writing it, where a column
     holds values of several types, and where no row is left.
     """
     for split in splits:

@@ -1,4 +1,4 @@
-"""A photograph: the Greek coins of Pompeii that scikit-image brings with it, 24 of them, 384 x 303.
+"""A photograph of 24 Greek coins from Pompeii, 384 x 303 pixels, shipped with scikit-image.
 
     coin_boxes(photograph())      [(305, 16, 365, 72), ...]       in pixels, as all boxes: y down
 
@@ -22,7 +22,7 @@ SMALLEST = 300  # pixels; the smallest coin has about 1,000
 
 
 def photograph() -> Any:
-    """Shades of grey, 303 x 384, of one byte each; the file lies in scikit-image's wheel."""
+    """Greyscale, 303 x 384, one byte per pixel; the file is in scikit-image's wheel."""
     from skimage import data
 
     return data.coins()

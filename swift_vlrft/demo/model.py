@@ -1,9 +1,9 @@
-"""The demo's model: a tiny InternVL3, with a vocabulary that is tiny too.
+"""The demo's model: a tiny InternVL3 with a tiny vocabulary.
 
     tiny_internvl(112)     images of 112 x 112, 16 image tokens; 2,048 tokens in all
 
-ms-swift looks the special tokens of an InternVL up by name; those of a Qwen-VL are numbers in its
-templates, so that even a tiny one has 151,936 tokens and spends nine tenths of its time on them.
+ms-swift looks up the special tokens of an InternVL by name; those of a Qwen-VL are hard-coded ids
+in its templates, so even a tiny one has 151,936 tokens and spends 90 % of its time on them.
 """
 
 from __future__ import annotations

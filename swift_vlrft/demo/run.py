@@ -1,4 +1,4 @@
-"""The demo from end to end: data, warm start, the recipe, what it learned.
+"""The demo from end to end: data, warm start, training, evaluation.
 
     runs/demo/data/train, data/held_out   ViRFT Parquet
     runs/demo/start                       the warm-started checkpoint

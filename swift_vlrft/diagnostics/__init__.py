@@ -1,1 +1,1 @@
-"""Why a completion lost points, what a run is warned of, and what the machine lacks."""
+"""Why a completion lost points, checks of a run, and checks of the machine."""

@@ -1,4 +1,4 @@
-"""What ruins a run, found in a few batches: for ``vlrft score`` and for the checks in training.
+"""Problems that ruin a run, found in a few batches: for ``vlrft score`` and while training.
 
 gold (254, 303, 291, 365), predictions (0.25, 0.3, 0.29, 0.37)      another box format
 9 of 10 answers cannot be read                                      parse rate
@@ -19,16 +19,16 @@ LEAST_BOXES = 8
 """Fewer predictions than this say nothing about a box format."""
 
 
-def unreadable(name: str, readable: int, seen: int) -> str | None:
-    """One sentence where fewer than half of ``seen`` answers could be read."""
-    if readable >= LEAST_PARSE_RATE * seen:
+def unreadable(name: str, readable: int, total: int) -> str | None:
+    """One sentence if fewer than half of ``total`` answers could be read, else None."""
+    if readable >= LEAST_PARSE_RATE * total:
         return None
-    return f"{name}: only {readable / seen:.0%} of {seen} answers can be read."
+    return f"{name}: only {readable / total:.0%} of {total} answers can be read."
 
 
-def zero_variance(name: str, groups: int, without: int) -> str | None:
-    """One sentence where all ``groups`` are ``without`` spread: every advantage is zero."""
-    if not groups or without < groups:
+def zero_variance(name: str, groups: int, constant: int) -> str | None:
+    """One sentence if ``constant``, the groups of zero variance, are all of ``groups``."""
+    if not groups or constant < groups:
         return None
     return (
         f"{name}: zero variance within every one of {groups} groups, so nothing is learned from "
@@ -37,19 +37,19 @@ def zero_variance(name: str, groups: int, without: int) -> str | None:
 
 
 def has_zero_variance(scores: Sequence[float]) -> bool:
-    """Whether a group teaches nothing: GRPO's advantage is zero where all its scores are equal."""
+    """Whether all scores of a group are equal, which makes GRPO's advantages zero."""
     return math.isclose(min(scores), max(scores), abs_tol=1e-9)
 
 
 def has_boxes(name: str, task: str | None = None) -> bool:
     """Whether the reward ``name`` reads boxes, in a row of ``task`` (None: not stated)."""
-    own = REWARDS[name].task
-    return own is not None and own.has_boxes and task in (None, "", own.name)
+    scored = REWARDS[name].task
+    return scored is not None and scored.has_boxes and task in (None, "", scored.name)
 
 
 @dataclass(slots=True)
 class BoxFormatCheck:
-    """Counts over many rows; ``add_row`` each, then ask ``problem``."""
+    """Counts over many rows: call ``add_row`` for each, then ``problem``."""
 
     boxes: int = 0
     under_one: int = 0
@@ -65,8 +65,8 @@ class BoxFormatCheck:
         if gold is None:
             return
         golds: list[Box] = [gold] if isinstance(gold, tuple) else gold.boxes
-        stated = read(row["completion"]).boxes
-        predicted = [box for box in stated.boxes if box is not None] if stated is not None else []
+        answer = read(row["completion"]).boxes
+        predicted = [box for box in answer.boxes if box is not None] if answer is not None else []
         width: Any = row.get("width")
         height: Any = row.get("height")
         numbers = isinstance(width, (int, float)) and isinstance(height, (int, float))
@@ -83,13 +83,13 @@ class BoxFormatCheck:
         self.outside += sum(box[2] > width or box[3] > height for box in predicted)
 
     def problem(self) -> str | None:
-        """One sentence, or None where the box formats agree or too little was seen."""
+        """One sentence, or None if the box formats agree or too little was seen."""
         if self.boxes < LEAST_BOXES or not self.gold_boxes:
             return None
         if self.under_one > 0.9 * self.boxes and self.gold_under_one < 0.5 * self.gold_boxes:
             return (
                 f"predictions are in another box format than the gold: {self.under_one} of "
-                f"{self.boxes} boxes have all coordinates under 1, the gold has not. Say the box "
+                f"{self.boxes} boxes have all coordinates under 1, the gold has not. State the box "
                 "format in the prompt."
             )
         if self.outside <= 0.2 * self.boxes:

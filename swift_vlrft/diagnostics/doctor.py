@@ -1,10 +1,9 @@
-"""Is this machine ready? Each check says what was found, and the remedy where something is wrong.
+"""Is this machine ready? Each check gives what it found, and a remedy if something is wrong.
 
 problem  ms-swift 4.5.3: 4.6 is needed      pip install 'ms-swift>=4.6,<4.7'
 note     huggingface.co does not answer     HF_ENDPOINT names a mirror; HF_HUB_OFFLINE=1 ...
 
-Every check is bounded in time; a hub that does not answer costs at most its own limit, and all run
-side by side.
+Every check has a time limit, and all run in parallel.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ LEAST_DISK = 20 * GIB
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What one check found; ``remedy`` is empty where nothing is wrong."""
+    """What one check found; ``remedy`` is empty if nothing is wrong."""
 
     what: str
     state: str
@@ -63,8 +62,8 @@ class Check:
 def run_checks(seconds: float = 3.0) -> list[Check]:
     """All checks, in a fixed order.
 
-    ``seconds`` bounds each hub; an import, which reads gigabytes from a cold disk, gets twenty
-    times that.
+    ``seconds`` is the limit of each hub; an import, which reads gigabytes from a cold disk, gets
+    twenty times that.
     """
     slow: list[tuple[str, Callable[[], Check], float]] = [
         ("huggingface.co", partial(_hub, "huggingface.co", _hf_endpoint(), seconds), seconds),
@@ -80,7 +79,7 @@ def run_checks(seconds: float = 3.0) -> list[Check]:
 
     waiting = []
     for name, check, limit in slow:
-        # Daemons: Python waits for other threads when it ends, however long a hub keeps talking.
+        # Daemons: at exit Python waits for other threads, however long a hub takes.
         thread = Thread(target=run, args=(name, check), daemon=True)
         thread.start()
         waiting.append((name, thread, monotonic() + limit + 1))
@@ -101,7 +100,7 @@ def _python() -> Iterator[Check]:
 
 
 def tested_set() -> dict[str, str]:
-    """The versions that the tests ran with, by package; the GPU set where there is a driver."""
+    """The versions that the tests ran with, by package; the GPU set if there is a driver."""
     name = "gpu.txt" if shutil.which("nvidia-smi") else "cpu.txt"
     try:
         text = shipped_file("requirements", name).read_text()
@@ -123,22 +122,22 @@ def _version(package: str) -> str | None:
 def _packages() -> Iterator[Check]:
     tested = tested_set()
     for package in (*REQUIRED, *FORGOTTEN, *ENGINES, *ALSO):
-        found = _version(package)
+        installed = _version(package)
         pinned = tested.get(package) or tested.get(f"{package}-cpu")
         pin = f"{package}=={pinned}" if pinned else package
-        if found is None:
+        if installed is None:
             why = FORGOTTEN.get(package) or ENGINES.get(package) or ""
             needed = package in REQUIRED or package in FORGOTTEN
             missing = "not installed" + (f": {why}" if why else "")
             yield Check(package, PROBLEM if needed else NOTE, missing, f"pip install '{pin}'")
-        elif package == "ms-swift" and not found.startswith("4.6."):
+        elif package == "ms-swift" and not installed.startswith("4.6."):
             remedy = "pip install 'ms-swift>=4.6,<4.7'"
-            yield Check(package, PROBLEM, f"{found}: this package is made for 4.6", remedy)
-        elif pinned and found.split("+")[0] != pinned.split("+")[0]:
-            versions = f"{found} (tested with {pinned})"
+            yield Check(package, PROBLEM, f"{installed}: this package is made for 4.6", remedy)
+        elif pinned and installed.split("+")[0] != pinned.split("+")[0]:
+            versions = f"{installed} (tested with {pinned})"
             yield Check(package, NOTE, versions, f"if something fails: pip install '{pin}'")
         else:
-            yield Check(package, OK, found)
+            yield Check(package, OK, installed)
     torch, vision = _version("torch") or "", _version("torchvision") or ""
     if torch and vision and torch.partition("+")[2:] != vision.partition("+")[2:]:
         yield Check(
@@ -167,12 +166,12 @@ def _gpus(seconds: float) -> Iterator[Check]:
     for i, gpu in enumerate(gpus):
         size = "memory unknown" if gpu.mib is None else f"{gpu.mib / 1024:.0f} GiB"
         yield Check(f"GPU {i}", OK, f"{gpu.name}, {size}, driver {gpu.driver}")
-    found = _run("import torch; print(torch.version.cuda, torch.cuda.is_available())", seconds)
-    works = found.endswith("True")
+    printed = _run("import torch; print(torch.version.cuda, torch.cuda.is_available())", seconds)
+    works = printed.endswith("True")
     yield Check(
         "torch on the GPU",
         OK if works else PROBLEM,
-        found or "torch cannot be imported",
+        printed or "torch cannot be imported",
         "" if works else "install a torch whose CUDA the driver supports: https://pytorch.org",
     )
 
@@ -190,13 +189,13 @@ def _run(code: str, seconds: float) -> str:
 
 
 def _imports(package: str, seconds: float) -> Check:
-    found = _run(f"import {package}; print('imports')", seconds)
-    if found == "imports":
+    printed = _run(f"import {package}; print('imports')", seconds)
+    if printed == "imports":
         return Check(f"import {package}", OK, "works")
-    state = NOTE if found.startswith("no answer") else PROBLEM
+    state = NOTE if printed.startswith("no answer") else PROBLEM
     pinned = tested_set().get(package)
     remedy = f"pip install '{package}=={pinned}'" if pinned else f"reinstall {package}"
-    return Check(f"import {package}", state, found, remedy)
+    return Check(f"import {package}", state, printed, remedy)
 
 
 def _hf_endpoint() -> str:

@@ -3,8 +3,8 @@
     explain("vlrft_detection_iou", "<answer>[10, 10, 20, 20]</answer>", "[10, 10, 20, 40]")
     Reason(score=0.0, code="low_iou", text="best IoU 0.33 under 0.5")
 
-Shared by ``vlrft score`` and by the checks in training, and built on the same readings and the same
-matching as the rewards, so a reason cannot disagree with a score.
+Shared by ``vlrft score`` and the checks in training, with the parsing and matching of the rewards,
+so a reason cannot disagree with a score.
 """
 
 from collections.abc import Iterator
@@ -22,12 +22,12 @@ from swift_vlrft.rewards.grounding import overlaps
 from swift_vlrft.rewards.matching import agreement, matching
 
 UNREAD = frozenset({"no_answer", "not_boxes", "too_long", "no_label", "no_number", "no_choice"})
-"""Codes of answers that could not be read at all: they lower the parse rate."""
+"""Codes of answers that could not be read: they lower the parse rate."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """``score`` of one completion, the ``code`` of what cost most, and all of it as ``text``.
+    """``score`` of one completion, the ``code`` of the main loss, and all losses as ``text``.
 
     ``score`` is None for a row of another task and for a gold solution that cannot be read.
     """
@@ -44,8 +44,7 @@ class Reason:
 def explain(name: str, completion: Any, solution: Any, **row: Any) -> Reason:
     """Score and reason of one completion under the reward ``name`` (a key of REWARDS).
 
-    ``row`` holds one value per further column (``task``, ``aliases``) and ``trainer_state`` as it
-    is.
+    ``row`` holds one value per further column (``task``, ``aliases``), and ``trainer_state``.
     """
     state = row.pop("trainer_state", None)
     columns = {key: [value] for key, value in row.items()}
@@ -108,24 +107,24 @@ def _why_format(answer: Answer) -> tuple[str, str]:
 
 
 def _join(parts: Iterator[tuple[str, str]]) -> tuple[str, str]:
-    found = list(parts) or [("low_iou", "no box matched")]
-    return found[0][0], "; ".join(text for _, text in found)
+    losses = list(parts) or [("low_iou", "no box matched")]
+    return losses[0][0], "; ".join(text for _, text in losses)
 
 
 def _grounding(answer: Answer, gold: Any) -> Iterator[tuple[str, str]]:
-    found = overlaps(answer, gold)
+    ious = overlaps(answer, gold)
     boxes = answer.boxes or BoxList()
-    if not found:
+    if not ious:
         yield "false_empty_prediction", "says there is no object"
         return
     if invalid := boxes.boxes.count(None):
-        yield "invalid_boxes", f"{invalid} of {_count(len(found), 'box')} invalid"
-    if len(found) > 1:
-        yield "extra_boxes", f"{_count(len(found) - 1, 'extra box')}"
-    if max(found) < 0.5:
-        yield "low_iou", f"best IoU {max(found):.2f} under 0.5"
-    elif max(found) < 1.0:
-        yield "loose_boxes", f"IoU {max(found):.2f}"
+        yield "invalid_boxes", f"{invalid} of {_count(len(ious), 'box')} invalid"
+    if len(ious) > 1:
+        yield "extra_boxes", f"{_count(len(ious) - 1, 'extra box')}"
+    if max(ious) < 0.5:
+        yield "low_iou", f"best IoU {max(ious):.2f} under 0.5"
+    elif max(ious) < 1.0:
+        yield "loose_boxes", f"IoU {max(ious):.2f}"
 
 
 def _detection(
@@ -150,13 +149,13 @@ def _detection(
     if reward.reads_confidence:
         if without := confidences.count(None):
             yield "no_confidence", f"{without} of {len(predicted)} without a confidence in [0, 1]"
-        found = {i for i, _, _ in matched}
-        sure = [c for i, c in enumerate(confidences) if c is not None and i in found]
-        doubted = [c for i, c in enumerate(confidences) if c is not None and i not in found]
-        if sure and min(sure) < 1.0:
-            yield "underconfident", f"confidence {min(sure):g} for a matched box"
-        if doubted and max(doubted) > 0.0:
-            yield "overconfident", f"confidence {max(doubted):g} for an unmatched box"
+        hits = {i for i, _, _ in matched}
+        of_hits = [c for i, c in enumerate(confidences) if c is not None and i in hits]
+        of_misses = [c for i, c in enumerate(confidences) if c is not None and i not in hits]
+        if of_hits and min(of_hits) < 1.0:
+            yield "underconfident", f"confidence {min(of_hits):g} for a matched box"
+        if of_misses and max(of_misses) > 0.0:
+            yield "overconfident", f"confidence {max(of_misses):g} for an unmatched box"
     if matched:
         mean = sum(overlap for _, _, overlap in matched) / len(matched)
         yield "loose_boxes", f"{len(matched)} matched, mean IoU {mean:.2f}"
@@ -165,11 +164,11 @@ def _detection(
 def _unmatched(
     predicted: BoxList, gold: BoxList, matched: list[Any], threshold: float
 ) -> Iterator[tuple[str, str]]:
-    """Why gold boxes went without a prediction: another label, too little overlap."""
+    """Why gold boxes have no prediction: another label, or too little overlap."""
     free_predictions = sorted(set(range(len(predicted))) - {i for i, _, _ in matched})
     free_gold = sorted(set(range(len(gold))) - {j for _, j, _ in matched})
     if not 0 < len(free_predictions) * len(free_gold) <= 10_000:
-        return  # a reason is not worth seconds
+        return  # would take seconds
     agree = agreement(predicted, gold)
     best, mismatch = 0.0, ""
     for i, j in product(free_predictions, free_gold):
@@ -178,8 +177,8 @@ def _unmatched(
         if agree[label][j]:
             best = max(best, overlap)
         elif overlap >= threshold and not mismatch:
-            stated = "no label" if label is None else _short(label)
-            mismatch = f"label mismatch: {stated} where the gold says {gold.labels[j]!r}"
+            shown = "no label" if label is None else _short(label)
+            mismatch = f"label mismatch: {shown} where the gold says {gold.labels[j]!r}"
     if mismatch:
         yield "label_mismatch", mismatch
     if best > 0.0 or not mismatch:

@@ -34,9 +34,9 @@ class RewardSummary(msgspec.Struct):
     scored: int = 0
     skipped: int = 0
     unlogged: int = 0
-    """Rows that the run's log gives no score, if it gives none to any row; else 0."""
+    """The number of rows, if the run's log has no score for any of them; else 0."""
     other: dict[str, int] = {}
-    """What the skipped rows are."""
+    """Why rows were skipped, with counts."""
     bad_gold: int = 0
     mean: float | None = None
     std: float | None = None
@@ -61,8 +61,8 @@ class Sample(msgspec.Struct):
 
 
 class Report(msgspec.Struct):
-    """What ``vlrft score`` prints. ``flags`` are findings that ruin a run, ``notes`` what was left
-    out of the file.
+    """What ``vlrft score`` prints. ``flags`` are problems that ruin a run, ``notes`` lines that
+    were left out.
     """
 
     rows: int
@@ -73,8 +73,8 @@ class Report(msgspec.Struct):
 
 
 def score_file(path: Path, names: Sequence[str] = (), show: int = 0) -> Report:
-    """Score a file under ``names``, or under the rewards that it has columns of. ValueError names
-    the line that cannot be used.
+    """Score a file under ``names``, or under the rewards that it has columns for. ValueError names
+    the unusable line.
     """
     notes: list[str] = []
     rows = list(read_completions(path, notes))
@@ -102,7 +102,7 @@ def score_completions(
         raise ValueError(f"unknown reward {unknown[0]!r}; known: {', '.join(REWARDS)}.")
     rows = list(completions)
     results: dict[str, list[Reason]] = {name: [] for name in names}
-    box_formats = BoxFormatCheck()
+    box_format = BoxFormatCheck()
     samples: list[Sample] = []
     for completion in rows:
         row = completion.row
@@ -113,15 +113,15 @@ def score_completions(
             reason = _reason(completion, name)
             results[name].append(reason)
             if reason.code not in ("ok", "other_task") and len(samples) < show:
-                said = read(row["completion"]).completion
+                text = read(row["completion"]).completion
                 samples.append(
                     Sample(
-                        completion.place, name, reason.score, reason.code, reason.text, said, gold
+                        completion.place, name, reason.score, reason.code, reason.text, text, gold
                     )
                 )
         with_boxes = next((name for name in names if has_boxes(name, row.get("task"))), None)
         if with_boxes is not None:
-            box_formats.add_row(with_boxes, row)
+            box_format.add_row(with_boxes, row)
     groups = [_group(completion) for completion in rows]
     rewards = {}
     for name, reasons in results.items():
@@ -129,14 +129,14 @@ def score_completions(
         logged = [completion.logged(name) for completion in rows if name in completion.row]
         if all(score is None for score in logged):
             rewards[name].unlogged = len(logged)
-    return Report(len(rows), rewards, _flags(rewards, box_formats), samples)
+    return Report(len(rows), rewards, _flags(rewards, box_format), samples)
 
 
 def _reason(completion: Completion, name: str) -> Reason:
     row, task = completion.row, REWARDS[name].task
     if "solution" in REWARDS[name].needs and "solution" not in row:
         raise ValueError(f"{completion}: {name} needs the column 'solution'.")
-    # ms-swift's log holds no task: NaN under this reward, a score under one of another task.
+    # ms-swift's log has no task column: NaN for this reward and a score for one of another task.
     if task is not None and name in row and completion.logged(name) is None:
         others = [key for key, other in REWARDS.items() if other.task not in (None, task)]
         if any(completion.logged(key) is not None for key in others):
@@ -145,8 +145,8 @@ def _reason(completion: Completion, name: str) -> Reason:
 
 
 def _group(completion: Completion) -> tuple[str, ...] | None:
-    """What completions of one prompt share; None where the row does not say its prompt. The same
-    words are asked of many images, so the gold counts.
+    """A key for completions of one prompt; None if the row does not name its prompt. Many images
+    share a question, so the gold is part of it.
     """
     row = completion.row
     prompt = str(row.get("prompt_id") or row.get("prompt") or "")
@@ -180,7 +180,7 @@ def _summary(results: list[Reason], groups: list[tuple[str, ...] | None]) -> Rew
     return summary
 
 
-def _flags(rewards: dict[str, RewardSummary], box_formats: BoxFormatCheck) -> list[str]:
+def _flags(rewards: dict[str, RewardSummary], box_format: BoxFormatCheck) -> list[str]:
     flags: list[str | None] = []
     for name, summary in rewards.items():
         if summary.bad_gold:
@@ -191,10 +191,10 @@ def _flags(rewards: dict[str, RewardSummary], box_formats: BoxFormatCheck) -> li
             flags.append(f"{name}: scored no row, so it teaches nothing: {', '.join(what)}.")
         elif summary.unlogged:
             flags.append(
-                f"{name}: the run gave none of its {summary.unlogged} rows a score, so it taught "
-                "nothing: their column task, or their gold solutions, kept them from it."
+                f"{name}: the run scored none of its {summary.unlogged} rows, so it taught "
+                "nothing: check their column task and their gold solutions."
             )
         flags.append(unreadable(name, summary.readable, summary.scored))
         flags.append(zero_variance(name, summary.groups, summary.zero_variance_groups))
-    flags.append(box_formats.problem())
+    flags.append(box_format.problem())
     return [flag for flag in flags if flag is not None]

@@ -1,9 +1,9 @@
-"""Checks while training runs: the first batches are looked at, and every sample can be logged.
+"""Checks during training: the first batches are checked, and every sample can be logged.
 
     WARNING swift_vlrft: vlrft_detection_iou: only 12 % of the first 64 answers can be read ...
 
 One warning for each problem, not one per row. ``VLRFT_LOG_SAMPLES=DIR`` writes score and reason of
-every sample as JSON lines, one file per process, so ranks never write into each other's lines.
+every sample as JSON lines, one file per process, so that ranks do not mix lines.
 """
 
 import json
@@ -31,19 +31,19 @@ log = logging.getLogger("swift_vlrft")
 
 VARIABLE = "VLRFT_LOG_SAMPLES"
 FIRST_CALLS = 10
-"""Batches looked at, per reward and process."""
+"""Batches that are checked, per reward and process."""
 SETTLED_CALLS = 3
-"""Batches after which too few readable answers, or no variance, is worth a warning."""
+"""Batches after which a low parse rate or a reward std of 0 is worth a warning."""
 LEAST_COMPLETIONS = 16
 LEAST_GROUPS = 4
-"""Neither is judged on fewer completions, or groups, than these."""
+"""No warning on fewer completions or groups than these."""
 LEAST_OF_GROUP = 4
-"""Of a group's part on one process, as two scores are often equal by chance."""
+"""Least completions of a group on one process: two scores are often equal by chance."""
 
 
 @dataclass
 class _Seen:
-    """What the first batches of one reward showed."""
+    """Counts over the first batches of one reward."""
 
     calls: int = 0
     unscored: Counter[str] = field(default_factory=Counter)
@@ -52,18 +52,17 @@ class _Seen:
     readable: int = 0
     groups: int = 0
     zero_variance_groups: int = 0
-    box_formats: BoxFormatCheck = field(default_factory=BoxFormatCheck)
+    box_format: BoxFormatCheck = field(default_factory=BoxFormatCheck)
 
 
 _warned: set[str] = set()
-"""Problems reported by this process: one of a kind, whichever reward finds it first."""
+"""Problems reported by this process: each kind once, whichever reward finds it first."""
 
 
 def watch(name: str, function: RewardFunction) -> RewardFunction:
-    """``function`` (REWARDS[name]) with the checks around it: same scores, same ``__name__``.
+    """``function`` (REWARDS[name]) wrapped in the checks: same scores, same ``__name__``.
 
-    Errors of the caller pass through; nothing that the checks themselves do can stop a training
-    step.
+    Errors of the function pass through; an error of a check never stops a training step.
     """
     seen = _Seen()
 
@@ -89,7 +88,7 @@ def watch(name: str, function: RewardFunction) -> RewardFunction:
 def _rows(
     completions: Sequence[Any], solution: Any, columns: dict[str, Any]
 ) -> list[dict[str, Any]]:
-    """One dict per completion, of every column that has a value for each."""
+    """One dict per completion, with the columns that have a value for each."""
     solutions = [None] * len(completions) if solution is None else solution
     kept = {"completion": completions, "solution": solutions}
     for key, values in columns.items():
@@ -111,11 +110,11 @@ def _look(name: str, seen: _Seen, rows: list[dict[str, Any]], scores: Scores) ->
             key = f"{row['prompt_id']}@{gold_text(row['solution'])}"
             groups.setdefault(key, []).append(score)
         if has_boxes(name, row.get("task")):
-            seen.box_formats.add_row(name, row)
+            seen.box_format.add_row(name, row)
     complete = [values for values in groups.values() if len(values) >= LEAST_OF_GROUP]
     seen.groups += len(complete)
     seen.zero_variance_groups += sum(map(has_zero_variance, complete))
-    if (problem := seen.box_formats.problem()) is not None:
+    if (problem := seen.box_format.problem()) is not None:
         _warn("box format", f"{name}: {problem}")
     if seen.calls < SETTLED_CALLS:
         return
@@ -124,8 +123,8 @@ def _look(name: str, seen: _Seen, rows: list[dict[str, Any]], scores: Scores) ->
             f"nothing scored {name}",
             f"{name}: none of the first {seen.unscored.total()} completions got a score: "
             + ", ".join(f"{count} times {text}" for text, count in seen.unscored.most_common(5))
-            + ". Where no row of the data sets is of its task, nothing is learned from it: `vlrft "
-            "data check PATH` says which rewards fit a set.",
+            + ". If no row of the data sets is of its task, nothing is learned from it: `vlrft "
+            "data check PATH` lists the rewards that fit a set.",
         )
     if seen.completions >= LEAST_COMPLETIONS:
         problem = unreadable(name, seen.readable, seen.completions)
@@ -135,7 +134,7 @@ def _look(name: str, seen: _Seen, rows: list[dict[str, Any]], scores: Scores) ->
     if seen.groups >= LEAST_GROUPS:
         problem = zero_variance(name, seen.groups, seen.zero_variance_groups)
         if problem is not None:
-            _warn(f"variance {name}", problem)
+            _warn(f"std {name}", problem)
 
 
 def _reason(name: str, row: dict[str, Any], trainer_state: Any = None) -> Reason:
@@ -152,7 +151,7 @@ def _warn(problem: str, message: str) -> None:
 def _write(
     folder: Path, name: str, rows: list[dict[str, Any]], scores: Scores, trainer_state: Any
 ) -> None:
-    """Append one line per sample. One write per batch, to a file that no other process opens."""
+    """Append one line per sample, with one write per batch, to this process's file."""
     lines = []
     for row, score in zip(rows, scores, strict=True):
         if score is None:

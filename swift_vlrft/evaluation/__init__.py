@@ -1,11 +1,11 @@
-"""Did it get better? The rewards' own reading and scoring over a whole validation set.
+"""Scores over a validation set, with the parsing and scoring of the rewards.
 
-    found = read_predictions(Path("runs/eval/predictions.jsonl"))
-    summary = summarise(found)
+    predictions = read_predictions(Path("runs/eval/predictions.jsonl"))
+    summary = summarise(predictions)
     summary.metrics["acc50"]      Measure(value=0.83, low=0.79, high=0.87)
 
-Functions on predictions and gold, which they leave as they are. What asks a model lies in
-swift_plugin/inference.py, and ``swift_vlrft.evaluate`` does both.
+The functions here do not change predictions or gold. swift_plugin/inference.py runs a model, and
+``swift_vlrft.evaluate`` does both.
 """
 
 from swift_vlrft.evaluation.predictions import Prediction, Predictions, read_predictions

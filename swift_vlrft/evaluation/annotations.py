@@ -25,8 +25,8 @@ Pair = tuple[Any, Any]
 
 @dataclass(frozen=True)
 class Annotations:
-    """``instances`` is the file checked, its boxes in norm1000; ``boxes`` are all boxes as they
-    stand in it: pixels, crowd regions among them.
+    """``instances`` is the checked file, with boxes in norm1000; ``boxes`` are all its boxes
+    unchanged: in pixels, with crowd regions.
     """
 
     instances: Instances
@@ -38,7 +38,7 @@ class Annotations:
 
     @cached_property
     def unsure(self) -> set[Pair]:
-        """LVIS: where the file does not say all of a category in an image."""
+        """LVIS: images and categories that are not annotated exhaustively."""
         return {
             (i, c)
             for i, image in self.instances.images.items()
@@ -47,13 +47,13 @@ class Annotations:
 
     @cached_property
     def incomplete(self) -> set[Pair]:
-        """Where gold boxes alone do not say every object: crowd regions, and what is unsure."""
+        """Images and categories whose gold boxes are not all objects: crowds, and ``unsure``."""
         crowds = {(b["image_id"], b["category_id"]) for b in self.boxes if b["iscrowd"]}
         return crowds | self.unsure
 
     def is_labelled(self, pair: Pair) -> bool:
-        """Whether a detection there can be called right or wrong: in LVIS, categories that an image
-        is labelled with in full, or surely lacks.
+        """Whether a detection there can be scored: in LVIS, if the image is annotated for the
+        category, or certainly lacks it.
         """
         image, category = pair
         absent = self.instances.absent
@@ -63,7 +63,7 @@ class Annotations:
         return known and pair not in self.unsure
 
     def chosen(self, names: Sequence[str]) -> dict[Any, str]:
-        """Categories, or lists of them by name, as id: name; all of them where none is named."""
+        """Categories, or named lists of them, as id: name; all if none is named."""
         ids = {name: c for c, name in self.instances.categories.items()}
         return {ids[name]: name for name in (chosen_categories(names, list(ids)) if names else ids)}
 
@@ -74,8 +74,8 @@ class Annotations:
 
 @dataclass(frozen=True)
 class Gold:
-    """What detections are held against: annotations, or without them the rows' own solutions; of
-    which categories, and by which protocol.
+    """What detections are compared with: annotations, else the rows' solutions; for which
+    categories, and by which protocol.
     """
 
     annotations: Annotations | None = None
@@ -87,7 +87,7 @@ GOLD_OF_ROWS = Gold()
 
 
 def open_annotations(path: Path) -> Annotations | None:
-    """None where ``path`` is no annotation file; DataError where it is one and is wrong."""
+    """None if ``path`` is not an annotation file; DataError if it is a broken one."""
     stored = find_set(path) if path.is_file() and path.suffix == ".json" else None
     if not isinstance(stored, CocoFile):
         return None

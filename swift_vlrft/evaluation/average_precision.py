@@ -1,11 +1,11 @@
-"""COCO's average precision of detections, by faster-coco-eval, and of resampled images.
+"""COCO's average precision by faster-coco-eval, also over resampled images.
 
     gold        {"image_id": 9, "category_id": 18, "bbox": [x, y, w, h], "area": .., "iscrowd": 0}
     detections  {"image_id": 9, "category_id": 18, "bbox": [x, y, w, h], "score": 0.9}
 
     coco_scores(gold, detections, images=[9], categories=[18]).mean["AP50"]      1.0
 
-Boxes are pixels of the stored image: the sizes small, medium and large are of areas in them.
+Boxes are in pixels of the stored image, as are the areas of small, medium and large.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Scores = dict[str, float | None]
 THRESHOLDS = 10
 """IoU 0.5, 0.55, .. 0.95."""
 MOST_DETECTIONS = 100
-"""Of one image and category, by score: COCO's limit."""
+"""Detections per image and category, by score: COCO's limit."""
 SIZES = ("all", "small", "medium", "large")
 
 
@@ -46,7 +46,7 @@ class _Ranked:
 @dataclass(frozen=True)
 class CocoScores:
     """``mean`` over the categories that have gold boxes, ``by_category`` with every category;
-    None: no gold box to find.
+    None: no gold box.
     """
 
     mean: Scores
@@ -76,11 +76,11 @@ def coco_scores(
     units: Mapping[Any, int] | None = None,
 ) -> CocoScores:
     """AP, AP50, AP75 and AP of small, medium and large boxes. ``units``: the column of the weights
-    that an image is drawn by, several images may share one; without it nothing can be resampled.
+    for each image, which several images may share; without it nothing can be resampled.
 
-    What the evaluator takes time for is every pair of image and category, nearly all of them
-    empty. Boxes are matched within a pair alone, so each category is handed over with only the
-    images that hold something of it, numbered anew in their order.
+    The evaluator's time goes into pairs of image and category, nearly all of them empty. Boxes are
+    matched only within a pair, so each category is evaluated with only the images that have boxes
+    of it, renumbered in order.
     """
     place = {image: n for n, image in enumerate(_ordered(images))}
     golds, founds = _by_category(gold, place), _by_category(detections, place)
@@ -115,7 +115,7 @@ def _evaluated(
     founds: Mapping[Any, list[Entry]],
     group: Mapping[Any, list[Any]],
 ) -> Any:
-    """The evaluator, run on some categories, each with the images that hold something of it."""
+    """The evaluator, run on some categories, each with the images that have boxes of it."""
     from faster_coco_eval import COCO, COCOeval_faster
 
     annotations: list[dict[str, Any]] = []
@@ -141,7 +141,7 @@ def _evaluated(
     }
 
     def silent(*_: Any) -> None:
-        """It prints its progress; the commands here print their own."""
+        """The evaluator prints its progress; the commands here print theirs."""
 
     truth = COCO(dataset, print_function=silent)
     evaluator = COCOeval_faster(
@@ -171,18 +171,18 @@ def _scores(table: NDArray[Any]) -> Scores:
 
 
 def _ranked(evaluator: Any, group: list[list[Any]], units: Mapping[Any, int]) -> list[_Ranked]:
-    """The evaluator's matches of boxes of any size, category by category.
+    """The evaluator's matches of boxes of all sizes, by category.
 
-    It keeps them by category, size and image, readable by their pickled state alone: matches and
-    ignored detections are (thresholds, detections), detections by falling score.
+    It keeps them by category, size and image, readable only through their pickled state: matches
+    and ignored detections are (thresholds, detections), detections by falling score.
     """
     n_units = max(units.values(), default=-1) + 1
     n_images = len(evaluator.params.imgIds)
-    made = []
+    categories = []
     for k, images in enumerate(group):
         start = k * len(SIZES) * n_images
         gold = np.zeros(n_units)
-        scores, where = [np.zeros(0)], [np.zeros(0, np.int64)]
+        scores, unit_of = [np.zeros(0)], [np.zeros(0, np.int64)]
         matched = [np.zeros((THRESHOLDS, 0), bool)]
         ignored = [np.zeros((THRESHOLDS, 0), bool)]
         for n, image in enumerate(images):
@@ -190,23 +190,25 @@ def _ranked(evaluator: Any, group: list[list[Any]], units: Mapping[Any, int]) ->
             matches, _, found, gold_ignored, found_ignored, *_ = state
             gold[units[image]] += gold_ignored.count(False)
             scores.append(np.array(found, np.float64))
-            where.append(np.full(len(found), units[image], np.int64))
+            unit_of.append(np.full(len(found), units[image], np.int64))
             matched.append(np.array(matches).reshape(THRESHOLDS, -1) > 0)
             ignored.append(np.array(found_ignored, bool).reshape(THRESHOLDS, -1))
         order = np.argsort(-np.concatenate(scores), kind="stable")
         hit = np.concatenate(matched, axis=1)[:, order]
         counts = ~np.concatenate(ignored, axis=1)[:, order]
-        made.append(_Ranked(np.concatenate(where)[order], hit & counts, ~hit & counts, gold))
-    return made
+        categories.append(
+            _Ranked(np.concatenate(unit_of)[order], hit & counts, ~hit & counts, gold)
+        )
+    return categories
 
 
 _EPSILON = np.spacing(1)
 _ROWS = 64
-"""Draws worked on at once, which bounds the memory."""
+"""Draws computed at once, which bounds the memory."""
 
 
 def _weighted_ap(ranked: _Ranked, weights: Array) -> tuple[Array, NDArray[np.bool_]]:
-    """(thresholds, draws) of average precision, and which draws hold a gold box."""
+    """Average precision (thresholds, draws), and which draws have a gold box."""
     gold = weights[:, : len(ranked.gold)] @ ranked.gold  # the images of no box come after
     values = np.zeros((THRESHOLDS, len(weights)))
     levels = np.array(RECALLS)
@@ -215,7 +217,7 @@ def _weighted_ap(ranked: _Ranked, weights: Array) -> tuple[Array, NDArray[np.boo
         drawn = weights[first : first + _ROWS][:, ranked.image]
         most = np.maximum(gold[first : first + _ROWS], 1)[:, None]
         rows = len(drawn)
-        # The hits that each recall level takes: whole numbers, which no shift can round.
+        # Hits needed for each recall level: integers, so that nothing is rounded.
         needed = np.ceil(levels[None, :] * most)
         needed -= (needed - 1) / most >= levels
         needed += needed / most < levels

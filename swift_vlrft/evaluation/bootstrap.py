@@ -1,10 +1,10 @@
-"""Bootstrap intervals: how much a number would move with other images.
+"""Bootstrap intervals: how much a metric would vary with other images.
 
     weights = resamples(n_units=500, count=1000, seed=0)      (1000, 500) counts
     interval(ratio_estimates(numerator, denominator, weights))     (0.79, 0.87)
 
-The unit that is drawn is the image, since its rows stand or fall together; every metric of a set,
-and both sides of a comparison, use the same draws.
+The sampling unit is the image, since its rows are correlated; all metrics of a set, and both sides
+of a comparison, use the same draws.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ Array = NDArray[np.float64]
 COUNT = 1000
 LEVEL = 0.95
 MOST_NUMBERS = 50_000_000
-"""Bound on the table of draws: with more images there are fewer draws."""
+"""Limit of the table of draws: with more images there are fewer draws."""
 
 
 def resamples(n_units: int, count: int = COUNT, seed: int = 0) -> Array:
-    """``count`` draws of ``n_units`` units with replacement, as how often each was drawn."""
+    """``count`` draws of ``n_units`` units with replacement, as counts of each unit."""
     count = max(1, min(count, MOST_NUMBERS // max(n_units, 1)))
     rng = np.random.default_rng(seed)
     drawn = rng.multinomial(n_units, np.full(n_units, 1.0 / n_units), size=count)
@@ -30,7 +30,7 @@ def resamples(n_units: int, count: int = COUNT, seed: int = 0) -> Array:
 
 
 def ratio_estimates(numerator: Array, denominator: Array, weights: Array) -> Array:
-    """sum(numerator) / sum(denominator) of every draw; NaN where a draw holds none of it.
+    """sum(numerator) / sum(denominator) of every draw; NaN where the denominator is 0.
 
     Both are sums per unit, in the order of the columns of ``weights``.
     """
@@ -41,7 +41,7 @@ def ratio_estimates(numerator: Array, denominator: Array, weights: Array) -> Arr
 
 
 def interval(estimates: Array) -> tuple[float, float] | None:
-    """The middle 95 % of the draws; None where fewer than half of them gave a number."""
+    """The middle 95 % of the draws; None if more than half of them are NaN."""
     usable = estimates[np.isfinite(estimates)]
     if len(usable) < max(2, len(estimates) / 2):
         return None

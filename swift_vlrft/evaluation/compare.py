@@ -2,8 +2,8 @@
 
     A  accuracy 0.42      B  accuracy 1.00      difference +0.58 (+0.47 to +0.70)
 
-The interval is of a paired bootstrap: each draw takes the same images for both. What flipped are
-rows whose score crosses one half.
+The interval is from a paired bootstrap: each draw takes the same images for both. Flips are rows
+whose score crosses 0.5.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ class Difference(msgspec.Struct, frozen=True):
 
     @property
     def sure(self) -> bool:
-        """Whether the interval leaves zero out."""
+        """Whether the interval excludes zero."""
         return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
 
 
 class Flip(msgspec.Struct, frozen=True):
-    """One row under both: its score and the reason for what is missing."""
+    """One row in both: its scores and the reasons for lost points."""
 
     id: str
     a: float
@@ -64,7 +64,7 @@ class Comparison(msgspec.Struct):
     bootstrap: int = COUNT
     protocol: str | None = None
     other_prompts: int = 0
-    """Rows that were asked in other words in B."""
+    """Rows whose prompt is worded differently in B."""
     notes: list[str] = []
 
 
@@ -76,9 +76,9 @@ def compare(
     bootstrap: int = COUNT,
     seed: int = 0,
 ) -> Comparison:
-    """EvaluationError where the two answer different queries."""
+    """EvaluationError if A and B answer different queries."""
     if a.task != b.task:
-        raise EvaluationError(f"A is of {a.task}, B of {b.task}: their metrics do not compare")
+        raise EvaluationError(f"A is of {a.task}, B of {b.task}: their metrics are not comparable")
     if a.detections is not None or b.detections is not None:
         raise EvaluationError(
             "a list of boxes holds no rows to pair; compare predictions that hold completions"
@@ -135,8 +135,8 @@ def compare_runs(
     bootstrap: int = COUNT,
     seed: int = 0,
 ) -> Comparison:
-    """Files of predictions, or folders of runs: A's says what it was made on where ``gold`` does
-    not. What cannot be read or paired is an EvaluationError, LineError or DataError.
+    """Compare files of predictions or folders of runs; without ``gold`` A's folder names its data
+    set. EvaluationError, LineError or DataError if they cannot be read or paired.
     """
     if gold is not None and not gold.exists():
         raise EvaluationError(f"--gold {gold} does not exist (from {Path.cwd()})")
@@ -159,7 +159,7 @@ def compare_runs(
 
 
 def _paired(a: Predictions, b: Predictions) -> tuple[list[Prediction], list[Prediction], list[str]]:
-    """The rows of both sides that answer the same, in one order, under A's ids; notes."""
+    """The rows of both sides that answer the same queries, in one order, with A's ids; notes."""
     notes: list[str] = []
     if all(row.has_id for row in (*a.rows, *b.rows)):
         by_id = {row.id: row for row in b.rows}
@@ -169,7 +169,9 @@ def _paired(a: Predictions, b: Predictions) -> tuple[list[Prediction], list[Pred
     if not pairs:
         some = [", ".join(row.id for row in side.rows[:3]) for side in (a, b)]
         raise EvaluationError(f"A and B share no row: A has ids like {some[0]}, B like {some[1]}")
-    wrong = [one for one, other in pairs if gold_key(one.solution) != gold_key(other.solution)]
+    wrong = [
+        first for first, second in pairs if gold_key(first.solution) != gold_key(second.solution)
+    ]
     if wrong:
         formats = sorted({str(row.box_format) for row in (*a.rows, *b.rows)})
         hint = (
@@ -182,19 +184,19 @@ def _paired(a: Predictions, b: Predictions) -> tuple[list[Prediction], list[Pred
             f"{len(wrong)} of {len(pairs)} shared rows have another solution in B (row "
             f"{wrong[0].id}): A and B were not made on the same data set{hint}"
         )
-    # What one file does not say of the query, or says in its own way, is what A says.
+    # If the files describe the query differently, A's description is used.
     renamed = [
         msgspec.structs.replace(
-            other, id=one.id, image_id=one.image_id, category=one.category or other.category
+            second, id=first.id, image_id=first.image_id, category=first.category or second.category
         )
-        for one, other in pairs
+        for first, second in pairs
     ]
-    return [one for one, _ in pairs], renamed, notes
+    return [first for first, _ in pairs], renamed, notes
 
 
 def _by_ids_of_a(a: Predictions, b: Predictions, notes: list[str]) -> dict[str, Prediction]:
-    """B's rows by the id of the row of A that answers the same: files of `swift infer` and
-    ms-swift's log have none.
+    """B's rows by the id of A's row for the same query: files of `swift infer` and ms-swift's log
+    have no ids.
     """
     formats = {row.box_format for row in (*a.rows, *b.rows)} - {None}
     known_a, known_b = (
@@ -202,10 +204,10 @@ def _by_ids_of_a(a: Predictions, b: Predictions, notes: list[str]) -> dict[str, 
          for row in side.rows]
         for name, side in (("A", a), ("B", b))
     )  # fmt: skip
-    found = pair(known_b, known_a, any_question=True)
-    if found.in_order:
-        notes.append(f"{len(found.in_order)} rows of B were paired with A's by order{IN_ORDER}")
-    return {a.rows[n].id: row for row, n in zip(b.rows, found.rows, strict=True) if n is not None}
+    pairing = pair(known_b, known_a, any_question=True)
+    if pairing.in_order:
+        notes.append(f"{len(pairing.in_order)} rows of B were paired with A's by order{IN_ORDER}")
+    return {a.rows[n].id: row for row, n in zip(b.rows, pairing.rows, strict=True) if n is not None}
 
 
 def _flips(first: Table, second: Table) -> list[Flip]:

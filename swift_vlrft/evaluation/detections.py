@@ -1,16 +1,16 @@
-"""Gold boxes and predicted ones in COCO's form, out of rows or out of an annotation file.
+"""Gold and predicted boxes in COCO's form, from rows or from an annotation file.
 
     row         image_id 9, category "dog", frame norm1000, 640 x 480, one box (100, 100, 600, 600)
     gold        {"image_id": 9, "category_id": "dog", "bbox": [64, 48, 320, 240], ...}
 
-Three protocols, whose numbers do not compare:
+Three protocols, whose results are not comparable:
 
     all         every category of the set is asked of every image, or a sample of such queries.
-                A box of a query that was not asked is not missed.
-    visual-rft  only categories that an existence map names for an image are asked (Visual-RFT's
-                evaluation; its map was made with the untrained model). Boxes of categories that
-                it does not name stay in the gold: they are missed, whatever the model can do.
-    rows        rows of a set that holds its own queries are scored as they stand.
+                A box of a query that was not asked does not count as missed.
+    visual-rft  only categories that an existence map lists for an image are asked (Visual-RFT's
+                evaluation; its map was made with the untrained model). Boxes of other categories
+                stay in the gold and always count as missed.
+    rows        rows of a set with its own queries are scored as they are.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ PROTOCOLS = ("all", "visual-rft", "rows")
 
 @dataclass
 class BoxSet:
-    """What average precision is worked out from. Categories and images are whatever names them;
-    ``units`` says which image each of them is: two queries of one image are two entries.
+    """The input of average precision. Categories and images may be of any type; ``units`` maps an
+    image entry to its image: two queries of one image are two entries.
     """
 
     gold: list[dict[str, Any]] = field(default_factory=list)
@@ -48,7 +48,7 @@ class BoxSet:
 
 
 def detection_boxes(predictions: Predictions, gold: Gold) -> tuple[Predictions, BoxSet, str]:
-    """The predictions that count, as the annotations name them; their boxes; the protocol."""
+    """The predictions that count, under the annotations' names; their boxes; the protocol."""
     protocol, names = _protocol(predictions, gold), gold.categories
     if gold.annotations is not None:
         return *boxes_of_annotations(gold.annotations, predictions, names, protocol), protocol
@@ -78,7 +78,7 @@ def _protocol(predictions: Predictions, gold: Gold) -> str:
     elif boxes_alone and protocol not in (None, "visual-rft"):
         problem = (
             "a list of boxes does not say which queries were asked; only --protocol visual-rft, "
-            "which misses every box of the gold that is not found, can be scored"
+            "in which every gold box that is not predicted is missed, can be scored"
         )
     else:
         return protocol or ("rows" if of_rows else "visual-rft" if boxes_alone else "all")
@@ -86,7 +86,7 @@ def _protocol(predictions: Predictions, gold: Gold) -> str:
 
 
 def boxes_of_rows(rows: Sequence[Prediction], problems: Problems) -> BoxSet:
-    """Gold and predictions of rows that bring their own solution."""
+    """Gold and predicted boxes of rows that have a solution."""
     boxes = BoxSet()
     turns: dict[tuple[str, str | None], int] = {}
     kept: list[tuple[Prediction, BoxList, tuple[str, int]]] = []
@@ -95,7 +95,7 @@ def boxes_of_rows(rows: Sequence[Prediction], problems: Problems) -> BoxSet:
         gold = read_gold(row.solution)
         if gold is None:
             continue  # counted where rows are scored
-        # The same query asked twice of an image is an image of its own, or its gold doubles.
+        # A repeated query becomes a new image entry, or its gold would count twice.
         turn = turns[row.image_id, row.category] = turns.get((row.image_id, row.category), -1) + 1
         boxes.units[row.image_id, turn] = row.image_id
         kept.append((row, gold, (row.image_id, turn)))
@@ -118,7 +118,7 @@ def boxes_of_rows(rows: Sequence[Prediction], problems: Problems) -> BoxSet:
 def _answered(
     row: Prediction, gold: BoxList, known: set[str], problems: Problems
 ) -> Iterator[tuple[str, Box, float]]:
-    """The valid boxes of an answer with their category and score; a confidence that is missing or
+    """The valid boxes of an answer with category and score; a confidence that is missing or
     outside [0, 1] ranks as 1, as in the rewards.
     """
     answer = read(row.completion).boxes or BoxList()
@@ -153,7 +153,7 @@ def boxes_of_annotations(
     categories: Sequence[str] = (),
     protocol: str = "all",
 ) -> tuple[Predictions, BoxSet]:
-    """The rows that are of the annotations, each query once, and gold and predicted boxes."""
+    """The rows that belong to the annotations, each query once; gold and predicted boxes."""
     chosen = annotations.chosen(categories)
     problems = predictions.problems.joined()
     rows = _located(annotations, predictions.rows, chosen, problems)
@@ -180,11 +180,11 @@ def boxes_of_annotations(
         )
     if predictions.detections is None and protocol == "all":
         gold = [one for one in gold if (one["image_id"], one["category_id"]) in rows]
-        asked = {image for image, _ in rows}
+        queried = {image for image, _ in rows}
         for image in scored:
-            if image not in asked:
+            if image not in queried:
                 problems.add("images of the annotations that no row asks about, not scored", image)
-        scored = sorted(asked, key=str)
+        scored = sorted(queried, key=str)
     boxes.units = {image: str(image) for image in scored}
 
     def named(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -204,7 +204,7 @@ def boxes_of_annotations(
 def _located(
     annotations: Annotations, rows: Sequence[Prediction], chosen: dict[Any, str], problems: Problems
 ) -> dict[tuple[Any, Any], Prediction]:
-    """The rows by image and category, with the sizes that the annotations state."""
+    """The rows by image and category, with the image sizes from the annotations."""
     images = {str(i): i for i in annotations.instances.images}
     ids = {normalise(name): c for c, name in annotations.instances.categories.items()}
     entries = annotations.instances.images.items()
@@ -223,8 +223,8 @@ def _located(
         elif (image, category) in located:
             problems.add("duplicates, of which the first counts", row.place or row.id)
         elif category in chosen:
-            # Answers in thousandths, or in pixels of what the model saw, fit a copy of any size;
-            # where the image was shown turned, they fit none of the boxes.
+            # Answers in thousandths, or in pixels of the resized image, fit a copy of any size, but
+            # none of them fits if the image was shown rotated.
             shown = None if row.size is None else ImageInfo(*row.size, plain=True)
             drawn = annotations.drawn(image, exact=False)
             if problem := size_problem({"path": row.image}, shown, drawn):
@@ -235,7 +235,7 @@ def _located(
                 image_id=str(image),
                 category=chosen[category],
                 incomplete=(image, category) in annotations.incomplete,
-                # Of a training row, width and height are what the model saw.
+                # In a training row, width and height are those of the resized image.
                 seen=row.seen or (row.size if pixels else None),
                 width=int(drawn.width),
                 height=int(drawn.height),

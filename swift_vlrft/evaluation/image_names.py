@@ -1,4 +1,4 @@
-"""Images of a set under the names that other files give them.
+"""Images of a set, looked up by the names that other files use.
 
 ImageNames([("/set/a/1.png",), ("/set/b/1.png",)]).find(["/mnt/data/a/1.png"])   {"/set/a/1.png"}
 """
@@ -16,15 +16,15 @@ from swift_vlrft.evaluation.predictions import content_key
 
 
 class ImageNames:
-    """The rows' images under every name: a path in part or in full, an id, the content."""
+    """The rows' images by every name: a partial or full path, an id, the content."""
 
     def __init__(
         self,
         rows: Sequence[tuple[str, ...]],
         contents: Callable[[int], Iterable[str]] = lambda n: (),
     ) -> None:
-        """``rows``: the names of every row's image, of which the first is the image itself;
-        ``contents``: the keys of it by what its file holds, asked for where names do not tell.
+        """``rows``: the names of every row's image, the first of which identifies it;
+        ``contents``: its keys by file content, called if names are not enough.
         """
         self.rows, self.contents = rows, contents
         self.exact: dict[str, set[str]] = {}
@@ -36,41 +36,41 @@ class ImageNames:
                     self.ends.setdefault(end, set()).add(row[0])
 
     def find(self, names: Sequence[str]) -> set[str] | None:
-        """The images that may be meant: empty where no row has it, None where none is named."""
+        """The images that may be meant: empty if no row has one, None if ``names`` is empty."""
         if not names:
             return None
         sets = [self.exact[name] for name in names if name in self.exact]
         if sets:
             return set.intersection(*sets) or sets[0]
         for name in names:
-            if found := self._by_path(name) or self._by_content(name):
-                return found
+            if images := self._by_path(name) or self._by_content(name):
+                return images
         return set()
 
     def _by_path(self, name: str) -> set[str]:
-        """The rows' paths that share the longest end with it, at least the file's name; of a file
-        that is there, those that do not hold something else.
+        """The rows' paths that share the longest suffix with it, at least the file name; if the
+        file exists, those without different content.
         """
         near = next((self.ends[end] for end in _ends(name) if end in self.ends), set())
         split = _split_of(name)
-        found = {p for p in near if split is None or _split_of(p) in (None, split)}
-        if not found or (content := _content_of(name)) is None:
-            return found
-        return {image for image in found if _content_of(image) in (None, content)}
+        images = {p for p in near if split is None or _split_of(p) in (None, split)}
+        if not images or (content := _content_of(name)) is None:
+            return images
+        return {image for image in images if _content_of(image) in (None, content)}
 
     def _by_content(self, name: str) -> set[str]:
-        """Copies in a cache: the file's content, or a name that is the hash of it."""
+        """Copies in a cache: by the file's content, or by a name that is its hash."""
         stem = _ends(name)[-1][0].partition(".")[0]
         keys = [stem[:16] if _HASH.fullmatch(stem) else None, _content_of(name)]
         return {image for key in keys if key for image in self._contents.get(key, ())}
 
     @cached_property
     def _contents(self) -> dict[str, set[str]]:
-        found: dict[str, set[str]] = {}
+        images: dict[str, set[str]] = {}
         for n, row in enumerate(self.rows):
             for key in self.contents(n) if row else ():
-                found.setdefault(key, set()).add(row[0])
-        return found
+                images.setdefault(key, set()).add(row[0])
+        return images
 
 
 _HASH = re.compile(r"[0-9a-f]{16,64}")
@@ -78,7 +78,7 @@ _SPLIT_ALONE = re.compile(r"(?:[a-z]*im(?:age|g)s?[-_.]?)?([a-z]+)[-_.]?\d*", re
 
 
 def _content_of(image: str) -> str | None:
-    """The key of a file by its content; None where it is no absolute path, or not there."""
+    """The key of a file by its content; None if it is not an absolute path or does not exist."""
     if _HASH.fullmatch(image):
         return image[:16]
     file = Path(image)
@@ -89,14 +89,14 @@ def _content_of(image: str) -> str | None:
 
 
 def _ends(name: str) -> list[tuple[str, ...]]:
-    """A path, and every end of it, the longest first."""
+    """A path and all its suffixes, the longest first."""
     path = posixpath.normpath(name.replace("\\", "/").partition("?")[0])
     parts = tuple(part for part in path.split("/") if part) or (name,)
     return [parts[n:] for n in range(len(parts))]
 
 
 def _split_of(path: str) -> str | None:
-    """The split that the folder nearest to the file names: val of data/images/val2017/1.jpg."""
+    """The split named by the folder nearest to the file: val for data/images/val2017/1.jpg."""
     for part in reversed(_ends(path)[0][:-1]):
         # A split alone: test_project names none.
         if (alone := _SPLIT_ALONE.fullmatch(part)) and (found := splits_in(alone[1])):

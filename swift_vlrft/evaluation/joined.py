@@ -1,8 +1,8 @@
-"""Predictions held against the data set that they should answer, row by row.
+"""Predictions joined with the data set that they answer, row by row.
 
     rows of the set 0 1 2 3, predictions of 0 1 3 9      2 is missing, 9 is unknown
 
-A missing row is scored as unanswered: leaving out what is hard must not pay.
+A missing row is scored as unanswered: leaving out hard rows must not pay.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from swift_vlrft.parsing.answers import gold_text, read_boxes
 from swift_vlrft.rewards import TASK_NAMES
 
 NEAR = 2.0
-"""Pixels that a box may move by when it is written in another box format."""
+"""Pixels by which a box may move when it is converted to another box format."""
 
 
 def join_gold(predictions: Predictions, queries: QuerySet) -> Predictions:
     """Every row of the set with its answer and its solution, in the order of the set. Rows are
-    found as pairing.py says. EvaluationError where an answer and its row contradict, or none pairs.
+    paired by pairing.py. EvaluationError if an answer contradicts its row, or none can be paired.
     """
-    problems, given = predictions.problems.joined(), predictions.rows
+    problems, lines = predictions.problems.joined(), predictions.rows
     dataset, task = queries.settings.dataset, predictions.task
     rows: list[Query] = []
     known: list[Known] = []
@@ -53,23 +53,23 @@ def join_gold(predictions: Predictions, queries: QuerySet) -> Predictions:
     formats = {query.box_format for query in rows} - {None}
 
     def agrees(n: int, r: int) -> bool:
-        if not given[n].solution:
+        if not lines[n].solution:
             return True
         try:
-            gold = _as_asked(rows[r], given[n], task, sizes[r])[1]
+            gold = _as_asked(rows[r], lines[n], task, sizes[r])[1]
         except ValueError:
             return True  # it cannot be compared
-        return same_gold(given[n].solution, gold)
+        return same_gold(lines[n].solution, gold)
 
     @cache
     def contents() -> list[list[str]]:
         return [_content_keys(query.row.image) for query in queries.read(Problems())]
 
-    own_ids = any(row.id is not None for row in known)
-    answers = [known_answer(row, own_ids=own_ids, box_formats=formats) for row in given]
-    found = pair(answers, known, contents=lambda n: contents()[n], agrees=agrees)
-    _refuse_none(found, given, answers, known, dataset)
-    by_row = {r: row for row, r in zip(given, found.rows, strict=True) if r is not None}
+    has_ids = any(row.id is not None for row in known)
+    answers = [known_answer(row, has_ids=has_ids, box_formats=formats) for row in lines]
+    pairing = pair(answers, known, contents=lambda n: contents()[n], agrees=agrees)
+    _refuse_none(pairing, lines, answers, known, dataset)
+    by_row = {r: row for row, r in zip(lines, pairing.rows, strict=True) if r is not None}
     joined: list[Prediction] = []
     for n, query in enumerate(rows):
         row = by_row.get(n)
@@ -81,22 +81,22 @@ def join_gold(predictions: Predictions, queries: QuerySet) -> Predictions:
             where = f"{row.place if row else ''} of the predictions, paired with {known[n].place}"
             raise EvaluationError(f"{where}: {error}") from None
     of_lines = {
-        "rows that the data set does not have, left out": found.strangers,
-        "duplicates, of which the first counts": found.repeated,
-        "ids that number another row than image and question name": found.renumbered,
+        "rows that the data set does not have, left out": pairing.strangers,
+        "duplicates, of which the first counts": pairing.repeated,
+        "ids that number another row than image and question name": pairing.renumbered,
     }
     for kind, numbers in of_lines.items():
         for n in numbers:
-            problems.add(kind, _named(given[n]) if numbers is found.strangers else given[n].place)
-    ordered = f"{len(found.in_order)} answers were paired with the rows by their order{IN_ORDER}"
-    notes = predictions.notes + [ordered] * bool(found.in_order)
+            problems.add(kind, _named(lines[n]) if numbers is pairing.strangers else lines[n].place)
+    in_order = f"{len(pairing.in_order)} answers were paired with the rows by their order{IN_ORDER}"
+    notes = predictions.notes + [in_order] * bool(pairing.in_order)
     return replace(predictions, rows=joined, problems=problems, notes=notes)
 
 
 def _joined(
     query: Query, row: Prediction | None, known: Known, task: str, stored: Size | None
 ) -> Prediction:
-    """The answer, empty where there is none, as one to the query. ValueError: see _as_asked."""
+    """The answer to the query, empty if there is none. ValueError: see _as_asked."""
     columns = query.row.columns
     if row is None:
         row, gold = (
@@ -118,16 +118,20 @@ def _joined(
 
 
 def _refuse_none(
-    found: Pairing, given: list[Prediction], answers: list[Known], known: list[Known], dataset: Path
+    pairing: Pairing,
+    lines: list[Prediction],
+    answers: list[Known],
+    known: list[Known],
+    dataset: Path,
 ) -> None:
-    if all(row is None for row in found.rows):
+    if all(row is None for row in pairing.rows):
         row = f"{known[0].place}: {known[0].images[-1]}" if known and known[0].images else "none"
         raise EvaluationError(
             f"no prediction is of a row of {dataset}: neither images and questions nor ids are "
-            f"its own; the first is {_named(given[0])}, its first row is {row}"
+            f"its own; the first is {_named(lines[0])}, its first row is {row}"
         )
     numbers = {answer.number for answer in answers}
-    if 0 not in numbers and any(answers[n].number == len(known) for n in found.strangers):
+    if 0 not in numbers and any(answers[n].number == len(known) for n in pairing.strangers):
         raise EvaluationError(
             f"the predictions number their rows to {len(known)} and none 0, as if counted from 1; "
             f"the {len(known)} rows of {dataset} count from 0: subtract 1 from 'id'"
@@ -140,15 +144,15 @@ def _named(row: Prediction) -> str:
 
 
 def known_answer(
-    row: Prediction, *, own_ids: bool = False, box_formats: Iterable[Any] = ()
+    row: Prediction, *, has_ids: bool = False, box_formats: Iterable[Any] = ()
 ) -> Known:
-    """What a prediction says of its query. ``own_ids``: the set has a column of ids, which an id is
-    of; else it is the number of a row. ``box_formats``: those of the set; a gold in another one is
-    not compared as it stands.
+    """What a prediction states about its query. ``has_ids``: the set has an id column that its id
+    refers to; else its id is a row number. ``box_formats``: those of the set; gold in another
+    format is not compared as text.
     """
-    stated = row.box_format or ("pixels" if stated_size(row.prompt) else None)
-    comparable = stated is None or (stated != "pixels" and set(box_formats) <= {stated})
-    numbered = row.has_id and (row.row is not None or not own_ids)
+    box_format = row.box_format or ("pixels" if stated_size(row.prompt) else None)
+    comparable = box_format is None or (box_format != "pixels" and set(box_formats) <= {box_format})
+    numbered = row.has_id and (row.row is not None or not has_ids)
     return Known(
         f"{row.place} of the predictions",
         row.image_names,
@@ -160,11 +164,11 @@ def known_answer(
     )
 
 
-def same_gold(one: str, other: str) -> bool:
-    """Whether two golds mean the same, boxes moved by rounding aside."""
-    if gold_key(one) == gold_key(other):
+def same_gold(first_text: str, second_text: str) -> bool:
+    """Whether two golds are the same, apart from rounding of boxes."""
+    if gold_key(first_text) == gold_key(second_text):
         return True
-    a, b = read_boxes(one), read_boxes(other)
+    a, b = read_boxes(first_text), read_boxes(second_text)
     if a is None or b is None or len(a.boxes) != len(b.boxes):
         return False
     return all(
@@ -190,7 +194,7 @@ def _known_row(query: Query, dataset: Path) -> Known:
 
 
 def _content_keys(image: dict[str, Any]) -> list[str]:
-    """The keys of an image by content: as it is stored, and as it is trained on."""
+    """The content keys of an image: as stored, and as trained on."""
     try:
         content = image.get("bytes")
         content = Path(image["path"]).read_bytes() if content is None else content
@@ -211,18 +215,18 @@ def _size(image: dict[str, Any]) -> Size | None:
 def _as_asked(
     query: Query, row: Prediction, task: str, stored: Size | None
 ) -> tuple[Prediction, str]:
-    """The answer with the box format that it was asked in, and its row's gold in that. ValueError
-    where it cannot be put there.
+    """The answer with the box format that its prompt asked for, and its row's gold in that format.
+    ValueError if the gold cannot be converted.
     """
-    gold, stated = gold_text(query.row.solution), stated_size(row.prompt)
-    box_format = row.box_format or ("pixels" if stated else query.box_format)
+    gold, prompt_size = gold_text(query.row.solution), stated_size(row.prompt)
+    box_format = row.box_format or ("pixels" if prompt_size else query.box_format)
     if task not in BOX_TASKS or query.box_format is None or box_format is None:
         return row, gold
     if box_format not in BOX_FORMATS:
-        raise ValueError(f"the frame {box_format!r} is not known; known: {', '.join(BOX_FORMATS)}")
-    seen = row.seen or stated or row.size
+        raise ValueError(f"unknown box format {box_format!r}; known: {', '.join(BOX_FORMATS)}")
+    seen = row.seen or prompt_size or row.size
     size = row.size if row.seen and row.size else stored or seen
-    if stated or row.box_format is not None:
+    if prompt_size or row.box_format is not None:
         row = msgspec.structs.replace(row, box_format=box_format)
     if box_format == "pixels":
         row = msgspec.structs.replace(row, seen=seen)
@@ -235,6 +239,6 @@ def _as_asked(
             f"the answer is in {box_format} and the set in {query.box_format}, and the line does "
             "not say of which size: write the image's width and height into it"
         )
-    # What was asked is in the answer's own line.
+    # The prompt is in the answer's line.
     gold_alone = replace(query, row=replace(query.row, problem=""))
     return row, gold_text(gold_alone.rewritten(box_format, size, seen or size).row.solution)

@@ -1,11 +1,10 @@
-"""What predictions come to, row by row: every metric as a ratio of sums, so that it can be
-resampled.
+"""Metrics of predictions, row by row, each as a ratio of sums, so that it can be resampled.
 
     accuracy = sum(right) / sum(1)      parse rate = sum(read) / sum(1)
     invalid boxes = sum(invalid boxes) / sum(boxes)
 
-Scores and reasons are the rewards' own (diagnostics/reasons.py); average precision alone is
-not a ratio, and lies in average_precision.py.
+Scores and reasons are those of the rewards (diagnostics/reasons.py); average precision is not a
+ratio and is in average_precision.py.
 """
 
 from __future__ import annotations
@@ -36,13 +35,13 @@ PRIMARY = {
     "classification": "vlrft_classification",
     "counting": "vlrft_counting",
 }
-"""The reward whose score and reason a row is shown with."""
+"""The reward whose score and reason is shown for a row."""
 
 NOT_SCORED = {
     "bad_gold": "gold solutions that cannot be read, not scored",
-    "incomplete_gold": "rows of a crowd or of a category not wholly annotated, in AP only",
+    "incomplete_gold": "rows of a crowd or of a category not fully annotated, in AP only",
 }
-"""Codes of rows that stay out of every ratio, and what is said of them."""
+"""Codes of rows that are excluded from every ratio, with their notes."""
 
 
 def ratio(column: Array) -> float | None:
@@ -54,7 +53,7 @@ def ratio(column: Array) -> float | None:
 @dataclass(frozen=True)
 class Table:
     """Every metric of a set of predictions: a (rows, 2) column of numerators and denominators.
-    ``unit`` is the image of each row, by its place in ``units``.
+    ``unit`` is the image of each row, as an index into ``units``.
     """
 
     predictions: Predictions
@@ -68,7 +67,7 @@ class Table:
     sizes_known: bool = True
 
     def resampled(self, weights: Array) -> dict[str, Array]:
-        """Every metric of every draw of the images: ``weights`` is (draws, images)."""
+        """Every metric for every draw of the images: ``weights`` is (draws, images)."""
         drawn = {} if self.ap is None else self.ap.resampled(weights)
         n = len(self.units)
         for name, column in self.ratios.items():
@@ -78,7 +77,7 @@ class Table:
 
     @property
     def values(self) -> dict[str, float | None]:
-        """Every metric; AP by size where the images' sizes are known."""
+        """Every metric; AP by size only if the images' sizes are known."""
         ap = {} if self.ap is None else self.ap.mean
         known = {n: v if self.sizes_known or n[:3] != "AP_" else None for n, v in ap.items()}
         return known | {name: ratio(column) for name, column in self.ratios.items()}
@@ -126,7 +125,7 @@ def _ratios(task: str, rows: list[Prediction], reasons: list[Reason]) -> dict[st
     rewards = {
         name: function(completions, solutions, **columns)
         for name, function in REWARDS.items()
-        # A threshold that changes while training has no mean.
+        # A reward that changes during training has no mean.
         if (function.task is None or function.task.name == task)
         and not function.changes_in_training
     }
@@ -143,7 +142,7 @@ def _ratios(task: str, rows: list[Prediction], reasons: list[Reason]) -> dict[st
 
 
 Metrics = dict[str, float | tuple[float, float]]
-"""Of one row: a number of a mean, or numerator and denominator."""
+"""One row: a value to average, or numerator and denominator."""
 
 
 def _of_any_task(task: str, row: Prediction, reason: Reason) -> Metrics:
@@ -188,23 +187,23 @@ def _classes(
 # ---- the tasks -------------------------------------------------------------------------------
 
 SUBSTRING = "published_substring_rule"
-"""Visual-RFT's scorer, for comparison with its numbers alone: it counts "a" as right."""
+"""Visual-RFT's scorer, only for comparison with its published numbers: it accepts "a"."""
 
 _ANSWER = re.compile(r"<answer>(.*?)</answer>")
 
 MOST_ERROR = 1e6
-"""What a count of any number of digits is wrong by at most: a mean over it stays a number."""
+"""Largest error of a count, so that a mean stays finite."""
 
 
 def substring_rule(completion: str, gold: str) -> bool:
-    """Right by the rule of Visual-RFT's classification script: after dropping blanks and
-    underscores and lowering the case, either text holds the other. The first answer block counts,
+    """Right by the rule of Visual-RFT's classification script: without blanks and underscores, in
+    lower case, one of the texts contains the other. The first answer block counts,
     and only one without a line break.
     """
-    found = _ANSWER.search(completion)
-    if found is None:
+    block = _ANSWER.search(completion)
+    if block is None:
         return False
-    answer, gold = (text.replace(" ", "").replace("_", "").lower() for text in (found[1], gold))
+    answer, gold = (text.replace(" ", "").replace("_", "").lower() for text in (block[1], gold))
     return gold in answer or answer in gold
 
 
@@ -219,12 +218,12 @@ def _of_task(task: str, row: Prediction, reason: Reason, rewards: dict[str, floa
         pair = (0.0, 0.0) if error is None else (error, 1.0)
         return {"accuracy": score, "mean_absolute_error": pair}
     if task == "grounding":
-        found = overlaps(answer, gold)
+        ious = overlaps(answer, gold)
         return {
             "acc50": rewards["vlrft_grounding_acc50"],
-            "acc75": len(found) == 1 and found[0] >= 0.75 - 1e-9,
+            "acc75": len(ious) == 1 and ious[0] >= 0.75 - 1e-9,
             "mean_iou": score,
-            # The reward is (1 + GIoU) / 2, 0 for what cannot be read: back to [-1, 1].
+            # The reward is (1 + GIoU) / 2, 0 for unreadable text: back to [-1, 1].
             "mean_giou": 2.0 * rewards["vlrft_grounding_giou"] - 1.0,
             "cumulative_iou": _areas(row, gold, answer),
         }
@@ -232,8 +231,8 @@ def _of_task(task: str, row: Prediction, reason: Reason, rewards: dict[str, floa
 
 
 def _areas(row: Prediction, gold: Box, answer: Answer) -> tuple[float, float]:
-    """Shared and joined area of the gold box and all that was answered; pixels where the image's
-    size is known.
+    """Intersection and union of the gold box and all answered boxes; in pixels if the image's size
+    is known.
     """
     image, scale = float("inf"), 1.0
     if row.box_range is not None:
@@ -243,12 +242,12 @@ def _areas(row: Prediction, gold: Box, answer: Answer) -> tuple[float, float]:
     def area(x1: float, y1: float, x2: float, y2: float) -> float:
         return max(x2 - x1, 0.0) * max(y2 - y1, 0.0)
 
-    given = [box for box in (answer.boxes or BoxList()).boxes if box is not None]
+    boxes = [box for box in (answer.boxes or BoxList()).boxes if box is not None]
     shared = [
         area(*map(max, box[:2], gold[:2]), *map(min, box[2:], gold[2:]))  # type: ignore[call-arg]
-        for box in given
+        for box in boxes
     ]
     best, of_gold = max(shared, default=0.0), area(*gold)
-    # Boxes beyond the image must not drown the other rows.
-    total = min(sum(area(*box) for box in given), max(image, of_gold))
+    # Boxes beyond the image must not dominate the other rows.
+    total = min(sum(area(*box) for box in boxes), max(image, of_gold))
     return best * scale, (of_gold + total - best) * scale

@@ -1,11 +1,11 @@
-"""Which answer belongs to which row: by image, question and gold, then by id, last by order.
+"""Which answer belongs to which row: by image, question and gold, then by id, finally by order.
 
     answers   im/0.png "What colour?" red      im/2.png "What colour?" blue
     rows      im/0.png ... red    im/1.png ... red    im/2.png ... blue       0 -> 0, 1 -> 2
 
-What an answer says and no row has makes it a stranger (of another split); what contradicts the row
-that the rest names is refused. Order counts only where the answers are as many as the rows and
-nothing that they say is against it.
+An answer that states something no row has is a stranger (from another split); one that contradicts
+the row it otherwise names is an error. Order counts only if there are as many answers as rows and
+nothing contradicts it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ IN_ORDER = (
     ", as they name no image or id that both have (as many on both sides, and nothing that they "
     "say contradicts)"
 )
-"""What is said wherever order had to do."""
+"""The end of a note on pairing by order."""
 
 
 Contents = Callable[[int], Iterable[str]]
@@ -35,8 +35,8 @@ Agrees = Callable[[int, int], bool]
 
 @dataclass(frozen=True)
 class Known:
-    """What an answer, or a row, says of its query. Of a row, the first of ``images`` is the image
-    itself and the others are further names of it. ``gold`` is what ``gold_text`` means.
+    """What an answer, or a row, states about its query. For a row, the first of ``images``
+    identifies the image and the others are further names. ``gold`` is the key of ``gold_text``.
     """
 
     place: str
@@ -46,7 +46,7 @@ class Known:
     gold_text: str = ""
     id: str | None = None
     number: int | None = None
-    """Of an answer: the number of its row, where it is stated as such."""
+    """For an answer: the number of its row, if stated."""
 
 
 @dataclass
@@ -56,7 +56,7 @@ class Pairing:
     strangers: list[int] = field(default_factory=list)
     repeated: list[int] = field(default_factory=list)
     renumbered: list[int] = field(default_factory=list)
-    """Answers whose stated number is another row's than image and question name."""
+    """Answers whose stated row number contradicts image and question."""
     in_order: list[int] = field(default_factory=list)
 
 
@@ -68,10 +68,10 @@ def pair(
     agrees: Agrees = lambda answer, row: True,
     any_question: bool = False,
 ) -> Pairing:
-    """``contents``: the keys of a row's image by what its file holds, asked for only where names
-    do not tell. ``agrees``: whether an answer's gold, written in another box format, is the row's.
-    ``any_question``: where no answer asks what a row asks, prompts were reworded: they say nothing.
-    EvaluationError names the line, the row, and what contradicts.
+    """``contents``: the keys of a row's image by file content, called only if names are not enough.
+    ``agrees``: whether an answer's gold, written in another box format, is the row's.
+    ``any_question``: if no question occurs on both sides, prompts were reworded and are ignored.
+    EvaluationError names the line, the row, and the contradiction.
     """
     pairs = _Pairs(answers, rows, contents, agrees)
     if any_question and not any(pairs.questions):
@@ -83,17 +83,17 @@ _TOKEN = re.compile(r"<image>|<\|[^|<>]{1,40}\|>")
 
 
 def question_key(prompt: str) -> str:
-    """A prompt without tags of images, the box format that it states, and runs of blanks."""
+    """A prompt without image tags, box-format sentence and runs of blanks."""
     return " ".join(_TOKEN.sub(" ", without_box_format(prompt)).split())
 
 
 def gold_key(text: str) -> Hashable:
-    """What a gold text means, whatever way it was written; None where it says nothing."""
+    """A key for the meaning of a gold text, however it is written; None if it is empty."""
     if not text.strip():
         return None
-    found = read_boxes(text)
-    if found is not None and None not in found.boxes:
-        pairs = zip(found.labels, found.boxes, strict=True)
+    boxes = read_boxes(text)
+    if boxes is not None and None not in boxes.boxes:
+        pairs = zip(boxes.labels, boxes.boxes, strict=True)
         return tuple(sorted((normalise(label or ""), *(box or ())) for label, box in pairs))
     number = finite(text)
     if number is not None:
@@ -108,7 +108,7 @@ class _Pairs:
         self.answers, self.rows, self.agrees = answers, rows, agrees
         names = ImageNames([row.images for row in rows], contents)
         self.located = [names.find(answer.images) for answer in answers]
-        """The images that an answer may be of: None where it names none, empty where unknown."""
+        """The images that an answer may be of: None if it names none, empty if unknown."""
         self.of_image = _grouped(row.images[0] if row.images else None for row in rows)
         self.of_question = _grouped(row.question for row in rows)
         self.of_both = _grouped((row.question, row.gold) for row in rows)
@@ -121,8 +121,8 @@ class _Pairs:
         self.taken: set[int] = set()
 
     def _question(self, n: int) -> str | None:
-        """The rows' question that an answer was asked; None where it does not say, "" where it is
-        none of theirs. A log holds it within the text of the chat template.
+        """The rows' question that an answer is to; None if it states none, "" if no row has it. In
+        a log it is inside the text of the chat template.
         """
         text = self.answers[n].question
         if not text or text in self.of_question:
@@ -140,20 +140,20 @@ class _Pairs:
         several: list[tuple[int, list[int]]] = []
         waiting: list[tuple[int, list[int]]] = []
         for n in range(len(self.answers)):
-            found = self._rows_of(n)
-            if found is None:
+            candidates = self._rows_of(n)
+            if candidates is None:
                 self.pairing.strangers.append(n)
-            elif len(found) == 1:
-                self._take(n, found[0])
-            elif found and self._are_one_query(found):
-                several.append((n, found))
+            elif len(candidates) == 1:
+                self._take(n, candidates[0])
+            elif candidates and self._are_one_query(candidates):
+                several.append((n, candidates))
             else:
-                waiting.append((n, found))
-        for n, found in several:
-            free = [r for r in found if r not in self.taken]
-            self._take(n, n if n in free else (free or found)[0])
-        for n, found in waiting:
-            self._by_order(n, found)
+                waiting.append((n, candidates))
+        for n, candidates in several:
+            free = [r for r in candidates if r not in self.taken]
+            self._take(n, n if n in free else (free or candidates)[0])
+        for n, candidates in waiting:
+            self._by_order(n, candidates)
         return self.pairing
 
     def _take(self, n: int, row: int) -> None:
@@ -166,8 +166,8 @@ class _Pairs:
             self.pairing.renumbered.append(n)
 
     def _rows_of(self, n: int) -> list[int] | None:
-        """The rows that the answer may be of, as far as it says; none where it says nothing that
-        tells. None: it is of no row.
+        """The rows that the answer may be for; empty if it states nothing to tell them by. None: it
+        is for no row.
         """
         answer, images, question = self.answers[n], self.located[n], self.questions[n]
         if answer.id is not None and self.ids_known:
@@ -177,23 +177,23 @@ class _Pairs:
             self._check(n, row, "has its id")
             return [row]
         if images == set() and any(self.located):
-            return None  # the names of images are the set's, and this one is not among them
-        asked, found = self._by_content(n)
+            return None  # image names are those of the set, but this one is not among them
+        matching, candidates = self._by_content(n)
         if answer.number is not None and 0 <= answer.number < len(self.rows):
-            if answer.number not in found and not images:
+            if answer.number not in candidates and not images:
                 self._check(n, answer.number, "has its number")
-                found = [answer.number]
-            if answer.number in found:
+                candidates = [answer.number]
+            if answer.number in candidates:
                 return [answer.number]
-        if found:
-            return found
-        if asked:
+        if candidates:
+            return candidates
+        if matching:
             same = "image and question" if images else "question"
-            self._check(n, asked[0], f"has its {same}")
+            self._check(n, matching[0], f"has its {same}")
         return None if images or question == "" or answer.number is not None else []
 
     def _by_content(self, n: int) -> tuple[list[int], list[int]]:
-        """The rows of its image and question, and those of them whose gold is its gold."""
+        """The rows with its image and question, and those of them with its gold."""
         answer, images, question = self.answers[n], self.located[n], self.questions[n]
         if images:
             rows = self._of_images(n)
@@ -201,25 +201,25 @@ class _Pairs:
                 rows = [r for r in rows if self.rows[r].question == question]
             return rows, [r for r in rows if self._gold_fits(n, r)]
         if not question or (images is not None and answer.gold is None):
-            return [], []  # a question alone tells nothing of an image that has another name
+            return [], []  # a question alone does not identify an image under another name
         rows = self.of_question[question]
         if answer.gold is None:
             return rows, rows
         return rows, self.of_both.get((question, answer.gold), [])
 
     def _gold_fits(self, n: int, row: int) -> bool:
-        stated, gold = self.answers[n].gold, self.rows[row].gold
-        return self.agrees(n, row) if stated is None else gold in (None, stated)
+        answered, gold = self.answers[n].gold, self.rows[row].gold
+        return self.agrees(n, row) if answered is None else gold in (None, answered)
 
-    def _are_one_query(self, found: list[int]) -> bool:
+    def _are_one_query(self, candidates: list[int]) -> bool:
         """Whether the rows are one query, asked more than once."""
-        rows = [self.rows[r] for r in found]
+        rows = [self.rows[r] for r in candidates]
         return all(row.images for row in rows) and (
             len({(row.images[0], row.question, row.gold) for row in rows}) == 1
         )
 
     def _check(self, n: int, r: int, why: str) -> None:
-        """EvaluationError where the answer says something else than the row."""
+        """EvaluationError if the answer contradicts the row."""
         answer, row = self.answers[n], self.rows[r]
         images, question = self.located[n], self.questions[n]
         if images and row.images and row.images[0] not in images:
@@ -232,37 +232,37 @@ class _Pairs:
             return
         raise EvaluationError(
             f"{answer.place} {differ[0]}, but {row.place}, which {why}, has {differ[1]}: give the "
-            "set that the answers were made on (where its gold was corrected since, take "
-            "'solution' and 'labels' out of the lines)"
+            "set that the answers were made on (if its gold was corrected since, remove "
+            "'solution' and 'labels' from the lines)"
         )
 
-    def _by_order(self, n: int, found: list[int]) -> None:
-        """The row in the answer's place, where the answers are as many as the rows and all others
-        are in theirs; EvaluationError where not.
+    def _by_order(self, n: int, candidates: list[int]) -> None:
+        """Pair by position, if there are as many answers as rows and all others are in position;
+        EvaluationError if not.
         """
         answer, pairing = self.answers[n], self.pairing
         moved = [m for m, r in enumerate(pairing.rows) if r not in (m, None)]
         moved += pairing.strangers + pairing.repeated
         unknown = bool(answer.images) and not self.located[n]
         if len(self.answers) != len(self.rows):
-            against = f"{len(self.answers)} answers are not the {len(self.rows)} rows in order"
+            obstacle = f"{len(self.answers)} answers are not the {len(self.rows)} rows in order"
         elif moved:
-            against = f"{self.answers[moved[0]].place} is not in the place of its row"
+            obstacle = f"{self.answers[moved[0]].place} is not in the place of its row"
         elif unknown and not answer.gold_text:  # copies have other names; gold has to speak then
-            against = "it states no gold"
+            obstacle = "it states no gold"
         else:
             self._check(n, n, "stands in its place")
             pairing.rows[n] = n
             pairing.in_order.append(n)
             return
-        some = " and ".join(self.rows[r].place for r in found[:2])
-        what = f"could be of {len(found)} rows, such as {some}" if found else "no id"
+        some = " and ".join(self.rows[r].place for r in candidates[:2])
+        what = f"could be of {len(candidates)} rows, such as {some}" if candidates else "no id"
         if unknown:
             what = f"names the image {answer.images[0][-80:]!r}, which no row has, and {what}"
-        elif not found:
+        elif not candidates:
             what = "names no id or image of a row"
         raise EvaluationError(
-            f"{answer.place} {what}, and {against}: write the image's path ('images') or the "
+            f"{answer.place} {what}, and {obstacle}: write the image's path ('images') or the "
             "number of the row ('id', from 0) into every line"
         )
 

@@ -1,12 +1,12 @@
-"""Predictions on disk, in the forms that people have them, as one.
+"""Predictions on disk, in several formats, read into one.
 
 ours            {"id": "7", "completion": "<think>..", "solution": "<answer>..", "task": ...}
 swift infer     {"response": "<think>..", "labels": "<answer>..", "messages": [..], "images": [..]}
 ms-swift's log  {"completion": ["..", ".."], "solution": ["..", ".."], "prompt": [..]}
 Visual-RFT      [{"image_id": 9, "category_id": 18, "bbox": [x, y, w, h], "score": 0.9}, ..]
 
-One object per line, but for Visual-RFT's list, which is COCO's form of results: it holds no
-completions, so only average precision can be had of it, against the annotations it was made on.
+One object per line, except for Visual-RFT's list, which is COCO's results format: it has no
+completions, so only average precision can be computed, with the annotations it was made on.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ Side = Annotated[int, msgspec.Meta(gt=0)]
 
 
 class EvaluationError(ValueError):
-    """Predictions that cannot be scored: the message says what, where, and what to do."""
+    """Predictions that cannot be scored: the message gives reason, place and remedy."""
 
 
 class Prediction(msgspec.Struct, omit_defaults=True):
-    """One answer and what it is an answer to: a line of ``predictions.jsonl``.
+    """One answer and its query: a line of ``predictions.jsonl``.
 
-    ``width`` and ``height`` are the image's, ``seen`` the size that boxes in pixels are measured in
-    where it is another: that of the resized image.
+    ``width`` and ``height`` are the image's; ``seen`` is the size that boxes in pixels refer to,
+    if it differs: that of the resized image.
     """
 
     id: str
@@ -61,25 +61,25 @@ class Prediction(msgspec.Struct, omit_defaults=True):
     tokens: Annotated[int, msgspec.Meta(ge=0)] | None = None
     finish: str | None = None
     row: int | None = None
-    """The row of the data set, counted from 0: where the report finds the image."""
+    """The row of the data set, counted from 0, from which the report takes the image."""
     image: str | None = None
-    """The image's file, where it has one."""
+    """The image's file, if it has one."""
     seen: tuple[Side, Side] | None = None
     # Not on disk:
     place: str = ""
-    """Where it stood in its file."""
+    """Its place in its file."""
     has_id: bool = True
     """Whether the file gives the id."""
     image_names: tuple[str, ...] = ()
-    """What names the image: path or content, and an id."""
+    """Names of the image: path or content key, and an id."""
     incomplete: bool = False
-    """The annotations do not say every object (a crowd region; LVIS: not exhaustive): the answer
-    counts for average precision, which knows that, and for nothing else.
+    """The annotations do not cover every object (a crowd region; LVIS: not exhaustive): the answer
+    counts only for average precision, which handles that.
     """
 
     @property
     def box_range(self) -> tuple[float, float] | None:
-        """What the numbers of a box run to at the image's right and bottom; None: not known."""
+        """Largest x and y of a box in the image; None: not known."""
         if self.box_format == "norm1000":
             return 1000.0, 1000.0
         if self.box_format == "pixels" and (size := self.seen or self.size) is not None:
@@ -93,7 +93,7 @@ class Prediction(msgspec.Struct, omit_defaults=True):
 
 @dataclass
 class Problems:
-    """What was wrong with predictions: counted by kind, the first few of each named."""
+    """Problems of predictions: counted by kind, with the first few of each."""
 
     counts: Counter[str] = field(default_factory=Counter)
     examples: dict[str, list[str]] = field(default_factory=dict)
@@ -105,7 +105,7 @@ class Problems:
             named.append(str(what)[:LONGEST])
 
     def joined(self, *others: Problems) -> Problems:
-        """A copy with what ``others`` hold behind it."""
+        """A copy with those of ``others`` appended."""
         copy = Problems()
         for one in (self, *others):
             copy.counts += one.counts
@@ -117,7 +117,7 @@ class Problems:
 @dataclass(frozen=True)
 class Predictions:
     """A file of predictions: ``rows``, or ``detections`` where it holds boxes alone (COCO's form of
-    results: pixels, x, y, width, height). ``notes`` has to be said beside the numbers.
+    results: pixels, x, y, width, height). ``notes`` are to be shown with the metrics.
     """
 
     task: str
@@ -129,8 +129,8 @@ class Predictions:
 
 
 def read_predictions(path: Path, task: str | None = None) -> Predictions:
-    """Read a file of any of the forms, or that of a run's folder. EvaluationError names the line
-    that cannot be used.
+    """Read a file in any of the formats, or that of a run's folder. EvaluationError names the
+    unusable line.
     """
     if task not in (None, *EVALUATED):
         raise EvaluationError(f"unknown task {task!r}; known: {', '.join(EVALUATED)}")
@@ -167,8 +167,10 @@ def _completions(path: Path, task: str | None) -> Predictions:
     if not rows:
         what = f"no prediction of task {task}" if problems.counts else "no predictions"
         raise EvaluationError(f"{path} holds {what}")
-    found = list(rows.values())
-    return Predictions(task or _task_of(found, path), found, form, problems, notes=notes)
+    predictions = list(rows.values())
+    return Predictions(
+        task or _task_of(predictions, path), predictions, form, problems, notes=notes
+    )
 
 
 _TYPED = {
@@ -179,7 +181,7 @@ _TYPED = {
 
 
 def _prediction(entry: Mapping[str, Any], place: str, of_swift: bool) -> Prediction:
-    """A line as a prediction; columns of another program that only share a name are not read."""
+    """A line as a prediction; columns of other programs that only share a name are ignored."""
     solution = entry.get("solution")
     if solution is None and of_swift:
         solution = entry.get("labels")
@@ -216,17 +218,17 @@ def _as(kind: Any, value: Any) -> Any:
 
 
 def _key(value: Any) -> str | None:
-    """An id as text; pandas writes whole numbers as 3.0 where one of them is missing, and NaN."""
+    """An id as text; pandas writes integers as 3.0 if one of them is missing, and NaN."""
     if isinstance(value, float):
         return str(int(value)) if value.is_integer() else None if value != value else str(value)
     return None if value is None else str(value)
 
 
 def _image(image: Any) -> tuple[str | None, str | None]:
-    """What tells one image from another where no id is given, and its path where it has one.
+    """A name of the image, for use without an id, and its path if it has one.
 
-    ms-swift writes "<<<bytes>>>" for bytes, and how Python shows an object for an image: both say
-    nothing of which it is.
+    ms-swift writes "<<<bytes>>>" for bytes, and a Python repr for an image object: neither
+    identifies the image.
     """
     if isinstance(image, list):
         image = image[0] if image else None
@@ -243,7 +245,7 @@ def _image(image: Any) -> tuple[str | None, str | None]:
 
 
 def content_key(content: bytes) -> str:
-    """An image by what its file holds."""
+    """The key of an image by its file's content."""
     return hashlib.sha256(content).hexdigest()[:16]
 
 
@@ -260,19 +262,19 @@ _CATEGORY = re.compile(r"belonging to the category '(.{1,100}?)' in the image")
 
 def category_of(prompt: str) -> str | None:
     """The one category that a ViRFT detection prompt asks for."""
-    found = _CATEGORY.search(prompt)
-    return found[1] if found else None
+    match = _CATEGORY.search(prompt)
+    return match[1] if match else None
 
 
 def _task_of(rows: list[Prediction], path: Path) -> str:
-    stated = Counter(row.task for row in rows if row.task is not None)
+    tasks = Counter(row.task for row in rows if row.task is not None)
     known = ", ".join(EVALUATED)
-    if not stated:
+    if not tasks:
         what = f"does not say what its {len(rows)} rows ask for; say it with --task ({known})"
-    elif len(stated) > 1:
-        named = ", ".join(f"{n} {name}" for name, n in stated.most_common())
+    elif len(tasks) > 1:
+        named = ", ".join(f"{n} {name}" for name, n in tasks.most_common())
         what = f"holds rows of several tasks ({named}); say which with --task"
-    elif (task := next(iter(stated))) in EVALUATED:
+    elif (task := next(iter(tasks))) in EVALUATED:
         return task
     else:
         what = f"holds {task} rows; known: {known}"

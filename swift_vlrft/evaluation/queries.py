@@ -1,12 +1,11 @@
-"""What a model is asked: the rows of a data set, or categories of the images of an annotation file.
+"""Queries for a model: the rows of a data set, or categories of the images of an annotation file.
 
     settings = Settings("org/model", Path("instances_val2017.json"), "detection", protocol="all",
                         categories=("coco-novel15",), max_queries=2000)
     next(QuerySet(settings).read(Problems()))
     Query(id="397133/mouse", row=Row(problem="Detect all objects belonging to ... 'mouse' ..."))
 
-Every process that needs the queries makes them again, the same: nothing but settings is handed
-over.
+Every process that needs the queries builds them from the settings, with the same result.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ SPLITS = ("test", "validation", "train")
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """Everything that decides which queries a model gets, and how. Part of ``run.json``."""
+    """Everything that determines the queries and how they are run. Part of ``run.json``."""
 
     model: str
     dataset: Path
@@ -64,19 +63,17 @@ class Settings(msgspec.Struct, frozen=True):
     engine_options: dict[str, Any] = {}
     box_format: str = msgspec.field(default="norm1000", name="frame")
     resolution: dict[str, str] = {}
-    """The variables that bound an image's size, as they were set: ``MAX_PIXELS`` and the like."""
+    """The values of the variables that limit an image's size, such as ``MAX_PIXELS``."""
 
     def identity(self) -> str:
-        """The same for settings that give the same predictions, however they are computed."""
+        """Equal for settings that give the same predictions, however they are computed."""
         decisive = {k: v for k, v in as_json(self).items() if k not in ("engine", "batch_size")}
         return sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
 class Query:
-    """One query to the model: a row, with its image unopened. ``number`` is the row's in its set,
-    counted from 0.
-    """
+    """One query: a row, its image unopened. ``number`` is the row's index in its set, from 0."""
 
     id: str
     row: Row
@@ -96,14 +93,14 @@ class Query:
 
     @property
     def seen(self) -> Size | None:
-        """The size that boxes in pixels are measured in."""
+        """The size that boxes in pixels refer to."""
         columns = self.row.columns
         sides = columns.get("width"), columns.get("height")
         return sides if self.box_format == "pixels" and None not in sides else None  # type: ignore[return-value]
 
     def rewritten(self, box_format: str, size: Size, seen: Size) -> Query:
         """Prompt and gold in ``box_format``, as ``--dataset PATH:pixels`` trains them: ``size`` is
-        the image's, ``seen`` that of the one the model sees. ValueError where that cannot be done.
+        the image's, ``seen`` that of the one the model sees. ValueError if that cannot be done.
         """
         return replace(self, row=row_in_box_format(self.row, box_format, size, seen))
 
@@ -120,7 +117,7 @@ class QuerySet:
 
     @cached_property
     def count(self) -> int:
-        """How many there are, images left unread."""
+        """The number of queries, counted without reading images."""
         return sum(1 for _ in self.read(Problems(), without_images=True))
 
     def read(self, problems: Problems, *, without_images: bool = False) -> Iterator[Query]:
@@ -136,66 +133,70 @@ class QuerySet:
                 yield query
 
     def check(self) -> None:
-        """EvaluationError where the settings do not fit together or name what is not there."""
+        """EvaluationError if the settings contradict each other or name something missing."""
         for problem in self._problems():
             raise EvaluationError(problem)
 
     def _problems(self) -> Iterator[str]:
-        given, protocol = self.settings, self.settings.protocol
-        if given.task not in EVALUATED:
-            yield f"unknown task {given.task!r}; known: {', '.join(EVALUATED)}"
-        if not given.dataset.exists():
-            yield f"the data set {given.dataset} does not exist (from {Path.cwd()})"
-        if (protocol or given.existence_map or given.categories) and given.task != "detection":
-            yield f"--protocol, --categories and --exist-map are of detection, not of {given.task}"
+        settings, protocol = self.settings, self.settings.protocol
+        if settings.task not in EVALUATED:
+            yield f"unknown task {settings.task!r}; known: {', '.join(EVALUATED)}"
+        if not settings.dataset.exists():
+            yield f"the data set {settings.dataset} does not exist (from {Path.cwd()})"
+        if (
+            protocol or settings.existence_map or settings.categories
+        ) and settings.task != "detection":
+            yield f"--protocol, --categories, --exist-map are of detection, not of {settings.task}"
         if protocol not in (None, *QUERY_PROTOCOLS):
             known = " or ".join(QUERY_PROTOCOLS)
             yield f"unknown protocol {protocol!r}; a model is asked by {known}"
-        if protocol == "visual-rft" and given.existence_map is None:
+        if protocol == "visual-rft" and settings.existence_map is None:
             yield (
                 "--protocol visual-rft asks only categories of an existence map: give it with "
                 "--exist-map FILE, a JSON object of image id: [category, ...]"
             )
-        if given.existence_map is not None and protocol != "visual-rft":
+        if settings.existence_map is not None and protocol != "visual-rft":
             yield "--exist-map is of --protocol visual-rft"
         if protocol is not None and self.annotations is None:
             yield (
                 f"--protocol {protocol} makes its queries from an annotation file such as "
-                f"instances_val2017.json; {given.dataset} holds its own"
+                f"instances_val2017.json; {settings.dataset} holds its own"
             )
-        if self.annotations is not None and given.task != "detection":
-            yield f"{given.dataset} holds boxes: --task detection"
+        if self.annotations is not None and settings.task != "detection":
+            yield f"{settings.dataset} holds boxes: --task detection"
         if not self.count:
-            yield f"{given.dataset} holds no query of task {given.task}"
+            yield f"{settings.dataset} holds no query of task {settings.task}"
 
     # ---- a set of rows -----------------------------------------------------------------------
 
     def _rows(self, problems: Problems, without_images: bool) -> Iterator[Query]:
-        given = self.settings
-        splits = (given.split,) if given.split else SPLITS
+        settings = self.settings
+        splits = (settings.split,) if settings.split else SPLITS
         for split in splits:
             try:
-                opened = open_set(given.dataset, split=split, keep_going=True, root=given.images)
+                opened = open_set(
+                    settings.dataset, split=split, keep_going=True, root=settings.images
+                )
                 break
             except DataError as error:
                 if "split" not in str(error) or split == splits[-1]:
                     raise
-        # Where no column says the task, the form of the set does (LISA); what the caller says goes.
+        # Without a task column the form of the set implies one (LISA); the caller's task wins.
         has_task = "task" in getattr(opened, "columns", ())
         number = 0
         for row in rows_of(opened, without_images=without_images):
             if isinstance(row, BadRow):
                 problems.add("rows of the data set that cannot be read, not asked", row.place)
-            elif has_task and row.columns.get("task") not in (None, given.task):
+            elif has_task and row.columns.get("task") not in (None, settings.task):
                 problems.add("rows of another task, not asked", row.place)
             else:
-                row = replace(row, columns=row.columns | {"task": given.task})
+                row = replace(row, columns=row.columns | {"task": settings.task})
                 yield Query(str(number), row, number)
                 number += 1
 
     @cached_property
     def _sample(self) -> set[int] | None:
-        """The numbers of the rows that are asked; None: all."""
+        """The numbers of the rows to ask; None: all."""
         most = self.settings.max_queries
         if most is None:
             return None
@@ -206,61 +207,63 @@ class QuerySet:
 
     @cached_property
     def _chosen(self) -> set[str] | None:
-        """The categories that are asked: names that the set has, and of a named list those that it
-        has. DataError where a name is unknown.
+        """The categories to ask: names in the set, and those of a named list that are in the set.
+        DataError if a name is unknown.
         """
-        given = self.settings
-        if not given.categories:
+        settings = self.settings
+        if not settings.categories:
             return None
         rows = self._rows(Problems(), without_images=True)
-        known = sorted({row.category for row in rows if row.category is not None})
+        categories = sorted({row.category for row in rows if row.category is not None})
         chosen: set[str] = set()
-        for value in given.categories:
-            for name in [value] if value in known else [part.strip() for part in value.split(",")]:
-                if name in CATEGORY_LISTS and name not in known:
-                    chosen |= set(CATEGORY_LISTS[name]) & set(known)
+        for value in settings.categories:
+            for name in (
+                [value] if value in categories else [part.strip() for part in value.split(",")]
+            ):
+                if name in CATEGORY_LISTS and name not in categories:
+                    chosen |= set(CATEGORY_LISTS[name]) & set(categories)
                 else:
-                    chosen |= set(chosen_categories([name], known))
+                    chosen |= set(chosen_categories([name], categories))
         if not chosen:
             raise EvaluationError(
-                f"--categories {' '.join(given.categories)}: {given.dataset} asks for none of "
-                f"them, but for {', '.join(known[:100]) or 'no category'}"
+                f"--categories {' '.join(settings.categories)}: {settings.dataset} asks for none "
+                f"of them, but for {', '.join(categories[:100]) or 'no category'}"
             )
         return chosen
 
     # ---- an annotation file ------------------------------------------------------------------
 
     def _of_annotations(self, annotations: Annotations, problems: Problems) -> Iterator[Query]:
-        given, found = self.settings, annotations.instances
-        refuse_shared_files(found)
-        chosen = annotations.chosen(given.categories)
-        if given.protocol == "visual-rft":
+        settings, instances = self.settings, annotations.instances
+        refuse_shared_files(instances)
+        chosen = annotations.chosen(settings.categories)
+        if settings.protocol == "visual-rft":
             pairs = self._of_existence_map(annotations, problems)
         else:
-            # LVIS says of some categories only whether an image holds them.
+            # For some categories, LVIS annotates only whether an image has them.
             pairs = [
                 (image, category)
-                for image in found.images
+                for image in instances.images
                 for category in chosen
-                if found.absent is None
-                or image in found.boxes[category]
-                or image in found.absent[category]
+                if instances.absent is None
+                or image in instances.boxes[category]
+                or image in instances.absent[category]
             ]
         pairs = [pair for pair in pairs if pair[1] in chosen]
-        if given.max_queries is not None and given.max_queries < len(pairs):
-            order = random.Random(given.seed).sample(range(len(pairs)), given.max_queries)
+        if settings.max_queries is not None and settings.max_queries < len(pairs):
+            order = random.Random(settings.seed).sample(range(len(pairs)), settings.max_queries)
             pairs = [pairs[n] for n in sorted(order)]
-        folder = image_folder(found, given.images)
+        folder = image_folder(instances, settings.images)
         for image, category in pairs:
             name = chosen[category]
             try:
-                path = image_path(file_of(found.images[image]) or "", folder, folder)
+                path = image_path(file_of(instances.images[image]) or "", folder, folder)
             except ValueError as error:
                 problems.add("rows of the data set that cannot be read, not asked", error)
                 continue
-            columns = detection_row(str(path), name, found.boxes[category].get(image, []))
+            columns = detection_row(str(path), name, instances.boxes[category].get(image, []))
             row = Row(
-                RowLocation(found.path),
+                RowLocation(instances.path),
                 {"bytes": None, "path": columns.pop("image")},
                 columns.pop("problem"),
                 columns.pop("solution"),

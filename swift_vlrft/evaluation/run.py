@@ -1,11 +1,11 @@
-"""A run of `vlrft eval` on disk: its settings, the answers so far, the predictions.
+"""A run of `vlrft eval` on disk: settings, answers so far, predictions.
 
     OUT/run.json              settings, versions, stamps of the files that answers depend on
     OUT/parts/part-*.jsonl    answers as they come, one file per process
-    OUT/predictions.jsonl     all of them, in the order of the queries
+    OUT/predictions.jsonl     all answers, in the order of the queries
     OUT/summary.json
 
-A run that was killed resumes: rows with a full line in a part are not asked again.
+A killed run resumes: rows with a complete line in a part are not asked again.
 """
 
 from __future__ import annotations
@@ -51,19 +51,19 @@ class Manifest(msgspec.Struct):
 
 
 def versions() -> dict[str, str]:
-    found = {}
+    installed = {}
     for name in PACKAGES:
         try:
-            found[name] = version(name)
+            installed[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return installed
 
 
 def begin(folder: Path, settings: Settings, *, force: bool = False) -> dict[str, str]:
-    """Make the folder ready, or ready to resume; the lines of answers that it holds, by id.
+    """Prepare the folder to start or resume; the answer lines that it has, by id.
 
-    EvaluationError where it holds a run with other settings; ``force`` moves that one aside.
+    EvaluationError if it has a run with other settings; ``force`` moves that run aside.
     """
     manifest = Manifest(settings, settings.identity(), _stamps(settings), versions())
     if problem := _other_results(folder, manifest):
@@ -78,7 +78,7 @@ def begin(folder: Path, settings: Settings, *, force: bool = False) -> dict[str,
 
 
 def _other_results(folder: Path, manifest: Manifest) -> str | None:
-    """What lies in ``folder`` and is no part of this run."""
+    """A description of results in ``folder`` that do not belong to this run."""
     if not (folder / "run.json").exists():
         found = [name for name in RESULTS[2:] if (folder / name).exists()]
         return "results that no run.json describes" if found else None
@@ -100,8 +100,8 @@ ROWS = {".parquet", ".arrow", ".jsonl", ".json", ".csv"}
 
 
 def _stamps(settings: Settings) -> dict[str, str]:
-    """Sizes and times of the files that answers depend on, of what is on disk: a checkpoint that
-    was trained again at the same place is another one.
+    """Sizes and times of the files on disk that answers depend on: a checkpoint that was
+    overwritten is another one.
     """
     stamps = {}
     of = {"model": (Path(settings.model), WEIGHTS), "dataset": (settings.dataset, ROWS)}
@@ -119,7 +119,7 @@ def _stamps(settings: Settings) -> dict[str, str]:
 
 
 def _move_aside(folder: Path) -> None:
-    """Nothing on disk is lost: what lies there gets the next free number."""
+    """Move existing files into the next free folder before-N, so that nothing is lost."""
     number = next(n for n in count(1) if not (folder / f"before-{n}").exists())
     aside = folder / f"before-{number}"
     aside.mkdir(parents=True)
@@ -129,8 +129,8 @@ def _move_aside(folder: Path) -> None:
 
 
 def answered(folder: Path) -> dict[str, str]:
-    """The full lines of every part by id; half a line, of a kill, is not one."""
-    found: dict[str, str] = {}
+    """The complete lines of all parts by id; half a line, from a killed run, is ignored."""
+    lines: dict[str, str] = {}
     for part in sorted((folder / "parts").glob("part-*.jsonl")):
         with part.open(encoding="utf-8") as file:
             for line in file:
@@ -139,19 +139,19 @@ def answered(folder: Path) -> dict[str, str]:
                 except (ValueError, KeyError, TypeError):
                     continue
                 if isinstance(key, str):
-                    found.setdefault(key, line)
-    return found
+                    lines.setdefault(key, line)
+    return lines
 
 
 def new_part(folder: Path) -> Path:
-    """A part that no other process writes."""
+    """The path of a new part for this process alone."""
     return folder / "parts" / f"part-{uuid4().hex[:12]}.jsonl"
 
 
 def pending(
     queries: QuerySet, done: dict[str, str], problems: Problems, worker: int = 0, workers: int = 1
 ) -> Iterator[Query]:
-    """The queries of one worker that no part answers yet."""
+    """The queries of one worker that are not answered yet."""
     for query in queries.read(problems):
         # By the id alone, so that no worker's share depends on what another has answered.
         if crc32(query.id.encode()) % workers == worker and query.id not in done:
@@ -167,7 +167,7 @@ def answer_line(
     tokens: int | None = None,
     finish: str | None = None,
 ) -> str:
-    """``size`` is the image's, ``image_id`` what names it where the row does not."""
+    """``size`` is the image's; ``image_id`` identifies it if the row does not."""
     columns, image = query.row.columns, query.row.image
     prediction = Prediction(
         id=query.id,
@@ -204,18 +204,18 @@ def finish(folder: Path, queries: QuerySet) -> Problems:
 
 
 def gold_of(settings: Settings, annotations: Annotations | None) -> Gold:
-    """The gold of a run's predictions; on a set of rows, that of the rows that were chosen."""
+    """The gold of a run's predictions; for a set of rows, that of the chosen rows."""
     if annotations is None:
         return GOLD_OF_ROWS
     return Gold(annotations, settings.categories, settings.protocol or "all")
 
 
-# ---- a run that is there ---------------------------------------------------------------------
+# ---- existing runs ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class SavedRun:
-    """Predictions, and what a run's folder says of how they were made; None for a file alone."""
+    """Predictions, and the manifest of the run that made them; None for a single file."""
 
     predictions: Predictions
     manifest: Manifest | None = None
@@ -227,9 +227,9 @@ def open_runs(
     task: str | None = None,
     annotated: Mapping[Path, Annotations | None] = MappingProxyType({}),
 ) -> list[SavedRun]:
-    """Files of predictions, or folders of runs. Annotations that they share, or that ``annotated``
-    holds by their path, are read once.
-    EvaluationError, LineError or DataError where one cannot be read.
+    """Files of predictions, or folders of runs. Annotations that they share, or that are in
+    ``annotated`` by path, are read once.
+    EvaluationError, LineError or DataError if one cannot be read.
     """
     known = dict(annotated)
     runs = []
@@ -249,7 +249,7 @@ def open_runs(
 
 
 def image_limits(run: SavedRun) -> str | None:
-    """The limits that a run put on the size of images; None where no run.json says."""
+    """The limits of a run on image size; None if there is no run.json."""
     if run.manifest is None:
         return None
     settings = run.manifest.settings

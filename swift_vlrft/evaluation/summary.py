@@ -1,4 +1,4 @@
-"""The summary of predictions: what `vlrft eval` prints and writes.
+"""The summary of predictions that `vlrft eval` prints and writes.
 
     summarise(read_predictions(file)).metrics["accuracy"]    Measure(value=0.8, low=0.7, high=0.9)
 
@@ -28,18 +28,18 @@ HEADLINES = {
     "classification": "accuracy",
     "counting": "accuracy",
 }
-"""The metric that says which of two summaries of a task is better."""
+"""The metric by which two summaries of a task are compared."""
 
 PROTOCOL_NOTES = {
-    "all": "protocol all: every query that was asked is scored, and no box of another is missed",
+    "all": "protocol all: every query that was asked is scored; boxes of others are not missed",
     "visual-rft": "protocol visual-rft: gold boxes of categories that were not asked are missed; "
     "not comparable with protocol all",
     "rows": "protocol rows: the queries are those of the data set",
 }
 NO_NMS_AP = "NMS-AP (OVDEval) is not provided"
 SUBSTRING_NOTE = (
-    f"{SUBSTRING}: for comparison with numbers published for Visual-RFT alone; it counts any "
-    "part of the name as right"
+    f"{SUBSTRING}: only for comparison with numbers published for Visual-RFT; it accepts any "
+    "part of the name"
 )
 
 
@@ -50,7 +50,7 @@ class Measure(msgspec.Struct, frozen=True):
 
 
 class Summary(msgspec.Struct):
-    """``summary.json``. ``named`` holds the first few of each problem."""
+    """``summary.json``. ``named`` has the first few of each problem."""
 
     task: str
     rows: int
@@ -63,11 +63,11 @@ class Summary(msgspec.Struct):
     named: dict[str, list[str]]
     protocol: str | None = None
     selected: dict[str, float | None] = {}
-    """AP over each named list of categories that the set holds in full."""
+    """AP over each named list of categories that are all in the set."""
     notes: list[str] = []
     bootstrap: int = COUNT
     run: dict[str, Any] = {}
-    """What made the predictions: model, data set, settings, versions."""
+    """How the predictions were made: model, data set, settings, versions."""
 
     @property
     def best(self) -> float | None:
@@ -95,15 +95,15 @@ def summarise(
     seed: int = 0,
     run: dict[str, Any] | None = None,
 ) -> Summary:
-    """Every metric of the predictions with its interval; EvaluationError where there is no gold."""
+    """Every metric of the predictions with its interval; EvaluationError if there is no gold."""
     table, protocol = scored_table(predictions, gold)
     rows = table.predictions.rows
     if rows and all(reason.code == "bad_gold" for reason in table.reasons):
-        found = f"no gold solution in any of the {len(rows)} predictions"
+        none = f"no gold solution in any of the {len(rows)} predictions"
         if not any(row.solution for row in rows):
-            raise EvaluationError(f"{found}; give the set that they answer with --gold")
+            raise EvaluationError(f"{none}; give the set that they answer with --gold")
         raise EvaluationError(
-            f"{found} can be read as {predictions.task} (the first is {rows[0].solution[:60]!r}); "
+            f"{none} can be read as {predictions.task} (the first is {rows[0].solution[:60]!r}); "
             "is --task right?"
         )
     weights = resamples(len(table.units), bootstrap, seed) if bootstrap else None
@@ -155,8 +155,8 @@ def _selected(by_class: dict[str, dict[str, float | None]]) -> dict[str, float |
 
 
 def write_summary(summary: Summary, path: Path, *, force: bool = False) -> None:
-    """EvaluationError where a better summary lies at ``path``, or one that cannot be compared, and
-    ``force`` is not given.
+    """EvaluationError if ``path`` has a better summary, or one that cannot be compared, and
+    ``force`` is not set.
     """
     if path.exists() and not force:
         keep = "; --force writes over it, another --out keeps both"

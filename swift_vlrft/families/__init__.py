@@ -1,4 +1,4 @@
-"""Model families: one file each, with all that differs between models.
+"""Model families: one file each, with all that depends on the family.
 
     family_of(name="Qwen/Qwen2.5-VL-3B-Instruct").box_format     "pixels"
     family_of(model_type="glm4v_moe").images.tokens(640, 480)    391
@@ -40,7 +40,7 @@ def family_of(
     config: Mapping[str, Any] | None = None,
 ) -> Family | None:
     """The family of ms-swift's or transformers' model type, else of a config.json, else of a
-    checkpoint's folder or a name on the hub; None where it is not known.
+    checkpoint's folder or a name on the hub; None if it is not known.
     """
     if model_type is None and config is not None:
         model_type = str(config.get("model_type"))
@@ -53,7 +53,7 @@ def family_of(
 
 
 def _type_in(folder: Path) -> str | None:
-    """Like ms-swift, its own args.json before the architecture."""
+    """Like ms-swift: the checkpoint's args.json goes before the architecture."""
     for name in ("args.json", "config.json"):
         try:
             found = json.loads((folder / name).read_text()).get("model_type")
@@ -72,7 +72,7 @@ def known_family(name: str) -> Family:
 
 
 def image_rule(name: str) -> SmartResize:
-    """How that family resizes images; a ValueError lists those that are known."""
+    """How that family resizes images; a ValueError lists the known ones."""
     rule = known_family(name).images
     if rule is None:
         raise ValueError(f"{name} takes no images; families that do: {', '.join(IMAGE_TYPES)}")
@@ -87,12 +87,12 @@ def resized_size(family: str, width: int, height: int, **limits: int | None) -> 
 
 
 def image_tokens(family: str, width: int, height: int, **limits: int | None) -> int:
-    """Tokens that an image takes in the prompt, without the two that mark its begin and end."""
+    """Tokens of an image in the prompt, without the two that mark its start and end."""
     return image_rule(family).tokens(width, height, **limits)
 
 
 def sees_images(name: str) -> bool:
-    """Whether a model of that name takes images, also one of a family that is not known."""
+    """Whether a model of that name takes images; also for unknown families."""
     family = family_of(name=name)
     if family is not None:
         return family.images is not None

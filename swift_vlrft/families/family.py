@@ -1,4 +1,4 @@
-"""What a model family is to this package: a record, one file each, of all that differs.
+"""A model family as this package knows it: one record, in one file per family.
 
     FAMILY = Family(name="qwen2_5_vl", box_format="pixels", images=SmartResize(28, ...), ...)
 
@@ -16,7 +16,7 @@ from swift_vlrft.families.resize import SmartResize
 
 @dataclass(frozen=True)
 class TinySize:
-    """Widths of a tiny model. The head dimension stays 32: vLLM's CPU attention refuses less."""
+    """Widths of a tiny model. The head dimension stays 32: vLLM's CPU attention needs it."""
 
     hidden: int = 64
     layers: int = 2
@@ -37,7 +37,7 @@ TINY_PIXELS = {"min_pixels": 56 * 56, "max_pixels": 28 * 28 * 1280}
 
 @dataclass(frozen=True, kw_only=True)
 class Tiny:
-    """What a tiny random checkpoint keeps of the real one (tiny/checkpoint.py)."""
+    """What a tiny random checkpoint takes over from the real one (tiny/checkpoint.py)."""
 
     special_ids: Mapping[str, int]
     """Special tokens at the ids of the real vocabulary, which ms-swift's templates name."""
@@ -47,7 +47,7 @@ class Tiny:
     chat_template: str
     """Its file in tiny/chat_templates."""
     config: Callable[[TinySize, int], dict[str, Any]]
-    """config.json, ``model_type`` among it, for these widths and this size of the vocabulary."""
+    """config.json, with ``model_type``, for these widths and this vocabulary size."""
     tokenizer_options: Mapping[str, Any] = field(default_factory=dict)
     image_options: Mapping[str, Any] = field(default_factory=lambda: TINY_PIXELS)
     processor_options: Mapping[str, Any] = field(default_factory=dict)
@@ -55,46 +55,46 @@ class Tiny:
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryFacts:
-    """What the planner has to know of a family; the defaults are for one that is not known."""
+    """What the planner needs to know of a family; the defaults are for an unknown one."""
 
-    simulated: bool = True
-    """Whether memory/simulate.py runs its dense models; the others are planned in closed form."""
+    traceable: bool = True
+    """Whether memory/tracing.py can run its dense models; the others are planned in closed form."""
     llm_saved: float = 20.7
     """Bytes that one token leaves in one layer for the backward pass, in units of the hidden size
     and beside the MLP's 8 bytes per intermediate unit (gate, up, activation, product: 2 bytes
-    each); fitted to memory/simulate.py with transformers 5.19 (docs/plan.md has the table).
+    each); fitted to memory/tracing.py with transformers 5.19 (docs/plan.md has the table).
     """
     vit_saved: float = 46.0
-    """The same of a patch in one layer of the ViT, its MLP included."""
+    """The same for a patch in one layer of the ViT, its MLP included."""
     vit_gated: bool = False
     """Whether the ViT's MLP has three matrices, not two."""
     vit_intermediate: str = "intermediate_size"
-    """Where config.json's vision_config has the width of the ViT's MLP."""
+    """The key of the width of the ViT's MLP in config.json's vision_config."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """One architecture of models, whatever their size."""
+    """One model architecture, of any size."""
 
     name: str
-    """ms-swift's ``--model_type`` of its dense models, and what `vlrft tiny` calls it."""
+    """ms-swift's ``--model_type`` of its dense models, and the name for `vlrft tiny`."""
     model_types: tuple[str, ...]
     """Its names in ms-swift (``--model_type``) and in transformers (config.json)."""
     hub_name: str
-    """Regular expression of its models' names; case does not count."""
+    """Regular expression for its models' names, ignoring case."""
     templates: Mapping[str, str]
     """ms-swift's templates, the usual one first, and what each writes before a completion unless
     ``--enable_thinking`` or ``--response_prefix`` says otherwise.
     """
     tiny: Tiny
     images: SmartResize | None = None
-    """How images are resized and counted; None for a model of text alone."""
+    """How images are resized and counted; None for a text-only model."""
     box_format: str | None = None
-    """norm1000 or pixels: what the makers trained it to write; None where nothing is known."""
+    """norm1000 or pixels: the format it was trained to write; None if unknown."""
     box_answer: str | None = None
-    """How it writes one box by itself."""
+    """How it writes one box without instructions."""
     shared_prefix: tuple[str, ...] = ()
-    """Its types in transformers that can share prefixes: tests compare their numbers with separate
-    rows. They take M-RoPE's positions, and ``model.visual`` encodes the images.
+    """Its types in transformers that can share prefixes: tests compare the results with those of
+    separate rows. They use M-RoPE, and ``model.visual`` encodes the images.
     """
     memory: MemoryFacts = MemoryFacts()

@@ -1,4 +1,4 @@
-"""Qwen3.5 and 3.6: Qwen3-VL's images and boxes; three of four layers are Gated DeltaNet.
+"""Qwen3.5 and 3.6: images and boxes as in Qwen3-VL; three of four layers are Gated DeltaNet.
 
 [{"bbox_2d": [254, 303, 291, 365], "label": "cat"}]
 """
@@ -38,5 +38,5 @@ FAMILY = Family(
     images=qwen3_vl.FAMILY.images,
     box_format="norm1000",
     box_answer=qwen3_vl.FAMILY.box_answer,
-    memory=MemoryFacts(simulated=False, llm_saved=28.7),
+    memory=MemoryFacts(traceable=False, llm_saved=28.7),
 )

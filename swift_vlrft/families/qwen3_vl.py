@@ -1,4 +1,4 @@
-"""Qwen3-VL: boxes in thousandths, and features of the ViT's inner layers added to the LLM's.
+"""Qwen3-VL: boxes in thousandths; features of inner ViT layers are added to the LLM's.
 
 [{"bbox_2d": [254, 303, 291, 365], "label": "cat"}]
 """

@@ -1,4 +1,4 @@
-"""How a model's processor resizes an image, and the tokens that the result takes.
+"""How a model's processor resizes an image, and how many tokens the result takes.
 
     rule = SmartResize(factor=28, min_pixels=3136, max_pixels=12_845_056)
     rule.size(640, 480)                         (644, 476)
@@ -21,7 +21,7 @@ from pathlib import Path
 from swift_vlrft.geometry.box_format import Size
 
 MAX_RATIO = 200
-"""Images longer than this in one direction are refused by every family's processor."""
+"""Largest ratio of the sides of an image that the families' processors accept."""
 
 RESOLUTION = ("MAX_PIXELS", "MIN_PIXELS", "IMAGE_MAX_TOKEN_NUM", "IMAGE_MIN_TOKEN_NUM")
 """The environment variables that bound what a Qwen-VL model sees of an image."""
@@ -38,7 +38,7 @@ class SmartResize:
     max_pixels: int
     frames: int = 1
     from_environment: bool = True
-    """Whether ms-swift reads the limits from MIN_PIXELS and MAX_PIXELS; else from the
+    """Whether ms-swift reads the limits from MIN_PIXELS and MAX_PIXELS; else they are in the
     checkpoint's preprocessor_config.json.
     """
 
@@ -51,7 +51,7 @@ class SmartResize:
         max_pixels: int | None = None,
     ) -> Size:
         """Width and height of the image that the model sees; ValueError for an image that no
-        processor takes. Limits left out are the family's own.
+        processor takes. Limits left out are the family's defaults.
         """
         low = self.min_pixels if min_pixels is None else min_pixels
         high = self.max_pixels if max_pixels is None else max_pixels
@@ -70,7 +70,7 @@ class SmartResize:
             )
         sides = self._multiples(width, height)
         area = frames * sides[0] * sides[1]
-        # The order of the operations is the processors' own: it decides how a tie rounds.
+        # The same order of operations as in the processors: it decides how ties round.
         if area > high:
             scale = math.sqrt(frames * width * height / high)
             sides = [
@@ -82,13 +82,13 @@ class SmartResize:
         return sides[0], sides[1]
 
     def tokens(self, width: int, height: int, **limits: int | None) -> int:
-        """Tokens of an image in the prompt, without the two that mark its begin and end."""
+        """Tokens of an image in the prompt, without the two that mark its start and end."""
         seen = self.size(width, height, **limits)
         return seen[0] * seen[1] // self.factor**2
 
     def loses_a_side(self, width: int, height: int, *, max_pixels: int | None = None) -> bool:
-        """Whether qwen-vl-utils, which ms-swift calls for Qwen, leaves a thin image no pixel in one
-        direction and fails, where the processors themselves keep ``factor`` pixels.
+        """Whether qwen-vl-utils, which ms-swift calls for Qwen, fails on a thin image because one
+        side becomes 0; the processors themselves keep ``factor`` pixels.
         """
         high = self.max_pixels if max_pixels is None else max_pixels
         return (
@@ -100,11 +100,11 @@ class SmartResize:
     def limits(
         self, *, model: str | Path | None = None, environ: Mapping[str, str] | None = None
     ) -> tuple[int, int]:
-        """min_pixels and max_pixels as ms-swift's template will have them.
+        """min_pixels and max_pixels as ms-swift's template uses them.
 
         Qwen: IMAGE_MAX_TOKEN_NUM, else MAX_PIXELS in whole tokens, else the default; the same for
-        MIN. GLM: ``size`` in the preprocessor_config.json of the folder ``model``; MAX_PIXELS does
-        not reach it.
+        MIN. GLM: ``size`` in the preprocessor_config.json of the folder ``model``, whatever
+        MAX_PIXELS.
         """
         defaults = self.min_pixels, self.max_pixels
         if not self.from_environment:
@@ -146,8 +146,8 @@ def _limits_of_checkpoint(model: str | Path | None) -> tuple[int, int] | None:
 
 
 def capped_size(width: int, height: int, max_pixels: int | None) -> Size:
-    """An image's size after ms-swift's flag ``--max_pixels``, which scales the image itself before
-    the family's own resize.
+    """An image's size after ms-swift's flag ``--max_pixels``, which scales the image before the
+    family's resize.
     """
     if max_pixels is None or max_pixels <= 0 or width * height <= max_pixels:
         return width, height

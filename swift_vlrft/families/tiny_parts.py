@@ -21,7 +21,7 @@ def qwen_tiny(
     vocabulary: int = 151936,
     patch: int = 14,
 ) -> Tiny:
-    """A tiny Qwen: ChatML, and the special tokens from the id ``first`` on."""
+    """A tiny Qwen: ChatML, and special tokens with ids from ``first`` on."""
     return Tiny(
         special_ids={name: first + i for i, name in enumerate(QWEN_TOKENS)},
         vocabulary=vocabulary,
@@ -34,9 +34,9 @@ def qwen_tiny(
 
 
 def rope(**more: Any) -> dict[str, Any]:
-    """The real models' base of 1e6 turns the last sixth of a head by less than 1e-3 between
-    neighbouring image tokens: a tiny model could not tell columns apart. 10 can, at the cost of
-    long texts.
+    """RoPE with base 10. The real models' 1e6 rotates the last sixth of a head by less than 1e-3
+    between neighbouring image tokens, too little for a tiny model to tell columns apart; 10 is
+    enough, at the cost of long texts.
     """
     return {"rope_parameters": {"rope_type": "default", "rope_theta": 10.0, **more}}
 
@@ -52,12 +52,12 @@ def text_config(size: TinySize, vocabulary: int) -> dict[str, Any]:
         "num_key_value_heads": size.hidden // 64,
         "max_position_embeddings": 32768,
         "bos_token_id": None,
-        "eos_token_id": None,  # set where the vocabulary is the real one
+        "eos_token_id": None,  # set if the vocabulary is the real one
     }
 
 
 def vision_config(size: TinySize) -> dict[str, Any]:
-    """A tiny ViT in the words of Qwen2.5-VL and those after it."""
+    """A tiny ViT, with the configuration keys of Qwen2.5-VL and later models."""
     return {
         "depth": size.vision_layers,
         "hidden_size": size.vision_hidden,

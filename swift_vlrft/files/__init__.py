@@ -1,1 +1,1 @@
-"""Reading and writing files, and the files that the package brings."""
+"""Reading and writing files, and the files shipped with the package."""

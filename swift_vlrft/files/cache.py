@@ -1,4 +1,4 @@
-"""Answers that take seconds, kept as JSON in the user's cache folder under all they depend on."""
+"""Results that take seconds to compute, cached as JSON in the user's cache folder."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from swift_vlrft.files.writing import write_atomically
 
 
 def remembered(kind: str, key: Any, answer: Callable[[], Any]) -> Any:
-    """What ``answer`` said to this ``key`` before, else what it says now. Both are JSON.
+    """The cached result of ``answer`` for this ``key`` (all that it depends on), else a new one.
 
-    A folder that cannot be written costs time and nothing else.
+    Key and result are JSON. If the folder cannot be written, nothing is cached.
     """
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:32]

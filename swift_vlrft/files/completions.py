@@ -17,12 +17,12 @@ from typing import Any
 from swift_vlrft.files.jsonl import LineError, finite, json_objects
 
 EXTRA = ("task", "aliases")
-"""Columns that rewards read beside the solution."""
+"""Columns that rewards read besides the solution."""
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """``place`` is the line, "3", or line and item, "3[0]"; ``row`` every column of it."""
+    """``place`` is the line, "3", or line and item, "3[0]"; ``row`` has every column of it."""
 
     place: str
     row: dict[str, Any]
@@ -33,7 +33,7 @@ class Completion:
 
     @property
     def extra(self) -> dict[str, Any]:
-        """The further columns of a reward, where the row has them."""
+        """The further columns of a reward that the row has."""
         return {key: self.row[key] for key in EXTRA if self.row.get(key) is not None}
 
     @property
@@ -41,12 +41,12 @@ class Completion:
         return finite(self.row.get("step")) or 0.0
 
     def logged(self, reward: str) -> float | None:
-        """The score that the run gave; None where it gave none, which ms-swift writes as NaN."""
+        """The score in the log; None if there is none, which ms-swift writes as NaN."""
         return finite(self.row.get(reward))
 
 
 def read_completions(path: Path, notes: list[str]) -> Iterator[Completion]:
-    """LineError names the line that cannot be used; half a line at the end is told to ``notes``."""
+    """LineError names the unusable line; half a line at the end is reported in ``notes``."""
     for number, record in json_objects(path, notes):
         completions = record.get("completion")
         if not isinstance(completions, list) or (completions and isinstance(completions[0], dict)):

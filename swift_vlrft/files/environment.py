@@ -1,6 +1,6 @@
-"""The environment variables of this package, in one table, and how a switch is read.
+"""The environment variables of this package, in one table, and how switches are read.
 
-VLRFT_SHARED_PREFIX=1    VLRFT_TRACK_MEMORY=yes    on: what transformers takes for true, and `on`
+VLRFT_SHARED_PREFIX=1    VLRFT_TRACK_MEMORY=yes    on: what transformers takes as true, and `on`
 VLRFT_TRACK_MEMORY=no    or unset                  off
 """
 
@@ -24,14 +24,14 @@ class Variable:
 
 VARIABLES = {
     "VLRFT_SHARED_PREFIX": Variable(
-        "switch", "0", "compute every prompt and image of a micro-batch once"
+        "switch", "0", "compute each prompt and image of a micro-batch once"
     ),
     "VLRFT_SHARED_PREFIX_CACHE": Variable(
         "number", "512", "MiB of image features to keep; 512 is the default, 0 keeps none"
     ),
     "VLRFT_TRACK_MEMORY": Variable("switch", "0", "log the peak memory of every phase"),
-    "VLRFT_LOG_SAMPLES": Variable("folder", "", "write score and reason of every sample there"),
-    "VLRFT_LOG_IMAGES": Variable("number", "0", "how many samples are to be drawn at every log"),
+    "VLRFT_LOG_SAMPLES": Variable("folder", "", "write score and reason of each sample there"),
+    "VLRFT_LOG_IMAGES": Variable("number", "0", "how many samples to draw at every logging step"),
     "VLRFT_IOU_SCHEDULE": Variable("text", "", "the threshold of vlrft_detection_iou_dynamic"),
 }
 
@@ -43,7 +43,7 @@ def truth(text: str) -> bool | None:
 
 
 def text_of(name: str, environment: Mapping[str, str] | None = None) -> str:
-    """The variable without outer blanks, or its default where it is empty or not set."""
+    """The variable without outer blanks, or its default if it is empty or not set."""
     found = (os.environ if environment is None else environment).get(name, "").strip()
     return found or VARIABLES[name].default
 
@@ -58,7 +58,7 @@ def is_on(name: str, environment: Mapping[str, str] | None = None) -> bool:
 
 
 def number(name: str, environment: Mapping[str, str] | None = None) -> int:
-    """ValueError where the variable is not a whole number of 0 or more."""
+    """ValueError if the variable is not a whole number of 0 or more."""
     text = text_of(name, environment)
     if not text.isdecimal():
         raise ValueError(f"{name}={text}: not a whole number ({VARIABLES[name].meaning})")

@@ -1,5 +1,5 @@
-"""JSON and JSON Lines as people have them: with a byte order mark, CRLF, blank lines, and the half
-line of a run that was killed or is still writing.
+"""JSON and JSON Lines as found in practice: with a byte order mark, CRLF, blank lines, and half a
+line at the end if the run was killed or is still writing.
 
     for number, entry in json_objects(Path("predictions.jsonl"), notes):
         ...     3, {"completion": "<think>..", "solution": ".."}
@@ -30,15 +30,15 @@ class LineError(ValueError):
 
 @dataclass(frozen=True)
 class Broken:
-    """A line that is not JSON. ``begun``: it starts as an object does."""
+    """A line that is not JSON. ``begun``: it starts like an object."""
 
     problem: str
     begun: bool
 
 
 def read_json(path: Path, object_hook: Callable[[Any], Any] | None = None) -> Any:
-    """The value of a JSON file, each object in it through ``object_hook``; LineError where there is
-    none.
+    """The value of a JSON file, each object in it passed through ``object_hook``; LineError if it
+    is not JSON.
     """
     _check_code(path)
     try:
@@ -51,18 +51,18 @@ def read_json(path: Path, object_hook: Callable[[Any], Any] | None = None) -> An
 
 
 def begins_with_list(path: Path) -> bool:
-    """Whether the first sign of a file opens a list."""
+    """Whether the first character of a file opens a list."""
     _check_code(path)
     with path.open("rb") as file:
         return file.read(4096).removeprefix(codecs.BOM_UTF8).lstrip()[:1] == b"["
 
 
 def json_lines(path: Path) -> Iterator[tuple[int, Any]]:
-    """Every line that is not blank, counted from 1, as its value or as ``Broken``."""
+    """Every line that is not blank, numbered from 1, as its value or as ``Broken``."""
     _check_code(path)
     with path.open("rb") as file:
         for number, raw in enumerate(file, start=1):
-            # Files that were joined have a mark within, at the begin of a line.
+            # Concatenated files have byte order marks inside, at the start of a line.
             text = raw.removeprefix(codecs.BOM_UTF8).strip()
             if text:
                 yield number, _value(text, f"{path}, line {number}")
@@ -83,8 +83,8 @@ def _value(text: bytes, place: str) -> Any:
 
 
 def json_objects(path: Path, notes: list[str]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Every line's object; half a line at the end is left out and told to ``notes``. LineError for
-    any other line that is no object.
+    """Every line's object; half a line at the end is left out and reported in ``notes``. LineError
+    for any other line that is not an object.
     """
     found = False
     lines = json_lines(path)
@@ -107,7 +107,7 @@ def json_objects(path: Path, notes: list[str]) -> Iterator[tuple[int, dict[str, 
 
 
 def finite(value: Any) -> float | None:
-    """A number, or a text that is one, as a float; None for all else, NaN and infinity."""
+    """A number or numeric string as a float; None for all else, NaN and infinity included."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
     try:

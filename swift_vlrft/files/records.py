@@ -28,12 +28,12 @@ def write_record(path: Path, record: msgspec.Struct) -> None:
 
 
 def read_record(path: Path, kind: type[Record]) -> Record:
-    """LineError where the file is no such record; FileNotFoundError where it is not there."""
+    """LineError if the file is not such a record; FileNotFoundError if it does not exist."""
     return record_of(read_json(path), kind, str(path))
 
 
 def record_of(value: Any, kind: type[Record], place: str) -> Record:
-    """``value``, what JSON holds, as a record. LineError names ``place`` and the field."""
+    """``value``, decoded JSON, as a record. LineError names ``place`` and the field."""
     try:
         return msgspec.convert(value, kind, dec_hook=lambda expected, found: expected(found))
     except (msgspec.ValidationError, TypeError) as error:

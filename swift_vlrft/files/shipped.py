@@ -1,6 +1,4 @@
-"""Where the files lie that a command line names by path: in the repository, or in the installed
-wheel.
-"""
+"""Paths of shipped files that a command line names: in the repository or the installed wheel."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Writing beside, then renaming: what was on disk stays until all of the new file is there."""
+"""Write to a temporary file, then rename: the old file stays until the new one is complete."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 def beside(path: Path) -> Iterator[Path]:
     """A path to write to, which becomes ``path`` when the block ends without an error.
 
-    It lies in the same folder and is hidden; a link is followed, so that its target is replaced.
+    It is hidden, in the same folder; a link is followed, so that its target is replaced.
     """
     path = Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -2,7 +2,7 @@
 
     match([(0, 0, 0.9), (0, 1, 0.8), (1, 0, 0.7)])    [(0, 1, 0.8), (1, 0, 0.7)]
 
-Two predictions overlap gold box 0; the first one gives way, since 0.8 + 0.7 is more than 0.9.
+Both predictions overlap gold box 0; prediction 0 takes gold box 1, since 0.8 + 0.7 > 0.9.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from swift_vlrft.geometry.boxes import Array
 
 _PER_CONFIDENCE = 1e-10
-"""What a confidence weighs beside an IoU: it decides between equal sums and nothing else."""
+"""Weight of a confidence beside an IoU: it only decides between equal sums."""
 
 
 def match(pairs: list[Pair], confidences: Sequence[float | None] = ()) -> list[Pair]:
-    """The one-to-one choice of ``pairs`` with the largest summed IoU.
+    """The one-to-one matching among ``pairs`` with the largest summed IoU.
 
-    Between equal sums the choice that matches less ``confidences`` wins (a number in [0, 1] per
-    prediction, None counts as 0.5), so a repeated box cannot pick its better confidence.
+    Among equal sums the matching with the lowest total of ``confidences`` wins (a number in [0, 1]
+    per prediction, None counts as 0.5), so a repeated box cannot pick its better confidence.
     """
     best: dict[int, Pair] = {}
     tied = False
@@ -46,16 +46,16 @@ def match(pairs: list[Pair], confidences: Sequence[float | None] = ()) -> list[P
 
 
 def match_table(overlaps: Array, confidences: Sequence[float | None] = ()) -> list[Pair]:
-    """``match`` of a table (predictions, gold boxes) that holds 0 where there is no pair."""
+    """``match`` of a table (predictions, gold boxes) that is 0 where there is no pair."""
     import numpy as np
     from scipy.optimize import linear_sum_assignment  # type: ignore[import-untyped]
 
     rows = np.flatnonzero(overlaps.any(axis=1))
     weights = overlaps[rows]
     if confidences:
-        stated = np.array([0.5 if c is None else c for c in confidences])[rows, None]
-        weights = np.where(weights > 0.0, weights - _PER_CONFIDENCE * stated, 0.0)
-    # The order in the text must decide nothing: predictions are told apart by their overlaps only.
+        values = np.array([0.5 if c is None else c for c in confidences])[rows, None]
+        weights = np.where(weights > 0.0, weights - _PER_CONFIDENCE * values, 0.0)
+    # The order in the text must not matter: predictions are distinguished by their overlaps only.
     order = np.lexsort(weights.T)
     chosen, j = linear_sum_assignment(weights[order], maximize=True)
     i = rows[order[chosen]]
@@ -64,7 +64,7 @@ def match_table(overlaps: Array, confidences: Sequence[float | None] = ()) -> li
 
 
 def greedy(overlaps: Array) -> list[float]:
-    """Row after row, the largest overlap with a column that no row before has taken, else 0."""
+    """For each row in turn, its largest overlap with a column not yet taken, else 0."""
     free = overlaps.copy()
     taken = []
     for row in free:

@@ -1,4 +1,4 @@
-"""Boxes in thousandths of the image or in pixels, and from one into the other.
+"""Boxes in thousandths of the image or in pixels, and conversion between the two.
 
     convert_box((254, 303, 291, 365), "norm1000", "pixels", size=(644, 476)) (164, 144, 187, 174)
 
@@ -28,9 +28,9 @@ def convert_box(
 ) -> tuple[int, int, int, int]:
     """``box`` in whole numbers of another format, kept inside the image and never without area.
 
-    ``size`` is the width and height that pixels refer to; ``to_size`` those that the result's
-    pixels refer to, where it is another image (the original and the resized one). There and back
-    again is within one pixel, for sides up to 2000.
+    ``size`` is the width and height that pixels refer to; ``to_size`` those of the result, if they
+    differ (the original and the resized image). A round trip is within one pixel, for sides up to
+    2000.
     """
     for name in (from_format, to_format):
         if name not in BOX_FORMATS:

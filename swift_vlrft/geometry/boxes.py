@@ -1,9 +1,9 @@
-"""Overlap of boxes, and average precision. Who is matched with whom is in assignment.py.
+"""Overlap of boxes, and average precision. Matching is in assignment.py.
 
     iou((0, 0, 10, 10), (0, 0, 10, 5))    0.5
 
-A box is xyxy: ``x1 < x2``, ``y1 < y2``, x right and y down, in any box format as long as both boxes
-are in it: IoU does not change when both are scaled per axis. Arrays are float64 of shape (4, N).
+A box is xyxy: ``x1 < x2``, ``y1 < y2``, x right and y down, in any box format, the same for both
+boxes: IoU does not change when both are scaled per axis. Arrays are float64 of shape (4, N).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Pair = tuple[int, int, float]
 """A prediction's index, a gold box's index, their IoU."""
 
 EPSILON = 1e-9
-"""Slack on "IoU >= threshold", so that rounding after a scale does not decide a match."""
+"""Tolerance on "IoU >= threshold", so that rounding after scaling does not decide a match."""
 
 NOWHERE: Box = (nan, nan, nan, nan)
 """Stands for an invalid box: every comparison with it is false, so it overlaps nothing."""
@@ -115,7 +115,7 @@ level.
 def average_precision(hits: Sequence[bool], n_gold: int) -> float:
     """COCO's average precision (101 recall levels) in [0, 1].
 
-    ``hits`` says for each prediction, best first, whether it found a gold box of its own;
+    ``hits`` holds for each prediction, best first, whether it is matched with a gold box;
     ``n_gold`` > 0.
     """
     found = 0

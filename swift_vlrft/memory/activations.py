@@ -1,7 +1,7 @@
-"""What one forward and backward pass keeps: traced where torch is, else in closed form.
+"""What one forward and backward pass keeps: traced if torch is installed, else in closed form.
 
-A trace takes seconds and is remembered by everything that it depends on (configuration, shape,
-versions of tracing.py, torch and transformers).
+A trace takes seconds and is cached by everything that it depends on (configuration, shape, versions
+of tracing.py, torch and transformers).
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from swift_vlrft.memory.models import Model
 from swift_vlrft.memory.stages import Activations, BatchShape, Peaks, with_copied_keys
 
 VERSION = 2
-"""Raised when tracing.py changes what it counts, so that old results are not taken."""
+"""To be raised when tracing.py changes what it counts, so that old results are not used."""
 
 
 def can_trace(model: Model) -> bool:
-    return model.simulated and _installed()
+    return model.traceable and _installed()
 
 
 @lru_cache
@@ -36,7 +36,7 @@ def _versions() -> list[str]:
 
 
 def traced(model: Model, shape: BatchShape) -> Activations:
-    """Of this shape or of one traced before; in closed form (``how`` says so) where neither is."""
+    """Activations of this shape, cached or traced; in closed form (see ``how``) if it cannot be."""
     if not can_trace(model):
         return analytic(model, shape)
 
@@ -54,7 +54,7 @@ def traced(model: Model, shape: BatchShape) -> Activations:
 
 
 def _without_context(config: dict[str, Any]) -> dict[str, Any]:
-    """The longest row that a model takes changes nothing in a row that is shorter."""
+    """``config`` without the model's longest row, which does not change a shorter row."""
     return {
         name: _without_context(value) if isinstance(value, dict) else value
         for name, value in config.items()

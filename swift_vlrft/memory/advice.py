@@ -1,12 +1,11 @@
-"""What to change: the cheapest changes that make a run fit, and what to raise where there is room.
+"""What to change: the cheapest changes that make a run fit, and what to raise if there is room.
 
     for change in advise(plan):
         change.label, change.flags, change.cost, change.plan.peak
     "move_model_batches 16", {"move_model_batches": "16"}, "weight sync a little slower", 19.7 GiB
 
-A change is a flag of ms-swift, what it costs in speed or quality, and the Settings it makes. Many
-are tried, so activations of other shapes are scaled from the plan's; what is shown is estimated by
-``source``.
+A change is a flag of ms-swift, its cost in speed or quality, and the resulting Settings. Many are
+tried, with activations scaled from the plan's; those that are returned are estimated by ``source``.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from swift_vlrft.memory.settings import GIB, Settings
 from swift_vlrft.memory.stages import Source, batch_shape
 
 Written = Callable[[Mapping[str, str]], Settings | None]
-"""Settings of the recipe with these flags in it; None where they must not be written (a rule of
-ms-swift between flags, or of this package, is broken by them)."""
+"""Settings of the recipe with these flags in it; None if they break a rule of ms-swift or of this
+package, so must not be written."""
 
 LORA_LEARNING_RATE = 1e-5
-"""Of our LoRA recipes; what is right for all weights (1e-6) hardly moves an adapter."""
+"""That of our LoRA recipes; 1e-6, right for full tuning, hardly changes an adapter."""
 
 EXPENSIVE_RANK = 3.0
-"""Rank from which several cheap changes together are looked for beside a single one."""
+"""From this rank on, combinations of cheaper changes are also tried."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ class Change:
     """ms-swift's flags; names in capitals are environment variables."""
     cost: str
     rank: float
-    """Smaller is cheaper: first speed that hardly changes, then slower, then other results."""
+    """Smaller is cheaper: first about the same speed, then slower, then other results."""
     settings: Settings
     plan: Plan | None = None
 
@@ -50,7 +49,7 @@ class Change:
 
     @property
     def key(self) -> tuple[str, str]:
-        """Its first flag, which names it: what goes with it depends on the other flags."""
+        """Its first flag, which identifies it: flags that go with it depend on the others."""
         return next(iter(self.flags.items()))
 
     @property
@@ -74,10 +73,10 @@ class Change:
 
 
 def advise(plan: Plan, source: Source = traced, written: Written | None = None) -> list[Change]:
-    """Changes that make a plan fit, cheapest first; single ones, then the smallest set of several.
+    """Changes that make a plan fit, cheapest first: single ones, then the smallest combination.
 
-    Empty where the plan fits, or where no set of changes helps. With ``written`` each is planned as
-    the recipe would then read.
+    Empty if the plan fits, or if no combination helps. With ``written`` each is planned from the
+    recipe with that change.
     """
     if plan.fits:
         return []
@@ -99,7 +98,7 @@ def advise(plan: Plan, source: Source = traced, written: Written | None = None) 
 def headroom_options(
     plan: Plan, source: Source = traced, written: Written | None = None
 ) -> list[Change]:
-    """What a plan with room could raise for speed, up to the GPU; ``written`` as in advise."""
+    """What could be raised for speed within the GPU's memory; ``written`` as in advise."""
     if plan.verdict != "fits":
         return []
     quick = _scaled(plan.settings, source)
@@ -128,7 +127,7 @@ def _planned(changes: Iterable[Change], source: Source) -> list[Change]:
 
 
 def _together(plan: Plan, source: Source) -> Change | None:
-    """Cheapest first, each only if it lowers the peak; then every one that is not needed goes."""
+    """Add changes, cheapest first, that lower the peak; then drop those that are not needed."""
     taken: list[tuple[str, str]] = []
     now = plan
     while not now.fits and len(taken) < 12:
@@ -173,11 +172,11 @@ def _combined(settings: Settings, keys: list[tuple[str, str]]) -> Change | None:
 # What can be changed --------------------------------------------------------------------------
 
 Row = tuple[bool, float, dict[str, str], str, dict[str, Any]]
-"""When it applies, its rank, the flags, what it costs, what it makes of the settings."""
+"""Whether it applies, its rank, the flags, the cost, the changed fields of the settings."""
 
 
 def changes(s: Settings) -> list[Change]:
-    """Every single change that these settings allow, cheapest first."""
+    """All single changes that these settings allow, cheapest first."""
     rows = [*_of_the_engine(s), *_of_the_trainer(s), *_smaller_batches(s), *_of_the_data(s)]
     found = [
         Change(flags, cost, rank, replace(s, **new))
@@ -195,7 +194,7 @@ def _of_the_engine(s: Settings) -> Iterator[Row]:
     for rank, flag in ((2, "offload_optimizer"), (2.1, "offload_model")):
         when = not awake and not getattr(s, flag)
         yield when, rank, {flag: "true"}, "seconds a step, host memory", {flag: True}
-    # The longest row that this run can make, and so all that the engine has to hold.
+    # The longest row that this run can produce, which is all that the engine needs to hold.
     prompt = max(s.max_length or 0, s.length - s.completion)
     longest = -(-(prompt + s.completion) // 1024) * 1024
     when = s.vllm_max_length is not None and s.vllm_max_length > longest
@@ -267,8 +266,8 @@ def _smaller_batches(s: Settings) -> Iterator[Row]:
 
 
 def _batch(s: Settings, batch: int, accumulation: int) -> tuple[dict[str, str], dict[str, Any]]:
-    """Another batch. --steps_per_generation, where it is set, keeps the rows of a generation, which
-    num_generations must divide (swift/rlhf_trainers/args_mixin.py: _init_generation_batch_params).
+    """Another batch. If --steps_per_generation is set, it is changed to keep the rows of a
+    generation, which num_generations must divide (args_mixin.py: _init_generation_batch_params).
     """
     flags = {
         "per_device_train_batch_size": str(batch),
@@ -285,7 +284,7 @@ def _of_the_data(s: Settings) -> Iterator[Row]:
         if pixels < 0.9 * area:
             scale = (pixels / area) ** 0.5
             grids = tuple((t, _even(h * scale), _even(w * scale)) for t, h, w in s.grids)
-            rank, cost = 6.5 + (area / pixels) / 100, "small things are seen less well"
+            rank, cost = 6.5 + (area / pixels) / 100, "small objects are seen less well"
             yield True, rank, _pixel_flags(s, pixels), cost, {"grids": grids}
     for length in (1024, 512, 256):
         rank, flags = 9 + 100 / length, {"max_completion_length": str(length)}
@@ -293,7 +292,7 @@ def _of_the_data(s: Settings) -> Iterator[Row]:
 
 
 def _pixel_flags(s: Settings, pixels: int) -> dict[str, str]:
-    """A limit of an image's pixels, where this run's images obey one."""
+    """The flags for a limit of an image's pixels, if this run has one."""
     tokens = pixels // (s.model.patch * s.model.merge) ** 2
     if s.pixels != "model_kwargs":
         return {s.pixels: str(tokens if s.pixels == "IMAGE_MAX_TOKEN_NUM" else pixels)}

@@ -1,4 +1,4 @@
-"""Activations in closed form: for models that cannot be traced, and for many shapes in no time."""
+"""Activations in closed form: for models that cannot be traced, and for many shapes quickly."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from swift_vlrft.memory.models import Model
 from swift_vlrft.memory.stages import Activations, BatchShape, Peaks, Source, with_copied_keys
 
 LORA_SAVED = 1.9
-"""Ratio of what a LoRA layer keeps (inputs after dropout, masks) to a fully trained one."""
+"""Ratio of what a LoRA layer saves (inputs after dropout, masks) to a fully trained one."""
 
 
 def analytic(model: Model, shape: BatchShape) -> Activations:
@@ -29,8 +29,8 @@ def scaled(known: Activations, model: Model, shape: BatchShape, other: BatchShap
 
 
 def scaled_from(model: Model, shapes: list[BatchShape], source: Source) -> Source:
-    """Any shape from those of ``shapes`` (one that trains, one that does not), which ``source``
-    gives.
+    """A source that scales any shape from those of ``shapes`` (one that trains, one that does
+    not), as given by ``source``.
     """
     known = {shape.train: (shape, source(model, shape)) for shape in shapes}
 
@@ -84,7 +84,7 @@ def _peaks(model: Model, shape: BatchShape) -> Peaks:
 
 
 def _saved_by_token(model: Model, shape: BatchShape) -> float:
-    """Bytes that a decoder layer keeps of one token where nothing is recomputed."""
+    """Bytes that a decoder layer saves per token without checkpointing."""
     size = shape.bytes_per_value
     saved = (model.facts.llm_saved * model.hidden + 8 * model.intermediate) * size / 2
     if shape.attention == "eager":
@@ -99,5 +99,5 @@ def _logits(model: Model, shape: BatchShape, logits: int) -> tuple[int, int]:
         return row, row
     if shape.logits_float32:
         return 2 * logits, 6 * logits  # three float32 copies
-    # Where the prompt's logits are computed too, nothing is divided in place.
+    # If the prompt's logits are computed too, nothing is divided in place.
     return 2 * logits, (2 if shape.logits == shape.length else 4) * logits

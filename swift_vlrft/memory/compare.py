@@ -1,4 +1,4 @@
-"""Planned against measured: what VLRFT_TRACK_MEMORY=1 put into a run's log.
+"""Planned against measured memory, from the log of a run with VLRFT_TRACK_MEMORY=1.
 
     compared(plan, read_run(Path("output/v0")))
     [{"phase": "backward", "planned": 41.2, "allocated": 39.8, "reserved": 43.0, "error": "+4%"}]
@@ -24,11 +24,11 @@ PHASES = {
     "backward": ("backward",),
     "optimizer_step": ("optimizer step",),
 }
-"""Measured phase -> planned phases in it. ms-swift copies the weights within its rollout."""
+"""Measured phase -> its planned phases. ms-swift copies the weights within its rollout."""
 
 
 def read_run(folder: Path) -> dict[str, float]:
-    """The largest value of each memory/ metric of a run; ValueError where there is none."""
+    """The largest value of each memory/ metric of a run; ValueError if there is none."""
     best: dict[str, float] = {}
     for file in (f for name in ("logging.jsonl", "trainer_state.json") for f in folder.rglob(name)):
         for name, value in (item for record in _records(file) for item in record.items()):
@@ -50,7 +50,7 @@ def read_run(folder: Path) -> dict[str, float]:
 
 
 def _records(file: Path) -> list[dict[str, Any]]:
-    """What was logged at each step; a line cut short by a killed run is left out."""
+    """The log entries; a line cut short by a killed run is left out."""
     if file.suffix == ".json":
         state = read_json(file)
         rows = state.get("log_history") if isinstance(state, dict) else None
@@ -60,7 +60,7 @@ def _records(file: Path) -> list[dict[str, Any]]:
 
 
 def compared(plan: Plan, measured: dict[str, float]) -> list[dict[str, str | float]]:
-    """One row per measured phase, of what torch allocates: not the engine's, nor the context."""
+    """One row per measured phase, of torch's allocations: without the engine and the context."""
     totals = {
         phase.name: sum(v for name, v in phase.parts.items() if name not in NOT_IN_TORCH) / GIB
         for phase in plan.phases

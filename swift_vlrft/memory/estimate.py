@@ -1,4 +1,4 @@
-"""The plan: does the fullest phase of a run go into a GPU?
+"""The plan: does the largest phase of a run fit into a GPU?
 
 plan = estimate(settings)
 plan.peak.name, plan.peak.total, plan.verdict        "backward", 65712345088, "fits"
@@ -18,10 +18,10 @@ from swift_vlrft.memory.stages import Components, Source, batch_shape
 from swift_vlrft.memory.states import States, model_states
 
 ERROR = 0.08
-"""Stated error of the peak: a plan this near the GPU's size is called tight."""
+"""Relative error of the peak: a plan within it of the GPU's size is called tight."""
 
 PEAK_MARGIN = 0.75
-"""Of the peak: a phase below it in closed form is not the peak in a trace either."""
+"""Fraction of the peak: a phase below it in closed form is not the peak in a trace either."""
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,9 @@ class Plan:
     how: str
     """Of the activations: traced | analytic | scaled"""
     host: int
-    """Bytes of host memory per node that offloading and sleeping take."""
+    """Bytes of host memory per node for offloading and the sleeping engine."""
     failures: tuple[str, ...] = ()
-    """What cannot work whatever the bytes: vLLM's refusals to start."""
+    """Reasons why it cannot work whatever the peak: vLLM would not start."""
 
     @property
     def peak(self) -> Phase:
@@ -51,7 +51,7 @@ class Plan:
 
     @property
     def peak_is_certain(self) -> bool:
-        """Whether no trace would change the peak: no pass of the trainer comes near it."""
+        """Whether a trace cannot change the peak: no pass of the trainer comes near it."""
         passes = [phase.total for phase in self.phases if phase.name not in WITHOUT_FORWARD]
         clear = max(passes) < PEAK_MARGIN * self.peak.total
         return clear and self.peak.name in WITHOUT_FORWARD
@@ -102,7 +102,7 @@ def gib(value: float) -> float:
 
 
 def estimate(settings: Settings, source: Source = traced) -> Plan:
-    """The plan; ``source`` gives the activations of a shape."""
+    """The plan; ``source`` returns the activations of a shape."""
     train = source(settings.model, batch_shape(settings))
     evaluated = source(settings.model, batch_shape(settings, train=False))
     states = model_states(settings)
@@ -118,7 +118,7 @@ def estimate(settings: Settings, source: Source = traced) -> Plan:
 
 
 def estimate_auto(settings: Settings) -> Plan:
-    """``estimate``, traced only where a pass of the trainer can be the peak."""
+    """``estimate``, traced only if a pass of the trainer can be the peak."""
     plan = estimate(settings, analytic)
     return plan if plan.peak_is_certain else estimate(settings, traced)
 

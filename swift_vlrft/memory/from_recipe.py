@@ -1,7 +1,7 @@
 """A resolved recipe (recipe/run.py) as the planner's Settings.
 
 settings = settings_of(read_recipe("recipes/demo_cpu.sh"), parse_gpus("4x80"))
-settings.assumptions     everything that decides the verdict and that the recipe does not say
+settings.assumptions     everything that affects the verdict and is not in the recipe
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from swift_vlrft.recipe.run import RANGES, NotKnown, Run, resolve
 from swift_vlrft.shared_prefix import settings as shared_prefix
 
 PROMPT_TEXT = 256
-"""Text tokens of a prompt beside its images, assumed where no data set is given: the detection
-prompts of this package have 120 to 200."""
+"""Text tokens of a prompt, assumed without a data set: the detection prompts of this package have
+120 to 200."""
 
 PLUGIN_FILE = "vlrft.py"
-"""Our plugin, as `vlrft plugin` prints it and as people copy it."""
+"""Our plugin's file name, also of copies."""
 
 AGAINST_LIGER = (
     *("delta", "off_policy_sequence_mask_delta", "advantage_reweight"),
@@ -63,7 +63,7 @@ OPTIMIZERS: dict[str, Literal["adamw", "adamw_foreach", "adamw_8bit", "adafactor
 def settings_of(
     recipe: Recipe | Run, gpus: Gpus, *, nodes: int | None = None, longest: Longest | None = None
 ) -> Settings:
-    """ValueError, in one line, where a flag or its absence makes a plan impossible.
+    """ValueError, in one line, if a flag or its absence makes a plan impossible.
 
     ``nodes``: in place of the recipe's NNODES.
     """
@@ -100,7 +100,7 @@ def settings_of(
 
 
 def _planned(recipe: Recipe | Run) -> tuple[Run, list[str]]:
-    """The run with variables that may be set by what was not read as not set; what is assumed."""
+    """The run, with variables that unread lines may set taken as unset; and the assumptions."""
     run = resolve(recipe)
     notes = [run.facts.note] if run.facts.note else []
     if run.recipe.lost:
@@ -152,7 +152,7 @@ def _processes(run: Run, gpus: Gpus, nodes: int, notes: list[str]) -> int:
     return processes * nodes
 
 
-# What trains --------------------------------------------------------------------------------------
+# Training -----------------------------------------------------------------------------------------
 
 
 def _training(run: Run, settings: Settings, notes: list[str]) -> Settings:
@@ -195,7 +195,7 @@ def _training(run: Run, settings: Settings, notes: list[str]) -> Settings:
 
 
 def _sharding(run: Run, processes: int, notes: list[str]) -> tuple[Sharding, bool, bool]:
-    """And whether DeepSpeed keeps the optimizer, and the parameters, on the CPU."""
+    """The sharding, and whether DeepSpeed keeps the optimizer and the parameters on the CPU."""
     value = run.text("deepspeed")
     if value is None:
         return "fsdp" if run.text("fsdp") else "ddp" if processes > 1 else "none", False, False
@@ -242,7 +242,7 @@ def _batches(run: Run, settings: Settings) -> Settings:
 
 
 def _forward(run: Run, settings: Settings, notes: list[str]) -> Settings:
-    """How activations are computed and kept."""
+    """How activations are computed and saved."""
     attention = run.text("attn_impl")
     if attention is None:
         notes.append("attn_impl is not set: sdpa, PyTorch's own flash kernel")
@@ -277,7 +277,7 @@ def _forward(run: Run, settings: Settings, notes: list[str]) -> Settings:
 
 
 def _why_not_shared(run: Run, model: Model) -> str | None:
-    """What keeps our trainer (swift_plugin/trainer.py) from sharing prefixes, if anything."""
+    """What prevents our trainer (swift_plugin/trainer.py) from sharing prefixes, if anything."""
     for flag in ("use_liger_kernel", "padding_free"):
         if run.true(flag):
             return f"--{flag}"
@@ -291,7 +291,7 @@ def _why_not_shared(run: Run, model: Model) -> str | None:
 
 
 def _may_use_liger(run: Run) -> bool:
-    """Without the ValueErrors of swift/arguments/rlhf_args.py: _init_grpo and what it calls."""
+    """Whether swift/arguments/rlhf_args.py (_init_grpo and what it calls) raises no ValueError."""
     return not (
         run.true("padding_free")
         or run.true("log_entropy")
@@ -304,7 +304,7 @@ def _may_use_liger(run: Run) -> bool:
     )
 
 
-# What generates -----------------------------------------------------------------------------------
+# Rollout ------------------------------------------------------------------------------------------
 
 
 def _rollout(run: Run, settings: Settings, notes: list[str]) -> Settings:
@@ -349,7 +349,7 @@ def _rollout(run: Run, settings: Settings, notes: list[str]) -> Settings:
 
 
 def _images(run: Run, settings: Settings, longest: Longest | None, notes: list[str]) -> Settings:
-    """Patches of the longest row's images, and its text tokens."""
+    """Image patches and text tokens of the longest row."""
     model = settings.model
     by = _pixels_by(run, model)
     prompt = (longest and longest.text) or PROMPT_TEXT
@@ -385,7 +385,7 @@ def _images(run: Run, settings: Settings, longest: Longest | None, notes: list[s
 
 
 def limits(recipe: Recipe | Run, model: Model) -> tuple[int, int]:
-    """min_pixels and max_pixels of this run: the template's, and ms-swift's own --max_pixels."""
+    """min_pixels and max_pixels of this run: the template's, and ms-swift's --max_pixels."""
     run = resolve(recipe)
     rule = model.image_rule
     low, high = rule.limits(model=model.name, environ=run.image_limits)
@@ -397,7 +397,7 @@ def limits(recipe: Recipe | Run, model: Model) -> tuple[int, int]:
 def _pixels_by(
     run: Run, model: Model
 ) -> Literal["MAX_PIXELS", "IMAGE_MAX_TOKEN_NUM", "max_pixels", "model_kwargs"]:
-    """What to change for smaller images: what this run's images obey (families/resize.py)."""
+    """What to change for smaller images: the limit in effect in this run (families/resize.py)."""
     if not model.knows_images or not model.image_rule.from_environment:
         return "max_pixels"  # ms-swift's flag scales the image itself, whatever the template
     tokens = "IMAGE_MAX_TOKEN_NUM" in run.image_limits
@@ -425,8 +425,8 @@ def changed(recipe: Recipe | Run, flags: Mapping[str, str]) -> Recipe:
 def as_written(
     recipe: Recipe | Run, gpus: Gpus, *, nodes: int | None = None, longest: Longest | None = None
 ) -> Callable[[Mapping[str, str]], Settings | None]:
-    """What ``recipe`` with other flags would be planned as; None where a rule between flags, kept
-    before, would be broken.
+    """A function from flags to the Settings of ``recipe`` with them; it returns None if they would
+    break a rule between flags that holds now.
     """
     before = changed(recipe, {"NNODES": str(nodes)} if nodes else {})
 

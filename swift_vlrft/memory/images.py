@@ -1,4 +1,4 @@
-"""The longest row of a data set, from the images' headers: the plan is for it, not for the mean.
+"""The longest row of a data set, from the images' headers: the plan is for this row.
 
     longest_row("data/train.parquet", model.image_rule, 3136, 602112)
     -> Longest(source="data/train.parquet", images=((1024, 768),), text=143)
@@ -22,7 +22,7 @@ from swift_vlrft.files.jsonl import Broken, json_lines
 from swift_vlrft.geometry.box_format import Size
 
 CHARACTERS = 3
-"""Per token; English has about four, JSON and numbers about two and a half."""
+"""Characters per token; English has about 4, JSON and numbers about 2.5."""
 
 COLUMNS = ("image", "images", "problem", "messages", "query")
 
@@ -33,7 +33,7 @@ class Longest:
     images: tuple[Size, ...]
     """Width and height in the file, before any resize."""
     text: int
-    """Tokens of the longest text, of whichever row."""
+    """Tokens of the longest text of any row."""
 
     def sizes(self, rule: SmartResize, low: int, high: int) -> list[Size]:
         return [rule.size(*size, min_pixels=low, max_pixels=high) for size in self.images]
@@ -66,7 +66,7 @@ def longest_row(path: str | Path, rule: SmartResize, low: int, high: int) -> Lon
 
 
 def _rows(source: Path) -> Iterator[tuple[dict[str, Any], Path]]:
-    """Every row, and the folder that its images' paths start from."""
+    """Every row, and the folder that image paths are relative to."""
     lines = [source] if source.suffix in (".jsonl", ".json") else []
     files = [] if lines else parquet_files(source)
     if not files and source.is_dir():
@@ -101,7 +101,7 @@ def _text(row: dict[str, Any]) -> str:
 
 
 def _size(image: Any, folder: Path) -> Size:
-    """Of bytes, or of a path, from the data set's folder where it is not found from here."""
+    """Size of an image in bytes or at a path, relative to here or to the data set's folder."""
     from PIL import Image
 
     if isinstance(image, dict):

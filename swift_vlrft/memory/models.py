@@ -1,11 +1,11 @@
-"""What a model is to memory: a transformers configuration and the parameters it makes.
+"""A model as the planner needs it: a transformers configuration and its parameter counts.
 
     read_model("Qwen/Qwen2.5-VL-3B-Instruct").parameters.total      3_754_622_976
     read_model("path/to/checkpoint")    its config.json; nothing is downloaded and no weight is read
 
-models.json holds the numbers of the published config.json of each model, the parameters that
-transformers makes of them (dev/count_parameters.py writes the counts, a test counts again), and
-checkpoints that are "like" another one but for their name and context.
+models.json has for each model the numbers of its published config.json and the parameter counts of
+its transformers class (dev/count_parameters.py writes them, a test counts again), and checkpoints
+that are "like" another one except for name and context.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ModelError(ValueError):
 
 @dataclass(frozen=True)
 class Parameters:
-    """Counts by part; ``head`` is zero where the output layer shares the embedding."""
+    """Counts by part; ``head`` is zero if the output layer shares the embedding."""
 
     vit: int
     aligner: int
@@ -53,7 +53,7 @@ class Parameters:
 
 
 class _Number:
-    """A whole number of config.json: of the language model or the ViT, by its first known name."""
+    """An integer in config.json: of the language model or the ViT, by the first name present."""
 
     def __init__(self, part: str, *names: str, default: int | None = None) -> None:
         self.part, self.names, self.default = part, names, default
@@ -107,7 +107,7 @@ class Model:
 
     @property
     def facts(self) -> MemoryFacts:
-        return self.family.memory if self.family else MemoryFacts(simulated=not self.sees)
+        return self.family.memory if self.family else MemoryFacts(traceable=not self.sees)
 
     @property
     def knows_images(self) -> bool:
@@ -115,7 +115,7 @@ class Model:
 
     @property
     def image_rule(self) -> SmartResize:
-        """How its images are resized; Qwen2-VL's rule stands in for one that is not known."""
+        """How its images are resized; Qwen2-VL's rule for an unknown family."""
         return image_rule(self.family.name if self.family and self.knows_images else "qwen2_vl")
 
     @property
@@ -123,9 +123,9 @@ class Model:
         return self.type in SHARED_PREFIX_TYPES
 
     @property
-    def simulated(self) -> bool:
-        """Whether tracing.py can run it: no expert routing, no ViT that it does not know."""
-        return self.facts.simulated and not self.experts
+    def traceable(self) -> bool:
+        """Whether tracing.py can run it: no expert routing, no unknown ViT."""
+        return self.facts.traceable and not self.experts
 
     @property
     def head_size(self) -> int:
@@ -133,7 +133,7 @@ class Model:
 
     @property
     def intermediate(self) -> int:
-        """Of the layers that one token passes: the active experts' together."""
+        """MLP width that one token passes: that of all active experts together."""
         if self.experts:
             chosen = int(self.text.get("num_experts_per_tok") or 1)
             return chosen * int(self.text["moe_intermediate_size"])
@@ -146,8 +146,8 @@ class Model:
 
     @property
     def context(self) -> int | None:
-        """Longest row of its configuration: vLLM's max_model_len where no flag says one (vllm's
-        config/model.py: _get_and_verify_max_len). None where the file does not say.
+        """Longest row in its configuration: vLLM's default of max_model_len (vllm's
+        config/model.py: _get_and_verify_max_len). None if the file does not say.
         """
         return self.text.get("max_position_embeddings")
 
@@ -157,7 +157,7 @@ def known_models() -> list[str]:
 
 
 def read_model(name: str) -> Model:
-    """By its hub id or plain name, a checkpoint's folder or a config.json; ModelError otherwise."""
+    """A model by hub id or plain name, checkpoint folder or config.json; else ModelError."""
     path = Path(name).expanduser()
     if path.is_dir() or path.suffix == ".json":
         return _from_file(path)
@@ -183,14 +183,14 @@ def read_model(name: str) -> Model:
 
 
 def part_of(name: str) -> str:
-    """Of a parameter's name: vit, aligner or llm, as swift/model/model_arch.py divides models."""
+    """The part of a parameter: vit, aligner or llm, as in swift/model/model_arch.py."""
     if "merger" in name or "projector" in name:
         return "aligner"
     return "vit" if "visual" in name or "vision" in name else "llm"
 
 
 def on_meta(config: dict[str, Any]) -> Any:
-    """The model as transformers builds it, without data."""
+    """The transformers model on the meta device."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
@@ -254,13 +254,13 @@ def _from_file(path: Path) -> Model:
 
 
 def _built(config: dict[str, Any]) -> dict[str, Any]:
-    """Its parameters, and the configuration with transformers' defaults, under the usual names
-    (gpt2's n_embd) and in today's form (until 2025 the language model's numbers were at the top).
+    """Its parameter counts, and the configuration with transformers' defaults, under the usual
+    names (gpt2's n_embd) and nesting (until 2025 the language model's numbers were at the top).
     """
     from transformers import AutoConfig
 
-    made = AutoConfig.for_model(**config)
-    complete, text = made.to_dict(), made.get_text_config()
+    built = AutoConfig.for_model(**config)
+    complete, text = built.to_dict(), built.get_text_config()
     names = {name: getattr(text, name) for name in _TEXT if getattr(text, name, None) is not None}
     (complete.get("text_config") or complete).update(names)
     return {"config": complete, "parameters": asdict(count_parameters(complete))}

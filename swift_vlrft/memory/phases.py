@@ -1,4 +1,4 @@
-"""What is on one GPU in each phase of a GRPO step, by component, at its fullest moment.
+"""What is on one GPU in each phase of a GRPO step, by component, at the phase's peak.
 
     phases(settings, train, evaluated)      {"load": {"weights": ...}, "vLLM start": ..., ...}
 
@@ -18,7 +18,7 @@ CUDA_CONTEXT = 0.5 * GIB
 out-of-memory reports: "process has X in use" less "allocated" and "reserved")."""
 
 COMMUNICATION = 0.5 * GIB
-"""Assumed: NCCL's buffers where several processes train."""
+"""Assumed: NCCL's buffers if several processes train."""
 
 FRAGMENTATION = 0.04
 """Assumed: of what torch allocates, blocks that the caching allocator holds and cannot use."""
@@ -31,7 +31,7 @@ OPTIMIZER, GATHERS, KV = "optimizer", "gathers", "KV cache"
 VLLM_WEIGHTS, VLLM_OTHER, GRAPHS = "vLLM weights", "vLLM activations", "CUDA graphs"
 CONTEXT = "context, fragmentation"
 NOT_IN_TORCH = (VLLM_WEIGHTS, KV, VLLM_OTHER, GRAPHS, CONTEXT)
-"""Not in the count of the trainer's own allocator."""
+"""Components that the trainer's allocator does not count."""
 COMPONENTS = (
     *(WEIGHTS, REFERENCE, GRADIENTS, OPTIMIZER, LLM, VIT, LOGITS, TEMPORARIES, GATHERS),
     *NOT_IN_TORCH,
@@ -99,7 +99,7 @@ def _awake(engine: vllm.Engine) -> Components:
 
 
 def _asleep(settings: Settings, engine: vllm.Engine | None) -> Components:
-    """What the engine leaves on the GPU while the trainer works."""
+    """What the engine keeps on the GPU while the trainer runs."""
     if engine is None:
         return {}
     if settings.sleep_level == 0:
@@ -120,12 +120,12 @@ def _load(settings: Settings, states: States) -> Components:
 
 
 def _saved(settings: Settings) -> Components:
-    """stage3_gather_16bit_weights_on_model_save: one parameter after another, to host memory."""
+    """stage3_gather_16bit_weights_on_model_save: one parameter at a time, to host memory."""
     return {GATHERS: 2 * settings.model.parameters.embedding} if settings.shards_weights else {}
 
 
 def _resident(settings: Settings, states: States) -> Components:
-    """The trainer between two steps: no gradients but DeepSpeed's flat buffer of ZeRO-3."""
+    """The trainer between two steps: no gradients except ZeRO-3's flat buffer."""
     return {
         **_weights(states),
         OPTIMIZER: states.master + states.moments,
@@ -180,7 +180,7 @@ def _rollout(settings: Settings, states: States, engine: vllm.Engine | None) -> 
 
 
 def _generate(settings: Settings) -> Components:
-    """transformers' generate(): a KV cache of all rows, and the largest of what passes once."""
+    """transformers' generate(): a KV cache of all rows, and the largest temporary."""
     model, rows = settings.model, settings.generated_at_once
     tokens = rows * max(1, settings.length - settings.completion)
     patches = rows * settings.patches

@@ -10,7 +10,7 @@ from swift_vlrft.memory.settings import GIB
 
 
 def draw(plan: Plan, path: Path, title: str = "") -> None:
-    """ValueError where matplotlib is missing or the ending is not of an image."""
+    """ValueError if matplotlib is missing or the suffix is not that of a figure."""
     if path.suffix not in (".png", ".svg", ".pdf"):
         raise ValueError(f"--plot {path}: a name that ends in .png, .svg or .pdf is needed")
     try:

@@ -1,11 +1,11 @@
-"""A recipe's plan, what would make it fit, and recipes written from plans.
+"""The plan of a recipe, changes that make it fit, and recipes written from plans.
 
     planned = plan_recipe("recipes/qwen2_5_vl_3b/detection_4x80g.sh", "4x24")
     planned.plan.verdict, planned.changes()[0].flags
     apply_change(planned, Path("smaller.sh"))
     new_plan(Path("new.sh"), "Qwen/Qwen2.5-VL-3B-Instruct", "detection", "8x24")
 
-Input that cannot be used is a ValueError in one line.
+Unusable input is a ValueError in one line.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class RecipePlan:
     source: Source
     written: Written
     environment: str = ""
-    """Variables of the caller that the plan rests on, as they stand in front of a command."""
+    """The caller's variables that the plan depends on, as written in front of a command."""
 
     def changes(self) -> list[Change]:
         return advise(self.plan, self.source, self.written)
@@ -62,8 +62,8 @@ def plan_recipe(
     ``dataset``: plan for its longest row. ``quick``: closed form, no trace.
     """
     recipe = read_recipe(path)
-    found, note = _gpus(gpus, Path(path))
-    planned = _planned(recipe, found, nodes, dataset, quick)
+    node, note = _gpus(gpus, Path(path))
+    planned = _planned(recipe, node, nodes, dataset, quick)
     given = _assignments(callers_part(recipe))
     plan = planned.plan.with_note(note) if note else planned.plan
     if given:
@@ -94,7 +94,7 @@ def _planned(
 
 
 def _gpus(text: str | None, path: Path) -> tuple[Gpus, str]:
-    """The GPUs asked for, this machine's, or those in the recipe's name; and what was assumed."""
+    """The given GPUs, this machine's, or those in the recipe's name; and what was assumed."""
     if text is not None:
         return parse_gpus(text), ""
     try:
@@ -108,23 +108,23 @@ def _gpus(text: str | None, path: Path) -> tuple[Gpus, str]:
     if match := re.search(r"(?:(\d+)\+\d+|(\d+))x(\d+)g", path.name):
         named = f"{match[1] or match[2]}x{match[3]}"
         return parse_gpus(named), f"no --gpus and no GPU here: {named} from the recipe's name"
-    raise ValueError("this machine has no NVIDIA GPU; say for which GPUs to plan: --gpus 4x80")
+    raise ValueError("this machine has no NVIDIA GPU; name the GPUs to plan for: --gpus 4x80")
 
 
 def apply_change(planned: RecipePlan, out: Path) -> tuple[Change, Path | None]:
-    """Write a copy of the recipe with the first change that makes it fit; what was there before is
-    kept in the second path.
+    """Write a copy of the recipe with the first change that makes it fit; the second result is the
+    backup of a file that was there before.
     """
     recipe, plan = planned.recipe, planned.plan
     if plan.fits:
         raise ValueError(f"{recipe.path} fits as it is: {out} is not written")
-    found = planned.changes()
-    if not found:
+    changes = planned.changes()
+    if not changes:
         raise ValueError(
             f"no set of changes makes {recipe.path} fit; more or larger GPUs are needed: {out} is "
             "not written"
         )
-    change = found[0]
+    change = changes[0]
     flags = dict(change.flags)
     if plan.settings.nodes != nodes_of(recipe):
         flags["NNODES"] = str(plan.settings.nodes)  # only --nodes says so
@@ -147,33 +147,33 @@ def new_plan(
     dataset: Path | None = None,
     quick: bool = False,
 ) -> tuple[RecipePlan, Path | None]:
-    """Write a recipe from nothing that fits; ValueError where no known change makes it."""
-    found, _ = _gpus(gpus, out)
+    """Write a new recipe that fits; ValueError if no known change makes it fit."""
+    node, _ = _gpus(gpus, out)
     data = str(dataset) if dataset else None
-    text = new_recipe(model, task, found.count, data, nodes=nodes or 1)
+    text = new_recipe(model, task, node.count, data, nodes=nodes or 1)
     with tempfile.TemporaryDirectory() as folder:
         draft = Path(folder) / out.name
         draft.write_text(text)
-        planned = _planned(read_recipe(draft), found, nodes, dataset, quick)
+        planned = _planned(read_recipe(draft), node, nodes, dataset, quick)
         if not planned.plan.fits:
             options = planned.changes()
             if not options:
                 peak = planned.plan.peak
                 raise ValueError(
-                    f"{model} does not fit on {found.count} GPUs of {found.gib:.0f} GiB with any "
+                    f"{model} does not fit on {node.count} GPUs of {node.gib:.0f} GiB with any "
                     f"known change: {peak.total / GIB:.1f} GiB in {peak.name}"
                 )
-            # First one that needs nothing that is missing here (liger-kernel).
+            # Preferably one that needs no package that is missing here (liger-kernel).
             recipe = planned.recipe
             clean = [c for c in options if not check_recipe(changed(recipe, c.flags))]
             text = changed_text(recipe, (clean or options)[0].flags)
             draft.write_text(text)
-            planned = _planned(read_recipe(draft), found, nodes, dataset, quick)
+            planned = _planned(read_recipe(draft), node, nodes, dataset, quick)
     return planned, write_fixed(out, text, 0o755)
 
 
 def _assignments(variables: dict[str, str]) -> str:
-    """As they would stand in front of a command; never a key."""
+    """As written in front of a command; never shows a key."""
     secret = re.compile(r"TOKEN|KEY|SECRET|PASSWORD")
     return " ".join(
         f"{name}=..." if secret.search(name) else f"{name}={shlex.quote(value)}"

@@ -1,4 +1,4 @@
-"""A recipe with other flags, and one from nothing for a model, a task and GPUs.
+"""A recipe with other flags, and a new one for a model, a task and GPUs.
 
 changed_text(recipe, {"MAX_PIXELS": "401408", "gradient_checkpointing": "true"})
 """
@@ -26,7 +26,7 @@ TASKS = {
 """Rewards, and tokens for a completion."""
 
 IMAGE_LIMITS = ("MAX_PIXELS", "IMAGE_MAX_TOKEN_NUM", "max_pixels", "model_kwargs")
-"""What `swift rollout` has to see as the trainer does: both encode the same images."""
+"""What `swift rollout` needs as the trainer does: both encode the same images."""
 
 PLANNED = re.compile(
     r"NPROC_PER_NODE|NNODES|CUDA_VISIBLE_DEVICES|M(?:AX|IN)_PIXELS|IMAGE_M(?:AX|IN)_TOKEN_NUM"
@@ -39,9 +39,9 @@ OWN_PLACE = re.compile(r"BASH_SOURCE|(?:dirname|realpath|readlink)\b[^\n]*\$\{?0
 
 
 def changed_text(recipe: Recipe, flags: Mapping[str, str]) -> str:
-    """The text of ``recipe`` with ``flags`` in place of its own; capitals are variables.
+    """The text of ``recipe`` with these ``flags``; names in capitals are variables.
 
-    CannotEdit where one cannot be changed alone.
+    CannotEdit if one cannot be changed alone.
     """
     text, path = recipe.text, recipe.path
     commands = read_text(text, path)
@@ -58,33 +58,29 @@ def changed_text(recipe: Recipe, flags: Mapping[str, str]) -> str:
     if "NNODES" in flags and path.suffix not in CONFIGURATION:  # that is started with them in front
         first = re.match(r"(?:\ufeff?[ \t]*(?:#[^\n]*)?\r?\n)*", text)
         at = first.end() if first else 0
-        text = text[:at] + "".join(_asked(text)) + text[at:]
+        text = text[:at] + "".join(_required(text)) + text[at:]
     return text
 
 
 def copied(recipe: Recipe, text: str, out: Path) -> str:
-    """``text``, a changed ``recipe``, as it may be written to ``out``; ValueError where it would be
-    another recipe there.
+    """``text``, a changed ``recipe``, as it may be written to ``out``; ValueError if it would be a
+    different recipe there.
     """
     kinds = [path.suffix if path.suffix in CONFIGURATION else ".sh" for path in (recipe.path, out)]
     if len({kind.replace(".yml", ".yaml") for kind in kinds}) > 1:
-        raise ValueError(
-            f"--apply {out}: {recipe.path} is another kind of file; name it *{kinds[0]}"
-        )
+        raise ValueError(f"{out}: {recipe.path} is another kind of file; name it *{kinds[0]}")
     code = re.sub(r"(?m)^\s*#.*", "", text)
     place = OWN_PLACE.search(code)
     if kinds[0] == ".sh" and place and out.parent.resolve() != recipe.path.parent.resolve():
         line = code[: place.start()].count("\n") + 1
         raise ValueError(
             f"{recipe.path}:{line}: the script looks for files beside itself ({place[0]}); write "
-            f"the changed one beside it: --apply {recipe.path.with_name(out.name)}"
+            f"the changed one beside it: {recipe.path.with_name(out.name)}"
         )
     try:
         read_text(text, out)
     except RecipeError as error:
-        raise ValueError(
-            f"--apply {out}: the recipe would not be found whole there: {error}"
-        ) from None
+        raise ValueError(f"{out}: the recipe cannot be read from there: {error}") from None
     return text
 
 
@@ -99,7 +95,7 @@ def remarked(text: str, path: Path, remark: str) -> str:
 
 
 def callers_part(recipe: Recipe) -> dict[str, str]:
-    """Variables of the caller's environment that made ``recipe`` what it is."""
+    """Variables of the caller's environment that ``recipe`` depends on."""
     found = {}
     for name, value in os.environ.items():
         planned = PLANNED.fullmatch(name)
@@ -117,20 +113,20 @@ def callers_part(recipe: Recipe) -> dict[str, str]:
 
 
 def _reads(recipe: Recipe, ignored: set[str]) -> object:
-    """What a command is and gets, but for some variables."""
+    """A command with its flags and environment, without some variables."""
     variables = {k: v for k, v in recipe.environment.items() if k not in ignored}
     return recipe.command, recipe.span, [(f.name, f.values) for f in recipe.flags], variables
 
 
-def _asked(script: str) -> list[str]:
-    """Lines that ask for what differs from machine to machine, where it is missing; ms-swift hands
-    all of it to torchrun (swift/cli/main.py: get_torchrun_args).
+def _required(script: str) -> list[str]:
+    """Lines that require the variables that differ between nodes, if unset; ms-swift passes all of
+    them to torchrun (swift/cli/main.py: get_torchrun_args).
     """
-    asked = {
-        "NODE_RANK": "0 on the first machine, 1 on the second",
-        "MASTER_ADDR": "address of the first machine",
+    required = {
+        "NODE_RANK": "0 on the first node, 1 on the second",
+        "MASTER_ADDR": "address of the first node",
     }
-    missing = {name: what for name, what in asked.items() if name not in script}
+    missing = {name: what for name, what in required.items() if name not in script}
     lines = [f': "${{{name}:?{what}}}"\n' for name, what in missing.items()]
     return [*lines, f"export {' '.join(missing)}\n"] if missing else []
 
@@ -138,9 +134,9 @@ def _asked(script: str) -> list[str]:
 def new_recipe(
     model: str, task: str, processes: int, dataset: str | None, *, nodes: int = 1
 ) -> str:
-    """A recipe to begin with: full tuning, vLLM beside the trainer, ZeRO-3 on several GPUs.
+    """A recipe to start from: full tuning, vLLM beside the trainer, ZeRO-3 on several GPUs.
 
-    ``processes`` is the GPUs of one machine, of which there are ``nodes``.
+    ``processes`` is the number of GPUs of one node, of which there are ``nodes``.
     """
     if task not in TASKS:
         raise ValueError(f"--task {task}: known tasks are {', '.join(TASKS)}")
@@ -154,13 +150,13 @@ def new_recipe(
     where = f"{processes} GPU{'s' * (processes > 1)}"
     variables = []
     if nodes > 1:
-        where = f"{nodes} machines of {processes} GPUs"
+        where = f"{nodes} nodes of {processes} GPUs"
         ports = ["export MASTER_PORT=${MASTER_PORT:-29500}\n", f"export NNODES={nodes}\n"]
-        variables += [*_asked(""), *ports]
+        variables += [*_required(""), *ports]
     if processes * nodes > 1:
         variables.append(f"export NPROC_PER_NODE={processes}\n")
-    # Which GPUs a machine gives is the caller's choice; without one ms-swift would put a model that
-    # has more GPUs than processes on several.
+    # The caller chooses the GPUs of a node; without a choice ms-swift would spread a model over
+    # several GPUs if there are more GPUs than processes.
     visible = shlex.quote(",".join(map(str, range(processes))))
     variables.append(f"export CUDA_VISIBLE_DEVICES=${{CUDA_VISIBLE_DEVICES-{visible}}}\n")
     variables += [] if in_flag else ["export MAX_PIXELS=602112\n"]

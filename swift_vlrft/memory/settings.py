@@ -1,4 +1,4 @@
-"""Everything of a run that decides memory, and the GPUs it is to run on.
+"""Everything about a run that affects its memory, and the GPUs to run it on.
 
     parse_gpus("4x80")           Gpus(count=4, gib=78.8, name="80 GB")
     parse_gpus("2xA100-40G")     Gpus(count=2, gib=39.4, name="A100-40G")
@@ -38,7 +38,7 @@ CAPACITY = {
     "H200": 139.8,
 }
 USABLE = 0.985
-"""Of a GPU's nominal size where its kind is not known: the middle of the table's ratios."""
+"""Fraction of a GPU's nominal size if its kind is not known: the middle of the table's ratios."""
 
 Sharding = Literal["none", "ddp", "zero0", "zero1", "zero2", "zero3", "fsdp"]
 Rollout = Literal["vllm_colocate", "vllm_server", "transformers", "none"]
@@ -104,16 +104,16 @@ class Settings:
     max_length: int | None = None
     """Longest prompt, image tokens included."""
     steps_per_generation: int | None = None
-    """Where the flag is given: micro-batches that one generation makes."""
+    """If the flag is given: micro-batches per generation."""
     generation_batch: int | None = None
-    """Where --generation_batch_size is given: rows of one generation."""
+    """If --generation_batch_size is given: rows of one generation."""
     pixels: Literal["MAX_PIXELS", "IMAGE_MAX_TOKEN_NUM", "max_pixels", "model_kwargs"] = (
         "MAX_PIXELS"
     )
-    """What bounds an image in this run: two variables, ms-swift's flag, or its --model_kwargs,
-    which overwrites the variables."""
+    """What limits an image in this run: two variables, ms-swift's flag, or its --model_kwargs,
+    which overrides the variables."""
     model_kwargs: str = ""
-    """--model_kwargs as JSON, where it bounds the images."""
+    """--model_kwargs as JSON, if it limits the images."""
     grids: tuple[tuple[int, int, int], ...] = ()
     """Patches (time, rows, columns) of the images of the longest row."""
     checkpoint_llm: bool = True
@@ -129,11 +129,11 @@ class Settings:
     float32_states: bool = False
     """Weights and gradients kept in float32 (FSDP with mixed precision, plain float32 loading)."""
     float32_trainable: bool = False
-    """Only what trains in float32: accelerate's FSDP upcasts it (utils/fsdp_utils.py)."""
+    """Only trainable weights in float32: accelerate's FSDP upcasts them (utils/fsdp_utils.py)."""
     float32_adapters: bool = True
-    """LoRA's weights in float32, where --lora_dtype says nothing else and not DeepSpeed."""
+    """LoRA's weights in float32, unless --lora_dtype or DeepSpeed says otherwise."""
     learning_rate: float | None = None
-    """Decides no memory, but what a change to LoRA has to say."""
+    """Not for memory, but for the text of a change to LoRA."""
     optimizer: Literal["adamw", "adamw_foreach", "adamw_8bit", "adafactor", "sgd"] = "adamw"
     all_logits: bool = False
     """Logits of the prompt too, as trainers without logits_to_keep compute them."""
@@ -143,7 +143,7 @@ class Settings:
     feature_cache: int = 0
     """Bytes of image features that it keeps at most."""
     may_share_prefixes: bool = True
-    """Whether VLRFT_SHARED_PREFIX=1 would do anything: our plugin, and none of its exceptions."""
+    """Whether VLRFT_SHARED_PREFIX=1 would have an effect: our plugin, without an exception."""
     may_use_liger: bool = True
     """Whether ms-swift takes --use_liger_kernel with the other flags (rlhf_args.py)."""
     assumptions: tuple[str, ...] = ()
@@ -167,8 +167,8 @@ class Settings:
 
     @property
     def prompts(self) -> int:
-        """Different prompts among the rows of a micro-batch, at most: ms-swift keeps the rows of a
-        group one after the other.
+        """Largest number of distinct prompts in a micro-batch: ms-swift keeps the rows of a group
+        together.
         """
         rows, group = self.batch, max(1, self.generations)
         if rows % group == 0 or group % rows == 0:
@@ -208,7 +208,7 @@ class Settings:
 
 
 def parse_gpus(text: str) -> Gpus:
-    """``4x80``, ``1x24``, ``4xA100-80G``, ``8xH20``; a ValueError says what is meant."""
+    """``4x80``, ``1x24``, ``4xA100-80G``, ``8xH20``; a ValueError describes the form."""
     match = re.fullmatch(r"\s*(\d+)\s*[xX*]\s*([\w.\- ]+?)\s*", text)
     if not match or int(match[1]) < 1:
         raise ValueError(
@@ -223,7 +223,7 @@ def parse_gpus(text: str) -> Gpus:
 
 
 def gpu_gib(kind: str) -> float:
-    """What torch sees of a GPU; ValueError where neither its name nor a size tells."""
+    """What torch sees of a GPU; ValueError if neither its name nor a size tells."""
     plain = re.sub(r"(?i)nvidia|tesla|geforce|rtx|gb\b|g\b|sxm\d?|pcie|[\s_]", "", kind)
     plain = plain.upper().strip("-")
     for name, gib in CAPACITY.items():

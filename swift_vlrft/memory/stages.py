@@ -1,4 +1,4 @@
-"""The stages of a forward and backward pass, the batch that passes, and what is alive in each.
+"""The stages of a forward and backward pass, its batch, and what is alive in each stage.
 
 batch_shape(settings)        BatchShape(batch=2, length=1252, logits=513, grids=((1, 44, 44),), ...)
 activations.peaks["backward of the LLM"]        {"activations LLM": 9123456789, "logits": ...}
@@ -22,12 +22,12 @@ Components = dict[str, int]
 """Component -> bytes."""
 
 Peaks = dict[str, Components]
-"""Stage -> what is alive at the fullest moment of the stage."""
+"""Stage -> what is alive at the peak of the stage."""
 
 
 @dataclass(frozen=True)
 class BatchShape:
-    """Everything that decides activations; also the key of the cache."""
+    """Everything that affects activations; also the key of the cache."""
 
     batch: int
     length: int
@@ -74,7 +74,7 @@ class Activations:
     """traced | analytic | scaled"""
 
     def at(self, *stages: str) -> Components:
-        """The one of these stages at which most is alive."""
+        """The components at the largest of these stages."""
         found = [self.peaks[stage] for stage in stages if stage in self.peaks]
         return max(found, key=lambda parts: sum(parts.values()), default={})
 
@@ -121,7 +121,7 @@ def batch_shape(settings: Settings, *, train: bool = True) -> BatchShape:
 
 
 def with_copied_keys(model: Model, shape: BatchShape, peaks: Peaks) -> Peaks:
-    """The copies that shared prefixes attend to: kept in every layer, or in the one recomputed."""
+    """The copies that shared prefixes attend to: in every layer, or in the one recomputed."""
     if not shape.packed:
         return peaks
     layer = shape.copied_keys * 2 * model.kv_heads * model.head_size * shape.bytes_per_value

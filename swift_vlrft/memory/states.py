@@ -1,4 +1,4 @@
-"""What the trainer keeps on a GPU whatever passes: weights, gradients, optimizer, by ZeRO's stages.
+"""What the trainer keeps on a GPU for any batch: weights, gradients, optimizer, by ZeRO stage.
 
     model_states(settings).weights        bytes on one GPU
 
@@ -27,7 +27,7 @@ ALLREDUCE = 5 * 10**8
 """Elements that stage 0 flattens at once (deepspeed/runtime/engine.py: allreduce_gradients)."""
 
 MOMENTS = {"adamw": 2, "adamw_foreach": 2, "adamw_8bit": 0.5, "adafactor": 0.01, "sgd": 0}
-"""Optimizer -> moments of a parameter, in the size of the master weights."""
+"""Optimizer -> moments per parameter, in the size of the master weights."""
 
 
 @dataclass(frozen=True)
@@ -38,14 +38,14 @@ class States:
     reference: int
     gradients: int
     master: int
-    """float32 copies of what trains."""
+    """float32 copies of the trainable weights."""
     moments: int
     step: int
     """Temporaries of the optimizer's step."""
     bucket: int
     """What a backward pass collects before it is reduced."""
     ddp_buckets: int
-    """DDP's, which stay."""
+    """DDP's buckets, which stay."""
     live: int
     """Weights gathered for a forward or backward pass."""
     flat: int
@@ -112,20 +112,20 @@ def trainable_parameters(settings: Settings) -> int:
 
 
 def _weights(settings: Settings, trainable: int) -> int:
-    """Of the whole model with its adapters, before they are divided."""
-    parameters, own = settings.model.parameters, settings.trainable_size * trainable
+    """Weights of the full model with its adapters, before sharding."""
+    parameters, trained = settings.model.parameters, settings.trainable_size * trainable
     if settings.tuning == "qlora":
         # Dettmers et al. 2023: 4 bits and about 0.5 more per weight of the linear layers; embedding
         # and head stay in 16 bits.
         embedding = parameters.embedding + parameters.head
-        return round((parameters.total - embedding) * 0.5625) + 2 * embedding + own
+        return round((parameters.total - embedding) * 0.5625) + 2 * embedding + trained
     frozen = parameters.total - (trainable if settings.tuning == "full" else 0)
-    return settings.frozen_size * frozen + own
+    return settings.frozen_size * frozen + trained
 
 
 def _among(settings: Settings) -> int:
-    """Stage 0 divides nothing (deepspeed/runtime/fp16/unfused_optimizer.py: FP16_UnfusedOptimizer,
-    in bfloat16 too).
+    """The number of GPUs that share the optimizer. Stage 0 divides nothing (unfused_optimizer.py
+    in deepspeed/runtime/fp16: FP16_UnfusedOptimizer, in bfloat16 too).
     """
     return settings.processes if settings.zero else 1
 
@@ -164,7 +164,7 @@ def _bucket(settings: Settings, trainable: int) -> int:
 def _live(settings: Settings) -> int:
     parameters = settings.model.parameters
     if settings.sharding == "fsdp":
-        # Two layers (one prefetched) and the root's own, in 16 bits.
+        # Two layers (one prefetched) and the root module, in 16 bits.
         layers = 2 * parameters.largest_layer
         return 2 * (layers + parameters.embedding + parameters.head)
     if settings.zero == 3 and (settings.processes > 1 or settings.cpu_parameters):

@@ -9,8 +9,8 @@ result of every operator, forward, recomputation and backward, and counts its st
 freed, in the blocks of 512 bytes that CUDA's caching allocator gives. What else is on the GPU
 (weights, gradients, optimizer, gathers) is states.py's: gradients are dropped here once complete.
 
-The model is run at its full depth: a stage's peak changes its place with the depth (start of the
-ViT's backward pass, or the gradient of the embedding), so that few layers do not tell of many.
+The model is run at full depth: where a stage peaks depends on the depth (start of the ViT's
+backward pass, or the gradient of the embedding), so a few layers cannot be extrapolated.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def trace(config: dict[str, Any], shape: BatchShape) -> Peaks:
         if parameter.requires_grad:
             parameter.register_post_accumulate_grad_hook(_drop_gradient)
     with warnings.catch_warnings(), _kernels(shape), torch.set_grad_enabled(shape.train), counter:
-        # Of a frozen part's checkpoints: a run prints it, a plan need not.
+        # About checkpoints of a frozen part: a run prints it, a plan need not.
         warnings.filterwarnings("ignore", message="None of the inputs have requires_grad")
         inputs = inputs_of(config, shape, getattr(model.config, "image_token_id", 0))
         loss = _loss(model, inputs, shape, counter)
@@ -63,7 +63,7 @@ def trace(config: dict[str, Any], shape: BatchShape) -> Peaks:
 
 
 class _Counter(TorchDispatchMode):
-    """Counts the storages alive, by component, and keeps what was alive at each stage's peak."""
+    """Counts live storages by component, and keeps the counts at each stage's peak."""
 
     def __init__(self, model: torch.nn.Module, image_tokens: int) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ class _Counter(TorchDispatchMode):
     ) -> Any:
         kwargs = kwargs or {}
         devices = {tensor.is_meta for tensor in _tensors((args, tuple(kwargs.values())))}
-        # Copies are the one kind of operator that may read integers from another device.
+        # Only copies may read integers from another device.
         if len(devices) > 1 and function not in _COPIES:
             args, kwargs = tree_map(_to_meta, (args, kwargs))
         if function in _BY_MASK and any(_is_mask(index) for index in args[1]):
@@ -232,7 +232,7 @@ def _image_tokens(config: dict[str, Any], shape: BatchShape) -> int:
 
 
 def inputs_of(config: dict[str, Any], shape: BatchShape, image_token: int) -> dict[str, Any]:
-    """What the template gives the model; ValueError where the images do not go into the length."""
+    """What the template passes to the model; ValueError if the images do not fit the length."""
     ids = torch.zeros(shape.batch, shape.length, dtype=torch.long)
     inputs: dict[str, Any] = {"attention_mask": None, "use_cache": False}
     if shape.grids:
@@ -335,7 +335,7 @@ def _chunked(
 
 
 def _mark_stages(model: Any, counter: _Counter, shape: BatchShape) -> None:
-    """Hooks that tell the counter where the ViT, the LLM and the loss begin, both ways."""
+    """Hooks that tell the counter when the ViT, the LLM and the loss begin, both ways."""
     llm = getattr(model.model, "language_model", model.model)
     visual = getattr(model.model, "visual", None)
 
@@ -358,10 +358,10 @@ def _mark_stages(model: Any, counter: _Counter, shape: BatchShape) -> None:
 
 
 class _Kernel(torch.autograd.Function):
-    """What flash attention keeps (q, k, v, output, one float32 per row) and needs on the way back.
+    """What flash attention saves (q, k, v, output, one float32 per row) and needs in backward.
 
     Dao-AILab/flash-attention csrc/flash_attn/flash_api.cpp: mha_bwd makes softmax_d and dq_accum in
-    float32, and k's and v's gradients once per query head where heads are shared.
+    float32, and k's and v's gradients once per query head if heads are shared.
     """
 
     @staticmethod
@@ -385,7 +385,7 @@ class _Kernel(torch.autograd.Function):
 
 @contextmanager
 def _kernels(shape: BatchShape) -> Iterator[None]:
-    """Stand-ins for the kernels, which exist on a GPU only; "eager" needs none."""
+    """Stand-ins for the kernels, which exist only on a GPU; "eager" needs none."""
     from transformers import AttentionInterface
 
     def sdpa(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> torch.Tensor:

@@ -22,7 +22,7 @@ ASLEEP = 0.4 * GIB
 """Assumed, beside the graphs: what a sleeping engine keeps (communication buffers, workspaces)."""
 
 SEQUENCES = 256
-"""--vllm_max_num_seqs where nothing says so (vllm/engine/arg_utils.py)."""
+"""Default of --vllm_max_num_seqs (vllm/engine/arg_utils.py)."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ def engine(settings: Settings) -> Engine:
     profile += min(sequences, SEQUENCES) * model.vocabulary * 4  # the sampler
     if model.sees and settings.grids:
         patches = settings.vllm_profiled_patches or max(t * h * w for t, h, w in settings.grids)
-        # One image passes the encoder: MLP in and out and attention's parts; what comes out is
-        # kept beside the LLM's pass (gpu_model_runner.py: profile_run, encoder_cache).
+        # One image passes the encoder: MLP in and out and attention's parts; its output is kept
+        # during the LLM's pass (gpu_model_runner.py: profile_run, encoder_cache).
         profile += patches * 2 * (3 * model.vit_intermediate + 8 * model.vit_hidden)
         profile += patches // model.merge**2 * 2 * model.hidden
     return Engine(
@@ -79,8 +79,8 @@ def largest_image(model: Model) -> int | None:
 
 
 def row_bytes(settings: Settings, length: int) -> int:
-    """KV cache of a row on one GPU: a GPU has one head at least (vllm/config/model.py:
-    get_num_kv_heads), so that more GPUs than heads hold copies.
+    """KV cache of a row on one GPU: a GPU has at least one head (vllm/config/model.py:
+    get_num_kv_heads), so more GPUs than heads hold copies.
     """
     heads = settings.model.kv_heads
     return kv_bytes(settings) // heads * max(1, heads // max(1, settings.vllm_tp)) * length

@@ -1,1 +1,1 @@
-"""Model text -> Answer: boxes, label, number, choice. Total, bounded and pure: it never raises."""
+"""Model text -> Answer: boxes, label, number, choice. Pure, in bounded time; never raises."""

@@ -1,4 +1,4 @@
-"""The one place that reads what a model wrote.
+"""Reads the answer out of a model's text: the only place that does.
 
     <think>One dog.</think><answer>[{'Position': [10, 20, 60, 80], 'Confidence': 0.9}]</answer>
 
@@ -7,8 +7,8 @@
     read("no tags").text      None: no complete answer block
 
 The answer is the text of the last complete ``<answer>...</answer>`` after the last ``</think>``;
-tags are written exactly so, in lower case. Where answer tags nest, the innermost complete pair is
-it. Every reading is done once per text, however many rewards ask, and held in a bounded cache.
+tags are written exactly so, in lower case. If answer tags nest, the innermost complete pair
+counts. Each text is parsed once, however many rewards need it, and kept in a bounded cache.
 """
 
 import json
@@ -30,14 +30,14 @@ T = TypeVar("T")
 
 
 def _of_text(reader: Callable[[str], T | None]) -> "cached_property[T | None]":
-    """What ``reader`` says of the answer's text; None where no answer block is complete."""
+    """``reader`` applied to the answer's text; None if no answer block is complete."""
     return cached_property(lambda self: None if self.text is None else reader(self.text))
 
 
 class Answer:
-    """One completion, read lazily: each property is worked out when it is first asked for.
+    """One completion, parsed lazily: each property is computed on first access.
 
-    ``text`` is the text of the answer block without outer blanks, None where none is complete.
+    ``text`` is the text of the answer block without outer blanks, None if none is complete.
     """
 
     def __init__(self, completion: str) -> None:
@@ -55,7 +55,7 @@ class Answer:
 
     @cached_property
     def label(self) -> str:
-        """The answer as class names are compared; empty where there is none."""
+        """The answer as class names are compared; empty if there is none."""
         return "" if self.text is None else normalise(without_box_tokens(self.text))
 
     @cached_property
@@ -70,7 +70,7 @@ def answer_text(completion: str) -> str | None:
 
 
 def answer_span(completion: str) -> tuple[int, int] | None:
-    """Where that block's text begins and ends, outer blanks included."""
+    """Start and end of that block's text, outer blanks included."""
     after = completion.rfind("</think>")
     last_end = completion.rfind("</answer>")
     start = completion.rfind("<answer>", max(after, 0), max(last_end, 0))
@@ -78,7 +78,7 @@ def answer_span(completion: str) -> tuple[int, int] | None:
 
 
 def well_formed(completion: str) -> bool:
-    """Whether the whole text is one non-empty think block, then one non-empty answer block.
+    """Whether the text is exactly one non-empty think block, then one non-empty answer block.
 
     Blanks may stand around and between the blocks. The reasoning may mention answer tags; a second
     think block, or a tag inside the answer, is one block too many.
@@ -101,8 +101,8 @@ _TAG = re.compile(r"</?(?:think|answer)>")
 
 
 MAX_CACHED_CHARACTERS = 4_000_000
-"""Bound on the memory held, each text counted with 400 characters more: some 40 MB, since a parsed
-text takes about ten times its length.
+"""Limit in characters, each text counted with 400 more: some 40 MB, since a parsed text takes about
+ten times its length.
 """
 
 _cache: dict[str, Answer] = {}
@@ -111,8 +111,8 @@ _lock = threading.Lock()
 
 
 def read(completion: Any) -> Answer:
-    """What ``completion`` says. The same text is read once as long as it stays in the cache, which
-    is emptied when it is full.
+    """The answer in ``completion``, from the cache if the text was read before. The cache is
+    emptied when it is full.
     """
     global _cached_characters
     text = completion if type(completion) is str else text_of(completion)
@@ -137,7 +137,7 @@ def forget() -> None:
 
 
 def text_of(completion: Any) -> str:
-    """Text of a completion in any form a trainer hands over: a string, or chat messages.
+    """Text of a completion in any form that a trainer passes: a string, or chat messages.
 
     Of messages, the last one's content; parts like ``{"type": "text", "text": ...}`` are joined.
     None and everything else is the empty text.
@@ -150,15 +150,15 @@ def text_of(completion: Any) -> str:
         return text_of(completion[-1]) if isinstance(completion[-1], (dict, str)) else ""
     if isinstance(completion, dict):
         return text_of(completion.get("content"))
-    made = plain(completion)
-    return "" if made is completion else text_of(made)
+    converted = plain(completion)
+    return "" if converted is completion else text_of(converted)
 
 
 def gold_text(solution: Any) -> str:
-    """A gold solution without its wrapping: the answer block where it has one, else all of it.
+    """A gold solution without its tags: the answer block if it has one, else all of it.
 
-    What is no text (a list, a number, a numpy or pyarrow value) is written as JSON; a missing value
-    is the empty text.
+    A value that is not text (a list, a number, a numpy or pyarrow value) is written as JSON; a
+    missing value is the empty string.
     """
     if type(solution) is not str:
         solution = plain(solution)
@@ -169,8 +169,8 @@ def gold_text(solution: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A value as Python's own: what numpy, pandas, pyarrow and torch hold by their own conversion,
-    bytes as text, a missing value (NaN, NaT, NA) as None.
+    """A value as a plain Python object: numpy, pandas, pyarrow and torch values converted, bytes as
+    text, a missing value (NaN, NaT, NA) as None.
     """
     if isinstance(value, str):
         return str(value)
@@ -196,5 +196,5 @@ def _as_json(value: Any) -> str:
 
 
 def _plain_or_text(value: Any) -> Any:
-    made = plain(value)
-    return str(value) if made is value else made
+    converted = plain(value)
+    return str(value) if converted is value else converted

@@ -10,7 +10,7 @@
 all read as one box: JSON, a Python literal, fenced or in prose, bare corners. ``box_2d`` is
 Google's key and y-first, [y1, x1, y2, x2]; every other spelling is x-first. Nothing is evaluated
 and nothing is repaired: brackets that are never closed are not a list. Every pass is linear in the
-text, which a model under training writes, so each limit below has a number.
+text and bounded by the limits below, since a model in training may write anything.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ MAX_ANSWER = 100_000
 MAX_OPEN_BRACKETS = 4096
 """Nor is one with more opening brackets: some 2,000 boxes."""
 MAX_COORDINATE = 10**9
-"""Coordinates beyond it are invalid: their areas would no longer be exact. An int, since most
-coordinates are, and Python compares those with a float slowly.
+"""Larger coordinates are invalid: their areas would no longer be exact. An int, since most
+coordinates are, and Python compares an int with a float slowly.
 """
 LISTS = ("boxes", "objects")
 """Keys of an object that holds the list."""
@@ -46,9 +46,9 @@ class BoxList:
     """Predictions or gold boxes in the order of the text, as parallel lists.
 
     ``boxes`` holds xyxy numbers, x right and y down, in whatever box format the text uses; ``None``
-    is an invalid box (not four finite numbers, inverted, or without area): it matches nothing and
-    still counts. ``confidences`` holds what was stated in [0, 1], else ``None``; ``labels`` the
-    normalised label, ``None`` where none is given.
+    is an invalid box (not four finite numbers, inverted, or without area): it matches nothing but
+    still counts. ``confidences`` holds numbers in [0, 1], else ``None``; ``labels`` the normalised
+    label, ``None`` if there is none.
     """
 
     boxes: list[Box | None] = field(default_factory=list)
@@ -60,12 +60,12 @@ class BoxList:
 
     @cached_property
     def array(self) -> Array:
-        """The boxes as an array; a list must not grow after it is asked for."""
+        """The boxes as an array, cached: the list must be complete."""
         return array_of(self.boxes)
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """The distinct labels; as ``array``, not to be asked for before the list is complete."""
+        """The distinct labels, cached: the list must be complete."""
         return frozenset(label for label in self.labels if label is not None)
 
     def add(
@@ -77,10 +77,10 @@ class BoxList:
 
 
 def read_boxes(text: str) -> BoxList | None:
-    """Every box that ``text`` states; empty for "No Objects", ``[]`` or "None", any case; None
-    where it holds neither a list, an object nor a bare box.
+    """Every box in ``text``; empty for "No Objects", ``[]`` or "None", any case; None if it holds
+    neither a list, an object nor a bare box.
 
-    Several lists are read as one, so a second guess costs what an extra box costs. Of an object's
+    Several lists are read as one, so a second guess costs as much as an extra box. Of an object's
     keys the first with a value is read, in the order Position, bbox_2d, bbox, box, box_2d;
     Confidence, score; label, category, name.
     """
@@ -122,7 +122,7 @@ def read_boxes(text: str) -> BoxList | None:
 
 _FOUR = rf"{NUMBER}(?:\s*+,\s*+{NUMBER}){{3}}"
 _BARE = re.compile(rf"{_FOUR}\.?")
-"""The whole answer, in a line of its own: 254, 303, 291, 365."""
+"""Four numbers alone on a line, as the full answer: 254, 303, 291, 365."""
 _BOX_TOKENS = re.compile(
     rf"(?P<start><\|box_start\|>)|(?P<end><\|box_end\|>)"
     rf"|<\|begin_of_box\|>\s*+(?P<four>{_FOUR})\s*+<\|end_of_box\|>"
@@ -135,8 +135,8 @@ _SCALARS = {int, float, bool, str}
 
 
 def unwrapped(text: str) -> str:
-    """``text`` without a fence around all of it and without the tokens that GLM and Qwen put around
-    boxes; Qwen's become ``<box>``, and so do GLM's where four bare numbers stand between them.
+    """``text`` without an outer fence and without the tokens that GLM and Qwen put around boxes;
+    Qwen's become ``<box>``, and so do GLM's if four bare numbers stand between them.
     """
     if "<" in text and "<|" in text:  # looking for one character is many times faster
         text = _BOX_TOKENS.sub(_as_tag, text).strip()
@@ -152,7 +152,7 @@ def _as_tag(token: re.Match[str]) -> str:
 
 
 def too_long(text: str) -> bool:
-    """Whether ``text`` is beyond what is read as boxes."""
+    """Whether ``text`` is too long to be read as boxes."""
     return len(text) > MAX_ANSWER or (
         len(text) > MAX_OPEN_BRACKETS and sum(map(text.count, "[({<")) > MAX_OPEN_BRACKETS
     )
@@ -167,8 +167,8 @@ _decode_virft = msgspec.json.Decoder(list[_ViRFT]).decode
 
 
 def _read_virft(text: str) -> BoxList | None:
-    """What a model that was trained on ViRFT's form writes nearly always, four times as fast as the
-    careful reading below; None for every other text.
+    """Fast path, four times as fast as the general parser below, for what a model trained on ViRFT
+    nearly always writes; None for every other text.
     """
     if not (text.startswith("[{") and text.endswith("}]")):
         return None
@@ -177,7 +177,7 @@ def _read_virft(text: str) -> BoxList | None:
     except (msgspec.DecodeError, UnicodeEncodeError):
         return None
     low, high = -MAX_COORDINATE, MAX_COORDINATE
-    boxes = [  # ``_box``, written out: a call would take as long as all the rest
+    boxes = [  # ``_box``, inlined: a call would take as long as all the rest
         c if low < x1 < x2 < high and low < y1 < y2 < high and (x2 - x1) * (y2 - y1) > 0 else None
         for c in [item.Position for item in items]
         for x1, y1, x2, y2 in (c,)
@@ -185,17 +185,17 @@ def _read_virft(text: str) -> BoxList | None:
     return BoxList(boxes, [item.Confidence for item in items], [None] * len(boxes))
 
 
-def _add(found: BoxList, value: Any, label: str | None, depth: int) -> None:
-    """The boxes that ``value`` states: a list that is no box gives one prediction for each item."""
+def _add(boxes: BoxList, value: Any, label: str | None, depth: int) -> None:
+    """Add the boxes in ``value``: a list that is not a box gives one prediction for each item."""
     if depth > MAX_DEPTH:
-        found.add(None)
+        boxes.add(None)
     elif type(value) is dict:
-        _add_object(found, value, label, depth)
+        _add_object(boxes, value, label, depth)
     elif type(value) is list and not _is_one_box(value):
         for item in value:
-            _add(found, item, label, depth + 1)
+            _add(boxes, item, label, depth + 1)
     else:
-        found.add(_box(value), None, label)
+        boxes.add(_box(value), None, label)
 
 
 def _is_flat(value: list[Any]) -> bool:
@@ -211,20 +211,20 @@ def _is_one_box(values: list[Any]) -> bool:
     return len(values) > 8 or all(type(v) is not str or _number(v) is not None for v in values)
 
 
-def _add_object(found: BoxList, item: dict[str, Any], label: str | None, depth: int) -> None:
+def _add_object(boxes: BoxList, item: dict[str, Any], label: str | None, depth: int) -> None:
     get = item.get
-    stated = next((v for k in ("label", "category", "name") if (v := get(k)) is not None), None)
-    if type(stated) is str:
-        label = normalise(stated) or None
-    elif stated is not None:
-        label = str(stated) if type(stated) is int else UNREADABLE_LABEL
+    name = next((v for k in ("label", "category", "name") if (v := get(k)) is not None), None)
+    if type(name) is str:
+        label = normalise(name) or None
+    elif name is not None:
+        label = str(name) if type(name) is int else UNREADABLE_LABEL
     position = get("Position") or get("bbox_2d") or get("bbox") or get("box")
     y_first = not position and bool(position := get("box_2d"))
     if not position and (held := [v for k, v in item.items() if k in LISTS or _holds_objects(v)]):
         for value in held:  # {"objects": [{...}, ...]}, {"boxes": "none"}
             none = type(value) is str and normalise(value) in EMPTY_ANSWERS
             if type(value) is dict or (value and not none):
-                _add(found, value, label, depth + 1)
+                _add(boxes, value, label, depth + 1)
         return
     confidence = get("Confidence")
     confidence = _number(get("score") if confidence is None else confidence)
@@ -233,7 +233,7 @@ def _add_object(found: BoxList, item: dict[str, Any], label: str | None, depth: 
         box = box[1], box[0], box[3], box[2]
     if confidence is not None and not 0.0 <= confidence <= 1.0:
         confidence = None
-    found.add(box, confidence, label)
+    boxes.add(box, confidence, label)
 
 
 def _holds_objects(value: Any) -> bool:
@@ -241,7 +241,7 @@ def _holds_objects(value: Any) -> bool:
 
 
 def _box(value: Any) -> Box | None:
-    """Four numbers, [[four numbers]] or [[x1, y1], [x2, y2]]; None where the box is invalid:
+    """Four numbers, [[four numbers]] or [[x1, y1], [x2, y2]]; None if the box is invalid:
     inverted, without area, or beyond MAX_COORDINATE.
     """
     for _ in range(2):
@@ -257,15 +257,15 @@ def _box(value: Any) -> Box | None:
             return None
     x1, y1, x2, y2 = value
     low, high = -MAX_COORDINATE, MAX_COORDINATE
-    # Comparisons with NaN are false, so it is refused here as well.
+    # Comparisons with NaN are false, so NaN is invalid here as well.
     if low < x1 < x2 < high and low < y1 < y2 < high and (x2 - x1) * (y2 - y1) > 0:
         return x1, y1, x2, y2
     return None
 
 
 def _number(value: Any) -> float | None:
-    """A number or numeric string as a float, NaN and infinities too; None for the rest, bools
-    too.
+    """A number or numeric string as a float, NaN and infinities included; None for the rest, bools
+    included.
     """
     if type(value) in _REAL or (type(value) is str and "_" not in value):
         try:

@@ -1,4 +1,4 @@
-"""When two class names are the same name.
+"""When two class names are equal.
 
 "African_Grey-Parrot." == " african grey  parrot"
 "cat" != "catfish", "tulip" != "not tulip"
@@ -9,13 +9,13 @@ import unicodedata
 from functools import lru_cache
 
 MAX_LABEL = 10_000
-"""A longer text names no class."""
+"""A longer text is not a class name."""
 
 EMPTY_ANSWERS = frozenset({"no objects", "none"})
-"""What says, once normalised, that there is nothing."""
+"""Normalised answers that mean that there is no object."""
 
 UNREADABLE_LABEL = "\0"
-"""Stands for a label that is no text (a list, a bool): it equals no gold label."""
+"""Stands for a label that is not text (a list, a bool): it equals no gold label."""
 
 _BLANKS = re.compile(r"[\s_-]+")
 _OUTER = ".,;:!?…。、·*()[]{}<> "
@@ -24,10 +24,10 @@ _QUOTES = {'"': '"', "'": "'", "`": "`", "“": "”", "‘": "’", "«": "»",
 
 @lru_cache(maxsize=4096)
 def normalise(text: str) -> str:
-    """``text`` as class names are compared.
+    """``text`` in the form in which class names are compared.
 
     NFKC, case folded; runs of blanks, ``_`` and ``-`` are one blank; outer punctuation and one
-    pair of quotes are dropped. Empty where nothing is left, or where the text is too long to be a
+    pair of quotes are dropped. Empty if nothing is left, or if the text is too long to be a
     name: an empty name equals nothing.
     """
     text = text.strip()

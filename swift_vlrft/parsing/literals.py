@@ -1,4 +1,4 @@
-"""Lists and objects in a model's text, without evaluating any of it.
+"""Lists and objects in a model's text, parsed without evaluating any of it.
 
     "Sure: [{'a': (1, 2), 'ok': True}] and (3,4) and <box>5 6</box>"
 
@@ -16,7 +16,7 @@ from typing import Any
 MAX_DEPTH = 32
 """Deeper nesting is not read."""
 MAX_PROSE_BRACKETS = 64
-"""Nor is what follows more lists that are none: those are prose, and each is read twice."""
+"""After this many bracketed texts that are not lists (prose), the rest is not read."""
 
 NUMBER = r"[-+]?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][-+]?\d++)?"
 _STRING = r""""[^"\\]*+(?:\\.[^"\\]*+)*+"|'[^'\\]*+(?:\\.[^'\\]*+)*+'"""
@@ -29,8 +29,8 @@ _START = re.compile(
     |<\|object_ref_start\|>(?P<name>[^<]*+)<\|object_ref_end\|>|<ref>(?P<ref>[^<]*+)</ref>""",
     re.VERBOSE,
 )
-# Inside a list: brackets, and strings, which begin only where a value or key may, so that the
-# apostrophe of "don't" opens nothing.
+# Inside a list: brackets and strings. A string begins only where a value or key may, so that the
+# apostrophe of "don't" opens none.
 _INSIDE = re.compile(rf"""[\[({{,:]\s*+(?:{_STRING})|[\[\](){{}}]""", re.DOTALL)
 _PYTHON = re.compile(
     rf"""(?P<string>{_STRING})|(?P<open>\()|(?P<close>,?\s*+\))|(?P<comma>,\s*+(?=[\]}}]))
@@ -52,8 +52,8 @@ _long_integer_decoder = json.JSONDecoder(strict=False, parse_int=float)
 
 
 def groups(text: str) -> Iterator[Any]:
-    """Lists, objects and bare number groups of ``text`` in order; a ``str`` names those after
-    it, a ``tuple`` is what stands in ``<box>`` without brackets.
+    """Lists, objects and bare number groups of ``text`` in order; a ``str`` is the name of those
+    after it, a ``tuple`` the content of a ``<box>`` without brackets.
     """
     as_json = with_json_quotes(text)
     position = prose = 0
@@ -83,14 +83,14 @@ def groups(text: str) -> Iterator[Any]:
 
 
 def with_json_quotes(text: str) -> str:
-    """``text`` with Python's quotes as JSON's where that is safe: one kind of quote, no escapes."""
+    """``text`` with JSON's quotes for Python's if that is safe: one kind of quote, no escapes."""
     if "'" in text and '"' not in text and "\\" not in text:
         return text.replace("'", '"')
     return text
 
 
 def _group_end(text: str, start: int) -> int | None:
-    """Index after the bracket that closes the one at ``start``; None where there is none."""
+    """Index after the bracket that closes the one at ``start``; None if there is none."""
     stack: list[str] = []
     for token in _INSIDE.finditer(text, start):
         mark = text[token.start()]
@@ -107,7 +107,7 @@ def _group_end(text: str, start: int) -> int | None:
 
 
 def _decode_literal(text: str) -> Any:
-    """The value of a Python literal, by way of JSON; ValueError where it is none."""
+    """The value of a Python literal, decoded as JSON; ValueError if it is not one."""
     as_json = _PYTHON.sub(_to_json, text)
     try:
         return _decoder.decode(as_json)

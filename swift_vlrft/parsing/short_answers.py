@@ -12,7 +12,7 @@ import re
 import unicodedata
 
 MAX_SHORT_ANSWER = 10_000
-"""A longer answer is no number, choice or yes/no."""
+"""A longer answer is not read as a number, choice or yes/no."""
 
 _BOX_TOKENS = re.compile(r"<\|(?:begin|end)_of_box\|>")
 _CLAUSE_END = re.compile(
@@ -27,7 +27,7 @@ _DOUBT = (
     r"\b(?:maybe|perhaps|possibly|probably|likely|unsure|uncertain|guess(?:ing)?|might"
     r"|(?:may|could)\s+be)\b"
 )
-# What is said of the answer after it: 4 is wrong, yes, maybe
+# Comments on the answer after it: 4 is wrong, yes, maybe
 _IS_WRONG = r"(?:is|are|was|were|would\s+be)(?:n['’]t|\s+(?:not|wrong|incorrect|false))(?!\w)"
 _TAKEN_BACK = re.compile(
     rf"(?:\W++(?:no|nope|not|never|wrong|false|incorrect|{_DOUBT})\b)+\W*", re.IGNORECASE
@@ -47,13 +47,13 @@ def _plain(text: str) -> str:
 
 # ---- a number --------------------------------------------------------------------------------
 
-# A letter, a digit or "_"; Chinese is written without blanks, so its signs are none: 有4只狗.
+# A letter, a digit or "_", but no Chinese character, as Chinese has no blanks: 有4只狗.
 _LETTER = r"[^\W\u3400-\u9fff]"
 _NUMBER = re.compile(
     rf"(?<!{_LETTER})(?<!\.)-?(?:\d{{1,3}}(?:,\d{{3}})++|\d++)(?:\.\d++)?+(?!{_LETTER}|\.\d)"
 )
 _SMALL_DIGITS = re.compile("[²³¹⁰-₟¼-¾⅐-↉①-⓿]")  # of 4² NFKC would make 42
-# Tags, a heading's mark and emphasis say nothing about a number, nor does the arrow of "dogs -> 4".
+# Tags, heading marks and emphasis do not change a number, nor does the arrow of "dogs -> 4".
 _TAG = re.compile(r"</?[A-Za-z]\w*+>|(?<![-=<>])[-=]>|^\s*#+\s")
 _EMPHASIS = re.compile(r"\*\*|(?<![\w*])\*(?=-?\d[\d.,]*+\*)|(?<=\d)\*(?![\w*(]|\s*\d)")
 # "one" is left out: "4 dogs, one of them black".
@@ -110,7 +110,7 @@ _CONCLUDES = re.compile(
 
 
 def number(text: str) -> float | None:
-    """The number that a short text states as its answer; None where it states none or leaves it
+    """The number that a short text states as its answer; None if it states none or leaves it
     open.
 
     "4", "4.", "4.0", "1,000", "**4**", "4 dogs", "There are 4 dogs.", "four (4)", "有4只狗",
@@ -144,7 +144,7 @@ def number(text: str) -> float | None:
 
 
 def _without_parts(found: re.Match[str]) -> str:
-    """The number alone, where what stands in brackets adds up to it."""
+    """The number alone, if the numbers in brackets add up to it."""
     value = _VALUES.get(found[1].casefold())
     value = int(found[1]) if value is None else value
     parts = [part.casefold() for part in _PART.findall(found[3])]
@@ -165,7 +165,7 @@ _MARKED = re.compile(
     r"[\[({](?!s[)\]}])[A-Za-z][)\]}]|(?<![\w'’.(-])[A-Za-z]\)"
     r"|(?<![A-Za-z0-9_'’.-])[A-Za-z][.:](?:\s+\S|[A-Za-z]{2}|\d|[^\x00-\x7f])"
 )
-# By its place: between these, the dot of Mr. aside, a letter that is no word is an option.
+# By its position: between these, except after "Mr.", a letter that is not a word is an option.
 _BETWEEN = re.compile(
     r"[,;&+|\n→>–—、和或与及跟]|\s[-/]\s|(?<!\bMr)(?<!\bMs)(?<!\bDr)(?<!\bSt)(?<!\bMrs)[.!?](?=\s)"
     r"|\b(?:and|or|nor|not|but|plus|vs\.?|versus|option|answer|choice|either|both|also|maybe|perhaps"
@@ -184,13 +184,13 @@ def choice(text: str) -> str | None:
     """
     if len(text) > MAX_SHORT_ANSWER:
         return None
-    stated = _CHOICE.fullmatch(_plain(text).strip("*`\"'").strip())
-    if stated is None or _MARKED.search(said := stated["text"] or ""):
+    match = _CHOICE.fullmatch(_plain(text).strip("*`\"'").strip())
+    if match is None or _MARKED.search(text_after := match["text"] or ""):
         return None
-    first, *others = _BETWEEN.split(said)
+    first, *others = _BETWEEN.split(text_after)
     if _LONE.fullmatch(first) or any(_LONE.fullmatch(o) or _LEADING.match(o) for o in others):
         return None
-    return str(stated["letter"] or stated["enclosed"]).upper()
+    return str(match["letter"] or match["enclosed"]).upper()
 
 
 # ---- yes or no -------------------------------------------------------------------------------
@@ -202,11 +202,11 @@ _DASH = re.compile(r"\s[-–—]+\s")
 
 
 def yes_no(text: str) -> str | None:
-    """The one of the words yes and no that the text holds.
+    """``"yes"`` or ``"no"``, whichever word the text holds.
 
-    None where it holds both, and where its clause denies, doubts or asks it: "not yes", "I would
+    None if it holds both, or if its clause denies, doubts or questions it: "not yes", "I would
     not say yes", "maybe yes", "yes is wrong", "yes?"; but "Yes, it is not red" and "I do not see
-    one, so no" state one.
+    one, so no" are read.
     """
     if len(text) > MAX_SHORT_ANSWER:
         return None

@@ -5,9 +5,9 @@
     text = with_edit(text, path, Variable("MAX_PIXELS", "401408"), command=1)
 
 A change is a few patches (from, to, new text) of the words that the reader found. There is often
-more than one place for it (a value, the default of the variable that it is taken from, a flag of
-its own at the end): each is tried, the result is read again, and it is taken only if it gives what
-was meant in every `swift` command of the file, and nothing else. Every other byte stays.
+more than one place for it (a value, the default of its variable, a new flag at the end): each is
+tried and the result read again; it is accepted only if it changes every `swift` command of the file
+as intended, and nothing else. Every other byte stays.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from swift_vlrft.recipe.shell.words import Span
 Patch = tuple[int, int, str]
 
 PLAIN = re.compile(r"[\w./:@%+,-]+")
-"""A value that stands for itself wherever it is written."""
+"""A value that needs no quotes anywhere."""
 REFERENCE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*))")
 ONE_VARIABLE = re.compile(r'"?\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?::?[-=]([^{}"`$]*))?\})"?')
 """$NAME, ${NAME} or ${NAME:-default}, in double quotes or not, and nothing else."""
@@ -45,7 +45,7 @@ GAP = re.compile(r"(?:[ \t]|\\\r?\n)*\Z")
 
 
 class CannotEdit(ValueError):
-    """Which flag, where, why, and what to do by hand."""
+    """An impossible edit: the message names flag, place, reason, and what to do by hand."""
 
 
 def with_edit(
@@ -56,7 +56,7 @@ def with_edit(
     command: int | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> str:
-    """``text`` with one change made; CannotEdit where it cannot be made alone.
+    """``text`` with one change made; CannotEdit if it cannot be made alone.
 
     ``command`` counts the `swift` commands of the file; None: all that the edit's line concerns.
     ``environment`` is the caller's, under which the result has to read as meant (default: ours).
@@ -78,7 +78,7 @@ def with_edit(
     raise CannotEdit(_why_not(before, path, edit, command, environment))
 
 
-# What is meant ---------------------------------------------------------------------------------
+# Verifying the result --------------------------------------------------------------------------
 
 
 def _as_meant(
@@ -116,7 +116,7 @@ def _given(flags: Iterable[Flag]) -> dict[str, tuple[list[str], bool]]:
 
 
 def _one_way(value: str) -> str:
-    """A configuration makes 1e-05 of 1e-5 and True of true."""
+    """A value normalised: a configuration turns 1e-5 into 1e-05 and true into True."""
     try:
         return repr(float(value)) if PLAIN.fullmatch(value) else value
     except ValueError:
@@ -137,7 +137,7 @@ def _edited(flags: Sequence[Flag], edit: Edit) -> Iterator[Flag]:
 
 
 def _others(text: str, path: Path, environment: Mapping[str, str]) -> list[tuple[str, ...]]:
-    """What else a script runs, which a change of `swift`'s flags must leave as it is."""
+    """The other commands of a script, which a change of `swift`'s flags must not affect."""
     if path.suffix in CONFIGURATION:
         return []
     shell = Shell(environment, (), SUBSTITUTIONS)
@@ -179,7 +179,7 @@ def _places(
 
 
 def _at_flag(recipe: Recipe, flag: Flag, edit: Edit) -> Iterator[Patch]:
-    """What a rule wants of a flag."""
+    """The patches for an edit of a flag."""
     assert flag.span is not None
     text, start, end = recipe.text, flag.span.start, flag.span.end
     if edit.drop:
@@ -195,7 +195,7 @@ def _at_flag(recipe: Recipe, flag: Flag, edit: Edit) -> Iterator[Patch]:
 
 
 def _inside_text(text: str, flag: Flag, edit: Edit) -> Iterator[list[Patch]]:
-    """A flag that is a part of a longer text, as of FLAGS="--a 1 --b 2"."""
+    """A flag inside a longer text, as in FLAGS="--a 1 --b 2"."""
     values = "".join(rf"(?:=|\s+){re.escape(value)}(?![\w.])" for value in flag.values)
     name = rf"--({flag.name.replace('_', '[-_]')})(?![\w-])"
     for match in re.finditer(rf"{name}({values})", text):
@@ -257,13 +257,13 @@ def _through_variable(text: str, span: Span, value: str) -> Iterator[list[Patch]
 
 
 def _assignments(text: str, name: str) -> list[tuple[int, int]]:
-    """Values of NAME=value in the text, as far as they are one word without blanks."""
+    """Spans of the values of NAME=value in the text, if they are one word without blanks."""
     value = r"((?:\"[^\"\n]*\"|'[^'\n]*'|[^\s;&|()\"'])*)"
     return [m.span(1) for m in re.finditer(rf"(?<![\w$\{{-]){name}={value}", text)]
 
 
 def _callers(text: str, raw: str, environment: Mapping[str, str]) -> list[str]:
-    """Variables of the caller that a word is made of, also by way of the script's own."""
+    """The caller's variables that a word depends on, also through the script's variables."""
     found, todo, seen = list[str](), [raw], set[str]()
     while todo:
         for match in REFERENCE.finditer(todo.pop()):

@@ -1,11 +1,11 @@
-"""What ms-swift is: its flags with types, choices and defaults, its rewards, its templates.
+"""Facts of ms-swift: its flags with types, choices and defaults, its rewards, its templates.
 
     facts().flags("rlhf")["beta"]          Flag(kind="float", default=None, choices=())
     facts().flags("rlhf")["rlhf_type"]     Flag(kind="str", default="dpo", choices=("dpo", ...))
 
-Importing ms-swift takes seconds, so they are kept: in ms_swift.json for the versions that this
-package is tested with, in the user's cache folder for every other set of versions that was met.
-swift_plugin/facts.py reads them from ms-swift itself, in a process of its own.
+Importing ms-swift takes seconds, so they are stored: in ms_swift.json for the versions that this
+package is tested with, in the user's cache folder for other versions. swift_plugin/facts.py reads
+them from ms-swift in a separate process.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from swift_vlrft.files.writing import write_atomically
 
 SHIPPED = Path(__file__).with_name("ms_swift.json")
 PACKAGES = ("ms-swift", "trl", "transformers")
-"""Whose versions decide the facts."""
+"""The packages on whose versions the facts depend."""
 
 SECONDS = 120
 
 
 class Flag(msgspec.Struct, array_like=True, frozen=True):
-    """A flag of a command; an array in the file, without what it does not need."""
+    """A flag of a command; an array in the file, without trailing defaults."""
 
     kind: Literal["bool", "bool value", "int", "float", "str", "json", "ints", "floats", "strs"]
-    """``bool`` may stand without a value, ``bool value`` may not; ``json`` is an object or a file
-    of it; a plural takes several values."""
+    """``bool`` needs no value, ``bool value`` does; ``json`` is an object or a file with one; a
+    plural takes several values."""
     default: Any = None
     choices: tuple[str | int | float | None, ...] = ()
 
@@ -44,13 +44,14 @@ class Facts(msgspec.Struct, frozen=True, omit_defaults=True):
     versions: dict[str, str]
     rewards: list[str]
     datasets: list[str]
-    """Ids that ms-swift registers, of either hub."""
+    """Data-set ids that ms-swift registers, of either hub."""
     prefixes: dict[str, tuple[str, str]]
-    """By model type, what its template puts before a completion: with thinking on, and off."""
+    """By model type, the text that its template puts before a completion, with thinking on and
+    off."""
     commands: dict[str, dict[str, Flag]]
-    """By name of a flag, then by the commands that take it so, as "sft pt"."""
+    """By flag name, then by the commands that share the definition, as "sft pt"."""
     note: str = ""
-    """Why these are not the facts of the installed versions, where they are not."""
+    """Why these are not the facts of the installed versions, if they are not."""
 
     def flags(self, command: str) -> dict[str, Flag]:
         """The flags of `swift COMMAND`; empty for a command that is not known."""
@@ -64,10 +65,10 @@ class Facts(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @lru_cache
 def facts(ask: bool = True) -> Facts:
-    """Those of the installed versions; the shipped ones where nothing is installed.
+    """The facts of the installed versions; the shipped ones if nothing is installed.
 
-    ``ask``: whether ms-swift may be imported (seconds) for versions that were never met. Without
-    it, and where ms-swift does not answer, the shipped facts stand in and their ``note`` says so.
+    ``ask``: whether ms-swift may be imported (seconds) for versions that are not cached. Without
+    it, and if ms-swift does not answer, the shipped facts are used and their ``note`` says so.
     """
     shipped = _decoded(SHIPPED.read_bytes())
     versions = installed_versions()
@@ -79,7 +80,7 @@ def facts(ask: bool = True) -> Facts:
         if kept.versions == versions:
             return kept
     except (OSError, msgspec.MsgspecError):
-        pass  # never met, or written by another version of this package
+        pass  # not cached, or written by another version of this package
     try:
         data = _ask() if ask else b""
         found = _decoded(data)
@@ -89,7 +90,7 @@ def facts(ask: bool = True) -> Facts:
         return msgspec.structs.replace(
             shipped, note=f"{_listed(versions)} was not asked{why}: {tested}"
         )
-    with contextlib.suppress(OSError):  # a home that cannot be written to: asked again next time
+    with contextlib.suppress(OSError):  # a home that cannot be written to: read again next time
         write_atomically(path, data)
     return found
 
@@ -99,7 +100,7 @@ def _listed(versions: dict[str, str]) -> str:
 
 
 def installed_versions() -> dict[str, str]:
-    """Versions of PACKAGES; empty where one is missing, as no recipe can run then."""
+    """Versions of PACKAGES; empty if one is missing, as no recipe can run then."""
     try:
         return {name: metadata.version(name) for name in PACKAGES}
     except metadata.PackageNotFoundError:

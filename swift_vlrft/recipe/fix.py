@@ -1,4 +1,4 @@
-"""Rewrite a recipe where a finding says how, and keep every version of it.
+"""Rewrite a recipe as its findings say, and keep every version of it.
 
 --train_type lora        becomes --tuner_type lora
 --num_infer_workers 1    is left out; a `> log 2>&1 &` behind it stays
@@ -19,7 +19,7 @@ from swift_vlrft.recipe.rules.finding import Edit
 
 
 def fixed_text(text: str, path: Path, edits: Sequence[Edit]) -> tuple[str, list[Edit], list[str]]:
-    """The text with as many edits as could be made, those edits, and why others could not."""
+    """The text with all possible edits, those edits, and why others were not possible."""
     applied, refused = list[Edit](), list[str]()
     # From the bottom up, so that the lines above keep their numbers.
     for edit in sorted(dict.fromkeys(edits), key=lambda edit: -(edit.line or 0)):
@@ -32,7 +32,7 @@ def fixed_text(text: str, path: Path, edits: Sequence[Edit]) -> tuple[str, list[
 
 
 def difference(before: str, after: str, path: Path) -> str:
-    """A unified diff; empty where nothing changed."""
+    """A unified diff; empty if nothing changed."""
     lines = (before.splitlines(keepends=True), after.splitlines(keepends=True))
     return "".join(difflib.unified_diff(*lines, str(path), f"{path} (fixed)", n=1))
 
@@ -40,10 +40,10 @@ def difference(before: str, after: str, path: Path) -> str:
 def write_fixed(
     path: Path, text: str, mode: int | None = None, *, keep: bool = True
 ) -> Path | None:
-    """Write a script; what stood there before, byte for byte, is kept beside it.
+    """Write a script; the previous file is kept beside it, byte for byte.
 
-    Returns where: NAME.orig, or the first of NAME.orig.1, NAME.orig.2, ... that is free; None where
-    there was nothing, or already this text. The file keeps its mode, a new one gets ``mode``.
+    Returns the backup: NAME.orig, or the first free one of NAME.orig.1, NAME.orig.2, ...; None if
+    there was no file, or already this text. The file keeps its mode, a new one gets ``mode``.
     """
     path = path.resolve()
     data, kept = text.encode(errors="surrogateescape"), None
@@ -59,7 +59,7 @@ def write_fixed(
 
 
 def _kept(path: Path) -> Path:
-    """A copy of a file under the first free name; an equal copy that is there already will do."""
+    """A copy of a file under the first free name, or an existing equal copy."""
     names = (f"{path.name}.orig{f'.{number}' if number else ''}" for number in count())
     for copy in map(path.with_name, names):
         if not os.path.lexists(copy):

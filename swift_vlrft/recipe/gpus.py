@@ -1,4 +1,4 @@
-"""The GPUs of this machine: the one place that asks nvidia-smi."""
+"""The GPUs of this machine: the only place that runs nvidia-smi."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ SECONDS = 20
 class Gpu:
     name: str
     mib: int | None
-    """Memory in MiB; None where the GPU shares the host's and says [N/A]."""
+    """Memory in MiB; None if the GPU shares the host's and says [N/A]."""
     driver: str
 
 
 @lru_cache
 def installed_gpus() -> tuple[Gpu, ...]:
-    """All GPUs, none where there is no nvidia-smi; OSError says why nvidia-smi failed."""
+    """All GPUs, none without nvidia-smi; OSError says why nvidia-smi failed."""
     query = "--query-gpu=name,memory.total,driver_version"
     try:
         done = subprocess.run(
@@ -43,7 +43,7 @@ def installed_gpus() -> tuple[Gpu, ...]:
 
 
 def gpus_here() -> int:
-    """How many GPUs nvidia-smi lists; 0 where it is not there or fails."""
+    """How many GPUs nvidia-smi lists; 0 if it is missing or fails."""
     try:
         return len(installed_gpus())
     except OSError:

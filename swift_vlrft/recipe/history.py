@@ -1,4 +1,4 @@
-"""What became of the flags of older ms-swift versions, up to 4.6.0: old_flags.json, read.
+"""Flags of older ms-swift versions and their replacements, up to 4.6.0 (old_flags.json).
 
 --train_type lora           now --tuner_type, since 4.1.0
 --num_infer_workers 1       gone since 3.6.0: --vllm_mode colocate or server
@@ -15,7 +15,7 @@ import msgspec
 class Old(msgspec.Struct, frozen=True):
     """A flag that ms-swift 4.6.0 with transformers 5 rejects.
 
-    ``now`` takes its values; without it, leave it out (``drop``) or read ``hint``.
+    ``now`` is the flag that takes its values; without one, drop it (``drop``) or see ``hint``.
     """
 
     since: str

@@ -1,13 +1,13 @@
-"""A recipe as data: what `swift` command it would run, with which flags and in which environment.
+"""A recipe as data: the `swift` command it would run, with its flags and environment.
 
 recipes/qwen2_vl_2b/classification_4x24g.sh
   -> command ("swift", "rlhf"), NPROC_PER_NODE=4, --num_generations 8 (line 31), ...
 
 Reads a shell script, a YAML or JSON configuration of ms-swift, or a command as text. Nothing is run
-and ms-swift is not imported; what cannot be read is said in ``notes``, never guessed. What the
-values mean is in run.py.
+and ms-swift is not imported; what cannot be read is listed in ``notes``, never guessed. run.py
+interprets the values.
 
-Spans are offsets into ``Recipe.text``, for those who change the text (edit.py):
+Spans are offsets into ``Recipe.text``, for changes of the text (edit.py):
 
     NPROC_PER_NODE=4 nohup swift rlhf --num_generations 8 > log 2>&1 &
     recipe.span               "swift rlhf --num_generations 8"
@@ -15,8 +15,8 @@ Spans are offsets into ``Recipe.text``, for those who change the text (edit.py):
     flag.span                 "--num_generations"           flag.value_spans    ("8",)
     recipe.assigned["NPROC_PER_NODE"].name and .value       "NPROC_PER_NODE", "4"
 
-A value of one word has that word's span, ``literal`` or not (``"$N"``). None: it stands nowhere as
-one word (a part of ``$FLAGS``, of another file), or it is the caller's environment.
+A value of one word has that word's span, ``literal`` or not (``"$N"``). None: it is not one word of
+this text (a part of ``$FLAGS``, of another file, or from the caller's environment).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ SUBSTITUTIONS = {"vlrft plugin": lambda: str(shipped_file("plugins", "vlrft.py")
 
 
 class RecipeError(ValueError):
-    """A file that cannot be read as a recipe; the message says which, where and why."""
+    """A file that cannot be read as a recipe; the message names file, place and reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Flag:
 
 @dataclass(slots=True)
 class Recipe:
-    """One `swift` command. ``environment`` is all that the command would find in it."""
+    """One `swift` command. ``environment`` holds all variables that it would see."""
 
     path: Path
     environment: dict[str, str]
@@ -75,25 +75,25 @@ class Recipe:
     line: int = 1
     notes: list[Note] = field(default_factory=list)
     text: str = ""
-    """The file as it was decoded; spans count its characters."""
+    """The decoded file; spans count its characters."""
     span: Span | None = None
     """`swift rlhf ...` to its last argument."""
     whole: Span | None = None
     """The same with the assignments and wrappers in front."""
     assigned: dict[str, Assigned] = field(default_factory=dict)
-    """By name, what gives a variable of ``environment`` its value."""
+    """By name, the assignment of a variable of ``environment``."""
     unknown: frozenset[str] = frozenset()
-    """Variables that the command may find, with a value that was not read."""
+    """Variables that may be set, to an unread value."""
     lost: bool = False
-    """Any variable that is not in ``environment`` may be there."""
+    """Whether any variable that is not in ``environment`` may be set."""
     maybe: May = frozenset()
-    """Flags that words which were not read may bring; None: any."""
+    """Flags that unread words may add; None: any."""
     folder: Path | None = field(default_factory=Path.cwd)
     """Where the command runs; None: not known."""
     launcher: str = ""
-    """What starts the processes in place of `swift`: torchrun, accelerate, python ..."""
+    """What starts the processes instead of `swift`: torchrun, accelerate, python ..."""
     launched: tuple[str, str] = ("", "")
-    """Processes on a node and nodes, as the launcher says; empty where it does not."""
+    """Processes per node and nodes, as given to the launcher; empty if not given."""
 
     def flag(self, name: str) -> Flag | None:
         """The flag that counts: the last of its name, as in argparse."""
@@ -101,18 +101,18 @@ class Recipe:
         return found[-1] if found else None
 
     def lacks(self, *names: str) -> bool:
-        """Whether none of the flags is given, for certain."""
+        """Whether certainly none of the flags is given."""
         return not any(
             self.flag(name) or self.maybe is None or name in self.maybe for name in names
         )
 
     def knows(self, *names: str) -> bool:
-        """Whether each of the flags is absent, for certain, or has a value that was read."""
+        """Whether each of the flags is certainly absent, or has a value that was read."""
         return all(flag.known if (flag := self.flag(name)) else self.lacks(name) for name in names)
 
     def get(self, name: str, default: str | None = None) -> str | None:
-        """The first value of a flag; ``default`` where it is absent or empty; None where it has a
-        value that is not known, or may have one.
+        """The first value of a flag; ``default`` if it is absent or empty; None if its value is, or
+        may be, unknown.
         """
         flag = self.flag(name)
         if not self.knows(name):
@@ -120,7 +120,7 @@ class Recipe:
         return flag.values[0] if flag and flag.values else default
 
     def values(self, name: str) -> tuple[str, ...]:
-        """All values of a flag; empty where it is absent or not known."""
+        """All values of a flag; empty if it is absent or not known."""
         flag = self.flag(name)
         return flag.values if flag and flag.known else ()
 
@@ -132,7 +132,7 @@ class Recipe:
         )
 
     def at(self, path: str) -> Path | None:
-        """A path as the command sees it; None where its folder is not known."""
+        """A path as the command sees it; None if its folder is not known."""
         found = Path(os.path.expanduser(path))
         if found.is_absolute():
             return found
@@ -148,9 +148,9 @@ def read_recipes(
     environment: Mapping[str, str] | None = None,
     arguments: Sequence[str] = (),
 ) -> list[Recipe]:
-    """Every `swift` command of a recipe, in its order; ``arguments`` are what `"$@"` stands for.
+    """Every `swift` command of a recipe, in order; ``arguments`` are the values of `"$@"`.
 
-    ``environment`` is the caller's (default: this process's). RecipeError where the file cannot be
+    ``environment`` is the caller's (default: this process's). RecipeError if the file cannot be
     read or holds no such command.
     """
     path = Path(path)
@@ -158,7 +158,7 @@ def read_recipes(
 
 
 def _text(path: Path) -> str:
-    """With its carriage returns, and with the bytes of remarks that are not UTF-8 as surrogates."""
+    """With carriage returns, and with bytes of comments that are not UTF-8 as surrogates."""
     try:
         text = path.read_bytes().decode(errors="surrogateescape")
     except OSError as error:
@@ -168,7 +168,7 @@ def _text(path: Path) -> str:
         if odd := re.search("[\udc80-\udcff]", code):
             raise RecipeError(
                 f"{path}: cannot be read: line {number}: byte 0x{ord(odd[0]) - 0xDC00:02x} is not "
-                f"UTF-8; convert the file, as with `iconv -f GB18030 -t UTF-8` where it is Chinese"
+                f"UTF-8; convert the file, with `iconv -f GB18030 -t UTF-8` if it is Chinese"
             )
     return text
 
@@ -178,12 +178,12 @@ def read_recipe(
     environment: Mapping[str, str] | None = None,
     arguments: Sequence[str] = (),
 ) -> Recipe:
-    """The command of a recipe that trains; where none does, the only one there is."""
+    """The command of a recipe that trains; if none does, its only command."""
     recipes = read_recipes(path, environment, arguments)
     training = [recipe for recipe in recipes if recipe.trains] or recipes
     if len(training) > 1:
         lines = ", ".join(str(recipe.line) for recipe in training)
-        raise RecipeError(f"{path}: several commands train (lines {lines}); give one of them")
+        raise RecipeError(f"{path}: several commands train (lines {lines}); keep one of them")
     return training[0]
 
 
@@ -203,9 +203,10 @@ def read_text(
     shell.read(text)
     recipes = [_recipe(command, path) for command in shell.commands]
     if not recipes:
-        said = "; ".join(f"line {note.line}: {note.text}" for note in shell.notes)
+        reasons = "; ".join(f"line {note.line}: {note.text}" for note in shell.notes)
         raise RecipeError(
-            f"{path}: no `swift {'|'.join(COMMANDS[:4])}` command in it." + (said and f" {said}")
+            f"{path}: no `swift {'|'.join(COMMANDS[:4])}` command in it."
+            + (reasons and f" {reasons}")
         )
     notes = [*shell.notes, *(note for recipe in recipes for note in recipe.notes)]
     notes = sorted(dict.fromkeys(notes), key=lambda note: note.line)
@@ -260,7 +261,7 @@ def _recipe(command: Command, path: Path) -> Recipe:
 
 
 def _method(words: Sequence[Value]) -> tuple[int, str]:
-    """(where the flags begin, "rlhf"), for `swift rlhf` and for `.../swift/cli/rlhf.py`."""
+    """(index of the first flag, "rlhf"), for `swift rlhf` and for `.../swift/cli/rlhf.py`."""
     if words[0].text in ("-m", "--module"):
         return 2, words[1].text.removeprefix("swift.cli.").replace("_", "-")
     if words[0].text.endswith(".py"):
@@ -269,9 +270,9 @@ def _method(words: Sequence[Value]) -> tuple[int, str]:
 
 
 def _take_flags(recipe: Recipe, words: Sequence[Value]) -> None:
-    """Arguments to flags; a word before the first flag becomes a flag of no name.
+    """Arguments to flags; a word before the first flag becomes a flag without a name.
 
-    A word that was not read is the value of a flag that has none yet; elsewhere it may bring flags.
+    An unread word is the value of a flag that has none yet; elsewhere it may add flags.
     """
     flags: list[tuple[str, list[Value], Span | None]] = []
     opens: list[tuple[int, May]] = []
@@ -325,7 +326,7 @@ def _is_flag(text: str) -> bool:
 
 
 def _configuration(path: Path, text: str, environment: dict[str, str]) -> Recipe:
-    """`swift rlhf cfg.yaml`, by ms-swift's own rules: ENV holds variables, the caller's win."""
+    """`swift rlhf cfg.yaml`, by ms-swift's rules: ENV holds variables, the caller's win."""
     try:
         as_json = path.suffix == ".json"
         # YAML takes no tabs for blanks; a JSON string holds none.
@@ -361,7 +362,7 @@ def _configuration(path: Path, text: str, environment: dict[str, str]) -> Recipe
 
 
 def _entry(name: str, value: Any, key: yaml.Node | None, node: yaml.Node | None) -> Flag:
-    """`name: value`; the items of a list stand each at its place."""
+    """`name: value`; each item of a list has its own span."""
     values, name = _configured(value), name.replace("-", "_")
     if key is None or node is None:
         return Flag(name, values, 1, value_spans=(None,) * len(values))

@@ -1,4 +1,4 @@
-"""A recipe, resolved once: every flag typed, with ms-swift's own default where it is not given.
+"""A recipe, resolved once: every flag typed, with ms-swift's default if it is not given.
 
     run = resolve(read_recipe("recipes/demo_cpu.sh"))
     run.integer("num_generations")                  4
@@ -6,9 +6,9 @@
     run.setting("beta").source                      "line 19"
 
 Rules, planner and plugin read a recipe only through this. A value that is not known without running
-the script, or that ms-swift would not take, raises where it is read: a rule that needs it says
-nothing, and the planner passes the error on. What ms-swift itself makes of flags is at the
-end, held against its own argument class by tests/recipe/test_run.py.
+the script, or that ms-swift would reject, raises when it is accessed: a rule that needs it reports
+nothing, and the planner passes the error on. How ms-swift derives flags from others is at the end,
+compared with its argument class by tests/recipe/test_run.py.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "sdar_loss_coef": (0, ANY),
     **{name: (float("MIN" not in name), ANY) for name in RESOLUTION},
 }
-"""Least and greatest value of the numbers whose meaning bounds them."""
+"""Minimum and maximum of numbers whose meaning bounds them."""
 
 
 UNREAD = "cannot be read without running the script; write its value"
@@ -61,7 +61,7 @@ class NoValue(ValueError):
 
 
 class NotKnown(NoValue):
-    """Only bash knows the value, or whether there is one."""
+    """The value, or whether there is one, is only known by running the script."""
 
 
 class NotTaken(NoValue):
@@ -74,7 +74,7 @@ class Setting:
 
     value: Value
     source: str
-    """"line 12" of the recipe, "default" of ms-swift, or what ms-swift does with it."""
+    """"line 12" of the recipe, "default" of ms-swift, or how ms-swift derives it."""
     error: NoValue | None = None
 
 
@@ -92,14 +92,14 @@ class Run:
 
     @cached_property
     def given(self) -> dict[str, Flag]:
-        """By its current name, the flag that counts: the last one, as in argparse."""
-        found = {}
+        """By its current name, the effective flag: the last one, as in argparse."""
+        flags = {}
         for flag in self.recipe.flags:
             if self.is_negated(flag.name):
-                found[flag.name.removeprefix("no_")] = replace(flag, values=("false",))
+                flags[flag.name.removeprefix("no_")] = replace(flag, values=("false",))
             else:
-                found[self.current_name(flag.name)] = flag
-        return found
+                flags[self.current_name(flag.name)] = flag
+        return flags
 
     def is_negated(self, name: str) -> bool:
         """--no_freeze_vit: transformers' parser has one for each switch that is on by default."""
@@ -107,7 +107,7 @@ class Run:
         return name.startswith("no_") and fact is not None and fact.default is True
 
     def current_name(self, name: str) -> str:
-        """What an older or abbreviated name of a flag means; else the name itself."""
+        """The current name for an older or abbreviated one; else the name itself."""
         if name in self.flags or not name:
             return name
         if (old := OLD_FLAGS.get(name)) is not None:
@@ -122,17 +122,17 @@ class Run:
             self._settings[name] = self._resolved(name, self.as_given(name))
         return self._settings[name]
 
-    def _resolved(self, name: str, found: Setting) -> Setting:
-        """After what ms-swift itself does with the flag."""
-        if name not in DECIDED or found.error or not self.trains:
-            return found
+    def _resolved(self, name: str, given: Setting) -> Setting:
+        """``given``, or the value that ms-swift derives for the flag."""
+        if name not in DECIDED or given.error or not self.trains:
+            return given
         try:
-            made = _overridden(self, name)
-            if made is None and found.value is None:
-                made = _default(self, name)
+            derived = _overridden(self, name)
+            if derived is None and given.value is None:
+                derived = _default(self, name)
         except NoValue as error:
             return Setting(None, "rests on another flag", error)
-        return found if made is None else Setting(*made)
+        return given if derived is None else Setting(*derived)
 
     @cached_property
     def settings(self) -> dict[str, Setting]:
@@ -140,7 +140,7 @@ class Run:
         return {name: self.setting(name) for name in self.flags}
 
     def as_given(self, name: str) -> Setting:
-        """As given, or the default of the argument class; nothing that other flags decide."""
+        """As given, or the default of the argument class; not what other flags change."""
         recipe, flag, fact = self.recipe, self.given.get(name), self.flags.get(name)
         if flag is None and (recipe.maybe is None or name in recipe.maybe):
             return Setting(None, "", NotKnown(f"{recipe.path}:{recipe.line}: --{name} {UNREAD}"))
@@ -160,15 +160,15 @@ class Run:
             return Setting(None, source, NotTaken(f"{place}{text}{colon}{error}"))
 
     def lacks(self, *names: str) -> bool:
-        """Whether none of the flags is given; NotKnown where that is not certain."""
+        """Whether none of the flags is given; NotKnown if that is not certain."""
         absent = not any(name in self.given for name in names)
         return absent and all(self.value_of(self.as_given(name)) or True for name in names)
 
     @staticmethod
-    def value_of(found: Setting) -> Value:
-        if found.error is not None:
-            raise found.error
-        return found.value
+    def value_of(setting: Setting) -> Value:
+        if setting.error is not None:
+            raise setting.error
+        return setting.value
 
     def read(self, name: str) -> Value:
         return self.value_of(self.setting(name))
@@ -180,23 +180,23 @@ class Run:
         return float(self.read(name) or 0)  # type: ignore[arg-type]
 
     def optional(self, name: str) -> int | None:
-        """A whole number, or None where neither the recipe nor ms-swift sets it."""
+        """An integer, or None if neither the recipe nor ms-swift sets it."""
         return None if self.read(name) is None else self.integer(name)
 
     def true(self, name: str) -> bool:
-        found = self.read(name)
-        return bool(truth(found) if isinstance(found, str) else found)
+        value = self.read(name)
+        return bool(truth(value) if isinstance(value, str) else value)
 
     def text(self, name: str) -> str | None:
-        found = self.read(name)
-        return None if found is None else str(found)
+        value = self.read(name)
+        return None if value is None else str(value)
 
     def texts(self, name: str) -> tuple[str, ...]:
-        found = self.read(name)
-        return tuple(map(str, found)) if isinstance(found, tuple) else ()
+        value = self.read(name)
+        return tuple(map(str, value)) if isinstance(value, tuple) else ()
 
     def json(self, name: str) -> dict[str, Any]:
-        """An object, written out or in a file; OSError or ValueError where it is neither."""
+        """An object, inline or in a file; OSError or ValueError if it is neither."""
         text = self.text(name)
         if not text:
             return {}
@@ -204,10 +204,10 @@ class Run:
             if (path := self.recipe.at(text)) is None:
                 raise ValueError("the folder that it is in is not known")
             text = path.read_text()
-        found = json.loads(text)
-        if not isinstance(found, dict):
+        value = json.loads(text)
+        if not isinstance(value, dict):
             raise ValueError("it is not a JSON object")
-        return found
+        return value
 
     # The command and its environment ----------------------------------------
 
@@ -228,11 +228,11 @@ class Run:
         return self.text("eval_strategy") != "no"
 
     def line(self, name: str) -> int:
-        """Of the flag that counts; of the command where there is none."""
+        """The line of the effective flag; of the command if there is none."""
         return self.given[name].line if name in self.given else self.recipe.line
 
     def variable(self, name: str) -> str | None:
-        """A variable that the command finds; None where it is not set."""
+        """A variable in the command's environment; None if it is not set."""
         recipe = self.recipe
         if recipe.hides(name):
             notes = [note for note in recipe.notes if f"${name} " in note.text]
@@ -241,7 +241,7 @@ class Run:
         return recipe.environment.get(name)
 
     def count(self, name: str) -> int | None:
-        """NPROC_PER_NODE or NNODES, or what a launcher says of them; None where it is not set."""
+        """NPROC_PER_NODE or NNODES, or the launcher's option for it; None if it is not set."""
         recipe = self.recipe
         if recipe.launcher:
             text = recipe.launched[name == "NNODES"]
@@ -255,7 +255,7 @@ class Run:
 
     @property
     def processes(self) -> int:
-        """Training processes of all nodes."""
+        """Training processes on all nodes."""
         return (self.count("NPROC_PER_NODE") or 1) * (self.count("NNODES") or 1)
 
     @cached_property
@@ -264,13 +264,13 @@ class Run:
         (base_args.py: _init_model_kwargs).
         """
         both = self.recipe.environment | self.limits_in_kwargs
-        found = {name: both[name] for name in RESOLUTION if both.get(name, "").strip()}
-        for name, text in found.items():
+        limits = {name: both[name] for name in RESOLUTION if both.get(name, "").strip()}
+        for name, text in limits.items():
             try:
                 _number(name, text.strip(), whole=True)
             except ValueError as error:
                 raise NotTaken(f"{self.recipe.path}: {name}={text}: {error}") from None
-        return found
+        return limits
 
     @cached_property
     def limits_in_kwargs(self) -> dict[str, str]:
@@ -290,7 +290,7 @@ class Run:
 
 
 def resolve(recipe: Recipe | Run, facts: ms_swift.Facts | None = None) -> Run:
-    """A run stays what it is."""
+    """The run of a recipe; a run is returned unchanged."""
     return recipe if isinstance(recipe, Run) else Run(recipe, facts or ms_swift.facts())
 
 
@@ -337,7 +337,7 @@ def _number(name: str, text: str, *, whole: bool) -> int | float:
     raise ValueError(f"{kind} is needed" + to * (least > -ANY))
 
 
-# What ms-swift makes of flags that others decide (rlhf_args.py, sft_args.py, trainers/arguments.py)
+# How ms-swift derives flags from others (rlhf_args.py, sft_args.py, trainers/arguments.py)
 
 DECIDED = (
     *("eval_strategy", "split_dataset_ratio", "sleep_level", "vllm_tensor_parallel_size"),
@@ -347,7 +347,7 @@ DECIDED = (
 
 
 def _overridden(run: Run, name: str) -> tuple[Value, str] | None:
-    """What ms-swift sets whatever is given, and why."""
+    """The value that ms-swift sets whatever is given, and why."""
     match name:
         case "eval_strategy":
             sets = ("val_dataset", "cached_val_dataset", "eval_dataset")
@@ -370,7 +370,7 @@ def _overridden(run: Run, name: str) -> tuple[Value, str] | None:
 
 
 def _default(run: Run, name: str) -> tuple[Value, str] | None:
-    """What ms-swift sets where nothing is given."""
+    """The value that ms-swift sets if none is given, and why."""
     match name:
         case "gradient_accumulation_steps" if run.grpo:
             return 1, "GRPO's default"

@@ -30,7 +30,7 @@ def curve(
     note: str = "",
 ) -> str:
     """``std`` is drawn as a band of that much on either side, or the band is ``low`` to ``high``.
-    ``unit``: the axis is that of a score, 0 to 1. Empty where no point is finite.
+    ``unit``: the axis is that of a score, 0 to 1. Empty if no point is finite.
     """
     points = thinned(points)
     if not points:

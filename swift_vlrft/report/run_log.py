@@ -90,7 +90,7 @@ def read_run(folder: Path) -> RunLog:
 
 
 def _settings(folder: Path) -> dict[str, Any]:
-    """args.json without what looks like a secret; nothing where it cannot be read."""
+    """args.json without what looks like a secret; nothing if it cannot be read."""
     try:
         settings = dict(read_json(folder / "args.json"))
     except (OSError, ValueError, TypeError):

@@ -1,4 +1,4 @@
-"""Every reward by name. A new one is a function in its task's file; a new file is a line here."""
+"""Every reward by name. Add a reward as a function in its task's file, a new file to ``_FILES``."""
 
 from swift_vlrft.rewards import (
     choice,

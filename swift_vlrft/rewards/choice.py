@@ -17,7 +17,7 @@ YES_NO = Task("yes_no", yes_no, "yes or no")
 
 @reward(CHOICE)
 def vlrft_choice(answer: Answer, gold: str) -> float:
-    """1 where the answer is the gold option: A, (A), A), A., A: or "A. text", either case; one
+    """1 if the answer is the gold option: A, (A), A), A., A: or "A. text", either case; one
     option only.
     """
     return 1.0 if answer.choice == gold else 0.0
@@ -25,7 +25,7 @@ def vlrft_choice(answer: Answer, gold: str) -> float:
 
 @reward(YES_NO)
 def vlrft_yes_no(answer: Answer, gold: str) -> float:
-    """1 where the answer holds the gold word, as a whole word, and not the other one or "not"
+    """1 if the answer holds the gold word, as a full word, and not the other word or "not"
     before it.
     """
     return 1.0 if answer.yes_no == gold else 0.0

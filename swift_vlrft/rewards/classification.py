@@ -17,21 +17,21 @@ CLASSIFICATION = Task("classification", lambda text: normalise(text) or None, "a
 
 @reward(CLASSIFICATION, takes=("aliases",))
 def vlrft_classification(answer: Answer, gold: str, aliases: Any = None) -> float:
-    """1 where answer and solution are the same name, else 0; never by substring or edit distance.
+    """1 if answer and solution are the same name, else 0; never by substring or edit distance.
 
     Names are compared after NFKC and case folding, with runs of blanks, ``_`` and ``-`` as one
     blank, and without outer punctuation and one pair of quotes. An optional column ``aliases``
-    holds further right names per row: a list of texts, or that list as a JSON string.
+    holds further accepted names per row: a list of strings, or that list as a JSON string.
     """
     return 1.0 if answer.label in right_names(gold, aliases) else 0.0
 
 
 def right_names(gold: str, aliases: Any) -> set[str]:
-    """The normalised names that count as right: the solution's and the row's aliases."""
+    """The normalised accepted names: the solution's and the row's aliases."""
     aliases = plain(aliases)
     if isinstance(aliases, str):
-        with suppress(ValueError, RecursionError):  # else it is one name, written plainly
+        with suppress(ValueError, RecursionError):  # else it is one plain name
             aliases = json.loads(aliases)
     names = aliases if isinstance(aliases, (list, tuple, set)) else [aliases]
-    stated = [value for name in names if (value := plain(name)) is not None]
-    return {gold, *(normalise(str(name)) for name in stated)} - {""}
+    present = [value for name in names if (value := plain(name)) is not None]
+    return {gold, *(normalise(str(name)) for name in present)} - {""}

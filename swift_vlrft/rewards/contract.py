@@ -8,9 +8,9 @@
     vlrft_counting(["<think>t</think><answer>4</answer>"], ["4"], task=["detection"])     [None]
 
 A reward gets one value per completion in every column, returns one score per completion, and never
-raises on text: only a wrong number of values or a missing column is an error of the caller. A
-column is a list, a tuple, or what numpy, pandas, pyarrow, torch or datasets have for one; one text
-in place of a column other than ``solution`` stands for every row.
+raises on text: only a wrong number of values or a missing column is an error. A
+column is a list, a tuple, or an array or series of numpy, pandas, pyarrow, torch or datasets; a
+single string in place of a column other than ``solution`` stands for every row.
 """
 
 import logging
@@ -30,10 +30,10 @@ RewardFunction = Callable[..., Scores]
 
 @dataclass(frozen=True)
 class Task:
-    """A kind of row: what its ``task`` column says, and how its gold solution is read.
+    """A kind of row: the value of its ``task`` column, and how its gold solution is read.
 
-    ``read`` takes the text of a gold answer and returns None where it cannot be read. ``holds``
-    names what a solution holds, for messages; ``has_boxes``: answers and gold are boxes.
+    ``read`` takes the text of a gold answer and returns None if it cannot be read. ``holds``
+    describes a solution, for messages; ``has_boxes``: answers and gold are boxes.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Task:
     has_boxes: bool = False
 
     def read_gold(self, solution: Any) -> Any:
-        """What a solution says, with or without answer tags; the same text is read once."""
+        """The gold of a solution, with or without answer tags; the same text is read once."""
         return self._read_once(solution if type(solution) is str else gold_text(solution))
 
     @cached_property
@@ -54,24 +54,24 @@ class Task:
 class Reward:
     """A reward, called as ms-swift and TRL call one: ``f(completions, solution, **columns)``.
 
-    ``score`` is given the ``Answer``; the gold, where ``needs`` names the solution; then the row's
-    value of every further column of ``needs``, and of ``takes`` (None where the data lack it).
+    ``score`` gets the ``Answer``; the gold, if ``needs`` names the solution; then the row's
+    value of every further column of ``needs``, and of ``takes`` (None if the data lack it).
     """
 
     score: Callable[..., float]
     task: Task | None = None
-    """Whose rows it scores, the others get None. None: every row."""
+    """The task whose rows it scores; other rows get None. None: every row."""
     needs: tuple[str, ...] = ("solution",)
     takes: tuple[str, ...] = ()
     reads_confidence: bool = False
     scores_format: bool = False
-    """It looks at how the answer is written, not at whether it is right."""
+    """It scores how the answer is written, not whether it is right."""
     changes_in_training: bool = False
-    """``score`` is also given ``trainer_state``: the same answer may earn less later on."""
+    """``score`` also gets ``trainer_state``: the same answer may earn less later in training."""
     recommended: bool = True
-    """Named where rewards for a data set are proposed."""
+    """Whether it is proposed as a reward for a data set."""
     __name__: str = field(init=False)
-    """What ms-swift logs it under: the function's name."""
+    """The name in ms-swift's logs: the function's name."""
 
     def __post_init__(self) -> None:
         for name in ("__name__", "__doc__"):
@@ -121,7 +121,7 @@ class Reward:
         return scores
 
     def _column(self, key: str, values: Any, rows: int) -> Sequence[Any] | None:
-        """A column as a list or tuple, None where it is missing; one text stands for every row,
+        """A column as a list or tuple, None if it is missing; one text stands for every row,
         except as the solution.
         """
         if type(values) not in (list, tuple):
@@ -143,7 +143,7 @@ class Reward:
 
 
 def reward(task: Task | None = None, **facts: Any) -> Callable[[Callable[..., float]], Reward]:
-    """Makes a reward of the function under it, which scores one row; ``facts`` are fields of
+    """Decorator that makes a reward of a function that scores one row; ``facts`` are fields of
     ``Reward``.
     """
     return lambda score: Reward(score, task, **facts)
@@ -154,7 +154,7 @@ _warned: set[tuple[str, str]] = set()
 
 
 def _warn_unreadable(name: str, task: Task, unreadable: list[tuple[int, str]]) -> None:
-    """One warning per batch, not repeated for solutions that were named before, ten in all."""
+    """One warning per batch, not repeated for a solution that was named before; ten in total."""
     new = [(row, text) for row, text in unreadable if (task.name, text) not in _warned]
     if not new or len(_warned) >= MAX_WARNINGS:
         return

@@ -4,9 +4,9 @@
     completion  <think>..</think><answer>I count 3 dogs</answer>
     solution    <answer>4</answer>              vlrft_counting 0.0, vlrft_counting_soft 0.75
 
-The answer states a number where it holds one ("4", "4 dogs", "1,000", "4.0", "I count 4 dogs, so
-4") that nothing in its clause denies, bounds, doubts, rounds or adds to: "4 or 5", "not 4", "at
-least 4", "about 4", "4+4" and "4?" state none, and number words are not read. See
+The answer states a number if it holds one ("4", "4 dogs", "1,000", "4.0", "I count 4 dogs, so 4")
+that nothing in its clause denies, bounds, doubts, rounds or adds to: "4 or 5", "not 4", "at least
+4", "about 4", "4+4" and "4?" state none, and number words are not read. See
 ``short_answers.number``.
 """
 
@@ -16,7 +16,7 @@ from swift_vlrft.rewards.contract import Task, reward
 
 
 def read_count(text: str) -> float | None:
-    """A whole number >= 0; None where the text states none."""
+    """A whole number >= 0; None if the text states none."""
     count = number(text)
     return count if count is not None and count >= 0 and count.is_integer() else None
 
@@ -26,13 +26,13 @@ COUNTING = Task("counting", read_count, "a whole number")
 
 @reward(COUNTING)
 def vlrft_counting(answer: Answer, gold: float) -> float:
-    """1 where the answer states exactly the gold number, else 0; hedged or several: none."""
+    """1 if the answer states exactly the gold number, else 0, also if hedged or several."""
     return 1.0 if answer.number == gold else 0.0
 
 
 @reward(COUNTING)
 def vlrft_counting_soft(answer: Answer, gold: float) -> float:
-    """max(0, 1 - |n - gold| / max(gold, 1)); 0 where no whole number is stated."""
+    """max(0, 1 - |n - gold| / max(gold, 1)); 0 if no whole number is stated."""
     count = answer.number
     if count is None or not count.is_integer():
         return 0.0

@@ -1,4 +1,4 @@
-"""Detection: find every object, say how sure you are.
+"""Detection: find every object, with a confidence for each.
 
     image 640 x 480, box format norm1000, "Detect all objects belonging to the category 'dog'."
     completion  <think>One.</think>
@@ -8,8 +8,8 @@
     vlrft_detection_iou 0.957, vlrft_detection_confidence 0.99, vlrft_detection_f1 1.0
 
 Predictions and gold boxes are matched one to one (the largest summed IoU over pairs with IoU >= 0.5
-and agreeing labels). An invalid box and an exact repeat count as predictions. Where both sides are
-empty the score is 1, where one is, 0; text that is neither a list nor "No Objects" scores 0.
+and agreeing labels). An invalid box and an exact repeat count as predictions. If both sides are
+empty the score is 1, if only one is, 0; text that is neither a list nor "No Objects" scores 0.
 """
 
 import os
@@ -38,15 +38,15 @@ def vlrft_detection_confidence(predicted: BoxList, gold: BoxList, matched: list[
     """max(0, sum over matched of 2c - c^2, minus sum over unmatched of c^2) / max(n_pred, n_gold).
 
     A proper scoring rule (Brier): stating your true probability is optimal. A confidence that is
-    missing or outside [0, 1] contributes 0 when matched and -1 when not. Where equal IoU leaves the
-    choice between two predictions open, the one with the lower confidence is the matched one.
+    missing or outside [0, 1] contributes 0 when matched and -1 when not. Of two predictions with
+    equal IoU, the one with the lower confidence is matched.
     """
-    # 2c - c^2 when matched and -c^2 when not is 2c for the matched, less c^2 for all; where none is
-    # stated, 0 when matched and -1 when not is 1 for the matched, less 1 for all.
-    stated = predicted.confidences
-    earned = fsum([1.0 if (c := stated[i]) is None else 2.0 * c for i, _, _ in matched])
-    paid = fsum([1.0 if c is None else c * c for c in stated])
-    return max(0.0, earned - paid) / max(len(predicted), len(gold))
+    # 2c - c^2 when matched and -c^2 when not is 2c for the matched, less c^2 for all; without a
+    # confidence, 0 when matched and -1 when not is 1 for the matched, less 1 for all.
+    confidences = predicted.confidences
+    gain = fsum([1.0 if (c := confidences[i]) is None else 2.0 * c for i, _, _ in matched])
+    cost = fsum([1.0 if c is None else c * c for c in confidences])
+    return max(0.0, gain - cost) / max(len(predicted), len(gold))
 
 
 @reward(DETECTION)
@@ -60,16 +60,16 @@ def vlrft_detection_f1(predicted: BoxList, gold: BoxList, matched: list[Pair]) -
 def vlrft_detection_iou_dynamic(answer: Answer, gold: BoxList, trainer_state: Any) -> float:
     """``vlrft_detection_iou`` with a threshold that rises with training progress.
 
-    0.5, from 10 % of max_steps 0.75, from 25 % 0.9; ``VLRFT_IOU_SCHEDULE=0:0.5,0.1:0.75,0.25:0.9``
-    spells another one. Progress is read from ``trainer_state`` (ms-swift passes it); without it the
-    run is at its start. Source: V-Triune's dynamic IoU reward.
+    0.5, from 10 % of max_steps 0.75, from 25 % 0.9; ``VLRFT_IOU_SCHEDULE`` sets another schedule
+    in the form ``0:0.5,0.1:0.75,0.25:0.9``. Progress is read from ``trainer_state`` (ms-swift
+    passes it); without it progress is 0. Source: V-Triune's dynamic IoU reward.
     """
     return vlrft_detection_iou.score(answer, gold, threshold_at(trainer_state))
 
 
 @reward(DETECTION, needs=(), scores_format=True)
 def vlrft_detection_format(answer: Answer) -> float:
-    """1 where ``vlrft_format`` is 1 and the answer reads as valid boxes or as empty. Needs no
+    """1 if ``vlrft_format`` is 1 and the answer reads as valid boxes or as empty. Needs no
     solution.
     """
     boxes = answer.boxes
@@ -81,8 +81,8 @@ VARIABLE = "VLRFT_IOU_SCHEDULE"
 
 
 def threshold_at(trainer_state: Any) -> float:
-    """IoU threshold for the trainer's ``global_step / max_steps``; its first value where there is
-    no trainer.
+    """IoU threshold for the trainer's ``global_step / max_steps``; the first threshold without a
+    trainer.
     """
     max_steps = getattr(trainer_state, "max_steps", None) or 0
     step = getattr(trainer_state, "global_step", None) or 0

@@ -1,4 +1,4 @@
-"""Detection, scored as COCO scores a detector: ranking by confidence counts.
+"""Detection, scored as COCO scores a detector: by ranked confidence.
 
 completion  <answer>[{'Position': [254, 303, 291, 365], 'Confidence': 0.4},
                      {'Position': [900, 900, 950, 950], 'Confidence': 0.9}]</answer>
@@ -62,6 +62,6 @@ def _mean_ap(predicted: BoxList | None, gold: BoxList, thresholds: Sequence[floa
 
 def _is_of(predicted_label: str | None, label: str | None, gold: BoxList) -> bool:
     """Whether a prediction is ranked among those for ``label``."""
-    if label is None:  # gold boxes without a label: for whatever is not claimed by a stated one
+    if label is None:  # gold boxes without a label take what has no label of another gold box
         return predicted_label is None or predicted_label not in gold.names
     return predicted_label == label or (predicted_label is None and len(gold.names) == 1)

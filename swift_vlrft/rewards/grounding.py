@@ -1,11 +1,11 @@
-"""Grounding: point out the one thing that a phrase means.
+"""Grounding: locate the one object that a phrase refers to.
 
     "Where is the left dog?"  completion <think>..</think><answer>[110, 100, 300, 300]</answer>
                               solution   <answer>(100,100),(300,300)</answer>
 
     vlrft_grounding_iou 0.95, vlrft_grounding_giou 0.975, vlrft_grounding_acc50 1.0
 
-Every box given divides the score, so boxes beside the right one cost. Labels are not read.
+The score is divided by the number of boxes, so extra boxes cost. Labels are not read.
 """
 
 from swift_vlrft.geometry.boxes import EPSILON, giou, iou
@@ -14,7 +14,7 @@ from swift_vlrft.rewards.contract import Task, reward
 
 
 def read_one_box(text: str) -> Box | None:
-    """The one gold box; None where the text holds none, several, or an invalid one."""
+    """The one gold box; None if the text holds none, several, or an invalid one."""
     boxes = read_boxes(text)
     return boxes.boxes[0] if boxes is not None and len(boxes) == 1 else None
 
@@ -25,8 +25,8 @@ GROUNDING = Task("grounding", read_one_box, "exactly one box", has_boxes=True)
 @reward(GROUNDING)
 def vlrft_grounding_iou(answer: Answer, gold: Box) -> float:
     """IoU of the best box / number of boxes given."""
-    found = overlaps(answer, gold)
-    return max(found) / len(found) if found else 0.0
+    ious = overlaps(answer, gold)
+    return max(ious) / len(ious) if ious else 0.0
 
 
 @reward(GROUNDING)
@@ -34,28 +34,28 @@ def vlrft_grounding_giou(answer: Answer, gold: Box) -> float:
     """(1 + GIoU) / 2 / number of boxes given; 0 for an invalid box. Source: Visual-RFT's LISA
     reward.
 
-    Of several boxes, the one with the largest IoU is scored; where none overlaps the gold box, the
-    worst one, so that a second guess at the distance never pays.
+    Of several boxes, the one with the largest IoU is scored; if none overlaps the gold box, the
+    worst one, so that a second guess never pays.
     """
-    found = overlaps(answer, gold)
-    if not found or answer.boxes is None:
+    ious = overlaps(answer, gold)
+    if not ious or answer.boxes is None:
         return 0.0
     values = [0.0 if box is None else (1.0 + giou(box, gold)) / 2.0 for box in answer.boxes.boxes]
-    best = max(found)
-    of_best = [v for v, overlap in zip(values, found, strict=True) if overlap == best]
-    return (max(of_best) if best else min(values)) / len(found)
+    best = max(ious)
+    of_best = [v for v, overlap in zip(values, ious, strict=True) if overlap == best]
+    return (max(of_best) if best else min(values)) / len(ious)
 
 
 @reward(GROUNDING)
 def vlrft_grounding_acc50(answer: Answer, gold: Box) -> float:
-    """1 where exactly one box is given and its IoU is >= 0.5; else 0. Source: RefCOCO's
+    """1 if exactly one box is given and its IoU is >= 0.5; else 0. Source: RefCOCO's
     accuracy.
     """
-    found = overlaps(answer, gold)
-    return 1.0 if len(found) == 1 and found[0] >= 0.5 - EPSILON else 0.0
+    ious = overlaps(answer, gold)
+    return 1.0 if len(ious) == 1 and ious[0] >= 0.5 - EPSILON else 0.0
 
 
 def overlaps(answer: Answer, gold: Box) -> list[float]:
-    """IoU of every box given, 0 for an invalid one; empty where the answer holds no box."""
+    """IoU of every box given, 0 for an invalid one; empty if the answer holds no box."""
     given = answer.boxes.boxes if answer.boxes is not None else []
     return [iou(box, gold) if box is not None else 0.0 for box in given]

@@ -1,4 +1,4 @@
-"""Which predicted box is which gold box: shared by every detection reward and by the reasons.
+"""Which predicted box matches which gold box: shared by all detection rewards and the reasons.
 
 predicted  dog (10, 10, 60, 60), cat (10, 10, 60, 60)      gold  cat (10, 10, 60, 62)
 the cat is matched with IoU 0.97; the dog is an extra box
@@ -31,7 +31,7 @@ MANY_PAIRS = 2000
 
 
 def read_valid_boxes(text: str) -> BoxList | None:
-    """The gold boxes, empty for "No Objects"; None where the text is neither or a box is
+    """The gold boxes, empty for "No Objects"; None if the text is neither or a box is
     invalid.
     """
     boxes = read_boxes(text)
@@ -59,12 +59,12 @@ def of_matched(formula: Formula) -> Callable[..., float]:
 
 
 def score_without_boxes(predicted: BoxList | None, gold: BoxList) -> float:
-    """Where a side is empty: 1 if both are; unreadable text (None) earns nothing."""
+    """The score if a side is empty: 1 if both are; unreadable text (None) scores 0."""
     return 1.0 if predicted is not None and not predicted and not gold else 0.0
 
 
 _matched: WeakKeyDictionary[Answer, tuple[BoxList, float, list[Pair]]] = WeakKeyDictionary()
-"""The last matching of each answer, since several rewards ask for the same."""
+"""The last matching of each answer, since several rewards need the same."""
 
 
 def matching(answer: Answer, gold: BoxList, threshold: float = 0.5) -> list[Pair]:
@@ -77,7 +77,7 @@ def matching(answer: Answer, gold: BoxList, threshold: float = 0.5) -> list[Pair
 
 
 def _match(predicted: BoxList, gold: BoxList, threshold: float) -> list[Pair]:
-    # Being matched earns 2c under the confidence reward, and 1 where none is stated: as 0.5 would.
+    # A match earns 2c under the confidence reward, and 1 without a confidence: as 0.5 would.
     confidences = predicted.confidences
     if len(predicted) * len(gold) <= FEW_COMPARED:
         pairs = overlapping_pairs(predicted.boxes, gold.boxes, threshold)
@@ -124,7 +124,7 @@ def _agreeing_pairs(
 def agreement(predicted: BoxList, gold: BoxList) -> dict[str | None, list[bool]]:
     """For each label of a prediction whether it agrees with each gold box.
 
-    A prediction without a label agrees where the gold boxes bear at most one distinct label; a gold
+    A prediction without a label agrees if the gold boxes have at most one distinct label; a gold
     box without a label agrees with every prediction.
     """
     return {

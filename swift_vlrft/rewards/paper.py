@@ -1,13 +1,13 @@
-"""Visual-RFT's released detection rewards, for people who reproduce the paper.
+"""Visual-RFT's released detection rewards, to reproduce the paper.
 
     completion  <answer>[{'Position': [900, 900, 950, 950], 'Confidence': 0.2}]</answer>
     solution    <answer>[{'Position': [254, 303, 291, 365], 'Confidence': 1}]</answer>
 
-    vlrft_paper_iou 0.0, vlrft_paper_confidence 0.8: a miss stated with doubt is paid, with no
-    recall term, so these two can be gamed; ``vlrft_detection_iou`` and ``_confidence`` cannot.
+    vlrft_paper_iou 0.0, vlrft_paper_confidence 0.8: a miss at low confidence is rewarded, without
+    a recall term, so these can be gamed; ``vlrft_detection_iou`` and ``_confidence`` cannot.
 
-The formulas are those of Visual-RFT at 94866331 (arXiv 2503.01785); text is read as every other
-reward reads it, and no math parser stands in front of the boxes.
+The formulas are those of Visual-RFT at 94866331 (arXiv 2503.01785); text is read as by every other
+reward, without Visual-RFT's math parser in front of the boxes.
 """
 
 from math import fsum
@@ -31,7 +31,7 @@ def vlrft_paper_iou(answer: Answer, gold: BoxList) -> float:
 
 @reward(DETECTION, reads_confidence=True, recommended=False)
 def vlrft_paper_confidence(answer: Answer, gold: BoxList) -> float:
-    """Mean over predictions of c where matched, 1 - c where not, clipped to [0, 1].
+    """Mean over predictions of c if matched, 1 - c if not, clipped to [0, 1].
 
     A prediction without a usable confidence contributes 0.
     """
@@ -48,13 +48,13 @@ def _greedy(predicted: BoxList, gold: BoxList) -> list[tuple[float, float | None
     """
     import numpy as np
 
-    stated = predicted.confidences
+    confidences = predicted.confidences
     seen: dict[object, int] = {}
     for i, box in enumerate(predicted.boxes):
         seen.setdefault(box or i, i)
     order = sorted(
-        seen.values(), key=lambda i: -1.0 if (c := stated[i]) is None else c, reverse=True
+        seen.values(), key=lambda i: -1.0 if (c := confidences[i]) is None else c, reverse=True
     )
     table = overlap_table(predicted, BoxList(gold.boxes), 0.5)[order]
     taken = greedy(np.where(table > 0.5, table, 0.0))
-    return [(overlap, stated[i]) for i, overlap in zip(order, taken, strict=True)]
+    return [(overlap, confidences[i]) for i, overlap in zip(order, taken, strict=True)]

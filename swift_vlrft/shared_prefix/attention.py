@@ -1,4 +1,4 @@
-"""Attention over a packed sequence, in two parts and without a mask of its length squared.
+"""Attention over a packed sequence, in two parts and without a quadratic mask.
 
     prompt       sees itself, causally                        [1, heads, P, P]
     completions  see their prompt and themselves, causally    [G, heads, C, P + C], lower right
@@ -7,9 +7,8 @@ Both are torch's scaled_dot_product_attention with a causal flag, so that CUDA t
 kernel and nothing dense is built; on a CPU the second part has a mask of C x (P + C). The prompt's
 keys and values are written G times for the second part, as separate rows have them too.
 
-It enters transformers through its registry of attention functions, for the language model alone,
-and is transformers' own sdpa wherever no packed sequence is given (rollouts, batches that do not
-pack).
+It is registered as an attention function of transformers, for the language model alone, and falls
+back to transformers' sdpa without a packed sequence (rollouts, batches that do not pack).
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ from torch.nn.utils.rnn import pad_sequence
 from swift_vlrft.shared_prefix.layout import Group
 
 NAME = "vlrft_shared_prefix"
-"""The name under which transformers knows ``attend``."""
+"""The name of ``attend`` in transformers' registry."""
 
 
 def use_shared_attention(model: Any) -> None:
-    """Let the language model of ``model`` (the unwrapped transformers model) call ``attend``."""
+    """Make the language model of ``model`` (the unwrapped transformers model) use ``attend``."""
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.masking_utils import sdpa_mask
 
@@ -86,23 +85,25 @@ def _attend_group(
     middle = group.start + group.shared
     q, k, v = prompt = [x[:, :, group.start : middle] for x in (query, key, value)]
     parts = [scaled_dot_product_attention(q, k, v, is_causal=True, **options)]
-    if group.own:
-        q, k, v = (_as_batch(group.own, x[0, :, middle : group.stop]) for x in (query, key, value))
+    if group.lengths:
+        q, k, v = (
+            _as_batch(group.lengths, x[0, :, middle : group.stop]) for x in (query, key, value)
+        )
         k, v = (
             torch.cat([shared.expand(len(q), -1, -1, -1), own], dim=2)
             for shared, own in ((prompt[1], k), (prompt[2], v))
         )
         mask = _lower_right(q.shape[2], k.shape[2], query.device)
         out = scaled_dot_product_attention(q, k, v, attn_mask=mask, **options)
-        rows = [row[:, :count] for row, count in zip(out, group.own, strict=True)]
+        rows = [row[:, :count] for row, count in zip(out, group.lengths, strict=True)]
         parts.append(torch.cat(rows, dim=1)[None])
     return parts
 
 
 def _lower_right(queries: int, keys: int, device: torch.device) -> torch.Tensor:
-    """The last query sees the last key: on CUDA as a marker that the flash kernel understands."""
+    """Causal mask aligned lower right; on CUDA a bias object that the flash kernel understands."""
     if device.type == "cuda":
-        # Inside a TorchDispatchMode (an operation counter, selective checkpointing) the marker
+        # Inside a TorchDispatchMode (an operation counter, selective checkpointing) that object
         # cannot be made.
         with suppress(RuntimeError):
             return causal_lower_right(queries, keys)
@@ -110,11 +111,11 @@ def _lower_right(queries: int, keys: int, device: torch.device) -> torch.Tensor:
     return full.tril(keys - queries)
 
 
-def _as_batch(own: Sequence[int], x: torch.Tensor) -> torch.Tensor:
-    """[heads, tokens, width] -> [completions, heads, longest, width]; what pads a shorter one is
-    never kept, and stands after all that its own tokens may see.
+def _as_batch(lengths: Sequence[int], x: torch.Tensor) -> torch.Tensor:
+    """[heads, tokens, width] -> [completions, heads, longest, width]; padding comes after all that
+    a completion's tokens may see, and its results are dropped.
     """
-    if len(set(own)) == 1:
-        return x.unflatten(1, (len(own), own[0])).transpose(0, 1)
-    rows = x.transpose(0, 1).split(list(own))
+    if len(set(lengths)) == 1:
+        return x.unflatten(1, (len(lengths), lengths[0])).transpose(0, 1)
+    rows = x.transpose(0, 1).split(list(lengths))
     return pad_sequence(rows, batch_first=True).transpose(1, 2)

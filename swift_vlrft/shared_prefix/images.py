@@ -1,4 +1,4 @@
-"""Which image belongs to which row of a micro-batch, and whether two rows show the same ones.
+"""Which images belong to which row of a micro-batch, and whether two rows have the same ones.
 
     pixel_values [3072 x 8, 1176]   image_grid_thw [[1, 64, 48]] * 8   eight rows, an image each
 
@@ -75,7 +75,7 @@ class Images:
         )
 
     def digest(self, image: int) -> bytes:
-        """A name for this image's content, the same in every micro-batch."""
+        """A digest of this image's content, the same in every micro-batch."""
         pixels = self.parts[image].detach().cpu().contiguous()
         content = hashlib.blake2b(pixels.view(torch.uint8).numpy().data, digest_size=20)
         content.update(repr((self.grid_thw[image].tolist(), pixels.dtype)).encode())

@@ -1,4 +1,4 @@
-"""From rows that begin alike to one sequence in which every prompt stands once.
+"""From rows with the same beginning to one sequence in which every prompt occurs once.
 
     rows    P P P a a .      two completions of prompt P, one of Q; "." is padding
             P P P b . .
@@ -6,7 +6,7 @@
     packed  P P P a a b Q Q c c c c
 
 No token of the packed sequence is padding. Positions (M-RoPE's three rows of them) are copied from
-the separate rows. Where completions begin alike, what they have in common counts as prompt.
+the separate rows. A common beginning of the completions counts as prompt.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ __all__ = ["CannotPack", "Group", "Packed", "pack"]
 
 @dataclass(frozen=True)
 class Group:
-    """Where one prompt and its completions stand in the packed sequence."""
+    """The positions of one prompt and its completions in the packed sequence."""
 
     start: int
     shared: int
-    """Tokens of the prompt, and of what all completions begin with."""
-    own: tuple[int, ...]
+    """Tokens of the prompt and of the completions' common beginning."""
+    lengths: tuple[int, ...]
     """Tokens of each completion after that."""
 
     @property
     def stop(self) -> int:
-        return self.start + self.shared + sum(self.own)
+        return self.start + self.shared + sum(self.lengths)
 
 
 @dataclass(frozen=True)
 class Packed:
-    """What the model is given instead of the rows, and how to find the rows' tokens again."""
+    """The input of the model in place of the rows, and the map back to the rows' tokens."""
 
     input_ids: torch.Tensor
     """[1, packed tokens]"""
@@ -68,7 +68,7 @@ class Packed:
 
     @property
     def repeats(self) -> bool:
-        """Whether any prompt stands in more than one row."""
+        """Whether any prompt occurs in more than one row."""
         return len(self.groups) < self.rows
 
 
@@ -82,8 +82,8 @@ def pack(
     """Lay out a micro-batch with every distinct prompt once.
 
     ``input_ids`` and ``attention_mask`` are [rows, columns], ``position_ids`` [3, rows, columns],
-    ``completion_mask`` covers the last columns: True where a token's log-probability is wanted.
-    CannotPack says what keeps a micro-batch from it.
+    ``completion_mask`` covers the last columns: True where a token's log-probability is needed.
+    CannotPack says why a micro-batch cannot be packed.
     """
     ids = input_ids.cpu().numpy()
     predicted = np.zeros(ids.shape, dtype=bool)
@@ -93,21 +93,21 @@ def pack(
 
     groups: list[Group] = []
     distinct: list[int] = []
-    order: list[np.ndarray] = []  # where each packed token comes from, as a flat index
-    place = np.full(ids.size, -1)  # where each token of the rows stands in the packed sequence
+    order: list[np.ndarray] = []  # flat index into the rows for each packed token
+    place = np.full(ids.size, -1)  # position of each token of the rows in the packed sequence
     start = 0
     for members in _group(rows, images, images_of):
         shared = _common([rows[m].ids for m in members])
         order.append(rows[members[0]].flat[:shared])
-        stop, own = start + shared, []
+        stop, lengths = start + shared, []
         for row in (rows[m] for m in members):
             place[row.flat[:shared]] = np.arange(start, start + shared)
             if count := len(row.flat) - shared:
                 order.append(row.flat[shared:])
                 place[order[-1]] = np.arange(stop, stop + count)
-                own.append(count)
+                lengths.append(count)
                 stop += count
-        groups.append(Group(start, shared, tuple(own)))
+        groups.append(Group(start, shared, tuple(lengths)))
         distinct.extend(images_of[members[0]])
         start = stop
 
@@ -129,7 +129,7 @@ def pack(
 
 @dataclass(frozen=True)
 class _Row:
-    """The real tokens of a row, where they come from, and how many of them are its prompt."""
+    """The tokens of a row without padding, their indices, and how many of them are its prompt."""
 
     ids: np.ndarray
     flat: np.ndarray
@@ -177,7 +177,7 @@ def _group(rows: Sequence[_Row], images: Images, images_of: Sequence[range]) -> 
 
 
 def _common(texts: Sequence[np.ndarray]) -> int:
-    """How much all begin with in common: the prompt and what the completions repeat."""
+    """Length of the common beginning: the prompt and what all completions start with."""
     shared = min(len(text) for text in texts)
     for text in texts[1:]:
         differs = np.nonzero(text[:shared] != texts[0][:shared])[0]

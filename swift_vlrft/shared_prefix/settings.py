@@ -1,9 +1,9 @@
-"""Two environment variables, read where the trainer is chosen and made.
+"""Two environment variables, read when the trainer is chosen and created.
 
 VLRFT_SHARED_PREFIX=1           each prompt and image of a micro-batch once; 0 or unset: off
 VLRFT_SHARED_PREFIX_CACHE=512   MiB of image features kept for one generation batch; 0: none
 
-And what the memory planner has to know of it without importing torch.
+And a constant for the memory planner, which does not import torch.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from swift_vlrft.files.environment import is_on, number
 SWITCH = "VLRFT_SHARED_PREFIX"
 CACHE = "VLRFT_SHARED_PREFIX_CACHE"
 LOGPS_PART = 128
-"""Tokens whose log-probabilities are taken at a time; chunk of TRL's entropy_from_logits."""
+"""Tokens per chunk of log-probabilities, as in TRL's entropy_from_logits."""
 
 
 def switched_on(environment: Mapping[str, str] | None = None) -> bool:
-    """Whether shared prefixes are asked for; ValueError says what the variable may hold."""
+    """Whether shared prefixes are switched on; ValueError says what the variable may hold."""
     return is_on(SWITCH, environment)
 
 

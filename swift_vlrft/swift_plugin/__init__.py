@@ -9,8 +9,8 @@ __all__ = ["register"]
 
 
 def __getattr__(name: str) -> Any:
-    """``register`` when it is asked for: other modules of this folder do without ms-swift's ten
-    seconds of imports.
+    """``register``, imported on first access: other modules of this folder do without ms-swift's
+    ten seconds of imports.
     """
     if name != "register":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,10 +1,10 @@
-"""VLRFT_TRACK_MEMORY=1: peaks of memory per phase of a step, in ms-swift's own logs.
+"""VLRFT_TRACK_MEMORY=1: peak memory per phase of a step, in ms-swift's logs.
 
     memory/rollout_allocated_gib  memory/forward_allocated_gib  memory/backward_allocated_gib  ...
 
-The largest of each since the run began, of this process's card (torch's allocated and reserved).
-Without a card only the resident memory of the process is known: memory/<phase>_rss_gib.
-`vlrft plan-compare RECIPE RUN_DIR` puts them beside the plan.
+The largest of each since the start, on this process's GPU (torch's allocated and reserved memory).
+Without a GPU only the resident memory of the process is known: memory/<phase>_rss_gib.
+`vlrft plan-compare RECIPE RUN_DIR` compares them with the plan.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ logger = get_logger()
 
 
 def track_memory() -> None:
-    """Registers the callback and the arguments class that switches it on."""
+    """Register the callback and the arguments class that enables it."""
     callbacks_map[NAME] = MemoryCallback
     TrainerFactory.TRAINING_ARGS_MAPPING["grpo"] = f"{__name__}.{TrackedGRPOConfig.__name__}"
 
 
 class TrackedGRPOConfig(GRPOConfig):
-    """GRPOConfig with one more callback: --callbacks would be one more thing to remember."""
+    """GRPOConfig with one more callback, so that the user need not give --callbacks."""
 
     def _init_callbacks(self) -> None:
         super()._init_callbacks()
@@ -40,12 +40,12 @@ class TrackedGRPOConfig(GRPOConfig):
 
 
 class MemoryCallback(TrainerCallback):
-    """Reads and resets torch's peak counters where a step goes from one phase to the next.
+    """Reads and resets torch's peak counters when a step goes from one phase to the next.
 
-    A pass of the model that will be differentiated is `forward`; from its end to the end of the
-    micro-batch `backward` (the loss included; under DeepSpeed the optimizer's step too, which
-    backward() calls). A pass without gradients of the training model, or of the reference model, is
-    `log_probabilities`; all else, generation and rewards and weight synchronisation, is `rollout`.
+    A pass with gradients is `forward`; from its end to the end of the micro-batch is `backward`
+    (with the loss; under DeepSpeed also the optimizer's step, which backward() calls). A pass
+    without gradients of the policy or the reference model is `log_probabilities`; all else
+    (generation, rewards, weight synchronisation) is `rollout`.
     """
 
     def __init__(self, args: Any, trainer: Any) -> None:
@@ -60,7 +60,7 @@ class MemoryCallback(TrainerCallback):
         model.register_forward_hook(self._after)
         reference = getattr(self.trainer, "ref_model", None)
         if isinstance(reference, torch.nn.Module):
-            # Full tuning's own copy; LoRA's reference is the model with its adapters off.
+            # Full tuning has a copy; LoRA's reference is the model with its adapters off.
             reference.register_forward_pre_hook(lambda *_: self._enter("log_probabilities"))
             reference.register_forward_hook(lambda *_: self._enter("rollout"))
         self._enter("rollout")
@@ -76,7 +76,7 @@ class MemoryCallback(TrainerCallback):
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._enter("rollout")
         for name, value in self.peaks.items():
-            # ms-swift's GRPO trainer averages what it finds here into its next log line.
+            # ms-swift's GRPO trainer averages these values into its next log line.
             self.trainer._metrics["train"][f"memory/{name}"].append(value)
 
     def _before(self, model: Any, _: Any) -> None:
@@ -88,7 +88,7 @@ class MemoryCallback(TrainerCallback):
             self._enter("backward" if torch.is_grad_enabled() else "rollout")
 
     def _enter(self, phase: str) -> None:
-        """Reads, resets, goes on; a reading that fails ends the tracking, never the run."""
+        """Read and reset the counters; a failed reading ends the tracking, never the run."""
         if self.broken:
             return
         try:

@@ -1,9 +1,8 @@
-"""What the `swift rlhf` command that is running asked for: read from its arguments, before ms-
-swift parses them.
+"""The flags of the running `swift rlhf` command, read before ms-swift parses them.
 
-ms-swift imports a plugin while it builds its arguments, with nothing handed over; ``sys.argv`` is
-what both see. A YAML or JSON configuration (``swift rlhf cfg.yaml``) has by then been turned into
-flags by ms-swift's own launcher.
+ms-swift imports a plugin while it builds its arguments and passes it nothing, so ``sys.argv`` is
+read here. A YAML or JSON configuration (``swift rlhf cfg.yaml``) has already been turned into flags
+by ms-swift's launcher.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class CommandLine:
 
 
 def read_command_line(argv: list[str]) -> CommandLine:
-    """The values of the flags that concern us; what is wrong with one is left to ms-swift."""
+    """The values of the flags that matter here; wrong values are left for ms-swift to report."""
     parser = ArgumentParser(add_help=False, allow_abbrev=False)
 
     def add(name: str, **options: Any) -> None:
@@ -49,16 +48,16 @@ def read_command_line(argv: list[str]) -> CommandLine:
     for name in ("model", "model_type", "system", "truncation_strategy"):
         add(name, dest=name, nargs="?")
     for name in ("max_length", "max_pixels"):
-        add(name, dest=name, nargs="?", type=_whole)
+        add(name, dest=name, nargs="?", type=_integer)
     add("columns", nargs="?", type=_columns, default={})
     add("strict", nargs="?", type=truth, const=True, default=False)
     add("use_hf", dest="use_hf", nargs="?", type=truth, const=True)
-    found = vars(parser.parse_known_args(argv)[0])
-    found["external_plugins"] = [*found["external_plugins"], *found.pop("custom_register_path")]
-    return CommandLine(**found)
+    values = vars(parser.parse_known_args(argv)[0])
+    values["external_plugins"] = [*values["external_plugins"], *values.pop("custom_register_path")]
+    return CommandLine(**values)
 
 
-def _whole(text: str) -> int | None:
+def _integer(text: str) -> int | None:
     return int(text) if text.isdecimal() else None
 
 
@@ -66,7 +65,7 @@ def _columns(text: str) -> dict[str, str]:
     try:
         source = Path(text)
         is_file = text.endswith(".json") and source.is_file()
-        found = json.loads(source.read_text() if is_file else text)
+        columns = json.loads(source.read_text() if is_file else text)
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return columns if isinstance(columns, dict) else {}

@@ -1,4 +1,4 @@
-"""``vlrft eval`` as a function: ask a model every query of a data set, and score what it answers.
+"""``vlrft eval`` as a function: run a model on every query of a data set and score the answers.
 
 import swift_vlrft
 
@@ -6,7 +6,7 @@ summary = swift_vlrft.evaluate(
     "runs/grpo/checkpoint-200", "data/held_out", "detection", out="runs/eval/after"
 )
 summary.metrics["AP50"].value
-swift_vlrft.evaluate(predictions="runs/eval/after")      # scores what is there
+swift_vlrft.evaluate(predictions="runs/eval/after")      # scores existing answers
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from swift_vlrft.swift_plugin.inference import (
 
 PathLike = str | os.PathLike[str]
 Progress = Callable[[int, int], None]
-"""``progress(total, n)``: all rows, and how many more of them are answered."""
+"""``progress(total, n)``: the number of rows, and how many more of them are answered."""
 
 
 def evaluate(
@@ -55,14 +55,14 @@ def evaluate(
     progress: Progress = lambda total, n: None,
     **settings: Any,
 ) -> Summary:
-    """Ask ``model`` every query of ``dataset``, or score ``predictions`` that exist.
+    """Run ``model`` on every query of ``dataset``, or score existing ``predictions``.
 
     ``dataset``: a set on disk, or COCO or LVIS annotations; "PATH:pixels" asks for boxes in pixels.
-    ``gold``: of ``predictions``, the annotations or the data set they were made on. ``out``: the
-    folder to write to; where a model is asked its default is runs/eval/MODEL-DATASET, and a run
-    that was killed resumes. ``workers``: processes with a whole model each, one per GPU by default.
-    ``bootstrap``: draws for the intervals, 0: none. ``force`` replaces a better summary, or another
-    run. ``settings``: further fields of ``Settings``: split, images, protocol, categories,
+    ``gold``: the annotations or the data set that ``predictions`` were made on. ``out``: the folder
+    to write to, by default runs/eval/MODEL-DATASET for a model; a killed run resumes. ``workers``:
+    processes with a full copy of the model each, one per GPU by default.
+    ``bootstrap``: resamples for the intervals, 0: none. ``force`` replaces a better summary, or
+    another run. ``settings``: further fields of ``Settings``: split, images, protocol, categories,
     existence_map, max_queries, seed, max_tokens, temperature, engine, base_model, batch_size,
     dtype, engine_options.
 
@@ -86,10 +86,13 @@ def evaluate(
         path, box_format = split_box_format(os.fspath(dataset))
         limits = {name: value for name in RESOLUTION if (value := os.environ.get(name))}
         settings |= {"box_format": box_format, "resolution": limits}
-        asked = Settings(os.fspath(model), path, task, **settings)
-        out = Path(out or output_folder(asked.model, dataset))
-        scored = _asked(asked, out, workers, force, progress)
-        run = as_json(asked) | {"engine": chosen_engine(asked.engine), "versions": versions()}
+        run_settings = Settings(os.fspath(model), path, task, **settings)
+        out = Path(out or output_folder(run_settings.model, dataset))
+        scored = _run_model(run_settings, out, workers, force, progress)
+        run = as_json(run_settings) | {
+            "engine": chosen_engine(run_settings.engine),
+            "versions": versions(),
+        }
     summary = summarise(*scored, bootstrap=bootstrap, seed=settings.get("seed", 0), run=run)
     if out is not None:
         write_summary(summary, Path(out) / "summary.json", force=force)
@@ -101,26 +104,28 @@ def _existing(
 ) -> tuple[Predictions, Gold]:
     if settings.get("existence_map") or settings.get("max_queries"):
         raise EvaluationError(
-            "--exist-map and --max-queries choose what a model is asked; existing predictions "
+            "--exist-map and --max-queries select queries for a model; existing predictions "
             "are scored as they are"
         )
-    found = read_predictions(file, task)
+    predictions = read_predictions(file, task)
     annotations = None if gold is None else open_annotations(Path(gold))
     if gold is not None and annotations is None:
-        if found.detections is not None:
+        if predictions.detections is not None:
             raise EvaluationError(
                 f"{file} is a list of boxes, and --gold {gold} is no annotation file; give the one "
                 "that they were made on, such as instances_val2017.json"
             )
-        where: Any = {key: settings.get(key) for key in ("split", "images")}
-        found = join_gold(found, QuerySet(Settings("", Path(gold), found.task, **where)))
-    return found, Gold(annotations, settings["categories"], settings.get("protocol"))
+        options: Any = {key: settings.get(key) for key in ("split", "images")}
+        predictions = join_gold(
+            predictions, QuerySet(Settings("", Path(gold), predictions.task, **options))
+        )
+    return predictions, Gold(annotations, settings["categories"], settings.get("protocol"))
 
 
-def _asked(
+def _run_model(
     settings: Settings, out: Path, workers: int | None, force: bool, progress: Progress
 ) -> tuple[Predictions, Gold]:
-    """Let the model answer what is left; all predictions, with what was not asked."""
+    """Let the model answer what is left; all predictions, with the queries that were skipped."""
     queries = QuerySet(settings)
     queries.check()
     model_and_adapter(settings.model, settings.base_model)
@@ -134,13 +139,13 @@ def _asked(
         else:
             run_worker(out, queries, progress=answered)
     problems = finish(out, queries)
-    found = read_predictions(out, settings.task)
-    found = replace(found, problems=found.problems.joined(problems))
-    return found, gold_of(settings, queries.annotations)
+    predictions = read_predictions(out, settings.task)
+    predictions = replace(predictions, problems=predictions.problems.joined(problems))
+    return predictions, gold_of(settings, queries.annotations)
 
 
 def output_folder(model: str, dataset: PathLike) -> Path:
-    """Where a run is written that names no ``out``: runs/eval/MODEL-DATASET."""
+    """The default of ``out``: runs/eval/MODEL-DATASET."""
     parts = [part for part in Path(model).parts if part not in ("/", ".", "..")]
     name = "-".join(parts[-2:] if parts[-1].startswith("checkpoint") else parts[-1:])
     return Path("runs/eval") / f"{name}-{split_box_format(os.fspath(dataset))[0].stem}"

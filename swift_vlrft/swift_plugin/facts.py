@@ -1,4 +1,4 @@
-"""The facts of the installed ms-swift (recipe/facts.py), read from its own classes.
+"""The facts of the installed ms-swift (recipe/facts.py), read from its classes.
 
 python -m swift_vlrft.swift_plugin.facts > swift_vlrft/recipe/ms_swift.json
 """
@@ -30,7 +30,7 @@ CLASSES = {
     "sample": "SamplingArguments",
 }
 PARSED = re.compile(r"json_parse_to_dict\(self\.(\w+)")
-"""How ms-swift takes a flag for JSON."""
+"""How ms-swift declares a JSON flag."""
 
 
 def read_facts() -> Facts:
@@ -57,7 +57,7 @@ def read_facts() -> Facts:
 
 
 def read_flags(arguments: type) -> dict[str, Flag]:
-    """The flags of one class of arguments, by the parser that ms-swift makes of it."""
+    """The flags of one arguments class, by the parser that ms-swift builds from it."""
     import swift
     from transformers import HfArgumentParser
 
@@ -66,7 +66,7 @@ def read_flags(arguments: type) -> dict[str, Flag]:
         for folder in ("arguments", "trainers", "rlhf_trainers")
         for path in (Path(swift.__file__).parent / folder).rglob("*.py")
     ]
-    # FSDP's is parsed under another name (sft_args.py: _init_fsdp).
+    # FSDP's flag is parsed under another name (sft_args.py: _init_fsdp).
     parsed = {name for text in texts for name in PARSED.findall(text)} | {"fsdp"}
     hints = typing.get_type_hints(arguments)
     found = {}
@@ -80,13 +80,13 @@ def read_flags(arguments: type) -> dict[str, Flag]:
 
 
 def _flag(action: Action, is_json: bool) -> Flag:
-    made: Any = action.type
-    if getattr(made, "__name__", "") == "string_to_bool":
+    reader: Any = action.type
+    if getattr(reader, "__name__", "") == "string_to_bool":
         kind = "bool" if action.nargs == "?" else "bool value"
     elif is_json and action.nargs is None:
         kind = "json"
     else:
-        kind = made.__name__ if made in (int, float) else "str"
+        kind = reader.__name__ if reader in (int, float) else "str"
         kind += "s" if action.nargs == "+" else ""
     default = action.default
     if not isinstance(default, str | int | float | bool | list | None):
@@ -95,7 +95,7 @@ def _flag(action: Action, is_json: bool) -> Flag:
 
 
 def prefixes() -> dict[str, tuple[str, str]]:
-    """By model type, what the template writes before a completion, where it writes anything."""
+    """By model type, the text that the template puts before a completion, if any."""
     from swift.model import MODEL_MAPPING
     from swift.template import TEMPLATE_MAPPING
 
@@ -109,7 +109,7 @@ def prefixes() -> dict[str, tuple[str, str]]:
 
 
 def as_text(facts: Facts) -> str:
-    """JSON with a line for every flag, so that a change of ms-swift is read as a difference."""
+    """JSON with a line per flag, so that changes of ms-swift are readable in a diff."""
     parts = []
     for name, value in msgspec.to_builtins(facts).items():
         opening, closing = "{}" if isinstance(value, dict) else "[]"

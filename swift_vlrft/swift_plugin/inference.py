@@ -1,9 +1,9 @@
-"""Answers of a model through ms-swift's engines: vLLM where it is installed, else transformers.
+"""Answers of a model through ms-swift's engines: vLLM if it is installed, else transformers.
 
     python -m swift_vlrft.swift_plugin.inference runs/eval 0 2      # worker 0 of 2 of that run
 
-Prompts are built by ms-swift's own templates, as in training. A checkpoint of LoRA is loaded onto
-the model that it names.
+Prompts are built by ms-swift's templates, as in training. A LoRA checkpoint is loaded onto the base
+model that it names.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from swift_vlrft.swift_plugin.model import needed_image_resize
 
 ENGINES = ("auto", "vllm", "transformers")
 VLLM_CHUNK = 256
-"""Queries handed to vLLM at once: it batches them itself."""
+"""Queries per call of vLLM, which batches them itself."""
 
 
 def chosen_engine(name: str) -> str:
@@ -57,7 +57,7 @@ def gpu_count() -> int:
 
 
 def model_and_adapter(model: str, base: str | None) -> tuple[str, str | None]:
-    """What to load: a checkpoint of LoRA is an adapter of the model that it names."""
+    """What to load: a LoRA checkpoint is an adapter of the model that it names."""
     folder = Path(model)
     if not folder.is_dir():
         if model.startswith(("/", "./", "../", "~")) or model.count("/") > 1:
@@ -70,7 +70,7 @@ def model_and_adapter(model: str, base: str | None) -> tuple[str, str | None]:
     base = base or next(filter(None, (_stated(folder / file, key) for file, key in named)), None)
     if base is None:
         raise EvaluationError(
-            f"{model} is an adapter and does not say of which model; give it with --base-model"
+            f"{model} is an adapter that does not name its base model; give it with --base-model"
         )
     if Path(base).is_dir():
         _check_checkpoint(Path(base))
@@ -96,7 +96,7 @@ NEEDED = {
     "tokenizer": (OF_A_COPY, "tokenizer.json", "vocab.json", "tokenizer.model"),
     "processor": (OF_A_COPY, "preprocessor_config.json", "processor_config.json"),
 }
-"""What a checkpoint holds: the remedy where it is missing, the files that may be it."""
+"""The parts of a checkpoint: the remedy if it is missing, the files that may be it."""
 
 
 def _check_checkpoint(folder: Path) -> None:
@@ -108,7 +108,7 @@ def _check_checkpoint(folder: Path) -> None:
 
 @contextmanager
 def _quiet_import() -> Iterator[None]:
-    """ms-swift reads LOG_LEVEL when it is imported; the variable is left as it was."""
+    """Import ms-swift quietly: it reads LOG_LEVEL on import; the variable is restored."""
     given = os.environ.get("LOG_LEVEL")
     os.environ.setdefault("LOG_LEVEL", "WARNING")
     try:
@@ -122,10 +122,10 @@ Ask = Callable[..., list[Any]]
 
 
 def load_engine(settings: Settings) -> tuple[Ask, int]:
-    """What answers a list of requests, and how many queries it is handed at once.
+    """A function that answers a list of requests, and the number of queries per call.
 
-    The arguments are those of `swift infer`: an engine built without them drops the family's
-    system prompt where a checkpoint's args.json does not state one.
+    The engine gets the arguments of `swift infer`: without them it drops the family's system
+    prompt if a checkpoint's args.json has none.
     """
     with _quiet_import():
         from swift.arguments import InferArguments
@@ -160,15 +160,15 @@ def load_engine(settings: Settings) -> tuple[Ask, int]:
 
 
 def _rank_of(adapter: Path) -> int:
-    """vLLM wants to know it, in the steps that it knows."""
+    """The LoRA rank for vLLM, rounded up to one that it supports."""
     config = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))
     rank = max([int(config.get("r", 16)), *map(int, (config.get("rank_pattern") or {}).values())])
     return next((step for step in (8, 16, 32, 64, 128, 256) if step >= rank), 512)
 
 
 def image_resize_for(settings: Settings) -> ImageResize | None:
-    """How the model sees images, where boxes are asked in pixels; DataError where no rule is known
-    for it.
+    """How the model's images are resized, if boxes are asked in pixels; DataError if its resize
+    rule is not known.
     """
     if settings.box_format != "pixels":
         return None
@@ -182,7 +182,7 @@ def image_resize_for(settings: Settings) -> ImageResize | None:
         return needed_image_resize(command, f"{settings.dataset}:pixels")
 
 
-# ---- asking ----------------------------------------------------------------------------------
+# ---- running ---------------------------------------------------------------------------------
 
 
 def answer_batch(
@@ -193,32 +193,32 @@ def answer_batch(
     problems: Problems,
     resize: ImageResize | None = None,
 ) -> list[str]:
-    """The lines of one batch. Images that are broken are counted; an error of the engine ends
-    the run, which resumes from here when it is started again. ``resize`` is needed for pixels.
+    """The lines of one batch. Broken images are counted; an error of the engine ends the run,
+    which can be resumed. ``resize`` is needed for boxes in pixels.
     """
     from swift.infer_engine import InferRequest
 
     from swift_vlrft.datasets.training import with_prompt
 
-    asked: list[tuple[Query, Any]] = []
+    ready: list[tuple[Query, Any]] = []
     for query in queries:
         row = query.row
         try:
             image = open_image(row.image, row.place)
             other = size_problem(row.image, ImageInfo(*image.size, plain=True), row.drawn)
             if other is not None and settings.task in BOX_TASKS:
-                problems.add("images of another size than the annotations say, not asked", other)
+                problems.add("images of another size than the annotations say, not ready", other)
                 continue
             seen = image.size if resize is None else resize.size(*image.size)
-            asked.append((query.rewritten(settings.box_format, image.size, seen), image))
+            ready.append((query.rewritten(settings.box_format, image.size, seen), image))
         except DataError as error:
-            problems.add("images that cannot be opened, not asked", error)
+            problems.add("images that cannot be opened, not ready", error)
         except ValueError as error:
-            problems.add("rows whose boxes cannot be put into the box format, not asked", error)
-    requests = [InferRequest(with_prompt(q.row.problem), images=[image]) for q, image in asked]
+            problems.add("rows whose boxes cannot be put into the box format, not ready", error)
+    requests = [InferRequest(with_prompt(q.row.problem), images=[image]) for q, image in ready]
     answers = ask(requests, config) if requests else []
     lines = []
-    for (query, image), response in zip(asked, answers, strict=True):
+    for (query, image), response in zip(ready, answers, strict=True):
         if isinstance(response, Exception):
             raise EvaluationError(f"query {query.id}: the engine failed: {response}")
         choice, stored = response.choices[0], query.row.image
@@ -227,7 +227,7 @@ def answer_batch(
             answer_line(
                 query,
                 choice.message.content,
-                # Rows with the same image share it, whatever their file names are.
+                # Rows with the same image share it, whatever its file names.
                 image_id=str(stored.get("path")) if content is None else content_key(content),
                 size=image.size,
                 tokens=getattr(getattr(response, "usage", None), "completion_tokens", None),
@@ -244,7 +244,7 @@ def run_worker(
     workers: int = 1,
     progress: Callable[[int], None] = lambda n: None,
 ) -> None:
-    """Answer this worker's share of what is left, into a part of its own."""
+    """Answer this worker's share of what is left, into a new part file."""
     problems, settings = Problems(), queries.settings
     left = pending(queries, answered(folder), problems, worker, workers)
     first = next(left, None)
@@ -269,7 +269,7 @@ def run_worker(
 def run_workers(
     folder: Path, workers: int, progress: Callable[[int], None] = lambda n: None
 ) -> None:
-    """Data parallel: one process per GPU, each with a whole model."""
+    """Data parallel: one process per GPU, each with a full copy of the model."""
     shown = _lines_in(folder)
     visible = [d for d in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if d]
     gpus = gpu_count()
@@ -298,7 +298,7 @@ def run_workers(
             progress(lines - shown)
             shown = lines
     finally:
-        # One has failed, or this process is being stopped: none goes on alone.
+        # One has failed, or this process is being stopped: stop all.
         for process in processes:
             if process.poll() is None:
                 process.terminate()

@@ -1,5 +1,5 @@
-"""How ms-swift reads our sets: it calls ``load`` with the parsed ``--dataset``; the rows are made
-in datasets/training.py.
+"""How ms-swift reads our sets: it calls ``load`` with the parsed ``--dataset``; the rows come from
+datasets/training.py.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ logger = get_logger()
 
 SHOWN = 20
 MODEL_TYPE: dict[str, str | None] = {"given": None}
-"""What ``register(model_type=...)`` was told, for use without a command line."""
+"""The argument of ``register(model_type=...)``, for use without a command line."""
 
 _reports: dict[str, Report] = {}
-"""Of the sets of this command that were loaded."""
+"""Reports of the sets of this command that were loaded."""
 
 
 class VlrftLoader(DatasetLoader):
-    """A local set in any form through our own reader, a hub id through ms-swift's download;
-    columns stay as they are.
+    """A local set in any form through our reader, a hub id through ms-swift's download; columns
+    stay as they are.
     """
 
     def load(
@@ -97,8 +97,8 @@ class VlrftLoader(DatasetLoader):
         )
 
     def _rows(self, stored: StoredSet, options: LoadOptions) -> Any:
-        """The rows of a set, and what is to be said of them: of a local set notes were given when
-        it was registered.
+        """The rows of a set, with notes in the log; those of a local set were logged when it was
+        registered.
         """
         local = not isinstance(stored, Table | Stream)
         if isinstance(stored, Stream) or (self.streaming and local):
@@ -120,8 +120,8 @@ class VlrftLoader(DatasetLoader):
         dataset: Any,
         **further: Any,
     ) -> Any:
-        """``usual`` is ms-swift's own way, for what turns out to be no set of image, problem and
-        solution. Columns were renamed by ms-swift before it calls this.
+        """``usual`` is ms-swift's loading, for a set that turns out not to have image, problem and
+        solution. ms-swift has renamed columns before this call.
         """
         from datasets import Dataset, Image
 
@@ -155,8 +155,8 @@ def _known(stored: StoredSet, source: Source | None) -> StoredSet:
 
 
 def refuse_pixels(name: str, subsets: Sequence[str]) -> None:
-    """DataError where a set that ms-swift's own loader reads is asked for in pixels: it would be
-    trained on with its boxes as they are.
+    """DataError if ``:pixels`` is asked of a set that ms-swift's own loader reads: its boxes would
+    be trained on unchanged.
     """
     if "pixels" in subsets:
         raise DataError(
@@ -177,7 +177,7 @@ def _stream(stored: StoredSet, options: LoadOptions, *, notes: bool) -> Any:
         if notes:
             _warn(left_out_notes(stored))
 
-    # Not from_generator: it would pickle the generator with all it refers to, for a fingerprint.
+    # Not from_generator: it would pickle the generator and all it refers to, for a fingerprint.
     return IterableDataset(ExamplesIterable(generate, {}))
 
 
@@ -187,8 +187,8 @@ def _warn(notes: Sequence[str]) -> None:
 
 
 def _tell(report: Report, options: LoadOptions) -> None:
-    """What was read, every row that was left out and why, and whether the model writes boxes in
-    another box format by itself.
+    """Log what was read, the rows that were left out and why, and whether the model was trained to
+    write another box format.
     """
     resize, path = options.resize, report.path
     native = options.box_format if resize is None else resize.native_box_format
@@ -213,8 +213,8 @@ def _tell(report: Report, options: LoadOptions) -> None:
 
 
 def _check_rewards_score(name: str, report: Report) -> None:
-    """DataError where all sets of the command are read, and a reward that it names scores no row:
-    of a set that is downloaded nothing is known before.
+    """DataError if all sets of the command are loaded and one of its rewards scores no row; the
+    rows of a downloaded set are not known earlier.
     """
     command = read_command_line(sys.argv[1:])
     _reports[name] = report
@@ -226,12 +226,12 @@ def _check_rewards_score(name: str, report: Report) -> None:
 
 
 def dataset_meta(name: str, source: Source | None = None) -> DatasetMeta:
-    """How a set is registered: a path; a source under its id on both hubs; or a hub id that nobody
-    registered, which is one of our forms, or else read as ms-swift would.
+    """How a set is registered: a path; a source under its id on both hubs; or an unregistered hub
+    id, which is read by us if its columns are ours, else by ms-swift.
     """
     if os.path.exists(name):
         return DatasetMeta(dataset_path=name, loader=VlrftLoader, tags=["vlrft"])
-    # Without a source under a name of its own, so that a plugin after ours can register the id.
+    # Without a source the name differs from the id, so that a later plugin can register the id.
     meta = DatasetMeta(
         dataset_name=None if source else f"{name} by its columns",
         ms_dataset_id=name,

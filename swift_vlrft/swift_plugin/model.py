@@ -1,4 +1,4 @@
-"""What the command's model is: its family, how it sees images, how long a prompt is to it."""
+"""The command's model: its family, its image resize, and its token count of a prompt."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def _family(command: CommandLine) -> Family | None:
 
 
 def image_resize_of(command: CommandLine) -> ImageResize | None:
-    """How the model sees images under the flags and variables of now; None for a family whose
-    rule is not known.
+    """How the model's images are resized under the current flags and variables; None for a family
+    whose rule is not known.
     """
     family = _family(command)
     if family is None or family.images is None:
@@ -47,7 +47,7 @@ def needed_image_resize(command: CommandLine, dataset: str) -> ImageResize:
 
 
 def text_tokens(command: CommandLine) -> Callable[[str], int]:
-    """Counts the tokens of a prompt without its image: the template's turn and system prompt,
+    """Counts the tokens of a prompt without its image: the template's turn, the system prompt,
     and the text.
     """
     from swift.model import get_processor

@@ -1,7 +1,7 @@
-"""REWARDS and SOURCES into ms-swift's registries, and the data sets that the running command names.
+"""Registers REWARDS, SOURCES, and the data sets of the running command in ms-swift.
 
-Everything that can be wrong with reward names and local data sets is said here: the plugin is
-imported before any model is looked for.
+All errors of reward names and local data sets are raised here: the plugin is imported before any
+model is loaded.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ SHARED_PREFIX_TRAINER = "swift_vlrft.swift_plugin.trainer.SharedPrefixGRPOTraine
 def register(
     datasets: Sequence[str | os.PathLike[str]] | None = None, *, model_type: str | None = None
 ) -> None:
-    """Make the rewards and data sets known to ms-swift; calling it again, or in a worker, changes
+    """Register the rewards and data sets in ms-swift; calling it again, or in a worker, changes
     nothing.
 
     ``datasets`` are local sets to register, in ms-swift's syntax (``PATH[:subset][#count]``);
-    ``model_type`` is the family that the subset ``pixels`` is for. Without them those that the
-    command line names are registered, and checked: ValueError names what is wrong with a reward
-    name, a path, a column or a gold solution, and the known names.
+    ``model_type`` is the family that the subset ``pixels`` is for. Without arguments those on the
+    command line are registered and checked: ValueError says what is wrong with a reward name, a
+    path, a column or a gold solution, and lists the known names.
     """
     if is_on("VLRFT_TRACK_MEMORY"):
         from swift_vlrft.swift_plugin.callbacks import track_memory
@@ -66,10 +66,10 @@ def register(
         register_dataset(dataset_meta(source.hub_id, source), exist_ok=True)
     MODEL_TYPE["given"] = model_type or MODEL_TYPE["given"]
     if shared_prefix.switched_on():
-        shared_prefix.cache_bytes()  # a wrong value is said now, not after the model is loaded
+        shared_prefix.cache_bytes()  # a wrong value is reported now, not after the model is loaded
         TrainerFactory.TRAINER_MAPPING["grpo"] = SHARED_PREFIX_TRAINER
     if os.environ.get(VARIABLE):
-        threshold_at(None)  # a wrong value is said now, not at the first reward call
+        threshold_at(None)  # a wrong value is reported now, not at the first reward call
     if datasets is not None:
         for dataset in datasets:
             _register_path(os.fspath(dataset), CommandLine(model_type=model_type), check=True)
@@ -83,14 +83,14 @@ def register(
     reports = [_register_path(d, command, check=main_process) for d in command.datasets]
     for dataset in command.val_datasets:
         _register_path(dataset, command, check=main_process)
-    # What else is to be said of a set's rows and rewards is said when it is loaded.
+    # The rest about a set's rows and rewards is reported when it is loaded.
     problem = nothing_scored(command.reward_funcs, reports)
     if problem and main_process and not command.cached_datasets:
         raise DataError(problem)
 
 
 def _drawn(name: str, function: RewardFunction) -> RewardFunction:
-    """With VLRFT_LOG_IMAGES, the reward keeps its batch for the callback that draws it."""
+    """With VLRFT_LOG_IMAGES, a reward that keeps its batch for the callback that draws it."""
     if not number("VLRFT_LOG_IMAGES"):
         return function
     from swift_vlrft.swift_plugin.sample_images import keep_samples, log_images
@@ -100,8 +100,8 @@ def _drawn(name: str, function: RewardFunction) -> RewardFunction:
 
 
 def _factory(function: RewardFunction) -> Callable[..., RewardFunction]:
-    """ms-swift builds a reward with ``args=``; what it gets is the function, whose __name__ is the
-    metric's name.
+    """ms-swift builds a reward by calling this with ``args=``; it gets the function, whose __name__
+    is the metric's name.
     """
 
     def build(args: Any = None, **_: Any) -> RewardFunction:
@@ -111,8 +111,7 @@ def _factory(function: RewardFunction) -> Callable[..., RewardFunction]:
 
 
 def _check_reward_names(names: list[str], plugins: list[str]) -> None:
-    # A plugin imported after ours may still bring names; those that claim to be ours can be
-    # judged now.
+    # A plugin imported after ours may register further names, but not ones with our prefix.
     ours_is_last = not plugins or Path(plugins[-1]).name == "vlrft.py"
     for name in names:
         if name in orms or not (name.startswith("vlrft") or ours_is_last):
@@ -128,7 +127,7 @@ def _check_reward_names(names: list[str], plugins: list[str]) -> None:
 
 
 def _register_path(dataset: str, command: CommandLine, *, check: bool) -> Report | None:
-    """Of a set whose rows are known now, what they are: None of one that ms-swift reads, or that is
+    """The report of a set whose rows are known now; None for one that ms-swift reads, or that is
     still to be downloaded.
     """
     syntax = DatasetSyntax.parse(dataset)
@@ -157,7 +156,7 @@ def _register_hub_id(
     source = next((s for s in SOURCES if s.hub_id == syntax.dataset), None)
     if source is None:
         found = [syntax.get_dataset_meta(use_hf) for use_hf in (True, False)]
-        # Of an id that nobody has registered ms-swift answers with an empty entry.
+        # For an id that nobody has registered ms-swift returns an empty entry.
         new = not any(m.ms_dataset_id or m.hf_dataset_id or m.dataset_path for m in found)
         if new and set(syntax.subsets) <= set(BOX_FORMATS):
             register_dataset(dataset_meta(syntax.dataset), exist_ok=True)
@@ -178,8 +177,8 @@ def _is_ours(stored: StoredSet, command: CommandLine) -> bool:
         return False
     schema = schema_of(names)
     if schema is None:
-        # Two of the three columns: meant for us, and the error says which one is missing. Problems
-        # and solutions alone are text, if no reward of ours reads the solutions.
+        # Two of the three columns: meant for us, and the error names the missing one. Problems and
+        # solutions alone are text, if no reward of ours reads the solutions.
         rewards = command.reward_funcs
         ours = "image" in names or not rewards or any(name in SCORING for name in rewards)
         return ours and "images" not in names and len(names & {"image", "problem", "solution"}) > 1
@@ -191,7 +190,7 @@ def _is_ours(stored: StoredSet, command: CommandLine) -> bool:
 
 
 def _check(stored: StoredSet, command: CommandLine) -> Report:
-    """Every prompt and gold solution, before any model is looked for; images are left to the
+    """Check every prompt and gold solution, before any model is loaded; images are checked on
     loading.
     """
     report = check_set(stored, images=False, rewards=command.reward_funcs)

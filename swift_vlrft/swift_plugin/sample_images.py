@@ -1,9 +1,9 @@
-"""VLRFT_LOG_IMAGES=N: every time that training logs, N samples of the batch, drawn, to TensorBoard.
+"""VLRFT_LOG_IMAGES=N: at every logging step, N samples of the batch as drawings in TensorBoard.
 
     samples/0 ... samples/N-1    image, gold boxes white, predicted boxes green, scores
 
-The images come from what the rewards are called with, so nothing is kept but one batch; of the
-main process alone.
+The images are those that the rewards are called with, so only one batch is kept, by the main
+process.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ COLUMNS = ("solution", "frame", "task", "width", "height")
 
 @dataclass(frozen=True)
 class Scored:
-    """A batch as one reward was called with it, and what it gave."""
+    """A batch as one reward was called with it, and its scores."""
 
     completions: Sequence[Any]
     scores: Scores
@@ -40,24 +40,24 @@ class Scored:
 
 
 LAST: dict[str, Scored] = {}
-"""The batch that was scored last, by reward: all rewards are called with every batch."""
+"""The last batch by reward: all rewards are called with every batch."""
 
 
 def keep_samples(name: str, function: RewardFunction) -> RewardFunction:
     """``function`` with its batch kept for drawing: same scores, same ``__name__``."""
 
     @wraps(function)
-    def kept(completions: Sequence[Any], solution: Any = None, **columns: Any) -> Scores:
+    def keeping(completions: Sequence[Any], solution: Any = None, **columns: Any) -> Scores:
         scores = function(completions, solution, **columns)
         if os.environ.get("RANK", "0") == "0" and columns.get("images") is not None:
             LAST[name] = Scored(completions, scores, {"solution": solution, **columns})
         return scores
 
-    return kept
+    return keeping
 
 
 def chosen(prompts: Sequence[Any], count: int) -> list[int]:
-    """Numbers of completions: one of every prompt first, then the others."""
+    """Indices of ``count`` completions: one of every prompt first, then the others."""
     firsts = {prompt: n for n, prompt in reversed(list(enumerate(prompts)))}
     return sorted(range(len(prompts)), key=lambda n: (firsts[prompts[n]] != n, n))[:count]
 
@@ -70,7 +70,7 @@ def drawn_samples() -> Iterator[Any]:
     for n in chosen(range(count) if prompts is None else prompts, number(VARIABLE)):
         row = {name: v[n] for name, v in batch.columns.items() if name in COLUMNS and v is not None}
         scores = {name: of.scores[n] for name, of in LAST.items() if len(of.scores) == count}
-        with suppress(ValueError):  # an image that cannot be opened is named where it is trained on
+        with suppress(ValueError):  # an image that cannot be opened is reported by the training
             yield draw_sample(
                 _opened(batch.columns["images"][n]),
                 text_of(batch.completions[n]),
@@ -117,7 +117,7 @@ def _opened(image: Any) -> Any:
 
 
 def log_images() -> None:
-    """Register the callback, and arguments of training that switch it on, whatever others do."""
+    """Register the callback, and a training arguments class that enables it on top of others."""
     callbacks_map[NAME] = SampleImages
     module, _, name = TrainerFactory.TRAINING_ARGS_MAPPING["grpo"].rpartition(".")
     base = getattr(import_module(module), name)

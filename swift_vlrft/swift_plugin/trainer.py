@@ -1,11 +1,11 @@
-"""ms-swift's GRPO trainer with every prompt of a micro-batch, and every image, computed once.
+"""ms-swift's GRPO trainer with each prompt and each image of a micro-batch computed once.
 
     VLRFT_SHARED_PREFIX=1 swift rlhf --rlhf_type grpo --external_plugins "$(vlrft plugin)" ...
 
-One method is taken over, the one that turns a micro-batch into log-probabilities: the policy's,
-the old policy's and the reference's all come from it. What cannot be packed goes to ms-swift's
-own, with one line in the log that says why. Ranks choose together: with ZeRO-3 a rank that runs
-other modules than its neighbours would wait for them forever.
+It overrides one method, the one that turns a micro-batch into log-probabilities of the policy, the
+old policy and the reference. A micro-batch that cannot be packed goes to ms-swift's method, with a
+line in the log that says why. All ranks decide together: with ZeRO-3 a rank that runs other modules
+than the rest would hang.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Values = tuple[torch.Tensor, torch.Tensor | None]
 
 @dataclass(frozen=True)
 class _MicroBatch:
-    """A packed micro-batch and the names of its images' contents."""
+    """A packed micro-batch and the digests of its images."""
 
     packed: Packed
 
@@ -50,13 +50,13 @@ class _MicroBatch:
 
 
 class SharedPrefixGRPOTrainer(GRPOTrainer):
-    """Stands in for ``GRPOTrainer`` where VLRFT_SHARED_PREFIX=1."""
+    """Replaces ``GRPOTrainer`` if VLRFT_SHARED_PREFIX=1."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._said: set[str] = set()
         self._features = FeatureCache(cache_bytes())
-        # By the token ids it was made from, as long as they live: one micro-batch serves the old
-        # policy's pass, the reference's and each update.
+        # By the tensor of token ids, while it lives: one micro-batch serves the old policy's pass,
+        # the reference's and each update.
         self._micro_batches: Any = WeakTensorKeyDictionary()
         super().__init__(*args, **kwargs)
         why = self._why_never()
@@ -73,8 +73,8 @@ class SharedPrefixGRPOTrainer(GRPOTrainer):
         dropout = max([getattr(a, "lora_dropout", None) or 0.0 for a in adapters.values()] or [0.0])
         if dropout:
             self._say(
-                f"LoRA's dropout {dropout} draws one mask for a prompt that is shared, where "
-                "separate rows draw one each; with --lora_dropout 0 the numbers are the same."
+                f"LoRA's dropout {dropout} draws one mask for a shared prompt, but one per "
+                "separate row; with --lora_dropout 0 the results are the same."
             )
         size, group = self.args.per_device_train_batch_size, self.num_generations
         if size % group:
@@ -113,7 +113,7 @@ class SharedPrefixGRPOTrainer(GRPOTrainer):
         return None
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
-        # What was kept for the last generation batch goes before a rollout asks for the memory.
+        # Free what was kept for the last generation batch before the rollout needs the memory.
         self._features.clear()
         self._micro_batches.clear()
         return super()._generate_and_score_completions(inputs)
@@ -188,8 +188,8 @@ class SharedPrefixGRPOTrainer(GRPOTrainer):
 
     @contextmanager
     def _without_hook(self) -> Iterator[None]:
-        """ms-swift's forward hook would encode the images itself, and drop what it does not
-        know; this is how ms-swift takes it off for a rollout.
+        """Without ms-swift's forward hook, which would encode the images itself and drop unknown
+        arguments; removed as ms-swift does for a rollout.
         """
         models = self.template.remove_post_encode_hook()
         try:
@@ -198,8 +198,8 @@ class SharedPrefixGRPOTrainer(GRPOTrainer):
             self.template.register_post_encode_hook(models)
 
     def _together(self, *, can: bool, repeats: bool, kept: bool) -> tuple[bool, bool, bool]:
-        """The choice of all ranks: packing that every rank can do, and that helps one of them;
-        kept features where no rank lacks any.
+        """The decision of all ranks: pack if every rank can and it helps one of them; use kept
+        features if no rank lacks any.
         """
         if self.accelerator.num_processes == 1:
             return can, repeats, kept
@@ -211,7 +211,7 @@ class SharedPrefixGRPOTrainer(GRPOTrainer):
         return can, not none_repeats, kept
 
     def _say(self, text: str, key: str | None = None) -> None:
-        """One line in the log, once; lines that differ by numbers are one."""
+        """Log a line once; lines that differ only in numbers count as one."""
         key = key or re.sub(r"\d+", "#", text)
         if key not in self._said:
             self._said.add(key)

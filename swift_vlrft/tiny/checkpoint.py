@@ -2,11 +2,11 @@
 
     write_tiny("qwen2_5_vl", Path("tiny"))      # 10 M parameters, 45 MB, seconds, no network
 
-Written is what ms-swift, transformers and vLLM expect of the real model: its configuration class,
-a processor, a chat template, and a byte-level BPE tokenizer whose special tokens have the ids of
-the real vocabulary, as ms-swift's templates name some by number (``Qwen2VLTemplate.image_token_id``
-is 151655). The ids between name no token and are decoded as nothing; the model has a row for each,
-so that nearly all of a checkpoint is its embedding.
+It has what ms-swift, transformers and vLLM expect of the real model: its configuration class, a
+processor, a chat template, and a byte-level BPE tokenizer whose special tokens have the ids of the
+real vocabulary, as ms-swift's templates hard-code some (``Qwen2VLTemplate.image_token_id`` is
+151655). The ids between are unused and decode to nothing, but the embedding has a row for each, so
+it makes up nearly all of the checkpoint.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 CHAT_TEMPLATES = Path(__file__).with_name("chat_templates")
 
-# Tags and whole numbers are single tokens, so that a tiny model can answer in a few steps.
+# Tags and integers are single tokens, so that a tiny model can answer in a few steps.
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 NUMBERS = tuple(str(n) for n in range(10, 1001))
 
-# Text that the tokenizer's merges are learnt from when the caller brings none.
+# Text from which the tokenizer's merges are learnt by default.
 DEFAULT_CORPUS = (
     "Find the object in the image. Detect all objects belonging to the category.",
     "Answer with its box: [{'Position': [x1, y1, x2, y2], 'Confidence': c}]. No Objects.",
@@ -79,8 +79,8 @@ def build_tokenizer(tiny: Tiny, corpus: Iterable[str] = DEFAULT_CORPUS) -> PreTr
 def build_model(
     tiny: Tiny, size: TinySize | None = None, *, seed: int = 0, vocabulary: int | None = None
 ) -> PreTrainedModel:
-    """The real transformers class with random float32 weights; another ``vocabulary`` has no
-    special tokens set.
+    """The real transformers class with random float32 weights; with another ``vocabulary`` no
+    special tokens are set.
     """
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
@@ -106,8 +106,8 @@ def save_checkpoint(
     template: str,
     directory: Path,
 ) -> None:
-    """Write model, tokenizer and processor as the hub would hold them; the folder appears only
-    when it is complete. ``template`` is ms-swift's name of it.
+    """Write model, tokenizer and processor in the hub's layout; the folder appears only when it is
+    complete. ``template`` is ms-swift's name of the chat template.
     """
     from transformers import IMAGE_PROCESSOR_MAPPING, PROCESSOR_MAPPING, VIDEO_PROCESSOR_MAPPING
 
@@ -129,8 +129,8 @@ def save_checkpoint(
     else:
         tokenizer.chat_template = chat_template
         tokenizer.save_pretrained(half)
-    # As in ms-swift's own checkpoints: several of its templates share an architecture, this names
-    # the one meant.
+    # As in checkpoints of ms-swift: several of its templates share an architecture, and this file
+    # names the right one.
     named = {"model_type": model.config.model_type, "template": template}
     (half / "args.json").write_text(json.dumps({"swift_version": "4.6.0", **named}, indent=2))
     half.rename(directory)

@@ -409,7 +409,7 @@ def test_an_image_that_is_not_there_and_one_that_is_broken(tmp_path):
         open_image(
             {"bytes": picture(size=(400, 400), colour=(1, 2, 3))[:-300], "path": None}, row.place
         )
-    with pytest.raises(DataError, match="is no picture"):
+    with pytest.raises(DataError, match="is not an image"):
         open_image({"bytes": b"GIF, they said", "path": "x.gif"}, row.place)
 
 

@@ -434,8 +434,8 @@ def test_a_reward_that_scores_nothing_in_the_first_steps_says_so(
     [
         ({"solution": "4", "task": "detection"}, "scored no row, so it teaches nothing: 8 times a"),
         ({"solution": "four"}, "8 gold solutions cannot be read"),
-        ({"solution": "4", "vlrft_counting": None}, "the run gave none of its 8 rows a score"),
-        ({"solution": "4", "vlrft_counting": math.nan}, "the run gave none of its 8 rows a score"),
+        ({"solution": "4", "vlrft_counting": None}, "the run scored none of its 8 rows"),
+        ({"solution": "4", "vlrft_counting": math.nan}, "the run scored none of its 8 rows"),
         (
             {"solution": "4", "vlrft_counting": None, "vlrft_detection_iou": 0.5},
             "vlrft_counting: scored no row",

@@ -95,7 +95,7 @@ def test_bad_rows_are_counted_and_listed_and_strict_stops(tmp_path):
     assert dataset._indices is None  # else ms-swift would copy every picture
     listed = report.listed()
     assert "train.parquet, row 1: the problem is ' ', a prompt is needed" in listed
-    assert "train.parquet, row 3: the image '3.png' is no picture" in listed
+    assert "train.parquet, row 3: the image '3.png' is not an image" in listed
     with pytest.raises(DataError, match="2 of 5 rows of .* cannot be trained on"):
         made(tmp_path, tmp_path, strict=True)
 

@@ -63,7 +63,7 @@ def test_classification_is_exact_and_the_published_rule_is_apart(tmp_path):
     assert metrics["parse_rate"] == pytest.approx(4 / 5)
     assert metrics["vlrft_format"] == pytest.approx(4 / 5)
     assert summary["by_class"]["rose"]["accuracy"] == pytest.approx(1 / 3)
-    assert any("Visual-RFT alone" in note for note in summary["notes"])
+    assert any("only for comparison" in note for note in summary["notes"])
 
 
 def test_the_published_rule_counts_a_part_of_the_name():
@@ -545,7 +545,7 @@ def test_compare_says_where_the_question_was_another(tmp_path):
     )
     b = write_lines(tmp_path / "b.jsonl", [{**row, "prompt": "Which pet?"} for row in rows])
     shown = CliRunner().invoke(app, ["compare", str(a), str(b)]).output
-    assert "3 of 3 rows were asked in other words in B" in shown
+    assert "3 of 3 rows have another prompt in B" in shown
     assert "other words" not in CliRunner().invoke(app, ["compare", str(a), str(a)]).output
 
 

@@ -301,7 +301,7 @@ def test_the_old_call_of_compare_names_the_new_one():
     result = CliRunner().invoke(app, ["eval", "compare", "a", "b", "--gold", "c.json"])
     assert result.exit_code == 2 and "`vlrft compare A B`" in " ".join(result.output.split())
     result = CliRunner().invoke(app, ["eval", "m", "d", "e", "--task", "counting"])
-    assert result.exit_code == 2 and "['e'] is there besides" in " ".join(result.output.split())
+    assert result.exit_code == 2 and "got also ['e']" in " ".join(result.output.split())
     assert "--exist-map" in CliRunner().invoke(app, ["eval", "--help"]).output
 
 

@@ -7,7 +7,8 @@ from support.swift_run import run_python
 
 from swift_vlrft.families import FAMILIES, family_of, known_family
 from swift_vlrft.geometry.box_format import BOX_FORMATS
-from swift_vlrft.memory.estimate import computed, estimate
+from swift_vlrft.memory.analytic import analytic
+from swift_vlrft.memory.estimate import estimate
 from swift_vlrft.memory.from_recipe import settings_of
 from swift_vlrft.memory.settings import parse_gpus
 from swift_vlrft.parsing.answers import read_boxes
@@ -175,14 +176,14 @@ def test_planner(name, checkpoints, tmp_path):
     known = FAMILIES[name]
     settings = settings_of(recipe_of(tmp_path, checkpoints / name), parse_gpus("1x80"))
     assert settings.model.family is known and settings.model.sees == bool(known.images)
-    assert settings.model.simulated == known.memory.simulated
+    assert settings.model.traceable == known.memory.traceable
     assert settings.model.shares_prefixes == bool(known.shared_prefix)
     if known.images:
         _, pixels = known.images.limits(model=checkpoints / name, environ={})
         largest = pixels / known.images.frames / known.images.factor**2
         assert 0.9 * largest < settings.image_tokens <= largest
         assert settings.model.vit_layers == 2 and settings.model.vit_intermediate
-    plan = estimate(settings, computed)
+    plan = estimate(settings, analytic)
     assert plan.fits
     assert settings.model.parameters.total * 2 <= plan.peak.total
 

@@ -717,7 +717,7 @@ def test_every_version_of_a_fixed_recipe_is_kept(tmp_path):
     for version in range(4):
         path.write_text(command.format(version))
         shown = " ".join(invoke("check", "--fast", "--fix", path).output.split())
-        (named,) = re.findall(r"as it was: (\S+)", shown)
+        (named,) = re.findall(r"backup: (\S+)", shown)
         assert Path(named).read_text() == command.format(version)
     kept = {file.read_text() for file in tmp_path.glob("run.sh.orig*")}
     assert kept == {command.format(version) for version in range(4)}

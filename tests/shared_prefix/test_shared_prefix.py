@@ -141,7 +141,7 @@ def test_the_same_words_about_another_image_are_another_prompt():
     tokens = rows.images.pixel_values.shape[0] // 3
     rows.images.pixel_values[tokens] += 1e-3  # one patch of the second row's image
     packed = packed_of(rows)
-    assert [len(g.own) for g in packed.groups] == [2, 0]
+    assert [len(g.lengths) for g in packed.groups] == [2, 0]
 
 
 def test_a_completion_sees_no_other():

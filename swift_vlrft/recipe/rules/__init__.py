@@ -1,8 +1,8 @@
-"""What can be said of a recipe without running it: one file of rules per kind, each a generator.
+"""Checks of a recipe without running it: one file per kind of rule; each rule is a generator.
 
 for finding in check_recipe(recipe): print(finding.line, finding.text)
 
-A rule ends in silence where it would need a value that is not known (recipe/run.py: NoValue).
+A rule ends silently if it needs a value that is not known (recipe/run.py: NoValue).
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ RULES: tuple[Rule, ...] = (*TEXT, *HISTORY, *BATCHES, visible_gpus, *MODEL, *DAT
 
 
 def check(path: str | Path) -> list[Finding]:
-    """What the rules say of every command of a script or configuration, without ms-swift."""
-    return in_order(found for recipe in read_recipes(path) for found in check_recipe(recipe))
+    """The findings for every command of a script or configuration, without ms-swift."""
+    return in_order(finding for recipe in read_recipes(path) for finding in check_recipe(recipe))
 
 
 def check_recipe(recipe: Recipe | Run, rules: Iterable[Rule] = RULES) -> list[Finding]:
-    """All that the rules say of one command, in the order of its lines."""
+    """The findings for one command, in the order of its lines."""
     run = resolve(recipe)
-    return in_order(found for rule in rules for found in _known(rule, run))
+    return in_order(finding for rule in rules for finding in _known(rule, run))
 
 
 def _known(rule: Rule, run: Run) -> Iterator[Finding]:
@@ -44,7 +44,9 @@ def _known(rule: Rule, run: Run) -> Iterator[Finding]:
 
 
 def in_order(findings: Iterable[Finding]) -> list[Finding]:
-    return sorted(dict.fromkeys(findings), key=lambda found: (found.line, found.level != PROBLEM))
+    return sorted(
+        dict.fromkeys(findings), key=lambda finding: (finding.line, finding.level != PROBLEM)
+    )
 
 
 __all__ = ["NOTE", "PROBLEM", "Edit", "Finding", "Rule", "check", "check_recipe", "in_order"]

@@ -103,7 +103,7 @@ def engine(run: Run) -> Iterator[Finding]:
 
 
 def vllm_mode(run: Run) -> str | None:
-    """None without vLLM; where the mode is missing, what it was before ms-swift 3.12."""
+    """None without vLLM; if the mode is missing, the default before ms-swift 3.12."""
     if not run.grpo or not run.true("use_vllm"):
         return None
     return run.text("vllm_mode") or ("server" if run.text("vllm_server_host") else "colocate")
@@ -190,13 +190,13 @@ def sampling(run: Run) -> Iterator[Finding]:
     if run.grpo and run.number("temperature") < 0.3:
         text = (
             f"--temperature {run.number('temperature')}: completions of one prompt will be alike, "
-            "and without variance nothing is learned"
+            "and with a reward std of 0 nothing is learned"
         )
         yield note(run, "temperature", "sampling", text)
 
 
 def precision(run: Run) -> Iterator[Finding]:
-    """bfloat16 weights that nothing keeps in 32 bits."""
+    """bfloat16 weights without a 32-bit copy."""
     low = run.text("torch_dtype") in ("bfloat16", "float16")
     if not run.grpo or not low or not run.lacks("deepspeed", "fsdp"):
         return

@@ -1,4 +1,4 @@
-"""Rewards and data sets: do they exist, and fit together?
+"""Rewards and data sets: do they exist, and do they match?
 
 vlrft_detection_iou needs the column solution          a folder with image, problem, answer lacks it
 a norm1000 set and Qwen2.5-VL, which writes pixels     a note
@@ -49,22 +49,22 @@ def reward_names(run: Run) -> Iterator[Finding]:
 
 @dataclass(frozen=True, slots=True)
 class _Set:
-    """A data set as a flag names it, ``[hf::]NAME[:subset][#count]``, and what is known of it."""
+    """A data set as named by a flag, ``[hf::]NAME[:subset][#count]``, and what is known of it."""
 
     flag: str
     value: str
     name: str
     subset: str
     columns: tuple[str, ...] = ()
-    """As rewards see them; empty where they are not known."""
+    """As rewards see them; empty if they are not known."""
     ours: bool = False
-    """Whether our readers make its rows, not ms-swift's."""
+    """Whether our readers load its rows, not ms-swift's."""
     report: Report | None = None
-    """Which rows the rewards would score, where that is known here."""
+    """The rows that the rewards would score, if known."""
 
 
 def _set(run: Run, flag: str, value: str) -> _Set:
-    """DataError where there is a set that cannot be read."""
+    """DataError if the set exists but cannot be read."""
     from swift_vlrft.datasets import SOURCES, DataError
     from swift_vlrft.datasets.check import check_set
     from swift_vlrft.datasets.opening import find_set
@@ -82,8 +82,8 @@ def _set(run: Run, flag: str, value: str) -> _Set:
         name, _, subset = name.partition(":")
     for source in SOURCES:
         if source.hub_id == name:
-            made = ("image", "problem", "solution")
-            return _Set(flag, value, name, subset, made, True, report_of_source(source))
+            row_columns = ("image", "problem", "solution")
+            return _Set(flag, value, name, subset, row_columns, True, report_of_source(source))
     path = run.recipe.at(name)
     stored = None
     if path is not None and path.exists():
@@ -109,7 +109,7 @@ def _set(run: Run, flag: str, value: str) -> _Set:
 
 
 def _renamed(run: Run) -> dict[str, str]:
-    """--columns, where it can be read."""
+    """--columns, if it can be read."""
     try:
         return {name: str(new) for name, new in run.json("columns").items()}
     except (OSError, ValueError):
@@ -117,7 +117,7 @@ def _renamed(run: Run) -> dict[str, str]:
 
 
 def _named_rewards(run: Run) -> list[str]:
-    """All rewards of the run, where one of them is ours."""
+    """All rewards of the run, if one of them is ours."""
     names = list(run.texts("reward_funcs"))
     return names if set(names) & set(REWARDS) else []
 
@@ -136,21 +136,21 @@ def data_sets(run: Run) -> Iterator[Finding]:
     named = [(flag, v) for flag in ("dataset", "val_dataset") for v in run.texts(flag)]
     for flag, value in named:
         try:
-            found = _set(run, flag, value)
+            data_set = _set(run, flag, value)
         except DataError as error:
             yield problem(run, flag, "dataset", str(error))
-            found = _Set(flag, value, value, "")
-        if is_missing(run, found.name):
-            text = f"the path {found.name} does not exist (from {run.recipe.folder})"
+            data_set = _Set(flag, value, value, "")
+        if is_missing(run, data_set.name):
+            text = f"the path {data_set.name} does not exist (from {run.recipe.folder})"
             yield problem(run, flag, "dataset", f"--{flag} {value}: {text}")
-        yield from _columns(run, found)
-        yield from _box_format(run, found)
-        reports += [found.report] * (flag == "dataset")
-        if found.report is not None and found.report.problems:
-            text = f"{len(found.report.problems)} rows of {value} cannot be trained on:"
-            yield problem(run, flag, "reward-gold", f"{text}\n{found.report.listed()}")
-        elif found.report is not None and flag == "dataset":
-            lines = found.report.routing_notes(rewards)
+        yield from _columns(run, data_set)
+        yield from _box_format(run, data_set)
+        reports += [data_set.report] * (flag == "dataset")
+        if data_set.report is not None and data_set.report.problems:
+            text = f"{len(data_set.report.problems)} rows of {value} cannot be trained on:"
+            yield problem(run, flag, "reward-gold", f"{text}\n{data_set.report.listed()}")
+        elif data_set.report is not None and flag == "dataset":
+            lines = data_set.report.routing_notes(rewards)
             notes += [note(run, flag, "reward-rows", line) for line in lines]
     if rewards and run.lacks("cached_dataset"):
         if unscored := nothing_scored(rewards, reports):
@@ -159,40 +159,40 @@ def data_sets(run: Run) -> Iterator[Finding]:
             yield from notes
 
 
-def _columns(run: Run, found: _Set) -> Iterator[Finding]:
+def _columns(run: Run, data_set: _Set) -> Iterator[Finding]:
     needing = [
         name
         for name in run.texts("reward_funcs")
         if name in REWARDS and "solution" in REWARDS[name].needs
     ]
-    if needing and found.columns and "solution" not in found.columns:
+    if needing and data_set.columns and "solution" not in data_set.columns:
         run.text("columns")  # which may rename one to it
         text = (
-            f"--{found.flag} {found.value} has the columns {', '.join(found.columns)}; "
+            f"--{data_set.flag} {data_set.value} has the columns {', '.join(data_set.columns)}; "
             f"{', '.join(needing)} need solution. Rename one with --columns "
             '\'{"answer": "solution"}\''
         )
-        yield problem(run, found.flag, "reward-columns", text)
+        yield problem(run, data_set.flag, "reward-columns", text)
 
 
-def _box_format(run: Run, found: _Set) -> Iterator[Finding]:
-    """A set in thousandths for a model that writes pixels."""
+def _box_format(run: Run, data_set: _Set) -> Iterator[Finding]:
+    """A set in thousandths with a model that writes pixels."""
     try:
         known = family(run)
     except NoValue:
         return
-    if known is None or known.box_format != "pixels" or found.subset == "pixels":
+    if known is None or known.box_format != "pixels" or data_set.subset == "pixels":
         return
     tasks = [REWARDS[name].task for name in run.texts("reward_funcs") if name in REWARDS]
     if not any(task is not None and task.has_boxes for task in tasks):
         return
-    if found.subset == "norm1000" or found.ours:
+    if data_set.subset == "norm1000" or data_set.ours:
         text = (
-            f"{found.value} gives boxes in thousandths (norm1000), as every set does without a "
+            f"{data_set.value} gives boxes in thousandths (norm1000), as every set does without a "
             f"subset, while {known.name} writes pixels of the resized image: rewards start near 0. "
-            f"Use {found.name}:pixels"
+            f"Use {data_set.name}:pixels"
         )
-        yield note(run, found.flag, "frame", text)
+        yield note(run, data_set.flag, "frame", text)
 
 
 DATA = (reward_names, data_sets)

@@ -1,4 +1,4 @@
-"""One thing that a check has to say about a recipe, and how to put it right."""
+"""One finding of a check about a recipe, and how to fix it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ NOTE = "note"
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """How to put a flag right: another name, other values, or neither (``drop``: leave it out).
+    """How to fix a flag: another name, other values, or neither (``drop``: leave it out).
 
-    ``line`` None: the flag that counts, or a new one where there is none.
+    ``line`` None: the effective flag, or a new one if there is none.
     """
 
     flag: str
@@ -26,7 +26,7 @@ class Edit:
     values: tuple[str, ...] | None = None
     drop: bool = False
     add: str | None = None
-    """A whole flag to write after this one."""
+    """A complete flag to write after this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ def added_flag(text: str) -> tuple[str, tuple[str, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """``level``: a problem ends or ruins a run; a note is worth knowing."""
+    """``level``: a problem ends or ruins a run; a note is for information."""
 
     path: Path
     line: int
@@ -68,7 +68,7 @@ class Finding:
 def problem(
     run: Run, at: str | int, rule: str, text: str, edit: Edit | None = None, level: str = PROBLEM
 ) -> Finding:
-    """``at``: a line, or a flag by name; of a flag that is absent, the line of the command."""
+    """``at``: a line, or a flag by name; for an absent flag, the line of the command."""
     line = run.line(at) if isinstance(at, str) else at
     return Finding(run.recipe.path, line, level, rule, text, edit)
 

@@ -49,7 +49,7 @@ def visible_gpus(run: Run) -> Iterator[Finding]:
 
 
 def named(visible: str) -> int:
-    """How many GPUs a list names; as in CUDA, the first that is none ends it."""
+    """How many GPUs a list names; as in CUDA, the first invalid entry ends it."""
     count = 0
     for name in visible.split(","):
         if not A_GPU.fullmatch(name.strip()):
@@ -59,7 +59,7 @@ def named(visible: str) -> int:
 
 
 def _refuses(run: Run) -> str:
-    """What ends the run where a process has several GPUs, as ms-swift names it."""
+    """What ends the run if a process has several GPUs, in ms-swift's words."""
     alone = not run.true("use_ray")
     if alone and "deepspeed" in run.given:
         return "DeepSpeed"

@@ -1,4 +1,4 @@
-"""Packages that a recipe needs and this machine lacks; nothing is imported to find out."""
+"""Packages that a recipe needs and this machine lacks, checked without importing them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def needs(run: Run) -> Iterator[tuple[str, str, str, str]]:
     """Flag, module, what to install, why."""
 
     def given(name: str) -> str:
-        """The value in the recipe; empty where there is none, or only bash knows it."""
+        """The value in the recipe; empty if there is none, or if it is not known."""
         found = run.setting(name)
         if isinstance(found.value, tuple):
             return " ".join(map(str, found.value))
@@ -34,7 +34,7 @@ def needs(run: Run) -> Iterator[tuple[str, str, str, str]]:
     if given("use_vllm") == "true" or run.command == "rollout":
         yield "use_vllm", "vllm", "vllm", "rollouts are to be made by vLLM"
     if "deepspeed" in run.given:
-        yield "deepspeed", "deepspeed", "deepspeed", "--deepspeed is asked for"
+        yield "deepspeed", "deepspeed", "deepspeed", "--deepspeed needs it"
     model = given("model")
     if "qwen" in model and "vl" in model:
         yield "model", "qwen_vl_utils", "'qwen-vl-utils>=0.0.14'", "Qwen-VL models need it"

@@ -20,13 +20,13 @@ FILES = (
 
 
 def is_missing(run: Run, name: str) -> bool:
-    """Whether a name is that of a path, and nothing is there."""
+    """Whether a name is that of a path that does not exist."""
     path = run.recipe.at(name)
     return name.startswith(("/", "./", "../", "~")) and path is not None and not path.exists()
 
 
 def family(run: Run) -> Family | None:
-    """The model's family: stated, read off its folder, or off its name."""
+    """The model's family: from --model_type, its folder, or its name."""
     name = run.text("model") or ""
     folder = run.recipe.at(name) if name else None
     if folder is not None and folder.is_dir():

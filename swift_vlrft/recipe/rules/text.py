@@ -1,4 +1,4 @@
-"""Rules that look at one flag at a time, or at the words: names, values, placeholders, secrets.
+"""Rules about single flags: names, values, placeholders, secrets.
 
 --tuner_typ lora         unknown; did you mean --tuner_type?
 --num_generations many   a whole number is needed, 1 or more
@@ -61,7 +61,7 @@ def names(run: Run) -> Iterator[Finding]:
 
 
 def values(run: Run) -> Iterator[Finding]:
-    """Values that ms-swift's parser would not take."""
+    """Values that ms-swift's parser would reject."""
     for flag in run.recipe.flags:
         fact = run.flags.get(flag.name)
         if fact is None or not flag.known or old_value(flag):

@@ -1,4 +1,4 @@
-"""The commands that bash runs itself and that change what later ones see."""
+"""Builtins of bash that change the state for later commands."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ LOCAL = ("local", "declare", "typeset")
 DECLARES = ("export", "readonly", *LOCAL)
 SUCCEEDS = (*DECLARES, "set", "shopt", "echo", "true", ":")
 SETS = ("read", "getopts", "mapfile", "readarray", "printf -v", "wait -p")
-"""Each of their arguments that is a name is a variable that they set."""
+"""Builtins that set every variable that is among their arguments."""
 SILENT = re.compile(
     r"\[|test|:|true|false|echo|printf|trap|wait|kill|jobs|umask|ulimit|type|hash|times|pwd|dirs"
     r"|history|logout|disown|suspend|enable|help|alias|unalias|complete"
 )
-"""They run nothing that is of use here."""
+"""Commands that do not matter here."""
 ENVIRONMENTS = re.compile(
     r"(?:^|/)(?:activate|conda\.sh|mamba\.sh|\.?bashrc|\.?bash_profile|\.?profile|nvm\.sh"
     r"|set_env\.sh|setvars\.sh|modules?\.sh|lmod\.sh)\b"
@@ -42,7 +42,7 @@ HOOKS = re.compile(r"\b(?:conda|mamba|micromamba|ssh-agent|pyenv|direnv|modulecm
 
 
 def builtin(shell: Expander, name: str, words: Sequence[Word], values: list[Value]) -> bool:
-    """Run it; False where it is none of bash's own."""
+    """Run a builtin; False if the command is not one."""
     line, arguments = values[0].line, values[1:]
     if name in DECLARES:
         _declare(shell, name, words[1:], line)
@@ -125,7 +125,7 @@ def _declare(shell: Expander, name: str, words: Sequence[Word], line: int) -> No
 
 
 def _localize(shell: Expander, name: str, options: str, variable: str) -> None:
-    """A variable that a function has for itself, where it is new."""
+    """Declare a local variable of the running function, if it is new."""
     new = name in LOCAL and shell.inside and "g" not in options
     if new and variable not in shell.state.locals:
         outside = shell.state.locals[variable] = shell.state.get(variable)

@@ -1,4 +1,4 @@
-"""What the words of a command become, as in bash: variables, defaults, splitting.
+"""Expansion of words, as in bash: variables, defaults, splitting.
 
 "$MODEL"    one    $FLAGS    its words    "${ARGS[@]}"    the items    ${SYS:-"two words"}    one
 
@@ -38,7 +38,7 @@ OF_THE_MACHINE = re.compile(
     r"USER|LOGNAME|HOME|TMPDIR|LANG|(?:LOCAL_|NODE_)?RANK|WORLD_SIZE|MASTER_(?:ADDR|PORT)"
     r"|CUDA_HOME|CONDA_PREFIX|(?:SLURM|PBS|LSB|OMPI|PMI|MLP|VC)_\w+"
 )
-"""What a login or a scheduler sets, where the script runs."""
+"""Variables that a login or a scheduler sets."""
 MOST_WORDS = 1000
 BLANKS = (" ", "\t", "\n")
 
@@ -111,7 +111,7 @@ class Expander(ABC):
         return Value(text, word.line)
 
     def _matches(self, pattern: str) -> bool:
-        """Whether files may match a pattern; where none does it stands for itself."""
+        """Whether files may match a pattern; if none does, it is kept as text."""
         try:
             folder = self.state.folder
             known = self.globs and (os.path.isabs(pattern) or folder is not None)
@@ -228,7 +228,7 @@ class Expander(ABC):
         return [unread(source, line, f"${name} is not set", NOTHING, kind, True)]
 
     def _items(self, part: Part, line: int) -> tuple[Value, ...]:
-        """The values that a name and its index stand for; none where it is not set."""
+        """The values of a name and its index; none if it is not set."""
         name, index, arguments = part.name, part.index, self.state.arguments
         if name == "PWD" and self.state.folder is not None:
             return (Value(self.state.folder, line),)
@@ -277,7 +277,7 @@ class Expander(ABC):
         return None
 
     def _argv(self, node: Node) -> list[str]:
-        """A plain command's words; none where one of them is not known."""
+        """A plain command's words; none if one of them is not known."""
         if not isinstance(node, Simple) or node.assigned or node.fed is not None:
             return []
         values = [value for word in node.words for value in self.expand(word)]

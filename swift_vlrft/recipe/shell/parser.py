@@ -246,7 +246,7 @@ class Parser:
         return words
 
     def _arithmetic(self, start: int) -> str | None:
-        """The inside of the ``((...))`` at ``start``, passed; None where it is not one."""
+        """The inside of the ``((...))`` at ``start``, passed; None if it is not one."""
         depth = 0
         for at in range(start, len(self.text)):
             depth += {"(": 1, ")": -1}.get(self.text[at], 0)

@@ -51,7 +51,7 @@ class Command:
     """A `swift` command with what it finds in its environment, from `swift` on.
 
     ``unknown``: variables that may be there with a value that was not read; ``lost``: any other
-    may, too. ``folder``: where it runs, None where that is not known. ``whole``: its place with the
+    may, too. ``folder``: where it runs, None if that is not known. ``whole``: its place with the
     assignments and wrappers in front.
     """
 
@@ -113,7 +113,7 @@ class Shell(Expander):
         self._steps = 0
 
     def read(self, text: str) -> None:
-        """A whole script; its notes are then in the order of its lines."""
+        """Run a script; its notes are then in the order of its lines."""
         if text.startswith("\ufeff"):
             mark = "the file begins with a byte order mark, which bash takes for a part of line 1. "
             remedy = "Take it away: sed -i '1s/^\\xef\\xbb\\xbf//' FILE"
@@ -144,7 +144,7 @@ class Shell(Expander):
         self.notes = sorted(dict.fromkeys(self.notes), key=lambda note: note.line)
 
     def _missing_backslashes(self, nodes: Sequence[Node], lines: Sequence[str]) -> None:
-        """A line below `swift ...` that stands as if it belonged to it."""
+        """A line below `swift ...` that looks as if it belonged to it."""
         for node, below in zip(nodes, nodes[1:], strict=False):
             simple = node.first if isinstance(node, Chain) else node
             if not isinstance(simple, Simple) or not simple.ends_with_line:
@@ -170,7 +170,7 @@ class Shell(Expander):
     # Commands in commands ----------------------------------------------------------------------
 
     def run(self, nodes: Iterable[Node]) -> bool | None:
-        """Commands one after the other. The status: True where it is success for certain."""
+        """Commands one after the other. The status: True if it is success for certain."""
         status: bool | None = True
         for node in nodes:
             if not self.state.alive:
@@ -212,7 +212,7 @@ class Shell(Expander):
                 self.run(nodes)
 
     def run_alone(self, nodes: Iterable[Node]) -> None:
-        """In a process of its own: nothing that is set there comes back."""
+        """Run in a subshell: nothing that is set there comes back."""
         saved = self.state, self._leaves, self._returns
         self.state, self._leaves, self._returns = self.state.copy(), [[]], [[]]
         self.run(nodes)

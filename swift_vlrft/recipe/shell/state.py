@@ -1,4 +1,4 @@
-"""What is known of a shell at one point of its script, and of two ways to get there."""
+"""The known state of a shell at one point of its script, and the join of two states."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OF_BASH = re.compile(
     r"HOSTNAME|HOSTTYPE|SHELL|TERM|S?RANDOM|SECONDS|EPOCH\w+|LINENO|E?UID|PPID|OSTYPE|MACHTYPE"
     r"|OLDPWD|REPLY|OPTARG|OPTIND|FUNCNAME|PIPESTATUS|MAPFILE|COPROC|SHLVL|BASH\w+|_"
 )
-"""Set by bash itself."""
+"""Variables that bash sets."""
 
 May: TypeAlias = frozenset[str] | None
 """Flags that a text which was not read may hold, "" where it may begin with no flag; None: any."""
@@ -106,7 +106,7 @@ def union(all_of: Iterable[May]) -> May:
 @dataclass(slots=True)
 class State:
     """``locals``: what the variables that the running function has for itself are outside of it;
-    ``functions``: None where a name may stand for several, or none. ``lost``: why any variable may
+    ``functions``: None if a name may stand for several, or none. ``lost``: why any variable may
     have any value since, where it is not assigned again.
     """
 
@@ -148,7 +148,7 @@ class State:
             self.variables[name] = _unread(name, (note,), old.exported or None)
 
     def environment(self) -> Mapping[str, Variable]:
-        """What a program may see."""
+        """The environment of a program."""
         return {
             name: variable
             for name, variable in self.variables.items()
@@ -161,7 +161,7 @@ def _unread(name: str, notes: tuple[Note, ...], exported: bool | None, may: May 
 
 
 def merged(states: Iterable[State], where: str, line: int) -> State | None:
-    """What holds whichever of the states it is; None where none goes on."""
+    """What holds whichever of the states it is; None if none goes on."""
     found: State | None = None
     for state in states:
         if state.alive:

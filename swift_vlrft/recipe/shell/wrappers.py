@@ -91,7 +91,7 @@ def command_at(words: Sequence[Value]) -> int | None:
 
 
 def unwrapped(words: Sequence[Value]) -> Unwrapped | None:
-    """The command inside of known wrappers; None where the first word is none that is known."""
+    """The command inside of known wrappers; None if the first word is none that is known."""
     found = Unwrapped(list(words))
     while found.words:
         name, at = base(found.words[0]), command_at(found.words)
@@ -185,7 +185,7 @@ def _assigned(word: Value, match: re.Match[str]) -> tuple[Value, Assigned | None
 
 
 def not_read(words: Sequence[Value], fed: str = "") -> str | None:
-    """Why a command that mentions `swift`, or is fed a text that does, was not read; None where it
+    """Why a command that mentions `swift`, or is fed a text that does, was not read; None if it
     does not, or only prints.
     """
     name = base(words[0]) if words else ""
