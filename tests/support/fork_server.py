@@ -12,6 +12,7 @@ also has a test without it (``plain=True``).
 """
 
 import contextlib
+import ctypes
 import importlib
 import json
 import os
@@ -33,6 +34,7 @@ IMPORTED = (
     *("transformers.tokenization_mistral_common", "peft", "datasets"),
     *("deepspeed", "matplotlib.pyplot", "torch.utils.tensorboard"),
 )
+PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
 # Read at import, and put right after the fork: the level of two loggers.
 PUT_RIGHT = {"LOCAL_RANK"}
 
@@ -141,6 +143,8 @@ class Server:
         differing = request.differing(self.reads)
         child = 0 if differing else os.fork()
         if not differing and child == 0:
+            # A fork must not outlive a killed server: it would hold pipes that others wait on.
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
             self.chosen.close()
             for open_one in (self.listener, connection, *self.running.values()):
                 open_one.close()
@@ -219,7 +223,6 @@ def _end(run: Callable[[], None]) -> None:
     by object would first copy what is shared with the server.
     """
     import atexit
-    import ctypes
     import threading
 
     code: Any = 0
