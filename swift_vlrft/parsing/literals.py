@@ -19,12 +19,14 @@ MAX_PROSE_BRACKETS = 64
 """After this many bracketed texts that are not lists (prose), the rest is not read."""
 
 NUMBER = r"[-+]?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][-+]?\d++)?"
-_STRING = r""""[^"\\]*+(?:\\.[^"\\]*+)*+"|'[^'\\]*+(?:\\.[^'\\]*+)*+'"""
+# No possessive groups in these expressions: before 3.11.5 Python goes on behind a part of one
+# that failed (python/cpython#101955).
+_STRING = r""""[^"\\]*+(?:\\.[^"\\]*+)*"|'[^'\\]*+(?:\\.[^'\\]*+)*'"""
 # What may start something to read, outside any list: a list, an object, bare numbers in other
 # brackets, a box without brackets in tags, the name of the boxes that follow.
 _START = re.compile(
     rf"""(?P<list>\[)|(?P<object>\{{(?=\s*+["']))
-    |[({{<]\s*+(?P<numbers>{NUMBER}(?:\s*+,\s*+{NUMBER})*+)\s*+,?\s*+[)}}>]
+    |[({{<]\s*+(?P<numbers>{NUMBER}(?:\s*+,\s*+{NUMBER})*)\s*+,?\s*+[)}}>]
     |<box>\s*+(?P<box>[^][<>(){{}}\s][^][<>(){{}}]*+)</box>
     |<\|object_ref_start\|>(?P<name>[^<]*+)<\|object_ref_end\|>|<ref>(?P<ref>[^<]*+)</ref>""",
     re.VERBOSE,

@@ -50,7 +50,7 @@ def _plain(text: str) -> str:
 # A letter, a digit or "_", but no Chinese character, as Chinese has no blanks: 有4只狗.
 _LETTER = r"[^\W\u3400-\u9fff]"
 _NUMBER = re.compile(
-    rf"(?<!{_LETTER})(?<!\.)-?(?:\d{{1,3}}(?:,\d{{3}})++|\d++)(?:\.\d++)?+(?!{_LETTER}|\.\d)"
+    rf"(?<!{_LETTER})(?<!\.)-?(?:\d{{1,3}}(?:,\d{{3}})+(?!,\d{{3}})|\d++)(?:\.\d++)?(?!{_LETTER}|\.\d)"
 )
 _SMALL_DIGITS = re.compile("[²³¹⁰-₟¼-¾⅐-↉①-⓿]")  # of 4² NFKC would make 42
 # Tags, heading marks and emphasis do not change a number, nor does the arrow of "dogs -> 4".
