@@ -62,7 +62,7 @@ def test_zero3_with_offload_on_two_processes(tiny_qwen2_5_vl, shapes, tmp_path):
     # Every phase of the wrapped model is seen; DeepSpeed's step is part of its backward pass.
     for phase in ("rollout", "log_probabilities", "forward", "backward"):
         assert all(value > 0.01 for value in run.metric(f"memory/{phase}_rss_gib"))
-    with pytest.raises(ValueError, match="this run had no card"):
+    with pytest.raises(ValueError, match="this run had no GPU"):
         read_run(tmp_path)
 
 
