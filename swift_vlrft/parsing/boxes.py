@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from swift_vlrft.geometry.boxes import Box, array_of
+from swift_vlrft.geometry.boxes import Box, array_of, by_left
 from swift_vlrft.parsing.labels import EMPTY_ANSWERS, UNREADABLE_LABEL, normalise
 from swift_vlrft.parsing.literals import MAX_DEPTH, NUMBER, groups, with_json_quotes
 
 if TYPE_CHECKING:
-    from swift_vlrft.geometry.boxes import Array
+    from swift_vlrft.geometry.boxes import Array, Placed
 
 MAX_ANSWER = 100_000
 """A longer answer, in characters, is not read as boxes and scores 0: some 30,000 tokens."""
@@ -62,6 +62,11 @@ class BoxList:
     def array(self) -> Array:
         """The boxes as an array, cached: the list must be complete."""
         return array_of(self.boxes)
+
+    @cached_property
+    def by_left(self) -> list[Placed]:
+        """The valid boxes from left to right, cached: the list must be complete."""
+        return by_left(self.boxes)
 
     @cached_property
     def names(self) -> frozenset[str]:
@@ -177,11 +182,11 @@ def _read_virft(text: str) -> BoxList | None:
     except (msgspec.DecodeError, UnicodeEncodeError):
         return None
     low, high = -MAX_COORDINATE, MAX_COORDINATE
-    boxes = [  # ``_box``, inlined: a call would take as long as all the rest
-        c if low < x1 < x2 < high and low < y1 < y2 < high and (x2 - x1) * (y2 - y1) > 0 else None
-        for c in [item.Position for item in items]
-        for x1, y1, x2, y2 in (c,)
-    ]
+    boxes: list[Box | None] = []
+    for item in items:  # ``_box``, inlined: a call would take as long as all the rest
+        x1, y1, x2, y2 = box = item.Position
+        valid = low < x1 < x2 < high and low < y1 < y2 < high and (x2 - x1) * (y2 - y1) > 0
+        boxes.append(box if valid else None)
     return BoxList(boxes, [item.Confidence for item in items], [None] * len(boxes))
 
 

@@ -80,7 +80,7 @@ def _match(predicted: BoxList, gold: BoxList, threshold: float) -> list[Pair]:
     # A match earns 2c under the confidence reward, and 1 without a confidence: as 0.5 would.
     confidences = predicted.confidences
     if len(predicted) * len(gold) <= FEW_COMPARED:
-        pairs = overlapping_pairs(predicted.boxes, gold.boxes, threshold)
+        pairs = overlapping_pairs(predicted.boxes, gold.by_left, threshold)
         if gold.names:
             agree = agreement(predicted, gold)
             pairs = [(i, j, iou) for i, j, iou in pairs if agree[predicted.labels[i]][j]]

@@ -10,6 +10,7 @@ from swift_vlrft.geometry.boxes import (
     RECALLS,
     array_of,
     average_precision,
+    by_left,
     giou,
     iou,
     overlapping_in_arrays,
@@ -73,7 +74,7 @@ def test_overlapping_pairs_misses_none(n, threshold):
         for j, b in enumerate(gold)
         if a is not None and iou(a, b) >= threshold
     }
-    few = overlapping_pairs(predicted, gold, threshold)
+    few = overlapping_pairs(predicted, by_left(gold), threshold)
     many = overlapping_in_arrays(array_of(predicted), array_of(gold), threshold)
     for pairs in (few, zip(*(column.tolist() for column in many), strict=True)):
         assert {(i, j): overlap for i, j, overlap in pairs} == pytest.approx(expected, abs=1e-12)
