@@ -481,7 +481,7 @@ def named(cell: Cell) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--json", action="store_true", help="end with one line of JSON")
     parser.add_argument("--part", choices=("operations", "seconds"), help="one half of it")
