@@ -32,7 +32,7 @@ SHARD_ROWS = 500
 GOLD = "<answer>[{'Position': [254, 303, 291, 365], 'Confidence': 1}]</answer>"
 
 
-def pictures(count: int, seed: int) -> list[bytes]:
+def made_images(count: int, seed: int) -> list[bytes]:
     """PNGs that do not compress, as photographs do not."""
     from PIL import Image
 
@@ -49,11 +49,11 @@ def pictures(count: int, seed: int) -> list[bytes]:
 
 
 def write_set(folder: Path, rows: int) -> int:
-    """ViRFT's columns in shards, row groups of 100; returns the bytes of all pictures."""
+    """ViRFT's columns in shards, row groups of 100; returns the bytes of all images."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    base = pictures(40, 0)
+    base = made_images(40, 0)
     total = 0
     shards = (rows + SHARD_ROWS - 1) // SHARD_ROWS
     schema = pa.schema(
@@ -67,7 +67,7 @@ def write_set(folder: Path, rows: int) -> int:
         name = folder / f"train-{shard:05d}-of-{shards:05d}.parquet"
         with pq.ParquetWriter(name, schema, use_dictionary=False) as writer:
             for start in range(shard * SHARD_ROWS, min(rows, (shard + 1) * SHARD_ROWS), 100):
-                # A few bytes behind the picture's end make every one another.
+                # A few bytes behind the image's end make each another file.
                 numbers = range(start, min(rows, start + 100))
                 images = [base[n % 40] + n.to_bytes(8, "little") for n in numbers]
                 total += sum(map(len, images))
@@ -145,7 +145,9 @@ def in_process(kind: str, path: Path) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rows", type=int, default=1000)
     parser.add_argument("--more-rows", type=int, default=6000, help="0 = leave this out")
     parser.add_argument("--repeats", type=int, default=3)

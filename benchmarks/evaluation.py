@@ -144,7 +144,9 @@ def asking(model: Path, rows: int, max_tokens: int, options: dict[str, Any]) -> 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--images", type=int, default=5000)
     parser.add_argument("--categories", type=int, default=80)
     parser.add_argument("--turns", type=int, default=1)

@@ -1,4 +1,4 @@
-"""Full-size GRPO steps through ms-swift on a real card, against the plan.
+"""Full-size GRPO steps through ms-swift on a real GPU, against the plan.
 
     python benchmarks/gpu_memory.py --models Qwen2-VL-2B Qwen2.5-VL-3B
     python benchmarks/gpu_memory.py --tiny --grid small        the same on a CPU with a tiny model
@@ -49,7 +49,7 @@ def main() -> int:
     import torch
 
     if not arguments.tiny and not torch.cuda.is_available():
-        print("no CUDA card here; --tiny runs the same at a tiny scale on the CPU", file=sys.stderr)
+        print("no CUDA GPU here; --tiny runs the same at a tiny scale on the CPU", file=sys.stderr)
         return 2
     work = arguments.work or Path(tempfile.mkdtemp(prefix="vlrft-memory-"))
     rows = []
@@ -181,7 +181,7 @@ def measure(
     row: dict[str, Any] = {"run": label, "rc": done.returncode}
     model = read_model(str(checkpoint))
     recipe = read_recipe(script)
-    longest = longest_row(data, model.type, *limits(recipe, model))
+    longest = longest_row(data, model.image_rule, *limits(recipe, model))
     plan = estimate(settings_of(recipe, Gpus(1, 141.0, "this"), longest=longest))
     phases = {phase.name: round(phase.total / 2**30, 3) for phase in plan.phases}
     row["planned_gib"] = phases
@@ -216,9 +216,9 @@ def errors(rows: list[dict[str, Any]]) -> dict[str, float] | None:
 def machine() -> dict[str, str]:
     import torch
 
-    card = torch.cuda.get_device_name() if torch.cuda.is_available() else "no card"
-    slug = "".join(c if c.isalnum() else "_" for c in card.lower())
-    return {"card": card, "slug": slug, "system": platform.system()}
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
+    slug = "".join(c if c.isalnum() else "_" for c in gpu.lower())
+    return {"gpu": gpu, "slug": slug, "system": platform.system()}
 
 
 def versions() -> dict[str, str]:

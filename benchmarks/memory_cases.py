@@ -2,11 +2,11 @@
 
     python benchmarks/memory_cases.py FILE.jsonl [--json] [--analytic]
 
-A line is one public report: model, cards, flags, and its outcome. It becomes the planner's Settings
+A line is one public report: model, GPUs, flags, and its outcome. It becomes the planner's Settings
 by the rules of its framework, all in this file; what a report leaves open is that framework's
 default of the time. No rule names a case. Only cases marked score_it are scored. The last line of
 --json is {"right": ..., "scored": ...}. Activations are traced where the closed form is near the
-card, so where they can change the verdict.
+GPU, so where they can change the verdict.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ COMPLETION = {"r1v": 256, "trl": 256, "verl": 512, "swift": 512, "other": 512}
 UTILIZATION = {"r1v": 0.7, "trl": 0.9, "verl": 0.5, "swift": 0.9, "other": 0.9}
 
 NEAR = (0.7, 1.4)
-"""Peak over card, in closed form, between which a trace could change the verdict."""
+"""Peak over GPU, in closed form, between which a trace could change the verdict."""
 
 VARLEN_VIT = "2025-07"
 """From then on transformers' Qwen-VL splits sdpa by image and takes logits_to_keep."""
@@ -348,7 +348,7 @@ def _framework(name: str) -> str:
 def _capacity(name: str, size: float | None) -> float:
     if not size:
         if not name:
-            raise ValueError("the report says neither the card's size nor its name")
+            raise ValueError("the report says neither the GPU's size nor its name")
         return gpu_gib(name)
     if size < 16:
         return size  # a reading, not a nominal size

@@ -30,12 +30,12 @@ def functions(path: Path, names: list[str], given: dict[str, Any]) -> dict[str, 
     ``given``.
     """
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    wanted = [n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name in names]
-    missing = set(names) - {n.name for n in wanted}
+    there = {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef)}
+    missing = set(names) - there.keys()
     if missing:
         raise ValueError(f"{path} has no function {sorted(missing)}; is it another version?")
     scope: dict[str, Any] = {"json": json, "re": re, "os": os, "datetime": datetime, **given}
-    exec(compile(ast.Module(wanted, []), str(path), "exec"), scope)
+    exec(compile(ast.Module([there[name] for name in names], []), str(path), "exec"), scope)
     return {name: scope[name] for name in names}
 
 

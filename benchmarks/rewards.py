@@ -1,7 +1,6 @@
 """What scoring a completion costs, beside two peers, on the same boxes in one run.
 
-    python benchmarks/rewards.py PEERS        PEERS: a folder with checkouts of Visual-RFT and
-    VLM-R1
+    python benchmarks/rewards.py PEERS        a folder with checkouts of Visual-RFT and VLM-R1
 
 Prints medians in microseconds per completion for 1, 5, 20 and 100 boxes. Ours is iou + confidence +
 format, each text parsed anew; the floor is a bare JSON parse of the same answers. Visual-RFT needs
@@ -128,7 +127,7 @@ def _call_each(functions: list[Callable[..., object]], *arguments: object) -> No
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("peers", nargs="?", type=Path, help="folder with checkouts of the peers")
     parser.add_argument("--rows", type=int, default=40, help="completions per measurement")

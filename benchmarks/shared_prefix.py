@@ -34,6 +34,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -104,9 +105,12 @@ class Batch:
 
     def to(self, device: str) -> Batch:
         pixels, grid = (x.to(device) for x in (self.images.pixel_values, self.images.grid_thw))
-        tensors = (self.input_ids, self.position_ids, self.completion_mask)
-        images = Images(pixels, grid, self.images.token_id, self.images.merge)
-        return Batch(*(x.to(device) for x in tensors), images)
+        return Batch(
+            self.input_ids.to(device),
+            self.position_ids.to(device),
+            self.completion_mask.to(device),
+            Images(pixels, grid, self.images.token_id, self.images.merge),
+        )
 
 
 def make_batch(model: Any, prompt: int, completion: int, copies: int, prompts: int = 1) -> Batch:
@@ -274,9 +278,10 @@ class Alive(TorchDispatchMode):
 
     def __init__(self, model: Any) -> None:
         super().__init__()
-        self.now = self.most = 0
+        self.now: int = 0
+        self.most: int = 0
         known = [*model.parameters(), *model.buffers()]
-        self.storages = {t.untyped_storage()._cdata: None for t in known}
+        self.storages: dict[int, Any] = {t.untyped_storage()._cdata: None for t in known}
 
     def __torch_dispatch__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
@@ -312,7 +317,7 @@ def peak_gib(model: Any, logps: Callable[[], torch.Tensor]) -> float:
         logps().exp().mean().backward()
     for hook in hooks:
         hook.remove()
-    return alive.most / 2**30
+    return float(alive.most / 2**30)
 
 
 @contextmanager
@@ -410,9 +415,9 @@ def on_gpu(cells: list[Cell], repeats: int) -> list[dict[str, Any]]:
         model.gradient_checkpointing_enable({"use_reentrant": False})
     for prompt, completion, copies in cells:
         batch = make_batch(small, prompt, completion, copies).to("cuda")
-        phases = {
-            "stock": lambda batch=batch: stock_phase(stock, batch),
-            "ours": lambda batch=batch: shared_phase(ours, batch),
+        phases: dict[str, Callable[[], None]] = {
+            "stock": partial(stock_phase, stock, batch),
+            "ours": partial(shared_phase, ours, batch),
         }
         row: dict[str, Any] = {"prompt": prompt, "completion": completion, "G": copies}
         for name, phase in phases.items():
@@ -481,7 +486,7 @@ def named(cell: Cell) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--json", action="store_true", help="end with one line of JSON")
     parser.add_argument("--part", choices=("operations", "seconds"), help="one half of it")
@@ -490,7 +495,10 @@ def main() -> None:
     parser.add_argument("--gpu", action="store_true", help="3B in bf16 on CUDA instead")
     parser.add_argument("--out", type=Path, help="write all rows to this JSON file")
     arguments = parser.parse_args()
-    cells = [tuple(map(int, arguments.only.split("/")))] if arguments.only else CELLS
+    cells = CELLS
+    if arguments.only:
+        prompt, completion, copies = map(int, arguments.only.split("/"))
+        cells = [(prompt, completion, copies)]
     headline: dict[str, Any] = {}
     rows: list[dict[str, Any]] = []
     if arguments.gpu:

@@ -52,7 +52,7 @@ def figures(text: str) -> tuple[float, int, str, str] | None:
 
 
 if __name__ == "__main__":
-    for path in map(Path, sys.argv[1:] or sorted(RECIPES.glob("*/*.sh"))):
+    for path in [Path(name) for name in sys.argv[1:]] or sorted(RECIPES.glob("*/*.sh")):
         text = path.read_text()
         mode = path.stat().st_mode
         write_atomically(path, with_header(text, plan_of(path)))

@@ -1,6 +1,6 @@
 """Draws docs/shared_prefix.svg: separate rows, the packed sequence, and who sees whom in it.
 
-python docs/shared_prefix_picture.py          # writes the file beside this one
+python dev/shared_prefix_picture.py
 """
 
 from pathlib import Path

@@ -46,6 +46,13 @@ def test_what_is_imported_is_declared():
     assert not missing
 
 
+def test_what_is_declared_is_imported():
+    distributions = packages_distributions()
+    used = {plain(d) for name in imported() for d in distributions.get(name, [])}
+    declared = {plain(Requirement(text).name) for text in PROJECT["dependencies"]}
+    assert declared - used == {"qwen-vl-utils"}  # ms-swift imports it
+
+
 # ---- the pinned sets -------------------------------------------------------------------------
 
 PYTHONS = [c.split(" :: ")[-1] for c in PROJECT["classifiers"] if "Python :: 3." in c]
