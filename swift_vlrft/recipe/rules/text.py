@@ -104,7 +104,7 @@ def repeated(run: Run) -> Iterator[Finding]:
     for flag in run.recipe.flags:
         last = run.recipe.flag(flag.name)
         if flag.name and last and flag is not last and flag.line != last.line:
-            text = f"--{flag.name} stands again in line {last.line}, and only that one counts"
+            text = f"--{flag.name} is repeated in line {last.line}, and only that one counts"
             yield note(run, flag.line, "repeated-flag", text)
 
 
