@@ -340,7 +340,12 @@ def _configuration(path: Path, text: str, environment: dict[str, str]) -> Recipe
     variables = data.pop("ENV", None) or {}
     if not isinstance(variables, dict):
         raise RecipeError(f"{path}: ENV is not a table of variables (`MAX_PIXELS: 401408`)")
-    flags = [
+    overridden = [  # by a later key of the same name
+        _entry(key.value, yaml.SafeLoader("").construct_object(value, deep=True), key, value)
+        for key, value in node.value
+        if key.value in data and key is not places[key.value][0]
+    ]
+    flags = overridden + [
         _entry(str(name), value, *places.get(str(name), (None, None)))
         for name, value in data.items()
     ]
