@@ -82,9 +82,7 @@ def settings_of(
     for found in check_recipe(run, BATCHES):
         if found.level == PROBLEM:
             notes.append(f"what `vlrft check` calls a problem is mended: {found.text}")
-    if not (name := run.text("model") or ""):
-        raise ValueError(f"{path}: no --model, or an empty one")
-    model = read_model(name)
+    model = read_model(model_name(run))
     if model.config.get("quantization_config"):
         notes.append("the checkpoint is quantized; its weights are planned in 16 bits")
     nodes = nodes or nodes_of(run)
@@ -97,6 +95,12 @@ def settings_of(
     settings = _forward(run, settings, notes)
     notes.append("longest row: every sequence of a batch is as long as the longest")
     return replace(settings, assumptions=tuple(notes))
+
+
+def model_name(run: Run) -> str:
+    if not (name := run.text("model")):
+        raise ValueError(f"{run.recipe.path}: no --model, or an empty one")
+    return name
 
 
 def _planned(recipe: Recipe | Run) -> tuple[Run, list[str]]:
@@ -360,6 +364,8 @@ def _images(run: Run, settings: Settings, longest: Longest | None, notes: list[s
     elif longest.text:
         text = f"text of the longest row of {longest.source}: {prompt} tokens (characters/3)"
         notes.append(text)
+    else:
+        notes.append(f"no text in {longest.source}: a prompt of {prompt} text tokens")
     if not model.sees:
         return settings
     rule = model.image_rule

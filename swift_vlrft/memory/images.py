@@ -3,22 +3,26 @@
     longest_row("data/train.parquet", model.image_rule, 3136, 602112)
     -> Longest(source="data/train.parquet", images=((1024, 768),), text=143)
 
-Parquet with a column of images (bytes or paths), or JSON Lines in ms-swift's form
+Any set that training reads (datasets/opening.py), or rows in ms-swift's form
 ({"images": [...], "messages": [...]}).
 """
 
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from swift_vlrft.datasets.opening import parquet_files
+from swift_vlrft.datasets.opening import find_set, why_unknown
+from swift_vlrft.datasets.read import rows_of
+from swift_vlrft.datasets.row import BadRow, RowLocation
+from swift_vlrft.datasets.schemas import is_for_swift, schema_of
+from swift_vlrft.datasets.storage import StoredSet, image_of
 from swift_vlrft.families.resize import SmartResize
-from swift_vlrft.files.jsonl import Broken, json_lines
 from swift_vlrft.geometry.box_format import Size
 
 CHARACTERS = 3
@@ -42,8 +46,9 @@ class Longest:
 def longest_row(path: str | Path, rule: SmartResize, low: int, high: int) -> Longest:
     """ValueError says which file or row cannot be read."""
     source = Path(path).expanduser()
-    if not source.exists():
-        raise ValueError(f"--dataset {path}: no such file or folder")
+    stored = find_set(source)
+    if stored is None:
+        raise ValueError(f"--dataset {why_unknown(source)}")
 
     @cache
     def tokens(size: Size) -> int:
@@ -51,65 +56,59 @@ def longest_row(path: str | Path, rule: SmartResize, low: int, high: int) -> Lon
 
     most, characters = -1, 0
     images: tuple[Size, ...] = ()
-    for number, (row, folder) in enumerate(_rows(source)):
+    for place, found, text in _rows(stored):
         try:
-            sizes = tuple(_size(image, folder) for image in _images(row))
+            sizes = tuple(_size(image, stored.root or stored.folder) for image in found)
             count = sum(map(tokens, sizes))
         except ValueError as error:
-            raise ValueError(f"{source}, row {number}: {error}") from None
+            raise ValueError(f"{place}: {error}") from None
         if count > most:
             most, images = count, sizes
-        characters = max(characters, len(_text(row)))
+        characters = max(characters, len(text))
     if most < 0:
         raise ValueError(f"--dataset {path}: no rows in it")
     return Longest(str(path), images, -(-characters // CHARACTERS))
 
 
-def _rows(source: Path) -> Iterator[tuple[dict[str, Any], Path]]:
-    """Every row, and the folder that image paths are relative to."""
-    lines = [source] if source.suffix in (".jsonl", ".json") else []
-    files = [] if lines else parquet_files(source)
-    if not files and source.is_dir():
-        lines = sorted(source.glob("*.jsonl"))
-    if not files and not lines:
-        raise ValueError(f"{source}: neither Parquet nor JSON Lines in it")
-    for file in lines:
-        for number, row in json_lines(file):
-            if isinstance(row, Broken):
-                raise ValueError(row.problem)
-            if not isinstance(row, dict):
-                raise ValueError(f"{file}, line {number}: not an object")
-            yield row, file.parent
-    import pyarrow.parquet as pq
-
-    for file in files:
-        reader = pq.ParquetFile(file)
-        names = [name for name in COLUMNS if name in reader.schema_arrow.names]
-        for batch in reader.iter_batches(batch_size=64, columns=names):
-            yield from ((row, file.parent) for row in batch.to_pylist())
+def _rows(stored: StoredSet) -> Iterator[tuple[RowLocation, list[Any], str]]:
+    """The place, the images and the text of every row."""
+    if schema_of(stored.columns) is not None and not is_for_swift(stored.columns):
+        for row in rows_of(stored):
+            if isinstance(row, BadRow):
+                raise ValueError(f"{row.place}: {row.problem}")
+            yield row.place, [row.image], str(row.problem)
+        return
+    if stored.columns and not set(COLUMNS) & set(stored.columns):
+        raise ValueError(
+            f"{stored.path} has the columns {', '.join(stored.columns)}; one of "
+            f"{', '.join(COLUMNS)} is needed"
+        )
+    for found in stored.records(COLUMNS):
+        if isinstance(found, BadRow):
+            raise ValueError(f"{found.place}: {found.problem}")
+        place, record = found
+        images = record.get("images", record.get("image")) or []
+        images = images if isinstance(images, list) else [images]
+        yield place, [image for image in images if image], _text(record)
 
 
-def _images(row: dict[str, Any]) -> list[Any]:
-    images = row.get("images", row.get("image")) or []
-    return [image for image in (images if isinstance(images, list) else [images]) if image]
-
-
-def _text(row: dict[str, Any]) -> str:
-    if isinstance(turns := row.get("messages"), list):
+def _text(record: dict[str, Any]) -> str:
+    if isinstance(turns := record.get("messages"), list):
         return "".join(str(turn.get("content", "")) for turn in turns if isinstance(turn, dict))
-    return str(row.get("problem") or row.get("query") or "")
+    return str(record.get("problem") or record.get("query") or "")
 
 
 def _size(image: Any, folder: Path) -> Size:
-    """Size of an image in bytes or at a path, relative to here or to the data set's folder."""
+    """From the header of an image in bytes or at a path, relative to here or to ``folder``."""
     from PIL import Image
 
-    if isinstance(image, dict):
-        image = image.get("bytes") or image.get("path")
-    if isinstance(image, str) and not Path(image).is_file():
-        image = folder / image
+    path = image.get("path") if isinstance(image, dict) and not image.get("bytes") else image
+    if isinstance(path, str) and os.path.isfile(path):
+        image = os.path.abspath(path)
+    found = image_of(image, folder, None)
     try:
-        with Image.open(io.BytesIO(image) if isinstance(image, bytes) else image) as opened:
+        content = found["bytes"]
+        with Image.open(found["path"] if content is None else io.BytesIO(content)) as opened:
             return opened.size
     except (OSError, TypeError, AttributeError) as error:
         raise ValueError(f"its image cannot be read ({error})") from None

@@ -20,7 +20,14 @@ from swift_vlrft.memory.activations import can_trace, traced
 from swift_vlrft.memory.advice import Change, Written, advise, headroom_options
 from swift_vlrft.memory.analytic import analytic
 from swift_vlrft.memory.estimate import Plan, estimate
-from swift_vlrft.memory.from_recipe import as_written, changed, limits, nodes_of, settings_of
+from swift_vlrft.memory.from_recipe import (
+    as_written,
+    changed,
+    limits,
+    model_name,
+    nodes_of,
+    settings_of,
+)
 from swift_vlrft.memory.images import longest_row
 from swift_vlrft.memory.models import read_model
 from swift_vlrft.memory.rewrite import callers_part, changed_text, copied, new_recipe, remarked
@@ -30,6 +37,7 @@ from swift_vlrft.recipe.fix import write_fixed
 from swift_vlrft.recipe.gpus import installed_gpus
 from swift_vlrft.recipe.reader import Recipe, read_recipe
 from swift_vlrft.recipe.rules import check_recipe
+from swift_vlrft.recipe.run import resolve
 
 
 @dataclass(frozen=True)
@@ -76,8 +84,8 @@ def _planned(
 ) -> RecipePlan:
     longest = None
     if dataset is not None:
-        model = read_model(recipe.get("model") or "")
-        longest = longest_row(Path(dataset), model.image_rule, *limits(recipe, model))
+        model = read_model(model_name(resolve(recipe)))
+        longest = longest_row(dataset, model.image_rule, *limits(recipe, model))
     settings = settings_of(recipe, gpus, nodes=nodes, longest=longest)
     source = analytic if quick or not can_trace(settings.model) else traced
     plan = estimate(settings, source)

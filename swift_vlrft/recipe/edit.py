@@ -315,8 +315,8 @@ def _variable(
     recipe: Recipe, edit: Variable, environment: Mapping[str, str]
 ) -> Iterator[list[Patch]]:
     text, config = recipe.text, recipe.path.suffix in CONFIGURATION
-    if (stands := recipe.assigned.get(edit.name)) is not None:
-        span = stands.value
+    if (assigned := recipe.assigned.get(edit.name)) is not None:
+        span = assigned.value
         raw = text[span.start : span.end]
         if not span.literal:
             yield from _through_variable(text, span, edit.value)
@@ -331,8 +331,8 @@ def _variable(
         yield from _added(recipe, "ENV", [value])
         return
     written = f"{edit.name}={_quoted(edit.value)} "
-    if recipe.whole is not None and not text.startswith("coproc", recipe.whole.start):
-        yield [(recipe.whole.start, recipe.whole.start, written)]
+    if recipe.start is not None and not text.startswith("coproc", recipe.start):
+        yield [(recipe.start, recipe.start, written)]
     if recipe.span is not None:  # as a word of `env -i`
         yield [(recipe.span.start, recipe.span.start, written)]
 
@@ -451,10 +451,12 @@ def _why_not(
 ) -> str:
     recipe = recipes[command or 0]
     if isinstance(edit, Variable):
-        stands = recipe.assigned.get(edit.name)
-        name, line = edit.name, stands.line if stands else recipe.line
+        assigned = recipe.assigned.get(edit.name)
+        name, line = edit.name, assigned.line if assigned else recipe.line
         meant = f"{edit.name}={edit.value}"
-        raw = recipe.text[stands.value.start : stands.value.end] if stands else f"${edit.name}"
+        raw = (
+            recipe.text[assigned.value.start : assigned.value.end] if assigned else f"${edit.name}"
+        )
     else:
         flags = [f for r in recipes for f in r.flags if (f.name, f.line) == (edit.flag, edit.line)]
         flag = recipe.flag(edit.flag) if edit.line is None else flags[0] if flags else None

@@ -10,8 +10,7 @@ them from ms-swift in a separate process.
 
 from __future__ import annotations
 
-import contextlib
-import os
+import json
 import subprocess
 import sys
 from functools import lru_cache
@@ -21,7 +20,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from swift_vlrft.files.writing import write_atomically
+from swift_vlrft.files.cache import remembered
 
 SHIPPED = Path(__file__).with_name("ms_swift.json")
 PACKAGES = ("ms-swift", "trl", "transformers")
@@ -64,35 +63,24 @@ class Facts(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 @lru_cache
-def facts(ask: bool = True) -> Facts:
+def facts(may_import: bool = True) -> Facts:
     """The facts of the installed versions; the shipped ones if nothing is installed.
 
-    ``ask``: whether ms-swift may be imported (seconds) for versions that are not cached. Without
+    ``may_import``: whether ms-swift is imported (seconds) for versions that are not cached. Without
     it, and if ms-swift does not answer, the shipped facts are used and their ``note`` says so.
     """
-    shipped = _decoded(SHIPPED.read_bytes())
+    shipped = msgspec.json.decode(SHIPPED.read_bytes(), type=Facts)
     versions = installed_versions()
     if versions in (shipped.versions, {}):
         return shipped
-    path = cache_folder() / ("_".join(versions.values()) + ".json")
+    key = [versions, Facts.__struct_fields__, Flag.__struct_fields__]
+    read = _from_ms_swift if may_import else _without_import
     try:
-        kept = _decoded(path.read_bytes())
-        if kept.versions == versions:
-            return kept
-    except (OSError, msgspec.MsgspecError):
-        pass  # not cached, or written by another version of this package
-    try:
-        data = _ask() if ask else b""
-        found = _decoded(data)
-    except (OSError, msgspec.MsgspecError) as error:
-        tested = f"what is tested with, {_listed(shipped.versions)}, stands in for it"
-        why = f" ({error})" if ask else ""
-        return msgspec.structs.replace(
-            shipped, note=f"{_listed(versions)} was not asked{why}: {tested}"
-        )
-    with contextlib.suppress(OSError):  # a home that cannot be written to: read again next time
-        write_atomically(path, data)
-    return found
+        return msgspec.convert(remembered("facts", key, read), Facts)
+    except (OSError, ValueError, msgspec.MsgspecError) as error:
+        tested = f"those of {_listed(shipped.versions)}, the tested versions, are used"
+        note = f"the flags of {_listed(versions)} were not read ({error}); {tested}"
+        return msgspec.structs.replace(shipped, note=note)
 
 
 def _listed(versions: dict[str, str]) -> str:
@@ -107,16 +95,7 @@ def installed_versions() -> dict[str, str]:
         return {}
 
 
-def cache_folder() -> Path:
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(home) / "swift_vlrft"
-
-
-def _decoded(data: bytes) -> Facts:
-    return msgspec.json.decode(data, type=Facts)
-
-
-def _ask() -> bytes:
+def _from_ms_swift() -> Any:
     """OSError says why ms-swift does not answer."""
     command = [sys.executable, "-m", "swift_vlrft.swift_plugin.facts"]
     try:
@@ -126,4 +105,8 @@ def _ask() -> bytes:
     if done.returncode:
         lines = done.stderr.decode(errors="replace").strip().splitlines()
         raise OSError(lines[-1] if lines else "no message")
-    return done.stdout
+    return json.loads(done.stdout)
+
+
+def _without_import() -> Any:
+    raise OSError("ms-swift was not imported")

@@ -11,7 +11,7 @@ Spans are offsets into ``Recipe.text``, for changes of the text (edit.py):
 
     NPROC_PER_NODE=4 nohup swift rlhf --num_generations 8 > log 2>&1 &
     recipe.span               "swift rlhf --num_generations 8"
-    recipe.whole              "NPROC_PER_NODE=4 nohup swift rlhf --num_generations 8"
+    recipe.start              offset of NPROC_PER_NODE, the first word of the line
     flag.span                 "--num_generations"           flag.value_spans    ("8",)
     recipe.assigned["NPROC_PER_NODE"].name and .value       "NPROC_PER_NODE", "4"
 
@@ -78,8 +78,8 @@ class Recipe:
     """The decoded file; spans count its characters."""
     span: Span | None = None
     """`swift rlhf ...` to its last argument."""
-    whole: Span | None = None
-    """The same with the assignments and wrappers in front."""
+    start: int | None = None
+    """Offset of the first assignment or wrapper in front of it."""
     assigned: dict[str, Assigned] = field(default_factory=dict)
     """By name, the assignment of a variable of ``environment``."""
     unknown: frozenset[str] = frozenset()
@@ -225,7 +225,7 @@ def _recipe(command: Command, path: Path) -> Recipe:
         [],
         command.line,
         span=command.span,
-        whole=command.whole,
+        start=command.start,
         assigned=command.assigned,
         unknown=command.unknown,
         lost=command.lost,
@@ -340,7 +340,12 @@ def _configuration(path: Path, text: str, environment: dict[str, str]) -> Recipe
     variables = data.pop("ENV", None) or {}
     if not isinstance(variables, dict):
         raise RecipeError(f"{path}: ENV is not a table of variables (`MAX_PIXELS: 401408`)")
-    flags = [
+    overridden = [  # by a later key of the same name
+        _entry(key.value, yaml.SafeLoader("").construct_object(value, deep=True), key, value)
+        for key, value in node.value
+        if key.value in data and key is not places[key.value][0]
+    ]
+    flags = overridden + [
         _entry(str(name), value, *places.get(str(name), (None, None)))
         for name, value in data.items()
     ]

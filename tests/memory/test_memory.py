@@ -1,5 +1,7 @@
 """The planner: counts against transformers, phases against arithmetic, and what a user types."""
 
+import base64
+import io
 import json
 import os
 import re
@@ -327,7 +329,7 @@ def test_a_recipe_from_nothing_fits(tmp_path):
         ({"more": ' --max_completion_length "$(cat x)"'}, [], "cannot be read without"),
         ({"more": " --model_kwargs '{'"}, [], "neither a JSON object nor its file"),
         ({"more": " --vllm_mode sideways"}, [], "--vllm_mode sideways: known are server, colocate"),
-        ({}, ["--dataset", "/no/such"], "--dataset /no/such: no such file or folder"),
+        ({}, ["--dataset", "/no/such"], "/no/such does not exist"),
         ({}, ["--gpus", "lots"], "--gpus lots: not of the form"),
         ({}, ["--plot", "x.exe"], "--plot x.exe: a name that ends in"),
     ],
@@ -545,6 +547,43 @@ def test_a_data_set_plans_for_its_longest_row(tmp_path):
     plan = json.loads(run(app, [*given, "--dataset", str(tmp_path / "rows.jsonl")]).stdout)
     assert any("868 x 448" in note or "868 x 434" in note or "x 4" in note
                for note in plan["assumptions"] if "longest row of" in note)  # fmt: skip
+
+
+def test_any_set_that_training_reads_has_a_longest_row(tmp_path):
+    from PIL import Image
+
+    rule = BASE.model.image_rule
+    encoded = io.BytesIO()
+    Image.new("RGB", (640, 480)).save(encoded, "WEBP")
+    url = "data:image/webp;base64," + base64.b64encode(encoded.getvalue()).decode()
+    turns = [{"role": "user", "content": "hello"}]
+    rows = tmp_path / "rows.json"
+    rows.write_text(json.dumps([{"images": [url], "messages": turns}]))
+    assert longest_row(rows, rule, 3136, 401408).images == ((640, 480),)
+    (tmp_path / "1.webp").write_bytes(encoded.getvalue())
+    (tmp_path / "instances_train.json").write_text(
+        json.dumps(
+            {
+                "images": [{"id": 1, "file_name": "1.webp", "width": 640, "height": 480}],
+                "annotations": [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [9, 9, 20, 20]}],
+                "categories": [{"id": 1, "name": "dog"}],
+            }
+        )
+    )
+    longest = longest_row(tmp_path / "instances_train.json", rule, 3136, 401408)
+    assert longest.images == ((640, 480),) and longest.text > 50
+    rows.write_text(json.dumps([{"picture": url, "question": "x"}]))
+    with pytest.raises(ValueError, match="has the columns picture, question; one of image, "):
+        longest_row(rows, rule, 3136, 401408)
+
+
+def test_a_plan_for_a_set_reads_the_model_by_its_older_flag(tmp_path):
+    (tmp_path / "rows.jsonl").write_text('{"query": "x"}\n')
+    path = recipe_file(tmp_path)
+    path.write_text(path.read_text().replace("--model ", "--model_id_or_path "))
+    given = ["plan", str(path), "--quick", "--gpus", "4x80", "--json"]
+    plan = json.loads(run(app, [*given, "--dataset", str(tmp_path / "rows.jsonl")]).stdout)
+    assert any("1 tokens (characters/3)" in note for note in plan["assumptions"])
 
 
 def test_a_picture_is_written(tmp_path):

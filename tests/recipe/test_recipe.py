@@ -153,7 +153,7 @@ def test_where_everything_stands():
     assert recipe.text == PLACES
     assert written(recipe.span)[0].startswith("swift rlhf --model")
     assert written(recipe.span)[0].endswith("--x=3 --y")
-    assert written(recipe.whole)[0].startswith("NPROC_PER_NODE='4' env B=1 swift rlhf --model")
+    assert recipe.text[recipe.start :].startswith("NPROC_PER_NODE='4' env B=1 swift rlhf --model")
     stand = [(f.line, written(f.span), [written(s) for s in f.value_spans]) for f in recipe.flags]
     assert stand == [
         (4, ("--model", True), [('"$M"', False)]),
@@ -361,6 +361,10 @@ def test_yaml_and_json_are_read_as_ms_swift_does(tmp_path):
     config = tmp_path / "c.json"
     config.write_text('{"rlhf_type": "grpo",\n "beta": 0.0}')
     assert read_recipe(config, {}).get("beta") == "0.0"
+    yaml.write_text("beta: 0.1\nx: 1\nbeta: 0.2\n")
+    assert [(f.name, f.values, f.line) for f in read_recipe(yaml, {}).flags] == [
+        ("beta", ("0.1",), 1), ("beta", ("0.2",), 3), ("x", ("1",), 2)
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

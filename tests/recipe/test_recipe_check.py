@@ -137,6 +137,7 @@ def test_a_good_command_is_silent(added):
         ("--model zai-org/glm-4v-9b", "model", "GLM-4.1V-9B-Thinking"),
         ("--dataset /none/at/all", "dataset", "does not exist"),
         ("--dataset path/to/set", "placeholder", "path/to/set"),
+        ("--resume_from_checkpoint \u201cx\u201d", "typographic-quotes", "part of the value"),
         ("--vllm_limit_mm_per_prompt \"{'image': 2}\"", "json", "character 2"),
         ('--columns "{"a": "b"}"', "json", "{a: b}"),
         ("--hub_token abc", "secret", "HF_TOKEN"),

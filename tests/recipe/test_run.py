@@ -117,20 +117,20 @@ def test_other_versions_are_asked_once(tmp_path, monkeypatch):
 
     def ask():
         asked.append(1)
-        return json.dumps(data).encode()
+        return data
 
     def refuse():
         raise OSError("ImportError: no torch")
 
     monkeypatch.setattr(ms_swift, "installed_versions", lambda: versions)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(ms_swift, "_ask", refuse)
+    monkeypatch.setattr(ms_swift, "_from_ms_swift", refuse)
     find = ms_swift.facts.__wrapped__
-    for ask_it, said in ((True, "not asked (ImportError: no torch): what"), (False, "not asked: ")):
+    for ask_it, said in ((True, "not read (ImportError: no torch); "), (False, "not imported); ")):
         assert said in find(ask_it).note and find(ask_it).rewards != ["new"]
-    monkeypatch.setattr(ms_swift, "_ask", ask)
+    monkeypatch.setattr(ms_swift, "_from_ms_swift", ask)
     assert [find().rewards for _ in range(3)] == [["new"]] * 3 and len(asked) == 1
-    (kept,) = (tmp_path / "swift_vlrft").iterdir()
+    (kept,) = (tmp_path / "swift_vlrft" / "facts").iterdir()
     kept.write_text("{")
     assert find().rewards == ["new"] and len(asked) == 2
     noted = resolve(read_text(GRPO, environment={})[0], replace(find(), note="of another"))

@@ -25,6 +25,7 @@ PLACEHOLDER = re.compile(
     r"|\[(?:your|model|path)[\w -]*\]",
     re.IGNORECASE,
 )
+QUOTES = tuple("\u2018\u2019\u201c\u201d\u201e\u00ab\u00bb")
 SECRET_FLAGS = ("hub_token", "swanlab_token", "swanlab_secret", "api_key")
 SECRET_VARIABLE = re.compile(
     r"^\s*(?:export\s+)?([A-Z_]*(?:API_KEY|TOKEN|SECRET))=[\"']?([^\s\"'$]+)"
@@ -100,11 +101,22 @@ def placeholders(run: Run) -> Iterator[Finding]:
                 yield problem(run, flag.line, "placeholder", text)
 
 
+def typographic(run: Run) -> Iterator[Finding]:
+    """Quotes of a word processor, which bash takes for letters."""
+    for flag in run.recipe.flags:
+        for value in flag.values if flag.known else ():
+            if value[:1] in QUOTES and value[-1:] in QUOTES and value:
+                text = (
+                    f"--{flag.name} {value}: these quotes become part of the value; write ' or \""
+                )
+                yield problem(run, flag.line, "typographic-quotes", text)
+
+
 def repeated(run: Run) -> Iterator[Finding]:
     for flag in run.recipe.flags:
         last = run.recipe.flag(flag.name)
         if flag.name and last and flag is not last and flag.line != last.line:
-            text = f"--{flag.name} stands again in line {last.line}, and only that one counts"
+            text = f"--{flag.name} is repeated in line {last.line}, and only that one counts"
             yield note(run, flag.line, "repeated-flag", text)
 
 
@@ -125,4 +137,4 @@ def secrets(run: Run) -> Iterator[Finding]:
             yield problem(run, line, "secret", text)
 
 
-TEXT = (not_read, names, values, placeholders, repeated, secrets)
+TEXT = (not_read, names, values, placeholders, typographic, repeated, secrets)

@@ -54,8 +54,8 @@ def builtin(shell: Expander, name: str, words: Sequence[Word], values: list[Valu
     elif name in RUN:
         RUN[name](shell, arguments, line)
     else:
-        if name in ("[", "test"):  # what a condition asks for may be missing
-            shell.asked.update(part.name for word in words for part in word.parts)
+        if name in ("[", "test"):  # what a condition tests may be missing
+            shell.tested.update(part.name for word in words for part in word.parts)
         return SILENT.fullmatch(name) is not None
     return True
 
@@ -73,11 +73,11 @@ def assign(shell: Expander, word: Word, match: re.Match[str], exported: bool = F
     elif word.array is not None:
         variable = Variable((*before, *items), True, False, place)
     else:
-        asked, shell.asked = shell.asked, {*shell.asked, name}  # A="$A more" needs no A
+        tested, shell.tested = shell.tested, {*shell.tested, name}  # A="$A more" needs no A
         first = word.parts[0]
         first = replace(first, text=first.text[match.end() :])
         value = shell.joined(word, [first, *word.parts[1:]])
-        shell.asked = asked
+        shell.tested = tested
         both = (*before, value)
         if before and all(one.known for one in both):
             value = replace(value, text="".join(one.text for one in both))

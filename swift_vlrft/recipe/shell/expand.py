@@ -53,7 +53,7 @@ class Fragment:
 
 
 class Expander(ABC):
-    """Expands words at one point of a script; ``asked``: variables that a condition asks for, so
+    """Expands words at one point of a script; ``tested``: variables that a condition tests, so
     that it is no fault where they are not set; ``used``: those whose value was taken.
     """
 
@@ -61,7 +61,7 @@ class Expander(ABC):
     script: str | None
     substitutions: Mapping[str, Callable[[], str]]
     used: set[str]
-    asked: set[str]
+    tested: set[str]
     references: set[str]
     inside: int
     globs: bool = True
@@ -224,7 +224,7 @@ class Expander(ABC):
         if name.isdigit():  # nothing in a function; the script itself was given none
             why = f"${name}, an argument, is not given"
             return [] if self.inside else [unread(source, line, why, NOTHING, "needed")]
-        kind = "needed" if OF_THE_MACHINE.fullmatch(name) or name in self.asked else "unset"
+        kind = "needed" if OF_THE_MACHINE.fullmatch(name) or name in self.tested else "unset"
         return [unread(source, line, f"${name} is not set", NOTHING, kind, True)]
 
     def _items(self, part: Part, line: int) -> tuple[Value, ...]:

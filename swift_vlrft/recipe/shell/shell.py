@@ -51,8 +51,8 @@ class Command:
     """A `swift` command with what it finds in its environment, from `swift` on.
 
     ``unknown``: variables that may be there with a value that was not read; ``lost``: any other
-    may, too. ``folder``: where it runs, None if that is not known. ``whole``: its place with the
-    assignments and wrappers in front.
+    may, too. ``folder``: where it runs, None if that is not known. ``start``: the offset of the
+    first assignment or wrapper in front of it.
     """
 
     words: list[Value]
@@ -63,7 +63,7 @@ class Command:
     folder: str | None = None
     assigned: dict[str, Assigned] = field(default_factory=dict)
     span: Span | None = None
-    whole: Span | None = None
+    start: int | None = None
     launcher: str = ""
     processes: str = ""
     nodes: str = ""
@@ -102,7 +102,7 @@ class Shell(Expander):
         self.notes: list[Note] = []
         self.commands: list[Command] = []
         self.others: list[tuple[str, ...]] = []
-        self.used, self.asked, self.references = set[str](), set[str](), set[str]()
+        self.used, self.tested, self.references = set[str](), set[str](), set[str]()
         self.inside = self.quiet = 0
         self._written: dict[str, str | None] = {}
         self._running: list[Function | str] = []
@@ -440,7 +440,7 @@ class Shell(Expander):
             state.folder,
             {k: v.place for k, v in seen.items() if v.place and k in environment},
             Span(first.start, last, False) if first else None,
-            Span(begins[0].start, last, False) if begins else None,
+            begins[0].start if begins else None,
             found.launcher,
             found.processes,
             found.nodes,
