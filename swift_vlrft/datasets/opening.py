@@ -133,7 +133,7 @@ def check_columns(stored: StoredSet) -> None:
         first = next((found for found in stored.records() if isinstance(found, BadRow)), None)
         files = listed(stored.files, Path())
         empty = f"{files} ha{'s' if len(stored.files) == 1 else 've'} no rows"
-        raise DataError(f"{first.place}: {first.problem}" if first else empty)
+        raise DataError(str(first) if first else empty)
     if schema_of(columns) is not None or not (stored.files or columns):
         return
     missing = [name for name in ("image", "problem", "solution") if name not in columns]

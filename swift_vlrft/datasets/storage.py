@@ -128,7 +128,7 @@ def image_of(value: Any, folder: Path, root: Path | None) -> dict[str, Any]:
             return {"bytes": _of_data_url(value), "path": None}
         value = {"bytes": None, "path": value}
     if not isinstance(value, dict) or not {"bytes", "path"} & value.keys():
-        raise ValueError(f"the image is {str(value)[:80]!r}; bytes, or a path, is needed")
+        raise ValueError(f"the image is {repr(value)[:80]}; bytes, or a path, is needed")
     content, path = value.get("bytes"), value.get("path")
     if content is None and path:
         path = str(image_path(str(path), folder, root))
