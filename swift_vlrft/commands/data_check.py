@@ -117,16 +117,15 @@ def _checked(
     """The reports by split, and the clean folder if one is written."""
     from swift_vlrft.datasets.check import check_rows
     from swift_vlrft.datasets.convert import write_clean
-    from swift_vlrft.datasets.opening import open_set, splits_of
+    from swift_vlrft.datasets.opening import open_set, rename_notes, splits_of
     from swift_vlrft.datasets.report import Report
 
     reports = {name: Report(source) for name in ([split] if split else splits_of(source))}
-    checked = {
-        name: check_rows(
-            open_set(source, split=name, keep_going=True, rename=rename, root=root), rules, report
-        )
-        for name, report in reports.items()
-    }
+    checked = {}
+    for name, report in reports.items():
+        stored = open_set(source, split=name, keep_going=True, rename=rename, root=root)
+        report.notes += rename_notes(stored)
+        checked[name] = check_rows(stored, rules, report)
     with row_bar() as (advance, _):
         if fix is not None:
             return reports, write_clean(source, fix, checked, root=root, on_row=advance)

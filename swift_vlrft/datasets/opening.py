@@ -151,6 +151,19 @@ def check_columns(stored: StoredSet) -> None:
     )
 
 
+def rename_notes(stored: StoredSet) -> list[str]:
+    """Which columns to rename the set does not have: most likely mistyped, where it is the only
+    set of the command.
+    """
+    unknown = [name for name in stored.rename if name not in stored.names]
+    if not unknown:
+        return []
+    return [
+        f"{stored.path}: --columns renames {', '.join(unknown)}, which is none of its columns: "
+        f"{', '.join(stored.names)}"
+    ]
+
+
 def splits_of(path: Path) -> list[str]:
     """The splits that lie at ``path``, as its files name them; ["train"] where none are named."""
     if (path / "dataset_dict.json").is_file():
@@ -345,8 +358,8 @@ def file_notes(stored: StoredSet) -> list[str]:
     if missing:
         some = ", ".join(missing[:MAX_SHOWN]) + (" ..." if len(missing) > MAX_SHOWN else "")
         notes.append(
-            f"{path}: by the names of its files, {len(missing)} more are meant to be there "
-            f"({some}); where that is not on purpose, download them"
+            f"{path}: by the names of its files, shards are missing ({len(missing)}: {some}); "
+            "where that is not on purpose, download them"
         )
     return notes
 
