@@ -17,7 +17,8 @@ from swift_vlrft.commands.output import print_json
 
 if TYPE_CHECKING:
     from swift_vlrft.datasets.report import Report
-    from swift_vlrft.datasets.validate import TooLong
+    from swift_vlrft.datasets.validate import RowRules, TooLong
+    from swift_vlrft.datasets.writer import Written
 
 
 def check(
@@ -65,10 +66,6 @@ def check(
     Exit code 0: nothing found; 1: problems were found; 2: the input cannot be used.
     """
     from swift_vlrft.datasets.box_format import split_box_format
-    from swift_vlrft.datasets.check import check_rows
-    from swift_vlrft.datasets.convert import write_clean
-    from swift_vlrft.datasets.opening import open_set, splits_of
-    from swift_vlrft.datasets.report import Report
     from swift_vlrft.datasets.validate import RowRules
     from swift_vlrft.rewards import REWARDS
 
@@ -81,43 +78,60 @@ def check(
     rules = RowRules(
         rewards=tuple(rewards), box_format=box_format, too_long=too_long, every_reward=True
     )
-    reports = {name: Report(source) for name in ([split] if split else splits_of(source))}
-    checked = {
-        name: check_rows(
-            open_set(source, split=name, keep_going=True, rename=rename, root=root), rules, report
-        )
-        for name, report in reports.items()
-    }
-    written = None
-    with row_bar() as (advance, _):
-        if fix is not None:
-            written = write_clean(source, fix, checked, root=root, on_row=advance)
-        else:
-            for _ in chain.from_iterable(checked.values()):
-                advance(1)
+    reports, written = _checked(source, rules, split, rename, root, fix)
     problems, notes = _problems(source, reports, rewards)
     fits = _fitting(list(reports.values()))
     tasks = sum((report.tasks for report in reports.values()), Counter())
-    found = {
-        "rows": sum(report.rows for report in reports.values()),
-        "good": sum(report.good for report in reports.values()),
-        "tasks": tasks,
-        "rewards": fits,
-        "too_long": sum(report.too_long for report in reports.values()),
-        "problems": [{"place": place, "problem": text} for place, text in problems],
-        "notes": notes,
-        "clean": None if written is None else {"folder": str(fix), "rows": written.rows},
-    }
+    rows = sum(report.rows for report in reports.values())
+    good = sum(report.good for report in reports.values())
     if as_json:
-        print_json(found)
+        result = {
+            "rows": rows,
+            "good": good,
+            "tasks": tasks,
+            "rewards": fits,
+            "too_long": sum(report.too_long for report in reports.values()),
+            "problems": [{"place": place, "problem": text} for place, text in problems],
+            "notes": notes,
+            "clean": None if written is None else {"folder": str(fix), "rows": written.rows},
+        }
+        print_json(result)
     else:
         _print(problems, [*notes, *_fit_notes(fits)], show)
         counted = ", ".join(f"{n} {task}" for task, n in tasks.items()) or "none"
-        typer.echo(f"{found['good']} of {found['rows']} rows are fit to train on ({counted})")
+        typer.echo(f"{good} of {rows} rows are fit to train on ({counted})")
         if written is not None:
             left_out = f"; left out: {fix}/left_out.jsonl" if written.left_out else ""
             typer.echo(f"{fix}: {written.rows} rows{left_out}")
     raise typer.Exit(1 if problems else 0)
+
+
+def _checked(
+    source: Path,
+    rules: RowRules,
+    split: str | None,
+    rename: dict[str, str],
+    root: Path | None,
+    fix: Path | None,
+) -> tuple[dict[str, Report], Written | None]:
+    """The reports by split, and the clean folder if one is written."""
+    from swift_vlrft.datasets.check import check_rows
+    from swift_vlrft.datasets.convert import write_clean
+    from swift_vlrft.datasets.opening import open_set, rename_notes, splits_of
+    from swift_vlrft.datasets.report import Report
+
+    reports = {name: Report(source) for name in ([split] if split else splits_of(source))}
+    checked = {}
+    for name, report in reports.items():
+        stored = open_set(source, split=name, keep_going=True, rename=rename, root=root)
+        report.notes += rename_notes(stored)
+        checked[name] = check_rows(stored, rules, report)
+    with row_bar() as (advance, _):
+        if fix is not None:
+            return reports, write_clean(source, fix, checked, root=root, on_row=advance)
+        for _ in chain.from_iterable(checked.values()):
+            advance(1)
+    return reports, None
 
 
 def _problems(

@@ -72,7 +72,7 @@ def print_written(written: Written, as_json: bool) -> None:
         return
     lines = [f"note: {note}" for note in written.notes]
     lines += [f"{n} {name}" for name, n in written.counts.items() if n]
-    lines += [f"left out: {one.place}: {one.reason}" for one in written.left_out[:SHOWN]]
+    lines += [f"left out: {one}" for one in written.left_out[:SHOWN]]
     if written.left_out:
         lines.append(f"{len(written.left_out)} rows left out: {written.folder / 'left_out.jsonl'}")
     lines.append(f"{written.folder}: {written.rows} rows, {written.shards} shard(s), README.md")

@@ -6,8 +6,9 @@
     "坐标归一化到[0,1000)"  ->  "坐标以像素为单位，x 从 0 到 644，y 从 0 到 476"
     "in absolute pixel coordinates"  ->  "in coordinates between 0 and 1000"
 
-A phrase that gives the range is replaced as a whole. Whatever else still speaks of thousandths, or
-of pixels, is not understood: the prompt might contradict its gold boxes, and it is refused.
+A phrase that gives the range, of both axes or of each, is replaced as a whole. An amount with its
+unit ("$1000", "1000 m") is left alone. Whatever else still speaks of thousandths, or of pixels, is
+not understood: the prompt might contradict its gold boxes, and it is refused.
 """
 
 import re
@@ -17,12 +18,13 @@ from swift_vlrft.geometry.box_format import Size
 
 # ---- thousandths ------------------------------------------------------------------------------
 
-_ZERO = r"(?<![0-9A-Za-z_.])0(?:\.0+)?"
+_ZERO = r"(?<![0-9A-Za-z_.$€£¥])0(?:\.0+)?"
 _TOP = r"(?:1000|1,000|1[ \u00a0\u202f]000|999)(?:\.0+)?(?![0-9A-Za-z_]|[.,][0-9])"
 _TO = r"\s*(?:-to-|[-–—−~～〜∼…]|\.{2,3}=?|(?:,\s*)?(?:up\s+)?to|and|through|until|到|至)\s*"
+_UNITS_CHINESE = r"个?人|艘|路|元|米|公里|公斤|辆"
 _RANGE = (
     rf"(?:(?<!range)[\[(【]\s*{_ZERO}(?:\s*[,，;]\s*|{_TO}){_TOP}\s*[\])】]"  # [0, 1000], (0-1000)
-    rf"|range\(\s*(?:0\s*,\s*)?100[01]\s*\)|{_ZERO}{_TO}{_TOP})"
+    rf"|range\(\s*(?:0\s*,\s*)?100[01]\s*\)|{_ZERO}{_TO}{_TOP}(?!\s?(?:{_UNITS_CHINESE})))"
 )
 _NOUN = (
     r"(?:(?:normali[sz]ed|integer)\s+)?(?:coordinates?(?:\s+(?:system|space|frame))?|range|scale"
@@ -32,6 +34,7 @@ _NOUN = (
 _GOES_ON = (
     r"and|or|but|where|with|as|for|in|on|is|are|so|then|that|which|please|inclusive|integers?"
 )
+_COUNTS = rf"[ \t-]*(?!(?:{_GOES_ON})\b)[A-Za-z]"
 _NO_FORMULA = r"(?<![∈=])(?<![∈=]\s)(?<![∈=][\[(])(?<![∈=]\s[\[(])"  # x ∈ [0, 1000] is no phrase
 _WORD = r"(?<![A-Za-z])"
 _ENGLISH = re.compile(
@@ -42,7 +45,18 @@ _ENGLISH = re.compile(
     r"(?:range|interval|scale)\s+(?:(?:of|from|is)\s+)?)?"
     rf"(?:{_WORD}(?:between|from|within|in)\s+)?"
     rf"{_NO_FORMULA}{_RANGE}(?!\s*(?:[\^²]|[x×*]\s*[\[(]))"  # nor is [0, 1000] x [0, 1000]
-    rf"(?P<noun>[ \t-]+{_NOUN}\b)?(?![ \t-]*(?!(?:{_GOES_ON})\b)[A-Za-z])",
+    rf"(?P<noun>[ \t-]+{_NOUN}\b)?(?!{_COUNTS})",
+    re.IGNORECASE,
+)
+# A range for each axis: "x from 0 to 1000, y from 0 to 1000", "0 <= x <= 1000 and 0 <= y <= 1000"
+_X, _Y = (
+    rf"(?:{axis}\s*(?::|ranges?|goes|runs|is|的?(?:取值)?范围)?\s*(?:from|between|in|within|是|为|在|从)?"
+    rf"\s*{_RANGE}|{_ZERO}\s*(?:<=?|≤)\s*{axis}\s*(?:<=?|≤)\s*{_TOP})"
+    for axis in "xy"
+)
+_BOTH_AXES = re.compile(
+    rf"(?<![A-Za-z0-9_])(?<!\b\w, )(?<!\b\w and ){_X}\s*(?:[,;，；、]|\band\b)\s*(?:and\s+)?"
+    rf"{_Y}(?!{_COUNTS})",
     re.IGNORECASE,
 )
 # Before a range of x alone, which no phrase of both can replace
@@ -64,6 +78,18 @@ _NORMALISED = re.compile(
 _THOUSANDTHS_LEFT = re.compile(
     r"(?<![0-9])(?<![0-9]\.)(?:1[, \u00a0\u202f]?000|999)(?![0-9]|\.[0-9]*[1-9])|\bthousand\w*"
     r"|(?<![0-9A-Za-z])1k\b|\b1e3\b|10\^3|\bper[\s-]?mill?e?\b|\bnormali[sz]ed\b|‰|归一|一千|千分",
+    re.IGNORECASE,
+)
+# An amount or a name, which is no range of coordinates: $1000, 0 to 1000 m, bus 1000
+_N = r"(?:1[, \u00a0\u202f]?000|999)(?:\.0+)?(?![0-9]|[.,][0-9])"
+_UP_TO_N = rf"(?:{_ZERO}{_TO})?{_N}"
+_AMOUNT = re.compile(
+    rf"[$€£¥]\s?(?:0{_TO}[$€£¥]?)?{_N}"
+    rf"|{_UP_TO_N}\s?-?\s?(?:dollars?|euros?|pounds?|yen|yuan|people|men|women|children|years?|hours?"
+    r"|[ckm]?m|met(?:er|re)s?|feet|ft|miles?|k?g|piece)\b"
+    rf"|\b(?:how\s+many|which|any|some|none)\s+of\s+(?:the|these|those)\s+{_N}\s+[a-z]"
+    rf"|\b(?:bus|tram|train|flight|room|route|highway)\s+{_N}\b"
+    rf"|{_UP_TO_N}\s?(?:{_UNITS_CHINESE})",
     re.IGNORECASE,
 )
 
@@ -121,7 +147,7 @@ def in_thousandths(problem: str, stored: Size | None = None) -> str:
         text = re.sub(pattern, lambda m, w=words: _as_begun(m, m.expand(w)), text, flags=re.I)  # type: ignore[misc]
     left = _PIXELS_LEFT.search(text) or _ORIGINAL.search(text) or _side(text, stored)
     _refuse(left, "norm1000 (0 to 1000)", "'in pixels'")
-    if _ENGLISH.search(text) or _CHINESE.search(text):
+    if _ENGLISH.search(text) or _CHINESE.search(text) or _BOTH_AXES.search(text):
         return text
     return f"{text}{_SENTENCE}between 0 and 1000."
 
@@ -133,12 +159,19 @@ def in_pixels(problem: str, size: Size, stored: Size | None = None) -> str:
     """
     text = _PIXELS.sub(lambda m: _as_begun(m, _HERE), problem)
     text = _PIXELS_CHINESE.sub(_HERE_CHINESE, text)
+    text = _BOTH_AXES.sub(lambda m: _HERE_CHINESE if _in_chinese(m) else _as_begun(m, _HERE), text)
     if _IDEOGRAPH.search(text):
         text = _CHINESE.sub(lambda m: _HERE_CHINESE if _in_chinese(m) else m[0], text)
     text = _ENGLISH.sub(_english, text)
     if ZERO in text:
         text = _NORMALISED.sub("", text)
-    _refuse(_THOUSANDTHS_LEFT.search(text), "pixels", "'between 0 and 1000'")
+    amounts = [amount.span() for amount in _AMOUNT.finditer(text)]
+    thousands = (
+        found
+        for found in _THOUSANDTHS_LEFT.finditer(text)
+        if not any(start <= found.start() < end for start, end in amounts)
+    )
+    _refuse(next(thousands, None), "pixels", "'between 0 and 1000'")
     if stored not in (None, size):
         named = (by for by in _BY.finditer(text) if (int(by[1]), int(by[2])) == stored)
         left = next(named, None) or _ORIGINAL.search(text) or _side(text, stored)

@@ -20,10 +20,11 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from swift_vlrft.datasets.column_files import ColumnFiles
 from swift_vlrft.datasets.image import ImageError, ImageInfo, try_image_info, upright_bytes
 from swift_vlrft.datasets.row import BadRow, RowLocation
 from swift_vlrft.datasets.source import DataError
-from swift_vlrft.datasets.storage import ColumnFiles, Infos, Origin, ParquetFiles
+from swift_vlrft.datasets.storage import Infos, Origin
 from swift_vlrft.files.writing import beside, write_atomically
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def threads(num_proc: int = 1) -> ThreadPoolExecutor:
 
 
 def cached_parquet(
-    stored: ParquetFiles, cache: Path, num_proc: int = 1
+    stored: ColumnFiles, cache: Path, num_proc: int = 1
 ) -> tuple[pa.Table, Origin, Infos]:
     """The rows of all files, memory-mapped, how many are of which, and their images' infos. Files
     that break off go to ``stored.broken``.

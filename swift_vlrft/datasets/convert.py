@@ -20,6 +20,7 @@ from swift_vlrft.datasets.opening import (
     file_notes,
     find_set,
     open_set,
+    rename_notes,
     splits_of,
     unread_notes,
     unread_rows,
@@ -134,7 +135,7 @@ def _file_notes(
             + "\nMove away what is no part of the set, or say with --split which splits "
             f"({', '.join(splits)}) to convert"
         )
-    return file_notes(stored)
+    return [*rename_notes(stored), *file_notes(stored)]
 
 
 def _item(row: Row | BadRow, base: Path) -> Item:

@@ -21,9 +21,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from swift_vlrft.datasets.json_files import json_errors
 from swift_vlrft.datasets.schema import four_numbers
 from swift_vlrft.datasets.source import DataError
-from swift_vlrft.datasets.storage import json_errors
 from swift_vlrft.files.jsonl import read_json
 from swift_vlrft.geometry.box_format import convert_box
 

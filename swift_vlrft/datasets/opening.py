@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from swift_vlrft.datasets.coco_json import CocoFile
+from swift_vlrft.datasets.column_files import ColumnFiles
 from swift_vlrft.datasets.instances import decoded
+from swift_vlrft.datasets.json_files import JsonFiles, is_lines
 from swift_vlrft.datasets.row import BadRow, RowLocation
 from swift_vlrft.datasets.schemas import is_for_swift, schema_of
 from swift_vlrft.datasets.source import DataError
@@ -32,7 +34,7 @@ from swift_vlrft.datasets.splits import (
     splits_in,
     walk,
 )
-from swift_vlrft.datasets.storage import ArrowFiles, JsonFiles, ParquetFiles, StoredSet, is_lines
+from swift_vlrft.datasets.storage import StoredSet
 
 PARQUET = (".parquet",)
 JSON = (".json", ".jsonl")
@@ -111,7 +113,7 @@ def find_set(
     elif path.suffix.lower() in JSON:
         stored = _json(path, [path], keep_going)
     elif path.suffix.lower() in PARQUET:
-        stored = ParquetFiles.of_files(path, [path], keep_going=keep_going)
+        stored = ColumnFiles.of_files(path, [path], "Parquet", keep_going=keep_going)
     if stored is not None:
         stored.rename, stored.root = dict(rename or {}), image_root()
     return stored
@@ -131,7 +133,7 @@ def check_columns(stored: StoredSet) -> None:
         first = next((found for found in stored.records() if isinstance(found, BadRow)), None)
         files = listed(stored.files, Path())
         empty = f"{files} ha{'s' if len(stored.files) == 1 else 've'} no rows"
-        raise DataError(f"{first.place}: {first.problem}" if first else empty)
+        raise DataError(str(first) if first else empty)
     if schema_of(columns) is not None or not (stored.files or columns):
         return
     missing = [name for name in ("image", "problem", "solution") if name not in columns]
@@ -147,6 +149,19 @@ def check_columns(stored: StoredSet) -> None:
         f"it has {', '.join(columns) or 'none'}. "
         f'Rename yours with --columns \'{{"NAME": "{missing[0]}"}}\'{of_swift}'
     )
+
+
+def rename_notes(stored: StoredSet) -> list[str]:
+    """Which columns to rename the set does not have: most likely mistyped, where it is the only
+    set of the command.
+    """
+    unknown = [name for name in stored.rename if name not in stored.names]
+    if not unknown:
+        return []
+    return [
+        f"{stored.path}: --columns renames {', '.join(unknown)}, which is none of its columns: "
+        f"{', '.join(stored.names)}"
+    ]
 
 
 def splits_of(path: Path) -> list[str]:
@@ -171,7 +186,7 @@ def parquet_files(path: Path, split: str = "train") -> list[Path]:
     if not path.is_dir():
         return [path] if path.suffix.lower() in PARQUET else []
     files = _files_below(path, PARQUET)
-    return files_of_split(files, path, split, ParquetFiles.kind)[0]
+    return files_of_split(files, path, split, "Parquet")[0]
 
 
 def _files_below(path: Path, endings: Sequence[str]) -> list[Path]:
@@ -197,11 +212,10 @@ def _folder(path: Path, split: str, keep_going: bool) -> StoredSet | None:
     if not files:
         return None
     parquet = files[0].suffix.lower() in PARQUET
-    kind = (ParquetFiles if parquet else JsonFiles).kind
-    chosen, unnamed = files_of_split(files, path, split, kind)
+    chosen, unnamed = files_of_split(files, path, split, "Parquet" if parquet else "JSON")
     stored: StoredSet
     if parquet:
-        stored = ParquetFiles.of_files(path, chosen, keep_going=keep_going)
+        stored = ColumnFiles.of_files(path, chosen, "Parquet", keep_going=keep_going)
     else:
         series = {re.sub(r"\d+", "0", file.name) for file in chosen}
         if len(series) > 1 and not any(by_split(files, path).values()):
@@ -288,7 +302,7 @@ def _saved_dataset(path: Path, folders: Sequence[Path], keep_going: bool) -> Sto
             files += [folder / entry["filename"] for entry in _state(state, "_data_files")]
         except (KeyError, TypeError) as error:
             raise DataError(f"{state} is damaged ({error}); save it again") from error
-    stored = ArrowFiles.of_files(path, files, keep_going=keep_going)
+    stored = ColumnFiles.of_files(path, files, "Arrow", keep_going=keep_going)
     there = [f for folder in folders for f in sorted(folder.glob("*.arrow"))]
     stored.other = [f for f in there if f not in files and not f.name.startswith("cache-")]
     return stored
@@ -344,8 +358,8 @@ def file_notes(stored: StoredSet) -> list[str]:
     if missing:
         some = ", ".join(missing[:MAX_SHOWN]) + (" ..." if len(missing) > MAX_SHOWN else "")
         notes.append(
-            f"{path}: by the names of its files, {len(missing)} more are meant to be there "
-            f"({some}); where that is not on purpose, download them"
+            f"{path}: by the names of its files, shards are missing ({len(missing)}: {some}); "
+            "where that is not on purpose, download them"
         )
     return notes
 

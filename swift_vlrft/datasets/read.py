@@ -50,8 +50,7 @@ def read_rows(
     )  # fmt: skip
     for found in rows_of(stored):
         if isinstance(found, BadRow) and not keep_going:
-            text = str(found.place)
-            raise DataError(found.problem if text in found.problem else f"{text}: {found.problem}")
+            raise DataError(str(found))
         yield found
 
 

@@ -11,7 +11,7 @@ from enum import Enum
 from pathlib import Path
 
 from swift_vlrft.datasets.routing import named_tasks, tasks_of_row
-from swift_vlrft.datasets.row import Row, RowLocation
+from swift_vlrft.datasets.row import Row, RowLocation, with_place
 from swift_vlrft.datasets.source import DataError, Source
 from swift_vlrft.rewards import REWARDS, TASK_NAMES
 
@@ -40,7 +40,7 @@ class Problem:
     kind: Kind = Kind.ROW
 
     def __str__(self) -> str:
-        return self.text if str(self.place) in self.text else f"{self.place}: {self.text}"
+        return with_place(self.place, self.text)
 
 
 @dataclass

@@ -33,6 +33,11 @@ class RowLocation:
         return str(self.file) if self.row is None else f"{self.file}, row {self.row}"
 
 
+def with_place(place: object, text: str) -> str:
+    """The text behind its place, unless it names the place itself."""
+    return text if str(place) in text else f"{place}: {text}"
+
+
 @dataclass(frozen=True)
 class Drawn:
     """The size of the image that boxes were drawn on, as its source states it, and ``name``, what
@@ -76,3 +81,6 @@ class BadRow:
 
     place: RowLocation
     problem: str
+
+    def __str__(self) -> str:
+        return with_place(self.place, self.problem)

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from swift_vlrft.datasets.row import with_place
 from swift_vlrft.datasets.source import DataError
 
 if TYPE_CHECKING:
@@ -32,6 +33,9 @@ class LeftOut:
     place: str
     reason: str
 
+    def __str__(self) -> str:
+        return with_place(self.place, self.reason)
+
 
 Item = Mapping[str, Any] | LeftOut
 
@@ -40,8 +44,7 @@ def stopping(items: Iterable[Item]) -> Iterator[Item]:
     """The items; DataError at the first that would be left out."""
     for item in items:
         if isinstance(item, LeftOut):
-            place = "" if item.place in item.reason else f"{item.place}: "
-            raise DataError(f"{place}{item.reason} (--keep-going leaves such rows out)")
+            raise DataError(f"{item} (--keep-going leaves such rows out)")
         yield item
 
 

@@ -30,6 +30,7 @@ from swift_vlrft.datasets.cache import (
     upright_file,
 )
 from swift_vlrft.datasets.check import left_out_notes
+from swift_vlrft.datasets.column_files import ColumnFiles
 from swift_vlrft.datasets.image import (
     ImageError,
     ImageInfo,
@@ -42,14 +43,7 @@ from swift_vlrft.datasets.report import Kind, Report
 from swift_vlrft.datasets.row import BadRow, Row
 from swift_vlrft.datasets.schemas import schema_of
 from swift_vlrft.datasets.source import DataError
-from swift_vlrft.datasets.storage import (
-    ColumnFiles,
-    Infos,
-    ParquetFiles,
-    StoredSet,
-    Table,
-    image_of,
-)
+from swift_vlrft.datasets.storage import Infos, StoredSet, Table, image_of
 from swift_vlrft.datasets.validate import RowRules, validate_rows
 from swift_vlrft.geometry.box_format import BOX_FORMATS
 
@@ -161,7 +155,7 @@ def _table(stored: StoredSet, options: LoadOptions) -> Table | None:
     infos: Infos | None = None
     if isinstance(stored, Table):
         table, origin = stored.table, stored.origin
-    elif isinstance(stored, ParquetFiles):
+    elif stored.kind == "Parquet":
         table, origin, infos = cached_parquet(stored, options.cache, options.num_proc)
     else:
         table, origin = mapped_files(stored)

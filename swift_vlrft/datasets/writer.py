@@ -85,8 +85,8 @@ def write_folder(
                 size = sum(len(row["image"]["bytes"]) for row in group)
                 groups[split].append((path, size))
         if schema is None:
-            first = [f"{one.place}: {one.reason}" for one in written.left_out[:1]]
-            raise DataError(f"{folder}: no row to write; {(*first, 'the set is empty')[0]}")
+            why = written.left_out[0] if written.left_out else "the set is empty"
+            raise DataError(f"{folder}: no row to write; {why}")
         data = staging / "folder" / "data"
         data.mkdir(parents=True)
         for split, made in groups.items():

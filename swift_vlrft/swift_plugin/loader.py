@@ -20,12 +20,13 @@ from swift.utils import get_logger, safe_ddp_context
 
 from swift_vlrft.datasets import DataError, Source
 from swift_vlrft.datasets.check import left_out_notes, length_check
+from swift_vlrft.datasets.column_files import labels_of
 from swift_vlrft.datasets.instances import forget
 from swift_vlrft.datasets.opening import check_columns, image_root, open_set
 from swift_vlrft.datasets.read import rows_of
 from swift_vlrft.datasets.report import Report, nothing_scored
 from swift_vlrft.datasets.schemas import is_for_swift, schema_of
-from swift_vlrft.datasets.storage import StoredSet, Stream, Table, labels_of
+from swift_vlrft.datasets.storage import StoredSet, Stream, Table
 from swift_vlrft.datasets.training import (
     LoadOptions,
     box_format_of_subsets,

@@ -82,6 +82,11 @@ def pixels(problem):
         ("rescaled to the range [0,1000)", HERE),
         ("Coordinates range from 0 to 1000.", f"Coordinates {HERE}."),
         ("x and y from 0 to 1000", f"x and y {HERE}"),
+        ("Give boxes, x ranges from 0 to 1000, y from 0 to 1000.", f"Give boxes, {HERE}."),
+        ("X in [0, 1000] and Y in [0, 1000]", f"I{HERE[1:]}"),
+        ("x: 0-1000; y: 0-999", HERE),
+        ("(0 <= x <= 1000 and 0 ≤ y ≤ 1000)", f"({HERE})"),
+        ("坐标x从0到1000，y从0到1000。", f"坐标{HERE_CHINESE}。"),
         ("In a 0–1000 coordinate system, give", f"I{HERE[1:]}, give"),
         ("Give normalized coordinates (0-1000).", f"Give coordinates {HERE}."),
         ("数值范围为0到1000，给出框", f"{HERE_CHINESE}，给出框"),
@@ -113,7 +118,7 @@ def test_thousandths_that_are_not_understood_are_refused(said):
 
 def test_what_is_refused_is_named_with_the_words_before_it():
     with pytest.raises(ValueError, match=r"the prompt says 'It costs 1000', and its boxes"):
-        pixels("What is on the table? It costs 1000 dollars.")
+        pixels("What is on the table? It costs 1000.")
     with pytest.raises(ValueError, match="the prompt says 'x{40}1000'"):
         pixels("x" * 9000 + "1000")
 
@@ -224,7 +229,10 @@ def test_check_and_training_refuse_the_same_prompts(tmp_path, kept_in, wanted):
 @pytest.mark.parametrize(
     "problem",
     ["confidence (between 0 and 1, with two decimals)", "0.1000", "1000.5", "0 to 100", "10000"]
-    + ["the 100 ships", "bus 1001", "perm", "the man below the 500 yen note"],
+    + ["the 100 ships", "bus 1001", "perm", "the man below the 500 yen note"]
+    + ["How many of the 1000 ships?", "Where is bus 1000?", "Find the 1000 m track."]
+    + ["the man below the 1,000 yen note", "between 500 and 1000 people", "from 0 to 1000 m"]
+    + ["a 1000-piece puzzle", "a $1000 bill", "from $0 to 1000", "图中有1000个人", "价格0到1000元"],
 )
 def test_other_numbers_are_left_alone(problem):
     assert pixels(problem) == problem + SENTENCE
@@ -232,13 +240,18 @@ def test_other_numbers_are_left_alone(problem):
 
 @pytest.mark.parametrize(
     "problem",
-    ["How many of the 1000 ships?", "Find the 1000 m track.", "Where is bus 1000?", "Find 1000."]
-    + ["the man below the 1,000 yen note", "between 500 and 1000 people", "from 0 to 1000 m"]
-    + ["a 1000-piece puzzle", "图中有1000个人", "a $1000 bill", "the coordinates of the 1000 ships"]
-    + ["0 <= x <= 1000 and 0 ≤ y ≤ 1000", "x from 0 to 1000, y from 0 to 1000"]
-    + ["x ranges from 0 to 1000 and y ranges from 0 to 1000"],
+    [
+        "Find 1000.",
+        "the coordinates of the 1000 ships",
+        "图分成1000个格",
+        "1000 bins",
+        "$1000 of 1000",
+    ]
+    + ["0 <= x <= 1000", "x from 0 to 1000, y from 0 to 800", "0 <= x <= 1000 and 0 <= y <= 480"]
+    + ["w, x from 0 to 1000, y from 0 to 1000", "x from 0 to 1000, y from 0 to 1000 m"]
+    + ["bus 1000 with coordinates up to 1000"],
 )
-def test_a_thousand_of_anything_else_is_refused_rather_than_guessed_at(problem):
+def test_a_thousand_that_may_be_of_coordinates_is_refused_rather_than_guessed_at(problem):
     with pytest.raises(
         ValueError, match=r"the prompt says .*1,?000.*say it as 'between 0 and 1000'"
     ):

@@ -53,7 +53,7 @@ def test_shards_that_the_names_speak_of_are_missed(tmp_path):
     (folder / "train-00001-of-00002.parquet").unlink()
     code, report = found(folder, "--split", "train")
     assert code == 0
-    assert "1 more are meant to be there (train-00001-of-00002.parquet)" in report["notes"][0]
+    assert "shards are missing (1: train-00001-of-00002.parquet)" in report["notes"][0]
 
 
 def test_shards_of_older_sets_bear_a_checksum_in_their_names(tmp_path):
@@ -65,7 +65,7 @@ def test_shards_of_older_sets_bear_a_checksum_in_their_names(tmp_path):
             pq.write_table(pa.table(columns()), folder / name)
     code, report = found(tmp_path / "3")
     assert (code, report["good"]) == (0, 6)
-    assert "1 more are meant to be there (train-00002-of-00003.parquet)" in report["notes"][0]
+    assert "shards are missing (1: train-00002-of-00003.parquet)" in report["notes"][0]
     assert found(tmp_path / "2")[1]["notes"] == []
 
 
@@ -81,6 +81,12 @@ def test_columns_are_renamed_as_the_error_says(tmp_path):
     assert found(folder, *rename)[1]["good"] == 3
     code, report = found(folder, *rename, "--fix", str(tmp_path / "clean"))
     assert code == 0 and found(tmp_path / "clean")[1]["good"] == report["good"] == 3
+    mistyped = ["--columns", '{"answer": "solution", "tsk": "task"}']
+    note = "--columns renames tsk, which is none of its columns: "
+    done = CliRunner().invoke(app, ["data", "check", str(folder), *mistyped])
+    assert done.exit_code == 0 and note in done.output
+    done = CliRunner().invoke(app, ["data", "convert", str(folder), f"{folder}_new", *mistyped])
+    assert done.exit_code == 0 and note in done.output
     done = CliRunner().invoke(app, ["data", "check", str(folder), "--columns", "answer"])
     assert done.exit_code == 2 and "--columns answer: expected JSON" in done.output
 

@@ -13,8 +13,8 @@ from PIL import Image
 
 from swift_vlrft.datasets import SOURCES, DataError
 from swift_vlrft.datasets.check import check_set
+from swift_vlrft.datasets.column_files import ColumnFiles
 from swift_vlrft.datasets.opening import open_set, parquet_files, splits_of
-from swift_vlrft.datasets.storage import ParquetFiles
 from swift_vlrft.demo.tasks import TASKS, known_task
 
 
@@ -175,7 +175,7 @@ def test_photographs_of_parquet_are_read_a_few_at_a_time(tmp_path):
     del images
     tracemalloc.start()
     try:
-        rows = sum(1 for _ in ParquetFiles.of_files(file, [file]).records())
+        rows = sum(1 for _ in ColumnFiles.of_files(file, [file], "Parquet").records())
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

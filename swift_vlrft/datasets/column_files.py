@@ -1,0 +1,161 @@
+"""Files that state their columns.
+
+Parquet   train-00000-of-00002.parquet
+Arrow     data-00000-of-00001.arrow, as ``save_to_disk`` writes it
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from swift_vlrft.datasets.row import BadRow, RowLocation
+from swift_vlrft.datasets.source import DataError
+from swift_vlrft.datasets.storage import Records, StoredSet, lies_ready, read_files
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+BATCH_ROWS = 64
+"""Rows per batch: pyarrow's default of 65,536 would be many gigabytes of photographs."""
+
+
+def _parquet_schema(file: Path) -> pa.Schema:
+    import pyarrow.parquet as pq
+
+    return pq.read_schema(file)
+
+
+def _parquet_batches(file: Path, names: list[str]) -> Iterator[pa.RecordBatch]:
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(file) as opened:
+        yield from opened.iter_batches(batch_size=BATCH_ROWS, columns=names)
+
+
+def _arrow_schema(file: Path) -> pa.Schema:
+    import pyarrow as pa
+
+    with pa.memory_map(str(file)) as source:
+        return pa.ipc.open_stream(source).schema
+
+
+def _arrow_batches(file: Path, names: list[str]) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+
+    with pa.memory_map(str(file)) as source:
+        for batch in pa.ipc.open_stream(source):
+            for start in range(0, len(batch), BATCH_ROWS):
+                yield batch.slice(start, BATCH_ROWS).select(names)
+
+
+READERS = {
+    "Parquet": (_parquet_schema, _parquet_batches),
+    "Arrow": (_arrow_schema, _arrow_batches),
+}
+"""What reads the schema of a file, and its batches, by the set's ``kind``."""
+
+
+@dataclass
+class ColumnFiles(StoredSet):
+    """Parquet or Arrow."""
+
+    @classmethod
+    def of_files(
+        cls, path: Path, files: Sequence[Path], kind: str, *, keep_going: bool = False
+    ) -> Self:
+        """DataError if a file is broken, or its columns or classes are others than the first
+        one's; with ``keep_going`` such a file goes to ``broken``.
+        """
+        made = cls(path, kind=kind)
+        for file in files:
+            try:
+                schema = made._schema(file)
+                labels = labels_of(_features(schema))
+                if made.files:
+                    made._compare(file, schema.names, labels)
+            except DataError as error:
+                if not keep_going:
+                    raise
+                made.broken.append(BadRow(RowLocation(file), str(error)))
+                continue
+            if not made.files:
+                made.names, made.labels = schema.names, labels
+            made.files.append(file)
+        return made
+
+    def _schema(self, file: Path) -> pa.Schema:
+        import pyarrow as pa
+
+        try:
+            return READERS[self.kind][0](file)
+        except (pa.ArrowException, OSError) as error:
+            raise DataError(
+                f"{file} cannot be read as {self.kind} ({error}); copy or download it again"
+            ) from error
+
+    def _compare(self, file: Path, names: list[str], labels: dict[str, list[str]]) -> None:
+        first = self.files[0].name
+        if set(names) != set(self.names):
+            raise DataError(
+                f"{file} has the columns {', '.join(names)}, but {first} has "
+                f"{', '.join(self.names)}; all files of a set need the same columns"
+            )
+        if labels != self.labels:
+            raise DataError(
+                f"{file} names its classes otherwise than {first}: {_briefly(labels)}, but "
+                f"{_briefly(self.labels)}; save both with the same ClassLabel"
+            )
+
+    def images_lie_ready(self) -> bool:
+        column = self.stored_name("image")
+        return all(lies_ready(self._schema(file).field(column).type) for file in self.files)
+
+    def _read(self, names: list[str]) -> Records:
+        return read_files(self.files, lambda file: self._rows(file, names))
+
+    def _rows(self, file: Path, names: list[str]) -> Records:
+        import pyarrow as pa
+
+        row = 0
+        try:
+            for batch in READERS[self.kind][1](file, names):
+                for record in batch.to_pylist():
+                    yield RowLocation(file, row), record
+                    row += 1
+        except (pa.ArrowException, OSError) as error:
+            where = f"after row {row - 1}" if row else "before its first row"
+            raise DataError(
+                f"{file} breaks off or is damaged {where} ({error}); copy or download it again"
+            ) from error
+
+
+def _features(schema: pa.Schema) -> Any:
+    """The features as ``datasets`` stored them beside the columns; {} where it did not."""
+    text = (schema.metadata or {}).get(b"huggingface")
+    try:
+        return json.loads(text)["info"]["features"] if text else {}
+    except (ValueError, KeyError, TypeError):
+        return {}
+
+
+def labels_of(features: Any) -> dict[str, list[str]]:
+    """By column, the names of the first ClassLabel anywhere in its features."""
+
+    def names(inside: Any) -> list[str]:
+        if isinstance(inside, dict):
+            if inside.get("_type") == "ClassLabel" and inside.get("names"):
+                return [str(name) for name in inside["names"]]
+            inside = list(inside.values())
+        parts = inside if isinstance(inside, list) else []
+        return next((found for part in parts if (found := names(part))), [])
+
+    items = features.items() if isinstance(features, dict) else ()
+    return {column: found for column, inside in items if (found := names(inside))}
+
+
+def _briefly(labels: dict[str, list[str]]) -> str:
+    return "; ".join(f"{name}: {', '.join(n)[:100]}" for name, n in labels.items()) or "none"

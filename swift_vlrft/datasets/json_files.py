@@ -1,0 +1,87 @@
+"""Rows in JSON: a line for each, or one list.
+
+rows.jsonl    {"image": "1.png", "problem": "What is it?", "solution": "rose"}
+rows.json     [{"image": "1.png", ...}, ...], or lines as in rows.jsonl
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from swift_vlrft.datasets.row import BadRow, RowLocation
+from swift_vlrft.datasets.source import DataError
+from swift_vlrft.datasets.storage import Records, StoredSet, read_files
+from swift_vlrft.files.jsonl import Broken, LineError, json_lines, read_json
+
+FIRST_LINES = 100
+"""Records whose keys are the columns of the set."""
+LONGEST_LINE = 16 << 20
+"""Bytes of a first line that may be a row; COCO's annotations in one line are more."""
+
+
+@dataclass
+class JsonFiles(StoredSet):
+    """JSON Lines, or a list."""
+
+    def add(self, file: Path) -> None:
+        """DataError if it cannot be read at all."""
+        columns = dict.fromkeys(self.names)
+        for number, found in enumerate(_rows(file)):
+            if not isinstance(found, BadRow):
+                columns |= dict.fromkeys(found[1])
+            if number >= FIRST_LINES and columns:
+                break
+        self.names = list(columns)
+        self.files.append(file)
+
+    def _read(self, names: list[str]) -> Records:
+        return read_files(self.files, _rows)
+
+
+def _rows(file: Path) -> Records:
+    with json_errors(file):
+        if is_lines(file):
+            values = ((f"line {number}", value) for number, value in json_lines(file))
+        else:
+            content = read_json(file)
+            if not isinstance(content, list):
+                raise DataError(f"{file} holds no list of rows")
+            values = ((f"row {number}", value) for number, value in enumerate(content))
+        for row, (line, record) in enumerate(values):
+            place = RowLocation(file, row)
+            if isinstance(record, dict):
+                yield place, record
+            elif isinstance(record, Broken):
+                yield BadRow(place, record.problem.removeprefix(f"{file}, "))
+            else:
+                text = f"{line}: an object is needed, found {str(record)[:80]!r}"
+                yield BadRow(place, text)
+
+
+@contextmanager
+def json_errors(file: Path) -> Iterator[None]:
+    """The problem of a JSON file, as a DataError."""
+    try:
+        yield
+    except OSError as error:
+        raise DataError(f"{file} cannot be read ({error})") from error
+    except LineError as error:
+        raise DataError(str(error)) from error
+
+
+def is_lines(file: Path) -> bool:
+    """Whether every line is a row: ``Dataset.to_json("rows.json")`` writes such files, too."""
+    if file.suffix.lower() == ".jsonl":
+        return True
+    try:
+        with open(file, "rb") as lines:
+            first = lines.readline(LONGEST_LINE)
+            if not first.endswith(b"\n") or not any(line.strip() for line in lines):
+                return False  # one object, one list, or a line as long as a whole file
+        return isinstance(json.loads(first.decode("utf-8-sig")), dict)
+    except (OSError, ValueError, RecursionError):
+        return False  # reading it says what is wrong
