@@ -207,14 +207,14 @@ def answer_batch(
             image = open_image(row.image, row.place)
             other = size_problem(row.image, ImageInfo(*image.size, plain=True), row.drawn)
             if other is not None and settings.task in BOX_TASKS:
-                problems.add("images of another size than the annotations say, not asked", other)
+                problems.add("images of another size than the annotations say, skipped", other)
                 continue
             seen = image.size if resize is None else resize.size(*image.size)
             ready.append((query.rewritten(settings.box_format, image.size, seen), image))
         except DataError as error:
-            problems.add("images that cannot be opened, not asked", error)
+            problems.add("images that cannot be opened, skipped", error)
         except ValueError as error:
-            problems.add("rows whose boxes cannot be put into the box format, not asked", error)
+            problems.add("rows whose boxes cannot be put into the box format, skipped", error)
     requests = [InferRequest(with_prompt(q.row.problem), images=[image]) for q, image in ready]
     answers = ask(requests, config) if requests else []
     lines = []
