@@ -91,12 +91,11 @@ class Prediction(msgspec.Struct, omit_defaults=True):
         return (self.width, self.height) if self.width and self.height else None
 
 
-@dataclass
-class Problems:
+class Problems(msgspec.Struct):
     """Problems of predictions: counted by kind, with the first few of each."""
 
-    counts: Counter[str] = field(default_factory=Counter)
-    examples: dict[str, list[str]] = field(default_factory=dict)
+    counts: Counter[str] = msgspec.field(default_factory=Counter)
+    examples: dict[str, list[str]] = {}
 
     def add(self, kind: str, what: Any, times: int = 1) -> None:
         self.counts[kind] += times
@@ -112,6 +111,11 @@ class Problems:
             for kind, named in one.examples.items():
                 copy.examples.setdefault(kind, []).extend(named)
         return copy
+
+    def __str__(self) -> str:
+        return "; ".join(
+            f"{n} {kind}: {', '.join(self.examples[kind])}" for kind, n in self.counts.items()
+        )
 
 
 @dataclass(frozen=True)
