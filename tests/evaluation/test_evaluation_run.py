@@ -393,3 +393,18 @@ def test_evaluate_is_had_without_torch():
     assert done.stdout.split("\n")[:2] == ["True", "[]"]
     with pytest.raises(AttributeError, match="no attribute 'evaluated'"):
         swift_vlrft.evaluated  # noqa: B018
+
+
+def test_a_run_on_annotations_that_have_moved_is_not_scored_without_them(
+    coco, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(evaluate, "run_worker", answer_with_gold)
+    monkeypatch.setattr(evaluate, "model_and_adapter", lambda model, base: (model, None))
+    out = tmp_path / "out"
+    swift_vlrft.evaluate("m", coco, "detection", out=out, workers=1, bootstrap=0)
+    moved = coco.rename(tmp_path / "moved.json")
+    result = CliRunner().invoke(app, ["compare", str(out), str(out)])
+    said = " ".join(result.output.split())
+    assert result.exit_code == 2 and "was made on annotations that do not exist" in said
+    command = ["compare", str(out), str(out), "--gold", str(moved)]
+    assert CliRunner().invoke(app, command).exit_code == 0
