@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from swift_vlrft.datasets.box_format import split_box_format
-from swift_vlrft.evaluation.annotations import Gold, open_annotations
+from swift_vlrft.evaluation.annotations import Gold, annotations_of_gold
 from swift_vlrft.evaluation.bootstrap import COUNT
 from swift_vlrft.evaluation.joined import join_gold
 from swift_vlrft.evaluation.predictions import (
@@ -113,7 +113,7 @@ def _existing(
             "are scored as they are"
         )
     predictions = read_predictions(file, task)
-    annotations = None if gold is None else open_annotations(Path(gold))
+    annotations = annotations_of_gold(None if gold is None else Path(gold))
     if gold is not None and annotations is None:
         if predictions.detections is not None:
             raise EvaluationError(
