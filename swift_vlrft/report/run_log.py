@@ -79,6 +79,8 @@ def read_run(folder: Path) -> RunLog:
                 by_name.setdefault(name, {})[step] = float(value)
             else:
                 not_drawn[name] += 1
+    if not run.steps:
+        run.notes.append("logging.jsonl holds no step")
     run.series = {name: sorted(values.items()) for name, values in by_name.items()}
     run.notes += [
         f"{name}: {count} values are NaN or infinite, not drawn"
