@@ -42,7 +42,7 @@ class BoxSet:
     """
 
     gold: list[dict[str, Any]] = field(default_factory=list)
-    found: list[dict[str, Any]] = field(default_factory=list)
+    predicted: list[dict[str, Any]] = field(default_factory=list)
     units: dict[Any, str] = field(default_factory=dict)
     categories: list[str] = field(default_factory=list)
     sizes_known: bool = True
@@ -112,7 +112,7 @@ def boxes_of_rows(rows: Sequence[Prediction], problems: Problems) -> BoxSet:
                 name = row.category or label or "object"
                 boxes.gold.append(_entry(row, numbers[image], name, box))
         for name, box, score in _answered(row, gold, names, problems):
-            boxes.found.append({**_entry(row, numbers[image], name, box), "score": score})
+            boxes.predicted.append({**_entry(row, numbers[image], name, box), "score": score})
     return boxes
 
 
@@ -170,10 +170,10 @@ def boxes_of_annotations(
         else:
             known = True
             if entry["category_id"] in chosen:
-                boxes.found.append({**entry, "image_id": image})
+                boxes.predicted.append({**entry, "image_id": image})
     for (image, category), row in rows.items():
         for _, box, score in _answered(row, BoxList(), set(), problems):
-            boxes.found.append({**_entry(row, image, category, box), "score": score})
+            boxes.predicted.append({**_entry(row, image, category, box), "score": score})
     gold = [one for one in annotations.boxes if one["category_id"] in chosen]
     scored = list(annotations.instances.images)
     if not known:
@@ -197,9 +197,9 @@ def boxes_of_annotations(
         ]
         return [{**e, "category_id": chosen[e["category_id"]]} for e in labelled]
 
-    before = len(boxes.found)
-    boxes.gold, boxes.found = named(gold), named(boxes.found)
-    if dropped := before - len(boxes.found):
+    before = len(boxes.predicted)
+    boxes.gold, boxes.predicted = named(gold), named(boxes.predicted)
+    if dropped := before - len(boxes.predicted):
         what = "boxes where LVIS does not say whether the image holds the category, left out"
         problems.add(what, annotations.path.name, dropped)
     return replace(predictions, rows=list(rows.values()), problems=problems), boxes

@@ -96,7 +96,7 @@ def build_table(predictions: Predictions, boxes: BoxSet | None = None) -> Table:
     ap = None
     if boxes is not None:
         drawn_by = {image: place[name] for image, name in boxes.units.items()}
-        ap = coco_scores(boxes.gold, boxes.found, drawn_by.keys(), boxes.categories, drawn_by)
+        ap = coco_scores(boxes.gold, boxes.predicted, drawn_by.keys(), boxes.categories, drawn_by)
     ratios = _ratios(task, rows, reasons)
     return Table(
         predictions,
