@@ -311,7 +311,7 @@ def test_swift_infer_results_are_read(tmp_path):
         for gold in ("red", "blue")
     ]
     found = read_predictions(write_lines(tmp_path / "r.jsonl", rows))
-    assert found.form == "swift infer" and found.rows[0].prompt == "<image>What colour?"
+    assert found.rows[0].prompt == "<image>What colour?"
     assert found.rows[0].image_id == "/data/1.png"
     assert summarise(found).metrics["accuracy"].value == 0.5
 

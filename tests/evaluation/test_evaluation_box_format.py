@@ -132,7 +132,7 @@ def crowded(tmp_path, found: str) -> Predictions:
         Prediction(f"{n}/cat", f"<answer>{found}</answer>", gold, str(n), "cat", "norm1000")
         for n, gold in enumerate(solutions, start=1)
     ]
-    return Predictions("detection", rows, "vlrft")
+    return Predictions("detection", rows)
 
 
 def test_a_crowd_costs_nothing(tmp_path):
@@ -157,7 +157,7 @@ def test_pixels_of_a_training_row_are_scaled_to_the_annotations(tmp_path):
 def test_without_sizes_there_is_no_ap_by_size_in_a_comparison():
     def side() -> Predictions:
         gold = "<answer>[[10, 10, 500, 500]]</answer>"
-        return Predictions("detection", [Prediction("0", gold, gold, "a")], "swift infer")
+        return Predictions("detection", [Prediction("0", gold, gold, "a")])
 
     found = compare(side(), side(), bootstrap=2)
     assert found.metrics["AP"].a == 1.0 and found.metrics["AP_large"].a is None
