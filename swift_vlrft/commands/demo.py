@@ -1,12 +1,13 @@
 """``vlrft demo``: what `make demo` runs."""
 
-import json
 import signal
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from swift_vlrft.commands.output import print_json
 
 
 def demo(
@@ -34,7 +35,7 @@ def demo(
             signal.signal(number, lambda received, _: sys.exit(128 + received))
     summary = run_demo(demo_task, folder, steps=steps)
     if as_json:
-        typer.echo(json.dumps(vars(summary)))
+        print_json(vars(summary))
         return
     typer.echo(
         f"{summary.reward} {summary.reward_first:.2f} -> {summary.reward_last:.2f}, "

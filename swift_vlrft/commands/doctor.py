@@ -1,12 +1,13 @@
 """``vlrft doctor``: is this machine ready?"""
 
-import json
 from dataclasses import asdict
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.markup import escape
+
+from swift_vlrft.commands.output import print_json
 
 
 def doctor(
@@ -26,7 +27,7 @@ def doctor(
 
     checks = run_checks(seconds)
     if as_json:
-        typer.echo(json.dumps([asdict(check) for check in checks], indent=2))
+        print_json([asdict(check) for check in checks])
     else:
         console = Console()
         colours = {"ok": "green", "note": "yellow", "problem": "red"}

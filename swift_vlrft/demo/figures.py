@@ -39,7 +39,7 @@ def draw_answers(task: DemoTask, rows: list[Row], answers: list[list[str]], path
     for i, (axes, row) in enumerate(zip(grid.flat, rows, strict=False)):
         before, after = answers[0][i], answers[1][i]
         axes.imshow(row.image, extent=(0, 1000, 1000, 0))
-        if task.boxes:
+        if task.kind == "detection":
             for text, colour in ((row.solution, "white"), (before, "red"), (after, "lime")):
                 _draw_boxes(axes, text, colour)
             title = f"reward before {scores[0][i]:.2f}, after {scores[1][i]:.2f}"

@@ -141,7 +141,7 @@ def _answers(
     evaluate(
         checkpoint,
         folder / "data" / "held_out",
-        "detection" if task.boxes else "classification",
+        task.kind,
         out=out,
         workers=1,
         max_tokens=task.max_completion_length,

@@ -71,8 +71,11 @@ class DemoTask:
         return [score or 0.0 for score in scores]
 
     @property
-    def boxes(self) -> bool:
-        return self.side == 112
+    def kind(self) -> str:
+        """The task of its rows: detection or classification."""
+        task = REWARDS[self.reward].task
+        assert task is not None
+        return task.name
 
 
 def _grey(rng: random.Random, side: int) -> Image.Image:

@@ -23,7 +23,7 @@ from swift_vlrft.diagnostics.checks import (
     zero_variance,
 )
 from swift_vlrft.diagnostics.reasons import Reason, explain
-from swift_vlrft.files.completions import Completion, read_completions
+from swift_vlrft.files.completions import Completion, further, read_completions
 from swift_vlrft.parsing.answers import gold_text, read
 from swift_vlrft.rewards import REWARDS
 
@@ -141,7 +141,7 @@ def _reason(completion: Completion, name: str) -> Reason:
         others = [key for key, other in REWARDS.items() if other.task not in (None, task)]
         if any(completion.logged(key) is not None for key in others):
             return Reason(None, "other_task", "a row that the run gave no score")
-    return explain(name, row["completion"], row.get("solution"), **completion.extra)
+    return explain(name, row["completion"], row.get("solution"), **further(row))
 
 
 def _group(completion: Completion) -> tuple[str, ...] | None:

@@ -24,6 +24,7 @@ from swift_vlrft.diagnostics.checks import (
     zero_variance,
 )
 from swift_vlrft.diagnostics.reasons import Reason, explain
+from swift_vlrft.files.completions import further
 from swift_vlrft.parsing.answers import gold_text, text_of
 from swift_vlrft.rewards import RewardFunction, Scores
 
@@ -138,8 +139,8 @@ def _look(name: str, seen: _Seen, rows: list[dict[str, Any]], scores: Scores) ->
 
 
 def _reason(name: str, row: dict[str, Any], trainer_state: Any = None) -> Reason:
-    extra = {key: row[key] for key in ("task", "aliases") if row.get(key) is not None}
-    return explain(name, row["completion"], row["solution"], trainer_state=trainer_state, **extra)
+    state = {"trainer_state": trainer_state}
+    return explain(name, row["completion"], row["solution"], **state, **further(row))
 
 
 def _warn(problem: str, message: str) -> None:

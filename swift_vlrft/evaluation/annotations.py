@@ -18,6 +18,7 @@ from swift_vlrft.datasets.coco_json import CocoFile
 from swift_vlrft.datasets.instances import Instances
 from swift_vlrft.datasets.opening import find_set
 from swift_vlrft.datasets.row import Drawn
+from swift_vlrft.evaluation.predictions import EvaluationError
 
 Pair = tuple[Any, Any]
 """Ids of an image and a category."""
@@ -84,6 +85,13 @@ class Gold:
 
 
 GOLD_OF_ROWS = Gold()
+
+
+def annotations_of_gold(path: Path | None) -> Annotations | None:
+    """Those of --gold; None if it is not given, or a set of rows."""
+    if path is not None and not path.exists():
+        raise EvaluationError(f"--gold {path} does not exist (from {Path.cwd()})")
+    return None if path is None else open_annotations(path)
 
 
 def open_annotations(path: Path) -> Annotations | None:

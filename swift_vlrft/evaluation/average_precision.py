@@ -83,16 +83,18 @@ def coco_scores(
     of it, renumbered in order.
     """
     place = {image: n for n, image in enumerate(_ordered(images))}
-    golds, founds = _by_category(gold, place), _by_category(detections, place)
+    golds, predicted = _by_category(gold, place), _by_category(detections, place)
     groups: dict[int, dict[Any, list[Any]]] = {}
     for category in categories:
-        held = {entry["image_id"] for entry in golds.get(category, []) + founds.get(category, [])}
+        held = {
+            entry["image_id"] for entry in golds.get(category, []) + predicted.get(category, [])
+        }
         order = sorted(held, key=place.__getitem__)
         groups.setdefault(len(order).bit_length(), {})[category] = order
     tables: dict[Any, NDArray[Any]] = {}
     ranked: list[_Ranked] = []
     for group in groups.values():  # categories of about as many images each
-        evaluator = _evaluated(golds, founds, group)
+        evaluator = _evaluated(golds, predicted, group)
         precision = np.asarray(evaluator.eval["precision"])[:, :, :, :, 0]
         tables |= {category: precision[:, :, n : n + 1] for n, category in enumerate(group)}
         if units is not None:
@@ -112,7 +114,7 @@ def _by_category(entries: Sequence[Entry], known: Mapping[Any, int]) -> dict[Any
 
 def _evaluated(
     golds: Mapping[Any, list[Entry]],
-    founds: Mapping[Any, list[Entry]],
+    detections: Mapping[Any, list[Entry]],
     group: Mapping[Any, list[Any]],
 ) -> Any:
     """The evaluator, run on some categories, each with the images that have boxes of it."""
@@ -122,15 +124,13 @@ def _evaluated(
     results: list[dict[str, Any]] = []
     for number, (category, images) in enumerate(group.items(), start=1):
         slots = {image: n for n, image in enumerate(images, start=1)}
-        for box in golds.get(category, ()):
-            place = {"image_id": slots[box["image_id"]], "category_id": number}
-            bbox = list(box["bbox"])
-            kept = {"area": box.get("area", bbox[2] * bbox[3]), "iscrowd": box.get("iscrowd")}
-            kept["iscrowd"] = int(bool(kept["iscrowd"]))
-            annotations.append({"id": len(annotations) + 1, **place, "bbox": bbox, **kept})
-        for entry in founds.get(category, ()):
-            place = {"image_id": slots[entry["image_id"]], "category_id": number}
-            results.append({**place, "bbox": list(entry["bbox"]), "score": float(entry["score"])})
+        for entries, target in ((golds, annotations), (detections, results)):
+            target += [
+                {**entry, "image_id": slots[entry["image_id"]], "category_id": number}
+                for entry in entries.get(category, ())
+            ]
+    for n, box in enumerate(annotations, start=1):
+        box["id"] = n
     images = list(range(1, max(max(map(len, group.values())), 1) + 1))
     categories = list(range(1, len(group) + 1))
     dataset = {
@@ -173,8 +173,9 @@ def _scores(table: NDArray[Any]) -> Scores:
 def _ranked(evaluator: Any, group: list[list[Any]], units: Mapping[Any, int]) -> list[_Ranked]:
     """The evaluator's matches of boxes of all sizes, by category.
 
-    It keeps them by category, size and image, readable only through their pickled state: matches
-    and ignored detections are (thresholds, detections), detections by falling score.
+    It keeps them by category, size and image, in objects without a public field. What they would
+    give to pickle is a tuple (nothing is pickled here): matches and ignored detections are
+    (thresholds, detections), detections by falling score.
     """
     n_units = max(units.values(), default=-1) + 1
     n_images = len(evaluator.params.imgIds)
@@ -187,12 +188,12 @@ def _ranked(evaluator: Any, group: list[list[Any]], units: Mapping[Any, int]) ->
         ignored = [np.zeros((THRESHOLDS, 0), bool)]
         for n, image in enumerate(images):
             state = evaluator._evalImgs_cpp[start + n].__getstate__()
-            matches, _, found, gold_ignored, found_ignored, *_ = state
+            matches, _, image_scores, gold_ignored, detection_ignored, *_ = state
             gold[units[image]] += gold_ignored.count(False)
-            scores.append(np.array(found, np.float64))
-            unit_of.append(np.full(len(found), units[image], np.int64))
+            scores.append(np.array(image_scores, np.float64))
+            unit_of.append(np.full(len(image_scores), units[image], np.int64))
             matched.append(np.array(matches).reshape(THRESHOLDS, -1) > 0)
-            ignored.append(np.array(found_ignored, bool).reshape(THRESHOLDS, -1))
+            ignored.append(np.array(detection_ignored, bool).reshape(THRESHOLDS, -1))
         order = np.argsort(-np.concatenate(scores), kind="stable")
         hit = np.concatenate(matched, axis=1)[:, order]
         counts = ~np.concatenate(ignored, axis=1)[:, order]

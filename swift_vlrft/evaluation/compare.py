@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from swift_vlrft.evaluation.annotations import GOLD_OF_ROWS, Gold, open_annotations
+from swift_vlrft.evaluation.annotations import GOLD_OF_ROWS, Gold, annotations_of_gold
 from swift_vlrft.evaluation.bootstrap import COUNT, interval, resamples
 from swift_vlrft.evaluation.joined import known_answer
 from swift_vlrft.evaluation.metrics import Table
@@ -138,9 +138,7 @@ def compare_runs(
     """Compare files of predictions or folders of runs; without ``gold`` A's folder names its data
     set. EvaluationError, LineError or DataError if they cannot be read or paired.
     """
-    if gold is not None and not gold.exists():
-        raise EvaluationError(f"--gold {gold} does not exist (from {Path.cwd()})")
-    annotations = None if gold is None else open_annotations(gold)
+    annotations = annotations_of_gold(gold)
     if gold is not None and annotations is None:
         raise EvaluationError(
             f"--gold {gold} is no annotation file with images, annotations and categories; "

@@ -21,14 +21,15 @@ from typing import Any
 
 import msgspec
 
-from swift_vlrft.datasets.build import chosen_categories
+from swift_vlrft.datasets.build import chosen_categories, detection_row
 from swift_vlrft.datasets.image import ImageInfo, size_problem
 from swift_vlrft.datasets.instances import file_of
 from swift_vlrft.evaluation.annotations import Annotations, Gold
 from swift_vlrft.evaluation.image_names import ImageNames
 from swift_vlrft.evaluation.predictions import EvaluationError, Prediction, Predictions, Problems
+from swift_vlrft.geometry.box_format import BOX_FORMATS
 from swift_vlrft.geometry.boxes import Box
-from swift_vlrft.parsing.answers import BoxList, normalise, read
+from swift_vlrft.parsing.answers import BoxList, gold_text, normalise, read
 from swift_vlrft.rewards.matching import read_gold
 
 PROTOCOLS = ("all", "visual-rft", "rows")
@@ -41,7 +42,7 @@ class BoxSet:
     """
 
     gold: list[dict[str, Any]] = field(default_factory=list)
-    found: list[dict[str, Any]] = field(default_factory=list)
+    predicted: list[dict[str, Any]] = field(default_factory=list)
     units: dict[Any, str] = field(default_factory=dict)
     categories: list[str] = field(default_factory=list)
     sizes_known: bool = True
@@ -111,7 +112,7 @@ def boxes_of_rows(rows: Sequence[Prediction], problems: Problems) -> BoxSet:
                 name = row.category or label or "object"
                 boxes.gold.append(_entry(row, numbers[image], name, box))
         for name, box, score in _answered(row, gold, names, problems):
-            boxes.found.append({**_entry(row, numbers[image], name, box), "score": score})
+            boxes.predicted.append({**_entry(row, numbers[image], name, box), "score": score})
     return boxes
 
 
@@ -159,24 +160,27 @@ def boxes_of_annotations(
     rows = _located(annotations, predictions.rows, chosen, problems)
     boxes = BoxSet(categories=sorted(chosen.values()))
     images = {str(i): i for i in annotations.instances.images}
+    known = bool(rows) or predictions.detections == []
     for entry in predictions.detections or ():
         image = images.get(str(entry["image_id"]))
         if image is None:
             problems.add("boxes of unknown images, left out", entry["image_id"])
         elif entry["category_id"] not in annotations.instances.categories:
             problems.add("boxes of unknown categories, left out", entry["category_id"])
-        elif entry["category_id"] in chosen:
-            boxes.found.append({**entry, "image_id": image})
+        else:
+            known = True
+            if entry["category_id"] in chosen:
+                boxes.predicted.append({**entry, "image_id": image})
     for (image, category), row in rows.items():
         for _, box, score in _answered(row, BoxList(), set(), problems):
-            boxes.found.append({**_entry(row, image, category, box), "score": score})
+            boxes.predicted.append({**_entry(row, image, category, box), "score": score})
     gold = [one for one in annotations.boxes if one["category_id"] in chosen]
     scored = list(annotations.instances.images)
-    if predictions.detections is None and not rows:
+    if not known:
+        names = [f"{c}: {name}" for c, name in chosen.items()]
         raise EvaluationError(
-            f"no prediction is of an image and category of {annotations.path}; "
-            f"its images are like {', '.join(list(images)[:3])}, its categories "
-            f"{', '.join(list(chosen.values())[:3])}"
+            f"no prediction is of an image and category of {annotations.path}; its images are like "
+            f"{', '.join(list(images)[:3])}, its categories {', '.join(names[:3])}"
         )
     if predictions.detections is None and protocol == "all":
         gold = [one for one in gold if (one["image_id"], one["category_id"]) in rows]
@@ -193,9 +197,9 @@ def boxes_of_annotations(
         ]
         return [{**e, "category_id": chosen[e["category_id"]]} for e in labelled]
 
-    before = len(boxes.found)
-    boxes.gold, boxes.found = named(gold), named(boxes.found)
-    if dropped := before - len(boxes.found):
+    before = len(boxes.predicted)
+    boxes.gold, boxes.predicted = named(gold), named(boxes.predicted)
+    if dropped := before - len(boxes.predicted):
         what = "boxes where LVIS does not say whether the image holds the category, left out"
         problems.add(what, annotations.path.name, dropped)
     return replace(predictions, rows=list(rows.values()), problems=problems), boxes
@@ -229,16 +233,27 @@ def _located(
             drawn = annotations.drawn(image, exact=False)
             if problem := size_problem({"path": row.image}, shown, drawn):
                 raise EvaluationError(f"the prediction {row.id}: {problem}")
-            pixels = row.box_format == "pixels"
+            box_format = row.box_format or "norm1000"
+            if box_format not in BOX_FORMATS:
+                raise EvaluationError(
+                    f"{row.place} of the predictions: unknown box format {box_format!r}; known: "
+                    f"{', '.join(BOX_FORMATS)}"
+                )
+            pixels = box_format == "pixels"
+            solution = row.solution
+            if not solution and not pixels:  # `swift infer` on a set without solutions
+                boxes = annotations.instances.boxes[category].get(image, [])
+                solution = gold_text(detection_row("", chosen[category], boxes)["solution"])
             located[image, category] = msgspec.structs.replace(
                 row,
                 image_id=str(image),
                 category=chosen[category],
+                solution=solution,
                 incomplete=(image, category) in annotations.incomplete,
                 # In a training row, width and height are those of the resized image.
                 seen=row.seen or (row.size if pixels else None),
                 width=int(drawn.width),
                 height=int(drawn.height),
-                box_format=row.box_format or "norm1000",
+                box_format=box_format,
             )
     return located

@@ -87,7 +87,7 @@ def build_table(predictions: Predictions, boxes: BoxSet | None = None) -> Table:
     """``boxes``: gold and predictions of detection for average precision (see detections.py)."""
     task, rows = predictions.task, predictions.rows
     problems = predictions.problems.joined()
-    reasons = [_reason(task, row) for row in rows]
+    reasons = [reason_of(task, row) for row in rows]
     for row, reason in zip(rows, reasons, strict=True):
         if reason.code in NOT_SCORED:
             problems.add(NOT_SCORED[reason.code], row.id)
@@ -96,7 +96,7 @@ def build_table(predictions: Predictions, boxes: BoxSet | None = None) -> Table:
     ap = None
     if boxes is not None:
         drawn_by = {image: place[name] for image, name in boxes.units.items()}
-        ap = coco_scores(boxes.gold, boxes.found, drawn_by.keys(), boxes.categories, drawn_by)
+        ap = coco_scores(boxes.gold, boxes.predicted, drawn_by.keys(), boxes.categories, drawn_by)
     ratios = _ratios(task, rows, reasons)
     return Table(
         predictions,
@@ -111,7 +111,8 @@ def build_table(predictions: Predictions, boxes: BoxSet | None = None) -> Table:
     )
 
 
-def _reason(task: str, row: Prediction) -> Reason:
+def reason_of(task: str, row: Prediction) -> Reason:
+    """Score of a row under the task's primary reward, and why."""
     if row.incomplete:
         return Reason(None, "incomplete_gold", "the annotations do not say every object")
     extra = {"aliases": row.aliases} if row.aliases is not None else {}

@@ -91,12 +91,11 @@ class Prediction(msgspec.Struct, omit_defaults=True):
         return (self.width, self.height) if self.width and self.height else None
 
 
-@dataclass
-class Problems:
+class Problems(msgspec.Struct):
     """Problems of predictions: counted by kind, with the first few of each."""
 
-    counts: Counter[str] = field(default_factory=Counter)
-    examples: dict[str, list[str]] = field(default_factory=dict)
+    counts: Counter[str] = msgspec.field(default_factory=Counter)
+    examples: dict[str, list[str]] = {}
 
     def add(self, kind: str, what: Any, times: int = 1) -> None:
         self.counts[kind] += times
@@ -113,6 +112,11 @@ class Problems:
                 copy.examples.setdefault(kind, []).extend(named)
         return copy
 
+    def __str__(self) -> str:
+        return "; ".join(
+            f"{n} {kind}: {', '.join(self.examples[kind])}" for kind, n in self.counts.items()
+        )
+
 
 @dataclass(frozen=True)
 class Predictions:
@@ -122,7 +126,6 @@ class Predictions:
 
     task: str
     rows: list[Prediction]
-    form: str
     problems: Problems = field(default_factory=Problems)
     detections: list[dict[str, Any]] | None = None
     notes: list[str] = field(default_factory=list)
@@ -147,7 +150,6 @@ def _completions(path: Path, task: str | None) -> Predictions:
     problems = Problems()
     notes: list[str] = []
     rows: dict[str, Prediction] = {}
-    form = "vlrft"
     for entry in read_completions(path, notes):
         if not entry.row.keys() & {"completion", "response"}:
             raise EvaluationError(
@@ -156,8 +158,7 @@ def _completions(path: Path, task: str | None) -> Predictions:
                 "`vlrft eval`, the results of `swift infer`, and COCO's list of image_id, "
                 "category_id, bbox, score"
             )
-        form = "vlrft" if "completion" in entry.row else "swift infer"
-        row = _prediction(entry.row, entry.place, form == "swift infer")
+        row = _prediction(entry.row, entry.place)
         if task is not None and row.task not in (None, task):
             problems.add("rows of another task, left out", f"{row.place} is {row.task}")
         elif row.id in rows:
@@ -168,9 +169,7 @@ def _completions(path: Path, task: str | None) -> Predictions:
         what = f"no prediction of task {task}" if problems.counts else "no predictions"
         raise EvaluationError(f"{path} holds {what}")
     predictions = list(rows.values())
-    return Predictions(
-        task or _task_of(predictions, path), predictions, form, problems, notes=notes
-    )
+    return Predictions(task or _task_of(predictions, path), predictions, problems, notes=notes)
 
 
 _TYPED = {
@@ -180,8 +179,9 @@ _TYPED = {
 }
 
 
-def _prediction(entry: Mapping[str, Any], place: str, of_swift: bool) -> Prediction:
+def _prediction(entry: Mapping[str, Any], place: str) -> Prediction:
     """A line as a prediction; columns of other programs that only share a name are ignored."""
+    of_swift = "completion" not in entry  # of `swift infer`
     solution = entry.get("solution")
     if solution is None and of_swift:
         solution = entry.get("labels")
@@ -310,7 +310,7 @@ def _coco_results(path: Path, task: str | None) -> Predictions:
             if key in seen:
                 problems.add("repeats of a box, which count as in COCO", f"entry {n}")
             seen.add(key)
-    return Predictions("detection", [], "COCO results", problems, rows)
+    return Predictions("detection", [], problems, rows)
 
 
 def _four_numbers(box: Any) -> list[float] | None:

@@ -186,9 +186,9 @@ class QuerySet:
         number = 0
         for row in rows_of(opened, without_images=without_images):
             if isinstance(row, BadRow):
-                problems.add("rows of the data set that cannot be read, not asked", row.place)
+                problems.add("rows of the data set that cannot be read, skipped", row.place)
             elif has_task and row.columns.get("task") not in (None, settings.task):
-                problems.add("rows of another task, not asked", row.place)
+                problems.add("rows of another task, skipped", row.place)
             else:
                 row = replace(row, columns=row.columns | {"task": settings.task})
                 yield Query(str(number), row, number)
@@ -259,7 +259,7 @@ class QuerySet:
             try:
                 path = image_path(file_of(instances.images[image]) or "", folder, folder)
             except ValueError as error:
-                problems.add("rows of the data set that cannot be read, not asked", error)
+                problems.add("rows of the data set that cannot be read, skipped", error)
                 continue
             columns = detection_row(str(path), name, instances.boxes[category].get(image, []))
             row = Row(

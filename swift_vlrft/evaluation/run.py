@@ -242,6 +242,13 @@ def open_runs(
         manifest = read_record(manifest_file, Manifest)
         settings = manifest.settings
         predictions = read_predictions(path, task or settings.task)
+        rows = predictions.rows
+        # Only queries of annotations have no row number.
+        if not known and not settings.dataset.exists() and any(row.row is None for row in rows):
+            raise EvaluationError(
+                f"{path} was made on annotations that do not exist (from {Path.cwd()}): "
+                f"{settings.dataset}"
+            )
         if settings.dataset not in known:
             known[settings.dataset] = open_annotations(settings.dataset)
         runs.append(SavedRun(predictions, manifest, gold_of(settings, known[settings.dataset])))

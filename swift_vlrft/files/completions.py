@@ -16,8 +16,10 @@ from typing import Any
 
 from swift_vlrft.files.jsonl import LineError, finite, json_objects
 
-EXTRA = ("task", "aliases")
-"""Columns that rewards read besides the solution."""
+
+def further(row: dict[str, Any]) -> dict[str, Any]:
+    """The columns of a row that rewards read besides the solution."""
+    return {key: row[key] for key in ("task", "aliases") if row.get(key) is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +32,6 @@ class Completion:
 
     def __str__(self) -> str:
         return f"{self.file}, line {self.place}" if self.file else f"line {self.place}"
-
-    @property
-    def extra(self) -> dict[str, Any]:
-        """The further columns of a reward that the row has."""
-        return {key: self.row[key] for key in EXTRA if self.row.get(key) is not None}
 
     @property
     def step(self) -> float:

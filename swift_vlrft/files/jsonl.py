@@ -118,6 +118,8 @@ def finite(value: Any) -> float | None:
 
 
 def _check_code(path: Path) -> None:
+    if path.is_fifo():
+        raise LineError(f"{path} is a pipe, and it is read more than once: save it to a file")
     with path.open("rb") as file:
         head = file.read(64)
     name = next((name for mark, name in _OTHER_CODES.items() if head.startswith(mark)), None)

@@ -16,7 +16,7 @@ from typing import Any
 
 from swift_vlrft.diagnostics.reasons import explain
 from swift_vlrft.evaluation.predictions import EvaluationError
-from swift_vlrft.files.completions import read_completions
+from swift_vlrft.files.completions import further, read_completions
 from swift_vlrft.files.jsonl import finite, json_lines, read_json
 from swift_vlrft.rewards import REWARDS
 
@@ -79,6 +79,8 @@ def read_run(folder: Path) -> RunLog:
                 by_name.setdefault(name, {})[step] = float(value)
             else:
                 not_drawn[name] += 1
+    if not run.steps:
+        run.notes.append("logging.jsonl holds no step")
     run.series = {name: sorted(values.items()) for name, values in by_name.items()}
     run.notes += [
         f"{name}: {count} values are NaN or infinite, not drawn"
@@ -112,7 +114,7 @@ def _read_completions(path: Path, run: RunLog) -> None:
             unscored = solution is None and "solution" in REWARDS[name].needs
             if unscored or completion.logged(name) is None:
                 continue  # of another reward's task
-            reason = explain(name, row.get("completion"), solution, **completion.extra)
+            reason = explain(name, row.get("completion"), solution, **further(row))
             if reason.score is None:
                 continue
             by_step = was_read.setdefault(name, {}).setdefault(completion.step, [])

@@ -11,9 +11,8 @@ from typing import Any
 
 from swift_vlrft.datasets import DataError
 from swift_vlrft.datasets.row import BOX_TASKS
-from swift_vlrft.diagnostics.reasons import Reason, explain
 from swift_vlrft.evaluation.compare import Comparison
-from swift_vlrft.evaluation.metrics import PRIMARY
+from swift_vlrft.evaluation.metrics import reason_of
 from swift_vlrft.evaluation.predictions import Prediction, Predictions, Problems
 from swift_vlrft.evaluation.queries import QuerySet
 from swift_vlrft.evaluation.run import SavedRun
@@ -77,7 +76,7 @@ def _changed(result: Comparison, count: int) -> dict[str, list[str]]:
 
 
 def _lowest_and_highest(predictions: Predictions, count: int) -> dict[str, list[str]]:
-    reasons = [(_reason(predictions.task, row), row.id) for row in predictions.rows]
+    reasons = [(reason_of(predictions.task, row), row.id) for row in predictions.rows]
     scored = sorted((reason.score, key) for reason, key in reasons if reason.score is not None)
     return {
         "Lowest scores": [key for _, key in scored[:count]],
@@ -91,16 +90,11 @@ def _sample(task: str, rows: dict[str, Prediction], url: str) -> Sample:
     if task in BOX_TASKS:
         boxes = drawn_boxes(row, read_boxes(row.solution), "gold")
     for name, answer in rows.items():
-        reason = _reason(task, answer)
+        reason = reason_of(task, answer)
         sides.append(Side(name, answer.completion, reason.score, reason.text))
         if task in BOX_TASKS:
             boxes += drawn_boxes(answer, read(answer.completion).boxes, name)
     return Sample(row, sides, url, boxes)
-
-
-def _reason(task: str, row: Prediction) -> Reason:
-    extra = {} if row.aliases is None else {"aliases": row.aliases}
-    return explain(PRIMARY[task], row.completion, row.solution, **extra)
 
 
 def drawn_boxes(row: Prediction, found: BoxList | None, kind: str) -> list[DrawnBox]:

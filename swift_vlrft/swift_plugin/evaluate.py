@@ -19,10 +19,15 @@ from pathlib import Path
 from typing import Any
 
 from swift_vlrft.datasets.box_format import split_box_format
-from swift_vlrft.evaluation.annotations import Gold, open_annotations
+from swift_vlrft.evaluation.annotations import Gold, annotations_of_gold
 from swift_vlrft.evaluation.bootstrap import COUNT
 from swift_vlrft.evaluation.joined import join_gold
-from swift_vlrft.evaluation.predictions import EvaluationError, Predictions, read_predictions
+from swift_vlrft.evaluation.predictions import (
+    EvaluationError,
+    Predictions,
+    Problems,
+    read_predictions,
+)
 from swift_vlrft.evaluation.queries import QuerySet, Settings
 from swift_vlrft.evaluation.run import begin, finish, gold_of, versions
 from swift_vlrft.evaluation.summary import Summary, summarise, write_summary
@@ -108,7 +113,7 @@ def _existing(
             "are scored as they are"
         )
     predictions = read_predictions(file, task)
-    annotations = None if gold is None else open_annotations(Path(gold))
+    annotations = annotations_of_gold(None if gold is None else Path(gold))
     if gold is not None and annotations is None:
         if predictions.detections is not None:
             raise EvaluationError(
@@ -132,13 +137,16 @@ def _run_model(
     done = len(begin(out, settings, force=force))
     progress(queries.count, done)
     answered = partial(progress, queries.count)
+    skipped = Problems()
     if done < queries.count:
         count = workers or max(1, gpu_count())
         if count > 1:
-            run_workers(out, count, answered)
+            skipped = run_workers(out, count, answered)
         else:
-            run_worker(out, queries, progress=answered)
-    problems = finish(out, queries)
+            skipped = run_worker(out, queries, progress=answered)
+    problems = skipped.joined(finish(out, queries))
+    if problems.counts["queries without an answer"] == queries.count:
+        raise EvaluationError(f"the model answered no query of {settings.dataset}: {problems}")
     predictions = read_predictions(out, settings.task)
     predictions = replace(predictions, problems=predictions.problems.joined(problems))
     return predictions, gold_of(settings, queries.annotations)

@@ -29,7 +29,7 @@ from swift_vlrft.datasets.row import BOX_TASKS
 from swift_vlrft.evaluation.predictions import EvaluationError, Problems, content_key
 from swift_vlrft.evaluation.queries import Query, QuerySet, Settings
 from swift_vlrft.evaluation.run import Manifest, answer_line, answered, new_part, pending
-from swift_vlrft.files.records import read_record
+from swift_vlrft.files.records import read_record, write_record
 from swift_vlrft.swift_plugin.command_line import CommandLine
 from swift_vlrft.swift_plugin.model import needed_image_resize
 
@@ -207,14 +207,14 @@ def answer_batch(
             image = open_image(row.image, row.place)
             other = size_problem(row.image, ImageInfo(*image.size, plain=True), row.drawn)
             if other is not None and settings.task in BOX_TASKS:
-                problems.add("images of another size than the annotations say, not asked", other)
+                problems.add("images of another size than the annotations say, skipped", other)
                 continue
             seen = image.size if resize is None else resize.size(*image.size)
             ready.append((query.rewritten(settings.box_format, image.size, seen), image))
         except DataError as error:
-            problems.add("images that cannot be opened, not asked", error)
+            problems.add("images that cannot be opened, skipped", error)
         except ValueError as error:
-            problems.add("rows whose boxes cannot be put into the box format, not asked", error)
+            problems.add("rows whose boxes cannot be put into the box format, skipped", error)
     requests = [InferRequest(with_prompt(q.row.problem), images=[image]) for q, image in ready]
     answers = ask(requests, config) if requests else []
     lines = []
@@ -243,13 +243,13 @@ def run_worker(
     worker: int = 0,
     workers: int = 1,
     progress: Callable[[int], None] = lambda n: None,
-) -> None:
-    """Answer this worker's share of what is left, into a new part file."""
+) -> Problems:
+    """Answer this worker's share of what is left, into a new part file; what was skipped."""
     problems, settings = Problems(), queries.settings
-    left = pending(queries, answered(folder), problems, worker, workers)
+    left = pending(queries, answered(folder), Problems(), worker, workers)
     first = next(left, None)
     if first is None:
-        return  # no model is loaded
+        return problems  # no model is loaded
     resize = image_resize_for(settings)
     ask, at_once = load_engine(settings)
     from swift.infer_engine import RequestConfig
@@ -264,11 +264,12 @@ def run_worker(
             file.write("".join(lines))
             file.flush()
             progress(len(lines))
+    return problems
 
 
 def run_workers(
     folder: Path, workers: int, progress: Callable[[int], None] = lambda n: None
-) -> None:
+) -> Problems:
     """Data parallel: one process per GPU, each with a full copy of the model."""
     shown = _lines_in(folder)
     visible = [d for d in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if d]
@@ -310,6 +311,8 @@ def run_workers(
             raise EvaluationError(
                 f"worker {n} ended with exit code {code}; {folder}/worker-{n}.log ends:\n{tail}"
             )
+    files = [folder / f"worker-{n}.json" for n in range(workers)]
+    return Problems().joined(*(read_record(file, Problems) for file in files))
 
 
 def _lines_in(folder: Path) -> int:
@@ -323,7 +326,8 @@ def _lines_in(folder: Path) -> int:
 def main(arguments: Sequence[str]) -> None:
     folder, worker, workers = Path(arguments[0]), int(arguments[1]), int(arguments[2])
     settings = read_record(folder / "run.json", Manifest).settings
-    run_worker(folder, QuerySet(settings), worker, workers)
+    problems = run_worker(folder, QuerySet(settings), worker, workers)
+    write_record(folder / f"worker-{worker}.json", problems)
 
 
 if __name__ == "__main__":

@@ -894,5 +894,5 @@ def test_a_model_is_not_asked_about_a_picture_of_another_size(tmp_path):
                 answer_batch(ask, None, settings, asked, problems)
         else:
             assert answer_batch(ask, None, settings, asked, problems) == []
-        told = problems.counts["images of another size than the annotations say, not asked"]
+        told = problems.counts["images of another size than the annotations say, skipped"]
         assert told == (not fits), case

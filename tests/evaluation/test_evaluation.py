@@ -311,7 +311,7 @@ def test_swift_infer_results_are_read(tmp_path):
         for gold in ("red", "blue")
     ]
     found = read_predictions(write_lines(tmp_path / "r.jsonl", rows))
-    assert found.form == "swift infer" and found.rows[0].prompt == "<image>What colour?"
+    assert found.rows[0].prompt == "<image>What colour?"
     assert found.rows[0].image_id == "/data/1.png"
     assert summarise(found).metrics["accuracy"].value == 0.5
 
@@ -428,18 +428,33 @@ def test_predictions_of_no_image_of_the_annotations_are_refused(protocol, tmp_pa
     other = [row | {"category": "unicorn"} for row in rows]
     arguments = ["--predictions", str(write_lines(tmp_path / "p.jsonl", other))]
     arguments += ["--gold", str(tmp_path / "gold.json"), "--protocol", protocol]
+    if protocol == "visual-rft":
+        box = {"image_id": 1, "category_id": "cat", "bbox": [1, 1, 2, 2], "score": 1}
+        (tmp_path / "p.jsonl").write_text(json.dumps([box]))
     result = CliRunner().invoke(app, ["eval", *arguments])
     output = " ".join(result.output.split())
-    assert result.exit_code == 2 and "like 1, 2, its categories cat, dog, bus" in output
+    assert result.exit_code == 2 and "like 1, 2, its categories 1: cat, 2: dog, 3: bus" in output
 
 
-def test_a_gold_that_is_not_there_is_said_by_compare(tmp_path):
+def test_a_gold_that_is_not_there_is_said(tmp_path):
     file = write_lines(tmp_path / "p.jsonl", detection_rows(images=2)[0])
-    arguments = [str(file), str(file), "--gold", str(tmp_path / "nowhere.json")]
-    result = CliRunner().invoke(app, ["compare", *arguments])
-    assert result.exit_code == 2 and "nowhere.json does not exist" in " ".join(
-        result.output.split()
-    )
+    for command in (["compare", str(file), str(file)], ["eval", "--predictions", str(file)]):
+        result = CliRunner().invoke(app, [*command, "--gold", str(tmp_path / "nowhere.json")])
+        said = " ".join(result.output.split())
+        assert result.exit_code == 2 and "nowhere.json does not exist" in said
+
+
+def test_answers_without_solutions_are_scored_with_the_annotations(tmp_path):
+    rows, coco = detection_rows()
+    (tmp_path / "gold.json").write_text(json.dumps(coco))
+    file = write_lines(tmp_path / "p.jsonl", rows)
+    arguments = ["--predictions", str(file), "--gold", str(tmp_path / "gold.json")]
+    expected = eval_json(*arguments)
+    write_lines(file, [{**row, "solution": None} for row in rows])
+    assert eval_json(*arguments) == expected
+    write_lines(file, [{**row, "frame": "unit"} for row in rows])
+    result = CliRunner().invoke(app, ["eval", *arguments])
+    assert result.exit_code == 2 and "unknown box format 'unit'" in " ".join(result.output.split())
 
 
 def test_a_size_that_one_side_has_no_boxes_of_keeps_the_other_sides_value(tmp_path):

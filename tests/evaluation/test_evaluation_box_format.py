@@ -89,7 +89,7 @@ def test_both_frames_give_the_same_boxes_in_the_picture(tmp_path):
     sides = [asked_in(frame, said, tmp_path) for frame in ("norm1000", "pixels")]
     first, second = (boxes_of_rows([row], Problems()) for row in sides)
     assert first.sizes_known and second.sizes_known
-    for kind in ("gold", "found"):
+    for kind in ("gold", "predicted"):
         one, other = getattr(first, kind)[0], getattr(second, kind)[0]
         assert one["bbox"] == pytest.approx(other["bbox"], abs=4)  # a pixel seen is 2.3 stored
     assert first.gold[0]["bbox"] == pytest.approx([480, 270, 960, 270])
@@ -132,7 +132,7 @@ def crowded(tmp_path, found: str) -> Predictions:
         Prediction(f"{n}/cat", f"<answer>{found}</answer>", gold, str(n), "cat", "norm1000")
         for n, gold in enumerate(solutions, start=1)
     ]
-    return Predictions("detection", rows, "vlrft")
+    return Predictions("detection", rows)
 
 
 def test_a_crowd_costs_nothing(tmp_path):
@@ -151,13 +151,13 @@ def test_pixels_of_a_training_row_are_scaled_to_the_annotations(tmp_path):
         row.box_format, row.width, row.height = "pixels", 112, 112
     gold = open_annotations(tmp_path / "instances.json")
     _, made = boxes_of_annotations(gold, predictions)
-    assert made.found[1]["bbox"] == [0, 0, 32, 24]
+    assert made.predicted[1]["bbox"] == [0, 0, 32, 24]
 
 
 def test_without_sizes_there_is_no_ap_by_size_in_a_comparison():
     def side() -> Predictions:
         gold = "<answer>[[10, 10, 500, 500]]</answer>"
-        return Predictions("detection", [Prediction("0", gold, gold, "a")], "swift infer")
+        return Predictions("detection", [Prediction("0", gold, gold, "a")])
 
     found = compare(side(), side(), bootstrap=2)
     assert found.metrics["AP"].a == 1.0 and found.metrics["AP_large"].a is None

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from PIL import Image
@@ -241,7 +242,7 @@ def test_an_annotation_file_is_decoded_once(coco, tmp_path, monkeypatch):
         decoded.clear()
 
 
-def answer_with_gold(folder, queries, worker=0, workers=1, progress=lambda n: None) -> None:
+def answer_with_gold(folder, queries, worker=0, workers=1, progress=lambda n: None) -> Problems:
     left = list(pending(queries, answered(folder), Problems()))
     with new_part(folder).open("a") as part:
         for query in left:
@@ -252,6 +253,41 @@ def answer_with_gold(folder, queries, worker=0, workers=1, progress=lambda n: No
                 )
             )  # fmt: skip
     progress(len(left))
+    return Problems()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_summary_says_why_a_query_has_no_answer(tmp_path, monkeypatch, workers):
+    rows = []
+    for n in range(6):
+        (tmp_path / f"{n}.png").write_bytes(b"no image")
+        if n > 1:
+            Image.new("RGB", (28, 28)).save(tmp_path / f"{n}.png")
+        answer = {"solution": "<answer>red</answer>", "task": "classification"}
+        rows.append({"image": f"{n}.png", "problem": "What colour?", **answer})
+    file = tmp_path / "test.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def engine(settings):
+        message = SimpleNamespace(content="<answer>red</answer>")
+        choice = SimpleNamespace(message=message, finish_reason="stop")
+        return lambda requests, _: [SimpleNamespace(choices=[choice])] * len(requests), 8
+
+    def process(command, **_):
+        inference.main(command[3:])
+        return SimpleNamespace(poll=lambda: 0, wait=lambda: 0)
+
+    monkeypatch.setattr(inference, "load_engine", engine)
+    monkeypatch.setattr(inference.subprocess, "Popen", process)
+    monkeypatch.setattr(evaluate, "model_and_adapter", lambda model, base: (model, None))
+    settings = {"task": "classification", "workers": workers, "bootstrap": 0}
+    summary = swift_vlrft.evaluate("m", file, out=tmp_path / "out", **settings)
+    kind = "images that cannot be opened, skipped"
+    assert summary.rows == 4 and summary.problems == {kind: 2, "queries without an answer": 2}
+    assert "1.png" in "".join(summary.named[kind])
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows[:2]))
+    with pytest.raises(EvaluationError, match=r"no query of .*cannot be opened, skipped: .*0\.png"):
+        swift_vlrft.evaluate("m", file, out=tmp_path / "none", **settings)
 
 
 def test_evaluate_does_what_the_command_does(coco, tmp_path, monkeypatch):
@@ -357,3 +393,18 @@ def test_evaluate_is_had_without_torch():
     assert done.stdout.split("\n")[:2] == ["True", "[]"]
     with pytest.raises(AttributeError, match="no attribute 'evaluated'"):
         swift_vlrft.evaluated  # noqa: B018
+
+
+def test_a_run_on_annotations_that_have_moved_is_not_scored_without_them(
+    coco, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(evaluate, "run_worker", answer_with_gold)
+    monkeypatch.setattr(evaluate, "model_and_adapter", lambda model, base: (model, None))
+    out = tmp_path / "out"
+    swift_vlrft.evaluate("m", coco, "detection", out=out, workers=1, bootstrap=0)
+    moved = coco.rename(tmp_path / "moved.json")
+    result = CliRunner().invoke(app, ["compare", str(out), str(out)])
+    said = " ".join(result.output.split())
+    assert result.exit_code == 2 and "was made on annotations that do not exist" in said
+    command = ["compare", str(out), str(out), "--gold", str(moved)]
+    assert CliRunner().invoke(app, command).exit_code == 0

@@ -3,6 +3,7 @@ whatever program has written or cut it.
 """
 
 import json
+import os
 import re
 
 import pytest
@@ -105,6 +106,14 @@ def test_what_cannot_be_read_is_refused_by_all_three_in_the_same_words(three, co
         assert code == 2 and words in text
         said.add(re.sub(r"\S*c\.jsonl", "c.jsonl", text))
     assert len(said) == 1, said
+
+
+def test_a_pipe_is_refused(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)  # opening it would wait for a writer
+    for command in (["eval", "--predictions"], ["score"]):
+        result = CliRunner().invoke(app, [*command, str(pipe)])
+        assert result.exit_code == 2 and "is a pipe" in result.output
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])

@@ -298,6 +298,8 @@ def test_what_is_not_drawn_is_said(run):
     page = report(run)
     assert "<li>logging.jsonl, line 6 cannot be read, left out" in page
     assert "<li>grad_norm: 1 values are NaN or infinite, not drawn" in page
+    (run / "logging.jsonl").write_text("")
+    assert "<li>logging.jsonl holds no step" in report(run)
     assert "<li>kl: 1 values are NaN or infinite, not drawn" in page
 
 
