@@ -738,7 +738,7 @@ def test_whatever_a_case_holds_it_is_judged_or_a_miss_with_a_reason(tmp_path):
     results = [json.loads(line) for line in done.stdout.splitlines()]
     assert results[-1]["scored"] == len(lines) == len(results) - 1
     assert results[0]["agrees"] and results[0]["capacity_gib"] == 78.8
-    assert "names no model" in results[1]["why"] and "card's size" in results[2]["why"]
+    assert "names no model" in results[1]["why"] and "neither the GPU's size" in results[2]["why"]
     assert "has no size" in results[3]["why"]
     assert all(r["agrees"] or r["why"] for r in results[:-1])
     assert "Traceback" not in done.stderr and done.stderr.count("not JSON") == 1
