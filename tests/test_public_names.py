@@ -47,7 +47,7 @@ def test_plan_is_what_vlrft_plan_prints():
     planned = swift_vlrft.plan(recipe, "4x24", quick=True)
     printed = CliRunner().invoke(app, ["plan", recipe, "--gpus", "4x24", "--quick", "--json"])
     assert planned.plan.verdict == json.loads(printed.stdout)["verdict"]
-    with pytest.raises(ValueError, match="--dataset nowhere: no such file"):
+    with pytest.raises(ValueError, match="--dataset nowhere does not exist"):
         swift_vlrft.plan(recipe, "4x24", dataset="nowhere", quick=True)
 
 

@@ -46,6 +46,8 @@ class Longest:
 def longest_row(path: str | Path, rule: SmartResize, low: int, high: int) -> Longest:
     """ValueError says which file or row cannot be read."""
     source = Path(path).expanduser()
+    if not source.exists():
+        raise ValueError(f"--dataset {path} does not exist (from {Path.cwd()})")
     stored = find_set(source)
     if stored is None:
         raise ValueError(f"--dataset {why_unknown(source)}")
