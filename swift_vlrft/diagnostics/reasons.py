@@ -13,7 +13,7 @@ from itertools import product
 from typing import Any
 
 from swift_vlrft.geometry.boxes import iou
-from swift_vlrft.parsing.answers import Answer, BoxList, read
+from swift_vlrft.parsing.answers import Answer, BoxList, read, with_prefix
 from swift_vlrft.parsing.boxes import too_long
 from swift_vlrft.rewards import REWARDS, Reward
 from swift_vlrft.rewards.classification import right_names
@@ -44,9 +44,11 @@ class Reason:
 def explain(name: str, completion: Any, solution: Any, **row: Any) -> Reason:
     """Score and reason of one completion under the reward ``name`` (a key of REWARDS).
 
-    ``row`` holds one value per further column (``task``, ``aliases``), and ``trainer_state``.
+    ``row`` holds one value per further column (``task``, ``aliases``, ``response_prefix``), and
+    ``trainer_state``.
     """
     state = row.pop("trainer_state", None)
+    completion = with_prefix(completion, row.pop("response_prefix", None))
     columns = {key: [value] for key, value in row.items()}
     reward = REWARDS[name]
     task = reward.task

@@ -19,7 +19,9 @@ from swift_vlrft.files.jsonl import LineError, finite, json_objects
 
 def further(row: dict[str, Any]) -> dict[str, Any]:
     """The columns of a row that rewards read besides the solution."""
-    return {key: row[key] for key in ("task", "aliases") if row.get(key) is not None}
+    return {
+        key: row[key] for key in ("task", "aliases", "response_prefix") if row.get(key) is not None
+    }
 
 
 @dataclass(frozen=True, slots=True)

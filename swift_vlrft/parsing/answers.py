@@ -81,9 +81,12 @@ def well_formed(completion: str) -> bool:
     """Whether the text is exactly one non-empty think block, then one non-empty answer block.
 
     Blanks may stand around and between the blocks. The reasoning may mention answer tags; a second
-    think block, or a tag inside the answer, is one block too many.
+    think block, or a tag inside the answer, is one block too many. What a chat template writes by
+    itself in front is skipped, once: it neither earns nor costs.
     """
-    thought, _, rest = completion.strip().partition("</think>")
+    of_template = _OF_TEMPLATE.match(completion)
+    text = completion[of_template.end() :] if of_template else completion
+    thought, _, rest = text.strip().partition("</think>")
     rest = rest.lstrip()
     answer = rest[len("<answer>") : -len("</answer>")]
     return (
@@ -98,6 +101,11 @@ def well_formed(completion: str) -> bool:
 
 
 _TAG = re.compile(r"</?(?:think|answer)>")
+_OF_TEMPLATE = re.compile(r"\s*(?:<think>\s*</think>|<\|channel>thought\s*<channel\|>)")
+"""An empty think block (Qwen3.5, GLM-4.5V, MiniCPM-V 4.5), or Gemma 4's empty thought channel:
+ms-swift puts its template's prefix in front of each completion (swift/template/base.py,
+decode_generate_ids).
+"""
 
 
 MAX_CACHED_CHARACTERS = 4_000_000
@@ -152,6 +160,12 @@ def text_of(completion: Any) -> str:
         return text_of(completion.get("content"))
     converted = plain(completion)
     return "" if converted is completion else text_of(converted)
+
+
+def with_prefix(completion: Any, prefix: Any) -> str:
+    """The completion's text behind the prefix that its template had written, if it lacks it."""
+    text, before = text_of(completion), text_of(prefix)
+    return text if text.lstrip().startswith(before.strip()) else before + text
 
 
 def gold_text(solution: Any) -> str:

@@ -10,7 +10,9 @@
 A reward gets one value per completion in every column, returns one score per completion, and never
 raises on text: only a wrong number of values or a missing column is an error. A
 column is a list, a tuple, or an array or series of numpy, pandas, pyarrow, torch or datasets; a
-single string in place of a column other than ``solution`` stands for every row.
+single string in place of a column other than ``solution`` stands for every row. The optional column
+``response_prefix`` is what the chat template wrote before the completion, for a trainer that hands
+the completion over without it.
 """
 
 import logging
@@ -19,7 +21,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
 
-from swift_vlrft.parsing.answers import gold_text, plain, read
+from swift_vlrft.parsing.answers import gold_text, plain, read, with_prefix
 
 log = logging.getLogger("swift_vlrft")
 
@@ -100,6 +102,9 @@ class Reward:
         golds = further.pop(self.needs.index("solution")) if "solution" in self.needs else None
         task = self.task
         tasks = self._column("task", columns.get("task"), len(texts)) if task else None
+        prefixes = self._column("response_prefix", columns.get("response_prefix"), len(texts))
+        if prefixes:
+            texts = [with_prefix(text, plain(p)) for text, p in zip(texts, prefixes, strict=True)]
         state = {"trainer_state": columns.get("trainer_state")} if self.changes_in_training else {}
         scores: Scores = []
         unreadable = []

@@ -1,0 +1,76 @@
+"""What a chat template writes in front of a completion neither earns nor costs."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from swift_vlrft.diagnostics.reasons import explain
+from swift_vlrft.families import FAMILIES
+from swift_vlrft.parsing.answers import well_formed
+from swift_vlrft.rewards import REWARDS
+
+FORMATS = ("vlrft_format", "vlrft_detection_format")
+GOOD = "<think>One dog.</think><answer>[[10, 20, 60, 80]]</answer>"
+# Read from ms-swift's templates (tests/families compares the families with the installed ones).
+EMPTY = {
+    *("<think>\n\n</think>\n\n", "<think></think>\n", "<think></think>"),
+    "<|channel>thought\n<channel|>",
+} | {
+    prefix
+    for family in FAMILIES.values()
+    for prefix in family.templates.values()
+    if prefix.strip().endswith((">", "|>")) and prefix.strip() != "<think>"
+}
+
+
+@pytest.mark.parametrize("prefix", sorted(EMPTY))
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_prefix_of_the_template_is_skipped_once(name, prefix):
+    score = REWARDS[name]
+    assert score([prefix + GOOD], [None]) == [1.0]
+    assert score(["\n" + prefix + GOOD], [None]) == [1.0]
+    alone = prefix + "<answer>[[10, 20, 60, 80]]</answer>"
+    assert score([alone, prefix + prefix + GOOD], [None, None]) == [0.0, 0.0]
+    assert score([prefix + "Well, " + GOOD, GOOD + prefix], [None, None]) == [0.0, 0.0]
+
+
+pieces = st.sampled_from(
+    ["<think>", "</think>", "<answer>", "</answer>", " ", "\n", "a", "<|channel>", "<channel|>"]
+)
+texts = st.lists(pieces, max_size=10).map("".join) | st.text()
+
+
+@given(texts, st.sampled_from(sorted(EMPTY)))
+def test_a_prefix_changes_no_score(text, prefix):
+    begins_like_one = text.lstrip().startswith(("<think>", "<|channel>"))
+    if not begins_like_one or well_formed(text):
+        assert well_formed(prefix + text) == well_formed(text)
+
+
+@pytest.mark.parametrize("prefix", ["<think>", "<think>\n", "<think>\n\n"])
+def test_the_column_puts_back_what_a_trainer_left_out(prefix):
+    cut = "One dog.</think><answer>[[10, 20, 60, 80]]</answer>"
+    for name in FORMATS:
+        score = REWARDS[name]
+        assert score([cut], [None]) == [0.0]
+        assert score([cut], [None], response_prefix=prefix) == [1.0]
+        # A row that has it, and one whose template writes nothing.
+        assert score([GOOD, GOOD, cut], [None] * 3, response_prefix=[prefix, None, ""]) == [1, 1, 0]
+        with pytest.raises(
+            ValueError, match="3 completions, but 2 values in the column 'response_"
+        ):
+            score([GOOD] * 3, [None] * 3, response_prefix=[prefix] * 2)
+        assert explain(name, cut, None, response_prefix=prefix).score == 1.0
+
+
+@given(texts, st.sampled_from([*sorted(EMPTY), "<think>\n"]))
+def test_the_column_is_never_put_in_twice(text, prefix):
+    score = REWARDS["vlrft_format"]
+    assert score([prefix + text], response_prefix=prefix) == score([prefix + text])
+
+
+def test_an_answer_begun_by_the_template_is_read():
+    prefix = "<think>\n\n</think>\n\n<answer>"
+    score = REWARDS["vlrft_counting"]
+    assert score(["4</answer>"], ["4"], response_prefix=prefix) == [1.0]
+    assert score(["4</answer>"], ["4"]) == [0.0]
