@@ -9,19 +9,13 @@ The file is read by files/completions.py: ms-swift's own log, or one object per 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import fmean, pstdev
 
 import msgspec
 
-from swift_vlrft.diagnostics.checks import (
-    BoxFormatCheck,
-    has_boxes,
-    has_zero_variance,
-    unreadable,
-    zero_variance,
-)
+from swift_vlrft.diagnostics.checks import BoxFormatCheck, Tally, has_boxes
 from swift_vlrft.diagnostics.reasons import Reason, explain
 from swift_vlrft.files.completions import Completion, further, read_completions
 from swift_vlrft.parsing.answers import gold_text, read
@@ -122,14 +116,19 @@ def score_completions(
         with_boxes = next((name for name in names if has_boxes(name, row.get("task"))), None)
         if with_boxes is not None:
             box_format.add_row(with_boxes, row)
-    groups = [_group(completion) for completion in rows]
-    rewards = {}
+    report = Report(len(rows), {}, [], samples)
+    flags: list[str | None] = []
     for name, reasons in results.items():
-        rewards[name] = _summary(reasons, groups)
+        tally = Tally()
+        tally.add([completion.row for completion in rows], reasons, least=2)
+        summary = report.rewards[name] = _summary(reasons, tally)
         logged = [completion.logged(name) for completion in rows if name in completion.row]
         if all(score is None for score in logged):
-            rewards[name].unlogged = len(logged)
-    return Report(len(rows), rewards, _flags(rewards, box_format), samples)
+            summary.unlogged = len(logged)
+        flags += [*_unscored(name, summary), tally.unreadable(name), tally.zero_variance(name)]
+    flags.append(box_format.problem())
+    report.flags = [flag for flag in flags if flag is not None]
+    return report
 
 
 def _reason(completion: Completion, name: str) -> Reason:
@@ -144,57 +143,35 @@ def _reason(completion: Completion, name: str) -> Reason:
     return explain(name, row["completion"], row.get("solution"), **further(row))
 
 
-def _group(completion: Completion) -> tuple[str, ...] | None:
-    """A key for completions of one prompt; None if the row does not name its prompt. Many images
-    share a question, so the gold is part of it.
-    """
-    row = completion.row
-    prompt = str(row.get("prompt_id") or row.get("prompt") or "")
-    return (prompt, str(row.get("step", "")), gold_text(row.get("solution"))) if prompt else None
-
-
-def _summary(results: list[Reason], groups: list[tuple[str, ...] | None]) -> RewardSummary:
+def _summary(results: list[Reason], tally: Tally) -> RewardSummary:
     others = Counter(reason.text for reason in results if reason.code == "other_task")
     codes = Counter(reason.code for reason in results if reason.code != "other_task")
     scores = [reason.score for reason in results if reason.score is not None]
-    summary = RewardSummary(
-        scored=len(scores),
+    return RewardSummary(
+        scored=tally.scored,
         skipped=others.total(),
         other=dict(others.most_common()),
         bad_gold=codes["bad_gold"],
+        mean=fmean(scores) if scores else None,
+        std=pstdev(scores) if scores else None,
+        full=scores.count(1.0) / len(scores) if scores else None,
+        readable=tally.readable,
+        parse_rate=tally.readable / len(scores) if scores else None,
+        groups=tally.groups,
+        zero_variance_groups=tally.zero_variance_groups,
         reasons=dict(codes.most_common()),
     )
-    if not scores:
-        return summary
-    summary.mean, summary.std = fmean(scores), pstdev(scores)
-    summary.full = sum(score == 1.0 for score in scores) / len(scores)
-    summary.readable = sum(reason.was_read for reason in results if reason.score is not None)
-    summary.parse_rate = summary.readable / len(scores)
-    by_group: dict[tuple[str, ...], list[float]] = {}
-    for group, reason in zip(groups, results, strict=True):
-        if reason.score is not None and group is not None:
-            by_group.setdefault(group, []).append(reason.score)
-    several = [values for values in by_group.values() if len(values) > 1]
-    summary.groups = len(several)
-    summary.zero_variance_groups = sum(map(has_zero_variance, several))
-    return summary
 
 
-def _flags(rewards: dict[str, RewardSummary], box_format: BoxFormatCheck) -> list[str]:
-    flags: list[str | None] = []
-    for name, summary in rewards.items():
-        if summary.bad_gold:
-            flags.append(f"{name}: {summary.bad_gold} gold solutions cannot be read.")
-        if not summary.scored and (summary.skipped or summary.bad_gold):
-            what = [f"{count} times {text}" for text, count in summary.other.items()]
-            what += [f"{summary.bad_gold} times another gold solution"] * bool(summary.bad_gold)
-            flags.append(f"{name}: scored no row, so it teaches nothing: {', '.join(what)}.")
-        elif summary.unlogged:
-            flags.append(
-                f"{name}: the run scored none of its {summary.unlogged} rows, so it taught "
-                "nothing: check their column task and their gold solutions."
-            )
-        flags.append(unreadable(name, summary.readable, summary.scored))
-        flags.append(zero_variance(name, summary.groups, summary.zero_variance_groups))
-    flags.append(box_format.problem())
-    return [flag for flag in flags if flag is not None]
+def _unscored(name: str, summary: RewardSummary) -> Iterator[str]:
+    if summary.bad_gold:
+        yield f"{name}: {summary.bad_gold} gold solutions cannot be read."
+    if not summary.scored and (summary.skipped or summary.bad_gold):
+        what = [f"{count} times {text}" for text, count in summary.other.items()]
+        what += [f"{summary.bad_gold} times another gold solution"] * bool(summary.bad_gold)
+        yield f"{name}: scored no row, so it teaches nothing: {', '.join(what)}."
+    elif summary.unlogged:
+        yield (
+            f"{name}: the run scored none of its {summary.unlogged} rows, so it taught nothing: "
+            "check their column task and their gold solutions."
+        )
