@@ -13,11 +13,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import wraps
-from importlib import import_module
 from typing import Any
 
-from swift.callbacks import TrainerCallback, callbacks_map
-from swift.trainers.trainer_factory import TrainerFactory
+from swift.callbacks import TrainerCallback
 
 from swift_vlrft.datasets import open_image
 from swift_vlrft.files.environment import number
@@ -26,7 +24,6 @@ from swift_vlrft.report.drawing import draw_sample
 from swift_vlrft.rewards import RewardFunction, Scores
 
 VARIABLE = "VLRFT_LOG_IMAGES"
-NAME = "vlrft_sample_images"
 COLUMNS = ("solution", "frame", "task", "width", "height")
 
 
@@ -114,21 +111,3 @@ def _opened(image: Any) -> Any:
     if image is None:
         raise ValueError("the row has no image")
     return open_image(image) if isinstance(image, dict) else image
-
-
-def log_images() -> None:
-    """Register the callback, and a training arguments class that enables it on top of others."""
-    callbacks_map[NAME] = SampleImages
-    module, _, name = TrainerFactory.TRAINING_ARGS_MAPPING["grpo"].rpartition(".")
-    base = getattr(import_module(module), name)
-    if getattr(base, "draws_samples", False):
-        return
-
-    def init_callbacks(self: Any) -> None:
-        base._init_callbacks(self)
-        if NAME not in self.callbacks:
-            self.callbacks.append(NAME)
-
-    drawing = {"_init_callbacks": init_callbacks, "draws_samples": True, "__module__": __name__}
-    globals()["DrawingGRPOConfig"] = type("DrawingGRPOConfig", (base,), drawing)
-    TrainerFactory.TRAINING_ARGS_MAPPING["grpo"] = f"{__name__}.DrawingGRPOConfig"
