@@ -176,11 +176,7 @@ def _one_of(names: tuple[str, ...]) -> Guess:
 
 
 _BoxTask = partial(
-    DemoTask,
-    reward="vlrft_detection_iou",
-    side=112,
-    max_completion_length=28,
-    learning_rate=2e-4,
+    DemoTask, reward="vlrft_detection_iou", side=112, max_completion_length=28, learning_rate=2e-4
 )
 _COLOURS = tuple(COLOURS)
 # name, rows, guess, vocabulary; rows to train on and held out, steps of warm start and of GRPO

@@ -66,7 +66,7 @@ class CocoScores:
         total, present = np.zeros((THRESHOLDS, len(weights))), np.zeros(len(weights))
         for ranked in self.ranked:
             if ranked.gold.any():
-                gold = weights @ ranked.gold
+                gold = weights[:, : len(ranked.gold)] @ ranked.gold  # images of no box come after
                 total += np.where(gold > 0, _weighted_ap(ranked, weights, gold), 0.0)
                 present += gold > 0
         return np.where(present > 0, total / np.maximum(present, 1), np.nan)

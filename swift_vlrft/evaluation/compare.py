@@ -16,9 +16,8 @@ import msgspec
 
 from swift_vlrft.evaluation.annotations import GOLD_OF_ROWS, Gold, annotations_of_gold
 from swift_vlrft.evaluation.bootstrap import COUNT, interval, resamples
-from swift_vlrft.evaluation.joined import known_answer
 from swift_vlrft.evaluation.metrics import Table
-from swift_vlrft.evaluation.pairing import IN_ORDER, gold_key, pair, question_key
+from swift_vlrft.evaluation.pairing import IN_ORDER, Pairing, gold_key, question_key
 from swift_vlrft.evaluation.predictions import EvaluationError, Prediction, Predictions
 from swift_vlrft.evaluation.run import image_limits, open_runs
 from swift_vlrft.evaluation.summary import HEADLINES, scored_table
@@ -159,7 +158,7 @@ def compare_runs(
 def _paired(a: Predictions, b: Predictions) -> tuple[list[Prediction], list[Prediction], list[str]]:
     """The rows of both sides that answer the same queries, in one order, with A's ids; notes."""
     notes: list[str] = []
-    if all(row.has_id for row in (*a.rows, *b.rows)):
+    if all(row.own_id is not None for row in (*a.rows, *b.rows)):
         by_id = {row.id: row for row in b.rows}
     else:
         by_id = _by_ids_of_a(a, b, notes)
@@ -196,13 +195,11 @@ def _by_ids_of_a(a: Predictions, b: Predictions, notes: list[str]) -> dict[str, 
     """B's rows by the id of A's row for the same query: files of `swift infer` and ms-swift's log
     have no ids.
     """
-    formats = {row.box_format for row in (*a.rows, *b.rows)} - {None}
-    known_a, known_b = (
-        [replace(known_answer(row, box_formats=formats), place=f"{row.place} of {name}")
-         for row in side.rows]
-        for name, side in (("A", a), ("B", b))
-    )  # fmt: skip
-    pairing = pair(known_b, known_a, any_question=True)
+    sides = [
+        [msgspec.structs.replace(row, place=f"{row.place} of {name}") for row in side.rows]
+        for name, side in (("B", b), ("A", a))
+    ]
+    pairing = Pairing(*sides, any_question=True)
     if pairing.in_order:
         notes.append(f"{len(pairing.in_order)} rows of B were paired with A's by order{IN_ORDER}")
     return {a.rows[n].id: row for row, n in zip(b.rows, pairing.rows, strict=True) if n is not None}

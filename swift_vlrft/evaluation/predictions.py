@@ -68,8 +68,8 @@ class Prediction(msgspec.Struct, omit_defaults=True):
     # Not on disk:
     place: str = ""
     """Its place in its file."""
-    has_id: bool = True
-    """Whether the file gives the id."""
+    own_id: str | None = None
+    """The id that the file gives it."""
     image_names: tuple[str, ...] = ()
     """Names of the image: path or content key, and an id."""
     incomplete: bool = False
@@ -204,7 +204,7 @@ def _prediction(entry: Mapping[str, Any], place: str) -> Prediction:
         aliases=entry.get("aliases"),
         image=path,
         place=f"line {place}",
-        has_id=key is not None,
+        own_id=key,
         image_names=tuple(n for n in (name, image_id) if n is not None),
         **typed,
     )

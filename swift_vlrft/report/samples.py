@@ -42,9 +42,7 @@ class Sample:
 
 
 def samples(
-    runs: dict[str, SavedRun],
-    result: Comparison | None,
-    count: int,
+    runs: dict[str, SavedRun], result: Comparison | None, count: int
 ) -> tuple[list[tuple[str, list[Sample]]], list[str]]:
     """At most ``count`` rows under each heading, and why some have no image; ``runs`` by name."""
     run = next(iter(runs.values()), None)
