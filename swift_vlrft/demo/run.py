@@ -22,9 +22,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
+from typing import Any
 
 from swift_vlrft.demo.data import write_parquet
 from swift_vlrft.demo.tasks import DemoTask
@@ -43,27 +43,12 @@ class DemoError(ChildProcessError):
     exit_code = 1
 
 
-@dataclass(frozen=True)
-class Summary:
-    task: str
-    reward: str  # the task's; the run's second one is vlrft_format, and both weigh the same
-    reward_first: float  # the task's reward alone, mean of the first tenth of the steps
-    reward_last: float  # of the last tenth
-    format_first: float
-    format_last: float
-    steps: int
-    seconds: float  # the whole demo, data and warm start included
-    held_out_before: float  # mean reward of greedy answers on held-out images
-    held_out_after: float
-    held_out_rows: int
-    metric: str  # the headline of `vlrft eval`
-    metric_before: float
-    metric_after: float
-    difference_95: list[float | None]  # paired bootstrap interval of after - before
-
-
-def run_demo(task: DemoTask, folder: Path, *, steps: int | None = None, seed: int = 0) -> Summary:
-    """Run the demo in ``folder``, which is emptied of an earlier demo. Raises DemoError."""
+def run_demo(
+    task: DemoTask, folder: Path, *, steps: int | None = None, seed: int = 0
+) -> dict[str, Any]:
+    """Run the demo in ``folder``, which is emptied of an earlier demo; what summary.json holds.
+    Raises DemoError.
+    """
     started = time.monotonic()
     _remove_earlier(folder)
     steps = steps or task.grpo_steps
@@ -96,29 +81,25 @@ def run_demo(task: DemoTask, folder: Path, *, steps: int | None = None, seed: in
         compared = compare_runs(*sides)
     before, after = (task.scores(held_out, texts) for texts in answers)
     curves = _curves(task, folder)
-    reward_first, reward_last = _ends(curves[task.reward])
-    format_first, format_last = _ends(curves[FORMAT])
     headline = compared.metrics[compared.headline]
-    summary = Summary(
-        task=task.name,
-        reward=task.reward,
-        reward_first=reward_first,
-        reward_last=reward_last,
-        format_first=format_first,
-        format_last=format_last,
-        steps=len(curves[task.reward]),
-        seconds=round(time.monotonic() - started, 1),
-        held_out_before=mean(before),
-        held_out_after=mean(after),
-        held_out_rows=len(held_out),
-        metric=compared.headline,
-        metric_before=headline.a or 0.0,
-        metric_after=headline.b or 0.0,
-        difference_95=[headline.low, headline.high],
-    )
+    summary: dict[str, Any] = {"task": task.name, "reward": task.reward}
+    for name, values in (("reward", curves[task.reward]), ("format", curves[FORMAT])):
+        tenth = max(1, len(values) // 10)
+        summary |= {f"{name}_first": mean(values[:tenth]), f"{name}_last": mean(values[-tenth:])}
+    summary |= {
+        "steps": len(curves[task.reward]),
+        "seconds": round(time.monotonic() - started, 1),  # data and warm start included
+        "held_out_before": mean(before),  # of greedy answers on held-out images
+        "held_out_after": mean(after),
+        "held_out_rows": len(held_out),
+        "metric": compared.headline,
+        "metric_before": headline.a or 0.0,
+        "metric_after": headline.b or 0.0,
+        "difference_95": [headline.low, headline.high],  # paired bootstrap of after - before
+    }
     from swift_vlrft.demo.figures import draw_answers, draw_rewards
 
-    (folder / "summary.json").write_text(json.dumps(vars(summary), indent=2) + "\n")
+    (folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
     draw_rewards(curves, folder / "reward.png")
     draw_answers(task, held_out, answers, folder / "answers.png")
     return summary
@@ -151,12 +132,6 @@ def _answers(
         progress=answered,
     )
     return [row.completion for row in read_predictions(out).rows]
-
-
-def _ends(curve: list[float]) -> tuple[float, float]:
-    """The means of the first and of the last tenth."""
-    tenth = max(1, len(curve) // 10)
-    return mean(curve[:tenth]), mean(curve[-tenth:])
 
 
 def _remove_earlier(folder: Path) -> None:
