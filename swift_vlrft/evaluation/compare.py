@@ -15,8 +15,7 @@ from pathlib import Path
 import msgspec
 
 from swift_vlrft.evaluation.annotations import GOLD_OF_ROWS, Gold, annotations_of_gold
-from swift_vlrft.evaluation.bootstrap import COUNT, interval, resamples
-from swift_vlrft.evaluation.metrics import Table
+from swift_vlrft.evaluation.metrics import DRAWS, interval, resamples
 from swift_vlrft.evaluation.pairing import IN_ORDER, Pairing, gold_key, question_key
 from swift_vlrft.evaluation.predictions import EvaluationError, Prediction, Predictions
 from swift_vlrft.evaluation.run import image_limits, open_runs
@@ -60,7 +59,7 @@ class Comparison(msgspec.Struct):
     lost: list[Flip]
     changed: list[Flip] = []
     """Every row whose score differs, the largest gain first."""
-    bootstrap: int = COUNT
+    bootstrap: int = DRAWS
     protocol: str | None = None
     other_prompts: int = 0
     """Rows whose prompt is worded differently in B."""
@@ -72,7 +71,7 @@ def compare(
     b: Predictions,
     gold: Gold = GOLD_OF_ROWS,
     *,
-    bootstrap: int = COUNT,
+    bootstrap: int = DRAWS,
     seed: int = 0,
 ) -> Comparison:
     """EvaluationError if A and B answer different queries."""
@@ -88,18 +87,22 @@ def compare(
     weights = resamples(len(first.units), bootstrap, seed)
     drawn_a, drawn_b = first.resampled(weights), second.resampled(weights)
     metrics = {}
-    for name, before in first.values.items():
-        if name not in second.values:
-            continue
-        after = second.values[name]
-        if before is None or after is None:
-            # By size, of images whose sizes one side does not know.
-            none = name.startswith("AP_") and not (first.sizes_known and second.sizes_known)
-            metrics[name] = Difference(None if none else before, None if none else after, None)
-            continue
-        bounds = interval(drawn_b[name] - drawn_a[name]) if name in drawn_a else None
-        metrics[name] = Difference(before, after, after - before, *(bounds or (None, None)))
-    flips = _flips(first, second)
+    for name in (name for name in first.values if name in second.values):
+        before, after = first.values[name], second.values[name]
+        if before is not None and after is not None:
+            bounds = interval(drawn_b[name] - drawn_a[name]) if name in drawn_a else ()
+            metrics[name] = Difference(before, after, after - before, *bounds)
+        elif name.startswith("AP_") and not (first.sizes_known and second.sizes_known):
+            metrics[name] = Difference(None, None, None)
+        else:
+            metrics[name] = Difference(before, after, None)
+    flips = []
+    others = dict(zip((row.id for row in second.predictions.rows), second.reasons, strict=True))
+    for row, one in zip(first.predictions.rows, first.reasons, strict=True):
+        other = others.get(row.id, one)
+        if one.score is not None and other.score is not None and one.score != other.score:
+            flips.append(Flip(row.id, one.score, other.score, one.text, other.text))
+    flips.sort(key=lambda flip: (flip.a - flip.b, flip.id))
     scored = first.predictions.rows
     return Comparison(
         task=a.task,
@@ -131,7 +134,7 @@ def compare_runs(
     gold: Path | None = None,
     protocol: str | None = None,
     categories: Sequence[str] = (),
-    bootstrap: int = COUNT,
+    bootstrap: int = DRAWS,
     seed: int = 0,
 ) -> Comparison:
     """Compare files of predictions or folders of runs; without ``gold`` A's folder names its data
@@ -158,10 +161,19 @@ def compare_runs(
 def _paired(a: Predictions, b: Predictions) -> tuple[list[Prediction], list[Prediction], list[str]]:
     """The rows of both sides that answer the same queries, in one order, with A's ids; notes."""
     notes: list[str] = []
-    if all(row.own_id is not None for row in (*a.rows, *b.rows)):
-        by_id = {row.id: row for row in b.rows}
-    else:
-        by_id = _by_ids_of_a(a, b, notes)
+    by_id = {row.id: row for row in b.rows}
+    if any(row.own_id is None for row in (*a.rows, *b.rows)):
+        # Files of `swift infer` and ms-swift's log have no ids.
+        sides = [
+            [msgspec.structs.replace(row, place=f"{row.place} of {name}") for row in side.rows]
+            for name, side in (("B", b), ("A", a))
+        ]
+        made = Pairing(*sides, any_question=True)
+        by_id = {
+            a.rows[n].id: row for row, n in zip(b.rows, made.rows, strict=True) if n is not None
+        }
+        if made.in_order:
+            notes = [f"{len(made.in_order)} rows of B were paired with A's by order{IN_ORDER}"]
     pairs = [(row, by_id[row.id]) for row in a.rows if row.id in by_id]
     if not pairs:
         some = [", ".join(row.id for row in side.rows[:3]) for side in (a, b)]
@@ -189,27 +201,3 @@ def _paired(a: Predictions, b: Predictions) -> tuple[list[Prediction], list[Pred
         for first, second in pairs
     ]
     return [first for first, _ in pairs], renamed, notes
-
-
-def _by_ids_of_a(a: Predictions, b: Predictions, notes: list[str]) -> dict[str, Prediction]:
-    """B's rows by the id of A's row for the same query: files of `swift infer` and ms-swift's log
-    have no ids.
-    """
-    sides = [
-        [msgspec.structs.replace(row, place=f"{row.place} of {name}") for row in side.rows]
-        for name, side in (("B", b), ("A", a))
-    ]
-    pairing = Pairing(*sides, any_question=True)
-    if pairing.in_order:
-        notes.append(f"{len(pairing.in_order)} rows of B were paired with A's by order{IN_ORDER}")
-    return {a.rows[n].id: row for row, n in zip(b.rows, pairing.rows, strict=True) if n is not None}
-
-
-def _flips(first: Table, second: Table) -> list[Flip]:
-    flips = []
-    others = dict(zip((row.id for row in second.predictions.rows), second.reasons, strict=True))
-    for row, one in zip(first.predictions.rows, first.reasons, strict=True):
-        other = others.get(row.id, one)
-        if one.score is not None and other.score is not None and one.score != other.score:
-            flips.append(Flip(row.id, one.score, other.score, one.text, other.text))
-    return sorted(flips, key=lambda flip: (flip.a - flip.b, flip.id))

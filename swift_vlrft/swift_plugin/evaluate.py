@@ -20,8 +20,8 @@ from typing import Any
 
 from swift_vlrft.datasets.box_format import split_box_format
 from swift_vlrft.evaluation.annotations import Gold, annotations_of_gold
-from swift_vlrft.evaluation.bootstrap import COUNT
 from swift_vlrft.evaluation.joined import join_gold
+from swift_vlrft.evaluation.metrics import DRAWS
 from swift_vlrft.evaluation.predictions import (
     EvaluationError,
     Predictions,
@@ -55,7 +55,7 @@ def evaluate(
     gold: PathLike | None = None,
     out: PathLike | None = None,
     workers: int | None = None,
-    bootstrap: int = COUNT,
+    bootstrap: int = DRAWS,
     force: bool = False,
     progress: Progress = lambda total, n: None,
     **settings: Any,
