@@ -103,16 +103,10 @@ def _unanswered(query: Query, dataset: Path) -> Prediction:
     content, path = query.row.image.get("bytes"), query.row.image.get("path")
     found = [None if content is None else content_key(content), path, query.column("image_id")]
     names = [str(name) for name in found if name is not None]
-    return Prediction(
-        id=query.id,
-        completion="",
+    return _renamed(
+        query.unanswered(),
         solution=gold_text(query.row.solution),
         image_id=query.column("image_id") or (names or [query.id])[0],
-        category=query.category,
-        box_format=query.box_format,
-        prompt=query.row.problem,
-        aliases=query.row.columns.get("aliases"),
-        row=query.number,
         place=f"row {query.id} of {dataset}",
         own_id=query.column("id"),
         image_names=tuple(names),

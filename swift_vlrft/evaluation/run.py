@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
@@ -26,7 +27,6 @@ import msgspec
 from swift_vlrft.evaluation.annotations import GOLD_OF_ROWS, Annotations, Gold, open_annotations
 from swift_vlrft.evaluation.predictions import (
     EvaluationError,
-    Prediction,
     Predictions,
     Problems,
     read_predictions,
@@ -53,10 +53,8 @@ class Manifest(msgspec.Struct):
 def versions() -> dict[str, str]:
     installed = {}
     for name in PACKAGES:
-        try:
+        with suppress(PackageNotFoundError):
             installed[name] = version(name)
-        except PackageNotFoundError:
-            continue
     return installed
 
 
@@ -71,7 +69,12 @@ def begin(folder: Path, settings: Settings, *, force: bool = False) -> dict[str,
             raise EvaluationError(
                 f"{folder} holds {problem}. Give another --out, or --force to move them aside"
             )
-        _move_aside(folder)
+        number = next(n for n in count(1) if not (folder / f"before-{n}").exists())
+        aside = folder / f"before-{number}"
+        aside.mkdir(parents=True)
+        for name in RESULTS:
+            if (folder / name).exists():
+                (folder / name).rename(aside / name)
     (folder / "parts").mkdir(parents=True, exist_ok=True)
     write_record(folder / "run.json", manifest)
     return answered(folder)
@@ -108,37 +111,20 @@ def _stamps(settings: Settings) -> dict[str, str]:
     for what, (path, kinds) in of.items():
         if path.exists():
             found = [path] if path.is_file() else [*path.glob("*"), *path.glob("data/*")]
-            stats = [
-                (file.name, file.stat().st_size, file.stat().st_mtime_ns)
-                for file in sorted(found)
-                # cache-* is written by the library datasets
-                if file.suffix in kinds and not file.name.startswith("cache-")
-            ]
+            # cache-* is written by the library datasets
+            used = [f for f in found if f.suffix in kinds and not f.name.startswith("cache-")]
+            stats = [(f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in sorted(used)]
             stamps[what] = sha256(json.dumps(stats).encode()).hexdigest()[:16]
     return stamps
-
-
-def _move_aside(folder: Path) -> None:
-    """Move existing files into the next free folder before-N, so that nothing is lost."""
-    number = next(n for n in count(1) if not (folder / f"before-{n}").exists())
-    aside = folder / f"before-{number}"
-    aside.mkdir(parents=True)
-    for name in RESULTS:
-        if (folder / name).exists():
-            (folder / name).rename(aside / name)
 
 
 def answered(folder: Path) -> dict[str, str]:
     """The complete lines of all parts by id; half a line, from a killed run, is ignored."""
     lines: dict[str, str] = {}
     for part in sorted((folder / "parts").glob("part-*.jsonl")):
-        with part.open(encoding="utf-8") as file:
-            for line in file:
-                try:
-                    key = json.loads(line)["id"] if line.endswith("\n") else None
-                except (ValueError, KeyError, TypeError):
-                    continue
-                if isinstance(key, str):
+        for line in part.read_text(encoding="utf-8").splitlines(keepends=True):
+            with suppress(ValueError, KeyError, TypeError):
+                if line.endswith("\n") and isinstance(key := json.loads(line)["id"], str):
                     lines.setdefault(key, line)
     return lines
 
@@ -168,24 +154,14 @@ def answer_line(
     finish: str | None = None,
 ) -> str:
     """``size`` is the image's; ``image_id`` identifies it if the row does not."""
-    columns, image = query.row.columns, query.row.image
-    prediction = Prediction(
-        id=query.id,
+    prediction = msgspec.structs.replace(
+        query.unanswered(),
         completion=completion,
-        solution=query.row.solution,
         image_id=query.column("image_id") or image_id,
-        category=query.category,
-        box_format=query.box_format,
         width=size[0],
         height=size[1],
-        prompt=query.row.problem,
-        task=columns.get("task"),
-        aliases=columns.get("aliases"),
         tokens=tokens,
         finish=finish,
-        row=query.number,
-        image=image.get("path") if image.get("bytes") is None else None,
-        seen=query.seen,
     )
     return json.dumps(as_json(prediction)) + "\n"  # ASCII: a lone surrogate cannot break the file
 

@@ -132,7 +132,8 @@ def _run_model(
 ) -> tuple[Predictions, Gold]:
     """Let the model answer what is left; all predictions, with the queries that were skipped."""
     queries = QuerySet(settings)
-    queries.check()
+    for problem in queries.problems():
+        raise EvaluationError(problem)
     model_and_adapter(settings.model, settings.base_model)
     done = len(begin(out, settings, force=force))
     progress(queries.count, done)
