@@ -36,9 +36,7 @@ def photograph() -> Any:
 
 
 def windows(rng: random.Random, n: int, held_out: bool) -> list[tuple[Image.Image, Box]]:
-    """``n`` windows with exactly one complete coin, and its box in thousandths. Parts of other
-    coins may be seen at the edges. Turned, mirrored, lighter or darker.
-    """
+    """``n`` windows with one complete coin and maybe parts of others; its box in thousandths"""
     grey = photograph()
     top, bottom = (CUT, grey.shape[0]) if held_out else (0, CUT)
     image = Image.fromarray(grey)

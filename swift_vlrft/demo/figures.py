@@ -1,6 +1,4 @@
-"""The demo's two figures: the reward of every step, and held-out images with the answers before and
-after.
-"""
+"""The demo's two figures: the reward of every step, and held-out images before and after."""
 
 from __future__ import annotations
 
@@ -28,9 +26,7 @@ def draw_rewards(curves: dict[str, list[float]], path: Path) -> None:
 
 
 def draw_answers(task: DemoTask, rows: list[Row], answers: list[list[str]], path: Path) -> None:
-    """``answers``: the texts before and after, row by row. Boxes are drawn: gold white, before
-    red, after green.
-    """
+    """``answers``: the texts before and after. Boxes: gold white, before red, after green."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(12, 2.6 * SHOWN / COLUMNS), layout="constrained")

@@ -46,9 +46,7 @@ class DemoError(ChildProcessError):
 def run_demo(
     task: DemoTask, folder: Path, *, steps: int | None = None, seed: int = 0
 ) -> dict[str, Any]:
-    """Run the demo in ``folder``, which is emptied of an earlier demo; what summary.json holds.
-    Raises DemoError.
-    """
+    """Run the demo in ``folder``, emptied of an earlier one; what summary.json holds."""
     started = time.monotonic()
     _remove_earlier(folder)
     steps = steps or task.grpo_steps
@@ -175,8 +173,8 @@ def _stages() -> Iterator[Callable[[str, int], Advance]]:
 def training(
     task: DemoTask, folder: Path, steps: int
 ) -> Iterator[Iterator[tuple[int, dict[str, float]]]]:
-    """Run recipes/demo_cpu.sh as anyone would, beside what the block does; what it gives are the
-    steps and their mean rewards, as they come. Its output goes to grpo.log.
+    """Run recipes/demo_cpu.sh beside what the block does; gives the steps and mean rewards as they
+    come. Its output goes to grpo.log.
     """
     environment = os.environ | {
         "MODEL": str(folder / "start"),

@@ -46,9 +46,7 @@ class Row:
 
 @dataclass(frozen=True)
 class DemoTask:
-    """``rows(rng, n, held_out)`` makes n rows, ``guess(rng, seen)`` the answer that the
-    warm-started model gives instead.
-    """
+    """``rows(rng, n, held_out)`` makes rows; ``guess(rng, seen)``: the answer before training."""
 
     name: str
     rows: Callable[[random.Random, int, bool], list[Row]]
@@ -158,9 +156,7 @@ def _coin_rows(rng: random.Random, n: int, held_out: bool) -> list[Row]:
 
 
 def _too_large(step: int) -> Guess:
-    """Each side of the box right in 3 of 10 cases, else ``step`` thousandths too far out: also the
-    likeliest answer is a box that is too large.
-    """
+    """Each side right in 3 of 10 cases, else ``step`` thousandths too far out: mostly too large."""
 
     def guess(rng: random.Random, seen: str) -> str:
         box = [int(text) for text in seen.split(",")]

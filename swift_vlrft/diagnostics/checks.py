@@ -20,9 +20,7 @@ LEAST_BOXES = 8
 
 
 def group_of(row: dict[str, Any]) -> tuple[str, ...] | None:
-    """A key for completions of one prompt; None if the row does not name its prompt. Many images
-    share a question, so the gold is part of it.
-    """
+    """A key for completions of one prompt and gold (images share questions), if it has one."""
     prompt = str(row.get("prompt_id") or row.get("prompt") or "")
     return (prompt, str(row.get("step", "")), gold_text(row.get("solution"))) if prompt else None
 

@@ -66,11 +66,7 @@ def _check(what: str, found: str, remedy: str = "", state: str = PROBLEM) -> Che
 
 
 def run_checks(seconds: float = 3.0) -> list[Check]:
-    """All checks, in a fixed order.
-
-    ``seconds`` is the limit of each hub; an import, which reads gigabytes from a cold disk, gets
-    twenty times that.
-    """
+    """All checks, in order; a hub gets ``seconds``, an import from a cold disk 20 times that."""
     hubs = {"huggingface.co": _hf_endpoint(), "modelscope.cn": "https://www.modelscope.cn"}
     slow: list[tuple[str, Callable[[], Check], float]] = [
         (name, partial(_hub, name, address, seconds), seconds) for name, address in hubs.items()

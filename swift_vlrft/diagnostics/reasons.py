@@ -27,10 +27,7 @@ UNREAD = frozenset({"no_answer", "not_boxes", "too_long", "no_label", "no_number
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """``score`` of one completion, the ``code`` of the main loss, and all losses as ``text``.
-
-    ``score`` is None for a row of another task and for a gold solution that cannot be read.
-    """
+    """The score (None: not scored), the ``code`` of the main loss, and all losses as ``text``."""
 
     score: float | None
     code: str
@@ -42,10 +39,7 @@ class Reason:
 
 
 def explain(name: str, completion: Any, solution: Any, **row: Any) -> Reason:
-    """Score and reason of one completion under the reward ``name`` (a key of REWARDS).
-
-    ``row`` holds one value per further column (``task``, ``aliases``), and ``trainer_state``.
-    """
+    """Score and reason under a reward; ``row``: ``task``, ``aliases``, and ``trainer_state``."""
     state = row.pop("trainer_state", None)
     columns = {key: [value] for key, value in row.items()}
     reward = REWARDS[name]

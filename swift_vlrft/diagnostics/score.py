@@ -55,9 +55,7 @@ class Sample(msgspec.Struct):
 
 
 class Report(msgspec.Struct):
-    """What ``vlrft score`` prints. ``flags`` are problems that ruin a run, ``notes`` lines that
-    were left out.
-    """
+    """What ``vlrft score`` prints. ``flags`` ruin a run, ``notes``: lines that were left out."""
 
     rows: int
     rewards: dict[str, RewardSummary]
@@ -67,9 +65,7 @@ class Report(msgspec.Struct):
 
 
 def score_file(path: Path, names: Sequence[str] = (), show: int = 0) -> Report:
-    """Score a file under ``names``, or under the rewards that it has columns for. ValueError names
-    the unusable line.
-    """
+    """Score a file under ``names``, or under the rewards that it has columns for."""
     notes: list[str] = []
     rows = list(read_completions(path, notes))
     if not rows:
@@ -88,8 +84,8 @@ def score_file(path: Path, names: Sequence[str] = (), show: int = 0) -> Report:
 def score_completions(
     completions: Iterable[Completion], names: Sequence[str], show: int = 0
 ) -> Report:
-    """Score every completion under every reward of ``names``; keep up to ``show`` samples that
-    lost points. ValueError: an unknown reward, or a row without a column that is needed.
+    """Score every completion under every reward, and keep ``show`` samples that lost points.
+    ValueError: an unknown reward, or a row without a column that is needed.
     """
     unknown = [name for name in names if name not in REWARDS]
     if unknown:

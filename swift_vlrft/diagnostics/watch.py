@@ -49,10 +49,7 @@ _warned: set[str] = set()
 
 
 def watch(name: str, function: RewardFunction) -> RewardFunction:
-    """``function`` (REWARDS[name]) wrapped in the checks: same scores, same ``__name__``.
-
-    Errors of the function pass through; an error of a check never stops a training step.
-    """
+    """``function`` in the checks: same scores, same ``__name__``, same errors."""
     seen = _Seen()
 
     @wraps(function)

@@ -44,18 +44,14 @@ class _Ranked:
 
 @dataclass(frozen=True)
 class CocoScores:
-    """``mean`` over the categories that have gold boxes, ``by_category`` with every category;
-    None: no gold box.
-    """
+    """Means over the categories that have gold boxes, and every category's; None: no gold box."""
 
     mean: Scores
     by_category: dict[Any, Scores]
     ranked: list[_Ranked]
 
     def resampled(self, weights: Array) -> dict[str, Array]:
-        """AP, AP50 and AP75 of every draw: ``weights`` is (draws, units), how often each unit
-        was drawn.
-        """
+        """AP, AP50 and AP75 of every draw; ``weights``: (draws, units), how often each is drawn."""
         at_once = 64  # bounds the memory
         parts = [weights[n : n + at_once] for n in range(0, len(weights), at_once)]
         means = np.concatenate([self._means(part) for part in parts], axis=1)
@@ -81,9 +77,6 @@ def coco_scores(
 ) -> CocoScores:
     """AP, AP50, AP75 and AP of small, medium and large boxes. ``units``: the column of the weights
     for each image, which several images may share; without it nothing can be resampled.
-
-    Boxes are matched only within an image and a category, and most such pairs are empty: each
-    category is evaluated with only the images that have boxes of it.
     """
     place = {image: n for n, image in enumerate(_ordered(images))}
     golds, predicted = _by_category(gold, place), _by_category(detections, place)
@@ -151,9 +144,8 @@ def _scores(table: NDArray[Any]) -> Scores:
 def _ranked(evaluator: Any, units: list[int], n_units: int) -> _Ranked:
     """The evaluator's matches of boxes of all sizes.
 
-    It keeps them by size and image, in objects without a public field. What they would give to
-    pickle is a tuple (nothing is pickled here): matches and ignored detections are (thresholds,
-    detections), detections by falling score.
+    It keeps them by size and image, without a public field. What they would give to pickle is a
+    tuple (nothing is pickled here): matches and ignored detections are (thresholds, detections).
     """
     gold = np.zeros(n_units)
     scores, of_unit = [np.zeros(0)], [np.zeros(0, np.int64)]

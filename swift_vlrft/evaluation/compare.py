@@ -2,8 +2,7 @@
 
     A  accuracy 0.42      B  accuracy 1.00      difference +0.58 (+0.47 to +0.70)
 
-The interval is from a paired bootstrap: each draw takes the same images for both. Flips are rows
-whose score crosses 0.5.
+The interval is from a paired bootstrap. Flips are rows whose score crosses 0.5.
 """
 
 from __future__ import annotations
@@ -137,9 +136,7 @@ def compare_runs(
     bootstrap: int = DRAWS,
     seed: int = 0,
 ) -> Comparison:
-    """Compare files of predictions or folders of runs; without ``gold`` A's folder names its data
-    set. EvaluationError, LineError or DataError if they cannot be read or paired.
-    """
+    """Compare files of predictions or folders of runs; A's folder names the gold if not given."""
     annotations = annotations_of_gold(gold)
     if gold is not None and annotations is None:
         raise EvaluationError(

@@ -38,9 +38,7 @@ PROTOCOLS = ("all", "visual-rft", "rows")
 
 @dataclass
 class BoxSet:
-    """The input of average precision. Categories and images may be of any type; ``units`` maps an
-    image entry to its image: two queries of one image are two entries.
-    """
+    """The input of average precision; ``units``: the image of an entry (one for every query)."""
 
     gold: list[dict[str, Any]] = field(default_factory=list)
     predicted: list[dict[str, Any]] = field(default_factory=list)

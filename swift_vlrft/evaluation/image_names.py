@@ -23,8 +23,8 @@ class ImageNames:
         rows: Sequence[tuple[str, ...]],
         contents: Callable[[int], Iterable[str]] = lambda n: (),
     ) -> None:
-        """``rows``: the names of every row's image, the first of which identifies it;
-        ``contents``: its keys by file content, called if names are not enough.
+        """``rows``: the names of every row's image, the identifying one first; ``contents``: its
+        keys by file content, called if names are not enough.
         """
         self.rows, self.contents = rows, contents
         self.exact: dict[str, set[str]] = {}
@@ -48,9 +48,7 @@ class ImageNames:
         return set()
 
     def _by_path(self, name: str) -> set[str]:
-        """The rows' paths that share the longest suffix with it, at least the file name; if the
-        file exists, those without different content.
-        """
+        """Those that share the longest suffix (at least the file name) and the content."""
         near = next((self.ends[end] for end in _ends(name) if end in self.ends), set())
         split = _split_of(name)
         images = {p for p in near if split is None or _split_of(p) in (None, split)}

@@ -172,9 +172,7 @@ def _size(image: dict[str, Any]) -> Size | None:
 def _as_asked(
     query: Query, row: Prediction, task: str, stored: Size | None
 ) -> tuple[Prediction, str]:
-    """The answer with the box format that its prompt asked for, and its row's gold in that format.
-    ValueError if the gold cannot be converted.
-    """
+    """The answer with the box format that its prompt asked for, and its row's gold in it."""
     gold, prompt_size = gold_text(query.row.solution), stated_size(row.prompt)
     box_format = row.box_format or ("pixels" if prompt_size else query.box_format)
     if task not in BOX_TASKS or query.box_format is None or box_format is None:

@@ -78,9 +78,7 @@ def interval(estimates: Array) -> tuple[float, float] | tuple[None, None]:
 
 @dataclass(frozen=True)
 class Table:
-    """Every metric of a set of predictions: a (rows, 2) column of numerators and denominators.
-    ``unit`` is the image of each row, as an index into ``units``.
-    """
+    """Every metric as a (rows, 2) column; ``unit`` is the image of each row, in ``units``."""
 
     predictions: Predictions
     unit: NDArray[np.int64]
@@ -93,9 +91,7 @@ class Table:
     sizes_known: bool = True
 
     def resampled(self, weights: Array) -> dict[str, Array]:
-        """Every metric for every draw of the images, NaN where its denominator is 0; ``weights``
-        is (draws, images).
-        """
+        """Every metric for every draw, NaN without denominator; ``weights``: (draws, images)."""
         drawn = {} if self.ap is None else self.ap.resampled(weights)
         n = len(self.units)
         for name, column in self.ratios.items():
@@ -224,9 +220,8 @@ def _metrics(task: str, row: Prediction, reason: Reason, rewards: dict[str, floa
 
 
 def substring_rule(completion: str, gold: str) -> bool:
-    """Right by the rule of Visual-RFT's classification script: without blanks and underscores, in
-    lower case, one of the texts contains the other. The first answer block counts,
-    and only one without a line break.
+    """Visual-RFT's rule: in lower case, without blanks and underscores, one text contains the other.
+    The first answer block counts, and only one without a line break.
     """
     block = re.search(r"<answer>(.*?)</answer>", completion)
     if block is None:
@@ -236,9 +231,7 @@ def substring_rule(completion: str, gold: str) -> bool:
 
 
 def _areas(row: Prediction, gold: Box, answer: Answer) -> tuple[float, float]:
-    """Intersection and union of the gold box and all answered boxes; in pixels if the image's size
-    is known.
-    """
+    """Intersection and union of gold and answered boxes; in pixels if the image's size is known."""
     image, scale = float("inf"), 1.0
     if row.box_range is not None:
         image = row.box_range[0] * row.box_range[1]

@@ -97,8 +97,8 @@ class Pairing:
         self._pair()
 
     def _question(self, n: int) -> str | None:
-        """The rows' question that an answer is to; None if it states none, "" if no row has it. In
-        a log it is inside the text of the chat template.
+        """The row's question that an answer is to, which a log has inside the text of the chat
+        template; None if it states none, "" if no row has it.
         """
         text = self.asked[n]
         if not text or text in self.of_question:
@@ -140,9 +140,7 @@ class Pairing:
             self._by_order(n, candidates)
 
     def _rows_of(self, n: int) -> list[int] | None:
-        """The rows that the answer may be for; empty if it states nothing to tell them by. None: it
-        is for no row.
-        """
+        """The rows that it may be for; empty if it states nothing to tell by, None: for none."""
         images, question, number = self.located[n], self.questions[n], self.numbers[n]
         if self.ids[n] is not None and self.ids_known:
             row = self.by_id.get(self.ids[n])
@@ -210,9 +208,7 @@ class Pairing:
         )
 
     def _by_order(self, n: int, candidates: list[int]) -> None:
-        """Pair by position, if there are as many answers as rows and all others are in position;
-        EvaluationError if not.
-        """
+        """Pair by position, if there are as many answers as rows and all others are in position."""
         answer = self.answers[n]
         moved = [m for m, r in enumerate(self.rows) if r not in (m, None)]
         moved += self.strangers + self.repeated

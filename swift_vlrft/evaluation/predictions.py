@@ -120,9 +120,7 @@ class Problems(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Predictions:
-    """A file of predictions: ``rows``, or ``detections`` where it holds boxes alone (COCO's form of
-    results: pixels, x, y, width, height). ``notes`` are to be shown with the metrics.
-    """
+    """A file's ``rows``; or ``detections`` if it has boxes alone. ``notes`` go with the metrics."""
 
     task: str
     rows: list[Prediction]
@@ -132,9 +130,7 @@ class Predictions:
 
 
 def read_predictions(path: Path, task: str | None = None) -> Predictions:
-    """Read a file in any of the formats, or that of a run's folder. EvaluationError names the
-    unusable line.
-    """
+    """Read a file, or that of a run's folder. EvaluationError names the unusable line."""
     if task not in (None, *EVALUATED):
         raise EvaluationError(f"unknown task {task!r}; known: {', '.join(EVALUATED)}")
     path = path / "predictions.jsonl" if path.is_dir() else path
@@ -225,10 +221,8 @@ def _key(value: Any) -> str | None:
 
 
 def _image(image: Any) -> tuple[str | None, str | None]:
-    """A name of the image, for use without an id, and its path if it has one.
-
-    ms-swift writes "<<<bytes>>>" for bytes, and a Python repr for an image object: neither
-    identifies the image.
+    """A name of the image, for use without an id, and its path if it has one. ms-swift writes
+    "<<<bytes>>>" for bytes, and a Python repr for an image object: neither identifies the image.
     """
     if isinstance(image, list):
         image = image[0] if image else None

@@ -1,7 +1,6 @@
 """Queries for a model: the rows of a data set, or categories of the images of an annotation file.
 
-    settings = Settings("org/model", Path("instances_val2017.json"), "detection", protocol="all",
-                        categories=("coco-novel15",), max_queries=2000)
+    settings = Settings("org/model", Path("instances_val2017.json"), "detection", protocol="all")
     next(QuerySet(settings).read(Problems()))
     Query(id="397133/mouse", row=Row(problem="Detect all objects belonging to ... 'mouse' ..."))
 
@@ -122,9 +121,7 @@ class Query:
         )
 
     def rewritten(self, box_format: str, size: Size, seen: Size) -> Query:
-        """Prompt and gold in ``box_format``, as ``--dataset PATH:pixels`` trains them: ``size`` is
-        the image's, ``seen`` that of the one the model sees. ValueError if that cannot be done.
-        """
+        """As ``--dataset PATH:pixels`` trains it; ``size``: the image's, ``seen``: as resized."""
         return replace(self, row=row_in_box_format(self.row, box_format, size, seen))
 
 
@@ -223,9 +220,7 @@ class QuerySet:
 
     @cached_property
     def _chosen(self) -> set[str] | None:
-        """The categories to ask: names in the set, and those of a named list that are in the set.
-        DataError if a name is unknown.
-        """
+        """The categories to ask, by name or list. DataError if a name is unknown."""
         settings = self.settings
         if not settings.categories:
             return None

@@ -59,9 +59,8 @@ def versions() -> dict[str, str]:
 
 
 def begin(folder: Path, settings: Settings, *, force: bool = False) -> dict[str, str]:
-    """Prepare the folder to start or resume; the answer lines that it has, by id.
-
-    EvaluationError if it has a run with other settings; ``force`` moves that run aside.
+    """Prepare the folder to start or resume; the answer lines that it has, by id. EvaluationError
+    if it has a run with other settings; ``force`` moves that run aside.
     """
     manifest = Manifest(settings, settings.identity(), _stamps(settings), versions())
     if problem := _other_results(folder, manifest):
@@ -103,9 +102,7 @@ ROWS = {".parquet", ".arrow", ".jsonl", ".json", ".csv"}
 
 
 def _stamps(settings: Settings) -> dict[str, str]:
-    """Sizes and times of the files on disk that answers depend on: a checkpoint that was
-    overwritten is another one.
-    """
+    """Sizes and times of the files that answers depend on: an overwritten checkpoint is another."""
     stamps = {}
     of = {"model": (Path(settings.model), WEIGHTS), "dataset": (settings.dataset, ROWS)}
     for what, (path, kinds) in of.items():
@@ -203,10 +200,7 @@ def open_runs(
     task: str | None = None,
     annotated: Mapping[Path, Annotations | None] = MappingProxyType({}),
 ) -> list[SavedRun]:
-    """Files of predictions, or folders of runs. Annotations that they share, or that are in
-    ``annotated`` by path, are read once.
-    EvaluationError, LineError or DataError if one cannot be read.
-    """
+    """Files of predictions, or folders of runs; annotations that they share are read once."""
     known = dict(annotated)
     runs = []
     for path in paths:

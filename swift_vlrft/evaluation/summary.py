@@ -163,9 +163,7 @@ def summarise(
 
 
 def write_summary(summary: Summary, path: Path, *, force: bool = False) -> None:
-    """EvaluationError if ``path`` has a better summary, or one that cannot be compared, and
-    ``force`` is not set.
-    """
+    """EvaluationError if ``path`` has a better summary, or another; ``force`` replaces it."""
     if path.exists() and not force:
         keep = "; --force writes over it, another --out keeps both"
         try:

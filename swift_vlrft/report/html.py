@@ -66,9 +66,7 @@ def cut(value: Any, longest: int = 300) -> str:
 
 @dataclass(frozen=True)
 class DrawnBox:
-    """A box to lay over an image of ``size``, the width and height that its numbers run to.
-    ``kind`` is its class in the stylesheet: gold, before, after, answer, or a colour c0 to c7.
-    """
+    """A box over an image whose numbers run to ``size``; ``kind``: its class in the stylesheet."""
 
     box: Box
     size: tuple[float, float]

@@ -56,8 +56,8 @@ def write_report(
     count: int = SHOWN,
     bootstrap: int = 1000,
 ) -> tuple[Path, list[str]]:
-    """Write ``target``; its path, and what could not be shown. ``count`` rows are shown of the
-    largest gain and of the largest loss, fewer where the page would become too large to be sent.
+    """Write ``target``; its path, and what could not be shown. At most ``count`` rows of the
+    largest gain and loss are shown, fewer if the page would be too large to be sent.
     """
     if len(evaluations) > 2:
         raise EvaluationError(f"{len(evaluations)} evaluations given; one or two can be shown")

@@ -1,6 +1,4 @@
-"""Rows of an evaluation for the report: image, gold and predicted boxes, what was answered and why
-it scored what it did.
-"""
+"""Rows of an evaluation for the report: image, gold and predicted boxes, answer, score, reason."""
 
 from __future__ import annotations
 
@@ -104,9 +102,7 @@ def drawn_boxes(row: Prediction, found: BoxList | None, kind: str) -> list[Drawn
 
 
 def _images(rows: Sequence[Prediction], run: SavedRun) -> tuple[dict[str, str], list[str]]:
-    """Data URLs by row id, and why there is none: from the image's file, or from the row of the
-    data set that the predictions were made on.
-    """
+    """Data URLs by row id, from a file or the data set's row, and why there is none."""
     images: dict[str, dict[str, Any]] = {}
     problems: list[str] = []
     in_set: dict[int, list[str]] = {}

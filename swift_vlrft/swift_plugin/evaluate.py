@@ -1,12 +1,7 @@
 """``vlrft eval`` as a function: run a model on every query of a data set and score the answers.
 
-import swift_vlrft
-
-summary = swift_vlrft.evaluate(
-    "runs/grpo/checkpoint-200", "data/held_out", "detection", out="runs/eval/after"
-)
-summary.metrics["AP50"].value
-swift_vlrft.evaluate(predictions="runs/eval/after")      # scores existing answers
+evaluate("runs/grpo/checkpoint-200", "data/held_out", "detection", out="runs/eval/after")
+evaluate(predictions="runs/eval/after").metrics["AP50"].value      # scores existing answers
 """
 
 from __future__ import annotations

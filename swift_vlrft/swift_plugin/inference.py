@@ -122,10 +122,8 @@ Ask = Callable[..., list[Any]]
 
 
 def load_engine(settings: Settings) -> tuple[Ask, int]:
-    """A function that answers a list of requests, and the number of queries per call.
-
-    The engine gets the arguments of `swift infer`: without them it drops the family's system
-    prompt if a checkpoint's args.json has none.
+    """A function that answers a list of requests, and the number of queries per call. It gets the
+    arguments of `swift infer`: without them an engine drops the family's system prompt.
     """
     with _quiet_import():
         from swift.arguments import InferArguments
@@ -167,9 +165,7 @@ def _rank_of(adapter: Path) -> int:
 
 
 def image_resize_for(settings: Settings) -> ImageResize | None:
-    """How the model's images are resized, if boxes are asked in pixels; DataError if its resize
-    rule is not known.
-    """
+    """How the model's images are resized, if boxes are asked in pixels; DataError if unknown."""
     if settings.box_format != "pixels":
         return None
     model, _ = model_and_adapter(settings.model, settings.base_model)
@@ -193,9 +189,7 @@ def answer_batch(
     problems: Problems,
     resize: ImageResize | None = None,
 ) -> list[str]:
-    """The lines of one batch. Broken images are counted; an error of the engine ends the run,
-    which can be resumed. ``resize`` is needed for boxes in pixels.
-    """
+    """The lines of one batch. Broken images are counted, an error of the engine ends the run."""
     from swift.infer_engine import InferRequest
 
     from swift_vlrft.datasets.training import with_prompt

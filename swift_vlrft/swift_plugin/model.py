@@ -23,9 +23,7 @@ def _family(command: CommandLine) -> Family | None:
 
 
 def image_resize_of(command: CommandLine) -> ImageResize | None:
-    """How the model's images are resized under the current flags and variables; None for a family
-    whose rule is not known.
-    """
+    """How the model's images are resized under the current flags; None if its rule is unknown."""
     family = _family(command)
     if family is None or family.images is None:
         return None
@@ -47,9 +45,7 @@ def needed_image_resize(command: CommandLine, dataset: str) -> ImageResize:
 
 
 def text_tokens(command: CommandLine) -> Callable[[str], int]:
-    """Counts the tokens of a prompt without its image: the template's turn, the system prompt,
-    and the text.
-    """
+    """Counts the tokens of a prompt without its image: the template's turn, system prompt, text."""
     from swift.model import get_processor
     from swift.template import get_template
 
