@@ -220,8 +220,8 @@ def _metrics(task: str, row: Prediction, reason: Reason, rewards: dict[str, floa
 
 
 def substring_rule(completion: str, gold: str) -> bool:
-    """Visual-RFT's rule: in lower case, without blanks and underscores, one text contains the other.
-    The first answer block counts, and only one without a line break.
+    """Visual-RFT's rule: lower case, no blanks and underscores, one text contains the other. The
+    first answer block counts, and only one without a line break.
     """
     block = re.search(r"<answer>(.*?)</answer>", completion)
     if block is None:

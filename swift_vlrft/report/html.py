@@ -12,9 +12,8 @@ import base64
 import io
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from swift_vlrft.datasets import open_image
 from swift_vlrft.geometry.boxes import Box
@@ -64,8 +63,7 @@ def cut(value: Any, longest: int = 300) -> str:
     return text if len(text) <= longest else text[:longest] + " ..."
 
 
-@dataclass(frozen=True)
-class DrawnBox:
+class DrawnBox(NamedTuple):
     """A box over an image whose numbers run to ``size``; ``kind``: its class in the stylesheet."""
 
     box: Box

@@ -38,7 +38,7 @@ from swift_vlrft.swift_plugin.inference import (
 
 PathLike = str | os.PathLike[str]
 Progress = Callable[[int, int], None]
-"""``progress(total, n)``: the number of rows, and how many more of them are answered."""
+"""Takes the number of rows, and how many more of them are answered."""
 
 
 def evaluate(
@@ -134,12 +134,10 @@ def _run_model(
     progress(queries.count, done)
     answered = partial(progress, queries.count)
     skipped = Problems()
-    if done < queries.count:
-        count = workers or max(1, gpu_count())
-        if count > 1:
-            skipped = run_workers(out, count, answered)
-        else:
-            skipped = run_worker(out, queries, progress=answered)
+    if done < queries.count and (count := workers or gpu_count()) > 1:
+        skipped = run_workers(out, count, answered)
+    elif done < queries.count:
+        skipped = run_worker(out, queries, progress=answered)
     problems = skipped.joined(finish(out, queries))
     if problems.counts["queries without an answer"] == queries.count:
         raise EvaluationError(f"the model answered no query of {settings.dataset}: {problems}")

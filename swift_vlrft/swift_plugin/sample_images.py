@@ -53,18 +53,15 @@ def keep_samples(name: str, function: RewardFunction) -> RewardFunction:
     return keeping
 
 
-def chosen(prompts: Sequence[Any], count: int) -> list[int]:
-    """Indices of ``count`` completions: one of every prompt first, then the others."""
-    firsts = {prompt: n for n, prompt in reversed(list(enumerate(prompts)))}
-    return sorted(range(len(prompts)), key=lambda n: (firsts[prompts[n]] != n, n))[:count]
-
-
 def drawn_samples() -> Iterator[Any]:
     """The samples of the last batch, as images."""
     batch = next(iter(LAST.values()))
-    prompts = batch.columns.get("prompt_id")
-    count = len(batch.completions)
-    for n in chosen(range(count) if prompts is None else prompts, number(VARIABLE)):
+    prompts, count = batch.columns.get("prompt_id"), len(batch.completions)
+    prompts = range(count) if prompts is None else prompts
+    firsts = {prompt: n for n, prompt in reversed(list(enumerate(prompts)))}
+    # One of every prompt first, then the others.
+    order = sorted(range(count), key=lambda n: (firsts[prompts[n]] != n, n))
+    for n in order[: number(VARIABLE)]:
         row = {name: v[n] for name, v in batch.columns.items() if name in COLUMNS and v is not None}
         scores = {name: of.scores[n] for name, of in LAST.items() if len(of.scores) == count}
         with suppress(ValueError):  # an image that cannot be opened is reported by the training
