@@ -145,11 +145,9 @@ class QuerySet:
         if self.annotations is not None:
             yield from self._of_annotations(self.annotations, problems)
             return
-        sample, chosen = self._sample, self._chosen
+        asked = self._asked
         for query in self._rows(problems, without_images):
-            if (sample is None or query.number in sample) and (
-                chosen is None or query.category in chosen
-            ):
+            if asked is None or query.number in asked:
                 yield query
 
     def problems(self) -> Iterator[str]:
@@ -208,26 +206,24 @@ class QuerySet:
                 number += 1
 
     @cached_property
-    def _sample(self) -> set[int] | None:
-        """The numbers of the rows to ask; None: all."""
-        most = self.settings.max_queries
-        if most is None:
+    def _asked(self) -> set[int | None] | None:
+        """The numbers of the rows to ask: a sample, or by category. None: all."""
+        settings, most = self.settings, self.settings.max_queries
+        if most is None and not settings.categories:
             return None
-        total = sum(1 for _ in self._rows(Problems(), without_images=True))
-        if most >= total:
-            return None
-        return set(random.Random(self.settings.seed).sample(range(total), most))
+        rows = {q.number: q.category for q in self._rows(Problems(), without_images=True)}
+        asked = set(rows)
+        if most is not None and most < len(rows):
+            asked &= set(random.Random(settings.seed).sample(range(len(rows)), most))
+        if settings.categories:
+            chosen = self._chosen(sorted({name for name in rows.values() if name is not None}))
+            asked = {number for number in asked if rows[number] in chosen}
+        return asked
 
-    @cached_property
-    def _chosen(self) -> set[str] | None:
-        """The categories to ask, by name or list. DataError if a name is unknown."""
-        settings = self.settings
-        if not settings.categories:
-            return None
-        rows = self._rows(Problems(), without_images=True)
-        categories = sorted({row.category for row in rows if row.category is not None})
+    def _chosen(self, categories: list[str]) -> set[str]:
+        """Those of the set's ``categories`` to ask, by name or list. DataError: an unknown name."""
         chosen: set[str] = set()
-        for value in settings.categories:
+        for value in self.settings.categories:
             for name in [value] if value in categories else map(str.strip, value.split(",")):
                 if name in CATEGORY_LISTS and name not in categories:
                     chosen |= set(CATEGORY_LISTS[name]) & set(categories)
@@ -235,8 +231,8 @@ class QuerySet:
                     chosen |= set(chosen_categories([name], categories))
         if not chosen:
             raise EvaluationError(
-                f"--categories {' '.join(settings.categories)}: {settings.dataset} asks for none "
-                f"of them, but for {', '.join(categories[:100]) or 'no category'}"
+                f"--categories {' '.join(self.settings.categories)}: {self.settings.dataset} asks "
+                f"for none of them, but for {', '.join(categories[:100]) or 'no category'}"
             )
         return chosen
 
