@@ -70,7 +70,11 @@ def run_demo(
             advance = begin("swift rlhf --rlhf_type grpo", steps)
             for step, rewards in run:
                 advance(step, " ".join(f"{name} {value:.2f}" for name, value in rewards.items()))
-        answers.append(answers_of("after", last_checkpoint(folder / "grpo")))
+        found = list((folder / "grpo").glob("checkpoint-*"))
+        if not found:
+            raise DemoError(f"{folder / 'grpo'} holds no checkpoint")
+        last = max(found, key=lambda path: int(path.name.split("-")[-1]))
+        answers.append(answers_of("after", last))
         from swift_vlrft.evaluation.compare import compare_runs
         from swift_vlrft.report import write_report
 
@@ -117,18 +121,10 @@ def _answers(
         done += n
         advance(done, "")
 
-    evaluate(
-        checkpoint,
-        folder / "data" / "held_out",
-        task.kind,
-        out=out,
-        workers=1,
-        max_tokens=task.max_completion_length,
-        engine="transformers",
-        batch_size=64,
-        dtype="float32",
-        progress=answered,
-    )
+    settings: dict[str, Any] = {"engine": "transformers", "batch_size": 64, "dtype": "float32"}
+    settings |= {"max_tokens": task.max_completion_length, "workers": 1}
+    held_out = folder / "data" / "held_out"
+    evaluate(checkpoint, held_out, task.kind, out=out, progress=answered, **settings)
     return [row.completion for row in read_predictions(out).rows]
 
 
@@ -232,10 +228,3 @@ def step_rewards(log: Path, name: str = "reward") -> list[float]:
     lines = [line for line in log.read_text().splitlines(keepends=True) if line.endswith("\n")]
     rows = [json.loads(line) for line in lines if line.strip()]
     return [float(row[name]) for row in rows if name in row]
-
-
-def last_checkpoint(folder: Path) -> Path:
-    found = sorted(folder.glob("checkpoint-*"), key=lambda p: int(p.name.split("-")[-1]))
-    if not found:
-        raise DemoError(f"{folder} holds no checkpoint")
-    return found[-1]

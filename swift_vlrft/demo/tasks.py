@@ -148,11 +148,12 @@ def _digit_rows(rng: random.Random, n: int, held_out: bool) -> list[Row]:
 def _coin_rows(rng: random.Random, n: int, held_out: bool) -> list[Row]:
     from swift_vlrft.demo.coins import windows
 
-    rows = []
-    for image, box in windows(rng, n, held_out):
-        seen = [COIN_GRID * round(v / COIN_GRID) for v in box]
-        rows.append(_boxed(image, "the coin that is whole", box, seen))
-    return rows
+    return [
+        _boxed(
+            image, "the coin that is whole", box, [COIN_GRID * round(v / COIN_GRID) for v in box]
+        )
+        for image, box in windows(rng, n, held_out)
+    ]
 
 
 def _too_large(step: int) -> Guess:

@@ -12,7 +12,6 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from swift.dataset import register_dataset
 from swift.dataset.dataset_syntax import DatasetSyntax
@@ -101,14 +100,8 @@ def _drawn(name: str, function: RewardFunction) -> RewardFunction:
 
 
 def _factory(function: RewardFunction) -> Callable[..., RewardFunction]:
-    """ms-swift builds a reward by calling this with ``args=``; it gets the function, whose __name__
-    is the metric's name.
-    """
-
-    def build(args: Any = None, **_: Any) -> RewardFunction:
-        return function
-
-    return build
+    """What ms-swift calls with ``args=``: it gets the function, whose name is the metric's."""
+    return lambda args=None, **_: function
 
 
 def _check_reward_names(names: list[str], plugins: list[str]) -> None:
