@@ -143,7 +143,7 @@ def compare_runs(
             f"--gold {gold} is no annotation file with images, annotations and categories; "
             "predictions on a set of rows bring their own gold"
         )
-    first, second = open_runs([a, b], task, {} if gold is None else {gold: annotations})
+    first, second = open_runs([a, b], task, other_gold=gold is not None)
     if annotations is None and first.gold.annotations is not None:
         annotations, protocol = first.gold.annotations, protocol or first.gold.protocol
         categories = categories or first.gold.categories

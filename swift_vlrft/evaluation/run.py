@@ -11,14 +11,13 @@ A killed run resumes: rows with a complete line in a part are not asked again.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from itertools import count
 from pathlib import Path
-from types import MappingProxyType
 from uuid import uuid4
 from zlib import crc32
 
@@ -196,12 +195,9 @@ class SavedRun:
 
 
 def open_runs(
-    paths: Sequence[Path],
-    task: str | None = None,
-    annotated: Mapping[Path, Annotations | None] = MappingProxyType({}),
+    paths: Sequence[Path], task: str | None = None, *, other_gold: bool = False
 ) -> list[SavedRun]:
-    """Files of predictions, or folders of runs; annotations that they share are read once."""
-    known = dict(annotated)
+    """Files of predictions, or folders of runs. ``other_gold``: it need not be that of run.json."""
     runs = []
     for path in paths:
         manifest_file = (path if path.is_dir() else path.parent) / "run.json"
@@ -212,16 +208,15 @@ def open_runs(
         manifest = read_record(manifest_file, Manifest)
         settings = manifest.settings
         predictions = read_predictions(path, task or settings.task)
-        rows = predictions.rows
         # Only queries of annotations have no row number.
-        if not known and not settings.dataset.exists() and any(row.row is None for row in rows):
+        numbered = all(row.row is not None for row in predictions.rows)
+        if not (numbered or other_gold or settings.dataset.exists()):
             raise EvaluationError(
                 f"{path} was made on annotations that do not exist (from {Path.cwd()}): "
                 f"{settings.dataset}"
             )
-        if settings.dataset not in known:
-            known[settings.dataset] = open_annotations(settings.dataset)
-        runs.append(SavedRun(predictions, manifest, gold_of(settings, known[settings.dataset])))
+        gold = gold_of(settings, open_annotations(settings.dataset))
+        runs.append(SavedRun(predictions, manifest, gold))
     return runs
 
 
