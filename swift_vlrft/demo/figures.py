@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from swift_vlrft.demo.tasks import DemoTask, Row
 from swift_vlrft.parsing.answers import gold_text, read
@@ -37,7 +36,9 @@ def draw_answers(task: DemoTask, rows: list[Row], answers: list[list[str]], path
         axes.imshow(row.image, extent=(0, 1000, 1000, 0))
         if task.kind == "detection":
             for text, colour in ((row.solution, "white"), (before, "red"), (after, "lime")):
-                _draw_boxes(axes, text, colour)
+                found = read(text).boxes
+                for x1, y1, x2, y2 in filter(None, found.boxes if found else ()):
+                    axes.plot([x1, x2, x2, x1, x1], [y1, y1, y2, y2, y1], color=colour, lw=2)
             title = f"reward before {scores[0][i]:.2f}, after {scores[1][i]:.2f}"
         else:
             texts = [(read(text).text or "(no answer)")[:20] for text in (before, after)]
@@ -45,11 +46,3 @@ def draw_answers(task: DemoTask, rows: list[Row], answers: list[list[str]], path
         axes.set_title(title, fontsize=8, color="black" if scores[1][i] >= 0.5 else "firebrick")
         axes.set(xticks=[], yticks=[])
     figure.savefig(path, dpi=110)
-
-
-def _draw_boxes(axes: Any, text: str, colour: str) -> None:
-    found = read(text).boxes
-    for box in [] if found is None else found.boxes:
-        if box is not None:
-            x1, y1, x2, y2 = box[:4]
-            axes.plot([x1, x2, x2, x1, x1], [y1, y1, y2, y2, y1], color=colour, lw=2)

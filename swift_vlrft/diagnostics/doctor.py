@@ -87,7 +87,7 @@ def run_checks(seconds: float = 3.0) -> list[Check]:
     old = sys.version_info < (3, 11)
     version = ".".join(map(str, sys.version_info[:3]))
     checks = [_check("Python", version, "use Python 3.11 or newer" * old)]
-    checks += [*_packages(), *_gpus(long), *_disk(), *_shared_memory()]
+    checks += [*_packages(), *_gpus(long), *_disk()]
     for name, thread, end in waiting:
         thread.join(max(0.0, end - monotonic()))
         late = Check(name, NOTE, "no answer in time", REMEDIES.get(name, ""))
@@ -212,12 +212,8 @@ def _disk() -> Iterator[Check]:
                 f"more than that again: set {variable} to a larger disk"
             )
         yield _check(f"cache {variable}", found, remedy)
-
-
-def _shared_memory() -> Iterator[Check]:
-    place = Path("/dev/shm")
-    if place.exists():
-        total = shutil.disk_usage(place).total
+    if (shared := Path("/dev/shm")).exists():
+        total = shutil.disk_usage(shared).total
         remedy = "NCCL and data loaders share memory there: docker run --shm-size=16g"
         small = total < LEAST_SHARED
         yield _check("/dev/shm", f"{total / GIB:.1f} GiB", remedy * small, NOTE)

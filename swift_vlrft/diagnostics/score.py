@@ -104,11 +104,8 @@ def score_completions(
             results[name].append(reason)
             if reason.code not in ("ok", "other_task") and len(samples) < show:
                 text = read(row["completion"]).completion
-                samples.append(
-                    Sample(
-                        completion.place, name, reason.score, reason.code, reason.text, text, gold
-                    )
-                )
+                why = reason.score, reason.code, reason.text
+                samples.append(Sample(completion.place, name, *why, text, gold))
         with_boxes = next((name for name in names if has_boxes(name, row.get("task"))), None)
         if with_boxes is not None:
             box_format.add_row(with_boxes, row)

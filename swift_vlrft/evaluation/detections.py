@@ -33,8 +33,6 @@ from swift_vlrft.geometry.boxes import Box
 from swift_vlrft.parsing.answers import BoxList, gold_text, normalise, read
 from swift_vlrft.rewards.matching import read_gold
 
-PROTOCOLS = ("all", "visual-rft", "rows")
-
 
 @dataclass
 class BoxSet:
@@ -64,8 +62,8 @@ def detection_boxes(predictions: Predictions, gold: Gold) -> tuple[Predictions, 
 def _protocol(predictions: Predictions, gold: Gold) -> str:
     boxes_alone, of_rows = predictions.detections is not None, gold.annotations is None
     protocol = gold.protocol
-    if protocol not in (None, *PROTOCOLS):
-        problem = f"unknown protocol {protocol!r}; known: {', '.join(PROTOCOLS)}"
+    if protocol not in (None, "all", "visual-rft", "rows"):
+        problem = f"unknown protocol {protocol!r}; known: all, visual-rft, rows"
     elif of_rows and boxes_alone:
         problem = (
             "these predictions hold boxes without gold; give the annotation file they were made on "

@@ -131,7 +131,11 @@ def load_engine(settings: Settings) -> tuple[Ask, int]:
     if engine == "vllm":
         options["vllm_limit_mm_per_prompt"] = {"image": 1}
         if adapter is not None:
-            options["vllm_max_lora_rank"] = _rank_of(Path(adapter))
+            config = json.loads((Path(adapter) / "adapter_config.json").read_text("utf-8"))
+            ranks = [config.get("r", 16), *(config.get("rank_pattern") or {}).values()]
+            # Rounded up to one that vLLM supports.
+            known = [step for step in (8, 16, 32, 64, 128, 256) if step >= max(map(int, ranks))]
+            options["vllm_max_lora_rank"] = min(known, default=512)
     unknown = set(settings.engine_options) - {f.name for f in fields(InferArguments)}
     if unknown:
         raise EvaluationError(
@@ -141,13 +145,6 @@ def load_engine(settings: Settings) -> tuple[Ask, int]:
     runner = SwiftInfer(InferArguments(**{**options, **settings.engine_options}))
     at_once = max(VLLM_CHUNK, settings.batch_size) if engine == "vllm" else settings.batch_size
     return partial(runner.infer_engine.infer, use_tqdm=False, **runner.infer_kwargs), at_once
-
-
-def _rank_of(adapter: Path) -> int:
-    """The LoRA rank for vLLM, rounded up to one that it supports."""
-    config = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))
-    rank = max([int(config.get("r", 16)), *map(int, (config.get("rank_pattern") or {}).values())])
-    return next((step for step in (8, 16, 32, 64, 128, 256) if step >= rank), 512)
 
 
 def image_resize_for(settings: Settings) -> ImageResize | None:

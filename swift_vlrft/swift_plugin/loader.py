@@ -62,7 +62,7 @@ class VlrftLoader(DatasetLoader):
         if os.path.exists(name):
             with safe_ddp_context(None, True):
                 stored = open_set(name, keep_going=not self.strict, rename=self.columns)
-                return self._rows(_known(stored, source), options)
+                return self._rows(stored, source, options)
         meta, syntax = copy.copy(dataset_meta), copy.copy(dataset_syntax)
         usual = None if source is not None else dataset_meta.preprocess_func
         meta.preprocess_func = partial(self._hub, name, source, options, usual)
@@ -95,8 +95,10 @@ class VlrftLoader(DatasetLoader):
             num_proc=self.num_proc or 1,
         )
 
-    def _rows(self, stored: StoredSet, options: LoadOptions) -> Any:
+    def _rows(self, stored: StoredSet, source: Source | None, options: LoadOptions) -> Any:
         """The rows of a set; notes on a local set were logged when it was registered."""
+        if source is not None:
+            stored.task, stored.box_format = source.task, source.box_format
         local = not isinstance(stored, Table | Stream)
         if isinstance(stored, Stream) or (self.streaming and local):
             return _stream(stored, options, notes=not local)
@@ -140,13 +142,7 @@ class VlrftLoader(DatasetLoader):
         stored.names, stored.root = columns, image_root()
         stored.labels = labels_of(features.to_dict() if hasattr(features, "to_dict") else {})
         check_columns(stored)
-        return self._rows(_known(stored, source), options)
-
-
-def _known(stored: StoredSet, source: Source | None) -> StoredSet:
-    if source is not None:
-        stored.task, stored.box_format = source.task, source.box_format
-    return stored
+        return self._rows(stored, source, options)
 
 
 def refuse_pixels(name: str, subsets: Sequence[str]) -> None:

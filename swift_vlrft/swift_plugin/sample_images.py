@@ -11,9 +11,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import wraps
-from typing import Any
+from typing import Any, NamedTuple
 
 from swift.callbacks import TrainerCallback
 
@@ -27,8 +26,7 @@ VARIABLE = "VLRFT_LOG_IMAGES"
 COLUMNS = ("solution", "frame", "task", "width", "height")
 
 
-@dataclass(frozen=True)
-class Scored:
+class Scored(NamedTuple):
     """A batch as one reward was called with it, and its scores."""
 
     completions: Sequence[Any]
