@@ -14,11 +14,11 @@ from pathlib import Path
 import msgspec
 
 from swift_vlrft.evaluation.annotations import GOLD_OF_ROWS, Gold, annotations_of_gold
-from swift_vlrft.evaluation.metrics import DRAWS, interval, resamples
+from swift_vlrft.evaluation.metrics import DRAWS, build_table, interval, resamples
 from swift_vlrft.evaluation.pairing import IN_ORDER, Pairing, gold_key, question_key
 from swift_vlrft.evaluation.predictions import EvaluationError, Prediction, Predictions
 from swift_vlrft.evaluation.run import image_limits, open_runs
-from swift_vlrft.evaluation.summary import HEADLINES, scored_table
+from swift_vlrft.evaluation.summary import HEADLINES
 
 RIGHT = 0.5
 
@@ -81,8 +81,9 @@ def compare(
             "a list of boxes holds no rows to pair; compare predictions that hold completions"
         )
     rows_a, rows_b, notes = _paired(a, b)
-    first, made_by = scored_table(replace(a, rows=rows_a), gold)
-    second, _ = scored_table(replace(b, rows=rows_b), gold)
+    first, second = (
+        build_table(replace(side, rows=rows), gold) for side, rows in ((a, rows_a), (b, rows_b))
+    )
     weights = resamples(len(first.units), bootstrap, seed)
     drawn_a, drawn_b = first.resampled(weights), second.resampled(weights)
     metrics = {}
@@ -115,7 +116,7 @@ def compare(
         lost=[flip for flip in reversed(flips) if flip.b < RIGHT <= flip.a],
         changed=flips,
         bootstrap=len(weights),
-        protocol=made_by,
+        protocol=first.protocol,
         notes=list(dict.fromkeys(a.notes + b.notes + notes)),
         other_prompts=sum(
             bool(one.prompt and other.prompt)
@@ -133,8 +134,7 @@ def compare_runs(
     gold: Path | None = None,
     protocol: str | None = None,
     categories: Sequence[str] = (),
-    bootstrap: int = DRAWS,
-    seed: int = 0,
+    **draws: int,
 ) -> Comparison:
     """Compare files of predictions or folders of runs; A's folder names the gold if not given."""
     annotations = annotations_of_gold(gold)
@@ -148,7 +148,7 @@ def compare_runs(
         annotations, protocol = first.gold.annotations, protocol or first.gold.protocol
         categories = categories or first.gold.categories
     of = Gold(annotations, categories, protocol)
-    result = compare(first.predictions, second.predictions, of, bootstrap=bootstrap, seed=seed)
+    result = compare(first.predictions, second.predictions, of, **draws)
     limits = [image_limits(first), image_limits(second)]
     if None not in limits and limits[0] != limits[1]:
         result.notes.insert(0, f"the images were shown at {limits[0]} in A, at {limits[1]} in B")
@@ -179,13 +179,9 @@ def _paired(a: Predictions, b: Predictions) -> tuple[list[Prediction], list[Pred
         first for first, second in pairs if gold_key(first.solution) != gold_key(second.solution)
     ]
     if wrong:
-        formats = sorted({str(row.box_format) for row in (*a.rows, *b.rows)})
-        hint = (
-            f"; boxes are asked in {' and '.join(formats)}: evaluate both with or both without "
-            "`:pixels`"
-            if len(formats) > 1
-            else ""
-        )
+        formats = " and ".join(sorted({str(row.box_format) for row in (*a.rows, *b.rows)}))
+        hint = f"; boxes are asked in {formats}: evaluate both with or both without `:pixels`"
+        hint *= " and " in formats
         raise EvaluationError(
             f"{len(wrong)} of {len(pairs)} shared rows have another solution in B (row "
             f"{wrong[0].id}): A and B were not made on the same data set{hint}"

@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from swift_vlrft.diagnostics.reasons import Reason, explain
+from swift_vlrft.evaluation.annotations import Gold
 from swift_vlrft.evaluation.average_precision import CocoScores, coco_scores
-from swift_vlrft.evaluation.detections import BoxSet
-from swift_vlrft.evaluation.predictions import Prediction, Predictions, Problems
+from swift_vlrft.evaluation.detections import detection_boxes
+from swift_vlrft.evaluation.predictions import EvaluationError, Prediction, Predictions, Problems
 from swift_vlrft.geometry.boxes import Box
 from swift_vlrft.parsing.answers import Answer, BoxList, read
 from swift_vlrft.rewards import REWARDS, TASK_NAMES
@@ -87,8 +88,10 @@ class Table:
     classes: dict[str, dict[str, Array]]
     reasons: list[Reason]
     problems: Problems
-    ap: CocoScores | None = None
-    sizes_known: bool = True
+    ap: CocoScores | None
+    sizes_known: bool
+    protocol: str | None
+    """Of detection."""
 
     def resampled(self, weights: Array) -> dict[str, Array]:
         """Every metric for every draw, NaN without denominator; ``weights``: (draws, images)."""
@@ -107,9 +110,17 @@ class Table:
         return known | {name: ratio(column) for name, column in self.ratios.items()}
 
 
-def build_table(predictions: Predictions, boxes: BoxSet | None = None) -> Table:
-    """``boxes``: gold and predictions of detection for average precision (see detections.py)."""
-    task, rows = predictions.task, predictions.rows
+def build_table(predictions: Predictions, gold: Gold) -> Table:
+    """Every metric of the predictions. EvaluationError if they have no such gold."""
+    task, boxes, protocol = predictions.task, None, None
+    if task == "detection":
+        predictions, boxes, protocol = detection_boxes(predictions, gold)
+    elif gold.protocol or gold.annotations or gold.categories:
+        raise EvaluationError(
+            "--protocol, --categories and annotations are of detection; these predictions are of "
+            f"{task}"
+        )
+    rows = predictions.rows
     problems = predictions.problems.joined()
     reasons = [reason_of(task, row) for row in rows]
     for row, reason in zip(rows, reasons, strict=True):
@@ -124,7 +135,8 @@ def build_table(predictions: Predictions, boxes: BoxSet | None = None) -> Table:
     unit = np.array([place[row.image_id] for row in rows], np.int64)
     ratios = _ratios(task, rows, reasons)
     classes, sizes_known = _classes(task, rows, ratios), boxes is None or boxes.sizes_known
-    return Table(predictions, unit, units, ratios, classes, reasons, problems, ap, sizes_known)
+    columns = unit, units, ratios, classes, reasons
+    return Table(predictions, *columns, problems, ap, sizes_known, protocol)
 
 
 def reason_of(task: str, row: Prediction) -> Reason:

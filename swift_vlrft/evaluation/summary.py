@@ -15,16 +15,7 @@ import msgspec
 
 from swift_vlrft.datasets.category_lists import CATEGORY_LISTS
 from swift_vlrft.evaluation.annotations import GOLD_OF_ROWS, Gold
-from swift_vlrft.evaluation.detections import detection_boxes
-from swift_vlrft.evaluation.metrics import (
-    DRAWS,
-    SUBSTRING,
-    Table,
-    build_table,
-    interval,
-    ratio,
-    resamples,
-)
+from swift_vlrft.evaluation.metrics import DRAWS, SUBSTRING, build_table, interval, ratio, resamples
 from swift_vlrft.evaluation.predictions import EvaluationError, Predictions
 from swift_vlrft.files.jsonl import LineError
 from swift_vlrft.files.records import read_record, write_record
@@ -84,19 +75,6 @@ class Summary(msgspec.Struct):
         return self.metrics[self.headline].value if self.headline in self.metrics else None
 
 
-def scored_table(predictions: Predictions, gold: Gold) -> tuple[Table, str | None]:
-    """Every metric of the predictions, and the protocol of detection."""
-    if predictions.task != "detection":
-        if gold.protocol or gold.annotations or gold.categories:
-            raise EvaluationError(
-                f"--protocol, --categories and annotations are of detection; these predictions "
-                f"are of {predictions.task}"
-            )
-        return build_table(predictions), None
-    located, boxes, protocol = detection_boxes(predictions, gold)
-    return build_table(located, boxes), protocol
-
-
 def summarise(
     predictions: Predictions,
     gold: Gold = GOLD_OF_ROWS,
@@ -106,7 +84,7 @@ def summarise(
     run: dict[str, Any] | None = None,
 ) -> Summary:
     """Every metric of the predictions with its interval; EvaluationError if there is no gold."""
-    table, protocol = scored_table(predictions, gold)
+    table = build_table(predictions, gold)
     rows = table.predictions.rows
     of_rows = gold.annotations is None  # else average precision needs no solutions
     if of_rows and rows and all(reason.code == "bad_gold" for reason in table.reasons):
@@ -119,12 +97,10 @@ def summarise(
         )
     weights = resamples(len(table.units), bootstrap, seed) if bootstrap else None
     drawn = {} if weights is None else table.resampled(weights)
-    metrics = {
-        name: Measure(
-            value, *(interval(drawn[name]) if name in drawn and value is not None else ())
-        )
-        for name, value in table.values.items()
-    }
+    metrics = {}
+    for name, value in table.values.items():
+        bounds = interval(drawn[name]) if name in drawn and value is not None else ()
+        metrics[name] = Measure(value, *bounds)
     by_class: Scores = {
         name: {metric: ratio(column) for metric, column in columns.items()}
         for name, columns in table.classes.items()
@@ -138,7 +114,7 @@ def summarise(
             if by_class.keys() >= set(names):
                 values = [v for one in names if (v := by_class[one].get("AP")) is not None]
                 selected[name] = sum(values) / len(values) if values else None
-        notes.append(PROTOCOL_NOTES[protocol or "rows"])
+        notes.append(PROTOCOL_NOTES[table.protocol or "rows"])
         if not table.sizes_known:
             notes.append("the images' sizes are not known: no AP by size")
         notes.append(NO_NMS_AP)
@@ -154,7 +130,7 @@ def summarise(
         reasons=dict(Counter(reason.code for reason in table.reasons).most_common()),
         problems=dict(table.problems.counts),
         named=dict(table.problems.examples),
-        protocol=protocol,
+        protocol=table.protocol,
         selected=selected,
         notes=notes,
         bootstrap=0 if weights is None else len(weights),
