@@ -65,15 +65,8 @@ class Comparison(msgspec.Struct):
     notes: list[str] = []
 
 
-def compare(
-    a: Predictions,
-    b: Predictions,
-    gold: Gold = GOLD_OF_ROWS,
-    *,
-    bootstrap: int = DRAWS,
-    seed: int = 0,
-) -> Comparison:
-    """EvaluationError if A and B answer different queries."""
+def compare(a: Predictions, b: Predictions, gold: Gold = GOLD_OF_ROWS, **draws: int) -> Comparison:
+    """``draws``: bootstrap and seed. EvaluationError if A and B answer different queries."""
     if a.task != b.task:
         raise EvaluationError(f"A is of {a.task}, B of {b.task}: their metrics are not comparable")
     if a.detections is not None or b.detections is not None:
@@ -84,7 +77,7 @@ def compare(
     first, second = (
         build_table(replace(side, rows=rows), gold) for side, rows in ((a, rows_a), (b, rows_b))
     )
-    weights = resamples(len(first.units), bootstrap, seed)
+    weights = resamples(len(first.units), **draws)
     drawn_a, drawn_b = first.resampled(weights), second.resampled(weights)
     metrics = {}
     for name in (name for name in first.values if name in second.values):

@@ -60,9 +60,9 @@ def ratio(column: Array) -> float | None:
     return top / bottom if bottom else None
 
 
-def resamples(n_units: int, count: int = DRAWS, seed: int = 0) -> Array:
-    """``count`` draws of ``n_units`` images with replacement: (draws, images) counts."""
-    count = max(1, min(count, MOST_NUMBERS // max(n_units, 1)))
+def resamples(n_units: int, bootstrap: int = DRAWS, seed: int = 0) -> Array:
+    """Draws of ``n_units`` images with replacement: (draws, images) counts."""
+    count = max(1, min(bootstrap, MOST_NUMBERS // max(n_units, 1)))
     rng = np.random.default_rng(seed)
     drawn = rng.multinomial(n_units, np.full(n_units, 1.0 / n_units), size=count)
     return np.asarray(drawn, np.float64)

@@ -18,6 +18,7 @@ from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from itertools import count
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 from zlib import crc32
 
@@ -140,25 +141,13 @@ def pending(
             yield query
 
 
-def answer_line(
-    query: Query,
-    completion: str,
-    *,
-    image_id: str,
-    size: Size,
-    tokens: int | None = None,
-    finish: str | None = None,
-) -> str:
-    """``size`` is the image's; ``image_id`` identifies it if the row does not."""
-    prediction = msgspec.structs.replace(
-        query.unanswered(),
-        completion=completion,
-        image_id=query.column("image_id") or image_id,
-        width=size[0],
-        height=size[1],
-        tokens=tokens,
-        finish=finish,
-    )
+def answer_line(query: Query, completion: str, *, image_id: str, size: Size, **more: Any) -> str:
+    """``size`` is the image's; ``image_id`` identifies it if the row does not; ``more``: further
+    fields of the prediction.
+    """
+    image = {"image_id": query.column("image_id") or image_id, "width": size[0], "height": size[1]}
+    asked = query.unanswered()
+    prediction = msgspec.structs.replace(asked, completion=completion, **image, **more)
     return json.dumps(as_json(prediction)) + "\n"  # ASCII: a lone surrogate cannot break the file
 
 

@@ -38,12 +38,7 @@ class Evaluated(NamedTuple):
 
 
 def write_report(
-    run_folder: Path,
-    evaluations: Sequence[Path],
-    target: Path,
-    *,
-    count: int = SHOWN,
-    bootstrap: int = 1000,
+    run_folder: Path, evaluations: Sequence[Path], target: Path, *, count: int = SHOWN
 ) -> tuple[Path, list[str]]:
     """Write ``target``; its path, and what could not be shown. At most ``count`` rows of the
     largest gain and loss are shown, fewer if the page would be too large to be sent.
@@ -54,13 +49,13 @@ def write_report(
     names = ("before", "after") if len(evaluations) == 2 else ("answer",)
     runs = dict(zip(names, open_runs(evaluations), strict=False))
     evaluated = [
-        Evaluated(name, saved, summarise(saved.predictions, saved.gold, bootstrap=bootstrap))
+        Evaluated(name, saved, summarise(saved.predictions, saved.gold))
         for name, saved in runs.items()
     ]
     result = None
     if len(runs) == 2:
         before, after = runs.values()
-        result = compare(before.predictions, after.predictions, before.gold, bootstrap=bootstrap)
+        result = compare(before.predictions, after.predictions, before.gold)
     page = _page(run, evaluated, result)
     while True:
         groups, problems = samples(runs, result, count)
