@@ -78,7 +78,8 @@ class Pairing:
         self.in_order: list[int] = []
         self.row_questions = [question_key(row.prompt) for row in known]
         self.row_golds = [gold_key(row.solution) for row in known]
-        self.of_image = _grouped(row.image_names[0] if row.image_names else None for row in known)
+        self.row_images = [row.image_names[0] if row.image_names else None for row in known]
+        self.of_image = _grouped(self.row_images)
         self.of_question = _grouped(self.row_questions)
         self.of_both = _grouped(zip(self.row_questions, self.row_golds, strict=True))
         ids = _grouped(row.own_id for row in known)
@@ -88,7 +89,15 @@ class Pairing:
         """The images that an answer may be of: None if it names none, empty if unknown."""
         formats = {row.box_format for row in known} - {None}
         self.golds = [_comparable_gold(answer, formats) for answer in answers]
-        self.ids, self.numbers = _ids_and_numbers(answers, ids.keys() != {None})
+        has_ids = ids.keys() != {None}
+        numbered = [answer.row is not None or not has_ids for answer in answers]
+        stated = [answer.own_id for answer in answers]
+        self.ids = [None if n else key for key, n in zip(stated, numbered, strict=True)]
+        """The rows' ids that answers state; or, if the rows have none, their numbers."""
+        self.numbers = [
+            int(key) if n and key is not None and key.isdecimal() and len(key) < 19 else None
+            for key, n in zip(stated, numbered, strict=True)
+        ]
         self.ids_known = any(key in self.by_id for key in self.ids)
         self.asked = [question_key(answer.prompt) for answer in answers]
         self.questions = [self._question(n) for n in range(len(answers))]
@@ -129,10 +138,11 @@ class Pairing:
                 self.strangers.append(n)
             elif len(candidates) == 1:
                 take(n, candidates[0])
-            elif candidates and self._are_one_query(candidates):
-                several.append((n, candidates))
-            else:
-                waiting.append((n, candidates))
+            else:  # maybe one query, asked more than once
+                of = self.row_images, self.row_questions, self.row_golds
+                keys = {tuple(values[r] for values in of) for r in candidates}
+                one = len(keys) == 1 and self.row_images[candidates[0]] is not None
+                (several if one else waiting).append((n, candidates))
         for n, candidates in several:
             free = [r for r in candidates if r not in taken]
             take(n, n if n in free else (free or candidates)[0])
@@ -180,19 +190,11 @@ class Pairing:
         gold = self.golds[n]
         return self.agrees(n, r) if gold is None else self.row_golds[r] in (None, gold)
 
-    def _are_one_query(self, candidates: list[int]) -> bool:
-        """Whether the rows are one query, asked more than once."""
-        queries = {
-            (self.known[r].image_names[:1], self.row_questions[r], self.row_golds[r])
-            for r in candidates
-        }
-        return len(queries) == 1 and bool(self.known[candidates[0]].image_names)
-
     def _check(self, n: int, r: int, why: str) -> None:
         """EvaluationError if the answer contradicts the row."""
         answer, row = self.answers[n], self.known[r]
         images, question = self.located[n], self.questions[n]
-        if images and row.image_names and row.image_names[0] not in images:
+        if images and row.image_names and self.row_images[r] not in images:
             names = answer.image_names[0], row.image_names[-1]
             differ = f"is of the image {names[0][-80:]!r}", repr(names[1][-80:])
         elif question is not None and question != self.row_questions[r]:
@@ -242,20 +244,6 @@ def _comparable_gold(answer: Prediction, formats: set[str | None]) -> Hashable:
     if box_format is None or (box_format != "pixels" and formats <= {box_format}):
         return gold_key(answer.solution)
     return None
-
-
-def _ids_and_numbers(
-    answers: Sequence[Prediction], rows_have_ids: bool
-) -> tuple[list[str | None], list[int | None]]:
-    """The rows' ids that answers state; or, if the rows have none, their numbers."""
-    ids, numbers = [], []
-    for answer in answers:
-        key = answer.own_id
-        numbered = answer.row is not None or not rows_have_ids
-        ids.append(None if numbered else key)
-        of_row = key is not None and numbered and key.isdecimal() and len(key) < 19
-        numbers.append(int(key) if key is not None and of_row else None)
-    return ids, numbers
 
 
 def _grouped(keys: Iterable[Any]) -> dict[Any, list[int]]:
