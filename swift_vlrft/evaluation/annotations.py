@@ -30,10 +30,6 @@ class Annotations:
     instances: Instances
     boxes: list[dict[str, Any]]
 
-    @property
-    def path(self) -> Path:
-        return self.instances.path
-
     @cached_property
     def unsure(self) -> set[Pair]:
         """LVIS: images and categories that are not annotated exhaustively."""

@@ -170,8 +170,8 @@ def boxes_of_annotations(
     if not known:
         names = [f"{c}: {name}" for c, name in chosen.items()]
         raise EvaluationError(
-            f"no prediction is of an image and category of {annotations.path}; its images are like "
-            f"{', '.join(list(images)[:3])}, its categories {', '.join(names[:3])}"
+            f"no prediction is of an image and category of {annotations.instances.path}; its "
+            f"images are like {', '.join(list(images)[:3])}, its categories {', '.join(names[:3])}"
         )
     if predictions.detections is None and protocol == "all":
         gold = [one for one in gold if (one["image_id"], one["category_id"]) in rows]
@@ -193,7 +193,7 @@ def boxes_of_annotations(
     boxes.gold, boxes.predicted = named(gold), named(boxes.predicted)
     if dropped := before - len(boxes.predicted):
         what = "boxes where LVIS does not say whether the image holds the category, left out"
-        problems.add(what, annotations.path.name, dropped)
+        problems.add(what, annotations.instances.path.name, dropped)
     return replace(predictions, rows=list(rows.values()), problems=problems), boxes
 
 

@@ -103,10 +103,8 @@ class MemoryCallback(TrainerCallback):
 
     def _read(self) -> None:
         if torch.cuda.is_available():
-            values = {
-                "allocated": torch.cuda.max_memory_allocated(),
-                "reserved": torch.cuda.max_memory_reserved(),
-            }
+            values = {"allocated": torch.cuda.max_memory_allocated()}
+            values["reserved"] = torch.cuda.max_memory_reserved()
             torch.cuda.reset_peak_memory_stats()
         else:
             values = {"rss": psutil.Process().memory_info().rss}
