@@ -9,12 +9,19 @@ import typer
 
 from swift_vlrft.commands.output import print_json
 
+SHOWN = """\
+{reward} {reward_first:.2f} -> {reward_last:.2f}, vlrft_format {format_first:.2f} -> \
+{format_last:.2f}: sampled answers, {steps} steps, {seconds:.0f} s in all
+held-out images ({held_out_rows}): {held_out_before:.2f} -> {held_out_after:.2f}, greedy answers
+{folder}/summary.json  {folder}/reward.png  {folder}/answers.png
+evaluation: {metric} {metric_before:.2f} -> {metric_after:.2f}, difference {change:+.2f}{bounds}
+report: {folder}/report.html"""
+
 
 def demo(
     task: Annotated[str, typer.Option(help="colours, detection, digits or coins.")] = "colours",
     out: Annotated[
-        Path,
-        typer.Option(file_okay=False, help="Folder; for tasks other than colours, OUT/TASK."),
+        Path, typer.Option(file_okay=False, help="Folder; for tasks other than colours, OUT/TASK.")
     ] = Path("runs/demo"),
     steps: Annotated[
         int | None, typer.Option(min=1, help="GRPO steps; default: the task's.")
@@ -35,22 +42,9 @@ def demo(
             signal.signal(number, lambda received, _: sys.exit(128 + received))
     summary = run_demo(demo_task, folder, steps=steps)
     if as_json:
-        print_json(vars(summary))
+        print_json(summary)
         return
-    typer.echo(
-        f"{summary.reward} {summary.reward_first:.2f} -> {summary.reward_last:.2f}, "
-        f"vlrft_format {summary.format_first:.2f} -> {summary.format_last:.2f}: "
-        f"sampled answers, {summary.steps} steps, {summary.seconds:.0f} s in all"
-    )
-    typer.echo(
-        f"held-out images ({summary.held_out_rows}): "
-        f"{summary.held_out_before:.2f} -> {summary.held_out_after:.2f}, greedy answers"
-    )
-    typer.echo(f"{folder}/summary.json  {folder}/reward.png  {folder}/answers.png")
-    low, high = summary.difference_95
+    low, high = summary["difference_95"]
     bounds = "" if low is None or high is None else f" (95 %: {low:+.2f} to {high:+.2f})"
-    typer.echo(
-        f"evaluation: {summary.metric} {summary.metric_before:.2f} -> {summary.metric_after:.2f}, "
-        f"difference {summary.metric_after - summary.metric_before:+.2f}{bounds}"
-    )
-    typer.echo(f"report: {folder}/report.html")
+    change = summary["metric_after"] - summary["metric_before"]
+    typer.echo(SHOWN.format(**summary, folder=folder, change=change, bounds=bounds))

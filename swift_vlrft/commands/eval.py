@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
+import msgspec
 import typer
 from rich.console import Console
 from rich.markup import escape
@@ -148,12 +148,10 @@ def answers_bar() -> Iterator[Callable[[int, int], None]]:
 
 def _options(text: str) -> dict[str, Any]:
     try:
-        options = json.loads(text)
-    except ValueError as error:
-        raise ValueError(f"--engine-options is not JSON ({error}): {text[:80]}") from None
-    if not isinstance(options, dict):
-        raise ValueError(f"--engine-options must be a JSON object, not {text[:80]}")
-    return options
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        problem = f"--engine-options is not a JSON object ({error}): {text[:80]}"
+        raise ValueError(problem) from None
 
 
 def print_summary(summary: Any) -> None:

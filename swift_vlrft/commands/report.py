@@ -1,7 +1,4 @@
-"""``vlrft report``: one HTML page that shows what a run did.
-
-vlrft report runs/grpo --eval runs/eval/before --eval runs/eval/after
-"""
+"""``vlrft report``: one HTML page that shows what a run did."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,4 @@
-"""``vlrft score``: why is my reward 0?
-
-vlrft score output/completions.jsonl --reward vlrft_detection_iou --show 5
-"""
+"""``vlrft score``: why is my reward 0?"""
 
 from __future__ import annotations
 

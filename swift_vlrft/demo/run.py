@@ -22,16 +22,18 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
+from typing import Any
 
 from swift_vlrft.demo.data import write_parquet
-from swift_vlrft.demo.tasks import DemoTask
+from swift_vlrft.demo.tasks import DemoTask, Row
 from swift_vlrft.files.shipped import shipped_file
+from swift_vlrft.parsing.answers import gold_text, read
 
 FORMAT = "vlrft_format"
 POLL = 0.5  # seconds
+SHOWN, COLUMNS = 12, 6  # pictures of answers
 
 Advance = Callable[[int, str], None]
 """Takes the steps done, and a note."""
@@ -43,27 +45,10 @@ class DemoError(ChildProcessError):
     exit_code = 1
 
 
-@dataclass(frozen=True)
-class Summary:
-    task: str
-    reward: str  # the task's; the run's second one is vlrft_format, and both weigh the same
-    reward_first: float  # the task's reward alone, mean of the first tenth of the steps
-    reward_last: float  # of the last tenth
-    format_first: float
-    format_last: float
-    steps: int
-    seconds: float  # the whole demo, data and warm start included
-    held_out_before: float  # mean reward of greedy answers on held-out images
-    held_out_after: float
-    held_out_rows: int
-    metric: str  # the headline of `vlrft eval`
-    metric_before: float
-    metric_after: float
-    difference_95: list[float | None]  # paired bootstrap interval of after - before
-
-
-def run_demo(task: DemoTask, folder: Path, *, steps: int | None = None, seed: int = 0) -> Summary:
-    """Run the demo in ``folder``, which is emptied of an earlier demo. Raises DemoError."""
+def run_demo(
+    task: DemoTask, folder: Path, *, steps: int | None = None, seed: int = 0
+) -> dict[str, Any]:
+    """Run the demo in ``folder``, emptied of an earlier one; what summary.json holds."""
     started = time.monotonic()
     _remove_earlier(folder)
     steps = steps or task.grpo_steps
@@ -87,7 +72,11 @@ def run_demo(task: DemoTask, folder: Path, *, steps: int | None = None, seed: in
             advance = begin("swift rlhf --rlhf_type grpo", steps)
             for step, rewards in run:
                 advance(step, " ".join(f"{name} {value:.2f}" for name, value in rewards.items()))
-        answers.append(answers_of("after", last_checkpoint(folder / "grpo")))
+        found = list((folder / "grpo").glob("checkpoint-*"))
+        if not found:
+            raise DemoError(f"{folder / 'grpo'} holds no checkpoint")
+        last = max(found, key=lambda path: int(path.name.split("-")[-1]))
+        answers.append(answers_of("after", last))
         from swift_vlrft.evaluation.compare import compare_runs
         from swift_vlrft.report import write_report
 
@@ -96,29 +85,23 @@ def run_demo(task: DemoTask, folder: Path, *, steps: int | None = None, seed: in
         compared = compare_runs(*sides)
     before, after = (task.scores(held_out, texts) for texts in answers)
     curves = _curves(task, folder)
-    reward_first, reward_last = _ends(curves[task.reward])
-    format_first, format_last = _ends(curves[FORMAT])
     headline = compared.metrics[compared.headline]
-    summary = Summary(
-        task=task.name,
-        reward=task.reward,
-        reward_first=reward_first,
-        reward_last=reward_last,
-        format_first=format_first,
-        format_last=format_last,
-        steps=len(curves[task.reward]),
-        seconds=round(time.monotonic() - started, 1),
-        held_out_before=mean(before),
-        held_out_after=mean(after),
-        held_out_rows=len(held_out),
-        metric=compared.headline,
-        metric_before=headline.a or 0.0,
-        metric_after=headline.b or 0.0,
-        difference_95=[headline.low, headline.high],
-    )
-    from swift_vlrft.demo.figures import draw_answers, draw_rewards
-
-    (folder / "summary.json").write_text(json.dumps(vars(summary), indent=2) + "\n")
+    summary: dict[str, Any] = {"task": task.name, "reward": task.reward}
+    for name, values in (("reward", curves[task.reward]), ("format", curves[FORMAT])):
+        tenth = max(1, len(values) // 10)
+        summary |= {f"{name}_first": mean(values[:tenth]), f"{name}_last": mean(values[-tenth:])}
+    summary |= {
+        "steps": len(curves[task.reward]),
+        "seconds": round(time.monotonic() - started, 1),  # data and warm start included
+        "held_out_before": mean(before),  # of greedy answers on held-out images
+        "held_out_after": mean(after),
+        "held_out_rows": len(held_out),
+        "metric": compared.headline,
+        "metric_before": headline.a or 0.0,
+        "metric_after": headline.b or 0.0,
+        "difference_95": [headline.low, headline.high],  # paired bootstrap of after - before
+    }
+    (folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
     draw_rewards(curves, folder / "reward.png")
     draw_answers(task, held_out, answers, folder / "answers.png")
     return summary
@@ -138,25 +121,11 @@ def _answers(
         done += n
         advance(done, "")
 
-    evaluate(
-        checkpoint,
-        folder / "data" / "held_out",
-        task.kind,
-        out=out,
-        workers=1,
-        max_tokens=task.max_completion_length,
-        engine="transformers",
-        batch_size=64,
-        dtype="float32",
-        progress=answered,
-    )
+    settings: dict[str, Any] = {"engine": "transformers", "batch_size": 64, "dtype": "float32"}
+    settings |= {"max_tokens": task.max_completion_length, "workers": 1}
+    held_out = folder / "data" / "held_out"
+    evaluate(checkpoint, held_out, task.kind, out=out, progress=answered, **settings)
     return [row.completion for row in read_predictions(out).rows]
-
-
-def _ends(curve: list[float]) -> tuple[float, float]:
-    """The means of the first and of the last tenth."""
-    tenth = max(1, len(curve) // 10)
-    return mean(curve[:tenth]), mean(curve[-tenth:])
 
 
 def _remove_earlier(folder: Path) -> None:
@@ -200,8 +169,8 @@ def _stages() -> Iterator[Callable[[str, int], Advance]]:
 def training(
     task: DemoTask, folder: Path, steps: int
 ) -> Iterator[Iterator[tuple[int, dict[str, float]]]]:
-    """Run recipes/demo_cpu.sh as anyone would, beside what the block does; what it gives are the
-    steps and their mean rewards, as they come. Its output goes to grpo.log.
+    """Run recipes/demo_cpu.sh beside what the block does; gives the steps and mean rewards as they
+    come. Its output goes to grpo.log.
     """
     environment = os.environ | {
         "MODEL": str(folder / "start"),
@@ -261,8 +230,42 @@ def step_rewards(log: Path, name: str = "reward") -> list[float]:
     return [float(row[name]) for row in rows if name in row]
 
 
-def last_checkpoint(folder: Path) -> Path:
-    found = sorted(folder.glob("checkpoint-*"), key=lambda p: int(p.name.split("-")[-1]))
-    if not found:
-        raise DemoError(f"{folder} holds no checkpoint")
-    return found[-1]
+# ---- figures -----------------------------------------------------------------------------------
+
+
+def draw_rewards(curves: dict[str, list[float]], path: Path) -> None:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6, 3.2), layout="constrained")
+    axes = figure.subplots()
+    for name, values in curves.items():
+        axes.plot(range(1, len(values) + 1), values, marker=".", label=name)
+    axes.legend(loc="lower right")
+    axes.set(xlabel="step", ylabel="mean reward", ylim=(0, 1.05))
+    axes.set(title="GRPO: rewards of the sampled answers")
+    axes.grid(alpha=0.3)
+    figure.savefig(path, dpi=120)
+
+
+def draw_answers(task: DemoTask, rows: list[Row], answers: list[list[str]], path: Path) -> None:
+    """``answers``: the texts before and after. Boxes: gold white, before red, after green."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(12, 2.6 * SHOWN / COLUMNS), layout="constrained")
+    grid = figure.subplots(SHOWN // COLUMNS, COLUMNS, squeeze=False)
+    scores = [task.scores(rows, texts) for texts in answers]
+    for i, (axes, row) in enumerate(zip(grid.flat, rows, strict=False)):
+        before, after = answers[0][i], answers[1][i]
+        axes.imshow(row.image, extent=(0, 1000, 1000, 0))
+        if task.kind == "detection":
+            for text, colour in ((row.solution, "white"), (before, "red"), (after, "lime")):
+                found = read(text).boxes
+                for x1, y1, x2, y2 in filter(None, found.boxes if found else ()):
+                    axes.plot([x1, x2, x2, x1, x1], [y1, y1, y2, y2, y1], color=colour, lw=2)
+            title = f"reward before {scores[0][i]:.2f}, after {scores[1][i]:.2f}"
+        else:
+            texts = [(read(text).text or "(no answer)")[:20] for text in (before, after)]
+            title = f"{gold_text(row.solution)}\nbefore {texts[0]}\nafter {texts[1]}"
+        axes.set_title(title, fontsize=8, color="black" if scores[1][i] >= 0.5 else "firebrick")
+        axes.set(xticks=[], yticks=[])
+    figure.savefig(path, dpi=110)

@@ -46,9 +46,7 @@ class Row:
 
 @dataclass(frozen=True)
 class DemoTask:
-    """``rows(rng, n, held_out)`` makes n rows, ``guess(rng, seen)`` the answer that the
-    warm-started model gives instead.
-    """
+    """``rows(rng, n, held_out)`` makes rows; ``guess(rng, seen)``: the answer before training."""
 
     name: str
     rows: Callable[[random.Random, int, bool], list[Row]]
@@ -150,17 +148,16 @@ def _digit_rows(rng: random.Random, n: int, held_out: bool) -> list[Row]:
 def _coin_rows(rng: random.Random, n: int, held_out: bool) -> list[Row]:
     from swift_vlrft.demo.coins import windows
 
-    rows = []
-    for image, box in windows(rng, n, held_out):
-        seen = [COIN_GRID * round(v / COIN_GRID) for v in box]
-        rows.append(_boxed(image, "the coin that is whole", box, seen))
-    return rows
+    return [
+        _boxed(
+            image, "the coin that is whole", box, [COIN_GRID * round(v / COIN_GRID) for v in box]
+        )
+        for image, box in windows(rng, n, held_out)
+    ]
 
 
 def _too_large(step: int) -> Guess:
-    """Each side of the box right in 3 of 10 cases, else ``step`` thousandths too far out: also the
-    likeliest answer is a box that is too large.
-    """
+    """Each side right in 3 of 10 cases, else ``step`` thousandths too far out: mostly too large."""
 
     def guess(rng: random.Random, seen: str) -> str:
         box = [int(text) for text in seen.split(",")]
@@ -176,11 +173,7 @@ def _one_of(names: tuple[str, ...]) -> Guess:
 
 
 _BoxTask = partial(
-    DemoTask,
-    reward="vlrft_detection_iou",
-    side=112,
-    max_completion_length=28,
-    learning_rate=2e-4,
+    DemoTask, reward="vlrft_detection_iou", side=112, max_completion_length=28, learning_rate=2e-4
 )
 _COLOURS = tuple(COLOURS)
 # name, rows, guess, vocabulary; rows to train on and held out, steps of warm start and of GRPO

@@ -8,26 +8,11 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from swift_vlrft.demo.model import (
-    IMAGE,
-    IMAGE_TOKEN_IDS,
-    SIZE,
-    TEMPLATE,
-    image_tokens,
-    tiny_internvl,
-)
+from swift_vlrft.demo import model as demo_model
+from swift_vlrft.demo.model import IMAGE, image_tokens, tiny_internvl
 from swift_vlrft.demo.tasks import DemoTask, Row
-from swift_vlrft.tiny.checkpoint import (
-    DEFAULT_CORPUS,
-    build_model,
-    build_tokenizer,
-    save_checkpoint,
-)
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+from swift_vlrft.tiny import checkpoint
 
 BATCH = 32
 LEARNING_RATE = 2e-3
@@ -51,19 +36,21 @@ def warm_start(
 
     rng = random.Random(seed)
     tiny = tiny_internvl(task.side)
-    corpus = [*DEFAULT_CORPUS, *task.vocabulary, *task.vocabulary, *{row.problem for row in rows}]
+    corpus = [
+        *checkpoint.DEFAULT_CORPUS,
+        *task.vocabulary,
+        *task.vocabulary,
+        *{row.problem for row in rows},
+    ]
     corpus += [f"<answer>{task.guess(rng, rows[0].seen)}", "user", "assistant"]
-    tokenizer = build_tokenizer(tiny, corpus)
-    prompts = [_prompt_ids(tokenizer, task, row) for row in rows]
-
-    def completion_ids(row: Row) -> list[int]:
-        guess = task.guess(rng, row.seen)
-        text = f"<think>{row.seen}</think><answer>{guess}</answer>{tiny.eos}"
-        return list(tokenizer(text)["input_ids"])
-
-    model = build_model(tiny, SIZE, seed=seed)
+    tokenizer = checkpoint.build_tokenizer(tiny, corpus)
+    image = f"<img>{IMAGE * image_tokens(task.side)}</img>"
+    # As ms-swift's template writes it.
+    turn = f"<|im_start|>user\n{image}\n{{}}<|im_end|>\n<|im_start|>assistant\n"
+    prompts = [list(tokenizer(turn.format(row.problem))["input_ids"]) for row in rows]
+    model = checkpoint.build_model(tiny, demo_model.SIZE, seed=seed)
     # ms-swift would look for the image of an image token that the model wrote.
-    model.generation_config.suppress_tokens = IMAGE_TOKEN_IDS
+    model.generation_config.suppress_tokens = demo_model.IMAGE_TOKEN_IDS
     pixels = GotOcr2ImageProcessor(**tiny.image_options)(
         images=[row.image for row in rows], return_tensors="pt"
     )["pixel_values"]
@@ -76,8 +63,11 @@ def warm_start(
     model.train()
     for step in range(task.warm_steps):
         picked = rng.sample(range(len(rows)), BATCH)
-        completions = [completion_ids(rows[i]) for i in picked]
-        sequences = [prompts[i] + ids for i, ids in zip(picked, completions, strict=True)]
+        sequences = []
+        for i in picked:
+            guess = task.guess(rng, rows[i].seen)
+            text = f"<think>{rows[i].seen}</think><answer>{guess}</answer>{tiny.eos}"
+            sequences.append(prompts[i] + list(tokenizer(text)["input_ids"]))
         longest = max(map(len, sequences))
         ids = torch.tensor([s + [tokenizer.pad_token_id] * (longest - len(s)) for s in sequences])
         lengths = torch.tensor([len(s) for s in sequences])
@@ -95,13 +85,4 @@ def warm_start(
         optimizer.step()
         schedule.step()
         progress(step + 1, f"loss {loss.item():.2f}")
-    save_checkpoint(model, tokenizer, tiny, TEMPLATE, directory)
-
-
-def _prompt_ids(tokenizer: PreTrainedTokenizerBase, task: DemoTask, row: Row) -> list[int]:
-    """The prompt as ms-swift's template writes it."""
-    text = (
-        f"<|im_start|>user\n<img>{IMAGE * image_tokens(task.side)}</img>\n{row.problem}<|im_end|>\n"
-        "<|im_start|>assistant\n"
-    )
-    return list(tokenizer(text)["input_ids"])
+    checkpoint.save_checkpoint(model, tokenizer, tiny, demo_model.TEMPLATE, directory)

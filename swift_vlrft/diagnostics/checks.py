@@ -6,39 +6,67 @@ every completion of every group scores the same                     zero varianc
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
-from swift_vlrft.parsing.answers import Box, read
+from swift_vlrft.diagnostics.reasons import Reason
+from swift_vlrft.parsing.answers import Box, gold_text, read
 from swift_vlrft.rewards import REWARDS
-
-LEAST_PARSE_RATE = 0.5
 
 LEAST_BOXES = 8
 """Fewer predictions than this say nothing about a box format."""
 
 
-def unreadable(name: str, readable: int, total: int) -> str | None:
-    """One sentence if fewer than half of ``total`` answers could be read, else None."""
-    if readable >= LEAST_PARSE_RATE * total:
-        return None
-    return f"{name}: only {readable / total:.0%} of {total} answers can be read."
+def group_of(row: dict[str, Any]) -> tuple[str, ...] | None:
+    """A key for completions of one prompt and gold (images share questions), if it has one."""
+    prompt = str(row.get("prompt_id") or row.get("prompt") or "")
+    return (prompt, str(row.get("step", "")), gold_text(row.get("solution"))) if prompt else None
 
 
-def zero_variance(name: str, groups: int, constant: int) -> str | None:
-    """One sentence if ``constant``, the groups of zero variance, are all of ``groups``."""
-    if not groups or constant < groups:
-        return None
-    return (
-        f"{name}: zero variance within every one of {groups} groups, so nothing is learned from "
-        "it. Raise the temperature or num_generations, or use a softer reward."
-    )
+@dataclass(slots=True)
+class Tally:
+    """Counts over the completions of one reward; ``unscored`` by the reason."""
 
+    scored: int = 0
+    readable: int = 0
+    groups: int = 0
+    zero_variance_groups: int = 0
+    unscored: Counter[str] = field(default_factory=Counter)
 
-def has_zero_variance(scores: Sequence[float]) -> bool:
-    """Whether all scores of a group are equal, which makes GRPO's advantages zero."""
-    return math.isclose(min(scores), max(scores), abs_tol=1e-9)
+    def add(self, rows: Iterable[dict[str, Any]], reasons: Iterable[Reason], least: int) -> None:
+        """Groups of fewer than ``least`` completions do not count."""
+        groups: dict[tuple[str, ...], list[float]] = {}
+        for row, reason in zip(rows, reasons, strict=True):
+            if reason.score is None:
+                self.unscored[reason.text] += 1
+                continue
+            self.scored += 1
+            self.readable += reason.was_read
+            if (group := group_of(row)) is not None:
+                groups.setdefault(group, []).append(reason.score)
+        complete = [scores for scores in groups.values() if len(scores) >= least]
+        self.groups += len(complete)
+        # Equal scores make GRPO's advantages zero.
+        equal = [math.isclose(min(scores), max(scores), abs_tol=1e-9) for scores in complete]
+        self.zero_variance_groups += sum(equal)
+
+    def unreadable(self, name: str) -> str | None:
+        """One sentence if fewer than half of the answers could be read."""
+        if self.readable >= 0.5 * self.scored:
+            return None
+        rate = f"{self.readable / self.scored:.0%}"
+        return f"{name}: only {rate} of {self.scored} answers can be read."
+
+    def zero_variance(self, name: str) -> str | None:
+        """One sentence if all groups have zero variance."""
+        if self.zero_variance_groups < max(1, self.groups):
+            return None
+        return (
+            f"{name}: zero variance within every one of {self.groups} groups, so nothing is "
+            "learned from it. Raise the temperature or num_generations, or use a softer reward."
+        )
 
 
 def has_boxes(name: str, task: str | None = None) -> bool:

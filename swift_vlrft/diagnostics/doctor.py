@@ -28,17 +28,18 @@ from swift_vlrft.recipe.gpus import installed_gpus
 OK, NOTE, PROBLEM = "ok", "note", "problem"
 GIB = 2**30
 
-REQUIRED = ("ms-swift", "torch", "torchvision", "transformers", "trl", "peft", "datasets")
-FORGOTTEN = {
-    "msgspec": "ms-swift's GRPO imports it without requiring it",
-    "qwen-vl-utils": "every Qwen-VL model needs it",
+NEEDED = {
+    **dict.fromkeys(("ms-swift", "torch", "torchvision", "transformers", "trl", "peft"), ""),
+    "datasets": "",
+    "msgspec": ": ms-swift's GRPO imports it without requiring it",
+    "qwen-vl-utils": ": every Qwen-VL model needs it",
 }
+"""Packages, and why they are needed."""
 ENGINES = {
-    "vllm": "recipes with --use_vllm true need it",
-    "deepspeed": "recipes with --deepspeed need it",
+    "vllm": ": recipes with --use_vllm true need it",
+    "deepspeed": ": recipes with --deepspeed need it",
 }
-ALSO = ("accelerate", "modelscope", "numpy", "math-verify")
-MODELSCOPE = "https://www.modelscope.cn"
+ALSO = dict.fromkeys(("accelerate", "modelscope", "numpy", "math-verify"), "")
 REMEDIES = {
     "huggingface.co": "HF_ENDPOINT names a mirror; or download elsewhere and give local folders as "
     "--model and --dataset, with HF_HUB_OFFLINE=1",
@@ -59,19 +60,19 @@ class Check:
     remedy: str = ""
 
 
-def run_checks(seconds: float = 3.0) -> list[Check]:
-    """All checks, in a fixed order.
+def _check(what: str, found: str, remedy: str = "", state: str = PROBLEM) -> Check:
+    """``state`` is that of a check with a remedy."""
+    return Check(what, state if remedy else OK, found, remedy)
 
-    ``seconds`` is the limit of each hub; an import, which reads gigabytes from a cold disk, gets
-    twenty times that.
-    """
+
+def run_checks(seconds: float = 3.0) -> list[Check]:
+    """All checks, in order; a hub gets ``seconds``, an import from a cold disk 20 times that."""
+    hubs = {"huggingface.co": _hf_endpoint(), "modelscope.cn": "https://www.modelscope.cn"}
     slow: list[tuple[str, Callable[[], Check], float]] = [
-        ("huggingface.co", partial(_hub, "huggingface.co", _hf_endpoint(), seconds), seconds),
-        ("modelscope.cn", partial(_hub, "modelscope.cn", MODELSCOPE, seconds), seconds),
+        (name, partial(_hub, name, address, seconds), seconds) for name, address in hubs.items()
     ]
-    for name in ENGINES:
-        if _version(name):
-            slow.append((name, partial(_imports, name, 20 * seconds), 20 * seconds))
+    long = 20 * seconds
+    slow += [(name, partial(_imports, name, long), long) for name in ENGINES if _version(name)]
     done: dict[str, Check] = {}
 
     def run(name: str, check: Callable[[], Check]) -> None:
@@ -83,20 +84,15 @@ def run_checks(seconds: float = 3.0) -> list[Check]:
         thread = Thread(target=run, args=(name, check), daemon=True)
         thread.start()
         waiting.append((name, thread, monotonic() + limit + 1))
-    checks = [*_python(), *_packages(), *_gpus(20 * seconds), *_disk(), *_shared_memory()]
+    old = sys.version_info < (3, 11)
+    version = ".".join(map(str, sys.version_info[:3]))
+    checks = [_check("Python", version, "use Python 3.11 or newer" * old)]
+    checks += [*_packages(), *_gpus(long), *_disk()]
     for name, thread, end in waiting:
         thread.join(max(0.0, end - monotonic()))
         late = Check(name, NOTE, "no answer in time", REMEDIES.get(name, ""))
         checks.append(done.get(name, late))
     return checks
-
-
-def _python() -> Iterator[Check]:
-    version = ".".join(map(str, sys.version_info[:3]))
-    old = sys.version_info < (3, 11)
-    yield Check(
-        "Python", PROBLEM if old else OK, version, "use Python 3.11 or newer" if old else ""
-    )
 
 
 def tested_set() -> dict[str, str]:
@@ -121,67 +117,52 @@ def _version(package: str) -> str | None:
 
 def _packages() -> Iterator[Check]:
     tested = tested_set()
-    for package in (*REQUIRED, *FORGOTTEN, *ENGINES, *ALSO):
+    for package, why in (NEEDED | ENGINES | ALSO).items():
         installed = _version(package)
         pinned = tested.get(package) or tested.get(f"{package}-cpu")
-        pin = f"{package}=={pinned}" if pinned else package
+        pip = f"pip install '{package}=={pinned}'" if pinned else f"pip install '{package}'"
         if installed is None:
-            why = FORGOTTEN.get(package) or ENGINES.get(package) or ""
-            needed = package in REQUIRED or package in FORGOTTEN
-            missing = "not installed" + (f": {why}" if why else "")
-            yield Check(package, PROBLEM if needed else NOTE, missing, f"pip install '{pin}'")
+            state = PROBLEM if package in NEEDED else NOTE
+            yield _check(package, f"not installed{why}", pip, state)
         elif package == "ms-swift" and not installed.startswith("4.6."):
             remedy = "pip install 'ms-swift>=4.6,<4.7'"
-            yield Check(package, PROBLEM, f"{installed}: this package is made for 4.6", remedy)
+            yield _check(package, f"{installed}: this package is made for 4.6", remedy)
         elif pinned and installed.split("+")[0] != pinned.split("+")[0]:
             versions = f"{installed} (tested with {pinned})"
-            yield Check(package, NOTE, versions, f"if something fails: pip install '{pin}'")
+            yield _check(package, versions, f"if something fails: {pip}", NOTE)
         else:
-            yield Check(package, OK, installed)
+            yield _check(package, installed)
     torch, vision = _version("torch") or "", _version("torchvision") or ""
     if torch and vision and torch.partition("+")[2:] != vision.partition("+")[2:]:
-        yield Check(
-            "torch and torchvision",
-            PROBLEM,
-            f"{torch} and {vision} are of different builds: torchvision lacks operators",
-            "install both from the same index",
-        )
+        found = f"{torch} and {vision} are of different builds: torchvision lacks operators"
+        yield _check("torch and torchvision", found, "install both from the same index")
 
 
 def _gpus(seconds: float) -> Iterator[Check]:
     try:
         gpus = installed_gpus()
     except OSError as error:
-        remedy = "reinstall the driver, or restart the machine"
-        yield Check("GPU", PROBLEM, str(error), remedy)
+        yield _check("GPU", str(error), "reinstall the driver, or restart the machine")
         return
     if not gpus:
-        yield Check(
-            "GPU",
-            NOTE,
-            "no nvidia-smi: no NVIDIA GPU here, or its driver is not installed",
-            "`make demo` and `vlrft tiny` work without one; training of real models does not",
-        )
+        found = "no nvidia-smi: no NVIDIA GPU here, or its driver is not installed"
+        remedy = "`make demo` and `vlrft tiny` work without one; training of real models does not"
+        yield _check("GPU", found, remedy, NOTE)
         return
     for i, gpu in enumerate(gpus):
         size = "memory unknown" if gpu.mib is None else f"{gpu.mib / 1024:.0f} GiB"
-        yield Check(f"GPU {i}", OK, f"{gpu.name}, {size}, driver {gpu.driver}")
+        yield _check(f"GPU {i}", f"{gpu.name}, {size}, driver {gpu.driver}")
     printed = _run("import torch; print(torch.version.cuda, torch.cuda.is_available())", seconds)
-    works = printed.endswith("True")
-    yield Check(
-        "torch on the GPU",
-        OK if works else PROBLEM,
-        printed or "torch cannot be imported",
-        "" if works else "install a torch whose CUDA the driver supports: https://pytorch.org",
-    )
+    remedy = "install a torch whose CUDA the driver supports: https://pytorch.org"
+    found = printed or "torch cannot be imported"
+    yield _check("torch on the GPU", found, "" if printed.endswith("True") else remedy)
 
 
 def _run(code: str, seconds: float) -> str:
     """The last line that a fresh interpreter prints, or its error."""
+    command = [sys.executable, "-c", code]
     try:
-        done = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, timeout=seconds
-        )
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds)
     except subprocess.TimeoutExpired:
         return f"no answer within {seconds:.0f} s"
     lines = (done.stdout if done.returncode == 0 else done.stderr).strip().splitlines()
@@ -191,11 +172,11 @@ def _run(code: str, seconds: float) -> str:
 def _imports(package: str, seconds: float) -> Check:
     printed = _run(f"import {package}; print('imports')", seconds)
     if printed == "imports":
-        return Check(f"import {package}", OK, "works")
+        return _check(f"import {package}", "works")
     state = NOTE if printed.startswith("no answer") else PROBLEM
     pinned = tested_set().get(package)
     remedy = f"pip install '{package}=={pinned}'" if pinned else f"reinstall {package}"
-    return Check(f"import {package}", state, printed, remedy)
+    return _check(f"import {package}", printed, remedy, state)
 
 
 def _hf_endpoint() -> str:
@@ -203,58 +184,36 @@ def _hf_endpoint() -> str:
 
 
 def _hub(name: str, address: str, seconds: float) -> Check:
-    remedy = REMEDIES[name]
     request = urllib.request.Request(address, method="HEAD")
     try:
         with urllib.request.urlopen(request, timeout=seconds):
-            return Check(name, OK, f"{address} answers")
+            problem = ""
     except urllib.error.HTTPError as error:
-        if error.code < 500 and error.code != 407:
-            return Check(name, OK, f"{address} answers")
-        return Check(name, NOTE, f"{address} answers {error.code}", remedy)
+        problem = f" {error.code}" if error.code >= 500 or error.code == 407 else ""
     except (OSError, ValueError) as error:
         why = getattr(error, "reason", error)
-        return Check(name, NOTE, f"{address} does not answer within {seconds:.0f} s: {why}", remedy)
-
-
-def caches() -> dict[str, Path]:
-    home = Path.home()
-    hugging = os.environ.get("HF_HOME") or home / ".cache" / "huggingface"
-    return {
-        "HF_HOME": Path(hugging),
-        "MODELSCOPE_CACHE": Path(
-            os.environ.get("MODELSCOPE_CACHE") or home / ".cache" / "modelscope"
-        ),
-    }
+        found = f"{address} does not answer within {seconds:.0f} s: {why}"
+        return _check(name, found, REMEDIES[name], NOTE)
+    return _check(name, f"{address} answers{problem}", REMEDIES[name] if problem else "", NOTE)
 
 
 def _disk() -> Iterator[Check]:
-    for variable, folder in caches().items():
+    for variable, name in (("HF_HOME", "huggingface"), ("MODELSCOPE_CACHE", "modelscope")):
+        folder = Path(os.environ.get(variable) or Path.home() / ".cache" / name)
         place = next(parent for parent in (folder, *folder.parents) if parent.exists())
         free = shutil.disk_usage(place).free
-        space = f"{folder}: {free / GIB:.0f} GiB free"
+        found, remedy = f"{folder}: {free / GIB:.0f} GiB free", ""
         if not os.access(place, os.W_OK):
+            found = f"{folder} cannot be written to"
             remedy = f"set {variable} to a folder that you may write to"
-            yield Check(f"cache {variable}", PROBLEM, f"{folder} cannot be written to", remedy)
         elif free < LEAST_DISK:
             remedy = (
                 f"a 3B model takes 7.5 GB, a 9B model 21 GB, and every checkpoint of full training "
                 f"more than that again: set {variable} to a larger disk"
             )
-            yield Check(f"cache {variable}", PROBLEM, space, remedy)
-        else:
-            yield Check(f"cache {variable}", OK, space)
-
-
-def _shared_memory() -> Iterator[Check]:
-    place = Path("/dev/shm")
-    if not place.exists():
-        return
-    total = shutil.disk_usage(place).total
-    small = total < LEAST_SHARED
-    yield Check(
-        "/dev/shm",
-        NOTE if small else OK,
-        f"{total / GIB:.1f} GiB",
-        "NCCL and data loaders share memory there: docker run --shm-size=16g" if small else "",
-    )
+        yield _check(f"cache {variable}", found, remedy)
+    if (shared := Path("/dev/shm")).exists():
+        total = shutil.disk_usage(shared).total
+        remedy = "NCCL and data loaders share memory there: docker run --shm-size=16g"
+        small = total < LEAST_SHARED
+        yield _check("/dev/shm", f"{total / GIB:.1f} GiB", remedy * small, NOTE)

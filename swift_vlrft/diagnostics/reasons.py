@@ -25,12 +25,19 @@ UNREAD = frozenset({"no_answer", "not_boxes", "too_long", "no_label", "no_number
 """Codes of answers that could not be read: they lower the parse rate."""
 
 
+_OPTION = ("choice", "answer states none of the options, or several")
+STATED = {
+    "classification": ("label", "label", "answer names no class"),
+    "counting": ("number", "number", "answer states no number, several, or leaves it open"),
+    "choice": ("choice", *_OPTION),
+    "yes_no": ("yes_no", *_OPTION),
+}
+"""By task: the field of the answer, what it is in a code, and the reason if it is missing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """``score`` of one completion, the ``code`` of the main loss, and all losses as ``text``.
-
-    ``score`` is None for a row of another task and for a gold solution that cannot be read.
-    """
+    """The score (None: not scored), the ``code`` of the main loss, and all losses as ``text``."""
 
     score: float | None
     code: str
@@ -68,44 +75,34 @@ def explain(name: str, completion: Any, solution: Any, **row: Any) -> Reason:
 def _why(
     reward: Reward, answer: Answer, gold: Any, row: dict[str, Any], state: Any
 ) -> tuple[str, str]:
-    if reward.scores_format:
-        return _why_format(answer)
+    if reward.scores_format and not answer.well_formed:
+        return "bad_format", "not one non-empty think block, then one non-empty answer block"
     if answer.text is None:
         return "no_answer", "no complete answer block after the reasoning"
     kind = reward.task.name if reward.task else ""
-    if kind in ("detection", "grounding"):
+    if reward.scores_format or kind in ("detection", "grounding"):
         if answer.boxes is None:
-            if too_long(answer.text):
+            if too_long(answer.text) and not reward.scores_format:
                 return "too_long", f"answer of {len(answer.text)} characters is too long to be read"
             return "not_boxes", "answer is not a list of boxes"
+        if reward.scores_format:
+            invalid = answer.boxes.boxes.count(None)
+            return "invalid_boxes", f"{invalid} of {len(answer.boxes)} boxes invalid"
         if kind == "grounding":
             return _join(_grounding(answer, gold))
         threshold = threshold_at(state) if reward.changes_in_training else 0.5
         return _join(_detection(reward, answer, gold, threshold))
-    if kind == "classification":
-        if not answer.label:
-            return "no_label", "answer names no class"
-        right = " or ".join(map(repr, sorted(right_names(gold, row.get("aliases")))))
-        return "wrong_label", f"label mismatch: {_short(answer.label)} is not {right}"
-    if kind == "counting":
-        if answer.number is None:
-            return "no_number", "answer states no number, several, or leaves it open"
-        return "wrong_number", f"{answer.number:g} is not {gold:g}"
-    if kind in ("choice", "yes_no"):
-        option = answer.choice if kind == "choice" else answer.yes_no
-        if option is None:
-            return "no_choice", "answer states none of the options, or several"
-        return "wrong_choice", f"{option} is not {gold}"
+    if kind in STATED:
+        field, what, missing = STATED[kind]
+        stated = getattr(answer, field)
+        if stated in (None, ""):
+            return f"no_{what}", missing
+        if kind == "classification":
+            right = " or ".join(map(repr, sorted(right_names(gold, row.get("aliases")))))
+            return "wrong_label", f"label mismatch: {_short(stated)} is not {right}"
+        stated, gold = (f"{v:g}" if kind == "counting" else v for v in (stated, gold))
+        return f"wrong_{what}", f"{stated} is not {gold}"
     return "wrong_answer", f"{_short(answer.text)} does not earn full score"
-
-
-def _why_format(answer: Answer) -> tuple[str, str]:
-    if not answer.well_formed:
-        return "bad_format", "not one non-empty think block, then one non-empty answer block"
-    if answer.boxes is None:
-        return "not_boxes", "answer is not a list of boxes"
-    invalid = answer.boxes.boxes.count(None)
-    return "invalid_boxes", f"{invalid} of {len(answer.boxes)} boxes invalid"
 
 
 def _join(parts: Iterator[tuple[str, str]]) -> tuple[str, str]:

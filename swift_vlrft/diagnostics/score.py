@@ -9,19 +9,13 @@ The file is read by files/completions.py: ms-swift's own log, or one object per 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import fmean, pstdev
 
 import msgspec
 
-from swift_vlrft.diagnostics.checks import (
-    BoxFormatCheck,
-    has_boxes,
-    has_zero_variance,
-    unreadable,
-    zero_variance,
-)
+from swift_vlrft.diagnostics.checks import BoxFormatCheck, Tally, has_boxes
 from swift_vlrft.diagnostics.reasons import Reason, explain
 from swift_vlrft.files.completions import Completion, further, read_completions
 from swift_vlrft.parsing.answers import gold_text, read
@@ -61,9 +55,7 @@ class Sample(msgspec.Struct):
 
 
 class Report(msgspec.Struct):
-    """What ``vlrft score`` prints. ``flags`` are problems that ruin a run, ``notes`` lines that
-    were left out.
-    """
+    """What ``vlrft score`` prints. ``flags`` ruin a run, ``notes``: lines that were left out."""
 
     rows: int
     rewards: dict[str, RewardSummary]
@@ -73,9 +65,7 @@ class Report(msgspec.Struct):
 
 
 def score_file(path: Path, names: Sequence[str] = (), show: int = 0) -> Report:
-    """Score a file under ``names``, or under the rewards that it has columns for. ValueError names
-    the unusable line.
-    """
+    """Score a file under ``names``, or under the rewards that it has columns for."""
     notes: list[str] = []
     rows = list(read_completions(path, notes))
     if not rows:
@@ -94,8 +84,8 @@ def score_file(path: Path, names: Sequence[str] = (), show: int = 0) -> Report:
 def score_completions(
     completions: Iterable[Completion], names: Sequence[str], show: int = 0
 ) -> Report:
-    """Score every completion under every reward of ``names``; keep up to ``show`` samples that
-    lost points. ValueError: an unknown reward, or a row without a column that is needed.
+    """Score every completion under every reward, and keep ``show`` samples that lost points.
+    ValueError: an unknown reward, or a row without a column that is needed.
     """
     unknown = [name for name in names if name not in REWARDS]
     if unknown:
@@ -114,22 +104,24 @@ def score_completions(
             results[name].append(reason)
             if reason.code not in ("ok", "other_task") and len(samples) < show:
                 text = read(row["completion"]).completion
-                samples.append(
-                    Sample(
-                        completion.place, name, reason.score, reason.code, reason.text, text, gold
-                    )
-                )
+                why = reason.score, reason.code, reason.text
+                samples.append(Sample(completion.place, name, *why, text, gold))
         with_boxes = next((name for name in names if has_boxes(name, row.get("task"))), None)
         if with_boxes is not None:
             box_format.add_row(with_boxes, row)
-    groups = [_group(completion) for completion in rows]
-    rewards = {}
+    report = Report(len(rows), {}, [], samples)
+    flags: list[str | None] = []
     for name, reasons in results.items():
-        rewards[name] = _summary(reasons, groups)
+        tally = Tally()
+        tally.add([completion.row for completion in rows], reasons, least=2)
+        summary = report.rewards[name] = _summary(reasons, tally)
         logged = [completion.logged(name) for completion in rows if name in completion.row]
         if all(score is None for score in logged):
-            rewards[name].unlogged = len(logged)
-    return Report(len(rows), rewards, _flags(rewards, box_format), samples)
+            summary.unlogged = len(logged)
+        flags += [*_unscored(name, summary), tally.unreadable(name), tally.zero_variance(name)]
+    flags.append(box_format.problem())
+    report.flags = [flag for flag in flags if flag is not None]
+    return report
 
 
 def _reason(completion: Completion, name: str) -> Reason:
@@ -144,57 +136,35 @@ def _reason(completion: Completion, name: str) -> Reason:
     return explain(name, row["completion"], row.get("solution"), **further(row))
 
 
-def _group(completion: Completion) -> tuple[str, ...] | None:
-    """A key for completions of one prompt; None if the row does not name its prompt. Many images
-    share a question, so the gold is part of it.
-    """
-    row = completion.row
-    prompt = str(row.get("prompt_id") or row.get("prompt") or "")
-    return (prompt, str(row.get("step", "")), gold_text(row.get("solution"))) if prompt else None
-
-
-def _summary(results: list[Reason], groups: list[tuple[str, ...] | None]) -> RewardSummary:
+def _summary(results: list[Reason], tally: Tally) -> RewardSummary:
     others = Counter(reason.text for reason in results if reason.code == "other_task")
     codes = Counter(reason.code for reason in results if reason.code != "other_task")
     scores = [reason.score for reason in results if reason.score is not None]
-    summary = RewardSummary(
-        scored=len(scores),
+    return RewardSummary(
+        scored=tally.scored,
         skipped=others.total(),
         other=dict(others.most_common()),
         bad_gold=codes["bad_gold"],
+        mean=fmean(scores) if scores else None,
+        std=pstdev(scores) if scores else None,
+        full=scores.count(1.0) / len(scores) if scores else None,
+        readable=tally.readable,
+        parse_rate=tally.readable / len(scores) if scores else None,
+        groups=tally.groups,
+        zero_variance_groups=tally.zero_variance_groups,
         reasons=dict(codes.most_common()),
     )
-    if not scores:
-        return summary
-    summary.mean, summary.std = fmean(scores), pstdev(scores)
-    summary.full = sum(score == 1.0 for score in scores) / len(scores)
-    summary.readable = sum(reason.was_read for reason in results if reason.score is not None)
-    summary.parse_rate = summary.readable / len(scores)
-    by_group: dict[tuple[str, ...], list[float]] = {}
-    for group, reason in zip(groups, results, strict=True):
-        if reason.score is not None and group is not None:
-            by_group.setdefault(group, []).append(reason.score)
-    several = [values for values in by_group.values() if len(values) > 1]
-    summary.groups = len(several)
-    summary.zero_variance_groups = sum(map(has_zero_variance, several))
-    return summary
 
 
-def _flags(rewards: dict[str, RewardSummary], box_format: BoxFormatCheck) -> list[str]:
-    flags: list[str | None] = []
-    for name, summary in rewards.items():
-        if summary.bad_gold:
-            flags.append(f"{name}: {summary.bad_gold} gold solutions cannot be read.")
-        if not summary.scored and (summary.skipped or summary.bad_gold):
-            what = [f"{count} times {text}" for text, count in summary.other.items()]
-            what += [f"{summary.bad_gold} times another gold solution"] * bool(summary.bad_gold)
-            flags.append(f"{name}: scored no row, so it teaches nothing: {', '.join(what)}.")
-        elif summary.unlogged:
-            flags.append(
-                f"{name}: the run scored none of its {summary.unlogged} rows, so it taught "
-                "nothing: check their column task and their gold solutions."
-            )
-        flags.append(unreadable(name, summary.readable, summary.scored))
-        flags.append(zero_variance(name, summary.groups, summary.zero_variance_groups))
-    flags.append(box_format.problem())
-    return [flag for flag in flags if flag is not None]
+def _unscored(name: str, summary: RewardSummary) -> Iterator[str]:
+    if summary.bad_gold:
+        yield f"{name}: {summary.bad_gold} gold solutions cannot be read."
+    if not summary.scored and (summary.skipped or summary.bad_gold):
+        what = [f"{count} times {text}" for text, count in summary.other.items()]
+        what += [f"{summary.bad_gold} times another gold solution"] * bool(summary.bad_gold)
+        yield f"{name}: scored no row, so it teaches nothing: {', '.join(what)}."
+    elif summary.unlogged:
+        yield (
+            f"{name}: the run scored none of its {summary.unlogged} rows, so it taught nothing: "
+            "check their column task and their gold solutions."
+        )

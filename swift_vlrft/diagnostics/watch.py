@@ -9,20 +9,13 @@ every sample as JSON lines, one file per process, so that ranks do not mix lines
 import json
 import logging
 import os
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
 from typing import Any
 
-from swift_vlrft.diagnostics.checks import (
-    BoxFormatCheck,
-    has_boxes,
-    has_zero_variance,
-    unreadable,
-    zero_variance,
-)
+from swift_vlrft.diagnostics.checks import BoxFormatCheck, Tally, has_boxes
 from swift_vlrft.diagnostics.reasons import Reason, explain
 from swift_vlrft.files.completions import further
 from swift_vlrft.parsing.answers import gold_text, text_of
@@ -47,12 +40,7 @@ class _Seen:
     """Counts over the first batches of one reward."""
 
     calls: int = 0
-    unscored: Counter[str] = field(default_factory=Counter)
-    """Rows without a score, by the reason."""
-    completions: int = 0
-    readable: int = 0
-    groups: int = 0
-    zero_variance_groups: int = 0
+    tally: Tally = field(default_factory=Tally)
     box_format: BoxFormatCheck = field(default_factory=BoxFormatCheck)
 
 
@@ -61,10 +49,7 @@ _warned: set[str] = set()
 
 
 def watch(name: str, function: RewardFunction) -> RewardFunction:
-    """``function`` (REWARDS[name]) wrapped in the checks: same scores, same ``__name__``.
-
-    Errors of the function pass through; an error of a check never stops a training step.
-    """
+    """``function`` in the checks: same scores, same ``__name__``, same errors."""
     seen = _Seen()
 
     @wraps(function)
@@ -75,10 +60,11 @@ def watch(name: str, function: RewardFunction) -> RewardFunction:
             try:
                 seen.calls += 1
                 rows = _rows(completions, solution, columns)
+                reasons = [_reason(name, row, columns.get("trainer_state")) for row in rows]
                 if seen.calls <= FIRST_CALLS:
-                    _look(name, seen, rows, scores)
+                    _look(name, seen, rows, reasons)
                 if folder:
-                    _write(Path(folder), name, rows, scores, columns.get("trainer_state"))
+                    _write(Path(folder), name, rows, reasons, columns.get("trainer_state"))
             except Exception as error:
                 _warn("check", f"{name}: a check failed: {error!r}. Scores are not affected.")
         return scores
@@ -98,49 +84,33 @@ def _rows(
     return [{key: values[n] for key, values in kept.items()} for n in range(len(completions))]
 
 
-def _look(name: str, seen: _Seen, rows: list[dict[str, Any]], scores: Scores) -> None:
-    groups: dict[str, list[float]] = {}
-    for row, score in zip(rows, scores, strict=True):
-        if score is None:
-            seen.unscored[_reason(name, row).text] += 1
-            continue
-        seen.completions += 1
-        seen.readable += score == 1.0 or _reason(name, row).was_read
-        if row.get("prompt_id") is not None:
-            # ms-swift's id is the prompt's text, which many images may share.
-            key = f"{row['prompt_id']}@{gold_text(row['solution'])}"
-            groups.setdefault(key, []).append(score)
-        if has_boxes(name, row.get("task")):
+def _look(name: str, seen: _Seen, rows: list[dict[str, Any]], reasons: list[Reason]) -> None:
+    tally = seen.tally
+    tally.add(rows, reasons, LEAST_OF_GROUP)
+    for row, reason in zip(rows, reasons, strict=True):
+        if reason.score is not None and has_boxes(name, row.get("task")):
             seen.box_format.add_row(name, row)
-    complete = [values for values in groups.values() if len(values) >= LEAST_OF_GROUP]
-    seen.groups += len(complete)
-    seen.zero_variance_groups += sum(map(has_zero_variance, complete))
     if (problem := seen.box_format.problem()) is not None:
         _warn("box format", f"{name}: {problem}")
     if seen.calls < SETTLED_CALLS:
         return
-    if seen.unscored and not seen.completions:
+    if tally.unscored and not tally.scored:
+        why = ", ".join(f"{count} times {text}" for text, count in tally.unscored.most_common(5))
         _warn(
             f"nothing scored {name}",
-            f"{name}: none of the first {seen.unscored.total()} completions got a score: "
-            + ", ".join(f"{count} times {text}" for text, count in seen.unscored.most_common(5))
-            + ". If no row of the data sets is of its task, nothing is learned from it: `vlrft "
-            "data check PATH` lists the rewards that fit a set.",
+            f"{name}: none of the first {tally.unscored.total()} completions got a score: {why}. "
+            "If no row of the data sets is of its task, nothing is learned from it: `vlrft data "
+            "check PATH` lists the rewards that fit a set.",
         )
-    if seen.completions >= LEAST_COMPLETIONS:
-        problem = unreadable(name, seen.readable, seen.completions)
-        if problem is not None:
-            why = "`vlrft score <output_dir>/completions.jsonl` says why."
-            _warn("parse rate", f"{problem} {why}")
-    if seen.groups >= LEAST_GROUPS:
-        problem = zero_variance(name, seen.groups, seen.zero_variance_groups)
-        if problem is not None:
-            _warn(f"std {name}", problem)
+    if tally.scored >= LEAST_COMPLETIONS and (problem := tally.unreadable(name)):
+        why = "`vlrft score <output_dir>/completions.jsonl` says why."
+        _warn("parse rate", f"{problem} {why}")
+    if tally.groups >= LEAST_GROUPS and (problem := tally.zero_variance(name)):
+        _warn(f"std {name}", problem)
 
 
-def _reason(name: str, row: dict[str, Any], trainer_state: Any = None) -> Reason:
-    state = {"trainer_state": trainer_state}
-    return explain(name, row["completion"], row["solution"], **state, **further(row))
+def _reason(name: str, row: dict[str, Any], state: Any) -> Reason:
+    return explain(name, row["completion"], row["solution"], trainer_state=state, **further(row))
 
 
 def _warn(problem: str, message: str) -> None:
@@ -150,18 +120,17 @@ def _warn(problem: str, message: str) -> None:
 
 
 def _write(
-    folder: Path, name: str, rows: list[dict[str, Any]], scores: Scores, trainer_state: Any
+    folder: Path, name: str, rows: list[dict[str, Any]], reasons: list[Reason], state: Any
 ) -> None:
     """Append one line per sample, with one write per batch, to this process's file."""
     lines = []
-    for row, score in zip(rows, scores, strict=True):
-        if score is None:
+    for row, reason in zip(rows, reasons, strict=True):
+        if reason.score is None:
             continue
-        reason = _reason(name, row, trainer_state)
         record = {
-            "step": getattr(trainer_state, "global_step", None),
+            "step": getattr(state, "global_step", None),
             "reward": name,
-            "score": score,
+            "score": reason.score,
             "code": reason.code,
             "reason": reason.text,
             "prompt_id": row.get("prompt_id"),

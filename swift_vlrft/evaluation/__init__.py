@@ -1,11 +1,9 @@
 """Scores over a validation set, with the parsing and scoring of the rewards.
 
-    predictions = read_predictions(Path("runs/eval/predictions.jsonl"))
-    summary = summarise(predictions)
+    summary = summarise(read_predictions(Path("runs/eval/predictions.jsonl")))
     summary.metrics["acc50"]      Measure(value=0.83, low=0.79, high=0.87)
 
-The functions here do not change predictions or gold. swift_plugin/inference.py runs a model, and
-``swift_vlrft.evaluate`` does both.
+swift_plugin/inference.py runs a model, and ``swift_vlrft.evaluate`` does both.
 """
 
 from swift_vlrft.evaluation.predictions import Prediction, Predictions, read_predictions

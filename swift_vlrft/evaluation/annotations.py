@@ -2,7 +2,6 @@
 
 annotations = open_annotations(Path("instances_val2017.json"))      None: a set of rows
 annotations.chosen(["coco-novel15"])          {17: "cat", ...}
-annotations.boxes[0]                          {"image_id": 9, "category_id": 18, "bbox": ...}
 """
 
 from __future__ import annotations
@@ -26,16 +25,10 @@ Pair = tuple[Any, Any]
 
 @dataclass(frozen=True)
 class Annotations:
-    """``instances`` is the checked file, with boxes in norm1000; ``boxes`` are all its boxes
-    unchanged: in pixels, with crowd regions.
-    """
+    """The checked file, its boxes in norm1000; ``boxes``: all, in pixels, with crowd regions."""
 
     instances: Instances
     boxes: list[dict[str, Any]]
-
-    @property
-    def path(self) -> Path:
-        return self.instances.path
 
     @cached_property
     def unsure(self) -> set[Pair]:
@@ -53,9 +46,7 @@ class Annotations:
         return crowds | self.unsure
 
     def is_labelled(self, pair: Pair) -> bool:
-        """Whether a detection there can be scored: in LVIS, if the image is annotated for the
-        category, or certainly lacks it.
-        """
+        """Whether a detection there can be scored: LVIS does not annotate every image for it."""
         image, category = pair
         absent = self.instances.absent
         if absent is None:
@@ -75,9 +66,7 @@ class Annotations:
 
 @dataclass(frozen=True)
 class Gold:
-    """What detections are compared with: annotations, else the rows' solutions; for which
-    categories, and by which protocol.
-    """
+    """What detections are compared with (without annotations, the rows' solutions), and how."""
 
     annotations: Annotations | None = None
     categories: Sequence[str] = ()

@@ -27,17 +27,16 @@ THRESHOLDS = 10
 """IoU 0.5, 0.55, .. 0.95."""
 MOST_DETECTIONS = 100
 """Detections per image and category, by score: COCO's limit."""
-SIZES = ("all", "small", "medium", "large")
 
 
 @dataclass(frozen=True)
 class _Ranked:
-    """One category: its detections best first, and how many gold boxes each image has.
+    """One category: its detections best first, and how many gold boxes each unit has.
 
     ``hit`` and ``miss`` are (thresholds, detections); a detection on a crowd region is neither.
     """
 
-    image: NDArray[np.int64]
+    unit: NDArray[np.int64]
     hit: NDArray[np.bool_]
     miss: NDArray[np.bool_]
     gold: Array
@@ -45,27 +44,28 @@ class _Ranked:
 
 @dataclass(frozen=True)
 class CocoScores:
-    """``mean`` over the categories that have gold boxes, ``by_category`` with every category;
-    None: no gold box.
-    """
+    """Means over the categories that have gold boxes, and every category's; None: no gold box."""
 
     mean: Scores
     by_category: dict[Any, Scores]
     ranked: list[_Ranked]
 
     def resampled(self, weights: Array) -> dict[str, Array]:
-        """AP, AP50 and AP75 of every draw: ``weights`` is (draws, images), how often each image
-        was drawn.
-        """
-        total = np.zeros((THRESHOLDS, len(weights)))
-        present = np.zeros(len(weights))
+        """AP, AP50 and AP75 of every draw; ``weights``: (draws, units), how often each is drawn."""
+        at_once = 64  # bounds the memory
+        parts = [weights[n : n + at_once] for n in range(0, len(weights), at_once)]
+        means = np.concatenate([self._means(part) for part in parts], axis=1)
+        return {"AP": means.mean(axis=0), "AP50": means[0], "AP75": means[5]}
+
+    def _means(self, weights: Array) -> Array:
+        """Average precision (thresholds, draws), NaN for a draw without gold boxes."""
+        total, present = np.zeros((THRESHOLDS, len(weights))), np.zeros(len(weights))
         for ranked in self.ranked:
             if ranked.gold.any():
-                values, has_gold = _weighted_ap(ranked, weights)
-                total += np.where(has_gold, values, 0.0)
-                present += has_gold
-        means = np.where(present > 0, total / np.maximum(present, 1), np.nan)
-        return {"AP": means.mean(axis=0), "AP50": means[0], "AP75": means[5]}
+                gold = weights[:, : len(ranked.gold)] @ ranked.gold  # images of no box come after
+                total += np.where(gold > 0, _weighted_ap(ranked, weights, gold), 0.0)
+                present += gold > 0
+        return np.where(present > 0, total / np.maximum(present, 1), np.nan)
 
 
 def coco_scores(
@@ -77,31 +77,26 @@ def coco_scores(
 ) -> CocoScores:
     """AP, AP50, AP75 and AP of small, medium and large boxes. ``units``: the column of the weights
     for each image, which several images may share; without it nothing can be resampled.
-
-    The evaluator's time goes into pairs of image and category, nearly all of them empty. Boxes are
-    matched only within a pair, so each category is evaluated with only the images that have boxes
-    of it, renumbered in order.
     """
     place = {image: n for n, image in enumerate(_ordered(images))}
     golds, predicted = _by_category(gold, place), _by_category(detections, place)
-    groups: dict[int, dict[Any, list[Any]]] = {}
-    for category in categories:
-        held = {
-            entry["image_id"] for entry in golds.get(category, []) + predicted.get(category, [])
-        }
-        order = sorted(held, key=place.__getitem__)
-        groups.setdefault(len(order).bit_length(), {})[category] = order
     tables: dict[Any, NDArray[Any]] = {}
     ranked: list[_Ranked] = []
-    for group in groups.values():  # categories of about as many images each
-        evaluator = _evaluated(golds, predicted, group)
-        precision = np.asarray(evaluator.eval["precision"])[:, :, :, :, 0]
-        tables |= {category: precision[:, :, n : n + 1] for n, category in enumerate(group)}
+    for category in categories:
+        sides = golds.get(category, []), predicted.get(category, [])
+        held = sorted({e["image_id"] for side in sides for e in side}, key=place.__getitem__)
+        evaluator = _evaluated(*sides, held)
+        tables[category] = np.asarray(evaluator.eval["precision"])[..., 0]
         if units is not None:
-            ranked += _ranked(evaluator, list(group.values()), units)
-    joined = np.concatenate(list(tables.values()), axis=2) if tables else np.full((10, 1, 1, 4), -1)
+            n_units = max(units.values(), default=-1) + 1
+            ranked.append(_ranked(evaluator, [units[image] for image in held], n_units))
+    every = np.concatenate(list(tables.values()), axis=2) if tables else np.full((10, 1, 1, 4), -1)
     by_category = {category: _scores(tables[category]) for category in _ordered(categories)}
-    return CocoScores(_scores(joined), by_category, ranked)
+    return CocoScores(_scores(every), by_category, ranked)
+
+
+def _ordered(ids: Collection[Any]) -> list[Any]:
+    return sorted(ids, key=lambda value: (isinstance(value, str), value))
 
 
 def _by_category(entries: Sequence[Entry], known: Mapping[Any, int]) -> dict[Any, list[Entry]]:
@@ -112,57 +107,33 @@ def _by_category(entries: Sequence[Entry], known: Mapping[Any, int]) -> dict[Any
     return groups
 
 
-def _evaluated(
-    golds: Mapping[Any, list[Entry]],
-    detections: Mapping[Any, list[Entry]],
-    group: Mapping[Any, list[Any]],
-) -> Any:
-    """The evaluator, run on some categories, each with the images that have boxes of it."""
+def _evaluated(gold: list[Entry], detections: list[Entry], images: list[Any]) -> Any:
+    """The evaluator, run on one category; its images are numbered from 1, in order."""
     from faster_coco_eval import COCO, COCOeval_faster
 
-    annotations: list[dict[str, Any]] = []
-    results: list[dict[str, Any]] = []
-    for number, (category, images) in enumerate(group.items(), start=1):
-        slots = {image: n for n, image in enumerate(images, start=1)}
-        for entries, target in ((golds, annotations), (detections, results)):
-            target += [
-                {**entry, "image_id": slots[entry["image_id"]], "category_id": number}
-                for entry in entries.get(category, ())
-            ]
-    for n, box in enumerate(annotations, start=1):
-        box["id"] = n
-    images = list(range(1, max(max(map(len, group.values())), 1) + 1))
-    categories = list(range(1, len(group) + 1))
-    dataset = {
-        "info": {},
-        "images": [{"id": n} for n in images],
-        "categories": [{"id": n, "name": str(n)} for n in categories],
-        "annotations": annotations,
-    }
-
-    def silent(*_: Any) -> None:
-        """The evaluator prints its progress; the commands here print theirs."""
-
-    truth = COCO(dataset, print_function=silent)
-    evaluator = COCOeval_faster(
-        truth, None, iouType="bbox", print_function=silent, separate_eval=True
+    numbers = {image: n for n, image in enumerate(images, start=1)}
+    truth, results = (
+        [
+            {**entry, "id": n, "image_id": numbers[entry["image_id"]], "category_id": 1}
+            for n, entry in enumerate(entries, start=1)
+        ]
+        for entries in (gold, detections)
     )
-    evaluator.cocoDt = truth.loadRes(results)
-    evaluator.params.imgIds, evaluator.params.catIds = images, categories
+    known = [{"id": n} for n in numbers.values()] or [{"id": 1}]
+    dataset = {"info": {}, "images": known, "categories": [{"id": 1}], "annotations": truth}
+    quiet: dict[str, Any] = {"print_function": lambda *_: None}
+    coco = COCO(dataset, **quiet)
+    evaluator = COCOeval_faster(coco, coco.loadRes(results), "bbox", separate_eval=True, **quiet)
     evaluator.params.maxDets = [MOST_DETECTIONS]
     evaluator.evaluate()
     evaluator.accumulate()
     return evaluator
 
 
-def _ordered(ids: Collection[Any]) -> list[Any]:
-    return sorted(ids, key=lambda value: (isinstance(value, str), value))
-
-
 def _scores(table: NDArray[Any]) -> Scores:
-    named = {"AP": table[:, :, :, 0], "AP50": table[:1, :, :, 0], "AP75": table[5:6, :, :, 0]}
-    for n, size in enumerate(SIZES[1:], start=1):
-        named[f"AP_{size}"] = table[:, :, :, n]
+    """From precisions (thresholds, recall levels, categories, sizes), -1 without gold boxes."""
+    named = {"AP": table[..., 0], "AP50": table[:1, ..., 0], "AP75": table[5:6, ..., 0]}
+    named |= {f"AP_{size}": table[..., n] for n, size in enumerate(("small", "medium", "large"), 1)}
     usable = {name: values[values > -1] for name, values in named.items()}
     return {name: float(values.mean()) if values.size else None for name, values in usable.items()}
 
@@ -170,67 +141,47 @@ def _scores(table: NDArray[Any]) -> Scores:
 # ---- resampled images ------------------------------------------------------------------------
 
 
-def _ranked(evaluator: Any, group: list[list[Any]], units: Mapping[Any, int]) -> list[_Ranked]:
-    """The evaluator's matches of boxes of all sizes, by category.
+def _ranked(evaluator: Any, units: list[int], n_units: int) -> _Ranked:
+    """The evaluator's matches of boxes of all sizes.
 
-    It keeps them by category, size and image, in objects without a public field. What they would
-    give to pickle is a tuple (nothing is pickled here): matches and ignored detections are
-    (thresholds, detections), detections by falling score.
+    It keeps them by size and image, without a public field. What they would give to pickle is a
+    tuple (nothing is pickled here): matches and ignored detections are (thresholds, detections).
     """
-    n_units = max(units.values(), default=-1) + 1
-    n_images = len(evaluator.params.imgIds)
-    categories = []
-    for k, images in enumerate(group):
-        start = k * len(SIZES) * n_images
-        gold = np.zeros(n_units)
-        scores, unit_of = [np.zeros(0)], [np.zeros(0, np.int64)]
-        matched = [np.zeros((THRESHOLDS, 0), bool)]
-        ignored = [np.zeros((THRESHOLDS, 0), bool)]
-        for n, image in enumerate(images):
-            state = evaluator._evalImgs_cpp[start + n].__getstate__()
-            matches, _, image_scores, gold_ignored, detection_ignored, *_ = state
-            gold[units[image]] += gold_ignored.count(False)
-            scores.append(np.array(image_scores, np.float64))
-            unit_of.append(np.full(len(image_scores), units[image], np.int64))
-            matched.append(np.array(matches).reshape(THRESHOLDS, -1) > 0)
-            ignored.append(np.array(detection_ignored, bool).reshape(THRESHOLDS, -1))
-        order = np.argsort(-np.concatenate(scores), kind="stable")
-        hit = np.concatenate(matched, axis=1)[:, order]
-        counts = ~np.concatenate(ignored, axis=1)[:, order]
-        categories.append(
-            _Ranked(np.concatenate(unit_of)[order], hit & counts, ~hit & counts, gold)
-        )
-    return categories
+    gold = np.zeros(n_units)
+    scores, of_unit = [np.zeros(0)], [np.zeros(0, np.int64)]
+    matched, ignored = [np.zeros((THRESHOLDS, 0), bool)], [np.zeros((THRESHOLDS, 0), bool)]
+    for unit, result in zip(units, evaluator._evalImgs_cpp, strict=False):  # then other sizes
+        matches, _, of_image, gold_ignored, detection_ignored, *_ = result.__getstate__()
+        gold[unit] += gold_ignored.count(False)
+        scores.append(np.array(of_image, np.float64))
+        of_unit.append(np.full(len(of_image), unit))
+        matched.append(np.array(matches).reshape(THRESHOLDS, -1) > 0)
+        ignored.append(np.array(detection_ignored, bool).reshape(THRESHOLDS, -1))
+    order = np.argsort(-np.concatenate(scores), kind="stable")
+    hit = np.concatenate(matched, axis=1)[:, order]
+    counts = ~np.concatenate(ignored, axis=1)[:, order]
+    return _Ranked(np.concatenate(of_unit)[order], hit & counts, ~hit & counts, gold)
 
 
-_EPSILON = np.spacing(1)
-_ROWS = 64
-"""Draws computed at once, which bounds the memory."""
-
-
-def _weighted_ap(ranked: _Ranked, weights: Array) -> tuple[Array, NDArray[np.bool_]]:
-    """Average precision (thresholds, draws), and which draws have a gold box."""
-    gold = weights[:, : len(ranked.gold)] @ ranked.gold  # the images of no box come after
-    values = np.zeros((THRESHOLDS, len(weights)))
+def _weighted_ap(ranked: _Ranked, weights: Array, gold: Array) -> Array:
+    """Average precision (thresholds, draws); ``gold``: how many boxes each draw has."""
+    draws, n = len(weights), len(ranked.unit)
+    drawn, most = weights[:, ranked.unit], np.maximum(gold, 1)[:, None]
+    # Hits needed for each recall level: integers, so that nothing is rounded.
     levels = np.array(RECALLS)
-    n = len(ranked.image)
-    for first in range(0, len(weights) if n else 0, _ROWS):
-        drawn = weights[first : first + _ROWS][:, ranked.image]
-        most = np.maximum(gold[first : first + _ROWS], 1)[:, None]
-        rows = len(drawn)
-        # Hits needed for each recall level: integers, so that nothing is rounded.
-        needed = np.ceil(levels[None, :] * most)
-        needed -= (needed - 1) / most >= levels
-        needed += needed / most < levels
-        shift = (most.max() + 2.0) * np.arange(rows)[:, None]  # rows stay apart
-        for t in range(THRESHOLDS):
-            hits = np.cumsum(drawn * ranked.hit[t], axis=1)  # at most `most` in all
-            misses = np.cumsum(drawn * ranked.miss[t], axis=1)
-            precision = hits / (hits + misses + _EPSILON)
-            envelope = np.maximum.accumulate(precision[:, ::-1], axis=1)[:, ::-1]
-            flat = np.searchsorted((hits + shift).ravel(), (needed + shift).ravel(), side="left")
-            places = flat.reshape(rows, -1) - n * np.arange(rows)[:, None]
-            padded = np.concatenate([envelope, np.zeros((rows, 1))], axis=1)
-            reached = np.take_along_axis(padded, np.clip(places, 0, n), axis=1)
-            values[t, first : first + rows] = reached.mean(axis=1)
-    return values, gold > 0
+    needed = np.ceil(levels * most)
+    needed -= (needed - 1) / most >= levels
+    needed += needed / most < levels
+    rows = np.arange(draws)[:, None]
+    shift = (most.max() + 2.0) * rows  # keeps the draws apart in one sorted list
+    values = np.zeros((THRESHOLDS, draws))
+    for t in range(THRESHOLDS if n else 0):
+        hits = np.cumsum(drawn * ranked.hit[t], axis=1)  # at most `most` in all
+        misses = np.cumsum(drawn * ranked.miss[t], axis=1)
+        precision = hits / (hits + misses + np.spacing(1))
+        envelope = np.maximum.accumulate(precision[:, ::-1], axis=1)[:, ::-1]
+        places = np.searchsorted((hits + shift).ravel(), (needed + shift).ravel())
+        places = np.clip(places.reshape(draws, -1) - n * rows, 0, n)
+        padded = np.concatenate([envelope, np.zeros((draws, 1))], axis=1)
+        values[t] = np.take_along_axis(padded, places, axis=1).mean(axis=1)
+    return values

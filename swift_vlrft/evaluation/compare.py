@@ -2,8 +2,7 @@
 
     A  accuracy 0.42      B  accuracy 1.00      difference +0.58 (+0.47 to +0.70)
 
-The interval is from a paired bootstrap: each draw takes the same images for both. Flips are rows
-whose score crosses 0.5.
+The interval is from a paired bootstrap. Flips are rows whose score crosses 0.5.
 """
 
 from __future__ import annotations
@@ -15,13 +14,11 @@ from pathlib import Path
 import msgspec
 
 from swift_vlrft.evaluation.annotations import GOLD_OF_ROWS, Gold, annotations_of_gold
-from swift_vlrft.evaluation.bootstrap import COUNT, interval, resamples
-from swift_vlrft.evaluation.joined import known_answer
-from swift_vlrft.evaluation.metrics import Table
-from swift_vlrft.evaluation.pairing import IN_ORDER, gold_key, pair, question_key
+from swift_vlrft.evaluation.metrics import DRAWS, build_table, interval, resamples
+from swift_vlrft.evaluation.pairing import IN_ORDER, Pairing, gold_key, question_key
 from swift_vlrft.evaluation.predictions import EvaluationError, Prediction, Predictions
 from swift_vlrft.evaluation.run import image_limits, open_runs
-from swift_vlrft.evaluation.summary import HEADLINES, scored_table
+from swift_vlrft.evaluation.summary import HEADLINES
 
 RIGHT = 0.5
 
@@ -61,22 +58,15 @@ class Comparison(msgspec.Struct):
     lost: list[Flip]
     changed: list[Flip] = []
     """Every row whose score differs, the largest gain first."""
-    bootstrap: int = COUNT
+    bootstrap: int = DRAWS
     protocol: str | None = None
     other_prompts: int = 0
     """Rows whose prompt is worded differently in B."""
     notes: list[str] = []
 
 
-def compare(
-    a: Predictions,
-    b: Predictions,
-    gold: Gold = GOLD_OF_ROWS,
-    *,
-    bootstrap: int = COUNT,
-    seed: int = 0,
-) -> Comparison:
-    """EvaluationError if A and B answer different queries."""
+def compare(a: Predictions, b: Predictions, gold: Gold = GOLD_OF_ROWS, **draws: int) -> Comparison:
+    """``draws``: bootstrap and seed. EvaluationError if A and B answer different queries."""
     if a.task != b.task:
         raise EvaluationError(f"A is of {a.task}, B of {b.task}: their metrics are not comparable")
     if a.detections is not None or b.detections is not None:
@@ -84,23 +74,28 @@ def compare(
             "a list of boxes holds no rows to pair; compare predictions that hold completions"
         )
     rows_a, rows_b, notes = _paired(a, b)
-    first, made_by = scored_table(replace(a, rows=rows_a), gold)
-    second, _ = scored_table(replace(b, rows=rows_b), gold)
-    weights = resamples(len(first.units), bootstrap, seed)
+    first, second = (
+        build_table(replace(side, rows=rows), gold) for side, rows in ((a, rows_a), (b, rows_b))
+    )
+    weights = resamples(len(first.units), **draws)
     drawn_a, drawn_b = first.resampled(weights), second.resampled(weights)
     metrics = {}
-    for name, before in first.values.items():
-        if name not in second.values:
-            continue
-        after = second.values[name]
-        if before is None or after is None:
-            # By size, of images whose sizes one side does not know.
-            none = name.startswith("AP_") and not (first.sizes_known and second.sizes_known)
-            metrics[name] = Difference(None if none else before, None if none else after, None)
-            continue
-        bounds = interval(drawn_b[name] - drawn_a[name]) if name in drawn_a else None
-        metrics[name] = Difference(before, after, after - before, *(bounds or (None, None)))
-    flips = _flips(first, second)
+    for name in (name for name in first.values if name in second.values):
+        before, after = first.values[name], second.values[name]
+        if before is not None and after is not None:
+            bounds = interval(drawn_b[name] - drawn_a[name]) if name in drawn_a else ()
+            metrics[name] = Difference(before, after, after - before, *bounds)
+        elif name.startswith("AP_") and not (first.sizes_known and second.sizes_known):
+            metrics[name] = Difference(None, None, None)
+        else:
+            metrics[name] = Difference(before, after, None)
+    flips = []
+    others = dict(zip((row.id for row in second.predictions.rows), second.reasons, strict=True))
+    for row, one in zip(first.predictions.rows, first.reasons, strict=True):
+        other = others.get(row.id, one)
+        if one.score is not None and other.score is not None and one.score != other.score:
+            flips.append(Flip(row.id, one.score, other.score, one.text, other.text))
+    flips.sort(key=lambda flip: (flip.a - flip.b, flip.id))
     scored = first.predictions.rows
     return Comparison(
         task=a.task,
@@ -114,7 +109,7 @@ def compare(
         lost=[flip for flip in reversed(flips) if flip.b < RIGHT <= flip.a],
         changed=flips,
         bootstrap=len(weights),
-        protocol=made_by,
+        protocol=first.protocol,
         notes=list(dict.fromkeys(a.notes + b.notes + notes)),
         other_prompts=sum(
             bool(one.prompt and other.prompt)
@@ -132,24 +127,21 @@ def compare_runs(
     gold: Path | None = None,
     protocol: str | None = None,
     categories: Sequence[str] = (),
-    bootstrap: int = COUNT,
-    seed: int = 0,
+    **draws: int,
 ) -> Comparison:
-    """Compare files of predictions or folders of runs; without ``gold`` A's folder names its data
-    set. EvaluationError, LineError or DataError if they cannot be read or paired.
-    """
+    """Compare files of predictions or folders of runs; A's folder names the gold if not given."""
     annotations = annotations_of_gold(gold)
     if gold is not None and annotations is None:
         raise EvaluationError(
             f"--gold {gold} is no annotation file with images, annotations and categories; "
             "predictions on a set of rows bring their own gold"
         )
-    first, second = open_runs([a, b], task, {} if gold is None else {gold: annotations})
+    first, second = open_runs([a, b], task, other_gold=gold is not None)
     if annotations is None and first.gold.annotations is not None:
         annotations, protocol = first.gold.annotations, protocol or first.gold.protocol
         categories = categories or first.gold.categories
     of = Gold(annotations, categories, protocol)
-    result = compare(first.predictions, second.predictions, of, bootstrap=bootstrap, seed=seed)
+    result = compare(first.predictions, second.predictions, of, **draws)
     limits = [image_limits(first), image_limits(second)]
     if None not in limits and limits[0] != limits[1]:
         result.notes.insert(0, f"the images were shown at {limits[0]} in A, at {limits[1]} in B")
@@ -159,10 +151,19 @@ def compare_runs(
 def _paired(a: Predictions, b: Predictions) -> tuple[list[Prediction], list[Prediction], list[str]]:
     """The rows of both sides that answer the same queries, in one order, with A's ids; notes."""
     notes: list[str] = []
-    if all(row.has_id for row in (*a.rows, *b.rows)):
-        by_id = {row.id: row for row in b.rows}
-    else:
-        by_id = _by_ids_of_a(a, b, notes)
+    by_id = {row.id: row for row in b.rows}
+    if any(row.own_id is None for row in (*a.rows, *b.rows)):
+        # Files of `swift infer` and ms-swift's log have no ids.
+        sides = [
+            [msgspec.structs.replace(row, place=f"{row.place} of {name}") for row in side.rows]
+            for name, side in (("B", b), ("A", a))
+        ]
+        made = Pairing(*sides, any_question=True)
+        by_id = {
+            a.rows[n].id: row for row, n in zip(b.rows, made.rows, strict=True) if n is not None
+        }
+        if made.in_order:
+            notes = [f"{len(made.in_order)} rows of B were paired with A's by order{IN_ORDER}"]
     pairs = [(row, by_id[row.id]) for row in a.rows if row.id in by_id]
     if not pairs:
         some = [", ".join(row.id for row in side.rows[:3]) for side in (a, b)]
@@ -171,13 +172,9 @@ def _paired(a: Predictions, b: Predictions) -> tuple[list[Prediction], list[Pred
         first for first, second in pairs if gold_key(first.solution) != gold_key(second.solution)
     ]
     if wrong:
-        formats = sorted({str(row.box_format) for row in (*a.rows, *b.rows)})
-        hint = (
-            f"; boxes are asked in {' and '.join(formats)}: evaluate both with or both without "
-            "`:pixels`"
-            if len(formats) > 1
-            else ""
-        )
+        formats = " and ".join(sorted({str(row.box_format) for row in (*a.rows, *b.rows)}))
+        hint = f"; boxes are asked in {formats}: evaluate both with or both without `:pixels`"
+        hint *= " and " in formats
         raise EvaluationError(
             f"{len(wrong)} of {len(pairs)} shared rows have another solution in B (row "
             f"{wrong[0].id}): A and B were not made on the same data set{hint}"
@@ -190,29 +187,3 @@ def _paired(a: Predictions, b: Predictions) -> tuple[list[Prediction], list[Pred
         for first, second in pairs
     ]
     return [first for first, _ in pairs], renamed, notes
-
-
-def _by_ids_of_a(a: Predictions, b: Predictions, notes: list[str]) -> dict[str, Prediction]:
-    """B's rows by the id of A's row for the same query: files of `swift infer` and ms-swift's log
-    have no ids.
-    """
-    formats = {row.box_format for row in (*a.rows, *b.rows)} - {None}
-    known_a, known_b = (
-        [replace(known_answer(row, box_formats=formats), place=f"{row.place} of {name}")
-         for row in side.rows]
-        for name, side in (("A", a), ("B", b))
-    )  # fmt: skip
-    pairing = pair(known_b, known_a, any_question=True)
-    if pairing.in_order:
-        notes.append(f"{len(pairing.in_order)} rows of B were paired with A's by order{IN_ORDER}")
-    return {a.rows[n].id: row for row, n in zip(b.rows, pairing.rows, strict=True) if n is not None}
-
-
-def _flips(first: Table, second: Table) -> list[Flip]:
-    flips = []
-    others = dict(zip((row.id for row in second.predictions.rows), second.reasons, strict=True))
-    for row, one in zip(first.predictions.rows, first.reasons, strict=True):
-        other = others.get(row.id, one)
-        if one.score is not None and other.score is not None and one.score != other.score:
-            flips.append(Flip(row.id, one.score, other.score, one.text, other.text))
-    return sorted(flips, key=lambda flip: (flip.a - flip.b, flip.id))

@@ -15,6 +15,7 @@ Three protocols, whose results are not comparable:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -32,14 +33,10 @@ from swift_vlrft.geometry.boxes import Box
 from swift_vlrft.parsing.answers import BoxList, gold_text, normalise, read
 from swift_vlrft.rewards.matching import read_gold
 
-PROTOCOLS = ("all", "visual-rft", "rows")
-
 
 @dataclass
 class BoxSet:
-    """The input of average precision. Categories and images may be of any type; ``units`` maps an
-    image entry to its image: two queries of one image are two entries.
-    """
+    """The input of average precision; ``units``: the image of an entry (one for every query)."""
 
     gold: list[dict[str, Any]] = field(default_factory=list)
     predicted: list[dict[str, Any]] = field(default_factory=list)
@@ -65,8 +62,8 @@ def detection_boxes(predictions: Predictions, gold: Gold) -> tuple[Predictions, 
 def _protocol(predictions: Predictions, gold: Gold) -> str:
     boxes_alone, of_rows = predictions.detections is not None, gold.annotations is None
     protocol = gold.protocol
-    if protocol not in (None, *PROTOCOLS):
-        problem = f"unknown protocol {protocol!r}; known: {', '.join(PROTOCOLS)}"
+    if protocol not in (None, "all", "visual-rft", "rows"):
+        problem = f"unknown protocol {protocol!r}; known: all, visual-rft, rows"
     elif of_rows and boxes_alone:
         problem = (
             "these predictions hold boxes without gold; give the annotation file they were made on "
@@ -88,56 +85,51 @@ def _protocol(predictions: Predictions, gold: Gold) -> str:
 
 def boxes_of_rows(rows: Sequence[Prediction], problems: Problems) -> BoxSet:
     """Gold and predicted boxes of rows that have a solution."""
-    boxes = BoxSet()
-    turns: dict[tuple[str, str | None], int] = {}
-    kept: list[tuple[Prediction, BoxList, tuple[str, int]]] = []
-    names: set[str] = set()
+    boxes, names, predicted = BoxSet(), set[str](), list[dict[str, Any]]()
+    turns: Counter[tuple[str, str | None]] = Counter()
+    numbers: dict[tuple[str, int], int] = {}
     for row in rows:
         gold = read_gold(row.solution)
         if gold is None:
             continue  # counted where rows are scored
         # A repeated query becomes a new image entry, or its gold would count twice.
-        turn = turns[row.image_id, row.category] = turns.get((row.image_id, row.category), -1) + 1
-        boxes.units[row.image_id, turn] = row.image_id
-        kept.append((row, gold, (row.image_id, turn)))
-        names |= {row.category} if row.category else {label or "object" for label in gold.labels}
+        turn = turns[row.image_id, row.category]
+        turns[row.image_id, row.category] += 1
+        image = numbers.setdefault((row.image_id, turn), len(numbers) + 1)
+        boxes.units[image] = row.image_id
+        labels = [row.category or label or "object" for label in gold.labels]
+        names |= {row.category} if row.category else set(labels)
         if row.size is None or row.box_range is None:
             boxes.sizes_known = row.box_format == "pixels" and boxes.sizes_known
-    numbers = {image: n for n, image in enumerate(boxes.units, start=1)}
-    boxes.units = {numbers[image]: unit for image, unit in boxes.units.items()}
-    boxes.categories = sorted(names) or ["object"]
-    for row, gold, image in kept:
-        for box, label in zip(gold.boxes, gold.labels, strict=True):
+        for box, label in zip(gold.boxes, labels, strict=True):
             if box is not None:
-                name = row.category or label or "object"
-                boxes.gold.append(_entry(row, numbers[image], name, box))
-        for name, box, score in _answered(row, gold, names, problems):
-            boxes.predicted.append({**_entry(row, numbers[image], name, box), "score": score})
+                boxes.gold.append(_entry(row, image, label, box))
+        predicted += _answered(row, image, row.category, gold)
+    boxes.categories = sorted(names) or ["object"]
+    for entry in predicted:
+        if entry["category_id"] in names:
+            boxes.predicted.append(entry)
+        else:
+            problems.add("boxes of unknown categories, not ranked", entry["category_id"])
     return boxes
 
 
 def _answered(
-    row: Prediction, gold: BoxList, known: set[str], problems: Problems
-) -> Iterator[tuple[str, Box, float]]:
-    """The valid boxes of an answer with category and score; a confidence that is missing or
-    outside [0, 1] ranks as 1, as in the rewards.
+    row: Prediction, image: Any, category: Any, gold: BoxList | None = None
+) -> Iterator[dict[str, Any]]:
+    """The valid boxes of an answer; without a ``category`` by their labels, or by the only one of
+    ``gold``. A confidence that is missing or outside [0, 1] ranks as 1, as in the rewards.
     """
     answer = read(row.completion).boxes or BoxList()
+    only = next(iter(gold.names), None) if gold is not None and len(gold.names) <= 1 else None
     for box, label, confidence in zip(answer.boxes, answer.labels, answer.confidences, strict=True):
-        if box is None:
-            continue
-        name = row.category
-        if name is None:
-            if label is None and len(gold.names) <= 1:
-                label = next(iter(gold.names), None)
-            name = label or "object"
-            if name not in known:
-                problems.add("boxes of unknown categories, not ranked", name)
-                continue
-        yield name, box, 1.0 if confidence is None else confidence
+        if box is not None:
+            name = category or (only if label is None else label) or "object"
+            score = 1.0 if confidence is None else confidence
+            yield _entry(row, image, name, box) | {"score": score}
 
 
-def _entry(row: Prediction, image: Any, category: str, box: Box) -> dict[str, Any]:
+def _entry(row: Prediction, image: Any, category: Any, box: Box) -> dict[str, Any]:
     x1, y1, x2, y2 = box
     if row.box_range is not None and row.size is not None:
         (w, h), (right, bottom) = row.size, row.box_range
@@ -172,15 +164,14 @@ def boxes_of_annotations(
             if entry["category_id"] in chosen:
                 boxes.predicted.append({**entry, "image_id": image})
     for (image, category), row in rows.items():
-        for _, box, score in _answered(row, BoxList(), set(), problems):
-            boxes.predicted.append({**_entry(row, image, category, box), "score": score})
+        boxes.predicted += _answered(row, image, category)
     gold = [one for one in annotations.boxes if one["category_id"] in chosen]
     scored = list(annotations.instances.images)
     if not known:
         names = [f"{c}: {name}" for c, name in chosen.items()]
         raise EvaluationError(
-            f"no prediction is of an image and category of {annotations.path}; its images are like "
-            f"{', '.join(list(images)[:3])}, its categories {', '.join(names[:3])}"
+            f"no prediction is of an image and category of {annotations.instances.path}; its "
+            f"images are like {', '.join(list(images)[:3])}, its categories {', '.join(names[:3])}"
         )
     if predictions.detections is None and protocol == "all":
         gold = [one for one in gold if (one["image_id"], one["category_id"]) in rows]
@@ -192,16 +183,17 @@ def boxes_of_annotations(
     boxes.units = {image: str(image) for image in scored}
 
     def named(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        labelled = [
-            e for e in entries if annotations.is_labelled((e["image_id"], e["category_id"]))
+        return [
+            {**entry, "category_id": chosen[entry["category_id"]]}
+            for entry in entries
+            if annotations.is_labelled((entry["image_id"], entry["category_id"]))
         ]
-        return [{**e, "category_id": chosen[e["category_id"]]} for e in labelled]
 
     before = len(boxes.predicted)
     boxes.gold, boxes.predicted = named(gold), named(boxes.predicted)
     if dropped := before - len(boxes.predicted):
         what = "boxes where LVIS does not say whether the image holds the category, left out"
-        problems.add(what, annotations.path.name, dropped)
+        problems.add(what, annotations.instances.path.name, dropped)
     return replace(predictions, rows=list(rows.values()), problems=problems), boxes
 
 

@@ -23,23 +23,22 @@ class ImageNames:
         rows: Sequence[tuple[str, ...]],
         contents: Callable[[int], Iterable[str]] = lambda n: (),
     ) -> None:
-        """``rows``: the names of every row's image, the first of which identifies it;
-        ``contents``: its keys by file content, called if names are not enough.
+        """``rows``: the names of every row's image, the identifying one first; ``contents``: its
+        keys by file content, called if names are not enough.
         """
         self.rows, self.contents = rows, contents
-        self.exact: dict[str, set[str]] = {}
-        self.ends: dict[tuple[str, ...], set[str]] = {}
+        self.images: dict[Sequence[str], set[str]] = {}
+        """By exact name, and by the end of a path."""
         for row in rows:
             for name in row:
-                self.exact.setdefault(name, set()).add(row[0])
-                for end in _ends(name):
-                    self.ends.setdefault(end, set()).add(row[0])
+                for key in (name, *_ends(name)):
+                    self.images.setdefault(key, set()).add(row[0])
 
     def find(self, names: Sequence[str]) -> set[str] | None:
         """The images that may be meant: empty if no row has one, None if ``names`` is empty."""
         if not names:
             return None
-        sets = [self.exact[name] for name in names if name in self.exact]
+        sets = [self.images[name] for name in names if name in self.images]
         if sets:
             return set.intersection(*sets) or sets[0]
         for name in names:
@@ -48,10 +47,8 @@ class ImageNames:
         return set()
 
     def _by_path(self, name: str) -> set[str]:
-        """The rows' paths that share the longest suffix with it, at least the file name; if the
-        file exists, those without different content.
-        """
-        near = next((self.ends[end] for end in _ends(name) if end in self.ends), set())
+        """Those that share the longest suffix (at least the file name) and the content."""
+        near = next((self.images[end] for end in _ends(name) if end in self.images), set())
         split = _split_of(name)
         images = {p for p in near if split is None or _split_of(p) in (None, split)}
         if not images or (content := _content_of(name)) is None:

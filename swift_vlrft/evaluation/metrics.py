@@ -4,23 +4,23 @@
     invalid boxes = sum(invalid boxes) / sum(boxes)
 
 Scores and reasons are those of the rewards (diagnostics/reasons.py); average precision is not a
-ratio and is in average_precision.py.
+ratio and is in average_precision.py. Intervals are from a bootstrap over images, since the rows of
+an image are correlated; all metrics, and both sides of a comparison, use the same draws.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from swift_vlrft.diagnostics.reasons import Reason, explain
+from swift_vlrft.evaluation.annotations import Gold
 from swift_vlrft.evaluation.average_precision import CocoScores, coco_scores
-from swift_vlrft.evaluation.bootstrap import ratio_estimates
-from swift_vlrft.evaluation.detections import BoxSet
-from swift_vlrft.evaluation.predictions import Prediction, Predictions, Problems
+from swift_vlrft.evaluation.detections import detection_boxes
+from swift_vlrft.evaluation.predictions import EvaluationError, Prediction, Predictions, Problems
 from swift_vlrft.geometry.boxes import Box
 from swift_vlrft.parsing.answers import Answer, BoxList, read
 from swift_vlrft.rewards import REWARDS, TASK_NAMES
@@ -43,6 +43,16 @@ NOT_SCORED = {
 }
 """Codes of rows that are excluded from every ratio, with their notes."""
 
+SUBSTRING = "published_substring_rule"
+"""Visual-RFT's scorer, only for comparison with its published numbers: it accepts "a"."""
+
+MOST_ERROR = 1e6
+"""Largest error of a count, so that a mean stays finite."""
+
+DRAWS = 1000
+MOST_NUMBERS = 50_000_000
+"""Limit of the table of draws: with more images there are fewer draws."""
+
 
 def ratio(column: Array) -> float | None:
     """The metric of a (rows, 2) column of numerators and denominators."""
@@ -50,11 +60,26 @@ def ratio(column: Array) -> float | None:
     return top / bottom if bottom else None
 
 
+def resamples(n_units: int, bootstrap: int = DRAWS, seed: int = 0) -> Array:
+    """Draws of ``n_units`` images with replacement: (draws, images) counts."""
+    count = max(1, min(bootstrap, MOST_NUMBERS // max(n_units, 1)))
+    rng = np.random.default_rng(seed)
+    drawn = rng.multinomial(n_units, np.full(n_units, 1.0 / n_units), size=count)
+    return np.asarray(drawn, np.float64)
+
+
+def interval(estimates: Array) -> tuple[float, float] | tuple[None, None]:
+    """The middle 95 % of the draws; None if more than half of them are NaN."""
+    usable = estimates[np.isfinite(estimates)]
+    if len(usable) < max(2, len(estimates) / 2):
+        return None, None
+    low, high = np.quantile(usable, [(1 - 0.95) / 2, (1 + 0.95) / 2])
+    return float(low), float(high)
+
+
 @dataclass(frozen=True)
 class Table:
-    """Every metric of a set of predictions: a (rows, 2) column of numerators and denominators.
-    ``unit`` is the image of each row, as an index into ``units``.
-    """
+    """Every metric as a (rows, 2) column; ``unit`` is the image of each row, in ``units``."""
 
     predictions: Predictions
     unit: NDArray[np.int64]
@@ -63,16 +88,18 @@ class Table:
     classes: dict[str, dict[str, Array]]
     reasons: list[Reason]
     problems: Problems
-    ap: CocoScores | None = None
-    sizes_known: bool = True
+    ap: CocoScores | None
+    sizes_known: bool
+    protocol: str | None
+    """Of detection."""
 
     def resampled(self, weights: Array) -> dict[str, Array]:
-        """Every metric for every draw of the images: ``weights`` is (draws, images)."""
+        """Every metric for every draw, NaN without denominator; ``weights``: (draws, images)."""
         drawn = {} if self.ap is None else self.ap.resampled(weights)
         n = len(self.units)
         for name, column in self.ratios.items():
-            top, bottom = (np.bincount(self.unit, side, n).astype(np.float64) for side in column.T)
-            drawn[name] = ratio_estimates(top, bottom, weights)
+            top, bottom = (weights @ np.bincount(self.unit, side, n) for side in column.T)
+            drawn[name] = np.where(bottom > 0, top / np.where(bottom > 0, bottom, 1.0), np.nan)
         return drawn
 
     @property
@@ -83,9 +110,17 @@ class Table:
         return known | {name: ratio(column) for name, column in self.ratios.items()}
 
 
-def build_table(predictions: Predictions, boxes: BoxSet | None = None) -> Table:
-    """``boxes``: gold and predictions of detection for average precision (see detections.py)."""
-    task, rows = predictions.task, predictions.rows
+def build_table(predictions: Predictions, gold: Gold) -> Table:
+    """Every metric of the predictions. EvaluationError if they have no such gold."""
+    task, boxes, protocol = predictions.task, None, None
+    if task == "detection":
+        predictions, boxes, protocol = detection_boxes(predictions, gold)
+    elif gold.protocol or gold.annotations or gold.categories:
+        raise EvaluationError(
+            "--protocol, --categories and annotations are of detection; these predictions are of "
+            f"{task}"
+        )
+    rows = predictions.rows
     problems = predictions.problems.joined()
     reasons = [reason_of(task, row) for row in rows]
     for row, reason in zip(rows, reasons, strict=True):
@@ -97,18 +132,11 @@ def build_table(predictions: Predictions, boxes: BoxSet | None = None) -> Table:
     if boxes is not None:
         drawn_by = {image: place[name] for image, name in boxes.units.items()}
         ap = coco_scores(boxes.gold, boxes.predicted, drawn_by.keys(), boxes.categories, drawn_by)
+    unit = np.array([place[row.image_id] for row in rows], np.int64)
     ratios = _ratios(task, rows, reasons)
-    return Table(
-        predictions,
-        np.array([place[row.image_id] for row in rows], np.int64),
-        units,
-        ratios,
-        _classes(task, rows, ratios),
-        reasons,
-        problems,
-        ap,
-        boxes is None or boxes.sizes_known,
-    )
+    classes, sizes_known = _classes(task, rows, ratios), boxes is None or boxes.sizes_known
+    columns = unit, units, ratios, classes, reasons
+    return Table(predictions, *columns, problems, ap, sizes_known, protocol)
 
 
 def reason_of(task: str, row: Prediction) -> Reason:
@@ -120,8 +148,7 @@ def reason_of(task: str, row: Prediction) -> Reason:
 
 
 def _ratios(task: str, rows: list[Prediction], reasons: list[Reason]) -> dict[str, Array]:
-    completions = [row.completion for row in rows]
-    solutions = [row.solution for row in rows]
+    completions, solutions = [row.completion for row in rows], [row.solution for row in rows]
     columns = {"aliases": [row.aliases for row in rows]} if any(row.aliases for row in rows) else {}
     rewards = {
         name: function(completions, solutions, **columns)
@@ -135,27 +162,64 @@ def _ratios(task: str, rows: list[Prediction], reasons: list[Reason]) -> dict[st
         if reason.code in NOT_SCORED:
             continue
         scores = {name: values[n] or 0.0 for name, values in rewards.items()}
-        metrics = {**_of_task(task, row, reason, scores), **_of_any_task(task, row, reason)}
-        for name, value in (metrics | scores).items():
+        for name, value in (_metrics(task, row, reason, scores) | scores).items():
             column = table.setdefault(name, [(0.0, 0.0)] * len(rows))
             column[n] = value if isinstance(value, tuple) else (float(value), 1.0)
     return {name: np.array(column, np.float64) for name, column in table.items()}
 
 
+def _classes(
+    task: str, rows: list[Prediction], ratios: dict[str, Array]
+) -> dict[str, dict[str, Array]]:
+    """Metrics of the rows of each class or category."""
+    name_of = {
+        "detection": lambda row: row.category,
+        "classification": lambda row: TASK_NAMES[task].read_gold(row.solution),
+        "counting": lambda row: row.solution,
+    }
+    names = [name_of[task](row) or "" for row in rows] if task in name_of else []
+    shown = ["accuracy", SUBSTRING, PRIMARY["detection"], "vlrft_detection_f1"]
+    labels = np.array(names, dtype=object)
+    return {
+        name: {m: ratios[m] * (labels == name)[:, None] for m in shown if m in ratios}
+        for name in sorted(set(names) - {""})
+    }
+
+
+# ---- one row ---------------------------------------------------------------------------------
+
 Metrics = dict[str, float | tuple[float, float]]
-"""One row: a value to average, or numerator and denominator."""
+"""A value to average, or numerator and denominator."""
 
 
-def _of_any_task(task: str, row: Prediction, reason: Reason) -> Metrics:
-    answer = read(row.completion)
-    metrics: Metrics = {"parse_rate": reason.was_read, "mean_characters": len(row.completion)}
+def _metrics(task: str, row: Prediction, reason: Reason, rewards: dict[str, float]) -> Metrics:
+    answer, score = read(row.completion), reason.score or 0.0
+    boxes = answer.boxes or BoxList()
+    metrics: Metrics = {}
+    if task == "classification":
+        metrics = {"accuracy": score, SUBSTRING: substring_rule(row.completion, row.solution)}
+    elif task == "counting":
+        number, gold = answer.number, TASK_NAMES[task].read_gold(row.solution)
+        error = (0.0, 0.0) if number is None else (min(abs(number - gold), MOST_ERROR), 1.0)
+        metrics = {"accuracy": score, "mean_absolute_error": error}
+    elif task == "grounding":
+        gold = TASK_NAMES[task].read_gold(row.solution)
+        ious = overlaps(answer, gold)
+        metrics = {
+            "acc50": rewards["vlrft_grounding_acc50"],
+            "acc75": len(ious) == 1 and ious[0] >= 0.75 - 1e-9,
+            "mean_iou": score,
+            # The reward is (1 + GIoU) / 2, 0 for unreadable text: back to [-1, 1].
+            "mean_giou": 2.0 * rewards["vlrft_grounding_giou"] - 1.0,
+            "cumulative_iou": _areas(row, gold, answer),
+        }
+    metrics |= {"parse_rate": reason.was_read, "mean_characters": len(row.completion)}
     if row.tokens is not None:
         metrics["mean_tokens"] = row.tokens
     if row.finish is not None:
         metrics["truncated_rate"] = row.finish == "length"
     if task not in ("detection", "grounding"):
         return metrics | {"empty_prediction_rate": answer.label in ("no objects", "none")}
-    boxes = answer.boxes or BoxList()
     empty = float(answer.boxes is not None and not boxes.boxes)
     metrics["empty_prediction_rate"] = empty
     metrics["invalid_box_rate"] = (boxes.boxes.count(None), len(boxes))
@@ -167,74 +231,19 @@ def _of_any_task(task: str, row: Prediction, reason: Reason) -> Metrics:
     return metrics
 
 
-def _classes(
-    task: str, rows: list[Prediction], ratios: dict[str, Array]
-) -> dict[str, dict[str, Array]]:
-    """Metrics of the rows of each class or category."""
-    if task == "grounding":
-        return {}
-    if task == "classification":
-        names = [TASK_NAMES[task].read_gold(row.solution) or "" for row in rows]
-    else:
-        names = [(row.category or "") if task == "detection" else row.solution for row in rows]
-    shown = ["accuracy", SUBSTRING, PRIMARY["detection"], "vlrft_detection_f1"]
-    labels = np.array(names, dtype=object)
-    return {
-        name: {m: ratios[m] * (labels == name)[:, None] for m in shown if m in ratios}
-        for name in sorted(set(names) - {""})
-    }
-
-
-# ---- the tasks -------------------------------------------------------------------------------
-
-SUBSTRING = "published_substring_rule"
-"""Visual-RFT's scorer, only for comparison with its published numbers: it accepts "a"."""
-
-_ANSWER = re.compile(r"<answer>(.*?)</answer>")
-
-MOST_ERROR = 1e6
-"""Largest error of a count, so that a mean stays finite."""
-
-
 def substring_rule(completion: str, gold: str) -> bool:
-    """Right by the rule of Visual-RFT's classification script: without blanks and underscores, in
-    lower case, one of the texts contains the other. The first answer block counts,
-    and only one without a line break.
+    """Visual-RFT's rule: lower case, no blanks and underscores, one text contains the other. The
+    first answer block counts, and only one without a line break.
     """
-    block = _ANSWER.search(completion)
+    block = re.search(r"<answer>(.*?)</answer>", completion)
     if block is None:
         return False
     answer, gold = (text.replace(" ", "").replace("_", "").lower() for text in (block[1], gold))
     return gold in answer or answer in gold
 
 
-def _of_task(task: str, row: Prediction, reason: Reason, rewards: dict[str, float]) -> Metrics:
-    score = reason.score or 0.0
-    if task == "classification":
-        return {"accuracy": score, SUBSTRING: substring_rule(row.completion, row.solution)}
-    answer = read(row.completion)
-    gold: Any = None if task == "detection" else TASK_NAMES[task].read_gold(row.solution)
-    if task == "counting":
-        error = None if answer.number is None else min(abs(answer.number - gold), MOST_ERROR)
-        pair = (0.0, 0.0) if error is None else (error, 1.0)
-        return {"accuracy": score, "mean_absolute_error": pair}
-    if task == "grounding":
-        ious = overlaps(answer, gold)
-        return {
-            "acc50": rewards["vlrft_grounding_acc50"],
-            "acc75": len(ious) == 1 and ious[0] >= 0.75 - 1e-9,
-            "mean_iou": score,
-            # The reward is (1 + GIoU) / 2, 0 for unreadable text: back to [-1, 1].
-            "mean_giou": 2.0 * rewards["vlrft_grounding_giou"] - 1.0,
-            "cumulative_iou": _areas(row, gold, answer),
-        }
-    return {}  # detection has average precision
-
-
 def _areas(row: Prediction, gold: Box, answer: Answer) -> tuple[float, float]:
-    """Intersection and union of the gold box and all answered boxes; in pixels if the image's size
-    is known.
-    """
+    """Intersection and union of gold and answered boxes; in pixels if the image's size is known."""
     image, scale = float("inf"), 1.0
     if row.box_range is not None:
         image = row.box_range[0] * row.box_range[1]

@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
-from swift_vlrft.datasets.box_format_sentence import without_box_format
+from swift_vlrft.datasets.box_format_sentence import stated_size, without_box_format
 from swift_vlrft.evaluation.image_names import ImageNames
-from swift_vlrft.evaluation.predictions import EvaluationError
+from swift_vlrft.evaluation.predictions import EvaluationError, Prediction
 from swift_vlrft.files.jsonl import finite
 from swift_vlrft.parsing.answers import read_boxes
 from swift_vlrft.parsing.labels import normalise
@@ -27,57 +26,6 @@ IN_ORDER = (
     "say contradicts)"
 )
 """The end of a note on pairing by order."""
-
-
-Contents = Callable[[int], Iterable[str]]
-Agrees = Callable[[int, int], bool]
-
-
-@dataclass(frozen=True)
-class Known:
-    """What an answer, or a row, states about its query. For a row, the first of ``images``
-    identifies the image and the others are further names. ``gold`` is the key of ``gold_text``.
-    """
-
-    place: str
-    images: tuple[str, ...] = ()
-    question: str = ""
-    gold: Hashable = None
-    gold_text: str = ""
-    id: str | None = None
-    number: int | None = None
-    """For an answer: the number of its row, if stated."""
-
-
-@dataclass
-class Pairing:
-    rows: list[int | None]
-    """The row of every answer; None: it is left out."""
-    strangers: list[int] = field(default_factory=list)
-    repeated: list[int] = field(default_factory=list)
-    renumbered: list[int] = field(default_factory=list)
-    """Answers whose stated row number contradicts image and question."""
-    in_order: list[int] = field(default_factory=list)
-
-
-def pair(
-    answers: Sequence[Known],
-    rows: Sequence[Known],
-    *,
-    contents: Contents = lambda n: (),
-    agrees: Agrees = lambda answer, row: True,
-    any_question: bool = False,
-) -> Pairing:
-    """``contents``: the keys of a row's image by file content, called only if names are not enough.
-    ``agrees``: whether an answer's gold, written in another box format, is the row's.
-    ``any_question``: if no question occurs on both sides, prompts were reworded and are ignored.
-    EvaluationError names the line, the row, and the contradiction.
-    """
-    pairs = _Pairs(answers, rows, contents, agrees)
-    if any_question and not any(pairs.questions):
-        pairs.questions = [None] * len(answers)
-    return pairs.paired()
-
 
 _TOKEN = re.compile(r"<image>|<\|[^|<>]{1,40}\|>")
 
@@ -101,77 +49,111 @@ def gold_key(text: str) -> Hashable:
     return normalise(text.replace('"', "'")) or " ".join(text.split())
 
 
-class _Pairs:
+class Pairing:
+    """The pairs of ``answers`` and ``known``, the rows of a set or of another file. Of a row, the
+    first of the image's names identifies it.
+
+    ``contents``: the keys of a row's image by file content, called only if names are not enough.
+    ``agrees``: whether an answer's gold, written in another box format, is the row's.
+    ``any_question``: if no question occurs on both sides, prompts were reworded and are ignored.
+    EvaluationError names the line, the row, and the contradiction.
+    """
+
     def __init__(
-        self, answers: Sequence[Known], rows: Sequence[Known], contents: Contents, agrees: Agrees
+        self,
+        answers: Sequence[Prediction],
+        known: Sequence[Prediction],
+        *,
+        contents: Callable[[int], Iterable[str]] = lambda n: (),
+        agrees: Callable[[int, int], bool] = lambda answer, row: True,
+        any_question: bool = False,
     ) -> None:
-        self.answers, self.rows, self.agrees = answers, rows, agrees
-        names = ImageNames([row.images for row in rows], contents)
-        self.located = [names.find(answer.images) for answer in answers]
-        """The images that an answer may be of: None if it names none, empty if unknown."""
-        self.of_image = _grouped(row.images[0] if row.images else None for row in rows)
-        self.of_question = _grouped(row.question for row in rows)
-        self.of_both = _grouped((row.question, row.gold) for row in rows)
-        ids = _grouped(row.id for row in rows)
+        self.answers, self.known, self.agrees = answers, known, agrees
+        self.rows: list[int | None] = [None] * len(answers)
+        """The row of every answer; None: it is left out."""
+        self.strangers: list[int] = []
+        self.repeated: list[int] = []
+        self.renumbered: list[int] = []
+        """Answers whose stated row number contradicts image and question."""
+        self.in_order: list[int] = []
+        self.row_questions = [question_key(row.prompt) for row in known]
+        self.row_golds = [gold_key(row.solution) for row in known]
+        self.row_images = [row.image_names[0] if row.image_names else None for row in known]
+        self.of_image = _grouped(self.row_images)
+        self.of_question = _grouped(self.row_questions)
+        self.of_both = _grouped(zip(self.row_questions, self.row_golds, strict=True))
+        ids = _grouped(row.own_id for row in known)
         self.by_id = {key: found[0] for key, found in ids.items() if key and len(found) == 1}
-        self.ids_known = any(answer.id in self.by_id for answer in answers)
-        self.within: dict[str, str] = {}
+        names = ImageNames([row.image_names for row in known], contents)
+        self.located = [names.find(answer.image_names) for answer in answers]
+        """The images that an answer may be of: None if it names none, empty if unknown."""
+        formats = {row.box_format for row in known} - {None}
+        self.golds = [_comparable_gold(answer, formats) for answer in answers]
+        has_ids = ids.keys() != {None}
+        numbered = [answer.row is not None or not has_ids for answer in answers]
+        stated = [answer.own_id for answer in answers]
+        self.ids = [None if n else key for key, n in zip(stated, numbered, strict=True)]
+        """The rows' ids that answers state; or, if the rows have none, their numbers."""
+        self.numbers = [
+            int(key) if n and key is not None and key.isdecimal() and len(key) < 19 else None
+            for key, n in zip(stated, numbered, strict=True)
+        ]
+        self.ids_known = any(key in self.by_id for key in self.ids)
+        self.asked = [question_key(answer.prompt) for answer in answers]
         self.questions = [self._question(n) for n in range(len(answers))]
-        self.pairing = Pairing([None] * len(answers))
-        self.taken: set[int] = set()
+        if any_question and not any(self.questions):
+            self.questions = [None] * len(answers)
+        self._pair()
 
     def _question(self, n: int) -> str | None:
-        """The rows' question that an answer is to; None if it states none, "" if no row has it. In
-        a log it is inside the text of the chat template.
+        """The row's question that an answer is to, which a log has inside the text of the chat
+        template; None if it states none, "" if no row has it.
         """
-        text = self.answers[n].question
+        text = self.asked[n]
         if not text or text in self.of_question:
             return text or None
-        if near := {self.rows[r].question for r in self._of_images(n)}:
-            return _longest_in(text, near)
-        if text not in self.within:
-            self.within[text] = _longest_in(text, self.of_question)
-        return self.within[text]
+        near = {self.row_questions[r] for r in self._of_images(n)} or self.of_question
+        return max((q for q in near if q and q in text), key=len, default="")
 
     def _of_images(self, n: int) -> list[int]:
         return sorted(r for image in self.located[n] or () for r in self.of_image.get(image, ()))
 
-    def paired(self) -> Pairing:
+    def _pair(self) -> None:
         several: list[tuple[int, list[int]]] = []
         waiting: list[tuple[int, list[int]]] = []
+        taken: set[int] = set()
+
+        def take(n: int, row: int) -> None:
+            if row in taken:
+                self.repeated.append(n)
+                return
+            taken.add(row)
+            self.rows[n] = row
+            if self.numbers[n] not in (None, row):
+                self.renumbered.append(n)
+
         for n in range(len(self.answers)):
             candidates = self._rows_of(n)
             if candidates is None:
-                self.pairing.strangers.append(n)
+                self.strangers.append(n)
             elif len(candidates) == 1:
-                self._take(n, candidates[0])
-            elif candidates and self._are_one_query(candidates):
-                several.append((n, candidates))
-            else:
-                waiting.append((n, candidates))
+                take(n, candidates[0])
+            else:  # maybe one query, asked more than once
+                of = self.row_images, self.row_questions, self.row_golds
+                keys = {tuple(values[r] for values in of) for r in candidates}
+                one = len(keys) == 1 and self.row_images[candidates[0]] is not None
+                (several if one else waiting).append((n, candidates))
         for n, candidates in several:
-            free = [r for r in candidates if r not in self.taken]
-            self._take(n, n if n in free else (free or candidates)[0])
+            free = [r for r in candidates if r not in taken]
+            take(n, n if n in free else (free or candidates)[0])
         for n, candidates in waiting:
             self._by_order(n, candidates)
-        return self.pairing
-
-    def _take(self, n: int, row: int) -> None:
-        if row in self.taken:
-            self.pairing.repeated.append(n)
-            return
-        self.taken.add(row)
-        self.pairing.rows[n] = row
-        if self.answers[n].number not in (None, row):
-            self.pairing.renumbered.append(n)
 
     def _rows_of(self, n: int) -> list[int] | None:
-        """The rows that the answer may be for; empty if it states nothing to tell them by. None: it
-        is for no row.
-        """
-        answer, images, question = self.answers[n], self.located[n], self.questions[n]
-        if answer.id is not None and self.ids_known:
-            row = self.by_id.get(answer.id)
+        """The rows that it may be for; empty if it states nothing to tell by, None: for none."""
+        images, question, number = self.located[n], self.questions[n], self.numbers[n]
+        if self.ids[n] is not None and self.ids_known:
+            row = self.by_id.get(self.ids[n])
             if row is None:
                 return None
             self._check(n, row, "has its id")
@@ -179,55 +161,46 @@ class _Pairs:
         if images == set() and any(self.located):
             return None  # image names are those of the set, but this one is not among them
         matching, candidates = self._by_content(n)
-        if answer.number is not None and 0 <= answer.number < len(self.rows):
-            if answer.number not in candidates and not images:
-                self._check(n, answer.number, "has its number")
-                candidates = [answer.number]
-            if answer.number in candidates:
-                return [answer.number]
+        if number is not None and number < len(self.known):
+            if number not in candidates and not images:
+                self._check(n, number, "has its number")
+                return [number]
+            if number in candidates:
+                return [number]
         if candidates:
             return candidates
         if matching:
-            same = "image and question" if images else "question"
-            self._check(n, matching[0], f"has its {same}")
-        return None if images or question == "" or answer.number is not None else []
+            self._check(n, matching[0], f"has its {'image and ' * bool(images)}question")
+        return None if images or question == "" or number is not None else []
 
     def _by_content(self, n: int) -> tuple[list[int], list[int]]:
         """The rows with its image and question, and those of them with its gold."""
-        answer, images, question = self.answers[n], self.located[n], self.questions[n]
+        images, question, gold = self.located[n], self.questions[n], self.golds[n]
         if images:
             rows = self._of_images(n)
             if question is not None:
-                rows = [r for r in rows if self.rows[r].question == question]
+                rows = [r for r in rows if self.row_questions[r] == question]
             return rows, [r for r in rows if self._gold_fits(n, r)]
-        if not question or (images is not None and answer.gold is None):
+        if not question or (images is not None and gold is None):
             return [], []  # a question alone does not identify an image under another name
         rows = self.of_question[question]
-        if answer.gold is None:
-            return rows, rows
-        return rows, self.of_both.get((question, answer.gold), [])
+        return rows, rows if gold is None else self.of_both.get((question, gold), [])
 
-    def _gold_fits(self, n: int, row: int) -> bool:
-        answered, gold = self.answers[n].gold, self.rows[row].gold
-        return self.agrees(n, row) if answered is None else gold in (None, answered)
-
-    def _are_one_query(self, candidates: list[int]) -> bool:
-        """Whether the rows are one query, asked more than once."""
-        rows = [self.rows[r] for r in candidates]
-        return all(row.images for row in rows) and (
-            len({(row.images[0], row.question, row.gold) for row in rows}) == 1
-        )
+    def _gold_fits(self, n: int, r: int) -> bool:
+        gold = self.golds[n]
+        return self.agrees(n, r) if gold is None else self.row_golds[r] in (None, gold)
 
     def _check(self, n: int, r: int, why: str) -> None:
         """EvaluationError if the answer contradicts the row."""
-        answer, row = self.answers[n], self.rows[r]
+        answer, row = self.answers[n], self.known[r]
         images, question = self.located[n], self.questions[n]
-        if images and row.images and row.images[0] not in images:
-            differ = f"is of the image {answer.images[0][-80:]!r}", repr(row.images[-1][-80:])
-        elif question is not None and question != row.question:
-            differ = f"was asked {_start(answer.question)}", _start(row.question)
+        if images and row.image_names and self.row_images[r] not in images:
+            names = answer.image_names[0], row.image_names[-1]
+            differ = f"is of the image {names[0][-80:]!r}", repr(names[1][-80:])
+        elif question is not None and question != self.row_questions[r]:
+            differ = f"was asked {_start(self.asked[n])}", _start(self.row_questions[r])
         elif not self._gold_fits(n, r):
-            differ = f"answers the gold {_start(answer.gold_text)}", _start(row.gold_text)
+            differ = f"answers the gold {_start(answer.solution)}", _start(row.solution)
         else:
             return
         raise EvaluationError(
@@ -237,28 +210,26 @@ class _Pairs:
         )
 
     def _by_order(self, n: int, candidates: list[int]) -> None:
-        """Pair by position, if there are as many answers as rows and all others are in position;
-        EvaluationError if not.
-        """
-        answer, pairing = self.answers[n], self.pairing
-        moved = [m for m, r in enumerate(pairing.rows) if r not in (m, None)]
-        moved += pairing.strangers + pairing.repeated
-        unknown = bool(answer.images) and not self.located[n]
-        if len(self.answers) != len(self.rows):
-            obstacle = f"{len(self.answers)} answers are not the {len(self.rows)} rows in order"
+        """Pair by position, if there are as many answers as rows and all others are in position."""
+        answer = self.answers[n]
+        moved = [m for m, r in enumerate(self.rows) if r not in (m, None)]
+        moved += self.strangers + self.repeated
+        unknown = bool(answer.image_names) and not self.located[n]
+        if len(self.answers) != len(self.known):
+            obstacle = f"{len(self.answers)} answers are not the {len(self.known)} rows in order"
         elif moved:
             obstacle = f"{self.answers[moved[0]].place} is not in the place of its row"
-        elif unknown and not answer.gold_text:  # copies have other names; gold has to speak then
+        elif unknown and not answer.solution:  # copies have other names; gold has to speak then
             obstacle = "it states no gold"
         else:
             self._check(n, n, "stands in its place")
-            pairing.rows[n] = n
-            pairing.in_order.append(n)
+            self.rows[n] = n
+            self.in_order.append(n)
             return
-        some = " and ".join(self.rows[r].place for r in candidates[:2])
+        some = " and ".join(self.known[r].place for r in candidates[:2])
         what = f"could be of {len(candidates)} rows, such as {some}" if candidates else "no id"
         if unknown:
-            what = f"names the image {answer.images[0][-80:]!r}, which no row has, and {what}"
+            what = f"names the image {answer.image_names[0][-80:]!r}, which no row has, and {what}"
         elif not candidates:
             what = "names no id or image of a row"
         raise EvaluationError(
@@ -267,8 +238,12 @@ class _Pairs:
         )
 
 
-def _longest_in(text: str, questions: Iterable[str]) -> str:
-    return max((q for q in questions if q and q in text), key=len, default="")
+def _comparable_gold(answer: Prediction, formats: set[str | None]) -> Hashable:
+    """None: its boxes are written in another format than those of the rows."""
+    box_format = answer.box_format or ("pixels" if stated_size(answer.prompt) else None)
+    if box_format is None or (box_format != "pixels" and formats <= {box_format}):
+        return gold_key(answer.solution)
+    return None
 
 
 def _grouped(keys: Iterable[Any]) -> dict[Any, list[int]]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -34,6 +35,8 @@ LONGEST = 300  # a path is named whole
 SHOWN = 5
 
 Side = Annotated[int, msgspec.Meta(gt=0)]
+Length = Annotated[float, msgspec.Meta(gt=0)]
+Box = tuple[float, float, Length, Length]
 
 
 class EvaluationError(ValueError):
@@ -68,8 +71,8 @@ class Prediction(msgspec.Struct, omit_defaults=True):
     # Not on disk:
     place: str = ""
     """Its place in its file."""
-    has_id: bool = True
-    """Whether the file gives the id."""
+    own_id: str | None = None
+    """The id that the file gives it."""
     image_names: tuple[str, ...] = ()
     """Names of the image: path or content key, and an id."""
     incomplete: bool = False
@@ -99,9 +102,9 @@ class Problems(msgspec.Struct):
 
     def add(self, kind: str, what: Any, times: int = 1) -> None:
         self.counts[kind] += times
-        named = self.examples.setdefault(kind, [])
-        if len(named) < SHOWN and str(what)[:LONGEST] not in named:
-            named.append(str(what)[:LONGEST])
+        named, text = self.examples.setdefault(kind, []), str(what)[:LONGEST]
+        if len(named) < SHOWN and text not in named:
+            named.append(text)
 
     def joined(self, *others: Problems) -> Problems:
         """A copy with those of ``others`` appended."""
@@ -120,9 +123,7 @@ class Problems(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Predictions:
-    """A file of predictions: ``rows``, or ``detections`` where it holds boxes alone (COCO's form of
-    results: pixels, x, y, width, height). ``notes`` are to be shown with the metrics.
-    """
+    """A file's ``rows``; or ``detections`` if it has boxes alone. ``notes`` go with the metrics."""
 
     task: str
     rows: list[Prediction]
@@ -132,9 +133,7 @@ class Predictions:
 
 
 def read_predictions(path: Path, task: str | None = None) -> Predictions:
-    """Read a file in any of the formats, or that of a run's folder. EvaluationError names the
-    unusable line.
-    """
+    """Read a file, or that of a run's folder. EvaluationError names the unusable line."""
     if task not in (None, *EVALUATED):
         raise EvaluationError(f"unknown task {task!r}; known: {', '.join(EVALUATED)}")
     path = path / "predictions.jsonl" if path.is_dir() else path
@@ -185,8 +184,10 @@ def _prediction(entry: Mapping[str, Any], place: str) -> Prediction:
     solution = entry.get("solution")
     if solution is None and of_swift:
         solution = entry.get("labels")
-    prompt = text_of(entry.get("prompt")) or _question(entry.get("messages"))
-    images = entry.get("images")
+    said, images = entry.get("messages"), entry.get("images")
+    asked = [m for m in said if isinstance(m, dict)] if isinstance(said, list) else []
+    contents = [m.get("content") for m in asked if m.get("role") == "user"]
+    prompt = text_of(entry.get("prompt")) or text_of(contents[-1] if contents else "")
     name, path = _image(entry.get("image") or (images[:1] if isinstance(images, list) else None))
     key, image_id = _key(entry.get("id")), _key(entry.get("image_id"))
     # Rows of `swift infer` are in the order of the data set, which counts from 0.
@@ -204,7 +205,7 @@ def _prediction(entry: Mapping[str, Any], place: str) -> Prediction:
         aliases=entry.get("aliases"),
         image=path,
         place=f"line {place}",
-        has_id=key is not None,
+        own_id=key,
         image_names=tuple(n for n in (name, image_id) if n is not None),
         **typed,
     )
@@ -225,10 +226,8 @@ def _key(value: Any) -> str | None:
 
 
 def _image(image: Any) -> tuple[str | None, str | None]:
-    """A name of the image, for use without an id, and its path if it has one.
-
-    ms-swift writes "<<<bytes>>>" for bytes, and a Python repr for an image object: neither
-    identifies the image.
+    """A name of the image, for use without an id, and its path if it has one. ms-swift writes
+    "<<<bytes>>>" for bytes, and a Python repr for an image object: neither identifies the image.
     """
     if isinstance(image, list):
         image = image[0] if image else None
@@ -249,13 +248,6 @@ def content_key(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:16]
 
 
-def _question(messages: Any) -> str:
-    if not isinstance(messages, list):
-        return ""
-    users = [m for m in messages if isinstance(m, dict) and m.get("role") == "user"]
-    return text_of(users[-1].get("content")) if users else ""
-
-
 # ViRFT's prompt for detection names the category twice.
 _CATEGORY = re.compile(r"belonging to the category '(.{1,100}?)' in the image")
 
@@ -268,16 +260,15 @@ def category_of(prompt: str) -> str | None:
 
 def _task_of(rows: list[Prediction], path: Path) -> str:
     tasks = Counter(row.task for row in rows if row.task is not None)
+    if len(tasks) == 1 and (task := next(iter(tasks))) in EVALUATED:
+        return task
     known = ", ".join(EVALUATED)
+    what = f"holds {next(iter(tasks), None)} rows; known: {known}"
     if not tasks:
         what = f"does not say what its {len(rows)} rows ask for; say it with --task ({known})"
     elif len(tasks) > 1:
         named = ", ".join(f"{n} {name}" for name, n in tasks.most_common())
         what = f"holds rows of several tasks ({named}); say which with --task"
-    elif (task := next(iter(tasks))) in EVALUATED:
-        return task
-    else:
-        what = f"holds {task} rows; known: {known}"
     raise EvaluationError(f"{path} {what}")
 
 
@@ -293,28 +284,20 @@ def _coco_results(path: Path, task: str | None) -> Predictions:
         )
     if task not in (None, "detection"):
         raise EvaluationError(f"{path} is a list of detections; it cannot be scored as {task}")
-    problems = Problems()
-    rows: list[dict[str, Any]] = []
-    seen: set[tuple[str, ...]] = set()
+    problems, rows, seen = Problems(), list[dict[str, Any]](), set[str]()
     for n, entry in enumerate(content):
         if not isinstance(entry, dict):
             problems.add("entries that are no object, left out", f"entry {n}")
-        elif (box := _four_numbers(entry.get("bbox"))) is None:
+            continue
+        box, score = _as(Box, entry.get("bbox")), finite(entry.get("score"))
+        if box is None or not all(map(math.isfinite, box)):
             problems.add("invalid boxes, left out", f"entry {n}: {entry.get('bbox')}")
-        elif (score := finite(entry.get("score"))) is None:
+        elif score is None:
             problems.add("scores that are no number, left out", f"entry {n}: {entry.get('score')}")
         else:
             ids = {"image_id": entry.get("image_id"), "category_id": entry.get("category_id")}
-            rows.append({**ids, "bbox": box, "score": score})
-            key = tuple(map(str, rows[-1].values()))
-            if key in seen:
+            rows.append({**ids, "bbox": list(box), "score": score})
+            if (key := " ".join(map(str, rows[-1].values()))) in seen:
                 problems.add("repeats of a box, which count as in COCO", f"entry {n}")
             seen.add(key)
     return Predictions("detection", [], problems, rows)
-
-
-def _four_numbers(box: Any) -> list[float] | None:
-    if not isinstance(box, list) or len(box) != 4:
-        return None
-    numbers = [number for value in box if (number := finite(value)) is not None]
-    return numbers if len(numbers) == 4 and min(numbers[2:]) > 0 else None

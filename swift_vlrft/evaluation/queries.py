@@ -1,7 +1,6 @@
 """Queries for a model: the rows of a data set, or categories of the images of an annotation file.
 
-    settings = Settings("org/model", Path("instances_val2017.json"), "detection", protocol="all",
-                        categories=("coco-novel15",), max_queries=2000)
+    settings = Settings("org/model", Path("instances_val2017.json"), "detection", protocol="all")
     next(QuerySet(settings).read(Problems()))
     Query(id="397133/mouse", row=Row(problem="Detect all objects belonging to ... 'mouse' ..."))
 
@@ -32,12 +31,17 @@ from swift_vlrft.datasets.opening import open_set
 from swift_vlrft.datasets.read import rows_of
 from swift_vlrft.datasets.row import Row, RowLocation
 from swift_vlrft.evaluation.annotations import Annotations, open_annotations
-from swift_vlrft.evaluation.predictions import EVALUATED, EvaluationError, Problems, category_of
+from swift_vlrft.evaluation.predictions import (
+    EVALUATED,
+    EvaluationError,
+    Prediction,
+    Problems,
+    category_of,
+)
 from swift_vlrft.files.jsonl import read_json
 from swift_vlrft.files.records import as_json
 from swift_vlrft.geometry.box_format import Size
 
-QUERY_PROTOCOLS = ("all", "visual-rft")
 SPLITS = ("test", "validation", "train")
 
 
@@ -98,10 +102,26 @@ class Query:
         sides = columns.get("width"), columns.get("height")
         return sides if self.box_format == "pixels" and None not in sides else None  # type: ignore[return-value]
 
+    def unanswered(self) -> Prediction:
+        """Its prediction with an empty answer."""
+        columns, image = self.row.columns, self.row.image
+        return Prediction(
+            id=self.id,
+            completion="",
+            solution=self.row.solution,
+            image_id=self.column("image_id") or "",
+            category=self.category,
+            box_format=self.box_format,
+            prompt=self.row.problem,
+            task=columns.get("task"),
+            aliases=columns.get("aliases"),
+            row=self.number,
+            image=image.get("path") if image.get("bytes") is None else None,
+            seen=self.seen,
+        )
+
     def rewritten(self, box_format: str, size: Size, seen: Size) -> Query:
-        """Prompt and gold in ``box_format``, as ``--dataset PATH:pixels`` trains them: ``size`` is
-        the image's, ``seen`` that of the one the model sees. ValueError if that cannot be done.
-        """
+        """As ``--dataset PATH:pixels`` trains it; ``size``: the image's, ``seen``: as resized."""
         return replace(self, row=row_in_box_format(self.row, box_format, size, seen))
 
 
@@ -125,31 +145,23 @@ class QuerySet:
         if self.annotations is not None:
             yield from self._of_annotations(self.annotations, problems)
             return
-        sample, chosen = self._sample, self._chosen
+        asked = self._asked
         for query in self._rows(problems, without_images):
-            if (sample is None or query.number in sample) and (
-                chosen is None or query.category in chosen
-            ):
+            if asked is None or query.number in asked:
                 yield query
 
-    def check(self) -> None:
-        """EvaluationError if the settings contradict each other or name something missing."""
-        for problem in self._problems():
-            raise EvaluationError(problem)
-
-    def _problems(self) -> Iterator[str]:
+    def problems(self) -> Iterator[str]:
+        """Where the settings contradict each other or name something missing."""
         settings, protocol = self.settings, self.settings.protocol
         if settings.task not in EVALUATED:
             yield f"unknown task {settings.task!r}; known: {', '.join(EVALUATED)}"
         if not settings.dataset.exists():
             yield f"the data set {settings.dataset} does not exist (from {Path.cwd()})"
-        if (
-            protocol or settings.existence_map or settings.categories
-        ) and settings.task != "detection":
+        of_detection = protocol or settings.existence_map or settings.categories
+        if of_detection and settings.task != "detection":
             yield f"--protocol, --categories, --exist-map are of detection, not of {settings.task}"
-        if protocol not in (None, *QUERY_PROTOCOLS):
-            known = " or ".join(QUERY_PROTOCOLS)
-            yield f"unknown protocol {protocol!r}; a model is asked by {known}"
+        if protocol not in (None, "all", "visual-rft"):
+            yield f"unknown protocol {protocol!r}; a model is asked by all or visual-rft"
         if protocol == "visual-rft" and settings.existence_map is None:
             yield (
                 "--protocol visual-rft asks only categories of an existence map: give it with "
@@ -171,15 +183,14 @@ class QuerySet:
 
     def _rows(self, problems: Problems, without_images: bool) -> Iterator[Query]:
         settings = self.settings
-        splits = (settings.split,) if settings.split else SPLITS
-        for split in splits:
+        for split in (settings.split,) if settings.split else SPLITS:
             try:
                 opened = open_set(
                     settings.dataset, split=split, keep_going=True, root=settings.images
                 )
                 break
             except DataError as error:
-                if "split" not in str(error) or split == splits[-1]:
+                if "split" not in str(error) or split in (settings.split, SPLITS[-1]):
                     raise
         # Without a task column the form of the set implies one (LISA); the caller's task wins.
         has_task = "task" in getattr(opened, "columns", ())
@@ -195,39 +206,33 @@ class QuerySet:
                 number += 1
 
     @cached_property
-    def _sample(self) -> set[int] | None:
-        """The numbers of the rows to ask; None: all."""
-        most = self.settings.max_queries
-        if most is None:
+    def _asked(self) -> set[int | None] | None:
+        """The numbers of the rows to ask: a sample, or by category. None: all."""
+        settings, most = self.settings, self.settings.max_queries
+        if most is None and not settings.categories:
             return None
-        total = sum(1 for _ in self._rows(Problems(), without_images=True))
-        if most >= total:
-            return None
-        return set(random.Random(self.settings.seed).sample(range(total), most))
+        rows = {q.number: q.category for q in self._rows(Problems(), without_images=True)}
+        asked = set(rows)
+        if most is not None and most < len(rows):
+            asked &= set(random.Random(settings.seed).sample(range(len(rows)), most))
+        if settings.categories:
+            chosen = self._chosen(sorted({name for name in rows.values() if name is not None}))
+            asked = {number for number in asked if rows[number] in chosen}
+        return asked
 
-    @cached_property
-    def _chosen(self) -> set[str] | None:
-        """The categories to ask: names in the set, and those of a named list that are in the set.
-        DataError if a name is unknown.
-        """
-        settings = self.settings
-        if not settings.categories:
-            return None
-        rows = self._rows(Problems(), without_images=True)
-        categories = sorted({row.category for row in rows if row.category is not None})
+    def _chosen(self, categories: list[str]) -> set[str]:
+        """Those of the set's ``categories`` to ask, by name or list. DataError: an unknown name."""
         chosen: set[str] = set()
-        for value in settings.categories:
-            for name in (
-                [value] if value in categories else [part.strip() for part in value.split(",")]
-            ):
+        for value in self.settings.categories:
+            for name in [value] if value in categories else map(str.strip, value.split(",")):
                 if name in CATEGORY_LISTS and name not in categories:
                     chosen |= set(CATEGORY_LISTS[name]) & set(categories)
                 else:
                     chosen |= set(chosen_categories([name], categories))
         if not chosen:
             raise EvaluationError(
-                f"--categories {' '.join(settings.categories)}: {settings.dataset} asks for none "
-                f"of them, but for {', '.join(categories[:100]) or 'no category'}"
+                f"--categories {' '.join(self.settings.categories)}: {self.settings.dataset} asks "
+                f"for none of them, but for {', '.join(categories[:100]) or 'no category'}"
             )
         return chosen
 
@@ -279,13 +284,12 @@ class QuerySet:
         path = self.settings.existence_map
         assert path is not None
         try:
-            content = read_json(path)
+            content = msgspec.convert(read_json(path), dict[str, list[Any]])
         except (OSError, ValueError) as error:
-            raise EvaluationError(f"--exist-map {path} cannot be read ({error})") from error
-        if not isinstance(content, dict) or not all(isinstance(v, list) for v in content.values()):
             raise EvaluationError(
-                f"--exist-map {path}: a JSON object of image id: [category, ...] is needed"
-            )
+                f"--exist-map {path} cannot be read ({error}); a JSON object of image id: "
+                "[category, ...] is needed"
+            ) from error
         ids = {name: c for c, name in annotations.instances.categories.items()}
         images = {str(image): image for image in annotations.instances.images}
         for key in content:
@@ -293,7 +297,7 @@ class QuerySet:
                 problems.add("images of the existence map that the annotations lack", key)
         pairs = []
         for key, image in images.items():
-            for name in dict.fromkeys(map(str, content.get(key, ()))):
+            for name in dict.fromkeys(map(str, content.get(key, []))):
                 if name in ids:
                     pairs.append((image, ids[name]))
                 else:

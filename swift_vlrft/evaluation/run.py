@@ -11,13 +11,14 @@ A killed run resumes: rows with a complete line in a part are not asked again.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from itertools import count
 from pathlib import Path
-from types import MappingProxyType
+from typing import Any
 from uuid import uuid4
 from zlib import crc32
 
@@ -26,7 +27,6 @@ import msgspec
 from swift_vlrft.evaluation.annotations import GOLD_OF_ROWS, Annotations, Gold, open_annotations
 from swift_vlrft.evaluation.predictions import (
     EvaluationError,
-    Prediction,
     Predictions,
     Problems,
     read_predictions,
@@ -53,17 +53,14 @@ class Manifest(msgspec.Struct):
 def versions() -> dict[str, str]:
     installed = {}
     for name in PACKAGES:
-        try:
+        with suppress(PackageNotFoundError):
             installed[name] = version(name)
-        except PackageNotFoundError:
-            continue
     return installed
 
 
 def begin(folder: Path, settings: Settings, *, force: bool = False) -> dict[str, str]:
-    """Prepare the folder to start or resume; the answer lines that it has, by id.
-
-    EvaluationError if it has a run with other settings; ``force`` moves that run aside.
+    """Prepare the folder to start or resume; the answer lines that it has, by id. EvaluationError
+    if it has a run with other settings; ``force`` moves that run aside.
     """
     manifest = Manifest(settings, settings.identity(), _stamps(settings), versions())
     if problem := _other_results(folder, manifest):
@@ -71,7 +68,12 @@ def begin(folder: Path, settings: Settings, *, force: bool = False) -> dict[str,
             raise EvaluationError(
                 f"{folder} holds {problem}. Give another --out, or --force to move them aside"
             )
-        _move_aside(folder)
+        number = next(n for n in count(1) if not (folder / f"before-{n}").exists())
+        aside = folder / f"before-{number}"
+        aside.mkdir(parents=True)
+        for name in RESULTS:
+            if (folder / name).exists():
+                (folder / name).rename(aside / name)
     (folder / "parts").mkdir(parents=True, exist_ok=True)
     write_record(folder / "run.json", manifest)
     return answered(folder)
@@ -100,45 +102,26 @@ ROWS = {".parquet", ".arrow", ".jsonl", ".json", ".csv"}
 
 
 def _stamps(settings: Settings) -> dict[str, str]:
-    """Sizes and times of the files on disk that answers depend on: a checkpoint that was
-    overwritten is another one.
-    """
+    """Sizes and times of the files that answers depend on: an overwritten checkpoint is another."""
     stamps = {}
     of = {"model": (Path(settings.model), WEIGHTS), "dataset": (settings.dataset, ROWS)}
     for what, (path, kinds) in of.items():
         if path.exists():
             found = [path] if path.is_file() else [*path.glob("*"), *path.glob("data/*")]
-            stats = [
-                (file.name, file.stat().st_size, file.stat().st_mtime_ns)
-                for file in sorted(found)
-                # cache-* is written by the library datasets
-                if file.suffix in kinds and not file.name.startswith("cache-")
-            ]
+            # cache-* is written by the library datasets
+            used = [f for f in found if f.suffix in kinds and not f.name.startswith("cache-")]
+            stats = [(f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in sorted(used)]
             stamps[what] = sha256(json.dumps(stats).encode()).hexdigest()[:16]
     return stamps
-
-
-def _move_aside(folder: Path) -> None:
-    """Move existing files into the next free folder before-N, so that nothing is lost."""
-    number = next(n for n in count(1) if not (folder / f"before-{n}").exists())
-    aside = folder / f"before-{number}"
-    aside.mkdir(parents=True)
-    for name in RESULTS:
-        if (folder / name).exists():
-            (folder / name).rename(aside / name)
 
 
 def answered(folder: Path) -> dict[str, str]:
     """The complete lines of all parts by id; half a line, from a killed run, is ignored."""
     lines: dict[str, str] = {}
     for part in sorted((folder / "parts").glob("part-*.jsonl")):
-        with part.open(encoding="utf-8") as file:
-            for line in file:
-                try:
-                    key = json.loads(line)["id"] if line.endswith("\n") else None
-                except (ValueError, KeyError, TypeError):
-                    continue
-                if isinstance(key, str):
+        for line in part.read_text(encoding="utf-8").splitlines(keepends=True):
+            with suppress(ValueError, KeyError, TypeError):
+                if line.endswith("\n") and isinstance(key := json.loads(line)["id"], str):
                     lines.setdefault(key, line)
     return lines
 
@@ -158,35 +141,13 @@ def pending(
             yield query
 
 
-def answer_line(
-    query: Query,
-    completion: str,
-    *,
-    image_id: str,
-    size: Size,
-    tokens: int | None = None,
-    finish: str | None = None,
-) -> str:
-    """``size`` is the image's; ``image_id`` identifies it if the row does not."""
-    columns, image = query.row.columns, query.row.image
-    prediction = Prediction(
-        id=query.id,
-        completion=completion,
-        solution=query.row.solution,
-        image_id=query.column("image_id") or image_id,
-        category=query.category,
-        box_format=query.box_format,
-        width=size[0],
-        height=size[1],
-        prompt=query.row.problem,
-        task=columns.get("task"),
-        aliases=columns.get("aliases"),
-        tokens=tokens,
-        finish=finish,
-        row=query.number,
-        image=image.get("path") if image.get("bytes") is None else None,
-        seen=query.seen,
-    )
+def answer_line(query: Query, completion: str, *, image_id: str, size: Size, **more: Any) -> str:
+    """``size`` is the image's; ``image_id`` identifies it if the row does not; ``more``: further
+    fields of the prediction.
+    """
+    image = {"image_id": query.column("image_id") or image_id, "width": size[0], "height": size[1]}
+    asked = query.unanswered()
+    prediction = msgspec.structs.replace(asked, completion=completion, **image, **more)
     return json.dumps(as_json(prediction)) + "\n"  # ASCII: a lone surrogate cannot break the file
 
 
@@ -223,15 +184,9 @@ class SavedRun:
 
 
 def open_runs(
-    paths: Sequence[Path],
-    task: str | None = None,
-    annotated: Mapping[Path, Annotations | None] = MappingProxyType({}),
+    paths: Sequence[Path], task: str | None = None, *, other_gold: bool = False
 ) -> list[SavedRun]:
-    """Files of predictions, or folders of runs. Annotations that they share, or that are in
-    ``annotated`` by path, are read once.
-    EvaluationError, LineError or DataError if one cannot be read.
-    """
-    known = dict(annotated)
+    """Files of predictions, or folders of runs. ``other_gold``: it need not be that of run.json."""
     runs = []
     for path in paths:
         manifest_file = (path if path.is_dir() else path.parent) / "run.json"
@@ -242,16 +197,15 @@ def open_runs(
         manifest = read_record(manifest_file, Manifest)
         settings = manifest.settings
         predictions = read_predictions(path, task or settings.task)
-        rows = predictions.rows
         # Only queries of annotations have no row number.
-        if not known and not settings.dataset.exists() and any(row.row is None for row in rows):
+        numbered = all(row.row is not None for row in predictions.rows)
+        if not (numbered or other_gold or settings.dataset.exists()):
             raise EvaluationError(
                 f"{path} was made on annotations that do not exist (from {Path.cwd()}): "
                 f"{settings.dataset}"
             )
-        if settings.dataset not in known:
-            known[settings.dataset] = open_annotations(settings.dataset)
-        runs.append(SavedRun(predictions, manifest, gold_of(settings, known[settings.dataset])))
+        gold = gold_of(settings, open_annotations(settings.dataset))
+        runs.append(SavedRun(predictions, manifest, gold))
     return runs
 
 

@@ -15,9 +15,7 @@ import msgspec
 
 from swift_vlrft.datasets.category_lists import CATEGORY_LISTS
 from swift_vlrft.evaluation.annotations import GOLD_OF_ROWS, Gold
-from swift_vlrft.evaluation.bootstrap import COUNT, interval, resamples
-from swift_vlrft.evaluation.detections import detection_boxes
-from swift_vlrft.evaluation.metrics import SUBSTRING, Table, build_table, ratio
+from swift_vlrft.evaluation.metrics import DRAWS, SUBSTRING, build_table, interval, ratio, resamples
 from swift_vlrft.evaluation.predictions import EvaluationError, Predictions
 from swift_vlrft.files.jsonl import LineError
 from swift_vlrft.files.records import read_record, write_record
@@ -43,6 +41,9 @@ SUBSTRING_NOTE = (
 )
 
 
+Scores = dict[str, dict[str, float | None]]
+
+
 class Measure(msgspec.Struct, frozen=True):
     value: float | None
     low: float | None = None
@@ -57,7 +58,7 @@ class Summary(msgspec.Struct):
     images: int
     headline: str
     metrics: dict[str, Measure]
-    by_class: dict[str, dict[str, float | None]]
+    by_class: Scores
     reasons: dict[str, int]
     problems: dict[str, int]
     named: dict[str, list[str]]
@@ -65,7 +66,7 @@ class Summary(msgspec.Struct):
     selected: dict[str, float | None] = {}
     """AP over each named list of categories that are all in the set."""
     notes: list[str] = []
-    bootstrap: int = COUNT
+    bootstrap: int = DRAWS
     run: dict[str, Any] = {}
     """How the predictions were made: model, data set, settings, versions."""
 
@@ -74,29 +75,16 @@ class Summary(msgspec.Struct):
         return self.metrics[self.headline].value if self.headline in self.metrics else None
 
 
-def scored_table(predictions: Predictions, gold: Gold) -> tuple[Table, str | None]:
-    """Every metric of the predictions, and the protocol of detection."""
-    if predictions.task != "detection":
-        if gold.protocol or gold.annotations or gold.categories:
-            raise EvaluationError(
-                f"--protocol, --categories and annotations are of detection; these predictions "
-                f"are of {predictions.task}"
-            )
-        return build_table(predictions), None
-    located, boxes, protocol = detection_boxes(predictions, gold)
-    return build_table(located, boxes), protocol
-
-
 def summarise(
     predictions: Predictions,
     gold: Gold = GOLD_OF_ROWS,
     *,
-    bootstrap: int = COUNT,
+    bootstrap: int = DRAWS,
     seed: int = 0,
     run: dict[str, Any] | None = None,
 ) -> Summary:
     """Every metric of the predictions with its interval; EvaluationError if there is no gold."""
-    table, protocol = scored_table(predictions, gold)
+    table = build_table(predictions, gold)
     rows = table.predictions.rows
     of_rows = gold.annotations is None  # else average precision needs no solutions
     if of_rows and rows and all(reason.code == "bad_gold" for reason in table.reasons):
@@ -111,18 +99,22 @@ def summarise(
     drawn = {} if weights is None else table.resampled(weights)
     metrics = {}
     for name, value in table.values.items():
-        bounds = interval(drawn[name]) if name in drawn and value is not None else None
-        metrics[name] = Measure(value, *(bounds or (None, None)))
-    by_class: dict[str, dict[str, float | None]] = {
+        bounds = interval(drawn[name]) if name in drawn and value is not None else ()
+        metrics[name] = Measure(value, *bounds)
+    by_class: Scores = {
         name: {metric: ratio(column) for metric, column in columns.items()}
         for name, columns in table.classes.items()
     }
-    notes = list(predictions.notes)
+    notes, selected = list(predictions.notes), dict[str, float | None]()
     if table.ap is not None:
         for name, scores in table.ap.by_category.items():
             known = {m: scores[m] for m in ("AP", "AP50", "AP75")}
             by_class[str(name)] = known | by_class.get(str(name), {})
-        notes.append(PROTOCOL_NOTES[protocol or "rows"])
+        for name, names in CATEGORY_LISTS.items():
+            if by_class.keys() >= set(names):
+                values = [v for one in names if (v := by_class[one].get("AP")) is not None]
+                selected[name] = sum(values) / len(values) if values else None
+        notes.append(PROTOCOL_NOTES[table.protocol or "rows"])
         if not table.sizes_known:
             notes.append("the images' sizes are not known: no AP by size")
         notes.append(NO_NMS_AP)
@@ -138,27 +130,16 @@ def summarise(
         reasons=dict(Counter(reason.code for reason in table.reasons).most_common()),
         problems=dict(table.problems.counts),
         named=dict(table.problems.examples),
-        protocol=protocol,
-        selected=_selected(by_class) if table.ap is not None else {},
+        protocol=table.protocol,
+        selected=selected,
         notes=notes,
         bootstrap=0 if weights is None else len(weights),
         run=run or {},
     )
 
 
-def _selected(by_class: dict[str, dict[str, float | None]]) -> dict[str, float | None]:
-    selected = {}
-    for name, categories in CATEGORY_LISTS.items():
-        if all(category in by_class for category in categories):
-            values = [value for c in categories if (value := by_class[c].get("AP")) is not None]
-            selected[name] = sum(values) / len(values) if values else None
-    return selected
-
-
 def write_summary(summary: Summary, path: Path, *, force: bool = False) -> None:
-    """EvaluationError if ``path`` has a better summary, or one that cannot be compared, and
-    ``force`` is not set.
-    """
+    """EvaluationError if ``path`` has a better summary, or another; ``force`` replaces it."""
     if path.exists() and not force:
         keep = "; --force writes over it, another --out keeps both"
         try:
@@ -168,9 +149,7 @@ def write_summary(summary: Summary, path: Path, *, force: bool = False) -> None:
         other = (old.task, old.protocol) != (summary.task, summary.protocol)
         best, new = (-1.0 if one.best is None else one.best for one in (old, summary))
         if other or old.rows > summary.rows or best > new + 1e-12:
-            kinds = [
-                f"{one.task}{f' ({one.protocol})' * bool(one.protocol)}" for one in (old, summary)
-            ]
+            kinds = [" ".join(filter(None, (one.task, one.protocol))) for one in (old, summary)]
             raise EvaluationError(
                 f"{path} holds a summary of {kinds[0]}, {old.rows} rows, {old.headline} "
                 f"{best:.4f}, the new one has {new:.4f}, {summary.rows} rows of {kinds[1]}{keep}"

@@ -28,9 +28,7 @@ def draw_sample(
     task: str | None = None,
     seen: tuple[int | None, int | None] = (None, None),
 ) -> Image.Image:
-    """An RGB image of ``SIDE`` pixels, with a strip of text below. ``seen`` is the size that boxes
-    in pixels are measured in; default: the image's.
-    """
+    """An RGB image, ``SIDE`` pixels wide, text below. ``seen``: the size that pixels refer to."""
     scale = SIDE / max(image.size)
     width, height = (max(1, round(side * scale)) for side in image.size)
     page = Image.new("RGB", (SIDE, height + LINE * LINES), "black")

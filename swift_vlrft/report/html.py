@@ -12,9 +12,8 @@ import base64
 import io
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from swift_vlrft.datasets import open_image
 from swift_vlrft.geometry.boxes import Box
@@ -64,11 +63,8 @@ def cut(value: Any, longest: int = 300) -> str:
     return text if len(text) <= longest else text[:longest] + " ..."
 
 
-@dataclass(frozen=True)
-class DrawnBox:
-    """A box to lay over an image of ``size``, the width and height that its numbers run to.
-    ``kind`` is its class in the stylesheet: gold, before, after, answer, or a colour c0 to c7.
-    """
+class DrawnBox(NamedTuple):
+    """A box over an image whose numbers run to ``size``; ``kind``: its class in the stylesheet."""
 
     box: Box
     size: tuple[float, float]

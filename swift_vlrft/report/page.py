@@ -6,9 +6,8 @@ write_report(Path("runs/demo/grpo"), [Path("before"), Path("after")], Path("repo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from swift_vlrft.evaluation.compare import Comparison, compare
 from swift_vlrft.evaluation.predictions import EvaluationError
@@ -17,7 +16,7 @@ from swift_vlrft.evaluation.summary import Summary, summarise
 from swift_vlrft.files.writing import write_atomically
 from swift_vlrft.report.curves import curve
 from swift_vlrft.report.html import render, short
-from swift_vlrft.report.run_log import RunLog, read_run
+from swift_vlrft.report.run_log import RunLog, Series, read_run
 from swift_vlrft.report.samples import samples
 
 MOST_BYTES = 10_000_000
@@ -30,17 +29,7 @@ SETTINGS = (
 )
 
 
-CURVES: tuple[tuple[str, str, dict[str, Any]], ...] = (
-    ("cut off at the limit", "completions/clipped_ratio", {"unit": True}),
-    ("zero-variance groups", "frac_reward_zero_std", {"unit": True, "note": "they teach nothing"}),
-    ("KL to the reference", "kl", {}),
-    ("gradient norm", "grad_norm", {}),
-)
-"""Title, metric as ms-swift logs it, how it is drawn."""
-
-
-@dataclass
-class Evaluated:
+class Evaluated(NamedTuple):
     """One evaluation: the run with its predictions, and their summary."""
 
     name: str
@@ -49,15 +38,10 @@ class Evaluated:
 
 
 def write_report(
-    run_folder: Path,
-    evaluations: Sequence[Path],
-    target: Path,
-    *,
-    count: int = SHOWN,
-    bootstrap: int = 1000,
+    run_folder: Path, evaluations: Sequence[Path], target: Path, *, count: int = SHOWN
 ) -> tuple[Path, list[str]]:
-    """Write ``target``; its path, and what could not be shown. ``count`` rows are shown of the
-    largest gain and of the largest loss, fewer where the page would become too large to be sent.
+    """Write ``target``; its path, and what could not be shown. At most ``count`` rows of the
+    largest gain and loss are shown, fewer if the page would be too large to be sent.
     """
     if len(evaluations) > 2:
         raise EvaluationError(f"{len(evaluations)} evaluations given; one or two can be shown")
@@ -65,13 +49,13 @@ def write_report(
     names = ("before", "after") if len(evaluations) == 2 else ("answer",)
     runs = dict(zip(names, open_runs(evaluations), strict=False))
     evaluated = [
-        Evaluated(name, saved, summarise(saved.predictions, saved.gold, bootstrap=bootstrap))
+        Evaluated(name, saved, summarise(saved.predictions, saved.gold))
         for name, saved in runs.items()
     ]
     result = None
     if len(runs) == 2:
         before, after = runs.values()
-        result = compare(before.predictions, after.predictions, before.gold, bootstrap=bootstrap)
+        result = compare(before.predictions, after.predictions, before.gold)
     page = _page(run, evaluated, result)
     while True:
         groups, problems = samples(runs, result, count)
@@ -111,9 +95,7 @@ def _headline(
     """What is written large, and what it is."""
     found = []
     # Each reward by itself: their weighted sum, which ms-swift logs as "reward", says little.
-    means = {name.split("/")[1]: run.series[name] for name in _means(run)}
-    if "reward" in run.series and not means:
-        means = {"reward": run.series["reward"]}
+    means = _means(run) or {n: run.series[n] for n in ("reward",) if n in run.series}
     for name, values in means.items():
         tenth = max(1, len(values) // 10)
         ends = [sum(v / tenth for _, v in part) for part in (values[:tenth], values[-tenth:])]
@@ -133,8 +115,10 @@ def _headline(
     return found
 
 
-def _means(run: RunLog) -> list[str]:
-    return [n for n in run.series if n.startswith("rewards/") and n.endswith("/mean")]
+def _means(run: RunLog) -> dict[str, Series]:
+    """The means of every reward, by its name."""
+    names = [n for n in run.series if n.startswith("rewards/") and n.endswith("/mean")]
+    return {name.split("/")[1]: run.series[name] for name in names}
 
 
 def _settings(run: RunLog, evaluated: list[Evaluated]) -> list[tuple[str, Any]]:
@@ -151,26 +135,34 @@ def _settings(run: RunLog, evaluated: list[Evaluated]) -> list[tuple[str, Any]]:
 
 def _curves(run: RunLog) -> list[str]:
     series = run.series
-    rewards = {name.split("/")[1]: name for name in sorted(_means(run))}
-    means = [
-        ("reward", "reward", "the weighted sum of all rewards; band: standard deviation in a group")
-    ]
-    means += [(reward, name, "band: standard deviation") for reward, name in rewards.items()]
-    drawn = []
-    for title, name, note in means:
-        values = series.get(name, [])
-        std = series.get("reward_std" if name == "reward" else f"rewards/{title}/std", ())
-        unit = all(0 <= value <= 1 for _, value in values)
-        drawn.append(curve(title, values, std=std, unit=unit, note=note))
-    for name in sorted(n for n in series if n.startswith("eval_reward")):
-        note = "on the evaluation set, in training"
-        drawn.append(curve(name.replace("_", " ", 1), series[name], note=note))
     lengths = [series.get(f"completions/{which}_length", ()) for which in ("mean", "min", "max")]
-    note = "tokens; band: shortest to longest"
-    drawn.append(curve("completion length", lengths[0], low=lengths[1], high=lengths[2], note=note))
-    drawn += [curve(title, series.get(name, ()), **more) for title, name, more in CURVES]
-    drawn += [
-        curve(f"parse rate of {name}", points, unit=True) for name, points in run.parse_rate.items()
+    weighted = "the weighted sum of all rewards; band: standard deviation in a group"
+    figures: list[tuple[str, Any, dict[str, Any]]] = [
+        (
+            "reward",
+            series.get("reward", ()),
+            {"std": series.get("reward_std", ()), "note": weighted},
+        )
     ]
-    drawn += [curve(name, series[name]) for name in sorted(series) if "memory" in name.lower()]
+    for name, values in sorted(_means(run).items()):
+        std = series.get(f"rewards/{name}/std", ())
+        figures.append((name, values, {"std": std, "note": "band: standard deviation"}))
+    for _, values, options in figures:
+        options["unit"] = all(0 <= value <= 1 for _, value in values)
+    for name in sorted(n for n in series if n.startswith("eval_reward")):
+        note = {"note": "on the evaluation set, in training"}
+        figures.append((name.replace("_", " ", 1), series[name], note))
+    unit = {"unit": True}
+    teach = unit | {"note": "they teach nothing"}
+    band = {"low": lengths[1], "high": lengths[2], "note": "tokens; band: shortest to longest"}
+    figures += [
+        ("completion length", lengths[0], band),
+        ("cut off at the limit", series.get("completions/clipped_ratio", ()), unit),
+        ("zero-variance groups", series.get("frac_reward_zero_std", ()), teach),
+        ("KL to the reference", series.get("kl", ()), {}),
+        ("gradient norm", series.get("grad_norm", ()), {}),
+        *((f"parse rate of {name}", points, unit) for name, points in run.parse_rate.items()),
+        *((name, series[name], {}) for name in sorted(series) if "memory" in name.lower()),
+    ]
+    drawn = [curve(title, values, **options) for title, values, options in figures]
     return [figure for figure in drawn if figure]

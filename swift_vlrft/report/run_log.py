@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -31,12 +32,14 @@ _STEP = re.compile(r"(\d+)/(\d+)")
 
 @dataclass
 class RunLog:
-    """``series`` by the name of the metric as ms-swift logs it: (step, value)."""
+    """``series`` by the name of the metric as ms-swift logs it: (step, value); ``settings``:
+    args.json without what looks like a secret.
+    """
 
     folder: Path
-    settings: dict[str, Any]
-    series: dict[str, Series]
-    steps: int
+    settings: dict[str, Any] = field(default_factory=dict)
+    series: dict[str, Series] = field(default_factory=dict)
+    steps: int = 0
     parse_rate: dict[str, Series] = field(default_factory=dict)
     reasons: dict[str, Counter[str]] = field(default_factory=dict)
     completions: int = 0
@@ -48,8 +51,9 @@ def find_run(folder: Path) -> Path:
     """The folder that holds logging.jsonl: itself, or the newest one below it."""
     if not folder.exists():
         raise EvaluationError(f"the run {folder} does not exist (from {Path.cwd()})")
-    found = [folder / "logging.jsonl"] if (folder / "logging.jsonl").is_file() else []
-    found = found or [*folder.glob("*/logging.jsonl"), *folder.glob("*/*/logging.jsonl")]
+    if (folder / "logging.jsonl").is_file():
+        return folder
+    found = [*folder.glob("*/logging.jsonl"), *folder.glob("*/*/logging.jsonl")]
     if not found:
         raise EvaluationError(
             f"{folder} holds no logging.jsonl; give the --output_dir of a `swift rlhf` run"
@@ -59,7 +63,10 @@ def find_run(folder: Path) -> Path:
 
 def read_run(folder: Path) -> RunLog:
     folder = find_run(folder)
-    run = RunLog(folder, _settings(folder), {}, 0)
+    run = RunLog(folder)
+    with suppress(OSError, ValueError, TypeError):
+        args = {str(k): v for k, v in dict(read_json(folder / "args.json")).items()}
+        run.settings = {k: v for k, v in args.items() if not SECRET.search(k)}
     by_name: dict[str, dict[float, float]] = {}
     not_drawn: Counter[str] = Counter()
     for number, record in json_lines(folder / "logging.jsonl"):
@@ -89,15 +96,6 @@ def read_run(folder: Path) -> RunLog:
     if (folder / "completions.jsonl").is_file():
         _read_completions(folder / "completions.jsonl", run)
     return run
-
-
-def _settings(folder: Path) -> dict[str, Any]:
-    """args.json without what looks like a secret; nothing if it cannot be read."""
-    try:
-        settings = dict(read_json(folder / "args.json"))
-    except (OSError, ValueError, TypeError):
-        return {}
-    return {str(k): v for k, v in settings.items() if not SECRET.search(str(k))}
 
 
 def _read_completions(path: Path, run: RunLog) -> None:

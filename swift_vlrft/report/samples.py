@@ -1,13 +1,10 @@
-"""Rows of an evaluation for the report: image, gold and predicted boxes, what was answered and why
-it scored what it did.
-"""
+"""Rows of an evaluation for the report: image, gold and predicted boxes, answer, score, reason."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from swift_vlrft.datasets import DataError
 from swift_vlrft.datasets.row import BOX_TASKS
@@ -23,8 +20,7 @@ LONGEST_SIDE = 480
 MOST_BOXES = 200
 
 
-@dataclass(frozen=True)
-class Side:
+class Side(NamedTuple):
     """One model's answer to a row: ``name`` is before, after, or answer."""
 
     name: str
@@ -33,8 +29,7 @@ class Side:
     reason: str
 
 
-@dataclass(frozen=True)
-class Sample:
+class Sample(NamedTuple):
     row: Prediction
     sides: list[Side]
     url: str
@@ -42,9 +37,7 @@ class Sample:
 
 
 def samples(
-    runs: dict[str, SavedRun],
-    result: Comparison | None,
-    count: int,
+    runs: dict[str, SavedRun], result: Comparison | None, count: int
 ) -> tuple[list[tuple[str, list[Sample]]], list[str]]:
     """At most ``count`` rows under each heading, and why some have no image; ``runs`` by name."""
     run = next(iter(runs.values()), None)
@@ -52,35 +45,34 @@ def samples(
         return [], []
     first = run.predictions
     by_id = {name: {row.id: row for row in one.predictions.rows} for name, one in runs.items()}
-    picked = _lowest_and_highest(first, count) if result is None else _changed(result, count)
+    picked = _picked(first, result, count)
     if not any(picked.values()):
         picked = {"Nothing changed": [row.id for row in first.rows[:count]]}
     of_first = {row.id: row for row in first.rows}
     ids = dict.fromkeys(key for keys in picked.values() for key in keys)
     urls, problems = _images([of_first[key] for key in ids], run)
-    groups = []
-    for heading, keys in picked.items():
-        made = []
-        for key in keys:
-            rows = {name: rows[key] for name, rows in by_id.items() if key in rows}
-            made.append(_sample(first.task, rows, urls.get(key, "")))
-        groups.append((heading, made))
-    return groups, problems
+
+    def shown(key: str) -> Sample:
+        rows = {name: rows[key] for name, rows in by_id.items() if key in rows}
+        return _sample(first.task, rows, urls.get(key, ""))
+
+    return [(heading, list(map(shown, keys))) for heading, keys in picked.items()], problems
 
 
-def _changed(result: Comparison, count: int) -> dict[str, list[str]]:
-    return {
-        "Largest gain": [flip.id for flip in result.changed if flip.b > flip.a][:count],
-        "Largest loss": [flip.id for flip in reversed(result.changed) if flip.b < flip.a][:count],
-    }
-
-
-def _lowest_and_highest(predictions: Predictions, count: int) -> dict[str, list[str]]:
+def _picked(
+    predictions: Predictions, result: Comparison | None, count: int
+) -> dict[str, list[str]]:
+    """Ids of rows by heading."""
+    if result is not None:
+        gains = [flip.id for flip in result.changed if flip.b > flip.a]
+        losses = [flip.id for flip in reversed(result.changed) if flip.b < flip.a]
+        return {"Largest gain": gains[:count], "Largest loss": losses[:count]}
     reasons = [(reason_of(predictions.task, row), row.id) for row in predictions.rows]
     scored = sorted((reason.score, key) for reason, key in reasons if reason.score is not None)
+    lowest, highest = scored[:count], scored[-count:][::-1]
     return {
-        "Lowest scores": [key for _, key in scored[:count]],
-        "Highest scores": [key for _, key in reversed(scored[-count:])],
+        "Lowest scores": [key for _, key in lowest],
+        "Highest scores": [key for _, key in highest],
     }
 
 
@@ -106,9 +98,7 @@ def drawn_boxes(row: Prediction, found: BoxList | None, kind: str) -> list[Drawn
 
 
 def _images(rows: Sequence[Prediction], run: SavedRun) -> tuple[dict[str, str], list[str]]:
-    """Data URLs by row id, and why there is none: from the image's file, or from the row of the
-    data set that the predictions were made on.
-    """
+    """Data URLs by row id, from a file or the data set's row, and why there is none."""
     images: dict[str, dict[str, Any]] = {}
     problems: list[str] = []
     in_set: dict[int, list[str]] = {}
@@ -119,8 +109,11 @@ def _images(rows: Sequence[Prediction], run: SavedRun) -> tuple[dict[str, str], 
             in_set.setdefault(row.row, []).append(row.id)
     if in_set and run.manifest is not None and run.gold.annotations is None:
         try:
-            for number, image in _images_of(QuerySet(run.manifest.settings), set(in_set)):
-                images |= dict.fromkeys(in_set[number], image)
+            for query in QuerySet(run.manifest.settings).read(Problems()):
+                number = query.number or 0
+                images |= dict.fromkeys(in_set.get(number, ()), query.row.image)
+                if number == max(in_set):
+                    break
         except (ValueError, OSError) as error:
             problems.append(f"the data set's images: {error}")
     urls = {}
@@ -130,12 +123,3 @@ def _images(rows: Sequence[Prediction], run: SavedRun) -> tuple[dict[str, str], 
         except DataError as error:
             problems.append(str(error))
     return urls, problems
-
-
-def _images_of(queries: QuerySet, numbers: set[int]) -> Iterable[tuple[int, dict[str, Any]]]:
-    last = max(numbers)
-    for query in queries.read(Problems()):
-        if query.number in numbers:
-            yield query.number, query.row.image
-        if query.number == last:
-            return

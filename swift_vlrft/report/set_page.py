@@ -26,9 +26,7 @@ def page_of(rows: Sequence[Row | BadRow], title: str, of: int | None = None) -> 
 
 
 def sample(rows: Iterable[Row | BadRow], count: int, seed: int) -> tuple[list[Row | BadRow], int]:
-    """``count`` random rows, in their order, and how many there are; one pass, and no more than
-    ``count`` rows in memory.
-    """
+    """``count`` random rows in order, and how many there are; no more are held in memory."""
     rng = random.Random(seed)
     kept: list[tuple[int, Row | BadRow]] = []
     number = -1

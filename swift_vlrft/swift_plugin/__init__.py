@@ -9,9 +9,7 @@ __all__ = ["register"]
 
 
 def __getattr__(name: str) -> Any:
-    """``register``, imported on first access: other modules of this folder do without ms-swift's
-    ten seconds of imports.
-    """
+    """On first access: other modules here do without ms-swift's ten seconds of imports."""
     if name != "register":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from swift_vlrft.swift_plugin.registration import register

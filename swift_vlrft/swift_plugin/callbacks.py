@@ -18,25 +18,28 @@ from swift.rlhf_trainers import GRPOConfig
 from swift.trainers.trainer_factory import TrainerFactory
 from swift.utils import get_logger
 
-NAME = "vlrft_memory"
 GIB = 2**30
 
 logger = get_logger()
 
 
-def track_memory() -> None:
-    """Register the callback and the arguments class that enables it."""
-    callbacks_map[NAME] = MemoryCallback
-    TrainerFactory.TRAINING_ARGS_MAPPING["grpo"] = f"{__name__}.{TrackedGRPOConfig.__name__}"
+_added: list[str] = []
 
 
-class TrackedGRPOConfig(GRPOConfig):
-    """GRPOConfig with one more callback, so that the user need not give --callbacks."""
+class CallbacksGRPOConfig(GRPOConfig):
+    """GRPOConfig with our callbacks, so that the user need not give --callbacks."""
 
     def _init_callbacks(self) -> None:
         super()._init_callbacks()
-        if NAME not in self.callbacks:
-            self.callbacks.append(NAME)
+        self.callbacks += [name for name in _added if name not in self.callbacks]
+
+
+def add_callback(name: str, callback: type[TrainerCallback]) -> None:
+    """Register a callback, and the arguments class that enables it."""
+    callbacks_map[name] = callback
+    if name not in _added:
+        _added.append(name)
+    TrainerFactory.TRAINING_ARGS_MAPPING["grpo"] = f"{__name__}.{CallbacksGRPOConfig.__name__}"
 
 
 class MemoryCallback(TrainerCallback):
@@ -100,10 +103,8 @@ class MemoryCallback(TrainerCallback):
 
     def _read(self) -> None:
         if torch.cuda.is_available():
-            values = {
-                "allocated": torch.cuda.max_memory_allocated(),
-                "reserved": torch.cuda.max_memory_reserved(),
-            }
+            values = {"allocated": torch.cuda.max_memory_allocated()}
+            values["reserved"] = torch.cuda.max_memory_reserved()
             torch.cuda.reset_peak_memory_stats()
         else:
             values = {"rss": psutil.Process().memory_info().rss}

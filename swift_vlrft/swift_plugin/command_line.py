@@ -48,17 +48,13 @@ def read_command_line(argv: list[str]) -> CommandLine:
     for name in ("model", "model_type", "system", "truncation_strategy"):
         add(name, dest=name, nargs="?")
     for name in ("max_length", "max_pixels"):
-        add(name, dest=name, nargs="?", type=_integer)
+        add(name, dest=name, nargs="?", type=lambda text: int(text) if text.isdecimal() else None)
     add("columns", nargs="?", type=_columns, default={})
     add("strict", nargs="?", type=truth, const=True, default=False)
     add("use_hf", dest="use_hf", nargs="?", type=truth, const=True)
     values = vars(parser.parse_known_args(argv)[0])
     values["external_plugins"] = [*values["external_plugins"], *values.pop("custom_register_path")]
     return CommandLine(**values)
-
-
-def _integer(text: str) -> int | None:
-    return int(text) if text.isdecimal() else None
 
 
 def _columns(text: str) -> dict[str, str]:

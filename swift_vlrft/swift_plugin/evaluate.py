@@ -1,12 +1,7 @@
 """``vlrft eval`` as a function: run a model on every query of a data set and score the answers.
 
-import swift_vlrft
-
-summary = swift_vlrft.evaluate(
-    "runs/grpo/checkpoint-200", "data/held_out", "detection", out="runs/eval/after"
-)
-summary.metrics["AP50"].value
-swift_vlrft.evaluate(predictions="runs/eval/after")      # scores existing answers
+evaluate("runs/grpo/checkpoint-200", "data/held_out", "detection", out="runs/eval/after")
+evaluate(predictions="runs/eval/after").metrics["AP50"].value      # scores existing answers
 """
 
 from __future__ import annotations
@@ -20,8 +15,8 @@ from typing import Any
 
 from swift_vlrft.datasets.box_format import split_box_format
 from swift_vlrft.evaluation.annotations import Gold, annotations_of_gold
-from swift_vlrft.evaluation.bootstrap import COUNT
 from swift_vlrft.evaluation.joined import join_gold
+from swift_vlrft.evaluation.metrics import DRAWS
 from swift_vlrft.evaluation.predictions import (
     EvaluationError,
     Predictions,
@@ -43,7 +38,7 @@ from swift_vlrft.swift_plugin.inference import (
 
 PathLike = str | os.PathLike[str]
 Progress = Callable[[int, int], None]
-"""``progress(total, n)``: the number of rows, and how many more of them are answered."""
+"""Takes the number of rows, and how many more of them are answered."""
 
 
 def evaluate(
@@ -55,7 +50,7 @@ def evaluate(
     gold: PathLike | None = None,
     out: PathLike | None = None,
     workers: int | None = None,
-    bootstrap: int = COUNT,
+    bootstrap: int = DRAWS,
     force: bool = False,
     progress: Progress = lambda total, n: None,
     **settings: Any,
@@ -132,18 +127,17 @@ def _run_model(
 ) -> tuple[Predictions, Gold]:
     """Let the model answer what is left; all predictions, with the queries that were skipped."""
     queries = QuerySet(settings)
-    queries.check()
+    for problem in queries.problems():
+        raise EvaluationError(problem)
     model_and_adapter(settings.model, settings.base_model)
     done = len(begin(out, settings, force=force))
     progress(queries.count, done)
     answered = partial(progress, queries.count)
     skipped = Problems()
-    if done < queries.count:
-        count = workers or max(1, gpu_count())
-        if count > 1:
-            skipped = run_workers(out, count, answered)
-        else:
-            skipped = run_worker(out, queries, progress=answered)
+    if done < queries.count and (count := workers or gpu_count()) > 1:
+        skipped = run_workers(out, count, answered)
+    elif done < queries.count:
+        skipped = run_worker(out, queries, progress=answered)
     problems = skipped.joined(finish(out, queries))
     if problems.counts["queries without an answer"] == queries.count:
         raise EvaluationError(f"the model answered no query of {settings.dataset}: {problems}")

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import fields
 from functools import partial
 from itertools import chain, islice
@@ -53,9 +53,6 @@ def gpu_count() -> int:
     return int(torch.cuda.device_count())
 
 
-# ---- the model -------------------------------------------------------------------------------
-
-
 def model_and_adapter(model: str, base: str | None) -> tuple[str, str | None]:
     """What to load: a LoRA checkpoint is an adapter of the model that it names."""
     folder = Path(model)
@@ -67,22 +64,16 @@ def model_and_adapter(model: str, base: str | None) -> tuple[str, str | None]:
         _check_checkpoint(folder)
         return model, None
     named = [("args.json", "model"), ("adapter_config.json", "base_model_name_or_path")]
-    base = base or next(filter(None, (_stated(folder / file, key) for file, key in named)), None)
-    if base is None:
+    for file, key in named if base is None else []:
+        with suppress(OSError, ValueError, AttributeError):
+            base = base or json.loads((folder / file).read_text(encoding="utf-8")).get(key)
+    if not isinstance(base, str):
         raise EvaluationError(
             f"{model} is an adapter that does not name its base model; give it with --base-model"
         )
     if Path(base).is_dir():
         _check_checkpoint(Path(base))
     return base, model
-
-
-def _stated(file: Path, key: str) -> str | None:
-    try:
-        value = json.loads(file.read_text(encoding="utf-8")).get(key)
-    except (OSError, ValueError, AttributeError):
-        return None
-    return value if isinstance(value, str) else None
 
 
 OF_A_FOLDER = "is this the folder of one checkpoint, such as .../checkpoint-100?"
@@ -122,10 +113,8 @@ Ask = Callable[..., list[Any]]
 
 
 def load_engine(settings: Settings) -> tuple[Ask, int]:
-    """A function that answers a list of requests, and the number of queries per call.
-
-    The engine gets the arguments of `swift infer`: without them it drops the family's system
-    prompt if a checkpoint's args.json has none.
+    """A function that answers a list of requests, and the number of queries per call. It gets the
+    arguments of `swift infer`: without them an engine drops the family's system prompt.
     """
     with _quiet_import():
         from swift.arguments import InferArguments
@@ -133,13 +122,8 @@ def load_engine(settings: Settings) -> tuple[Ask, int]:
 
     model, adapter = model_and_adapter(settings.model, settings.base_model)
     engine = chosen_engine(settings.engine)
-    options: dict[str, Any] = {
-        "model": model,
-        "infer_backend": engine,
-        "max_batch_size": settings.batch_size,
-        "stream": False,
-        "seed": settings.seed,
-    }
+    options: dict[str, Any] = {"model": model, "infer_backend": engine, "stream": False}
+    options |= {"max_batch_size": settings.batch_size, "seed": settings.seed}
     if adapter is not None:
         options["adapters"] = [adapter]
     if settings.dtype is not None:
@@ -147,7 +131,11 @@ def load_engine(settings: Settings) -> tuple[Ask, int]:
     if engine == "vllm":
         options["vllm_limit_mm_per_prompt"] = {"image": 1}
         if adapter is not None:
-            options["vllm_max_lora_rank"] = _rank_of(Path(adapter))
+            config = json.loads((Path(adapter) / "adapter_config.json").read_text("utf-8"))
+            ranks = [config.get("r", 16), *(config.get("rank_pattern") or {}).values()]
+            # Rounded up to one that vLLM supports.
+            known = [step for step in (8, 16, 32, 64, 128, 256) if step >= max(map(int, ranks))]
+            options["vllm_max_lora_rank"] = min(known, default=512)
     unknown = set(settings.engine_options) - {f.name for f in fields(InferArguments)}
     if unknown:
         raise EvaluationError(
@@ -159,25 +147,14 @@ def load_engine(settings: Settings) -> tuple[Ask, int]:
     return partial(runner.infer_engine.infer, use_tqdm=False, **runner.infer_kwargs), at_once
 
 
-def _rank_of(adapter: Path) -> int:
-    """The LoRA rank for vLLM, rounded up to one that it supports."""
-    config = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))
-    rank = max([int(config.get("r", 16)), *map(int, (config.get("rank_pattern") or {}).values())])
-    return next((step for step in (8, 16, 32, 64, 128, 256) if step >= rank), 512)
-
-
 def image_resize_for(settings: Settings) -> ImageResize | None:
-    """How the model's images are resized, if boxes are asked in pixels; DataError if its resize
-    rule is not known.
-    """
+    """How the model's images are resized, if boxes are asked in pixels; DataError if unknown."""
     if settings.box_format != "pixels":
         return None
     model, _ = model_and_adapter(settings.model, settings.base_model)
-    command = CommandLine(
-        model=model,
-        model_type=settings.engine_options.get("model_type"),
-        max_pixels=settings.engine_options.get("max_pixels"),
-    )
+    options = settings.engine_options
+    command = CommandLine(model=model, model_type=options.get("model_type"))
+    command.max_pixels = options.get("max_pixels")
     with _quiet_import():
         return needed_image_resize(command, f"{settings.dataset}:pixels")
 
@@ -193,9 +170,7 @@ def answer_batch(
     problems: Problems,
     resize: ImageResize | None = None,
 ) -> list[str]:
-    """The lines of one batch. Broken images are counted; an error of the engine ends the run,
-    which can be resumed. ``resize`` is needed for boxes in pixels.
-    """
+    """The lines of one batch. Broken images are counted, an error of the engine ends the run."""
     from swift.infer_engine import InferRequest
 
     from swift_vlrft.datasets.training import with_prompt
@@ -283,14 +258,9 @@ def run_workers(
                 device = worker % gpus
                 environment["CUDA_VISIBLE_DEVICES"] = visible[device] if visible else str(device)
             with (folder / f"worker-{worker}.log").open("w") as log:
-                processes.append(
-                    subprocess.Popen(
-                        [*command, str(worker), str(workers)],
-                        env=environment,
-                        stdout=log,
-                        stderr=subprocess.STDOUT,
-                    )
-                )
+                share = [*command, str(worker), str(workers)]
+                process = subprocess.Popen(share, env=environment, stdout=log, stderr=log)
+                processes.append(process)
         codes: list[int | None] = [None]
         while None in codes and not any(codes):
             time.sleep(0.5)
@@ -316,11 +286,7 @@ def run_workers(
 
 
 def _lines_in(folder: Path) -> int:
-    count = 0
-    for part in (folder / "parts").glob("part-*.jsonl"):
-        with part.open("rb") as file:
-            count += sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
-    return count
+    return sum(part.read_bytes().count(b"\n") for part in (folder / "parts").glob("part-*.jsonl"))
 
 
 def main(arguments: Sequence[str]) -> None:

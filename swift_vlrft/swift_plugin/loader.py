@@ -47,9 +47,7 @@ _reports: dict[str, Report] = {}
 
 
 class VlrftLoader(DatasetLoader):
-    """A local set in any form through our reader, a hub id through ms-swift's download; columns
-    stay as they are.
-    """
+    """A local set in any form through our reader, a hub id through ms-swift's download."""
 
     def load(
         self, dataset_syntax: Any = None, dataset_meta: Any = None, *, use_hf: bool | None = None
@@ -64,7 +62,7 @@ class VlrftLoader(DatasetLoader):
         if os.path.exists(name):
             with safe_ddp_context(None, True):
                 stored = open_set(name, keep_going=not self.strict, rename=self.columns)
-                return self._rows(_known(stored, source), options)
+                return self._rows(stored, source, options)
         meta, syntax = copy.copy(dataset_meta), copy.copy(dataset_syntax)
         usual = None if source is not None else dataset_meta.preprocess_func
         meta.preprocess_func = partial(self._hub, name, source, options, usual)
@@ -97,10 +95,10 @@ class VlrftLoader(DatasetLoader):
             num_proc=self.num_proc or 1,
         )
 
-    def _rows(self, stored: StoredSet, options: LoadOptions) -> Any:
-        """The rows of a set, with notes in the log; those of a local set were logged when it was
-        registered.
-        """
+    def _rows(self, stored: StoredSet, source: Source | None, options: LoadOptions) -> Any:
+        """The rows of a set; notes on a local set were logged when it was registered."""
+        if source is not None:
+            stored.task, stored.box_format = source.task, source.box_format
         local = not isinstance(stored, Table | Stream)
         if isinstance(stored, Stream) or (self.streaming and local):
             return _stream(stored, options, notes=not local)
@@ -121,9 +119,7 @@ class VlrftLoader(DatasetLoader):
         dataset: Any,
         **further: Any,
     ) -> Any:
-        """``usual`` is ms-swift's loading, for a set that turns out not to have image, problem and
-        solution. ms-swift has renamed columns before this call.
-        """
+        """``usual`` is ms-swift's loading, for a set whose columns, as renamed, are not ours."""
         from datasets import Dataset, Image
 
         features = dataset.features or {}
@@ -146,19 +142,11 @@ class VlrftLoader(DatasetLoader):
         stored.names, stored.root = columns, image_root()
         stored.labels = labels_of(features.to_dict() if hasattr(features, "to_dict") else {})
         check_columns(stored)
-        return self._rows(_known(stored, source), options)
-
-
-def _known(stored: StoredSet, source: Source | None) -> StoredSet:
-    if source is not None:
-        stored.task, stored.box_format = source.task, source.box_format
-    return stored
+        return self._rows(stored, source, options)
 
 
 def refuse_pixels(name: str, subsets: Sequence[str]) -> None:
-    """DataError if ``:pixels`` is asked of a set that ms-swift's own loader reads: its boxes would
-    be trained on unchanged.
-    """
+    """DataError if ``:pixels`` is asked of a set that ms-swift's own loader reads."""
     if "pixels" in subsets:
         raise DataError(
             f"--dataset {name}:pixels: ms-swift's own loader reads this set, and leaves boxes as "
@@ -188,9 +176,7 @@ def _warn(notes: Sequence[str]) -> None:
 
 
 def _tell(report: Report, options: LoadOptions) -> None:
-    """Log what was read, the rows that were left out and why, and whether the model was trained to
-    write another box format.
-    """
+    """Log what was read, what was left out and why, and whether another box format is native."""
     resize, path = options.resize, report.path
     native = options.box_format if resize is None else resize.native_box_format
     if resize is not None and native != options.box_format and report.box_formats.keys() - {"none"}:
@@ -214,9 +200,7 @@ def _tell(report: Report, options: LoadOptions) -> None:
 
 
 def _check_rewards_score(name: str, report: Report) -> None:
-    """DataError if all sets of the command are loaded and one of its rewards scores no row; the
-    rows of a downloaded set are not known earlier.
-    """
+    """DataError if all sets of the command are loaded and one of its rewards scores no row."""
     command = read_command_line(sys.argv[1:])
     _reports[name] = report
     names = [DatasetSyntax.parse(dataset).dataset for dataset in command.datasets]

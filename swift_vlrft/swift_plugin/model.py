@@ -8,25 +8,17 @@ from pathlib import Path
 from swift_vlrft.datasets.box_format import ImageResize
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.families import IMAGE_TYPES, family_of
-from swift_vlrft.families.family import Family
 from swift_vlrft.swift_plugin.command_line import CommandLine
 
 
-def _family(command: CommandLine) -> Family | None:
-    family = family_of(model_type=command.model_type, name=command.model)
-    if family or command.model_type or not command.model or Path(command.model).is_dir():
-        return family
-    from swift.model import get_matched_model_meta  # knows models of another name, as UI-TARS
-
-    meta = get_matched_model_meta(command.model)
-    return family_of(model_type=str(meta.model_type)) if meta else None
-
-
 def image_resize_of(command: CommandLine) -> ImageResize | None:
-    """How the model's images are resized under the current flags and variables; None for a family
-    whose rule is not known.
-    """
-    family = _family(command)
+    """How the model's images are resized under the current flags; None if its rule is unknown."""
+    family, model = family_of(model_type=command.model_type, name=command.model), command.model
+    if model and not (family or command.model_type or Path(model).is_dir()):
+        from swift.model import get_matched_model_meta  # knows models of another name, as UI-TARS
+
+        meta = get_matched_model_meta(model)
+        family = family_of(model_type=str(meta.model_type)) if meta else None
     if family is None or family.images is None:
         return None
     low, high = family.images.limits(model=command.model)
@@ -47,9 +39,7 @@ def needed_image_resize(command: CommandLine, dataset: str) -> ImageResize:
 
 
 def text_tokens(command: CommandLine) -> Callable[[str], int]:
-    """Counts the tokens of a prompt without its image: the template's turn, the system prompt,
-    and the text.
-    """
+    """Counts the tokens of a prompt without its image: the template's turn, system prompt, text."""
     from swift.model import get_processor
     from swift.template import get_template
 

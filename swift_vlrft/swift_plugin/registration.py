@@ -12,7 +12,6 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from swift.dataset import register_dataset
 from swift.dataset.dataset_syntax import DatasetSyntax
@@ -57,9 +56,9 @@ def register(
     path, a column or a gold solution, and lists the known names.
     """
     if is_on("VLRFT_TRACK_MEMORY"):
-        from swift_vlrft.swift_plugin.callbacks import track_memory
+        from swift_vlrft.swift_plugin.callbacks import MemoryCallback, add_callback
 
-        track_memory()  # before the rewards: the images' arguments class derives from this one
+        add_callback("vlrft_memory", MemoryCallback)
     for name, function in REWARDS.items():
         orms[name] = _factory(_drawn(name, watch(name, function)))
     for source in SOURCES:
@@ -93,21 +92,16 @@ def _drawn(name: str, function: RewardFunction) -> RewardFunction:
     """With VLRFT_LOG_IMAGES, a reward that keeps its batch for the callback that draws it."""
     if not number("VLRFT_LOG_IMAGES"):
         return function
-    from swift_vlrft.swift_plugin.sample_images import keep_samples, log_images
+    from swift_vlrft.swift_plugin.callbacks import add_callback
+    from swift_vlrft.swift_plugin.sample_images import SampleImages, keep_samples
 
-    log_images()
+    add_callback("vlrft_sample_images", SampleImages)
     return keep_samples(name, function)
 
 
 def _factory(function: RewardFunction) -> Callable[..., RewardFunction]:
-    """ms-swift builds a reward by calling this with ``args=``; it gets the function, whose __name__
-    is the metric's name.
-    """
-
-    def build(args: Any = None, **_: Any) -> RewardFunction:
-        return function
-
-    return build
+    """What ms-swift calls with ``args=``: it gets the function, whose name is the metric's."""
+    return lambda args=None, **_: function
 
 
 def _check_reward_names(names: list[str], plugins: list[str]) -> None:

@@ -11,13 +11,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import wraps
-from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
-from swift.callbacks import TrainerCallback, callbacks_map
-from swift.trainers.trainer_factory import TrainerFactory
+from swift.callbacks import TrainerCallback
 
 from swift_vlrft.datasets import open_image
 from swift_vlrft.files.environment import number
@@ -26,12 +23,10 @@ from swift_vlrft.report.drawing import draw_sample
 from swift_vlrft.rewards import RewardFunction, Scores
 
 VARIABLE = "VLRFT_LOG_IMAGES"
-NAME = "vlrft_sample_images"
 COLUMNS = ("solution", "frame", "task", "width", "height")
 
 
-@dataclass(frozen=True)
-class Scored:
+class Scored(NamedTuple):
     """A batch as one reward was called with it, and its scores."""
 
     completions: Sequence[Any]
@@ -56,18 +51,15 @@ def keep_samples(name: str, function: RewardFunction) -> RewardFunction:
     return keeping
 
 
-def chosen(prompts: Sequence[Any], count: int) -> list[int]:
-    """Indices of ``count`` completions: one of every prompt first, then the others."""
-    firsts = {prompt: n for n, prompt in reversed(list(enumerate(prompts)))}
-    return sorted(range(len(prompts)), key=lambda n: (firsts[prompts[n]] != n, n))[:count]
-
-
 def drawn_samples() -> Iterator[Any]:
     """The samples of the last batch, as images."""
     batch = next(iter(LAST.values()))
-    prompts = batch.columns.get("prompt_id")
-    count = len(batch.completions)
-    for n in chosen(range(count) if prompts is None else prompts, number(VARIABLE)):
+    prompts, count = batch.columns.get("prompt_id"), len(batch.completions)
+    prompts = range(count) if prompts is None else prompts
+    firsts = {prompt: n for n, prompt in reversed(list(enumerate(prompts)))}
+    # One of every prompt first, then the others.
+    order = sorted(range(count), key=lambda n: (firsts[prompts[n]] != n, n))
+    for n in order[: number(VARIABLE)]:
         row = {name: v[n] for name, v in batch.columns.items() if name in COLUMNS and v is not None}
         scores = {name: of.scores[n] for name, of in LAST.items() if len(of.scores) == count}
         with suppress(ValueError):  # an image that cannot be opened is reported by the training
@@ -114,21 +106,3 @@ def _opened(image: Any) -> Any:
     if image is None:
         raise ValueError("the row has no image")
     return open_image(image) if isinstance(image, dict) else image
-
-
-def log_images() -> None:
-    """Register the callback, and a training arguments class that enables it on top of others."""
-    callbacks_map[NAME] = SampleImages
-    module, _, name = TrainerFactory.TRAINING_ARGS_MAPPING["grpo"].rpartition(".")
-    base = getattr(import_module(module), name)
-    if getattr(base, "draws_samples", False):
-        return
-
-    def init_callbacks(self: Any) -> None:
-        base._init_callbacks(self)
-        if NAME not in self.callbacks:
-            self.callbacks.append(NAME)
-
-    drawing = {"_init_callbacks": init_callbacks, "draws_samples": True, "__module__": __name__}
-    globals()["DrawingGRPOConfig"] = type("DrawingGRPOConfig", (base,), drawing)
-    TrainerFactory.TRAINING_ARGS_MAPPING["grpo"] = f"{__name__}.DrawingGRPOConfig"

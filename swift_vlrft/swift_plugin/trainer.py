@@ -188,9 +188,7 @@ class SharedPrefixGRPOTrainer(GRPOTrainer):
 
     @contextmanager
     def _without_hook(self) -> Iterator[None]:
-        """Without ms-swift's forward hook, which would encode the images itself and drop unknown
-        arguments; removed as ms-swift does for a rollout.
-        """
+        """Without ms-swift's forward hook, which encodes the images and drops unknown arguments."""
         models = self.template.remove_post_encode_hook()
         try:
             yield
@@ -198,9 +196,7 @@ class SharedPrefixGRPOTrainer(GRPOTrainer):
             self.template.register_post_encode_hook(models)
 
     def _together(self, *, can: bool, repeats: bool, kept: bool) -> tuple[bool, bool, bool]:
-        """The decision of all ranks: pack if every rank can and it helps one of them; use kept
-        features if no rank lacks any.
-        """
+        """What all ranks do: pack if all can and one gains; kept features if none lacks any."""
         if self.accelerator.num_processes == 1:
             return can, repeats, kept
         flags = torch.tensor(

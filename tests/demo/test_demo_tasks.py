@@ -20,7 +20,7 @@ from swift_vlrft.rewards import REWARDS
 
 def test_every_coin_of_the_photograph_has_one_box_of_its_own():
     grey = coins.photograph()
-    boxes = np.array(coins.coin_boxes(grey), float)
+    boxes = np.array(coins.BOXES, float)
     assert len(boxes) == 24, "the photograph shows four rows of six"
     assert [[iou(a, b) for a in boxes] for b in boxes] == np.eye(24).tolist(), "no two overlap"
     inner = (boxes[:, :2] > 0).all() and (boxes[:, 2:] < grey.shape[::-1]).all()
@@ -46,11 +46,9 @@ def test_the_box_of_a_window_is_the_coin_that_otsu_finds_there(held_out):
 
 def test_windows_to_learn_from_and_held_out_ones_share_no_pixel(monkeypatch):
     grey = coins.photograph()
-    boxes = coins.coin_boxes(grey)
     painted = np.full_like(grey, 50)
     painted[coins.CUT :] = 150
     monkeypatch.setattr(coins, "photograph", lambda: painted)
-    monkeypatch.setattr(coins, "coin_boxes", lambda _: boxes)
     for held_out, darkest, lightest in ((False, 0, 70), (True, 100, 255)):
         for image, _ in coins.windows(random.Random(1), 200, held_out):
             low, high = image.convert("L").getextrema()

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
 from swift_vlrft.datasets.box_format import in_box_format
-from swift_vlrft.evaluation.pairing import Known, pair
-from swift_vlrft.evaluation.predictions import EvaluationError
+from swift_vlrft.evaluation.pairing import Pairing
+from swift_vlrft.evaluation.predictions import EvaluationError, Prediction
 
 COLOUR, SHAPE = "What colour is it?", "What shape is it?"
 # Picture, question, gold. Two pictures are asked twice, one question is asked twice in other words
@@ -456,6 +456,13 @@ def test_two_files_without_ids_are_compared_by_picture_and_question(folder):
 # ---- any file of any set ---------------------------------------------------------------------
 
 
+def known(place: str, image: str | None, question: str, gold: str, number: str | None = None):
+    names = () if image is None else (image,)
+    return Prediction(
+        "", "", gold, prompt=question, place=place, own_id=number, image_names=names
+    )  # fmt: skip
+
+
 @settings(max_examples=400, deadline=None)
 @given(st.data())
 def test_no_answer_is_ever_given_another_rows_gold(data):
@@ -464,7 +471,7 @@ def test_no_answer_is_ever_given_another_rows_gold(data):
     """
     draw = data.draw
     rows = [
-        Known(f"row {n}", (f"/set/{p}.png",), q, g, g)
+        known(f"row {n}", f"/set/{p}.png", q, g)
         for n, (p, q, g) in enumerate(
             draw(st.lists(st.tuples(*[st.sampled_from("abcd")] * 3), min_size=1, max_size=8))
         )
@@ -474,17 +481,17 @@ def test_no_answer_is_ever_given_another_rows_gold(data):
     order = draw(st.permutations(range(len(rows))))
     asked = order[: draw(st.integers(0, len(rows)))]
     answers = [
-        Known(
+        known(
             f"line {n}",
-            (root + rows[r].images[0][5:],) if "picture" in says else (),
-            rows[r].question if "question" in says else "",
-            rows[r].gold if "gold" in says else None,
-            number=r if "number" in says else None,
+            root + rows[r].image_names[0][5:] if "picture" in says else None,
+            rows[r].prompt if "question" in says else "",
+            rows[r].solution if "gold" in says else "",
+            number=str(r) if "number" in says else None,
         )
         for n, r in enumerate(asked)
     ]
     try:
-        made = pair(answers, rows)
+        made = Pairing(answers, rows)
     except EvaluationError as error:
         assert "\n" not in str(error) and "line " in str(error)
         assert "number" not in says
@@ -495,18 +502,18 @@ def test_no_answer_is_ever_given_another_rows_gold(data):
         if n in made.in_order:
             assert len(asked) == len(rows) and r == n
         else:
-            assert rows[r].gold == rows[of].gold
+            assert rows[r].solution == rows[of].solution
 
 
 @pytest.mark.parametrize("size", [20_000])
 def test_many_rows_take_seconds(size):
     rng = random.Random(0)
     rows = [
-        Known(f"row {n}", (f"/set/{n}/image.png",), rng.choice("pq"), rng.choice("xyz"))
+        known(f"row {n}", f"/set/{n}/image.png", rng.choice("pq"), rng.choice("xyz"))
         for n in range(size)
     ]
     answers = [
-        Known(f"line {n}", (f"set/{n}/image.png",), f"Say: {rows[n].question}", rows[n].gold)
+        known(f"line {n}", f"set/{n}/image.png", f"Say: {rows[n].prompt}", rows[n].solution)
         for n in reversed(range(size))
     ]
-    assert pair(answers, rows).rows == list(reversed(range(size)))
+    assert Pairing(answers, rows).rows == list(reversed(range(size)))
