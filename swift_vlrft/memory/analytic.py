@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from swift_vlrft.memory import stages
 from swift_vlrft.memory.models import Model
-from swift_vlrft.memory.stages import Activations, BatchShape, Peaks, Source, with_copied_keys
+from swift_vlrft.memory.settings import Settings
+from swift_vlrft.memory.stages import (
+    Activations,
+    BatchShape,
+    Peaks,
+    Source,
+    batch_shape,
+    with_copied_keys,
+)
 
 LORA_SAVED = 1.9
 """Ratio of what a LoRA layer saves (inputs after dropout, masks) to a fully trained one."""
@@ -28,17 +36,14 @@ def scaled(known: Activations, model: Model, shape: BatchShape, other: BatchShap
     return Activations(peaks, "scaled")
 
 
-def scaled_from(model: Model, shapes: list[BatchShape], source: Source) -> Source:
-    """A source that scales any shape from those of ``shapes`` (one that trains, one that does
-    not), as given by ``source``.
-    """
-    known = {shape.train: (shape, source(model, shape)) for shape in shapes}
+def scaled_from(settings: Settings, source: Source) -> Source:
+    """A source that scales any shape from that of ``settings`` as given by ``source``."""
+    shapes = [batch_shape(settings, train=train) for train in (True, False)]
+    known = {shape.train: (shape, source(settings.model, shape)) for shape in shapes}
 
     def scale(model: Model, shape: BatchShape) -> Activations:
         before, activations = known[shape.train]
-        if shape == before:
-            return activations
-        return scaled(activations, model, before, shape)
+        return activations if shape == before else scaled(activations, model, before, shape)
 
     return scale
 
