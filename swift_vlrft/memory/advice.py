@@ -205,7 +205,7 @@ def _of_the_engine(s: Settings) -> Iterator[Row]:
 
 def _of_the_trainer(s: Settings) -> Iterator[Row]:
     full, engine = s.tuning == "full", s.rollout.startswith("vllm")
-    when = s.zero == 3 and engine and s.move_model_batches == 1
+    when = s.zero == 3 and engine and s.move_model_batches <= 1
     yield when, 1.2, {"move_model_batches": 16}, "weight sync a little slower"
     when = s.may_share_prefixes and bool(s.grids) and s.batch > 1
     when &= not s.shared_prefix and not s.chunked_loss and s.sharding != "fsdp"
