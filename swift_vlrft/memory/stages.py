@@ -25,6 +25,10 @@ Peaks = dict[str, Components]
 """Stage -> what is alive at the peak of the stage."""
 
 
+def size_of(parts: Components) -> int:
+    return sum(parts.values())
+
+
 @dataclass(frozen=True)
 class BatchShape:
     """Everything that affects activations; also the key of the cache."""
@@ -76,7 +80,7 @@ class Activations:
     def at(self, *stages: str) -> Components:
         """The components at the largest of these stages."""
         found = [self.peaks[stage] for stage in stages if stage in self.peaks]
-        return max(found, key=lambda parts: sum(parts.values()), default={})
+        return max(found, key=size_of, default={})
 
 
 Source = Callable[[Model, BatchShape], Activations]
