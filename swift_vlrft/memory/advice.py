@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from swift_vlrft.memory.analytic import scaled_from
-from swift_vlrft.memory.estimate import Plan, estimate
+from swift_vlrft.memory.estimate import Plan, estimate, gib
 from swift_vlrft.memory.settings import GIB, Settings
 from swift_vlrft.memory.stages import Source
 
@@ -36,8 +36,7 @@ EXPENSIVE_RANK = 3.0
 
 @dataclass(frozen=True)
 class Change:
-    flags: dict[str, str]
-    """ms-swift's flags; names in capitals are environment variables."""
+    flags: dict[str, str]  # ms-swift's flags; names in capitals are environment variables
     cost: str
     rank: float = 0
     """Smaller is cheaper: first about the same speed, then slower, then other results."""
@@ -58,19 +57,11 @@ class Change:
         return self.plan is not None and self.plan.fits
 
     def as_dict(self) -> dict[str, object]:
-        plan = self.plan
-        return {
-            "change": self.label,
-            "flags": self.flags,
-            "cost": self.cost,
-            "peak_gib": round(plan.peak.total / GIB, 2) if plan else None,
-            "phase": plan.peak.name if plan else None,
-            "verdict": plan.verdict if plan else None,
-            "how": plan.how if plan else None,
-        }
-
-
-# The search -----------------------------------------------------------------------------------
+        found: dict[str, object] = {"change": self.label, "flags": self.flags, "cost": self.cost}
+        if plan := self.plan:
+            peak, how = plan.peak, {"verdict": plan.verdict, "how": plan.how}
+            found |= {"peak_gib": gib(peak.total), "phase": peak.name, **how}
+        return found
 
 
 def advise(plan: Plan, source: Source, written: Written) -> list[Change]:
@@ -160,8 +151,6 @@ def _combined(changes: list[Change]) -> Change:
 def _need(plan: Plan) -> float:
     return plan.peak.total + (plan.settings.gpu_bytes if plan.failures else 0)
 
-
-# What can be changed --------------------------------------------------------------------------
 
 Row = tuple[bool, float, dict[str, Any], str]
 """Whether it applies, its rank, the flags, the cost."""
@@ -276,9 +265,6 @@ def _pixel_flags(s: Settings, pixels: int) -> dict[str, Any]:
     return {"model_kwargs": json.dumps(given)}
 
 
-# What can be raised ---------------------------------------------------------------------------
-
-
 def _larger_batch(s: Settings) -> Iterator[Change]:
     step = s.batch * s.accumulation
     for batch in (s.batch * 2**n for n in range(1, 6)):
@@ -300,18 +286,16 @@ def _larger_share(s: Settings) -> Iterator[Change]:
 def _more_generations(s: Settings) -> Iterator[Change]:
     if s.rollout == "transformers":
         return
-    after = 2 * s.generations
+    after, steps = 2 * s.generations, s.steps_per_generation or s.accumulation
     flags = {"num_generations": str(after)}
-    steps = s.steps_per_generation or s.accumulation
     if (s.generation_batch or s.processes * s.batch * steps) % after:
         # The completions of a generation become a multiple again.
-        given = {
-            "steps_per_generation": s.steps_per_generation,
-            "generation_batch_size": s.generation_batch,
-        }
-        given = {name: n for name, n in given.items() if n}
-        given = given or {"gradient_accumulation_steps": s.accumulation}
-        flags |= {name: str(2 * n) for name, n in given.items() if n}
+        if s.steps_per_generation:
+            flags["steps_per_generation"] = str(2 * s.steps_per_generation)
+        if s.generation_batch:
+            flags["generation_batch_size"] = str(2 * s.generation_batch)
+        if len(flags) == 1:
+            flags["gradient_accumulation_steps"] = str(2 * s.accumulation)
     yield Change(flags, "twice the rollout, training memory unchanged in ms-swift")
 
 

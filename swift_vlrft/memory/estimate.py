@@ -37,10 +37,8 @@ class Phase:
 class Plan:
     settings: Settings
     phases: list[Phase]
-    how: str
-    """Of the activations: traced | analytic | scaled"""
-    host: int
-    """Bytes of host memory per node for offloading and the sleeping engine."""
+    how: str  # Of the activations: traced | analytic | scaled
+    host: int  # Bytes of host memory per node for offloading and the sleeping engine
     failures: tuple[str, ...] = ()
     """Reasons why it cannot work whatever the peak: vLLM would not start."""
 

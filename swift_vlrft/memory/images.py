@@ -34,10 +34,8 @@ COLUMNS = ("image", "images", "problem", "messages", "query")
 @dataclass(frozen=True)
 class Longest:
     source: str
-    images: tuple[Size, ...]
-    """Width and height in the file, before any resize."""
-    text: int
-    """Tokens of the longest text of any row."""
+    images: tuple[Size, ...]  # Width and height in the file, before any resize
+    text: int  # Tokens of the longest text of any row
 
     def sizes(self, rule: SmartResize, low: int, high: int) -> list[Size]:
         return [rule.size(*size, min_pixels=low, max_pixels=high) for size in self.images]

@@ -49,8 +49,7 @@ def _flag(name: str, default: Any) -> Any:
 class Settings:
     model: Model
     gpu_bytes: int
-    processes: int = 1
-    """Training processes of all nodes, one per GPU."""
+    processes: int = 1  # Training processes of all nodes, one per GPU
     nodes: int = 1
     tuning: Literal["full", "lora", "qlora"] = "lora"
     lora_rank: int = _flag("lora_rank", 8)
@@ -61,8 +60,7 @@ class Settings:
     sharding: Sharding = "none"
     cpu_states: bool = False
     """DeepSpeed's offload_optimizer to cpu: master weights, moments and gradients."""
-    cpu_parameters: bool = False
-    """DeepSpeed's offload_param to cpu."""
+    cpu_parameters: bool = False  # DeepSpeed's offload_param to cpu
     rollout: Rollout = "transformers"
     rollout_gpus: int = 0
     vllm_tp: int = _flag("vllm_tensor_parallel_size", 1)
@@ -86,13 +84,10 @@ class Settings:
     generations: int = _flag("num_generations", 8)
     rollout_batch: int | None = None
     """Sequences that one GPU generates at once; by default batch x accumulation."""
-    eval_batch: int = 0
-    """0: no evaluation during training."""
-    prompt: int = 256
-    """Text tokens of the longest prompt."""
+    eval_batch: int = 0  # 0: no evaluation during training
+    prompt: int = 256  # Text tokens of the longest prompt
     completion: int = _flag("max_completion_length", 512)
-    max_length: int | None = _flag("max_length", None)
-    """Longest prompt, image tokens included."""
+    max_length: int | None = _flag("max_length", None)  # Longest prompt, image tokens included
     steps_per_generation: int | None = _flag("steps_per_generation", None)
     """If the flag is given: micro-batches per generation."""
     generation_batch: int | None = _flag("generation_batch_size", None)
@@ -100,8 +95,7 @@ class Settings:
     pixels: str = "MAX_PIXELS"
     """What limits an image in this run: MAX_PIXELS, IMAGE_MAX_TOKEN_NUM, max_pixels (ms-swift's
     flag), or model_kwargs, which overrides the variables."""
-    model_kwargs: str = ""
-    """--model_kwargs as JSON, if it limits the images."""
+    model_kwargs: str = ""  # --model_kwargs as JSON, if it limits the images
     grids: tuple[tuple[int, int, int], ...] = ()
     """Patches (time, rows, columns) of the images of the longest row."""
     checkpoint_llm: bool = _flag("gradient_checkpointing", True)
@@ -121,16 +115,14 @@ class Settings:
     """Only trainable weights in float32: accelerate's FSDP upcasts them (utils/fsdp_utils.py)."""
     float32_adapters: bool = True
     """LoRA's weights in float32, unless --lora_dtype or DeepSpeed says otherwise."""
-    learning_rate: float | None = None
-    """Not for memory, but for the text of a change to LoRA."""
+    learning_rate: float | None = None  # Not for memory, but for the text of a change to LoRA
     optimizer: Literal["adamw", "adamw_foreach", "adamw_8bit", "adafactor", "sgd"] = "adamw"
     all_logits: bool = False
     """Logits of the prompt too, as trainers without logits_to_keep compute them."""
     chunked_loss: bool = _flag("use_liger_kernel", False)
     shared_prefix: bool = False
     """VLRFT_SHARED_PREFIX=1: each prompt of a micro-batch once (docs/shared_prefix.md)."""
-    feature_cache: int = 0
-    """Bytes of image features that it keeps at most."""
+    feature_cache: int = 0  # Bytes of image features that it keeps at most
     may_share_prefixes: bool = True
     """Whether VLRFT_SHARED_PREFIX=1 would have an effect: our plugin, without an exception."""
     may_use_liger: bool = True

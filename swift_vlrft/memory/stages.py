@@ -34,10 +34,8 @@ class BatchShape:
     """Everything that affects activations; also the key of the cache."""
 
     batch: int
-    length: int
-    """Tokens of the longest row: text, image tokens and completion, padded to it."""
-    logits: int
-    """Rows per sequence for which the loss computes logits; ms-swift: completion + 1."""
+    length: int  # Tokens of the longest row: text, image tokens and completion, padded to it
+    logits: int  # Rows per sequence for which the loss computes logits; ms-swift: completion + 1
     grids: tuple[tuple[int, int, int], ...] = ()
     """Patches of the images of one sequence: (time, rows, columns)."""
     dtype: str = "bfloat16"
@@ -74,8 +72,7 @@ class BatchShape:
 @dataclass(frozen=True)
 class Activations:
     peaks: Peaks
-    how: str
-    """traced | analytic | scaled"""
+    how: str  # traced | analytic | scaled
 
     def at(self, *stages: str) -> Components:
         """The components at the largest of these stages."""

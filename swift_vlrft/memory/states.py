@@ -37,21 +37,14 @@ class States:
     weights: int
     reference: int
     gradients: int
-    master: int
-    """float32 copies of the trainable weights."""
+    master: int  # float32 copies of the trainable weights
     moments: int
-    step: int
-    """Temporaries of the optimizer's step."""
-    bucket: int
-    """What a backward pass collects before it is reduced."""
-    ddp_buckets: int
-    """DDP's buckets, which stay."""
-    live: int
-    """Weights gathered for a forward or backward pass."""
-    flat: int
-    """Weights in DeepSpeed's flat buffers, which offload_model leaves on the GPU."""
-    host: int
-    """Bytes of host memory, of all processes together."""
+    step: int  # Temporaries of the optimizer's step
+    bucket: int  # What a backward pass collects before it is reduced
+    ddp_buckets: int  # DDP's buckets, which stay
+    live: int  # Weights gathered for a forward or backward pass
+    flat: int  # Weights in DeepSpeed's flat buffers, which offload_model leaves on the GPU
+    host: int  # Bytes of host memory, of all processes together
 
 
 def model_states(s: Settings) -> States:

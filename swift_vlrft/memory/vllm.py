@@ -34,8 +34,7 @@ class Engine:
     profile: int
     kv_cache: int
     graphs: int
-    needed_kv: int
-    """KV cache of one row of the longest length, without which vLLM refuses to start."""
+    needed_kv: int  # KV cache of one row of the longest length, without which vLLM refuses to start
     host: int
 
 

@@ -27,10 +27,8 @@ class Group:
     """The positions of one prompt and its completions in the packed sequence."""
 
     start: int
-    shared: int
-    """Tokens of the prompt and of the completions' common beginning."""
-    lengths: tuple[int, ...]
-    """Tokens of each completion after that."""
+    shared: int  # Tokens of the prompt and of the completions' common beginning
+    lengths: tuple[int, ...]  # Tokens of each completion after that
 
     @property
     def stop(self) -> int:
@@ -41,18 +39,14 @@ class Group:
 class Packed:
     """The input of the model in place of the rows, and the map back to the rows' tokens."""
 
-    input_ids: torch.Tensor
-    """[1, packed tokens]"""
-    position_ids: torch.Tensor
-    """[3, 1, packed tokens]"""
+    input_ids: torch.Tensor  # [1, packed tokens]
+    position_ids: torch.Tensor  # [3, 1, packed tokens]
     groups: tuple[Group, ...]
     predictors: torch.Tensor
     """[completion tokens]: the packed position whose logits predict each, in row order."""
-    targets: torch.Tensor
-    """[completion tokens]: their ids."""
+    targets: torch.Tensor  # [completion tokens]: their ids
     images: Images
-    distinct_images: tuple[int, ...]
-    """The images that the packed sequence holds, in its order."""
+    distinct_images: tuple[int, ...]  # The images that the packed sequence holds, in its order
     rows: int
     row_tokens: int
     """Tokens of the separate rows, padding included: what is computed without packing."""
