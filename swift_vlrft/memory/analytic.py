@@ -11,6 +11,7 @@ from swift_vlrft.memory.stages import (
     Peaks,
     Source,
     batch_shape,
+    size_of,
     with_copied_keys,
 )
 
@@ -24,15 +25,13 @@ def analytic(model: Model, shape: BatchShape) -> Activations:
 
 def scaled(known: Activations, model: Model, shape: BatchShape, other: BatchShape) -> Activations:
     """``other`` from the activations ``known`` of ``shape``, by the ratio of their closed forms."""
-    before, after = analytic(model, shape).peaks, analytic(model, other).peaks
-    peaks: Peaks = {}
-    for stage, parts in after.items():
-        low, high = sum(before.get(stage, {}).values()), sum(parts.values())
-        base = sum(known.peaks.get(stage, {}).values())
+    before, peaks = analytic(model, shape).peaks, {}
+    for stage, parts in analytic(model, other).peaks.items():
+        low, base = size_of(before.get(stage, {})), size_of(known.peaks.get(stage, {}))
         factor = base / low if low and base else 1.0
         peaks[stage] = {name: round(value * factor) for name, value in parts.items()}
-        if low == high and base:
-            peaks[stage] = dict(known.peaks[stage])
+        if low == size_of(parts) and base:
+            peaks[stage] = known.peaks[stage]
     return Activations(peaks, "scaled")
 
 
@@ -53,8 +52,7 @@ def _peaks(model: Model, shape: BatchShape) -> Peaks:
     tokens = shape.batch * shape.length
     patches = shape.batch * sum(t * h * w for t, h, w in shape.grids)
     logits = shape.batch * shape.logits * model.vocabulary * size
-    vit_layer = model.facts.vit_saved * model.vit_hidden * size / 2
-    vit_layer *= patches
+    vit_layer = model.facts.vit_saved * model.vit_hidden * size / 2 * patches
     if not shape.train:
         live = tokens * (6 * model.intermediate + 10 * model.hidden) * size // 2
         return {
@@ -71,20 +69,16 @@ def _peaks(model: Model, shape: BatchShape) -> Peaks:
         kept_vit = model.vit_layers * (patches * per_token if shape.checkpoint_vit else vit_layer)
     kept = {stages.VIT: round(kept_vit), stages.LLM: round(model.layers * per_layer)}
     after, back = _logits(model, shape, logits)
-    embedding = 3 * model.parameters.embedding * size if not shape.lora_rank else 0
+    again = llm_layer * (1.3 if shape.checkpoint_llm else 0.3)
+    embedding = 0 if shape.lora_rank else 3 * model.parameters.embedding * size
+    back_vit = max(embedding, round(vit_layer * 1.3) if vit_trains else 0)
     return {
         stages.FORWARD_VIT: {stages.VIT: round(kept_vit + vit_layer / 2)},
         stages.FORWARD_LLM: {**kept, stages.LOGITS: logits},
         stages.LOSS: {**kept, stages.LOGITS: after},
         stages.BACKWARD_LOSS: {**kept, stages.LOGITS: back},
-        stages.BACKWARD_LLM: {
-            **kept,
-            stages.TEMPORARIES: round(llm_layer * (1.3 if shape.checkpoint_llm else 0.3)),
-        },
-        stages.BACKWARD_VIT: {
-            stages.VIT: round(kept_vit),
-            stages.TEMPORARIES: max(embedding, round(vit_layer * 1.3) if vit_trains else 0),
-        },
+        stages.BACKWARD_LLM: {**kept, stages.TEMPORARIES: round(again)},
+        stages.BACKWARD_VIT: {stages.VIT: round(kept_vit), stages.TEMPORARIES: back_vit},
     }
 
 

@@ -25,11 +25,9 @@ from swift_vlrft.recipe.run import RANGES, NotKnown, Run, resolve
 from swift_vlrft.shared_prefix import settings as shared_prefix
 
 PROMPT_TEXT = 256
-"""Text tokens of a prompt, assumed without a data set: the detection prompts of this package have
-120 to 200."""
+"""Tokens, assumed without a data set: the detection prompts of this package have 120 to 200."""
 
-PLUGIN_FILE = "vlrft.py"
-"""Our plugin's file name, also of copies."""
+PLUGIN_FILE = "vlrft.py"  # also of copies
 
 AGAINST_LIGER = (
     *("delta", "off_policy_sequence_mask_delta", "advantage_reweight"),
@@ -305,13 +303,12 @@ def _images(run: Run, model: Model, longest: Longest | None, notes: list[str]) -
     by, rule = _pixels_by(run, model), model.image_rule
     prompt = (longest and longest.text) or PROMPT_TEXT
     values = {"pixels": by, "prompt": prompt, "model_kwargs": json.dumps(run.model_kwargs)}
-    if longest is None:
-        notes.append(f"no --dataset given: a prompt of {prompt} text tokens")
-    elif longest.text:
+    if longest and longest.text:
         text = f"text of the longest row of {longest.source}: {prompt} tokens (characters/3)"
-        notes.append(text)
     else:
-        notes.append(f"no text in {longest.source}: a prompt of {prompt} text tokens")
+        no_text = f"no text in {longest.source}" if longest else "no --dataset given"
+        text = f"{no_text}: a prompt of {prompt} text tokens"
+    notes.append(text)
     if not model.sees:
         return values
     if not model.knows_images:
@@ -355,9 +352,8 @@ def _pixels_by(run: Run, model: Model) -> str:
     return "model_kwargs" if name in run.limits_in_kwargs else name
 
 
-def changed(recipe: Recipe | Run, flags: Mapping[str, str]) -> Recipe:
+def changed(recipe: Recipe, flags: Mapping[str, str]) -> Recipe:
     """``recipe`` with other flags; names in capitals are variables of its environment."""
-    recipe = recipe.recipe if isinstance(recipe, Run) else recipe
     given = [Flag(name, (text,), recipe.line) for name, text in flags.items() if not name.isupper()]
     variables = {name: text for name, text in flags.items() if name.isupper()}
     return replace(
@@ -369,26 +365,25 @@ def changed(recipe: Recipe | Run, flags: Mapping[str, str]) -> Recipe:
 
 
 def as_written(
-    recipe: Recipe | Run, gpus: Gpus, *, nodes: int | None = None, longest: Longest | None = None
+    recipe: Recipe, gpus: Gpus, *, nodes: int | None = None, longest: Longest | None = None
 ) -> Callable[[Mapping[str, str]], Settings | None]:
     """A function from flags to the Settings of ``recipe`` with them; it returns None if they would
     break a rule between flags that holds now.
     """
-    before = changed(recipe, {"NNODES": str(nodes)} if nodes else {})
 
     def broken(recipe: Recipe) -> set[tuple[str, str]]:
         found = check_recipe(recipe, BATCHES)
         return {(one.rule, one.text if one.level == PROBLEM else "") for one in found}
 
+    before = changed(recipe, {"NNODES": str(nodes)} if nodes else {})
     known = broken(before)
 
     def written(flags: Mapping[str, str]) -> Settings | None:
         other = changed(before, flags)
-        if broken(other) - known:
-            return None
         try:
-            return settings_of(other, gpus, nodes=nodes, longest=longest)
+            made = settings_of(other, gpus, nodes=nodes, longest=longest)
         except ValueError:
             return None
+        return None if broken(other) - known else made
 
     return written

@@ -71,9 +71,7 @@ def longest_row(path: str | Path, rule: SmartResize, low: int, high: int) -> Lon
 def _rows(stored: StoredSet) -> Iterator[tuple[RowLocation, list[Any], str]]:
     """The place, the images and the text of every row."""
     if schema_of(stored.columns) is not None and not is_for_swift(stored.columns):
-        for row in rows_of(stored):
-            if isinstance(row, BadRow):
-                raise ValueError(f"{row.place}: {row.problem}")
+        for row in map(_good, rows_of(stored)):
             yield row.place, [row.image], str(row.problem)
         return
     if stored.columns and not set(COLUMNS) & set(stored.columns):
@@ -81,13 +79,16 @@ def _rows(stored: StoredSet) -> Iterator[tuple[RowLocation, list[Any], str]]:
             f"{stored.path} has the columns {', '.join(stored.columns)}; one of "
             f"{', '.join(COLUMNS)} is needed"
         )
-    for found in stored.records(COLUMNS):
-        if isinstance(found, BadRow):
-            raise ValueError(f"{found.place}: {found.problem}")
-        place, record = found
+    for place, record in map(_good, stored.records(COLUMNS)):
         images = record.get("images", record.get("image")) or []
         images = images if isinstance(images, list) else [images]
         yield place, [image for image in images if image], _text(record)
+
+
+def _good(found: Any) -> Any:
+    if isinstance(found, BadRow):
+        raise ValueError(f"{found.place}: {found.problem}")
+    return found
 
 
 def _text(record: dict[str, Any]) -> str:

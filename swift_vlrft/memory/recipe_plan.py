@@ -14,18 +14,11 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from swift_vlrft.memory import from_recipe as reading
 from swift_vlrft.memory.activations import can_trace, traced
 from swift_vlrft.memory.advice import Change, Written, advise, headroom_options
 from swift_vlrft.memory.analytic import analytic
 from swift_vlrft.memory.estimate import Plan, estimate
-from swift_vlrft.memory.from_recipe import (
-    as_written,
-    changed,
-    limits,
-    model_name,
-    nodes_of,
-    settings_of,
-)
 from swift_vlrft.memory.images import longest_row
 from swift_vlrft.memory.models import read_model
 from swift_vlrft.memory.rewrite import callers_part, changed_text, copied, new_recipe
@@ -85,9 +78,9 @@ def _planned(
 ) -> RecipePlan:
     longest = None
     if dataset is not None:
-        model = read_model(model_name(resolve(recipe)))
-        longest = longest_row(dataset, model.image_rule, *limits(recipe, model))
-    settings = settings_of(recipe, gpus, nodes=nodes, longest=longest)
+        model = read_model(reading.model_name(resolve(recipe)))
+        longest = longest_row(dataset, model.image_rule, *reading.limits(recipe, model))
+    settings = reading.settings_of(recipe, gpus, nodes=nodes, longest=longest)
     source = analytic if quick or not can_trace(settings.model) else traced
     plan, how = estimate(settings, source), ""
     if quick:
@@ -98,7 +91,7 @@ def _planned(
         how = f": {settings.model.type} cannot be run without data"
     for note in (how and f"activations in closed form{how}", *(notes or ())):
         plan = plan.with_note(note) if note else plan
-    written = as_written(recipe, gpus, nodes=nodes, longest=longest)
+    written = reading.as_written(recipe, gpus, nodes=nodes, longest=longest)
     return RecipePlan(recipe, gpus, plan, source, written, given)
 
 
@@ -132,7 +125,7 @@ def apply_change(planned: RecipePlan, out: Path) -> tuple[Change, Path | None]:
             "not written"
         )
     flags = dict(changes[0].flags)
-    if plan.settings.nodes != nodes_of(recipe):
+    if plan.settings.nodes != reading.nodes_of(recipe):
         flags["NNODES"] = str(plan.settings.nodes)  # only --nodes says so
     remark = f"{recipe.path.name}, changed by vlrft for {gpus.count} x {gpus.name}: "
     remark += changes[0].label
@@ -168,6 +161,6 @@ def new_plan(
                 f"known change: {peak.total / GIB:.1f} GiB in {peak.name}"
             )
         # Preferably one that needs no package that is missing here (liger-kernel).
-        clean = [c for c in options if not check_recipe(changed(recipe, c.flags))]
+        clean = [c for c in options if not check_recipe(reading.changed(recipe, c.flags))]
         planned = plan_of(changed_text(recipe, (clean or options)[0].flags))
     return planned, write_fixed(out, planned.recipe.text, 0o755)

@@ -156,24 +156,17 @@ def _rows(
 
 def _group(rows: Sequence[_Row], images: Images, images_of: Sequence[range]) -> list[list[int]]:
     """Rows with the same prompt and the same images, in order of first appearance."""
-    by_prompt: dict[bytes, list[list[int]]] = {}
-    groups: list[list[int]] = []
+    groups: dict[tuple[bytes, int], list[int]] = {}
     for r, row in enumerate(rows):
-        known = by_prompt.setdefault(row.ids[: row.prompt].tobytes(), [])
-        for members in known:
-            if images.same(images_of[members[0]], images_of[r]):
-                members.append(r)
-                break
-        else:
-            known.append([r])
-            groups.append(known[-1])
-    return groups
+        prompt = row.ids[: row.prompt].tobytes()
+        alike = (first for text, first in groups if text == prompt)
+        first = next((f for f in alike if images.same(images_of[f], images_of[r])), r)
+        groups.setdefault((prompt, first), []).append(r)
+    return list(groups.values())
 
 
 def _common(texts: Sequence[np.ndarray]) -> int:
     """Length of the common beginning: the prompt and what all completions start with."""
-    shared = min(len(text) for text in texts)
-    for text in texts[1:]:
-        differs = np.nonzero(text[:shared] != texts[0][:shared])[0]
-        shared = int(differs[0]) if len(differs) else shared
-    return shared
+    shared = min(map(len, texts))
+    differs = [(text[:shared] != texts[0][:shared]).nonzero()[0][:1] for text in texts]
+    return int(min([shared, *np.concatenate(differs)]))
