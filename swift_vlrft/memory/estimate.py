@@ -69,7 +69,8 @@ class Plan:
         return self.verdict != "out of memory"
 
     def with_note(self, note: str) -> Plan:
-        assumptions = (*self.settings.assumptions, note)
+        """With one more assumption, if there is one."""
+        assumptions = (*self.settings.assumptions, *filter(None, [note]))
         return replace(self, settings=replace(self.settings, assumptions=assumptions))
 
     def as_dict(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ Unusable input is a ValueError in one line.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from swift_vlrft.memory import from_recipe as reading
@@ -62,19 +62,14 @@ def plan_recipe(
     """
     recipe = read_recipe(path)
     node, note = _gpus(gpus, Path(path))
+    planned = _planned(recipe, node, nodes, dataset, quick)
     given = callers_part(recipe)
-    notes = [note, f"from your environment: {given}" if given else ""]
-    return _planned(recipe, node, nodes, dataset, quick, given, notes)
+    plan = planned.plan.with_note(note).with_note(given and f"from your environment: {given}")
+    return replace(planned, plan=plan, environment=given)
 
 
 def _planned(
-    recipe: Recipe,
-    gpus: Gpus,
-    nodes: int | None,
-    dataset: str | Path | None,
-    quick: bool,
-    given: str = "",
-    notes: list[str] | None = None,
+    recipe: Recipe, gpus: Gpus, nodes: int | None, dataset: str | Path | None, quick: bool
 ) -> RecipePlan:
     longest = None
     if dataset is not None:
@@ -89,10 +84,9 @@ def _planned(
         how = ", not traced: torch is not installed or this model class cannot be run"
     elif plan.how == "analytic":
         how = f": {settings.model.type} cannot be run without data"
-    for note in (how and f"activations in closed form{how}", *(notes or ())):
-        plan = plan.with_note(note) if note else plan
     written = reading.as_written(recipe, gpus, nodes=nodes, longest=longest)
-    return RecipePlan(recipe, gpus, plan, source, written, given)
+    plan = plan.with_note(how and f"activations in closed form{how}")
+    return RecipePlan(recipe, gpus, plan, source, written)
 
 
 def _gpus(text: str | None, path: Path) -> tuple[Gpus, str]:

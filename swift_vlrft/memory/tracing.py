@@ -56,9 +56,6 @@ def trace(config: dict[str, Any], shape: BatchShape) -> Peaks:
     return {stage: counter.peaks.get(stage, {}) for stage in passed}
 
 
-# The counter ---------------------------------------------------------------------------------
-
-
 class _Counter(TorchDispatchMode):
     """Counts live storages by component, and keeps the counts at each stage's peak."""
 
@@ -155,9 +152,6 @@ def _to_meta(value: Any) -> Any:
     return value.to("meta") if isinstance(value, torch.Tensor) and not value.is_meta else value
 
 
-# The model -----------------------------------------------------------------------------------
-
-
 def _model(config: dict[str, Any], shape: BatchShape) -> Any:
     """As ms-swift prepares it for training: what is frozen, adapters, checkpointing."""
     model = on_meta(config).to(getattr(torch, shape.dtype))
@@ -241,9 +235,6 @@ def inputs_of(config: dict[str, Any], shape: BatchShape, image_token: int) -> di
     return inputs | {"image_grid_thw": grid, "pixel_values": pixels}
 
 
-# The loss of ms-swift ---------------------------------------------------------------------------
-
-
 def _loss(model: Any, inputs: dict[str, Any], shape: BatchShape, counter: _Counter) -> torch.Tensor:
     """swift/rlhf_trainers/grpo_trainer.py: _get_logps_via_local_forward, then the surrogate loss.
 
@@ -308,9 +299,6 @@ def _chunked(
         del logits, logps, gradient
     loss = (kept * input_gradient).sum()
     return loss if weight_gradient is None else loss + 0 * weight_gradient.sum()
-
-
-# Stages and kernels -------------------------------------------------------------------------
 
 
 def _mark_stages(model: Any, counter: _Counter, shape: BatchShape) -> None:
