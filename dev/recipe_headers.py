@@ -14,7 +14,8 @@ import sys
 from pathlib import Path
 
 from swift_vlrft.files.writing import write_atomically
-from swift_vlrft.memory.estimate import Plan, estimate_auto
+from swift_vlrft.memory.analytic import analytic
+from swift_vlrft.memory.estimate import Plan, estimate
 from swift_vlrft.memory.from_recipe import settings_of
 from swift_vlrft.memory.settings import GIB, USABLE, parse_gpus
 from swift_vlrft.recipe.reader import read_recipe
@@ -30,7 +31,10 @@ def plan_of(path: Path) -> Plan:
     if match is None:
         raise ValueError(f"{path}: no GPUs in its name, as in detection_4x80g.sh")
     recipe = read_recipe(path, environment={})
-    return estimate_auto(settings_of(recipe, parse_gpus(f"{match[1]}x{match[2]}")))
+    settings = settings_of(recipe, parse_gpus(f"{match[1]}x{match[2]}"))
+    plan = estimate(settings, analytic)
+    # Traced only if a pass of the trainer can be the peak.
+    return plan if plan.peak_is_certain else estimate(settings)
 
 
 def with_header(text: str, plan: Plan) -> str:

@@ -20,20 +20,10 @@ if TYPE_CHECKING:
     from swift_vlrft.memory.recipe_plan import RecipePlan
 
 HEADINGS = {
-    "weights": "wgts",
-    "reference model": "ref",
-    "gradients": "grad",
-    "optimizer": "opt",
-    "activations LLM": "LLM",
-    "activations ViT": "ViT",
-    "logits": "lgts",
-    "temporaries": "temp",
-    "gathers": "gath",
-    "vLLM weights": "vLLM",
-    "KV cache": "KV",
-    "vLLM activations": "vact",
-    "CUDA graphs": "grph",
-    "context, fragmentation": "ctx",
+    **{"weights": "wgts", "reference model": "ref", "gradients": "grad", "optimizer": "opt"},
+    **{"activations LLM": "LLM", "activations ViT": "ViT", "logits": "lgts"},
+    **{"temporaries": "temp", "gathers": "gath", "vLLM weights": "vLLM", "KV cache": "KV"},
+    **{"vLLM activations": "vact", "CUDA graphs": "grph", "context, fragmentation": "ctx"},
     "total": "sum",
 }
 """Short enough for a table of 80 columns; docs/plan.md and --json have the long names."""
@@ -95,12 +85,10 @@ def plan(
         print_json(found)
     else:
         print_plan(planned, recipe.name)
-        if changes:
-            print_changes("to make it fit, cheapest first", changes)
-        elif not planned.plan.fits:
+        if not planned.plan.fits and not changes:
             typer.echo("no set of known changes makes it fit: more or larger GPUs are needed")
-        if headroom:
-            print_changes("room to raise, each alone", headroom)
+        print_changes("to make it fit, cheapest first", changes)
+        print_changes("room to raise, each alone", headroom)
     raise typer.Exit(0 if planned.plan.fits else 1)
 
 
@@ -136,18 +124,17 @@ def plan_compare(
 def print_plan(planned: RecipePlan, name: str) -> None:
     """The table of phases, the verdict, and what was assumed."""
     from swift_vlrft.memory.estimate import ERROR
-    from swift_vlrft.memory.settings import GIB
 
     plan, console = planned.plan, Console()
     console.print(_phases(planned, name, console.width))
-    where = f" in {plan.peak.name}" if plan.verdict == "out of memory" else ""
-    colour = {"fits": "green", "tight": "yellow"}.get(plan.verdict, "red")
+    peak, colour = plan.peak, {"fits": "green", "tight": "yellow"}.get(plan.verdict, "red")
+    where = f" in {peak.name}" if plan.verdict == "out of memory" else ""
     lines = [
-        f"[{colour}]{plan.verdict}{where}[/{colour}]: peak {plan.peak.total / GIB:.1f} GiB in "
-        f"{plan.peak.name}, {plan.headroom / GIB:+.1f} GiB of room, error {ERROR:.0%}"
+        f"[{colour}]{plan.verdict}{where}[/{colour}]: peak {peak.total / 2**30:.1f} GiB in "
+        f"{peak.name}, {plan.headroom / 2**30:+.1f} GiB of room, error {ERROR:.0%}"
     ]
     if plan.host:
-        lines.append(f"host memory for offloading: {plan.host / GIB:.0f} GiB a node")
+        lines.append(f"host memory for offloading: {plan.host / 2**30:.0f} GiB a node")
     lines += [f"[red]{escape(failure)}[/red]" for failure in plan.failures]
     lines.append(
         f"activations, logits, temporaries: {plan.how}; weights, optimizer, gradients, gathers, "
@@ -176,24 +163,22 @@ def _phases(planned: RecipePlan, name: str, width: int) -> Table:
     for phase in phases:
         short = phase.name.replace("old/reference log-probabilities", "log-probs")
         cells = [sum(phase.parts.get(n, 0) for n in names) for names in columns.values()]
-        drawn.add_row(
-            short.replace("optimizer ", ""),
-            *(_size(cell / GIB) for cell in [*cells, phase.total]),
-            style="bold" if phase is planned.plan.peak else "",
-        )
+        sizes = [_size(cell / GIB) for cell in [*cells, phase.total]]
+        style = "bold" if phase is planned.plan.peak else ""
+        drawn.add_row(short.replace("optimizer ", ""), *sizes, style=style)
     return drawn
 
 
 def _size(value: float) -> str:
-    if value < 0.05:
-        return ""
-    return f"{value:.1f}" if value < 99.95 else f"{value:.0f}"
+    return "" if value < 0.05 else f"{value:.1f}" if value < 99.95 else f"{value:.0f}"
 
 
 def print_changes(title: str, changes: list[Change]) -> None:
+    """As a table, if there are any."""
     drawn = table("change", ">peak", "costs", title=title)
     for change in changes:
         if change.plan:
             peak = f"{change.plan.peak.total / 2**30:.1f} {change.plan.verdict}"
             drawn.add_row(change.label, peak, change.cost)
-    show(drawn)
+    if changes:
+        show(drawn)

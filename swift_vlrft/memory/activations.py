@@ -10,29 +10,25 @@ from dataclasses import asdict
 from functools import lru_cache
 from importlib import metadata
 from importlib.util import find_spec
-from typing import Any
 
 from swift_vlrft.files.cache import remembered
 from swift_vlrft.memory.analytic import analytic
 from swift_vlrft.memory.models import Model
 from swift_vlrft.memory.stages import Activations, BatchShape, Peaks, with_copied_keys
 
-VERSION = 2
+VERSION = 3
 """To be raised when tracing.py changes what it counts, so that old results are not used."""
-
-
-def can_trace(model: Model) -> bool:
-    return model.traceable and _installed()
-
-
-@lru_cache
-def _installed() -> bool:
-    return all(find_spec(name) for name in ("torch", "transformers"))
 
 
 @lru_cache
 def _versions() -> list[str]:
-    return [metadata.version(name) for name in ("torch", "transformers")]
+    """Of what a trace needs; empty if one is not installed."""
+    needed = ("torch", "transformers")
+    return [metadata.version(name) for name in needed] if all(map(find_spec, needed)) else []
+
+
+def can_trace(model: Model) -> bool:
+    return model.traceable and bool(_versions())
 
 
 def traced(model: Model, shape: BatchShape) -> Activations:
@@ -45,18 +41,9 @@ def traced(model: Model, shape: BatchShape) -> Activations:
 
         return trace(model.config, shape)
 
-    key = [VERSION, _versions(), _without_context(model.config), asdict(shape)]
     try:
+        key = [VERSION, _versions(), model.config, asdict(shape)]
         peaks = remembered("memory", key, answer)
     except Exception:  # a class or a configuration that does not run without data
         return analytic(model, shape)
     return Activations(with_copied_keys(model, shape, peaks), "traced")
-
-
-def _without_context(config: dict[str, Any]) -> dict[str, Any]:
-    """``config`` without the model's longest row, which does not change a shorter row."""
-    return {
-        name: _without_context(value) if isinstance(value, dict) else value
-        for name, value in config.items()
-        if name != "max_position_embeddings"
-    }

@@ -1,29 +1,31 @@
 """What to change: the cheapest changes that make a run fit, and what to raise if there is room.
 
-    for change in advise(plan):
+    for change in advise(plan, source, written):
         change.label, change.flags, change.cost, change.plan.peak
     "move_model_batches 16", {"move_model_batches": "16"}, "weight sync a little slower", 19.7 GiB
 
-A change is a flag of ms-swift, its cost in speed or quality, and the resulting Settings. Many are
-tried, with activations scaled from the plan's; those that are returned are estimated by ``source``.
+A change is flags of ms-swift and their cost in speed or quality; ``written`` reads the recipe with
+them. Many are tried, with activations scaled from the plan's; those that are returned are estimated
+by ``source``.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from swift_vlrft.memory.activations import traced
 from swift_vlrft.memory.analytic import scaled_from
-from swift_vlrft.memory.estimate import Plan, estimate
+from swift_vlrft.memory.estimate import Plan, estimate, gib
 from swift_vlrft.memory.settings import GIB, Settings
-from swift_vlrft.memory.stages import Source, batch_shape
+from swift_vlrft.memory.stages import Source
 
 Written = Callable[[Mapping[str, str]], Settings | None]
 """Settings of the recipe with these flags in it; None if they break a rule of ms-swift or of this
 package, so must not be written."""
+
+Planner = Callable[[Mapping[str, str]], Plan | None]
 
 LORA_LEARNING_RATE = 1e-5
 """That of our LoRA recipes; 1e-6, right for full tuning, hardly changes an adapter."""
@@ -34,12 +36,10 @@ EXPENSIVE_RANK = 3.0
 
 @dataclass(frozen=True)
 class Change:
-    flags: dict[str, str]
-    """ms-swift's flags; names in capitals are environment variables."""
+    flags: dict[str, str]  # ms-swift's flags; names in capitals are environment variables
     cost: str
-    rank: float
+    rank: float = 0
     """Smaller is cheaper: first about the same speed, then slower, then other results."""
-    settings: Settings
     plan: Plan | None = None
 
     @property
@@ -57,130 +57,111 @@ class Change:
         return self.plan is not None and self.plan.fits
 
     def as_dict(self) -> dict[str, object]:
-        plan = self.plan
-        return {
-            "change": self.label,
-            "flags": self.flags,
-            "cost": self.cost,
-            "peak_gib": round(plan.peak.total / GIB, 2) if plan else None,
-            "phase": plan.peak.name if plan else None,
-            "verdict": plan.verdict if plan else None,
-            "how": plan.how if plan else None,
-        }
+        found: dict[str, object] = {"change": self.label, "flags": self.flags, "cost": self.cost}
+        if plan := self.plan:
+            peak, how = plan.peak, {"verdict": plan.verdict, "how": plan.how}
+            found |= {"peak_gib": gib(peak.total), "phase": peak.name, **how}
+        return found
 
 
-# The search -----------------------------------------------------------------------------------
-
-
-def advise(plan: Plan, source: Source = traced, written: Written | None = None) -> list[Change]:
+def advise(plan: Plan, source: Source, written: Written) -> list[Change]:
     """Changes that make a plan fit, cheapest first: single ones, then the smallest combination.
 
-    Empty if the plan fits, or if no combination helps. With ``written`` each is planned from the
-    recipe with that change.
+    Empty if the plan fits, or if no combination helps.
     """
     if plan.fits:
         return []
-    quick = _scaled(plan.settings, source)
-    tried = _planned(_writable(changes(plan.settings), written), quick)
-    found = [change for change in tried if change.fits][:4]
+    quick = _planner(scaled_from(plan.settings, source), written)
+    singles = [replace(change, plan=quick(change.flags)) for change in changes(plan.settings)]
+    found = [change for change in singles if change.fits][:4]
     if not found or found[0].rank > EXPENSIVE_RANK:
         combined = _together(plan, quick)
         if combined and all(combined.flags != change.flags for change in found):
-            several = _writable([combined], written)
-            found = sorted([*several, *found], key=lambda change: change.rank)[:4]
+            found = sorted([combined, *found], key=lambda change: change.rank)[:4]
+    exact = _planner(source, written)
     shown = [
-        change if change.plan and change.plan.peak_is_certain else _planned([change], source)[0]
+        change
+        if change.plan and change.plan.peak_is_certain
+        else replace(change, plan=exact(change.flags))
         for change in found
     ]
     return [change for change in shown if change.fits]
 
 
-def headroom_options(
-    plan: Plan, source: Source = traced, written: Written | None = None
-) -> list[Change]:
-    """What could be raised for speed within the GPU's memory; ``written`` as in advise."""
+def headroom_options(plan: Plan, source: Source, written: Written) -> list[Change]:
+    """What could be raised for speed within the GPU's memory."""
     if plan.verdict != "fits":
         return []
-    quick = _scaled(plan.settings, source)
-    found = []
+    quick, found = _planner(scaled_from(plan.settings, source), written), []
     for rule in (_larger_batch, _larger_share, _more_generations, _no_checkpointing):
         # The options of a rule ascend.
-        options = _planned(_writable(rule(plan.settings), written), quick)
+        options = [replace(change, plan=quick(change.flags)) for change in rule(plan.settings)]
         found += [c for c in options if c.plan and c.plan.verdict == "fits"][-1:]
     return found
 
 
-def _scaled(settings: Settings, source: Source) -> Source:
-    shapes = [batch_shape(settings, train=train) for train in (True, False)]
-    return scaled_from(settings.model, shapes, source)
+def _planner(source: Source, written: Written) -> Planner:
+    def plan(flags: Mapping[str, str]) -> Plan | None:
+        settings = written(flags)
+        return estimate(settings, source) if settings else None
+
+    return plan
 
 
-def _writable(changes: Iterable[Change], written: Written | None) -> list[Change]:
-    if written is None:
-        return list(changes)
-    read = [(change, written(change.flags)) for change in changes]
-    return [replace(change, settings=settings) for change, settings in read if settings]
-
-
-def _planned(changes: Iterable[Change], source: Source) -> list[Change]:
-    return [replace(change, plan=estimate(change.settings, source)) for change in changes]
-
-
-def _together(plan: Plan, source: Source) -> Change | None:
+def _together(plan: Plan, quick: Planner) -> Change | None:
     """Add changes, cheapest first, that lower the peak; then drop those that are not needed."""
-    taken: list[tuple[str, str]] = []
-    now = plan
+    taken, now = list[Change](), plan
     while not now.fits and len(taken) < 12:
-        options = [change for change in changes(now.settings) if change.key not in taken]
-        lower = [
-            (change.key, change.plan)
-            for change in _planned(options, source)
-            if change.plan and _need(change.plan) < _need(now) - 0.02 * GIB
-        ]
+        known, need = [change.key for change in taken], _need(now) - 0.02 * GIB
+        options = [change for change in changes(now.settings) if change.key not in known]
+        tried = [(change, quick(_combined([*taken, change]).flags)) for change in options]
+        lower = [(change, made) for change, made in tried if made and _need(made) < need]
         if not lower:
             return None
-        fitting = [option for option in lower if option[1].fits]
-        key, now = (fitting or lower)[0]
-        taken.append(key)
+        change, now = next((pair for pair in lower if pair[1].fits), lower[0])
+        taken.append(change)
     if not now.fits:
         return None
-    for key in list(taken):
-        fewer = [other for other in taken if other != key]
-        change = _combined(plan.settings, fewer)
-        if change and estimate(change.settings, source).fits:
+    for change in list(taken):
+        fewer = _again([other.key for other in taken if other.key != change.key], plan, quick)
+        made = quick(_combined(fewer).flags) if fewer else None
+        if made and made.fits:
             taken = fewer
-    return _combined(plan.settings, taken)
+    return _combined(taken)
+
+
+def _again(keys: list[tuple[str, str]], plan: Plan, quick: Planner) -> list[Change]:
+    """These changes one after the other, as each depends on those before; none if one is gone."""
+    made: list[Change] = []
+    for key in keys:
+        now = quick(_combined(made).flags) if made else plan
+        change = next((c for c in changes(now.settings) if c.key == key), None) if now else None
+        if change is None:
+            return []
+        made.append(change)
+    return made
+
+
+def _combined(changes: list[Change]) -> Change:
+    flags = {name: value for change in changes for name, value in change.flags.items()}
+    costs = dict.fromkeys(change.cost for change in changes)
+    return Change(flags, "; ".join(costs), sum(change.rank for change in changes))
 
 
 def _need(plan: Plan) -> float:
     return plan.peak.total + (plan.settings.gpu_bytes if plan.failures else 0)
 
 
-def _combined(settings: Settings, keys: list[tuple[str, str]]) -> Change | None:
-    flags: dict[str, str] = {}
-    costs, rank = [], 0.0
-    for key in keys:
-        change = next((c for c in changes(settings) if c.key == key), None)
-        if change is None:
-            return None
-        settings, rank = change.settings, rank + change.rank
-        flags |= change.flags
-        costs.append(change.cost)
-    return Change(flags, "; ".join(dict.fromkeys(costs)), rank, settings) if flags else None
-
-
-# What can be changed --------------------------------------------------------------------------
-
-Row = tuple[bool, float, dict[str, str], str, dict[str, Any]]
-"""Whether it applies, its rank, the flags, the cost, the changed fields of the settings."""
+Row = tuple[bool, float, dict[str, Any], str]
+"""Whether it applies, its rank, the flags, the cost."""
 
 
 def changes(s: Settings) -> list[Change]:
     """All single changes that these settings allow, cheapest first."""
-    rows = [*_of_the_engine(s), *_of_the_trainer(s), *_smaller_batches(s), *_of_the_data(s)]
+    rows = (*_of_the_engine(s), *_of_the_trainer(s), *_smaller_batches(s), *_of_the_data(s))
     found = [
-        Change(flags, cost, rank, replace(s, **new))
-        for when, rank, flags, cost, new in rows
+        Change({name: str(value) for name, value in flags.items()}, cost, rank)
+        for when, rank, flags, cost in rows
         if when
     ]
     return sorted(found, key=lambda change: change.rank)
@@ -189,113 +170,92 @@ def changes(s: Settings) -> list[Change]:
 def _of_the_engine(s: Settings) -> Iterator[Row]:
     if s.rollout != "vllm_colocate":
         return
-    awake = s.sleep_level == 0
-    yield awake, 1, {"sleep_level": "1"}, "seconds a step to wake", {"sleep_level": 1}
+    awake, now = s.sleep_level == 0, s.vllm_utilization
+    yield awake, 1, {"sleep_level": 1}, "seconds a step to wake"
     for rank, flag in ((2, "offload_optimizer"), (2.1, "offload_model")):
         when = not awake and not getattr(s, flag)
-        yield when, rank, {flag: "true"}, "seconds a step, host memory", {flag: True}
+        yield when, rank, {flag: "true"}, "seconds a step, host memory"
     # The longest row that this run can produce, which is all that the engine needs to hold.
     prompt = max(s.max_length or 0, s.length - s.completion)
     longest = -(-(prompt + s.completion) // 1024) * 1024
-    when = s.vllm_max_length is not None and s.vllm_max_length > longest
-    flags = {"vllm_max_model_len": str(longest)}
     cost = "nothing: no row is longer" if s.max_length else "longer rows are refused"
-    yield when, 0.4, flags, cost, {"vllm_max_length": longest}
-    now = s.vllm_utilization
+    yield (s.vllm_max_length or 0) > longest, 0.4, {"vllm_max_model_len": longest}, cost
     for share in (0.7, 0.6, 0.5, 0.4, 0.3):
-        flags, new = {"vllm_gpu_memory_utilization": str(share)}, {"vllm_utilization": share}
-        rank = 1.5 + (now - share)
-        yield share < now - 0.05, rank, flags, "fewer rows generated at once", new
+        flags, rank = {"vllm_gpu_memory_utilization": share}, 1.5 + (now - share)
+        yield share < now - 0.05, rank, flags, "fewer rows generated at once"
     for share in (0.8, 0.9):
-        flags, new = {"vllm_gpu_memory_utilization": str(share)}, {"vllm_utilization": share}
-        when = share > now + 0.05 and not awake
-        yield when, 2.8, flags, "less room beside the engine", new
+        flags = {"vllm_gpu_memory_utilization": share}
+        yield share > now + 0.05 and not awake, 2.8, flags, "less room beside the engine"
     for tp in (2, 4, 8):
         when = tp > s.vllm_tp and s.processes % tp == 0 and s.model.heads % tp == 0
-        flags = {"vllm_tensor_parallel_size": str(tp)}
-        yield when, 2.5 + tp / 10, flags, "slower rollout of a small model", {"vllm_tp": tp}
+        flags, rank = {"vllm_tensor_parallel_size": tp}, 2.5 + tp / 10
+        yield when, rank, flags, "slower rollout of a small model"
 
 
 def _of_the_trainer(s: Settings) -> Iterator[Row]:
-    new: dict[str, Any]
     full, engine = s.tuning == "full", s.rollout.startswith("vllm")
-    when = s.zero == 3 and engine and s.move_model_batches == 1
-    flags = {"move_model_batches": "16"}
-    yield when, 1.2, flags, "weight sync a little slower", {"move_model_batches": 16}
-    when = s.model.shares_prefixes and s.may_share_prefixes and bool(s.grids) and s.batch > 1
+    when = s.zero == 3 and engine and s.move_model_batches <= 1
+    yield when, 1.2, {"move_model_batches": 16}, "weight sync a little slower"
+    when = s.may_share_prefixes and bool(s.grids) and s.batch > 1
     when &= not s.shared_prefix and not s.chunked_loss and s.sharding != "fsdp"
-    new = {"shared_prefix": True, "feature_cache": 512 << 20}
-    yield when, 0.5, {"VLRFT_SHARED_PREFIX": "1"}, "nothing: faster, the same numbers", new
+    yield when, 0.5, {"VLRFT_SHARED_PREFIX": 1}, "nothing: faster, the same numbers"
     when = not (s.checkpoint_llm and s.checkpoint_vit)
-    flags = {"gradient_checkpointing": "true", "vit_gradient_checkpointing": "true"}
-    new = {"checkpoint_llm": True, "checkpoint_vit": True}
-    yield when, 3, flags, "one more forward pass, about 30 % slower", new
+    flags = dict.fromkeys(("gradient_checkpointing", "vit_gradient_checkpointing"), "true")
+    yield when, 3, flags, "one more forward pass, about 30 % slower"
     when = s.may_use_liger and not (s.chunked_loss or s.all_logits or s.shared_prefix)
-    yield when, 3.2, {"use_liger_kernel": "true"}, "needs liger-kernel", {"chunked_loss": True}
+    yield when, 3.2, {"use_liger_kernel": "true"}, "needs liger-kernel"
     order = ("none", "ddp", "zero0", "zero1", "zero2", "zero3", "fsdp")
     for rank, stage in ((4, "zero2"), (5, "zero3")):
         when = s.processes > 1 and order.index(s.sharding) < order.index(stage)
-        yield when, rank, {"deepspeed": stage}, "more communication", {"sharding": stage}
-    when = s.reference and full
-    yield when, 6, {"beta": "0"}, "no KL term, no reference model", {"reference": False}
+        yield when, rank, {"deepspeed": stage}, "more communication"
+    yield s.reference and full, 6, {"beta": 0}, "no KL term, no reference model"
     when = s.optimizer in ("adamw", "adamw_foreach") and full and not s.deepspeed
-    new = {"optimizer": "adamw_8bit"}
-    yield when, 7, {"optim": "adamw_8bit"}, "moments in 8 bits", new
+    yield when, 7, {"optim": "adamw_8bit"}, "moments in 8 bits"
     cost = "the optimizer steps on the CPU: several times slower, host memory"
-    flags = {"deepspeed": f"zero{s.zero}_offload"}
-    new = {"cpu_states": True, "cpu_parameters": s.zero == 3}
-    yield s.zero >= 2 and not s.cpu_states, 8, flags, cost, new
-    flags, new = {"tuner_type": "lora"}, {"tuning": "lora"}
+    yield s.zero >= 2 and not s.cpu_states, 8, {"deepspeed": f"zero{s.zero}_offload"}, cost
+    flags = {"tuner_type": "lora"}
     if s.learning_rate is not None and s.learning_rate < LORA_LEARNING_RATE:
         flags["learning_rate"] = f"{LORA_LEARNING_RATE:.0e}".replace("e-0", "e-")
     if s.sharding in ("none", "ddp") and s.dtype != "float32":
         # The weight sync would make the adapter 16 bits (recipe/rules/batches.py).
-        flags["deepspeed"] = new["sharding"] = "zero2"
-    yield full, 10, flags, "an adapter learns, not the model", new
+        flags["deepspeed"] = "zero2"
+    yield full, 10, flags, "an adapter learns, not the model"
 
 
 def _smaller_batches(s: Settings) -> Iterator[Row]:
     batch, factor = s.batch, 1
     while batch % 2 == 0:
         batch, factor = batch // 2, factor * 2
-        flags, new = _batch(s, batch, s.accumulation * factor)
-        new["rollout_batch"] = s.generated_at_once
-        if s.steps_per_generation:
-            new["steps_per_generation"] = s.steps_per_generation * factor
-        yield True, 3.5 + factor / 10, flags, "same step, smaller passes", new
+        rank, flags = 3.5 + factor / 10, _batch(s, batch, s.accumulation * factor)
+        yield True, rank, flags, "same step, smaller passes"
 
 
-def _batch(s: Settings, batch: int, accumulation: int) -> tuple[dict[str, str], dict[str, Any]]:
+def _batch(s: Settings, batch: int, accumulation: int) -> dict[str, str]:
     """Another batch. If --steps_per_generation is set, it is changed to keep the rows of a
     generation, which num_generations must divide (args_mixin.py: _init_generation_batch_params).
     """
-    flags = {
-        "per_device_train_batch_size": str(batch),
-        "gradient_accumulation_steps": str(accumulation),
-    }
+    flags = {"per_device_train_batch_size": batch, "gradient_accumulation_steps": accumulation}
     if s.steps_per_generation is not None:
-        flags["steps_per_generation"] = str(s.steps_per_generation * s.batch // batch)
-    return flags, {"batch": batch, "accumulation": accumulation}
+        flags["steps_per_generation"] = s.steps_per_generation * s.batch // batch
+    return {name: str(value) for name, value in flags.items()}
 
 
 def _of_the_data(s: Settings) -> Iterator[Row]:
     area = sum(h * w for _, h, w in s.grids[:1]) * s.model.patch**2
     for pixels in (602112, 401408, 200704):
         if pixels < 0.9 * area:
-            scale = (pixels / area) ** 0.5
-            grids = tuple((t, _even(h * scale), _even(w * scale)) for t, h, w in s.grids)
-            rank, cost = 6.5 + (area / pixels) / 100, "small objects are seen less well"
-            yield True, rank, _pixel_flags(s, pixels), cost, {"grids": grids}
+            rank = 6.5 + (area / pixels) / 100
+            yield True, rank, _pixel_flags(s, pixels), "small objects are seen less well"
     for length in (1024, 512, 256):
-        rank, flags = 9 + 100 / length, {"max_completion_length": str(length)}
-        yield length < s.completion, rank, flags, "longer answers are cut", {"completion": length}
+        rank, flags = 9 + 100 / length, {"max_completion_length": length}
+        yield length < s.completion, rank, flags, "longer answers are cut"
 
 
-def _pixel_flags(s: Settings, pixels: int) -> dict[str, str]:
+def _pixel_flags(s: Settings, pixels: int) -> dict[str, Any]:
     """The flags for a limit of an image's pixels, if this run has one."""
     tokens = pixels // (s.model.patch * s.model.merge) ** 2
     if s.pixels != "model_kwargs":
-        return {s.pixels: str(tokens if s.pixels == "IMAGE_MAX_TOKEN_NUM" else pixels)}
+        return {s.pixels: tokens if s.pixels == "IMAGE_MAX_TOKEN_NUM" else pixels}
     given = json.loads(s.model_kwargs)
     names = {name.upper(): name for name in given}
     if name := names.get("IMAGE_MAX_TOKEN_NUM"):
@@ -305,55 +265,40 @@ def _pixel_flags(s: Settings, pixels: int) -> dict[str, str]:
     return {"model_kwargs": json.dumps(given)}
 
 
-def _even(value: float) -> int:
-    return max(2, int(value) // 2 * 2)
-
-
-# What can be raised ---------------------------------------------------------------------------
-
-
 def _larger_batch(s: Settings) -> Iterator[Change]:
     step = s.batch * s.accumulation
     for batch in (s.batch * 2**n for n in range(1, 6)):
         divides = step % batch == 0
         if s.steps_per_generation:
             divides &= s.batch * s.steps_per_generation % batch == 0
-        if s.generation_batch:
-            divides &= s.generation_batch % (batch * s.processes) == 0
         if divides:
-            flags, new = _batch(s, batch, max(1, step // batch))
-            new["rollout_batch"] = max(batch, s.generated_at_once)
-            yield Change(flags, "larger passes, fewer of them a step", 0, replace(s, **new))
+            flags = _batch(s, batch, max(1, step // batch))
+            yield Change(flags, "larger passes, fewer of them a step")
 
 
 def _larger_share(s: Settings) -> Iterator[Change]:
     if s.rollout == "vllm_colocate":
         for twentieths in range(int(s.vllm_utilization * 20) + 1, 19):
             flags = {"vllm_gpu_memory_utilization": f"{twentieths / 20:g}"}
-            after = replace(s, vllm_utilization=twentieths / 20)
-            yield Change(flags, "more rows generated at once", 0, after)
+            yield Change(flags, "more rows generated at once")
 
 
 def _more_generations(s: Settings) -> Iterator[Change]:
     if s.rollout == "transformers":
         return
-    after = replace(s, generations=2 * s.generations)
-    flags = {"num_generations": str(after.generations)}
-    steps = s.steps_per_generation or s.accumulation
-    if (s.generation_batch or s.processes * s.batch * steps) % after.generations:
+    after, steps = 2 * s.generations, s.steps_per_generation or s.accumulation
+    flags = {"num_generations": str(after)}
+    if (s.generation_batch or s.processes * s.batch * steps) % after:
         # The completions of a generation become a multiple again.
-        given = {
-            "steps_per_generation": s.steps_per_generation,
-            "generation_batch_size": s.generation_batch,
-        }
-        given = {name: n for name, n in given.items() if n}
-        given = given or {"gradient_accumulation_steps": s.accumulation}
-        flags |= {name: str(2 * n) for name, n in given.items() if n}
-        after = replace(after, rollout_batch=2 * s.generated_at_once)
-    yield Change(flags, "twice the rollout, training memory unchanged in ms-swift", 0, after)
+        if s.steps_per_generation:
+            flags["steps_per_generation"] = str(2 * s.steps_per_generation)
+        if s.generation_batch:
+            flags["generation_batch_size"] = str(2 * s.generation_batch)
+        if len(flags) == 1:
+            flags["gradient_accumulation_steps"] = str(2 * s.accumulation)
+    yield Change(flags, "twice the rollout, training memory unchanged in ms-swift")
 
 
 def _no_checkpointing(s: Settings) -> Iterator[Change]:
     if s.checkpoint_llm:
-        after = replace(s, checkpoint_llm=False, checkpoint_vit=False)
-        yield Change({"gradient_checkpointing": "false"}, "about a quarter faster", 0, after)
+        yield Change({"gradient_checkpointing": "false"}, "about a quarter faster")

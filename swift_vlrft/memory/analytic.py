@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from swift_vlrft.memory import stages
 from swift_vlrft.memory.models import Model
-from swift_vlrft.memory.stages import Activations, BatchShape, Peaks, Source, with_copied_keys
+from swift_vlrft.memory.settings import Settings
+from swift_vlrft.memory.stages import (
+    Activations,
+    BatchShape,
+    Peaks,
+    Source,
+    batch_shape,
+    size_of,
+    with_copied_keys,
+)
 
 LORA_SAVED = 1.9
 """Ratio of what a LoRA layer saves (inputs after dropout, masks) to a fully trained one."""
@@ -16,29 +25,24 @@ def analytic(model: Model, shape: BatchShape) -> Activations:
 
 def scaled(known: Activations, model: Model, shape: BatchShape, other: BatchShape) -> Activations:
     """``other`` from the activations ``known`` of ``shape``, by the ratio of their closed forms."""
-    before, after = analytic(model, shape).peaks, analytic(model, other).peaks
-    peaks: Peaks = {}
-    for stage, parts in after.items():
-        low, high = sum(before.get(stage, {}).values()), sum(parts.values())
-        base = sum(known.peaks.get(stage, {}).values())
+    before, peaks = analytic(model, shape).peaks, {}
+    for stage, parts in analytic(model, other).peaks.items():
+        low, base = size_of(before.get(stage, {})), size_of(known.peaks.get(stage, {}))
         factor = base / low if low and base else 1.0
         peaks[stage] = {name: round(value * factor) for name, value in parts.items()}
-        if low == high and base:
-            peaks[stage] = dict(known.peaks[stage])
+        if low == size_of(parts) and base:
+            peaks[stage] = known.peaks[stage]
     return Activations(peaks, "scaled")
 
 
-def scaled_from(model: Model, shapes: list[BatchShape], source: Source) -> Source:
-    """A source that scales any shape from those of ``shapes`` (one that trains, one that does
-    not), as given by ``source``.
-    """
-    known = {shape.train: (shape, source(model, shape)) for shape in shapes}
+def scaled_from(settings: Settings, source: Source) -> Source:
+    """A source that scales any shape from that of ``settings`` as given by ``source``."""
+    shapes = [batch_shape(settings, train=train) for train in (True, False)]
+    known = {shape.train: (shape, source(settings.model, shape)) for shape in shapes}
 
     def scale(model: Model, shape: BatchShape) -> Activations:
         before, activations = known[shape.train]
-        if shape == before:
-            return activations
-        return scaled(activations, model, before, shape)
+        return activations if shape == before else scaled(activations, model, before, shape)
 
     return scale
 
@@ -48,8 +52,7 @@ def _peaks(model: Model, shape: BatchShape) -> Peaks:
     tokens = shape.batch * shape.length
     patches = shape.batch * sum(t * h * w for t, h, w in shape.grids)
     logits = shape.batch * shape.logits * model.vocabulary * size
-    vit_layer = model.facts.vit_saved * model.vit_hidden * size / 2
-    vit_layer *= patches
+    vit_layer = model.facts.vit_saved * model.vit_hidden * size / 2 * patches
     if not shape.train:
         live = tokens * (6 * model.intermediate + 10 * model.hidden) * size // 2
         return {
@@ -66,20 +69,16 @@ def _peaks(model: Model, shape: BatchShape) -> Peaks:
         kept_vit = model.vit_layers * (patches * per_token if shape.checkpoint_vit else vit_layer)
     kept = {stages.VIT: round(kept_vit), stages.LLM: round(model.layers * per_layer)}
     after, back = _logits(model, shape, logits)
-    embedding = 3 * model.parameters.embedding * size if not shape.lora_rank else 0
+    again = llm_layer * (1.3 if shape.checkpoint_llm else 0.3)
+    embedding = 0 if shape.lora_rank else 3 * model.parameters.embedding * size
+    back_vit = max(embedding, round(vit_layer * 1.3) if vit_trains else 0)
     return {
         stages.FORWARD_VIT: {stages.VIT: round(kept_vit + vit_layer / 2)},
         stages.FORWARD_LLM: {**kept, stages.LOGITS: logits},
         stages.LOSS: {**kept, stages.LOGITS: after},
         stages.BACKWARD_LOSS: {**kept, stages.LOGITS: back},
-        stages.BACKWARD_LLM: {
-            **kept,
-            stages.TEMPORARIES: round(llm_layer * (1.3 if shape.checkpoint_llm else 0.3)),
-        },
-        stages.BACKWARD_VIT: {
-            stages.VIT: round(kept_vit),
-            stages.TEMPORARIES: max(embedding, round(vit_layer * 1.3) if vit_trains else 0),
-        },
+        stages.BACKWARD_LLM: {**kept, stages.TEMPORARIES: round(again)},
+        stages.BACKWARD_VIT: {stages.VIT: round(kept_vit), stages.TEMPORARIES: back_vit},
     }
 
 

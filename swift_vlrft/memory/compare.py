@@ -30,11 +30,10 @@ PHASES = {
 def read_run(folder: Path) -> dict[str, float]:
     """The largest value of each memory/ metric of a run; ValueError if there is none."""
     best: dict[str, float] = {}
-    for file in (f for name in ("logging.jsonl", "trainer_state.json") for f in folder.rglob(name)):
+    for file in (*folder.rglob("logging.jsonl"), *folder.rglob("trainer_state.json")):
         for name, value in (item for record in _records(file) for item in record.items()):
-            number = finite(value)
-            if name.startswith("memory/") and name.endswith("_gib") and number is not None:
-                key = name.removeprefix("memory/")
+            number, key = finite(value), name.removeprefix("memory/")
+            if key != name and name.endswith("_gib") and number is not None:
                 best[key] = max(best.get(key, 0.0), number)
     if not best:
         raise ValueError(
@@ -43,19 +42,16 @@ def read_run(folder: Path) -> dict[str, float]:
         )
     if not any(key.endswith("_allocated_gib") for key in best):
         raise ValueError(
-            f"{folder}: this run had no GPU; only resident memory was logged, which a plan for "
-            "GPUs cannot be compared with"
+            f"{folder}: this run had no GPU; a plan cannot be compared with its memory"
         )
     return best
 
 
 def _records(file: Path) -> list[dict[str, Any]]:
     """The log entries; a line cut short by a killed run is left out."""
-    if file.suffix == ".json":
-        state = read_json(file)
-        rows = state.get("log_history") if isinstance(state, dict) else None
-    else:
-        rows = [row for _, row in json_lines(file)]
+    rows: Any = [row for _, row in json_lines(file)] if file.suffix == ".jsonl" else read_json(file)
+    if isinstance(rows, dict):
+        rows = rows.get("log_history")
     return [row for row in rows or [] if isinstance(row, dict)]
 
 
@@ -69,14 +65,11 @@ def compared(plan: Plan, measured: dict[str, float]) -> list[dict[str, str | flo
     for name, phases in PHASES.items():
         allocated = measured.get(f"{name}_allocated_gib")
         planned = max((totals[phase] for phase in phases if phase in totals), default=None)
-        if allocated is not None and planned is not None:
-            rows.append(
-                {
-                    "phase": name,
-                    "planned": round(planned, 3),
-                    "allocated": round(allocated, 3),
-                    "reserved": round(measured.get(f"{name}_reserved_gib", 0.0), 3),
-                    "error": f"{planned / allocated - 1:+.0%}" if allocated else "-",
-                }
-            )
+        if allocated is None or planned is None:
+            continue
+        error = f"{planned / allocated - 1:+.0%}" if allocated else "-"
+        reserved = measured.get(f"{name}_reserved_gib", 0.0)
+        sizes = {"planned": planned, "allocated": allocated, "reserved": reserved}
+        rounded = {key: round(size, 3) for key, size in sizes.items()}
+        rows.append({"phase": name, **rounded, "error": error})
     return rows

@@ -11,10 +11,9 @@ from typing import Any
 
 from swift_vlrft.memory import vllm
 from swift_vlrft.memory.activations import traced
-from swift_vlrft.memory.analytic import analytic
 from swift_vlrft.memory.phases import COMPONENTS, WITHOUT_FORWARD, phases
 from swift_vlrft.memory.settings import GIB, Settings
-from swift_vlrft.memory.stages import Components, Source, batch_shape
+from swift_vlrft.memory.stages import Components, Source, batch_shape, size_of
 from swift_vlrft.memory.states import States, model_states
 
 ERROR = 0.08
@@ -31,17 +30,15 @@ class Phase:
 
     @property
     def total(self) -> int:
-        return sum(self.parts.values())
+        return size_of(self.parts)
 
 
 @dataclass(frozen=True)
 class Plan:
     settings: Settings
     phases: list[Phase]
-    how: str
-    """Of the activations: traced | analytic | scaled"""
-    host: int
-    """Bytes of host memory per node for offloading and the sleeping engine."""
+    how: str  # Of the activations: traced | analytic | scaled
+    host: int  # Bytes of host memory per node for offloading and the sleeping engine
     failures: tuple[str, ...] = ()
     """Reasons why it cannot work whatever the peak: vLLM would not start."""
 
@@ -72,7 +69,8 @@ class Plan:
         return self.verdict != "out of memory"
 
     def with_note(self, note: str) -> Plan:
-        assumptions = (*self.settings.assumptions, note)
+        """With one more assumption, if there is one."""
+        assumptions = (*self.settings.assumptions, *filter(None, [note]))
         return replace(self, settings=replace(self.settings, assumptions=assumptions))
 
     def as_dict(self) -> dict[str, Any]:
@@ -108,52 +106,37 @@ def estimate(settings: Settings, source: Source = traced) -> Plan:
     states = model_states(settings)
     engine = vllm.engine(settings) if settings.rollout.startswith("vllm") else None
     found = phases(settings, states, engine, train, evaluated)
-    return Plan(
-        settings,
-        [Phase(name, parts) for name, parts in found.items()],
-        train.how,
-        _host(settings, states, engine),
-        _failures(settings, engine),
-    )
+    made = [Phase(name, parts) for name, parts in found.items()]
+    host, failures = _host(settings, states, engine), _failures(settings, engine)
+    return Plan(settings, made, train.how, host, failures)
 
 
-def estimate_auto(settings: Settings) -> Plan:
-    """``estimate``, traced only if a pass of the trainer can be the peak."""
-    plan = estimate(settings, analytic)
-    return plan if plan.peak_is_certain else estimate(settings, traced)
-
-
-def _failures(settings: Settings, engine: vllm.Engine | None) -> tuple[str, ...]:
-    colocated = settings.rollout == "vllm_colocate"
-    if engine is None or not (colocated or settings.rollout_gpus):
+def _failures(s: Settings, engine: vllm.Engine | None) -> tuple[str, ...]:
+    colocated = s.rollout == "vllm_colocate"
+    if engine is None or not (colocated or s.rollout_gpus):
         return ()
     needed = engine.weights + engine.profile + engine.needed_kv
     if needed <= engine.share:
         return ()
-    share = needed / settings.gpu_bytes
-    shorter = needed - engine.needed_kv + vllm.row_bytes(settings, settings.length)
-    if shorter <= engine.share:
-        way = f"--vllm_max_model_len for rows of {settings.length} tokens makes it smaller"
+    share, whose = needed / s.gpu_bytes, "" if colocated else "the rollout server's "
+    if needed - engine.needed_kv + vllm.row_bytes(s, s.length) <= engine.share:
+        way = f"--vllm_max_model_len for rows of {s.length} tokens makes it smaller"
     elif share < 0.95:
         way = f"{share + 0.01:.2f} holds them"
     else:
         way = "a larger vllm_tensor_parallel_size divides the weights"
-    length = settings.vllm_max_length or settings.length
-    whose = "" if colocated else "the rollout server's "
     return (
         f"vLLM start: weights {gib(engine.weights)}, its profiled pass {gib(engine.profile)} and "
-        f"the KV cache of one row of {length} tokens {gib(engine.needed_kv)} GiB do not go into "
-        f"{whose}--vllm_gpu_memory_utilization {settings.vllm_utilization:g} "
-        f"({gib(engine.share)} GiB); {way}",
+        f"the KV cache of one row of {s.vllm_max_length or s.length} tokens "
+        f"{gib(engine.needed_kv)} GiB do not go into {whose}--vllm_gpu_memory_utilization "
+        f"{s.vllm_utilization:g} ({gib(engine.share)} GiB); {way}",
     )
 
 
-def _host(settings: Settings, states: States, engine: vllm.Engine | None) -> int:
-    nodes = max(1, settings.nodes)
-    gpus = max(1, settings.processes // nodes)
-    total = states.host // nodes
-    if engine and settings.rollout == "vllm_colocate":
-        total += engine.host * gpus
-        total += (states.weights + states.reference) * gpus if settings.offload_model else 0
-        total += states.moments * gpus if settings.offload_optimizer else 0
-    return total
+def _host(s: Settings, states: States, engine: vllm.Engine | None) -> int:
+    nodes = max(1, s.nodes)
+    of_gpu = 0
+    if engine and s.rollout == "vllm_colocate":
+        of_gpu += engine.host + states.moments * s.offload_optimizer
+        of_gpu += (states.weights + states.reference) * s.offload_model
+    return states.host // nodes + of_gpu * max(1, s.processes // nodes)

@@ -7,15 +7,16 @@ settings.assumptions     everything that affects the verdict and is not in the r
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 from swift_vlrft.families.resize import RESOLUTION
 from swift_vlrft.memory.images import Longest
 from swift_vlrft.memory.models import Model, read_model
-from swift_vlrft.memory.settings import Gpus, Settings, Sharding
+from swift_vlrft.memory.settings import Gpus, Settings
 from swift_vlrft.memory.vllm import largest_image
 from swift_vlrft.recipe.reader import Flag, Recipe
 from swift_vlrft.recipe.rules import PROBLEM, check_recipe
@@ -24,11 +25,9 @@ from swift_vlrft.recipe.run import RANGES, NotKnown, Run, resolve
 from swift_vlrft.shared_prefix import settings as shared_prefix
 
 PROMPT_TEXT = 256
-"""Text tokens of a prompt, assumed without a data set: the detection prompts of this package have
-120 to 200."""
+"""Tokens, assumed without a data set: the detection prompts of this package have 120 to 200."""
 
-PLUGIN_FILE = "vlrft.py"
-"""Our plugin's file name, also of copies."""
+PLUGIN_FILE = "vlrft.py"  # also of copies
 
 AGAINST_LIGER = (
     *("delta", "off_policy_sequence_mask_delta", "advantage_reweight"),
@@ -41,23 +40,20 @@ ATTENTION = (
     *("flash_attention_2", "flash_attention_3", "flash_attention_4"),
 )
 
-STAGES: tuple[Sharding, ...] = ("zero0", "zero1", "zero2", "zero3")
-DEEPSPEED: dict[str, tuple[Sharding, bool, bool]] = {
-    **{stage: (stage, False, False) for stage in STAGES},
-    "zero2_offload": ("zero2", True, False),
-    "zero3_offload": ("zero3", True, True),
-}
-"""ms-swift's configurations: stage, optimizer on the CPU, parameters on the CPU."""
+ZERO = re.compile(r"(zero[0-3])|(zero[23])_offload")
+"""ms-swift's DeepSpeed configurations; zero3_offload keeps the parameters on the CPU, too."""
 
-OPTIMIZERS: dict[str, Literal["adamw", "adamw_foreach", "adamw_8bit", "adafactor", "sgd"]] = {
-    "adamw_8bit": "adamw_8bit",
-    "adamw_bnb_8bit": "adamw_8bit",
-    "paged_adamw_8bit": "adamw_8bit",
-    "adafactor": "adafactor",
-    "sgd": "sgd",
-    "adamw_torch": "adamw_foreach",
-    "adamw_torch_fused": "adamw",
+OPTIMIZERS = {
+    **dict.fromkeys(("adamw_8bit", "adamw_bnb_8bit", "paged_adamw_8bit"), "adamw_8bit"),
+    **{"adafactor": "adafactor", "sgd": "sgd"},
+    **{"adamw_torch": "adamw_foreach", "adamw_torch_fused": "adamw"},
 }
+
+READERS: dict[str, Callable[[Run, str], Any]] = {
+    **{"int": Run.integer, "int | None": Run.optional},
+    **{"float": Run.number, "bool": Run.true, "str": Run.text},
+}
+"""How the value of a flag is read, by the type of the field that it is for."""
 
 
 def settings_of(
@@ -68,33 +64,35 @@ def settings_of(
     ``nodes``: in place of the recipe's NNODES.
     """
     run, notes = _planned(recipe)
-    path = run.recipe.path
     for name in (*RESOLUTION, shared_prefix.SWITCH, shared_prefix.CACHE):
         run.variable(name)  # which must be known
     if not run.grpo:
         raise ValueError(
-            f"{path}: `{' '.join(run.recipe.command)}` with rlhf_type {run.text('rlhf_type')}; the "
-            "planner knows `swift rlhf --rlhf_type grpo`"
+            f"{run.recipe.path}: `{' '.join(run.recipe.command)}` with rlhf_type "
+            f"{run.text('rlhf_type')}; the planner knows `swift rlhf --rlhf_type grpo`"
         )
-    for name in RANGES:
-        if name in run.given:
-            run.read(name)  # a number that is none, whether this run uses it or not
-    for found in check_recipe(run, BATCHES):
-        if found.level == PROBLEM:
-            notes.append(f"what `vlrft check` calls a problem is mended: {found.text}")
+    for name in filter(run.given.get, RANGES):
+        run.read(name)  # a number that is none, whether this run uses it or not
+    problems = [found.text for found in check_recipe(run, BATCHES) if found.level == PROBLEM]
+    notes += [f"what `vlrft check` calls a problem is mended: {text}" for text in problems]
     model = read_model(model_name(run))
     if model.config.get("quantization_config"):
         notes.append("the checkpoint is quantized; its weights are planned in 16 bits")
     nodes = nodes or nodes_of(run)
     processes = _processes(run, gpus, nodes, notes)
-    settings = Settings(model=model, gpu_bytes=gpus.bytes, processes=processes, nodes=nodes)
-    settings = _training(run, settings, notes)
-    settings = _batches(run, settings)
-    settings = _images(run, settings, longest, notes)
-    settings = _rollout(run, settings, notes)
-    settings = _forward(run, settings, notes)
+    # old_logps: grpo_trainer.py: _prepare_batch_inputs computes them in every run.
+    given = Settings(model, gpus.bytes, processes, nodes, old_logps=True, **_values_of_flags(run))
+    settings = replace(given, **_training(run, given, notes))
+    settings = replace(settings, **_images(run, model, longest, notes))
+    settings = replace(settings, **_rollout(run, settings, notes))
+    settings = replace(settings, **_forward(run, settings, notes))
     notes.append("longest row: every sequence of a batch is as long as the longest")
     return replace(settings, assumptions=tuple(notes))
+
+
+def _values_of_flags(run: Run) -> dict[str, Any]:
+    flags = {f.name: (str(f.type), f.metadata["flag"]) for f in fields(Settings) if f.metadata}
+    return {name: READERS[kind](run, flag) for name, (kind, flag) in flags.items()}
 
 
 def model_name(run: Run) -> str:
@@ -136,79 +134,68 @@ def _processes(run: Run, gpus: Gpus, nodes: int, notes: list[str]) -> int:
     seen = min(count, len(names) or count)
     named = f"CUDA_VISIBLE_DEVICES names {seen} of {count} GPUs"
     if processes is None:
-        if seen < count:
-            notes.append(named)
+        notes += [named] * (seen < count)
         if seen > 1:
             notes.append(
                 f"NPROC_PER_NODE is not set: planned as {seen} processes; without it ms-swift "
                 "starts one and spreads the layers over the GPUs"
             )
-        return seen * nodes
-    if processes > count:
+    elif processes > count:
         raise ValueError(
             f"{run.recipe.path} starts {processes} processes (NPROC_PER_NODE) and --gpus gives "
             f"{count} GPUs; give as many, or set NPROC_PER_NODE={count}"
         )
-    if processes > seen:
+    elif processes > seen:
         notes.append(f"{named}, NPROC_PER_NODE={processes} more: planned for {processes}")
     elif processes < count:
         notes.append(f"{processes} of {count} GPUs train (NPROC_PER_NODE={processes})")
-    return processes * nodes
+    return (processes or seen) * nodes
 
 
-# Training -----------------------------------------------------------------------------------------
-
-
-def _training(run: Run, settings: Settings, notes: list[str]) -> Settings:
-    tuner, bits = run.text("tuner_type"), run.text("quant_bits")
+def _training(run: Run, settings: Settings, notes: list[str]) -> dict[str, Any]:
+    tuner, bits, optim = run.text("tuner_type"), run.text("quant_bits"), run.text("optim") or ""
+    sees, rows = settings.model.sees, settings.steps_per_generation or settings.accumulation
     if tuner not in ("lora", "full"):
         path = run.recipe.path
         raise ValueError(f"{path}: --tuner_type {tuner}: the planner knows lora and full")
-    tuning: Literal["full", "lora", "qlora"] = "full" if tuner == "full" else "lora"
-    if tuning == "lora" and bits == "4":
-        tuning = "qlora"
-    elif bits is not None:
+    quantized = tuner == "lora" and bits == "4"
+    if bits is not None and not quantized:
         notes.append(f"quant_bits {bits} with {tuner} tuning: the weights are planned in 16 bits")
+    if settings.generation_batch:
+        rows = max(1, settings.generation_batch // (settings.batch * settings.processes))
     sharding, cpu_states, cpu_parameters = _sharding(run, settings.processes, notes)
-    optim = run.text("optim") or ""
     if optim not in OPTIMIZERS:
         notes.append(f"optim {optim} is planned as adamw, with two moments in 32 bits")
-    return replace(
-        settings,
-        tuning=tuning,
-        lora_rank=run.integer("lora_rank"),
-        lora_dropout=run.number("lora_dropout"),
-        train_llm=not run.true("freeze_llm"),
-        train_vit=settings.model.sees and not run.true("freeze_vit"),
-        train_aligner=settings.model.sees and not run.true("freeze_aligner"),
-        sharding=sharding,
-        cpu_states=cpu_states,
-        cpu_parameters=cpu_parameters,
-        gather_for_generation=run.true("ds3_gather_for_generation"),
-        # rlhf_args.py: a reference model for full tuning with a KL term; LoRA switches itself off.
-        reference=run.number("beta") != 0,
-        # grpo_trainer.py: _prepare_batch_inputs computes them in every run.
-        old_logps=True,
-        dtype=run.text("torch_dtype") or "bfloat16",
+    return {
+        "tuning": "qlora" if quantized else tuner,
+        "train_llm": not run.true("freeze_llm"),
+        "train_vit": sees and not run.true("freeze_vit"),
+        "train_aligner": sees and not run.true("freeze_aligner"),
+        "sharding": sharding,
+        "cpu_states": cpu_states,
+        "cpu_parameters": cpu_parameters,
+        "dtype": settings.dtype or "bfloat16",
         # Only what the recipe says: ms-swift chooses another where the tuner changes.
-        learning_rate=run.number("learning_rate") or None if "learning_rate" in run.given else None,
-        float32_trainable=sharding == "fsdp",
-        float32_adapters=run.text("lora_dtype") in (None, "float32"),
-        optimizer=OPTIMIZERS.get(optim, "adamw"),
-    )
+        "learning_rate": "learning_rate" in run.given and run.number("learning_rate") or None,
+        "float32_trainable": sharding == "fsdp",
+        "float32_adapters": run.text("lora_dtype") in (None, "float32"),
+        "optimizer": OPTIMIZERS.get(optim, "adamw"),
+        "rollout_batch": settings.batch * rows,
+        "eval_batch": run.integer("per_device_eval_batch_size") if run.evaluates else 0,
+    }
 
 
-def _sharding(run: Run, processes: int, notes: list[str]) -> tuple[Sharding, bool, bool]:
+def _sharding(run: Run, processes: int, notes: list[str]) -> tuple[str, bool, bool]:
     """The sharding, and whether DeepSpeed keeps the optimizer and the parameters on the CPU."""
     value = run.text("deepspeed")
     if value is None:
         return "fsdp" if run.text("fsdp") else "ddp" if processes > 1 else "none", False, False
-    if known := DEEPSPEED.get(value.removesuffix(".json")):
-        return known
+    if match := ZERO.fullmatch(value.removesuffix(".json")):
+        stage, offloads = match[1] or match[2], bool(match[2])
+        return stage, offloads, offloads and stage == "zero3"
     try:
         zero = run.json("deepspeed").get("zero_optimization", {})
-        stage = int(zero.get("stage", 0))
-        if stage not in range(4):
+        if (stage := int(zero.get("stage", 0))) not in range(4):
             raise ValueError(f"there is no stage {stage}")
         states, parameters = (
             zero.get(f"offload_{part}", {}).get("device") == "cpu"
@@ -220,40 +207,17 @@ def _sharding(run: Run, processes: int, notes: list[str]) -> tuple[Sharding, boo
             f"readable file ({error})"
         ) from None
     notes.append(f"of {value} only the stage and the offloading are read, sizes are the defaults")
-    return STAGES[stage], states, parameters
+    return f"zero{stage}", states, parameters
 
 
-def _batches(run: Run, settings: Settings) -> Settings:
-    batch = run.integer("per_device_train_batch_size")
-    accumulation = run.integer("gradient_accumulation_steps")
-    generation = run.optional("generation_batch_size")
-    steps = run.optional("steps_per_generation")
-    at_once = steps or accumulation
-    if generation:
-        at_once = max(1, generation // (batch * settings.processes))
-    return replace(
-        settings,
-        batch=batch,
-        accumulation=accumulation,
-        generations=run.integer("num_generations"),
-        rollout_batch=batch * at_once,
-        eval_batch=run.integer("per_device_eval_batch_size") if run.evaluates else 0,
-        completion=run.integer("max_completion_length"),
-        max_length=run.optional("max_length"),
-        steps_per_generation=steps,
-        generation_batch=generation,
-    )
-
-
-def _forward(run: Run, settings: Settings, notes: list[str]) -> Settings:
+def _forward(run: Run, settings: Settings, notes: list[str]) -> dict[str, Any]:
     """How activations are computed and saved."""
     attention = run.text("attn_impl")
     if attention is None:
         notes.append("attn_impl is not set: sdpa, PyTorch's own flash kernel")
     elif attention not in ATTENTION and "/" not in attention:  # kernels-community/flash-attn2
         place = f"{run.recipe.path}:{run.line('attn_impl')}"
-        known = ", ".join(ATTENTION)
-        raise ValueError(f"{place}: --attn_impl {attention}: known are {known}")
+        raise ValueError(f"{place}: --attn_impl {attention}: known are {', '.join(ATTENTION)}")
     for flag in ("padding_free", "packing"):
         if run.true(flag):
             notes.append(f"{flag} is planned as padded rows, which take more")
@@ -267,31 +231,27 @@ def _forward(run: Run, settings: Settings, notes: list[str]) -> Settings:
         notes.append("VLRFT_SHARED_PREFIX: each prompt of a micro-batch is planned once")
     elif on:
         notes.append(f"VLRFT_SHARED_PREFIX changes nothing here: {why or alone}")
-    return replace(
-        settings,
-        checkpoint_llm=run.true("gradient_checkpointing"),
-        checkpoint_vit=run.true("vit_gradient_checkpointing"),
-        attention={"flash_attn": "flash_attention_2"}.get(attention or "", attention or "sdpa"),
-        chunked_loss=run.true("use_liger_kernel"),
-        shared_prefix=shares and bool(settings.grids),
-        feature_cache=shared_prefix.cache_bytes(run.recipe.environment) if shares else 0,
-        may_share_prefixes=why is None,
-        may_use_liger=_may_use_liger(run),
-    )
+    return {
+        "attention": {"flash_attn": "flash_attention_2", None: "sdpa"}.get(attention, attention),
+        "shared_prefix": shares and bool(settings.grids),
+        "feature_cache": shared_prefix.cache_bytes(run.recipe.environment) if shares else 0,
+        "may_share_prefixes": why is None,
+        "may_use_liger": _may_use_liger(run),
+    }
 
 
 def _why_not_shared(run: Run, model: Model) -> str | None:
     """What prevents our trainer (swift_plugin/trainer.py) from sharing prefixes, if anything."""
-    for flag in ("use_liger_kernel", "padding_free"):
-        if run.true(flag):
-            return f"--{flag}"
-    if not any(Path(file).name == PLUGIN_FILE for file in run.texts("external_plugins")):
-        return f"{PLUGIN_FILE} is not among --external_plugins"
-    if not model.shares_prefixes:
-        return f"the model type is {model.type}"
-    if run.text("fsdp"):
-        return "--fsdp"
-    return "--sequence_parallel_size" if run.integer("sequence_parallel_size") > 1 else None
+    plugins = [Path(file).name for file in run.texts("external_plugins")]
+    reasons = {
+        "--use_liger_kernel": run.true("use_liger_kernel"),
+        "--padding_free": run.true("padding_free"),
+        f"{PLUGIN_FILE} is not among --external_plugins": PLUGIN_FILE not in plugins,
+        f"the model type is {model.type}": not model.shares_prefixes,
+        "--fsdp": bool(run.text("fsdp")),
+        "--sequence_parallel_size": run.integer("sequence_parallel_size") > 1,
+    }
+    return next((reason for reason, holds in reasons.items() if holds), None)
 
 
 def _may_use_liger(run: Run) -> bool:
@@ -308,24 +268,22 @@ def _may_use_liger(run: Run) -> bool:
     )
 
 
-# Rollout ------------------------------------------------------------------------------------------
-
-
-def _rollout(run: Run, settings: Settings, notes: list[str]) -> Settings:
+def _rollout(run: Run, settings: Settings, notes: list[str]) -> dict[str, Any]:
     if not run.true("use_vllm"):
-        return settings
-    model, mode, path = settings.model, run.text("vllm_mode"), run.recipe.path
+        return {}
+    mode, path, model = run.text("vllm_mode"), run.recipe.path, settings.model
     if mode is None:
         raise ValueError(f"{path}: --use_vllm needs --vllm_mode colocate or server")
-    tp, length = run.integer("vllm_tensor_parallel_size"), run.optional("vllm_max_model_len")
+    tp, length = settings.vllm_tp, settings.vllm_max_length
     if mode == "server":
         notes.append("the rollout server's GPUs are not planned: its flags are not the trainer's")
     else:
-        wrong = f"{path}: --vllm_tensor_parallel_size {tp} does not divide the"
-        if settings.processes % tp:
-            raise ValueError(f"{wrong} {settings.processes} processes")
-        if model.heads % tp:
-            raise ValueError(f"{wrong} {model.heads} attention heads of {model.name}")
+        heads = f"attention heads of {model.name}"
+        divided = {"processes": settings.processes, heads: model.heads}
+        for what, many in divided.items():
+            if many % tp:
+                flag = f"--vllm_tensor_parallel_size {tp}"
+                raise ValueError(f"{path}: {flag} does not divide the {many} {what}")
         if length is None and model.context:
             # args_mixin.py: None goes to vLLM, which then takes the whole context of the model.
             length = model.context
@@ -333,42 +291,26 @@ def _rollout(run: Run, settings: Settings, notes: list[str]) -> Settings:
                 f"vllm_max_model_len is not set: vLLM must be able to hold a row of {length} "
                 "tokens, the model's whole context"
             )
-    return replace(
-        settings,
-        rollout="vllm_server" if mode == "server" else "vllm_colocate",
-        vllm_tp=tp,
-        vllm_utilization=run.number("vllm_gpu_memory_utilization"),
-        vllm_max_length=length,
-        vllm_profiled_patches=largest_image(model),
-        vllm_max_sequences=run.optional("vllm_max_num_seqs"),
-        vllm_eager=run.true("vllm_enforce_eager"),
-        sleep_level=run.integer("sleep_level"),
-        offload_model=run.true("offload_model"),
-        offload_optimizer=run.true("offload_optimizer"),
-        move_model_batches=run.optional("move_model_batches") or 1,
-    )
+    return {
+        "rollout": "vllm_server" if mode == "server" else "vllm_colocate",
+        "vllm_max_length": length,
+        "vllm_profiled_patches": largest_image(model),
+    }
 
 
-# Images -------------------------------------------------------------------------------------------
-
-
-def _images(run: Run, settings: Settings, longest: Longest | None, notes: list[str]) -> Settings:
+def _images(run: Run, model: Model, longest: Longest | None, notes: list[str]) -> dict[str, Any]:
     """Image patches and text tokens of the longest row."""
-    model = settings.model
-    by = _pixels_by(run, model)
+    by, rule = _pixels_by(run, model), model.image_rule
     prompt = (longest and longest.text) or PROMPT_TEXT
-    kwargs = json.dumps(run.model_kwargs)
-    settings = replace(settings, pixels=by, prompt=prompt, model_kwargs=kwargs)
-    if longest is None:
-        notes.append(f"no --dataset given: a prompt of {prompt} text tokens")
-    elif longest.text:
+    values = {"pixels": by, "prompt": prompt, "model_kwargs": json.dumps(run.model_kwargs)}
+    if longest and longest.text:
         text = f"text of the longest row of {longest.source}: {prompt} tokens (characters/3)"
-        notes.append(text)
     else:
-        notes.append(f"no text in {longest.source}: a prompt of {prompt} text tokens")
+        no_text = f"no text in {longest.source}" if longest else "no --dataset given"
+        text = f"{no_text}: a prompt of {prompt} text tokens"
+    notes.append(text)
     if not model.sees:
-        return settings
-    rule = model.image_rule
+        return values
     if not model.knows_images:
         notes.append(f"{model.type}: images are counted by Qwen2-VL's rule")
     low, high = limits(run, model)
@@ -386,38 +328,32 @@ def _images(run: Run, settings: Settings, longest: Longest | None, notes: list[s
             f"no --dataset given: one image a row as large as allowed ({limit}: {high}), "
             f"{tokens} tokens"
         )
-    grids = tuple((1, height // model.patch, width // model.patch) for width, height in sizes)
-    return replace(settings, grids=grids)
+    patch = model.patch
+    return values | {
+        "grids": tuple((1, height // patch, width // patch) for width, height in sizes)
+    }
 
 
 def limits(recipe: Recipe | Run, model: Model) -> tuple[int, int]:
     """min_pixels and max_pixels of this run: the template's, and ms-swift's --max_pixels."""
-    run = resolve(recipe)
-    rule = model.image_rule
+    run, rule = resolve(recipe), model.image_rule
     low, high = rule.limits(model=model.name, environ=run.image_limits)
     if flag := run.optional("max_pixels"):
         high = min(high, flag * rule.frames)
     return low, max(low, high)
 
 
-def _pixels_by(
-    run: Run, model: Model
-) -> Literal["MAX_PIXELS", "IMAGE_MAX_TOKEN_NUM", "max_pixels", "model_kwargs"]:
+def _pixels_by(run: Run, model: Model) -> str:
     """What to change for smaller images: the limit in effect in this run (families/resize.py)."""
     if not model.knows_images or not model.image_rule.from_environment:
         return "max_pixels"  # ms-swift's flag scales the image itself, whatever the template
     tokens = "IMAGE_MAX_TOKEN_NUM" in run.image_limits
-    if ("IMAGE_MAX_TOKEN_NUM" if tokens else "MAX_PIXELS") in run.limits_in_kwargs:
-        return "model_kwargs"
-    return "IMAGE_MAX_TOKEN_NUM" if tokens else "MAX_PIXELS"
+    name = "IMAGE_MAX_TOKEN_NUM" if tokens else "MAX_PIXELS"
+    return "model_kwargs" if name in run.limits_in_kwargs else name
 
 
-# Other flags --------------------------------------------------------------------------------------
-
-
-def changed(recipe: Recipe | Run, flags: Mapping[str, str]) -> Recipe:
+def changed(recipe: Recipe, flags: Mapping[str, str]) -> Recipe:
     """``recipe`` with other flags; names in capitals are variables of its environment."""
-    recipe = recipe.recipe if isinstance(recipe, Run) else recipe
     given = [Flag(name, (text,), recipe.line) for name, text in flags.items() if not name.isupper()]
     variables = {name: text for name, text in flags.items() if name.isupper()}
     return replace(
@@ -429,26 +365,25 @@ def changed(recipe: Recipe | Run, flags: Mapping[str, str]) -> Recipe:
 
 
 def as_written(
-    recipe: Recipe | Run, gpus: Gpus, *, nodes: int | None = None, longest: Longest | None = None
+    recipe: Recipe, gpus: Gpus, *, nodes: int | None = None, longest: Longest | None = None
 ) -> Callable[[Mapping[str, str]], Settings | None]:
     """A function from flags to the Settings of ``recipe`` with them; it returns None if they would
     break a rule between flags that holds now.
     """
-    before = changed(recipe, {"NNODES": str(nodes)} if nodes else {})
 
     def broken(recipe: Recipe) -> set[tuple[str, str]]:
         found = check_recipe(recipe, BATCHES)
         return {(one.rule, one.text if one.level == PROBLEM else "") for one in found}
 
+    before = changed(recipe, {"NNODES": str(nodes)} if nodes else {})
     known = broken(before)
 
     def written(flags: Mapping[str, str]) -> Settings | None:
         other = changed(before, flags)
-        if broken(other) - known:
-            return None
         try:
-            return settings_of(other, gpus, nodes=nodes, longest=longest)
+            made = settings_of(other, gpus, nodes=nodes, longest=longest)
         except ValueError:
             return None
+        return None if broken(other) - known else made
 
     return written

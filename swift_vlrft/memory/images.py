@@ -34,10 +34,8 @@ COLUMNS = ("image", "images", "problem", "messages", "query")
 @dataclass(frozen=True)
 class Longest:
     source: str
-    images: tuple[Size, ...]
-    """Width and height in the file, before any resize."""
-    text: int
-    """Tokens of the longest text of any row."""
+    images: tuple[Size, ...]  # Width and height in the file, before any resize
+    text: int  # Tokens of the longest text of any row
 
     def sizes(self, rule: SmartResize, low: int, high: int) -> list[Size]:
         return [rule.size(*size, min_pixels=low, max_pixels=high) for size in self.images]
@@ -75,9 +73,7 @@ def longest_row(path: str | Path, rule: SmartResize, low: int, high: int) -> Lon
 def _rows(stored: StoredSet) -> Iterator[tuple[RowLocation, list[Any], str]]:
     """The place, the images and the text of every row."""
     if schema_of(stored.columns) is not None and not is_for_swift(stored.columns):
-        for row in rows_of(stored):
-            if isinstance(row, BadRow):
-                raise ValueError(f"{row.place}: {row.problem}")
+        for row in map(_good, rows_of(stored)):
             yield row.place, [row.image], str(row.problem)
         return
     if stored.columns and not set(COLUMNS) & set(stored.columns):
@@ -85,13 +81,16 @@ def _rows(stored: StoredSet) -> Iterator[tuple[RowLocation, list[Any], str]]:
             f"{stored.path} has the columns {', '.join(stored.columns)}; one of "
             f"{', '.join(COLUMNS)} is needed"
         )
-    for found in stored.records(COLUMNS):
-        if isinstance(found, BadRow):
-            raise ValueError(f"{found.place}: {found.problem}")
-        place, record = found
+    for place, record in map(_good, stored.records(COLUMNS)):
         images = record.get("images", record.get("image")) or []
         images = images if isinstance(images, list) else [images]
         yield place, [image for image in images if image], _text(record)
+
+
+def _good(found: Any) -> Any:
+    if isinstance(found, BadRow):
+        raise ValueError(f"{found.place}: {found.problem}")
+    return found
 
 
 def _text(record: dict[str, Any]) -> str:

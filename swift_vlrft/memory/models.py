@@ -22,6 +22,7 @@ from swift_vlrft.families import SHARED_PREFIX_TYPES, family_of, image_rule
 from swift_vlrft.families.family import Family, MemoryFacts
 from swift_vlrft.families.resize import SmartResize
 from swift_vlrft.files.cache import remembered
+from swift_vlrft.files.jsonl import read_json
 
 MODELS_FILE = Path(__file__).with_name("models.json")
 
@@ -161,8 +162,8 @@ def read_model(name: str) -> Model:
     path = Path(name).expanduser()
     if path.is_dir() or path.suffix == ".json":
         return _from_file(path)
-    plain = name.rstrip("/").rsplit("/", 1)[-1]
     shipped = {known.lower(): known for known in _shipped()}
+    plain = name.rstrip("/").rsplit("/", 1)[-1]
     low = plain.lower()
     while low not in shipped:
         suffix = next((s for s in SUFFIXES if low.endswith(s)), None)
@@ -176,9 +177,9 @@ def read_model(name: str) -> Model:
     entry = _shipped()[shipped[low]]
     like = entry.get("like", shipped[low])
     config = dict(_shipped()[like])
+    counts = Parameters(**config.pop("parameters"))
     if context := entry.get("context"):
         config["max_position_embeddings"] = context
-    counts = Parameters(**config.pop("parameters"))
     return Model(plain, config, f"shipped configuration of {like}", counts)
 
 
@@ -208,21 +209,15 @@ def count_parameters(config: dict[str, Any]) -> Parameters:
     counts: Counter[str] = Counter()
     for name, parameter in model.named_parameters():  # a tied one stands once
         counts[part_of(name)] += parameter.numel()
+    lists = (n_p for n_p in model.named_modules() if isinstance(n_p[1], torch.nn.ModuleList))
+    layers = [layer for name, part in lists if part_of(name) == "llm" for layer in part]
     embedding, head = model.get_input_embeddings().weight, model.get_output_embeddings().weight
-    layers = [
-        sum(p.numel() for p in layer.parameters())
-        for name, part in model.named_modules()
-        if isinstance(part, torch.nn.ModuleList) and part_of(name) == "llm"
-        for layer in part
-    ]
     own_head = 0 if head is embedding else head.numel()
     return Parameters(
-        vit=counts["vit"],
-        aligner=counts["aligner"],
-        embedding=embedding.numel(),
+        **{"vit": counts["vit"], "aligner": counts["aligner"]},
+        **{"embedding": embedding.numel(), "head": own_head},
         layers=counts["llm"] - embedding.numel() - own_head,
-        head=own_head,
-        largest_layer=max(layers),
+        largest_layer=max(sum(p.numel() for p in layer.parameters()) for layer in layers),
     )
 
 
@@ -233,12 +228,7 @@ def _shipped() -> dict[str, dict[str, Any]]:
 
 def _from_file(path: Path) -> Model:
     file = path / "config.json" if path.is_dir() else path
-    try:
-        config = json.loads(file.read_text())
-    except OSError as error:
-        raise ModelError(f"model {path}: {file} cannot be read: {error.strerror}") from None
-    except ValueError as error:
-        raise ModelError(f"model {path}: {file} is not JSON: {error}") from None
+    config = read_json(file)
     if not isinstance(config, dict) or "model_type" not in config:
         raise ModelError(f"model {path}: {file} has no model_type, so it is no model's config.json")
     versions = {package: metadata.version(package) for package in ("torch", "transformers")}

@@ -21,13 +21,12 @@ def draw(plan: Plan, path: Path, title: str = "") -> None:
     figure, tab20 = Figure(figsize=(10, 5.5), layout="constrained"), colormaps["tab20"]
     axes = figure.subplots()
     names = [phase.name.replace("old/reference ", "") for phase in plan.phases]
-    below = [0.0] * len(names)
+    below, capacity = [0.0] * len(names), plan.settings.gpu_bytes / GIB
     for number, component in enumerate(COMPONENTS):
         sizes = [phase.parts.get(component, 0) / GIB for phase in plan.phases]
         if max(sizes) >= 0.01:
             axes.bar(names, sizes, bottom=below, label=component, width=0.7, color=tab20(number))
             below = [b + size for b, size in zip(below, sizes, strict=True)]
-    capacity = plan.settings.gpu_bytes / GIB
     axes.axhline(capacity, color="black", linestyle="--", linewidth=1)
     axes.text(len(names) - 0.5, capacity, f" {capacity:.1f} GiB", ha="right", va="bottom")
     for place, total in enumerate(below):
@@ -36,7 +35,6 @@ def draw(plan: Plan, path: Path, title: str = "") -> None:
     axes.set_ylim(0, max(capacity, *below) * 1.12)
     axes.set_title(f"{title}: {plan.verdict}, peak in {plan.peak.name}".lstrip(": "))
     axes.set_xticks(range(len(names)), names, rotation=25, ha="right", rotation_mode="anchor")
-    handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles[::-1], labels[::-1], loc="outside right upper", fontsize=8)
+    figure.legend(loc="outside right upper", fontsize=8, reverse=True)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120)

@@ -11,31 +11,22 @@ Unusable input is a ValueError in one line.
 from __future__ import annotations
 
 import re
-import shlex
-import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from swift_vlrft.memory import from_recipe as reading
 from swift_vlrft.memory.activations import can_trace, traced
 from swift_vlrft.memory.advice import Change, Written, advise, headroom_options
 from swift_vlrft.memory.analytic import analytic
 from swift_vlrft.memory.estimate import Plan, estimate
-from swift_vlrft.memory.from_recipe import (
-    as_written,
-    changed,
-    limits,
-    model_name,
-    nodes_of,
-    settings_of,
-)
 from swift_vlrft.memory.images import longest_row
 from swift_vlrft.memory.models import read_model
-from swift_vlrft.memory.rewrite import callers_part, changed_text, copied, new_recipe, remarked
+from swift_vlrft.memory.rewrite import callers_part, changed_text, copied, new_recipe
 from swift_vlrft.memory.settings import GIB, USABLE, Gpus, parse_gpus
 from swift_vlrft.memory.stages import Source
 from swift_vlrft.recipe.fix import write_fixed
 from swift_vlrft.recipe.gpus import installed_gpus
-from swift_vlrft.recipe.reader import Recipe, read_recipe
+from swift_vlrft.recipe.reader import Recipe, read_recipe, read_text
 from swift_vlrft.recipe.rules import check_recipe
 from swift_vlrft.recipe.run import resolve
 
@@ -72,10 +63,8 @@ def plan_recipe(
     recipe = read_recipe(path)
     node, note = _gpus(gpus, Path(path))
     planned = _planned(recipe, node, nodes, dataset, quick)
-    given = _assignments(callers_part(recipe))
-    plan = planned.plan.with_note(note) if note else planned.plan
-    if given:
-        plan = plan.with_note(f"from your environment: {given}")
+    given = callers_part(recipe)
+    plan = planned.plan.with_note(note).with_note(given and f"from your environment: {given}")
     return replace(planned, plan=plan, environment=given)
 
 
@@ -84,20 +73,19 @@ def _planned(
 ) -> RecipePlan:
     longest = None
     if dataset is not None:
-        model = read_model(model_name(resolve(recipe)))
-        longest = longest_row(dataset, model.image_rule, *limits(recipe, model))
-    settings = settings_of(recipe, gpus, nodes=nodes, longest=longest)
+        model = read_model(reading.model_name(resolve(recipe)))
+        longest = longest_row(dataset, model.image_rule, *reading.limits(recipe, model))
+    settings = reading.settings_of(recipe, gpus, nodes=nodes, longest=longest)
     source = analytic if quick or not can_trace(settings.model) else traced
-    plan = estimate(settings, source)
+    plan, how = estimate(settings, source), ""
     if quick:
-        plan = plan.with_note("activations in closed form, not traced: --quick")
+        how = ", not traced: --quick"
     elif source is analytic:
-        why = "torch is not installed or this model class cannot be run"
-        plan = plan.with_note(f"activations in closed form, not traced: {why}")
+        how = ", not traced: torch is not installed or this model class cannot be run"
     elif plan.how == "analytic":
-        why = f"{settings.model.type} cannot be run without data"
-        plan = plan.with_note(f"activations in closed form: {why}")
-    written = as_written(recipe, gpus, nodes=nodes, longest=longest)
+        how = f": {settings.model.type} cannot be run without data"
+    written = reading.as_written(recipe, gpus, nodes=nodes, longest=longest)
+    plan = plan.with_note(how and f"activations in closed form{how}")
     return RecipePlan(recipe, gpus, plan, source, written)
 
 
@@ -109,8 +97,7 @@ def _gpus(text: str | None, path: Path) -> tuple[Gpus, str]:
         here = installed_gpus()
     except OSError:
         here = ()
-    sizes = [gpu.mib for gpu in here if gpu.mib]
-    if sizes:
+    if sizes := [gpu.mib for gpu in here if gpu.mib]:
         least = min(sizes) * 2**20 * USABLE / GIB
         return Gpus(len(here), least, here[0].name), f"this machine's {len(here)} GPUs"
     if match := re.search(r"(?:(\d+)\+\d+|(\d+))x(\d+)g", path.name):
@@ -123,26 +110,23 @@ def apply_change(planned: RecipePlan, out: Path) -> tuple[Change, Path | None]:
     """Write a copy of the recipe with the first change that makes it fit; the second result is the
     backup of a file that was there before.
     """
-    recipe, plan = planned.recipe, planned.plan
+    recipe, plan, gpus = planned.recipe, planned.plan, planned.gpus
     if plan.fits:
         raise ValueError(f"{recipe.path} fits as it is: {out} is not written")
-    changes = planned.changes()
-    if not changes:
+    if not (changes := planned.changes()):
         raise ValueError(
             f"no set of changes makes {recipe.path} fit; more or larger GPUs are needed: {out} is "
             "not written"
         )
-    change = changes[0]
-    flags = dict(change.flags)
-    if plan.settings.nodes != nodes_of(recipe):
+    flags = dict(changes[0].flags)
+    if plan.settings.nodes != reading.nodes_of(recipe):
         flags["NNODES"] = str(plan.settings.nodes)  # only --nodes says so
-    text = copied(recipe, changed_text(recipe, flags), out)
-    remark = f"{recipe.path.name}, changed by vlrft for {planned.gpus.count} x "
-    remark += f"{planned.gpus.name}: {change.label}"
+    remark = f"{recipe.path.name}, changed by vlrft for {gpus.count} x {gpus.name}: "
+    remark += changes[0].label
     if planned.environment:
         remark += f"; planned with {planned.environment} in the environment"
-    kept = write_fixed(out, remarked(text, out, remark), recipe.path.stat().st_mode)
-    return change, kept
+    text = copied(recipe, flags, out, remark)
+    return changes[0], write_fixed(out, text, recipe.path.stat().st_mode)
 
 
 def new_plan(
@@ -158,32 +142,19 @@ def new_plan(
     """Write a new recipe that fits; ValueError if no known change makes it fit."""
     node, _ = _gpus(gpus, out)
     data = str(dataset) if dataset else None
-    text = new_recipe(model, task, node.count, data, nodes=nodes or 1)
-    with tempfile.TemporaryDirectory() as folder:
-        draft = Path(folder) / out.name
-        draft.write_text(text)
-        planned = _planned(read_recipe(draft), node, nodes, dataset, quick)
-        if not planned.plan.fits:
-            options = planned.changes()
-            if not options:
-                peak = planned.plan.peak
-                raise ValueError(
-                    f"{model} does not fit on {node.count} GPUs of {node.gib:.0f} GiB with any "
-                    f"known change: {peak.total / GIB:.1f} GiB in {peak.name}"
-                )
-            # Preferably one that needs no package that is missing here (liger-kernel).
-            recipe = planned.recipe
-            clean = [c for c in options if not check_recipe(changed(recipe, c.flags))]
-            text = changed_text(recipe, (clean or options)[0].flags)
-            draft.write_text(text)
-            planned = _planned(read_recipe(draft), node, nodes, dataset, quick)
-    return planned, write_fixed(out, text, 0o755)
 
+    def plan_of(text: str) -> RecipePlan:
+        return _planned(read_text(text, out)[0], node, nodes, dataset, quick)
 
-def _assignments(variables: dict[str, str]) -> str:
-    """As written in front of a command; never shows a key."""
-    secret = re.compile(r"TOKEN|KEY|SECRET|PASSWORD")
-    return " ".join(
-        f"{name}=..." if secret.search(name) else f"{name}={shlex.quote(value)}"
-        for name, value in variables.items()
-    )
+    planned = plan_of(new_recipe(model, task, node.count, data, nodes=nodes or 1))
+    if not planned.plan.fits:
+        recipe, peak, options = planned.recipe, planned.plan.peak, planned.changes()
+        if not options:
+            raise ValueError(
+                f"{model} does not fit on {node.count} GPUs of {node.gib:.0f} GiB with any "
+                f"known change: {peak.total / GIB:.1f} GiB in {peak.name}"
+            )
+        # Preferably one that needs no package that is missing here (liger-kernel).
+        clean = [c for c in options if not check_recipe(reading.changed(recipe, c.flags))]
+        planned = plan_of(changed_text(recipe, (clean or options)[0].flags))
+    return planned, write_fixed(out, planned.recipe.text, 0o755)

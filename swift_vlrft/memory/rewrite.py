@@ -14,8 +14,10 @@ from pathlib import Path
 from swift_vlrft.geometry.box_format import BOX_FORMATS
 from swift_vlrft.memory.models import read_model
 from swift_vlrft.recipe.edit import with_edit
-from swift_vlrft.recipe.reader import CONFIGURATION, Recipe, RecipeError, read_text
+from swift_vlrft.recipe.reader import CONFIGURATION, Recipe, RecipeError, read_recipe, read_text
 from swift_vlrft.recipe.rules.finding import Edit, Variable
+
+TEMPLATE = Path(__file__).with_name("new_recipe.sh.jinja")
 
 TASKS = {
     "detection": ("vlrft_detection_iou vlrft_detection_format", 1024),
@@ -35,6 +37,7 @@ PLANNED = re.compile(
 """Variables that a plan reads in the environment of the command."""
 
 OF_EVERYBODY = ("HOME", "PATH", "PWD", "OLDPWD", "USER", "LOGNAME", "SHELL", "TMPDIR", "_")
+SECRET = re.compile(r"TOKEN|KEY|SECRET|PASSWORD")
 OWN_PLACE = re.compile(r"BASH_SOURCE|(?:dirname|realpath|readlink)\b[^\n]*\$\{?0|\$\{0[%#/]")
 
 
@@ -58,14 +61,15 @@ def changed_text(recipe: Recipe, flags: Mapping[str, str]) -> str:
     if "NNODES" in flags and path.suffix not in CONFIGURATION:  # that is started with them in front
         first = re.match(r"(?:\ufeff?[ \t]*(?:#[^\n]*)?\r?\n)*", text)
         at = first.end() if first else 0
-        text = text[:at] + "".join(_required(text)) + text[at:]
+        text = text[:at] + _required(text) + text[at:]
     return text
 
 
-def copied(recipe: Recipe, text: str, out: Path) -> str:
-    """``text``, a changed ``recipe``, as it may be written to ``out``; ValueError if it would be a
-    different recipe there.
+def copied(recipe: Recipe, flags: Mapping[str, str], out: Path, remark: str) -> str:
+    """``recipe`` with these ``flags`` and a remark below `#!`, as it may be written to ``out``;
+    ValueError if it would be a different recipe there.
     """
+    text = changed_text(recipe, flags)
     kinds = [path.suffix if path.suffix in CONFIGURATION else ".sh" for path in (recipe.path, out)]
     if len({kind.replace(".yml", ".yaml") for kind in kinds}) > 1:
         raise ValueError(f"{out}: {recipe.path} is another kind of file; name it *{kinds[0]}")
@@ -81,12 +85,7 @@ def copied(recipe: Recipe, text: str, out: Path) -> str:
         read_text(text, out)
     except RecipeError as error:
         raise ValueError(f"{out}: the recipe cannot be read from there: {error}") from None
-    return text
-
-
-def remarked(text: str, path: Path, remark: str) -> str:
-    """``text`` with a comment in its first line, or below `#!`; JSON has none."""
-    if path.suffix == ".json":
+    if out.suffix == ".json":  # which has no comments
         return text
     mark = text.startswith("\ufeff")
     at = text.find("\n") + 1 if text.startswith("#!", mark) else int(mark)
@@ -94,31 +93,33 @@ def remarked(text: str, path: Path, remark: str) -> str:
     return f"{text[:at]}# {' '.join(remark.split())}{new_line}{text[at:]}"
 
 
-def callers_part(recipe: Recipe) -> dict[str, str]:
-    """Variables of the caller's environment that ``recipe`` depends on."""
-    found = {}
+def callers_part(recipe: Recipe) -> str:
+    """The variables of the caller's environment that ``recipe`` depends on, as written in front of
+    a command; never shows a key.
+    """
+    found = []
     for name, value in os.environ.items():
         planned = PLANNED.fullmatch(name)
         if name in OF_EVERYBODY or not (planned or re.search(rf"\b{name}\b", recipe.text)):
             continue
-        without = {other: text for other, text in os.environ.items() if other != name}
-        ignored = set() if planned else {name}
+        ignored = "" if planned else name
         try:
-            commands = read_text(recipe.text, recipe.path, without)
+            without = {other: text for other, text in os.environ.items() if other != name}
+            same = _reads(read_recipe(recipe.path, without), ignored) == _reads(recipe, ignored)
         except RecipeError:
-            commands = []
-        if _reads(recipe, ignored) not in [_reads(command, ignored) for command in commands]:
-            found[name] = value
-    return found
+            same = False
+        if not same:
+            found.append(f"{name}={'...' if SECRET.search(name) else shlex.quote(value)}")
+    return " ".join(found)
 
 
-def _reads(recipe: Recipe, ignored: set[str]) -> object:
-    """A command with its flags and environment, without some variables."""
-    variables = {k: v for k, v in recipe.environment.items() if k not in ignored}
+def _reads(recipe: Recipe, ignored: str) -> object:
+    """A command with its flags and environment, without one variable."""
+    variables = {k: v for k, v in recipe.environment.items() if k != ignored}
     return recipe.command, recipe.span, [(f.name, f.values) for f in recipe.flags], variables
 
 
-def _required(script: str) -> list[str]:
+def _required(script: str) -> str:
     """Lines that require the variables that differ between nodes, if unset; ms-swift passes all of
     them to torchrun (swift/cli/main.py: get_torchrun_args).
     """
@@ -128,7 +129,7 @@ def _required(script: str) -> list[str]:
     }
     missing = {name: what for name, what in required.items() if name not in script}
     lines = [f': "${{{name}:?{what}}}"\n' for name, what in missing.items()]
-    return [*lines, f"export {' '.join(missing)}\n"] if missing else []
+    return "".join([*lines, f"export {' '.join(missing)}\n"]) if missing else ""
 
 
 def new_recipe(
@@ -138,49 +139,24 @@ def new_recipe(
 
     ``processes`` is the number of GPUs of one node, of which there are ``nodes``.
     """
+    from jinja2 import Environment
+
     if task not in TASKS:
         raise ValueError(f"--task {task}: known tasks are {', '.join(TASKS)}")
     rewards, completion = TASKS[task]
     family = read_model(model).family
-    in_flag = bool(family and family.images and not family.images.from_environment)
     data = dataset or "DATASET"
     boxed = task in ("detection", "grounding") and family and family.box_format == "pixels"
     if boxed and "#" not in data and not data.endswith(tuple(f":{name}" for name in BOX_FORMATS)):
         data += ":pixels"  # the box format that the model was trained on
-    where = f"{processes} GPU{'s' * (processes > 1)}"
-    variables = []
-    if nodes > 1:
-        where = f"{nodes} nodes of {processes} GPUs"
-        ports = ["export MASTER_PORT=${MASTER_PORT:-29500}\n", f"export NNODES={nodes}\n"]
-        variables += [*_required(""), *ports]
-    if processes * nodes > 1:
-        variables.append(f"export NPROC_PER_NODE={processes}\n")
-    # The caller chooses the GPUs of a node; without a choice ms-swift would spread a model over
-    # several GPUs if there are more GPUs than processes.
-    visible = shlex.quote(",".join(map(str, range(processes))))
-    variables.append(f"export CUDA_VISIBLE_DEVICES=${{CUDA_VISIBLE_DEVICES-{visible}}}\n")
-    variables += [] if in_flag else ["export MAX_PIXELS=602112\n"]
-    limit = " --max_pixels 602112" if in_flag else ""
-    # One GPU too: DeepSpeed keeps 32-bit copies of what trains in bfloat16.
-    sharding = "zero3 --move_model_batches 16" if processes * nodes > 1 else "zero2"
-    return f"""#!/usr/bin/env bash
-# {task} with {model} on {where}, written by vlrft recipe new.
-set -euo pipefail
-
-{"".join(variables)}swift rlhf --rlhf_type grpo \\
-  --model {shlex.quote(model)} \\
-  --external_plugins "$(vlrft plugin)" \\
-  --dataset {shlex.quote(data)} \\
-  --reward_funcs {rewards} \\
-  --tuner_type full --torch_dtype bfloat16 \\
-  --deepspeed {sharding} \\
-  --use_vllm true --vllm_mode colocate --vllm_gpu_memory_utilization 0.5 \\
-  --vllm_max_model_len 4096 --sleep_level 1 \\
-  --per_device_train_batch_size 2 --gradient_accumulation_steps 4 \\
-  --num_generations 8 --num_generations_eval 1 --max_length 2048{limit} \\
-  --truncation_strategy delete \\
-  --max_completion_length {completion} \\
-  --beta 0.04 --learning_rate 1e-6 --save_steps 100 --log_completions true \\
-  --output_dir output/{task} \\
-  "$@"
-"""
+    one_node = f"{processes} GPU{'s' * (processes > 1)}"
+    jinja = Environment(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
+    jinja.filters["quote"] = shlex.quote
+    return jinja.from_string(TEMPLATE.read_text()).render(
+        **{"task": task, "model": model, "data": data, "processes": processes, "nodes": nodes},
+        where=one_node if nodes == 1 else f"{nodes} nodes of {processes} GPUs",
+        required=_required(""),
+        rewards=rewards,
+        completion=completion,
+        limit_in_flag=bool(family and family.images and not family.images.from_environment),
+    )

@@ -9,8 +9,8 @@ A recipe becomes Settings in from_recipe.py; a published case in benchmarks/memo
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from swift_vlrft.memory.models import Model
 
@@ -18,24 +18,9 @@ GIB = 2**30
 
 CAPACITY = {
     # torch's total_memory, as users' out-of-memory messages print it ("total capacity of ...").
-    "T4": 14.7,
-    "V100-16": 15.8,
-    "V100-32": 31.7,
-    "A10": 22.1,
-    "4090": 23.6,
-    "3090": 23.7,
-    "L4": 22.2,
-    "L20": 44.5,
-    "L40": 44.4,
-    "L40S": 44.4,
-    "A6000": 47.5,
-    "A100-40": 39.4,
-    "A100-80": 79.2,
-    "A800": 79.2,
-    "H100": 79.1,
-    "H800": 79.1,
-    "H20": 95.1,
-    "H200": 139.8,
+    **{"T4": 14.7, "V100-16": 15.8, "V100-32": 31.7, "A10": 22.1, "4090": 23.6, "3090": 23.7},
+    **{"L4": 22.2, "L20": 44.5, "L40": 44.4, "L40S": 44.4, "A6000": 47.5, "A100-40": 39.4},
+    **{"A100-80": 79.2, "A800": 79.2, "H100": 79.1, "H800": 79.1, "H20": 95.1, "H200": 139.8},
 }
 USABLE = 0.985
 """Fraction of a GPU's nominal size if its kind is not known: the middle of the table's ratios."""
@@ -55,93 +40,89 @@ class Gpus:
         return round(self.gib * GIB)
 
 
+def _flag(name: str, default: Any) -> Any:
+    """A field that is the value of one of ms-swift's flags, read by its type (from_recipe.py)."""
+    return field(default=default, metadata={"flag": name})
+
+
 @dataclass(frozen=True)
 class Settings:
     model: Model
     gpu_bytes: int
-    processes: int = 1
-    """Training processes of all nodes, one per GPU."""
+    processes: int = 1  # Training processes of all nodes, one per GPU
     nodes: int = 1
     tuning: Literal["full", "lora", "qlora"] = "lora"
-    lora_rank: int = 8
-    lora_dropout: float = 0.05
+    lora_rank: int = _flag("lora_rank", 8)
+    lora_dropout: float = _flag("lora_dropout", 0.05)
     train_llm: bool = True
     train_vit: bool = False
     train_aligner: bool = False
     sharding: Sharding = "none"
     cpu_states: bool = False
     """DeepSpeed's offload_optimizer to cpu: master weights, moments and gradients."""
-    cpu_parameters: bool = False
-    """DeepSpeed's offload_param to cpu."""
+    cpu_parameters: bool = False  # DeepSpeed's offload_param to cpu
     rollout: Rollout = "transformers"
     rollout_gpus: int = 0
-    vllm_tp: int = 1
-    vllm_utilization: float = 0.9
-    vllm_max_length: int | None = None
-    """Longest row of the engine: --vllm_max_model_len, without it the model's whole context."""
+    vllm_tp: int = _flag("vllm_tensor_parallel_size", 1)
+    vllm_utilization: float = _flag("vllm_gpu_memory_utilization", 0.9)
+    vllm_max_length: int | None = _flag("vllm_max_model_len", None)
+    """Longest row of the engine; in a recipe without the flag the model's whole context."""
     vllm_profiled_patches: int | None = None
     """Patches of the image that vLLM profiles; None: the row's largest."""
-    vllm_max_sequences: int | None = None
+    vllm_max_sequences: int | None = _flag("vllm_max_num_seqs", None)
     vllm_batched_tokens: int = 2048
-    vllm_eager: bool = False
-    sleep_level: int = 0
-    offload_model: bool = False
-    offload_optimizer: bool = False
-    move_model_batches: int = 1
+    vllm_eager: bool = _flag("vllm_enforce_eager", False)
+    sleep_level: int = _flag("sleep_level", 0)
+    offload_model: bool = _flag("offload_model", False)
+    offload_optimizer: bool = _flag("offload_optimizer", False)
+    move_model_batches: int = _flag("move_model_batches", 0)
     sync_by_parameter: bool = False
     """Weights go to the engine one by one: ms-swift 3.x in full tuning, TRL, verl."""
-    gather_for_generation: bool = True
-    batch: int = 1
-    accumulation: int = 1
-    generations: int = 8
+    gather_for_generation: bool = _flag("ds3_gather_for_generation", True)
+    batch: int = _flag("per_device_train_batch_size", 1)
+    accumulation: int = _flag("gradient_accumulation_steps", 1)
+    generations: int = _flag("num_generations", 8)
     rollout_batch: int | None = None
     """Sequences that one GPU generates at once; by default batch x accumulation."""
-    eval_batch: int = 0
-    """0: no evaluation during training."""
-    prompt: int = 256
-    """Text tokens of the longest prompt."""
-    completion: int = 512
-    max_length: int | None = None
-    """Longest prompt, image tokens included."""
-    steps_per_generation: int | None = None
+    eval_batch: int = 0  # 0: no evaluation during training
+    prompt: int = 256  # Text tokens of the longest prompt
+    completion: int = _flag("max_completion_length", 512)
+    max_length: int | None = _flag("max_length", None)  # Longest prompt, image tokens included
+    steps_per_generation: int | None = _flag("steps_per_generation", None)
     """If the flag is given: micro-batches per generation."""
-    generation_batch: int | None = None
-    """If --generation_batch_size is given: rows of one generation."""
-    pixels: Literal["MAX_PIXELS", "IMAGE_MAX_TOKEN_NUM", "max_pixels", "model_kwargs"] = (
-        "MAX_PIXELS"
-    )
-    """What limits an image in this run: two variables, ms-swift's flag, or its --model_kwargs,
-    which overrides the variables."""
-    model_kwargs: str = ""
-    """--model_kwargs as JSON, if it limits the images."""
+    generation_batch: int | None = _flag("generation_batch_size", None)
+    """If the flag is given: rows of one generation."""
+    pixels: str = "MAX_PIXELS"
+    """What limits an image in this run: MAX_PIXELS, IMAGE_MAX_TOKEN_NUM, max_pixels (ms-swift's
+    flag), or model_kwargs, which overrides the variables."""
+    model_kwargs: str = ""  # --model_kwargs as JSON, if it limits the images
     grids: tuple[tuple[int, int, int], ...] = ()
     """Patches (time, rows, columns) of the images of the longest row."""
-    checkpoint_llm: bool = True
-    checkpoint_vit: bool = True
+    checkpoint_llm: bool = _flag("gradient_checkpointing", True)
+    checkpoint_vit: bool = _flag("vit_gradient_checkpointing", True)
     attention: str = "flash_attention_2"
     dense_vit_attention: bool = False
     """All patches of the batch against all: transformers' Qwen-VL under sdpa until mid-2025."""
-    reference: bool = False
+    reference: bool = _flag("beta", False)
+    """For full tuning with a KL term; LoRA switches itself off (rlhf_args.py)."""
     reference_in_loss: bool = False
     """R1-V's trainers run the reference model while the policy's graph is alive."""
     old_logps: bool = False
-    dtype: str = "bfloat16"
+    dtype: str = _flag("torch_dtype", "bfloat16")
     float32_states: bool = False
     """Weights and gradients kept in float32 (FSDP with mixed precision, plain float32 loading)."""
     float32_trainable: bool = False
     """Only trainable weights in float32: accelerate's FSDP upcasts them (utils/fsdp_utils.py)."""
     float32_adapters: bool = True
     """LoRA's weights in float32, unless --lora_dtype or DeepSpeed says otherwise."""
-    learning_rate: float | None = None
-    """Not for memory, but for the text of a change to LoRA."""
+    learning_rate: float | None = None  # Not for memory, but for the text of a change to LoRA
     optimizer: Literal["adamw", "adamw_foreach", "adamw_8bit", "adafactor", "sgd"] = "adamw"
     all_logits: bool = False
     """Logits of the prompt too, as trainers without logits_to_keep compute them."""
-    chunked_loss: bool = False
+    chunked_loss: bool = _flag("use_liger_kernel", False)
     shared_prefix: bool = False
     """VLRFT_SHARED_PREFIX=1: each prompt of a micro-batch once (docs/shared_prefix.md)."""
-    feature_cache: int = 0
-    """Bytes of image features that it keeps at most."""
+    feature_cache: int = 0  # Bytes of image features that it keeps at most
     may_share_prefixes: bool = True
     """Whether VLRFT_SHARED_PREFIX=1 would have an effect: our plugin, without an exception."""
     may_use_liger: bool = True
@@ -180,12 +161,12 @@ class Settings:
         return self.rollout_batch or self.batch * self.accumulation
 
     @property
-    def zero(self) -> int:
-        return int(self.sharding[-1]) if self.sharding.startswith("zero") else 0
-
-    @property
     def deepspeed(self) -> bool:
         return self.sharding.startswith("zero")
+
+    @property
+    def zero(self) -> int:
+        return int(self.sharding[-1]) if self.deepspeed else 0
 
     @property
     def frozen_size(self) -> int:
@@ -226,17 +207,15 @@ def gpu_gib(kind: str) -> float:
     """What torch sees of a GPU; ValueError if neither its name nor a size tells."""
     plain = re.sub(r"(?i)nvidia|tesla|geforce|rtx|gb\b|g\b|sxm\d?|pcie|[\s_]", "", kind)
     plain = plain.upper().strip("-")
-    for name, gib in CAPACITY.items():
-        if plain.replace("-", "") == name.replace("-", ""):
-            return gib
-    size = re.search(r"-.*?(\d+)$", plain)
-    sizes = [name for name in CAPACITY if name.split("-")[0] == plain.split("-")[0]]
-    if size:
+    known = {name.replace("-", ""): gib for name, gib in CAPACITY.items()}
+    if gib := known.get(plain.replace("-", "")):
+        return gib
+    if size := re.search(r"-.*?(\d+)$", plain):
         return float(size[1]) * USABLE
+    sizes = [name for name in CAPACITY if name.split("-")[0] == plain.split("-")[0]]
     if len(sizes) == 1:
         return CAPACITY[sizes[0]]
     if sizes:
         raise ValueError(f"GPU {kind}: it comes in several sizes; write {' or '.join(sizes)}G")
-    raise ValueError(
-        f"GPU {kind}: not known; give its size as in 4x80. Known: {', '.join(CAPACITY)}"
-    )
+    known_ones = ", ".join(CAPACITY)
+    raise ValueError(f"GPU {kind}: not known; give its size as in 4x80. Known: {known_ones}")

@@ -25,15 +25,17 @@ Peaks = dict[str, Components]
 """Stage -> what is alive at the peak of the stage."""
 
 
+def size_of(parts: Components) -> int:
+    return sum(parts.values())
+
+
 @dataclass(frozen=True)
 class BatchShape:
     """Everything that affects activations; also the key of the cache."""
 
     batch: int
-    length: int
-    """Tokens of the longest row: text, image tokens and completion, padded to it."""
-    logits: int
-    """Rows per sequence for which the loss computes logits; ms-swift: completion + 1."""
+    length: int  # Tokens of the longest row: text, image tokens and completion, padded to it
+    logits: int  # Rows per sequence for which the loss computes logits; ms-swift: completion + 1
     grids: tuple[tuple[int, int, int], ...] = ()
     """Patches of the images of one sequence: (time, rows, columns)."""
     dtype: str = "bfloat16"
@@ -70,66 +72,59 @@ class BatchShape:
 @dataclass(frozen=True)
 class Activations:
     peaks: Peaks
-    how: str
-    """traced | analytic | scaled"""
+    how: str  # traced | analytic | scaled
 
     def at(self, *stages: str) -> Components:
         """The components at the largest of these stages."""
         found = [self.peaks[stage] for stage in stages if stage in self.peaks]
-        return max(found, key=lambda parts: sum(parts.values()), default={})
+        return max(found, key=size_of, default={})
 
 
 Source = Callable[[Model, BatchShape], Activations]
 """Where activations come from: a trace, a closed form, or a trace of another shape scaled."""
 
 
-def batch_shape(settings: Settings, *, train: bool = True) -> BatchShape:
-    lora = settings.tuning != "full"
-    same = (
-        *("batch", "length", "grids", "dtype", "attention", "lora_dropout"),
-        *("train_llm", "train_vit", "train_aligner"),
-    )
+def batch_shape(s: Settings, *, train: bool = True) -> BatchShape:
+    lora = s.tuning != "full"
+    same = "batch length grids dtype attention lora_dropout train_llm train_vit train_aligner"
     shape = BatchShape(
-        **{name: getattr(settings, name) for name in same},
-        logits=settings.length if settings.all_logits else settings.completion + 1,
-        checkpoint_llm=settings.checkpoint_llm and train,
-        checkpoint_vit=settings.checkpoint_vit and train,
-        # swift/trainers/mixin.py: _fix_gradient_checkpointing
-        reentrant=settings.deepspeed or settings.processes == 1,
-        lora_rank=settings.lora_rank if lora else 0,
-        lora_float32=lora and settings.trainable_size == 4,
-        # accelerate wraps forward in ConvertOutputsToFp32 unless DeepSpeed has the precision.
-        logits_float32=not settings.deepspeed and settings.sharding != "fsdp",
-        chunked_loss=settings.chunked_loss and train,
+        **{name: getattr(s, name) for name in same.split()},
         train=train,
+        logits=s.length if s.all_logits else s.completion + 1,
+        checkpoint_llm=s.checkpoint_llm and train,
+        checkpoint_vit=s.checkpoint_vit and train,
+        # swift/trainers/mixin.py: _fix_gradient_checkpointing
+        reentrant=s.deepspeed or s.processes == 1,
+        lora_rank=s.lora_rank if lora else 0,
+        lora_float32=lora and s.trainable_size == 4,
+        # accelerate wraps forward in ConvertOutputsToFp32 unless DeepSpeed has the precision.
+        logits_float32=not s.deepspeed and s.sharding != "fsdp",
+        chunked_loss=s.chunked_loss and train,
     )
-    if not settings.shared_prefix:
+    if not s.shared_prefix:
         return shape
     # swift_vlrft/shared_prefix: one sequence of each prompt and, after it, its completions; the
     # head only where a completion token is predicted.
-    rows, prompts = settings.batch, settings.prompts
-    prompt = settings.length - settings.completion
     return replace(
         shape,
         batch=1,
-        length=prompts * prompt + rows * settings.completion,
-        logits=rows * settings.completion,
-        grids=settings.grids * prompts,
+        length=s.prompts * (s.length - s.completion) + s.batch * s.completion,
+        logits=s.batch * s.completion,
+        grids=s.grids * s.prompts,
         # shared_prefix/attention.py: a prompt's keys and values stand before each completion's.
-        copied_keys=rows * settings.length,
+        copied_keys=s.batch * s.length,
     )
 
 
 def with_copied_keys(model: Model, shape: BatchShape, peaks: Peaks) -> Peaks:
     """The copies that shared prefixes attend to: in every layer, or in the one recomputed."""
-    if not shape.packed:
-        return peaks
     layer = shape.copied_keys * 2 * model.kv_heads * model.head_size * shape.bytes_per_value
+    kept = layer * model.layers
+    more = {FORWARD_LLM: kept, LOSS: kept, BACKWARD_LOSS: kept, BACKWARD_LLM: kept + layer}
     if not shape.train or shape.checkpoint_llm:
         more = {FORWARD_LLM: layer, BACKWARD_LLM: 2 * layer}
-    else:
-        kept = layer * model.layers
-        more = {FORWARD_LLM: kept, LOSS: kept, BACKWARD_LOSS: kept, BACKWARD_LLM: kept + layer}
+    if not shape.packed:
+        return peaks
     return {
         stage: {**parts, LLM: parts.get(LLM, 0) + more[stage]} if stage in more else parts
         for stage, parts in peaks.items()

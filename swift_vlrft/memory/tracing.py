@@ -6,8 +6,8 @@
 Weights and activations are meta tensors (shapes, types and autograd, no bytes); the few integers
 that steer a model (image grids, window indices, token ids) are real. A dispatch mode sees every
 result of every operator, forward, recomputation and backward, and counts its storage until it is
-freed, in the blocks of 512 bytes that CUDA's caching allocator gives. What else is on the GPU
-(weights, gradients, optimizer, gathers) is states.py's: gradients are dropped here once complete.
+freed, in the blocks that CUDA's caching allocator gives. What else is on the GPU (weights,
+gradients, optimizer, gathers) is states.py's: gradients are dropped here once complete.
 
 The model is run at full depth: where a stage peaks depends on the depth (start of the ViT's
 backward pass, or the gradient of the embedding), so a few layers cannot be extrapolated.
@@ -44,9 +44,6 @@ def trace(config: dict[str, Any], shape: BatchShape) -> Peaks:
     model = _model(config, shape)
     counter = _Counter(model, shape.batch * _image_tokens(config, shape))
     _mark_stages(model, counter, shape)
-    for parameter in model.parameters():
-        if parameter.requires_grad:
-            parameter.register_post_accumulate_grad_hook(_drop_gradient)
     with warnings.catch_warnings(), _kernels(shape), torch.set_grad_enabled(shape.train), counter:
         # About checkpoints of a frozen part: a run prints it, a plan need not.
         warnings.filterwarnings("ignore", message="None of the inputs have requires_grad")
@@ -57,9 +54,6 @@ def trace(config: dict[str, Any], shape: BatchShape) -> Peaks:
             loss.backward()
     passed = stages.STAGES if shape.train else stages.STAGES[:3]
     return {stage: counter.peaks.get(stage, {}) for stage in passed}
-
-
-# The counter ---------------------------------------------------------------------------------
 
 
 class _Counter(TorchDispatchMode):
@@ -90,11 +84,12 @@ class _Counter(TorchDispatchMode):
         # Only copies may read integers from another device.
         if len(devices) > 1 and function not in _COPIES:
             args, kwargs = tree_map(_to_meta, (args, kwargs))
-        if function in _BY_MASK and any(_is_mask(index) for index in args[1]):
+        if function in _BY_MASK and any(map(_is_mask, args[1])):
             args = (args[0], [*self._places(args[1])], *args[2:])
         result = function(*args, **kwargs)
         for tensor in _tensors(result):
-            self._count(tensor)
+            if tensor.is_meta and tensor.untyped_storage()._cdata not in self._storages:
+                self._count(tensor)
         return result
 
     def _places(self, indices: Any) -> Iterator[torch.Tensor]:
@@ -102,28 +97,16 @@ class _Counter(TorchDispatchMode):
         these models index with.
         """
         for index in indices:
-            if _is_mask(index):
-                for _ in range(index.dim()):
-                    yield torch.empty(self.image_tokens, dtype=torch.long, device="meta")
-            else:
-                yield index
+            rows = torch.empty(self.image_tokens, dtype=torch.long, device="meta")
+            yield from [rows] * index.dim() if _is_mask(index) else [index]
 
     def _count(self, tensor: torch.Tensor) -> None:
-        if not tensor.is_meta:
-            return
-        storage = tensor.untyped_storage()
-        if storage._cdata in self._storages:
-            return
-        size = -(-storage.nbytes() // BLOCK) * BLOCK
+        storage, component = tensor.untyped_storage(), stages.TEMPORARIES
         if tensor.dim() and tensor.shape[-1] == self.vocabulary and tensor.numel():
             component = stages.LOGITS
         elif self.stage in (stages.FORWARD_VIT, stages.FORWARD_LLM, stages.LOSS):
             component = stages.VIT if self.stage == stages.FORWARD_VIT else stages.LLM
-        else:
-            component = stages.TEMPORARIES
-        self._watch(storage, component, size)
-        self.alive[component] += size
-        self.total += size
+        self._watch(storage, component, -(-storage.nbytes() // BLOCK) * BLOCK)
         self._note_peak()
 
     def _note_peak(self) -> None:
@@ -140,6 +123,8 @@ class _Counter(TorchDispatchMode):
                 self.total -= size
 
         self._storages[key] = weakref.ref(storage, freed)
+        self.alive[component] += size
+        self.total += size
 
 
 _COPIES = (torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default)
@@ -167,29 +152,23 @@ def _to_meta(value: Any) -> Any:
     return value.to("meta") if isinstance(value, torch.Tensor) and not value.is_meta else value
 
 
-def _drop_gradient(parameter: torch.Tensor) -> None:
-    parameter.grad = None
-
-
-# The model -----------------------------------------------------------------------------------
-
-
 def _model(config: dict[str, Any], shape: BatchShape) -> Any:
     """As ms-swift prepares it for training: what is frozen, adapters, checkpointing."""
     model = on_meta(config).to(getattr(torch, shape.dtype))
-    attention = FLASH if shape.attention == "flash_attention_2" else shape.attention
     for part in model.modules():
         if hasattr(part, "config"):
-            part.config._attn_implementation_internal = attention
+            flash = shape.attention == "flash_attention_2"
+            part.config._attn_implementation_internal = FLASH if flash else shape.attention
             part.config.use_cache = False
     model.train(shape.train)
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(shape.train and not shape.lora_rank and _trains(name, shape))
-    inner = _with_lora(model, shape).get_base_model() if shape.lora_rank else model
+    if shape.lora_rank:
+        _add_lora(model, shape)
     arguments = {"gradient_checkpointing_kwargs": {"use_reentrant": shape.reentrant}}
     if shape.train and shape.checkpoint_llm:
-        inner.gradient_checkpointing_enable(**arguments)
-        inner.enable_input_require_grads()
+        model.gradient_checkpointing_enable(**arguments)
+        model.enable_input_require_grads()
     visual = getattr(model.model, "visual", None)
     if visual is not None and shape.train:
         # swift/trainers/mixin.py: _prepare_gradient_checkpointing sets the ViT apart.
@@ -197,7 +176,10 @@ def _model(config: dict[str, Any], shape: BatchShape) -> Any:
             visual.gradient_checkpointing_enable(**arguments)
         else:
             visual.gradient_checkpointing_disable()
-    return inner
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.register_post_accumulate_grad_hook(lambda p: setattr(p, "grad", None))
+    return model
 
 
 def _trains(name: str, shape: BatchShape) -> bool:
@@ -205,63 +187,52 @@ def _trains(name: str, shape: BatchShape) -> bool:
     return trains[part_of(name)]
 
 
-def _with_lora(model: Any, shape: BatchShape) -> Any:
+def _add_lora(model: Any, shape: BatchShape) -> None:
     """peft's adapters on every linear layer that trains, as ms-swift's target all-linear."""
-    from peft import LoraConfig, get_peft_model
+    from peft import LoraConfig, inject_adapter_in_model
 
-    names = [
-        name
-        for name, part in model.named_modules()
-        if isinstance(part, torch.nn.Linear)
-        and _trains(name, shape)
-        and not name.endswith("lm_head")
-    ]
+    linear = [n for n, part in model.named_modules() if isinstance(part, torch.nn.Linear)]
+    names = [n for n in linear if _trains(n, shape) and not n.endswith("lm_head")]
     config = LoraConfig(r=shape.lora_rank, lora_dropout=shape.lora_dropout, target_modules=names)
     with torch.device("meta"):
-        wrapped = get_peft_model(model, config, autocast_adapter_dtype=shape.lora_float32)
-    dtype = torch.float32 if shape.lora_float32 else getattr(torch, shape.dtype)
-    for name, parameter in wrapped.named_parameters():
+        inject_adapter_in_model(config, model)
+    for name, parameter in model.named_parameters():
         if "lora_" in name:
+            dtype = torch.float32 if shape.lora_float32 else getattr(torch, shape.dtype)
             parameter.data = parameter.data.to(dtype)
-    return wrapped
+
+
+def _merge(config: dict[str, Any]) -> int:
+    """Patches that become one image token."""
+    return int((config.get("vision_config") or {}).get("spatial_merge_size", 2)) ** 2
 
 
 def _image_tokens(config: dict[str, Any], shape: BatchShape) -> int:
-    merge = int((config.get("vision_config") or {}).get("spatial_merge_size", 2)) ** 2
-    return sum(time * rows * columns // merge for time, rows, columns in shape.grids)
+    return sum(time * rows * columns // _merge(config) for time, rows, columns in shape.grids)
 
 
 def inputs_of(config: dict[str, Any], shape: BatchShape, image_token: int) -> dict[str, Any]:
     """What the template passes to the model; ValueError if the images do not fit the length."""
     ids = torch.zeros(shape.batch, shape.length, dtype=torch.long)
-    inputs: dict[str, Any] = {"attention_mask": None, "use_cache": False}
-    if shape.grids:
-        vision = config["vision_config"]
-        merge = int(vision.get("spatial_merge_size", 2)) ** 2
-        seen = 0
-        for time, rows, columns in shape.grids:
-            count = time * rows * columns // merge
-            # one text token between two images
-            ids[:, seen + 1 : seen + 1 + count] = image_token
-            seen += count + 1
-        if seen > shape.length:
-            raise ValueError(f"{seen} image tokens do not go into a length of {shape.length}")
-        grid = torch.tensor(shape.grids, dtype=torch.long).repeat(shape.batch, 1)
-        patch = int(vision["patch_size"])
-        width = 3 * int(vision.get("temporal_patch_size", 2)) * patch * patch
-        inputs["image_grid_thw"] = grid
-        # The processor makes float32; swift/template moves it to the model's type.
-        inputs["pixel_values"] = torch.empty(
-            int(grid.prod(-1).sum()), width, dtype=getattr(torch, shape.dtype), device="meta"
-        )
+    inputs: dict[str, Any] = {"attention_mask": None, "use_cache": False, "input_ids": ids}
     positions = torch.arange(shape.length).expand(shape.batch, -1)
     # Every model with images that is traced has M-RoPE's three rows.
     inputs["position_ids"] = positions.expand(3, -1, -1) if "vision_config" in config else positions
-    inputs["input_ids"] = ids
-    return inputs
-
-
-# The loss of ms-swift ---------------------------------------------------------------------------
+    if not shape.grids:
+        return inputs
+    seen = 0
+    for time, rows, columns in shape.grids:
+        count = time * rows * columns // _merge(config)
+        ids[:, seen + 1 : seen + 1 + count] = image_token
+        seen += count + 1  # one text token between two images
+    if seen > shape.length:
+        raise ValueError(f"{seen} image tokens do not go into a length of {shape.length}")
+    vision, grid = config["vision_config"], torch.tensor(shape.grids).repeat(shape.batch, 1)
+    width = 3 * int(vision.get("temporal_patch_size", 2)) * int(vision["patch_size"]) ** 2
+    # The processor makes float32; swift/template moves it to the model's type.
+    size, dtype = (int(grid.prod(-1).sum()), width), getattr(torch, shape.dtype)
+    pixels = torch.empty(size, dtype=dtype, device="meta")
+    return inputs | {"image_grid_thw": grid, "pixel_values": pixels}
 
 
 def _loss(model: Any, inputs: dict[str, Any], shape: BatchShape, counter: _Counter) -> torch.Tensor:
@@ -300,9 +271,8 @@ def _log_probabilities(logits: torch.Tensor, chosen: torch.Tensor) -> torch.Tens
         picked = torch.gather(logits, -1, chosen)
         summed = torch.stack([torch.logsumexp(row, dim=-1) for row in logits])
         return (picked - summed.unsqueeze(-1)).squeeze(-1)
-    rows = []
-    for row, labels in zip(logits, chosen, strict=True):
-        rows.append(torch.log_softmax(row, dim=-1).gather(-1, labels))
+    pairs = zip(logits, chosen, strict=True)
+    rows = [torch.log_softmax(row, dim=-1).gather(-1, labels) for row, labels in pairs]
     return torch.stack(rows).squeeze(-1)
 
 
@@ -329,9 +299,6 @@ def _chunked(
         del logits, logps, gradient
     loss = (kept * input_gradient).sum()
     return loss if weight_gradient is None else loss + 0 * weight_gradient.sum()
-
-
-# Stages and kernels -------------------------------------------------------------------------
 
 
 def _mark_stages(model: Any, counter: _Counter, shape: BatchShape) -> None:

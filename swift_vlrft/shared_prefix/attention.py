@@ -69,35 +69,28 @@ def attend(
         else:
             times = query.shape[1] // key.shape[1]
             key, value = (x.repeat_interleave(times, dim=1) for x in (key, value))
-    parts: list[torch.Tensor] = []
-    for group in shared_prefix:
-        parts.extend(_attend_group(group, query, key, value, options))
+    tensors = (query, key, value)
+    parts = [part for group in shared_prefix for part in _attend_group(group, tensors, options)]
     return torch.cat(parts, dim=2).transpose(1, 2).contiguous(), None
 
 
 def _attend_group(
-    group: Group,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    options: dict[str, Any],
+    group: Group, tensors: Sequence[torch.Tensor], options: dict[str, Any]
 ) -> list[torch.Tensor]:
     middle = group.start + group.shared
-    q, k, v = prompt = [x[:, :, group.start : middle] for x in (query, key, value)]
-    parts = [scaled_dot_product_attention(q, k, v, is_causal=True, **options)]
-    if group.lengths:
-        q, k, v = (
-            _as_batch(group.lengths, x[0, :, middle : group.stop]) for x in (query, key, value)
-        )
-        k, v = (
-            torch.cat([shared.expand(len(q), -1, -1, -1), own], dim=2)
-            for shared, own in ((prompt[1], k), (prompt[2], v))
-        )
-        mask = _lower_right(q.shape[2], k.shape[2], query.device)
-        out = scaled_dot_product_attention(q, k, v, attn_mask=mask, **options)
-        rows = [row[:, :count] for row, count in zip(out, group.lengths, strict=True)]
-        parts.append(torch.cat(rows, dim=1)[None])
-    return parts
+    q, k, v = prompt = [x[:, :, group.start : middle] for x in tensors]
+    part = scaled_dot_product_attention(q, k, v, is_causal=True, **options)
+    if not group.lengths:
+        return [part]
+    q, k, v = (_as_batch(group.lengths, x[0, :, middle : group.stop]) for x in tensors)
+    k, v = (
+        torch.cat([shared.expand(len(q), -1, -1, -1), own], dim=2)
+        for shared, own in ((prompt[1], k), (prompt[2], v))
+    )
+    mask = _lower_right(q.shape[2], k.shape[2], q.device)
+    out = scaled_dot_product_attention(q, k, v, attn_mask=mask, **options)
+    rows = [row[:, :count] for row, count in zip(out, group.lengths, strict=True)]
+    return [part, torch.cat(rows, dim=1)[None]]
 
 
 def _lower_right(queries: int, keys: int, device: torch.device) -> torch.Tensor:

@@ -26,8 +26,7 @@ import torch
 class ImageFeatures:
     """What a model's ``get_image_features`` returns, as far as the language model reads it."""
 
-    pooler_output: tuple[torch.Tensor, ...]
-    """One [tokens, hidden] for each image."""
+    pooler_output: tuple[torch.Tensor, ...]  # One [tokens, hidden] for each image
     deepstack_features: list[tuple[torch.Tensor, ...]] | None = None
     """The same for each of the layers that Qwen3-VL adds features to."""
 

@@ -40,8 +40,7 @@ class Images:
     @cached_property
     def parts(self) -> tuple[torch.Tensor, ...]:
         """The patches of each image, as views."""
-        parts: tuple[torch.Tensor, ...] = self.pixel_values.split(self.grid_thw.prod(-1).tolist())
-        return parts
+        return tuple(self.pixel_values.split(self.grid_thw.prod(-1).tolist()))
 
     @property
     def tokens(self) -> list[int]:

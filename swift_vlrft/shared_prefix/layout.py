@@ -27,10 +27,8 @@ class Group:
     """The positions of one prompt and its completions in the packed sequence."""
 
     start: int
-    shared: int
-    """Tokens of the prompt and of the completions' common beginning."""
-    lengths: tuple[int, ...]
-    """Tokens of each completion after that."""
+    shared: int  # Tokens of the prompt and of the completions' common beginning
+    lengths: tuple[int, ...]  # Tokens of each completion after that
 
     @property
     def stop(self) -> int:
@@ -41,18 +39,14 @@ class Group:
 class Packed:
     """The input of the model in place of the rows, and the map back to the rows' tokens."""
 
-    input_ids: torch.Tensor
-    """[1, packed tokens]"""
-    position_ids: torch.Tensor
-    """[3, 1, packed tokens]"""
+    input_ids: torch.Tensor  # [1, packed tokens]
+    position_ids: torch.Tensor  # [3, 1, packed tokens]
     groups: tuple[Group, ...]
     predictors: torch.Tensor
     """[completion tokens]: the packed position whose logits predict each, in row order."""
-    targets: torch.Tensor
-    """[completion tokens]: their ids."""
+    targets: torch.Tensor  # [completion tokens]: their ids
     images: Images
-    distinct_images: tuple[int, ...]
-    """The images that the packed sequence holds, in its order."""
+    distinct_images: tuple[int, ...]  # The images that the packed sequence holds, in its order
     rows: int
     row_tokens: int
     """Tokens of the separate rows, padding included: what is computed without packing."""
@@ -162,24 +156,17 @@ def _rows(
 
 def _group(rows: Sequence[_Row], images: Images, images_of: Sequence[range]) -> list[list[int]]:
     """Rows with the same prompt and the same images, in order of first appearance."""
-    by_prompt: dict[bytes, list[list[int]]] = {}
-    groups: list[list[int]] = []
+    groups: dict[tuple[bytes, int], list[int]] = {}
     for r, row in enumerate(rows):
-        known = by_prompt.setdefault(row.ids[: row.prompt].tobytes(), [])
-        for members in known:
-            if images.same(images_of[members[0]], images_of[r]):
-                members.append(r)
-                break
-        else:
-            known.append([r])
-            groups.append(known[-1])
-    return groups
+        prompt = row.ids[: row.prompt].tobytes()
+        alike = (first for text, first in groups if text == prompt)
+        first = next((f for f in alike if images.same(images_of[f], images_of[r])), r)
+        groups.setdefault((prompt, first), []).append(r)
+    return list(groups.values())
 
 
 def _common(texts: Sequence[np.ndarray]) -> int:
     """Length of the common beginning: the prompt and what all completions start with."""
-    shared = min(len(text) for text in texts)
-    for text in texts[1:]:
-        differs = np.nonzero(text[:shared] != texts[0][:shared])[0]
-        shared = int(differs[0]) if len(differs) else shared
-    return shared
+    shared = min(map(len, texts))
+    differs = [(text[:shared] != texts[0][:shared]).nonzero()[0][:1] for text in texts]
+    return int(min([shared, *np.concatenate(differs)]))

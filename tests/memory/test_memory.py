@@ -17,13 +17,14 @@ from typer.testing import CliRunner
 from swift_vlrft.cli import app
 from swift_vlrft.commands.plan import HEADINGS
 from swift_vlrft.memory import vllm
-from swift_vlrft.memory.advice import advise, changes, headroom_options
+from swift_vlrft.memory.advice import changes
 from swift_vlrft.memory.analytic import analytic
 from swift_vlrft.memory.estimate import estimate
 from swift_vlrft.memory.from_recipe import settings_of
 from swift_vlrft.memory.images import longest_row
 from swift_vlrft.memory.models import count_parameters, known_models, read_model
 from swift_vlrft.memory.phases import PHASES
+from swift_vlrft.memory.recipe_plan import plan_recipe
 from swift_vlrft.memory.settings import GIB, Settings, gpu_gib, parse_gpus
 from swift_vlrft.memory.stages import batch_shape
 from swift_vlrft.memory.states import trainable_parameters
@@ -146,11 +147,10 @@ def test_weights_that_no_card_holds_are_out_of_memory_and_said():
     assert "vLLM start" in plan.failures[0] and "vllm_tensor_parallel_size" in plan.failures[0]
 
 
-def test_advice_fits_and_is_ranked():
-    settings = replace(BASE, gpu_bytes=round(23.6 * GIB), vllm_utilization=0.5)
-    plan = estimate(settings, analytic)
-    assert not plan.fits
-    found = advise(plan, analytic)
+def test_advice_fits_and_is_ranked(tmp_path):
+    made = plan_recipe(recipe_file(tmp_path), "4x24", quick=True)
+    assert not made.plan.fits
+    found = made.changes()
     assert found and all(change.plan.fits for change in found)
     assert [change.rank for change in found] == sorted(change.rank for change in found)
     assert found[0].rank < 10, "LoRA, another method, must not come first"
@@ -357,11 +357,12 @@ def test_without_a_length_vllm_must_hold_a_row_of_the_models_context(tmp_path):
     more = " --tuner_type lora --deepspeed zero2 --max_length 1024 --offload_model true"
     path = recipe_file(tmp_path, processes=1, more=more)
     path.write_text(path.read_text().replace("--vllm_max_model_len 2048", ""))
-    plan = estimate(planned(path, "1x24"), analytic)
+    made = plan_recipe(path, "1x24", quick=True)
+    plan = made.plan
     assert plan.settings.vllm_max_length == 128000
     assert any("128000 tokens" in note for note in plan.settings.assumptions)
     assert "128000 tokens" in plan.failures[0] and "--vllm_max_model_len" in plan.failures[0]
-    first = advise(plan, analytic)[0]
+    first = made.changes()[0]
     assert first.flags == {"vllm_max_model_len": "2048"}
 
 
@@ -447,13 +448,13 @@ def test_a_recipe_for_glm_bounds_its_images_by_the_flag(tmp_path):
 def test_a_smaller_batch_keeps_the_rows_of_a_generation(tmp_path):
     more = " --per_device_train_batch_size 4 --gradient_accumulation_steps 2 --num_generations 16"
     for steps in (1, 2, 4):
-        settings = planned(recipe_file(tmp_path, more=f"{more} --steps_per_generation {steps}"))
-        found = flags_of(settings, "per_device_train_batch_size")
+        path = recipe_file(tmp_path, more=f"{more} --steps_per_generation {steps}")
+        found = flags_of(planned(path), "per_device_train_batch_size")
         assert len(found) == 2
         for flags in found:
             size, each = (flags[n] for n in ("per_device_train_batch_size", "steps_per_generation"))
             assert int(size) * int(each) == 4 * steps
-        for change in headroom_options(estimate(settings, analytic), analytic):
+        for change in plan_recipe(path, "4x80", quick=True).headroom():
             if size := change.flags.get("per_device_train_batch_size"):
                 assert int(size) * int(change.flags["steps_per_generation"]) == 4 * steps
     unset = planned(recipe_file(tmp_path, more=more))
