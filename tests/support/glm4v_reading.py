@@ -135,7 +135,7 @@ def logits_of(weights, config, ids: list[int], image=None, positions=None):
         x = torch.cat((x[:boi], seen, x[boi + len(seen) :]))
         rest = range(boi + 2, boi + 2 + len(ids) - boi - PATCHES - 1)
         places = [*range(boi + 1), *[boi + 1] * PATCHES, *rest]
-    place = torch.tensor(places if positions is None else positions, dtype=torch.double)
+    place = torch.tensor(places if positions is None else [*positions], dtype=torch.double)
     heads, groups, width = config.num_attention_heads, config.multi_query_group_num, 32
     frequency = (10000 * config.rope_ratio) ** (-torch.arange(0, 16, 2).double() / 16)
     turn = torch.exp(1j * place[:, None] * frequency)
