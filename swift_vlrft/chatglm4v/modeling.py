@@ -163,6 +163,8 @@ class ChatGLM4VModel(ChatGLM4VPreTrainedModel):
         """
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("give either input_ids or inputs_embeds")
+        if inputs_embeds is not None and pixel_values is not None:
+            raise ValueError("pixel_values need input_ids, which say where the images stand")
         if use_cache and past_key_values is None:
             past_key_values = DynamicCache(config=self.config)
         seen = 0 if past_key_values is None else past_key_values.get_seq_length()
@@ -172,11 +174,11 @@ class ChatGLM4VModel(ChatGLM4VPreTrainedModel):
                 "position, so that the length does not give the next"
             )
         if inputs_embeds is None:
-            embeddings = self.embedding(input_ids)
+            words = self.embedding(input_ids)
+            embeddings = self._with_images(words, input_ids, pixel_values, seen)
         else:
             embeddings = inputs_embeds
             input_ids = inputs_embeds.new_zeros(inputs_embeds.shape[:2], dtype=torch.long)
-        embeddings = self._with_images(embeddings, input_ids, pixel_values, seen)
         if position_ids is None:
             flat = attention_mask is not None and attention_mask.ndim == 2
             padding = attention_mask if flat else None

@@ -204,7 +204,7 @@ def test_pixels_of_another_size_are_refused():
     ("arguments", "why"),
     [
         ({}, "either input_ids or inputs_embeds"),
-        ({"inputs_embeds": torch.zeros(1, 3, 128), "pixel_values": pixels(1)}, "places for 0"),
+        ({"inputs_embeds": torch.zeros(1, 3, 128), "pixel_values": pixels(1)}, "pixel_values need"),
     ],
 )
 def test_inputs_that_contradict_each_other(arguments, why):
