@@ -283,14 +283,3 @@ class ChatGLM4VForConditionalGeneration(ChatGLM4VPreTrainedModel, GenerationMixi
     ) -> torch.Tensor:
         """Every token counts where the caller gives no mask: the pad token is the placeholder."""
         return torch.ones(inputs_tensor.shape[:2], dtype=torch.long, device=inputs_tensor.device)
-
-    def _update_model_kwargs_for_generation(
-        self, outputs: Any, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
-    ) -> dict[str, Any]:
-        """Images are looked at with the prompt; the cache holds them from there on."""
-        if outputs.past_key_values is not None:
-            model_kwargs.pop("pixel_values", None)
-        updated = super()._update_model_kwargs_for_generation(
-            outputs, model_kwargs, *args, **kwargs
-        )
-        return dict(updated)
