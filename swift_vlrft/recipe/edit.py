@@ -32,7 +32,7 @@ from swift_vlrft.recipe.reader import (
 from swift_vlrft.recipe.rules.finding import Edit, Variable, added_flag
 from swift_vlrft.recipe.shell.builtins import DECLARES
 from swift_vlrft.recipe.shell.shell import Shell
-from swift_vlrft.recipe.shell.words import Span
+from swift_vlrft.recipe.shell.tree import Span
 
 Patch = tuple[int, int, str]
 

@@ -34,7 +34,7 @@ import yaml
 from swift_vlrft.files.shipped import shipped_file
 from swift_vlrft.recipe.shell.shell import Command, Shell
 from swift_vlrft.recipe.shell.state import Assigned, May, Value, union
-from swift_vlrft.recipe.shell.words import Note, Span
+from swift_vlrft.recipe.shell.tree import Note, Span
 from swift_vlrft.recipe.shell.wrappers import COMMANDS
 
 TRAINS = ("rlhf", "sft", "pt")

@@ -228,7 +228,15 @@ def test_the_last_of_a_repeated_flag_counts():
         ("swift rlhf --x $1\n", "needed", 1, "$1"),
         ("M=$NONE/m\nswift rlhf --x $M\n", "unset", 1, "$NONE"),
         ("f() { f; f; }\nf\nswift rlhf\n", "unread", 1, "calls itself"),
-        ("swift rlhf --x 1\nswift rlhf --x 'open\n", "syntax", 2, "never closed"),
+        ("swift rlhf --x 1\nswift rlhf --x 'open\n", "syntax", 2, "without closing quote"),
+        (
+            "case x in x) A=2 ;& *) B=3;; esac\nswift rlhf --x $A\n",
+            "unread",
+            1,
+            "a `case` with `;&`",
+        ),
+        ("swift rlhf --x 1\nif a; then\n  swift rlhf --y\n", "syntax", 2, "must end with `fi`"),
+        ("swift rlhf --x 1\nswift rlhf \\\n  --x 'open", "syntax", 3, "without closing quote"),
     ],
 )
 def test_says_what_it_cannot_read_and_where(script, kind, line, said):
@@ -275,9 +283,11 @@ def test_lines_that_are_not_lost(script):
         ("megatron rlhf --rlhf_type grpo\n", "line 1: `megatron` trains with Megatron-Core"),
         ("$SWIFT rlhf\n", "line 1: `.SWIFT`, a name that only bash knows"),
         ("exit 1\nswift rlhf --x 1\n", "no `swift"),
-        ("swift rlhf --x 'open\n", "line 1: the quote ' is never closed: nothing below read"),
-        ("if x; then\nswift rlhf\n", "line 3: `fi` is missing"),
-        ("case x in x) A=2 ;& *) B=3;; esac\nswift rlhf\n", "line 1: a `case` with `;&`"),
+        (
+            "swift rlhf --x 'open\n",
+            "line 1: reached EOF without closing quote `'`: nothing below read",
+        ),
+        ("if x; then\nswift rlhf\n", "line 1: `if` statement must end with `fi`"),
     ],
 )
 def test_no_command_says_why(script, said):

@@ -16,24 +16,20 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
-from swift_vlrft.recipe.shell.builtins import DECLARES, RUN, SUCCEEDS, assign, builtin
-from swift_vlrft.recipe.shell.expand import Expander
-from swift_vlrft.recipe.shell.parser import Parser
-from swift_vlrft.recipe.shell.state import NOTHING, UNSET, Assigned, State, Value, Variable, merged
-from swift_vlrft.recipe.shell.words import (
-    ASSIGNMENT,
-    Branch,
-    Chain,
-    Function,
-    Group,
-    Loop,
-    Node,
-    Note,
-    Simple,
-    Span,
-    Word,
+from swift_vlrft.recipe.shell.builtins import (
+    DECLARES,
+    RUN,
+    SUCCEEDS,
+    assign,
+    builtin,
+    declare,
+    parameters,
 )
+from swift_vlrft.recipe.shell.expand import IN_DOCUMENT, Expander
+from swift_vlrft.recipe.shell.state import NOTHING, UNSET, Assigned, State, Value, Variable, merged
+from swift_vlrft.recipe.shell.tree import Node, Note, Span, parse
 from swift_vlrft.recipe.shell.wrappers import SHELLS, TEXT, Unwrapped, base, not_read, unwrapped
 
 FOR_SWIFT = re.compile(
@@ -105,7 +101,7 @@ class Shell(Expander):
         self.used, self.tested, self.references = set[str](), set[str](), set[str]()
         self.inside = self.quiet = 0
         self._written: dict[str, str | None] = {}
-        self._running: list[Function | str] = []
+        self._running: list[Node | str] = []
         self._blocks: list[tuple[str, int]] = []
         self._leaves: list[list[State]] = [[]]
         self._returns: list[list[State]] = [[]]
@@ -123,15 +119,14 @@ class Shell(Expander):
             why += "it. Convert the file: sed -i 's/\\r$//' FILE"
             line = text[: text.index("\r")].count("\n") + 1
             self.notes.append(Note(line, "continuation", why))
-        parser = Parser(text)
-        nodes = parser.script()
-        self.notes += parser.notes
-        self._missing_backslashes(nodes, text.split("\n"))
+        statements, notes = parse(text)
+        self.notes += notes
+        self._missing_backslashes(statements, text.split("\n"))
         try:
-            self.run(nodes)
+            self.run(statements)
             for function in self.state.functions.values() if not self.commands else ():
                 if function is not None:
-                    why = f"the function {function.name} is not called here: it was not read"
+                    why = f"the function {function.Name.Value} is not called here: it was not read"
                     self.notes.append(Note(function.line, "unread", why))
         except (_TooLong, RecursionError) as error:
             line = error.args[0] if isinstance(error, _TooLong) else 1
@@ -143,18 +138,18 @@ class Shell(Expander):
             self.notes += [Note(line, "not-exported", why)] * unseen
         self.notes = sorted(dict.fromkeys(self.notes), key=lambda note: note.line)
 
-    def _missing_backslashes(self, nodes: Sequence[Node], lines: Sequence[str]) -> None:
+    def _missing_backslashes(self, statements: Sequence[Node], lines: Sequence[str]) -> None:
         """A line below `swift ...` that looks as if it belonged to it."""
-        for node, below in zip(nodes, nodes[1:], strict=False):
-            simple = node.first if isinstance(node, Chain) else node
-            if not isinstance(simple, Simple) or not simple.ends_with_line:
+        for node, below in pairwise(statements):
+            words = [word.text for word in node.Cmd.Args] if node.Cmd else []
+            ends = re.match(r"[ \t\r]*(#.*)?\n", node.source[node.End.at :])
+            if "swift" not in words or node.Background or not ends:
                 continue
-            here, above = lines[below.line - 1], lines[simple.line - 1]
+            here, above = lines[below.line - 1], lines[node.line - 1]
             deeper = len(here) - len(here.lstrip()) > len(above) - len(above.lstrip())
-            follows = deeper and below.line == simple.last_line + 1
-            orphan = here.lstrip().startswith("-")  # that one is said in any case
-            if follows and not orphan and any(word.text == "swift" for word in simple.words):
-                why = f"no backslash ends line {simple.last_line}, so bash takes "
+            follows = deeper and below.line == node.End.line + 1
+            if follows and not here.lstrip().startswith("-"):  # that one is said in any case
+                why = f"no backslash ends line {node.End.line}, so bash takes "
                 why += f"`{here.strip()[:60]}` for a command of its own: it and all below it are "
                 self.notes.append(Note(below.line, "continuation", why + "lost"))
 
@@ -169,57 +164,86 @@ class Shell(Expander):
 
     # Commands in commands ----------------------------------------------------------------------
 
-    def run(self, nodes: Iterable[Node]) -> bool | None:
+    def run(self, statements: Iterable[Node]) -> bool | None:
         """Commands one after the other. The status: True if it is success for certain."""
         status: bool | None = True
-        for node in nodes:
+        for node in statements:
             if not self.state.alive:
                 break
             self._steps += 1
             if self._steps > STEPS:
                 raise _TooLong(node.line)
-            status = None
-            match node:
-                case Simple():
-                    status = self._simple(node)
-                case Chain():
-                    status = self._chain(node)
-                case Group() if node.alone:
-                    self.run_alone(node.body)
-                case Group():
-                    status = self.run(node.body)
-                case Branch():
-                    self._branch(node)
-                case Loop():
-                    self._loop(node)
-                case Function():
-                    self.state.functions[node.name] = node
-                    status = True
+            if node.Background:
+                with self.alone():
+                    self._statement(node)
+                status = True
+            else:
+                status = self._statement(node)
+                status = not status if node.Negated and status is not None else status
         return status
+
+    def _statement(self, node: Node) -> bool | None:
+        command = node.Cmd or node
+        if command.Type == "CallExpr":
+            return self._simple(command, node.Redirs)
+        self._redirected(node.Redirs, None)
+        match command.Type:
+            case "DeclClause":
+                declare(self, command.Variant.Value, command.Args, node.line)
+                return True
+            case "BinaryCmd" if command.Op in ("&&", "||"):
+                return self._chain(command)
+            case "BinaryCmd":
+                for part in (command.X, command.Y):
+                    with self.alone():
+                        self.run([part])
+            case "Block":
+                return self.run(command.Stmts)
+            case "Subshell":
+                with self.alone():
+                    self.run(command.Stmts)
+            case "TimeClause":
+                return self.run([command.Stmt] if command.Stmt else [])
+            case "CoprocClause":
+                with self.alone():
+                    self.run([command.Stmt])
+            case "IfClause" | "CaseClause":
+                self._branch(command)
+            case "ForClause" | "WhileClause":
+                self._loop(command)
+            case "FuncDecl":
+                self.state.functions[command.Name.Value] = command
+                return True
+            case "TestClause":
+                self._test(command.under("Word"))
+            case "ArithmCmd" | "LetClause":
+                self.changes(command.text, node.line)
+                self._other(["let", command.text])
+        return None
 
     def run_text(self, text: str, line: int) -> None:
         """The text of `eval` or of another file, as if it stood in this line."""
-        parser = Parser(text, line)
-        nodes = parser.script()
-        for note in parser.notes:
+        statements, notes = parse(text, line)
+        for note in notes:
             self.note(note)
-        if any(note.kind == "syntax" for note in parser.notes):
+        if any(note.kind == "syntax" for note in notes):
             self.lose(Note(line, "unread", "a text with such a mistake was not read"))
         elif len(self._running) > DEPTH:
             self.lose(Note(line, "unread", "texts in texts: this one was not read"))
         else:
             with self._returning("text", "file", line):
-                self.run(nodes)
+                self.run(statements)
 
-    def run_alone(self, nodes: Iterable[Node]) -> None:
-        """Run in a subshell: nothing that is set there comes back."""
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """In a subshell: nothing that is set there comes back."""
         saved = self.state, self._leaves, self._returns
         self.state, self._leaves, self._returns = self.state.copy(), [[]], [[]]
-        self.run(nodes)
+        yield
         self.state, self._leaves, self._returns = saved
 
     @contextmanager
-    def _returning(self, what: Function | str, where: str, line: int) -> Iterator[None]:
+    def _returning(self, what: Node | str, where: str, line: int) -> Iterator[None]:
         """Where `return` comes back from."""
         self._running.append(what)
         self._returns.append([])
@@ -238,59 +262,73 @@ class Shell(Expander):
         found = merged([self.state, *others], where, line)
         self.state = found or replace(self.state, alive=False)
 
-    def _chain(self, node: Chain) -> bool | None:
-        if node.background:
-            self.run_alone([replace(node, background=False)])
-            return True
-        status = self.run([node.first])
-        status = (not status if status is not None else None) if node.negated else status
-        for sign, then in node.rest:
-            if not self.state.alive:
-                break
-            if status is None:
-                before = self.state
-                self.state = before.copy()
-                self.run([then])
-                self._join([before], f"`{sign}`", node.line)
-            elif status == (sign == "&&"):
-                status = self.run([then])
+    def _chain(self, node: Node) -> bool | None:
+        status = self.run([node.X])
+        if status is None and self.state.alive:
+            before = self.state
+            self.state = before.copy()
+            self.run([node.Y])
+            self._join([before], f"`{node.Op}`", node.line)
+        elif self.state.alive and status == (node.Op == "&&"):
+            status = self.run([node.Y])
         return status
 
-    def _branch(self, node: Branch) -> None:
-        ends = list[State]()
-        self.run(node.arms[0][0] if node.arms else [])  # it runs in any case
-        with self._block(node.kind, node.line):
-            for at, (condition, body) in enumerate(node.arms):
+    def _test(self, words: Iterable[Node]) -> None:
+        """``[[ ... ]]``, or the word of a `case`: what is tested may be missing."""
+        words = list(words)
+        self._other(["test", *(value.text for word in words for value in self.expand(word))])
+        self.tested.update(parameters(words))
+
+    def _branch(self, node: Node) -> None:
+        arms: list[tuple[Sequence[Node], Sequence[Node]]] = []
+        kind, line, complete, ends = node.Type[:-6].lower(), node.line, False, list[State]()
+        if node.Word:
+            self._test([node.Word])
+            for item in node.Items:
+                arms.append(((), item.Stmts))
+                complete |= any(pattern.text == "*" for pattern in item.Patterns)
+        while node and not node.Word:
+            arms.append((node.Cond, node.Then))
+            complete, node = not node.Cond, node.Else
+        self.run(arms[0][0] if arms else [])  # it runs in any case
+        with self._block(kind, line):
+            for at, (condition, body) in enumerate(arms):
                 self.run(condition if at else [])
                 before = self.state
                 self.state = before.copy()
                 self.run(body)
                 ends.append(self.state)
                 self.state = before
-        if node.complete:
+        if complete:
             self.state = replace(self.state, alive=False)
-        self._join(ends, f"`{node.kind}`", node.line)
+        self._join(ends, f"`{kind}`", line)
+        if node and any(item.Op != ";;" for item in node.Items):
+            self.lose(Note(line, "unread", "a `case` with `;&` is not followed"))
 
-    def _loop(self, node: Loop) -> None:
-        for word in node.words:
+    def _loop(self, node: Node) -> None:
+        head = node.Loop or node
+        kind = "select" if node.Select else "until" if node.Until else node.Type[:-6].lower()
+        for word in head.Items:
             self.expand(word)
         before = self.state
         rounds = [True, False] if self.quiet else [True, True, False]
-        with self._block(node.kind, node.line):
+        with self._block(kind, node.line):
             for quiet in rounds:  # until what a round changes is not known at the start of the next
                 entry = self.state
                 self.quiet += quiet
                 self.state = entry.copy()
                 self._leaves.append([])
-                if node.name:
-                    self.unknown(node.name, node.line, node.kind)
-                self.run(node.condition)
-                if node.condition:
+                if head.Name:
+                    self.unknown(head.Name.Value, node.line, kind)
+                elif node.Loop:
+                    self.changes(head.text, node.line)
+                self.run(node.Cond)
+                if not head.Name:
                     before = self.state.copy()
-                self.run(node.body)
-                self._join([*self._leaves.pop(), entry], f"`{node.kind}`", node.line)
+                self.run(node.Do)
+                self._join([*self._leaves.pop(), entry], f"`{kind}`", node.line)
                 self.quiet -= quiet
-        self._join([before], f"`{node.kind}`", node.line)
+        self._join([before], f"`{kind}`", node.line)
 
     def _call(self, values: Sequence[Value]) -> None:
         name, line = values[0].text, values[0].line
@@ -307,7 +345,7 @@ class Shell(Expander):
         leaves, self._leaves = self._leaves, [[]]
         self.inside += 1
         with self._returning(function, "function", function.line):
-            self.run([function.body])
+            self.run([function.Body])
         self.inside -= 1
         self._blocks, self._leaves = blocks, leaves
         self.state.variables |= self.state.locals
@@ -315,18 +353,43 @@ class Shell(Expander):
 
     # One command -------------------------------------------------------------------------------
 
-    def _simple(self, node: Simple) -> bool | None:
-        values = [value for word in node.words for value in self.expand(word)]
-        fed = self.joined(node.fed) if node.fed else None
+    def _redirected(self, redirections: Iterable[Node], shown: str | None) -> list[str]:
+        """The files that output goes to, which then hold ``shown``."""
+        written = [node for node in redirections if "<<" not in node.Op]
+        targets = [target.text for node in written for target in self.expand(node.Word)]
+        appends = any(">>" in node.Op for node in written)
+        self._written |= dict.fromkeys(targets, None if appends else shown)
+        return targets
+
+    def _fed(self, redirections: Iterable[Node]) -> Value | None:
+        """What a here-document or a here-string gives a command to read."""
+        found = None
+        for node in redirections:
+            if node.Op == "<<<":
+                found = self.joined(node.Word)
+            elif node.Op in ("<<", "<<-"):
+                inside = node.Hdoc or Node({"Pos": node.Pos}, "", True)
+                quoted = any(part.Type != "Lit" or "\\" in part.Value for part in node.Word.Parts)
+                found = self.joined(inside, quoted="\0" if quoted else IN_DOCUMENT)
+                if node.Op == "<<-":
+                    found = replace(found, text=re.sub(r"(?m)^\t+", "", found.text))
+        return found
+
+    def _other(self, words: Iterable[str]) -> None:
+        if not self.quiet:
+            self.others.append(tuple(words))
+
+    def _simple(self, node: Node, redirections: Sequence[Node]) -> bool | None:
+        values = [value for word in node.Args for value in self.expand(word)]
+        fed = self._fed(redirections)
         shown = fed.text if fed and fed.known and [v.text for v in values] == ["cat"] else None
-        targets = [target.text for word in node.redirected for target in self.expand(word)]
-        self._written |= dict.fromkeys(targets, None if node.appends else shown)
+        targets = self._redirected(redirections, shown)
         given = [value for value in values if not value.vanishes]
         if not given:
-            for word in node.assigned:
-                self._assigned(word)
-            runs = any(part.kind == "run" for word in node.assigned for part in word.parts)
-            return None if runs or node.words else True
+            for assigned in node.Assigns:
+                assign(self, assigned)
+            runs = any(True for assigned in node.Assigns for _ in assigned.under("CmdSubst"))
+            return None if runs or node.Args else True
         first = given[0]
         if first.text.startswith("-") and first.known and not values[0].vanishes:
             why = f"{first.text} stands alone: no backslash ends the line before it (or a comment "
@@ -334,23 +397,20 @@ class Shell(Expander):
             self.note(Note(first.line, "continuation", f"{why} are lost"))
             return None
         outer, overlay = self.state.copy(), dict[str, Variable]()
-        for word in node.assigned:
-            overlay |= self._assigned(word, True)
+        for assigned in node.Assigns:
+            overlay[assigned.Name.Value] = assign(self, assigned, True)
         before = len(self.commands)
-        status = self._command(node, given, values)
-        if len(self.commands) == before and not self.quiet:
-            words = [value.text for value in given]
-            self.others.append((*words, *targets, fed.text if fed else ""))
+        status = self._command(node, given, values, fed.text if fed else "", bool(targets))
+        if len(self.commands) == before:
+            self._other((*(value.text for value in given), *targets, fed.text if fed else ""))
         for name, variable in overlay.items():  # it holds for the one command alone
             if self.state.variables.get(name) is variable:
                 self.state.variables[name] = outer.get(name)
         return status
 
-    def _assigned(self, word: Word, exported: bool = False) -> dict[str, Variable]:
-        match = ASSIGNMENT.match(word.text)
-        return {match[1]: assign(self, word, match, exported)} if match else {}
-
-    def _command(self, node: Simple, given: list[Value], values: list[Value]) -> bool | None:
+    def _command(
+        self, node: Node, given: list[Value], values: list[Value], fed: str, writes: bool
+    ) -> bool | None:
         name = given[0].text if given[0].known else ""
         if name in self.state.functions:
             self._call(given)
@@ -359,7 +419,7 @@ class Shell(Expander):
             inner = [i for i, v in enumerate(given) if i and not v.text.startswith("-")]
             if inner and given[inner[0]].text in (*RUN, *DECLARES):
                 given, name = given[inner[0] :], given[inner[0]].text
-        words = node.words[len(values) - len(given) :]
+        words = node.Args[len(values) - len(given) :]
         if name in ("exit", "return", "break", "continue"):
             if name != "exit":
                 ends = self._returns if name == "return" else self._leaves
@@ -368,21 +428,21 @@ class Shell(Expander):
             return None
         if name and builtin(self, name, words, given):
             return True if name in SUCCEEDS else None
-        self._program(node, values)
+        self._program(node, values, fed, writes)
         if name == "exec" and len(given) > 1:
             self.state.alive = False
         return None
 
-    def _program(self, node: Simple, values: list[Value]) -> None:
+    def _program(self, node: Node, values: list[Value], fed: str, writes: bool) -> None:
         """`swift`, what runs it, or another that is of no use here."""
         found = unwrapped([value for value in values if not value.vanishes])
-        shows = base(values[0]) in ("cat", "tee") and not node.redirected
+        shows = base(values[0]) in ("cat", "tee") and not writes
         if found is not None and base(found.words[0]) in SHELLS:
             self._another_shell(found)
         elif found is not None:
             if not self.quiet:
                 self._swift(node, values, found)
-        elif why := not_read(values, node.fed.text if node.fed and not shows else ""):
+        elif why := not_read(values, "" if shows else fed):
             self.note(Note(values[0].line, "unread", why))
 
     def _another_shell(self, found: Unwrapped) -> None:
@@ -420,7 +480,7 @@ class Shell(Expander):
             state.variables[name] = Variable((value,), exported=True, place=place)
         return state
 
-    def _swift(self, node: Simple, values: list[Value], found: Unwrapped) -> None:
+    def _swift(self, node: Node, values: list[Value], found: Unwrapped) -> None:
         at = [i for i, value in enumerate(values) if value is found.words[0]]
         words = values[at[0] :] if at else found.words  # with those that vanish
         state = self._changed(found)
@@ -428,7 +488,7 @@ class Shell(Expander):
         environment = {k: v.text for k, v in seen.items() if v.exported and v.text is not None}
         unknown = frozenset(seen.keys() - environment.keys())
         line, first = words[0].line, words[0].span
-        begins = [word.span for word in [*node.assigned, *node.words] if word.span]
+        begins = [word.span for word in [*node.Assigns, *node.Args] if word.span]
         last = begins[-1].end if begins else 0
         notes = [n for name in sorted(unknown) for item in seen[name].items for n in item.notes]
         command = Command(

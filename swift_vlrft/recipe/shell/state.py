@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from swift_vlrft.recipe.shell.words import Function, Note, Span
+from swift_vlrft.recipe.shell.tree import Node, Note, Span
 
 OF_BASH = re.compile(
     r"HOSTNAME|HOSTTYPE|SHELL|TERM|S?RANDOM|SECONDS|EPOCH\w+|LINENO|E?UID|PPID|OSTYPE|MACHTYPE"
@@ -113,7 +113,7 @@ class State:
     variables: dict[str, Variable]
     arguments: tuple[Value, ...] | None
     folder: str | None
-    functions: dict[str, Function | None] = field(default_factory=dict)
+    functions: dict[str, Node | None] = field(default_factory=dict)
     locals: dict[str, Variable] = field(default_factory=dict)
     exports_all: bool | None = False
     lost: Note | None = None

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from swift_vlrft.recipe.shell.state import Assigned, Value
-from swift_vlrft.recipe.shell.words import ASSIGNMENT, Span
+from swift_vlrft.recipe.shell.tree import ASSIGNMENT, Span
 
 COMMANDS = ("rlhf", "sft", "pt", "rollout", "infer", "deploy", "export", "eval", "sample")
 TEXT = re.compile(r"-[a-z]*c[a-z]*")
@@ -38,7 +38,7 @@ WRAPPERS = re.compile(
     r"nohup|setsid|exec|env|command|builtin|time|stdbuf|nice|ionice|timeout|chrt|taskset|numactl"
     r"|sudo|doas|xvfb-run|uvx?|poetry|pixi|pdm|hatch|rye|pipenv|conda|mamba|micromamba|srun|nsys"
     r"|ncu|py-spy|flock|unbuffer|catchsegv|strace|perf|dotenv|direnv|caffeinate|systemd-run"
-    r"|systemd-inhibit|setarch|prlimit|cgexec|chronic|tini|dumb-init|gosu|coproc|retry|viztracer"
+    r"|systemd-inhibit|setarch|prlimit|cgexec|chronic|tini|dumb-init|gosu|retry|viztracer"
     r"|scalene|memray|coverage|" + "|".join(LAUNCHERS)
 )
 PRINTS = re.compile(r"echo|printf|which|type|[ef]?grep|pgrep|pkill|kill|killall|ps|pip|test|\[|:")
