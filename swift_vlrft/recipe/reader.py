@@ -25,14 +25,14 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from swift_vlrft.files.shipped import shipped_file
-from swift_vlrft.recipe.shell.shell import Command, Shell
+from swift_vlrft.recipe.shell.shell import Call, Command, Shell
 from swift_vlrft.recipe.shell.state import Assigned, May, Value, union
 from swift_vlrft.recipe.shell.tree import Note, Span
 from swift_vlrft.recipe.shell.wrappers import COMMANDS
@@ -64,36 +64,17 @@ class Flag:
     """One for each of ``values``."""
 
 
-@dataclass(slots=True)
-class Recipe:
-    """One `swift` command. ``environment`` holds all variables that it would see."""
+@dataclass(kw_only=True)
+class Recipe(Command):
+    """One `swift` command, with its flags."""
 
     path: Path
-    environment: dict[str, str]
     command: tuple[str, ...]
     flags: list[Flag]
-    line: int = 1
-    notes: list[Note] = field(default_factory=list)
     text: str = ""
     """The decoded file; spans count its characters."""
-    span: Span | None = None
-    """`swift rlhf ...` to its last argument."""
-    start: int | None = None
-    """Offset of the first assignment or wrapper in front of it."""
-    assigned: dict[str, Assigned] = field(default_factory=dict)
-    """By name, the assignment of a variable of ``environment``."""
-    unknown: frozenset[str] = frozenset()
-    """Variables that may be set, to an unread value."""
-    lost: bool = False
-    """Whether any variable that is not in ``environment`` may be set."""
     maybe: May = frozenset()
     """Flags that unread words may add; None: any."""
-    folder: Path | None = field(default_factory=Path.cwd)
-    """Where the command runs; None: not known."""
-    launcher: str = ""
-    """What starts the processes instead of `swift`: torchrun, accelerate, python ..."""
-    launched: tuple[str, str] = ("", "")
-    """Processes per node and nodes, as given to the launcher; empty if not given."""
 
     def flag(self, name: str) -> Flag | None:
         """The flag that counts: the last of its name, as in argparse."""
@@ -201,7 +182,7 @@ def read_text(
     script = str(path) if path.is_file() else None
     shell = Shell(caller, arguments, SUBSTITUTIONS, script)
     shell.read(text)
-    recipes = [_recipe(command, path) for command in shell.commands]
+    recipes = [_recipe(call, path) for call in shell.calls]
     if not recipes:
         reasons = "; ".join(f"line {note.line}: {note.text}" for note in shell.notes)
         raise RecipeError(
@@ -215,32 +196,17 @@ def read_text(
     return recipes
 
 
-def _recipe(command: Command, path: Path) -> Recipe:
-    words = command.words
+def _recipe(call: Call, path: Path) -> Recipe:
+    words = call.words
     at, method = _method(words)
-    recipe = Recipe(
-        path,
-        command.environment,
-        ("swift", method),
-        [],
-        command.line,
-        span=command.span,
-        start=command.start,
-        assigned=command.assigned,
-        unknown=command.unknown,
-        lost=command.lost,
-        folder=Path(command.folder) if command.folder else None,
-        launcher=command.launcher,
-        launched=(command.processes, command.nodes),
-    )
-    recipe.notes = list(command.notes)
+    recipe = Recipe(path=path, command=("swift", method), flags=[], **vars(call.command))
     rest = words[at:]
     if rest and rest[0].known and rest[0].text.endswith(CONFIGURATION):
         source = recipe.at(rest[0].text)
         beside = path.parent / rest[0].text
         source = source if source and source.is_file() else beside
-        made = rest[0].text in command.written
-        written = command.written.get(rest[0].text)
+        made = rest[0].text in call.written
+        written = call.written.get(rest[0].text)
         if written or (source.is_file() and not made):
             inner = _configuration(source, written or _text(source), recipe.environment)
             recipe.environment = inner.environment
@@ -336,44 +302,34 @@ def _configuration(path: Path, text: str, environment: dict[str, str]) -> Recipe
         raise RecipeError(f"{path}: does not parse: {error}") from None
     if not isinstance(data, dict) or not isinstance(node, yaml.MappingNode):
         raise RecipeError(f"{path}: is not a table of flags (`num_generations: 8`)")
-    places = {str(key.value): (key, value) for key, value in node.value}
+    yaml.SafeLoader("").flatten_mapping(node)
+    tables = {str(key.value): value for key, value in node.value}
     variables = data.pop("ENV", None) or {}
     if not isinstance(variables, dict):
         raise RecipeError(f"{path}: ENV is not a table of variables (`MAX_PIXELS: 401408`)")
-    overridden = [  # by a later key of the same name
-        _entry(key.value, yaml.SafeLoader("").construct_object(value, deep=True), key, value)
-        for key, value in node.value
-        if key.value in data and key is not places[key.value][0]
-    ]
-    flags = overridden + [
-        _entry(str(name), value, *places.get(str(name), (None, None)))
-        for name, value in data.items()
-    ]
-    table = places["ENV"][1].value if variables else []
     assigned = {
         str(key.value): Assigned(key.start_mark.line + 1, _marked(key), _marked(value))
-        for key, value in table
+        for key, value in (tables["ENV"].value if variables else [])
         if str(key.value) not in environment
     }
     method = "rlhf" if "rlhf_type" in data else "rollout" if _rolls_out(data) else "sft"
     return Recipe(
-        path,
-        {**{str(k): str(v) for k, v in variables.items()}, **environment},
-        ("swift", method),
-        flags,
+        path=path,
+        environment={**{str(k): str(v) for k, v in variables.items()}, **environment},
+        command=("swift", method),
+        flags=[_entry(key, value) for key, value in node.value if key.value != "ENV"],
         text=text,
         assigned=assigned,
     )
 
 
-def _entry(name: str, value: Any, key: yaml.Node | None, node: yaml.Node | None) -> Flag:
+def _entry(key: yaml.Node, node: yaml.Node) -> Flag:
     """`name: value`; each item of a list has its own span."""
-    values, name = _configured(value), name.replace("-", "_")
-    if key is None or node is None:
-        return Flag(name, values, 1, value_spans=(None,) * len(values))
+    value = yaml.SafeLoader("").construct_object(node, deep=True)
     nodes = node.value if isinstance(node, yaml.SequenceNode) else [node]
-    spans = tuple(_marked(item) for item in nodes)
-    return Flag(name, values, key.start_mark.line + 1, True, _marked(key), spans)
+    spans, line = tuple(_marked(item) for item in nodes), key.start_mark.line + 1
+    name = str(key.value).replace("-", "_")
+    return Flag(name, _configured(value), line, True, _marked(key), spans)
 
 
 def _marked(node: yaml.Node) -> Span:

@@ -373,7 +373,7 @@ def test_yaml_and_json_are_read_as_ms_swift_does(tmp_path):
     assert read_recipe(config, {}).get("beta") == "0.0"
     yaml.write_text("beta: 0.1\nx: 1\nbeta: 0.2\n")
     assert [(f.name, f.values, f.line) for f in read_recipe(yaml, {}).flags] == [
-        ("beta", ("0.1",), 1), ("beta", ("0.2",), 3), ("x", ("1",), 2)
+        ("beta", ("0.1",), 1), ("x", ("1",), 2), ("beta", ("0.2",), 3)
     ]  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 export MAX_PIXELS=${MAX_PIXELS:-401408}
 NPROC_PER_NODE=4 nohup \
-swift rlhf --model "$MODEL" "$@"        -> Command(words swift, rlhf, --model, ...; line 2)
+swift rlhf --model "$MODEL" "$@"        -> Call(words swift, rlhf, --model, ...; line 2)
 
 Both branches of a condition are followed, and what they disagree on is not known afterwards, like
 the output of other programs and most arithmetic: nothing is guessed. What a command would find that
@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from pathlib import Path
 
 from swift_vlrft.recipe.shell.builtins import (
     DECLARES,
@@ -42,30 +43,40 @@ DEPTH = 20
 STEPS = 5_000
 
 
-@dataclass(slots=True)
+@dataclass(kw_only=True)
 class Command:
-    """A `swift` command with what it finds in its environment, from `swift` on.
+    """A `swift` command, with the environment that it sees."""
 
-    ``unknown``: variables that may be there with a value that was not read; ``lost``: any other
-    may, too. ``folder``: where it runs, None if that is not known. ``start``: the offset of the
-    first assignment or wrapper in front of it.
+    environment: dict[str, str]
+    line: int = 1
+    notes: list[Note] = field(default_factory=list)
+    span: Span | None = None
+    """`swift rlhf ...` to its last argument."""
+    start: int | None = None
+    """Offset of the first assignment or wrapper in front of it."""
+    assigned: dict[str, Assigned] = field(default_factory=dict)
+    """By name, the assignment of a variable of ``environment``."""
+    unknown: frozenset[str] = frozenset()
+    """Variables that may be set, to an unread value."""
+    lost: bool = False
+    """Whether any variable that is not in ``environment`` may be set."""
+    folder: Path | None = field(default_factory=Path.cwd)
+    """Where the command runs; None: not known."""
+    launcher: str = ""
+    """What starts the processes instead of `swift`: torchrun, accelerate, python ..."""
+    launched: tuple[str, str] = ("", "")
+    """Processes per node and nodes, as given to the launcher; empty if not given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A command, its words from `swift` on, and the files that the script writes before, with their
+    text where that is known.
     """
 
+    command: Command
     words: list[Value]
-    environment: dict[str, str]
-    line: int
-    unknown: frozenset[str] = frozenset()
-    lost: bool = False
-    folder: str | None = None
-    assigned: dict[str, Assigned] = field(default_factory=dict)
-    span: Span | None = None
-    start: int | None = None
-    launcher: str = ""
-    processes: str = ""
-    nodes: str = ""
-    notes: list[Note] = field(default_factory=list)
-    written: dict[str, str | None] = field(default_factory=dict)
-    """Files that the script writes before, with their text where that is known."""
+    written: dict[str, str | None]
 
 
 class _TooLong(Exception):
@@ -73,7 +84,7 @@ class _TooLong(Exception):
 
 
 class Shell(Expander):
-    """Reads a script from top to bottom; ``commands`` are the `swift` commands in it, ``others``
+    """Reads a script from top to bottom; ``calls`` are the `swift` commands in it, ``others``
     the words of all that it runs besides.
 
     ``script`` is what ``$0`` stands for, ``folder`` where bash would be started. ``quiet``: the
@@ -96,7 +107,7 @@ class Shell(Expander):
         self.substitutions = substitutions or {}
         self.script = script
         self.notes: list[Note] = []
-        self.commands: list[Command] = []
+        self.calls: list[Call] = []
         self.others: list[tuple[str, ...]] = []
         self.used, self.tested, self.references = set[str](), set[str](), set[str]()
         self.inside = self.quiet = 0
@@ -124,7 +135,7 @@ class Shell(Expander):
         self._missing_backslashes(statements, text.split("\n"))
         try:
             self.run(statements)
-            for function in self.state.functions.values() if not self.commands else ():
+            for function in self.state.functions.values() if not self.calls else ():
                 if function is not None:
                     why = f"the function {function.Name.Value} is not called here: it was not read"
                     self.notes.append(Note(function.line, "unread", why))
@@ -399,9 +410,9 @@ class Shell(Expander):
         outer, overlay = self.state.copy(), dict[str, Variable]()
         for assigned in node.Assigns:
             overlay[assigned.Name.Value] = assign(self, assigned, True)
-        before = len(self.commands)
+        before = len(self.calls)
         status = self._command(node, given, values, fed.text if fed else "", bool(targets))
-        if len(self.commands) == before:
+        if len(self.calls) == before:
             self._other((*(value.text for value in given), *targets, fed.text if fed else ""))
         for name, variable in overlay.items():  # it holds for the one command alone
             if self.state.variables.get(name) is variable:
@@ -489,23 +500,19 @@ class Shell(Expander):
         unknown = frozenset(seen.keys() - environment.keys())
         line, first = words[0].line, words[0].span
         begins = [word.span for word in [*node.Assigns, *node.Args] if word.span]
-        last = begins[-1].end if begins else 0
         notes = [n for name in sorted(unknown) for item in seen[name].items for n in item.notes]
         command = Command(
-            words,
-            environment,
-            line,
-            unknown,
-            state.lost is not None,
-            state.folder,
-            {k: v.place for k, v in seen.items() if v.place and k in environment},
-            Span(first.start, last, False) if first else None,
-            begins[0].start if begins else None,
-            found.launcher,
-            found.processes,
-            found.nodes,
-            [replace(n, kind="needed") if n.kind == "unset" else n for n in notes],
-            dict(self._written),
+            environment=environment,
+            line=line,
+            notes=[replace(n, kind="needed") if n.kind == "unset" else n for n in notes],
+            span=Span(first.start, begins[-1].end, False) if first else None,
+            start=begins[0].start if begins else None,
+            assigned={k: v.place for k, v in seen.items() if v.place and k in environment},
+            unknown=unknown,
+            lost=state.lost is not None,
+            folder=Path(state.folder) if state.folder else None,
+            launcher=found.launcher,
+            launched=(found.processes, found.nodes),
         )
         if self._blocks:
             kind, begin = self._blocks[-1]
@@ -516,4 +523,4 @@ class Shell(Expander):
                 key = (name, variable.place.line)
                 sees = variable.exported is not False or name in self.used
                 self._unseen[key] = self._unseen.get(key, True) and not sees
-        self.commands.append(command)
+        self.calls.append(Call(command, words, dict(self._written)))
