@@ -172,23 +172,23 @@ def _places(
         if any(flag.span is None for _, flag in found.values()):
             yield from _inside_text(first.text, found[-1][1], edit)
         else:
-            yield [patch for place in found.values() for patch in _at_flag(*place, edit)]
+            for ways in zip(*(_at_flag(*place, edit) for place in found.values()), strict=False):
+                yield [patch for way in ways for patch in way]
 
 
-def _at_flag(recipe: Recipe, flag: Flag, edit: Edit) -> Iterator[Patch]:
-    """The patches for an edit of a flag."""
+def _at_flag(recipe: Recipe, flag: Flag, edit: Edit) -> Iterator[list[Patch]]:
+    """The ways to make an edit of a flag where it stands."""
     assert flag.span is not None
-    text, start, end = recipe.text, flag.span.start, flag.span.end
     if edit.drop:
-        yield from _dropped(recipe, flag)
+        yield _dropped(recipe, flag)
     elif edit.name:
         written = re.compile(flag.name.replace("_", "[-_]"))
-        if name := written.search(text, start, end):
-            yield name.start(), name.end(), edit.name
+        if name := written.search(recipe.text, flag.span.start, flag.span.end):
+            yield [(*name.span(), edit.name)]
     elif edit.values is not None:
-        yield from next(_other_values(recipe, flag, edit.values, {}), [])
+        yield from _other_values(recipe, flag, edit.values, {})
     elif edit.add:
-        yield from next(_added(recipe, *added_flag(edit.add), flag), [])
+        yield from _added(recipe, *added_flag(edit.add), flag)
 
 
 def _inside_text(text: str, flag: Flag, edit: Edit) -> Iterator[list[Patch]]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from swift_vlrft.families import family_of
 from swift_vlrft.families.family import Family
-from swift_vlrft.recipe.rules.finding import Finding, note, problem
+from swift_vlrft.recipe.rules.finding import Finding, found
 from swift_vlrft.recipe.run import Run
 
 SHADOWS = (
@@ -38,18 +38,14 @@ def model(run: Run) -> Iterator[Finding]:
     if not run.trains:
         return
     if run.lacks("model", "resume_from_checkpoint"):
-        yield problem(run, "model", "model", "--model is missing")
+        yield found(run, "model", "model")
     name = run.text("model")
     if name == "":
-        yield problem(run, "model", "model", "--model has no value")
+        yield found(run, "model", "model/empty")
     if name and is_missing(run, name):
-        yield problem(run, "model", "model", f"--model {name}: no such folder")
+        yield found(run, "model", "model/folder")
     if re.search(r"glm-?4v-9b", name or "", re.I) and run.grpo:
-        text = (
-            "glm-4v-9b needs transformers < 4.45; the trl of ms-swift's GRPO needs 4.53.2: "
-            "use zai-org/GLM-4.1V-9B-Thinking"
-        )
-        yield problem(run, "model", "model", text)
+        yield found(run, "model", "model/glm-4v")
 
 
 def max_pixels(run: Run) -> Iterator[Finding]:
@@ -57,53 +53,38 @@ def max_pixels(run: Run) -> Iterator[Finding]:
     if known is None or known.images is None or not run.lacks("max_pixels"):
         return
     if not known.images.from_environment:
-        text = (
-            "ms-swift does not hand MAX_PIXELS to this family; cap its images with "
-            "--max_pixels 401408"
-        )
-        yield note(run, "model", "max-pixels", text)
+        yield found(run, "model", "max-pixels/flag")
         return
     seen = any(run.variable(name) for name in ("MAX_PIXELS", "IMAGE_MAX_TOKEN_NUM"))
     if not seen and run.lacks("model_kwargs"):
-        text = (
-            "MAX_PIXELS is not set: one image may take 16,384 tokens. Set it, for example to "
-            "401408 (512 tokens)"
-        )
-        yield note(run, "model", "max-pixels", text)
+        yield found(run, "model", "max-pixels")
 
 
 def plugins(run: Run) -> Iterator[Finding]:
-    for name in ("external_plugins", "custom_register_path"):
-        for value in run.texts(name):
+    for flag in ("external_plugins", "custom_register_path"):
+        for value in run.texts(flag):
             path = run.recipe.at(value)
             if path is None:
                 continue
             if path.is_dir():
-                text = (
-                    f"is a folder; ms-swift takes files since 4.5.3: "
-                    f"give {value.rstrip('/')}/__init__.py"
-                )
-                yield problem(run, name, "plugin", f"--{name} {value} {text}")
+                bare = value.rstrip("/")
+                yield found(run, flag, "plugin/folder", flag=flag, value=value, bare=bare)
             elif not path.is_file():
                 ours = ' Ours is "$(vlrft plugin)".' if path.name == "vlrft.py" else ""
-                text = f"no such file (from {run.recipe.folder}). ms-swift's own examples are not "
-                yield problem(run, name, "plugin", f"--{name} {value}: {text}in its wheel.{ours}")
+                values = {"value": value, "folder": run.recipe.folder, "ours": ours}
+                yield found(run, flag, "plugin/file", flag=flag, **values)
             elif path.stem in SHADOWS:
-                text = (
-                    "its folder goes first on Python's path, so it hides the package "
-                    f"{path.stem}. Rename it"
-                )
-                yield problem(run, name, "plugin", f"--{name} {value}: {text}")
+                yield found(run, flag, "plugin/shadows", flag=flag, value=value, stem=path.stem)
 
 
 def files(run: Run) -> Iterator[Finding]:
     """Files that flags name: a prompt, a DeepSpeed configuration."""
-    for name, ending, other in FILES:
-        value = run.text(name) or ""
+    for flag, ending, other in FILES:
+        value = run.text(flag) or ""
         path = run.recipe.at(value)
         if value.endswith(ending) and path is not None and not path.is_file():
-            text = f"--{name} {value}: no such file (from {run.recipe.folder}). {other}"
-            yield problem(run, name, "file", text)
+            values = {"value": value, "folder": run.recipe.folder, "other": other}
+            yield found(run, flag, "file", flag=flag, **values)
 
 
 MODEL = (plugins, model, max_pixels, files)
