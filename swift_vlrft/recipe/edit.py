@@ -23,15 +23,12 @@ from pathlib import Path
 
 from swift_vlrft.recipe.reader import (
     CONFIGURATION,
-    SUBSTITUTIONS,
     Flag,
     Recipe,
     RecipeError,
     read_text,
 )
 from swift_vlrft.recipe.rules.finding import Edit, Variable, added_flag
-from swift_vlrft.recipe.shell.builtins import DECLARES
-from swift_vlrft.recipe.shell.shell import Shell
 from swift_vlrft.recipe.shell.tree import Span
 
 Patch = tuple[int, int, str]
@@ -60,7 +57,6 @@ def with_edit(
     """
     environment = os.environ if environment is None else environment
     before = read_text(text, path, environment)
-    others = _others(text, path, environment)
     for patches in _places(before, edit, command, environment):
         after = text
         for start, end, new in sorted(patches, reverse=True):
@@ -69,8 +65,7 @@ def with_edit(
             recipes = read_text(after, path, environment)
         except RecipeError:
             continue
-        same = _others(after, path, environment) == others
-        if same and _as_meant(before, recipes, edit, command):
+        if _as_meant(before, recipes, edit, command):
             return after
     raise CannotEdit(_why_not(before, path, edit, command, environment))
 
@@ -82,7 +77,7 @@ def _as_meant(
     before: Sequence[Recipe], after: Sequence[Recipe], edit: Edit | Variable, command: int | None
 ) -> bool:
     """Whether ``after`` differs from ``before`` in what ``edit`` says alone."""
-    if len(before) != len(after):
+    if len(before) != len(after) or _others(before[0]) != _others(after[0]):
         return False
     for place, (old, new) in enumerate(zip(before, after, strict=True)):
         here = command in (None, place)
@@ -101,6 +96,10 @@ def _as_meant(
         if not same or _given(flags) != _given(new.flags) or _notes(new) - _notes(old):
             return False
     return True
+
+
+def _others(recipe: Recipe) -> list[tuple[str, ...]]:
+    return [words for words in recipe.others if words[0] not in ("export", ":")]
 
 
 def _notes(recipe: Recipe) -> Counter[tuple[str, str]]:
@@ -131,15 +130,6 @@ def _edited(flags: Sequence[Flag], edit: Edit) -> Iterator[Flag]:
                 yield Flag(*added_flag(edit.add), flag.line)
     if edit.line is None:
         yield Flag(edit.flag, edit.values or (), 0)
-
-
-def _others(text: str, path: Path, environment: Mapping[str, str]) -> list[tuple[str, ...]]:
-    """The other commands of a script, which a change of `swift`'s flags must not affect."""
-    if path.suffix in CONFIGURATION:
-        return []
-    shell = Shell(environment, (), SUBSTITUTIONS)
-    shell.read(text)
-    return [words for words in shell.others if words[0] not in (*DECLARES, ":")]
 
 
 # Where it can be written -----------------------------------------------------------------------
@@ -180,7 +170,7 @@ def _at_flag(recipe: Recipe, flag: Flag, edit: Edit) -> Iterator[list[Patch]]:
     """The ways to make an edit of a flag where it stands."""
     assert flag.span is not None
     if edit.drop:
-        yield _dropped(recipe, flag)
+        yield from _dropped(recipe, flag)
     elif edit.name:
         written = re.compile(flag.name.replace("_", "[-_]"))
         if name := written.search(recipe.text, flag.span.start, flag.span.end):
@@ -350,27 +340,22 @@ def _cut(text: str, start: int, end: int) -> Patch:
     return begin, end, "" if text[end : end + 1] in (*" \t\r\n)'\"", "") else " "
 
 
-def _dropped(recipe: Recipe, flag: Flag) -> list[Patch]:
-    """A flag without a trace: --name=value is one word, --name value are two."""
+def _dropped(recipe: Recipe, flag: Flag) -> Iterator[list[Patch]]:
+    """A flag without a trace: --name=value is one word, --name value are two; a key of a
+    configuration goes with its line, or with the comma behind or in front of it.
+    """
     text = recipe.text
     ends = [(span.start, span.end) for span in (flag.span, *flag.value_spans) if span]
     if recipe.path.suffix not in CONFIGURATION:
         if len(ends) > 1 and ends[1][0] == ends[0][1] + 1 and text[ends[0][1]] == "=":
             ends[:2] = [(ends[0][0], ends[1][1])]
-        return [_cut(text, start, end) for start, end in ends]
+        yield [_cut(text, start, end) for start, end in ends]
+        return
     start, end = ends[0][0], max(ends[-1][1], ends[0][1] + 1)
-    line, stop = text.rfind("\n", 0, start) + 1, text.find("\n", end) % (len(text) + 1)
-    if not _flow(text, start):
-        return [(line, stop + 1, "")]
-    close = re.compile(r"\s*\]?(\s*,)?[ \t]*").match(text, end)
-    if close and close[1]:
-        return [(start, close.end(), "")]
-    return [(len(text[:start].rstrip().rstrip(",")), close.end() if close else end, "")]
-
-
-def _flow(text: str, start: int) -> bool:
-    """Whether a key stands between the braces of a table: `{a: 1, b: 2}`, and all of JSON."""
-    return text[:start].rstrip()[-1:] in ("{", ",")
+    for pattern in (r"(?m)^[ \t]*\0.*\n?", r"\0[ \t]*\]?\s*,[ \t]*", r",?\s*\0\s*\]?"):
+        marked = f"{text[:start]}\0{text[end:]}"
+        if match := re.search(pattern, marked):
+            yield [(match.start(), match.end() - 1 + end - start, "")]
 
 
 def _scalars(values: Sequence[str], like: str = "") -> Iterator[list[str]]:
@@ -408,10 +393,9 @@ def _new_key(
     end = _new_line(text) + indent
     for words in _scalars(values):
         value = words[0] if len(words) == 1 else f"[{', '.join(words)}]"
-        if _flow(text, at):
-            yield [(at, at, f'"{name}": {value},{" " if indent.strip() or not line else end}')]
-        elif not indent.strip():
+        if not indent.strip():
             yield [(at, at, f"{name}: {value}{end}")]
+        yield [(at, at, f'"{name}": {value},{" " if indent.strip() or not line else end}')]
 
 
 # Why not ---------------------------------------------------------------------------------------

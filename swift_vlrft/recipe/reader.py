@@ -25,7 +25,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +75,8 @@ class Recipe(Command):
     """The decoded file; spans count its characters."""
     maybe: May = frozenset()
     """Flags that unread words may add; None: any."""
+    others: list[tuple[str, ...]] = field(default_factory=list)
+    """The other commands of the script."""
 
     def flag(self, name: str) -> Flag | None:
         """The flag that counts: the last of its name, as in argparse."""
@@ -192,7 +194,7 @@ def read_text(
     notes = [*shell.notes, *(note for recipe in recipes for note in recipe.notes)]
     notes = sorted(dict.fromkeys(notes), key=lambda note: note.line)
     for recipe in recipes:
-        recipe.notes, recipe.text = notes, text
+        recipe.notes, recipe.text, recipe.others = notes, text, shell.others
     return recipes
 
 

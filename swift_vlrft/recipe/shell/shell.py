@@ -388,7 +388,7 @@ class Shell(Expander):
 
     def _other(self, words: Iterable[str]) -> None:
         if not self.quiet:
-            self.others.append(tuple(words))
+            self.others.append((*words,))
 
     def _simple(self, node: Node, redirections: Sequence[Node]) -> bool | None:
         values = [value for word in node.Args for value in self.expand(word)]

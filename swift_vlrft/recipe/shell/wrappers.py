@@ -39,7 +39,7 @@ WRAPPERS = re.compile(
     r"|sudo|doas|xvfb-run|uvx?|poetry|pixi|pdm|hatch|rye|pipenv|conda|mamba|micromamba|srun|nsys"
     r"|ncu|py-spy|flock|unbuffer|catchsegv|strace|perf|dotenv|direnv|caffeinate|systemd-run"
     r"|systemd-inhibit|setarch|prlimit|cgexec|chronic|tini|dumb-init|gosu|retry|viztracer"
-    r"|scalene|memray|coverage|" + "|".join(LAUNCHERS)
+    r"|scalene|memray|coverage|python[\d.]*|pypy[\d.]*|" + "|".join(LAUNCHERS)
 )
 PRINTS = re.compile(r"echo|printf|which|type|[ef]?grep|pgrep|pkill|kill|killall|ps|pip|test|\[|:")
 PYTHON = re.compile(r"python[\d.]*|pypy[\d.]*")
@@ -92,49 +92,47 @@ def command_at(words: Sequence[Value]) -> int | None:
 
 def unwrapped(words: Sequence[Value]) -> Unwrapped | None:
     """The command inside of known wrappers; None if the first word is none that is known."""
-    found = Unwrapped(list(words))
-    while found.words:
-        name, at = base(found.words[0]), command_at(found.words)
-        if at == 0 or name in SHELLS:
-            return found
+    texts = [word.text for word in words]
+    shells = (
+        i
+        for i, word in enumerate(words)
+        if base(word) in SHELLS and (not i or any(map(TEXT.fullmatch, texts[i + 1 : i + 3])))
+    )
+    begins = [at for at in (command_at(words), next(shells, None)) if at is not None]
+    if not begins or (min(begins) and not WRAPPERS.fullmatch(base(words[0]))):
+        return None
+    found, setter = Unwrapped(list(words[min(begins) :])), ""
+    for i, word in enumerate(words[: min(begins)]):
+        name, text = base(word), word.text
         if name in ENVIRONMENT:
-            _environment(found, name)
-            continue
-        if PYTHON.fullmatch(name):
-            inner = [MODULES.get(word.text, "") for word in found.words[1 : at or 1]]
-            if at is None:
-                return None
-            if any(inner):
-                _launched(found, "".join(inner))
-            elif not found.launcher and base(found.words[at]) != "swift":
-                found.launcher = "python"
-        elif not WRAPPERS.fullmatch(name):
-            return None
-        elif name in LAUNCHERS:
-            _launched(found, name)
+            setter = name
+            found.hidden |= name != "env" and not {"-E", "--preserve-env"} & set(texts)
+        elif setter and (match := ASSIGNMENT.match(text)):
+            found.set[match[1]] = _assigned(word, match)
+        elif setter == "env" and texts[i - 1] in ("-u", "--unset"):
+            found.unset.append(text)
+        elif setter == "env" and (match := re.match(r"-u(.+)|--unset=(.*)", text)):
+            found.unset.append(match[1] or match[2])
+        elif setter == "env" and text in ("-i", "-", "--ignore-environment"):
+            found.cleared = True
+        elif setter == "env" and text.startswith(("-S", "--split-string")):
+            return None  # a command within a word
+        elif setter and not text.startswith("-") and texts[i - 1] not in ENVIRONMENT[setter]:
+            setter = ""
+        if name in LAUNCHERS or text in MODULES:
+            _launched(found, words[i:], MODULES.get(text, name))
+        elif PYTHON.fullmatch(name) and not found.launcher:
+            found.launcher = "python" * (base(found.words[0]) != "swift")
         elif name == "srun":
-            exports = [w.text for w in found.words if w.text.startswith("--export=")]
+            exports = [text for text in texts if text.startswith("--export=")]
             found.hidden |= any(text != "--export=ALL" for text in exports)
-        steps = (i for i in range(1, at or len(found.words)) if _runs(found.words[i:], at is None))
-        following = next(steps, at)
-        if following is None:
-            return None
-        found.words = found.words[following:]
-    return None
+    return found
 
 
-def _runs(words: Sequence[Value], anywhere: bool) -> bool:
-    """Whether the first word, behind a wrapper, is one that runs the rest."""
-    name = base(words[0])
-    if name in SHELLS:
-        return anywhere and any(TEXT.fullmatch(word.text) for word in words[1:3])
-    return name in ENVIRONMENT or name in LAUNCHERS or PYTHON.fullmatch(name) is not None
-
-
-def _launched(found: Unwrapped, name: str) -> None:
+def _launched(found: Unwrapped, words: Sequence[Value], name: str) -> None:
     """The processes that a launcher says it starts, on each node."""
     given: dict[str, str] = {}
-    for word, following in zip(found.words, [*found.words[1:], Value("", 0)], strict=True):
+    for word, following in zip(words, [*words[1:], Value("", 0)], strict=True):
         option, equals, value = word.text.partition("=")
         known = word.known if equals else following.known
         value = value if equals else following.text
@@ -146,33 +144,6 @@ def _launched(found: Unwrapped, name: str) -> None:
     if name == "accelerate":
         divides = found.processes.isdigit() and found.nodes.isdigit() and int(found.nodes)
         found.processes = str(int(found.processes) // int(found.nodes)) if divides else ""
-
-
-def _environment(found: Unwrapped, name: str) -> None:
-    """env, sudo and doas: assignments and options, up to the command."""
-    words, keeps = found.words[1:], name == "env"
-    while words:
-        text = words[0].text
-        if text in ("-i", "-", "--ignore-environment") and name == "env":
-            found.cleared = True
-            found.set.clear()
-        elif text in ("-E", "--preserve-env"):
-            keeps = True
-        elif text in ENVIRONMENT[name]:
-            found.unset += [word.text for word in words[1:2] if text in ("-u", "--unset")]
-            words = words[1:]
-        elif text.startswith(("-S", "--split-string")):
-            found.words = []
-            return  # a command within a word
-        elif match := re.match(r"-u(.+)|--unset=(.*)", text):
-            found.unset.append(match[1] or match[2])
-        elif match := ASSIGNMENT.match(text):
-            found.set[match[1]] = _assigned(words[0], match)
-        elif not text.startswith("-"):
-            break
-        words = words[1:]
-    found.hidden |= not keeps
-    found.words = words
 
 
 def _assigned(word: Value, match: re.Match[str]) -> tuple[Value, Assigned | None]:
