@@ -32,7 +32,7 @@ from typing import Any
 import yaml
 
 from swift_vlrft.files.shipped import shipped_file
-from swift_vlrft.recipe.shell.shell import Call, Command, Shell
+from swift_vlrft.recipe.shell.shell import Command, Shell
 from swift_vlrft.recipe.shell.state import Assigned, May, Value, union
 from swift_vlrft.recipe.shell.tree import Note, Span
 from swift_vlrft.recipe.shell.wrappers import COMMANDS
@@ -184,7 +184,7 @@ def read_text(
     script = str(path) if path.is_file() else None
     shell = Shell(caller, arguments, SUBSTITUTIONS, script)
     shell.read(text)
-    recipes = [_recipe(call, path) for call in shell.calls]
+    recipes = [_recipe(command, path) for command in shell.commands]
     if not recipes:
         reasons = "; ".join(f"line {note.line}: {note.text}" for note in shell.notes)
         raise RecipeError(
@@ -198,17 +198,17 @@ def read_text(
     return recipes
 
 
-def _recipe(call: Call, path: Path) -> Recipe:
-    words = call.words
+def _recipe(found: Command, path: Path) -> Recipe:
+    words = found.words
     at, method = _method(words)
-    recipe = Recipe(path=path, command=("swift", method), flags=[], **vars(call.command))
+    recipe = Recipe(path=path, command=("swift", method), flags=[], **vars(found))
     rest = words[at:]
     if rest and rest[0].known and rest[0].text.endswith(CONFIGURATION):
         source = recipe.at(rest[0].text)
         beside = path.parent / rest[0].text
         source = source if source and source.is_file() else beside
-        made = rest[0].text in call.written
-        written = call.written.get(rest[0].text)
+        made = rest[0].text in found.written
+        written = found.written.get(rest[0].text)
         if written or (source.is_file() and not made):
             inner = _configuration(source, written or _text(source), recipe.environment)
             recipe.environment = inner.environment

@@ -57,21 +57,22 @@ class Fragment:
 
 
 class Expander(ABC):
-    """Expands words at one point of a script; ``tested``: variables that a condition tests, so
-    that it is no fault where they are not set; ``used``: those whose value was taken.
+    """Expands words at one point of a script.
+
+    ``script`` is what ``$0`` stands for. ``quiet``: the same is read once more, without a word.
     """
 
-    state: State
-    script: str | None
-    substitutions: Mapping[str, Callable[[], str]]
-    used: set[str]
-    tested: set[str]
-    references: set[str]
-    inside: int
-    globs: bool = True
-
-    @abstractmethod
-    def note(self, note: Note) -> None: ...
+    def __init__(
+        self, state: State, substitutions: Mapping[str, Callable[[], str]], script: str | None
+    ) -> None:
+        self.state, self.substitutions, self.script = state, substitutions, script
+        self.notes: list[Note] = []
+        self.used, self.references = set[str](), set[str]()
+        """Variables whose value was taken, and those that stand for another."""
+        self.tested = set[str]()
+        """Variables that a condition tests, so that it is no fault where they are not set."""
+        self.quiet = self.inside = 0
+        self.globs = True
 
     @abstractmethod
     def run(self, statements: Iterable[Node]) -> bool | None: ...
@@ -80,10 +81,16 @@ class Expander(ABC):
     def alone(self) -> AbstractContextManager[None]: ...
 
     @abstractmethod
-    def lose(self, note: Note) -> None: ...
-
-    @abstractmethod
     def run_text(self, text: str, line: int) -> None: ...
+
+    def note(self, note: Note) -> None:
+        if not self.quiet:
+            self.notes.append(note)
+
+    def lose(self, note: Note) -> None:
+        """Something that was not read may have set anything."""
+        self.note(note)
+        self.state.lose(note)
 
     def expand(self, word: Node) -> list[Value]:
         """A word as the arguments that it becomes: none, one, or several."""

@@ -2,7 +2,7 @@
 
 export MAX_PIXELS=${MAX_PIXELS:-401408}
 NPROC_PER_NODE=4 nohup \
-swift rlhf --model "$MODEL" "$@"        -> Call(words swift, rlhf, --model, ...; line 2)
+swift rlhf --model "$MODEL" "$@"        -> Command(words swift, rlhf, --model, ...; line 2)
 
 Both branches of a condition are followed, and what they disagree on is not known afterwards, like
 the output of other programs and most arithmetic: nothing is guessed. What a command would find that
@@ -14,10 +14,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from swift_vlrft.recipe.shell.builtins import (
     DECLARES,
@@ -66,17 +67,10 @@ class Command:
     """What starts the processes instead of `swift`: torchrun, accelerate, python ..."""
     launched: tuple[str, str] = ("", "")
     """Processes per node and nodes, as given to the launcher; empty if not given."""
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A command, its words from `swift` on, and the files that the script writes before, with their
-    text where that is known.
-    """
-
-    command: Command
-    words: list[Value]
-    written: dict[str, str | None]
+    words: list[Value] = field(default_factory=list)
+    """From `swift` on."""
+    written: dict[str, str | None] = field(default_factory=dict)
+    """Files that the script writes before, with their text where that is known."""
 
 
 class _TooLong(Exception):
@@ -84,11 +78,8 @@ class _TooLong(Exception):
 
 
 class Shell(Expander):
-    """Reads a script from top to bottom; ``calls`` are the `swift` commands in it, ``others``
-    the words of all that it runs besides.
-
-    ``script`` is what ``$0`` stands for, ``folder`` where bash would be started. ``quiet``: the
-    same commands are read once more, without a word.
+    """Reads a script from top to bottom; ``commands`` are the `swift` commands in it, ``others``
+    the words of all that it runs besides. ``folder`` is where bash would be started.
     """
 
     def __init__(
@@ -103,14 +94,11 @@ class Shell(Expander):
             name: Variable((Value(value, 1),), exported=True) for name, value in environment.items()
         }
         given = tuple(Value(text, 1) for text in arguments)
-        self.state = State(variables, given, folder or os.getcwd())
-        self.substitutions = substitutions or {}
-        self.script = script
-        self.notes: list[Note] = []
-        self.calls: list[Call] = []
+        super().__init__(
+            State(variables, given, folder or os.getcwd()), substitutions or {}, script
+        )
+        self.commands: list[Command] = []
         self.others: list[tuple[str, ...]] = []
-        self.used, self.tested, self.references = set[str](), set[str](), set[str]()
-        self.inside = self.quiet = 0
         self._written: dict[str, str | None] = {}
         self._running: list[Node | str] = []
         self._blocks: list[tuple[str, int]] = []
@@ -135,7 +123,7 @@ class Shell(Expander):
         self._missing_backslashes(statements, text.split("\n"))
         try:
             self.run(statements)
-            for function in self.state.functions.values() if not self.calls else ():
+            for function in self.state.functions.values() if not self.commands else ():
                 if function is not None:
                     why = f"the function {function.Name.Value} is not called here: it was not read"
                     self.notes.append(Note(function.line, "unread", why))
@@ -163,15 +151,6 @@ class Shell(Expander):
                 why = f"no backslash ends line {node.End.line}, so bash takes "
                 why += f"`{here.strip()[:60]}` for a command of its own: it and all below it are "
                 self.notes.append(Note(below.line, "continuation", why + "lost"))
-
-    def note(self, note: Note) -> None:
-        if not self.quiet:
-            self.notes.append(note)
-
-    def lose(self, note: Note) -> None:
-        """Something that was not read may have set anything."""
-        self.note(note)
-        self.state.lose(note)
 
     # Commands in commands ----------------------------------------------------------------------
 
@@ -246,12 +225,16 @@ class Shell(Expander):
                 self.run(statements)
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
-        """In a subshell: nothing that is set there comes back."""
-        saved = self.state, self._leaves, self._returns
-        self.state, self._leaves, self._returns = self.state.copy(), [[]], [[]]
+    def _with(self, **changes: Any) -> Iterator[None]:
+        """Attributes that have other values for a while."""
+        saved = {name: getattr(self, name) for name in changes}
+        self.__dict__ |= changes
         yield
-        self.state, self._leaves, self._returns = saved
+        self.__dict__ |= saved
+
+    def alone(self) -> AbstractContextManager[None]:
+        """In a subshell: nothing that is set there comes back."""
+        return self._with(state=self.state.copy(), _leaves=[[]], _returns=[[]])
 
     @contextmanager
     def _returning(self, what: Node | str, where: str, line: int) -> Iterator[None]:
@@ -261,12 +244,6 @@ class Shell(Expander):
         yield
         self._join(self._returns.pop(), where, line)
         self._running.pop()
-
-    @contextmanager
-    def _block(self, kind: str, line: int) -> Iterator[None]:
-        self._blocks.append((kind, line))
-        yield
-        self._blocks.pop()
 
     def _join(self, others: Iterable[State], where: str, line: int) -> None:
         """Go on from here or from any of ``others``."""
@@ -302,7 +279,7 @@ class Shell(Expander):
             arms.append((node.Cond, node.Then))
             complete, node = not node.Cond, node.Else
         self.run(arms[0][0] if arms else [])  # it runs in any case
-        with self._block(kind, line):
+        with self._with(_blocks=[*self._blocks, (kind, line)]):
             for at, (condition, body) in enumerate(arms):
                 self.run(condition if at else [])
                 before = self.state
@@ -323,10 +300,9 @@ class Shell(Expander):
             self.expand(word)
         before = self.state
         rounds = [True, False] if self.quiet else [True, True, False]
-        with self._block(kind, node.line):
-            for quiet in rounds:  # until what a round changes is not known at the start of the next
+        for quiet in rounds:  # until what a round changes is not known at the start of the next
+            with self._with(_blocks=[*self._blocks, (kind, node.line)], quiet=self.quiet + quiet):
                 entry = self.state
-                self.quiet += quiet
                 self.state = entry.copy()
                 self._leaves.append([])
                 if head.Name:
@@ -338,7 +314,6 @@ class Shell(Expander):
                     before = self.state.copy()
                 self.run(node.Do)
                 self._join([*self._leaves.pop(), entry], f"`{kind}`", node.line)
-                self.quiet -= quiet
         self._join([before], f"`{kind}`", node.line)
 
     def _call(self, values: Sequence[Value]) -> None:
@@ -352,13 +327,11 @@ class Shell(Expander):
         known = all(v.known or v.may == NOTHING for v in values)
         self.state.arguments = tuple(values[1:]) if known else None
         self.state.locals = {}
-        blocks, self._blocks = self._blocks, []
-        leaves, self._leaves = self._leaves, [[]]
-        self.inside += 1
-        with self._returning(function, "function", function.line):
+        with (
+            self._with(_blocks=[], _leaves=[[]], inside=self.inside + 1),
+            self._returning(function, "function", function.line),
+        ):
             self.run([function.Body])
-        self.inside -= 1
-        self._blocks, self._leaves = blocks, leaves
         self.state.variables |= self.state.locals
         self.state.arguments, self.state.locals = arguments, outer
 
@@ -410,9 +383,9 @@ class Shell(Expander):
         outer, overlay = self.state.copy(), dict[str, Variable]()
         for assigned in node.Assigns:
             overlay[assigned.Name.Value] = assign(self, assigned, True)
-        before = len(self.calls)
+        before = len(self.commands)
         status = self._command(node, given, values, fed.text if fed else "", bool(targets))
-        if len(self.calls) == before:
+        if len(self.commands) == before:
             self._other((*(value.text for value in given), *targets, fed.text if fed else ""))
         for name, variable in overlay.items():  # it holds for the one command alone
             if self.state.variables.get(name) is variable:
@@ -470,13 +443,11 @@ class Shell(Expander):
                 why = f"`{who.text} {option.text}` runs another file: it was not"
             self.note(Note(who.line, "unread", f"{why} read"))
             return
-        saved, script = self.state, self.script
-        self.state = self._changed(found)
-        self.state.variables = dict(self.state.environment())
-        self.state.arguments, self.state.functions = tuple(arguments[1:]), {}
-        self.script = arguments[0].text if arguments else None
-        self.run_text(text.text, who.line)
-        self.state, self.script = saved, script
+        state = self._changed(found)
+        state.variables = dict(state.environment())
+        state.arguments, state.functions = tuple(arguments[1:]), {}
+        with self._with(state=state, script=arguments[0].text if arguments else None):
+            self.run_text(text.text, who.line)
 
     def _changed(self, found: Unwrapped) -> State:
         """A copy of the state, with what wrappers do to the environment."""
@@ -502,6 +473,8 @@ class Shell(Expander):
         begins = [word.span for word in [*node.Assigns, *node.Args] if word.span]
         notes = [n for name in sorted(unknown) for item in seen[name].items for n in item.notes]
         command = Command(
+            words=words,
+            written=dict(self._written),
             environment=environment,
             line=line,
             notes=[replace(n, kind="needed") if n.kind == "unset" else n for n in notes],
@@ -523,4 +496,4 @@ class Shell(Expander):
                 key = (name, variable.place.line)
                 sees = variable.exported is not False or name in self.used
                 self._unseen[key] = self._unseen.get(key, True) and not sees
-        self.calls.append(Call(command, words, dict(self._written)))
+        self.commands.append(command)
