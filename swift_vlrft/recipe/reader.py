@@ -200,9 +200,11 @@ def read_text(
 
 def _recipe(found: Command, path: Path) -> Recipe:
     words = found.words
-    at, method = _method(words)
-    recipe = Recipe(path=path, command=("swift", method), flags=[], **vars(found))
-    rest = words[at:]
+    script = words[0].text.endswith(".py")
+    method = Path(words[0].text).stem if script else words[1].text.removeprefix("swift.cli.")
+    command = ("swift", method.replace("_", "-"))
+    recipe = Recipe(path=path, command=command, flags=[], **vars(found))
+    rest = words[1 if script else 2 :]
     if rest and rest[0].known and rest[0].text.endswith(CONFIGURATION):
         source = recipe.at(rest[0].text)
         beside = path.parent / rest[0].text
@@ -228,23 +230,13 @@ def _recipe(found: Command, path: Path) -> Recipe:
     return recipe
 
 
-def _method(words: Sequence[Value]) -> tuple[int, str]:
-    """(index of the first flag, "rlhf"), for `swift rlhf` and for `.../swift/cli/rlhf.py`."""
-    if words[0].text in ("-m", "--module"):
-        return 2, words[1].text.removeprefix("swift.cli.").replace("_", "-")
-    if words[0].text.endswith(".py"):
-        return 1, Path(words[0].text).stem.replace("_", "-")
-    return 2, words[1].text.replace("_", "-")
-
-
 def _take_flags(recipe: Recipe, words: Sequence[Value]) -> None:
     """Arguments to flags; a word before the first flag becomes a flag without a name.
 
     An unread word is the value of a flag that has none yet; elsewhere it may add flags.
     """
-    flags: list[tuple[str, list[Value], Span | None]] = []
+    flags: list[tuple[str, list[Value], Span | None, int]] = []
     opens: list[tuple[int, May]] = []
-    lines = []
     for word in words:
         notes = list(word.notes)
         bare = bool(flags) and not flags[-1][1]
@@ -261,8 +253,7 @@ def _take_flags(recipe: Recipe, words: Sequence[Value]) -> None:
             if not word.known and not re.fullmatch(r"[\w-]+", name):  # --$NAME
                 opens.append((len(flags), None))
                 name, given, span = "", given or [word], None
-            flags.append((name, given, span))
-            lines.append(word.line)
+            flags.append((name, given, span, word.line))
         else:
             may = word.may
             if not word.known and (may or (may is None and not bare)):
@@ -272,15 +263,14 @@ def _take_flags(recipe: Recipe, words: Sequence[Value]) -> None:
             elif flags:
                 flags[-1][1].append(word)
             elif word.known or may == frozenset():
-                flags.append(("", [word], None))
-                lines.append(word.line)
+                flags.append(("", [word], None, word.line))
         recipe.notes += notes
-    for i, (name, values, span) in enumerate(flags):
+    for i, (name, values, span, line) in enumerate(flags):
         again = any(i < at and (may is None or name in may) for at, may in opens)
         known = not again and all(value.known for value in values)
         texts = tuple(value.text for value in values)
         spans = tuple(value.span for value in values)
-        recipe.flags.append(Flag(name, texts, lines[i], known, span, spans))
+        recipe.flags.append(Flag(name, texts, line, known, span, spans))
     recipe.maybe = (
         None if recipe.maybe is None else union([recipe.maybe, *(may for _, may in opens)])
     )

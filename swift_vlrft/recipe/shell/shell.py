@@ -30,7 +30,7 @@ from swift_vlrft.recipe.shell.builtins import (
     parameters,
 )
 from swift_vlrft.recipe.shell.expand import IN_DOCUMENT, Expander
-from swift_vlrft.recipe.shell.state import NOTHING, UNSET, Assigned, State, Value, Variable, merged
+from swift_vlrft.recipe.shell.state import NOTHING, Assigned, State, Value, Variable, merged
 from swift_vlrft.recipe.shell.tree import Node, Note, Span, parse
 from swift_vlrft.recipe.shell.wrappers import SHELLS, TEXT, Unwrapped, base, not_read, unwrapped
 
@@ -419,7 +419,7 @@ class Shell(Expander):
 
     def _program(self, node: Node, values: list[Value], fed: str, writes: bool) -> None:
         """`swift`, what runs it, or another that is of no use here."""
-        found = unwrapped([value for value in values if not value.vanishes])
+        found = unwrapped([value for value in values if not value.vanishes], self.state)
         shows = base(values[0]) in ("cat", "tee") and not writes
         if found is not None and base(found.words[0]) in SHELLS:
             self._another_shell(found)
@@ -443,30 +443,16 @@ class Shell(Expander):
                 why = f"`{who.text} {option.text}` runs another file: it was not"
             self.note(Note(who.line, "unread", f"{why} read"))
             return
-        state = self._changed(found)
+        state = found.state
         state.variables = dict(state.environment())
         state.arguments, state.functions = tuple(arguments[1:]), {}
         with self._with(state=state, script=arguments[0].text if arguments else None):
             self.run_text(text.text, who.line)
 
-    def _changed(self, found: Unwrapped) -> State:
-        """A copy of the state, with what wrappers do to the environment."""
-        state = self.state.copy()
-        if found.cleared:
-            state.variables = {k: v for k, v in state.variables.items() if v.exported is False}
-        if found.hidden:
-            why = "which variables are handed on is not known"
-            state.lose(Note(found.words[0].line, "unread", why))
-        state.variables |= dict.fromkeys(found.unset, UNSET)
-        for name, (value, place) in found.set.items():
-            state.variables[name] = Variable((value,), exported=True, place=place)
-        return state
-
     def _swift(self, node: Node, values: list[Value], found: Unwrapped) -> None:
         at = [i for i, value in enumerate(values) if value is found.words[0]]
         words = values[at[0] :] if at else found.words  # with those that vanish
-        state = self._changed(found)
-        seen = state.environment()
+        state, seen = found.state, found.state.environment()
         environment = {k: v.text for k, v in seen.items() if v.exported and v.text is not None}
         unknown = frozenset(seen.keys() - environment.keys())
         line, first = words[0].line, words[0].span

@@ -8,11 +8,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from swift_vlrft.recipe.shell.state import Assigned, Value
-from swift_vlrft.recipe.shell.tree import ASSIGNMENT, Span
+from swift_vlrft.recipe.shell.state import UNSET, Assigned, State, Value, Variable
+from swift_vlrft.recipe.shell.tree import ASSIGNMENT, Note, Span
 
 COMMANDS = ("rlhf", "sft", "pt", "rollout", "infer", "deploy", "export", "eval", "sample")
 TEXT = re.compile(r"-[a-z]*c[a-z]*")
@@ -56,16 +56,12 @@ WITHIN = re.compile(r"(?:^|[\s;&|'\"/=])swift\s+(?:" + "|".join(COMMANDS) + r")\
 
 @dataclass(slots=True)
 class Unwrapped:
-    """``set``: variables given on the way; ``unset``: those taken away; ``cleared``: all others
-    are (``env -i``); ``hidden``: which are left is not known (``sudo``). ``launcher``: torchrun and
-    the like, with ``processes`` and ``nodes`` where it says them.
+    """A command with what it finds; ``launcher``: torchrun and the like, with ``processes`` and
+    ``nodes`` where it says them.
     """
 
     words: list[Value]
-    set: dict[str, tuple[Value, Assigned | None]] = field(default_factory=dict)
-    unset: list[str] = field(default_factory=list)
-    cleared: bool = False
-    hidden: bool = False
+    state: State
     launcher: str = ""
     processes: str = "1"
     nodes: str = "1"
@@ -90,7 +86,7 @@ def command_at(words: Sequence[Value]) -> int | None:
     return None
 
 
-def unwrapped(words: Sequence[Value]) -> Unwrapped | None:
+def unwrapped(words: Sequence[Value], before: State) -> Unwrapped | None:
     """The command inside of known wrappers; None if the first word is none that is known."""
     texts = [word.text for word in words]
     shells = (
@@ -101,31 +97,33 @@ def unwrapped(words: Sequence[Value]) -> Unwrapped | None:
     begins = [at for at in (command_at(words), next(shells, None)) if at is not None]
     if not begins or (min(begins) and not WRAPPERS.fullmatch(base(words[0]))):
         return None
-    found, setter = Unwrapped(list(words[min(begins) :])), ""
+    found, setter = Unwrapped(list(words[min(begins) :]), before.copy()), ""
+    state = found.state
     for i, word in enumerate(words[: min(begins)]):
         name, text = base(word), word.text
+        hides = name == "srun" and any(re.match("--export=(?!ALL$)", one) for one in texts)
         if name in ENVIRONMENT:
             setter = name
-            found.hidden |= name != "env" and not {"-E", "--preserve-env"} & set(texts)
+            hides = name != "env" and not {"-E", "--preserve-env"} & set(texts)
         elif setter and (match := ASSIGNMENT.match(text)):
-            found.set[match[1]] = _assigned(word, match)
+            state.variables[match[1]] = _assigned(word, match)
         elif setter == "env" and texts[i - 1] in ("-u", "--unset"):
-            found.unset.append(text)
+            state.variables[text] = UNSET
         elif setter == "env" and (match := re.match(r"-u(.+)|--unset=(.*)", text)):
-            found.unset.append(match[1] or match[2])
+            state.variables[match[1] or match[2]] = UNSET
         elif setter == "env" and text in ("-i", "-", "--ignore-environment"):
-            found.cleared = True
+            own = {k: v for k, v in state.variables.items() if v.exported is False}
+            state.variables = own
         elif setter == "env" and text.startswith(("-S", "--split-string")):
             return None  # a command within a word
         elif setter and not text.startswith("-") and texts[i - 1] not in ENVIRONMENT[setter]:
             setter = ""
+        if hides:
+            state.lose(Note(word.line, "unread", "which variables are handed on is not known"))
         if name in LAUNCHERS or text in MODULES:
             _launched(found, words[i:], MODULES.get(text, name))
         elif PYTHON.fullmatch(name) and not found.launcher:
             found.launcher = "python" * (base(found.words[0]) != "swift")
-        elif name == "srun":
-            exports = [text for text in texts if text.startswith("--export=")]
-            found.hidden |= any(text != "--export=ALL" for text in exports)
     return found
 
 
@@ -146,13 +144,13 @@ def _launched(found: Unwrapped, words: Sequence[Value], name: str) -> None:
         found.processes = str(int(found.processes) // int(found.nodes)) if divides else ""
 
 
-def _assigned(word: Value, match: re.Match[str]) -> tuple[Value, Assigned | None]:
-    """The value and the place of NAME=value given as a word."""
-    value, span = replace(word, text=word.text[match.end() :], span=None), word.span
-    if span is None or not span.literal:
-        return value, None
-    key = Span(span.start, span.start + len(match[1]))
-    return value, Assigned(word.line, key, Span(span.start + match.end(), span.end))
+def _assigned(word: Value, match: re.Match[str]) -> Variable:
+    """NAME=value given as a word."""
+    value, span, place = replace(word, text=word.text[match.end() :], span=None), word.span, None
+    if span is not None and span.literal:
+        key = Span(span.start, span.start + len(match[1]))
+        place = Assigned(word.line, key, Span(span.start + match.end(), span.end))
+    return Variable((value,), exported=True, place=place)
 
 
 def not_read(words: Sequence[Value], fed: str = "") -> str | None:
