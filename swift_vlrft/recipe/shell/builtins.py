@@ -19,7 +19,7 @@ from swift_vlrft.recipe.shell.state import (
     notes_of,
     unread,
 )
-from swift_vlrft.recipe.shell.tree import ASSIGNMENT, NAME, Node, Note, Span
+from swift_vlrft.recipe.shell.tree import ASSIGNMENT, NAME, Node, Span
 
 Arguments = Sequence[Value]
 
@@ -50,7 +50,7 @@ def builtin(shell: Expander, name: str, words: Sequence[Node], values: list[Valu
         for value in arguments:
             shell.unknown(value.text, line, name)
             if not value.known and not value.vanishes:
-                shell.lose(Note(line, "unread", f"`{name} {value.text}` was not read"))
+                shell.lose(line, f"`{name} {value.text}` was not read")
     elif name in RUN:
         RUN[name](shell, arguments, line)
     else:
@@ -72,8 +72,7 @@ def assign(shell: Expander, node: Node, exported: bool = False) -> Variable:
     arrays = node.Append and shell.state.get(name).array
     items = [v for e in elements for v in shell.expand(e.Value) if not v.vanishes]
     if node.Index or any(element.Index for element in elements) or (arrays and not node.Array):
-        why = f"${name} was not read: its items are set one by one"
-        variable = Variable((unread(f"${name}", line, why),))
+        variable = Variable((unread(f"${name}", line, "its items are set one by one"),))
     elif node.Array:
         variable = Variable((*before, *items), True, False, _place(node))
     else:
@@ -88,8 +87,7 @@ def assign(shell: Expander, node: Node, exported: bool = False) -> Variable:
         variable = Variable((value,), False, False, None if before else _place(node))
     shell.used.discard(name)
     if name in shell.references:
-        text = f"{name} stands for another variable, and which was not read"
-        shell.lose(Note(line, "unread", text))
+        shell.lose(line, f"{name} stands for another variable, and which was not read")
     return shell.state.set(name, replace(variable, exported=exported))
 
 
@@ -122,8 +120,7 @@ def declare(shell: Expander, name: str, words: Iterable[Node], line: int) -> Non
                     shell.state.set(variable, Variable((new,)))
                 _options(shell, name, options, variable, line)
             elif not value.known and not value.vanishes:
-                text = f"`{name} {value.text}` may set any variable: it was not read"
-                shell.lose(Note(line, "unread", text))
+                shell.lose(line, f"`{name} {value.text}` may set any variable: it was not read")
 
 
 def _localize(shell: Expander, name: str, options: str, variable: str) -> None:
@@ -153,7 +150,7 @@ def _unset(shell: Expander, values: Arguments, line: int) -> None:
         if value.text == "-f":
             return
         if not value.known:
-            shell.lose(Note(line, "unread", f"`unset {value.text}` was not read"))
+            shell.lose(line, f"`unset {value.text}` was not read")
         elif "[" in value.text:
             shell.unknown(value.text.partition("[")[0], line, "unset")
         elif not value.text.startswith("-"):
@@ -212,9 +209,9 @@ def _popd(shell: Expander, values: Arguments, line: int) -> None:
 
 def _source(shell: Expander, values: Arguments, line: int) -> None:
     words, text = " ".join(value.text for value in values), None
-    note = Note(line, "unread", f"`source {words}` may set variables; it was not read")
+    why = f"`source {words}` may set variables; it was not read"
     if values and ENVIRONMENTS.search(values[0].text):
-        shell.note(note)
+        shell.note(line, why)
         return
     try:
         if values and values[0].known:
@@ -222,7 +219,7 @@ def _source(shell: Expander, values: Arguments, line: int) -> None:
     except (OSError, UnicodeError, ValueError):
         pass
     if text is None:
-        shell.lose(note)
+        shell.lose(line, why)
         return
     arguments = shell.state.arguments
     shell.state.arguments = tuple(values[1:]) or arguments
@@ -235,9 +232,9 @@ def _eval(shell: Expander, values: Arguments, line: int) -> None:
     if all(value.known or value.vanishes for value in values):
         shell.run_text(text, line)
     elif HOOKS.search(text):
-        shell.note(Note(line, "unread", f"`eval {text}` was not read"))
+        shell.note(line, f"`eval {text}` was not read")
     else:
-        shell.lose(Note(line, "unread", f"`eval {text}` may do anything; it was not read"))
+        shell.lose(line, f"`eval {text}` may do anything; it was not read")
 
 
 RUN: dict[str, Callable[[Expander, Arguments, int], None]] = {

@@ -83,21 +83,21 @@ class Expander(ABC):
     @abstractmethod
     def run_text(self, text: str, line: int) -> None: ...
 
-    def note(self, note: Note) -> None:
+    def note(self, line: int, text: str, kind: str = "unread") -> None:
         if not self.quiet:
-            self.notes.append(note)
+            self.notes.append(Note(line, kind, text))
 
-    def lose(self, note: Note) -> None:
+    def lose(self, line: int, text: str) -> None:
         """Something that was not read may have set anything."""
-        self.note(note)
-        self.state.lose(note)
+        self.note(line, text)
+        self.state.lose(Note(line, "unread", text))
 
     def expand(self, word: Node) -> list[Value]:
         """A word as the arguments that it becomes: none, one, or several."""
         if braced(word):
-            why = f"{word.text} was not read: its braces stand for several words"
-            flags = None if re.search("[{,]-", word.text) else NOTHING
-            return [replace(unread(word.text, word.line, why, flags), span=word.span)]
+            may = None if re.search("[{,]-", word.text) else NOTHING
+            value = unread(word.text, word.line, "its braces stand for several words", may)
+            return [replace(value, span=word.span)]
         fields = self._fields(word, True, word.Pos.at)
         if any(not f.value.known and not f.quoted for one in fields for f in one):
             fields = [[fragment for one in fields for fragment in one]]
@@ -120,8 +120,7 @@ class Expander(ABC):
         bare = "".join(fragment.value.text for fragment in one if not fragment.quoted)
         pattern = "".join(glob.escape(f.value.text) if f.quoted else f.value.text for f in one)
         if re.search(r"[*?]|\[.+\]", bare) and self._matches(pattern):
-            why = f"{word.text} was not read: it stands for the files that match"
-            return unread(word.text, word.line, why, NOTHING)
+            return unread(word.text, word.line, "it stands for the files that match", NOTHING)
         return Value(text, word.line)
 
     def _matches(self, pattern: str) -> bool:
@@ -177,9 +176,7 @@ class Expander(ABC):
                     if i:
                         yield None
                     if not whole and value.text and "IFS" in self.state.variables:
-                        value = unread(
-                            part.text, part.line, f"{part.text} was not read: IFS splits it"
-                        )
+                        value = unread(part.text, part.line, "IFS splits it")
                     fragment = Fragment(value, whole, _lists(part))
                     yield from [fragment] if whole or not value.known else _split(fragment)
 
@@ -194,7 +191,7 @@ class Expander(ABC):
         if "\1" in part.Value:
             name = text[part.Value.index("\1") : part.Value.index("\2") + 1]
             why = f"{name} is a placeholder (bash reads `<` as a redirection): put the value in its"
-            self.note(Note(line, "placeholder", f"{why} place"))
+            self.note(line, f"{why} place", "placeholder")
             yield Fragment(Value(text, line, False), not splits)
             return
         before = part.source[start : part.Pos.at]
@@ -236,7 +233,7 @@ class Expander(ABC):
     def unknown(self, name: str, line: int, by: str, may: May = None) -> None:
         if NAME.fullmatch(name):
             self.used.discard(name)
-            value = unread(f"${name}", line, f"${name} was not read: `{by}` sets it", may)
+            value = unread(f"${name}", line, f"`{by}` sets it", may)
             self.state.set(name, Variable((value,)))
 
     def _variable(self, part: Node, quoted: bool) -> Sequence[Value] | Node:
@@ -283,7 +280,7 @@ class Expander(ABC):
             message = re.sub("[\"']", "", exp.Word.text) if exp.Word else ""
             why = f"${name} is not set{': ' * bool(message)}{message}"
             value = unread(part.text, line, why, NOTHING, "needed")
-            self.note(value.notes[0])
+            self.note(line, why, "needed")
             self.state.set(name, Variable((value,)))
             return [value]
         if index not in ("", "0"):
@@ -303,8 +300,7 @@ class Expander(ABC):
             return (Value(self.script, line),) if self.script else (_not_known(part),)
         if name.isdigit() or name in "@*#":
             if arguments is None or (name == "#" and not all(a.known for a in arguments)):
-                why = f"{part.text} was not read: the arguments are not known"
-                return (unread(part.text, line, why),)
+                return (unread(part.text, line, "the arguments are not known"),)
             if name == "#":
                 return (Value(str(len(arguments)), line),)
             return arguments if name in "@*" else arguments[int(name) - 1 : int(name)]
@@ -392,8 +388,7 @@ def _index(part: Node) -> str:
 
 
 def _not_known(part: Node, may: May = None) -> Value:
-    why = f"{part.text} was not read: its value is known only to bash"
-    return unread(part.text, part.line, why, may)
+    return unread(part.text, part.line, "its value is known only to bash", may)
 
 
 def braced(word: Node) -> bool:

@@ -112,12 +112,12 @@ class Shell(Expander):
         if text.startswith("\ufeff"):
             mark = "the file begins with a byte order mark, which bash takes for a part of line 1. "
             remedy = "Take it away: sed -i '1s/^\\xef\\xbb\\xbf//' FILE"
-            self.notes.append(Note(1, "syntax", mark + remedy))
+            self.note(1, mark + remedy, "syntax")
         if "\r" in text:
             why = "the line ends in a carriage return (Windows), which bash takes for a part of "
             why += "it. Convert the file: sed -i 's/\\r$//' FILE"
             line = text[: text.index("\r")].count("\n") + 1
-            self.notes.append(Note(line, "continuation", why))
+            self.note(line, why, "continuation")
         statements, notes = parse(text)
         self.notes += notes
         self._missing_backslashes(statements, text.split("\n"))
@@ -125,12 +125,13 @@ class Shell(Expander):
             self.run(statements)
             for function in self.state.functions.values() if not self.commands else ():
                 if function is not None:
-                    why = f"the function {function.Name.Value} is not called here: it was not read"
-                    self.notes.append(Note(function.line, "unread", why))
+                    name = function.Name.Value
+                    self.note(
+                        function.line, f"the function {name} is not called here: it was not read"
+                    )
         except (_TooLong, RecursionError) as error:
             line = error.args[0] if isinstance(error, _TooLong) else 1
-            text = "it takes too many steps to follow the script: nothing below was read"
-            self.notes.append(Note(line, "unread", text))
+            self.note(line, "it takes too many steps to follow the script: nothing below was read")
         for (name, line), unseen in self._unseen.items():
             why = f"{name} is set for this script alone, and `swift` does not see it: write "
             why += f"`export {name}=...`, or end the line with a backslash"
@@ -150,7 +151,7 @@ class Shell(Expander):
             if follows and not here.lstrip().startswith("-"):  # that one is said in any case
                 why = f"no backslash ends line {node.End.line}, so bash takes "
                 why += f"`{here.strip()[:60]}` for a command of its own: it and all below it are "
-                self.notes.append(Note(below.line, "continuation", why + "lost"))
+                self.note(below.line, why + "lost", "continuation")
 
     # Commands in commands ----------------------------------------------------------------------
 
@@ -214,12 +215,11 @@ class Shell(Expander):
     def run_text(self, text: str, line: int) -> None:
         """The text of `eval` or of another file, as if it stood in this line."""
         statements, notes = parse(text, line)
-        for note in notes:
-            self.note(note)
+        self.notes += [] if self.quiet else notes
         if any(note.kind == "syntax" for note in notes):
-            self.lose(Note(line, "unread", "a text with such a mistake was not read"))
+            self.lose(line, "a text with such a mistake was not read")
         elif len(self._running) > DEPTH:
-            self.lose(Note(line, "unread", "texts in texts: this one was not read"))
+            self.lose(line, "texts in texts: this one was not read")
         else:
             with self._returning("text", "file", line):
                 self.run(statements)
@@ -229,8 +229,10 @@ class Shell(Expander):
         """Attributes that have other values for a while."""
         saved = {name: getattr(self, name) for name in changes}
         self.__dict__ |= changes
-        yield
-        self.__dict__ |= saved
+        try:
+            yield
+        finally:
+            self.__dict__ |= saved
 
     def alone(self) -> AbstractContextManager[None]:
         """In a subshell: nothing that is set there comes back."""
@@ -291,7 +293,7 @@ class Shell(Expander):
             self.state = replace(self.state, alive=False)
         self._join(ends, f"`{kind}`", line)
         if node and any(item.Op != ";;" for item in node.Items):
-            self.lose(Note(line, "unread", "a `case` with `;&` is not followed"))
+            self.lose(line, "a `case` with `;&` is not followed")
 
     def _loop(self, node: Node) -> None:
         head = node.Loop or node
@@ -321,7 +323,7 @@ class Shell(Expander):
         function = self.state.functions[name]
         if function is None or function in self._running or len(self._running) > DEPTH:
             why = "calls itself" if function else "is one function or another"
-            self.lose(Note(line, "unread", f"{name} {why}; it was not read"))
+            self.lose(line, f"{name} {why}; it was not read")
             return
         arguments, outer = self.state.arguments, self.state.locals
         known = all(v.known or v.may == NOTHING for v in values)
@@ -378,7 +380,7 @@ class Shell(Expander):
         if first.text.startswith("-") and first.known and not values[0].vanishes:
             why = f"{first.text} stands alone: no backslash ends the line before it (or a comment "
             why += "stands between), so bash takes it for a command, and this flag and all below it"
-            self.note(Note(first.line, "continuation", f"{why} are lost"))
+            self.note(first.line, f"{why} are lost", "continuation")
             return None
         outer, overlay = self.state.copy(), dict[str, Variable]()
         for assigned in node.Assigns:
@@ -427,7 +429,7 @@ class Shell(Expander):
             if not self.quiet:
                 self._swift(node, values, found)
         elif why := not_read(values, "" if shows else fed):
-            self.note(Note(values[0].line, "unread", why))
+            self.note(values[0].line, why)
 
     def _another_shell(self, found: Unwrapped) -> None:
         """`bash -c "text" name arguments`."""
@@ -441,7 +443,7 @@ class Shell(Expander):
             why = f"`{who.text} -c {text.text}` was not" if text.text else why
             if option.text[:1] not in ("", "-", "+"):
                 why = f"`{who.text} {option.text}` runs another file: it was not"
-            self.note(Note(who.line, "unread", f"{why} read"))
+            self.note(who.line, f"{why} read")
             return
         state = found.state
         state.variables = dict(state.environment())
@@ -475,8 +477,8 @@ class Shell(Expander):
         )
         if self._blocks:
             kind, begin = self._blocks[-1]
-            text = f"inside the `{kind}` of line {begin}: read as if it ran"
-            self.note(Note(line, "conditional", text))
+            why = f"inside the `{kind}` of line {begin}: read as if it ran"
+            self.note(line, why, "conditional")
         for name, variable in state.variables.items():
             if FOR_SWIFT.fullmatch(name) and variable.place is not None:
                 key = (name, variable.place.line)

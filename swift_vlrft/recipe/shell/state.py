@@ -71,6 +71,7 @@ def unread(
     text: str, line: int, why: str, may: May = None, kind: str = "unread", vanishes: bool = False
 ) -> Value:
     """A value that is not known, and why."""
+    why = f"{text} was not read: {why}" if kind == "unread" else why
     return Value(text, line, False, None, may, (Note(line, kind, why),), vanishes)
 
 
