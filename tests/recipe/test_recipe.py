@@ -169,6 +169,15 @@ def test_where_everything_stands():
     }
 
 
+def test_a_carriage_return_is_no_part_of_a_value():
+    (recipe,) = read_text("# \u00fc\nswift rlhf --x 1\r\n", environment={})
+    (flag,) = recipe.flags
+    assert [recipe.text[span.start : span.end] for span in (flag.span, *flag.value_spans)] == [
+        "--x", "1"
+    ]  # fmt: skip
+    assert recipe.text[recipe.start : recipe.span.end] == "swift rlhf --x 1"
+
+
 def test_where_a_configuration_says_it(tmp_path):
     path = tmp_path / "a.yaml"
     path.write_text("model: 'a b'  # why\nreward_funcs:\n  - one\n  - two\n")

@@ -20,10 +20,10 @@ from typing import Any, NamedTuple
 
 NAME = re.compile(r"[A-Za-z_]\w*")
 ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\[[^]]*\])?(\+?)=")
-HIDDEN = re.compile(r"(?<![<&])<[A-Za-z][\w-]*(?: [\w-]+)*>|\$\{\w+:?[-=+?][^{}\"$`\\]*\}")
-"""What stands for something else to shfmt: <your path>, and the ' of "${SYSTEM:-You're ...}"."""
+PLACEHOLDER = re.compile(r"(?<![<&])<[A-Za-z][\w-]*(?: [\w-]+)*>")
+"""<your path>, which bash takes for redirections."""
 STAND_INS = str.maketrans("<> ", "\1\2\3")
-MEANT = str.maketrans("\1\2\3\4", "<> '")
+MEANT = str.maketrans("\1\2\3", "<> ")
 BLANK_BEHIND = re.compile(r"\\([ \t]+)(?=\r?\n)")
 
 
@@ -111,7 +111,8 @@ def parse(text: str, line: int = 0) -> tuple[Sequence[Node], Sequence[Note]]:
     ``line``: where a text stands that is none of the file, so that its words have no span.
     FileNotFoundError if there is no shfmt.
     """
-    clean = HIDDEN.sub(_hidden, re.sub("^\ufeff", " ", text))
+    clean = re.sub(r"^\ufeff|(?<!\\)\\\Z", " ", text)
+    clean = PLACEHOLDER.sub(lambda match: match[0].translate(STAND_INS), clean)
     command = [_shfmt(), "--to-json", "-ln", "bash"]
     data = clean.encode(errors="replace")
     done = subprocess.run(command, input=data, capture_output=True)
@@ -124,6 +125,8 @@ def parse(text: str, line: int = 0) -> tuple[Sequence[Node], Sequence[Note]]:
     def node(found: dict[str, Any]) -> Any:
         if "Col" in found:
             return Place(characters[found["Offset"]], line or found["Line"])
+        if "End" in found and text[found["End"].at - 1 : found["End"].at + 1] == "\r\n":
+            found["End"] = found["End"]._replace(at=found["End"].at - 1)
         return Node(found, text, line > 0)
 
     try:
@@ -142,13 +145,6 @@ def parse(text: str, line: int = 0) -> tuple[Sequence[Node], Sequence[Note]]:
                 at = line or text.count("\n", 0, start) + 1
                 return statements, (Note(at, "continuation", why), *notes)
     return tree.Stmts, ()
-
-
-def _hidden(match: re.Match[str]) -> str:
-    found = match[0]
-    if found[0] == "<":
-        return found.translate(STAND_INS)
-    return found.replace("'", "\4") if found.count("'") % 2 else found
 
 
 def _up_to(text: str, error: str, line: int) -> tuple[Sequence[Node], Sequence[Note]]:
