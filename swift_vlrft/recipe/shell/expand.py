@@ -14,7 +14,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 
 from swift_vlrft.recipe.shell.state import (
@@ -45,15 +45,6 @@ LITERAL = re.compile(r"\\.?|~[\w.+-]*|[^\\~]+", re.DOTALL)
 IN_QUOTES, IN_DOCUMENT = '$`"\\', "$`\\"
 DEFAULTS = ("-", ":-", "=", ":=", "?", ":?", "+", ":+")
 BLANKS = (" ", "\t", "\n")
-
-
-@dataclass(frozen=True, slots=True)
-class Fragment:
-    """A piece of an argument; ``listed``: an item of "$@" or "${ARRAY[@]}"."""
-
-    value: Value
-    quoted: bool
-    listed: bool = False
 
 
 class Expander(ABC):
@@ -99,26 +90,25 @@ class Expander(ABC):
             value = unread(word.text, word.line, "its braces stand for several words", may)
             return [replace(value, span=word.span)]
         fields = self._fields(word, True, word.Pos.at)
-        if any(not f.value.known and not f.quoted for one in fields for f in one):
-            fields = [[fragment for one in fields for fragment in one]]
+        if any(not piece.known and not piece.quoted for one in fields for piece in one):
+            fields = [[piece for one in fields for piece in one]]
         found = [self._finished(one, word) for one in fields]
-        given = fields and _listed(fields[0]) and found[0].known  # as it was written elsewhere
+        given = found and _listed(fields[0]) and found[0].known  # as it was written elsewhere
         if len(found) == 1 and found[0].span is None and not given:
             return [replace(found[0], span=word.span)]
         return found
 
-    def _finished(self, one: list[Fragment], word: Node) -> Value:
-        if _listed(one):
-            return one[0].value
-        values = [fragment.value for fragment in one]
+    def _finished(self, values: list[Value], word: Node) -> Value:
+        if _listed(values):
+            return values[0]
         text = "".join(value.text for value in values)
         if not all(value.known for value in values):
-            alone = len(one) == 1 and not one[0].quoted
-            may = union(f.value.may for f in one if alone or f.listed)
+            alone = len(values) == 1 and not values[0].quoted
+            may = union(value.may for value in values if alone or value.listed)
             gone = alone and values[0].vanishes
             return Value(text, word.line, False, None, may, notes_of(values), gone)
-        bare = "".join(fragment.value.text for fragment in one if not fragment.quoted)
-        pattern = "".join(glob.escape(f.value.text) if f.quoted else f.value.text for f in one)
+        bare = "".join(value.text for value in values if not value.quoted)
+        pattern = "".join(glob.escape(v.text) if v.quoted else v.text for v in values)
         if re.search(r"[*?]|\[.+\]", bare) and self._matches(pattern):
             return unread(word.text, word.line, "it stands for the files that match", NOTHING)
         return Value(text, word.line)
@@ -137,21 +127,19 @@ class Expander(ABC):
         ``start``, or the text of a here-document.
         """
         fields = self._fields(word, False, word.Pos.at if start is None else start, quoted)
-        values = [fragment.value for one in fields for fragment in one]
+        values = [value for one in fields for value in one]
         known = all(value.known for value in values)
-        text = " ".join("".join(f.value.text for f in one) for one in fields)
+        text = " ".join("".join(value.text for value in one) for one in fields)
         may = NOTHING if known else flags_of(values)
         return Value(text, word.line, known, word.span, may, notes_of(values))
 
-    def _fields(
-        self, word: Node, splits: bool, start: int, quoted: str = ""
-    ) -> list[list[Fragment]]:
+    def _fields(self, word: Node, splits: bool, start: int, quoted: str = "") -> list[list[Value]]:
         stream = self._stream(word.Parts, splits, start, quoted)
-        return [[f for f in one if f] for some, one in groupby(stream, bool) if some]
+        return [[v for v in one if v] for some, one in groupby(stream, bool) if some]
 
     def _stream(
         self, parts: Iterable[Node], splits: bool, start: int, quoted: str
-    ) -> Iterator[Fragment | None]:
+    ) -> Iterator[Value | None]:
         """The pieces of a word, None where a new argument begins. ``quoted``: what a backslash
         escapes in quotes; empty outside of them.
         """
@@ -161,14 +149,14 @@ class Expander(ABC):
                 yield from self._literal(part, splits, start, quoted)
             elif part.Type == "SglQuoted" and not part.Dollar:
                 text = part.text if quoted else part.Value or ""
-                yield Fragment(Value(text.translate(MEANT), part.line), True)
+                yield Value(text.translate(MEANT), part.line, quoted=True)
             elif part.Type == "DblQuoted":
                 if not part.Parts:
-                    yield Fragment(Value("", part.line), True)
+                    yield Value("", part.line, quoted=True)
                 yield from self._stream(part.Parts, splits, start, IN_QUOTES)
             elif isinstance(found := self._part(part, bool(quoted)), Node):  # of a default
                 if quoted and not found.Parts:
-                    yield Fragment(Value("", part.line), True)
+                    yield Value("", part.line, quoted=True)
                 inner = found.Pos.at if found.Parts else start
                 yield from self._stream(found.Parts, splits, inner, quoted and quoted + "}")
             else:
@@ -177,38 +165,36 @@ class Expander(ABC):
                         yield None
                     if not whole and value.text and "IFS" in self.state.variables:
                         value = unread(part.text, part.line, "IFS splits it")
-                    fragment = Fragment(value, whole, _lists(part))
-                    yield from [fragment] if whole or not value.known else _split(fragment)
+                    value = replace(value, quoted=whole, listed=_lists(part))
+                    yield from [value] if whole or not value.known else _split(value)
 
-    def _literal(
-        self, part: Node, splits: bool, start: int, quoted: str
-    ) -> Iterator[Fragment | None]:
+    def _literal(self, part: Node, splits: bool, start: int, quoted: str) -> Iterator[Value | None]:
         line, text = part.line, part.Value.translate(MEANT)
         if quoted:
             text = re.sub(rf"\\([{re.escape(quoted)}])", r"\1", text)
-            yield Fragment(Value(text, line), True)
+            yield Value(text, line, quoted=True)
             return
         if "\1" in part.Value:
             name = text[part.Value.index("\1") : part.Value.index("\2") + 1]
             why = f"{name} is a placeholder (bash reads `<` as a redirection): put the value in its"
             self.note(line, f"{why} place", "placeholder")
-            yield Fragment(Value(text, line, False), not splits)
+            yield Value(text, line, False, quoted=not splits)
             return
         before = part.source[start : part.Pos.at]
         for match in LITERAL.finditer(text):
             piece, behind = match[0], text[match.end() :] or part.source[part.End.at :]
             home = not before or (ASSIGNMENT.match(before) and before[-1] in "=:")
             if piece[0] == "\\":
-                yield Fragment(Value(piece[1:], line), True)
+                yield Value(piece[1:], line, quoted=True)
             elif piece == "~" and home and behind[:1] not in ("'", '"', "$", "\\"):
-                items = self.state.get("HOME").items
-                yield Fragment(items[0] if items else Value(os.path.expanduser("~"), line), True)
+                items = self.state.get("HOME").items or (Value(os.path.expanduser("~"), line),)
+                yield replace(items[0], quoted=True, listed=False)
             elif piece in ("~+", "~-") and home:
-                yield Fragment(_not_known(part, NOTHING), not splits)
+                yield replace(_not_known(part, NOTHING), quoted=not splits)
             else:
                 piece = os.path.expanduser(piece) if home and len(piece) > 1 else piece
-                fragment = Fragment(Value(piece, line), not splits)
-                yield from _split(fragment) if splits else [fragment]
+                value = Value(piece, line, quoted=not splits)
+                yield from _split(value) if splits else [value]
             before += piece
 
     def _part(self, part: Node, quoted: bool) -> Sequence[Value] | Node:
@@ -357,20 +343,18 @@ class Expander(ABC):
         return str(int(value or 0) + int(match[2] + match[3]))
 
 
-def _split(fragment: Fragment) -> list[Fragment | None]:
+def _split(value: Value) -> list[Value | None]:
     """Each word of a text that stands without quotes."""
-    text = fragment.value.text
-    words = text.split()
+    text, words = value.text, value.text.split()
     if words == [text]:
-        return [fragment]
-    stream: list[Fragment | None] = [None] * text.startswith(BLANKS)
+        return [value]
+    stream: list[Value | None] = [None] * text.startswith(BLANKS)
     for word in words:
-        value = replace(fragment.value, text=word, span=None)
-        stream += [replace(fragment, value=value), None]
+        stream += [replace(value, text=word, span=None), None]
     return stream if text.endswith(BLANKS) else stream[:-1]
 
 
-def _listed(one: Sequence[Fragment]) -> bool:
+def _listed(one: Sequence[Value]) -> bool:
     """Whether an argument is an item, as it was written where the list was."""
     return len(one) == 1 and one[0].listed
 

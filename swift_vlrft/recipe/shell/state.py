@@ -24,7 +24,8 @@ NOTHING: frozenset[str] = frozenset()
 class Value:
     """One argument as the command would get it; not ``known``: as it is written in the file.
 
-    ``vanishes``: written without quotes and not set, so nothing unless it is set elsewhere.
+    ``vanishes``: written without quotes and not set, so nothing unless it is set elsewhere. Of a
+    piece of an argument: ``quoted``, or ``listed``, an item of "$@" or "${ARRAY[@]}".
     """
 
     text: str
@@ -34,6 +35,8 @@ class Value:
     may: May = NOTHING
     notes: tuple[Note, ...] = ()
     vanishes: bool = False
+    quoted: bool = field(default=False, compare=False)
+    listed: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
