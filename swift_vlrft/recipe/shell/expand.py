@@ -44,6 +44,7 @@ MOST_WORDS = 1000
 LITERAL = re.compile(r"\\.?|~[\w.+-]*|[^\\~]+", re.DOTALL)
 IN_QUOTES, IN_DOCUMENT = '$`"\\', "$`\\"
 DEFAULTS = ("-", ":-", "=", ":=", "?", ":?", "+", ":+")
+NOTHING_WRITTEN = Node({}, "", True)
 BLANKS = (" ", "\t", "\n")
 
 
@@ -174,8 +175,8 @@ class Expander(ABC):
             text = re.sub(rf"\\([{re.escape(quoted)}])", r"\1", text)
             yield Value(text, line, quoted=True)
             return
-        if "\1" in part.Value:
-            name = text[part.Value.index("\1") : part.Value.index("\2") + 1]
+        if match := re.search("\1[^\2]*\2", part.Value):
+            name = match[0].translate(MEANT)
             why = f"{name} is a placeholder (bash reads `<` as a redirection): put the value in its"
             self.note(line, f"{why} place", "placeholder")
             yield Value(text, line, False, quoted=not splits)
@@ -247,7 +248,7 @@ class Expander(ABC):
             return [Value(part.text, part.line, False, None, may, notes)]
         usable = bool(items) and ([v.text for v in items] != [""] or operator[:1] != ":")
         if operator.endswith("+"):
-            return (exp.Word or exp) if usable else Node({}, "", True)
+            return (exp.Word or exp) if usable else NOTHING_WRITTEN
         if usable or (every and not operator):
             joins = quoted and every and not lists
             return [Value(" ".join(v.text for v in items), part.line)] if joins else items
@@ -257,7 +258,7 @@ class Expander(ABC):
         """A variable that is not set, or empty behind a colon."""
         name, exp, line = part.Param.Value, part.Exp, part.line
         if operator.endswith("-"):
-            return exp.Word or Node({}, "", True)
+            return exp.Word or NOTHING_WRITTEN
         if operator.endswith("="):
             value = self.joined(exp.Word) if exp.Word else Value("", line)
             self.state.set(name, Variable((value,)))

@@ -386,16 +386,18 @@ class Shell(Expander):
         for assigned in node.Assigns:
             overlay[assigned.Name.Value] = assign(self, assigned, True)
         before = len(self.commands)
-        status = self._command(node, given, values, fed.text if fed else "", bool(targets))
+        text = fed.text if fed else ""
+        shows = base(values[0]) in ("cat", "tee") and not targets
+        status = self._command(node, given, values, "" if shows else text)
         if len(self.commands) == before:
-            self._other((*(value.text for value in given), *targets, fed.text if fed else ""))
+            self._other((*(value.text for value in given), *targets, text))
         for name, variable in overlay.items():  # it holds for the one command alone
             if self.state.variables.get(name) is variable:
                 self.state.variables[name] = outer.get(name)
         return status
 
     def _command(
-        self, node: Node, given: list[Value], values: list[Value], fed: str, writes: bool
+        self, node: Node, given: list[Value], values: list[Value], fed: str
     ) -> bool | None:
         name = given[0].text if given[0].known else ""
         if name in self.state.functions:
@@ -414,21 +416,20 @@ class Shell(Expander):
             return None
         if name and builtin(self, name, words, given):
             return True if name in SUCCEEDS else None
-        self._program(node, values, fed, writes)
+        self._program(node, values, fed)
         if name == "exec" and len(given) > 1:
             self.state.alive = False
         return None
 
-    def _program(self, node: Node, values: list[Value], fed: str, writes: bool) -> None:
+    def _program(self, node: Node, values: list[Value], fed: str) -> None:
         """`swift`, what runs it, or another that is of no use here."""
         found = unwrapped([value for value in values if not value.vanishes], self.state)
-        shows = base(values[0]) in ("cat", "tee") and not writes
         if found is not None and base(found.words[0]) in SHELLS:
             self._another_shell(found)
         elif found is not None:
             if not self.quiet:
                 self._swift(node, values, found)
-        elif why := not_read(values, "" if shows else fed):
+        elif why := not_read(values, fed):
             self.note(values[0].line, why)
 
     def _another_shell(self, found: Unwrapped) -> None:
