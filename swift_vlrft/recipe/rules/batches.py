@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from swift_vlrft.families import sees_images
-from swift_vlrft.recipe.rules.finding import Finding, found
+from swift_vlrft.recipe.rules.finding import Finding, note, problem
 from swift_vlrft.recipe.run import Run
 
 SERVER_ONLY = (
@@ -24,14 +24,15 @@ OTHER_REWARDS = ("reward_model", "gym_env", "use_gym_env", "teacher_model", "tea
 
 def algorithm(run: Run) -> Iterator[Finding]:
     if run.command == "rlhf" and "reward_funcs" in run.given and run.lacks("rlhf_type"):
-        yield found(run, "reward_funcs", "rlhf-type")
+        text = "--reward_funcs without --rlhf_type: ms-swift would train DPO. Add --rlhf_type grpo"
+        yield problem(run, "reward_funcs", "rlhf-type", text)
 
 
 def no_reward(run: Run) -> Iterator[Finding]:
     if not run.grpo or run.texts("reward_funcs") or not run.lacks(*OTHER_REWARDS):
         return
     if run.text("vllm_mode") != "server":  # which may be a gym, and then gives the rewards
-        yield found(run, "rlhf_type", "no-reward")
+        yield problem(run, "rlhf_type", "no-reward", "GRPO without --reward_funcs learns nothing")
 
 
 def reward_weights(run: Run) -> Iterator[Finding]:
@@ -40,45 +41,65 @@ def reward_weights(run: Run) -> Iterator[Finding]:
     weights = len(run.texts("reward_weights"))
     names = len(run.texts("reward_funcs")) + len(run.texts("reward_model"))
     if weights != names:
-        yield found(run, "reward_weights", "reward-weights", weights=weights, names=names)
+        text = f"{weights} --reward_weights for {names} rewards"
+        yield problem(run, "reward_weights", "reward-weights", text)
 
 
 def generation_batch(run: Run) -> Iterator[Finding]:
     if not run.grpo:
         return
-    device, group = run.integer("per_device_train_batch_size"), run.integer("num_generations")
+    world, device = run.processes, run.integer("per_device_train_batch_size")
     steps = run.optional("steps_per_generation")
     batch = run.optional("generation_batch_size")
-    step = run.processes * device
-    size = batch or step * (steps or run.integer("gradient_accumulation_steps"))
-    product = f"{run.processes} processes x {device} a device"
+    group = run.integer("num_generations")
+    accumulation = run.integer("gradient_accumulation_steps")
+    step = world * device
+    product = f"{world} processes x {device} a device"
     if group == 1:
         if run.lacks("teacher_model"):
-            yield found(run, "num_generations", "num-generations")
-    elif batch is not None and steps is None and batch % step:
-        key = "generation-batch/multiple"
-        yield found(run, "generation_batch_size", key, product=product, step=step)
-    elif batch is not None and steps is not None and batch != step * steps:
-        key = "generation-batch/steps"
-        yield found(run, "generation_batch_size", key, product=product, size=step * steps)
-    elif size % group:
-        possible = ", ".join(str(n) for n in range(2, size + 1) if size % n == 0) or "none"
-        values = {"size": size, "steps": size // step, "possible": possible, "product": product}
-        yield found(run, "num_generations", "generation-batch/group", **values)
+            text = "GRPO compares the completions of one prompt, so it needs 2"
+            yield problem(run, "num_generations", "num-generations", f"--num_generations 1: {text}")
+        return
+    if batch is not None and steps is None and batch % step:
+        text = f"--generation_batch_size {batch} is no multiple of {product} = {step}"
+        yield problem(run, "generation_batch_size", "generation-batch", text)
+        return
+    if batch is not None and steps is not None and batch != step * steps:
+        text = (
+            f"--generation_batch_size {batch} contradicts --steps_per_generation {steps}: "
+            f"{product} x {steps} = {step * steps}. Give one of them"
+        )
+        yield problem(run, "generation_batch_size", "generation-batch", text)
+        return
+    size = batch or step * (steps or accumulation)
+    if size % group:
+        valid = ", ".join(str(n) for n in range(2, size + 1) if size % n == 0) or "none"
+        text = (
+            f"--num_generations {group} does not divide the {size} completions of a generation "
+            f"({product} x {size // step} steps). Possible: {valid}; or change the batch"
+        )
+        yield problem(run, "num_generations", "generation-batch", text)
 
 
 def evaluation_batch(run: Run) -> Iterator[Finding]:
     if not run.grpo or not run.evaluates:
         return
-    rows = run.processes * run.integer("per_device_eval_batch_size")
+    world, device = run.processes, run.integer("per_device_eval_batch_size")
     group = run.optional("num_generations_eval") or run.integer("num_generations")
-    if run.integer("num_generations") > 1 and rows % group:
-        yield found(run, "per_device_eval_batch_size", "eval-batch", rows=rows, group=group)
+    if run.integer("num_generations") > 1 and world * device % group:
+        text = (
+            f"evaluation: {world} processes x --per_device_eval_batch_size {device} = "
+            f"{world * device} is no multiple of {group} generations. Set "
+            "--per_device_eval_batch_size or --num_generations_eval"
+        )
+        yield problem(run, "per_device_eval_batch_size", "eval-batch", text)
 
 
 def engine(run: Run) -> Iterator[Finding]:
-    if run.grpo and run.text("vllm_mode") and not run.true("use_vllm"):
-        yield found(run, "vllm_mode", "vllm-mode/alone")
+    mode = run.text("vllm_mode")
+    if run.grpo and mode and not run.true("use_vllm"):
+        text = f"--vllm_mode {mode} without --use_vllm true: ms-swift ends with an error"
+        yield problem(run, "vllm_mode", "vllm-mode", text)
 
 
 def vllm_mode(run: Run) -> str | None:
@@ -89,16 +110,26 @@ def vllm_mode(run: Run) -> str | None:
 
 
 def tensor_parallel(run: Run) -> Iterator[Finding]:
-    colocate = vllm_mode(run) == "colocate"
-    if colocate and run.processes % run.integer("vllm_tensor_parallel_size"):
-        yield found(run, "vllm_tensor_parallel_size", "tensor-parallel")
+    if vllm_mode(run) != "colocate":
+        return
+    parallel = run.integer("vllm_tensor_parallel_size")
+    if run.processes % parallel:
+        text = (
+            f"--vllm_tensor_parallel_size {parallel} does not divide {run.processes} processes "
+            "(NPROC_PER_NODE x NNODES)"
+        )
+        yield problem(run, "vllm_tensor_parallel_size", "tensor-parallel", text)
 
 
 def sleep_level(run: Run) -> Iterator[Finding]:
     if vllm_mode(run) != "colocate" or run.integer("sleep_level"):
         return
     if run.true("offload_model") or run.true("offload_optimizer"):
-        yield found(run, "offload_model", "sleep-level")
+        text = (
+            "the trainer is offloaded while vLLM generates, but without --sleep_level 1 vLLM keeps "
+            "its memory while the trainer works"
+        )
+        yield note(run, "offload_model", "sleep-level", text)
 
 
 def server(run: Run) -> Iterator[Finding]:
@@ -106,9 +137,16 @@ def server(run: Run) -> Iterator[Finding]:
         return
     for name in SERVER_ONLY:
         if name in run.given:
-            yield found(run, name, "vllm-server/flag", flag=name)
+            text = (
+                f"--{name} has no effect here with --vllm_mode server; give it to `swift rollout`"
+            )
+            yield note(run, name, "vllm-server", text)
     if run.lacks("vllm_server_host", "vllm_server_base_url"):
-        yield found(run, "vllm_mode", "vllm-server")
+        text = (
+            "--vllm_mode server needs --vllm_server_host (and --vllm_server_port) of a running "
+            "`swift rollout`"
+        )
+        yield problem(run, "vllm_mode", "vllm-server", text)
 
 
 def lengths(run: Run) -> Iterator[Finding]:
@@ -118,9 +156,18 @@ def lengths(run: Run) -> Iterator[Finding]:
     completion, prompt = run.integer("max_completion_length"), run.optional("max_length")
     # infer_engine.py: set_default_max_tokens cuts the answer to what the prompt leaves.
     if prompt and prompt + completion > longest:
-        yield found(run, "vllm_max_model_len", "lengths/sum", sum=prompt + completion)
+        text = (
+            f"--max_length {prompt} (prompt) + --max_completion_length {completion} = "
+            f"{prompt + completion} exceeds --vllm_max_model_len {longest}"
+        )
     elif completion >= longest:
-        yield found(run, "vllm_max_model_len", "lengths/room")
+        text = (
+            f"--max_completion_length {completion} leaves no room for a prompt in "
+            f"--vllm_max_model_len {longest}"
+        )
+    else:
+        return
+    yield note(run, "vllm_max_model_len", "lengths", f"{text}: long prompts get shorter answers")
 
 
 def truncation(run: Run) -> Iterator[Finding]:
@@ -129,14 +176,23 @@ def truncation(run: Run) -> Iterator[Finding]:
     strategy = run.text("truncation_strategy")
     sees = sees_images(run.text("model") or "")
     if strategy not in ("left", "delete"):
-        yield found(run, "truncation_strategy", "lengths/truncation")
+        text = f"--truncation_strategy {strategy}: GRPO takes left or delete"
+        yield problem(run, "truncation_strategy", "lengths", text)
     elif strategy == "left" and "max_length" in run.given and sees:
-        yield found(run, "max_length", "lengths/left")
+        text = (
+            "prompts longer than --max_length are cut on the left, image tokens included: add "
+            "--truncation_strategy delete"
+        )
+        yield note(run, "max_length", "lengths", text)
 
 
 def sampling(run: Run) -> Iterator[Finding]:
     if run.grpo and run.number("temperature") < 0.3:
-        yield found(run, "temperature", "sampling", temperature=run.number("temperature"))
+        text = (
+            f"--temperature {run.number('temperature')}: completions of one prompt will be alike, "
+            "and with a reward std of 0 nothing is learned"
+        )
+        yield note(run, "temperature", "sampling", text)
 
 
 def precision(run: Run) -> Iterator[Finding]:
@@ -144,10 +200,19 @@ def precision(run: Run) -> Iterator[Finding]:
     low = run.text("torch_dtype") in ("bfloat16", "float16")
     if not run.grpo or not low or not run.lacks("deepspeed", "fsdp"):
         return
+    remedy = "add --deepspeed zero2, also on one GPU"
     if run.text("tuner_type") == "full":
-        yield found(run, "torch_dtype", "no-32-bit-copy/full")
+        text = (
+            "without --deepspeed the weights are trained in 16 bits, where steps of a learning "
+            f"rate like 1e-6 are rounded away: {remedy}"
+        )
+        yield note(run, "torch_dtype", "no-32-bit-copy", text)
     elif run.text("vllm_mode") == "colocate":
-        yield found(run, "torch_dtype", "no-32-bit-copy/lora")
+        text = (
+            "without --deepspeed ms-swift's weight sync turns the LoRA weights into 16 bits, and "
+            f"the run cannot go on from a checkpoint: {remedy}"
+        )
+        yield note(run, "torch_dtype", "no-32-bit-copy", text)
 
 
 BATCHES = (

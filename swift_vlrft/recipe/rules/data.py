@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from swift_vlrft.recipe.rules.finding import NOTE, Finding, found
+from swift_vlrft.recipe.rules.finding import Finding, note, problem
 from swift_vlrft.recipe.rules.model import family, is_missing
 from swift_vlrft.recipe.run import NoValue, Run
 from swift_vlrft.rewards import REWARDS
@@ -38,11 +38,13 @@ def reward_names(run: Run) -> Iterator[Finding]:
         if any(re.search(rf"['\"]{re.escape(name)}['\"]", text) for text in texts):
             continue
         if name in ours:
-            yield found(run, "reward_funcs", "reward/ours", name=name)
-            continue
-        close = difflib.get_close_matches(name, [*ours, *theirs], n=1, cutoff=0.5)
-        near, known = f" Did you mean {close[0]}?" if close else "", ", ".join([*ours, *theirs])
-        yield found(run, "reward_funcs", "reward", name=name, near=near, known=known)
+            text = f'{name} is ours: add --external_plugins "$(vlrft plugin)"'
+        else:
+            near = difflib.get_close_matches(name, [*ours, *theirs], n=1, cutoff=0.5)
+            text = f"no reward is named {name}."
+            text += f" Did you mean {near[0]}?" if near else ""
+            text += f" Known: {', '.join([*ours, *theirs])}"
+        yield problem(run, "reward_funcs", "reward", text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +129,7 @@ def data_sets(run: Run) -> Iterator[Finding]:
     if not run.trains:
         return
     if run.lacks("dataset", "cached_dataset"):
-        yield found(run, "dataset", "dataset")
+        yield problem(run, "dataset", "dataset", "--dataset is missing")
     reports: list[Report | None] = []
     notes: list[Finding] = []
     rewards = _named_rewards(run)
@@ -136,23 +138,23 @@ def data_sets(run: Run) -> Iterator[Finding]:
         try:
             data_set = _set(run, flag, value)
         except DataError as error:
-            yield found(run, flag, "dataset/read", text=str(error))
+            yield problem(run, flag, "dataset", str(error))
             data_set = _Set(flag, value, value, "")
         if is_missing(run, data_set.name):
-            said = {"flag": flag, "value": value, "name": data_set.name}
-            yield found(run, flag, "dataset/path", folder=run.recipe.folder, **said)
+            text = f"the path {data_set.name} does not exist (from {run.recipe.folder})"
+            yield problem(run, flag, "dataset", f"--{flag} {value}: {text}")
         yield from _columns(run, data_set)
         yield from _box_format(run, data_set)
         reports += [data_set.report] * (flag == "dataset")
         if data_set.report is not None and data_set.report.problems:
-            said = {"count": str(len(data_set.report.problems)), "listed": data_set.report.listed()}
-            yield found(run, flag, "reward-gold", value=value, **said)
+            text = f"{len(data_set.report.problems)} rows of {value} cannot be trained on:"
+            yield problem(run, flag, "reward-gold", f"{text}\n{data_set.report.listed()}")
         elif data_set.report is not None and flag == "dataset":
             lines = data_set.report.routing_notes(rewards)
-            notes += [found(run, flag, "reward-rows", None, NOTE, text=line) for line in lines]
+            notes += [note(run, flag, "reward-rows", line) for line in lines]
     if rewards and run.lacks("cached_dataset"):
         if unscored := nothing_scored(rewards, reports):
-            yield found(run, "reward_funcs", "reward-rows", text=unscored)
+            yield problem(run, "reward_funcs", "reward-rows", unscored)
         else:
             yield from notes
 
@@ -165,9 +167,12 @@ def _columns(run: Run, data_set: _Set) -> Iterator[Finding]:
     ]
     if needing and data_set.columns and "solution" not in data_set.columns:
         run.text("columns")  # which may rename one to it
-        said = {"columns": ", ".join(data_set.columns), "needing": ", ".join(needing)}
-        given = {"flag": data_set.flag, "value": data_set.value}
-        yield found(run, data_set.flag, "reward-columns", **said, **given)
+        text = (
+            f"--{data_set.flag} {data_set.value} has the columns {', '.join(data_set.columns)}; "
+            f"{', '.join(needing)} need solution. Rename one with --columns "
+            '\'{"answer": "solution"}\''
+        )
+        yield problem(run, data_set.flag, "reward-columns", text)
 
 
 def _box_format(run: Run, data_set: _Set) -> Iterator[Finding]:
@@ -182,8 +187,12 @@ def _box_format(run: Run, data_set: _Set) -> Iterator[Finding]:
     if not any(task is not None and task.has_boxes for task in tasks):
         return
     if data_set.subset == "norm1000" or data_set.ours:
-        said = {"value": data_set.value, "family": known.name, "name": data_set.name}
-        yield found(run, data_set.flag, "frame", **said)
+        text = (
+            f"{data_set.value} gives boxes in thousandths (norm1000), as every set does without a "
+            f"subset, while {known.name} writes pixels of the resized image: rewards start near 0. "
+            f"Use {data_set.name}:pixels"
+        )
+        yield note(run, data_set.flag, "frame", text)
 
 
 DATA = (reward_names, data_sets)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from swift_vlrft.recipe.run import Run
 
 PROBLEM = "problem"
 NOTE = "note"
-MESSAGES = tomllib.loads(Path(__file__).with_name("messages.toml").read_text())
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,25 +65,13 @@ class Finding:
         }
 
 
-class _Values(dict[str, Any]):
-    """What a message names: given by its rule, or of the run."""
-
-    run: Run
-
-    def __missing__(self, name: str) -> Any:
-        return getattr(self.run, name, None) or self.run.read(name)
-
-
-def found(
-    run: Run, at: str | int, key: str, edit: Edit | None = None, level: str = "", /, **given: Any
+def problem(
+    run: Run, at: str | int, rule: str, text: str, edit: Edit | None = None, level: str = PROBLEM
 ) -> Finding:
-    """What messages.toml says under ``key``; without an entry, the given ``text``.
-
-    ``at``: a line, or a flag by name; for an absent flag, the line of the command.
-    """
+    """``at``: a line, or a flag by name; for an absent flag, the line of the command."""
     line = run.line(at) if isinstance(at, str) else at
-    listed = NOTE if key in MESSAGES[NOTE] else PROBLEM
-    values = _Values(given)
-    values.run = run
-    text = MESSAGES[listed].get(key, "{text}").format_map(values)
-    return Finding(run.recipe.path, line, level or listed, key.partition("/")[0], text, edit)
+    return Finding(run.recipe.path, line, level, rule, text, edit)
+
+
+def note(run: Run, at: str | int, rule: str, text: str, edit: Edit | None = None) -> Finding:
+    return problem(run, at, rule, text, edit, NOTE)

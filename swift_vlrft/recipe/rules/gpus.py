@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 
 from swift_vlrft.recipe.gpus import gpus_here
-from swift_vlrft.recipe.rules.finding import NOTE, PROBLEM, Finding, found
+from swift_vlrft.recipe.rules.finding import NOTE, PROBLEM, Finding, problem
 from swift_vlrft.recipe.run import Run
 
 A_GPU = re.compile(r"\d+|(?:GPU|MIG)-\S+")
@@ -31,18 +31,21 @@ def visible_gpus(run: Run) -> Iterator[Finding]:
         seen = f"CUDA_VISIBLE_DEVICES={visible} names {count} GPU" + "s" * (count != 1)
     if not count or count == processes:
         return
-    refuses = _refuses(run) if count % processes == 0 else ""
-    if not refuses and count % processes == 0:
+    if count % processes:
+        why = f'ms-swift ends with "n_gpu: {count}, local_world_size: {processes}"'
+    elif refuses := _refuses(run):
+        why = (
+            f'ms-swift would give each process {count // processes}, and ends with "{refuses} is '
+            'not compatible with `device_map`"'
+        )
+    else:
         return
     remedy = f"Set NPROC_PER_NODE={count}"
     if count > processes:
         names = map(str, range(count)) if visible is None else visible.split(",")
         remedy += f", or CUDA_VISIBLE_DEVICES={','.join([*names][:processes])}"
-    key = "visible-gpus/several" if refuses else "visible-gpus/uneven"
-    values = {"processes": processes, "seen": seen, "count": count, "remedy": remedy}
-    each = count // processes
-    line = run.recipe.line
-    yield found(run, line, key, None, level, each=each, refuses=refuses, **values)
+    text = f"NPROC_PER_NODE={processes}, and {seen}: {why}. {remedy}"
+    yield problem(run, run.recipe.line, "visible-gpus", text, level=level)
 
 
 def named(visible: str) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from swift_vlrft.recipe.history import NEW_DEFAULTS, OLD_FLAGS
 from swift_vlrft.recipe.reader import Flag
-from swift_vlrft.recipe.rules.finding import Edit, Finding, found
+from swift_vlrft.recipe.rules.finding import Edit, Finding, note, problem
 from swift_vlrft.recipe.run import Run
 
 SCALES = {"true": "group", "false": "none"}
@@ -23,28 +23,39 @@ def old_value(flag: Flag) -> str | None:
 
 def removed_flags(run: Run) -> Iterator[Finding]:
     for flag in run.recipe.flags:
-        if (old := OLD_FLAGS.get(flag.name)) is None:
+        old = OLD_FLAGS.get(flag.name)
+        if old is None:
             continue
+        hint = f" ({old.hint})" if old.hint else ""
         edit = Edit(flag.name, flag.line, name=old.now, drop=not old.now)
-        case = "now" if old.now else "drop" if old.drop else "hint"
-        values = {"flag": flag.name, "old": old, "hint": f" ({old.hint})" if old.hint else ""}
-        rewritten = None if case == "hint" else edit
-        yield found(run, flag.line, f"removed-flag/{case}", rewritten, **values)
+        if old.now:
+            text = f"--{flag.name} is --{old.now} since ms-swift {old.since}{hint}"
+        elif old.drop:
+            text = f"--{flag.name} is gone since ms-swift {old.since}: leave it out{hint}"
+        else:
+            text = f"--{flag.name} is gone since ms-swift {old.since}: {old.hint}"
+        rewritten = edit if old.now or old.drop else None
+        yield problem(run, flag.line, "removed-flag", text, rewritten)
 
 
 def removed_values(run: Run) -> Iterator[Finding]:
     for flag in run.recipe.flags:
         if now := old_value(flag):
+            text = (
+                f"--scale_rewards {flag.values[0]} is `{now}` since ms-swift 3.10.0 "
+                "(choices: group, batch, none, gdpo)"
+            )
             edit = Edit(flag.name, flag.line, values=(now,))
-            yield found(run, flag.line, "removed-value", edit, value=flag.values[0], now=now)
+            yield problem(run, flag.line, "removed-value", text, edit)
 
 
 def missing_mode(run: Run) -> Iterator[Finding]:
     if run.command == "rlhf" and run.true("use_vllm") and run.lacks("vllm_mode"):
         mode = "colocate" if run.lacks("vllm_server_host") else "server"
+        text = f"needs --vllm_mode since ms-swift {MODE_SINCE}; before, it was {mode}"
         flag = run.given["use_vllm"]
         edit = Edit(flag.name, flag.line, add=f"--vllm_mode {mode}")
-        yield found(run, flag.line, "vllm-mode/missing", edit, since=MODE_SINCE, mode=mode)
+        yield problem(run, flag.line, "vllm-mode", f"--use_vllm true {text}", edit)
 
 
 def new_defaults(run: Run) -> Iterator[Finding]:
@@ -56,11 +67,14 @@ def new_defaults(run: Run) -> Iterator[Finding]:
         return
     if list(missing_mode(run)):
         since.append(_version(MODE_SINCE))
-    oldest = ".".join(map(str, min(since)))
+    oldest = min(since)
     for changed, name, before, now in NEW_DEFAULTS:
-        if _version(changed) >= min(since) and run.recipe.lacks(name):
-            values = {"oldest": oldest, "name": name, "before": before, "now": now}
-            yield found(run, run.recipe.line, "new-default", changed=changed, **values)
+        if _version(changed) >= oldest and run.recipe.lacks(name):
+            text = (
+                f"this recipe is older than ms-swift {'.'.join(map(str, oldest))}; the default of "
+                f"--{name} has changed since: {before} became {now} in {changed}"
+            )
+            yield note(run, run.recipe.line, "new-default", text)
 
 
 def _version(text: str) -> tuple[int, ...]:

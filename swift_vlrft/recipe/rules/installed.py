@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Iterator
 
-from swift_vlrft.recipe.rules.finding import Finding, found
+from swift_vlrft.recipe.rules.finding import Finding, problem
 from swift_vlrft.recipe.run import Run
 
 TRACKERS = ("tensorboard", "wandb", "swanlab")
@@ -14,7 +14,8 @@ TRACKERS = ("tensorboard", "wandb", "swanlab")
 def installed(run: Run) -> Iterator[Finding]:
     for flag, module, install, why in needs(run):
         if importlib.util.find_spec(module) is None:
-            yield found(run, flag, "not-installed", why=why, install=install)
+            text = f"{why}, and the package is not installed here: pip install {install}"
+            yield problem(run, flag, "not-installed", text)
 
 
 def needs(run: Run) -> Iterator[tuple[str, str, str, str]]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from swift_vlrft.families import family_of
 from swift_vlrft.families.family import Family
-from swift_vlrft.recipe.rules.finding import Finding, found
+from swift_vlrft.recipe.rules.finding import Finding, note, problem
 from swift_vlrft.recipe.run import Run
 
 SHADOWS = (
@@ -38,14 +38,18 @@ def model(run: Run) -> Iterator[Finding]:
     if not run.trains:
         return
     if run.lacks("model", "resume_from_checkpoint"):
-        yield found(run, "model", "model")
+        yield problem(run, "model", "model", "--model is missing")
     name = run.text("model")
     if name == "":
-        yield found(run, "model", "model/empty")
+        yield problem(run, "model", "model", "--model has no value")
     if name and is_missing(run, name):
-        yield found(run, "model", "model/folder")
+        yield problem(run, "model", "model", f"--model {name}: no such folder")
     if re.search(r"glm-?4v-9b", name or "", re.I) and run.grpo:
-        yield found(run, "model", "model/glm-4v")
+        text = (
+            "glm-4v-9b needs transformers < 4.45; the trl of ms-swift's GRPO needs 4.53.2: "
+            "use zai-org/GLM-4.1V-9B-Thinking"
+        )
+        yield problem(run, "model", "model", text)
 
 
 def max_pixels(run: Run) -> Iterator[Finding]:
@@ -53,38 +57,53 @@ def max_pixels(run: Run) -> Iterator[Finding]:
     if known is None or known.images is None or not run.lacks("max_pixels"):
         return
     if not known.images.from_environment:
-        yield found(run, "model", "max-pixels/flag")
+        text = (
+            "ms-swift does not hand MAX_PIXELS to this family; cap its images with "
+            "--max_pixels 401408"
+        )
+        yield note(run, "model", "max-pixels", text)
         return
     seen = any(run.variable(name) for name in ("MAX_PIXELS", "IMAGE_MAX_TOKEN_NUM"))
     if not seen and run.lacks("model_kwargs"):
-        yield found(run, "model", "max-pixels")
+        text = (
+            "MAX_PIXELS is not set: one image may take 16,384 tokens. Set it, for example to "
+            "401408 (512 tokens)"
+        )
+        yield note(run, "model", "max-pixels", text)
 
 
 def plugins(run: Run) -> Iterator[Finding]:
-    for flag in ("external_plugins", "custom_register_path"):
-        for value in run.texts(flag):
+    for name in ("external_plugins", "custom_register_path"):
+        for value in run.texts(name):
             path = run.recipe.at(value)
             if path is None:
                 continue
             if path.is_dir():
-                bare = value.rstrip("/")
-                yield found(run, flag, "plugin/folder", flag=flag, value=value, bare=bare)
+                text = (
+                    f"is a folder; ms-swift takes files since 4.5.3: "
+                    f"give {value.rstrip('/')}/__init__.py"
+                )
+                yield problem(run, name, "plugin", f"--{name} {value} {text}")
             elif not path.is_file():
                 ours = ' Ours is "$(vlrft plugin)".' if path.name == "vlrft.py" else ""
-                values = {"value": value, "folder": run.recipe.folder, "ours": ours}
-                yield found(run, flag, "plugin/file", flag=flag, **values)
+                text = f"no such file (from {run.recipe.folder}). ms-swift's own examples are not "
+                yield problem(run, name, "plugin", f"--{name} {value}: {text}in its wheel.{ours}")
             elif path.stem in SHADOWS:
-                yield found(run, flag, "plugin/shadows", flag=flag, value=value, stem=path.stem)
+                text = (
+                    "its folder goes first on Python's path, so it hides the package "
+                    f"{path.stem}. Rename it"
+                )
+                yield problem(run, name, "plugin", f"--{name} {value}: {text}")
 
 
 def files(run: Run) -> Iterator[Finding]:
     """Files that flags name: a prompt, a DeepSpeed configuration."""
-    for flag, ending, other in FILES:
-        value = run.text(flag) or ""
+    for name, ending, other in FILES:
+        value = run.text(name) or ""
         path = run.recipe.at(value)
         if value.endswith(ending) and path is not None and not path.is_file():
-            values = {"value": value, "folder": run.recipe.folder, "other": other}
-            yield found(run, flag, "file", flag=flag, **values)
+            text = f"--{name} {value}: no such file (from {run.recipe.folder}). {other}"
+            yield problem(run, name, "file", text)
 
 
 MODEL = (plugins, model, max_pixels, files)

@@ -13,7 +13,8 @@ import re
 from collections.abc import Iterator
 
 from swift_vlrft.recipe.history import OLD_FLAGS
-from swift_vlrft.recipe.rules.finding import NOTE, PROBLEM, Edit, Finding, found
+from swift_vlrft.recipe.reader import Flag
+from swift_vlrft.recipe.rules.finding import NOTE, PROBLEM, Edit, Finding, note, problem
 from swift_vlrft.recipe.rules.history import old_value
 from swift_vlrft.recipe.run import Run, typed
 
@@ -32,75 +33,108 @@ SECRET_VARIABLE = re.compile(
 
 
 def not_read(run: Run) -> Iterator[Finding]:
-    for one in run.recipe.notes:
-        level = LEVELS.get(one.kind, PROBLEM)
-        yield found(run, one.line, f"{one.kind}/read", None, level, text=one.text)
+    for found in run.recipe.notes:
+        level = LEVELS.get(found.kind, PROBLEM)
+        yield problem(run, found.line, found.kind, found.text, level=level)
     if run.facts.note:
-        yield found(run, run.recipe.line, "ms-swift", None, NOTE, text=run.facts.note)
+        yield note(run, run.recipe.line, "ms-swift", run.facts.note)
 
 
 def names(run: Run) -> Iterator[Finding]:
     """Flags that ms-swift does not have, as argparse reads names."""
+    versions = run.facts.versions
     for flag in run.recipe.flags:
         if not flag.name and flag.known:
-            yield found(run, flag.line, "stray-word", words=" ".join(flag.values))
+            text = f"{' '.join(flag.values)} belongs to no flag"
+            yield problem(run, flag.line, "stray-word", text)
         if not flag.name or not run.flags or flag.name in {*run.flags, *OLD_FLAGS}:
             continue
         name = run.current_name(flag.name)
         if name != flag.name:
+            text = f"--{flag.name} is taken for --{name}; write it out"
             edit = Edit(flag.name, flag.line, name=name)
-            yield found(run, flag.line, "abbreviated-flag", edit, flag=flag.name, name=name)
+            yield note(run, flag.line, "abbreviated-flag", text, edit)
         elif not run.is_negated(flag.name):
-            close = difflib.get_close_matches(flag.name, run.flags, n=1, cutoff=0.7)
-            near = f". Did you mean --{close[0]}?" if close else ""
-            yield found(run, flag.line, "unknown-flag", flag=flag.name, near=near)
+            near = difflib.get_close_matches(flag.name, run.flags, n=1, cutoff=0.7)
+            text = f"ms-swift {versions['ms-swift']} has no --{flag.name}"
+            text += f". Did you mean --{near[0]}?" if near else ""
+            yield problem(run, flag.line, "unknown-flag", text)
 
 
 def values(run: Run) -> Iterator[Finding]:
-    """Values that ms-swift's parser would reject; an object is often cut by bash at blanks."""
+    """Values that ms-swift's parser would reject."""
     for flag in run.recipe.flags:
         fact = run.flags.get(flag.name)
         if fact is None or not flag.known or old_value(flag):
             continue
+        if fact.kind == "json" and (wrong := _json(run, flag)):
+            yield wrong
+            continue
         try:
-            if fact.kind == "json" and flag.values and flag.values[0].lstrip().startswith("{"):
-                json.loads(flag.values[0])
             typed(flag.name, fact, flag.values)
-        except json.JSONDecodeError as error:
-            said = {"flag": flag.name, "why": error.msg, "at": error.pos + 1}
-            yield found(run, flag.line, "json", value=flag.values[0], **said)
         except ValueError as error:
             text = " ".join((f"--{flag.name}", *flag.values)) + (": " if flag.values else " ")
-            yield found(run, flag.line, "value", text=f"{text}{error}")
+            yield problem(run, flag.line, "value", f"{text}{error}")
 
 
-def written(run: Run) -> Iterator[Finding]:
-    """Placeholders, and quotes of a word processor, which bash takes for letters."""
+def _json(run: Run, flag: Flag) -> Finding | None:
+    """Where an object does not parse, often as bash took its quotes and cut it at blanks."""
+    value = flag.values[0] if flag.values else ""
+    if not value.lstrip().startswith("{"):
+        return None
+    try:
+        json.loads(value)
+    except json.JSONDecodeError as error:
+        text = (
+            f"--{flag.name} does not parse as JSON ({error.msg} at character {error.pos + 1}); "
+            f"what arrives is {value} . Write it in single quotes, as '{{\"image\": 2}}'"
+        )
+        return problem(run, flag.line, "json", text)
+    return None
+
+
+def placeholders(run: Run) -> Iterator[Finding]:
+    for flag in run.recipe.flags:
+        for value in flag.values if flag.known and flag.name not in ("", "system") else ():
+            if PLACEHOLDER.search(value):
+                text = f"--{flag.name} {value} is a placeholder: put the value in its place"
+                yield problem(run, flag.line, "placeholder", text)
+
+
+def typographic(run: Run) -> Iterator[Finding]:
+    """Quotes of a word processor, which bash takes for letters."""
     for flag in run.recipe.flags:
         for value in flag.values if flag.known else ():
-            said = {"flag": flag.name, "value": value}
-            if flag.name not in ("", "system") and PLACEHOLDER.search(value):
-                yield found(run, flag.line, "placeholder", **said)
             if value[:1] in QUOTES and value[-1:] in QUOTES and value:
-                yield found(run, flag.line, "typographic-quotes", **said)
+                text = (
+                    f"--{flag.name} {value}: these quotes become part of the value; write ' or \""
+                )
+                yield problem(run, flag.line, "typographic-quotes", text)
 
 
 def repeated(run: Run) -> Iterator[Finding]:
     for flag in run.recipe.flags:
         last = run.recipe.flag(flag.name)
         if flag.name and last and flag is not last and flag.line != last.line:
-            yield found(run, flag.line, "repeated-flag", flag=flag.name, last=last.line)
+            text = f"--{flag.name} is repeated in line {last.line}, and only that one counts"
+            yield note(run, flag.line, "repeated-flag", text)
 
 
 def secrets(run: Run) -> Iterator[Finding]:
     """Never shows the value."""
     for flag in run.recipe.flags:
         if flag.name in SECRET_FLAGS and flag.values:
-            yield found(run, flag.line, "secret/flag", flag=flag.name)
-    for line, text in enumerate(run.recipe.text.splitlines(), 1):
-        match = SECRET_VARIABLE.match(text)
+            text = (
+                f"--{flag.name}: ms-swift prints the whole command into its log. Set the "
+                "environment variable outside of the recipe instead (HF_TOKEN, "
+                "MODELSCOPE_API_TOKEN, SWANLAB_API_KEY)"
+            )
+            yield problem(run, flag.line, "secret", text)
+    for line, written in enumerate(run.recipe.text.splitlines(), 1):
+        match = SECRET_VARIABLE.match(written)
         if match and not re.fullmatch(r"x+|<.*>", match[2]):
-            yield found(run, line, "secret/variable", name=match[1])
+            text = f"{match[1]} is written into the recipe. Set it in the environment instead"
+            yield problem(run, line, "secret", text)
 
 
-TEXT = (not_read, names, values, written, repeated, secrets)
+TEXT = (not_read, names, values, placeholders, typographic, repeated, secrets)
