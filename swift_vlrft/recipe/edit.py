@@ -23,24 +23,18 @@ from pathlib import Path
 
 from swift_vlrft.recipe.reader import (
     CONFIGURATION,
-    SUBSTITUTIONS,
     Flag,
     Recipe,
     RecipeError,
     read_text,
 )
 from swift_vlrft.recipe.rules.finding import Edit, Variable, added_flag
-from swift_vlrft.recipe.shell.builtins import DECLARES
-from swift_vlrft.recipe.shell.shell import Shell
-from swift_vlrft.recipe.shell.words import Span
+from swift_vlrft.recipe.shell.tree import Span
 
 Patch = tuple[int, int, str]
 
 PLAIN = re.compile(r"[\w./:@%+,-]+")
 """A value that needs no quotes anywhere."""
-REFERENCE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*))")
-ONE_VARIABLE = re.compile(r'"?\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?::?[-=]([^{}"`$]*))?\})"?')
-"""$NAME, ${NAME} or ${NAME:-default}, in double quotes or not, and nothing else."""
 GAP = re.compile(r"(?:[ \t]|\\\r?\n)*\Z")
 
 
@@ -63,7 +57,6 @@ def with_edit(
     """
     environment = os.environ if environment is None else environment
     before = read_text(text, path, environment)
-    others = _others(text, path, environment)
     for patches in _places(before, edit, command, environment):
         after = text
         for start, end, new in sorted(patches, reverse=True):
@@ -72,8 +65,7 @@ def with_edit(
             recipes = read_text(after, path, environment)
         except RecipeError:
             continue
-        same = _others(after, path, environment) == others
-        if same and _as_meant(before, recipes, edit, command):
+        if _as_meant(before, recipes, edit, command):
             return after
     raise CannotEdit(_why_not(before, path, edit, command, environment))
 
@@ -85,7 +77,7 @@ def _as_meant(
     before: Sequence[Recipe], after: Sequence[Recipe], edit: Edit | Variable, command: int | None
 ) -> bool:
     """Whether ``after`` differs from ``before`` in what ``edit`` says alone."""
-    if len(before) != len(after):
+    if len(before) != len(after) or _others(before[0]) != _others(after[0]):
         return False
     for place, (old, new) in enumerate(zip(before, after, strict=True)):
         here = command in (None, place)
@@ -104,6 +96,10 @@ def _as_meant(
         if not same or _given(flags) != _given(new.flags) or _notes(new) - _notes(old):
             return False
     return True
+
+
+def _others(recipe: Recipe) -> list[tuple[str, ...]]:
+    return [words for words in recipe.others if words[0] not in ("export", ":")]
 
 
 def _notes(recipe: Recipe) -> Counter[tuple[str, str]]:
@@ -136,15 +132,6 @@ def _edited(flags: Sequence[Flag], edit: Edit) -> Iterator[Flag]:
         yield Flag(edit.flag, edit.values or (), 0)
 
 
-def _others(text: str, path: Path, environment: Mapping[str, str]) -> list[tuple[str, ...]]:
-    """The other commands of a script, which a change of `swift`'s flags must not affect."""
-    if path.suffix in CONFIGURATION:
-        return []
-    shell = Shell(environment, (), SUBSTITUTIONS)
-    shell.read(text)
-    return [words for words in shell.others if words[0] not in (*DECLARES, ":")]
-
-
 # Where it can be written -----------------------------------------------------------------------
 
 
@@ -162,7 +149,7 @@ def _places(
         values, flag = edit.values or (), first.flag(edit.flag)
         if flag is not None:
             yield from _other_values(first, flag, values, environment)
-            if _callers(first.text, _written(first, flag), environment):
+            if _callers(first, edit.flag, environment):
                 return
         yield from _added(first, edit.flag, values)
     else:  # of every flag of a name and a line (an array may serve two commands)
@@ -175,23 +162,23 @@ def _places(
         if any(flag.span is None for _, flag in found.values()):
             yield from _inside_text(first.text, found[-1][1], edit)
         else:
-            yield [patch for place in found.values() for patch in _at_flag(*place, edit)]
+            for ways in zip(*(_at_flag(*place, edit) for place in found.values()), strict=False):
+                yield [patch for way in ways for patch in way]
 
 
-def _at_flag(recipe: Recipe, flag: Flag, edit: Edit) -> Iterator[Patch]:
-    """The patches for an edit of a flag."""
+def _at_flag(recipe: Recipe, flag: Flag, edit: Edit) -> Iterator[list[Patch]]:
+    """The ways to make an edit of a flag where it stands."""
     assert flag.span is not None
-    text, start, end = recipe.text, flag.span.start, flag.span.end
     if edit.drop:
         yield from _dropped(recipe, flag)
     elif edit.name:
         written = re.compile(flag.name.replace("_", "[-_]"))
-        if name := written.search(text, start, end):
-            yield name.start(), name.end(), edit.name
+        if name := written.search(recipe.text, flag.span.start, flag.span.end):
+            yield [(*name.span(), edit.name)]
     elif edit.values is not None:
-        yield from next(_other_values(recipe, flag, edit.values, {}), [])
+        yield from _other_values(recipe, flag, edit.values, {})
     elif edit.add:
-        yield from next(_added(recipe, *added_flag(edit.add), flag), [])
+        yield from _added(recipe, *added_flag(edit.add), flag)
 
 
 def _inside_text(text: str, flag: Flag, edit: Edit) -> Iterator[list[Patch]]:
@@ -219,66 +206,52 @@ def _other_values(
     if flag.span is None or len(spans) < len(flag.value_spans):
         yield from _inside_text(text, flag, Edit(flag.name, flag.line, values=tuple(values)))
         return
-    script = recipe.path.suffix not in CONFIGURATION
     if not spans:
         yield [(flag.span.end, flag.span.end, "".join(f" {_quoted(v)}" for v in values))]
         return
     first, *more = spans
     raw = text[first.start : first.end]
-    if not script:
-        yield [(first.start, spans[-1].end, _listed(recipe, flag, spans, values))]
+    if recipe.path.suffix in CONFIGURATION:
+        for words in _scalars(values, raw):
+            yield [(first.start, spans[-1].end, _listed(recipe, flag, spans, words))]
         return
     if not more and len(values) == 1 and not first.literal:
-        yield from _through_variable(text, first, values[0])
-        if _callers(text, raw, environment):
+        yield from _elsewhere(text, flag.values[0], values[0])
+        if _callers(recipe, flag.name, environment):
             return
     like = raw if not more and len(values) == 1 else ""
     new = " ".join(_quoted(value, like) for value in values) + _blank(text, first.end)
     yield [(first.start, first.end, new), *(_cut(text, s.start, s.end) for s in more)]
 
 
-def _through_variable(text: str, span: Span, value: str) -> Iterator[list[Patch]]:
-    """A value that is $NAME or ${NAME:-default}: the default, or what is assigned to NAME."""
-    match = ONE_VARIABLE.fullmatch(text, span.start, span.end)
-    if match is None or not PLAIN.fullmatch(value):
-        return
-    if match[3] is not None:
-        yield [(*match.span(3), value)]
-    name = match[1] or match[2]
-    if len(re.findall(rf'(?<!\b{name}=)(?<!\b{name}=")\$\{{?{name}\b', text)) > 1:
-        return  # what else takes it must keep it
-    for start, end in reversed(_assignments(text, name)):
-        raw = text[start:end]
-        inner = ONE_VARIABLE.fullmatch(text, start, end)
-        if inner and inner[3] is not None:
-            yield [(*inner.span(3), value)]
-        elif "$" not in raw and "`" not in raw:
-            yield [(start, end, _quoted(value, raw))]
+def _elsewhere(text: str, old: str, value: str) -> Iterator[list[Patch]]:
+    """A value where it is assigned, or the default, of a variable that nothing else takes."""
+    assigned = rf"\b(\w+)=[\"']?(?:\$\{{\1:?[-=])?()({re.escape(old)})(?![\w.])"
+    default = rf"\$\{{(\w+)(:?[-=])({re.escape(old)})\}}"
+    for match in (*re.finditer(default, text), *reversed([*re.finditer(assigned, text)])):
+        name = match[1]
+        taken = re.findall(rf'(?<!\b{name}=)(?<!\b{name}=")\$\{{?{name}\b', text)
+        if len(taken) == 1 and PLAIN.fullmatch(value):
+            yield [(*match.span(3), value)]
 
 
-def _assignments(text: str, name: str) -> list[tuple[int, int]]:
-    """Spans of the values of NAME=value in the text, if they are one word without blanks."""
-    value = r"((?:\"[^\"\n]*\"|'[^'\n]*'|[^\s;&|()\"'])*)"
-    return [m.span(1) for m in re.finditer(rf"(?<![\w$\{{-]){name}={value}", text)]
+def _callers(recipe: Recipe, name: str, environment: Mapping[str, str]) -> list[str]:
+    """The caller's variables that a flag or a variable gets its value from."""
 
+    def value(given: Mapping[str, str]) -> object:
+        try:
+            recipes = read_text(recipe.text, recipe.path, given)
+        except RecipeError:
+            return None
+        same = [one for one in recipes if one.span == recipe.span]
+        return [one.values(name) or one.environment.get(name) for one in same]
 
-def _callers(text: str, raw: str, environment: Mapping[str, str]) -> list[str]:
-    """The caller's variables that a word depends on, also through the script's variables."""
-    found, todo, seen = list[str](), [raw], set[str]()
-    while todo:
-        for match in REFERENCE.finditer(todo.pop()):
-            name = match[1] or match[2]
-            values = [text[start:end] for start, end in _assignments(text, name)]
-            kept = not values or any(f"${{{name}" in value for value in values)
-            if name in environment and kept and name not in seen:
-                found.append(name)
-            todo += values if name not in seen else []
-            seen.add(name)
-    return found
-
-
-def _written(recipe: Recipe, flag: Flag) -> str:
-    return " ".join(recipe.text[s.start : s.end] for s in flag.value_spans if s and not s.literal)
+    named = [n for n in environment if re.search(rf"\$\{{?{re.escape(n)}\b", recipe.text)]
+    return [
+        caller
+        for caller in named
+        if value({n: v for n, v in environment.items() if n != caller}) != value(environment)
+    ]
 
 
 def _added(
@@ -319,19 +292,18 @@ def _variable(
         span = assigned.value
         raw = text[span.start : span.end]
         if not span.literal:
-            yield from _through_variable(text, span, edit.value)
-            if _callers(text, raw, environment):
+            yield from _elsewhere(text, recipe.environment[edit.name], edit.value)
+            if _callers(recipe, edit.name, environment):
                 return
-        value = _scalar(recipe, edit.value, raw) if config else _quoted(edit.value, raw)
-        yield [(span.start, span.end, value)]
+        for value in _scalars([edit.value], raw) if config else [[_quoted(edit.value, raw)]]:
+            yield [(span.start, span.end, value[0])]
     if config:
         beside = next((place.name for place in recipe.assigned.values()), None)
         yield from _new_key(recipe, beside, edit.name, [edit.value])
-        value = f'{{"{edit.name}": {_scalar(recipe, edit.value)}}}'
-        yield from _added(recipe, "ENV", [value])
+        yield from _added(recipe, "ENV", [json.dumps({edit.name: edit.value})])
         return
     written = f"{edit.name}={_quoted(edit.value)} "
-    if recipe.start is not None and not text.startswith("coproc", recipe.start):
+    if recipe.start is not None:
         yield [(recipe.start, recipe.start, written)]
     if recipe.span is not None:  # as a word of `env -i`
         yield [(recipe.span.start, recipe.span.start, written)]
@@ -368,49 +340,37 @@ def _cut(text: str, start: int, end: int) -> Patch:
     return begin, end, "" if text[end : end + 1] in (*" \t\r\n)'\"", "") else " "
 
 
-def _dropped(recipe: Recipe, flag: Flag) -> list[Patch]:
-    """A flag without a trace: --name=value is one word, --name value are two."""
+def _dropped(recipe: Recipe, flag: Flag) -> Iterator[list[Patch]]:
+    """A flag without a trace: --name=value is one word, --name value are two; a key of a
+    configuration goes with its line, or with the comma behind or in front of it.
+    """
     text = recipe.text
     ends = [(span.start, span.end) for span in (flag.span, *flag.value_spans) if span]
     if recipe.path.suffix not in CONFIGURATION:
         if len(ends) > 1 and ends[1][0] == ends[0][1] + 1 and text[ends[0][1]] == "=":
             ends[:2] = [(ends[0][0], ends[1][1])]
-        return [_cut(text, start, end) for start, end in ends]
+        yield [_cut(text, start, end) for start, end in ends]
+        return
     start, end = ends[0][0], max(ends[-1][1], ends[0][1] + 1)
-    line, stop = text.rfind("\n", 0, start) + 1, text.find("\n", end) % (len(text) + 1)
-    if not _flow(text, start):
-        return [(line, stop + 1, "")]
-    close = re.compile(r"\s*\]?(\s*,)?[ \t]*").match(text, end)
-    if close and close[1]:
-        return [(start, close.end(), "")]
-    return [(len(text[:start].rstrip().rstrip(",")), close.end() if close else end, "")]
+    for pattern in (r"(?m)^[ \t]*\0.*\n?", r"\0[ \t]*\]?\s*,[ \t]*", r",?\s*\0\s*\]?"):
+        marked = f"{text[:start]}\0{text[end:]}"
+        if match := re.search(pattern, marked):
+            yield [(match.start(), match.end() - 1 + end - start, "")]
 
 
-def _flow(text: str, start: int) -> bool:
-    """Whether a key stands between the braces of a table: `{a: 1, b: 2}`, and all of JSON."""
-    return text[:start].rstrip()[-1:] in ("{", ",")
+def _scalars(values: Sequence[str], like: str = "") -> Iterator[list[str]]:
+    """The ways to write values in a configuration: in the quotes of the one before, bare, quoted
+    where only that is read as meant.
+    """
+    if like[:1] in ("'", '"') and all(map(PLAIN.fullmatch, values)):
+        yield [f"{like[0]}{value}{like[0]}" for value in values]
+    yield [*values]
+    yield [json.dumps(value, ensure_ascii=False) for value in values]
 
 
-def _scalar(recipe: Recipe, value: str, like: str = "") -> str:
-    """As a value of the file; a number stays a string where it was one."""
-    quote = like[:1] if like[:1] in ("'", '"') else ""
-    if value.startswith("{") and not quote:
-        return value  # an object, in JSON and in YAML
-    if quote and PLAIN.fullmatch(value):
-        return f"{quote}{value}{quote}"
-    if recipe.path.suffix != ".json" and PLAIN.fullmatch(value) and not value.endswith(":"):
-        return value
-    try:
-        json.loads(value)
-    except ValueError:
-        return json.dumps(value, ensure_ascii=False)
-    return json.dumps(value) if quote else value
-
-
-def _listed(recipe: Recipe, flag: Flag, spans: Sequence[Span], values: Sequence[str]) -> str:
+def _listed(recipe: Recipe, flag: Flag, spans: Sequence[Span], words: Sequence[str]) -> str:
     """Values in place of those of a key, as its list is written."""
     text, first = recipe.text, spans[0]
-    words = [_scalar(recipe, value, text[first.start : first.end]) for value in values]
     line = text.rfind("\n", 0, first.start) + 1
     before = text[line : first.start]
     if re.fullmatch(r"\s*-\s+", before):
@@ -428,15 +388,14 @@ def _new_key(
     if beside is None:
         return
     text, at = recipe.text, beside.start
-    words = [_scalar(recipe, value) for value in values]
-    value = words[0] if len(words) == 1 else f"[{', '.join(words)}]"
     line = text.rfind("\n", 0, at) + 1
     indent = text[line:at]
     end = _new_line(text) + indent
-    if _flow(text, at):
+    for words in _scalars(values):
+        value = words[0] if len(words) == 1 else f"[{', '.join(words)}]"
+        if not indent.strip():
+            yield [(at, at, f"{name}: {value}{end}")]
         yield [(at, at, f'"{name}": {value},{" " if indent.strip() or not line else end}')]
-    elif not indent.strip():
-        yield [(at, at, f"{name}: {value}{end}")]
 
 
 # Why not ---------------------------------------------------------------------------------------
@@ -454,17 +413,13 @@ def _why_not(
         assigned = recipe.assigned.get(edit.name)
         name, line = edit.name, assigned.line if assigned else recipe.line
         meant = f"{edit.name}={edit.value}"
-        raw = (
-            recipe.text[assigned.value.start : assigned.value.end] if assigned else f"${edit.name}"
-        )
     else:
         flags = [f for r in recipes for f in r.flags if (f.name, f.line) == (edit.flag, edit.line)]
         flag = recipe.flag(edit.flag) if edit.line is None else flags[0] if flags else None
         name, line = f"--{edit.flag}", flag.line if flag else recipe.line
         meant = f"--{edit.name or edit.flag} {' '.join(edit.values or ())}".rstrip()
         meant = f"the command without {name}" if edit.drop else edit.add or meant
-        raw = _written(recipe, flag) if flag else ""
-    if names := _callers(recipe.text, raw, environment):
+    if names := _callers(recipe, name.removeprefix("--"), environment):
         given = " ".join(f"{name}={environment[name]}" for name in names)
         why = f"its value comes from {given} in your environment, which wins over the recipe"
         remedy = f"unset {' '.join(names)} or set what is needed ({meant}), and plan again"

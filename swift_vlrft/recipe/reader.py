@@ -34,7 +34,7 @@ import yaml
 from swift_vlrft.files.shipped import shipped_file
 from swift_vlrft.recipe.shell.shell import Command, Shell
 from swift_vlrft.recipe.shell.state import Assigned, May, Value, union
-from swift_vlrft.recipe.shell.words import Note, Span
+from swift_vlrft.recipe.shell.tree import Note, Span
 from swift_vlrft.recipe.shell.wrappers import COMMANDS
 
 TRAINS = ("rlhf", "sft", "pt")
@@ -64,36 +64,19 @@ class Flag:
     """One for each of ``values``."""
 
 
-@dataclass(slots=True)
-class Recipe:
-    """One `swift` command. ``environment`` holds all variables that it would see."""
+@dataclass(kw_only=True)
+class Recipe(Command):
+    """One `swift` command, with its flags."""
 
     path: Path
-    environment: dict[str, str]
     command: tuple[str, ...]
     flags: list[Flag]
-    line: int = 1
-    notes: list[Note] = field(default_factory=list)
     text: str = ""
     """The decoded file; spans count its characters."""
-    span: Span | None = None
-    """`swift rlhf ...` to its last argument."""
-    start: int | None = None
-    """Offset of the first assignment or wrapper in front of it."""
-    assigned: dict[str, Assigned] = field(default_factory=dict)
-    """By name, the assignment of a variable of ``environment``."""
-    unknown: frozenset[str] = frozenset()
-    """Variables that may be set, to an unread value."""
-    lost: bool = False
-    """Whether any variable that is not in ``environment`` may be set."""
     maybe: May = frozenset()
     """Flags that unread words may add; None: any."""
-    folder: Path | None = field(default_factory=Path.cwd)
-    """Where the command runs; None: not known."""
-    launcher: str = ""
-    """What starts the processes instead of `swift`: torchrun, accelerate, python ..."""
-    launched: tuple[str, str] = ("", "")
-    """Processes per node and nodes, as given to the launcher; empty if not given."""
+    others: list[tuple[str, ...]] = field(default_factory=list)
+    """The other commands of the script."""
 
     def flag(self, name: str) -> Flag | None:
         """The flag that counts: the last of its name, as in argparse."""
@@ -211,36 +194,23 @@ def read_text(
     notes = [*shell.notes, *(note for recipe in recipes for note in recipe.notes)]
     notes = sorted(dict.fromkeys(notes), key=lambda note: note.line)
     for recipe in recipes:
-        recipe.notes, recipe.text = notes, text
+        recipe.notes, recipe.text, recipe.others = notes, text, shell.others
     return recipes
 
 
-def _recipe(command: Command, path: Path) -> Recipe:
-    words = command.words
-    at, method = _method(words)
-    recipe = Recipe(
-        path,
-        command.environment,
-        ("swift", method),
-        [],
-        command.line,
-        span=command.span,
-        start=command.start,
-        assigned=command.assigned,
-        unknown=command.unknown,
-        lost=command.lost,
-        folder=Path(command.folder) if command.folder else None,
-        launcher=command.launcher,
-        launched=(command.processes, command.nodes),
-    )
-    recipe.notes = list(command.notes)
-    rest = words[at:]
+def _recipe(found: Command, path: Path) -> Recipe:
+    words = found.words
+    script = words[0].text.endswith(".py")
+    method = Path(words[0].text).stem if script else words[1].text.removeprefix("swift.cli.")
+    command = ("swift", method.replace("_", "-"))
+    recipe = Recipe(path=path, command=command, flags=[], **vars(found))
+    rest = words[1 if script else 2 :]
     if rest and rest[0].known and rest[0].text.endswith(CONFIGURATION):
         source = recipe.at(rest[0].text)
         beside = path.parent / rest[0].text
         source = source if source and source.is_file() else beside
-        made = rest[0].text in command.written
-        written = command.written.get(rest[0].text)
+        made = rest[0].text in found.written
+        written = found.written.get(rest[0].text)
         if written or (source.is_file() and not made):
             inner = _configuration(source, written or _text(source), recipe.environment)
             recipe.environment = inner.environment
@@ -260,23 +230,13 @@ def _recipe(command: Command, path: Path) -> Recipe:
     return recipe
 
 
-def _method(words: Sequence[Value]) -> tuple[int, str]:
-    """(index of the first flag, "rlhf"), for `swift rlhf` and for `.../swift/cli/rlhf.py`."""
-    if words[0].text in ("-m", "--module"):
-        return 2, words[1].text.removeprefix("swift.cli.").replace("_", "-")
-    if words[0].text.endswith(".py"):
-        return 1, Path(words[0].text).stem.replace("_", "-")
-    return 2, words[1].text.replace("_", "-")
-
-
 def _take_flags(recipe: Recipe, words: Sequence[Value]) -> None:
     """Arguments to flags; a word before the first flag becomes a flag without a name.
 
     An unread word is the value of a flag that has none yet; elsewhere it may add flags.
     """
-    flags: list[tuple[str, list[Value], Span | None]] = []
+    flags: list[tuple[str, list[Value], Span | None, int]] = []
     opens: list[tuple[int, May]] = []
-    lines = []
     for word in words:
         notes = list(word.notes)
         bare = bool(flags) and not flags[-1][1]
@@ -293,8 +253,7 @@ def _take_flags(recipe: Recipe, words: Sequence[Value]) -> None:
             if not word.known and not re.fullmatch(r"[\w-]+", name):  # --$NAME
                 opens.append((len(flags), None))
                 name, given, span = "", given or [word], None
-            flags.append((name, given, span))
-            lines.append(word.line)
+            flags.append((name, given, span, word.line))
         else:
             may = word.may
             if not word.known and (may or (may is None and not bare)):
@@ -304,15 +263,14 @@ def _take_flags(recipe: Recipe, words: Sequence[Value]) -> None:
             elif flags:
                 flags[-1][1].append(word)
             elif word.known or may == frozenset():
-                flags.append(("", [word], None))
-                lines.append(word.line)
+                flags.append(("", [word], None, word.line))
         recipe.notes += notes
-    for i, (name, values, span) in enumerate(flags):
+    for i, (name, values, span, line) in enumerate(flags):
         again = any(i < at and (may is None or name in may) for at, may in opens)
         known = not again and all(value.known for value in values)
         texts = tuple(value.text for value in values)
         spans = tuple(value.span for value in values)
-        recipe.flags.append(Flag(name, texts, lines[i], known, span, spans))
+        recipe.flags.append(Flag(name, texts, line, known, span, spans))
     recipe.maybe = (
         None if recipe.maybe is None else union([recipe.maybe, *(may for _, may in opens)])
     )
@@ -336,44 +294,34 @@ def _configuration(path: Path, text: str, environment: dict[str, str]) -> Recipe
         raise RecipeError(f"{path}: does not parse: {error}") from None
     if not isinstance(data, dict) or not isinstance(node, yaml.MappingNode):
         raise RecipeError(f"{path}: is not a table of flags (`num_generations: 8`)")
-    places = {str(key.value): (key, value) for key, value in node.value}
+    yaml.SafeLoader("").flatten_mapping(node)
+    tables = {str(key.value): value for key, value in node.value}
     variables = data.pop("ENV", None) or {}
     if not isinstance(variables, dict):
         raise RecipeError(f"{path}: ENV is not a table of variables (`MAX_PIXELS: 401408`)")
-    overridden = [  # by a later key of the same name
-        _entry(key.value, yaml.SafeLoader("").construct_object(value, deep=True), key, value)
-        for key, value in node.value
-        if key.value in data and key is not places[key.value][0]
-    ]
-    flags = overridden + [
-        _entry(str(name), value, *places.get(str(name), (None, None)))
-        for name, value in data.items()
-    ]
-    table = places["ENV"][1].value if variables else []
     assigned = {
         str(key.value): Assigned(key.start_mark.line + 1, _marked(key), _marked(value))
-        for key, value in table
+        for key, value in (tables["ENV"].value if variables else [])
         if str(key.value) not in environment
     }
     method = "rlhf" if "rlhf_type" in data else "rollout" if _rolls_out(data) else "sft"
     return Recipe(
-        path,
-        {**{str(k): str(v) for k, v in variables.items()}, **environment},
-        ("swift", method),
-        flags,
+        path=path,
+        environment={**{str(k): str(v) for k, v in variables.items()}, **environment},
+        command=("swift", method),
+        flags=[_entry(key, value) for key, value in node.value if key.value != "ENV"],
         text=text,
         assigned=assigned,
     )
 
 
-def _entry(name: str, value: Any, key: yaml.Node | None, node: yaml.Node | None) -> Flag:
+def _entry(key: yaml.Node, node: yaml.Node) -> Flag:
     """`name: value`; each item of a list has its own span."""
-    values, name = _configured(value), name.replace("-", "_")
-    if key is None or node is None:
-        return Flag(name, values, 1, value_spans=(None,) * len(values))
+    value = yaml.SafeLoader("").construct_object(node, deep=True)
     nodes = node.value if isinstance(node, yaml.SequenceNode) else [node]
-    spans = tuple(_marked(item) for item in nodes)
-    return Flag(name, values, key.start_mark.line + 1, True, _marked(key), spans)
+    spans, line = tuple(_marked(item) for item in nodes), key.start_mark.line + 1
+    name = str(key.value).replace("-", "_")
+    return Flag(name, _configured(value), line, True, _marked(key), spans)
 
 
 def _marked(node: yaml.Node) -> Span:

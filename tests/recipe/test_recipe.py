@@ -169,6 +169,15 @@ def test_where_everything_stands():
     }
 
 
+def test_a_carriage_return_is_no_part_of_a_value():
+    (recipe,) = read_text("# \u00fc\nswift rlhf --x 1\r\n", environment={})
+    (flag,) = recipe.flags
+    assert [recipe.text[span.start : span.end] for span in (flag.span, *flag.value_spans)] == [
+        "--x", "1"
+    ]  # fmt: skip
+    assert recipe.text[recipe.start : recipe.span.end] == "swift rlhf --x 1"
+
+
 def test_where_a_configuration_says_it(tmp_path):
     path = tmp_path / "a.yaml"
     path.write_text("model: 'a b'  # why\nreward_funcs:\n  - one\n  - two\n")
@@ -228,7 +237,15 @@ def test_the_last_of_a_repeated_flag_counts():
         ("swift rlhf --x $1\n", "needed", 1, "$1"),
         ("M=$NONE/m\nswift rlhf --x $M\n", "unset", 1, "$NONE"),
         ("f() { f; f; }\nf\nswift rlhf\n", "unread", 1, "calls itself"),
-        ("swift rlhf --x 1\nswift rlhf --x 'open\n", "syntax", 2, "never closed"),
+        ("swift rlhf --x 1\nswift rlhf --x 'open\n", "syntax", 2, "without closing quote"),
+        (
+            "case x in x) A=2 ;& *) B=3;; esac\nswift rlhf --x $A\n",
+            "unread",
+            1,
+            "a `case` with `;&`",
+        ),
+        ("swift rlhf --x 1\nif a; then\n  swift rlhf --y\n", "syntax", 2, "must end with `fi`"),
+        ("swift rlhf --x 1\nswift rlhf \\\n  --x 'open", "syntax", 3, "without closing quote"),
     ],
 )
 def test_says_what_it_cannot_read_and_where(script, kind, line, said):
@@ -275,9 +292,11 @@ def test_lines_that_are_not_lost(script):
         ("megatron rlhf --rlhf_type grpo\n", "line 1: `megatron` trains with Megatron-Core"),
         ("$SWIFT rlhf\n", "line 1: `.SWIFT`, a name that only bash knows"),
         ("exit 1\nswift rlhf --x 1\n", "no `swift"),
-        ("swift rlhf --x 'open\n", "line 1: the quote ' is never closed: nothing below read"),
-        ("if x; then\nswift rlhf\n", "line 3: `fi` is missing"),
-        ("case x in x) A=2 ;& *) B=3;; esac\nswift rlhf\n", "line 1: a `case` with `;&`"),
+        (
+            "swift rlhf --x 'open\n",
+            "line 1: reached EOF without closing quote `'`: nothing below read",
+        ),
+        ("if x; then\nswift rlhf\n", "line 1: `if` statement must end with `fi`"),
     ],
 )
 def test_no_command_says_why(script, said):
@@ -363,7 +382,7 @@ def test_yaml_and_json_are_read_as_ms_swift_does(tmp_path):
     assert read_recipe(config, {}).get("beta") == "0.0"
     yaml.write_text("beta: 0.1\nx: 1\nbeta: 0.2\n")
     assert [(f.name, f.values, f.line) for f in read_recipe(yaml, {}).flags] == [
-        ("beta", ("0.1",), 1), ("beta", ("0.2",), 3), ("x", ("1",), 2)
+        ("beta", ("0.1",), 1), ("x", ("1",), 2), ("beta", ("0.2",), 3)
     ]  # fmt: skip
 
 

@@ -567,6 +567,16 @@ def test_exit_codes_and_several_recipes(tmp_path):
     assert "none.sh: cannot be read" in said["unreadable"][0]
 
 
+def test_the_program_that_parses_scripts_is_missing(monkeypatch):
+    from swift_vlrft.recipe.shell import tree
+
+    monkeypatch.setattr("shutil.which", lambda name, path=None: None)
+    tree._shfmt.cache_clear()
+    shown = run("--fast", GOOD + "--run_name another")
+    tree._shfmt.cache_clear()
+    assert shown.exit_code == 2 and "pip install shfmt-py" in " ".join(shown.output.split())
+
+
 def test_a_command_longer_than_a_file_name():
     command = GOOD.replace(PLUGIN, "none.py").replace(
         "--model", "--temperature 0.9 " * 30 + "--model"

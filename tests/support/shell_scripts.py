@@ -210,6 +210,13 @@ SCRIPTS: dict[str, tuple[str, str]] = {
         '@GRPO@ --a "${X:-"p q"}" --b "${X:-\'r s\'}" --c ${X:-\'p q\'}\n',
         "",
     ),
+    "not of ASCII": ("# \u00fc\nA='\u00e9 \u4e2d'\n@GRPO@ --a \u4e2d --b \"$A\" --c $A\n", ""),
+    "backslash at the end of the file": ("@GRPO@ --a 1 \\", ""),
+    "here-document that is written to a file": ("cat <<E>f\nx\nE\n@GRPO@ --a <(x) --b 1\n", "a"),
+    "case that falls through": (
+        "case 1 in 1) A=1;;& *) B=2;& x) C=3;; esac\n@GRPO@ --a $A --b $B --c $C\n",
+        "*",
+    ),
     "json default": ('@GRPO@ --a "${X:-{\\"image\\": 2}}" --b ${X:-\'{"b": 1}\'}\n', ""),
     "address default": ("@GRPO@ --a ${X:-http://h:1/p?a=b&c=d;e}\n", ""),
     "glob": ("@GRPO@ --val_dataset ./data/?.jsonl --eval_strategy no\n", "val_dataset"),

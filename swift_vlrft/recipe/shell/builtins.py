@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from swift_vlrft.recipe.shell.state import (
     notes_of,
     unread,
 )
-from swift_vlrft.recipe.shell.words import ASSIGNMENT, NAME, Note, Span, Word
+from swift_vlrft.recipe.shell.tree import ASSIGNMENT, NAME, Node, Span
 
 Arguments = Sequence[Value]
 
@@ -41,87 +41,86 @@ HOOKS = re.compile(r"\b(?:conda|mamba|micromamba|ssh-agent|pyenv|direnv|modulecm
 """Scripts and hooks that switch an environment on: PATH and the like, no setting of a run."""
 
 
-def builtin(shell: Expander, name: str, words: Sequence[Word], values: list[Value]) -> bool:
+def builtin(shell: Expander, name: str, words: Sequence[Node], values: list[Value]) -> bool:
     """Run a builtin; False if the command is not one."""
     line, arguments = values[0].line, values[1:]
     if name in DECLARES:
-        _declare(shell, name, words[1:], line)
+        declare(shell, name, words[1:], line)
     elif name in SETS or " ".join(value.text for value in values[:2]) in SETS:
         for value in arguments:
             shell.unknown(value.text, line, name)
             if not value.known and not value.vanishes:
-                shell.lose(Note(line, "unread", f"`{name} {value.text}` was not read"))
+                shell.lose(line, f"`{name} {value.text}` was not read")
     elif name in RUN:
         RUN[name](shell, arguments, line)
     else:
         if name in ("[", "test"):  # what a condition tests may be missing
-            shell.tested.update(part.name for word in words for part in word.parts)
+            shell.tested.update(parameters(words))
         return SILENT.fullmatch(name) is not None
     return True
 
 
-def assign(shell: Expander, word: Word, match: re.Match[str], exported: bool = False) -> Variable:
+def parameters(words: Iterable[Node]) -> Iterator[str]:
+    """The names of all variables in words."""
+    return (part.Param.Value for word in words for part in word.under("ParamExp"))
+
+
+def assign(shell: Expander, node: Node, exported: bool = False) -> Variable:
     """Carry out NAME=VALUE, NAME+=VALUE, NAME=(...) or NAME[...]=VALUE."""
-    name, index, adds = match[1], match[2], match[3] == "+"
-    before = shell.state.get(name).items if adds else ()
-    arrays = adds and shell.state.get(name).array
-    place, line = _place(word, match), word.line
-    items = [v for item in word.array or () for v in shell.expand(item) if not v.vanishes]
-    if index or any(i.text[:1] == "[" for i in items) or (arrays and word.array is None):
-        why = f"${name} was not read: its items are set one by one"
-        variable = Variable((unread(f"${name}", line, why),))
-    elif word.array is not None:
-        variable = Variable((*before, *items), True, False, place)
+    name, line, elements = node.Name.Value, node.line, node.Array and node.Array.Elems
+    before = shell.state.get(name).items if node.Append else ()
+    arrays = node.Append and shell.state.get(name).array
+    items = [v for e in elements for v in shell.expand(e.Value) if not v.vanishes]
+    if node.Index or any(element.Index for element in elements) or (arrays and not node.Array):
+        variable = Variable((unread(f"${name}", line, "its items are set one by one"),))
+    elif node.Array:
+        variable = Variable((*before, *items), True, False, _place(node))
     else:
         tested, shell.tested = shell.tested, {*shell.tested, name}  # A="$A more" needs no A
-        first = word.parts[0]
-        first = replace(first, text=first.text[match.end() :])
-        value = shell.joined(word, [first, *word.parts[1:]])
+        value = shell.joined(node.Value, node.Pos.at) if node.Value else Value("", line)
         shell.tested = tested
         both = (*before, value)
         if before and all(one.known for one in both):
             value = replace(value, text="".join(one.text for one in both))
         elif before:
             value = Value(f"${name}", line, False, None, flags_of(both), notes_of(both))
-        variable = Variable((value,), False, False, None if before else place)
+        variable = Variable((value,), False, False, None if before else _place(node))
     shell.used.discard(name)
     if name in shell.references:
-        text = f"{name} stands for another variable, and which was not read"
-        shell.lose(Note(line, "unread", text))
+        shell.lose(line, f"{name} stands for another variable, and which was not read")
     return shell.state.set(name, replace(variable, exported=exported))
 
 
-def _place(word: Word, match: re.Match[str]) -> Assigned | None:
-    if word.span is None:
+def _place(node: Node) -> Assigned | None:
+    if node.inner:
         return None
-    start, end = word.span.start, word.span.end
-    name = Span(start, start + len(match[1]))
-    return Assigned(word.line, name, Span(start + match.end(), end, word.span.literal))
+    end = Span(node.End.at, node.End.at)
+    value = node.Value.span if node.Value else node.Array.span if node.Array else end
+    return Assigned(node.line, Span(node.Name.Pos.at, node.Name.End.at), value)
 
 
-def _declare(shell: Expander, name: str, words: Sequence[Word], line: int) -> None:
+def declare(shell: Expander, name: str, words: Iterable[Node], line: int) -> None:
     """export, declare ...: -x exports, and what else options do to a value is not followed."""
     options = ""
     for word in words:
-        match = ASSIGNMENT.match(word.text)
-        for value in [Value(word.text, line)] if match else shell.expand(word):
+        given = [Value(word.Name.Value, line)] if word.Name else shell.expand(word.Value or word)
+        for value in given:
             inner = ASSIGNMENT.match(value.text)
             variable = inner[1] if inner else value.text
             if value.known and value.text[:1] in ("-", "+"):
                 options += value.text
             elif NAME.fullmatch(variable):
                 _localize(shell, name, options, variable)
-                if match:
-                    assign(shell, word, match)
+                if word.Name and not word.Naked:
+                    assign(shell, word)
+                    if word.Value and braced(word.Value):
+                        shell.unknown(variable, line, f"{name} {word.text}")
                 elif inner:
                     new = replace(value, text=value.text[inner.end() :], span=None)
                     shell.state.set(variable, Variable((new,)))
-                if match and braced(word):
-                    shell.unknown(variable, line, f"{name} {word.text}")
                 _options(shell, name, options, variable, line)
             elif not value.known and not value.vanishes:
-                text = f"`{name} {value.text}` may set any variable: it was not read"
-                shell.lose(Note(line, "unread", text))
+                shell.lose(line, f"`{name} {value.text}` may set any variable: it was not read")
 
 
 def _localize(shell: Expander, name: str, options: str, variable: str) -> None:
@@ -151,7 +150,7 @@ def _unset(shell: Expander, values: Arguments, line: int) -> None:
         if value.text == "-f":
             return
         if not value.known:
-            shell.lose(Note(line, "unread", f"`unset {value.text}` was not read"))
+            shell.lose(line, f"`unset {value.text}` was not read")
         elif "[" in value.text:
             shell.unknown(value.text.partition("[")[0], line, "unset")
         elif not value.text.startswith("-"):
@@ -210,9 +209,9 @@ def _popd(shell: Expander, values: Arguments, line: int) -> None:
 
 def _source(shell: Expander, values: Arguments, line: int) -> None:
     words, text = " ".join(value.text for value in values), None
-    note = Note(line, "unread", f"`source {words}` may set variables; it was not read")
+    why = f"`source {words}` may set variables; it was not read"
     if values and ENVIRONMENTS.search(values[0].text):
-        shell.note(note)
+        shell.note(line, why)
         return
     try:
         if values and values[0].known:
@@ -220,7 +219,7 @@ def _source(shell: Expander, values: Arguments, line: int) -> None:
     except (OSError, UnicodeError, ValueError):
         pass
     if text is None:
-        shell.lose(note)
+        shell.lose(line, why)
         return
     arguments = shell.state.arguments
     shell.state.arguments = tuple(values[1:]) or arguments
@@ -233,9 +232,9 @@ def _eval(shell: Expander, values: Arguments, line: int) -> None:
     if all(value.known or value.vanishes for value in values):
         shell.run_text(text, line)
     elif HOOKS.search(text):
-        shell.note(Note(line, "unread", f"`eval {text}` was not read"))
+        shell.note(line, f"`eval {text}` was not read")
     else:
-        shell.lose(Note(line, "unread", f"`eval {text}` may do anything; it was not read"))
+        shell.lose(line, f"`eval {text}` may do anything; it was not read")
 
 
 RUN: dict[str, Callable[[Expander, Arguments, int], None]] = {

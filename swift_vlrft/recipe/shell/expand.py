@@ -12,8 +12,9 @@ import glob
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from itertools import groupby
 
 from swift_vlrft.recipe.shell.state import (
@@ -27,7 +28,7 @@ from swift_vlrft.recipe.shell.state import (
     union,
     unread,
 )
-from swift_vlrft.recipe.shell.words import NAME, Chain, Node, Note, Part, Simple, Word
+from swift_vlrft.recipe.shell.tree import ASSIGNMENT, MEANT, NAME, Node, Note
 
 SUM = re.compile(r"\$\(\(\s*\$?\{?([A-Za-z_]\w*)\}?\s*([-+])\s*(\d{1,9})\s*\)\)")
 CHANGES = re.compile(
@@ -40,74 +41,77 @@ OF_THE_MACHINE = re.compile(
 )
 """Variables that a login or a scheduler sets."""
 MOST_WORDS = 1000
+LITERAL = re.compile(r"\\.?|~[\w.+-]*|[^\\~]+", re.DOTALL)
+IN_QUOTES, IN_DOCUMENT = '$`"\\', "$`\\"
+DEFAULTS = ("-", ":-", "=", ":=", "?", ":?", "+", ":+")
+NOTHING_WRITTEN = Node({}, "", True)
 BLANKS = (" ", "\t", "\n")
 
 
-@dataclass(frozen=True, slots=True)
-class Fragment:
-    """A piece of an argument; ``listed``: an item of "$@" or "${ARRAY[@]}"."""
-
-    value: Value
-    quoted: bool
-    listed: bool = False
-
-
 class Expander(ABC):
-    """Expands words at one point of a script; ``tested``: variables that a condition tests, so
-    that it is no fault where they are not set; ``used``: those whose value was taken.
+    """Expands words at one point of a script.
+
+    ``script`` is what ``$0`` stands for. ``quiet``: the same is read once more, without a word.
     """
 
-    state: State
-    script: str | None
-    substitutions: Mapping[str, Callable[[], str]]
-    used: set[str]
-    tested: set[str]
-    references: set[str]
-    inside: int
-    globs: bool = True
+    def __init__(
+        self, state: State, substitutions: Mapping[str, Callable[[], str]], script: str | None
+    ) -> None:
+        self.state, self.substitutions, self.script = state, substitutions, script
+        self.notes: list[Note] = []
+        self.used, self.references = set[str](), set[str]()
+        """Variables whose value was taken, and those that stand for another."""
+        self.tested = set[str]()
+        """Variables that a condition tests, so that it is no fault where they are not set."""
+        self.quiet = self.inside = 0
+        self.globs = True
 
     @abstractmethod
-    def note(self, note: Note) -> None: ...
+    def run(self, statements: Iterable[Node]) -> bool | None: ...
 
     @abstractmethod
-    def run_alone(self, nodes: Iterable[Node]) -> None: ...
-
-    @abstractmethod
-    def lose(self, note: Note) -> None: ...
+    def alone(self) -> AbstractContextManager[None]: ...
 
     @abstractmethod
     def run_text(self, text: str, line: int) -> None: ...
 
-    def expand(self, word: Word) -> list[Value]:
+    def note(self, line: int, text: str, kind: str = "unread") -> None:
+        if not self.quiet:
+            self.notes.append(Note(line, kind, text))
+
+    def lose(self, line: int, text: str) -> None:
+        """Something that was not read may have set anything."""
+        self.note(line, text)
+        self.state.lose(Note(line, "unread", text))
+
+    def expand(self, word: Node) -> list[Value]:
         """A word as the arguments that it becomes: none, one, or several."""
         if braced(word):
-            why = f"{word.text} was not read: its braces stand for several words"
-            flags = None if re.search("[{,]-", word.text) else NOTHING
-            return [replace(unread(word.text, word.line, why, flags), span=word.span)]
-        fields = self._fields(word.parts, word.line, True)
-        if any(not f.value.known and not f.quoted for one in fields for f in one):
-            fields = [[fragment for one in fields for fragment in one]]
+            may = None if re.search("[{,]-", word.text) else NOTHING
+            value = unread(word.text, word.line, "its braces stand for several words", may)
+            return [replace(value, span=word.span)]
+        fields = self._fields(word, True, word.Pos.at)
+        if any(not piece.known and not piece.quoted for one in fields for piece in one):
+            fields = [[piece for one in fields for piece in one]]
         found = [self._finished(one, word) for one in fields]
-        given = fields and _listed(fields[0]) and found[0].known  # as it was written elsewhere
+        given = found and _listed(fields[0]) and found[0].known  # as it was written elsewhere
         if len(found) == 1 and found[0].span is None and not given:
             return [replace(found[0], span=word.span)]
         return found
 
-    def _finished(self, one: list[Fragment], word: Word) -> Value:
-        if _listed(one):
-            return one[0].value
-        values = [fragment.value for fragment in one]
+    def _finished(self, values: list[Value], word: Node) -> Value:
+        if _listed(values):
+            return values[0]
         text = "".join(value.text for value in values)
         if not all(value.known for value in values):
-            alone = len(one) == 1 and not one[0].quoted
-            may = union(f.value.may for f in one if alone or f.listed)
+            alone = len(values) == 1 and not values[0].quoted
+            may = union(value.may for value in values if alone or value.listed)
             gone = alone and values[0].vanishes
             return Value(text, word.line, False, None, may, notes_of(values), gone)
-        bare = "".join(fragment.value.text for fragment in one if not fragment.quoted)
-        pattern = "".join(glob.escape(f.value.text) if f.quoted else f.value.text for f in one)
+        bare = "".join(value.text for value in values if not value.quoted)
+        pattern = "".join(glob.escape(v.text) if v.quoted else v.text for v in values)
         if re.search(r"[*?]|\[.+\]", bare) and self._matches(pattern):
-            why = f"{word.text} was not read: it stands for the files that match"
-            return unread(word.text, word.line, why, NOTHING)
+            return unread(word.text, word.line, "it stands for the files that match", NOTHING)
         return Value(text, word.line)
 
     def _matches(self, pattern: str) -> bool:
@@ -119,50 +123,94 @@ class Expander(ABC):
         except (OSError, ValueError, re.error):
             return True
 
-    def joined(self, word: Word, parts: Sequence[Part] | None = None) -> Value:
-        """A word without splitting and globs, as on the right of an assignment."""
-        fields = self._fields(word.parts if parts is None else parts, word.line, False)
-        values = [fragment.value for one in fields for fragment in one]
+    def joined(self, word: Node, start: int | None = None, quoted: str = "") -> Value:
+        """A word without splitting and globs, as on the right of the assignment that begins at
+        ``start``, or the text of a here-document.
+        """
+        fields = self._fields(word, False, word.Pos.at if start is None else start, quoted)
+        values = [value for one in fields for value in one]
         known = all(value.known for value in values)
-        text = " ".join("".join(f.value.text for f in one) for one in fields)
+        text = " ".join("".join(value.text for value in one) for one in fields)
         may = NOTHING if known else flags_of(values)
         return Value(text, word.line, known, word.span, may, notes_of(values))
 
-    def _fields(self, parts: Sequence[Part], line: int, splits: bool) -> list[list[Fragment]]:
-        stream: list[Fragment | None] = []  # None: a new argument begins
-        waiting, odd = [*reversed(parts)], "IFS" in self.state.variables
-        while waiting:
-            part = waiting.pop()
-            values = self._part(part, line)
-            if not isinstance(values, list):  # the word of a default, in place of the variable
-                waiting += reversed(values or [Part("text", "", True)][: part.quoted])
-                continue
-            quoted = part.quoted or not splits
-            for i, value in enumerate(values):
-                stream += [None] * (i > 0)
-                if odd and part.kind != "text" and not quoted and value.text:
-                    why = f"{_source(part)} was not read: IFS splits it"
-                    value = unread(_source(part), line, why)
-                fragment = Fragment(value, quoted, part.lists)
-                stream += [fragment] if quoted or not value.known else _split(fragment)
-        return [[f for f in one if f] for some, one in groupby(stream, bool) if some]
+    def _fields(self, word: Node, splits: bool, start: int, quoted: str = "") -> list[list[Value]]:
+        stream = self._stream(word.Parts, splits, start, quoted)
+        return [[v for v in one if v] for some, one in groupby(stream, bool) if some]
 
-    def _part(self, part: Part, line: int) -> list[Value] | tuple[Part, ...]:
-        """What a part stands for; parts where that is the word of a default."""
-        if part.kind == "text":
-            return [Value(part.text, line)]
-        if part.kind == "variable":
-            return self._variable(part, line)
-        self.run_alone(part.nodes)
-        if part.kind == "run":
-            text = self._printed(part)
-            return [_not_known(part, line)] if text is None else [Value(text, line)]
+    def _stream(
+        self, parts: Iterable[Node], splits: bool, start: int, quoted: str
+    ) -> Iterator[Value | None]:
+        """The pieces of a word, None where a new argument begins. ``quoted``: what a backslash
+        escapes in quotes; empty outside of them.
+        """
+        for part in parts:
+            whole = bool(quoted) or not splits
+            if part.Type == "Lit":
+                yield from self._literal(part, splits, start, quoted)
+            elif part.Type == "SglQuoted" and not part.Dollar:
+                text = part.text if quoted else part.Value or ""
+                yield Value(text.translate(MEANT), part.line, quoted=True)
+            elif part.Type == "DblQuoted":
+                if not part.Parts:
+                    yield Value("", part.line, quoted=True)
+                yield from self._stream(part.Parts, splits, start, IN_QUOTES)
+            elif isinstance(found := self._part(part, bool(quoted)), Node):  # of a default
+                if quoted and not found.Parts:
+                    yield Value("", part.line, quoted=True)
+                inner = found.Pos.at if found.Parts else start
+                yield from self._stream(found.Parts, splits, inner, quoted and quoted + "}")
+            else:
+                for i, value in enumerate(found):
+                    if i:
+                        yield None
+                    if not whole and value.text and "IFS" in self.state.variables:
+                        value = unread(part.text, part.line, "IFS splits it")
+                    value = replace(value, quoted=whole, listed=_lists(part))
+                    yield from [value] if whole or not value.known else _split(value)
+
+    def _literal(self, part: Node, splits: bool, start: int, quoted: str) -> Iterator[Value | None]:
+        line, text = part.line, part.Value.translate(MEANT)
+        if quoted:
+            text = re.sub(rf"\\([{re.escape(quoted)}])", r"\1", text)
+            yield Value(text, line, quoted=True)
+            return
+        if match := re.search("\1[^\2]*\2", part.Value):
+            name = match[0].translate(MEANT)
+            why = f"{name} is a placeholder (bash reads `<` as a redirection): put the value in its"
+            self.note(line, f"{why} place", "placeholder")
+            yield Value(text, line, False, quoted=not splits)
+            return
+        before = part.source[start : part.Pos.at]
+        for match in LITERAL.finditer(text):
+            piece, behind = match[0], text[match.end() :] or part.source[part.End.at :]
+            home = not before or (ASSIGNMENT.match(before) and before[-1] in "=:")
+            if piece[0] == "\\":
+                yield Value(piece[1:], line, quoted=True)
+            elif piece == "~" and home and behind[:1] not in ("'", '"', "$", "\\"):
+                items = self.state.get("HOME").items or (Value(os.path.expanduser("~"), line),)
+                yield replace(items[0], quoted=True, listed=False)
+            elif piece in ("~+", "~-") and home:
+                yield replace(_not_known(part, NOTHING), quoted=not splits)
+            else:
+                piece = os.path.expanduser(piece) if home and len(piece) > 1 else piece
+                value = Value(piece, line, quoted=not splits)
+                yield from _split(value) if splits else [value]
+            before += piece
+
+    def _part(self, part: Node, quoted: bool) -> Sequence[Value] | Node:
+        """What an expansion stands for; the word of a default where it takes its place."""
+        if part.Type == "ParamExp":
+            return self._variable(part, quoted)
+        with self.alone():
+            self.run(part.Stmts)
+        if part.Type == "CmdSubst":
+            text = self._printed(part.Stmts)
+            return [_not_known(part) if text is None else Value(text, part.line)]
         if (total := self._sum(part.text)) is not None:
-            return [Value(total, line)]
-        self.changes(part.text, line)
-        if part.text.startswith("<") and not part.nodes:
-            return [Value(part.text, line, False)]  # a placeholder, which the parser has named
-        return [_not_known(part, line, NOTHING)]
+            return [Value(total, part.line)]
+        self.changes(part.text, part.line)
+        return [_not_known(part, NOTHING)]
 
     def changes(self, arithmetic: str, line: int) -> None:
         """Variables that an arithmetic expression sets have a value that was not read."""
@@ -172,99 +220,101 @@ class Expander(ABC):
     def unknown(self, name: str, line: int, by: str, may: May = None) -> None:
         if NAME.fullmatch(name):
             self.used.discard(name)
-            value = unread(f"${name}", line, f"${name} was not read: `{by}` sets it", may)
+            value = unread(f"${name}", line, f"`{by}` sets it", may)
             self.state.set(name, Variable((value,)))
 
-    def _variable(self, part: Part, line: int) -> list[Value] | tuple[Part, ...]:
-        name, operator = part.name, part.operator
+    def _variable(self, part: Node, quoted: bool) -> Sequence[Value] | Node:
+        name, index, exp = part.Param.Value, _index(part), part.Exp
         self.used.add(name)
-        if operator == "odd" or not name:
-            return [_not_known(part, line)]
+        odd = part.Excl or part.Slice or part.Repl or part.Names or part.Width
+        if odd or not re.fullmatch(r"[@*]|\d*", index) or (exp and exp.Op not in DEFAULTS):
+            return [_not_known(part)]
         if name in ("!", "?", "$", "-"):
-            return [Value(_source(part), line, False)]  # of the running shell
-        items = self._items(part, line)
-        every = name in ("@", "*") or part.index in ("[@]", "[*]")
-        if operator == "#":
+            return [Value(part.text, part.line, False)]  # of the running shell
+        items = self._items(part, index)
+        every = name in ("@", "*") or index in ("@", "*")
+        if part.Length:
             if not items or not all(v.known for v in items):
-                return [_not_known(part, line, NOTHING)]
-            return [Value(str(len(items) if every else len(items[0].text)), line)]
-        if any(not v.known for v in items) and not (part.quoted and part.lists and not operator):
+                return [_not_known(part, NOTHING)]
+            return [Value(str(len(items) if every else len(items[0].text)), part.line)]
+        operator, lists = exp.Op if exp else "", _lists(part)
+        if any(not v.known for v in items) and not (quoted and lists and not operator):
             may = flags_of(items)
             if operator:  # the default may stand there, or what is said in place of it
-                texts = all(p.kind == "text" for p in part.word)
-                may = union([may, flags_of(_words(part.word)) if texts else None])
-            notes = notes_of(items) or _not_known(part, line).notes
-            return [Value(_source(part), line, False, None, may, notes)]
+                default = exp.Word.text if exp.Word else ""
+                plain = Value(re.sub("[\"']", "", default), part.line)
+                may = union([may, None if re.search(r"[$`]", default) else flags_of([plain])])
+            notes = notes_of(items) or _not_known(part).notes
+            return [Value(part.text, part.line, False, None, may, notes)]
         usable = bool(items) and ([v.text for v in items] != [""] or operator[:1] != ":")
         if operator.endswith("+"):
-            return part.word if usable else ()
+            return (exp.Word or exp) if usable else NOTHING_WRITTEN
         if usable or (every and not operator):
-            joins = part.quoted and every and not part.lists
-            return [Value(" ".join(v.text for v in items), line)] if joins else [*items]
-        return self._missing(part, line)
+            joins = quoted and every and not lists
+            return [Value(" ".join(v.text for v in items), part.line)] if joins else items
+        return self._missing(part, operator, index)
 
-    def _missing(self, part: Part, line: int) -> list[Value] | tuple[Part, ...]:
+    def _missing(self, part: Node, operator: str, index: str) -> Sequence[Value] | Node:
         """A variable that is not set, or empty behind a colon."""
-        name, operator, source = part.name, part.operator, _source(part)
+        name, exp, line = part.Param.Value, part.Exp, part.line
         if operator.endswith("-"):
-            return part.word
+            return exp.Word or NOTHING_WRITTEN
         if operator.endswith("="):
-            value = self.joined(Word(line), part.word)
+            value = self.joined(exp.Word) if exp.Word else Value("", line)
             self.state.set(name, Variable((value,)))
-            return [replace(value, text=value.text if value.known else source)]
+            return [replace(value, text=value.text if value.known else part.text)]
         if operator.endswith("?"):
-            message = "".join(one.text for one in part.word)
+            message = re.sub("[\"']", "", exp.Word.text) if exp.Word else ""
             why = f"${name} is not set{': ' * bool(message)}{message}"
-            value = unread(source, line, why, NOTHING, "needed")
-            self.note(value.notes[0])
+            value = unread(part.text, line, why, NOTHING, "needed")
+            self.note(line, why, "needed")
             self.state.set(name, Variable((value,)))
             return [value]
-        if part.index and part.index != "[0]":
+        if index not in ("", "0"):
             return []
         if name.isdigit():  # nothing in a function; the script itself was given none
             why = f"${name}, an argument, is not given"
-            return [] if self.inside else [unread(source, line, why, NOTHING, "needed")]
+            return [] if self.inside else [unread(part.text, line, why, NOTHING, "needed")]
         kind = "needed" if OF_THE_MACHINE.fullmatch(name) or name in self.tested else "unset"
-        return [unread(source, line, f"${name} is not set", NOTHING, kind, True)]
+        return [unread(part.text, line, f"${name} is not set", NOTHING, kind, True)]
 
-    def _items(self, part: Part, line: int) -> tuple[Value, ...]:
+    def _items(self, part: Node, index: str) -> tuple[Value, ...]:
         """The values of a name and its index; none if it is not set."""
-        name, index, arguments = part.name, part.index, self.state.arguments
+        name, line, arguments = part.Param.Value, part.line, self.state.arguments
         if name == "PWD" and self.state.folder is not None:
             return (Value(self.state.folder, line),)
-        if name == "0" or (name == "BASH_SOURCE" and index in ("", "[0]")):
-            return (Value(self.script, line),) if self.script else (_not_known(part, line),)
+        if name == "0" or (name == "BASH_SOURCE" and index in ("", "0")):
+            return (Value(self.script, line),) if self.script else (_not_known(part),)
         if name.isdigit() or name in "@*#":
             if arguments is None or (name == "#" and not all(a.known for a in arguments)):
-                why = f"{_source(part)} was not read: the arguments are not known"
-                return (unread(_source(part), line, why),)
+                return (unread(part.text, line, "the arguments are not known"),)
             if name == "#":
                 return (Value(str(len(arguments)), line),)
             return arguments if name in "@*" else arguments[int(name) - 1 : int(name)]
         variable = self.state.get(name)
-        if index in ("[@]", "[*]") or not variable.known:
+        if index in ("@", "*") or not variable.known:
             return variable.items
-        at = int(index.strip("[]") or 0)
+        at = int(index or 0)
         return variable.items[at : at + 1]
 
-    def _printed(self, part: Part) -> str | None:
+    def _printed(self, statements: Sequence[Node]) -> str | None:
         """What a command substitution prints, where that is known without running it."""
-        known = self.substitutions.get(" ".join(part.text.split()))
-        if known is not None:
-            return known()
-        if not part.nodes:
+        if not statements:
             return ""  # `# a remark between two lines` \
-        if len(part.nodes) > 1:
+        if len(statements) > 1:
             return None
-        node, folder = part.nodes[0], self.state.folder
-        if isinstance(node, Chain) and [op for op, _ in node.rest] == ["&&"]:
-            moves = self._argv(node.first)
+        command, folder = statements[0].Cmd, self.state.folder
+        if command and command.Op == "&&":
+            moves, shows = self._argv(command.X), self._argv(command.Y)
             if len(moves) != 2 or moves[0] != "cd" or folder is None:
                 return None
-            node, folder = node.rest[0][1], os.path.normpath(os.path.join(folder, moves[1]))
-            folder = folder if os.path.isdir(folder) else None
-            return folder if self._argv(node) in (["pwd"], ["pwd", "-P"]) else None
-        match self._argv(node):
+            folder = os.path.normpath(os.path.join(folder, moves[1]))
+            shown = os.path.isdir(folder) and shows in (["pwd"], ["pwd", "-P"])
+            return folder if shown else None
+        argv = self._argv(statements[0])
+        if (known := self.substitutions.get(" ".join(argv))) is not None:
+            return known()
+        match argv:
             case ["pwd"]:
                 return folder
             case ["dirname", path]:
@@ -276,11 +326,12 @@ class Expander(ABC):
                     return ",".join(map(str, range(int(first), int(last) + 1)))
         return None
 
-    def _argv(self, node: Node) -> list[str]:
+    def _argv(self, statement: Node) -> list[str]:
         """A plain command's words; none if one of them is not known."""
-        if not isinstance(node, Simple) or node.assigned or node.fed is not None:
+        command = statement.Cmd
+        if not command or command.Assigns or any("<<" in r.Op for r in statement.Redirs):
             return []
-        values = [value for word in node.words for value in self.expand(word)]
+        values = [value for word in command.Args for value in self.expand(word)]
         return [value.text for value in values] if all(value.known for value in values) else []
 
     def _sum(self, text: str) -> str | None:
@@ -293,41 +344,39 @@ class Expander(ABC):
         return str(int(value or 0) + int(match[2] + match[3]))
 
 
-def _split(fragment: Fragment) -> list[Fragment | None]:
+def _split(value: Value) -> list[Value | None]:
     """Each word of a text that stands without quotes."""
-    text = fragment.value.text
-    words = text.split()
+    text, words = value.text, value.text.split()
     if words == [text]:
-        return [fragment]
-    stream: list[Fragment | None] = [None] * text.startswith(BLANKS)
+        return [value]
+    stream: list[Value | None] = [None] * text.startswith(BLANKS)
     for word in words:
-        value = replace(fragment.value, text=word, span=None)
-        stream += [replace(fragment, value=value), None]
+        stream += [replace(value, text=word, span=None), None]
     return stream if text.endswith(BLANKS) else stream[:-1]
 
 
-def _listed(one: Sequence[Fragment]) -> bool:
+def _listed(one: Sequence[Value]) -> bool:
     """Whether an argument is an item, as it was written where the list was."""
     return len(one) == 1 and one[0].listed
 
 
-def _words(parts: Iterable[Part]) -> list[Value]:
-    return [Value("".join(part.text for part in parts), 0)]
+def _lists(part: Node) -> bool:
+    """Whether an expansion may be several words in quotes, too."""
+    every = part.Type == "ParamExp" and (part.Param.Value == "@" or _index(part) == "@")
+    return every and not part.Length
 
 
-def _not_known(part: Part, line: int, may: May = None) -> Value:
-    source = _source(part)
-    return unread(source, line, f"{source} was not read: its value is known only to bash", may)
+def _index(part: Node) -> str:
+    """The index of ``${NAME[INDEX]}``, or nothing."""
+    found = re.match(r"\[([^]]*)\]", part.source[part.Param.End.at : part.End.at])
+    return found[1] if found and part.Index else ""
 
 
-def _source(part: Part) -> str:
-    if part.kind == "variable":
-        bare = NAME.fullmatch(part.text) or len(part.text) == 1
-        return f"${part.text}" if bare else "${" + part.text + "}"
-    return f"$({part.text})" if part.kind == "run" else part.text
+def _not_known(part: Node, may: May = None) -> Value:
+    return unread(part.text, part.line, "its value is known only to bash", may)
 
 
-def braced(word: Word) -> bool:
+def braced(word: Node) -> bool:
     """Whether a word may be several by its braces: ``data/{a,b}.jsonl``, ``{1..3}``."""
-    bare = "".join(p.text for p in word.parts if p.kind == "text" and not p.quoted)
+    bare = "".join(re.sub(r"\\.", "", p.Value) for p in word.Parts if p.Type == "Lit")
     return re.search(r"\{.*(,|\.\.).*\}", bare) is not None

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from swift_vlrft.recipe.shell.words import Function, Note, Span
+from swift_vlrft.recipe.shell.tree import Node, Note, Span
 
 OF_BASH = re.compile(
     r"HOSTNAME|HOSTTYPE|SHELL|TERM|S?RANDOM|SECONDS|EPOCH\w+|LINENO|E?UID|PPID|OSTYPE|MACHTYPE"
@@ -24,7 +24,8 @@ NOTHING: frozenset[str] = frozenset()
 class Value:
     """One argument as the command would get it; not ``known``: as it is written in the file.
 
-    ``vanishes``: written without quotes and not set, so nothing unless it is set elsewhere.
+    ``vanishes``: written without quotes and not set, so nothing unless it is set elsewhere. Of a
+    piece of an argument: ``quoted``, or ``listed``, an item of "$@" or "${ARRAY[@]}".
     """
 
     text: str
@@ -34,6 +35,8 @@ class Value:
     may: May = NOTHING
     notes: tuple[Note, ...] = ()
     vanishes: bool = False
+    quoted: bool = field(default=False, compare=False)
+    listed: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,7 @@ def unread(
     text: str, line: int, why: str, may: May = None, kind: str = "unread", vanishes: bool = False
 ) -> Value:
     """A value that is not known, and why."""
+    why = f"{text} was not read: {why}" if kind == "unread" else why
     return Value(text, line, False, None, may, (Note(line, kind, why),), vanishes)
 
 
@@ -113,7 +117,7 @@ class State:
     variables: dict[str, Variable]
     arguments: tuple[Value, ...] | None
     folder: str | None
-    functions: dict[str, Function | None] = field(default_factory=dict)
+    functions: dict[str, Node | None] = field(default_factory=dict)
     locals: dict[str, Variable] = field(default_factory=dict)
     exports_all: bool | None = False
     lost: Note | None = None

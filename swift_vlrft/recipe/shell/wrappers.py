@@ -8,11 +8,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from swift_vlrft.recipe.shell.state import Assigned, Value
-from swift_vlrft.recipe.shell.words import ASSIGNMENT, Span
+from swift_vlrft.recipe.shell.state import UNSET, Assigned, State, Value, Variable
+from swift_vlrft.recipe.shell.tree import ASSIGNMENT, Note, Span
 
 COMMANDS = ("rlhf", "sft", "pt", "rollout", "infer", "deploy", "export", "eval", "sample")
 TEXT = re.compile(r"-[a-z]*c[a-z]*")
@@ -38,8 +38,8 @@ WRAPPERS = re.compile(
     r"nohup|setsid|exec|env|command|builtin|time|stdbuf|nice|ionice|timeout|chrt|taskset|numactl"
     r"|sudo|doas|xvfb-run|uvx?|poetry|pixi|pdm|hatch|rye|pipenv|conda|mamba|micromamba|srun|nsys"
     r"|ncu|py-spy|flock|unbuffer|catchsegv|strace|perf|dotenv|direnv|caffeinate|systemd-run"
-    r"|systemd-inhibit|setarch|prlimit|cgexec|chronic|tini|dumb-init|gosu|coproc|retry|viztracer"
-    r"|scalene|memray|coverage|" + "|".join(LAUNCHERS)
+    r"|systemd-inhibit|setarch|prlimit|cgexec|chronic|tini|dumb-init|gosu|retry|viztracer"
+    r"|scalene|memray|coverage|python[\d.]*|pypy[\d.]*|" + "|".join(LAUNCHERS)
 )
 PRINTS = re.compile(r"echo|printf|which|type|[ef]?grep|pgrep|pkill|kill|killall|ps|pip|test|\[|:")
 PYTHON = re.compile(r"python[\d.]*|pypy[\d.]*")
@@ -56,16 +56,12 @@ WITHIN = re.compile(r"(?:^|[\s;&|'\"/=])swift\s+(?:" + "|".join(COMMANDS) + r")\
 
 @dataclass(slots=True)
 class Unwrapped:
-    """``set``: variables given on the way; ``unset``: those taken away; ``cleared``: all others
-    are (``env -i``); ``hidden``: which are left is not known (``sudo``). ``launcher``: torchrun and
-    the like, with ``processes`` and ``nodes`` where it says them.
+    """A command with what it finds; ``launcher``: torchrun and the like, with ``processes`` and
+    ``nodes`` where it says them.
     """
 
     words: list[Value]
-    set: dict[str, tuple[Value, Assigned | None]] = field(default_factory=dict)
-    unset: list[str] = field(default_factory=list)
-    cleared: bool = False
-    hidden: bool = False
+    state: State
     launcher: str = ""
     processes: str = "1"
     nodes: str = "1"
@@ -90,51 +86,51 @@ def command_at(words: Sequence[Value]) -> int | None:
     return None
 
 
-def unwrapped(words: Sequence[Value]) -> Unwrapped | None:
+def unwrapped(words: Sequence[Value], before: State) -> Unwrapped | None:
     """The command inside of known wrappers; None if the first word is none that is known."""
-    found = Unwrapped(list(words))
-    while found.words:
-        name, at = base(found.words[0]), command_at(found.words)
-        if at == 0 or name in SHELLS:
-            return found
+    texts = [word.text for word in words]
+    shells = (
+        i
+        for i, word in enumerate(words)
+        if base(word) in SHELLS and (not i or any(map(TEXT.fullmatch, texts[i + 1 : i + 3])))
+    )
+    begins = [at for at in (command_at(words), next(shells, None)) if at is not None]
+    if not begins or (min(begins) and not WRAPPERS.fullmatch(base(words[0]))):
+        return None
+    found, setter = Unwrapped(list(words[min(begins) :]), before.copy()), ""
+    state = found.state
+    for i, word in enumerate(words[: min(begins)]):
+        name, text = base(word), word.text
+        hides = name == "srun" and any(re.match("--export=(?!ALL$)", one) for one in texts)
         if name in ENVIRONMENT:
-            _environment(found, name)
-            continue
-        if PYTHON.fullmatch(name):
-            inner = [MODULES.get(word.text, "") for word in found.words[1 : at or 1]]
-            if at is None:
-                return None
-            if any(inner):
-                _launched(found, "".join(inner))
-            elif not found.launcher and base(found.words[at]) != "swift":
-                found.launcher = "python"
-        elif not WRAPPERS.fullmatch(name):
-            return None
-        elif name in LAUNCHERS:
-            _launched(found, name)
-        elif name == "srun":
-            exports = [w.text for w in found.words if w.text.startswith("--export=")]
-            found.hidden |= any(text != "--export=ALL" for text in exports)
-        steps = (i for i in range(1, at or len(found.words)) if _runs(found.words[i:], at is None))
-        following = next(steps, at)
-        if following is None:
-            return None
-        found.words = found.words[following:]
-    return None
+            setter = name
+            hides = name != "env" and not {"-E", "--preserve-env"} & set(texts)
+        elif setter and (match := ASSIGNMENT.match(text)):
+            state.variables[match[1]] = _assigned(word, match)
+        elif setter == "env" and texts[i - 1] in ("-u", "--unset"):
+            state.variables[text] = UNSET
+        elif setter == "env" and (match := re.match(r"-u(.+)|--unset=(.*)", text)):
+            state.variables[match[1] or match[2]] = UNSET
+        elif setter == "env" and text in ("-i", "-", "--ignore-environment"):
+            own = {k: v for k, v in state.variables.items() if v.exported is False}
+            state.variables = own
+        elif setter == "env" and text.startswith(("-S", "--split-string")):
+            return None  # a command within a word
+        elif setter and not text.startswith("-") and texts[i - 1] not in ENVIRONMENT[setter]:
+            setter = ""
+        if hides:
+            state.lose(Note(word.line, "unread", "which variables are handed on is not known"))
+        if name in LAUNCHERS or text in MODULES:
+            _launched(found, words[i:], MODULES.get(text, name))
+        elif PYTHON.fullmatch(name) and not found.launcher:
+            found.launcher = "python" * (base(found.words[0]) != "swift")
+    return found
 
 
-def _runs(words: Sequence[Value], anywhere: bool) -> bool:
-    """Whether the first word, behind a wrapper, is one that runs the rest."""
-    name = base(words[0])
-    if name in SHELLS:
-        return anywhere and any(TEXT.fullmatch(word.text) for word in words[1:3])
-    return name in ENVIRONMENT or name in LAUNCHERS or PYTHON.fullmatch(name) is not None
-
-
-def _launched(found: Unwrapped, name: str) -> None:
+def _launched(found: Unwrapped, words: Sequence[Value], name: str) -> None:
     """The processes that a launcher says it starts, on each node."""
     given: dict[str, str] = {}
-    for word, following in zip(found.words, [*found.words[1:], Value("", 0)], strict=True):
+    for word, following in zip(words, [*words[1:], Value("", 0)], strict=True):
         option, equals, value = word.text.partition("=")
         known = word.known if equals else following.known
         value = value if equals else following.text
@@ -148,40 +144,13 @@ def _launched(found: Unwrapped, name: str) -> None:
         found.processes = str(int(found.processes) // int(found.nodes)) if divides else ""
 
 
-def _environment(found: Unwrapped, name: str) -> None:
-    """env, sudo and doas: assignments and options, up to the command."""
-    words, keeps = found.words[1:], name == "env"
-    while words:
-        text = words[0].text
-        if text in ("-i", "-", "--ignore-environment") and name == "env":
-            found.cleared = True
-            found.set.clear()
-        elif text in ("-E", "--preserve-env"):
-            keeps = True
-        elif text in ENVIRONMENT[name]:
-            found.unset += [word.text for word in words[1:2] if text in ("-u", "--unset")]
-            words = words[1:]
-        elif text.startswith(("-S", "--split-string")):
-            found.words = []
-            return  # a command within a word
-        elif match := re.match(r"-u(.+)|--unset=(.*)", text):
-            found.unset.append(match[1] or match[2])
-        elif match := ASSIGNMENT.match(text):
-            found.set[match[1]] = _assigned(words[0], match)
-        elif not text.startswith("-"):
-            break
-        words = words[1:]
-    found.hidden |= not keeps
-    found.words = words
-
-
-def _assigned(word: Value, match: re.Match[str]) -> tuple[Value, Assigned | None]:
-    """The value and the place of NAME=value given as a word."""
-    value, span = replace(word, text=word.text[match.end() :], span=None), word.span
-    if span is None or not span.literal:
-        return value, None
-    key = Span(span.start, span.start + len(match[1]))
-    return value, Assigned(word.line, key, Span(span.start + match.end(), span.end))
+def _assigned(word: Value, match: re.Match[str]) -> Variable:
+    """NAME=value given as a word."""
+    value, span, place = replace(word, text=word.text[match.end() :], span=None), word.span, None
+    if span is not None and span.literal:
+        key = Span(span.start, span.start + len(match[1]))
+        place = Assigned(word.line, key, Span(span.start + match.end(), span.end))
+    return Variable((value,), exported=True, place=place)
 
 
 def not_read(words: Sequence[Value], fed: str = "") -> str | None:
