@@ -123,42 +123,6 @@ class SmartResize:
         return [max(factor, round(side / factor) * factor) for side in (width, height)]
 
 
-@dataclass(frozen=True)
-class SquareResize(SmartResize):
-    """Every image becomes a square of ``max_pixels``, whatever its shape: GLM-4v's. The side is in
-    the checkpoint's config.json, and neither variables nor flags change it.
-
-        SquareResize.of(1120).tokens(640, 480)     1600
-    """
-
-    @classmethod
-    def of(cls, side: int, factor: int = 28) -> SquareResize:
-        return cls(factor, side**2, side**2, from_environment=False)
-
-    def size(
-        self,
-        width: int,
-        height: int,
-        *,
-        min_pixels: int | None = None,
-        max_pixels: int | None = None,
-    ) -> Size:
-        if width < 1 or height < 1:
-            raise ValueError(f"an image of {width} x {height} pixels has no area")
-        side = math.isqrt(max_pixels or self.max_pixels)
-        return side, side
-
-    def limits(
-        self, *, model: str | Path | None = None, environ: Mapping[str, str] | None = None
-    ) -> tuple[int, int]:
-        try:
-            config = json.loads((Path(model or "") / "config.json").read_text())
-            side = int(config["vision_config"]["image_size"])
-        except (OSError, ValueError, KeyError, TypeError):
-            return self.min_pixels, self.max_pixels
-        return side**2, side**2
-
-
 def _number(values: Mapping[str, str], name: str) -> int | None:
     text = values.get(name, "").strip()
     try:

@@ -238,6 +238,8 @@ def _of_the_trainer(s: Settings) -> Iterator[Row]:
         yield when, rank, {"deepspeed": stage}, "more communication", {"sharding": stage}
     when = s.reference and full
     yield when, 6, {"beta": "0"}, "no KL term, no reference model", {"reference": False}
+    flags, new = {"per_device_eval_batch_size": "1"}, {"eval_batch": 1}
+    yield s.eval_batch > 1, 1.8, flags, "slower evaluation", new
     when = s.optimizer in ("adamw", "adamw_foreach") and full and not s.deepspeed
     new = {"optimizer": "adamw_8bit"}
     yield when, 7, {"optim": "adamw_8bit"}, "moments in 8 bits", new
@@ -280,6 +282,7 @@ def _batch(s: Settings, batch: int, accumulation: int) -> tuple[dict[str, str], 
 
 def _of_the_data(s: Settings) -> Iterator[Row]:
     area = sum(h * w for _, h, w in s.grids[:1]) * s.model.patch**2
+    area = 0 if s.pixels == "fixed" else area
     for pixels in (602112, 401408, 200704):
         if pixels < 0.9 * area:
             scale = (pixels / area) ** 0.5
@@ -288,7 +291,13 @@ def _of_the_data(s: Settings) -> Iterator[Row]:
             yield True, rank, _pixel_flags(s, pixels), cost, {"grids": grids}
     for length in (1024, 512, 256):
         rank, flags = 9 + 100 / length, {"max_completion_length": str(length)}
-        yield length < s.completion, rank, flags, "longer answers are cut", {"completion": length}
+        yield (
+            length < s.completion and s.rollout != "none",
+            rank,
+            flags,
+            "longer answers are cut",
+            {"completion": length},
+        )
 
 
 def _pixel_flags(s: Settings, pixels: int) -> dict[str, str]:
@@ -335,7 +344,7 @@ def _larger_share(s: Settings) -> Iterator[Change]:
 
 
 def _more_generations(s: Settings) -> Iterator[Change]:
-    if s.rollout == "transformers":
+    if s.rollout in ("transformers", "none"):
         return
     after = replace(s, generations=2 * s.generations)
     flags = {"num_generations": str(after.generations)}

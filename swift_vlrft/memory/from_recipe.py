@@ -12,10 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from swift_vlrft.families.resize import RESOLUTION
+from swift_vlrft.families.resize import RESOLUTION, Squash
 from swift_vlrft.memory.images import Longest
 from swift_vlrft.memory.models import Model, read_model
-from swift_vlrft.memory.settings import Gpus, Settings, Sharding
+from swift_vlrft.memory.settings import Gpus, PixelLimit, Settings, Sharding
 from swift_vlrft.memory.vllm import largest_image
 from swift_vlrft.recipe.reader import Flag, Recipe
 from swift_vlrft.recipe.rules import PROBLEM, check_recipe
@@ -71,10 +71,10 @@ def settings_of(
     path = run.recipe.path
     for name in (*RESOLUTION, shared_prefix.SWITCH, shared_prefix.CACHE):
         run.variable(name)  # which must be known
-    if not run.grpo:
+    if not run.grpo and run.command != "sft":
         raise ValueError(
             f"{path}: `{' '.join(run.recipe.command)}` with rlhf_type {run.text('rlhf_type')}; the "
-            "planner knows `swift rlhf --rlhf_type grpo`"
+            "planner knows `swift rlhf --rlhf_type grpo` and `swift sft`"
         )
     for name in RANGES:
         if name in run.given:
@@ -91,7 +91,12 @@ def settings_of(
     settings = _training(run, settings, notes)
     settings = _batches(run, settings)
     settings = _images(run, settings, longest, notes)
-    settings = _rollout(run, settings, notes)
+    if run.grpo:
+        settings = _rollout(run, settings, notes)
+    else:
+        settings = _supervised(run, settings, longest)
+        answer = f"answers of {settings.completion} tokens (--max_new_tokens)"
+        notes.append(f"{answer}: a row of {settings.length} tokens; the loss is counted as GRPO's")
     settings = _forward(run, settings, notes)
     notes.append("longest row: every sequence of a batch is as long as the longest")
     return replace(settings, assumptions=tuple(notes))
@@ -178,6 +183,7 @@ def _training(run: Run, settings: Settings, notes: list[str]) -> Settings:
         tuning=tuning,
         lora_rank=run.integer("lora_rank"),
         lora_dropout=run.number("lora_dropout"),
+        lora_targets=tuple(t for t in run.texts("target_modules") if not t.startswith("all-")),
         train_llm=not run.true("freeze_llm"),
         train_vit=settings.model.sees and not run.true("freeze_vit"),
         train_aligner=settings.model.sees and not run.true("freeze_aligner"),
@@ -186,9 +192,9 @@ def _training(run: Run, settings: Settings, notes: list[str]) -> Settings:
         cpu_parameters=cpu_parameters,
         gather_for_generation=run.true("ds3_gather_for_generation"),
         # rlhf_args.py: a reference model for full tuning with a KL term; LoRA switches itself off.
-        reference=run.number("beta") != 0,
+        reference=run.grpo and run.number("beta") != 0,
         # grpo_trainer.py: _prepare_batch_inputs computes them in every run.
-        old_logps=True,
+        old_logps=run.grpo,
         dtype=run.text("torch_dtype") or "bfloat16",
         # Only what the recipe says: ms-swift chooses another where the tuner changes.
         learning_rate=run.number("learning_rate") or None if "learning_rate" in run.given else None,
@@ -226,6 +232,11 @@ def _sharding(run: Run, processes: int, notes: list[str]) -> tuple[Sharding, boo
 def _batches(run: Run, settings: Settings) -> Settings:
     batch = run.integer("per_device_train_batch_size")
     accumulation = run.integer("gradient_accumulation_steps")
+    evaluated = run.integer("per_device_eval_batch_size") if run.evaluates else 0
+    settings = replace(settings, batch=batch, accumulation=accumulation, eval_batch=evaluated)
+    settings = replace(settings, max_length=run.optional("max_length"))
+    if not run.grpo:
+        return settings
     generation = run.optional("generation_batch_size")
     steps = run.optional("steps_per_generation")
     at_once = steps or accumulation
@@ -233,15 +244,32 @@ def _batches(run: Run, settings: Settings) -> Settings:
         at_once = max(1, generation // (batch * settings.processes))
     return replace(
         settings,
-        batch=batch,
-        accumulation=accumulation,
         generations=run.integer("num_generations"),
         rollout_batch=batch * at_once,
-        eval_batch=run.integer("per_device_eval_batch_size") if run.evaluates else 0,
         completion=run.integer("max_completion_length"),
-        max_length=run.optional("max_length"),
         steps_per_generation=steps,
         generation_batch=generation,
+    )
+
+
+def _supervised(run: Run, settings: Settings, longest: Longest | None) -> Settings:
+    """`swift sft`: a row is a prompt and its answer, together as long as --max_length allows; the
+    answer is as long as those that evaluation generates.
+    """
+    answer = run.integer("max_new_tokens")
+    prompt = settings.prompt
+    if settings.max_length:
+        room = max(1, settings.max_length - settings.image_tokens - answer)
+        prompt = room if longest is None else min(prompt, room)
+    return replace(
+        settings,
+        rollout="none",
+        generations=1,
+        completion=answer,
+        prompt=prompt,
+        max_length=None,
+        eval_generates=run.true("predict_with_generate"),
+        all_logits=run.text("use_logits_to_keep") == "False",
     )
 
 
@@ -285,6 +313,8 @@ def _why_not_shared(run: Run, model: Model) -> str | None:
     for flag in ("use_liger_kernel", "padding_free"):
         if run.true(flag):
             return f"--{flag}"
+    if not run.grpo:
+        return "it is not GRPO"
     if not any(Path(file).name == PLUGIN_FILE for file in run.texts("external_plugins")):
         return f"{PLUGIN_FILE} is not among --external_plugins"
     if not model.shares_prefixes:
@@ -297,7 +327,8 @@ def _why_not_shared(run: Run, model: Model) -> str | None:
 def _may_use_liger(run: Run) -> bool:
     """Whether swift/arguments/rlhf_args.py (_init_grpo and what it calls) raises no ValueError."""
     return not (
-        run.true("padding_free")
+        not run.grpo
+        or run.true("padding_free")
         or run.true("log_entropy")
         or run.integer("sequence_parallel_size") > 1
         or run.number("top_entropy_quantile") < 1
@@ -379,13 +410,13 @@ def _images(run: Run, settings: Settings, longest: Longest | None, notes: list[s
     else:
         side = max(1, int((high / rule.frames) ** 0.5))
         sizes = [rule.size(side, side, min_pixels=low, max_pixels=high)]
+        tokens = sizes[0][0] * sizes[0][1] // rule.factor**2
         named = "max_pixels" in run.given or by == "model_kwargs" or by in run.image_limits
         limit = by if named else f"{by} is not set; the family's limit"
-        tokens = sizes[0][0] * sizes[0][1] // rule.factor**2
-        notes.append(
-            f"no --dataset given: one image a row as large as allowed ({limit}: {high}), "
-            f"{tokens} tokens"
-        )
+        size = f"as large as allowed ({limit}: {high})"
+        if by == "fixed":
+            size = f"always seen as {sizes[0][0]} x {sizes[0][1]} pixels"
+        notes.append(f"no --dataset given: one image a row {size}, {tokens} tokens")
     grids = tuple((1, height // model.patch, width // model.patch) for width, height in sizes)
     return replace(settings, grids=grids)
 
@@ -395,15 +426,17 @@ def limits(recipe: Recipe | Run, model: Model) -> tuple[int, int]:
     run = resolve(recipe)
     rule = model.image_rule
     low, high = rule.limits(model=model.name, environ=run.image_limits)
+    if isinstance(rule, Squash):
+        return low, high
     if flag := run.optional("max_pixels"):
         high = min(high, flag * rule.frames)
     return low, max(low, high)
 
 
-def _pixels_by(
-    run: Run, model: Model
-) -> Literal["MAX_PIXELS", "IMAGE_MAX_TOKEN_NUM", "max_pixels", "model_kwargs"]:
+def _pixels_by(run: Run, model: Model) -> PixelLimit:
     """What to change for smaller images: the limit in effect in this run (families/resize.py)."""
+    if isinstance(model.image_rule, Squash):
+        return "fixed"
     if not model.knows_images or not model.image_rule.from_environment:
         return "max_pixels"  # ms-swift's flag scales the image itself, whatever the template
     tokens = "IMAGE_MAX_TOKEN_NUM" in run.image_limits

@@ -74,10 +74,12 @@ class Model:
     parameters: Parameters
 
     hidden = _Number("text", "hidden_size")
-    layers = _Number("text", "num_hidden_layers")
+    layers = _Number("text", "num_hidden_layers", "num_layers")
     heads = _Number("text", "num_attention_heads")
-    kv_heads = _Number("text", "num_key_value_heads", "num_attention_heads")
-    vocabulary = _Number("text", "vocab_size")
+    kv_heads = _Number(
+        *("text", "num_key_value_heads", "multi_query_group_num", "num_attention_heads")
+    )
+    vocabulary = _Number("text", "vocab_size", "padded_vocab_size")
     experts = _Number("text", "num_experts", "num_local_experts", "n_routed_experts", default=0)
     patch = _Number("vision", "patch_size", default=14)
     merge = _Number("vision", "spatial_merge_size", default=2)
@@ -129,7 +131,8 @@ class Model:
 
     @property
     def head_size(self) -> int:
-        return int(self.text.get("head_dim") or self.hidden // self.heads)
+        size = self.text.get("head_dim") or self.text.get("kv_channels")
+        return int(size or self.hidden // self.heads)
 
     @property
     def intermediate(self) -> int:
@@ -137,7 +140,8 @@ class Model:
         if self.experts:
             chosen = int(self.text.get("num_experts_per_tok") or 1)
             return chosen * int(self.text["moe_intermediate_size"])
-        return int(self.text.get("intermediate_size") or 4 * self.hidden)
+        width = self.text.get("intermediate_size") or self.text.get("ffn_hidden_size")
+        return int(width or 4 * self.hidden)
 
     @property
     def vit_intermediate(self) -> int:
@@ -149,7 +153,7 @@ class Model:
         """Longest row in its configuration: vLLM's default of max_model_len (vllm's
         config/model.py: _get_and_verify_max_len). None if the file does not say.
         """
-        return self.text.get("max_position_embeddings")
+        return self.text.get("max_position_embeddings") or self.text.get("seq_length")
 
 
 def known_models() -> list[str]:

@@ -63,7 +63,8 @@ def phases(
         found["vLLM start"] = added(trainer, _awake(colocated))
     if engine:
         found["weight sync"] = _sync(settings, states, colocated, asleep)
-    found["rollout"] = _rollout(settings, states, colocated)
+    if settings.rollout != "none":
+        found["rollout"] = _rollout(settings, states, colocated)
     found |= _training(settings, states, train, evaluated, asleep)
     found["save"] = added(
         _resident(settings, states), _features(settings), asleep, _saved(settings)
@@ -175,13 +176,13 @@ def _rollout(settings: Settings, states: States, engine: vllm.Engine | None) -> 
     if engine:
         return added(parts, _awake(engine))
     if settings.rollout == "transformers":
-        return added(parts, _generate(settings))
+        return added(parts, _generate(settings, settings.generated_at_once))
     return parts
 
 
-def _generate(settings: Settings) -> Components:
+def _generate(settings: Settings, rows: int) -> Components:
     """transformers' generate(): a KV cache of all rows, and the largest temporary."""
-    model, rows = settings.model, settings.generated_at_once
+    model = settings.model
     tokens = rows * max(1, settings.length - settings.completion)
     patches = rows * settings.patches
     prefill = tokens * 2 * (3 * model.intermediate + 6 * model.hidden)
@@ -254,7 +255,9 @@ def _training(
         found[LOG_PROBABILITIES] = added(passing, kept, passed)
     elif settings.reference or settings.old_logps:
         found[LOG_PROBABILITIES] = added(passing, passed)
-    if settings.eval_batch:
+    if settings.eval_batch and settings.eval_generates:
+        found["eval"] = added(base, _generate(settings, settings.eval_batch))
+    elif settings.eval_batch:
         factor = settings.eval_batch / settings.batch
         rows = {name: round(value * factor) for name, value in passed.items()}
         found["eval"] = added(passing, rows)

@@ -41,6 +41,10 @@ USABLE = 0.985
 """Fraction of a GPU's nominal size if its kind is not known: the middle of the table's ratios."""
 
 Sharding = Literal["none", "ddp", "zero0", "zero1", "zero2", "zero3", "fsdp"]
+PixelLimit = Literal["MAX_PIXELS", "IMAGE_MAX_TOKEN_NUM", "max_pixels", "model_kwargs", "fixed"]
+"""What limits an image in a run: two variables, ms-swift's flag, or its --model_kwargs, which
+overrides the variables; "fixed" where nothing does."""
+
 Rollout = Literal["vllm_colocate", "vllm_server", "transformers", "none"]
 
 
@@ -65,6 +69,9 @@ class Settings:
     tuning: Literal["full", "lora", "qlora"] = "lora"
     lora_rank: int = 8
     lora_dropout: float = 0.05
+    lora_targets: tuple[str, ...] = ()
+    """--target_modules: the last part of the names of the layers with adapters; empty: every
+    linear layer of what trains."""
     train_llm: bool = True
     train_vit: bool = False
     train_aligner: bool = False
@@ -98,6 +105,8 @@ class Settings:
     """Sequences that one GPU generates at once; by default batch x accumulation."""
     eval_batch: int = 0
     """0: no evaluation during training."""
+    eval_generates: bool = False
+    """--predict_with_generate: evaluation writes answers, with transformers."""
     prompt: int = 256
     """Text tokens of the longest prompt."""
     completion: int = 512
@@ -107,11 +116,7 @@ class Settings:
     """If the flag is given: micro-batches per generation."""
     generation_batch: int | None = None
     """If --generation_batch_size is given: rows of one generation."""
-    pixels: Literal["MAX_PIXELS", "IMAGE_MAX_TOKEN_NUM", "max_pixels", "model_kwargs"] = (
-        "MAX_PIXELS"
-    )
-    """What limits an image in this run: two variables, ms-swift's flag, or its --model_kwargs,
-    which overrides the variables."""
+    pixels: PixelLimit = "MAX_PIXELS"
     model_kwargs: str = ""
     """--model_kwargs as JSON, if it limits the images."""
     grids: tuple[tuple[int, int, int], ...] = ()

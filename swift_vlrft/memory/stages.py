@@ -46,6 +46,7 @@ class BatchShape:
     train_aligner: bool = False
     lora_rank: int = 0
     lora_dropout: float = 0.05
+    lora_targets: tuple[str, ...] = ()
     lora_float32: bool = False
     logits_float32: bool = False
     """accelerate converts a model's outputs to float32 under its own mixed precision."""
@@ -86,7 +87,7 @@ Source = Callable[[Model, BatchShape], Activations]
 def batch_shape(settings: Settings, *, train: bool = True) -> BatchShape:
     lora = settings.tuning != "full"
     same = (
-        *("batch", "length", "grids", "dtype", "attention", "lora_dropout"),
+        *("batch", "length", "grids", "dtype", "attention", "lora_dropout", "lora_targets"),
         *("train_llm", "train_vit", "train_aligner"),
     )
     shape = BatchShape(

@@ -206,7 +206,9 @@ def _trains(name: str, shape: BatchShape) -> bool:
 
 
 def _with_lora(model: Any, shape: BatchShape) -> Any:
-    """peft's adapters on every linear layer that trains, as ms-swift's target all-linear."""
+    """peft's adapters on the targeted linear layers of what trains; by default on all of them, as
+    ms-swift's target all-linear.
+    """
     from peft import LoraConfig, get_peft_model
 
     names = [
@@ -214,7 +216,8 @@ def _with_lora(model: Any, shape: BatchShape) -> Any:
         for name, part in model.named_modules()
         if isinstance(part, torch.nn.Linear)
         and _trains(name, shape)
-        and not name.endswith("lm_head")
+        and part is not model.get_output_embeddings()
+        and (not shape.lora_targets or name.rsplit(".", 1)[-1] in shape.lora_targets)
     ]
     config = LoraConfig(r=shape.lora_rank, lora_dropout=shape.lora_dropout, target_modules=names)
     with torch.device("meta"):

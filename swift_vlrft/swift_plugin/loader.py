@@ -95,6 +95,8 @@ class VlrftLoader(DatasetLoader):
             too_long=too_long,
             rewards=tuple(command.reward_funcs),
             num_proc=self.num_proc or 1,
+            # GRPO samples answers; supervised training needs the gold one as the last turn.
+            with_answers=Path(sys.argv[0]).stem == "sft",
         )
 
     def _rows(self, stored: StoredSet, options: LoadOptions) -> Any:

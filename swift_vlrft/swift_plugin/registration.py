@@ -16,6 +16,7 @@ from typing import Any
 
 from swift.dataset import register_dataset
 from swift.dataset.dataset_syntax import DatasetSyntax
+from swift.metrics import eval_metrics_map
 from swift.rewards import orms
 from swift.trainers.trainer_factory import TrainerFactory
 from swift.utils import get_logger, use_hf_hub
@@ -35,6 +36,7 @@ from swift_vlrft.rewards.detection import VARIABLE, threshold_at
 from swift_vlrft.shared_prefix import settings as shared_prefix
 from swift_vlrft.swift_plugin.command_line import CommandLine, read_command_line
 from swift_vlrft.swift_plugin.loader import MODEL_TYPE, dataset_meta, refuse_pixels
+from swift_vlrft.swift_plugin.metrics import metric_of
 from swift_vlrft.swift_plugin.model import needed_image_resize
 
 logger = get_logger()
@@ -62,6 +64,7 @@ def register(
         track_memory()  # before the rewards: the images' arguments class derives from this one
     for name, function in REWARDS.items():
         orms[name] = _factory(_drawn(name, watch(name, function)))
+        eval_metrics_map[name] = metric_of(name, function)
     for source in SOURCES:
         register_dataset(dataset_meta(source.hub_id, source), exist_ok=True)
     MODEL_TYPE["given"] = model_type or MODEL_TYPE["given"]

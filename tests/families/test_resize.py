@@ -9,7 +9,7 @@ from PIL import Image
 from support.swift_run import run_python
 
 from swift_vlrft.families import image_rule, image_tokens, resized_size
-from swift_vlrft.families.resize import SquareResize, capped_size
+from swift_vlrft.families.resize import capped_size
 
 # width, height: usual ones, tiny ones, long ones, and ties of the rounding.
 SIZES = [
@@ -145,17 +145,3 @@ def test_sizes_and_limits_that_no_processor_takes():
         resized_size("qwen2_vl", 10, 10, max_pixels=10)
     with pytest.raises(ValueError, match="more than 200 times as long as wide"):
         resized_size("qwen2_vl", 10_000, 10)
-
-
-def test_a_square_is_the_same_for_every_image_and_in_config_json(tmp_path):
-    rule = SquareResize.of(1120)
-    for size in SIZES:
-        assert rule.size(*size) == (1120, 1120) and rule.tokens(*size) == 1600
-        assert not rule.loses_a_side(*size)
-    with pytest.raises(ValueError, match="no area"):
-        rule.size(0, 5)
-    assert rule.limits(environ={"MAX_PIXELS": "401408"}) == (1120**2, 1120**2)
-    (tmp_path / "config.json").write_text(json.dumps({"vision_config": {"image_size": 112}}))
-    low, high = rule.limits(model=tmp_path)
-    assert rule.size(640, 480, min_pixels=low, max_pixels=high) == (112, 112)
-    assert rule.tokens(640, 480, min_pixels=low, max_pixels=high) == 16
