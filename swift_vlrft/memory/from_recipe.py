@@ -304,7 +304,7 @@ def _forward(run: Run, settings: Settings, notes: list[str]) -> Settings:
         shared_prefix=shares and bool(settings.grids),
         feature_cache=shared_prefix.cache_bytes(run.recipe.environment) if shares else 0,
         may_share_prefixes=why is None,
-        may_use_liger=_may_use_liger(run),
+        may_use_liger=settings.model.facts.liger and _may_use_liger(run),
     )
 
 

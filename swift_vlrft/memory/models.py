@@ -18,6 +18,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from swift_vlrft import chatglm4v
 from swift_vlrft.families import SHARED_PREFIX_TYPES, family_of, image_rule
 from swift_vlrft.families.family import Family, MemoryFacts
 from swift_vlrft.families.resize import SmartResize, Squash
@@ -193,12 +194,23 @@ def part_of(name: str) -> str:
     return "vit" if "visual" in name or "vision" in name else "llm"
 
 
+def makes_known(config: dict[str, Any]) -> None:
+    """Let transformers build GLM-4v, which it has no class for."""
+    if config["model_type"] == "chatglm":
+        if not config.get("vision_config"):
+            raise ValueError("a ChatGLM without vision_config; of these only GLM-4v is built")
+        chatglm4v.register()
+
+
 def on_meta(config: dict[str, Any]) -> Any:
     """The transformers model on the meta device."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
-    auto = AutoModelForImageTextToText if config.get("vision_config") else AutoModelForCausalLM
+    makes_known(config)
+    square = config["model_type"] == "chatglm"
+    sees = config.get("vision_config") and not square
+    auto = AutoModelForImageTextToText if sees else AutoModelForCausalLM
     with torch.device("meta"):
         model = auto.from_config(AutoConfig.for_model(**config))
     model.tie_weights()
@@ -263,6 +275,7 @@ def _built(config: dict[str, Any]) -> dict[str, Any]:
     """
     from transformers import AutoConfig
 
+    makes_known(config)
     built = AutoConfig.for_model(**config)
     complete, text = built.to_dict(), built.get_text_config()
     names = {name: getattr(text, name) for name in _TEXT if getattr(text, name, None) is not None}

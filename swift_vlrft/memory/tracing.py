@@ -190,7 +190,7 @@ def _model(config: dict[str, Any], shape: BatchShape) -> Any:
     if shape.train and shape.checkpoint_llm:
         inner.gradient_checkpointing_enable(**arguments)
         inner.enable_input_require_grads()
-    visual = getattr(model.model, "visual", None)
+    _, visual = _parts(model)
     if visual is not None and shape.train:
         # swift/trainers/mixin.py: _prepare_gradient_checkpointing sets the ViT apart.
         if shape.checkpoint_vit:
@@ -198,6 +198,14 @@ def _model(config: dict[str, Any], shape: BatchShape) -> Any:
         else:
             visual.gradient_checkpointing_disable()
     return inner
+
+
+def _parts(model: Any) -> tuple[Any, Any]:
+    """The language model, and the ViT or None."""
+    if hasattr(model, "transformer"):
+        return model.transformer.encoder, model.transformer.vision
+    llm = getattr(model.model, "language_model", model.model)
+    return llm, getattr(model.model, "visual", None)
 
 
 def _trains(name: str, shape: BatchShape) -> bool:
@@ -238,7 +246,9 @@ def inputs_of(config: dict[str, Any], shape: BatchShape, image_token: int) -> di
     """What the template passes to the model; ValueError if the images do not fit the length."""
     ids = torch.zeros(shape.batch, shape.length, dtype=torch.long)
     inputs: dict[str, Any] = {"attention_mask": None, "use_cache": False}
-    if shape.grids:
+    if shape.grids and "boi_token_id" in config:
+        _squares(config, shape, inputs, ids)
+    elif shape.grids:
         vision = config["vision_config"]
         merge = int(vision.get("spatial_merge_size", 2)) ** 2
         seen = 0
@@ -258,10 +268,31 @@ def inputs_of(config: dict[str, Any], shape: BatchShape, image_token: int) -> di
             int(grid.prod(-1).sum()), width, dtype=getattr(torch, shape.dtype), device="meta"
         )
     positions = torch.arange(shape.length).expand(shape.batch, -1)
-    # Every model with images that is traced has M-RoPE's three rows.
-    inputs["position_ids"] = positions.expand(3, -1, -1) if "vision_config" in config else positions
+    # The other models with images that are traced have M-RoPE's three rows.
+    three = "vision_config" in config and "boi_token_id" not in config
+    inputs["position_ids"] = positions.expand(3, -1, -1) if three else positions
     inputs["input_ids"] = ids
     return inputs
+
+
+def _squares(
+    config: dict[str, Any], shape: BatchShape, inputs: dict[str, Any], ids: torch.Tensor
+) -> None:
+    """GLM-4v's images: between two marks, and every one of the same size."""
+    at = 0
+    for _, rows, columns in shape.grids:
+        eoi = at + rows * columns // 4 + 1
+        if eoi >= shape.length:
+            raise ValueError(f"{eoi + 1} image tokens do not go into a length of {shape.length}")
+        ids[:, at : eoi + 1] = config["pad_token_id"]
+        ids[:, at], ids[:, eoi] = config["boi_token_id"], config["eoi_token_id"]
+        at = eoi + 1
+    side = config["vision_config"]["image_size"]
+    inputs["pixel_values"] = torch.empty(
+        *(shape.batch * len(shape.grids), 3, side, side),
+        dtype=getattr(torch, shape.dtype),
+        device="meta",
+    )
 
 
 # The loss of ms-swift ---------------------------------------------------------------------------
@@ -272,7 +303,7 @@ def _loss(model: Any, inputs: dict[str, Any], shape: BatchShape, counter: _Count
 
     Temperature divides the logits in place; shared_prefix/forward.py: values_of, in parts.
     """
-    if "image_grid_thw" not in inputs:
+    if "pixel_values" not in inputs:
         counter.enter(stages.FORWARD_LLM)
     if shape.chunked_loss:
         return _chunked(model, inputs, shape, counter)
@@ -339,17 +370,16 @@ def _chunked(
 
 def _mark_stages(model: Any, counter: _Counter, shape: BatchShape) -> None:
     """Hooks that tell the counter when the ViT, the LLM and the loss begin, both ways."""
-    llm = getattr(model.model, "language_model", model.model)
-    visual = getattr(model.model, "visual", None)
+    llm, visual = _parts(model)
 
     def before(_: Any, args: Any, kwargs: dict[str, Any]) -> None:
         counter.enter(stages.FORWARD_LLM)
-        embeds = kwargs.get("inputs_embeds")
+        embeds = args[0] if args else kwargs.get("inputs_embeds")
         if embeds is not None and embeds.requires_grad:
             embeds.register_hook(lambda _: counter.enter(stages.BACKWARD_VIT))
 
     def after(_: Any, args: Any, output: Any) -> None:
-        hidden = output.last_hidden_state
+        hidden = getattr(output, "last_hidden_state", output)
         if hidden.requires_grad:
             hidden.register_hook(lambda _: counter.enter(stages.BACKWARD_LLM))
 
