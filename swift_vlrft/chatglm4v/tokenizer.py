@@ -1,0 +1,144 @@
+"""GLM-4's published tokenizer.model as a fast tokenizer with the same ids.
+
+    tokenizer = tokenizer_of(Path("glm-4v-9b"))
+    tokenizer("hi")["input_ids"]                        [151331, 151333, 6023]: [gMASK]<sop>hi
+
+The file has a line per token, its bytes in base64 and its rank, which is its id: the format of
+tiktoken. A piece of text that is no token itself is merged from its bytes, always the pair first
+whose union has the lowest rank.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tokenizers import (
+    AddedToken,
+    Regex,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+)
+from transformers import PreTrainedTokenizerFast
+
+from swift_vlrft.families.chatglm4v import SPECIAL_IDS
+
+PIECES = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+"""How text is cut before merging: no token crosses a cut."""
+
+PREFIX = ("[gMASK]", "<sop>")
+"""What begins every prompt: the tokenizer writes it."""
+
+
+def tokenizer_of(folder: Path) -> PreTrainedTokenizerFast:
+    """The tokenizer of a checkpoint: its tokenizer.json, else made from its tokenizer.model."""
+    if (folder / "tokenizer.json").is_file():
+        return PreTrainedTokenizerFast.from_pretrained(folder)
+    return fast_tokenizer(read_ranks(folder / "tokenizer.model"), chat_template_of(folder))
+
+
+def chat_template_of(folder: Path) -> str | None:
+    """Its chat template: a file of its own, or in tokenizer_config.json."""
+    if (file := folder / "chat_template.jinja").is_file():
+        return file.read_text(encoding="utf-8")
+    try:
+        settings = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    found = settings.get("chat_template") if isinstance(settings, dict) else None
+    return found if isinstance(found, str) else None
+
+
+def read_ranks(file: Path) -> dict[bytes, int]:
+    """The tokens of a tokenizer.model by their bytes; ValueError names the line that is none."""
+    ranks = {}
+    try:
+        for number, line in enumerate(file.read_text(encoding="ascii").splitlines(), start=1):
+            token, rank = line.split()
+            ranks[base64.b64decode(token, validate=True)] = int(rank)
+    except OSError as error:
+        raise ValueError(f"{file}: {error.strerror}; a checkpoint of GLM-4V has this file") from error
+    except ValueError as error:
+        where = f"line {number}" if ranks else "its beginning"
+        raise ValueError(
+            f"{file}: {where} is no token in base64 with its rank; download the file again"
+        ) from error
+    if missing := [byte for byte in range(256) if bytes([byte]) not in ranks]:
+        raise ValueError(
+            f"{file}: no token for the byte {missing[0]} ({len(missing)} of 256 are missing); "
+            "download the file again"
+        )
+    return ranks
+
+
+def fast_tokenizer(
+    ranks: Mapping[bytes, int], chat_template: str | None = None
+) -> PreTrainedTokenizerFast:
+    """The same ids as tiktoken's for these ranks, and the special tokens at their published ids."""
+    tokenizer = Tokenizer(models.BPE(_vocabulary(ranks), _merges(ranks), ignore_merges=True))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(PIECES), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken(t, normalized=False) for t in SPECIAL_IDS])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=[*PREFIX, "$A"],
+        pair=[*PREFIX, "$A", "$B:1"],
+        special_tokens=[(token, SPECIAL_IDS[token]) for token in PREFIX],
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        eos_token="<|endoftext|>",
+        pad_token="<|endoftext|>",
+        additional_special_tokens=list(SPECIAL_IDS),
+        padding_side="left",
+        model_max_length=128000,
+        clean_up_tokenization_spaces=False,
+        chat_template=chat_template,
+    )
+
+
+def write_ranks(ranks: Mapping[bytes, int], file: Path) -> None:
+    lines = (f"{base64.b64encode(token).decode()} {rank}\n" for token, rank in ranks.items())
+    file.write_text("".join(lines), encoding="ascii")
+
+
+def _vocabulary(ranks: Mapping[bytes, int]) -> dict[str, int]:
+    return {_as_text(token): rank for token, rank in ranks.items()} | SPECIAL_IDS
+
+
+def _merges(ranks: Mapping[bytes, int]) -> list[tuple[str, str]]:
+    """Every pair of tokens whose union is a token, by the rank of the union."""
+    pairs = [
+        (rank, ranks[token[:cut]], ranks[token[cut:]], token[:cut], token[cut:])
+        for token, rank in ranks.items()
+        for cut in range(1, len(token))
+        if token[:cut] in ranks and token[cut:] in ranks
+    ]
+    return [(_as_text(left), _as_text(right)) for *_, left, right in sorted(pairs)]
+
+
+_LETTERS: dict[int, str] = {}
+
+
+def _as_text(token: bytes) -> str:
+    """A letter for every byte, as ``pre_tokenizers.ByteLevel`` writes them."""
+    if not _LETTERS:
+        printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+        others = [byte for byte in range(256) if byte not in printable]
+        _LETTERS.update({byte: chr(byte) for byte in printable})
+        _LETTERS.update({byte: chr(256 + i) for i, byte in enumerate(others)})
+    return "".join(_LETTERS[byte] for byte in token)
