@@ -14,8 +14,8 @@ PACKAGE = Path(__file__).resolve().parents[1] / "swift_vlrft"
 LAYERS = (
     "__init__",
     *("files", "geometry", "parsing", "families", "rewards", "datasets", "recipe", "diagnostics"),
-    *("shared_prefix", "memory", "evaluation", "report", "tiny", "swift_plugin", "demo"),
-    *("commands", "cli"),
+    *("shared_prefix", "chatglm4v", "memory", "evaluation", "report", "tiny", "swift_plugin"),
+    *("demo", "commands", "cli"),
 )
 LIGHT = ("files", "geometry", "parsing", "families", "rewards", "recipe")
 HEAVY = ("torch", "swift", "transformers", "vllm", "trl", "peft", "deepspeed")

@@ -1,0 +1,304 @@
+"""GLM-4v-9b as transformers sees it: images put in place, positions, loss, generation.
+
+    input_ids     [gMASK] <sop> <|user|> boi pad pad ... pad eoi What ? <|assistant|> ...
+    position_ids     0      1      2      3   4   4  ...  4   5   6   7       8
+
+An image stands in ``input_ids`` as boi, its placeholders (1,600 of the pad token) and eoi. All its
+placeholders have one position, so that neither the length nor the pad token tells where a row is:
+the caller's ``attention_mask`` does.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import distributed, nn
+from transformers import initialization as init
+from transformers.cache_utils import Cache, DynamicCache
+from transformers.generation import GenerationMixin
+from transformers.integrations import is_deepspeed_zero3_enabled, is_fsdp_enabled
+from transformers.masking_utils import create_causal_mask
+from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
+from transformers.modeling_utils import PreTrainedModel
+from transformers.utils import can_return_tuple
+from transformers.utils.generic import merge_with_config_defaults
+from transformers.utils.output_capturing import capture_outputs
+
+from swift_vlrft.chatglm4v.configuration import ChatGLM4VConfig
+from swift_vlrft.chatglm4v.text import (
+    ChatGLM4VTextLayer,
+    TextAttention,
+    TextEncoder,
+    WordEmbedding,
+    rotary,
+)
+from swift_vlrft.chatglm4v.vision import ChatGLM4VVisionModel, PatchEmbedding
+
+
+def image_starts(input_ids: torch.Tensor, config: ChatGLM4VConfig) -> torch.Tensor:
+    """True at the boi of every image: boi, exactly its placeholders, eoi. [rows, tokens]"""
+    to_eoi = config.image_tokens + 1
+    starts = torch.zeros_like(input_ids, dtype=torch.bool)
+    if input_ids.shape[1] > to_eoi:
+        pads = (input_ids == config.pad_token_id).cumsum(1)
+        starts[:, :-to_eoi] = (
+            (input_ids[:, :-to_eoi] == config.boi_token_id)
+            & (input_ids[:, to_eoi:] == config.eoi_token_id)
+            & (pads[:, to_eoi:] - pads[:, :-to_eoi] == config.image_tokens)
+        )
+    return starts
+
+
+def _behind(starts: torch.Tensor, first: int, stop: int) -> torch.Tensor:
+    """True from ``first`` up to before ``stop`` tokens behind each start. [rows, tokens]"""
+    tokens = starts.shape[1]
+    opened, closed = (
+        nn.functional.pad(starts.long(), (by, 0))[:, :tokens].cumsum(1) for by in (first, stop)
+    )
+    return opened > closed
+
+
+def position_ids_of(
+    input_ids: torch.Tensor, attention_mask: torch.Tensor | None, config: ChatGLM4VConfig
+) -> torch.Tensor:
+    """The positions that the model was trained with: one for all placeholders of an image.
+
+    ``input_ids`` and ``attention_mask`` are [rows, tokens]; padding does not count.
+    """
+    steps = (~_behind(image_starts(input_ids, config), 2, config.image_tokens + 1)).long()
+    if attention_mask is not None:
+        steps = steps * attention_mask.long()
+    return (steps.cumsum(1) - 1).clamp(min=0)
+
+
+class ChatGLM4VPreTrainedModel(PreTrainedModel):
+    config_class = ChatGLM4VConfig
+    base_model_prefix = "transformer"
+    input_modalities = ("image", "text")
+    supports_gradient_checkpointing = True
+    _no_split_modules = ["ChatGLM4VTextLayer", "ChatGLM4VVisionLayer"]
+    _skip_keys_device_placement = ["past_key_values"]
+    _supports_sdpa = True
+    _supports_flash_attn = True
+    _supports_attention_backend = True
+    _can_record_outputs = {"hidden_states": ChatGLM4VTextLayer, "attentions": TextAttention}
+    # Published with the weights, computed here.
+    _keys_to_ignore_on_load_unexpected = [r"rotary_pos_emb\.inv_freq$"]
+
+    def _init_weights(self, module: nn.Module) -> None:
+        super()._init_weights(module)
+        if isinstance(module, PatchEmbedding):
+            init.normal_(module.cls_embedding, std=self.config.initializer_range)
+        elif isinstance(module, ChatGLM4VVisionModel):
+            init.normal_(module.boi, std=self.config.initializer_range)
+            init.normal_(module.eoi, std=self.config.initializer_range)
+
+
+class ChatGLM4VModel(ChatGLM4VPreTrainedModel):
+    """Words and images to hidden states; the checkpoint's names put the output layer here."""
+
+    def __init__(self, config: ChatGLM4VConfig) -> None:
+        super().__init__(config)
+        config.check()
+        self.embedding = WordEmbedding(config)
+        self.encoder = TextEncoder(config)
+        self.output_layer = nn.Linear(config.hidden_size, config.padded_vocab_size, bias=False)
+        self.vision = ChatGLM4VVisionModel(config)
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.embedding.word_embeddings
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        self.embedding.word_embeddings = value
+
+    def _tower_runs_everywhere(self) -> bool:
+        """Whether the vision tower has to run even for a batch without images.
+
+        Sharded weights are gathered by all processes together, and DDP waits for a gradient of
+        every trained parameter: a process that skips the tower would stop all others.
+        """
+        if not (distributed.is_initialized() and distributed.get_world_size() > 1):
+            return False
+        trained = self.training and any(p.requires_grad for p in self.vision.parameters())
+        return trained or is_deepspeed_zero3_enabled() or is_fsdp_enabled()
+
+    def _with_images(
+        self, embeddings: torch.Tensor, starts: torch.Tensor, pixel_values: torch.Tensor | None
+    ) -> torch.Tensor:
+        possible = pixel_values is not None or starts.shape[1] > self.config.image_tokens
+        places = int(starts.sum()) if possible else 0  # a device waits for this number
+        images = 0 if pixel_values is None else len(pixel_values)
+        if images != places:
+            config = self.config
+            raise ValueError(
+                f"pixel_values holds {images} images, input_ids places for {places} (each "
+                f"{config.boi_token_id}, {config.image_tokens} times {config.pad_token_id}, "
+                f"{config.eoi_token_id})"
+            )
+        if pixel_values is None or not images:
+            return embeddings
+        features = self.vision(pixel_values).to(embeddings)
+        inside = _behind(starts, 0, self.config.image_tokens + 2)
+        return embeddings.masked_scatter(inside[..., None], features)
+
+    def _with_nothing_seen(self, embeddings: torch.Tensor) -> torch.Tensor:
+        """The same embeddings, with the vision tower in their graph."""
+        vision = self.config.vision_config
+        sides = (vision["in_channels"], vision["image_size"], vision["image_size"])
+        features = self.vision(embeddings.new_zeros(1, *sides))
+        return embeddings + 0 * features.sum().to(embeddings)
+
+    @merge_with_config_defaults  # type: ignore[untyped-decorator]
+    @capture_outputs  # type: ignore[untyped-decorator]
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        pixel_values: torch.Tensor | None = None,
+        use_cache: bool | None = None,
+        **kwargs: Any,
+    ) -> BaseModelOutputWithPast:
+        """``input_ids`` [rows, tokens] with images in place, ``pixel_values`` [images, 3, side,
+        side] in the order of the rows. ``position_ids`` [rows, tokens] may be left out unless
+        there is a filled cache. ``inputs_embeds`` in place of ``input_ids`` is taken as it is.
+        """
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError("give either input_ids or inputs_embeds")
+        if inputs_embeds is not None and pixel_values is not None:
+            raise ValueError("pixel_values need input_ids, which say where the images stand")
+        if use_cache and past_key_values is None:
+            past_key_values = DynamicCache(config=self.config)
+        seen = 0 if past_key_values is None else past_key_values.get_seq_length()
+        if position_ids is None and seen:
+            raise ValueError(
+                "a filled cache needs position_ids: the placeholders of an image share one "
+                "position, so that the length does not give the next"
+            )
+        padding = (
+            attention_mask if attention_mask is not None and attention_mask.ndim == 2 else None
+        )
+        if inputs_embeds is None:
+            embeddings = self.embedding(input_ids)
+            starts = image_starts(input_ids, self.config)
+            embeddings = self._with_images(embeddings, starts, pixel_values)
+            if pixel_values is None and not seen and self._tower_runs_everywhere():
+                embeddings = self._with_nothing_seen(embeddings)
+            if position_ids is None:
+                position_ids = position_ids_of(input_ids, padding, self.config)
+        else:
+            embeddings = inputs_embeds
+            if position_ids is None:
+                ones = embeddings.new_ones(embeddings.shape[:2]) if padding is None else padding
+                position_ids = (ones.long().cumsum(1) - 1).clamp(min=0)
+        # Neither the mask nor the attention gets the positions: repeated ones would be read as
+        # several packed sequences.
+        mask = create_causal_mask(
+            config=self.config,
+            inputs_embeds=embeddings,
+            attention_mask=attention_mask,
+            past_key_values=past_key_values,
+        )
+        states = self.encoder(
+            embeddings,
+            attention_mask=mask,
+            turns=rotary(position_ids, self.config, embeddings.dtype),
+            past_key_values=past_key_values,
+            use_cache=use_cache,
+            **kwargs,
+        )
+        return BaseModelOutputWithPast(last_hidden_state=states, past_key_values=past_key_values)
+
+
+class ChatGLM4VForConditionalGeneration(ChatGLM4VPreTrainedModel, GenerationMixin):
+    """``from_pretrained`` reads the published safetensors as they are, and writes such ones."""
+
+    def __init__(self, config: ChatGLM4VConfig) -> None:
+        super().__init__(config)
+        self.transformer = ChatGLM4VModel(config)
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.transformer.get_input_embeddings()
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        self.transformer.set_input_embeddings(value)
+
+    def get_output_embeddings(self) -> nn.Module:
+        return self.transformer.output_layer
+
+    def set_output_embeddings(self, new_embeddings: nn.Module) -> None:
+        self.transformer.output_layer = new_embeddings
+
+    @can_return_tuple  # type: ignore[untyped-decorator]
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        pixel_values: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        use_cache: bool | None = None,
+        logits_to_keep: int | torch.Tensor = 0,
+        **kwargs: Any,
+    ) -> CausalLMOutputWithPast:
+        """``logits_to_keep``: the last so many (0: all), or an index or boolean mask [tokens];
+        ``labels`` [rows, tokens kept], -100 where nothing is learned.
+        """
+        outputs = self.transformer(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            position_ids=position_ids,
+            past_key_values=past_key_values,
+            inputs_embeds=inputs_embeds,
+            pixel_values=pixel_values,
+            use_cache=use_cache,
+            **kwargs,
+        )
+        kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
+        logits = self.transformer.output_layer(outputs.last_hidden_state[:, kept])
+        loss = None
+        if labels is not None:
+            size = self.config.padded_vocab_size
+            loss = self.loss_function(logits=logits, labels=labels, vocab_size=size, **kwargs)
+        return CausalLMOutputWithPast(
+            loss=loss,
+            logits=logits,
+            past_key_values=outputs.past_key_values,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )
+
+    def position_ids_of(
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """The positions that the model was trained with, [rows, tokens]."""
+        return position_ids_of(input_ids, attention_mask, self.config)
+
+    def _prepare_position_ids_for_generation(
+        self, inputs_tensor: torch.Tensor, model_kwargs: dict[str, Any]
+    ) -> torch.Tensor:
+        """Of the prompt; transformers adds last + 1 for every token that it generates."""
+        input_ids = model_kwargs.get("input_ids", inputs_tensor)
+        if input_ids.ndim != 2 or not input_ids.shape[1]:  # inputs_embeds
+            return super()._prepare_position_ids_for_generation(inputs_tensor, model_kwargs)
+        return self.position_ids_of(input_ids, model_kwargs.get("attention_mask"))
+
+    def _prepare_attention_mask_for_generation(
+        self, inputs_tensor: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> torch.Tensor:
+        """Every token counts where the caller gives no mask: the pad token is the placeholder."""
+        return torch.ones(inputs_tensor.shape[:2], dtype=torch.long, device=inputs_tensor.device)
+
+    def prepare_inputs_for_generation(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Images are looked at with the prompt, not again with each token behind it."""
+        inputs: dict[str, Any] = super().prepare_inputs_for_generation(*args, **kwargs)
+        if inputs.get("use_cache") and not kwargs.get("is_first_iteration", False):
+            inputs.pop("pixel_values", None)
+        return inputs
