@@ -10,7 +10,7 @@ Importing this imports vLLM; `vllm_plugin` names it to vLLM without.
 
 import torch
 from vllm.config import VllmConfig
-from vllm.model_executor.models.glm4v import GLM4VForCausalLM
+from vllm.model_executor.models.glm4v import GLM4VForCausalLM, GLMVImagePixelInputs
 from vllm.multimodal.inputs import MultiModalFeatureSpec
 from vllm.sequence import IntermediateTensors
 
@@ -27,6 +27,10 @@ class ChatGLM4VForConditionalGeneration(GLM4VForCausalLM):
                 f"that the model was trained with; it was started without mrope_section"
             )
         super().__init__(vllm_config=vllm_config, prefix=prefix)
+
+    def _process_image_input(self, image_input: GLMVImagePixelInputs) -> torch.Tensor:
+        """In the weights' type; vLLM's rounds the image to the type that config.json names."""
+        return self.transformer.vision(image_input["data"])
 
     def get_mrope_input_positions(
         self, input_tokens: list[int], mm_features: list[MultiModalFeatureSpec]
