@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from swift_vlrft.families.family import Family, Tiny, TinySize
+from swift_vlrft.families.family import Family, MemoryFacts, Tiny, TinySize
 from swift_vlrft.families.resize import Squash
 
 TOKENS = (
@@ -100,6 +100,9 @@ FAMILY = Family(
         config=config,
     ),
     images=Squash(factor=28, side=1120),
+    memory=MemoryFacts(
+        llm_saved=28.7, vit_saved=50.7, vit_layer_names=("query_key_value", "dense"), liger=False
+    ),
 )
 
 COGAGENT = replace(

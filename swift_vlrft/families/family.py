@@ -66,6 +66,11 @@ class MemoryFacts:
     """
     vit_saved: float = 46.0
     """The same for a patch in one layer of the ViT, its MLP included."""
+    vit_layer_names: tuple[str, ...] = ()
+    """Names of the ViT's linear layers that the language model has too: ms-swift adapts a name in
+    --target_modules wherever it is, whatever --freeze_vit says (its tuner.py)."""
+    liger: bool = True
+    """Whether ms-swift's GRPO finds the text model for liger's loss: it calls ``model.model``."""
     vit_gated: bool = False
     """Whether the ViT's MLP has three matrices, not two."""
     vit_intermediate: str = "intermediate_size"

@@ -95,8 +95,9 @@ def settings_of(
         settings = _rollout(run, settings, notes)
     else:
         settings = _supervised(run, settings, longest)
-        answer = f"answers of {settings.completion} tokens (--max_new_tokens)"
-        notes.append(f"{answer}: a row of {settings.length} tokens; the loss is counted as GRPO's")
+        notes[:] = [n for n in notes if not n.startswith("no --dataset given: a prompt")]
+        answer = f"an answer of {settings.completion} (--max_new_tokens)"
+        notes.append(f"rows of {settings.length} tokens with {answer}; the loss is GRPO's")
     settings = _forward(run, settings, notes)
     notes.append("longest row: every sequence of a batch is as long as the longest")
     return replace(settings, assumptions=tuple(notes))
@@ -178,14 +179,19 @@ def _training(run: Run, settings: Settings, notes: list[str]) -> Settings:
     optim = run.text("optim") or ""
     if optim not in OPTIMIZERS:
         notes.append(f"optim {optim} is planned as adamw, with two moments in 32 bits")
+    targets = tuple(t for t in run.texts("target_modules") if not t.startswith("all-"))
+    targets = targets if tuning != "full" else ()
+    named = bool(targets) and bool(set(targets) & set(settings.model.facts.vit_layer_names))
+    if named and run.true("freeze_vit"):
+        notes.append(f"--target_modules {' '.join(targets)} names layers of the ViT, which train")
     return replace(
         settings,
         tuning=tuning,
         lora_rank=run.integer("lora_rank"),
         lora_dropout=run.number("lora_dropout"),
-        lora_targets=tuple(t for t in run.texts("target_modules") if not t.startswith("all-")),
+        lora_targets=targets,
         train_llm=not run.true("freeze_llm"),
-        train_vit=settings.model.sees and not run.true("freeze_vit"),
+        train_vit=settings.model.sees and (named if targets else not run.true("freeze_vit")),
         train_aligner=settings.model.sees and not run.true("freeze_aligner"),
         sharding=sharding,
         cpu_states=cpu_states,
@@ -259,8 +265,9 @@ def _supervised(run: Run, settings: Settings, longest: Longest | None) -> Settin
     answer = run.integer("max_new_tokens")
     prompt = settings.prompt
     if settings.max_length:
-        room = max(1, settings.max_length - settings.image_tokens - answer)
-        prompt = room if longest is None else min(prompt, room)
+        room = max(2, settings.max_length - settings.image_tokens)
+        answer = min(answer, room - 1)
+        prompt = room - answer if longest is None else min(prompt, room - answer)
     return replace(
         settings,
         rollout="none",

@@ -219,13 +219,17 @@ def _with_lora(model: Any, shape: BatchShape) -> Any:
     """
     from peft import LoraConfig, get_peft_model
 
+    def adapted(name: str) -> bool:
+        if shape.lora_targets:  # which ms-swift takes as they are
+            return name.rsplit(".", 1)[-1] in shape.lora_targets
+        return _trains(name, shape)
+
     names = [
         name
         for name, part in model.named_modules()
         if isinstance(part, torch.nn.Linear)
-        and _trains(name, shape)
         and part is not model.get_output_embeddings()
-        and (not shape.lora_targets or name.rsplit(".", 1)[-1] in shape.lora_targets)
+        and adapted(name)
     ]
     config = LoraConfig(r=shape.lora_rank, lora_dropout=shape.lora_dropout, target_modules=names)
     with torch.device("meta"):
