@@ -14,7 +14,6 @@ import base64
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from tokenizers import (
     AddedToken,
@@ -22,11 +21,11 @@ from tokenizers import (
     Tokenizer,
     decoders,
     models,
-    normalizers,
     pre_tokenizers,
     processors,
 )
-from transformers import PreTrainedTokenizerFast
+from tokenizers.pre_tokenizers import PreTokenizer
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from swift_vlrft.families.chatglm4v import SPECIAL_IDS
 
@@ -35,6 +34,13 @@ PIECES = (
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 """How text is cut before merging: no token crosses a cut."""
+
+_PRINTABLE = [*range(33, 127), *range(161, 173), *range(174, 256)]
+_OTHERS = [byte for byte in range(256) if byte not in _PRINTABLE]
+_LETTERS = {byte: chr(byte) for byte in _PRINTABLE} | {
+    b: chr(256 + i) for i, b in enumerate(_OTHERS)
+}
+_BYTES = {letter: byte for byte, letter in _LETTERS.items()}
 
 PREFIX = ("[gMASK]", "<sop>")
 """What begins every prompt: the tokenizer writes it."""
@@ -67,7 +73,9 @@ def read_ranks(file: Path) -> dict[bytes, int]:
             token, rank = line.split()
             ranks[base64.b64decode(token, validate=True)] = int(rank)
     except OSError as error:
-        raise ValueError(f"{file}: {error.strerror}; a checkpoint of GLM-4V has this file") from error
+        raise ValueError(
+            f"{file}: {error.strerror}; a checkpoint of GLM-4V has this file"
+        ) from error
     except ValueError as error:
         where = f"line {number}" if ranks else "its beginning"
         raise ValueError(
@@ -86,12 +94,7 @@ def fast_tokenizer(
 ) -> PreTrainedTokenizerFast:
     """The same ids as tiktoken's for these ranks, and the special tokens at their published ids."""
     tokenizer = Tokenizer(models.BPE(_vocabulary(ranks), _merges(ranks), ignore_merges=True))
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(PIECES), behavior="isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
+    tokenizer.pre_tokenizer = pieces()
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens([AddedToken(t, normalized=False) for t in SPECIAL_IDS])
     tokenizer.post_processor = processors.TemplateProcessing(
@@ -111,13 +114,42 @@ def fast_tokenizer(
     )
 
 
-def write_ranks(ranks: Mapping[bytes, int], file: Path) -> None:
-    lines = (f"{base64.b64encode(token).decode()} {rank}\n" for token, rank in ranks.items())
-    file.write_text("".join(lines), encoding="ascii")
+def pieces() -> PreTokenizer:
+    """Cuts text, and writes every byte as a letter."""
+    cut = pre_tokenizers.Split(Regex(PIECES), behavior="isolated")
+    letters = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    return pre_tokenizers.Sequence([cut, letters])
+
+
+def save_as_published(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
+    """tokenizer.model and tokenizer_config.json, as the makers write them."""
+    vocabulary = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
+    lines = [
+        f"{base64.b64encode(as_bytes(token)).decode()} {rank}\n"
+        for token, rank in vocabulary
+        if token not in SPECIAL_IDS
+    ]
+    (folder / "tokenizer.model").write_text("".join(lines), encoding="ascii")
+    flags = {"lstrip": False, "normalized": False, "rstrip": False, "single_word": False}
+    settings = {
+        "added_tokens_decoder": {
+            str(number): {"content": token, **flags, "special": True}
+            for token, number in SPECIAL_IDS.items()
+        },
+        "additional_special_tokens": list(SPECIAL_IDS),
+        "chat_template": tokenizer.chat_template,
+        "clean_up_tokenization_spaces": False,
+        "eos_token": "<|endoftext|>",
+        "pad_token": "<|endoftext|>",
+        "model_max_length": 128000,
+        "padding_side": "left",
+        "tokenizer_class": "ChatGLM4Tokenizer",
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=2))
 
 
 def _vocabulary(ranks: Mapping[bytes, int]) -> dict[str, int]:
-    return {_as_text(token): rank for token, rank in ranks.items()} | SPECIAL_IDS
+    return {as_text(token): rank for token, rank in ranks.items()} | SPECIAL_IDS
 
 
 def _merges(ranks: Mapping[bytes, int]) -> list[tuple[str, str]]:
@@ -128,17 +160,14 @@ def _merges(ranks: Mapping[bytes, int]) -> list[tuple[str, str]]:
         for cut in range(1, len(token))
         if token[:cut] in ranks and token[cut:] in ranks
     ]
-    return [(_as_text(left), _as_text(right)) for *_, left, right in sorted(pairs)]
+    return [(as_text(left), as_text(right)) for *_, left, right in sorted(pairs)]
 
 
-_LETTERS: dict[int, str] = {}
-
-
-def _as_text(token: bytes) -> str:
+def as_text(token: bytes) -> str:
     """A letter for every byte, as ``pre_tokenizers.ByteLevel`` writes them."""
-    if not _LETTERS:
-        printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
-        others = [byte for byte in range(256) if byte not in printable]
-        _LETTERS.update({byte: chr(byte) for byte in printable})
-        _LETTERS.update({byte: chr(256 + i) for i, byte in enumerate(others)})
     return "".join(_LETTERS[byte] for byte in token)
+
+
+def as_bytes(token: str) -> bytes:
+    """The inverse of ``as_text``."""
+    return bytes(_BYTES[letter] for letter in token)

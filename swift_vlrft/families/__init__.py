@@ -15,7 +15,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from swift_vlrft.families import chatglm4v, glm4v, qwen2, qwen2_5_vl, qwen2_vl, qwen3, qwen3_5, qwen3_vl
+from swift_vlrft.families import (
+    chatglm4v,
+    glm4v,
+    qwen2,
+    qwen2_5_vl,
+    qwen2_vl,
+    qwen3,
+    qwen3_5,
+    qwen3_vl,
+)
 from swift_vlrft.families.family import Family
 from swift_vlrft.families.resize import SmartResize, Squash
 from swift_vlrft.geometry.box_format import Size

@@ -98,6 +98,7 @@ FAMILY = Family(
         pad="<|endoftext|>",
         chat_template="chatglm4v",
         config=config,
+        has_ranks=True,
     ),
     images=Squash(factor=28, side=1120),
     memory=MemoryFacts(
@@ -110,7 +111,6 @@ COGAGENT = replace(
     name="cogagent_9b",
     hub_name=r"cogagent-9b",
     is_config=is_cogagent,
-    templates={"cogagent_9b": ""},
     tiny=replace(FAMILY.tiny, config=config_of_cogagent),
     box_format="norm1000",
     box_answer="Grounded Operation: CLICK(box=[[254,303,291,365]], element_info='[AXCell]')",

@@ -48,6 +48,8 @@ class Tiny:
     """Its file in tiny/chat_templates."""
     config: Callable[[TinySize, int], dict[str, Any]]
     """config.json, with ``model_type``, for these widths and this vocabulary size."""
+    has_ranks: bool = False
+    """Whether its tokenizer is published as tiktoken's tokenizer.model."""
     tokenizer_options: Mapping[str, Any] = field(default_factory=dict)
     image_options: Mapping[str, Any] = field(default_factory=lambda: TINY_PIXELS)
     processor_options: Mapping[str, Any] = field(default_factory=dict)
