@@ -11,6 +11,7 @@ that are "like" another one except for name and context.
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -189,7 +190,7 @@ def read_model(name: str) -> Model:
 
 def part_of(name: str) -> str:
     """The part of a parameter: vit, aligner or llm, as in swift/model/model_arch.py."""
-    if "merger" in name or "projector" in name:
+    if re.search(r"merger|projector|vision\.(?:linear_proj|conv)\b", name):
         return "aligner"
     return "vit" if "visual" in name or "vision" in name else "llm"
 
@@ -208,9 +209,7 @@ def on_meta(config: dict[str, Any]) -> Any:
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
     makes_known(config)
-    square = config["model_type"] == "chatglm"
-    sees = config.get("vision_config") and not square
-    auto = AutoModelForImageTextToText if sees else AutoModelForCausalLM
+    auto = AutoModelForImageTextToText if config.get("vision_config") else AutoModelForCausalLM
     with torch.device("meta"):
         model = auto.from_config(AutoConfig.for_model(**config))
     model.tie_weights()

@@ -51,8 +51,8 @@ def fixed_images(run: Run) -> Iterator[Finding]:
     known = family(run) if run.trains else None
     if known is None or not isinstance(known.images, Squash):
         return
-    _, high = known.images.limits(model=run.text("model"))
-    tokens = 2 + known.images.tokens(1, 1, max_pixels=high)
+    low, high = known.images.limits(model=run.text("model"))
+    tokens = 2 + known.images.tokens(1, 1, min_pixels=low, max_pixels=high)
     longest = run.optional("max_length")
     if longest and longest <= tokens:
         text = (
