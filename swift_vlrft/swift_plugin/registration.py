@@ -35,7 +35,11 @@ from swift_vlrft.rewards.detection import VARIABLE, threshold_at
 from swift_vlrft.shared_prefix import settings as shared_prefix
 from swift_vlrft.swift_plugin.command_line import CommandLine, read_command_line
 from swift_vlrft.swift_plugin.loader import MODEL_TYPE, dataset_meta, refuse_pixels
-from swift_vlrft.swift_plugin.model import needed_image_resize
+from swift_vlrft.swift_plugin.model import (
+    is_glm4v,
+    needed_image_resize,
+    register_model_of,
+)
 
 logger = get_logger()
 
@@ -71,13 +75,17 @@ def register(
     if os.environ.get(VARIABLE):
         threshold_at(None)  # a wrong value is reported now, not at the first reward call
     if datasets is not None:
+        command = CommandLine(model_type=model_type)
+        register_model_of(command)
         for dataset in datasets:
-            _register_path(os.fspath(dataset), CommandLine(model_type=model_type), check=True)
+            _register_path(os.fspath(dataset), command, check=True)
         return
     command = read_command_line(sys.argv[1:])
+    command.model_type = command.model_type or model_type
     main_process = (
         multiprocessing.parent_process() is None and int(os.environ.get("RANK", "0")) == 0
     )
+    register_model_of(command, check=main_process)
     if main_process:
         _check_reward_names(command.reward_funcs, command.external_plugins)
     reports = [_register_path(d, command, check=main_process) for d in command.datasets]
@@ -141,6 +149,10 @@ def _register_path(dataset: str, command: CommandLine, *, check: bool) -> Report
     stored = find_set(path, keep_going=not command.strict, rename=command.columns)
     if stored is None or not _is_ours(stored, command):
         refuse_pixels(syntax.dataset, syntax.subsets)
+        if check and stored is not None and is_glm4v(command):
+            from swift_vlrft.swift_plugin.chatglm4v import refuse_several_images
+
+            refuse_several_images(stored, dataset)
         return None  # ms-swift's own loader reads it
     box_format = box_format_of_subsets(syntax.subsets, dataset)
     check_columns(stored)
