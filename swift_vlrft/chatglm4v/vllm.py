@@ -3,28 +3,47 @@
 vLLM's own GLM-4v gives every patch of an image a position; its makers give all patches of an image
 one. What a rollout then says has other probabilities than the same tokens have in training. vLLM
 lets a model choose its positions (M-RoPE, rows of positions per token): this subclass does, with
-equal rows, and reads one of them. Layers, weights and image processing stay vLLM's.
+equal rows, and reads one of them. Layers and weights stay vLLM's.
 
 Importing this imports vLLM; `vllm_plugin` names it to vLLM without.
 """
 
+import json
+
 import torch
 from vllm.config import VllmConfig
-from vllm.model_executor.models.glm4v import GLM4VForCausalLM, GLMVImagePixelInputs
+from vllm.model_executor.models.glm4v import (
+    GLM4VDummyInputsBuilder,
+    GLM4VForCausalLM,
+    GLM4VMultiModalProcessor,
+    GLM4VProcessingInfo,
+    GLMVImagePixelInputs,
+)
+from vllm.multimodal import MULTIMODAL_REGISTRY
 from vllm.multimodal.inputs import MultiModalFeatureSpec
 from vllm.sequence import IntermediateTensors
 
+from swift_vlrft.chatglm4v.image_processor import ChatGLM4VImageProcessor
 from swift_vlrft.chatglm4v.vllm_plugin import HF_OVERRIDES
 
 
+class ProcessingInfo(GLM4VProcessingInfo):
+    def get_image_processor(self, **kwargs: object) -> ChatGLM4VImageProcessor:
+        """The trainer's: vLLM's own resize differs from it in a hundredth of the pixels."""
+        return ChatGLM4VImageProcessor.of(self.get_hf_config())
+
+
+@MULTIMODAL_REGISTRY.register_processor(
+    GLM4VMultiModalProcessor, info=ProcessingInfo, dummy_inputs=GLM4VDummyInputsBuilder
+)
 class ChatGLM4VForConditionalGeneration(GLM4VForCausalLM):
     """vLLM's GLM-4v; all patches of an image share one position."""
 
     def __init__(self, *, vllm_config: VllmConfig, prefix: str = "") -> None:
         if not vllm_config.model_config.uses_mrope:  # vLLM would count a position per patch
             raise ValueError(
-                f"GLM-4v in vLLM: the engine needs hf_overrides={HF_OVERRIDES}, for the positions "
-                f"that the model was trained with; it was started without mrope_section"
+                "vLLM was started without the positions that GLM-4v was trained with: give it "
+                f"--hf-overrides '{json.dumps(HF_OVERRIDES)}'"
             )
         super().__init__(vllm_config=vllm_config, prefix=prefix)
 

@@ -25,6 +25,7 @@ from swift_vlrft.chatglm4v.configuration import ChatGLM4VConfig
 from swift_vlrft.chatglm4v.image_processor import ChatGLM4VImageProcessor
 from swift_vlrft.chatglm4v.modeling import ChatGLM4VForConditionalGeneration, position_ids_of
 from swift_vlrft.chatglm4v.tokenizer import tokenizer_of
+from swift_vlrft.chatglm4v.vllm_plugin import HF_OVERRIDES
 from swift_vlrft.datasets import DataError
 from swift_vlrft.datasets.row import BadRow
 from swift_vlrft.datasets.storage import StoredSet
@@ -153,6 +154,10 @@ class ChatGLM4VTemplate(Template):
     def _stops(self) -> list[int]:
         stops = self.config.eos_token_id
         return stops if isinstance(stops, list) else [stops]
+
+    def prepare_engine_kwargs(self) -> dict[str, Any]:
+        """For vLLM, this package's model: vLLM's own counts a position per placeholder."""
+        return {"hf_overrides": dict(HF_OVERRIDES)} if self.mode == "vllm" else {}
 
     def prepare_generate_kwargs(self, generate_kwargs: dict[str, Any], **options: Any) -> Any:
         self._longest = generate_kwargs["generation_config"].max_new_tokens or 0
