@@ -55,7 +55,7 @@ def read_config(folder: Path) -> ChatGLM4VConfig:
     if missing := [key for key in VISION if key not in vision]:
         raise ValueError(f"{file}: vision_config lacks {', '.join(missing)}; {AGAIN}")
     values.pop("auto_map", None)
-    config = ChatGLM4VConfig.from_dict(values)
+    config: ChatGLM4VConfig = ChatGLM4VConfig.from_dict(values)
     try:
         config.check()
     except ValueError as error:

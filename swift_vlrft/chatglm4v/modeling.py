@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 from torch import distributed, nn
-from transformers import initialization as init
 from transformers.cache_utils import Cache, DynamicCache
 from transformers.generation import GenerationMixin
 from transformers.integrations import is_deepspeed_zero3_enabled, is_fsdp_enabled
@@ -33,7 +32,7 @@ from swift_vlrft.chatglm4v.text import (
     WordEmbedding,
     rotary,
 )
-from swift_vlrft.chatglm4v.vision import ChatGLM4VVisionModel, PatchEmbedding
+from swift_vlrft.chatglm4v.vision import ChatGLM4VVisionModel
 
 
 def image_starts(input_ids: torch.Tensor, config: ChatGLM4VConfig) -> torch.Tensor:
@@ -85,14 +84,6 @@ class ChatGLM4VPreTrainedModel(PreTrainedModel):
     _can_record_outputs = {"hidden_states": ChatGLM4VTextLayer, "attentions": TextAttention}
     # Published with the weights, computed here.
     _keys_to_ignore_on_load_unexpected = [r"rotary_pos_emb\.inv_freq$"]
-
-    def _init_weights(self, module: nn.Module) -> None:
-        super()._init_weights(module)
-        if isinstance(module, PatchEmbedding):
-            init.normal_(module.cls_embedding, std=self.config.initializer_range)
-        elif isinstance(module, ChatGLM4VVisionModel):
-            init.normal_(module.boi, std=self.config.initializer_range)
-            init.normal_(module.eoi, std=self.config.initializer_range)
 
 
 class ChatGLM4VModel(ChatGLM4VPreTrainedModel):
@@ -296,9 +287,13 @@ class ChatGLM4VForConditionalGeneration(ChatGLM4VPreTrainedModel, GenerationMixi
         """Every token counts where the caller gives no mask: the pad token is the placeholder."""
         return torch.ones(inputs_tensor.shape[:2], dtype=torch.long, device=inputs_tensor.device)
 
-    def prepare_inputs_for_generation(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Images are looked at with the prompt, not again with each token behind it."""
-        inputs: dict[str, Any] = super().prepare_inputs_for_generation(*args, **kwargs)
-        if inputs.get("use_cache") and not kwargs.get("is_first_iteration", False):
-            inputs.pop("pixel_values", None)
-        return inputs
+    def _update_model_kwargs_for_generation(
+        self, outputs: Any, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> dict[str, Any]:
+        """Images are looked at with the prompt; the cache holds them from there on."""
+        if outputs.past_key_values is not None:
+            model_kwargs.pop("pixel_values", None)
+        updated = super()._update_model_kwargs_for_generation(
+            outputs, model_kwargs, *args, **kwargs
+        )
+        return dict(updated)

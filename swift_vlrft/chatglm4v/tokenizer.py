@@ -68,16 +68,15 @@ def chat_template_of(folder: Path) -> str | None:
 def read_ranks(file: Path) -> dict[bytes, int]:
     """The tokens of a tokenizer.model by their bytes; ValueError names the line that is none."""
     ranks = {}
+    where = "its beginning"
     try:
         for number, line in enumerate(file.read_text(encoding="ascii").splitlines(), start=1):
+            where = f"line {number}"
             token, rank = line.split()
             ranks[base64.b64decode(token, validate=True)] = int(rank)
     except OSError as error:
-        raise ValueError(
-            f"{file}: {error.strerror}; a checkpoint of GLM-4V has this file"
-        ) from error
+        raise ValueError(f"{file}: {error.strerror}; GLM-4V is published with this file") from error
     except ValueError as error:
-        where = f"line {number}" if ranks else "its beginning"
         raise ValueError(
             f"{file}: {where} is no token in base64 with its rank; download the file again"
         ) from error

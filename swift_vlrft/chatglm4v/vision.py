@@ -13,6 +13,7 @@ from argparse import Namespace
 
 import torch
 from torch import nn
+from transformers import initialization as init
 from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, PreTrainedModel
@@ -140,6 +141,12 @@ class ChatGLM4VVisionModel(PreTrainedModel):
         self.eoi = nn.Parameter(torch.zeros(1, 1, config.hidden_size))
         self.scaling_factor = vision.scaling_factor
         self.post_init()
+
+    def _init_weights(self, module: nn.Module) -> None:
+        super()._init_weights(module)
+        for name in ("cls_embedding", "boi", "eoi"):
+            if isinstance(vector := getattr(module, name, None), nn.Parameter):
+                init.normal_(vector, std=self.config.initializer_range)
 
     def get_input_embeddings(self) -> nn.Module:
         """Whose output has to ask for gradients under reentrant checkpointing."""

@@ -57,6 +57,7 @@ def family_of(
     checkpoint's folder or a name on the hub; None if it is not known. Families that share a type
     are told apart by the config.json, else by the name.
     """
+    told = model_type is not None
     folder = Path(name) if name and Path(name).is_dir() else None
     if model_type is None and config is None and name and folder is None:
         found = (f for f in FAMILIES.values() if re.search(f.hub_name, name, re.IGNORECASE))
@@ -66,11 +67,13 @@ def family_of(
         model_type = _values_in(folder / "args.json").get("model_type")
     if config is None and folder:
         config = _values_in(folder / "config.json")
-    if not isinstance(model_type, str):
-        model_type = str((config or {}).get("model_type"))
-    families = [f for f in _BY_TYPE.get(model_type, ()) if not config or f.is_config(config)]
-    named = [f for f in families if re.search(f.hub_name, name or "", re.IGNORECASE)]
-    return next(iter([*named, *families]), None)
+    kind = model_type if isinstance(model_type, str) else str((config or {}).get("model_type"))
+    families = _BY_TYPE.get(kind, [])
+    fitting = [family for family in families if not config or family.is_config(config)]
+    if not fitting and told:
+        fitting = families
+    named = [f for f in fitting if re.search(f.hub_name, name or "", re.IGNORECASE)]
+    return next(iter([*named, *fitting]), None)
 
 
 def _values_in(file: Path) -> dict[str, Any]:

@@ -95,7 +95,7 @@ class ChatGLM4VLoader(ModelLoader):
         return tokenizer_of(Path(model_dir))
 
     def get_model(self, model_dir: str, *args: Any) -> Any:
-        self.auto_model_cls = self.auto_model_cls or ChatGLM4VForConditionalGeneration
+        self.auto_model_cls: Any = self.auto_model_cls or ChatGLM4VForConditionalGeneration
         return super().get_model(model_dir, *args)
 
 
