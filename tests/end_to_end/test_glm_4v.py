@@ -56,14 +56,15 @@ def trained(tmp_path_factory) -> Trained:
     command = [
         *("swift", "sft", "--model", str(base), "--dataset", str(write(folder / "r.jsonl", rows))),
         *(*PLUGIN, "--output_dir", str(folder / "sft"), "--add_version", "false"),
-        *("--tuner_type", "lora", "--freeze_vit", "false", "--freeze_aligner", "false"),
+        *("--tuner_type", "lora", "--lora_dropout", "0"),
+        *("--freeze_vit", "false", "--freeze_aligner", "false"),
         *("--gradient_checkpointing", "true", "--vit_gradient_checkpointing", "true"),
         *("--torch_dtype", "float32", "--use_cpu", "true", "--report_to", "none"),
-        *("--per_device_train_batch_size", "4", "--max_steps", "40", "--logging_steps", "1"),
-        *("--learning_rate", "3e-2", "--lr_scheduler_type", "constant", "--warmup_ratio", "0"),
+        *("--per_device_train_batch_size", "4", "--max_steps", "50", "--logging_steps", "1"),
+        *("--learning_rate", "3e-3", "--lr_scheduler_type", "constant", "--warmup_ratio", "0"),
     ]
     run = run_swift(command, folder / "sft")
-    adapter, merged = folder / "sft" / "checkpoint-40", folder / "merged"
+    adapter, merged = folder / "sft" / "checkpoint-50", folder / "merged"
     export = ("swift", "export", "--adapters", str(adapter), "--merge_lora", "true")
     run_swift([*export, "--output_dir", str(merged)], folder)
     return Trained(base, images, run, adapter, merged)
@@ -88,7 +89,7 @@ def test_it_learns_supervised_and_says_so_before_and_after_merging(trained, tmp_
     assert f"{trained.base}: its own code (configuration_chatglm.py, " in trained.run.output
     assert "the code of the checkpoint was run" not in trained.run.output
     losses = [row["loss"] for row in trained.run.rows if "loss" in row]
-    assert float(losses[0]) > 11 and float(losses[-1]) < 0.1
+    assert float(losses[0]) > 11 and float(losses[-1]) < 0.2
     merged = ("--model", str(trained.merged), *PLUGIN)
     for i, model in enumerate([("--adapters", str(trained.adapter)), merged]):
         (tmp_path / str(i)).mkdir()
