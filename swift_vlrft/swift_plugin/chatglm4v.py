@@ -113,6 +113,13 @@ class ChatGLM4VTemplate(Template):
         super()._preprocess_inputs(inputs)
         if len(inputs.images) > 1:
             raise ValueError(f"the row has {len(inputs.images)} images. {IMAGES}")
+        tokens = self.config.image_tokens + 2
+        if inputs.images and self.max_length is not None and self.max_length <= tokens:
+            # Cut to its placeholders, the row would lose all of its text.
+            raise ValueError(
+                f"--max_length {self.max_length}: an image alone takes {tokens} tokens; for as "
+                f"many tokens of text give --max_length {self.max_length + tokens}"
+            )
         if not self.config.original_rope:
             for message in inputs.messages:
                 if message["role"] == "user" and isinstance(message["content"], str):
