@@ -96,6 +96,7 @@ class ChatGLM4VModel(ChatGLM4VPreTrainedModel):
         self.encoder = TextEncoder(config)
         self.output_layer = nn.Linear(config.hidden_size, config.padded_vocab_size, bias=False)
         self.vision = ChatGLM4VVisionModel(config)
+        self.gradient_checkpointing = False
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Module:

@@ -20,7 +20,7 @@ from support.glm4v_reading import (
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from swift_vlrft.chatglm4v import register
-from swift_vlrft.chatglm4v.configuration import ChatGLM4VConfig
+from swift_vlrft.chatglm4v.configuration import BUILT, ChatGLM4VConfig
 from swift_vlrft.chatglm4v.modeling import ChatGLM4VForConditionalGeneration
 
 TEXT = [7, 8, 9, 10, 11]
@@ -62,6 +62,15 @@ def test_the_vision_tower_is_that_of_the_formulas():
         got = model.transformer.vision(images)
     expected = [vision_of(weights_of(model), model.config, image) for image in images]
     torch.testing.assert_close(got.double(), torch.stack(expected), atol=1e-5, rtol=0)
+
+
+def test_the_adapters_epsilon_is_not_the_towers():
+    model, images = lively_model(), pixels(1)
+    with torch.no_grad():
+        model.transformer.vision.linear_proj.linear_proj.weight.mul_(0.002)
+        got = model.transformer.vision(images)[0]
+    expected = vision_of(weights_of(model), model.config, images[0])
+    torch.testing.assert_close(got.double(), expected, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
@@ -131,6 +140,7 @@ def test_auto_classes_read_what_was_written_under_the_checkpoints_names(tmp_path
     # vLLM reads the dictionary as it stands in the file: its defaults are another model's.
     written = json.loads((tmp_path / "config.json").read_text())["vision_config"]
     assert written == model.config.vision_config and written["scaling_factor"] == 8
+    assert json.loads((tmp_path / "config.json").read_text()).items() >= BUILT.items()
 
     config = AutoConfig.from_pretrained(tmp_path)
     assert isinstance(config, ChatGLM4VConfig) and not config.original_rope
@@ -181,6 +191,13 @@ def test_images_and_their_places_have_to_agree(row, images, found):
     seen = pixels(images) if images else None
     with pytest.raises(ValueError, match=found):
         lively_model()(torch.tensor([row]), pixel_values=seen)
+
+
+def test_pixels_of_another_size_are_refused():
+    with pytest.raises(
+        ValueError, match=r"\[1, 3, 28, 28\], the model takes \[images, 3, 56, 56\]"
+    ):
+        lively_model()(torch.tensor([WITH_IMAGE]), pixel_values=torch.zeros(1, 3, 28, 28))
 
 
 @pytest.mark.parametrize(

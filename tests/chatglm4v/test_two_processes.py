@@ -9,7 +9,7 @@ import pytest
 import torch
 from support.glm4v_reading import lively_model
 from support.glm4v_two_processes import RATE, STEPS, inputs_of
-from support.swift_run import ON_CPU, SUPPORT, TRAINER_PATH, free_port
+from support.swift_run import ON_CPU, SUPPORT, forking, free_port
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def test_one_of_two_processes_has_no_image(kind, expected):
     launch = ("-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port")
     done = subprocess.run(
         [sys.executable, *launch, str(free_port()), script, kind],
-        env=os.environ | ON_CPU | {"PYTHONPATH": TRAINER_PATH},
+        env=os.environ | ON_CPU | forking(),
         capture_output=True,
         text=True,
         timeout=240,
