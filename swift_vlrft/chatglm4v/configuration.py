@@ -107,9 +107,8 @@ class ChatGLM4VConfig(PreTrainedConfig):
 
     def check(self) -> None:
         """ValueError names the keys that ask for an architecture other than the published one."""
-        wrong = [
-            f"{k}={getattr(self, k)}" for k, built in BUILT.items() if getattr(self, k) != built
-        ]
+        said = {key: getattr(self, key) for key in BUILT}
+        wrong = [f"{k}={v}" for k, v in said.items() if (v or None) != (BUILT[k] or None)]
         vision = self.vision_config or VISION
         if vision["dropout_prob"]:
             wrong.append(f"vision_config.dropout_prob={vision['dropout_prob']}")

@@ -1,0 +1,129 @@
+"""Loss and gradients: with and without checkpointing, LoRA, padding, batches without images."""
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from support.glm4v_reading import image_row, lively_model, logits_of, padded, pixels, weights_of
+
+from swift_vlrft.chatglm4v.text import TextAttention
+from swift_vlrft.chatglm4v.vision import VisionAttention
+
+ROWS = [[5, 6, 7, 8], image_row([5, 6], [12, 13, 14]), image_row([9], [4] * 6)]
+
+
+def batch(rows=ROWS, images=2, side="right"):
+    ids, mask = padded(rows, side)
+    learned = mask.bool() & (ids < 300) & (mask.cumsum(1) > 1)
+    labels = torch.where(learned, ids, -100)
+    seen = pixels(images) if images else None
+    return {"input_ids": ids, "attention_mask": mask, "labels": labels, "pixel_values": seen}
+
+
+def gradients(model, **changes):
+    model.train().zero_grad()
+    loss = model(**batch(**changes)).loss
+    loss.backward()
+    named = {n: w.grad for n, w in model.named_parameters() if w.requires_grad}
+    return loss.detach(), {n: None if g is None else g.clone() for n, g in named.items()}
+
+
+def assert_same(one, other):
+    torch.testing.assert_close(one[0], other[0], atol=1e-6, rtol=1e-6)
+    assert one[1].keys() == other[1].keys()
+    for name, gradient in one[1].items():
+        torch.testing.assert_close(gradient, other[1][name], atol=1e-5, rtol=1e-4, msg=name)
+
+
+def with_lora(model):
+    """The matrix that is adapted in both towers, everything else frozen."""
+    torch.manual_seed(0)
+    model = get_peft_model(
+        model, LoraConfig(r=2, target_modules=["query_key_value"], init_lora_weights=False)
+    )
+    return model
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+@pytest.mark.parametrize("lora", [False, True])
+def test_checkpointing_changes_neither_loss_nor_gradients(reentrant, lora):
+    model = with_lora(lively_model()) if lora else lively_model()
+    expected = gradients(model)
+    assert all(gradient is not None and gradient.any() for gradient in expected[1].values())
+
+    model.gradient_checkpointing_enable({"use_reentrant": reentrant})
+    model.enable_input_require_grads()
+    computed = []
+    for module in model.modules():
+        if isinstance(module, TextAttention | VisionAttention):
+            module.register_forward_hook(lambda module, *_: computed.append(type(module)))
+    assert_same(gradients(model), expected)
+    assert computed.count(TextAttention) == computed.count(VisionAttention) == 2 * 3
+
+
+def test_the_vision_tower_alone_can_be_checkpointed():
+    """As ms-swift's vit_gradient_checkpointing does it, or does without it."""
+    model = with_lora(lively_model())
+    expected = gradients(model)
+    model.base_model.model.gradient_checkpointing_enable({"use_reentrant": True})
+    model.base_model.model.enable_input_require_grads()
+    tower = model.base_model.model.transformer.vision
+    tower.gradient_checkpointing_disable()
+    assert_same(gradients(model), expected)
+    tower.gradient_checkpointing_enable({"use_reentrant": True})
+    tower.enable_input_require_grads()
+    assert_same(gradients(model), expected)
+
+
+def test_the_loss_is_the_mean_over_the_labels_and_their_number_can_be_given():
+    model, given = lively_model(), batch()
+    log_probs = []
+    for row, image, labels in zip(ROWS, (None, *pixels(2)), given["labels"], strict=True):
+        logits = logits_of(weights_of(model), model.config, row, image)
+        wanted = labels[1 : len(row)]
+        log_probs.append(logits[:-1].log_softmax(-1)[wanted >= 0, wanted[wanted >= 0]])
+    total = -torch.cat(log_probs).sum()
+    with torch.no_grad():
+        mean, scaled = model(**given).loss, model(**given, num_items_in_batch=100).loss
+    torch.testing.assert_close(mean.double(), total / len(torch.cat(log_probs)), atol=1e-5, rtol=0)
+    torch.testing.assert_close(scaled.double(), total / 100, atol=1e-5, rtol=0)
+
+
+def test_gradients_are_the_same_on_both_sides_of_the_padding():
+    model = lively_model()
+    left, right = gradients(model, side="left"), gradients(model, side="right")
+    assert_same(left, right)
+
+
+def test_gradients_of_a_batch_are_those_of_its_rows():
+    """And a row's image teaches nothing through the words that it replaces."""
+    model = lively_model()
+    labels = (batch()["labels"] >= 0).sum(1)
+    loss, together = gradients(model)
+    sums = {name: torch.zeros_like(gradient) for name, gradient in together.items()}
+    for row, images, count in zip(ROWS, (0, pixels(2)[:1], pixels(2)[1:]), labels, strict=True):
+        model.zero_grad()
+        given = batch([row], 0) | {"pixel_values": images if len(row) > 4 else None}
+        (model(**given).loss * count / labels.sum()).backward()
+        for name, weight in model.named_parameters():
+            if weight.grad is not None:
+                sums[name] += weight.grad
+    assert_same((loss, together), (loss, sums))
+    words = together["transformer.embedding.word_embeddings.weight"]
+    assert not words[300:303].any() and words[5].any()
+
+
+def test_a_batch_without_images_leaves_the_vision_tower_alone():
+    model = lively_model()
+    _, found = gradients(model, rows=ROWS[:1], images=0)
+    for name, gradient in found.items():
+        assert (gradient is None) == name.startswith("transformer.vision."), name
+
+
+def test_bfloat16_with_pixels_as_the_processor_makes_them():
+    model, given = lively_model(), batch()
+    exact = model(**given).logits
+    rough = model.bfloat16()(**given)
+    assert rough.logits.dtype == torch.bfloat16 and rough.loss.isfinite()
+    real = given["attention_mask"].bool()
+    both = torch.stack((exact[real].flatten(), rough.logits[real].float().flatten()))
+    assert torch.corrcoef(both)[0, 1] > 0.99

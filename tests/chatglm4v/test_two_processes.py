@@ -1,0 +1,45 @@
+"""A process whose batch holds no image must not stop the one whose batch does."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from support.glm4v_reading import lively_model
+from support.glm4v_two_processes import RATE, STEPS, inputs_of
+from support.swift_run import ON_CPU, SUPPORT, forking, free_port
+
+
+@pytest.fixture(scope="module")
+def expected():
+    """The same steps in one process: the mean of both gradients."""
+    model, losses = lively_model().train(), [[], []]
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
+    for step in range(STEPS + 1):
+        optimizer.zero_grad()
+        for rank in (0, 1):
+            loss = model.train(step < STEPS)(**inputs_of(rank)).loss
+            (loss / 2).backward()
+            losses[rank].append(loss.item())
+        optimizer.step()
+    return losses
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["ddp", "zero3"])
+def test_one_of_two_processes_has_no_image(kind, expected):
+    script = str(SUPPORT / "glm4v_two_processes.py")
+    launch = ("-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port")
+    done = subprocess.run(
+        [sys.executable, *launch, str(free_port()), script, kind],
+        env=os.environ | ON_CPU | forking(),
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    losses = json.loads(done.stdout.splitlines()[-1])
+    assert losses[0][-1] < losses[0][0]
+    torch.testing.assert_close(torch.tensor(losses), torch.tensor(expected), atol=1e-3, rtol=0)
