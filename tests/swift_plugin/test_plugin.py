@@ -83,6 +83,7 @@ def test_boxes_for_a_model_that_writes_none_are_said(tmp_path):
 
     write_parquet(known_task("detection").make(random.Random(0), 2), tmp_path / "shapes")
     flags = ("--dataset", str(tmp_path / "shapes"), "--seed", "1", "--model_type", "chatglm4v")
+    flags += ("--dataset_num_proc", "1")
     done = import_plugin(*flags, then=LOAD)
     assert done.returncode == 0, done.stderr[-3000:]
     said = done.stdout + done.stderr
