@@ -131,9 +131,7 @@ def test_vllm_answers_as_transformers_does(tiny_qwen2_5_vl, shapes, whole, tmp_p
 
 
 def test_glm_4v_answers(shapes, tmp_path):
-    """Its model is this package's, which ms-swift's engine gets from the plugin. (A random model of so
-    large a vocabulary writes tokens that decode to nothing.)
-    """
+    """Its model is this package's. (A random one mostly writes tokens that decode to nothing.)"""
     model = tmp_path / "glm-4v-9b"
     write_tiny("chatglm4v", model)
     command = eval_command(model, shapes, tmp_path / "out", "--max-queries", "4")
