@@ -5,7 +5,6 @@ import shutil
 
 import pytest
 from safetensors.torch import load_file, save_file
-
 from support.glm4v_folder import write_published
 
 from swift_vlrft.chatglm4v.checkpoint import INDEX, check_checkpoint

@@ -12,11 +12,15 @@ CODE = "raise SystemExit('the code of the checkpoint was run')\n"
 
 
 def write_published(folder: Path, family: str = "chatglm4v") -> Path:
-    """Weights in two files with an index, no args.json, and the makers' code, which must not run."""
+    """Weights in two files with an index, no args.json, and the makers' code, which must not run.
+
+    Its last norm is wide, so that an output layer that is not trained can say anything for certain.
+    """
     write_tiny(family, folder)
     (folder / "args.json").unlink()
     weights = load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
+    weights["transformer.encoder.final_layernorm.weight"] *= 60
     weights[COMPUTED] = weights["transformer.vision.boi"].flatten()
     where = {
         name: f"model-0000{1 + i % 2}-of-00002.safetensors"
