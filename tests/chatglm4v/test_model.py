@@ -42,16 +42,18 @@ def test_the_published_configuration_has_its_published_parameters():
     assert model.config.image_tokens == 1600
 
 
+@pytest.mark.parametrize("use_cache", [True, False])
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 @pytest.mark.parametrize("original_rope", [True, False])
-def test_logits_are_those_of_the_formulas(attention, original_rope):
+def test_logits_are_those_of_the_formulas(attention, original_rope, use_cache):
+    """Without a cache and a mask, transformers would find packed sequences in the positions."""
     model = lively_model(original_rope=original_rope)
     model.set_attn_implementation(attention)
     weights, image = weights_of(model), pixels(1)
     for row, seen in ((TEXT, None), (WITH_IMAGE, image)):
         expected = logits_of(weights, model.config, row, None if seen is None else seen[0])
         with torch.no_grad():
-            got = model(torch.tensor([row]), pixel_values=seen).logits[0]
+            got = model(torch.tensor([row]), pixel_values=seen, use_cache=use_cache).logits[0]
         assert expected.std() > 1
         torch.testing.assert_close(got.double(), expected, atol=1e-4, rtol=0)
 
