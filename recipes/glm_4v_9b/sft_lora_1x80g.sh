@@ -2,20 +2,21 @@
 # Supervised: flower classification with answers, GLM-4v-9b with LoRA, 1 GPU of 80 GiB.
 #
 # tested   ms-swift 4.6.0: this file, with a tiny model of the same architecture on a CPU: two
-#          steps, evaluation with generation, a checkpoint. Not run on a GPU yet. The numbers are
-#          those of a published run on one A100 of 80 GB (with the makers' scripts, transformers
-#          4.40.2): a batch of 2 and data parallel ran out of memory with 7 rows, a batch of 1 did
-#          not. CogAgent's makers state 70 GB for LoRA with the ViT, a batch of 1 and 2,048 tokens.
-#          Here the ViT is frozen and activations are recomputed, so there is more room.
-# memory   (vlrft plan)
+#          steps, evaluation with generation, a checkpoint. Not run on a GPU yet. Rank, lengths,
+#          batch and learning rate are those of a published run on one A100 of 80 GB with the
+#          makers' scripts, which recompute nothing: with 2 rows a GPU it ran out of memory, with 1
+#          not. CogAgent's makers state 70 GB for it; docs/glm_4v.md has what the planner says.
+# memory   peak 31.7 GiB of 80 per GPU in backward (vlrft plan, traced)
 # run      bash recipes/glm_4v_9b/sft_lora_1x80g.sh
 #          MODEL, DATASET, OUTPUT_DIR, NPROC_PER_NODE and CUDA_VISIBLE_DEVICES are read from the
 #          environment; flags after the file name win over those below.
 # go on    bash recipes/glm_4v_9b/sft_lora_1x80g.sh --resume_from_checkpoint OUTPUT_DIR/v0-DATE/checkpoint-500
 # smaller  --per_device_eval_batch_size 1; --max_new_tokens 256; --max_length 2114
-# note     Every image takes 1,602 tokens (docs/glm_4v.md): the --max_length of 2,626 leaves 512 for the
-#          prompt's text and 512 for the answer. Evaluation writes answers and scores them with
-#          the reward that --eval_metric names.
+# larger   A batch of 12 fits, 16 rows run out of memory in the backward pass; so do 2 with
+#          --gradient_checkpointing false, and 64 in evaluation (vlrft plan, traced).
+# note     Every image takes 1,602 tokens (docs/glm_4v.md): the --max_length of 2,626 leaves 512 for
+#          the prompt's text and 512 for the answer. Evaluation writes answers and scores them with
+#          the reward that --eval_metric names. query_key_value is in the ViT too, which is adapted.
 set -euo pipefail
 MODEL=${MODEL:-zai-org/glm-4v-9b}
 DATASET=${DATASET:-laolao77/ViRFT_CLS_flower_4_shot}

@@ -35,7 +35,9 @@ BUILT: dict[str, Any] = {
     "pre_seq_len": None,
     "quantization_bit": 0,
 }
-"""What the published models say of their architecture, and all that is built here."""
+"""What the published models say of their architecture, and all that is built here. It is written
+into each config.json, since vLLM's defaults are another model's.
+"""
 
 
 class ChatGLM4VConfig(PreTrainedConfig):
@@ -66,17 +68,6 @@ class ChatGLM4VConfig(PreTrainedConfig):
     original_rope: bool = True
     """Rotary positions turn neighbouring dimensions; False: those half the rotated width apart."""
     attention_dropout: float = 0.0
-    rmsnorm: bool = True
-    post_layer_norm: bool = True
-    multi_query_attention: bool = True
-    add_qkv_bias: bool = True
-    add_bias_linear: bool = False
-    apply_residual_connection_post_layernorm: bool = False
-    fp32_residual_connection: bool = False
-    interleaved_qkv: bool = False
-    hidden_dropout: float = 0.0
-    pre_seq_len: int | None = None
-    quantization_bit: int = 0
     initializer_range: float = 0.02
     use_cache: bool = True
     tie_word_embeddings: bool = False
@@ -92,7 +83,7 @@ class ChatGLM4VConfig(PreTrainedConfig):
         if self.eos_token_id is None:
             self.eos_token_id = [151329, 151336, 151338]
         self.vision_config = VISION | (self.vision_config or {})
-        super().__post_init__(**kwargs)
+        super().__post_init__(**(BUILT | kwargs))
 
     @property
     def grid(self) -> int:

@@ -96,6 +96,7 @@ class ChatGLM4VModel(ChatGLM4VPreTrainedModel):
         self.encoder = TextEncoder(config)
         self.output_layer = nn.Linear(config.hidden_size, config.padded_vocab_size, bias=False)
         self.vision = ChatGLM4VVisionModel(config)
+        self.gradient_checkpointing = False
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Module:
@@ -116,30 +117,32 @@ class ChatGLM4VModel(ChatGLM4VPreTrainedModel):
         return trained or is_deepspeed_zero3_enabled() or is_fsdp_enabled()
 
     def _with_images(
-        self, embeddings: torch.Tensor, starts: torch.Tensor, pixel_values: torch.Tensor | None
+        self,
+        embeddings: torch.Tensor,
+        input_ids: torch.Tensor,
+        pixel_values: torch.Tensor | None,
+        seen: int,
     ) -> torch.Tensor:
-        possible = pixel_values is not None or starts.shape[1] > self.config.image_tokens
+        config, vision = self.config, self.config.vision_config
+        starts = image_starts(input_ids, config)
+        possible = pixel_values is not None or input_ids.shape[1] > config.image_tokens
         places = int(starts.sum()) if possible else 0  # a device waits for this number
         images = 0 if pixel_values is None else len(pixel_values)
         if images != places:
-            config = self.config
             raise ValueError(
                 f"pixel_values holds {images} images, input_ids places for {places} (each "
                 f"{config.boi_token_id}, {config.image_tokens} times {config.pad_token_id}, "
                 f"{config.eoi_token_id})"
             )
-        if pixel_values is None or not images:
+        if images:
+            features = self.vision(pixel_values).to(embeddings)
+            inside = _behind(starts, 0, config.image_tokens + 2)
+            return embeddings.masked_scatter(inside[..., None], features)
+        if seen or not self._tower_runs_everywhere():
             return embeddings
-        features = self.vision(pixel_values).to(embeddings)
-        inside = _behind(starts, 0, self.config.image_tokens + 2)
-        return embeddings.masked_scatter(inside[..., None], features)
-
-    def _with_nothing_seen(self, embeddings: torch.Tensor) -> torch.Tensor:
-        """The same embeddings, with the vision tower in their graph."""
-        vision = self.config.vision_config
         sides = (vision["in_channels"], vision["image_size"], vision["image_size"])
-        features = self.vision(embeddings.new_zeros(1, *sides))
-        return embeddings + 0 * features.sum().to(embeddings)
+        nothing = self.vision(embeddings.new_zeros(1, *sides)).sum().to(embeddings)
+        return embeddings + 0 * nothing
 
     @merge_with_config_defaults  # type: ignore[untyped-decorator]
     @capture_outputs  # type: ignore[untyped-decorator]
@@ -156,7 +159,7 @@ class ChatGLM4VModel(ChatGLM4VPreTrainedModel):
     ) -> BaseModelOutputWithPast:
         """``input_ids`` [rows, tokens] with images in place, ``pixel_values`` [images, 3, side,
         side] in the order of the rows. ``position_ids`` [rows, tokens] may be left out unless
-        there is a filled cache. ``inputs_embeds`` in place of ``input_ids`` is taken as it is.
+        there is a filled cache. ``inputs_embeds`` in place of ``input_ids`` holds no image.
         """
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("give either input_ids or inputs_embeds")
@@ -170,22 +173,16 @@ class ChatGLM4VModel(ChatGLM4VPreTrainedModel):
                 "a filled cache needs position_ids: the placeholders of an image share one "
                 "position, so that the length does not give the next"
             )
-        padding = (
-            attention_mask if attention_mask is not None and attention_mask.ndim == 2 else None
-        )
         if inputs_embeds is None:
-            embeddings = self.embedding(input_ids)
-            starts = image_starts(input_ids, self.config)
-            embeddings = self._with_images(embeddings, starts, pixel_values)
-            if pixel_values is None and not seen and self._tower_runs_everywhere():
-                embeddings = self._with_nothing_seen(embeddings)
-            if position_ids is None:
-                position_ids = position_ids_of(input_ids, padding, self.config)
+            words = self.embedding(input_ids)
+            embeddings = self._with_images(words, input_ids, pixel_values, seen)
         else:
             embeddings = inputs_embeds
-            if position_ids is None:
-                ones = embeddings.new_ones(embeddings.shape[:2]) if padding is None else padding
-                position_ids = (ones.long().cumsum(1) - 1).clamp(min=0)
+            input_ids = inputs_embeds.new_zeros(inputs_embeds.shape[:2], dtype=torch.long)
+        if position_ids is None:
+            flat = attention_mask is not None and attention_mask.ndim == 2
+            padding = attention_mask if flat else None
+            position_ids = position_ids_of(input_ids, padding, self.config)
         # Neither the mask nor the attention gets the positions: repeated ones would be read as
         # several packed sequences.
         mask = create_causal_mask(
@@ -286,14 +283,3 @@ class ChatGLM4VForConditionalGeneration(ChatGLM4VPreTrainedModel, GenerationMixi
     ) -> torch.Tensor:
         """Every token counts where the caller gives no mask: the pad token is the placeholder."""
         return torch.ones(inputs_tensor.shape[:2], dtype=torch.long, device=inputs_tensor.device)
-
-    def _update_model_kwargs_for_generation(
-        self, outputs: Any, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
-    ) -> dict[str, Any]:
-        """Images are looked at with the prompt; the cache holds them from there on."""
-        if outputs.past_key_values is not None:
-            model_kwargs.pop("pixel_values", None)
-        updated = super()._update_model_kwargs_for_generation(
-            outputs, model_kwargs, *args, **kwargs
-        )
-        return dict(updated)

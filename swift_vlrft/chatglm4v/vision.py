@@ -153,6 +153,13 @@ class ChatGLM4VVisionModel(PreTrainedModel):
         return self.patch_embedding
 
     def forward(self, pixel_values: torch.Tensor) -> torch.Tensor:
+        vision = self.config.vision_config
+        sides = (vision["in_channels"], vision["image_size"], vision["image_size"])
+        if pixel_values.shape[1:] != sides:
+            found = list(pixel_values.shape)
+            raise ValueError(
+                f"pixel_values is {found}, the model takes [images, {str(sides)[1:-1]}]"
+            )
         pixel_values = pixel_values.to(self.patch_embedding.proj.weight)
         states = self.transformer(self.patch_embedding(pixel_values))[:, 1:]
         square = states.transpose(1, 2).unflatten(2, (self.config.grid, self.config.grid))

@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
+from swift_vlrft.families.resize import Squash
 from swift_vlrft.geometry.box_format import BOX_FORMATS
 from swift_vlrft.memory.models import read_model
 from swift_vlrft.recipe.edit import with_edit
@@ -160,7 +161,8 @@ def new_recipe(
     visible = shlex.quote(",".join(map(str, range(processes))))
     variables.append(f"export CUDA_VISIBLE_DEVICES=${{CUDA_VISIBLE_DEVICES-{visible}}}\n")
     variables += [] if in_flag else ["export MAX_PIXELS=602112\n"]
-    limit = " --max_pixels 602112" if in_flag else ""
+    fixed = family is not None and isinstance(family.images, Squash)
+    limit = " --max_pixels 602112" if in_flag and not fixed else ""
     # One GPU too: DeepSpeed keeps 32-bit copies of what trains in bfloat16.
     sharding = "zero3 --move_model_batches 16" if processes * nodes > 1 else "zero2"
     return f"""#!/usr/bin/env bash

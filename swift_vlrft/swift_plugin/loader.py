@@ -195,7 +195,10 @@ def _tell(report: Report, options: LoadOptions) -> None:
     """
     resize, path = options.resize, report.path
     native = options.box_format if resize is None else resize.native_box_format
-    if resize is not None and native != options.box_format and report.box_formats.keys() - {"none"}:
+    has_boxes = bool(report.box_formats.keys() - {"none"})
+    if resize is not None and native is None and has_boxes:
+        logger.warning(f"swift_vlrft: {path}: {resize.family} was not trained to write boxes.")
+    elif resize is not None and native != options.box_format and has_boxes:
         logger.info(
             f"swift_vlrft: {path}: boxes are in {options.box_format}; {resize.family} was trained "
             f"on {native}, which --dataset {path}:{native} gives it."

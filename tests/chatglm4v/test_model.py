@@ -20,7 +20,7 @@ from support.glm4v_reading import (
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from swift_vlrft.chatglm4v import register
-from swift_vlrft.chatglm4v.configuration import ChatGLM4VConfig
+from swift_vlrft.chatglm4v.configuration import BUILT, ChatGLM4VConfig
 from swift_vlrft.chatglm4v.modeling import ChatGLM4VForConditionalGeneration
 
 TEXT = [7, 8, 9, 10, 11]
@@ -42,16 +42,18 @@ def test_the_published_configuration_has_its_published_parameters():
     assert model.config.image_tokens == 1600
 
 
+@pytest.mark.parametrize("use_cache", [True, False])
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 @pytest.mark.parametrize("original_rope", [True, False])
-def test_logits_are_those_of_the_formulas(attention, original_rope):
+def test_logits_are_those_of_the_formulas(attention, original_rope, use_cache):
+    """Without a cache and a mask, transformers would find packed sequences in the positions."""
     model = lively_model(original_rope=original_rope)
     model.set_attn_implementation(attention)
     weights, image = weights_of(model), pixels(1)
     for row, seen in ((TEXT, None), (WITH_IMAGE, image)):
         expected = logits_of(weights, model.config, row, None if seen is None else seen[0])
         with torch.no_grad():
-            got = model(torch.tensor([row]), pixel_values=seen).logits[0]
+            got = model(torch.tensor([row]), pixel_values=seen, use_cache=use_cache).logits[0]
         assert expected.std() > 1
         torch.testing.assert_close(got.double(), expected, atol=1e-4, rtol=0)
 
@@ -62,6 +64,15 @@ def test_the_vision_tower_is_that_of_the_formulas():
         got = model.transformer.vision(images)
     expected = [vision_of(weights_of(model), model.config, image) for image in images]
     torch.testing.assert_close(got.double(), torch.stack(expected), atol=1e-5, rtol=0)
+
+
+def test_the_adapters_epsilon_is_not_the_towers():
+    model, images = lively_model(), pixels(1)
+    with torch.no_grad():
+        model.transformer.vision.linear_proj.linear_proj.weight.mul_(0.002)
+        got = model.transformer.vision(images)[0]
+    expected = vision_of(weights_of(model), model.config, images[0])
+    torch.testing.assert_close(got.double(), expected, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
@@ -131,6 +142,7 @@ def test_auto_classes_read_what_was_written_under_the_checkpoints_names(tmp_path
     # vLLM reads the dictionary as it stands in the file: its defaults are another model's.
     written = json.loads((tmp_path / "config.json").read_text())["vision_config"]
     assert written == model.config.vision_config and written["scaling_factor"] == 8
+    assert json.loads((tmp_path / "config.json").read_text()).items() >= BUILT.items()
 
     config = AutoConfig.from_pretrained(tmp_path)
     assert isinstance(config, ChatGLM4VConfig) and not config.original_rope
@@ -181,6 +193,13 @@ def test_images_and_their_places_have_to_agree(row, images, found):
     seen = pixels(images) if images else None
     with pytest.raises(ValueError, match=found):
         lively_model()(torch.tensor([row]), pixel_values=seen)
+
+
+def test_pixels_of_another_size_are_refused():
+    with pytest.raises(
+        ValueError, match=r"\[1, 3, 28, 28\], the model takes \[images, 3, 56, 56\]"
+    ):
+        lively_model()(torch.tensor([WITH_IMAGE]), pixel_values=torch.zeros(1, 3, 28, 28))
 
 
 @pytest.mark.parametrize(

@@ -88,8 +88,10 @@ def test_the_loss_is_the_mean_over_the_labels_and_their_number_can_be_given():
     torch.testing.assert_close(scaled.double(), total / 100, atol=1e-5, rtol=0)
 
 
-def test_gradients_are_the_same_on_both_sides_of_the_padding():
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_gradients_are_the_same_on_both_sides_of_the_padding(attention):
     model = lively_model()
+    model.set_attn_implementation(attention)
     left, right = gradients(model, side="left"), gradients(model, side="right")
     assert_same(left, right)
 

@@ -207,6 +207,7 @@ def test_rules(name, checkpoints, tmp_path):
         flag = "MAX_PIXELS is not set" if known.images.from_environment else "--max_pixels"
         assert flag in found["max-pixels"]
     assert ("frame" in found) == (known.box_format == "pixels")
+    assert ("grounding" in found) == (known.images is not None and known.box_format is None)
 
 
 @each

@@ -641,6 +641,15 @@ def test_nothing_makes_glm_4vs_images_smaller(limit, tmp_path):
     assert not any("pixels" in name.lower() for c in changes(settings) for name in c.flags)
 
 
+def test_a_new_recipe_for_glm_4v_limits_no_pixels(tmp_path):
+    out = tmp_path / "new.sh"
+    arguments = ["--model", "zai-org/glm-4v-9b", "--task", "classification", "--quick"]
+    done = run(app, ["recipe", "new", str(out), *arguments, "--gpus", "8x80"])
+    assert done.exit_code == 0, done.output
+    assert "pixels" not in out.read_text().lower()
+    assert json.loads(run(app, ["check", str(out), "--json"]).stdout)["findings"] == []
+
+
 def test_a_picture_is_written(tmp_path):
     path, picture = recipe_file(tmp_path), tmp_path / "plan.png"
     run(app, ["plan", str(path), "--gpus", "4x80", "--quick", "--plot", str(picture)])

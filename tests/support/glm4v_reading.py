@@ -1,5 +1,5 @@
 """GLM-4v a second time, from its formulas: one row, float64, no modules, rotations as complex
-numbers. And a tiny model whose weights are lively enough to show a wrong formula.
+numbers. And a tiny model whose weights and epsilons are lively enough to show a wrong formula.
 """
 
 import math
@@ -15,9 +15,10 @@ PATCHES = 4
 
 def tiny_config(**changes) -> ChatGLM4VConfig:
     vision = {"image_size": 56, "num_positions": 17, "num_hidden_layers": 3, "hidden_size": 32}
-    vision |= {"num_heads": 2, "intermediate_size": 48}
+    vision |= {"num_heads": 2, "intermediate_size": 48, "layer_norm_eps": 0.02}
     sizes = {"padded_vocab_size": 320, "hidden_size": 128, "ffn_hidden_size": 96, "num_layers": 3}
     sizes |= {"num_attention_heads": 4, "kv_channels": 32, "seq_length": 256, "rope_ratio": 1.5}
+    sizes |= {"layernorm_epsilon": 0.05}
     special = {"pad_token_id": PAD, "boi_token_id": BOI, "eoi_token_id": EOI}
     return ChatGLM4VConfig(
         **(sizes | special | {"eos_token_id": [300, 303], "vision_config": vision} | changes)
