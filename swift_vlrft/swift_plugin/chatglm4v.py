@@ -188,10 +188,10 @@ def as_task(text: str) -> str:
     """
     image = "<image>" if "<image>" in text else ""
     task = text.replace("<image>", "").strip()
-    if re.match("Task:", task):
+    if task.startswith("Task:"):
         return image + task
-    answer = "" if "<answer>" in task else "(Answer in Action-Operation format.)\n"
-    return f"{image}Task: {task}\nHistory steps: \n(Platform: WIN)\n{answer}"
+    answer = "" if "<answer>" in task else "\n(Answer in Action-Operation format.)"
+    return f"{image}Task: {task}\nHistory steps: \n(Platform: WIN){answer}"
 
 
 def refuse_several_images(stored: StoredSet, name: str) -> None:

@@ -162,10 +162,10 @@ print(json.dumps([errors, kept]))
 def test_cogagent_is_asked_in_its_own_words(folders):
     asked = {
         "<image>Where is the box?": "Task: Where is the box?\nHistory steps: \n(Platform: WIN)\n"
-        "(Answer in Action-Operation format.)\n",
+        "(Answer in Action-Operation format.)",
         "Where? In <answer> </answer>.<image>": "Task: Where? In <answer> </answer>.\n"
-        "History steps: \n(Platform: WIN)\n",
-        "<image>Task: go\nHistory steps: \n(Platform: Mac)\n": "Task: go\nHistory steps: \n"
+        "History steps: \n(Platform: WIN)",
+        "<image>Task: go\nHistory steps: \n(Platform: Mac)": "Task: go\nHistory steps: \n"
         "(Platform: Mac)",
     }
     found = run(
