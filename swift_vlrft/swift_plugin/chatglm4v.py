@@ -8,7 +8,10 @@ A cat.<|endoftext|>
 
 from __future__ import annotations
 
+import atexit
 import re
+import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -163,8 +166,16 @@ class ChatGLM4VTemplate(Template):
         return stops if isinstance(stops, list) else [stops]
 
     def prepare_engine_kwargs(self) -> dict[str, Any]:
-        """For vLLM, this package's model: vLLM's own counts a position per placeholder."""
-        return {"hf_overrides": dict(HF_OVERRIDES)} if self.mode == "vllm" else {}
+        """For vLLM, this package's model: vLLM's own counts a position per placeholder. And its
+        tokenizer in files: vLLM's worker processes would open the checkpoint's with its code.
+        """
+        if self.mode != "vllm":
+            return {}
+        folder = tempfile.mkdtemp(prefix="vlrft-tokenizer-")
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        self.config.save_pretrained(folder)
+        self.tokenizer.save_pretrained(folder)
+        return {"hf_overrides": dict(HF_OVERRIDES), "tokenizer": folder}
 
     def prepare_generate_kwargs(self, generate_kwargs: dict[str, Any], **options: Any) -> Any:
         self._longest = generate_kwargs["generation_config"].max_new_tokens or 0

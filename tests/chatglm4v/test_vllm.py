@@ -1,5 +1,6 @@
 """What vLLM says a completion's probability is, the trainer says too."""
 
+import importlib.util
 import json
 import subprocess
 import sys
@@ -14,6 +15,11 @@ ROWS = {"image prompt", "image completion", "text prompt", "text completion"}
 CODE = "import sys; from support import glm4v_engines; glm4v_engines.main(sys.argv[1])"
 
 
+needs_vllm = pytest.mark.skipif(
+    not importlib.util.find_spec("vllm"), reason="vLLM is not installed"
+)
+
+
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
     folder = str(tmp_path_factory.mktemp("engines"))
@@ -26,6 +32,7 @@ def of_rows(differences):
     return {name: value for name, value in differences.items() if name in ROWS}
 
 
+@needs_vllm
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "case", ["plain", "chunked", "cached", "preempted", "cogagent", "after the sync"]
@@ -35,15 +42,17 @@ def test_engine_and_trainer_agree(measured, case):
     expected = ROWS if case != "cached" else {"image completion", "text completion"}
     assert set(of_rows(differences)) == expected
     assert max(of_rows(differences).values()) < 1e-4
-    assert 0.7 < differences["spread"] < 1.5  # positions and weights show in the logits
+    assert differences["spread"] > 1  # positions and weights show in the logits
     assert bool(differences["cached"]) == (case == "cached")
 
 
+@needs_vllm
 @pytest.mark.slow
 def test_what_is_compared_would_show_a_difference(measured):
     assert min(of_rows(measured["before the sync"]).values()) > 0.1
 
 
+@needs_vllm
 @pytest.mark.slow
 def test_vllms_own_glm_4v_counts_a_position_per_patch(measured):
     differences = measured["vLLM's own"]
@@ -53,6 +62,7 @@ def test_vllms_own_glm_4v_counts_a_position_per_patch(measured):
     assert max(of_rows(measured["vLLM's own, in order"]).values()) < 1e-4
 
 
+@needs_vllm
 @pytest.mark.slow
 def test_an_engine_that_would_count_otherwise_is_refused(measured):
     assert "\n" not in measured["refused"]
@@ -76,6 +86,7 @@ def test_without_vllm_nothing_heavy_is_imported():
     assert done.stdout.strip() == "[]"
 
 
+@needs_vllm
 @pytest.mark.slow
 def test_other_models_stay_as_they_are():
     code = "from vllm import ModelRegistry\n"

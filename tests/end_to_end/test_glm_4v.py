@@ -11,7 +11,15 @@ from pathlib import Path
 
 import pytest
 from support.glm4v_folder import write_published
-from support.swift_run import REPOSITORY, SUPPORT, Run, assert_trained, grpo_command, run_swift
+from support.swift_run import (
+    REPOSITORY,
+    SUPPORT,
+    VLLM_ON_CPU,
+    Run,
+    assert_trained,
+    grpo_command,
+    run_swift,
+)
 
 from swift_vlrft.demo.tasks import known_task
 
@@ -105,3 +113,22 @@ def test_grpo_with_transformers_rollout(trained, shapes, tmp_path):
     run = run_swift(command, tmp_path)
     assert_trained(run, 2)
     assert all(ratio < 1 for ratio in run.metric("completions/clipped_ratio"))  # answers end
+
+
+@pytest.mark.parametrize("tuner", ["full", "lora"])
+def test_vllm_says_what_the_trainer_says_after_every_step(trained, shapes, tmp_path, tuner):
+    """Rollouts in vLLM, its weights sent by name after each step; an adapter is merged for it."""
+    command = grpo_command(
+        *(trained.base, shapes, tmp_path, [SUPPORT / "cpu_engines.py", SUPPORT / "coin.py"]),
+        *("--reward_funcs", "vlrft_classification", "vlrft_format", "coin"),
+        *("--use_vllm", "true", "--vllm_mode", "colocate", "--vllm_max_model_len", "512"),
+        *("--vllm_enforce_eager", "true", "--log_rollout_offpolicy_metrics", "true"),
+        *("--tuner_type", tuner, "--freeze_vit", "false", "--freeze_aligner", "false"),
+        *("--lora_dropout", "0", "--learning_rate", "1e-2"),
+    )
+    run = run_swift(command, tmp_path, **VLLM_ON_CPU)
+    assert_trained(run, 3)
+    assert "the code of the checkpoint was run" not in run.output
+    assert run.metric("kl")[2] > 1e-3  # far from where it began
+    for name in ("k3_kl", "log_ppl_abs_diff"):
+        assert all(abs(value) < 1e-4 for value in run.metric(f"rollout_correction/{name}"))

@@ -5,7 +5,6 @@ Run in a process of its own (`run_python`); one line of JSON says what was measu
 
 import gc
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +12,17 @@ import numpy as np
 import torch
 from PIL import Image
 from support import cpu_engines  # noqa: F401
+from support.glm4v_reading import BOI, EOI, PAD, lively_model, tiny_config
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 from vllm import LLM, SamplingParams
 from vllm.distributed import cleanup_dist_env_and_memory
 
-from swift_vlrft.chatglm4v.configuration import ChatGLM4VConfig
 from swift_vlrft.chatglm4v.image_processor import ChatGLM4VImageProcessor
 from swift_vlrft.chatglm4v.modeling import ChatGLM4VForConditionalGeneration
 from swift_vlrft.chatglm4v.vllm_plugin import HF_OVERRIDES
 
-PAD, BOI, EOI = 200, 201, 202
 SPECIAL = {PAD: "<|endoftext|>", BOI: "<|begin_of_image|>", EOI: "<|end_of_image|>"}
-VISION = {
-    **{"image_size": 112, "num_positions": 65, "num_hidden_layers": 2, "hidden_size": 64},
-    **{"num_heads": 2, "intermediate_size": 96},
-}
 STOCK = {"architectures": ["GLM4VForCausalLM"]}
 # A prompt and its image: two that begin alike, one of text, one that begins with its image, a long
 # one, and one token.
@@ -42,31 +36,12 @@ PROMPTS: list[tuple[list[int], int | None]] = [
 ]
 
 
-def lively(model: ChatGLM4VForConditionalGeneration, seed: int) -> None:
-    """Weights with which logits have a spread of about 1 and an image matters."""
-    torch.manual_seed(seed)
-    with torch.no_grad():
-        for name, weight in model.named_parameters():
-            weight.normal_(std=1 / math.sqrt(weight[0].numel()) if weight.ndim > 1 else 0.2)
-            if name.endswith("norm.weight") or name.endswith("norm1.weight"):
-                weight.add_(1)
-            elif "embedding" in name or name.endswith(("boi", "eoi")):
-                weight.normal_()
-            elif "linear_proj." in name:
-                weight.mul_(4)
-
-
-def written(folder: Path, **changed: Any) -> ChatGLM4VForConditionalGeneration:
-    config = ChatGLM4VConfig(
-        **{"padded_vocab_size": 256, "hidden_size": 128, "ffn_hidden_size": 192, "num_layers": 3},
-        **{"num_attention_heads": 4, "kv_channels": 32, "vision_config": VISION},
-        **{"pad_token_id": PAD, "boi_token_id": BOI, "eoi_token_id": EOI, "eos_token_id": PAD},
-        **changed,
-    )
-    model = ChatGLM4VForConditionalGeneration(config).eval()
-    lively(model, seed=0)
+def written(folder: Path, **changes: Any) -> ChatGLM4VForConditionalGeneration:
+    """With 16 patches an image."""
+    vision = tiny_config().vision_config | {"image_size": 112, "num_positions": 65}
+    model = lively_model(vision_config=vision, **changes)
     model.save_pretrained(folder)
-    words = {SPECIAL.get(i, f"t{i}"): i for i in range(256)}
+    words = {SPECIAL.get(i, f"t{i}"): i for i in range(model.config.padded_vocab_size)}
     tokenizer = Tokenizer(models.WordLevel(words, unk_token="t0"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     PreTrainedTokenizerFast(
@@ -76,6 +51,13 @@ def written(folder: Path, **changed: Any) -> ChatGLM4VForConditionalGeneration:
         additional_special_tokens=[*SPECIAL.values()],
     ).save_pretrained(folder)
     return model
+
+
+def step(model: ChatGLM4VForConditionalGeneration) -> None:
+    """Every weight moves, as after a step of training."""
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(0.3 * torch.randn_like(weight) * weight.std())
 
 
 def images() -> list[Image.Image]:
@@ -162,13 +144,13 @@ def measure(folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
     glm = written(folder / "glm")
     cogagent = written(folder / "cogagent", original_rope=False, dtype="bfloat16")
-    with Engine(folder / "glm", enable_prefix_caching=False) as engine:
-        found["plain"] = engine.differences(glm)
-        lively(glm, seed=1)
-        found["before the sync"] = engine.differences(glm)
-        engine.load(glm)
-        found["after the sync"] = engine.differences(glm)
-        lively(glm, seed=0)
+    trained = written(folder / "trained")
+    with Engine(folder / "trained", enable_prefix_caching=False) as engine:
+        found["plain"] = engine.differences(trained)
+        step(trained)
+        found["before the sync"] = engine.differences(trained)
+        engine.load(trained)
+        found["after the sync"] = engine.differences(trained)
     chunked = {"enable_chunked_prefill": True, "max_num_batched_tokens": 16, "max_num_seqs": 4}
     with Engine(folder / "glm", enable_prefix_caching=True, **chunked) as engine:
         found["chunked"] = engine.differences(glm)
