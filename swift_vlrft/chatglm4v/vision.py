@@ -58,7 +58,7 @@ class VisionAttention(nn.Module):
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(
             self.config._attn_implementation, eager_attention_forward
         )
-        context, _ = attend(self, query, key, value, None, scaling=self.scaling, is_causal=False)
+        context, _ = attend(self, query, key, value, None, scaling=self.scaling)
         return self.dense(context.flatten(2))
 
 

@@ -175,8 +175,8 @@ def test_new_weights_are_drawn_for_every_parameter():
     ],
 )
 def test_another_models_configuration_is_refused_by_its_key(changes):
-    with pytest.raises(ValueError, match=next(iter(changes))):
-        ChatGLM4VForConditionalGeneration(ChatGLM4VConfig(num_layers=1, **changes))
+    with torch.device("meta"), pytest.raises(ValueError, match=next(iter(changes))):
+        ChatGLM4VForConditionalGeneration(ChatGLM4VConfig(**changes))
 
 
 @pytest.mark.parametrize(
