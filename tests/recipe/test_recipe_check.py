@@ -154,6 +154,12 @@ def test_problems(added, rule, said):
     assert said in found[0].text
 
 
+def test_evaluation_with_answers_needs_a_package_or_a_reward():
+    text = "swift sft --model m --dataset d --predict_with_generate true"
+    assert [f.rule for f in findings(text) if "jieba" in f.text] == ["not-installed"]
+    assert not [f for f in findings(f"{text} --eval_metric vlrft_ocr") if "jieba" in f.text]
+
+
 def test_what_glm_4v_cannot_do_is_said(tmp_path):
     """Every image of it takes 1,602 tokens, and it gives no boxes; CogAgent does."""
     model = "--model zai-org/glm-4v-9b "
