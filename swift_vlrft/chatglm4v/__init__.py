@@ -2,16 +2,17 @@
 
     model = ChatGLM4VForConditionalGeneration.from_pretrained("glm-4v-9b")
 
-``register`` makes AutoConfig and AutoModelForCausalLM know it.
+``register`` makes transformers' Auto classes know it.
 """
 
 
 def register() -> None:
     """Let transformers' Auto classes open folders of model type "chatglm" with this model."""
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
     from swift_vlrft.chatglm4v.configuration import ChatGLM4VConfig
     from swift_vlrft.chatglm4v.modeling import ChatGLM4VForConditionalGeneration
 
     AutoConfig.register(ChatGLM4VConfig.model_type, ChatGLM4VConfig, exist_ok=True)
-    AutoModelForCausalLM.register(ChatGLM4VConfig, ChatGLM4VForConditionalGeneration, exist_ok=True)
+    for auto in (AutoModelForCausalLM, AutoModelForImageTextToText):
+        auto.register(ChatGLM4VConfig, ChatGLM4VForConditionalGeneration, exist_ok=True)

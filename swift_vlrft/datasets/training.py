@@ -63,6 +63,8 @@ class LoadOptions(RowRules):
     cache: Path
     strict: bool = False
     num_proc: int = 1
+    with_answers: bool = False
+    """Whether ``messages`` end with the solution as the assistant's turn."""
 
 
 def box_format_of_subsets(subsets: list[str], dataset: str) -> str:
@@ -246,8 +248,12 @@ def _as_list(chunk: Any, kind: Any) -> Any:
 
 
 def _columns(rows: Sequence[Row], options: LoadOptions) -> dict[str, list[Any]]:
+    def turns(row: Row) -> list[dict[str, str]]:
+        answer = [{"role": "assistant", "content": str(row.solution)}]
+        return with_prompt(row.problem) + answer * options.with_answers
+
     columns: dict[str, list[Any]] = {
-        "messages": [with_prompt(row.problem) for row in rows],
+        "messages": [turns(row) for row in rows],
         "solution": [row.solution for row in rows],
         "task": [row.columns["task"] for row in rows],
         "frame": [row.columns.get("frame") for row in rows],

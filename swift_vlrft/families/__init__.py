@@ -15,18 +15,32 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from swift_vlrft.families import glm4v, qwen2, qwen2_5_vl, qwen2_vl, qwen3, qwen3_5, qwen3_vl
+from swift_vlrft.families import (
+    chatglm4v,
+    glm4v,
+    qwen2,
+    qwen2_5_vl,
+    qwen2_vl,
+    qwen3,
+    qwen3_5,
+    qwen3_vl,
+)
 from swift_vlrft.families.family import Family
-from swift_vlrft.families.resize import SmartResize
+from swift_vlrft.families.resize import SmartResize, Squash
 from swift_vlrft.geometry.box_format import Size
 
-_FILES = (qwen2_5_vl, qwen2_vl, glm4v, qwen3_vl, qwen3_5, qwen2, qwen3)
+_FILES = (qwen2_5_vl, qwen2_vl, glm4v, qwen3_vl, qwen3_5, qwen2, qwen3, chatglm4v)
 
-FAMILIES: dict[str, Family] = {file.FAMILY.name: file.FAMILY for file in _FILES}
+FAMILIES: dict[str, Family] = {
+    family.name: family for family in (*(file.FAMILY for file in _FILES), chatglm4v.COGAGENT)
+}
 
-_BY_TYPE = {kind: family for family in FAMILIES.values() for kind in family.model_types}
+_BY_TYPE: dict[str, list[Family]] = {}
+for _family in FAMILIES.values():
+    for _kind in _family.model_types:
+        _BY_TYPE.setdefault(_kind, []).append(_family)
 
-IMAGE_TYPES = tuple(kind for kind, family in _BY_TYPE.items() if family.images)
+IMAGE_TYPES = tuple(kind for kind, families in _BY_TYPE.items() if families[0].images)
 """ms-swift's model types whose resize rule is known."""
 
 SHARED_PREFIX_TYPES = tuple(kind for family in FAMILIES.values() for kind in family.shared_prefix)
@@ -40,38 +54,46 @@ def family_of(
     config: Mapping[str, Any] | None = None,
 ) -> Family | None:
     """The family of ms-swift's or transformers' model type, else of a config.json, else of a
-    checkpoint's folder or a name on the hub; None if it is not known.
+    checkpoint's folder or a name on the hub; None if it is not known. Families that share a type
+    are told apart by the config.json, else by the name.
     """
-    if model_type is None and config is not None:
-        model_type = str(config.get("model_type"))
-    if model_type is None and name:
-        if not Path(name).is_dir():
-            found = (f for f in FAMILIES.values() if re.search(f.hub_name, name, re.IGNORECASE))
-            return next(found, None)
-        model_type = _type_in(Path(name))
-    return _BY_TYPE.get(model_type or "")
+    told = model_type is not None
+    folder = Path(name) if name and Path(name).is_dir() else None
+    if model_type is None and config is None and name and folder is None:
+        found = (f for f in FAMILIES.values() if re.search(f.hub_name, name, re.IGNORECASE))
+        return next(found, None)
+    if model_type is None and config is None and folder:
+        # Like ms-swift: the checkpoint's args.json goes before the architecture.
+        model_type = _values_in(folder / "args.json").get("model_type")
+    if config is None and folder:
+        config = _values_in(folder / "config.json")
+    kind = model_type if isinstance(model_type, str) else str((config or {}).get("model_type"))
+    families = _BY_TYPE.get(kind, [])
+    fitting = [family for family in families if not config or family.is_config(config)]
+    if not fitting and told:
+        fitting = families
+    named = [f for f in fitting if re.search(f.hub_name, name or "", re.IGNORECASE)]
+    return next(iter([*named, *fitting]), None)
 
 
-def _type_in(folder: Path) -> str | None:
-    """Like ms-swift: the checkpoint's args.json goes before the architecture."""
-    for name in ("args.json", "config.json"):
-        try:
-            found = json.loads((folder / name).read_text()).get("model_type")
-        except (OSError, ValueError, AttributeError):
-            continue
-        if isinstance(found, str):
-            return found
-    return None
+def _values_in(file: Path) -> dict[str, Any]:
+    try:
+        values = json.loads(file.read_text())
+    except (OSError, ValueError):
+        return {}
+    return values if isinstance(values, dict) else {}
 
 
 def known_family(name: str) -> Family:
     """The family of that name or model type; a ValueError lists the known ones."""
+    if name in FAMILIES:
+        return FAMILIES[name]
     if name not in _BY_TYPE:
         raise ValueError(f"unknown model family {name!r}; known: {', '.join(FAMILIES)}")
-    return _BY_TYPE[name]
+    return _BY_TYPE[name][0]
 
 
-def image_rule(name: str) -> SmartResize:
+def image_rule(name: str) -> SmartResize | Squash:
     """How that family resizes images; a ValueError lists the known ones."""
     rule = known_family(name).images
     if rule is None:

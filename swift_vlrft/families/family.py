@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from swift_vlrft.families.resize import SmartResize
+from swift_vlrft.families.resize import SmartResize, Squash
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,8 @@ class Tiny:
     """Its file in tiny/chat_templates."""
     config: Callable[[TinySize, int], dict[str, Any]]
     """config.json, with ``model_type``, for these widths and this vocabulary size."""
+    has_ranks: bool = False
+    """Whether its tokenizer is published as tiktoken's tokenizer.model."""
     tokenizer_options: Mapping[str, Any] = field(default_factory=dict)
     image_options: Mapping[str, Any] = field(default_factory=lambda: TINY_PIXELS)
     processor_options: Mapping[str, Any] = field(default_factory=dict)
@@ -66,6 +68,11 @@ class MemoryFacts:
     """
     vit_saved: float = 46.0
     """The same for a patch in one layer of the ViT, its MLP included."""
+    vit_layer_names: tuple[str, ...] = ()
+    """Names of the ViT's linear layers that the language model has too: ms-swift adapts a name in
+    --target_modules wherever it is, whatever --freeze_vit says (its tuner.py)."""
+    liger: bool = True
+    """Whether ms-swift's GRPO finds the text model for liger's loss: it calls ``model.model``."""
     vit_gated: bool = False
     """Whether the ViT's MLP has three matrices, not two."""
     vit_intermediate: str = "intermediate_size"
@@ -77,7 +84,9 @@ class Family:
     """One model architecture, of any size."""
 
     name: str
-    """ms-swift's ``--model_type`` of its dense models, and the name for `vlrft tiny`."""
+    """ms-swift's ``--model_type`` of its dense models, and the name for `vlrft tiny`; CogAgent's is
+    only the latter.
+    """
     model_types: tuple[str, ...]
     """Its names in ms-swift (``--model_type``) and in transformers (config.json)."""
     hub_name: str
@@ -87,7 +96,9 @@ class Family:
     ``--enable_thinking`` or ``--response_prefix`` says otherwise.
     """
     tiny: Tiny
-    images: SmartResize | None = None
+    is_config: Callable[[Mapping[str, Any]], bool] = lambda values: True
+    """Whether a config.json of one of its types is this family's, where several share a type."""
+    images: SmartResize | Squash | None = None
     """How images are resized and counted; None for a text-only model."""
     box_format: str | None = None
     """norm1000 or pixels: the format it was trained to write; None if unknown."""

@@ -123,6 +123,58 @@ class SmartResize:
         return [max(factor, round(side / factor) * factor) for side in (width, height)]
 
 
+@dataclass(frozen=True)
+class Squash:
+    """Every image becomes ``side`` x ``side`` pixels, whatever its shape, and ``factor`` x
+    ``factor`` pixels of them are one token. No limit changes that; ``min_pixels`` and
+    ``max_pixels`` are the square's area, which a tiny checkpoint's config.json makes smaller.
+    """
+
+    factor: int
+    side: int
+    frames: int = 1
+    from_environment: bool = False
+
+    @property
+    def min_pixels(self) -> int:
+        return self.side**2
+
+    @property
+    def max_pixels(self) -> int:
+        return self.side**2
+
+    def size(
+        self,
+        width: int,
+        height: int,
+        *,
+        min_pixels: int | None = None,
+        max_pixels: int | None = None,
+    ) -> Size:
+        if width < 1 or height < 1:
+            raise ValueError(f"an image of {width} x {height} pixels has no area")
+        side = math.isqrt(min_pixels or self.min_pixels)
+        return side, side
+
+    def tokens(self, width: int, height: int, **limits: int | None) -> int:
+        return math.prod(self.size(width, height, **limits)) // self.factor**2
+
+    def loses_a_side(self, width: int, height: int, *, max_pixels: int | None = None) -> bool:
+        return False
+
+    def limits(
+        self, *, model: str | Path | None = None, environ: Mapping[str, str] | None = None
+    ) -> tuple[int, int]:
+        side = self.side
+        if model is not None:
+            try:
+                values = json.loads((Path(model) / "config.json").read_text())
+                side = int(values["vision_config"]["image_size"])
+            except (OSError, ValueError, KeyError, TypeError):
+                pass  # a name on the hub, or a folder without one
+        return side**2, side**2
+
+
 def _number(values: Mapping[str, str], name: str) -> int | None:
     text = values.get(name, "").strip()
     try:

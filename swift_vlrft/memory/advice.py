@@ -209,6 +209,7 @@ def _of_the_trainer(s: Settings) -> Iterator[Row]:
         when = s.processes > 1 and order.index(s.sharding) < order.index(stage)
         yield when, rank, {"deepspeed": stage}, "more communication"
     yield s.reference and full, 6, {"beta": 0}, "no KL term, no reference model"
+    yield s.eval_batch > 1, 1.8, {"per_device_eval_batch_size": 1}, "slower evaluation"
     when = s.optimizer in ("adamw", "adamw_foreach") and full and not s.deepspeed
     yield when, 7, {"optim": "adamw_8bit"}, "moments in 8 bits"
     cost = "the optimizer steps on the CPU: several times slower, host memory"
@@ -241,14 +242,15 @@ def _batch(s: Settings, batch: int, accumulation: int) -> dict[str, str]:
 
 
 def _of_the_data(s: Settings) -> Iterator[Row]:
-    area = sum(h * w for _, h, w in s.grids[:1]) * s.model.patch**2
+    area = sum(h * w for _, h, w in s.grids[:1] if s.pixels != "fixed") * s.model.patch**2
     for pixels in (602112, 401408, 200704):
         if pixels < 0.9 * area:
             rank = 6.5 + (area / pixels) / 100
             yield True, rank, _pixel_flags(s, pixels), "small objects are seen less well"
     for length in (1024, 512, 256):
         rank, flags = 9 + 100 / length, {"max_completion_length": length}
-        yield length < s.completion, rank, flags, "longer answers are cut"
+        when = length < s.completion and s.rollout != "none"
+        yield when, rank, flags, "longer answers are cut"
 
 
 def _pixel_flags(s: Settings, pixels: int) -> dict[str, Any]:
@@ -284,7 +286,7 @@ def _larger_share(s: Settings) -> Iterator[Change]:
 
 
 def _more_generations(s: Settings) -> Iterator[Change]:
-    if s.rollout == "transformers":
+    if s.rollout in ("transformers", "none"):
         return
     after, steps = 2 * s.generations, s.steps_per_generation or s.accumulation
     flags = {"num_generations": str(after)}

@@ -88,7 +88,7 @@ def _saved_by_token(model: Model, shape: BatchShape) -> float:
     saved = (model.facts.llm_saved * model.hidden + 8 * model.intermediate) * size / 2
     if shape.attention == "eager":
         saved += 5 * size * model.heads * shape.length
-    return saved * LORA_SAVED if shape.lora_rank else saved
+    return saved * LORA_SAVED if shape.lora_rank and not shape.lora_targets else saved
 
 
 def _logits(model: Model, shape: BatchShape, logits: int) -> tuple[int, int]:

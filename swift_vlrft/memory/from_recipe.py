@@ -13,7 +13,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from swift_vlrft.families.resize import RESOLUTION
+from swift_vlrft.families.resize import RESOLUTION, Squash
 from swift_vlrft.memory.images import Longest
 from swift_vlrft.memory.models import Model, read_model
 from swift_vlrft.memory.settings import Gpus, Settings
@@ -66,10 +66,11 @@ def settings_of(
     run, notes = _planned(recipe)
     for name in (*RESOLUTION, shared_prefix.SWITCH, shared_prefix.CACHE):
         run.variable(name)  # which must be known
-    if not run.grpo:
+    if not run.grpo and run.command != "sft":
         raise ValueError(
             f"{run.recipe.path}: `{' '.join(run.recipe.command)}` with rlhf_type "
-            f"{run.text('rlhf_type')}; the planner knows `swift rlhf --rlhf_type grpo`"
+            f"{run.text('rlhf_type')}; the planner knows `swift rlhf --rlhf_type grpo` and "
+            "`swift sft`"
         )
     for name in filter(run.given.get, RANGES):
         run.read(name)  # a number that is none, whether this run uses it or not
@@ -81,10 +82,16 @@ def settings_of(
     nodes = nodes or nodes_of(run)
     processes = _processes(run, gpus, nodes, notes)
     # old_logps: grpo_trainer.py: _prepare_batch_inputs computes them in every run.
-    given = Settings(model, gpus.bytes, processes, nodes, old_logps=True, **_values_of_flags(run))
+    values = _values_of_flags(run) | {"old_logps": run.grpo}
+    given = Settings(model, gpus.bytes, processes, nodes, **values)
     settings = replace(given, **_training(run, given, notes))
     settings = replace(settings, **_images(run, model, longest, notes))
-    settings = replace(settings, **_rollout(run, settings, notes))
+    if run.grpo:
+        settings = replace(settings, **_rollout(run, settings, notes))
+    else:
+        settings = replace(settings, **_supervised(run, settings, longest))
+        answer = f"an answer of {settings.completion} (--max_new_tokens)"
+        notes.append(f"rows of {settings.length} tokens with {answer}; the loss is GRPO's")
     settings = replace(settings, **_forward(run, settings, notes))
     notes.append("longest row: every sequence of a batch is as long as the longest")
     return replace(settings, assumptions=tuple(notes))
@@ -92,7 +99,9 @@ def settings_of(
 
 def _values_of_flags(run: Run) -> dict[str, Any]:
     flags = {f.name: (str(f.type), f.metadata["flag"]) for f in fields(Settings) if f.metadata}
-    return {name: READERS[kind](run, flag) for name, (kind, flag) in flags.items()}
+    return {
+        name: READERS[kind](run, flag) for name, (kind, flag) in flags.items() if flag in run.flags
+    }
 
 
 def model_name(run: Run) -> str:
@@ -166,10 +175,16 @@ def _training(run: Run, settings: Settings, notes: list[str]) -> dict[str, Any]:
     sharding, cpu_states, cpu_parameters = _sharding(run, settings.processes, notes)
     if optim not in OPTIMIZERS:
         notes.append(f"optim {optim} is planned as adamw, with two moments in 32 bits")
+    targets = tuple(t for t in run.texts("target_modules") if not t.startswith("all-"))
+    targets = targets if tuner == "lora" else ()
+    named = bool(set(targets) & set(settings.model.facts.vit_layer_names))
+    if named and run.true("freeze_vit"):
+        notes.append(f"--target_modules {' '.join(targets)} names layers of the ViT, which train")
     return {
         "tuning": "qlora" if quantized else tuner,
+        "lora_targets": targets,
         "train_llm": not run.true("freeze_llm"),
-        "train_vit": sees and not run.true("freeze_vit"),
+        "train_vit": sees and (named if targets else not run.true("freeze_vit")),
         "train_aligner": sees and not run.true("freeze_aligner"),
         "sharding": sharding,
         "cpu_states": cpu_states,
@@ -210,6 +225,23 @@ def _sharding(run: Run, processes: int, notes: list[str]) -> tuple[str, bool, bo
     return f"zero{stage}", states, parameters
 
 
+def _supervised(run: Run, settings: Settings, longest: Longest | None) -> dict[str, Any]:
+    """`swift sft`: a row is a prompt and its answer, together as long as --max_length allows; the
+    answer is as long as those that evaluation generates.
+    """
+    answer, prompt = run.integer("max_new_tokens"), settings.prompt
+    if settings.max_length:
+        room = max(2, settings.max_length - settings.image_tokens)
+        answer = min(answer, room - 1)
+        prompt = room - answer if longest is None else min(prompt, room - answer)
+    return {
+        **{"rollout": "none", "generations": 1, "max_length": None},
+        **{"completion": answer, "prompt": prompt},
+        "eval_generates": run.true("predict_with_generate"),
+        "all_logits": run.read("use_logits_to_keep") is False,
+    }
+
+
 def _forward(run: Run, settings: Settings, notes: list[str]) -> dict[str, Any]:
     """How activations are computed and saved."""
     attention = run.text("attn_impl")
@@ -236,7 +268,7 @@ def _forward(run: Run, settings: Settings, notes: list[str]) -> dict[str, Any]:
         "shared_prefix": shares and bool(settings.grids),
         "feature_cache": shared_prefix.cache_bytes(run.recipe.environment) if shares else 0,
         "may_share_prefixes": why is None,
-        "may_use_liger": _may_use_liger(run),
+        "may_use_liger": settings.model.facts.liger and _may_use_liger(run),
     }
 
 
@@ -246,6 +278,7 @@ def _why_not_shared(run: Run, model: Model) -> str | None:
     reasons = {
         "--use_liger_kernel": run.true("use_liger_kernel"),
         "--padding_free": run.true("padding_free"),
+        "it is not GRPO": not run.grpo,
         f"{PLUGIN_FILE} is not among --external_plugins": PLUGIN_FILE not in plugins,
         f"the model type is {model.type}": not model.shares_prefixes,
         "--fsdp": bool(run.text("fsdp")),
@@ -257,7 +290,8 @@ def _why_not_shared(run: Run, model: Model) -> str | None:
 def _may_use_liger(run: Run) -> bool:
     """Whether swift/arguments/rlhf_args.py (_init_grpo and what it calls) raises no ValueError."""
     return not (
-        run.true("padding_free")
+        not run.grpo
+        or run.true("padding_free")
         or run.true("log_entropy")
         or run.integer("sequence_parallel_size") > 1
         or run.number("top_entropy_quantile") < 1
@@ -308,7 +342,8 @@ def _images(run: Run, model: Model, longest: Longest | None, notes: list[str]) -
     else:
         no_text = f"no text in {longest.source}" if longest else "no --dataset given"
         text = f"{no_text}: a prompt of {prompt} text tokens"
-    notes.append(text)
+    if longest or run.grpo:
+        notes.append(text)
     if not model.sees:
         return values
     if not model.knows_images:
@@ -321,13 +356,13 @@ def _images(run: Run, model: Model, longest: Longest | None, notes: list[str]) -
     else:
         side = max(1, int((high / rule.frames) ** 0.5))
         sizes = [rule.size(side, side, min_pixels=low, max_pixels=high)]
+        tokens = sizes[0][0] * sizes[0][1] // rule.factor**2
         named = "max_pixels" in run.given or by == "model_kwargs" or by in run.image_limits
         limit = by if named else f"{by} is not set; the family's limit"
-        tokens = sizes[0][0] * sizes[0][1] // rule.factor**2
-        notes.append(
-            f"no --dataset given: one image a row as large as allowed ({limit}: {high}), "
-            f"{tokens} tokens"
-        )
+        size = f"as large as allowed ({limit}: {high})"
+        if by == "fixed":
+            size = f"always seen as {sizes[0][0]} x {sizes[0][1]} pixels"
+        notes.append(f"no --dataset given: one image a row {size}, {tokens} tokens")
     patch = model.patch
     return values | {
         "grids": tuple((1, height // patch, width // patch) for width, height in sizes)
@@ -338,6 +373,8 @@ def limits(recipe: Recipe | Run, model: Model) -> tuple[int, int]:
     """min_pixels and max_pixels of this run: the template's, and ms-swift's --max_pixels."""
     run, rule = resolve(recipe), model.image_rule
     low, high = rule.limits(model=model.name, environ=run.image_limits)
+    if isinstance(rule, Squash):
+        return low, high
     if flag := run.optional("max_pixels"):
         high = min(high, flag * rule.frames)
     return low, max(low, high)
@@ -345,6 +382,8 @@ def limits(recipe: Recipe | Run, model: Model) -> tuple[int, int]:
 
 def _pixels_by(run: Run, model: Model) -> str:
     """What to change for smaller images: the limit in effect in this run (families/resize.py)."""
+    if isinstance(model.image_rule, Squash):
+        return "fixed"
     if not model.knows_images or not model.image_rule.from_environment:
         return "max_pixels"  # ms-swift's flag scales the image itself, whatever the template
     tokens = "IMAGE_MAX_TOKEN_NUM" in run.image_limits

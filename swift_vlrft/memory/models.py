@@ -11,6 +11,7 @@ that are "like" another one except for name and context.
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -18,9 +19,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from swift_vlrft import chatglm4v
 from swift_vlrft.families import SHARED_PREFIX_TYPES, family_of, image_rule
 from swift_vlrft.families.family import Family, MemoryFacts
-from swift_vlrft.families.resize import SmartResize
+from swift_vlrft.families.resize import SmartResize, Squash
 from swift_vlrft.files.cache import remembered
 from swift_vlrft.files.jsonl import read_json
 
@@ -75,10 +77,12 @@ class Model:
     parameters: Parameters
 
     hidden = _Number("text", "hidden_size")
-    layers = _Number("text", "num_hidden_layers")
+    layers = _Number("text", "num_hidden_layers", "num_layers")
     heads = _Number("text", "num_attention_heads")
-    kv_heads = _Number("text", "num_key_value_heads", "num_attention_heads")
-    vocabulary = _Number("text", "vocab_size")
+    kv_heads = _Number(
+        *("text", "num_key_value_heads", "multi_query_group_num", "num_attention_heads")
+    )
+    vocabulary = _Number("text", "vocab_size", "padded_vocab_size")
     experts = _Number("text", "num_experts", "num_local_experts", "n_routed_experts", default=0)
     patch = _Number("vision", "patch_size", default=14)
     merge = _Number("vision", "spatial_merge_size", default=2)
@@ -115,7 +119,7 @@ class Model:
         return self.family is not None and self.family.images is not None
 
     @property
-    def image_rule(self) -> SmartResize:
+    def image_rule(self) -> SmartResize | Squash:
         """How its images are resized; Qwen2-VL's rule for an unknown family."""
         return image_rule(self.family.name if self.family and self.knows_images else "qwen2_vl")
 
@@ -130,7 +134,8 @@ class Model:
 
     @property
     def head_size(self) -> int:
-        return int(self.text.get("head_dim") or self.hidden // self.heads)
+        size = self.text.get("head_dim") or self.text.get("kv_channels")
+        return int(size or self.hidden // self.heads)
 
     @property
     def intermediate(self) -> int:
@@ -138,7 +143,8 @@ class Model:
         if self.experts:
             chosen = int(self.text.get("num_experts_per_tok") or 1)
             return chosen * int(self.text["moe_intermediate_size"])
-        return int(self.text.get("intermediate_size") or 4 * self.hidden)
+        width = self.text.get("intermediate_size") or self.text.get("ffn_hidden_size")
+        return int(width or 4 * self.hidden)
 
     @property
     def vit_intermediate(self) -> int:
@@ -150,7 +156,7 @@ class Model:
         """Longest row in its configuration: vLLM's default of max_model_len (vllm's
         config/model.py: _get_and_verify_max_len). None if the file does not say.
         """
-        return self.text.get("max_position_embeddings")
+        return self.text.get("max_position_embeddings") or self.text.get("seq_length")
 
 
 def known_models() -> list[str]:
@@ -185,9 +191,17 @@ def read_model(name: str) -> Model:
 
 def part_of(name: str) -> str:
     """The part of a parameter: vit, aligner or llm, as in swift/model/model_arch.py."""
-    if "merger" in name or "projector" in name:
+    if re.search(r"merger|projector|vision\.(?:linear_proj|conv)\b", name):
         return "aligner"
     return "vit" if "visual" in name or "vision" in name else "llm"
+
+
+def makes_known(config: dict[str, Any]) -> None:
+    """Let transformers build GLM-4v, which it has no class for."""
+    if config["model_type"] == "chatglm":
+        if not config.get("vision_config"):
+            raise ValueError("a ChatGLM without vision_config; of these only GLM-4v is built")
+        chatglm4v.register()
 
 
 def on_meta(config: dict[str, Any]) -> Any:
@@ -195,6 +209,7 @@ def on_meta(config: dict[str, Any]) -> Any:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
+    makes_known(config)
     auto = AutoModelForImageTextToText if config.get("vision_config") else AutoModelForCausalLM
     with torch.device("meta"):
         model = auto.from_config(AutoConfig.for_model(**config))
@@ -249,6 +264,7 @@ def _built(config: dict[str, Any]) -> dict[str, Any]:
     """
     from transformers import AutoConfig
 
+    makes_known(config)
     built = AutoConfig.for_model(**config)
     complete, text = built.to_dict(), built.get_text_config()
     names = {name: getattr(text, name) for name in _TEXT if getattr(text, name, None) is not None}

@@ -88,18 +88,8 @@ def phases(
     if engine:
         waking = {VLLM_WEIGHTS: engine.weights} if colocated and s.sleep_level else {}
         found["weight sync"] = added(resident, _sync(s), asleep, waking)
-    found["rollout"] = dict(resident)
-    if colocated and s.offload_model:
-        # It points param.data (ZeRO-3: ds_tensor.data) to copies in host memory. What those were
-        # views of stays: bit16_groups_flat of ZeRO-1 and 2 (deepspeed/runtime/zero/
-        # stage_1_and_2.py), lp_param_buffer of ZeRO-3 (stage3.py), of the weights that train.
-        found["rollout"] |= {WEIGHTS: states.flat, REFERENCE: 0}
-    if colocated and s.offload_optimizer:
-        # offload_optimizer moves optimizer.state: the moments. ZeRO's float32 master weights and
-        # flat gradient buffer are not in it.
-        found["rollout"][OPTIMIZER] = states.master
-    if colocated or s.rollout == "transformers":
-        found["rollout"] = added(found["rollout"], awake if colocated else _generate(s))
+    if s.rollout != "none":
+        found["rollout"] = _rollout(s, states, resident, awake)
     between = added(resident, _features(s), asleep)
     found |= _training(s, states, train, evaluated, between)
     found["save"] = added(between, saved)
@@ -147,9 +137,25 @@ def _sync(s: Settings) -> Components:
     return {GATHERS: 2 * gathered, TEMPORARIES: bucket}
 
 
-def _generate(s: Settings) -> Components:
+def _rollout(s: Settings, states: States, resident: Components, awake: Components) -> Components:
+    found, colocated = dict(resident), s.rollout == "vllm_colocate"
+    if colocated and s.offload_model:
+        # It points param.data (ZeRO-3: ds_tensor.data) to copies in host memory. What those were
+        # views of stays: bit16_groups_flat of ZeRO-1 and 2 (deepspeed/runtime/zero/
+        # stage_1_and_2.py), lp_param_buffer of ZeRO-3 (stage3.py), of the weights that train.
+        found |= {WEIGHTS: states.flat, REFERENCE: 0}
+    if colocated and s.offload_optimizer:
+        # offload_optimizer moves optimizer.state: the moments. ZeRO's float32 master weights and
+        # flat gradient buffer are not in it.
+        found[OPTIMIZER] = states.master
+    if s.rollout == "transformers":
+        return added(found, _generate(s, s.generated_at_once))
+    return added(found, awake if colocated else {})
+
+
+def _generate(s: Settings, rows: int) -> Components:
     """transformers' generate(): a KV cache of all rows, and the largest temporary."""
-    model, rows = s.model, s.generated_at_once
+    model = s.model
     tokens = rows * max(1, s.length - s.completion)
     patches = rows * s.patches
     prefill = tokens * 2 * (3 * model.intermediate + 6 * model.hidden)
@@ -213,7 +219,9 @@ def _training(
         found[LOG_PROBABILITIES] = added(passing, kept, passed)
     elif s.reference or s.old_logps:
         found[LOG_PROBABILITIES] = added(passing, passed)
-    if s.eval_batch:
+    if s.eval_batch and s.eval_generates:
+        found["eval"] = added(base, _generate(s, s.eval_batch))
+    elif s.eval_batch:
         rows = {name: round(value * s.eval_batch / s.batch) for name, value in passed.items()}
         found["eval"] = added(passing, rows)
     return found

@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
+from swift_vlrft.families.resize import Squash
 from swift_vlrft.geometry.box_format import BOX_FORMATS
 from swift_vlrft.memory.models import read_model
 from swift_vlrft.recipe.edit import with_edit
@@ -149,6 +150,8 @@ def new_recipe(
     boxed = task in ("detection", "grounding") and family and family.box_format == "pixels"
     if boxed and "#" not in data and not data.endswith(tuple(f":{name}" for name in BOX_FORMATS)):
         data += ":pixels"  # the box format that the model was trained on
+    images = family.images if family else None
+    limit = "flag" if images and not images.from_environment else "variable"
     one_node = f"{processes} GPU{'s' * (processes > 1)}"
     jinja = Environment(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
     jinja.filters["quote"] = shlex.quote
@@ -158,5 +161,5 @@ def new_recipe(
         required=_required(""),
         rewards=rewards,
         completion=completion,
-        limit_in_flag=bool(family and family.images and not family.images.from_environment),
+        limit="none" if isinstance(images, Squash) else limit,
     )

@@ -54,6 +54,9 @@ class Settings:
     tuning: Literal["full", "lora", "qlora"] = "lora"
     lora_rank: int = _flag("lora_rank", 8)
     lora_dropout: float = _flag("lora_dropout", 0.05)
+    lora_targets: tuple[str, ...] = ()
+    """--target_modules: the last part of the names of the layers with adapters; empty: every
+    linear layer of what trains."""
     train_llm: bool = True
     train_vit: bool = False
     train_aligner: bool = False
@@ -85,6 +88,8 @@ class Settings:
     rollout_batch: int | None = None
     """Sequences that one GPU generates at once; by default batch x accumulation."""
     eval_batch: int = 0  # 0: no evaluation during training
+    eval_generates: bool = False
+    """--predict_with_generate: evaluation writes answers, with transformers."""
     prompt: int = 256  # Text tokens of the longest prompt
     completion: int = _flag("max_completion_length", 512)
     max_length: int | None = _flag("max_length", None)  # Longest prompt, image tokens included
@@ -94,7 +99,7 @@ class Settings:
     """If the flag is given: rows of one generation."""
     pixels: str = "MAX_PIXELS"
     """What limits an image in this run: MAX_PIXELS, IMAGE_MAX_TOKEN_NUM, max_pixels (ms-swift's
-    flag), or model_kwargs, which overrides the variables."""
+    flag), or model_kwargs, which overrides the variables; "fixed" where nothing does."""
     model_kwargs: str = ""  # --model_kwargs as JSON, if it limits the images
     grids: tuple[tuple[int, int, int], ...] = ()
     """Patches (time, rows, columns) of the images of the longest row."""

@@ -48,6 +48,7 @@ class BatchShape:
     train_aligner: bool = False
     lora_rank: int = 0
     lora_dropout: float = 0.05
+    lora_targets: tuple[str, ...] = ()
     lora_float32: bool = False
     logits_float32: bool = False
     """accelerate converts a model's outputs to float32 under its own mixed precision."""
@@ -86,7 +87,8 @@ Source = Callable[[Model, BatchShape], Activations]
 
 def batch_shape(s: Settings, *, train: bool = True) -> BatchShape:
     lora = s.tuning != "full"
-    same = "batch length grids dtype attention lora_dropout train_llm train_vit train_aligner"
+    same = "batch length grids dtype attention lora_dropout lora_targets"
+    same += " train_llm train_vit train_aligner"
     shape = BatchShape(
         **{name: getattr(s, name) for name in same.split()},
         train=train,

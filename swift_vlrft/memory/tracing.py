@@ -169,7 +169,7 @@ def _model(config: dict[str, Any], shape: BatchShape) -> Any:
     if shape.train and shape.checkpoint_llm:
         model.gradient_checkpointing_enable(**arguments)
         model.enable_input_require_grads()
-    visual = getattr(model.model, "visual", None)
+    _, visual = _parts(model)
     if visual is not None and shape.train:
         # swift/trainers/mixin.py: _prepare_gradient_checkpointing sets the ViT apart.
         if shape.checkpoint_vit:
@@ -182,17 +182,29 @@ def _model(config: dict[str, Any], shape: BatchShape) -> Any:
     return model
 
 
+def _parts(model: Any) -> tuple[Any, Any]:
+    """The language model, and the ViT or None."""
+    if hasattr(model, "transformer"):
+        return model.transformer.encoder, model.transformer.vision
+    llm = getattr(model.model, "language_model", model.model)
+    return llm, getattr(model.model, "visual", None)
+
+
 def _trains(name: str, shape: BatchShape) -> bool:
     trains = {"vit": shape.train_vit, "aligner": shape.train_aligner, "llm": shape.train_llm}
     return trains[part_of(name)]
 
 
 def _add_lora(model: Any, shape: BatchShape) -> None:
-    """peft's adapters on every linear layer that trains, as ms-swift's target all-linear."""
+    """peft's adapters on the targeted linear layers; by default on all of what trains, as
+    ms-swift's target all-linear.
+    """
     from peft import LoraConfig, inject_adapter_in_model
 
-    linear = [n for n, part in model.named_modules() if isinstance(part, torch.nn.Linear)]
-    names = [n for n in linear if _trains(n, shape) and not n.endswith("lm_head")]
+    head, targets = model.get_output_embeddings(), shape.lora_targets
+    linear = [n for n, p in model.named_modules() if isinstance(p, torch.nn.Linear) and p != head]
+    names = [n for n in linear if not targets and _trains(n, shape)]
+    names += [n for n in linear if n.rsplit(".", 1)[-1] in targets]  # ms-swift takes these as given
     config = LoraConfig(r=shape.lora_rank, lora_dropout=shape.lora_dropout, target_modules=names)
     with torch.device("meta"):
         inject_adapter_in_model(config, model)
@@ -215,23 +227,32 @@ def inputs_of(config: dict[str, Any], shape: BatchShape, image_token: int) -> di
     """What the template passes to the model; ValueError if the images do not fit the length."""
     ids = torch.zeros(shape.batch, shape.length, dtype=torch.long)
     inputs: dict[str, Any] = {"attention_mask": None, "use_cache": False, "input_ids": ids}
-    positions = torch.arange(shape.length).expand(shape.batch, -1)
-    # Every model with images that is traced has M-RoPE's three rows.
-    inputs["position_ids"] = positions.expand(3, -1, -1) if "vision_config" in config else positions
+    positions, glm4v = torch.arange(shape.length).expand(shape.batch, -1), "boi_token_id" in config
+    # The other models with images that are traced have M-RoPE's three rows.
+    three = "vision_config" in config and not glm4v
+    inputs["position_ids"] = positions.expand(3, -1, -1) if three else positions
     if not shape.grids:
         return inputs
+    # A text token before each image, at GLM-4v also one after it: the marks of an image.
     seen = 0
     for time, rows, columns in shape.grids:
         count = time * rows * columns // _merge(config)
+        if glm4v:
+            image_token = config["pad_token_id"]
+            ids[:, seen : seen + 1] = config["boi_token_id"]
+            ids[:, seen + 1 + count : seen + 2 + count] = config["eoi_token_id"]
         ids[:, seen + 1 : seen + 1 + count] = image_token
-        seen += count + 1  # one text token between two images
+        seen += count + 1 + glm4v
     if seen > shape.length:
         raise ValueError(f"{seen} image tokens do not go into a length of {shape.length}")
-    vision, grid = config["vision_config"], torch.tensor(shape.grids).repeat(shape.batch, 1)
+    vision, dtype = config["vision_config"], getattr(torch, shape.dtype)
+    if glm4v:
+        size = (shape.batch * len(shape.grids), 3, vision["image_size"], vision["image_size"])
+        return inputs | {"pixel_values": torch.empty(size, dtype=dtype, device="meta")}
+    grid = torch.tensor(shape.grids).repeat(shape.batch, 1)
     width = 3 * int(vision.get("temporal_patch_size", 2)) * int(vision["patch_size"]) ** 2
     # The processor makes float32; swift/template moves it to the model's type.
-    size, dtype = (int(grid.prod(-1).sum()), width), getattr(torch, shape.dtype)
-    pixels = torch.empty(size, dtype=dtype, device="meta")
+    pixels = torch.empty(int(grid.prod(-1).sum()), width, dtype=dtype, device="meta")
     return inputs | {"image_grid_thw": grid, "pixel_values": pixels}
 
 
@@ -240,7 +261,7 @@ def _loss(model: Any, inputs: dict[str, Any], shape: BatchShape, counter: _Count
 
     Temperature divides the logits in place; shared_prefix/forward.py: values_of, in parts.
     """
-    if "image_grid_thw" not in inputs:
+    if "pixel_values" not in inputs:
         counter.enter(stages.FORWARD_LLM)
     if shape.chunked_loss:
         return _chunked(model, inputs, shape, counter)
@@ -303,17 +324,16 @@ def _chunked(
 
 def _mark_stages(model: Any, counter: _Counter, shape: BatchShape) -> None:
     """Hooks that tell the counter when the ViT, the LLM and the loss begin, both ways."""
-    llm = getattr(model.model, "language_model", model.model)
-    visual = getattr(model.model, "visual", None)
+    llm, visual = _parts(model)
 
     def before(_: Any, args: Any, kwargs: dict[str, Any]) -> None:
         counter.enter(stages.FORWARD_LLM)
-        embeds = kwargs.get("inputs_embeds")
+        embeds = args[0] if args else kwargs.get("inputs_embeds")
         if embeds is not None and embeds.requires_grad:
             embeds.register_hook(lambda _: counter.enter(stages.BACKWARD_VIT))
 
     def after(_: Any, args: Any, output: Any) -> None:
-        hidden = output.last_hidden_state
+        hidden = getattr(output, "last_hidden_state", output)
         if hidden.requires_grad:
             hidden.register_hook(lambda _: counter.enter(stages.BACKWARD_LLM))
 

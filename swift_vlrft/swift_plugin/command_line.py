@@ -23,6 +23,7 @@ class CommandLine:
     cached_datasets: list[str] = field(default_factory=list)
     reward_funcs: list[str] = field(default_factory=list)
     external_plugins: list[str] = field(default_factory=list)
+    adapters: list[str] = field(default_factory=list)
     columns: dict[str, str] = field(default_factory=dict)
     model: str | None = None
     model_type: str | None = None
@@ -43,7 +44,7 @@ def read_command_line(argv: list[str]) -> CommandLine:
 
     for name in ("dataset", "val_dataset", "cached_dataset"):
         add(name, dest=f"{name}s", nargs="*", default=[])
-    for name in ("reward_funcs", "external_plugins", "custom_register_path"):
+    for name in ("reward_funcs", "external_plugins", "custom_register_path", "adapters"):
         add(name, dest=name, nargs="*", default=[])
     for name in ("model", "model_type", "system", "truncation_strategy"):
         add(name, dest=name, nargs="?")

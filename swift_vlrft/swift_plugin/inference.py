@@ -29,9 +29,11 @@ from swift_vlrft.datasets.row import BOX_TASKS
 from swift_vlrft.evaluation.predictions import EvaluationError, Problems, content_key
 from swift_vlrft.evaluation.queries import Query, QuerySet, Settings
 from swift_vlrft.evaluation.run import Manifest, answer_line, answered, new_part, pending
+from swift_vlrft.families import family_of
+from swift_vlrft.families.chatglm4v import COGAGENT, FAMILY
 from swift_vlrft.files.records import read_record, write_record
 from swift_vlrft.swift_plugin.command_line import CommandLine
-from swift_vlrft.swift_plugin.model import needed_image_resize
+from swift_vlrft.swift_plugin.model import needed_image_resize, register_model_of
 
 ENGINES = ("auto", "vllm", "transformers")
 VLLM_CHUNK = 256
@@ -92,6 +94,8 @@ NEEDED = {
 
 def _check_checkpoint(folder: Path) -> None:
     for what, (remedy, *names) in NEEDED.items():
+        if what == "processor" and family_of(name=str(folder)) in (FAMILY, COGAGENT):
+            continue  # its config.json says what becomes of images
         if not any(any(folder.glob(name)) for name in names):
             files = " or ".join(names)
             raise EvaluationError(f"the checkpoint {folder} has no {what} ({files}); {remedy}")
@@ -124,6 +128,8 @@ def load_engine(settings: Settings) -> tuple[Ask, int]:
     engine = chosen_engine(settings.engine)
     options: dict[str, Any] = {"model": model, "infer_backend": engine, "stream": False}
     options |= {"max_batch_size": settings.batch_size, "seed": settings.seed}
+    model_type = settings.engine_options.get("model_type")
+    register_model_of(CommandLine(model=model, model_type=model_type))
     if adapter is not None:
         options["adapters"] = [adapter]
     if settings.dtype is not None:

@@ -93,6 +93,8 @@ class VlrftLoader(DatasetLoader):
             too_long=too_long,
             rewards=tuple(command.reward_funcs),
             num_proc=self.num_proc or 1,
+            # GRPO samples answers; supervised training needs the gold one as the last turn.
+            with_answers=Path(sys.argv[0]).stem == "sft",
         )
 
     def _rows(self, stored: StoredSet, source: Source | None, options: LoadOptions) -> Any:
@@ -179,7 +181,10 @@ def _tell(report: Report, options: LoadOptions) -> None:
     """Log what was read, what was left out and why, and whether another box format is native."""
     resize, path = options.resize, report.path
     native = options.box_format if resize is None else resize.native_box_format
-    if resize is not None and native != options.box_format and report.box_formats.keys() - {"none"}:
+    has_boxes = bool(report.box_formats.keys() - {"none"})
+    if resize is not None and native is None and has_boxes:
+        logger.warning(f"swift_vlrft: {path}: {resize.family} was not trained to write boxes.")
+    elif resize is not None and native != options.box_format and has_boxes:
         logger.info(
             f"swift_vlrft: {path}: boxes are in {options.box_format}; {resize.family} was trained "
             f"on {native}, which --dataset {path}:{native} gives it."

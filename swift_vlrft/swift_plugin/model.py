@@ -8,7 +8,25 @@ from pathlib import Path
 from swift_vlrft.datasets.box_format import ImageResize
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.families import IMAGE_TYPES, family_of
+from swift_vlrft.families.chatglm4v import COGAGENT, FAMILY
 from swift_vlrft.swift_plugin.command_line import CommandLine
+
+
+def is_glm4v(command: CommandLine) -> bool:
+    """Whether the command's model is GLM-4V or CogAgent, which ms-swift cannot load by itself."""
+    named = [command.model, *command.adapters]
+    families = [family_of(model_type=command.model_type, name=name) for name in named]
+    return FAMILY in families or COGAGENT in families
+
+
+def register_model_of(command: CommandLine, *, check: bool = True) -> None:
+    """Put such a model into ms-swift's registries. ValueError, with ``check``: what is wrong with
+    its folder.
+    """
+    if is_glm4v(command):
+        from swift_vlrft.swift_plugin import chatglm4v
+
+        chatglm4v.register(command.model, check=check)
 
 
 def image_resize_of(command: CommandLine) -> ImageResize | None:
@@ -45,6 +63,7 @@ def text_tokens(command: CommandLine) -> Callable[[str], int]:
 
     if not command.model:
         raise DataError("counting tokens needs --model")
+    register_model_of(command)
     processor = get_processor(command.model, model_type=command.model_type)
     template = get_template(processor, default_system=command.system)
     tokenizer = getattr(processor, "tokenizer", processor)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from swift.dataset import register_dataset
 from swift.dataset.dataset_syntax import DatasetSyntax
+from swift.metrics import eval_metrics_map
 from swift.rewards import orms
 from swift.trainers.trainer_factory import TrainerFactory
 from swift.utils import get_logger, use_hf_hub
@@ -34,7 +35,12 @@ from swift_vlrft.rewards.detection import VARIABLE, threshold_at
 from swift_vlrft.shared_prefix import settings as shared_prefix
 from swift_vlrft.swift_plugin.command_line import CommandLine, read_command_line
 from swift_vlrft.swift_plugin.loader import MODEL_TYPE, dataset_meta, refuse_pixels
-from swift_vlrft.swift_plugin.model import needed_image_resize
+from swift_vlrft.swift_plugin.metrics import metric_of
+from swift_vlrft.swift_plugin.model import (
+    is_glm4v,
+    needed_image_resize,
+    register_model_of,
+)
 
 logger = get_logger()
 
@@ -61,6 +67,7 @@ def register(
         add_callback("vlrft_memory", MemoryCallback)
     for name, function in REWARDS.items():
         orms[name] = _factory(_drawn(name, watch(name, function)))
+        eval_metrics_map[name] = metric_of(name, function)
     for source in SOURCES:
         register_dataset(dataset_meta(source.hub_id, source), exist_ok=True)
     MODEL_TYPE["given"] = model_type or MODEL_TYPE["given"]
@@ -70,13 +77,17 @@ def register(
     if os.environ.get(VARIABLE):
         threshold_at(None)  # a wrong value is reported now, not at the first reward call
     if datasets is not None:
+        command = CommandLine(model_type=model_type)
+        register_model_of(command)
         for dataset in datasets:
-            _register_path(os.fspath(dataset), CommandLine(model_type=model_type), check=True)
+            _register_path(os.fspath(dataset), command, check=True)
         return
     command = read_command_line(sys.argv[1:])
+    command.model_type = command.model_type or model_type
     main_process = (
         multiprocessing.parent_process() is None and int(os.environ.get("RANK", "0")) == 0
     )
+    register_model_of(command, check=main_process)
     if main_process:
         _check_reward_names(command.reward_funcs, command.external_plugins)
     reports = [_register_path(d, command, check=main_process) for d in command.datasets]
@@ -135,6 +146,10 @@ def _register_path(dataset: str, command: CommandLine, *, check: bool) -> Report
     stored = find_set(path, keep_going=not command.strict, rename=command.columns)
     if stored is None or not _is_ours(stored, command):
         refuse_pixels(syntax.dataset, syntax.subsets)
+        if check and stored is not None and is_glm4v(command):
+            from swift_vlrft.swift_plugin.chatglm4v import refuse_several_images
+
+            refuse_several_images(stored, dataset)
         return None  # ms-swift's own loader reads it
     box_format = box_format_of_subsets(syntax.subsets, dataset)
     check_columns(stored)

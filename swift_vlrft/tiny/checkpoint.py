@@ -15,12 +15,13 @@ import json
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from swift_vlrft.families import known_family
+from swift_vlrft.families import family_of, known_family
 from swift_vlrft.families.family import Tiny, TinySize
 
 if TYPE_CHECKING:
+    from tokenizers.pre_tokenizers import PreTokenizer
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 CHAT_TEMPLATES = Path(__file__).with_name("chat_templates")
@@ -42,18 +43,13 @@ def build_tokenizer(tiny: Tiny, corpus: Iterable[str] = DEFAULT_CORPUS) -> PreTr
     """A byte-level BPE tokenizer that can write any text, with the family's special tokens at
     their real ids: about 1,400 tokens.
     """
-    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
     from transformers import TOKENIZER_MAPPING, AutoConfig
 
+    if tiny.has_ranks:
+        return _tokenizer_of_ranks(tiny, corpus)
     bytes_ = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    learner = Tokenizer(models.BPE())
-    learner.pre_tokenizer = bytes_
-    alphabet = sorted(bytes_.alphabet())
-    trainer = trainers.BpeTrainer(
-        vocab_size=4096, min_frequency=1, initial_alphabet=alphabet, show_progress=False
-    )
-    learner.train_from_iterator(corpus, trainer)
-    learnt = json.loads(learner.to_str())["model"]
+    learnt = _learn(bytes_, corpus)
     vocabulary: dict[str, int] = dict(learnt["vocab"])
     words = [word for word in (*TAGS, *NUMBERS) if word not in tiny.special_ids]
     for word in words:
@@ -76,6 +72,36 @@ def build_tokenizer(tiny: Tiny, corpus: Iterable[str] = DEFAULT_CORPUS) -> PreTr
     return tokenizer
 
 
+def _learn(pre_tokenizer: PreTokenizer, corpus: Iterable[str]) -> dict[str, Any]:
+    """The vocabulary and merges of a byte-level BPE model of that text."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+    learner = Tokenizer(models.BPE())
+    learner.pre_tokenizer = pre_tokenizer
+    trainer = trainers.BpeTrainer(
+        vocab_size=4096,
+        min_frequency=1,
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    learner.train_from_iterator(corpus, trainer)
+    learnt: dict[str, Any] = json.loads(learner.to_str())["model"]
+    return learnt
+
+
+def _tokenizer_of_ranks(tiny: Tiny, corpus: Iterable[str]) -> PreTrainedTokenizerBase:
+    """The same where the published tokenizer is a list of ranks. Tags are several tokens there, and
+    a number of up to three digits is one.
+    """
+    from swift_vlrft.chatglm4v.tokenizer import as_bytes, fast_tokenizer, pieces
+
+    learnt = _learn(pieces(), corpus)["vocab"]
+    ranks = {as_bytes(token): rank for token, rank in learnt.items()}
+    for word in NUMBERS:
+        ranks.setdefault(word.encode(), len(ranks))
+    return fast_tokenizer(ranks, _chat_template(tiny))
+
+
 def build_model(
     tiny: Tiny, size: TinySize | None = None, *, seed: int = 0, vocabulary: int | None = None
 ) -> PreTrainedModel:
@@ -85,17 +111,22 @@ def build_model(
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
+    from swift_vlrft.chatglm4v import register
+
     eos, pad = tiny.special_ids[tiny.eos], tiny.special_ids[tiny.pad]
     values = tiny.config(size or TinySize(), vocabulary or tiny.vocabulary)
+    if values["model_type"] == "chatglm":
+        register()
     config = AutoConfig.for_model(**values)
     if vocabulary is None:
         text = config.get_text_config()
-        text.eos_token_id, text.pad_token_id = eos, pad
+        text.eos_token_id, text.pad_token_id = text.eos_token_id or eos, pad
     torch.manual_seed(seed)
     sees = "vision_config" in values
     auto = AutoModelForImageTextToText if sees else AutoModelForCausalLM
     model: PreTrainedModel = auto.from_config(config)
-    model.generation_config.eos_token_id, model.generation_config.pad_token_id = eos, pad
+    model.generation_config.eos_token_id = config.get_text_config().eos_token_id or eos
+    model.generation_config.pad_token_id = pad
     return model
 
 
@@ -116,9 +147,13 @@ def save_checkpoint(
     shutil.rmtree(half, ignore_errors=True)
     half.parent.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(half)
-    chat_template = (CHAT_TEMPLATES / f"{tiny.chat_template}.jinja").read_text()
+    chat_template = _chat_template(tiny)
     kind = type(model.config)
-    if processor := PROCESSOR_MAPPING.get(kind, None):
+    if tiny.has_ranks:
+        from swift_vlrft.chatglm4v.tokenizer import save_as_published
+
+        save_as_published(tokenizer, half)
+    elif processor := PROCESSOR_MAPPING.get(kind, None):
         processor(
             image_processor=IMAGE_PROCESSOR_MAPPING[kind]["torchvision"](**tiny.image_options),
             tokenizer=tokenizer,
@@ -131,9 +166,15 @@ def save_checkpoint(
         tokenizer.save_pretrained(half)
     # As in checkpoints of ms-swift: several of its templates share an architecture, and this file
     # names the right one.
-    named = {"model_type": model.config.model_type, "template": template}
+    family = family_of(config=model.config.to_dict())
+    kind_name = family.model_types[0] if family else model.config.model_type
+    named = {"model_type": kind_name, "template": template}
     (half / "args.json").write_text(json.dumps({"swift_version": "4.6.0", **named}, indent=2))
     half.rename(directory)
+
+
+def _chat_template(tiny: Tiny) -> str:
+    return (CHAT_TEMPLATES / f"{tiny.chat_template}.jinja").read_text()
 
 
 def _refuse_existing(directory: Path) -> None:

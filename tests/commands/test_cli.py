@@ -48,7 +48,7 @@ def test_recipe_lists_names_and_prints_paths():
     for name in ("qwen2_5_vl_3b/detection_4x80g", "qwen2_5_vl_3b/detection_server_6+2x80g.sh"):
         assert Path(run(app, ["recipe", name]).output.strip()).is_file()
     unknown = run(app, ["recipe", "llava/detection"])
-    assert unknown.exit_code == 2 and "known: demo_cpu" in unknown.output
+    assert unknown.exit_code == 2 and "; known: " in unknown.output and "demo_cpu" in unknown.output
 
 
 def test_version_and_the_short_help():

@@ -50,6 +50,14 @@ def test_every_form_trains_alike(write, tmp_path):
         assert shown(row).size == SIZE
 
 
+@pytest.mark.parametrize("write", FORMS)
+def test_supervised_rows_end_with_the_solution(write, tmp_path):
+    rows, _ = made(write(tmp_path), tmp_path, with_answers=True)
+    user = {"role": "user", "content": f"<image>{PROBLEM}"}
+    for row in rows:
+        assert row["messages"] == [user, {"role": "assistant", "content": row["solution"]}]
+
+
 def test_gold_image_and_prompt_are_as_they_were(tmp_path):
     rows = known_task("detection").make(random.Random(0), 5)
     write_parquet(rows, tmp_path / "set")

@@ -35,6 +35,8 @@ FAMILIES = {
     "qwen2_5_vl_3b": "qwen2_5_vl",
     "qwen2_vl_2b": "qwen2_vl",
     "glm_4_1v_9b": "glm4v",
+    "glm_4v_9b": "chatglm4v",
+    "cogagent_9b": "cogagent_9b",
     "qwen2_5_7b": "qwen2",
 }
 # Full weights under ZeRO-3, the same in host memory, LoRA under ZeRO-2.
@@ -65,6 +67,7 @@ def sets(tmp_path_factory):
     write_parquet(found, folder / "detection")
     write_parquet(known_task("colours").make(random.Random(0), 16), folder / "classification")
     boxes = [re.findall(r"\d+", row.solution.split("Confidence")[0])[:4] for row in found]
+    (folder / "sft").symlink_to(folder / "classification")
     (folder / "grounding").mkdir()
     table = {
         "image": [{"bytes": png_bytes(row), "path": "a.png"} for row in found],
@@ -142,8 +145,16 @@ def test_server_and_trainer_on_the_loopback(models, sets, tmp_path):
 
 def assert_steps(done: RecipeRun, steps: list[int]) -> None:
     """Every step logged once, with finite numbers and the recipe's own rewards."""
-    logged = [int(step["global_step/max_steps"].split("/")[0]) for step in done.run.steps]
+    supervised = done.recipe.command[-1] == "sft"
+    rows = [row for row in done.run.rows if "grad_norm" in row]
+    logged = [int(row["global_step/max_steps"].split("/")[0]) for row in rows]
     assert logged == steps
+    if supervised:
+        assert all(math.isfinite(row["loss"]) and row["grad_norm"] > 0 for row in rows)
+        evaluated = f"eval_{done.recipe.get('eval_metric')}"
+        (score,) = [row[evaluated] for row in done.run.rows if evaluated in row]
+        assert 0 <= score <= 1
+        return
     for name in done.recipe.values("reward_funcs"):
         metric = "MathAccuracy" if name == "accuracy" else name
         values = done.run.metric(f"rewards/{metric}/mean")
@@ -158,8 +169,10 @@ def assert_loads(checkpoint: Path, model: Path, done: RecipeRun) -> None:
     import torch
     import transformers
 
+    from swift_vlrft.chatglm4v.modeling import ChatGLM4VForConditionalGeneration as ours
+
     name = json.loads((model / "config.json").read_text())["architectures"][0]
-    architecture = getattr(transformers, name)
+    architecture = ours if name == ours.__name__ else getattr(transformers, name)
     before = architecture.from_pretrained(model, dtype=torch.float32).state_dict()
     if done.recipe.get("tuner_type") == "lora":
         from peft import PeftModel
@@ -184,10 +197,10 @@ def record(path: Path, done: RecipeRun) -> None:
             [*engine, recipe.get("deepspeed") or "DDP", recipe.get("tuner_type") or ""]
         ),
         "processes": 2,
-        "steps": len(done.run.steps),
+        "steps": sum("grad_norm" in row for row in done.run.rows),
         "seconds": round(done.seconds),
         "processor seconds": round(done.processor_seconds),
-        "rewards": list(recipe.values("reward_funcs")),
+        "rewards": [*recipe.values("reward_funcs"), *recipe.values("eval_metric")],
     }
     folder = REPOSITORY / "runs"
     folder.mkdir(exist_ok=True)

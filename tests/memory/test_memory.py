@@ -587,6 +587,70 @@ def test_a_plan_for_a_set_reads_the_model_by_its_older_flag(tmp_path):
     assert any("1 tokens (characters/3)" in note for note in plan["assumptions"])
 
 
+ONE_A100 = (
+    "swift sft --model zai-org/{model} --dataset x --split_dataset_ratio 0.1 --tuner_type lora "
+    "--lora_rank 8 --lora_dropout 0.1 --target_modules query_key_value --torch_dtype bfloat16 "
+    "--max_length {length} --max_new_tokens 512 --gradient_checkpointing false "
+    "--use_logits_to_keep false --predict_with_generate true --per_device_eval_batch_size 4 "
+    "--gradient_accumulation_steps 1 --per_device_train_batch_size {batch}\n"
+)
+
+
+def plan_on_one_a100(folder, batch, *, model="glm-4v-9b", length=2626, quick=()):
+    path = folder / "sft.sh"
+    path.write_text(ONE_A100.format(model=model, length=length, batch=batch))
+    done = run(app, ["plan", str(path), "--gpus", "1xA100-80G", "--json", *quick])
+    assert done.exit_code in (0, 1), done.output
+    return json.loads(done.stdout)
+
+
+@pytest.mark.slow
+def test_glm_4v_on_one_a100_as_published(tmp_path):
+    """LoRA with the ViT in the makers' scripts, which recompute nothing: "at least 70GB" at 2,048
+    tokens (CogAgent's README), and a user's run out of memory with two rows a GPU, which a batch
+    of one mended.
+    """
+    published = plan_on_one_a100(tmp_path, 1, model="cogagent-9b-20241220", length=2048)
+    assert published["how"] == "traced" and published["verdict"] != "out of memory"
+    assert 70 <= published["peak_gib"] <= published["capacity_gib"]
+    two = plan_on_one_a100(tmp_path, 2)
+    assert two["verdict"] == "out of memory" and two["phase"] == "backward"
+    assert two["phases"]["backward"]["activations ViT"] > 50
+    assert two["changes"][0]["flags"].keys() >= {"vit_gradient_checkpointing"}
+
+
+def test_evaluation_that_writes_answers_is_planned(tmp_path):
+    plan = plan_on_one_a100(tmp_path, 1, quick=["--quick"])
+    assert "rollout" not in plan["phases"] and plan["phases"]["eval"]["KV cache"] > 0.2
+    assert any("rows of 2626 tokens" in note for note in plan["assumptions"])
+    assert any("1120 x 1120 pixels, 1600 tokens" in note for note in plan["assumptions"])
+    assert any("names layers of the ViT" in note for note in plan["assumptions"])
+    assert not any("pixels" in c["change"] or "length" in c["change"] for c in plan["changes"])
+    settings = replace(BASE, rollout="none", eval_generates=True, eval_batch=64, completion=4096)
+    plan = estimate(settings, analytic)
+    assert plan.peak.name == "eval"
+    assert any(change.flags == {"per_device_eval_batch_size": "1"} for change in changes(settings))
+
+
+@pytest.mark.parametrize("limit", ["export MAX_PIXELS=200704\n", "", "--max_pixels 200704"])
+def test_nothing_makes_glm_4vs_images_smaller(limit, tmp_path):
+    path = recipe_file(tmp_path, model="THUDM/glm-4v-9b", more=f" {limit}" * ("--" in limit))
+    path.write_text(limit * ("export" in limit) + path.read_text())
+    settings = planned(path)
+    assert settings.image_tokens == 1600 and settings.patches == 6400
+    assert settings.model.vit_layers == 63 and settings.model.kv_heads == 2
+    assert not any("pixels" in name.lower() for c in changes(settings) for name in c.flags)
+
+
+def test_a_new_recipe_for_glm_4v_limits_no_pixels(tmp_path):
+    out = tmp_path / "new.sh"
+    arguments = ["--model", "zai-org/glm-4v-9b", "--task", "classification", "--quick"]
+    done = run(app, ["recipe", "new", str(out), *arguments, "--gpus", "8x80"])
+    assert done.exit_code == 0, done.output
+    assert "pixels" not in out.read_text().lower()
+    assert json.loads(run(app, ["check", str(out), "--json"]).stdout)["findings"] == []
+
+
 def test_a_picture_is_written(tmp_path):
     path, picture = recipe_file(tmp_path), tmp_path / "plan.png"
     run(app, ["plan", str(path), "--gpus", "4x80", "--quick", "--plot", str(picture)])

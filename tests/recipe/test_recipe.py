@@ -93,9 +93,9 @@ def test_our_recipes_read_as_bash_runs_them(path, given, tmp_path):
     }
     subprocess.run(["bash", path], env=environment, check=True, timeout=20)
     seen = [json.loads(line) for line in (tmp_path / "seen").read_text().splitlines()]
-    (trained,) = [run for run in seen if run[0][0] == "rlhf"]
+    (trained,) = [run for run in seen if run[0][0] in ("rlhf", "sft")]
     (recipe,) = [recipe for recipe in read_recipes(path, environment) if recipe.trains]
-    assert ["rlhf", *(w for f in recipe.flags for w in _words(f))] == trained[0]
+    assert [recipe.command[-1], *(w for f in recipe.flags for w in _words(f))] == trained[0]
     names = ("NPROC_PER_NODE", "CUDA_VISIBLE_DEVICES")
     count, gpus = (recipe.environment[name] for name in names)
     assert [count, gpus] == [trained[1][name] for name in names]

@@ -76,14 +76,18 @@ def test_our_recipes_keep_what_a_recipe_must(path):
     assert (recipe.get("model"), recipe.get("dataset"), recipe.get("output_dir")) == ("m", "d", "o")
     assert recipe.environment["NPROC_PER_NODE"] == "3"
     assert recipe.environment["CUDA_VISIBLE_DEVICES"] == "0,1,2"
-    assert recipe.get("num_generations_eval") == "1"
-    assert recipe.get("rlhf_type") == "grpo" and recipe.get("external_plugins")
+    assert recipe.get("external_plugins") and recipe.get("report_to") == "tensorboard"
     assert recipe.get("gradient_checkpointing") == "true"
-    assert recipe.get("log_completions") == "true" and recipe.get("report_to") == "tensorboard"
+    if recipe.command[-1] == "sft":
+        assert recipe.get("eval_metric") == recipe.get("metric_for_best_model")
+    else:
+        assert recipe.get("rlhf_type") == "grpo" and recipe.get("log_completions") == "true"
+        assert recipe.get("num_generations_eval") == "1"
     assert recipe.get("seed") and recipe.get("save_steps") and not recipe.flag("save_only_model")
     assert "expandable_segments" in recipe.environment["PYTORCH_CUDA_ALLOC_CONF"]
     if "text" not in path.name:
         assert recipe.get("vit_gradient_checkpointing") == "true"
+    if "text" not in path.name and path.parent.name not in ("glm_4v_9b", "cogagent_9b"):
         assert recipe.environment["MAX_PIXELS"]
     head = " ".join(path.read_text().split("set -euo")[0].replace("\n#", " ").split())
     for word in ("GPU", "ms-swift 4.6.0", "memory ", "run bash", "smaller", "Not run on"):
@@ -134,7 +138,7 @@ def test_a_good_command_is_silent(added):
         ("--external_plugins none.py", "plugin", "no such file"),
         ("--model ''", "model", "--model has no value"),
         ("--model ./none", "model", "no such folder"),
-        ("--model zai-org/glm-4v-9b", "model", "GLM-4.1V-9B-Thinking"),
+        ("--model zai-org/glm-4v-9b --max_length 512", "lengths", "give 2114"),
         ("--dataset /none/at/all", "dataset", "does not exist"),
         ("--dataset path/to/set", "placeholder", "path/to/set"),
         ("--resume_from_checkpoint \u201cx\u201d", "typographic-quotes", "part of the value"),
@@ -148,6 +152,31 @@ def test_problems(added, rule, said):
     found = [f for f in findings(GOOD + added) if f.level == PROBLEM]
     assert [f.rule for f in found] == [rule]
     assert said in found[0].text
+
+
+def test_evaluation_with_answers_needs_a_package_or_a_reward():
+    text = "swift sft --model m --dataset d --predict_with_generate true"
+    assert [f.rule for f in findings(text) if "jieba" in f.text] == ["not-installed"]
+    assert not [f for f in findings(f"{text} --eval_metric vlrft_ocr") if "jieba" in f.text]
+
+
+def test_what_glm_4v_cannot_do_is_said(tmp_path):
+    """Every image of it takes 1,602 tokens, and it gives no boxes; CogAgent does."""
+    model = "--model zai-org/glm-4v-9b "
+    (found,) = findings(GOOD + model)
+    assert (found.level, found.rule) == (NOTE, "max-pixels") and "saves nothing" in found.text
+    short = GOOD.replace("--max_pixels 401408", "") + "--truncation_strategy delete "
+    assert findings(short + model) == findings(short + model + "--max_length 1603") == []
+    known = short.replace("classification", "detection_iou")
+    known = known.replace("ViRFT_CLS_flower_4_shot", "ViRFT_COCO")
+    (found,) = findings(known + model)
+    assert (found.level, found.rule) == (NOTE, "grounding")
+    assert "cannot ground" in found.text and "cogagent-9b" in found.text
+    assert findings(known + "--model zai-org/cogagent-9b-20241220") == []
+    vision = {"model_type": "chatglm", "vision_config": {"image_size": 112}}
+    (tmp_path / "config.json").write_text(json.dumps(vision))
+    assert findings(known + f"--model {tmp_path} --max_length 19")[0].rule == "grounding"
+    assert "takes 18 tokens" in findings(known + f"--model {tmp_path} --max_length 18")[0].text
 
 
 def test_tensor_parallel_is_said_where_the_mode_is_missing_too():
@@ -358,7 +387,9 @@ def test_the_evaluation_batch_rule_is_that_of_ms_swift():
 def test_our_recipes_take_a_set_to_evaluate_on(path, processes):
     given = {"DATASET": "d", "NODE_RANK": "0", "MASTER_ADDR": "a"}
     given |= {"NPROC_PER_NODE": processes} if processes else {}
-    more = ["--val_dataset", "v", "--eval_strategy", "steps", "--vllm_tensor_parallel_size", "1"]
+    more = ["--val_dataset", "v", "--eval_strategy", "steps"]
+    if "sft" not in path.name:
+        more += ["--vllm_tensor_parallel_size", "1"]
     (recipe,) = [r for r in read_recipes(path, given, more) if r.trains]
     assert [f for f in check_recipe(recipe) if f.level == PROBLEM] == []
 

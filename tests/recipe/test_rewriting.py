@@ -552,7 +552,7 @@ def test_our_recipes_are_changed_in_the_flags_that_are_meant(
         out = tmp_path / f"{number}.sh"
         text = changed_text(read_recipe(path), flags)
         out.write_text(text)
-        differ_in(before, bash(out, given), flags)
+        differ_in(before, bash(out, given), flags, read_recipe(path).command[-1])
         # What is read from the environment is still read from it.
         for line in path.read_text().splitlines():
             if re.match(r"(MODEL|DATASET|OUTPUT_DIR|PLUGIN)=|#", line):

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from swift_vlrft.memory.models import makes_known, part_of
 from swift_vlrft.memory.stages import BatchShape
 from swift_vlrft.memory.tracing import inputs_of
 
@@ -18,6 +19,7 @@ def real_model(config: dict[str, Any], shape: BatchShape) -> torch.nn.Module:
     from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
+    makes_known(config)
     values = {name: value for name, value in config.items() if name != "model_type"}
     sees = "vision_config" in values
     maker = AutoModelForImageTextToText if sees else AutoModelForCausalLM
@@ -25,15 +27,17 @@ def real_model(config: dict[str, Any], shape: BatchShape) -> torch.nn.Module:
     model = maker.from_config(made, attn_implementation=shape.attention)
     model = model.to(getattr(torch, shape.dtype)).train()
     for name, parameter in model.named_parameters():
-        vit = "visual" in name
-        parameter.requires_grad_(shape.lora_rank == 0 and (shape.train_vit if vit else True))
+        llm = part_of(name) == "llm"
+        parameter.requires_grad_(shape.lora_rank == 0 and (llm or shape.train_vit))
     if shape.lora_rank:
         from peft import LoraConfig, get_peft_model
 
         names = [
             name
             for name, part in model.named_modules()
-            if isinstance(part, torch.nn.Linear) and "visual" not in name and "lm_head" not in name
+            if isinstance(part, torch.nn.Linear)
+            and part_of(name) == "llm"
+            and part is not model.get_output_embeddings()
         ]
         model = get_peft_model(
             model,
@@ -47,12 +51,13 @@ def real_model(config: dict[str, Any], shape: BatchShape) -> torch.nn.Module:
         )
         inner.enable_input_require_grads()
     if sees and not shape.checkpoint_vit:
-        inner.model.visual.gradient_checkpointing_disable()
+        vit = inner.transformer.vision if "boi_token_id" in config else inner.model.visual
+        vit.gradient_checkpointing_disable()
     return model
 
 
 def real_inputs(config: dict[str, Any], shape: BatchShape) -> dict[str, Any]:
-    inputs = inputs_of(config, shape, config["image_token_id"])
+    inputs = inputs_of(config, shape, config.get("image_token_id", 0))
     for name, value in inputs.items():
         if isinstance(value, torch.Tensor) and value.is_meta:
             inputs[name] = torch.randn(value.shape, dtype=value.dtype)

@@ -27,7 +27,7 @@ CPU = ("--use_cpu", "true", "--ddp_backend", "gloo")
 CPU_VLLM = ("--sleep_level", "0", "--vllm_enforce_eager", "true")
 # Steps and answers of a length that two cores finish in seconds.
 SHORT = (
-    *("--max_completion_length", "8", "--add_version", "false"),
+    *("--add_version", "false", "--logging_steps", "1"),
     *("--learning_rate", "1e-3", "--lr_scheduler_type", "constant"),  # two steps must be seen
 )
 
@@ -63,6 +63,10 @@ def read(path: Path, **variables: str) -> Recipe:
 
 def cpu_flags(recipe: Recipe, processes: int) -> list[str]:
     flags = [*CPU, *SHORT]
+    if recipe.command[-1] == "sft":
+        evaluated = ("--eval_steps", "2", "--dataloader_num_workers", "0")
+        return [*flags, "--max_new_tokens", "8", *evaluated]
+    flags += ["--max_completion_length", "8"]
     if recipe.get("vllm_mode") == "colocate":
         tensor_parallel = min(int(recipe.get("vllm_tensor_parallel_size") or 1), processes)
         flags += [*CPU_VLLM, "--vllm_tensor_parallel_size", str(tensor_parallel)]

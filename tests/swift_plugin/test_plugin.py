@@ -56,6 +56,40 @@ def test_an_unknown_reward_name_is_refused_with_the_known_ones():
     assert "Traceback" not in done.stderr and "vlrft_classification" in done.stderr
 
 
+METRIC = """
+from types import SimpleNamespace
+from swift.metrics import eval_metrics_map
+from swift.utils import Serializer
+answers = ["<answer>rose</answer>", "<answer>a rose</answer>", "rose"]
+told = SimpleNamespace(
+    predictions=[Serializer.to_tensor(text) for text in answers],
+    label_ids=[Serializer.to_tensor("<answer>Rose</answer>")] * 3,
+)
+print(eval_metrics_map["vlrft_classification"](None, None).compute_metrics(told))
+print(len([name for name in eval_metrics_map if name.startswith("vlrft_")]))
+"""
+
+
+def test_rewards_are_metrics_of_supervised_training():
+    done = import_plugin(then=METRIC)
+    assert done.returncode == 0, done.stderr[-3000:]
+    score, count = done.stdout.strip().splitlines()[-2:]
+    assert score == "{'vlrft_classification': 0.3333333333333333}" and int(count) == len(REWARDS)
+
+
+def test_boxes_for_a_model_that_writes_none_are_said(tmp_path):
+    """GLM-4v; not "trained on None"."""
+    import random
+
+    write_parquet(known_task("detection").make(random.Random(0), 2), tmp_path / "shapes")
+    flags = ("--dataset", str(tmp_path / "shapes"), "--seed", "1", "--model_type", "chatglm4v")
+    flags += ("--dataset_num_proc", "1")
+    done = import_plugin(*flags, then=LOAD)
+    assert done.returncode == 0, done.stderr[-3000:]
+    said = done.stdout + done.stderr
+    assert "chatglm4v was not trained to write boxes" in said and "on None" not in said
+
+
 def test_a_name_that_a_later_plugin_may_bring_is_left_alone():
     flags = ("--reward_funcs", "mine", "--external_plugins", str(PLUGIN), "mine.py")
     assert import_plugin(*flags).returncode == 0

@@ -12,7 +12,7 @@ def test_any_text_survives_the_tokenizer(name):
     tokenizer = build_tokenizer(FAMILIES[name].tiny)
     answer = "[{'Position': [254, 303, 291, 1000], 'Confidence': 0.9}]"
     text = f"<think>two, é中\n</think><answer>{answer}</answer>"
-    assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
+    assert tokenizer.decode(tokenizer(text, add_special_tokens=False)["input_ids"]) == text
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -27,7 +27,8 @@ def test_special_tokens_keep_their_real_ids_and_nothing_lies_between(name, tmp_p
     assert tiny.special_ids.items() <= vocabulary.items()
     for token, number in tiny.special_ids.items():
         assert tokenizer.decode([number]) == token
-    assert tokenizer.decode(tokenizer("red")["input_ids"] + [100_000]) == "red"
+    red = tokenizer("red", add_special_tokens=False)["input_ids"]
+    assert tokenizer.decode(red + [100_000]) == "red"
 
 
 def test_an_unknown_family_lists_the_known_ones():

@@ -176,15 +176,23 @@ def _columns(run: Run, data_set: _Set) -> Iterator[Finding]:
 
 
 def _box_format(run: Run, data_set: _Set) -> Iterator[Finding]:
-    """A set in thousandths with a model that writes pixels."""
+    """A set in thousandths with a model that writes pixels, or boxes for one that gives none."""
     try:
         known = family(run)
     except NoValue:
         return
-    if known is None or known.box_format != "pixels" or data_set.subset == "pixels":
+    if known is None or known.images is None:
         return
     tasks = [REWARDS[name].task for name in run.texts("reward_funcs") if name in REWARDS]
     if not any(task is not None and task.has_boxes for task in tasks):
+        return
+    if known.box_format is None:
+        text = (
+            f"{run.text('model')} cannot ground, its makers say (zai-org/GLM-4#196): rewards for "
+            "boxes start near 0. zai-org/cogagent-9b-20241220, of the same code, and GLM-4.1V do"
+        )
+        yield note(run, "model", "grounding", text)
+    if known.box_format != "pixels" or data_set.subset == "pixels":
         return
     if data_set.subset == "norm1000" or data_set.ours:
         text = (

@@ -46,6 +46,10 @@ def needs(run: Run) -> Iterator[tuple[str, str, str, str]]:
         yield "quant_method", "bitsandbytes", "bitsandbytes", "--quant_method bnb needs it"
     if "accuracy" in given("reward_funcs").split():
         yield "reward_funcs", "math_verify", "math_verify", "the reward accuracy needs math_verify"
+    written = run.command == "sft" and given("predict_with_generate") == "true"
+    if written and given("eval_metric") in ("", "nlg"):
+        why = "ms-swift's metric of answers needs it (--eval_metric with a reward's name does not)"
+        yield "predict_with_generate", "jieba", "jieba", why
     for tracker in given("report_to").split():
         if tracker in TRACKERS and "report_to" in run.given:
             yield "report_to", tracker, tracker, f"--report_to {tracker}"

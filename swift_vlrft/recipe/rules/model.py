@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from swift_vlrft.families import family_of
 from swift_vlrft.families.family import Family
-from swift_vlrft.recipe.rules.finding import Finding, note, problem
+from swift_vlrft.families.resize import Squash
+from swift_vlrft.recipe.rules.finding import Edit, Finding, note, problem
 from swift_vlrft.recipe.run import Run
 
 SHADOWS = (
@@ -44,17 +44,33 @@ def model(run: Run) -> Iterator[Finding]:
         yield problem(run, "model", "model", "--model has no value")
     if name and is_missing(run, name):
         yield problem(run, "model", "model", f"--model {name}: no such folder")
-    if re.search(r"glm-?4v-9b", name or "", re.I) and run.grpo:
+
+
+def fixed_images(run: Run) -> Iterator[Finding]:
+    """Images of a size that nothing changes, in rows that are shorter."""
+    known = family(run) if run.trains else None
+    if known is None or not isinstance(known.images, Squash):
+        return
+    low, high = known.images.limits(model=run.text("model"))
+    tokens = 2 + known.images.tokens(1, 1, min_pixels=low, max_pixels=high)
+    longest = run.optional("max_length")
+    if longest and longest <= tokens:
         text = (
-            "glm-4v-9b needs transformers < 4.45; the trl of ms-swift's GRPO needs 4.53.2: "
-            "use zai-org/GLM-4.1V-9B-Thinking"
+            f"--max_length {longest}: every image of {known.name} takes {tokens} tokens, so no row "
+            f"is that short. For {longest} tokens of text give {longest + tokens}"
         )
-        yield problem(run, "model", "model", text)
+        edit = Edit("max_length", values=(str(longest + tokens),))
+        yield problem(run, "max_length", "lengths", text, edit)
+    if not run.lacks("max_pixels"):
+        text = f"--max_pixels saves nothing: {known.name} sees every image in the same size"
+        yield note(run, "max_pixels", "max-pixels", text)
 
 
 def max_pixels(run: Run) -> Iterator[Finding]:
     known = family(run) if run.trains else None
     if known is None or known.images is None or not run.lacks("max_pixels"):
+        return
+    if isinstance(known.images, Squash):
         return
     if not known.images.from_environment:
         text = (
@@ -106,4 +122,4 @@ def files(run: Run) -> Iterator[Finding]:
             yield problem(run, name, "file", text)
 
 
-MODEL = (plugins, model, max_pixels, files)
+MODEL = (plugins, model, max_pixels, fixed_images, files)

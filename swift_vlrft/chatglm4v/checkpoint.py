@@ -1,0 +1,156 @@
+"""Opens a published folder of GLM-4V or CogAgent, and says in one line what is wrong with it.
+
+    check_checkpoint(Path("glm-4v-9b"))     None, or "its own code (...) is not run: ..."
+
+The Python files beside the weights belong to an old transformers and are never run: configuration,
+tokenizer, images and model are this package's, under the names of the published weights.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from swift_vlrft.chatglm4v.configuration import VISION, ChatGLM4VConfig
+
+AGAIN = "download the current revision of zai-org/glm-4v-9b or zai-org/cogagent-9b-20241220"
+INDEX = "model.safetensors.index.json"
+COMPUTED = "transformer.rotary_pos_emb.inv_freq"
+"""Published with the weights, computed by the model."""
+
+Shapes = dict[str, tuple[int, ...]]
+
+
+def check_checkpoint(folder: Path) -> str | None:
+    """ValueError: what of the folder cannot be used, and what to do, in one line. What it returns
+    is for the log: the code in the folder that is not run.
+    """
+    config = read_config(folder)
+    if not any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer.model")):
+        raise ValueError(f"{folder} has no tokenizer.model; {AGAIN}")
+    found = weights_in(folder)
+    if getattr(config, "quantization_config", None) is None:
+        _compare(folder, expected_weights(config), found)
+    code = sorted(file.name for file in folder.glob("*.py"))
+    if not code:
+        return None
+    return f"{folder}: its own code ({', '.join(code)}) is not run; swift_vlrft.chatglm4v stands in"
+
+
+def read_config(folder: Path) -> ChatGLM4VConfig:
+    """config.json without its references to code; ValueError for another model's."""
+    file = folder / "config.json"
+    try:
+        values = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{file} cannot be read ({error}); {AGAIN}") from error
+    kind = values.get("model_type") if isinstance(values, dict) else None
+    if kind != ChatGLM4VConfig.model_type:
+        raise ValueError(f"{file}: model_type is {kind!r}; GLM-4V's is 'chatglm'")
+    vision = values.get("vision_config")
+    if not isinstance(vision, dict):
+        raise ValueError(f"{file} has no vision_config: this is a language model, or old; {AGAIN}")
+    if missing := [key for key in VISION if key not in vision]:
+        raise ValueError(f"{file}: vision_config lacks {', '.join(missing)}; {AGAIN}")
+    values.pop("auto_map", None)
+    config: ChatGLM4VConfig = ChatGLM4VConfig.from_dict(values)
+    try:
+        config.check()
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}") from error
+    return config
+
+
+def weights_in(folder: Path) -> Shapes:
+    """Name and shape of every weight, from the headers of the safetensors files."""
+    index = folder / INDEX
+    if index.is_file():
+        try:
+            names = sorted(
+                set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+            )
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"{index} is damaged; download it again") from error
+        if missing := [name for name in names if not (folder / name).is_file()]:
+            raise ValueError(
+                f"{folder}: {len(missing)} of the {len(names)} weight files that {INDEX} names are "
+                f"missing ({_some(missing)}); download them"
+            )
+    else:
+        names = sorted(file.name for file in folder.glob("*.safetensors"))
+        if not names:
+            old = sorted(file.name for file in folder.glob("pytorch_model*.bin"))
+            has = f"its weights are {old[0]}, of an old revision" if old else "no weights are in it"
+            raise ValueError(f"{folder}: {has}; {AGAIN}")
+        if names != ["model.safetensors"]:
+            raise ValueError(
+                f"{folder}: {INDEX} is missing ({_some(names)} are there); download it"
+            )
+    shapes: Shapes = {}
+    for name in names:
+        shapes |= _header(folder / name)
+    return shapes
+
+
+def _header(file: Path) -> Shapes:
+    with file.open("rb") as stream:
+        start = stream.read(8)
+        size = file.stat().st_size
+        length = int.from_bytes(start, "little")
+        if start == b"version ":
+            raise ValueError(f"{file} is a pointer of Git LFS, not the weights; run git lfs pull")
+        try:
+            if length > size:
+                raise ValueError
+            entries: dict[str, Any] = json.loads(stream.read(length))
+            entries.pop("__metadata__", None)
+            ends = [entry["data_offsets"][1] for entry in entries.values()]
+            if size < 8 + length + max(ends, default=0):
+                raise ValueError
+            return {name: tuple(entry["shape"]) for name, entry in entries.items()}
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(
+                f"{file} is cut off ({size:,} bytes) or damaged; download it again"
+            ) from error
+
+
+def expected_weights(config: ChatGLM4VConfig) -> Shapes:
+    """Name and shape of every weight of the model, built without memory."""
+    import torch
+
+    from swift_vlrft.chatglm4v.modeling import ChatGLM4VForConditionalGeneration
+
+    with torch.device("meta"):
+        model = ChatGLM4VForConditionalGeneration(config)
+    return {name: tuple(weight.shape) for name, weight in model.state_dict().items()}
+
+
+def _compare(folder: Path, expected: Shapes, found: Shapes) -> None:
+    missing = [name for name in expected if name not in found]
+    unknown = [name for name in found if name not in expected and name != COMPUTED]
+    other = [
+        f"{name} is {list(found[name])}, not {list(expected[name])}"
+        for name in expected
+        if name in found and found[name] != expected[name]
+    ]
+    problems = [
+        f"{len(names)} {what} ({_some(names)})"
+        for names, what in (
+            (missing, "weights are missing"),
+            (unknown, "are unknown"),
+            (other, "have another shape"),
+        )
+        if names
+    ]
+    if problems:
+        raise ValueError(
+            f"{folder}: the weights are not those of its config.json: {'; '.join(problems)}. "
+            f"They are of another revision or model: {AGAIN}"
+        )
+
+
+def _some(names: Iterable[str], most: int = 2) -> str:
+    names = list(names)
+    return ", ".join(names[:most]) + (", ..." if len(names) > most else "")

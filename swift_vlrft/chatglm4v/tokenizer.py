@@ -1,0 +1,172 @@
+"""GLM-4's published tokenizer.model as a fast tokenizer with the same ids.
+
+    tokenizer = tokenizer_of(Path("glm-4v-9b"))
+    tokenizer("hi")["input_ids"]                        [151331, 151333, 6023]: [gMASK]<sop>hi
+
+The file has a line per token, its bytes in base64 and its rank, which is its id: the format of
+tiktoken. A piece of text that is no token itself is merged from its bytes, always the pair first
+whose union has the lowest rank.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from tokenizers import (
+    AddedToken,
+    Regex,
+    Tokenizer,
+    decoders,
+    models,
+    pre_tokenizers,
+    processors,
+)
+from tokenizers.pre_tokenizers import PreTokenizer
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+from swift_vlrft.families.chatglm4v import SPECIAL_IDS
+
+PIECES = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+"""How text is cut before merging: no token crosses a cut."""
+
+_PRINTABLE = [*range(33, 127), *range(161, 173), *range(174, 256)]
+_OTHERS = [byte for byte in range(256) if byte not in _PRINTABLE]
+_LETTERS = {byte: chr(byte) for byte in _PRINTABLE} | {
+    b: chr(256 + i) for i, b in enumerate(_OTHERS)
+}
+_BYTES = {letter: byte for byte, letter in _LETTERS.items()}
+
+PREFIX = ("[gMASK]", "<sop>")
+"""What begins every prompt: the tokenizer writes it."""
+
+
+def tokenizer_of(folder: Path) -> PreTrainedTokenizerFast:
+    """The tokenizer of a checkpoint: its tokenizer.json, else made from its tokenizer.model."""
+    if (folder / "tokenizer.json").is_file():
+        return PreTrainedTokenizerFast.from_pretrained(folder)
+    return fast_tokenizer(read_ranks(folder / "tokenizer.model"), chat_template_of(folder))
+
+
+def chat_template_of(folder: Path) -> str | None:
+    """Its chat template: a file of its own, or in tokenizer_config.json."""
+    if (file := folder / "chat_template.jinja").is_file():
+        return file.read_text(encoding="utf-8")
+    try:
+        settings = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    found = settings.get("chat_template") if isinstance(settings, dict) else None
+    return found if isinstance(found, str) else None
+
+
+def read_ranks(file: Path) -> dict[bytes, int]:
+    """The tokens of a tokenizer.model by their bytes; ValueError names the line that is none."""
+    ranks = {}
+    where = "its beginning"
+    try:
+        for number, line in enumerate(file.read_text(encoding="ascii").splitlines(), start=1):
+            where = f"line {number}"
+            token, rank = line.split()
+            ranks[base64.b64decode(token, validate=True)] = int(rank)
+    except OSError as error:
+        raise ValueError(f"{file}: {error.strerror}; GLM-4V is published with this file") from error
+    except ValueError as error:
+        raise ValueError(
+            f"{file}: {where} is no token in base64 with its rank; download the file again"
+        ) from error
+    if missing := [byte for byte in range(256) if bytes([byte]) not in ranks]:
+        raise ValueError(
+            f"{file}: no token for the byte {missing[0]} ({len(missing)} of 256 are missing); "
+            "download the file again"
+        )
+    return ranks
+
+
+def fast_tokenizer(
+    ranks: Mapping[bytes, int], chat_template: str | None = None
+) -> PreTrainedTokenizerFast:
+    """The same ids as tiktoken's for these ranks, and the special tokens at their published ids."""
+    tokenizer = Tokenizer(models.BPE(_vocabulary(ranks), _merges(ranks), ignore_merges=True))
+    tokenizer.pre_tokenizer = pieces()
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken(t, normalized=False) for t in SPECIAL_IDS])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=[*PREFIX, "$A"],
+        pair=[*PREFIX, "$A", "$B:1"],
+        special_tokens=[(token, SPECIAL_IDS[token]) for token in PREFIX],
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        eos_token="<|endoftext|>",
+        pad_token="<|endoftext|>",
+        additional_special_tokens=list(SPECIAL_IDS),
+        padding_side="left",
+        model_max_length=128000,
+        clean_up_tokenization_spaces=False,
+        chat_template=chat_template,
+    )
+
+
+def pieces() -> PreTokenizer:
+    """Cuts text, and writes every byte as a letter."""
+    cut = pre_tokenizers.Split(Regex(PIECES), behavior="isolated")
+    letters = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    return pre_tokenizers.Sequence([cut, letters])
+
+
+def save_as_published(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
+    """tokenizer.model and tokenizer_config.json, as the makers write them."""
+    vocabulary = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
+    lines = [
+        f"{base64.b64encode(as_bytes(token)).decode()} {rank}\n"
+        for token, rank in vocabulary
+        if token not in SPECIAL_IDS
+    ]
+    (folder / "tokenizer.model").write_text("".join(lines), encoding="ascii")
+    flags = {"lstrip": False, "normalized": False, "rstrip": False, "single_word": False}
+    settings = {
+        "added_tokens_decoder": {
+            str(number): {"content": token, **flags, "special": True}
+            for token, number in SPECIAL_IDS.items()
+        },
+        "additional_special_tokens": list(SPECIAL_IDS),
+        "chat_template": tokenizer.chat_template,
+        "clean_up_tokenization_spaces": False,
+        "eos_token": "<|endoftext|>",
+        "pad_token": "<|endoftext|>",
+        "model_max_length": 128000,
+        "padding_side": "left",
+        "tokenizer_class": "ChatGLM4Tokenizer",
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=2))
+
+
+def _vocabulary(ranks: Mapping[bytes, int]) -> dict[str, int]:
+    return {as_text(token): rank for token, rank in ranks.items()} | SPECIAL_IDS
+
+
+def _merges(ranks: Mapping[bytes, int]) -> list[tuple[str, str]]:
+    """Every pair of tokens whose union is a token, by the rank of the union."""
+    pairs = [
+        (rank, ranks[token[:cut]], ranks[token[cut:]], token[:cut], token[cut:])
+        for token, rank in ranks.items()
+        for cut in range(1, len(token))
+        if token[:cut] in ranks and token[cut:] in ranks
+    ]
+    return [(as_text(left), as_text(right)) for *_, left, right in sorted(pairs)]
+
+
+def as_text(token: bytes) -> str:
+    """A letter for every byte, as ``pre_tokenizers.ByteLevel`` writes them."""
+    return "".join(_LETTERS[byte] for byte in token)
+
+
+def as_bytes(token: str) -> bytes:
+    """The inverse of ``as_text``."""
+    return bytes(_BYTES[letter] for letter in token)

@@ -1,0 +1,121 @@
+"""tokenizer.model against tiktoken, which the published code reads it with."""
+
+import json
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+import tiktoken
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+from swift_vlrft.chatglm4v.tokenizer import (
+    PIECES,
+    as_bytes,
+    as_text,
+    fast_tokenizer,
+    pieces,
+    read_ranks,
+    save_as_published,
+    tokenizer_of,
+)
+from swift_vlrft.families.chatglm4v import SPECIAL_IDS
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+TEXTS = [path.read_text(encoding="utf-8") for path in sorted(REPOSITORY.glob("*.md"))]
+
+
+@cache
+def ranks() -> dict[bytes, int]:
+    """Some thousand tokens, learnt from English and Chinese text as the published ones were."""
+    learner = Tokenizer(models.BPE())
+    learner.pre_tokenizer = pieces()
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    trainer = trainers.BpeTrainer(
+        vocab_size=4000, initial_alphabet=alphabet, show_progress=False, min_frequency=2
+    )
+    learner.train_from_iterator(TEXTS, trainer)
+    vocabulary = json.loads(learner.to_str())["model"]["vocab"]
+    return {as_bytes(token): rank for token, rank in vocabulary.items()}
+
+
+@cache
+def both():
+    slow = tiktoken.Encoding("glm", pat_str=PIECES, mergeable_ranks=ranks(), special_tokens={})
+    return fast_tokenizer(ranks()), slow
+
+
+def same(text: str) -> None:
+    fast, slow = both()
+    ids = fast(text, add_special_tokens=False)["input_ids"]
+    assert ids == slow.encode(text, disallowed_special=())
+    assert fast.decode(ids) == text
+
+
+WORDS = sorted({word for text in TEXTS for word in text.split()})
+
+
+@settings(max_examples=1500)
+@given(
+    st.one_of(
+        st.text(),
+        st.text("aab \n\r\t12\u017fK'\"SsTtRrEe\u00df\u4e2d\u6587\u3000\x85\xa0"),
+        st.lists(st.sampled_from([*WORDS, " ", "\n\n", "  ", "I'LL", "1234567"])).map(" ".join),
+    )
+)
+def test_the_ids_are_tiktokens(text):
+    assume(not any(token in text for token in SPECIAL_IDS))
+    same(text)
+
+
+def test_every_character_is_cut_as_by_tiktoken():
+    step = 1 if sys.flags.dev_mode else 61  # -X dev: all of them, a minute
+    for code in [*range(0x3000), *range(0x3000, 0xD800, step), *range(0xE000, 0x110000, step)]:
+        letter = chr(code)
+        same(f"a{letter}b{letter}{letter} {letter}1{letter}'{letter}")
+
+
+def test_prompts_begin_as_published_and_special_tokens_are_never_cut():
+    fast, _ = both()
+    red = fast("red", add_special_tokens=False)["input_ids"]
+    assert fast("red")["input_ids"] == [151331, 151333, *red]
+    assert fast("<|user|>red<|endoftext|>")["input_ids"] == [151331, 151333, 151336, *red, 151329]
+    assert (fast.pad_token_id, fast.eos_token_id, fast.padding_side) == (151329, 151329, "left")
+    assert fast.decode([151336, *red], skip_special_tokens=True) == "red"
+
+
+def test_a_published_folder_and_a_saved_one_give_the_same(tmp_path):
+    fast, _ = both()
+    (tmp_path / "published").mkdir()
+    save_as_published(fast, tmp_path / "published")
+    read = tokenizer_of(tmp_path / "published")
+    read.save_pretrained(tmp_path / "saved")
+    again = tokenizer_of(tmp_path / "saved")
+    for text in ["", "Two dogs.\n\n \u4e24\u53ea\u72d7 1000", "<|user|>\nx<|assistant|>"]:
+        assert read(text)["input_ids"] == again(text)["input_ids"] == fast(text)["input_ids"]
+    assert again.pad_token_id == 151329 and again.padding_side == "left"
+    assert as_text(bytes(range(256))) and read_ranks(tmp_path / "published/tokenizer.model") == (
+        ranks()
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (None, "tokenizer.model: No such file or directory; GLM-4V is published with this file"),
+        (b"", "no token for the byte 0 (256 of 256 are missing); download the file again"),
+        (b"AA== 0\n<html>\n", "line 2 is no token in base64 with its rank; download the file"),
+        (b"AA== 0\nAB!= 1\n", "line 2 is no token in base64 with its rank"),
+        (b"AA== 0\nAQ== x\n", "line 2 is no token in base64 with its rank"),
+        (b"\xff\xfe\x00", "its beginning is no token in base64 with its rank"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "line 1 is no token in base64"),
+    ],
+)
+def test_a_broken_file_is_named(content, expected, tmp_path):
+    if content is not None:
+        (tmp_path / "tokenizer.model").write_bytes(content)
+    with pytest.raises(ValueError, match=r"^\S+tokenizer\.model: ") as error:
+        tokenizer_of(tmp_path)
+    assert expected in str(error.value) and "\n" not in str(error.value)

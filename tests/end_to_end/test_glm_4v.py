@@ -1,0 +1,134 @@
+"""GLM-4V through ms-swift's real commands, from a folder like the published one.
+
+Supervised first, so that the tiny model answers and stops; its answers before and after merging;
+then GRPO on it.
+"""
+
+import json
+import random
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from support.glm4v_folder import write_published
+from support.swift_run import (
+    REPOSITORY,
+    SUPPORT,
+    VLLM_ON_CPU,
+    Run,
+    assert_trained,
+    grpo_command,
+    run_swift,
+)
+
+from swift_vlrft.demo.tasks import known_task
+
+pytestmark = pytest.mark.end_to_end
+
+PLUGIN = ("--external_plugins", str(REPOSITORY / "plugins" / "vlrft.py"))
+ANSWER = "<answer>red</answer>"
+
+
+def conversation(text: str, *images: Path, answer: str | None = None) -> dict:
+    turns = [{"role": "user", "content": text}]
+    if answer:
+        turns.append({"role": "assistant", "content": answer})
+    return {"messages": turns, "images": [str(image) for image in images]}
+
+
+def write(file: Path, rows: list[dict]) -> Path:
+    file.write_text("\n".join(map(json.dumps, rows)))
+    return file
+
+
+@dataclass
+class Trained:
+    base: Path
+    images: list[Path]
+    run: Run
+    adapter: Path
+    merged: Path
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Trained:
+    """The supervised run, with mixed rows in a batch, and its merged model."""
+    folder = tmp_path_factory.mktemp("glm_4v")
+    base = write_published(folder / "downloaded")
+    images = []
+    for i, row in enumerate(known_task("colours").make(random.Random(0), 3)):
+        images.append(folder / f"{i}.png")
+        row.image.save(images[-1])
+    rows = [conversation("<image>What colour is it?", image, answer=ANSWER) for image in images]
+    rows.append(conversation("Which colour do you like?", answer=ANSWER))
+    command = [
+        *("swift", "sft", "--model", str(base), "--dataset", str(write(folder / "r.jsonl", rows))),
+        *(*PLUGIN, "--output_dir", str(folder / "sft"), "--add_version", "false"),
+        *("--tuner_type", "lora", "--lora_dropout", "0"),
+        *("--freeze_vit", "false", "--freeze_aligner", "false"),
+        *("--gradient_checkpointing", "true", "--vit_gradient_checkpointing", "true"),
+        *("--torch_dtype", "float32", "--use_cpu", "true", "--report_to", "none"),
+        *("--per_device_train_batch_size", "4", "--max_steps", "50", "--logging_steps", "1"),
+        *("--learning_rate", "3e-3", "--lr_scheduler_type", "constant", "--warmup_ratio", "0"),
+    ]
+    run = run_swift(command, folder / "sft")
+    adapter, merged = folder / "sft" / "checkpoint-50", folder / "merged"
+    export = ("swift", "export", "--adapters", str(adapter), "--merge_lora", "true")
+    run_swift([*export, "--output_dir", str(merged)], folder)
+    return Trained(base, images, run, adapter, merged)
+
+
+def answers(trained: Trained, folder: Path, *model: str) -> list[str]:
+    rows = [
+        conversation("Say a colour."),
+        conversation("<image>What colour is it?", trained.images[0]),
+    ]
+    command = [
+        *("swift", "infer", *model, "--val_dataset", str(write(folder / "asked.jsonl", rows))),
+        *("--max_new_tokens", "12", "--temperature", "0", "--max_batch_size", "2"),
+        *("--result_path", str(folder / "answers.jsonl")),
+    ]
+    run_swift(command, folder)
+    lines = (folder / "answers.jsonl").read_text().splitlines()
+    return [json.loads(line)["response"] for line in lines]
+
+
+def test_it_learns_supervised_and_says_so_before_and_after_merging(trained, tmp_path):
+    assert f"{trained.base}: its own code (configuration_chatglm.py, " in trained.run.output
+    assert "the code of the checkpoint was run" not in trained.run.output
+    losses = [row["loss"] for row in trained.run.rows if "loss" in row]
+    assert float(losses[0]) > 11 and float(losses[-1]) < 0.2
+    merged = ("--model", str(trained.merged), *PLUGIN)
+    for i, model in enumerate([("--adapters", str(trained.adapter)), merged]):
+        (tmp_path / str(i)).mkdir()
+        assert answers(trained, tmp_path / str(i), *model) == [ANSWER, ANSWER]
+
+
+def test_grpo_with_transformers_rollout(trained, shapes, tmp_path):
+    command = grpo_command(
+        *(trained.merged, shapes, tmp_path, [SUPPORT / "coin.py"]),
+        *("--reward_funcs", "vlrft_classification", "vlrft_format", "coin", "--max_steps", "2"),
+        *("--tuner_type", "lora", "--max_completion_length", "16", "--padding_side", "left"),
+    )
+    run = run_swift(command, tmp_path)
+    assert_trained(run, 2)
+    assert all(ratio < 1 for ratio in run.metric("completions/clipped_ratio"))  # answers end
+
+
+@pytest.mark.parametrize("tuner", ["full", "lora"])
+def test_vllm_says_what_the_trainer_says_after_every_step(trained, shapes, tmp_path, tuner):
+    """Rollouts in vLLM, its weights sent by name after each step; an adapter is merged for it."""
+    command = grpo_command(
+        *(trained.base, shapes, tmp_path, [SUPPORT / "cpu_engines.py", SUPPORT / "coin.py"]),
+        *("--reward_funcs", "vlrft_classification", "vlrft_format", "coin"),
+        *("--use_vllm", "true", "--vllm_mode", "colocate", "--vllm_max_model_len", "512"),
+        *("--vllm_enforce_eager", "true", "--log_rollout_offpolicy_metrics", "true"),
+        *("--tuner_type", tuner, "--freeze_vit", "false", "--freeze_aligner", "false"),
+        *("--lora_dropout", "0", "--learning_rate", "1e-2"),
+    )
+    run = run_swift(command, tmp_path, **VLLM_ON_CPU)
+    assert_trained(run, 3)
+    assert "the code of the checkpoint was run" not in run.output
+    assert run.metric("kl")[2] > 1e-3  # far from where it began
+    for name in ("k3_kl", "log_ppl_abs_diff"):
+        assert all(abs(value) < 1e-4 for value in run.metric(f"rollout_correction/{name}"))

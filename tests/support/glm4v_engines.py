@@ -1,0 +1,176 @@
+"""Tiny GLM-4v in vLLM against the trainer's model: the greatest difference of log-probabilities.
+
+Run in a process of its own (`run_python`); one line of JSON says what was measured.
+"""
+
+import gc
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from support import cpu_engines  # noqa: F401
+from support.glm4v_reading import BOI, EOI, PAD, lively_model, tiny_config
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+from vllm import LLM, SamplingParams
+from vllm.distributed import cleanup_dist_env_and_memory
+
+from swift_vlrft.chatglm4v.image_processor import ChatGLM4VImageProcessor
+from swift_vlrft.chatglm4v.modeling import ChatGLM4VForConditionalGeneration
+from swift_vlrft.chatglm4v.vllm_plugin import HF_OVERRIDES
+
+SPECIAL = {PAD: "<|endoftext|>", BOI: "<|begin_of_image|>", EOI: "<|end_of_image|>"}
+STOCK = {"architectures": ["GLM4VForCausalLM"]}
+# A prompt and its image: two that begin alike, one of text, one that begins with its image, a long
+# one, and one token.
+PROMPTS: list[tuple[list[int], int | None]] = [
+    ([5, 6, 7, BOI, PAD, EOI, *range(10, 30)], 0),
+    ([5, 6, 7, BOI, PAD, EOI, *range(10, 25), 77], 0),
+    ([*range(40, 60)], None),
+    ([BOI, PAD, EOI, 9], 1),
+    ([*[3] * 60, BOI, PAD, EOI, 9, 9], 1),
+    ([9], None),
+]
+
+
+def written(folder: Path, **changes: Any) -> ChatGLM4VForConditionalGeneration:
+    """With 16 patches an image."""
+    vision = tiny_config().vision_config | {"image_size": 112, "num_positions": 65}
+    model = lively_model(vision_config=vision, **changes)
+    model.save_pretrained(folder)
+    words = {SPECIAL.get(i, f"t{i}"): i for i in range(model.config.padded_vocab_size)}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="t0"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        eos_token=SPECIAL[PAD],
+        pad_token=SPECIAL[PAD],
+        additional_special_tokens=[*SPECIAL.values()],
+    ).save_pretrained(folder)
+    return model
+
+
+def step(model: ChatGLM4VForConditionalGeneration) -> None:
+    """Every weight moves, as after a step of training."""
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(0.3 * torch.randn_like(weight) * weight.std())
+
+
+def images() -> list[Image.Image]:
+    """Of other sizes than the model's."""
+    random = np.random.default_rng(0)
+    return [
+        Image.fromarray(random.integers(0, 255, (*size, 3), dtype=np.uint8))
+        for size in ((90, 200), (130, 70))
+    ]
+
+
+class Engine:
+    """vLLM on a folder, in this process; every row is compared with ``model``."""
+
+    def __init__(self, folder: Path, overrides: dict[str, Any] = HF_OVERRIDES, **flags: Any):
+        self.images = images()
+        self.llm = LLM(
+            **{"model": str(folder), "dtype": "float32", "hf_overrides": dict(overrides)},
+            **{"enforce_eager": True, "max_model_len": 256, "block_size": 32} | flags,
+        )
+
+    def __enter__(self) -> "Engine":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        del self.llm
+        gc.collect()
+        cleanup_dist_env_and_memory()
+
+    def load(self, model: ChatGLM4VForConditionalGeneration) -> None:
+        """As ms-swift does: weights under their names, then what was computed is forgotten."""
+        self.llm.apply_model(lambda inner: inner.load_weights(model.state_dict().items()))
+        self.llm.llm_engine.reset_prefix_cache()
+        self.llm.llm_engine.reset_encoder_cache()
+
+    def differences(
+        self,
+        model: ChatGLM4VForConditionalGeneration,
+        in_order: bool = False,
+        tokens: int = 24,
+        prompt_too: bool = True,
+    ) -> dict[str, float]:
+        """The greatest |engine - trainer| over tokens of the prompts and of the completions, for
+        rows with and without an image. ``in_order``: the trainer gives each patch a position.
+        """
+        asked = [
+            {"prompt_token_ids": ids}
+            | ({} if image is None else {"multi_modal_data": {"image": self.images[image]}})
+            for ids, image in PROMPTS
+        ]
+        sampling = SamplingParams(
+            max_tokens=tokens, logprobs=0, prompt_logprobs=0 if prompt_too else None
+        )
+        pixels = ChatGLM4VImageProcessor.of(model.config)(
+            self.images, return_tensors="pt"
+        ).pixel_values
+        worst: dict[str, float] = {"cached": 0, "spread": 0}
+        for (_, image), answer in zip(
+            PROMPTS, self.llm.generate(asked, sampling, use_tqdm=False), strict=True
+        ):
+            ids = [*answer.prompt_token_ids, *answer.outputs[0].token_ids]
+            said = [*(answer.prompt_logprobs or [None] * len(answer.prompt_token_ids))]
+            said += answer.outputs[0].logprobs
+            with torch.no_grad():
+                logits = model(
+                    torch.tensor([ids]),
+                    position_ids=torch.arange(len(ids))[None] if in_order else None,
+                    pixel_values=None if image is None else pixels[image : image + 1],
+                ).logits[0]
+            trained = logits.log_softmax(-1).tolist()
+            kind = "text" if image is None else "image"
+            for i in range(1, len(ids)):
+                if said[i] is not None:
+                    difference = abs(said[i][ids[i]].logprob - trained[i - 1][ids[i]])
+                    part = "prompt" if i < len(answer.prompt_token_ids) else "completion"
+                    name = f"{kind} {part}"
+                    worst[name] = max(worst.get(name, 0), difference)
+            worst["cached"] += answer.num_cached_tokens or 0
+            worst["spread"] = max(worst["spread"], float(logits.std()))
+        return worst
+
+
+def measure(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    glm = written(folder / "glm")
+    cogagent = written(folder / "cogagent", original_rope=False, dtype="bfloat16")
+    trained = written(folder / "trained")
+    with Engine(folder / "trained", enable_prefix_caching=False) as engine:
+        found["plain"] = engine.differences(trained)
+        step(trained)
+        found["before the sync"] = engine.differences(trained)
+        engine.load(trained)
+        found["after the sync"] = engine.differences(trained)
+    chunked = {"enable_chunked_prefill": True, "max_num_batched_tokens": 16, "max_num_seqs": 4}
+    with Engine(folder / "glm", enable_prefix_caching=True, **chunked) as engine:
+        found["chunked"] = engine.differences(glm)
+        found["cached"] = engine.differences(glm, prompt_too=False)
+    few = {"num_gpu_blocks_override": 9, "enable_prefix_caching": False}
+    with Engine(folder / "glm", **few) as engine:  # not all rows at once: some start again
+        found["preempted"] = engine.differences(glm, tokens=100)
+    with Engine(folder / "cogagent") as engine:
+        found["cogagent"] = engine.differences(cogagent)
+    with Engine(folder / "glm", STOCK) as engine:
+        # Its resize is not the trainer's either: squashed before.
+        engine.images = [image.resize((112, 112), Image.BICUBIC) for image in engine.images]
+        found["vLLM's own"] = engine.differences(glm)
+        found["vLLM's own, in order"] = engine.differences(glm, in_order=True)
+    try:
+        Engine(folder / "glm", {"architectures": HF_OVERRIDES["architectures"]})
+    except ValueError as error:
+        found["refused"] = str(error)
+    return found
+
+
+def main(folder: str) -> None:
+    print(json.dumps(measure(Path(folder))))
