@@ -39,14 +39,26 @@ class Flag(msgspec.Struct, array_like=True, frozen=True):
     choices: tuple[str | int | float | None, ...] = ()
 
 
+class Template(msgspec.Struct, array_like=True, frozen=True):
+    """What a chat template writes before a completion."""
+
+    usual: str
+    """Without a flag: with thinking only if the model cannot but think."""
+    thinking: str
+    """With `--enable_thinking true`."""
+    otherwise: str
+    """With `--enable_thinking false`."""
+    models: tuple[str, ...] = ()
+    """Names on the hubs, without the owner and in lower case, of the models that it is for."""
+
+
 class Facts(msgspec.Struct, frozen=True, omit_defaults=True):
     versions: dict[str, str]
     rewards: list[str]
     datasets: list[str]
     """Data-set ids that ms-swift registers, of either hub."""
-    prefixes: dict[str, tuple[str, str]]
-    """By model type, the text that its template puts before a completion, with thinking on and
-    off."""
+    templates: dict[str, Template]
+    """The templates that write something before a completion."""
     commands: dict[str, dict[str, Flag]]
     """By flag name, then by the commands that share the definition, as "sft pt"."""
     note: str = ""

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from swift_vlrft.recipe.facts import Facts, Flag, installed_versions
+from swift_vlrft.recipe.facts import Facts, Flag, Template, installed_versions
 
 CLASSES = {
     "rlhf": "RLHFArguments",
@@ -53,7 +53,7 @@ def read_facts() -> Facts:
     ids = {name for key in DATASET_MAPPING if isinstance(key, tuple) for name in key[:2] if name}
     rewards = [name for name in orms if name not in REWARDS]
     commands = dict(sorted(commands.items()))
-    return Facts(installed_versions(), rewards, sorted(ids), prefixes(), commands)
+    return Facts(installed_versions(), rewards, sorted(ids), templates(), commands)
 
 
 def read_flags(arguments: type) -> dict[str, Flag]:
@@ -94,17 +94,25 @@ def _flag(action: Action, is_json: bool) -> Flag:
     return Flag(kind, default, tuple(action.choices or ()))  # type: ignore[arg-type]
 
 
-def prefixes() -> dict[str, tuple[str, str]]:
-    """By model type, the text that the template puts before a completion, if any."""
+def templates() -> dict[str, Template]:
+    """The templates that write something before a completion (template/base.py: __init__ and
+    _get_response_prefix).
+    """
     from swift.model import MODEL_MAPPING
     from swift.template import TEMPLATE_MAPPING
 
+    models: dict[str, set[str]] = {}
+    for meta in MODEL_MAPPING.values():
+        for group in meta.model_groups:
+            ids = [name for m in group.models for name in (m.hf_model_id, m.ms_model_id) if name]
+            names = {name.rpartition("/")[2].lower() for name in ids}
+            models.setdefault(group.template or meta.template, set()).update(names)
     found = {}
-    for name, meta in MODEL_MAPPING.items():
-        templates = [meta.template, *(group.template for group in meta.model_groups)]
-        template = next((TEMPLATE_MAPPING[t] for t in templates if t in TEMPLATE_MAPPING), None)
-        if template and (template.thinking_prefix or template.non_thinking_prefix):
-            found[name] = (template.thinking_prefix, template.non_thinking_prefix)
+    for name, meta in sorted(TEMPLATE_MAPPING.items()):
+        on, off = meta.thinking_prefix, meta.non_thinking_prefix
+        if on or off:
+            usual = on if meta.is_thinking and not off else off
+            found[str(name)] = Template(usual, on, off, tuple(sorted(models.get(name, ()))))
     return found
 
 

@@ -632,3 +632,50 @@ def test_the_command_imports_neither_swift_nor_torch_and_is_quick():
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     modules, seconds = done.stdout.splitlines()[-1].rsplit(" ", 1)
     assert modules == "[]" and float(seconds) < 1
+
+
+QWEN3_5 = GOOD.replace("Qwen/Qwen2.5-VL-3B-Instruct", "Qwen/Qwen3.5-4B")
+
+
+@pytest.mark.parametrize(
+    ("more", "level", "text"),
+    [
+        ("", NOTE, r"qwen3_5 begins each completion with '<think>\n\n</think>\n\n': not counted"),
+        ("--enable_thinking false", NOTE, r"'<think>\n\n</think>\n\n': not counted"),
+        ("--enable_thinking true", NOTE, r"'<think>\n', counted by vlrft_format as if"),
+        (
+            "--template glm4_7",
+            PROBLEM,
+            "'</think>', so none of them earns vlrft_format. Give --resp",
+        ),
+        ("--response_prefix '<think>'", None, None),
+        ("--response_prefix '</think>'", PROBLEM, "--response_prefix begins each completion with"),
+        ("--response_prefix ''", None, None),
+        ("--template qwen2_5_vl", None, None),
+        ("--model zai-org/GLM-4.6V-Flash", NOTE, r"glm4_5v begins each completion with"),
+        ("--model zai-org/GLM-4.1V-9B-Thinking", None, None),
+        ("--model google/gemma-4-E4B-it", None, None),  # its template writes nothing
+        ("--model google/gemma-4-31B-it", NOTE, "gemma4 begins each completion with '<|channel>"),
+        ("--enable_thinking $THINKS", None, None),
+    ],
+)
+def test_what_the_template_writes_is_said(more, level, text):
+    given = [
+        f for f in findings(f"{QWEN3_5} --reward_funcs vlrft_classification vlrft_format {more}")
+    ]
+    given = [f for f in given if f.rule == "response-prefix"]
+    assert [f.level for f in given] == ([level] if level else [])
+    assert not level or text in given[0].text
+
+
+def test_without_a_format_reward_the_answer_is_read_behind_what_the_template_writes():
+    (found,) = [f for f in findings(QWEN3_5) if f.rule == "response-prefix"]
+    assert found.level == NOTE and found.text.endswith("; the answer is read behind it")
+
+
+def test_a_checkpoint_names_its_template(tmp_path):
+    (tmp_path / "args.json").write_text('{"model_type": "qwen3_5", "template": "qwen3_5"}')
+    text = QWEN3_5.replace("Qwen/Qwen3.5-4B", str(tmp_path))
+    assert [f.rule for f in findings(text) if "'<think>" in f.text] == ["response-prefix"]
+    (tmp_path / "args.json").write_text("[]")
+    assert [f for f in findings(text) if f.rule == "response-prefix"] == []

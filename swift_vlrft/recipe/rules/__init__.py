@@ -18,11 +18,21 @@ from swift_vlrft.recipe.rules.gpus import visible_gpus
 from swift_vlrft.recipe.rules.history import HISTORY
 from swift_vlrft.recipe.rules.installed import installed
 from swift_vlrft.recipe.rules.model import MODEL
+from swift_vlrft.recipe.rules.prefix import PREFIX
 from swift_vlrft.recipe.rules.text import TEXT
 from swift_vlrft.recipe.run import NoValue, Run, resolve
 
 Rule = Callable[[Run], Iterator[Finding]]
-RULES: tuple[Rule, ...] = (*TEXT, *HISTORY, *BATCHES, visible_gpus, *MODEL, *DATA, installed)
+RULES: tuple[Rule, ...] = (
+    *TEXT,
+    *HISTORY,
+    *BATCHES,
+    visible_gpus,
+    *MODEL,
+    *PREFIX,
+    *DATA,
+    installed,
+)
 
 
 def check(path: str | Path) -> list[Finding]:
