@@ -29,6 +29,7 @@ from swift_vlrft.chatglm4v.image_processor import ChatGLM4VImageProcessor
 from swift_vlrft.chatglm4v.modeling import ChatGLM4VForConditionalGeneration, position_ids_of
 from swift_vlrft.chatglm4v.tokenizer import tokenizer_of
 from swift_vlrft.chatglm4v.vllm_plugin import HF_OVERRIDES
+from swift_vlrft.chatglm4v.vllm_plugin import register as register_in_vllm
 from swift_vlrft.datasets import DataError
 from swift_vlrft.datasets.row import BadRow
 from swift_vlrft.datasets.storage import StoredSet
@@ -171,6 +172,7 @@ class ChatGLM4VTemplate(Template):
         """
         if self.mode != "vllm":
             return {}
+        register_in_vllm()  # VLLM_PLUGINS may leave the entry point out, or an old install lack it
         folder = tempfile.mkdtemp(prefix="vlrft-tokenizer-")
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
         self.config.save_pretrained(folder)

@@ -48,8 +48,9 @@ def test_engine_and_trainer_agree(measured, case):
 
 @needs_vllm
 @pytest.mark.slow
-def test_what_is_compared_would_show_a_difference(measured):
+def test_a_sync_loads_every_weight_and_is_needed(measured):
     assert min(of_rows(measured["before the sync"]).values()) > 0.1
+    assert measured["not loaded"] == []
 
 
 @needs_vllm

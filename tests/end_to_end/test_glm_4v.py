@@ -124,7 +124,7 @@ def test_vllm_says_what_the_trainer_says_after_every_step(trained, shapes, tmp_p
         *("--use_vllm", "true", "--vllm_mode", "colocate", "--vllm_max_model_len", "512"),
         *("--vllm_enforce_eager", "true", "--log_rollout_offpolicy_metrics", "true"),
         *("--tuner_type", tuner, "--freeze_vit", "false", "--freeze_aligner", "false"),
-        *("--lora_dropout", "0", "--learning_rate", "1e-2"),
+        *("--lora_dropout", "0", "--learning_rate", "2e-3"),
     )
     run = run_swift(command, tmp_path, **VLLM_ON_CPU)
     assert_trained(run, 3)

@@ -30,7 +30,10 @@ IMPORTED = (
     *("torch", "torch.distributed.run", "transformers", "swift.cli.main", "swift.cli.utils"),
     *("swift.pipelines.train.rlhf", "swift.rlhf_trainers.grpo_trainer", "swift.infer_engine"),
     *("vllm", "vllm._custom_ops", "vllm.v1.worker.cpu_worker", "vllm.v1.engine.llm_engine"),
-    *(f"vllm.model_executor.models.{name}" for name in ("qwen2_5_vl", "qwen3_5", "glm4_1v")),
+    *(
+        f"vllm.model_executor.models.{name}"
+        for name in ("qwen2_5_vl", "qwen3_5", "glm4_1v", "glm4v")
+    ),
     *("transformers.tokenization_mistral_common", "peft", "datasets"),
     *("deepspeed", "matplotlib.pyplot", "torch.utils.tensorboard"),
 )

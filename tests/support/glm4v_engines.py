@@ -87,11 +87,19 @@ class Engine:
         gc.collect()
         cleanup_dist_env_and_memory()
 
-    def load(self, model: ChatGLM4VForConditionalGeneration) -> None:
-        """As ms-swift does: weights under their names, then what was computed is forgotten."""
-        self.llm.apply_model(lambda inner: inner.load_weights(model.state_dict().items()))
+    def load(self, model: ChatGLM4VForConditionalGeneration) -> list[str]:
+        """As ms-swift does: weights under their names, then what was computed is forgotten. What
+        no weight was loaded into: after sleep level 2 it would be lost.
+        """
+
+        def load(inner: Any) -> list[str]:
+            loaded = inner.load_weights(model.state_dict().items())
+            return sorted({name for name, _ in inner.named_parameters()} - loaded)
+
+        (missing,) = self.llm.apply_model(load)
         self.llm.llm_engine.reset_prefix_cache()
         self.llm.llm_engine.reset_encoder_cache()
+        return missing
 
     def differences(
         self,
@@ -149,7 +157,7 @@ def measure(folder: Path) -> dict[str, Any]:
         found["plain"] = engine.differences(trained)
         step(trained)
         found["before the sync"] = engine.differences(trained)
-        engine.load(trained)
+        found["not loaded"] = engine.load(trained)
         found["after the sync"] = engine.differences(trained)
     chunked = {"enable_chunked_prefill": True, "max_num_batched_tokens": 16, "max_num_seqs": 4}
     with Engine(folder / "glm", enable_prefix_caching=True, **chunked) as engine:

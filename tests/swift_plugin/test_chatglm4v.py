@@ -8,6 +8,7 @@ from support.glm4v_folder import write_published
 from support.plugin_run import import_plugin
 from support.swift_run import run_python
 
+from swift_vlrft.chatglm4v.vllm_plugin import HF_OVERRIDES
 from swift_vlrft.families.chatglm4v import SPECIAL_IDS
 
 BOI, PAD, EOI, USER, ASSISTANT = (
@@ -252,3 +253,21 @@ def test_what_is_wrong_is_said_before_a_model_is_loaded(folders, tmp_path):
         "several. GLM-4V and CogAgent take one image a conversation. Leave the row out, or join "
         "its images in one picture"
     )
+
+
+def test_vllm_gets_its_positions_and_a_tokenizer_without_code(folders):
+    found = run(
+        folders / "chatglm4v",
+        """
+from transformers import AutoTokenizer
+_, template = open_template()
+trained = template.prepare_engine_kwargs()
+template.set_mode("vllm")
+given = template.prepare_engine_kwargs()
+tokenizer = AutoTokenizer.from_pretrained(given["tokenizer"], trust_remote_code=True)
+text = "[gMASK]<sop><|user|> What is it?"
+same = tokenizer(text)["input_ids"] == template.tokenizer(text)["input_ids"]
+print(json.dumps({"trained": trained, "overrides": given["hf_overrides"], "same": same}))
+""",
+    )
+    assert found == {"trained": {}, "overrides": HF_OVERRIDES, "same": True}
