@@ -32,10 +32,9 @@ from swift_vlrft.datasets.instances import (
     read_instances,
     refuse_shared_files,
 )
-from swift_vlrft.datasets.row import Drawn
-from swift_vlrft.datasets.shard import Item, LeftOut, stopping
+from swift_vlrft.datasets.row import BadRow, Drawn, RowLocation
 from swift_vlrft.datasets.source import DataError
-from swift_vlrft.datasets.writer import Written, write_folder
+from swift_vlrft.datasets.writer import Item, Written, write_folder
 
 # The prompt of the ViRFT detection sets (Visual-RFT, arXiv 2503.01785, table of prompts, and
 # coco_evaluation/Qwen2_VL_coco_infere.py), word by word, so that the sets can be mixed.
@@ -157,7 +156,7 @@ def detection_row(image: Any, category: str, boxes: Boxes) -> dict[str, Any]:
 
 
 def built_rows(found: Instances, rows: Sequence[PlannedRow], images: Path) -> Iterator[Item]:
-    """The planned rows with their images; a LeftOut where a file is missing, broken or of another
+    """The planned rows with their images; a BadRow where a file is missing, broken or of another
     size than the annotations say.
     """
     folder = images.absolute()
@@ -170,7 +169,7 @@ def built_rows(found: Instances, rows: Sequence[PlannedRow], images: Path) -> It
             if problem := size_problem({"path": str(path)}, info, size):
                 raise DataError(problem)
         except DataError as error:
-            yield LeftOut(f"{found.path}, image {row.image_id}", str(error))
+            yield BadRow(RowLocation(found.path, row.image_id, "image"), str(error))
         else:
             made = detection_row(image, row.category, row.boxes)
             yield made | {"image_id": found.column_of(row.image_id)}
@@ -201,11 +200,11 @@ def build_folder(
     if not rows:
         raise DataError(f"{instances} holds no usable box of {', '.join(names[:10])}")
     on_total(len(rows))
-    items = built_rows(found, rows, images)
     with_boxes = sum(bool(row.boxes) for row in rows)
     written = write_folder(
         folder,
-        {split: items if keep_going else stopping(items)},
+        {split: built_rows(found, rows, images)},
+        keep_going=keep_going,
         about=f"{with_boxes} rows with boxes and {len(rows) - with_boxes} with gold `No Objects`, "
         f"made from {instances.name} with `vlrft data coco`: {len(names)} categories "
         f"({', '.join(names[:100])}), {shots or 'all'} images each, seed {seed}.",

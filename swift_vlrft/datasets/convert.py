@@ -27,11 +27,10 @@ from swift_vlrft.datasets.opening import (
 )
 from swift_vlrft.datasets.read import rows_of
 from swift_vlrft.datasets.row import BadRow, Row
-from swift_vlrft.datasets.shard import Item, LeftOut, stopping
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.splits import WORDS, listed
 from swift_vlrft.datasets.validate import Validated, row_problem
-from swift_vlrft.datasets.writer import Written, write_folder
+from swift_vlrft.datasets.writer import Item, Written, write_folder
 from swift_vlrft.parsing.answers import gold_text
 
 
@@ -73,10 +72,10 @@ def convert_folder(
     names = {split: WORDS.get(split.lower(), split) for split in found}
     both = list(names.values())
     names = {split: name if both.count(name) == 1 else split for split, name in names.items()}
-    made = {names[split]: items(split) for split in found}
     written = write_folder(
         folder,
-        made if keep_going else {name: stopping(some) for name, some in made.items()},
+        {names[split]: items(split) for split in found},
+        keep_going=keep_going,
         about=f"Made from `{source.name}` with `vlrft data convert`.",
         on_item=on_row,
     )
@@ -102,11 +101,10 @@ def write_clean(
 
     def items(rows: Iterable[Validated]) -> Iterator[Item]:
         for found in rows:
-            row, problem = found.row, found.problem
-            if problem is not None or not isinstance(row, Row):
-                yield LeftOut(str(row.place), problem.text if problem else "")
-            else:
-                yield written_row(row, stored_image(row.image, base)[0])
+            if isinstance(found.row, Row) and found.problem is None:
+                yield written_row(found.row, stored_image(found.row.image, base)[0])
+            elif found.problem is not None:
+                yield found.problem
 
     return write_folder(
         folder,
@@ -140,14 +138,12 @@ def _file_notes(
 
 def _item(row: Row | BadRow, base: Path) -> Item:
     if isinstance(row, BadRow):
-        return LeftOut(str(row.place), row.problem.removeprefix(f"{row.place}: "))
+        return BadRow(row.place, row.problem.removeprefix(f"{row.place}: "))
     try:
         image, info = stored_image(row.image, base)
     except DataError as error:
-        return LeftOut(str(row.place), str(error))
-    if problem := row_problem(row, info):
-        return LeftOut(str(row.place), problem.text)
-    return written_row(row, image)
+        return BadRow(row.place, str(error))
+    return row_problem(row, info) or written_row(row, image)
 
 
 def written_row(row: Row, image: dict[str, Any]) -> dict[str, Any]:

@@ -39,8 +39,8 @@ from swift_vlrft.datasets.image import (
     upright_bytes,
 )
 from swift_vlrft.datasets.read import rows_of
-from swift_vlrft.datasets.report import Kind, Report
-from swift_vlrft.datasets.row import BadRow, Row
+from swift_vlrft.datasets.report import Report
+from swift_vlrft.datasets.row import BadRow, Kind, Row
 from swift_vlrft.datasets.schemas import schema_of
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.storage import Infos, StoredSet, Table, image_of

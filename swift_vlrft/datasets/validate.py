@@ -17,22 +17,13 @@ from typing import Any
 
 from swift_vlrft.datasets.box_format import ImageResize, row_in_box_format
 from swift_vlrft.datasets.image import ImageError, ImageInfo, size_problem
-from swift_vlrft.datasets.report import Kind, Problem, Report
-from swift_vlrft.datasets.routing import named_tasks, read_gold, reads, routed, tasks_of_row
-from swift_vlrft.datasets.row import BOX_TASKS, BadRow, Row
+from swift_vlrft.datasets.report import Report
+from swift_vlrft.datasets.routing import FULL, named_tasks, read_gold, reads, routed, tasks_of_row
+from swift_vlrft.datasets.row import BOX_TASKS, BadRow, Kind, Row
 from swift_vlrft.datasets.schema import solution_problem
 from swift_vlrft.parsing.answers import Box, BoxList, gold_text, read_boxes
 from swift_vlrft.rewards import REWARDS, TASK_NAMES
 
-# The formulas of the paper are left out: they do not pay for two equal boxes.
-FULL = {
-    task: [
-        name
-        for name, reward in REWARDS.items()
-        if reward.task is not None and reward.task.name == task and reward.recommended
-    ]
-    for task in TASK_NAMES
-}
 FIRST = {task: names[:1] for task, names in FULL.items()}
 
 TooLong = Callable[[Row, ImageInfo], str | None]
@@ -61,7 +52,7 @@ class Validated:
     row: Row | BadRow
     made: Row | None
     info: ImageInfo | None
-    problem: Problem | None
+    problem: BadRow | None
 
 
 def validate_rows(
@@ -73,13 +64,14 @@ def validate_rows(
     for row, image in found:
         made: Row | None = None
         info = image if isinstance(image, ImageInfo) else None
+        problem: BadRow | None
         if isinstance(row, BadRow):
-            problem: Problem | None = Problem(row.place, row.problem)
+            problem = row
         elif isinstance(image, ImageError):
-            problem = Problem(row.place, image.problem)
+            problem = BadRow(row.place, image.problem)
         else:
             row = routed(row, rules.rewards)
-            made, problem = validate_row(row, info, rules)
+            made, problem = _trained(row, info, rules)
         report.rows += row.place.row is not None
         if problem is not None:
             report.problems.append(problem)
@@ -88,9 +80,7 @@ def validate_rows(
         yield Validated(row, made, info, problem)
 
 
-def validate_row(
-    row: Row, info: ImageInfo | None, rules: RowRules
-) -> tuple[Row | None, Problem | None]:
+def _trained(row: Row, info: ImageInfo | None, rules: RowRules) -> tuple[Row | None, BadRow | None]:
     """The row as it trains, or what is wrong with it; both where it is only that no named reward
     reads its gold: the rewards may be for the other sets of the command.
     """
@@ -101,13 +91,13 @@ def validate_row(
         return None, problem
     if info is not None:
         if rules.resize is not None and (text := rules.resize.problem(info.width, info.height)):
-            return None, Problem(row.place, text)
+            return None, BadRow(row.place, text)
         if rules.too_long is not None and (text := rules.too_long(row, info)):
-            return None, Problem(row.place, text, Kind.TOO_LONG)
+            return None, BadRow(row.place, text, Kind.TOO_LONG)
         try:
             row = in_box_format(row, info, rules.box_format, rules.resize)
         except ValueError as error:
-            return None, Problem(row.place, str(error))
+            return None, BadRow(row.place, str(error))
     if unread:  # what it looks like keeps the named rewards from trying
         row = replace(row, columns=row.columns | {"task": row.guess})
     return row, problem
@@ -133,11 +123,11 @@ def row_problem(
     *,
     every_reward: bool = True,
     rewards: Sequence[str] = (),
-) -> Problem | None:
+) -> BadRow | None:
     """What is wrong with a row as it is stored; ``info`` is its image's, where it was looked at."""
 
-    def wrong(text: str, kind: Kind = Kind.ROW) -> Problem:
-        return Problem(row.place, text, kind)
+    def wrong(text: str, kind: Kind = Kind.ROW) -> BadRow:
+        return BadRow(row.place, text, kind)
 
     task = row.columns.get("task")
     if not isinstance(row.problem, str) or not row.problem.strip():
@@ -169,7 +159,7 @@ def row_problem(
 
 def _task_problem(
     task: str, row: Row, text: str, info: ImageInfo | None, rewards: Mapping[str, Sequence[str]]
-) -> Problem | None:
+) -> BadRow | None:
     """The problem of a row as one of ``task``, if any."""
     gold = read_gold(task, row.solution)
     if gold is None:
@@ -180,7 +170,7 @@ def _task_problem(
             why = f": box {number} of {len(given)} is not four numbers with an area"
         holds = TASK_NAMES[task].holds
         message = f"the solution {text[:80]!r} cannot be read as {holds} ({task}){why}"
-        return Problem(row.place, message, Kind.GOLD)
+        return BadRow(row.place, message, Kind.GOLD)
     problem = None
     if task in BOX_TASKS:
         box_format = row.columns.get("frame")
@@ -192,7 +182,7 @@ def _task_problem(
         else:
             problem = _outside(boxes, box_format, info)
     problem = problem or gold_problem(task, text, gold, row.columns, rewards[task])
-    return None if problem is None else Problem(row.place, problem)
+    return None if problem is None else BadRow(row.place, problem)
 
 
 def fitting_tasks(row: Row, info: ImageInfo | None = None) -> list[str]:

@@ -269,7 +269,7 @@ def test_a_broken_image_stops_or_is_left_out(coco, tmp_path):
         built(coco, tmp_path / "out")
     rows, _, written = built(coco, tmp_path / "out", keep_going=True)
     assert len(written.left_out) >= 1 and 1000 not in {row["image_id"] for row in rows}
-    assert all("image 1000" in one.place for one in written.left_out)
+    assert all(str(one.place).endswith("image 1000") for one in written.left_out)
     with pytest.raises(DataError, match="is no folder"):
         build_folder(coco[0], tmp_path / "nowhere", tmp_path / "o", categories=["cat"])
     coco[0].write_text("{")
