@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import math
 import random
+import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-from swift_vlrft.datasets.category_lists import CATEGORY_LISTS
 from swift_vlrft.datasets.image import image_path, size_problem, stored_image
 from swift_vlrft.datasets.instances import (
     Boxes,
@@ -35,6 +35,11 @@ from swift_vlrft.datasets.instances import (
 from swift_vlrft.datasets.row import BadRow, Drawn, RowLocation
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.writer import Item, Written, write_folder
+
+CATEGORY_LISTS: dict[str, list[str]] = tomllib.loads(
+    Path(__file__).with_name("category_lists.toml").read_text("utf-8")
+)
+"""Named lists of categories for ``--categories``."""
 
 # The prompt of the ViRFT detection sets (Visual-RFT, arXiv 2503.01785, table of prompts, and
 # coco_evaluation/Qwen2_VL_coco_infere.py), word by word, so that the sets can be mixed.

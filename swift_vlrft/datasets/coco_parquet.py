@@ -23,7 +23,6 @@ from swift_vlrft.datasets.schema import (
     drawn_on,
     four_numbers,
 )
-from swift_vlrft.datasets.source import Source
 from swift_vlrft.datasets.storage import Record
 from swift_vlrft.geometry.box_format import convert_box
 
@@ -102,9 +101,5 @@ def _are_corners(context: Context) -> bool:
                 no_sizes += box[0] + box[2] > width + 1 or box[1] + box[3] > height + 1
     return no_corners <= no_sizes
 
-
-COCO_SETS = (
-    Source("detection-datasets/coco", "detection", "norm1000", about="COCO, every box of an image"),
-)
 
 COCO_PARQUET_SCHEMA = RecordSchema("coco-parquet", _matches, _rows, single=False)

@@ -179,27 +179,14 @@ def splits_of(path: Path) -> list[str]:
 # ---- folders ---------------------------------------------------------------------------------
 
 
-def parquet_files(path: Path, split: str = "train") -> list[Path]:
-    """The Parquet file itself, or those of a split below a folder; DataError if there are splits
-    but not this one.
-    """
-    if not path.is_dir():
-        return [path] if path.suffix.lower() in PARQUET else []
-    files = _files_below(path, PARQUET)
-    return files_of_split(files, path, split, "Parquet")[0]
-
-
-def _files_below(path: Path, endings: Sequence[str]) -> list[Path]:
-    return [file for file in walk(path) if file.suffix.lower() in endings]
-
-
 def _row_files(path: Path) -> list[Path]:
     """Parquet where there is any; else the JSON in the folder itself, and, unless that tells no
     split, below it what a split is named for: a folder of images may hold a JSON file for each.
     """
-    if files := _files_below(path, PARQUET):
+    below = walk(path)
+    if files := [f for f in below if f.suffix.lower() in PARQUET]:
         return files
-    files = [f for f in _files_below(path, JSON) if f.name not in NO_ROWS]
+    files = [f for f in below if f.suffix.lower() in JSON and f.name not in NO_ROWS]
     found = by_split(files, path)
     here = [f for f in files if f.parent == path]
     if here and not any(found[f] for f in here):

@@ -14,8 +14,13 @@ from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
 from swift_vlrft.datasets import DataError
-from swift_vlrft.datasets.build import NO_OBJECTS, build_folder, chosen_categories, plan_rows
-from swift_vlrft.datasets.category_lists import CATEGORY_LISTS
+from swift_vlrft.datasets.build import (
+    CATEGORY_LISTS,
+    NO_OBJECTS,
+    build_folder,
+    chosen_categories,
+    plan_rows,
+)
 from swift_vlrft.datasets.instances import read_instances
 from swift_vlrft.parsing.answers import gold_text
 from swift_vlrft.parsing.boxes import read_boxes
