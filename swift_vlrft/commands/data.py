@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from swift_vlrft.commands.data_check import AsJson, Columns, Root, check, renamed, row_bar
+from swift_vlrft.commands.data_check import AsJson, Columns, Root, check, renamed
 
 if TYPE_CHECKING:
     from swift_vlrft.datasets.writer import Written
@@ -59,20 +59,17 @@ def coco(
     """
     from swift_vlrft.datasets.build import build_folder
 
-    with row_bar() as (advance, total):
-        written = build_folder(
-            instances,
-            images,
-            folder,
-            categories=categories,
-            shots=shots,
-            negatives=negatives,
-            seed=seed,
-            split=split,
-            keep_going=keep_going,
-            on_row=advance,
-            on_total=total,
-        )
+    written = build_folder(
+        instances,
+        images,
+        folder,
+        categories=categories,
+        shots=shots,
+        negatives=negatives,
+        seed=seed,
+        split=split,
+        keep_going=keep_going,
+    )
     _print_written(written, as_json)
 
 
@@ -144,17 +141,15 @@ def convert(
     """
     from swift_vlrft.datasets.convert import convert_folder
 
-    with row_bar() as (advance, _):
-        written = convert_folder(
-            source,
-            folder,
-            splits=split or (),
-            root=root,
-            rename=renamed(columns),
-            task=task,
-            keep_going=keep_going,
-            on_row=advance,
-        )
+    written = convert_folder(
+        source,
+        folder,
+        splits=split or (),
+        root=root,
+        rename=renamed(columns),
+        task=task,
+        keep_going=keep_going,
+    )
     _print_written(written, as_json)
 
 

@@ -6,8 +6,6 @@ vlrft data check data/my_set --fix data/my_set_clean
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -76,6 +74,7 @@ def check(
     from swift_vlrft.datasets.convert import write_clean
     from swift_vlrft.datasets.report import Report, nothing_scored
     from swift_vlrft.datasets.validate import RowRules
+    from swift_vlrft.datasets.writer import row_bar
     from swift_vlrft.rewards import REWARDS
 
     rewards = tuple(reward or ())
@@ -86,11 +85,12 @@ def check(
     rules = RowRules(rewards=rewards, box_format=box_format, too_long=too_long, every_reward=True)
     report, written = Report(source), None
     rows, empty = check_splits(source, rules, report, split, rename=renamed(columns), root=root)
-    with row_bar() as (advance, _):
-        if fix is not None:
-            written = write_clean(source, fix, rows, root=root, on_row=advance)
-        for _ in chain.from_iterable(rows.values()):
-            advance(1)
+    if fix is not None:
+        written = write_clean(source, fix, rows, root=root)
+    else:
+        with row_bar() as advance:
+            for _ in chain.from_iterable(rows.values()):
+                advance()
     notes = list(dict.fromkeys(report.notes))
     if not report.rows and not report.problems:
         raise ValueError("\n".join([f"{source} has no rows", *notes]))
@@ -123,21 +123,6 @@ def check(
             left_out = f"; left out: {fix}/left_out.jsonl" if written.left_out else ""
             typer.echo(f"{fix}: {written.rows} rows{left_out}")
     raise typer.Exit(1 if problems else 0)
-
-
-@contextmanager
-def row_bar() -> Iterator[tuple[Callable[[int], None], Callable[[int], None]]]:
-    """A bar on the error stream: functions to call with more rows done, and with the total, if it
-    is known. If that stream is not a terminal, nothing is shown.
-    """
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    columns = ("rows", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task("rows", total=None)
-        yield (lambda n: bar.update(task, advance=n)), (lambda n: bar.update(task, total=n))
 
 
 def renamed(columns: str) -> dict[str, str]:

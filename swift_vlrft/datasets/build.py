@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import random
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
@@ -191,8 +191,6 @@ def build_folder(
     seed: int = 0,
     split: str = "train",
     keep_going: bool = False,
-    on_row: Callable[[int], None] = lambda n: None,
-    on_total: Callable[[int], None] = lambda n: None,
 ) -> Written:
     """What ``vlrft data coco`` does; ``counts`` of what is returned are rows planned, and what the
     annotations held besides.
@@ -204,7 +202,6 @@ def build_folder(
     rows = plan_rows(found, names, shots=shots, negatives=negatives, seed=seed)
     if not rows:
         raise DataError(f"{instances} holds no usable box of {', '.join(names[:10])}")
-    on_total(len(rows))
     with_boxes = sum(bool(row.boxes) for row in rows)
     written = write_folder(
         folder,
@@ -213,7 +210,7 @@ def build_folder(
         about=f"{with_boxes} rows with boxes and {len(rows) - with_boxes} with gold `No Objects`, "
         f"made from {instances.name} with `vlrft data coco`: {len(names)} categories "
         f"({', '.join(names[:100])}), {shots or 'all'} images each, seed {seed}.",
-        on_item=on_row,
+        total=len(rows),
     )
     written.counts["rows with boxes planned"] = with_boxes
     written.counts['rows with gold "No Objects" planned'] = len(rows) - with_boxes

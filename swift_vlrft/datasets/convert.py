@@ -10,7 +10,7 @@ checks of ``vlrft data check``.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,6 @@ def convert_folder(
     rename: Mapping[str, str] | None = None,
     task: str | None = None,
     keep_going: bool = False,
-    on_row: Callable[[int], None] = lambda n: None,
 ) -> Written:
     """What ``vlrft data convert`` does; all splits that are there unless ``splits`` names some.
     ``counts`` of what is returned are rows that were not made though nothing is wrong with them,
@@ -77,7 +76,6 @@ def convert_folder(
         {names[split]: items(split) for split in found},
         keep_going=keep_going,
         about=f"Made from `{source.name}` with `vlrft data convert`.",
-        on_item=on_row,
     )
     written.notes = notes
     for form in opened.values():
@@ -92,7 +90,6 @@ def write_clean(
     checked: Mapping[str, Iterable[Validated]],
     *,
     root: Path | None = None,
-    on_row: Callable[[int], None] = lambda n: None,
 ) -> Written:
     """What ``vlrft data check --fix`` does: the rows of every split without a problem, written
     while they are checked. ``checked`` is what ``check_rows`` gives.
@@ -110,7 +107,6 @@ def write_clean(
         folder,
         {split: items(rows) for split, rows in checked.items()},
         about=f"The rows of `{source.name}` without a problem, by `vlrft data check --fix`.",
-        on_item=on_row,
     )
 
 

@@ -70,11 +70,11 @@ def write_folder(
     *,
     about: str = "",
     keep_going: bool = True,
-    on_item: Callable[[int], None] = lambda n: None,
+    total: int | None = None,
     shard_bytes: int = SHARD_BYTES,
 ) -> Written:
-    """Write every split's rows to ``folder``. ``about`` goes into the card; ``on_item(1)`` is
-    called for every row.
+    """Write every split's rows to ``folder``. ``about`` goes into the card; ``total`` is the
+    number of rows, where it is known, for the progress bar.
 
     DataError if ``folder`` exists already, where another process is writing it, where a column
     holds values of several types, where no row is left, and, unless ``keep_going``, at the first
@@ -89,7 +89,7 @@ def write_folder(
 
     def kept(items: Iterable[Item], counts: SplitCounts) -> Iterator[Mapping[str, Any]]:
         for item in items:
-            on_item(1)
+            advance()
             if not isinstance(item, BadRow):
                 counts.add(item)
                 yield item
@@ -98,7 +98,7 @@ def write_folder(
             else:
                 raise DataError(f"{item} (--keep-going leaves such rows out)")
 
-    with _only_process(folder) as staging:
+    with _only_process(folder) as staging, row_bar(total) as advance:
         counts = {split: SplitCounts() for split in splits}
         groups: dict[str, list[tuple[Path, int]]] = {split: [] for split in splits}
         schema = None
@@ -127,6 +127,19 @@ def write_folder(
         data.parent.rename(folder)
     written.rows = sum(one.rows for one in counts.values())
     return written
+
+
+@contextmanager
+def row_bar(total: int | None = None) -> Iterator[Callable[[], None]]:
+    """A bar on the error stream, if that is a terminal: the function to call after each row."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = ("rows", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task("rows", total=total)
+        yield lambda: bar.advance(task)
 
 
 @contextmanager
