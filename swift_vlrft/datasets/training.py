@@ -32,7 +32,6 @@ from swift_vlrft.datasets.cache import (
 from swift_vlrft.datasets.check import left_out_notes
 from swift_vlrft.datasets.column_files import ColumnFiles
 from swift_vlrft.datasets.image import (
-    ImageError,
     ImageInfo,
     ImageInfoReader,
     try_image_info,
@@ -86,7 +85,7 @@ class _Loaded:
     """
 
     row: Row | BadRow
-    info: ImageInfo | ImageError | None = None
+    info: ImageInfo | str | None = None
     image: dict[str, Any] | None = None
     number: int = 0
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from swift_vlrft.datasets.box_format import ImageResize, row_in_box_format
-from swift_vlrft.datasets.image import ImageError, ImageInfo, size_problem
+from swift_vlrft.datasets.image import ImageInfo, size_problem
 from swift_vlrft.datasets.report import Report
 from swift_vlrft.datasets.routing import FULL, named_tasks, read_gold, reads, routed, tasks_of_row
 from swift_vlrft.datasets.row import BOX_TASKS, BadRow, Kind, Row
@@ -56,19 +56,19 @@ class Validated:
 
 
 def validate_rows(
-    found: Iterable[tuple[Row | BadRow, ImageInfo | ImageError | None]],
+    found: Iterable[tuple[Row | BadRow, ImageInfo | str | None]],
     rules: RowRules,
     report: Report,
 ) -> Iterator[Validated]:
-    """Rows with the infos of their images, counted in ``report``."""
+    """Rows with the infos of their images, or what is wrong with those, counted in ``report``."""
     for row, image in found:
         made: Row | None = None
         info = image if isinstance(image, ImageInfo) else None
         problem: BadRow | None
         if isinstance(row, BadRow):
             problem = row
-        elif isinstance(image, ImageError):
-            problem = BadRow(row.place, image.problem)
+        elif isinstance(image, str):
+            problem = BadRow(row.place, image)
         else:
             row = routed(row, rules.rewards)
             made, problem = _trained(row, info, rules)

@@ -23,7 +23,7 @@ from swift_vlrft.cli import app
 from swift_vlrft.datasets import BadRow, DataError, open_image, read_rows
 from swift_vlrft.datasets.check import check_set
 from swift_vlrft.datasets.convert import convert_folder
-from swift_vlrft.datasets.image import ImageError, ImageInfo, image_info, try_image_info
+from swift_vlrft.datasets.image import ImageInfo, image_info, try_image_info
 from swift_vlrft.datasets.training import LoadOptions, streamed_rows
 from swift_vlrft.report.set_page import page_of
 
@@ -392,7 +392,7 @@ def test_check_conversion_and_training_take_the_same_rows_with_the_same_pixels(
 @pytest.mark.parametrize("name", BAD)
 def test_what_is_wrong_with_a_picture_is_said(name, tmp_path):
     content, message = BAD[name]
-    problem = try_image_info({"bytes": content, "path": "1.pic"}).problem
+    problem = try_image_info({"bytes": content, "path": "1.pic"})
     assert "'1.pic'" in problem and message in problem
     assert " at 0x" not in problem  # no address in memory
 
@@ -438,10 +438,10 @@ def test_damaged_files_are_told_as_decoding_tells_them():
             try:
                 size = open_image(image).size
             except DataError:
-                assert isinstance(found, ImageError)
+                assert isinstance(found, str)
                 told["broken"] += 1
             else:
-                long = isinstance(found, ImageError) and "times as long" in found.problem
+                long = isinstance(found, str) and "times as long" in found
                 assert long or (found.width, found.height) == size
                 told["whole"] += 1
     assert min(told["broken"], told["whole"]) > 50
