@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from swift_vlrft.datasets.coco_json import CocoFile
+from swift_vlrft.datasets.coco import CocoFile
 from swift_vlrft.datasets.column_files import ColumnFiles
 from swift_vlrft.datasets.instances import decoded
 from swift_vlrft.datasets.json_files import JsonFiles, is_lines
@@ -300,9 +300,7 @@ def _saved_dataset(path: Path, folders: Sequence[Path], keep_going: bool) -> Sto
 
 def unread_notes(stored: StoredSet) -> list[str]:
     """Which files of a folder were not read, or as one set with others, and what to do."""
-    notes = []
-    path = stored.path
-    apart = folders_of_sets(stored.files, path)
+    path, apart, notes = stored.path, folders_of_sets(stored.files, stored.path), []
     if len(apart) > 1:
         notes.append(
             f"{path}: what lies in {listed(apart, path)} is read as one set. Where these "
@@ -315,10 +313,8 @@ def unread_notes(stored: StoredSet) -> list[str]:
             "give such a file itself"
         )
     if stored.other:
-        notes.append(
-            f"{path}: not read, since rows come from {stored.kind} files here: "
-            f"{listed(stored.other, path)}"
-        )
+        others = listed(stored.other, path)
+        notes.append(f"{path}: not read, since rows come from {stored.kind} files here: {others}")
     return notes
 
 

@@ -2,7 +2,7 @@
 
     ColumnFiles    column_files.py: Parquet, Arrow
     JsonFiles      json_files.py: rows.jsonl, rows.json
-    CocoFile       coco_json.py: instances_train2017.json
+    CocoFile       coco.py: instances_train2017.json
     Table, Stream  what ms-swift downloaded
 
 opening.py finds the one that a path holds.
