@@ -15,7 +15,7 @@ from test_docs import DATA_COMMANDS, ROOT
 from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
-from swift_vlrft.datasets.category_lists import CATEGORY_LISTS
+from swift_vlrft.datasets.build import CATEGORY_LISTS
 
 
 def commands() -> list[list[str]]:

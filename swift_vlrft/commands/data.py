@@ -1,21 +1,201 @@
-"""``vlrft data``: everything about data sets; each command is one file, data_<name>.py."""
+"""``vlrft data``: everything about data sets. ``check`` is in data_check.py."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from swift_vlrft.commands.data_check import check
-from swift_vlrft.commands.data_coco import coco
-from swift_vlrft.commands.data_convert import convert
-from swift_vlrft.commands.data_list import list_sources
-from swift_vlrft.commands.data_push import push
-from swift_vlrft.commands.data_show import show
+from swift_vlrft.commands.data_check import AsJson, Columns, Root, check, renamed
+
+if TYPE_CHECKING:
+    from swift_vlrft.datasets.writer import Written
+
+Source = Annotated[Path, typer.Argument(metavar="SRC", help="A set on disk, in any form.")]
+Target = Annotated[Path, typer.Argument(metavar="DST", help="Parquet folder to write.")]
+KeepGoing = Annotated[
+    bool,
+    typer.Option("--keep-going", help="Leave bad rows, images and shards out, and list them."),
+]
+
+SHOWN = 10
 
 data = typer.Typer(
     help="Data sets: view, check, convert and publish them. Example: vlrft data check data/my_set",
     no_args_is_help=True,
 )
 data.command()(check)
-data.command()(coco)
-data.command("list")(list_sources)
-data.command()(push)
-data.command()(convert)
-data.command()(show)
+
+
+@data.command()
+def coco(
+    instances: Annotated[Path, typer.Argument(help="instances_*.json, or lvis_v1_*.json.")],
+    images: Annotated[Path, typer.Argument(help="Folder of the images.")],
+    folder: Target,
+    categories: Annotated[
+        list[str],
+        typer.Option(
+            help="Names, or lists: coco80, coco-base65, coco-novel15, virft-coco8, lvis-rare6, "
+            "lvis-rare13; repeat, or put commas between."
+        ),
+    ],
+    shots: Annotated[
+        int | None, typer.Option(min=1, help="Images per category; default: all.")
+    ] = None,
+    negatives: Annotated[
+        float, typer.Option(min=0, help='Rows with gold "No Objects" per row with boxes.')
+    ] = 0.1,
+    seed: Annotated[int, typer.Option(help="Picks images and order.")] = 0,
+    split: Annotated[str, typer.Option(help="Name of the split that is written.")] = "train",
+    keep_going: KeepGoing = False,
+    as_json: AsJson = False,
+) -> None:
+    """Build a detection set from COCO annotations: one category a prompt, boxes 0 to 1000.
+
+    Example: vlrft data coco instances_train2017.json train2017 data/coco8
+    --categories virft-coco8 --shots 4
+    """
+    from swift_vlrft.datasets.build import build_folder
+
+    written = build_folder(
+        instances,
+        images,
+        folder,
+        categories=categories,
+        shots=shots,
+        negatives=negatives,
+        seed=seed,
+        split=split,
+        keep_going=keep_going,
+    )
+    _print_written(written, as_json)
+
+
+@data.command("list")
+def list_sources(as_json: AsJson = False) -> None:
+    """Print the sets known by name: id, what each one is, task, box format and hub.
+
+    Example: vlrft data list
+    """
+    from swift_vlrft.commands.output import print_json, show, table
+    from swift_vlrft.datasets import SOURCES
+
+    if as_json:
+        # "frame" is what the column of a set is called, and the key of this output from the start.
+        print_json([vars(source) | {"frame": source.box_format} for source in SOURCES])
+        return
+    drawn = table("--dataset", "what it is", "task", "boxes in", "hub", wraps=("what it is",))
+    for source in SOURCES:
+        hubs = ", ".join(source.hubs)
+        drawn.add_row(source.hub_id, source.about, source.task, source.box_format or "-", hubs)
+    show(drawn)
+    typer.echo("Any of your own goes by its path: Parquet, save_to_disk, JSON, COCO.")
+
+
+@data.command()
+def push(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Output of data convert.")],
+    hub: Annotated[str, typer.Option(help="modelscope or hf.")],
+    repo: Annotated[str, typer.Option(help="ORG/NAME; created if it does not exist.")],
+    private: Annotated[bool, typer.Option("--private", help="Create a private one.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Publish a converted folder with its card; afterwards --dataset ORG/NAME trains on it.
+
+    Example: HF_TOKEN=... vlrft data push data/coco8 --hub hf --repo me/coco8
+
+    The token is taken from HF_TOKEN or MODELSCOPE_API_TOKEN, and never shown.
+    """
+    from swift_vlrft.datasets.push import push_folder
+
+    page = push_folder(folder, hub, repo, private=private)
+    dataset = f"{'hf' if hub == 'hf' else 'ms'}::{repo}"
+    if as_json:
+        typer.echo(json.dumps({"page": page, "dataset": dataset}))
+    else:
+        typer.echo(f"{page}\ntrain on it with: --dataset {dataset}")
+
+
+@data.command()
+def convert(
+    source: Source,
+    folder: Target,
+    split: Annotated[
+        list[str] | None, typer.Option(help="Repeat for several; default: all that are there.")
+    ] = None,
+    root: Root = None,
+    columns: Columns = "{}",
+    task: Annotated[
+        str | None, typer.Option(help="Task of the rows, if the set does not state it.")
+    ] = None,
+    keep_going: KeepGoing = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write a Parquet folder with a dataset card from Parquet, save_to_disk, JSON or COCO.
+
+    Example: vlrft data convert lisa/train.json data/lisa --root lisa/images
+
+    DST appears when it is complete; a killed run restarts from the first row.
+    """
+    from swift_vlrft.datasets.convert import convert_folder
+
+    written = convert_folder(
+        source,
+        folder,
+        splits=split or (),
+        root=root,
+        rename=renamed(columns),
+        task=task,
+        keep_going=keep_going,
+    )
+    _print_written(written, as_json)
+
+
+@data.command()
+def show(
+    source: Source,
+    rows: Annotated[int, typer.Option(min=1, help="How many rows to show.")] = 12,
+    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("page.html"),
+    seed: Annotated[int, typer.Option(help="Seed that picks the rows.")] = 0,
+    split: Annotated[str, typer.Option(help="Which split.")] = "train",
+    root: Root = None,
+) -> None:
+    """Draw rows with their gold boxes on one HTML page that needs no network.
+
+    Example: vlrft data show data/coco8 --rows 12 --out page.html
+    """
+    from swift_vlrft.datasets.read import read_rows
+    from swift_vlrft.files.writing import write_atomically
+    from swift_vlrft.report.set_page import page_of, sample
+
+    read = read_rows(source, split=split, root=root, keep_going=True)
+    found, total = sample(read, rows, seed)
+    if not found:
+        raise ValueError(f"{source} has no rows")
+    write_atomically(out, page_of(found, source.name, total))
+    typer.echo(f"{out}: {len(found)} of {total} rows of {source}")
+
+
+def _print_written(written: Written, as_json: bool) -> None:
+    """Print what was written and what was left out."""
+    counts = {name: n for name, n in written.counts.items() if n}
+    if as_json:
+        result = {
+            "folder": str(written.folder),
+            "rows": written.rows,
+            "shards": written.shards,
+            "left_out": written.left_out_records(),
+            "counts": counts,
+            "notes": written.notes,
+        }
+        typer.echo(json.dumps(result))
+        return
+    lines = [f"note: {note}" for note in written.notes]
+    lines += [f"{n} {name}" for name, n in counts.items()]
+    lines += [f"left out: {one}" for one in written.left_out[:SHOWN]]
+    if written.left_out:
+        lines.append(f"{len(written.left_out)} rows left out: {written.folder / 'left_out.jsonl'}")
+    lines.append(f"{written.folder}: {written.rows} rows, {written.shards} shard(s), README.md")
+    typer.echo("\n".join(lines))

@@ -5,20 +5,23 @@ vlrft data check data/my_set --fix data/my_set_clean
 
 from __future__ import annotations
 
-from collections import Counter
+import json
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from swift_vlrft.commands.data_shared import AsJson, Columns, Root, renamed, row_bar
-from swift_vlrft.commands.output import print_json
-
 if TYPE_CHECKING:
-    from swift_vlrft.datasets.report import Report
-    from swift_vlrft.datasets.validate import RowRules, TooLong
-    from swift_vlrft.datasets.writer import Written
+    from swift_vlrft.datasets.validate import TooLong
+
+Root = Annotated[
+    Path | None, typer.Option(help="Folder of the images that relative paths start from.")
+]
+Columns = Annotated[
+    str, typer.Option(help='Rename columns, as ms-swift does: {"question": "problem"}')
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
 def check(
@@ -65,32 +68,48 @@ def check(
 
     Exit code 0: nothing found; 1: problems were found; 2: the input cannot be used.
     """
+    from swift_vlrft.commands.output import print_json
     from swift_vlrft.datasets.box_format import split_box_format
+    from swift_vlrft.datasets.check import check_splits
+    from swift_vlrft.datasets.convert import write_clean
+    from swift_vlrft.datasets.report import Report, nothing_scored
     from swift_vlrft.datasets.validate import RowRules
+    from swift_vlrft.datasets.writer import row_bar
     from swift_vlrft.rewards import REWARDS
 
-    rewards = reward or []
+    rewards = tuple(reward or ())
     if unknown := [name for name in rewards if name not in REWARDS]:
         raise ValueError(f"--reward {unknown[0]}: no such reward; known: {', '.join(REWARDS)}")
-    rename = renamed(columns)
     source, box_format = split_box_format(str(source))
     too_long = None if max_length is None else _length_check(max_length, model, model_type)
-    rules = RowRules(
-        rewards=tuple(rewards), box_format=box_format, too_long=too_long, every_reward=True
-    )
-    reports, written = _checked(source, rules, split, rename, root, fix)
-    problems, notes = _problems(source, reports, rewards)
-    fits = _fitting(list(reports.values()))
-    tasks = sum((report.tasks for report in reports.values()), Counter())
-    rows = sum(report.rows for report in reports.values())
-    good = sum(report.good for report in reports.values())
+    rules = RowRules(rewards=rewards, box_format=box_format, too_long=too_long, every_reward=True)
+    report, written = Report(source), None
+    rows, empty = check_splits(source, rules, report, split, rename=renamed(columns), root=root)
+    if fix is not None:
+        written = write_clean(source, fix, rows, root=root)
+    else:
+        with row_bar() as advance:
+            for _ in chain.from_iterable(rows.values()):
+                advance()
+    notes = list(dict.fromkeys(report.notes))
+    if not report.rows and not report.problems:
+        raise ValueError("\n".join([f"{source} has no rows", *notes]))
+    problems = [(str(one.place), one.problem) for one in report.problems]
+    problems += [
+        (str(source), f"the split {name!r} has no rows; write them, or remove its files")
+        for name in empty
+    ]
+    if not report.unreadable and (nothing := nothing_scored(rewards, [report])):
+        problems.append((str(source), nothing.removeprefix("--reward_funcs ")))
+    notes += report.shared_notes()
+    fits = report.fitting_rewards()
     if as_json:
         result = {
-            "rows": rows,
-            "good": good,
-            "tasks": tasks,
+            "rows": report.rows,
+            "good": report.good,
+            "tasks": report.tasks,
             "rewards": fits,
-            "too_long": sum(report.too_long for report in reports.values()),
+            "too_long": report.too_long,
             "problems": [{"place": place, "problem": text} for place, text in problems],
             "notes": notes,
             "clean": None if written is None else {"folder": str(fix), "rows": written.rows},
@@ -98,80 +117,24 @@ def check(
         print_json(result)
     else:
         _print(problems, [*notes, *_fit_notes(fits)], show)
-        counted = ", ".join(f"{n} {task}" for task, n in tasks.items()) or "none"
-        typer.echo(f"{good} of {rows} rows are fit to train on ({counted})")
+        counted = ", ".join(f"{n} {task}" for task, n in report.tasks.items()) or "none"
+        typer.echo(f"{report.good} of {report.rows} rows are fit to train on ({counted})")
         if written is not None:
             left_out = f"; left out: {fix}/left_out.jsonl" if written.left_out else ""
             typer.echo(f"{fix}: {written.rows} rows{left_out}")
     raise typer.Exit(1 if problems else 0)
 
 
-def _checked(
-    source: Path,
-    rules: RowRules,
-    split: str | None,
-    rename: dict[str, str],
-    root: Path | None,
-    fix: Path | None,
-) -> tuple[dict[str, Report], Written | None]:
-    """The reports by split, and the clean folder if one is written."""
-    from swift_vlrft.datasets.check import check_rows
-    from swift_vlrft.datasets.convert import write_clean
-    from swift_vlrft.datasets.opening import open_set, rename_notes, splits_of
-    from swift_vlrft.datasets.report import Report
-
-    reports = {name: Report(source) for name in ([split] if split else splits_of(source))}
-    checked = {}
-    for name, report in reports.items():
-        stored = open_set(source, split=name, keep_going=True, rename=rename, root=root)
-        report.notes += rename_notes(stored)
-        checked[name] = check_rows(stored, rules, report)
-    with row_bar() as (advance, _):
-        if fix is not None:
-            return reports, write_clean(source, fix, checked, root=root, on_row=advance)
-        for _ in chain.from_iterable(checked.values()):
-            advance(1)
-    return reports, None
-
-
-def _problems(
-    source: Path, reports: dict[str, Report], rewards: list[str]
-) -> tuple[list[tuple[str, str]], list[str]]:
-    """What is wrong, by place, and what else is to be said; ValueError for a set without rows."""
-    from swift_vlrft.datasets.report import nothing_scored
-
-    found = list(reports.values())
-    notes = list(dict.fromkeys(note for report in found for note in report.notes))
-    if not any(report.rows or report.problems for report in found):
-        raise ValueError("\n".join([f"{source} has no rows", *notes]))
-    problems = [(str(one.place), one.text) for report in found for one in report.problems]
-    problems += [
-        (str(source), f"the split {name!r} has no rows; write them, or remove its files")
-        for name, report in reports.items()
-        if not report.rows and not report.problems
-    ]
-    nothing = None
-    if not any(report.unreadable for report in found):
-        nothing = nothing_scored(rewards, found)
-    if nothing:
-        problems.append((str(source), nothing.removeprefix("--reward_funcs ")))
-    return problems, notes + [note for report in found for note in report.shared_notes()]
-
-
-def _fitting(reports: list[Report]) -> dict[str, list[int]]:
-    """The rewards under which gold answers earn 1.0: of how many rows, of how many that they would
-    score.
-    """
-    from swift_vlrft.datasets.report import NO_TASK
-    from swift_vlrft.datasets.validate import FULL
-
-    fits: dict[str, list[int]] = {}
-    for task, names in FULL.items():
-        rows = sum(report.fits[task] for report in reports)
-        total = sum(report.tasks[task] + report.tasks[NO_TASK] for report in reports)
-        if rows:
-            fits |= {name: [rows, max(rows, total)] for name in names}
-    return fits
+def renamed(columns: str) -> dict[str, str]:
+    """The value of ``--columns``, in the form of ms-swift's flag of that name."""
+    try:
+        rename = json.loads(columns)
+        if not isinstance(rename, dict) or not all(isinstance(v, str) for v in rename.values()):
+            raise ValueError
+    except ValueError:
+        expected = 'expected JSON such as {"question": "problem"}'
+        raise ValueError(f"--columns {columns}: {expected}") from None
+    return rename
 
 
 def _fit_notes(fits: dict[str, list[int]]) -> list[str]:

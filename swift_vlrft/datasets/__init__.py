@@ -8,14 +8,10 @@ A row is ``messages`` (the user's turn, with ``<image>``), ``images``, ``solutio
 their hub id.
 """
 
-from swift_vlrft.datasets.coco_parquet import COCO_SETS
 from swift_vlrft.datasets.image import open_image
 from swift_vlrft.datasets.read import read_rows
 from swift_vlrft.datasets.row import BadRow, Row, RowLocation
-from swift_vlrft.datasets.source import DataError, Source
-from swift_vlrft.datasets.virft import VIRFT
-
-SOURCES: tuple[Source, ...] = (*VIRFT, *COCO_SETS)
+from swift_vlrft.datasets.source import SOURCES, DataError, Source
 
 __all__ = [
     "SOURCES",

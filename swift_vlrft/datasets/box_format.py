@@ -40,10 +40,8 @@ class ImageResize:
     """ms-swift's flag ``--max_pixels``, which scales the image before the family's resize."""
 
     def size(self, width: int, height: int) -> Size:
-        width, height = capped_size(width, height, self.picture_pixels)
-        return resized_size(
-            self.family, width, height, min_pixels=self.min_pixels, max_pixels=self.max_pixels
-        )
+        shown = capped_size(width, height, self.picture_pixels)
+        return resized_size(self.family, *shown, **self._limits)
 
     def problem(self, width: int, height: int) -> str | None:
         """Why the model's processor rejects an image of that size; None if it does not."""
@@ -61,9 +59,12 @@ class ImageResize:
 
     def tokens(self, width: int, height: int) -> int:
         """With the two that mark the image's begin and end."""
-        width, height = capped_size(width, height, self.picture_pixels)
-        limits = {"min_pixels": self.min_pixels, "max_pixels": self.max_pixels}
-        return 2 + image_tokens(self.family, width, height, **limits)
+        shown = capped_size(width, height, self.picture_pixels)
+        return 2 + image_tokens(self.family, *shown, **self._limits)
+
+    @property
+    def _limits(self) -> dict[str, int]:
+        return {"min_pixels": self.min_pixels, "max_pixels": self.max_pixels}
 
     @property
     def native_box_format(self) -> str | None:
@@ -90,9 +91,8 @@ def row_in_box_format(row: Row, frame: str, size: Size, seen: Size) -> Row:
     problem, solution = in_box_format(
         row.problem, row.solution, stored_in, frame, size=size, to_size=seen
     )
-    columns = row.columns | {"frame": frame}
-    if frame == "pixels":
-        columns |= {"width": seen[0], "height": seen[1]}
+    sides = {"width": seen[0], "height": seen[1]} if frame == "pixels" else {}
+    columns = row.columns | {"frame": frame} | sides
     return replace(row, problem=problem, solution=solution, columns=columns)
 
 

@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterator, Sequence
+import tomllib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-from swift_vlrft.datasets.category_lists import CATEGORY_LISTS
 from swift_vlrft.datasets.image import image_path, size_problem, stored_image
 from swift_vlrft.datasets.instances import (
     Boxes,
@@ -32,10 +32,14 @@ from swift_vlrft.datasets.instances import (
     read_instances,
     refuse_shared_files,
 )
-from swift_vlrft.datasets.row import Drawn
-from swift_vlrft.datasets.shard import Item, LeftOut, stopping
+from swift_vlrft.datasets.row import BadRow, Drawn, RowLocation
 from swift_vlrft.datasets.source import DataError
-from swift_vlrft.datasets.writer import Written, write_folder
+from swift_vlrft.datasets.writer import Item, Written, write_folder
+
+CATEGORY_LISTS: dict[str, list[str]] = tomllib.loads(
+    Path(__file__).with_name("category_lists.toml").read_text("utf-8")
+)
+"""Named lists of categories for ``--categories``."""
 
 # The prompt of the ViRFT detection sets (Visual-RFT, arXiv 2503.01785, table of prompts, and
 # coco_evaluation/Qwen2_VL_coco_infere.py), word by word, so that the sets can be mixed.
@@ -157,7 +161,7 @@ def detection_row(image: Any, category: str, boxes: Boxes) -> dict[str, Any]:
 
 
 def built_rows(found: Instances, rows: Sequence[PlannedRow], images: Path) -> Iterator[Item]:
-    """The planned rows with their images; a LeftOut where a file is missing, broken or of another
+    """The planned rows with their images; a BadRow where a file is missing, broken or of another
     size than the annotations say.
     """
     folder = images.absolute()
@@ -170,7 +174,7 @@ def built_rows(found: Instances, rows: Sequence[PlannedRow], images: Path) -> It
             if problem := size_problem({"path": str(path)}, info, size):
                 raise DataError(problem)
         except DataError as error:
-            yield LeftOut(f"{found.path}, image {row.image_id}", str(error))
+            yield BadRow(RowLocation(found.path, row.image_id, "image"), str(error))
         else:
             made = detection_row(image, row.category, row.boxes)
             yield made | {"image_id": found.column_of(row.image_id)}
@@ -187,8 +191,6 @@ def build_folder(
     seed: int = 0,
     split: str = "train",
     keep_going: bool = False,
-    on_row: Callable[[int], None] = lambda n: None,
-    on_total: Callable[[int], None] = lambda n: None,
 ) -> Written:
     """What ``vlrft data coco`` does; ``counts`` of what is returned are rows planned, and what the
     annotations held besides.
@@ -200,16 +202,15 @@ def build_folder(
     rows = plan_rows(found, names, shots=shots, negatives=negatives, seed=seed)
     if not rows:
         raise DataError(f"{instances} holds no usable box of {', '.join(names[:10])}")
-    on_total(len(rows))
-    items = built_rows(found, rows, images)
     with_boxes = sum(bool(row.boxes) for row in rows)
     written = write_folder(
         folder,
-        {split: items if keep_going else stopping(items)},
+        {split: built_rows(found, rows, images)},
+        keep_going=keep_going,
         about=f"{with_boxes} rows with boxes and {len(rows) - with_boxes} with gold `No Objects`, "
         f"made from {instances.name} with `vlrft data coco`: {len(names)} categories "
         f"({', '.join(names[:100])}), {shots or 'all'} images each, seed {seed}.",
-        on_item=on_row,
+        total=len(rows),
     )
     written.counts["rows with boxes planned"] = with_boxes
     written.counts['rows with gold "No Objects" planned'] = len(rows) - with_boxes

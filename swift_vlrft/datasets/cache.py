@@ -16,12 +16,13 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import astuple
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from swift_vlrft.datasets.column_files import ColumnFiles
-from swift_vlrft.datasets.image import ImageError, ImageInfo, try_image_info, upright_bytes
+from swift_vlrft.datasets.image import ImageInfo, try_image_info, upright_bytes
 from swift_vlrft.datasets.row import BadRow, RowLocation
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.storage import Infos, Origin
@@ -155,7 +156,7 @@ def image_infos(images: Any, pool: ThreadPoolExecutor) -> Infos:
         contents = images.field("bytes")
         paths = images.field("path") if images.type.get_field_index("path") >= 0 else None
 
-    def info(i: int) -> ImageInfo | ImageError | None:
+    def info(i: int) -> ImageInfo | str | None:
         content, path = contents[i].as_py(), paths[i].as_py() if paths is not None else None
         return None if content is None else try_image_info({"bytes": content, "path": path})
 
@@ -164,7 +165,7 @@ def image_infos(images: Any, pool: ThreadPoolExecutor) -> Infos:
 
 def image_infos_of_files(
     paths: Sequence[str], cache: Path, num_proc: int = 1
-) -> dict[str, ImageInfo | ImageError]:
+) -> dict[str, ImageInfo | str]:
     """Of every image file, through the cache while none of them changes."""
     paths = list(dict.fromkeys(paths))
     if not paths:
@@ -186,19 +187,14 @@ def image_infos_of_files(
     return {p: info for p, info in zip(paths, _read_infos(file), strict=True) if info is not None}
 
 
-def _write_infos(infos: Sequence[ImageInfo | ImageError | None], file: Path) -> None:
-    lines = [
-        info.problem
-        if isinstance(info, ImageError)
-        else info and [info.width, info.height, info.plain]
-        for info in infos
-    ]
+def _write_infos(infos: Sequence[ImageInfo | str | None], file: Path) -> None:
+    lines = [astuple(info) if isinstance(info, ImageInfo) else info for info in infos]
     write_atomically(file, json.dumps(lines))
 
 
 def _read_infos(file: Path) -> Infos:
     return [
-        ImageError(found) if isinstance(found, str) else found and ImageInfo(*found)
+        ImageInfo(*found) if isinstance(found, list) else found
         for found in json.loads(file.read_bytes())
     ]
 

@@ -11,10 +11,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-from swift_vlrft.datasets.shard import SplitCounts, features_of
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,6 +46,29 @@ measured in: `norm1000` is thousandths of the image's width and height), and wha
 besides. It trains with swift-vlrft as
 `swift rlhf --rlhf_type grpo --external_plugins "$(vlrft plugin)" --dataset THIS_FOLDER ...`.
 """
+
+
+@dataclass
+class SplitCounts:
+    """Counts of a split."""
+
+    rows: int = 0
+    image_bytes: int = 0
+    tasks: Counter[str] = field(default_factory=Counter)
+    box_formats: Counter[str] = field(default_factory=Counter)
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        self.rows += 1
+        self.image_bytes += len(row["image"]["bytes"])
+        self.tasks.update(filter(None, [row.get("task")]))
+        self.box_formats.update(filter(None, [row.get("frame")]))
+
+
+def features_of(schema: pa.Schema) -> Any:
+    """The schema as ``datasets`` and the hubs name it."""
+    from datasets import Features, Image
+
+    return Features(Features.from_arrow_schema(schema) | {"image": Image()})
 
 
 def write_card(

@@ -4,17 +4,17 @@ check``. What is asked of a row is in validate.py, what comes of it in report.py
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from swift_vlrft.datasets.box_format import ImageResize
 from swift_vlrft.datasets.image import ImageInfo, ImageInfoReader
 from swift_vlrft.datasets.instances import NOT_IN_FULL, UNSURE
-from swift_vlrft.datasets.opening import file_notes, open_set
+from swift_vlrft.datasets.opening import file_notes, open_set, rename_notes, splits_of
 from swift_vlrft.datasets.read import rows_of
-from swift_vlrft.datasets.report import MAX_SHOWN, Problem, Report
-from swift_vlrft.datasets.row import Row
+from swift_vlrft.datasets.report import MAX_SHOWN, Report
+from swift_vlrft.datasets.row import BadRow, Row
 from swift_vlrft.datasets.storage import StoredSet
 from swift_vlrft.datasets.validate import (
     RowRules,
@@ -30,30 +30,50 @@ from swift_vlrft.parsing.answers import gold_text, read_boxes
 def check_set(
     path: Path | StoredSet,
     *,
-    split: str = "train",
-    root: Path | None = None,
-    rename: Mapping[str, str] | None = None,
     images: bool = True,
-    rewards: tuple[str, ...] | list[str] = (),
+    rewards: Sequence[str] = (),
+    **options: Any,
 ) -> Report:
-    """Check every row, with ``images`` also its image. Raises DataError only for a set that cannot
-    be used at all.
+    """Check every row, with ``images`` also its image. ``options`` are ``open_set``'s. DataError
+    only for a set that cannot be used at all.
     """
-    if isinstance(path, Path):
-        path = open_set(path, split=split, keep_going=True, rename=rename, root=root)
-    report = Report(path.path)
+    stored = open_set(path, keep_going=True, **options) if isinstance(path, Path) else path
+    report = Report(stored.path)
     rules = RowRules(rewards=tuple(rewards), every_reward=images)
-    for _ in check_rows(path, rules, report, images=images):
+    for _ in check_rows(stored, rules, report, images=images):
         pass
     return report
+
+
+def check_splits(
+    path: Path, rules: RowRules, report: Report, split: str | None = None, **options: Any
+) -> tuple[dict[str, Iterator[Validated]], list[str]]:
+    """The checked rows by split, of all that are there unless one is given, and a list that holds
+    the splits without rows when all were read. ``options`` are ``open_set``'s.
+    """
+    empty: list[str] = []
+
+    def rows(name: str, stored: StoredSet) -> Iterator[Validated]:
+        before = report.rows, len(report.problems)
+        yield from check_rows(stored, rules, report)
+        if before == (report.rows, len(report.problems)):
+            empty.append(name)
+
+    checked = {}
+    for name in [split] if split else splits_of(path):
+        stored = open_set(path, split=name, keep_going=True, **options)
+        report.notes += rename_notes(stored)
+        checked[name] = rows(name, stored)
+    return checked, empty
 
 
 def check_rows(
     stored: StoredSet, rules: RowRules, report: Report, *, images: bool = True
 ) -> Iterator[Validated]:
     """Every row with its problem; when all were read, ``report`` also has the notes."""
-    look, infos = _PixelLook(), ImageInfoReader()
-    not_in_pixels: list[Problem] = []
+    infos = ImageInfoReader()
+    beyond: list[bool] = []
+    not_in_pixels: list[BadRow] = []
     found = (
         (row, infos(row.image) if images and isinstance(row, Row) else None)
         for row in rows_of(stored, without_images=not images)
@@ -61,14 +81,19 @@ def check_rows(
     for checked in validate_rows(found, rules, report):
         row, info = checked.row, checked.info
         if checked.problem is None and info is not None and isinstance(row, Row):
-            look.add(row, info)
+            beyond += _boxes_beyond(row, info)
             report.fits.update(fitting_tasks(row, info))
             try:
                 in_box_format(row, info, "pixels")
             except ValueError as error:
-                not_in_pixels.append(Problem(row.place, str(error)))
+                not_in_pixels.append(BadRow(row.place, str(error)))
         yield checked
-    report.notes += look.notes()
+    if len(beyond) >= 20 and not any(beyond):
+        report.notes.append(
+            f"none of {len(beyond)} boxes declared as norm1000 reaches beyond its image's width "
+            "and height in pixels: they look like pixels. If they are, add a column frame with "
+            "the value pixels."
+        )
     if not_in_pixels:
         report.notes.append(
             f"{stored.path}: {len(not_in_pixels)} rows train as they stand, but not as "
@@ -93,30 +118,15 @@ def left_out_reason(reason: str) -> str:
     return f"a category of an image makes no row: {reason}" if of_category else reason
 
 
-@dataclass
-class _PixelLook:
-    """Counts that reveal boxes in pixels that are declared as norm1000."""
-
-    boxes: int = 0
-    beyond: int = 0
-
-    def add(self, row: Row, info: ImageInfo) -> None:
-        if row.columns.get("frame") != "norm1000" or max(info.width, info.height) >= 900:
-            return
-        gold = read_boxes(gold_text(row.solution)) if row.has_boxes else None
-        for box in gold.boxes if gold is not None else ():
-            if box is not None:
-                self.boxes += 1
-                self.beyond += box[2] > info.width or box[3] > info.height
-
-    def notes(self) -> list[str]:
-        if self.boxes < 20 or self.beyond:
-            return []
-        return [
-            f"none of {self.boxes} boxes declared as norm1000 reaches beyond its image's width "
-            "and height in pixels: they look like pixels. If they are, add a column frame with "
-            "the value pixels."
-        ]
+def _boxes_beyond(row: Row, info: ImageInfo) -> list[bool]:
+    """Of every box declared as norm1000 of a smaller image: whether it would reach beyond it, if it
+    were in pixels.
+    """
+    if row.columns.get("frame") != "norm1000" or max(info.width, info.height) >= 900:
+        return []
+    gold = read_boxes(gold_text(row.solution)) if row.has_boxes else None
+    boxes = gold.boxes if gold is not None else ()
+    return [box[2] > info.width or box[3] > info.height for box in boxes if box is not None]
 
 
 def length_check(resize: ImageResize, limit: int, text_tokens: Callable[[str], int]) -> TooLong:

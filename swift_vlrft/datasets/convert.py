@@ -10,7 +10,7 @@ checks of ``vlrft data check``.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +27,10 @@ from swift_vlrft.datasets.opening import (
 )
 from swift_vlrft.datasets.read import rows_of
 from swift_vlrft.datasets.row import BadRow, Row
-from swift_vlrft.datasets.shard import Item, LeftOut, stopping
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.splits import WORDS, listed
 from swift_vlrft.datasets.validate import Validated, row_problem
-from swift_vlrft.datasets.writer import Written, write_folder
+from swift_vlrft.datasets.writer import Item, Written, write_folder
 from swift_vlrft.parsing.answers import gold_text
 
 
@@ -44,7 +43,6 @@ def convert_folder(
     rename: Mapping[str, str] | None = None,
     task: str | None = None,
     keep_going: bool = False,
-    on_row: Callable[[int], None] = lambda n: None,
 ) -> Written:
     """What ``vlrft data convert`` does; all splits that are there unless ``splits`` names some.
     ``counts`` of what is returned are rows that were not made though nothing is wrong with them,
@@ -73,12 +71,11 @@ def convert_folder(
     names = {split: WORDS.get(split.lower(), split) for split in found}
     both = list(names.values())
     names = {split: name if both.count(name) == 1 else split for split, name in names.items()}
-    made = {names[split]: items(split) for split in found}
     written = write_folder(
         folder,
-        made if keep_going else {name: stopping(some) for name, some in made.items()},
+        {names[split]: items(split) for split in found},
+        keep_going=keep_going,
         about=f"Made from `{source.name}` with `vlrft data convert`.",
-        on_item=on_row,
     )
     written.notes = notes
     for form in opened.values():
@@ -93,7 +90,6 @@ def write_clean(
     checked: Mapping[str, Iterable[Validated]],
     *,
     root: Path | None = None,
-    on_row: Callable[[int], None] = lambda n: None,
 ) -> Written:
     """What ``vlrft data check --fix`` does: the rows of every split without a problem, written
     while they are checked. ``checked`` is what ``check_rows`` gives.
@@ -102,17 +98,15 @@ def write_clean(
 
     def items(rows: Iterable[Validated]) -> Iterator[Item]:
         for found in rows:
-            row, problem = found.row, found.problem
-            if problem is not None or not isinstance(row, Row):
-                yield LeftOut(str(row.place), problem.text if problem else "")
-            else:
-                yield written_row(row, stored_image(row.image, base)[0])
+            if isinstance(found.row, Row) and found.problem is None:
+                yield written_row(found.row, stored_image(found.row.image, base)[0])
+            elif found.problem is not None:
+                yield found.problem
 
     return write_folder(
         folder,
         {split: items(rows) for split, rows in checked.items()},
         about=f"The rows of `{source.name}` without a problem, by `vlrft data check --fix`.",
-        on_item=on_row,
     )
 
 
@@ -140,14 +134,12 @@ def _file_notes(
 
 def _item(row: Row | BadRow, base: Path) -> Item:
     if isinstance(row, BadRow):
-        return LeftOut(str(row.place), row.problem.removeprefix(f"{row.place}: "))
+        return BadRow(row.place, row.problem.removeprefix(f"{row.place}: "))
     try:
         image, info = stored_image(row.image, base)
     except DataError as error:
-        return LeftOut(str(row.place), str(error))
-    if problem := row_problem(row, info):
-        return LeftOut(str(row.place), problem.text)
-    return written_row(row, image)
+        return BadRow(row.place, str(error))
+    return row_problem(row, info) or written_row(row, image)
 
 
 def written_row(row: Row, image: dict[str, Any]) -> dict[str, Any]:

@@ -49,13 +49,6 @@ class ImageInfo:
     plain: bool
 
 
-@dataclass(frozen=True)
-class ImageError:
-    """The reason why an image cannot be trained on."""
-
-    problem: str
-
-
 def image_info(image: Mapping[str, Any], *, as_file: bool = False) -> ImageInfo:
     """Size of the upright image. DataError says why it cannot be trained on. ``as_file``: the
     bytes are going to be a file when ms-swift reads them.
@@ -90,10 +83,10 @@ class ImageInfoReader:
 
     def __init__(self, *, as_files: bool = False) -> None:
         self._as_files = as_files
-        self._known: dict[str | None, ImageInfo | ImageError] = {}  # by path; None: the last bytes
+        self._known: dict[str | None, ImageInfo | str] = {}  # by path; None: the last bytes
         self._content: Any = None
 
-    def __call__(self, image: Mapping[str, Any]) -> ImageInfo | ImageError:
+    def __call__(self, image: Mapping[str, Any]) -> ImageInfo | str:
         content = image.get("bytes")
         key = str(image.get("path")) if content is None else None
         if key not in self._known or (key is None and content is not self._content):
@@ -102,12 +95,12 @@ class ImageInfoReader:
         return self._known[key]
 
 
-def try_image_info(image: Mapping[str, Any], *, as_file: bool = False) -> ImageInfo | ImageError:
-    """The same as a value, for callers that go on with the next row."""
+def try_image_info(image: Mapping[str, Any], *, as_file: bool = False) -> ImageInfo | str:
+    """The same, or why it cannot be trained on, for callers that go on with the next row."""
     try:
         return image_info(image, as_file=as_file)
     except DataError as error:
-        return ImageError(str(error))
+        return str(error)
 
 
 def size_problem(

@@ -57,8 +57,10 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
         if (stated := _INSTRUCTION.search(prompt)) and "<answer>" not in prompt:
             prompt = PROMPT.format(instruction=stated[1].strip())
         corners = first_turn(record, ("assistant", "gpt"))
+        if "<answer>" not in corners:
+            corners = f"<answer>{corners.strip()}</answer>"
         leave_out_further_turns(record, context)
-        yield made | {"image": image[1].strip(), "problem": prompt, "solution": _wrapped(corners)}
+        yield made | {"image": image[1].strip(), "problem": prompt, "solution": corners}
         return
     given = record["instruction"]
     given = given if isinstance(given, list) and given else [given or None]
@@ -83,10 +85,6 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
             "problem": PROMPT.format(instruction=instruction),
             "solution": f"<answer>({x1},{y1}),({x2},{y2})</answer>",
         }
-
-
-def _wrapped(text: str) -> str:
-    return text if "<answer>" in text else f"<answer>{text.strip()}</answer>"
 
 
 LISA_SCHEMA = RecordSchema("lisa", _matches, _rows, single=False)

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from swift_vlrft.datasets.coco_json import CocoFile
+from swift_vlrft.datasets.coco import CocoFile
 from swift_vlrft.datasets.column_files import ColumnFiles
 from swift_vlrft.datasets.instances import decoded
 from swift_vlrft.datasets.json_files import JsonFiles, is_lines
@@ -179,27 +179,14 @@ def splits_of(path: Path) -> list[str]:
 # ---- folders ---------------------------------------------------------------------------------
 
 
-def parquet_files(path: Path, split: str = "train") -> list[Path]:
-    """The Parquet file itself, or those of a split below a folder; DataError if there are splits
-    but not this one.
-    """
-    if not path.is_dir():
-        return [path] if path.suffix.lower() in PARQUET else []
-    files = _files_below(path, PARQUET)
-    return files_of_split(files, path, split, "Parquet")[0]
-
-
-def _files_below(path: Path, endings: Sequence[str]) -> list[Path]:
-    return [file for file in walk(path) if file.suffix.lower() in endings]
-
-
 def _row_files(path: Path) -> list[Path]:
     """Parquet where there is any; else the JSON in the folder itself, and, unless that tells no
     split, below it what a split is named for: a folder of images may hold a JSON file for each.
     """
-    if files := _files_below(path, PARQUET):
+    below = walk(path)
+    if files := [f for f in below if f.suffix.lower() in PARQUET]:
         return files
-    files = [f for f in _files_below(path, JSON) if f.name not in NO_ROWS]
+    files = [f for f in below if f.suffix.lower() in JSON and f.name not in NO_ROWS]
     found = by_split(files, path)
     here = [f for f in files if f.parent == path]
     if here and not any(found[f] for f in here):
@@ -313,9 +300,7 @@ def _saved_dataset(path: Path, folders: Sequence[Path], keep_going: bool) -> Sto
 
 def unread_notes(stored: StoredSet) -> list[str]:
     """Which files of a folder were not read, or as one set with others, and what to do."""
-    notes = []
-    path = stored.path
-    apart = folders_of_sets(stored.files, path)
+    path, apart, notes = stored.path, folders_of_sets(stored.files, stored.path), []
     if len(apart) > 1:
         notes.append(
             f"{path}: what lies in {listed(apart, path)} is read as one set. Where these "
@@ -328,10 +313,8 @@ def unread_notes(stored: StoredSet) -> list[str]:
             "give such a file itself"
         )
     if stored.other:
-        notes.append(
-            f"{path}: not read, since rows come from {stored.kind} files here: "
-            f"{listed(stored.other, path)}"
-        )
+        others = listed(stored.other, path)
+        notes.append(f"{path}: not read, since rows come from {stored.kind} files here: {others}")
     return notes
 
 

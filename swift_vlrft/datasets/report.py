@@ -7,40 +7,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from pathlib import Path
 
-from swift_vlrft.datasets.routing import named_tasks, tasks_of_row
-from swift_vlrft.datasets.row import Row, RowLocation, with_place
+from swift_vlrft.datasets.routing import FULL, named_tasks, tasks_of_row
+from swift_vlrft.datasets.row import BadRow, Kind, Row
 from swift_vlrft.datasets.source import DataError, Source
 from swift_vlrft.rewards import REWARDS, TASK_NAMES
 
 MAX_SHOWN = 5
 NO_TASK = "without a task"
-
-
-class Kind(Enum):
-    """The consequence of a problem for the set."""
-
-    ROW = "the row is left out"
-    TOO_LONG = "the row is longer than the command allows, and is left out"
-    GOLD = (
-        "the gold solution is no answer to its task, or the task is unknown: the set is not "
-        "trained on, since the same mistake usually stands in rows that read"
-    )
-    NOT_READ = "the row states no task, and no reward that the command names reads its gold"
-
-
-@dataclass(frozen=True)
-class Problem:
-    """A problem of a row, or of a file that could not be read at all."""
-
-    place: RowLocation
-    text: str
-    kind: Kind = Kind.ROW
-
-    def __str__(self) -> str:
-        return with_place(self.place, self.text)
 
 
 @dataclass
@@ -49,7 +24,7 @@ class Report:
 
     path: Path
     rows: int = 0
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[BadRow] = field(default_factory=list)
     tasks: Counter[str] = field(default_factory=Counter)
     box_formats: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
@@ -101,6 +76,17 @@ class Report:
         if last := self.unread or (f"{n} {NO_TASK}" if (n := self.tasks[NO_TASK]) else ""):
             parts.append(last)
         return "; ".join(parts) or "no row"
+
+    def fitting_rewards(self) -> dict[str, list[int]]:
+        """The rewards under which gold answers earn 1.0: of how many rows, of how many that they
+        would score.
+        """
+        return {
+            name: [rows, max(rows, self.tasks[task] + self.tasks[NO_TASK])]
+            for task, names in FULL.items()
+            for name in names
+            if (rows := self.fits[task])
+        }
 
     def routing_notes(self, rewards: Sequence[str]) -> list[str]:
         """Notes on rows that no named reward scores, or several do."""

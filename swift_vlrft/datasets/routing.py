@@ -21,6 +21,16 @@ from swift_vlrft.datasets.schema import task_of
 from swift_vlrft.parsing.answers import gold_text, read_boxes
 from swift_vlrft.rewards import REWARDS, TASK_NAMES
 
+# The formulas of the paper are left out: they do not pay for two equal boxes.
+FULL = {
+    task: [
+        name
+        for name, reward in REWARDS.items()
+        if reward.task is not None and reward.task.name == task and reward.recommended
+    ]
+    for task in TASK_NAMES
+}
+"""The rewards of each task that pay 1.0 for the gold answer."""
 ONE_WORD = ("classification", "counting", "choice", "yes_no")
 """Tasks whose gold is one text or number, never a list of lists or an object."""
 

@@ -11,6 +11,7 @@ says which, None if a row has no boxes.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -21,21 +22,16 @@ BOX_TASKS = tuple(name for name, task in TASK_NAMES.items() if task.has_boxes)
 
 @dataclass(frozen=True)
 class RowLocation:
-    """The place of a row, for messages: rows count from 0 within their file.
-
-    Without a row it is the file as a whole.
+    """The place of a row, for messages: rows count from 0 within their file; in COCO's annotations
+    it is an image, by its id. Without a row it is the file as a whole.
     """
 
     file: Path
     row: int | None = None
+    what: str = "row"
 
     def __str__(self) -> str:
-        return str(self.file) if self.row is None else f"{self.file}, row {self.row}"
-
-
-def with_place(place: object, text: str) -> str:
-    """The text behind its place, unless it names the place itself."""
-    return text if str(place) in text else f"{place}: {text}"
+        return str(self.file) if self.row is None else f"{self.file}, {self.what} {self.row}"
 
 
 @dataclass(frozen=True)
@@ -75,12 +71,27 @@ class Row:
         return task in BOX_TASKS if task else self.columns.get("frame") is not None
 
 
+class Kind(Enum):
+    """The consequence of a problem for the set."""
+
+    ROW = "the row is left out"
+    TOO_LONG = "the row is longer than the command allows, and is left out"
+    GOLD = (
+        "the gold solution is no answer to its task, or the task is unknown: the set is not "
+        "trained on, since the same mistake usually stands in rows that read"
+    )
+    NOT_READ = "the row states no task, and no reward that the command names reads its gold"
+
+
 @dataclass(frozen=True)
 class BadRow:
-    """A record that could not be read as a row, or a file that could not be read at all."""
+    """A row that cannot be read, trained on or written, or a file that cannot be read at all."""
 
     place: RowLocation
     problem: str
+    kind: Kind = Kind.ROW
 
     def __str__(self) -> str:
-        return with_place(self.place, self.problem)
+        """Behind its place, unless the problem names the place itself."""
+        place = str(self.place)
+        return self.problem if place in self.problem else f"{place}: {self.problem}"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 
-from swift_vlrft.datasets.coco_json import COCO_SCHEMA
-from swift_vlrft.datasets.coco_parquet import COCO_PARQUET_SCHEMA
+from swift_vlrft.datasets.coco import COCO_PARQUET_SCHEMA, COCO_SCHEMA
 from swift_vlrft.datasets.lisa import LISA_SCHEMA
 from swift_vlrft.datasets.rec import REC_SCHEMA
 from swift_vlrft.datasets.schema import RecordSchema

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import dataclass
+from pathlib import Path
 
 HUBS = {True: "Hugging Face", False: "ModelScope"}
 
@@ -37,3 +39,8 @@ class Source:
             f"--dataset {prefix}::{self.hub_id}, or --use_hf {str(not use_hf).lower()} for model "
             "and data."
         )
+
+
+_FILE = Path(__file__).with_name("sources.toml")
+SOURCES = tuple(Source(**one) for one in tomllib.loads(_FILE.read_text("utf-8"))["set"])
+"""The sets known by their hub id."""

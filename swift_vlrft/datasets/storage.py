@@ -2,7 +2,7 @@
 
     ColumnFiles    column_files.py: Parquet, Arrow
     JsonFiles      json_files.py: rows.jsonl, rows.json
-    CocoFile       coco_json.py: instances_train2017.json
+    CocoFile       coco.py: instances_train2017.json
     Table, Stream  what ms-swift downloaded
 
 opening.py finds the one that a path holds.
@@ -18,7 +18,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from swift_vlrft.datasets.image import ImageError, ImageInfo, image_path
+from swift_vlrft.datasets.image import ImageInfo, image_path
 from swift_vlrft.datasets.row import BadRow, RowLocation
 from swift_vlrft.datasets.source import DataError
 
@@ -31,7 +31,7 @@ Records = Iterator[Found]
 
 Origin = list[tuple[Path, int]]
 """How many rows of a table are of which file, in order."""
-Infos = list[ImageInfo | ImageError | None]
+Infos = list[ImageInfo | str | None]
 """Of the image of every row; None if it holds no bytes."""
 
 FIRST_RECORDS = 200

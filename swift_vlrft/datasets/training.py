@@ -32,15 +32,14 @@ from swift_vlrft.datasets.cache import (
 from swift_vlrft.datasets.check import left_out_notes
 from swift_vlrft.datasets.column_files import ColumnFiles
 from swift_vlrft.datasets.image import (
-    ImageError,
     ImageInfo,
     ImageInfoReader,
     try_image_info,
     upright_bytes,
 )
 from swift_vlrft.datasets.read import rows_of
-from swift_vlrft.datasets.report import Kind, Report
-from swift_vlrft.datasets.row import BadRow, Row
+from swift_vlrft.datasets.report import Report
+from swift_vlrft.datasets.row import BadRow, Kind, Row
 from swift_vlrft.datasets.schemas import schema_of
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.storage import Infos, StoredSet, Table, image_of
@@ -88,7 +87,7 @@ class _Loaded:
     """
 
     row: Row | BadRow
-    info: ImageInfo | ImageError | None = None
+    info: ImageInfo | str | None = None
     image: dict[str, Any] | None = None
     number: int = 0
 

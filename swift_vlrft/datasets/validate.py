@@ -13,28 +13,21 @@ import difflib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from swift_vlrft.datasets.box_format import ImageResize, row_in_box_format
-from swift_vlrft.datasets.image import ImageError, ImageInfo, size_problem
-from swift_vlrft.datasets.report import Kind, Problem, Report
-from swift_vlrft.datasets.routing import named_tasks, read_gold, reads, routed, tasks_of_row
-from swift_vlrft.datasets.row import BOX_TASKS, BadRow, Row
+from swift_vlrft.datasets.image import ImageInfo, size_problem
+from swift_vlrft.datasets.report import Report
+from swift_vlrft.datasets.routing import FULL, named_tasks, read_gold, reads, routed, tasks_of_row
+from swift_vlrft.datasets.row import BOX_TASKS, BadRow, Kind, Row
 from swift_vlrft.datasets.schema import solution_problem
+from swift_vlrft.geometry.box_format import BOX_FORMATS
 from swift_vlrft.parsing.answers import Box, BoxList, gold_text, read_boxes
 from swift_vlrft.rewards import REWARDS, TASK_NAMES
 
-# The formulas of the paper are left out: they do not pay for two equal boxes.
-FULL = {
-    task: [
-        name
-        for name, reward in REWARDS.items()
-        if reward.task is not None and reward.task.name == task and reward.recommended
-    ]
-    for task in TASK_NAMES
-}
 FIRST = {task: names[:1] for task, names in FULL.items()}
 
+Rewards = Mapping[str, Sequence[str]]
+Found = Iterator[tuple[str, Kind]]
 TooLong = Callable[[Row, ImageInfo], str | None]
 
 
@@ -61,25 +54,26 @@ class Validated:
     row: Row | BadRow
     made: Row | None
     info: ImageInfo | None
-    problem: Problem | None
+    problem: BadRow | None
 
 
 def validate_rows(
-    found: Iterable[tuple[Row | BadRow, ImageInfo | ImageError | None]],
+    found: Iterable[tuple[Row | BadRow, ImageInfo | str | None]],
     rules: RowRules,
     report: Report,
 ) -> Iterator[Validated]:
-    """Rows with the infos of their images, counted in ``report``."""
+    """Rows with the infos of their images, or what is wrong with those, counted in ``report``."""
     for row, image in found:
         made: Row | None = None
         info = image if isinstance(image, ImageInfo) else None
+        problem: BadRow | None
         if isinstance(row, BadRow):
-            problem: Problem | None = Problem(row.place, row.problem)
-        elif isinstance(image, ImageError):
-            problem = Problem(row.place, image.problem)
+            problem = row
+        elif isinstance(image, str):
+            problem = BadRow(row.place, image)
         else:
             row = routed(row, rules.rewards)
-            made, problem = validate_row(row, info, rules)
+            made, problem = _trained(row, info, rules)
         report.rows += row.place.row is not None
         if problem is not None:
             report.problems.append(problem)
@@ -88,9 +82,7 @@ def validate_rows(
         yield Validated(row, made, info, problem)
 
 
-def validate_row(
-    row: Row, info: ImageInfo | None, rules: RowRules
-) -> tuple[Row | None, Problem | None]:
+def _trained(row: Row, info: ImageInfo | None, rules: RowRules) -> tuple[Row | None, BadRow | None]:
     """The row as it trains, or what is wrong with it; both where it is only that no named reward
     reads its gold: the rewards may be for the other sets of the command.
     """
@@ -101,13 +93,13 @@ def validate_row(
         return None, problem
     if info is not None:
         if rules.resize is not None and (text := rules.resize.problem(info.width, info.height)):
-            return None, Problem(row.place, text)
+            return None, BadRow(row.place, text)
         if rules.too_long is not None and (text := rules.too_long(row, info)):
-            return None, Problem(row.place, text, Kind.TOO_LONG)
+            return None, BadRow(row.place, text, Kind.TOO_LONG)
         try:
             row = in_box_format(row, info, rules.box_format, rules.resize)
         except ValueError as error:
-            return None, Problem(row.place, str(error))
+            return None, BadRow(row.place, str(error))
     if unread:  # what it looks like keeps the named rewards from trying
         row = replace(row, columns=row.columns | {"task": row.guess})
     return row, problem
@@ -133,44 +125,45 @@ def row_problem(
     *,
     every_reward: bool = True,
     rewards: Sequence[str] = (),
-) -> Problem | None:
+) -> BadRow | None:
     """What is wrong with a row as it is stored; ``info`` is its image's, where it was looked at."""
+    found = next(_problems(row, info, FULL if every_reward else FIRST, rewards), None)
+    return None if found is None else BadRow(row.place, *found)
 
-    def wrong(text: str, kind: Kind = Kind.ROW) -> Problem:
-        return Problem(row.place, text, kind)
 
+def _problems(row: Row, info: ImageInfo | None, paying: Rewards, named: Sequence[str]) -> Found:
+    """The problems of a row, of which the first counts. ``paying``: the rewards by task that must
+    pay 1.0 for the gold answer; ``named``: those that the command names.
+    """
     task = row.columns.get("task")
     if not isinstance(row.problem, str) or not row.problem.strip():
-        return wrong(f"the problem is {row.problem!r}, a prompt is needed")
+        yield f"the problem is {row.problem!r}, a prompt is needed", Kind.ROW
     if task is not None and task not in TASK_NAMES:
         near = difflib.get_close_matches(str(task).strip().lower(), TASK_NAMES, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
-        known = ", ".join(TASK_NAMES)
-        return wrong(f"unknown task {task!r}; known: {known}.{hint}", Kind.GOLD)
+        yield f"unknown task {task!r}; known: {', '.join(TASK_NAMES)}.{hint}", Kind.GOLD
     if text := solution_problem(row.solution):
-        return wrong(text, Kind.GOLD)
+        yield text, Kind.GOLD
     gold = gold_text(row.solution)
     for name, value in (("problem", row.problem), ("solution", gold)):
         try:
             value.encode()
         except UnicodeEncodeError as error:
-            half = value[error.start]
-            return wrong(f"the {name} holds {half!r}, half a character, which no file can store")
-    tasks, named = tasks_of_row(row, rewards), named_tasks(rewards)
-    if not tasks and named:
-        holds = [f"{TASK_NAMES[t].holds} ({', '.join(names)})" for t, names in named.items()]
+            half = f"{value[error.start]!r}, half a character, which no file can store"
+            yield f"the {name} holds {half}", Kind.ROW
+    tasks, asked = tasks_of_row(row, named), named_tasks(named)
+    if not tasks and asked:
+        holds = [f"{TASK_NAMES[t].holds} ({', '.join(names)})" for t, names in asked.items()]
         text = f"the solution {gold[:80]!r} cannot be read as {' or '.join(holds)}"
-        return wrong(text, Kind.NOT_READ)
+        yield text, Kind.NOT_READ
     for task in tasks:
-        if problem := _task_problem(task, row, gold, info, FULL if every_reward else FIRST):
-            return problem
-    return None
+        yield from _task_problems(task, row, gold, info, paying)
 
 
-def _task_problem(
-    task: str, row: Row, text: str, info: ImageInfo | None, rewards: Mapping[str, Sequence[str]]
-) -> Problem | None:
-    """The problem of a row as one of ``task``, if any."""
+def _task_problems(
+    task: str, row: Row, text: str, info: ImageInfo | None, paying: Rewards
+) -> Found:
+    """The problems of a row as one of ``task``."""
     gold = read_gold(task, row.solution)
     if gold is None:
         why = ""
@@ -178,21 +171,30 @@ def _task_problem(
         if given is not None and None in given.boxes:
             number = given.boxes.index(None) + 1
             why = f": box {number} of {len(given)} is not four numbers with an area"
-        holds = TASK_NAMES[task].holds
-        message = f"the solution {text[:80]!r} cannot be read as {holds} ({task}){why}"
-        return Problem(row.place, message, Kind.GOLD)
-    problem = None
+        holds = f"{TASK_NAMES[task].holds} ({task}){why}"
+        yield f"the solution {text[:80]!r} cannot be read as {holds}", Kind.GOLD
+        return
     if task in BOX_TASKS:
-        box_format = row.columns.get("frame")
-        boxes = gold.boxes if isinstance(gold, BoxList) else [gold]
         if problem := size_problem(row.image, info, row.drawn):
-            pass
-        elif box_format not in ("norm1000", "pixels") and (boxes or box_format is not None):
-            problem = f"unknown frame {box_format!r}; known: norm1000, pixels"
-        else:
-            problem = _outside(boxes, box_format, info)
-    problem = problem or gold_problem(task, text, gold, row.columns, rewards[task])
-    return None if problem is None else Problem(row.place, problem)
+            yield problem, Kind.ROW
+        boxes = gold.boxes if isinstance(gold, BoxList) else [gold]
+        box_format = row.columns.get("frame")
+        if box_format not in BOX_FORMATS and (boxes or box_format is not None):
+            yield f"unknown frame {box_format!r}; known: {', '.join(BOX_FORMATS)}", Kind.ROW
+        yield from ((problem, Kind.ROW) for problem in _outside(boxes, box_format, info))
+    answer = text
+    if isinstance(gold, BoxList) and len(gold):
+        pairs = zip(gold.boxes, gold.labels, strict=True)
+        answer = json.dumps(
+            [{"Position": b, "Confidence": 1} | ({"label": n} if n else {}) for b, n in pairs]
+        )
+    completion = f"<think>.</think><answer>{answer}</answer>"
+    further = {k: [v] for k, v in row.columns.items() if k in ("aliases", "task")}
+    for name in paying[task]:
+        score = REWARDS[name]([completion], [text], **further)[0]
+        if score is None or score < 1.0 - 1e-9:
+            problem = f"the gold answer {text[:80]!r} scores {score} under {name}, not 1.0"
+            yield problem, Kind.ROW
 
 
 def fitting_tasks(row: Row, info: ImageInfo | None = None) -> list[str]:
@@ -205,47 +207,23 @@ def fitting_tasks(row: Row, info: ImageInfo | None = None) -> list[str]:
         task
         for task in tasks
         if (row.guess is None or reads(task, row))
-        and _task_problem(task, row, text, info, FULL) is None
+        and not any(_task_problems(task, row, text, info, FULL))
     ]
 
 
-def _outside(boxes: list[Box | None], box_format: str, info: ImageInfo | None) -> str | None:
-    if box_format == "norm1000":
-        width = height = 1000
-        meant = "norm1000 (0 to 1000); where boxes are in pixels, say so in a column frame"
-    elif info is None:
-        return None
-    else:
-        width, height = info.width, info.height
-        meant = f"the image of {width} x {height} pixels"
+def _outside(
+    boxes: list[Box | None], box_format: str | None, info: ImageInfo | None
+) -> Iterator[str]:
     # Annotations in pixels are often rounded up: one pixel more is not an error.
-    slack = 0 if box_format == "norm1000" else 1
+    width, height, slack = 1000, 1000, 0
+    meant = "norm1000 (0 to 1000); where boxes are in pixels, say so in a column frame"
+    if box_format == "pixels":
+        if info is None:
+            return
+        width, height, slack = info.width, info.height, 1
+        meant = f"the image of {width} x {height} pixels"
     for box in boxes:
         if box is None:
-            return "a box of the solution is not four numbers with an area"
-        if min(box) < -slack or box[2] > width + slack or box[3] > height + slack:
-            return f"the box {tuple(round(v, 1) for v in box)} reaches beyond {meant}"
-    return None
-
-
-def gold_problem(
-    task: str, text: str, gold: Any, columns: Mapping[str, Any], rewards: Sequence[str]
-) -> str | None:
-    """Which of the task's ``rewards`` does not pay in full for the gold answer; None if all
-    do.
-    """
-    answer = text
-    if isinstance(gold, BoxList) and len(gold):
-        answer = json.dumps(
-            [
-                {"Position": box, "Confidence": 1} | ({"label": label} if label else {})
-                for box, label in zip(gold.boxes, gold.labels, strict=True)
-            ]
-        )
-    completion = f"<think>.</think><answer>{answer}</answer>"
-    further = {k: [v] for k, v in columns.items() if k in ("aliases", "task")}
-    for name in rewards:
-        score = REWARDS[name]([completion], [text], **further)[0]
-        if score is None or score < 1.0 - 1e-9:
-            return f"the gold answer {text[:80]!r} scores {score} under {name}, not 1.0"
-    return None
+            yield "a box of the solution is not four numbers with an area"
+        elif min(box) < -slack or box[2] > width + slack or box[3] > height + slack:
+            yield f"the box {tuple(round(v, 1) for v in box)} reaches beyond {meant}"

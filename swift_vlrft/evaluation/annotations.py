@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from swift_vlrft.datasets.build import chosen_categories
-from swift_vlrft.datasets.coco_json import CocoFile
+from swift_vlrft.datasets.coco import CocoFile
 from swift_vlrft.datasets.instances import Instances
 from swift_vlrft.datasets.opening import find_set
 from swift_vlrft.datasets.row import Drawn

@@ -22,9 +22,8 @@ import msgspec
 
 from swift_vlrft.datasets import BadRow, DataError
 from swift_vlrft.datasets.box_format import row_in_box_format
-from swift_vlrft.datasets.build import chosen_categories, detection_row
-from swift_vlrft.datasets.category_lists import CATEGORY_LISTS
-from swift_vlrft.datasets.coco_json import image_folder
+from swift_vlrft.datasets.build import CATEGORY_LISTS, chosen_categories, detection_row
+from swift_vlrft.datasets.coco import image_folder
 from swift_vlrft.datasets.image import image_path
 from swift_vlrft.datasets.instances import file_of, refuse_shared_files
 from swift_vlrft.datasets.opening import open_set

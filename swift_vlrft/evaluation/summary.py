@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from swift_vlrft.datasets.category_lists import CATEGORY_LISTS
+from swift_vlrft.datasets.build import CATEGORY_LISTS
 from swift_vlrft.evaluation.annotations import GOLD_OF_ROWS, Gold
 from swift_vlrft.evaluation.metrics import DRAWS, SUBSTRING, build_table, interval, ratio, resamples
 from swift_vlrft.evaluation.predictions import EvaluationError, Predictions

@@ -14,8 +14,13 @@ from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
 from swift_vlrft.datasets import DataError
-from swift_vlrft.datasets.build import NO_OBJECTS, build_folder, chosen_categories, plan_rows
-from swift_vlrft.datasets.category_lists import CATEGORY_LISTS
+from swift_vlrft.datasets.build import (
+    CATEGORY_LISTS,
+    NO_OBJECTS,
+    build_folder,
+    chosen_categories,
+    plan_rows,
+)
 from swift_vlrft.datasets.instances import read_instances
 from swift_vlrft.parsing.answers import gold_text
 from swift_vlrft.parsing.boxes import read_boxes
@@ -269,7 +274,7 @@ def test_a_broken_image_stops_or_is_left_out(coco, tmp_path):
         built(coco, tmp_path / "out")
     rows, _, written = built(coco, tmp_path / "out", keep_going=True)
     assert len(written.left_out) >= 1 and 1000 not in {row["image_id"] for row in rows}
-    assert all("image 1000" in one.place for one in written.left_out)
+    assert all(str(one.place).endswith("image 1000") for one in written.left_out)
     with pytest.raises(DataError, match="is no folder"):
         build_folder(coco[0], tmp_path / "nowhere", tmp_path / "o", categories=["cat"])
     coco[0].write_text("{")

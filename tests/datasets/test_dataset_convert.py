@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
 from swift_vlrft.datasets import BadRow, DataError, Row, RowLocation, read_rows
-from swift_vlrft.datasets.coco_json import CocoFile
+from swift_vlrft.datasets.coco import CocoFile
 from swift_vlrft.datasets.convert import convert_folder
 from swift_vlrft.datasets.opening import find_set, splits_of
 from swift_vlrft.datasets.writer import write_folder

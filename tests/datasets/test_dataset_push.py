@@ -13,7 +13,8 @@ from support.written_sets import row
 from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
-from swift_vlrft.datasets.writer import LeftOut, write_folder
+from swift_vlrft.datasets import BadRow, RowLocation
+from swift_vlrft.datasets.writer import write_folder
 
 pytestmark = pytest.mark.slow
 
@@ -26,7 +27,10 @@ def hub():
 
 @pytest.fixture
 def folder(tmp_path):
-    items = [*(row(i) for i in range(30)), LeftOut("/home/me/rows.jsonl, row 3", "bad")]
+    items = [
+        *(row(i) for i in range(30)),
+        BadRow(RowLocation(Path("/home/me/rows.jsonl"), 3), "bad"),
+    ]
     write_folder(tmp_path / "shapes", {"train": items})
     (tmp_path / "shapes" / "private-notes.txt").write_text("stays here")
     return tmp_path / "shapes"

@@ -12,8 +12,8 @@ import pytest
 import yaml
 from support.written_sets import digests, png, row
 
-from swift_vlrft.datasets import DataError
-from swift_vlrft.datasets.writer import LeftOut, write_folder
+from swift_vlrft.datasets import BadRow, DataError, RowLocation
+from swift_vlrft.datasets.writer import write_folder
 
 
 def test_load_dataset_shows_pictures_splits_and_further_columns(tmp_path):
@@ -89,11 +89,11 @@ def test_a_column_of_two_types_is_named(tmp_path):
 
 
 def test_what_is_left_out_is_listed_and_nothing_at_all_is_an_error(tmp_path):
-    bad = LeftOut("a.parquet, row 1", "the image is cut off")
+    bad = BadRow(RowLocation(Path("a.parquet"), 1), "the image is cut off")
     written = write_folder(tmp_path / "s", {"train": [row(0), bad, row(2)]})
     assert written.left_out == [bad] and written.rows == 2
     listed = (tmp_path / "s" / "left_out.jsonl").read_text()
-    assert json.loads(listed) == {"place": bad.place, "reason": bad.reason}
+    assert json.loads(listed) == {"place": str(bad.place), "reason": bad.problem}
     with pytest.raises(DataError, match=r"no row to write; a.parquet, row 1: the image is cut off"):
         write_folder(tmp_path / "t", {"train": [bad]})
     assert not (tmp_path / "t").exists()
@@ -117,7 +117,7 @@ def test_an_interrupted_call_leaves_nothing_and_the_next_one_ends_in_the_same_by
     tmp_path, after
 ):
     items = [row(i, **({"area": i} if i >= 300 else {})) for i in range(640)]
-    items.insert(310, LeftOut("row 310", "bad"))
+    items.insert(310, BadRow(RowLocation(Path("a"), 310), "bad"))
 
     def broken():
         yield from items[:after]
@@ -181,7 +181,7 @@ def test_text_that_no_file_can_hold_names_its_column(tmp_path):
 
 
 def test_a_whole_number_of_over_64_bits_is_refused_by_its_column():
-    from swift_vlrft.datasets.shard import table_of
+    from swift_vlrft.datasets.writer import table_of
 
     row = {"image": {"bytes": b"", "path": None}, "problem": "?", "solution": "rose"}
     with pytest.raises(DataError, match="the column 'id' holds a whole number of over 64 bits"):

@@ -14,7 +14,7 @@ from PIL import Image
 from swift_vlrft.datasets import SOURCES, DataError
 from swift_vlrft.datasets.check import check_set
 from swift_vlrft.datasets.column_files import ColumnFiles
-from swift_vlrft.datasets.opening import open_set, parquet_files, splits_of
+from swift_vlrft.datasets.opening import find_set, open_set, splits_of
 from swift_vlrft.demo.tasks import TASKS, known_task
 
 
@@ -126,11 +126,11 @@ def test_only_the_train_split_trains(tmp_path):
         "test-00000-of-00001.parquet",
     ):
         write(tmp_path / "data", table(), name)
-    assert [f.name[:5] for f in parquet_files(tmp_path)] == ["train", "train"]
+    assert [f.name[:5] for f in find_set(tmp_path).files] == ["train", "train"]
     with pytest.raises(DataError, match=r"no split 'validation'.*test, train"):
-        parquet_files(tmp_path, "validation")
+        find_set(tmp_path, "validation")
     plain = write(tmp_path / "plain", table(), "0000.parquet")
-    assert len(parquet_files(plain)) == 1
+    assert len(find_set(plain).files) == 1
 
 
 def test_the_hub_sets_are_those_that_were_published():
@@ -163,7 +163,7 @@ def test_where_a_folder_lies_hides_none_of_its_files(tmp_path, monkeypatch):
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
     for path in (folder, Path("../.cache/set")):
-        assert [file.name for file in parquet_files(path)] == ["train-0.parquet"]
+        assert [file.name for file in find_set(path).files] == ["train-0.parquet"]
         assert splits_of(path) == ["train"]
 
 

@@ -128,7 +128,7 @@ def test_half_a_picture_is_found_without_decoding_it(tmp_path):
     pq.write_table(pa.table(changed), tmp_path / "train.parquet")
     dataset, report = made(tmp_path, tmp_path)
     assert len(dataset) == 3 and [one.place.row for one in report.problems] == [0, 1]
-    assert all("is broken (image file is truncated" in one.text for one in report.problems)
+    assert all("is broken (image file is truncated" in one.problem for one in report.problems)
 
 
 def test_shards_may_differ_in_order_and_in_columns_of_nulls(tmp_path):

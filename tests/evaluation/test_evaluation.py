@@ -271,7 +271,7 @@ def test_an_image_whose_gold_cannot_be_read_leaves_the_others_their_intervals(tm
 
 
 def test_named_lists_are_averaged(tmp_path):
-    from swift_vlrft.datasets.category_lists import CATEGORY_LISTS
+    from swift_vlrft.datasets.build import CATEGORY_LISTS
 
     gold = "[{'Position': [10, 10, 200, 200], 'Confidence': 1}]"
     rows = [

@@ -424,7 +424,7 @@ def test_data_preparation_finds_an_unreadable_solution():
     def problem_of(task, gold):
         columns = {"task": task, "frame": "norm1000"}
         problem = row_problem(Row(RowLocation(Path("a.parquet"), 0), {}, "?", gold, columns))
-        return problem.text if problem else None
+        return problem.problem if problem else None
 
     for task, gold in GOLD_OF.items():
         assert problem_of(task, gold) is None

@@ -68,7 +68,8 @@ def _set(run: Run, flag: str, value: str) -> _Set:
     from swift_vlrft.datasets import SOURCES, DataError
     from swift_vlrft.datasets.check import check_set
     from swift_vlrft.datasets.opening import find_set
-    from swift_vlrft.datasets.report import Kind, report_of_source
+    from swift_vlrft.datasets.report import report_of_source
+    from swift_vlrft.datasets.row import Kind
     from swift_vlrft.datasets.schemas import is_for_swift, schema_of
 
     def exists(name: str) -> bool:
