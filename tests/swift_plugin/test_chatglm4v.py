@@ -199,7 +199,7 @@ model, template = open_template(load_model=True)
 engine = TransformersEngine(model, template=template)
 states = []
 model.transformer.output_layer.register_forward_pre_hook(lambda _, args: states.append(args[0]))
-def ask(says, limit):
+def ask(says, limit, stop=()):
     template.set_mode("transformers")
     queue = list(says)
     def logits(module, args, output):
@@ -207,14 +207,15 @@ def ask(says, limit):
         output[..., queue.pop(0) if queue else 100] = 50.0
         return output
     handle = model.transformer.output_layer.register_forward_hook(logits)
-    config = RequestConfig(max_tokens=limit, temperature=0, return_details=True)
+    config = RequestConfig(max_tokens=limit, temperature=0, return_details=True,
+        stop=list(stop))
     (response,) = engine.infer([InferRequest(**row("red?"))], config, use_tqdm=False)
     handle.remove()
     choice = response.choices[0]
     return [choice.token_ids, choice.message.content, choice.finish_reason]
 red = template.tokenizer("red", add_special_tokens=False)["input_ids"]
 print(json.dumps([ask([*red, 151329], 8), ask([*red, 151336], 8), ask([*red, 151338], 8),
-    ask([151329], 8), ask([100] * 4, 4), red]))
+    ask([151329], 8), ask([100] * 4, 4), ask([*red, *red, 100], 8, ["d"]), red]))
 """,
     )
     *answers, red = found
@@ -224,6 +225,7 @@ print(json.dumps([ask([*red, 151329], 8), ask([*red, 151336], 8), ask([*red, 151
         [[*red, 151338], "red", "stop"],
         [[151329], "", "stop"],
         [[100] * 4, answers[4][1], "length"],
+        [red, "red", "stop"],  # at the stop word: the model has not ended its answer
     ]
 
 
