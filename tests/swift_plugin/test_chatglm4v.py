@@ -254,3 +254,18 @@ def test_what_is_wrong_is_said_before_a_model_is_loaded(folders, tmp_path):
         "several. GLM-4V and CogAgent take one image a conversation. Leave the row out, or join "
         "its images in one picture"
     )
+
+
+def test_flags_that_do_nothing_or_fail_late_are_said_first(folders, tmp_path, monkeypatch):
+    monkeypatch.setenv("MAX_PIXELS", "401408")
+    (tmp_path / "args.json").write_text('{"model_type": "chatglm4v"}')
+    resumed = ("--resume_from_checkpoint", str(tmp_path))  # with --load_args, no --model
+    loader = "from swift.model import MODEL_MAPPING\nprint(MODEL_MAPPING['chatglm4v'].loader)"
+    done = import_plugin(*resumed, then=loader)
+    assert done.returncode == 0 and "ChatGLM4VLoader" in done.stdout, done.stderr[-3000:]
+    assert "change nothing" in done.stdout + done.stderr
+    done = import_plugin("--model", str(folders / "chatglm4v"), "--use_liger_kernel", "true")
+    assert done.returncode == 1
+    assert done.stderr.strip().splitlines()[-1] == (
+        "swift-vlrft: --use_liger_kernel: liger has no kernels for GLM-4V and CogAgent"
+    )
