@@ -12,6 +12,7 @@ import atexit
 import re
 import shutil
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,7 @@ class ChatGLM4VTemplate(Template):
     placeholder_tokens = [SPECIAL_IDS[token] for token in (BOI, PAD, EOI)]
     """Never cut off where a row is too long; printed as a count."""
     _longest = 0
+    _stop_words: Sequence[str | list[int]] = ()
 
     def init_processor(self, processor: Any) -> None:
         super().init_processor(processor)
@@ -180,19 +182,30 @@ class ChatGLM4VTemplate(Template):
         return {"hf_overrides": dict(HF_OVERRIDES), "tokenizer": folder}
 
     def prepare_generate_kwargs(self, generate_kwargs: dict[str, Any], **options: Any) -> Any:
-        self._longest = generate_kwargs["generation_config"].max_new_tokens or 0
+        asked = generate_kwargs["generation_config"]
+        self._longest = asked.max_new_tokens or 0
+        self._stop_words = getattr(asked, "stop_words", None) or ()
         return super().prepare_generate_kwargs(generate_kwargs, **options)
 
     def decode_generate_ids(self, generate_ids: list[int], **options: Any) -> Any:
         text = super().decode_generate_ids(generate_ids, **options)
         # ms-swift's transformers engine takes the pad token out of what was generated, and with it
         # the token that ends an answer, which is the same here. The list that it hands over is what
-        # GRPO trains on, so the token is put back; an answer without it was cut off at the limit.
+        # GRPO trains on, so the token is put back; an answer without it ended at the limit, at
+        # another token, or at a stop word (--stop_words).
         whole = options.get("is_finished", True) and self.mode == "transformers"
-        stopped = bool(generate_ids) and generate_ids[-1] in self._stops
-        if whole and not stopped and len(generate_ids) < self._longest:
+        if whole and len(generate_ids) < self._longest and not self._stopped(generate_ids):
             generate_ids.append(self.placeholder_tokens[1])
         return text
+
+    def _stopped(self, generate_ids: list[int]) -> bool:
+        if generate_ids[-1:] and generate_ids[-1] in self._stops:
+            return True
+        text = self.tokenizer.decode(generate_ids[-20:])  # as far as ms-swift looks back
+        return any(
+            word in text if isinstance(word, str) else generate_ids[-len(word) :] == word
+            for word in self._stop_words
+        )
 
 
 def as_task(text: str) -> str:

@@ -27,11 +27,13 @@ class CommandLine:
     columns: dict[str, str] = field(default_factory=dict)
     model: str | None = None
     model_type: str | None = None
+    resume_from_checkpoint: str | None = None
     system: str | None = None
     max_length: int | None = None
     max_pixels: int | None = None
     truncation_strategy: str | None = None
     strict: bool = False
+    use_liger_kernel: bool = False
     use_hf: bool | None = None
 
 
@@ -46,12 +48,14 @@ def read_command_line(argv: list[str]) -> CommandLine:
         add(name, dest=f"{name}s", nargs="*", default=[])
     for name in ("reward_funcs", "external_plugins", "custom_register_path", "adapters"):
         add(name, dest=name, nargs="*", default=[])
+    add("resume_from_checkpoint", dest="resume_from_checkpoint", nargs="?")
     for name in ("model", "model_type", "system", "truncation_strategy"):
         add(name, dest=name, nargs="?")
     for name in ("max_length", "max_pixels"):
         add(name, dest=name, nargs="?", type=lambda text: int(text) if text.isdecimal() else None)
     add("columns", nargs="?", type=_columns, default={})
-    add("strict", nargs="?", type=truth, const=True, default=False)
+    for name in ("strict", "use_liger_kernel"):
+        add(name, dest=name, nargs="?", type=truth, const=True, default=False)
     add("use_hf", dest="use_hf", nargs="?", type=truth, const=True)
     values = vars(parser.parse_known_args(argv)[0])
     values["external_plugins"] = [*values["external_plugins"], *values.pop("custom_register_path")]

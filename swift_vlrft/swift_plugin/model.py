@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,24 +10,33 @@ from swift_vlrft.datasets.box_format import ImageResize
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.families import IMAGE_TYPES, family_of
 from swift_vlrft.families.chatglm4v import COGAGENT, FAMILY
+from swift_vlrft.families.resize import RESOLUTION
 from swift_vlrft.swift_plugin.command_line import CommandLine
 
 
 def is_glm4v(command: CommandLine) -> bool:
     """Whether the command's model is GLM-4V or CogAgent, which ms-swift cannot load by itself."""
-    named = [command.model, *command.adapters]
+    named = [command.model, command.resume_from_checkpoint, *command.adapters]
     families = [family_of(model_type=command.model_type, name=name) for name in named]
     return FAMILY in families or COGAGENT in families
 
 
 def register_model_of(command: CommandLine, *, check: bool = True) -> None:
     """Put such a model into ms-swift's registries. ValueError, with ``check``: what is wrong with
-    its folder.
+    its folder, or with a flag that would fail after loading it.
     """
-    if is_glm4v(command):
-        from swift_vlrft.swift_plugin import chatglm4v
+    if not is_glm4v(command):
+        return
+    if check and command.use_liger_kernel:
+        raise ValueError("--use_liger_kernel: liger has no kernels for GLM-4V and CogAgent")
+    from swift_vlrft.swift_plugin import chatglm4v
 
-        chatglm4v.register(command.model, check=check)
+    if check and (command.max_pixels or any(map(os.environ.get, RESOLUTION))):
+        chatglm4v.logger.warning(
+            f"swift_vlrft: {', '.join(RESOLUTION)} and --max_pixels change nothing: GLM-4V and "
+            "CogAgent see every image in the same size"
+        )
+    chatglm4v.register(command.model, check=check)
 
 
 def image_resize_of(command: CommandLine) -> ImageResize | None:

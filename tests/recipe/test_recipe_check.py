@@ -166,6 +166,10 @@ def test_what_glm_4v_cannot_do_is_said(tmp_path):
     (found,) = findings(GOOD + model)
     assert (found.level, found.rule) == (NOTE, "max-pixels") and "saves nothing" in found.text
     short = GOOD.replace("--max_pixels 401408", "") + "--truncation_strategy delete "
+    (found,) = findings("MAX_PIXELS=401408 " + short + model)
+    assert (found.rule, found.text[:24]) == ("max-pixels", "MAX_PIXELS saves nothing")
+    found = findings(short + model + "--use_liger_kernel true")
+    assert "liger has no kernels for chatglm4v" in " ".join(f.text for f in found)
     assert findings(short + model) == findings(short + model + "--max_length 1603") == []
     known = short.replace("classification", "detection_iou")
     known = known.replace("ViRFT_CLS_flower_4_shot", "ViRFT_COCO")

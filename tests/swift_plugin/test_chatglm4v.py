@@ -200,7 +200,7 @@ model, template = open_template(load_model=True)
 engine = TransformersEngine(model, template=template)
 states = []
 model.transformer.output_layer.register_forward_pre_hook(lambda _, args: states.append(args[0]))
-def ask(says, limit):
+def ask(says, limit, stop=()):
     template.set_mode("transformers")
     queue = list(says)
     def logits(module, args, output):
@@ -208,14 +208,15 @@ def ask(says, limit):
         output[..., queue.pop(0) if queue else 100] = 50.0
         return output
     handle = model.transformer.output_layer.register_forward_hook(logits)
-    config = RequestConfig(max_tokens=limit, temperature=0, return_details=True)
+    config = RequestConfig(max_tokens=limit, temperature=0, return_details=True,
+        stop=list(stop))
     (response,) = engine.infer([InferRequest(**row("red?"))], config, use_tqdm=False)
     handle.remove()
     choice = response.choices[0]
     return [choice.token_ids, choice.message.content, choice.finish_reason]
 red = template.tokenizer("red", add_special_tokens=False)["input_ids"]
 print(json.dumps([ask([*red, 151329], 8), ask([*red, 151336], 8), ask([*red, 151338], 8),
-    ask([151329], 8), ask([100] * 4, 4), red]))
+    ask([151329], 8), ask([100] * 4, 4), ask([*red, *red, 100], 8, ["d"]), red]))
 """,
     )
     *answers, red = found
@@ -225,6 +226,7 @@ print(json.dumps([ask([*red, 151329], 8), ask([*red, 151336], 8), ask([*red, 151
         [[*red, 151338], "red", "stop"],
         [[151329], "", "stop"],
         [[100] * 4, answers[4][1], "length"],
+        [red, "red", "stop"],  # at the stop word: the model has not ended its answer
     ]
 
 
@@ -271,3 +273,18 @@ print(json.dumps({"trained": trained, "overrides": given["hf_overrides"], "same"
 """,
     )
     assert found == {"trained": {}, "overrides": HF_OVERRIDES, "same": True}
+
+
+def test_flags_that_do_nothing_or_fail_late_are_said_first(folders, tmp_path, monkeypatch):
+    monkeypatch.setenv("MAX_PIXELS", "401408")
+    (tmp_path / "args.json").write_text('{"model_type": "chatglm4v"}')
+    resumed = ("--resume_from_checkpoint", str(tmp_path))  # with --load_args, no --model
+    loader = "from swift.model import MODEL_MAPPING\nprint(MODEL_MAPPING['chatglm4v'].loader)"
+    done = import_plugin(*resumed, then=loader)
+    assert done.returncode == 0 and "ChatGLM4VLoader" in done.stdout, done.stderr[-3000:]
+    assert "change nothing" in done.stdout + done.stderr
+    done = import_plugin("--model", str(folders / "chatglm4v"), "--use_liger_kernel", "true")
+    assert done.returncode == 1
+    assert done.stderr.strip().splitlines()[-1] == (
+        "swift-vlrft: --use_liger_kernel: liger has no kernels for GLM-4V and CogAgent"
+    )

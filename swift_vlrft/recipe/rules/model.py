@@ -61,9 +61,18 @@ def fixed_images(run: Run) -> Iterator[Finding]:
         )
         edit = Edit("max_length", values=(str(longest + tokens),))
         yield problem(run, "max_length", "lengths", text, edit)
-    if not run.lacks("max_pixels"):
-        text = f"--max_pixels saves nothing: {known.name} sees every image in the same size"
-        yield note(run, "max_pixels", "max-pixels", text)
+    flags = [] if run.lacks("max_pixels") else ["--max_pixels"]
+    for name in (*flags, *run.image_limits):
+        text = f"{name} saves nothing: {known.name} sees every image in the same size"
+        yield note(run, name.lstrip("-"), "max-pixels", text)
+
+
+def liger(run: Run) -> Iterator[Finding]:
+    known = family(run) if run.trains else None
+    if known and not known.memory.liger and run.true("use_liger_kernel"):
+        text = f"--use_liger_kernel: liger has no kernels for {known.name}, and GRPO stops with it"
+        drop = Edit("use_liger_kernel", drop=True)
+        yield problem(run, "use_liger_kernel", "liger", text, drop)
 
 
 def max_pixels(run: Run) -> Iterator[Finding]:
@@ -122,4 +131,4 @@ def files(run: Run) -> Iterator[Finding]:
             yield problem(run, name, "file", text)
 
 
-MODEL = (plugins, model, max_pixels, fixed_images, files)
+MODEL = (plugins, model, max_pixels, fixed_images, liger, files)
