@@ -92,4 +92,6 @@ def row_bytes(settings: Settings, length: int) -> int:
 def kv_bytes(settings: Settings) -> int:
     """Keys and values of one token in all layers, in 2 bytes each."""
     model = settings.model
-    return 2 * 2 * model.layers * model.kv_heads * model.head_size
+    types = model.text.get("layer_types") or []
+    layers = model.layers - types.count("linear_attention")  # those keep a state of one size
+    return 2 * 2 * layers * model.kv_heads * model.head_size
