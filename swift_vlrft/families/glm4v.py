@@ -1,8 +1,9 @@
-"""GLM-4.1V, 4.5V and 4.6V: boxes in thousandths between box tokens.
+"""GLM-4.1V: boxes in thousandths between box tokens.
 
 <|begin_of_box|>[[254,303,291,365]]<|end_of_box|>
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from swift_vlrft.families.family import Family, MemoryFacts, Tiny, TinySize
@@ -14,6 +15,7 @@ TOKENS = (
     *("<|assistant|>", "<|observation|>", "<|begin_of_image|>", "<|end_of_image|>"),
     *("<|begin_of_video|>", "<|end_of_video|>", "<|image|>", "<|video|>"),
 )
+IMAGE_ID = 151343
 THINKING = ("<think>", "</think>", "<answer>", "</answer>", "<|begin_of_box|>", "<|end_of_box|>")
 
 
@@ -27,11 +29,17 @@ def config(size: TinySize, vocabulary: int) -> dict[str, Any]:
     }
 
 
+def is_first(values: Mapping[str, Any]) -> bool:
+    """GLM-4.6V-Flash has the same type, and its image token another id."""
+    return values.get("image_token_id", IMAGE_ID) == IMAGE_ID
+
+
 FAMILY = Family(
     name="glm4v",
-    model_types=("glm4v", "glm4v_moe"),
-    hub_name=r"glm-?4\.[156]v",
-    templates={"glm4v": "", "glm4_5v": "<think></think>\n"},
+    model_types=("glm4v",),
+    hub_name=r"glm-?4\.1v|autoglm-phone",
+    is_config=is_first,
+    templates={"glm4v": ""},
     tiny=Tiny(
         special_ids={name: 151329 + i for i, name in enumerate(TOKENS)}
         | {name: 151345 + i for i, name in enumerate(THINKING)},

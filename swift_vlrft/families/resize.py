@@ -6,7 +6,8 @@
     rule.size(640, 480, max_pixels=100_000)     (364, 252)
 
 Sources: qwen-vl-utils (``smart_resize``, which ms-swift calls for Qwen), transformers' GLM-4.1V
-image processor (``smart_resize`` with a time axis of two frames). Both import torch; this does not.
+image processor (``smart_resize`` with a time axis of two frames) and GotOcr2 image processor, which
+is InternVL's (``get_optimal_tiled_canvas``). They import torch; this does not.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, ClassVar
 
 from swift_vlrft.geometry.box_format import Size
 
@@ -41,6 +43,8 @@ class SmartResize:
     """Whether ms-swift reads the limits from MIN_PIXELS and MAX_PIXELS; else they are in the
     checkpoint's preprocessor_config.json.
     """
+    adjustable: ClassVar[bool] = True
+    """Whether a variable or a flag makes the images smaller."""
 
     def size(
         self,
@@ -85,6 +89,15 @@ class SmartResize:
         """Tokens of an image in the prompt, without the two that mark its start and end."""
         seen = self.size(width, height, **limits)
         return seen[0] * seen[1] // self.factor**2
+
+    def parts(self, width: int, height: int, **limits: int | None) -> list[Size]:
+        """Sizes of the pictures that the ViT gets of one image."""
+        return [self.size(width, height, **limits)]
+
+    def largest(self, min_pixels: int, max_pixels: int) -> Size:
+        """An image that takes as many tokens as any, under these limits."""
+        side = max(1, int((max_pixels / self.frames) ** 0.5))
+        return side, side
 
     def loses_a_side(self, width: int, height: int, *, max_pixels: int | None = None) -> bool:
         """Whether qwen-vl-utils, which ms-swift calls for Qwen, fails on a thin image because one
@@ -134,6 +147,7 @@ class Squash:
     side: int
     frames: int = 1
     from_environment: bool = False
+    adjustable: ClassVar[bool] = False
 
     @property
     def min_pixels(self) -> int:
@@ -159,6 +173,12 @@ class Squash:
     def tokens(self, width: int, height: int, **limits: int | None) -> int:
         return math.prod(self.size(width, height, **limits)) // self.factor**2
 
+    def parts(self, width: int, height: int, **limits: int | None) -> list[Size]:
+        return [self.size(width, height, **limits)]
+
+    def largest(self, min_pixels: int, max_pixels: int) -> Size:
+        return self.size(1, 1, min_pixels=min_pixels)
+
     def loses_a_side(self, width: int, height: int, *, max_pixels: int | None = None) -> bool:
         return False
 
@@ -175,6 +195,84 @@ class Squash:
         return side**2, side**2
 
 
+@dataclass(frozen=True)
+class Tiles:
+    """An image is resized to a canvas of ``side`` x ``side`` tiles, whose shape is the nearest to
+    its own, and cut into them; of more than one tile there is a thumbnail beside. ``factor`` x
+    ``factor`` pixels are one token.
+
+    ``min_pixels`` is the area of one tile, ``max_pixels`` that of the most tiles of one image. Both
+    are the checkpoint's, ``size`` and ``max_patches``: no flag or variable changes them.
+    """
+
+    factor: int
+    side: int
+    most: int
+    frames: int = 1
+    from_environment: bool = False
+    adjustable: ClassVar[bool] = False
+
+    @property
+    def min_pixels(self) -> int:
+        return self.side**2
+
+    @property
+    def max_pixels(self) -> int:
+        return self.most * self.side**2
+
+    def size(
+        self,
+        width: int,
+        height: int,
+        *,
+        min_pixels: int | None = None,
+        max_pixels: int | None = None,
+    ) -> Size:
+        """Width and height of the canvas."""
+        if width < 1 or height < 1:
+            raise ValueError(f"an image of {width} x {height} pixels has no area")
+        tile = min_pixels or self.min_pixels
+        most = (max_pixels or self.max_pixels) // tile
+        counts = range(1, most + 1)
+        grids = [(columns, rows) for columns in counts for rows in counts if columns * rows <= most]
+        best, nearest = (1, 1), math.inf
+        for columns, rows in sorted(grids, key=math.prod):
+            away = abs(width / height - columns / rows)
+            # Of canvases of the same shape the larger one, unless the image has half its area.
+            larger = away == nearest and width * height > 0.5 * tile * columns * rows
+            if away < nearest or larger:
+                best, nearest = (columns, rows), away
+        side = math.isqrt(tile)
+        return best[0] * side, best[1] * side
+
+    def parts(self, width: int, height: int, **limits: int | None) -> list[Size]:
+        """The tiles, and the thumbnail."""
+        side = math.isqrt(limits.get("min_pixels") or self.min_pixels)
+        tiles = math.prod(self.size(width, height, **limits)) // side**2
+        return [(side, side)] * (tiles + (tiles > 1))
+
+    def tokens(self, width: int, height: int, **limits: int | None) -> int:
+        return sum(map(math.prod, self.parts(width, height, **limits))) // self.factor**2
+
+    def largest(self, min_pixels: int, max_pixels: int) -> Size:
+        side = math.isqrt(min_pixels)
+        return max_pixels // min_pixels * side, side
+
+    def loses_a_side(self, width: int, height: int, *, max_pixels: int | None = None) -> bool:
+        return False
+
+    def limits(
+        self, *, model: str | Path | None = None, environ: Mapping[str, str] | None = None
+    ) -> tuple[int, int]:
+        values = next(_image_processors(model), {})
+        size = values.get("size") or {}
+        tile = int(size.get("height", self.side)) * int(size.get("width", self.side))
+        return tile, tile * int(values.get("max_patches") or self.most)
+
+
+ImageRule = SmartResize | Squash | Tiles
+
+
 def _number(values: Mapping[str, str], name: str) -> int | None:
     text = values.get(name, "").strip()
     try:
@@ -183,15 +281,19 @@ def _number(values: Mapping[str, str], name: str) -> int | None:
         raise ValueError(f"{name}={text} is no whole number; a count of pixels is needed") from None
 
 
-def _limits_of_checkpoint(model: str | Path | None) -> tuple[int, int] | None:
-    if model is None:
-        return None
+def _image_processors(model: str | Path | None) -> Iterator[dict[str, Any]]:
+    """What the folder of a checkpoint says of its image processor."""
     for name in ("preprocessor_config.json", "processor_config.json"):
         try:
-            config = json.loads((Path(model) / name).read_text())
-        except (OSError, ValueError):
-            continue
-        size = config.get("size") or config.get("image_processor", {}).get("size") or {}
+            config = json.loads((Path(model or "") / name).read_text())
+            yield {**config, **config.get("image_processor", {})}
+        except (OSError, ValueError, TypeError, AttributeError):
+            continue  # a name on the hub, or a folder without one
+
+
+def _limits_of_checkpoint(model: str | Path | None) -> tuple[int, int] | None:
+    for values in _image_processors(model):
+        size = values.get("size") or {}
         if "shortest_edge" in size and "longest_edge" in size:
             return int(size["shortest_edge"]), int(size["longest_edge"])
     return None

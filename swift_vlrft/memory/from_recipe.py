@@ -13,7 +13,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from swift_vlrft.families.resize import RESOLUTION, Squash
+from swift_vlrft.families.resize import RESOLUTION, Tiles
 from swift_vlrft.memory.images import Longest
 from swift_vlrft.memory.models import Model, read_model
 from swift_vlrft.memory.settings import Gpus, Settings
@@ -354,13 +354,15 @@ def _images(run: Run, model: Model, longest: Longest | None, notes: list[str]) -
         shown = ", ".join(f"{width} x {height}" for width, height in sizes[:4]) or "none"
         notes.append(f"images of the longest row of {longest.source}: {shown}")
     else:
-        side = max(1, int((high / rule.frames) ** 0.5))
-        sizes = [rule.size(side, side, min_pixels=low, max_pixels=high)]
-        tokens = sizes[0][0] * sizes[0][1] // rule.factor**2
+        sizes = rule.parts(*rule.largest(low, high), min_pixels=low, max_pixels=high)
+        tokens = sum(width * height for width, height in sizes) // rule.factor**2
         named = "max_pixels" in run.given or by == "model_kwargs" or by in run.image_limits
         limit = by if named else f"{by} is not set; the family's limit"
         size = f"as large as allowed ({limit}: {high})"
-        if by == "fixed":
+        if isinstance(rule, Tiles):
+            tile = f"{sizes[0][0]} x {sizes[0][1]} pixels"
+            size = f"in {len(sizes)} tiles of {tile}, the most (max_patches in the checkpoint)"
+        elif by == "fixed":
             size = f"always seen as {sizes[0][0]} x {sizes[0][1]} pixels"
         notes.append(f"no --dataset given: one image a row {size}, {tokens} tokens")
     patch = model.patch
@@ -373,7 +375,7 @@ def limits(recipe: Recipe | Run, model: Model) -> tuple[int, int]:
     """min_pixels and max_pixels of this run: the template's, and ms-swift's --max_pixels."""
     run, rule = resolve(recipe), model.image_rule
     low, high = rule.limits(model=model.name, environ=run.image_limits)
-    if isinstance(rule, Squash):
+    if not rule.adjustable:
         return low, high
     if flag := run.optional("max_pixels"):
         high = min(high, flag * rule.frames)
@@ -382,7 +384,7 @@ def limits(recipe: Recipe | Run, model: Model) -> tuple[int, int]:
 
 def _pixels_by(run: Run, model: Model) -> str:
     """What to change for smaller images: the limit in effect in this run (families/resize.py)."""
-    if isinstance(model.image_rule, Squash):
+    if not model.image_rule.adjustable:
         return "fixed"
     if not model.knows_images or not model.image_rule.from_environment:
         return "max_pixels"  # ms-swift's flag scales the image itself, whatever the template

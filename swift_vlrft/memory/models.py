@@ -22,7 +22,7 @@ from typing import Any
 from swift_vlrft import chatglm4v
 from swift_vlrft.families import SHARED_PREFIX_TYPES, family_of, image_rule
 from swift_vlrft.families.family import Family, MemoryFacts
-from swift_vlrft.families.resize import SmartResize, Squash
+from swift_vlrft.families.resize import ImageRule
 from swift_vlrft.files.cache import remembered
 from swift_vlrft.files.jsonl import read_json
 
@@ -119,7 +119,7 @@ class Model:
         return self.family is not None and self.family.images is not None
 
     @property
-    def image_rule(self) -> SmartResize | Squash:
+    def image_rule(self) -> ImageRule:
         """How its images are resized; Qwen2-VL's rule for an unknown family."""
         return image_rule(self.family.name if self.family and self.knows_images else "qwen2_vl")
 

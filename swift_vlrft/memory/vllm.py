@@ -10,6 +10,7 @@ sleep level 1 / 2         weights to host memory / dropped, KV cache dropped; gr
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from swift_vlrft.memory.models import Model
@@ -72,8 +73,12 @@ def largest_image(model: Model) -> int | None:
     """
     if not model.knows_images:
         return None
-    _, high = model.image_rule.limits(model=model.name, environ={})
-    return int(high // model.image_rule.frames // model.patch**2)
+    rule = model.image_rule
+    low, high = rule.limits(model=model.name, environ={})
+    if rule.adjustable:
+        return int(high // rule.frames // model.patch**2)
+    parts = rule.parts(*rule.largest(low, high), min_pixels=low, max_pixels=high)
+    return sum(map(math.prod, parts)) // model.patch**2
 
 
 def row_bytes(settings: Settings, length: int) -> int:
@@ -87,4 +92,6 @@ def row_bytes(settings: Settings, length: int) -> int:
 def kv_bytes(settings: Settings) -> int:
     """Keys and values of one token in all layers, in 2 bytes each."""
     model = settings.model
-    return 2 * 2 * model.layers * model.kv_heads * model.head_size
+    types = model.text.get("layer_types") or []
+    layers = model.layers - types.count("linear_attention")  # those keep a state of one size
+    return 2 * 2 * layers * model.kv_heads * model.head_size

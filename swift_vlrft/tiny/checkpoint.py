@@ -140,7 +140,12 @@ def save_checkpoint(
     """Write model, tokenizer and processor in the hub's layout; the folder appears only when it is
     complete. ``template`` is ms-swift's name of the chat template.
     """
-    from transformers import IMAGE_PROCESSOR_MAPPING, PROCESSOR_MAPPING, VIDEO_PROCESSOR_MAPPING
+    from transformers import (
+        CONFIG_MAPPING,
+        IMAGE_PROCESSOR_MAPPING,
+        PROCESSOR_MAPPING,
+        VIDEO_PROCESSOR_MAPPING,
+    )
 
     _refuse_existing(directory)
     half = directory.with_name(directory.name + ".writing")
@@ -148,7 +153,7 @@ def save_checkpoint(
     half.parent.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(half)
     chat_template = _chat_template(tiny)
-    kind = type(model.config)
+    kind = CONFIG_MAPPING[tiny.processor_type] if tiny.processor_type else type(model.config)
     if tiny.has_ranks:
         from swift_vlrft.chatglm4v.tokenizer import save_as_published
 

@@ -34,13 +34,23 @@ pytestmark = pytest.mark.end_to_end
 FAMILIES = {
     "qwen2_5_vl_3b": "qwen2_5_vl",
     "qwen2_vl_2b": "qwen2_vl",
+    "qwen3_vl_2b": "qwen3_vl",
+    "qwen3_vl_4b": "qwen3_vl",
+    "qwen3_vl_8b": "qwen3_vl",
+    "qwen3_5_4b": "qwen3_5",
+    "internvl3_5_4b": "internvl",
+    "glm_4_6v_flash": "glm46v",
     "glm_4_1v_9b": "glm4v",
     "glm_4v_9b": "chatglm4v",
     "cogagent_9b": "cogagent_9b",
     "qwen2_5_7b": "qwen2",
 }
 # Full weights under ZeRO-3, the same in host memory, LoRA under ZeRO-2.
-RESUMED = {"detection_4x80g", "detection_8x24g", "detection_lora_1x24g"}
+RESUMED = {
+    "qwen2_5_vl_3b/detection_4x80g",
+    "qwen2_vl_2b/detection_8x24g",
+    "qwen2_5_vl_3b/detection_lora_1x24g",
+}
 ELSEWHERE = {"demo_cpu": "test_demo.py"}
 SWEPT = sorted(p for p in RECIPES.rglob("*.sh") if p.stem not in ELSEWHERE)
 ALONE = [p for p in SWEPT if "nodes" not in p.stem and "server" not in p.stem]
@@ -96,7 +106,7 @@ def sets(tmp_path_factory):
 def test_every_recipe_is_run():
     assert {p.stem for p in RECIPES.rglob("*.sh")} == {p.stem for p in SWEPT} | set(ELSEWHERE)
     assert {p.parent.name for p in SWEPT} == set(FAMILIES)
-    assert {p.stem for p in ALONE} >= RESUMED
+    assert {f"{p.parent.name}/{p.stem}" for p in ALONE} >= RESUMED
 
 
 @pytest.mark.parametrize("path", ALONE, ids=lambda p: f"{p.parent.name}-{p.stem}")
@@ -107,7 +117,7 @@ def test_recipe(path, models, sets, tmp_path):
     assert_steps(done, [1, 2])
     assert_loads(out / "checkpoint-2", model, done)
     record(path, done)
-    if path.stem in RESUMED:
+    if f"{path.parent.name}/{path.stem}" in RESUMED:
         resume = ("--resume_from_checkpoint", str(out / "checkpoint-2"))
         again = run_recipe(
             path, model, dataset, out, "--max_steps", "3", "--save_steps", "3", *resume

@@ -60,38 +60,43 @@ def test_the_qwen_processor_alone_has_the_same_grid(family, low, high):
         assert seen == (grid[2] * 14, grid[1] * 14)
 
 
+@pytest.mark.parametrize("family", ["glm4v", "glm46v"])
 @pytest.mark.parametrize("high", [None, 200_704])
-def test_glm_sees_what_its_processor_counts(high):
-    from transformers import Glm4vImageProcessor
+def test_glm_sees_what_its_processor_counts(family, high):
+    from transformers import Glm4vImageProcessor, Glm46VImageProcessor
 
-    limits = image_rule("glm4v")
+    limits = image_rule(family)
     size_config = {"shortest_edge": limits.min_pixels, "longest_edge": high or limits.max_pixels}
-    processor = Glm4vImageProcessor(size=size_config)
+    processor = {"glm4v": Glm4vImageProcessor, "glm46v": Glm46VImageProcessor}[family](
+        size=size_config
+    )
     for size in SIZES if high else SIZES[:9]:
         (grid,) = processor(images=[Image.new("RGB", size)], return_tensors="pt")[
             "image_grid_thw"
         ].tolist()
-        seen = resized_size("glm4v", *size, max_pixels=high)
+        seen = resized_size(family, *size, max_pixels=high)
         assert seen == (grid[2] * 14, grid[1] * 14), size
-        assert image_tokens("glm4v", *size, max_pixels=high) == grid[1] * grid[2] // 4
+        assert image_tokens(family, *size, max_pixels=high) == grid[1] * grid[2] // 4
 
 
 @settings(derandomize=True, max_examples=400, deadline=None)
 @given(
     st.integers(1, 6000),
     st.integers(1, 6000),
-    st.sampled_from(["qwen2_vl", "qwen2_5_vl", "qwen3_vl", "glm4v"]),
+    st.sampled_from(["qwen2_vl", "qwen2_5_vl", "qwen3_vl", "glm4v", "glm46v"]),
     st.sampled_from([(3136, 12_845_056), (12_544, 401_408), (200_704, 1_003_520)]),
 )
 def test_the_rule_agrees_with_the_published_functions(width, height, family, limits):
     from qwen_vl_utils.vision_process import smart_resize
     from transformers.models.glm4v import image_processing_glm4v as glm
+    from transformers.models.glm46v import image_processing_glm46v as glm46
 
     low, high = limits
     if max(width, height) > 190 * min(width, height) or high // 20 < max(width, height):
         return
-    if family == "glm4v":
-        published = glm.smart_resize(2, height, width, min_pixels=low, max_pixels=high)
+    if family.startswith("glm"):
+        module = glm if family == "glm4v" else glm46
+        published = module.smart_resize(2, height, width, min_pixels=low, max_pixels=high)
     else:
         factor = image_rule(family).factor
         published = smart_resize(height, width, factor, min_pixels=low, max_pixels=high)
@@ -126,6 +131,41 @@ for patch in (14, 16):
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(config))
     assert image_rule("glm4v").limits(model=tmp_path, environ=environ) == (12544, 401408)
     assert image_rule("glm4v").limits(environ=environ) == (12544, 9633792)
+
+
+@settings(derandomize=True, max_examples=400, deadline=None)
+@given(
+    st.one_of(
+        st.tuples(st.integers(1, 5000), st.integers(1, 5000)),
+        st.tuples(st.integers(1, 24), st.integers(1, 24)).map(lambda s: (s[0] * 112, s[1] * 112)),
+    ),
+    st.sampled_from([1, 2, 4, 6, 12]),
+)
+def test_tiles_are_those_of_the_published_function(size, most):
+    from transformers import GotOcr2ImageProcessor
+
+    processor = GotOcr2ImageProcessor(size={"height": 448, "width": 448}, max_patches=most)
+    tiles = processor.get_number_of_image_patches(size[1], size[0], {"crop_to_patches": True})
+    rule = image_rule("internvl")
+    parts = rule.parts(*size, min_pixels=448**2, max_pixels=most * 448**2)
+    assert parts == [(448, 448)] * tiles
+    assert rule.tokens(*size, max_pixels=most * 448**2) == 256 * tiles
+    assert tiles <= len(rule.parts(*rule.largest(448**2, most * 448**2), max_pixels=most * 448**2))
+
+
+def test_tiles_are_cut_as_the_processor_cuts_them(tmp_path):
+    """From a checkpoint's own file, whose tiles are smaller."""
+    from transformers import GotOcr2ImageProcessor
+
+    processor = GotOcr2ImageProcessor(size={"height": 56, "width": 56}, max_patches=6)
+    processor.save_pretrained(tmp_path)
+    rule = image_rule("internvl")
+    low, high = rule.limits(model=tmp_path)
+    assert (low, high) == (56**2, 6 * 56**2) and rule.limits() == (448**2, 12 * 448**2)
+    for size in SIZES:
+        found = processor([Image.new("RGB", size)], crop_to_patches=True, return_tensors="pt")
+        parts = rule.parts(*size, min_pixels=low, max_pixels=high)
+        assert found["pixel_values"].shape[0] == len(parts) and parts[0] == (56, 56)
 
 
 def test_the_flag_max_pixels_scales_as_ms_swift_does():

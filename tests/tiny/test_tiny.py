@@ -34,7 +34,7 @@ def test_special_tokens_keep_their_real_ids_and_nothing_lies_between(name, tmp_p
 def test_an_unknown_family_lists_the_known_ones():
     with pytest.raises(
         ValueError,
-        match="unknown model family 'llava'; known: qwen2_5_vl, qwen2_vl, glm4v, qwen3_vl",
+        match="unknown model family 'llava'; known: qwen2_5_vl, qwen2_vl, glm4v, glm46v",
     ):
         known_family("llava")
 

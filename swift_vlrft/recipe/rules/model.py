@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from swift_vlrft.families import family_of
 from swift_vlrft.families.family import Family
-from swift_vlrft.families.resize import Squash
 from swift_vlrft.recipe.rules.finding import Edit, Finding, note, problem
 from swift_vlrft.recipe.run import Run
 
@@ -47,13 +46,23 @@ def model(run: Run) -> Iterator[Finding]:
 
 
 def fixed_images(run: Run) -> Iterator[Finding]:
-    """Images of a size that nothing changes, in rows that are shorter."""
+    """Images of sizes that no flag changes, in rows that are shorter."""
     known = family(run) if run.trains else None
-    if known is None or not isinstance(known.images, Squash):
+    if known is None or known.images is None or known.images.adjustable:
         return
-    low, high = known.images.limits(model=run.text("model"))
-    tokens = 2 + known.images.tokens(1, 1, min_pixels=low, max_pixels=high)
+    rule = known.images
+    low, high = rule.limits(model=run.text("model"))
+    tokens, most = (
+        2 + rule.tokens(*size, min_pixels=low, max_pixels=high)
+        for size in ((1, 1), rule.largest(low, high))
+    )
     longest = run.optional("max_length")
+    if longest and tokens < longest <= most:
+        text = (
+            f"--max_length {longest}: an image of {known.name} takes up to {most} tokens. Smaller: "
+            "a lower max_patches in the checkpoint's preprocessor_config.json"
+        )
+        yield note(run, "max_length", "lengths", text)
     if longest and longest <= tokens:
         text = (
             f"--max_length {longest}: every image of {known.name} takes {tokens} tokens, so no row "
@@ -63,7 +72,8 @@ def fixed_images(run: Run) -> Iterator[Finding]:
         yield problem(run, "max_length", "lengths", text, edit)
     flags = [] if run.lacks("max_pixels") else ["--max_pixels"]
     for name in (*flags, *run.image_limits):
-        text = f"{name} saves nothing: {known.name} sees every image in the same size"
+        seen = "in tiles of one size" if most > tokens else "in the same size"
+        text = f"{name} saves nothing: {known.name} sees every image {seen}"
         yield note(run, name.lstrip("-"), "max-pixels", text)
 
 
@@ -79,7 +89,7 @@ def max_pixels(run: Run) -> Iterator[Finding]:
     known = family(run) if run.trains else None
     if known is None or known.images is None or not run.lacks("max_pixels"):
         return
-    if isinstance(known.images, Squash):
+    if not known.images.adjustable:
         return
     if not known.images.from_environment:
         text = (
