@@ -19,8 +19,9 @@ def config(size: TinySize, vocabulary: int) -> dict[str, Any]:
         | {
             "head_dim": 32,
             "layer_types": ["linear_attention"] * (size.layers - 1) + ["full_attention"],
-            "linear_key_head_dim": 32,
-            "linear_value_head_dim": 32,
+            # As the real models': vLLM's CPU kernel takes no other size.
+            "linear_key_head_dim": 128,
+            "linear_value_head_dim": 128,
             "linear_num_key_heads": heads,
             "linear_num_value_heads": heads,
         },

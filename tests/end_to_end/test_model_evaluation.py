@@ -130,10 +130,13 @@ def test_vllm_answers_as_transformers_does(tiny_qwen2_5_vl, shapes, whole, tmp_p
     assert sum(ours[key] == theirs[key] for key in theirs) >= 12
 
 
-def test_glm_4v_answers(shapes, tmp_path):
-    """Its model is this package's. (A random one mostly writes tokens that decode to nothing.)"""
-    model = tmp_path / "glm-4v-9b"
-    write_tiny("chatglm4v", model)
+@pytest.mark.parametrize("family", ["chatglm4v", "glm46v", "internvl", "qwen3_5"])
+def test_other_families_answer(family, shapes, tmp_path):
+    """The first's model is this package's. (Random ones mostly write tokens that decode to
+    nothing.)
+    """
+    model = tmp_path / "model"
+    write_tiny(family, model)
     command = eval_command(model, shapes, tmp_path / "out", "--max-queries", "4")
     summary = run(command)
     assert summary["rows"] == 4 and summary["run"]["engine"] == "transformers"

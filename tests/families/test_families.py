@@ -268,3 +268,22 @@ def test_shared_prefix(name):
         model = tiny_model(name)
         assert model.config.model_type in known.shared_prefix
         assert model.model.visual is not None and model.config.vision_config.spatial_merge_size
+
+
+@pytest.mark.parametrize(
+    ("flags", "rule", "text"),
+    [
+        ("--max_length 2048", "lengths", "an image of internvl takes up to 3330 tokens"),
+        ("--max_length 258", "lengths", "every image of internvl takes at least 258 tokens"),
+        ("--max_length 4096 --max_pixels 401408", "max-pixels", "in tiles of one size"),
+    ],
+)
+def test_rules_of_images_in_tiles(flags, rule, text, tmp_path):
+    path = tmp_path / "run.sh"
+    path.write_text(
+        "swift rlhf --rlhf_type grpo --model OpenGVLab/InternVL3_5-4B-HF --dataset x "
+        f"--reward_funcs vlrft_detection_iou {flags}\n"
+    )
+    (command,) = [read_recipe(path, environment={})]
+    found = check_recipe(command)
+    assert any(finding.rule == rule and text in finding.text for finding in found)

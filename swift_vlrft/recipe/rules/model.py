@@ -64,9 +64,10 @@ def fixed_images(run: Run) -> Iterator[Finding]:
         )
         yield note(run, "max_length", "lengths", text)
     if longest and longest <= tokens:
+        least = "at least " * (most > tokens)
         text = (
-            f"--max_length {longest}: every image of {known.name} takes {tokens} tokens, so no row "
-            f"is that short. For {longest} tokens of text give {longest + tokens}"
+            f"--max_length {longest}: every image of {known.name} takes {least}{tokens} tokens, so "
+            f"no row is that short. For {longest} tokens of text give {longest + tokens}"
         )
         edit = Edit("max_length", values=(str(longest + tokens),))
         yield problem(run, "max_length", "lengths", text, edit)
