@@ -85,6 +85,18 @@ class ChatGLM4VConfig(PreTrainedConfig):
         self.vision_config = VISION | (self.vision_config or {})
         super().__post_init__(**(BUILT | kwargs))
 
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
+        """ValueError for GLM-4's language models, whose config.json has the same type: the vision
+        tower that it does not name would be built and drawn at random.
+        """
+        if not config_dict.get("vision_config"):
+            raise ValueError(
+                "config.json of type chatglm has no vision_config: a language model, which cannot "
+                "be loaded in one process with GLM-4V"
+            )
+        return super().from_dict(config_dict, **kwargs)
+
     @property
     def grid(self) -> int:
         """Patches along a side of the image."""

@@ -50,7 +50,7 @@ def register(model: str | None = None, *, check: bool = True) -> None:
     """Put both models into ms-swift's registries. ValueError, with ``check``: what is wrong with
     the folder ``model``, in one line.
     """
-    register_classes()
+    register_classes()  # else ms-swift's engine opens config.json with the code beside it
     groups = [
         ModelGroup([Model(f"ZhipuAI/{name}", f"zai-org/{name}")])
         for name in ("glm-4v-9b", "cogagent-9b-20241220")

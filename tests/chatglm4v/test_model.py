@@ -222,3 +222,10 @@ def test_embeddings_in_place_of_words():
         model(inputs_embeds=embeddings, attention_mask=mask).logits[mask.bool()],
         model(ids, attention_mask=mask).logits[mask.bool()],
     )
+
+
+def test_a_language_model_of_the_same_type_gets_no_random_vision_tower(tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "chatglm", "num_layers": 2}')
+    register()
+    with pytest.raises(ValueError, match="has no vision_config: a language model"):
+        AutoConfig.from_pretrained(tmp_path)
