@@ -214,8 +214,9 @@ def as_task(text: str) -> str:
     """
     image = "<image>" if "<image>" in text else ""
     task = text.replace("<image>", "").strip()
-    if task.startswith("Task:"):
+    if task.startswith("Task:") and "History steps:" in task:
         return image + task
+    task = task.removeprefix("Task:").strip()
     answer = "" if "<answer>" in task else "\n(Answer in Action-Operation format.)"
     return f"{image}Task: {task}\nHistory steps: \n(Platform: WIN){answer}"
 

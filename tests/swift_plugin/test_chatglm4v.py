@@ -164,6 +164,8 @@ def test_cogagent_is_asked_in_its_own_words(folders):
     asked = {
         "<image>Where is the box?": "Task: Where is the box?\nHistory steps: \n(Platform: WIN)\n"
         "(Answer in Action-Operation format.)",
+        "<image>Task: half said": "Task: half said\nHistory steps: \n(Platform: WIN)\n"
+        "(Answer in Action-Operation format.)",
         "Where? In <answer> </answer>.<image>": "Task: Where? In <answer> </answer>.\n"
         "History steps: \n(Platform: WIN)",
         "<image>Task: go\nHistory steps: \n(Platform: Mac)": "Task: go\nHistory steps: \n"
