@@ -19,7 +19,7 @@ from pathlib import Path
 
 from swift_vlrft.datasets.box_format_sentence import in_pixels, in_thousandths
 from swift_vlrft.datasets.row import Row
-from swift_vlrft.families import image_rule, image_tokens, known_family, resized_size
+from swift_vlrft.families import image_rule, known_family, resized_size
 from swift_vlrft.families.resize import capped_size
 from swift_vlrft.geometry.box_format import BOX_FORMATS, Size, convert_box
 from swift_vlrft.parsing.answers import Box, answer_span, gold_text, read_boxes
@@ -60,10 +60,10 @@ class ImageResize:
         )
 
     def tokens(self, width: int, height: int) -> int:
-        """With the two that mark the image's begin and end."""
-        width, height = capped_size(width, height, self.picture_pixels)
+        """With those that mark the image's begin and end."""
+        rule, size = image_rule(self.family), capped_size(width, height, self.picture_pixels)
         limits = {"min_pixels": self.min_pixels, "max_pixels": self.max_pixels}
-        return 2 + image_tokens(self.family, width, height, **limits)
+        return rule.tokens(*size, **limits) + rule.marks(*size, **limits)
 
     @property
     def native_box_format(self) -> str | None:

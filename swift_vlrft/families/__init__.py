@@ -17,7 +17,9 @@ from typing import Any
 
 from swift_vlrft.families import (
     chatglm4v,
+    gemma4,
     glm4v,
+    minicpmv4_6,
     qwen2,
     qwen2_5_vl,
     qwen2_vl,
@@ -26,10 +28,13 @@ from swift_vlrft.families import (
     qwen3_vl,
 )
 from swift_vlrft.families.family import Family
-from swift_vlrft.families.resize import SmartResize, Squash
+from swift_vlrft.families.resize import ImageRule
 from swift_vlrft.geometry.box_format import Size
 
-_FILES = (qwen2_5_vl, qwen2_vl, glm4v, qwen3_vl, qwen3_5, qwen2, qwen3, chatglm4v)
+_FILES = (
+    *(qwen2_5_vl, qwen2_vl, glm4v, qwen3_vl, qwen3_5, minicpmv4_6, gemma4),
+    *(qwen2, qwen3, chatglm4v),
+)
 
 FAMILIES: dict[str, Family] = {
     family.name: family for family in (*(file.FAMILY for file in _FILES), chatglm4v.COGAGENT)
@@ -93,7 +98,7 @@ def known_family(name: str) -> Family:
     return _BY_TYPE[name][0]
 
 
-def image_rule(name: str) -> SmartResize | Squash:
+def image_rule(name: str) -> ImageRule:
     """How that family resizes images; a ValueError lists the known ones."""
     rule = known_family(name).images
     if rule is None:

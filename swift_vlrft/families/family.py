@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from swift_vlrft.families.resize import SmartResize, Squash
+from swift_vlrft.families.resize import ImageRule
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Family:
     tiny: Tiny
     is_config: Callable[[Mapping[str, Any]], bool] = lambda values: True
     """Whether a config.json of one of its types is this family's, where several share a type."""
-    images: SmartResize | Squash | None = None
+    images: ImageRule | None = None
     """How images are resized and counted; None for a text-only model."""
     box_format: str | None = None
     """norm1000 or pixels: the format it was trained to write; None if unknown."""

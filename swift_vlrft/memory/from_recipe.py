@@ -13,7 +13,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from swift_vlrft.families.resize import RESOLUTION, Squash
+from swift_vlrft.families.resize import RESOLUTION
 from swift_vlrft.memory.images import Longest
 from swift_vlrft.memory.models import Model, read_model
 from swift_vlrft.memory.settings import Gpus, Settings
@@ -354,9 +354,9 @@ def _images(run: Run, model: Model, longest: Longest | None, notes: list[str]) -
         shown = ", ".join(f"{width} x {height}" for width, height in sizes[:4]) or "none"
         notes.append(f"images of the longest row of {longest.source}: {shown}")
     else:
-        side = max(1, int((high / rule.frames) ** 0.5))
-        sizes = [rule.size(side, side, min_pixels=low, max_pixels=high)]
-        tokens = sizes[0][0] * sizes[0][1] // rule.factor**2
+        largest = rule.largest(low, high)
+        sizes = rule.views(*largest, min_pixels=low, max_pixels=high)
+        tokens = rule.tokens(*largest, min_pixels=low, max_pixels=high)
         named = "max_pixels" in run.given or by == "model_kwargs" or by in run.image_limits
         limit = by if named else f"{by} is not set; the family's limit"
         size = f"as large as allowed ({limit}: {high})"
@@ -373,16 +373,13 @@ def limits(recipe: Recipe | Run, model: Model) -> tuple[int, int]:
     """min_pixels and max_pixels of this run: the template's, and ms-swift's --max_pixels."""
     run, rule = resolve(recipe), model.image_rule
     low, high = rule.limits(model=model.name, environ=run.image_limits)
-    if isinstance(rule, Squash):
-        return low, high
-    if flag := run.optional("max_pixels"):
-        high = min(high, flag * rule.frames)
-    return low, max(low, high)
+    flag = run.optional("max_pixels")
+    return rule.capped(low, high, flag) if flag else (low, max(low, high))
 
 
 def _pixels_by(run: Run, model: Model) -> str:
     """What to change for smaller images: the limit in effect in this run (families/resize.py)."""
-    if isinstance(model.image_rule, Squash):
+    if model.image_rule.fixed:
         return "fixed"
     if not model.knows_images or not model.image_rule.from_environment:
         return "max_pixels"  # ms-swift's flag scales the image itself, whatever the template

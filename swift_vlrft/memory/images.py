@@ -22,7 +22,7 @@ from swift_vlrft.datasets.read import rows_of
 from swift_vlrft.datasets.row import BadRow, RowLocation
 from swift_vlrft.datasets.schemas import is_for_swift, schema_of
 from swift_vlrft.datasets.storage import StoredSet, image_of
-from swift_vlrft.families.resize import SmartResize, Squash
+from swift_vlrft.families.resize import ImageRule
 from swift_vlrft.geometry.box_format import Size
 
 CHARACTERS = 3
@@ -37,11 +37,16 @@ class Longest:
     images: tuple[Size, ...]  # Width and height in the file, before any resize
     text: int  # Tokens of the longest text of any row
 
-    def sizes(self, rule: SmartResize | Squash, low: int, high: int) -> list[Size]:
-        return [rule.size(*size, min_pixels=low, max_pixels=high) for size in self.images]
+    def sizes(self, rule: ImageRule, low: int, high: int) -> list[Size]:
+        """Of the pictures that the ViT encodes."""
+        return [
+            view
+            for size in self.images
+            for view in rule.views(*size, min_pixels=low, max_pixels=high)
+        ]
 
 
-def longest_row(path: str | Path, rule: SmartResize | Squash, low: int, high: int) -> Longest:
+def longest_row(path: str | Path, rule: ImageRule, low: int, high: int) -> Longest:
     """ValueError says which file or row cannot be read."""
     source = Path(path).expanduser()
     if not source.exists():

@@ -11,7 +11,6 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
-from swift_vlrft.families.resize import Squash
 from swift_vlrft.geometry.box_format import BOX_FORMATS
 from swift_vlrft.memory.models import read_model
 from swift_vlrft.recipe.edit import with_edit
@@ -161,5 +160,5 @@ def new_recipe(
         required=_required(""),
         rewards=rewards,
         completion=completion,
-        limit="none" if isinstance(images, Squash) else limit,
+        limit="none" if images and images.fixed else limit,
     )

@@ -7,22 +7,31 @@ from pathlib import Path
 
 from swift_vlrft.datasets.box_format import ImageResize
 from swift_vlrft.datasets.source import DataError
-from swift_vlrft.families import IMAGE_TYPES, family_of
+from swift_vlrft.families import IMAGE_TYPES, family_of, gemma4
 from swift_vlrft.families.chatglm4v import COGAGENT, FAMILY
+from swift_vlrft.families.family import Family
 from swift_vlrft.swift_plugin.command_line import CommandLine
 
 
 def is_glm4v(command: CommandLine) -> bool:
     """Whether the command's model is GLM-4V or CogAgent, which ms-swift cannot load by itself."""
-    named = [command.model, *command.adapters]
-    families = [family_of(model_type=command.model_type, name=name) for name in named]
+    families = _families(command)
     return FAMILY in families or COGAGENT in families
 
 
+def _families(command: CommandLine) -> list[Family | None]:
+    named = [command.model, *command.adapters]
+    return [family_of(model_type=command.model_type, name=name) for name in named]
+
+
 def register_model_of(command: CommandLine, *, check: bool = True) -> None:
-    """Put such a model into ms-swift's registries. ValueError, with ``check``: what is wrong with
-    its folder.
+    """Put a model that ms-swift cannot load or run into its registries. ValueError, with ``check``:
+    what is wrong with its folder.
     """
+    if gemma4.FAMILY in _families(command):
+        from swift_vlrft.swift_plugin import gemma4 as loader
+
+        loader.register()
     if is_glm4v(command):
         from swift_vlrft.swift_plugin import chatglm4v
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from swift_vlrft.families import family_of
 from swift_vlrft.families.family import Family
-from swift_vlrft.families.resize import Squash
+from swift_vlrft.families.resize import MARKS, Squash
 from swift_vlrft.recipe.rules.finding import Edit, Finding, note, problem
 from swift_vlrft.recipe.run import Run
 
@@ -49,10 +49,15 @@ def model(run: Run) -> Iterator[Finding]:
 def fixed_images(run: Run) -> Iterator[Finding]:
     """Images of a size that nothing changes, in rows that are shorter."""
     known = family(run) if run.trains else None
-    if known is None or not isinstance(known.images, Squash):
+    if known is None or known.images is None or not known.images.fixed:
+        return
+    if not run.lacks("max_pixels"):
+        text = f"--max_pixels saves nothing: {known.name} sees every image in the same size"
+        yield note(run, "max_pixels", "max-pixels", text)
+    if not isinstance(known.images, Squash):
         return
     low, high = known.images.limits(model=run.text("model"))
-    tokens = 2 + known.images.tokens(1, 1, min_pixels=low, max_pixels=high)
+    tokens = MARKS + known.images.tokens(1, 1, min_pixels=low, max_pixels=high)
     longest = run.optional("max_length")
     if longest and longest <= tokens:
         text = (
@@ -61,16 +66,13 @@ def fixed_images(run: Run) -> Iterator[Finding]:
         )
         edit = Edit("max_length", values=(str(longest + tokens),))
         yield problem(run, "max_length", "lengths", text, edit)
-    if not run.lacks("max_pixels"):
-        text = f"--max_pixels saves nothing: {known.name} sees every image in the same size"
-        yield note(run, "max_pixels", "max-pixels", text)
 
 
 def max_pixels(run: Run) -> Iterator[Finding]:
     known = family(run) if run.trains else None
     if known is None or known.images is None or not run.lacks("max_pixels"):
         return
-    if isinstance(known.images, Squash):
+    if known.images.fixed:
         return
     if not known.images.from_environment:
         text = (
