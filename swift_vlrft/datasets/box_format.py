@@ -19,7 +19,7 @@ from pathlib import Path
 
 from swift_vlrft.datasets.box_format_sentence import in_pixels, in_thousandths
 from swift_vlrft.datasets.row import Row
-from swift_vlrft.families import image_rule, image_tokens, known_family, resized_size
+from swift_vlrft.families import image_rule, known_family, resized_size
 from swift_vlrft.families.resize import capped_size
 from swift_vlrft.geometry.box_format import BOX_FORMATS, Size, convert_box
 from swift_vlrft.parsing.answers import Box, answer_span, gold_text, read_boxes
@@ -58,9 +58,9 @@ class ImageResize:
         )
 
     def tokens(self, width: int, height: int) -> int:
-        """With the two that mark the image's begin and end."""
-        shown = capped_size(width, height, self.picture_pixels)
-        return 2 + image_tokens(self.family, *shown, **self._limits)
+        """With those that mark the image's begin and end."""
+        rule, shown = image_rule(self.family), capped_size(width, height, self.picture_pixels)
+        return rule.tokens(*shown, **self._limits) + rule.marks(*shown, **self._limits)
 
     @property
     def _limits(self) -> dict[str, int]:

@@ -17,9 +17,11 @@ from typing import Any
 
 from swift_vlrft.families import (
     chatglm4v,
+    gemma4,
     glm4v,
     glm46v,
     internvl,
+    minicpmv4_6,
     qwen2,
     qwen2_5_vl,
     qwen2_vl,
@@ -31,7 +33,10 @@ from swift_vlrft.families.family import Family
 from swift_vlrft.families.resize import ImageRule
 from swift_vlrft.geometry.box_format import Size
 
-_FILES = (qwen2_5_vl, qwen2_vl, glm4v, glm46v, qwen3_vl, qwen3_5, internvl, qwen2, qwen3, chatglm4v)
+_FILES = (
+    *(qwen2_5_vl, qwen2_vl, glm4v, glm46v, qwen3_vl, qwen3_5, internvl, minicpmv4_6, gemma4),
+    *(qwen2, qwen3, chatglm4v),
+)
 
 FAMILIES: dict[str, Family] = {
     family.name: family for family in (*(file.FAMILY for file in _FILES), chatglm4v.COGAGENT)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from swift_vlrft.families.family import Family, MemoryFacts, Tiny, TinySize
-from swift_vlrft.families.resize import Squash
+from swift_vlrft.families.fixed import Squash
 
 TOKENS = (
     *("<|endoftext|>", "[MASK]", "[gMASK]", "[sMASK]", "<sop>", "<eop>", "<|system|>", "<|user|>"),

@@ -74,7 +74,9 @@ class MemoryFacts:
     """Names of the ViT's linear layers that the language model has too: ms-swift adapts a name in
     --target_modules wherever it is, whatever --freeze_vit says (its tuner.py)."""
     liger: bool = True
-    """Whether ms-swift's GRPO finds the text model for liger's loss: it calls ``model.model``."""
+    """Whether ms-swift's GRPO finds the text model for liger's loss (it calls ``model.model``), and
+    that loss is the model's.
+    """
     vit_gated: bool = False
     """Whether the ViT's MLP has three matrices, not two."""
     vit_intermediate: str = "intermediate_size"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from swift_vlrft.families.family import Family, MemoryFacts, Tiny, TinySize
-from swift_vlrft.families.resize import Tiles
+from swift_vlrft.families.tiles import Tiles
 from swift_vlrft.families.tiny_parts import QWEN_TOKENS, rope, text_config
 
 PATCH = 14

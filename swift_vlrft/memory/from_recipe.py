@@ -13,7 +13,8 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from swift_vlrft.families.resize import RESOLUTION, Tiles
+from swift_vlrft.families.resize import RESOLUTION
+from swift_vlrft.families.tiles import Tiles
 from swift_vlrft.memory.images import Longest
 from swift_vlrft.memory.models import Model, read_model
 from swift_vlrft.memory.settings import Gpus, Settings
@@ -354,8 +355,9 @@ def _images(run: Run, model: Model, longest: Longest | None, notes: list[str]) -
         shown = ", ".join(f"{width} x {height}" for width, height in sizes[:4]) or "none"
         notes.append(f"images of the longest row of {longest.source}: {shown}")
     else:
-        sizes = rule.parts(*rule.largest(low, high), min_pixels=low, max_pixels=high)
-        tokens = sum(width * height for width, height in sizes) // rule.factor**2
+        largest = rule.largest(low, high)
+        sizes = rule.parts(*largest, min_pixels=low, max_pixels=high)
+        tokens = rule.tokens(*largest, min_pixels=low, max_pixels=high)
         named = "max_pixels" in run.given or by == "model_kwargs" or by in run.image_limits
         limit = by if named else f"{by} is not set; the family's limit"
         size = f"as large as allowed ({limit}: {high})"
@@ -375,11 +377,8 @@ def limits(recipe: Recipe | Run, model: Model) -> tuple[int, int]:
     """min_pixels and max_pixels of this run: the template's, and ms-swift's --max_pixels."""
     run, rule = resolve(recipe), model.image_rule
     low, high = rule.limits(model=model.name, environ=run.image_limits)
-    if not rule.adjustable:
-        return low, high
-    if flag := run.optional("max_pixels"):
-        high = min(high, flag * rule.frames)
-    return low, max(low, high)
+    flag = run.optional("max_pixels")
+    return rule.capped(low, high, flag) if flag else (low, max(low, high))
 
 
 def _pixels_by(run: Run, model: Model) -> str:

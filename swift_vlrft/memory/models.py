@@ -28,7 +28,7 @@ from swift_vlrft.files.jsonl import read_json
 
 MODELS_FILE = Path(__file__).with_name("models.json")
 
-SUFFIXES = ("-instruct", "-thinking", "-base", "-2512", "-bf16", "-math", "-coder", "-hf")
+SUFFIXES = ("-instruct", "-thinking", "-base", "-it", "-2512", "-bf16", "-math", "-coder", "-hf")
 
 
 class ModelError(ValueError):
@@ -85,7 +85,6 @@ class Model:
     vocabulary = _Number("text", "vocab_size", "padded_vocab_size")
     experts = _Number("text", "num_experts", "num_local_experts", "n_routed_experts", default=0)
     patch = _Number("vision", "patch_size", default=14)
-    merge = _Number("vision", "spatial_merge_size", default=2)
     vit_layers = _Number("vision", "depth", "num_hidden_layers", default=0)
     vit_hidden = _Number("vision", "embed_dim", "hidden_size", default=0)
     vit_heads = _Number("vision", "num_heads", "num_attention_heads", default=16)
@@ -124,6 +123,11 @@ class Model:
         return image_rule(self.family.name if self.family and self.knows_images else "qwen2_vl")
 
     @property
+    def merge(self) -> int:
+        """Patches along each side of an image token."""
+        return self.image_rule.factor // self.patch if self.knows_images else 2
+
+    @property
     def shares_prefixes(self) -> bool:
         return self.type in SHARED_PREFIX_TYPES
 
@@ -144,7 +148,9 @@ class Model:
             chosen = int(self.text.get("num_experts_per_tok") or 1)
             return chosen * int(self.text["moe_intermediate_size"])
         width = self.text.get("intermediate_size") or self.text.get("ffn_hidden_size")
-        return int(width or 4 * self.hidden)
+        # Gemma 4 E2B: in the layers that share keys and values, more than half of them.
+        wide = 2 if self.text.get("use_double_wide_mlp") else 1
+        return wide * int(width or 4 * self.hidden)
 
     @property
     def vit_intermediate(self) -> int:
@@ -191,9 +197,11 @@ def read_model(name: str) -> Model:
 
 def part_of(name: str) -> str:
     """The part of a parameter: vit, aligner or llm, as in swift/model/model_arch.py."""
-    if re.search(r"merger|projector|vision\.(?:linear_proj|conv)\b", name):
+    if re.search(
+        r"(?<!vit_)merger|projector|embed_vision|embed_audio|vision\.(?:linear_proj|conv)\b", name
+    ):
         return "aligner"
-    return "vit" if "visual" in name or "vision" in name else "llm"
+    return "vit" if re.search("visual|vision|audio", name) else "llm"
 
 
 def makes_known(config: dict[str, Any]) -> None:
@@ -267,6 +275,7 @@ def _built(config: dict[str, Any]) -> dict[str, Any]:
     makes_known(config)
     built = AutoConfig.for_model(**config)
     complete, text = built.to_dict(), built.get_text_config()
+    text.allow_global_per_layer_attribute_access = True  # Gemma 4: head_dim of most layers
     names = {name: getattr(text, name) for name in _TEXT if getattr(text, name, None) is not None}
     (complete.get("text_config") or complete).update(names)
     return {"config": complete, "parameters": asdict(count_parameters(complete))}

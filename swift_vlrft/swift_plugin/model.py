@@ -8,23 +8,32 @@ from pathlib import Path
 
 from swift_vlrft.datasets.box_format import ImageResize
 from swift_vlrft.datasets.source import DataError
-from swift_vlrft.families import IMAGE_TYPES, family_of
+from swift_vlrft.families import IMAGE_TYPES, family_of, gemma4
 from swift_vlrft.families.chatglm4v import COGAGENT, FAMILY
+from swift_vlrft.families.family import Family
 from swift_vlrft.families.resize import RESOLUTION
 from swift_vlrft.swift_plugin.command_line import CommandLine
 
 
 def is_glm4v(command: CommandLine) -> bool:
     """Whether the command's model is GLM-4V or CogAgent, which ms-swift cannot load by itself."""
-    named = [command.model, command.resume_from_checkpoint, *command.adapters]
-    families = [family_of(model_type=command.model_type, name=name) for name in named]
+    families = _families(command)
     return FAMILY in families or COGAGENT in families
 
 
+def _families(command: CommandLine) -> list[Family | None]:
+    named = [command.model, command.resume_from_checkpoint, *command.adapters]
+    return [family_of(model_type=command.model_type, name=name) for name in named]
+
+
 def register_model_of(command: CommandLine, *, check: bool = True) -> None:
-    """Put such a model into ms-swift's registries. ValueError, with ``check``: what is wrong with
-    its folder, or with a flag that would fail after loading it.
+    """Put a model that ms-swift cannot load or run into its registries. ValueError, with ``check``:
+    what is wrong with its folder, or with a flag that would fail after loading it.
     """
+    if gemma4.FAMILY in _families(command):
+        from swift_vlrft.swift_plugin import gemma4 as loader
+
+        loader.register()
     if not is_glm4v(command):
         return
     if check and command.use_liger_kernel:

@@ -11,6 +11,7 @@ it makes up nearly all of the checkpoint.
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 from collections.abc import Iterable
@@ -44,24 +45,25 @@ def build_tokenizer(tiny: Tiny, corpus: Iterable[str] = DEFAULT_CORPUS) -> PreTr
     their real ids: about 1,400 tokens.
     """
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-    from transformers import TOKENIZER_MAPPING, AutoConfig
+    from transformers import TOKENIZER_MAPPING, AutoConfig, TokenizersBackend
 
     if tiny.has_ranks:
         return _tokenizer_of_ranks(tiny, corpus)
     bytes_ = pre_tokenizers.ByteLevel(add_prefix_space=False)
     learnt = _learn(bytes_, corpus)
-    vocabulary: dict[str, int] = dict(learnt["vocab"])
     words = [word for word in (*TAGS, *NUMBERS) if word not in tiny.special_ids]
-    for word in words:
-        vocabulary.setdefault(word, len(vocabulary))
-    vocabulary |= tiny.special_ids
+    taken = set(tiny.special_ids.values())  # Gemma's begin at 0
+    free = (number for number in itertools.count() if number not in taken)
+    ordinary = dict.fromkeys((*sorted(learnt["vocab"], key=learnt["vocab"].get), *words))
+    vocabulary = dict(zip(ordinary, free, strict=False)) | dict(tiny.special_ids)
     merges = [tuple(pair) for pair in learnt["merges"]]
     config = AutoConfig.for_model(**tiny.config(TinySize(), tiny.vocabulary))
-    tokenizer_class = TOKENIZER_MAPPING[type(config)]
+    tokenizer_class = TOKENIZER_MAPPING.get(type(config), None) or TokenizersBackend
     if tokenizer_class.__name__ == "TokenizersBackend":  # the model has no class of its own
         raw = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
         raw.pre_tokenizer, raw.decoder = bytes_, decoders.ByteLevel()
-        tokenizer = tokenizer_class(tokenizer_object=raw, eos_token=None, pad_token=None)
+        given = {"eos_token": None, "pad_token": None, **tiny.tokenizer_options}
+        tokenizer = tokenizer_class(tokenizer_object=raw, **given)
     else:
         tokenizer = tokenizer_class(vocab=vocabulary, merges=merges, **tiny.tokenizer_options)
     # The ids come from the vocabulary above; added tokens are never split.
@@ -142,6 +144,7 @@ def save_checkpoint(
     """
     from transformers import (
         CONFIG_MAPPING,
+        FEATURE_EXTRACTOR_MAPPING,
         IMAGE_PROCESSOR_MAPPING,
         PROCESSOR_MAPPING,
         VIDEO_PROCESSOR_MAPPING,
@@ -159,7 +162,9 @@ def save_checkpoint(
 
         save_as_published(tokenizer, half)
     elif processor := PROCESSOR_MAPPING.get(kind, None):
+        sound = FEATURE_EXTRACTOR_MAPPING.get(kind, None)
         processor(
+            **({"feature_extractor": sound()} if sound else {}),
             image_processor=IMAGE_PROCESSOR_MAPPING[kind]["torchvision"](**tiny.image_options),
             tokenizer=tokenizer,
             video_processor=VIDEO_PROCESSOR_MAPPING[kind]["torchvision"](),

@@ -44,6 +44,8 @@ FAMILIES = {
     "glm_4v_9b": "chatglm4v",
     "cogagent_9b": "cogagent_9b",
     "qwen2_5_7b": "qwen2",
+    "minicpm_v_4_6": "minicpmv4_6",
+    "gemma_4_e4b": "gemma4",
 }
 # Full weights under ZeRO-3, the same in host memory, LoRA under ZeRO-2.
 RESUMED = {

@@ -187,7 +187,7 @@ def _box_format(run: Run, data_set: _Set) -> Iterator[Finding]:
     tasks = [REWARDS[name].task for name in run.texts("reward_funcs") if name in REWARDS]
     if not any(task is not None and task.has_boxes for task in tasks):
         return
-    if known.box_format is None:
+    if known.box_answer is None:
         text = (
             f"{run.text('model')} cannot ground, its makers say (zai-org/GLM-4#196): rewards for "
             "boxes start near 0. zai-org/cogagent-9b-20241220, of the same code, and GLM-4.1V do"

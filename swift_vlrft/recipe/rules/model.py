@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from swift_vlrft.families import family_of
 from swift_vlrft.families.family import Family
+from swift_vlrft.families.fixed import Budget
 from swift_vlrft.recipe.rules.finding import Edit, Finding, note, problem
 from swift_vlrft.recipe.run import Run
 
@@ -52,11 +53,13 @@ def fixed_images(run: Run) -> Iterator[Finding]:
         return
     rule = known.images
     low, high = rule.limits(model=run.text("model"))
+    limits = {"min_pixels": low, "max_pixels": high}
     tokens, most = (
-        2 + rule.tokens(*size, min_pixels=low, max_pixels=high)
+        rule.tokens(*size, **limits) + rule.marks(*size, **limits)
         for size in ((1, 1), rule.largest(low, high))
     )
-    longest = run.optional("max_length")
+    # Of a budget a thin image leaves most unused: no row is too long or too short for sure.
+    longest = None if isinstance(rule, Budget) else run.optional("max_length")
     if longest and tokens < longest <= most:
         text = (
             f"--max_length {longest}: an image of {known.name} takes up to {most} tokens. Smaller: "
@@ -73,7 +76,8 @@ def fixed_images(run: Run) -> Iterator[Finding]:
         yield problem(run, "max_length", "lengths", text, edit)
     flags = [] if run.lacks("max_pixels") else ["--max_pixels"]
     for name in (*flags, *run.image_limits):
-        seen = "in tiles of one size" if most > tokens else "in the same size"
+        tiles = most > tokens and not isinstance(rule, Budget)
+        seen = "in tiles of one size" if tiles else "in the same size"
         text = f"{name} saves nothing: {known.name} sees every image {seen}"
         yield note(run, name.lstrip("-"), "max-pixels", text)
 
@@ -81,7 +85,10 @@ def fixed_images(run: Run) -> Iterator[Finding]:
 def liger(run: Run) -> Iterator[Finding]:
     known = family(run) if run.trains else None
     if known and not known.memory.liger and run.true("use_liger_kernel"):
-        text = f"--use_liger_kernel: liger has no kernels for {known.name}, and GRPO stops with it"
+        text = (
+            f"--use_liger_kernel: liger has no kernels for {known.name}; GRPO stops, or its loss "
+            "is wrong"
+        )
         drop = Edit("use_liger_kernel", drop=True)
         yield problem(run, "use_liger_kernel", "liger", text, drop)
 

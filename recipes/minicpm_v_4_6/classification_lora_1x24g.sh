@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# Classification on ViRFT_CLS_flower_4_shot: MiniCPM-V 4.6 with LoRA, 1 GPU of 24 GiB.
+#
+# tested   ms-swift 4.6.0: this file, with a tiny model of the same architecture on 2 CPU processes
+#          (DeepSpeed ZeRO-2, colocated vLLM, both offloads). Not run on GPUs yet: time, memory and
+#          --sleep_level 1 are not measured.
+# memory   peak 14.2 GiB of 24 per GPU in rollout (vlrft plan, analytic)
+# run      bash recipes/minicpm_v_4_6/classification_lora_1x24g.sh
+#          MODEL, DATASET, OUTPUT_DIR, NPROC_PER_NODE, CUDA_VISIBLE_DEVICES and MAX_PIXELS are read
+#          from the environment; flags after the file name win over those below.
+# go on    bash recipes/minicpm_v_4_6/classification_lora_1x24g.sh --resume_from_checkpoint OUTPUT_DIR/v0-DATE/checkpoint-50
+# smaller  --per_device_train_batch_size 1 --gradient_accumulation_steps 8; --max_completion_length
+#          256; MAX_PIXELS=200704; --vllm_enforce_eager true; --num_generations 4
+#          --gradient_accumulation_steps 4
+# note     ms-swift hands MAX_PIXELS to Qwen only, so it is passed as --max_pixels here: an image of
+#          401,408 pixels is seen whole and in at most three slices, about 260 tokens. MAX_SLICE_NUMS
+#          reaches the trainer, not vLLM, which would then see other slices.
+#          DeepSpeed also on one GPU: it keeps 32-bit copies of the bfloat16 weights that are
+#          trained (docs/troubleshooting.md).
+set -euo pipefail
+MODEL=${MODEL:-openbmb/MiniCPM-V-4.6}
+DATASET=${DATASET:-laolao77/ViRFT_CLS_flower_4_shot}
+PLUGIN=${PLUGIN:-$(vlrft plugin)}
+OUTPUT_DIR=${OUTPUT_DIR:-output/minicpm_v_4_6_classification}
+export NPROC_PER_NODE=${NPROC_PER_NODE:-1}
+export CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES-$(seq -s, 0 $((NPROC_PER_NODE - 1)))}  # a GPU a process
+export USE_HF=${USE_HF:-1}  # the data set is on Hugging Face; 0: ModelScope
+export MAX_PIXELS=${MAX_PIXELS:-401408}  # the whole image and at most three slices
+export PYTORCH_CUDA_ALLOC_CONF=${PYTORCH_CUDA_ALLOC_CONF:-expandable_segments:True}
+
+swift rlhf \
+    --rlhf_type grpo \
+    --model "$MODEL" \
+    --dataset "$DATASET" \
+    --output_dir "$OUTPUT_DIR" \
+    --external_plugins "$PLUGIN" \
+    --reward_funcs vlrft_classification vlrft_format \
+    --tuner_type lora \
+    --lora_rank 16 \
+    --lora_alpha 32 \
+    --target_modules all-linear \
+    --torch_dtype bfloat16 \
+    --deepspeed zero2 \
+    --use_vllm true \
+    --vllm_mode colocate \
+    --vllm_tensor_parallel_size 1 \
+    --vllm_gpu_memory_utilization 0.55 \
+    --vllm_max_model_len 3072 \
+    --vllm_limit_mm_per_prompt '{"image": 1, "video": 0}' \
+    --sleep_level 1 \
+    --offload_model true \
+    --offload_optimizer true \
+    --max_pixels "$MAX_PIXELS" \
+    --max_length 2048 \
+    --truncation_strategy delete \
+    --max_completion_length 512 \
+    --per_device_train_batch_size 2 \
+    --gradient_accumulation_steps 4 \
+    --num_generations 8 \
+    --num_generations_eval 1 \
+    --temperature 1.0 \
+    --beta 0.04 \
+    --learning_rate 1e-5 \
+    --num_train_epochs 1 \
+    --gradient_checkpointing true \
+    --vit_gradient_checkpointing true \
+    --seed 42 \
+    --data_seed 42 \
+    --save_strategy steps \
+    --save_steps 50 \
+    --save_total_limit 2 \
+    --logging_steps 1 \
+    --log_completions true \
+    --report_to tensorboard \
+    "$@"

@@ -1,0 +1,191 @@
+"""Images that are cut in parts of one size: InternVL's tiles, MiniCPM-V's slices.
+
+    rule = Tiles(factor=28, side=448, most=12)
+    rule.size(640, 480)                         (1792, 1344)
+    len(rule.parts(640, 480))                   13, with the thumbnail
+
+Sources: transformers' image processors GotOcr2, which is InternVL's (``get_optimal_tiled_canvas``),
+and MiniCPM-V 4.6's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from swift_vlrft.families.resize import (
+    ImageRule,
+    number_in,
+    of_image_processor,
+    refuse_empty,
+    squarest,
+)
+from swift_vlrft.geometry.box_format import Size
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tiles(ImageRule):
+    """An image is resized to a canvas of ``side`` x ``side`` tiles, whose shape is the nearest to
+    its own, and cut into them; of more than one tile there is a thumbnail beside.
+
+    ``min_pixels`` is the area of one tile, ``max_pixels`` that of the most tiles of one image. Both
+    are the checkpoint's, ``size`` and ``max_patches``: no flag or variable changes them.
+    """
+
+    side: int
+    most: int
+
+    @property
+    def min_pixels(self) -> int:
+        return self.side**2
+
+    @property
+    def max_pixels(self) -> int:
+        return self.most * self.side**2
+
+    def size(
+        self,
+        width: int,
+        height: int,
+        *,
+        min_pixels: int | None = None,
+        max_pixels: int | None = None,
+    ) -> Size:
+        """Of the canvas."""
+        refuse_empty(width, height)
+        tile = min_pixels or self.min_pixels
+        most = (max_pixels or self.max_pixels) // tile
+        counts = range(1, most + 1)
+        grids = [(columns, rows) for columns in counts for rows in counts if columns * rows <= most]
+        best, nearest = (1, 1), math.inf
+        for columns, rows in sorted(grids, key=math.prod):
+            away = abs(width / height - columns / rows)
+            # Of canvases of the same shape the larger one, unless the image has half its area.
+            larger = away == nearest and width * height > 0.5 * tile * columns * rows
+            if away < nearest or larger:
+                best, nearest = (columns, rows), away
+        side = math.isqrt(tile)
+        return best[0] * side, best[1] * side
+
+    def parts(self, width: int, height: int, **limits: int | None) -> list[Size]:
+        """The tiles, and the thumbnail."""
+        side = math.isqrt(limits.get("min_pixels") or self.min_pixels)
+        tiles = math.prod(self.size(width, height, **limits)) // side**2
+        return [(side, side)] * (tiles + (tiles > 1))
+
+    def largest(self, min_pixels: int, max_pixels: int) -> Size:
+        side = math.isqrt(min_pixels)
+        return max_pixels // min_pixels * side, side
+
+    def limits(
+        self, *, model: str | Path | None = None, environ: Mapping[str, str] | None = None
+    ) -> tuple[int, int]:
+        size = of_image_processor(model, "size") or {}
+        tile = int(size.get("height", self.side)) * int(size.get("width", self.side))
+        return tile, tile * int(of_image_processor(model, "max_patches") or self.most)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slices(ImageRule):
+    """The whole image in one view of about ``side`` x ``side`` pixels and, if it is larger than
+    that, also cut in a grid of up to ``slices`` such views. Sides of views are multiples of
+    ``factor``.
+
+    ``min_pixels`` is the area of one view and ``max_pixels`` that of all; a tiny checkpoint's
+    preprocessor_config.json makes views smaller.
+    """
+
+    side: int
+    slices: int
+    adjustable: ClassVar[bool] = True
+
+    @property
+    def min_pixels(self) -> int:
+        return self.side**2
+
+    @property
+    def max_pixels(self) -> int:
+        return (1 + self.slices) * self.side**2
+
+    def size(self, width: int, height: int, **limits: int | None) -> Size:
+        """In the finest views."""
+        columns, rows = self._grid(width, height, **limits)
+        seen = self.parts(width, height, **limits)[-1]
+        return seen[0] * columns, seen[1] * rows
+
+    def marks(self, width: int, height: int, **limits: int | None) -> int:
+        """Also the image's number between two tokens and the line break of ms-swift's template;
+        two tokens around each slice, and a line break between their rows.
+        """
+        columns, rows = self._grid(width, height, **limits)
+        around = 2 * columns * rows + rows - 1 if columns * rows > 1 else 0
+        return super().marks(width, height) + 4 + around
+
+    def parts(self, width: int, height: int, **limits: int | None) -> list[Size]:
+        columns, rows = self._grid(width, height, **limits)
+        side, _ = self._bounds(**limits)
+        whole = self._fitted(width, height, side)
+        if columns * rows == 1:
+            return [whole]
+        slice_ = _multiple(width, columns) / columns, _multiple(height, rows) / rows
+        return [whole] + [self._fitted(*slice_, side)] * (columns * rows)
+
+    def largest(self, min_pixels: int, max_pixels: int) -> Size:
+        """Rounding of the sides gives some shapes an eighth more tokens."""
+        side, slices = self._bounds(min_pixels=min_pixels, max_pixels=max_pixels)
+        columns, rows = squarest(max(1, slices))
+        return side * columns, side * rows
+
+    def capped(self, min_pixels: int, max_pixels: int, flag: int) -> tuple[int, int]:
+        """An image is cut in one slice more at most than its area needs."""
+        needed = math.ceil(flag / min_pixels)
+        views = 1 + (needed + 1 if needed > 1 else 1)
+        return min_pixels, min(max_pixels, views * min_pixels)
+
+    def limits(
+        self, *, model: str | Path | None = None, environ: Mapping[str, str] | None = None
+    ) -> tuple[int, int]:
+        """ms-swift's template takes the number of slices from MAX_SLICE_NUMS, else 9, and the size
+        of a view from the checkpoint.
+        """
+        side = int(of_image_processor(model, "scale_resolution") or self.side)
+        slices = number_in(environ, "MAX_SLICE_NUMS")
+        return side**2, (1 + (self.slices if slices is None else slices)) * side**2
+
+    def _bounds(
+        self, *, min_pixels: int | None = None, max_pixels: int | None = None
+    ) -> tuple[int, int]:
+        """Side of a view, and the largest number of slices."""
+        low = min_pixels or self.min_pixels
+        return math.isqrt(low), (max_pixels or self.max_pixels) // low - 1
+
+    def _grid(self, width: int, height: int, **limits: int | None) -> tuple[int, int]:
+        """Columns and rows of the slices; the grid whose shape is nearest to the image's."""
+        refuse_empty(width, height)
+        side, most = self._bounds(**limits)
+        needed = min(math.ceil(width * height / side**2), most)
+        if needed <= 1:
+            return 1, 1
+        grids = [
+            (many // rows, rows)
+            for many in (needed - 1, needed, needed + 1)
+            if 1 < many <= most
+            for rows in range(1, many + 1)
+            if many % rows == 0
+        ]
+        ratio = math.log(width / height)
+        # Of equally near ones the first with the most rows.
+        return min(grids, key=lambda grid: (abs(ratio - math.log(grid[0] / grid[1])), -grid[1]))
+
+    def _fitted(self, width: float, height: float, side: int) -> Size:
+        ratio = width / height
+        rows = int(side / math.sqrt(ratio))
+        columns = int(rows * ratio)
+        return _multiple(columns, self.factor), _multiple(rows, self.factor)
+
+
+def _multiple(length: int, divisor: int) -> int:
+    return max(round(length / divisor) * divisor, divisor)

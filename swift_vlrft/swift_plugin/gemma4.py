@@ -1,0 +1,33 @@
+"""Gemma 4 in ms-swift 4.6.0 under transformers 5.19.
+
+ms-swift's forward pass was written for transformers 5.6, whose image features are one tensor; now
+they are a tuple, one tensor an image (huggingface/transformers#46405), and a row with an image ends
+in "'tuple' object has no attribute 'to'". The loader registered here joins them.
+"""
+
+from __future__ import annotations
+
+from types import MethodType
+from typing import Any
+
+import torch
+from swift.model import MODEL_MAPPING
+from swift.model.models.gemma import Gemma4Loader
+
+
+class JoiningLoader(Gemma4Loader):
+    def get_model(self, *args: Any, **kwargs: Any) -> Any:
+        model = super().get_model(*args, **kwargs)
+        model.model.get_image_features = MethodType(_joined_features, model.model)
+        return model
+
+
+def _joined_features(self: Any, *args: Any, **kwargs: Any) -> Any:
+    found = type(self).get_image_features(self, *args, **kwargs)
+    if isinstance(found.pooler_output, tuple):
+        found.pooler_output = torch.cat(found.pooler_output)
+    return found
+
+
+def register() -> None:
+    MODEL_MAPPING["gemma4"].loader = JoiningLoader
