@@ -31,7 +31,7 @@ def config(size: TinySize, vocabulary: int) -> dict[str, Any]:
 
 def is_first(values: Mapping[str, Any]) -> bool:
     """GLM-4.6V-Flash has the same type, and its image token another id."""
-    return values.get("image_token_id", IMAGE_ID) == IMAGE_ID
+    return bool(values.get("image_token_id", IMAGE_ID) == IMAGE_ID)
 
 
 FAMILY = Family(
