@@ -76,6 +76,8 @@ def test_slices_of_the_environment(checkpoint):
     low, high = RULE.limits(model=checkpoint, environ={"MAX_SLICE_NUMS": "4"})
     assert (low, high) == (112**2, 5 * 112**2)
     assert len(RULE.parts(2000, 2000, min_pixels=low, max_pixels=high)) == 5
+    none = RULE.limits(model=checkpoint, environ={"MAX_SLICE_NUMS": "0"})
+    assert RULE.tokens(*RULE.largest(*none), min_pixels=none[0], max_pixels=none[1]) == 4
 
 
 def test_the_template_of_ms_swift_counts_as_the_rule(checkpoint):
