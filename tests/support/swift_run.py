@@ -127,8 +127,8 @@ def run_swift_unchecked(
     """``plain``: no process is forked from one that has the imports done."""
     environment = os.environ | ON_CPU | ({} if plain else forking()) | variables
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    if "NPROC_PER_NODE" in environment:  # two tests may run at a time
-        environment = {"MASTER_PORT": free_port()} | environment
+    # Two tests may run at a time, and with vLLM one process opens a port, too.
+    environment = {"MASTER_PORT": free_port()} | environment
     with tempfile.NamedTemporaryFile("r") as seconds:
         done = subprocess.run(
             command,
