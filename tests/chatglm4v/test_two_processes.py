@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from contextlib import suppress
 
 import pytest
 import torch
@@ -33,18 +32,13 @@ def expected():
 def test_one_of_two_processes_has_no_image(kind, expected):
     script = str(SUPPORT / "glm4v_two_processes.py")
     launch = ("-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port")
-    done = None
-    for _ in range(3):  # one run in six hung, for a reason that is not known yet
-        with suppress(subprocess.TimeoutExpired):
-            done = subprocess.run(
-                [sys.executable, *launch, str(free_port()), script, kind],
-                env=os.environ | ON_CPU | forking(),
-                capture_output=True,
-                text=True,
-                timeout=120,
-            )
-            break
-    assert done is not None, "hung three times"
+    done = subprocess.run(
+        [sys.executable, *launch, str(free_port()), script, kind],
+        env=os.environ | ON_CPU | forking(),
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
     assert done.returncode == 0, done.stderr[-4000:]
     losses = json.loads(done.stdout.splitlines()[-1])
     assert losses[0][-1] < losses[0][0]

@@ -50,14 +50,10 @@ def ddp(model):
     return wrapped, torch.Tensor.backward, step, None
 
 
-def main() -> None:
-    kind = sys.argv[1]
-    distributed.init_process_group("gloo", timeout=timedelta(seconds=30))
-    if kind == "zero3":
-        import deepspeed
-
-        deepspeed.init_distributed("gloo")
-    rank = distributed.get_rank()
+def train(kind: str, rank: int) -> list[float]:
+    """The loss of every step and of an evaluation. What it builds ends with it, while both
+    processes are there: gloo may wait forever for one that has left.
+    """
     model, backward, step, _keep = {"ddp": ddp, "zero3": zero3}[kind](lively_model().train())
     losses = []
     for _ in range(STEPS):
@@ -69,13 +65,25 @@ def main() -> None:
     with torch.no_grad():
         losses.append(model(**inputs_of(rank)).loss.item())
         ids = inputs_of(rank)["input_ids"]
-        inner = model.module
         given = {"pixel_values": inputs_of(rank)["pixel_values"], "synced_gpus": kind == "zero3"}
-        inner.generate(ids, max_new_tokens=2 + rank, do_sample=False, **given)
+        model.module.generate(ids, max_new_tokens=2 + rank, do_sample=False, **given)
+    return losses
+
+
+def main() -> None:
+    kind = sys.argv[1]
+    distributed.init_process_group("gloo", timeout=timedelta(seconds=30))
+    if kind == "zero3":
+        import deepspeed
+
+        deepspeed.init_distributed("gloo")
+    rank = distributed.get_rank()
+    losses = train(kind, rank)
     both = [None, None]
     distributed.all_gather_object(both, losses)
     if rank == 0:
-        print(json.dumps(both))
+        print(json.dumps(both), flush=True)
+    distributed.barrier()
     distributed.destroy_process_group()
 
 
