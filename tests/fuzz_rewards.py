@@ -36,6 +36,11 @@ SEEDS = [
     '<answer>{"objects": [{"box_2d": [303, 254, 365, 291]}]}</answer>',
     "<answer>There are 4 dogs, not more than 4</answer>",
     "<answer>a. cat or b</answer>",
+    '<answer>[{"point_2d": [270, 350]}, {"point": [330, 260]}, {"coordinate": ["1e3", null]}]</answer>',
+    '<answer><points x1="270" y1="350" alt="x2=\'3\'"/><point>254 303</point> (254, 303)</answer>',
+    "<answer>-$1,500.0 or 1.5e3 kg</answer>",
+    "<answer>['dog\\'s', \"cat\", 1, [2]]</answer>",
+    "<answer>b; c\na</answer>",
 ]
 PIECES = [
     "<think>", "</think>", "<answer>", "</answer>", "[", "]", "{", "}", "(", ")", "<", ">", ",", ":", "'", '"',
@@ -47,11 +52,16 @@ PIECES = [
 ]  # fmt: skip
 GOLDS = {
     "detection": ["[{'Position': [254, 303, 291, 365], 'label': 'dog'}]", "No Objects"],
-    "grounding": ["(254,303),(291,365)"],
+    "grounding": ["(254,303),(291,365)", "none"],
     "classification": ["dog's bowl"],
     "counting": ["4"],
     "choice": ["B"],
     "yes_no": ["no"],
+    "pointing": ["[[254, 303, 291, 365], [250, 300, 300, 400]]", "No Objects"],
+    "ocr": ["I count 4 dogs, so 4"],
+    "number": ["-1.5e3"],
+    "list": ['["dog\'s", "cat"]', "none"],
+    "ordering": ["a; b; c"],
 }
 
 

@@ -34,7 +34,7 @@ ADVICE = (
     "\nOutput the thinking process in <think> </think> and the final answer in <answer> </answer> "
     "tags: <think> ... </think> <answer>[x1, y1, x2, y2]</answer>"
 )
-FURTHER = ("id", "aliases", "dataset", "image_id")
+FURTHER = ("id", "aliases", "tolerance", "dataset", "image_id")
 
 
 def _matches(columns: set[str]) -> bool:

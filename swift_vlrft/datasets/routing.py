@@ -31,7 +31,7 @@ FULL = {
     for task in TASK_NAMES
 }
 """The rewards of each task that pay 1.0 for the gold answer."""
-ONE_WORD = ("classification", "counting", "choice", "yes_no")
+ONE_WORD = [n for n, task in TASK_NAMES.items() if not (task.gold_has_boxes or task.has_items)]
 """Tasks whose gold is one text or number, never a list of lists or an object."""
 
 
@@ -71,12 +71,13 @@ def routed(row: Row, rewards: Sequence[str]) -> Row:
 def reads(task: str, row: Row) -> bool:
     """Whether the rewards of a task read the gold of a row that states none.
 
-    A list of boxes is no class name, nor is "No Objects" in a set that holds boxes.
+    A list of boxes is no class name and no text in an image (but "(12, 30)" may be that), nor is
+    "No Objects" in a set that holds boxes.
     """
-    text = gold_text(row.solution)
-    if task == "classification":
-        boxes = read_boxes(text)
-        if boxes or (boxes is not None and row.guess == "detection"):
+    if task in ("classification", "ocr"):
+        boxes = read_boxes(gold_text(row.solution))
+        holds_boxes = boxes is not None and (boxes or row.guess == "detection")
+        if boxes is not None and holds_boxes and (task != "ocr" or None not in boxes.boxes):
             return False
     return read_gold(task, row.solution) is not None
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from swift_vlrft.rewards import TASK_NAMES
 
-BOX_TASKS = tuple(name for name, task in TASK_NAMES.items() if task.has_boxes)
+BOX_TASKS = tuple(name for name, task in TASK_NAMES.items() if task.gold_has_boxes)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ prompt in the box format that the command asks for.
 from __future__ import annotations
 
 import difflib
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -182,15 +181,14 @@ def _task_problems(
         if box_format not in BOX_FORMATS and (boxes or box_format is not None):
             yield f"unknown frame {box_format!r}; known: {', '.join(BOX_FORMATS)}", Kind.ROW
         yield from ((problem, Kind.ROW) for problem in _outside(boxes, box_format, info))
-    answer = text
-    if isinstance(gold, BoxList) and len(gold):
-        pairs = zip(gold.boxes, gold.labels, strict=True)
-        answer = json.dumps(
-            [{"Position": b, "Confidence": 1} | ({"label": n} if n else {}) for b, n in pairs]
-        )
+    if problem := TASK_NAMES[task].problem_of(row.columns):
+        yield problem, Kind.GOLD
+    answer_of = TASK_NAMES[task].answer_of
+    answer = text if answer_of is None else answer_of(gold)
     completion = f"<think>.</think><answer>{answer}</answer>"
-    further = {k: [v] for k, v in row.columns.items() if k in ("aliases", "task")}
     for name in paying[task]:
+        known = ("task", *REWARDS[name].takes)
+        further = {k: [v] for k, v in row.columns.items() if k in known}
         score = REWARDS[name]([completion], [text], **further)[0]
         if score is None or score < 1.0 - 1e-9:
             problem = f"the gold answer {text[:80]!r} scores {score} under {name}, not 1.0"
@@ -201,7 +199,9 @@ def fitting_tasks(row: Row, info: ImageInfo | None = None) -> list[str]:
     """The tasks under all of whose rewards a row's gold answer earns 1.0: its own, where it states
     one that fits.
     """
-    tasks = [task] if (task := row.columns.get("task")) and row.guess is None else TASK_NAMES
+    named = row.columns.get("task")
+    proposed = [n for n, task in TASK_NAMES.items() if n == named or not task.reads_most]
+    tasks = [named] if named and row.guess is None else proposed
     text = gold_text(row.solution)
     return [
         task

@@ -70,9 +70,9 @@ class Tally:
 
 
 def has_boxes(name: str, task: str | None = None) -> bool:
-    """Whether the reward ``name`` reads boxes, in a row of ``task`` (None: not stated)."""
+    """Whether the reward ``name`` compares with boxes, in a row of ``task`` (None: not stated)."""
     scored = REWARDS[name].task
-    return scored is not None and scored.has_boxes and task in (None, "", scored.name)
+    return scored is not None and scored.gold_has_boxes and task in (None, "", scored.name)
 
 
 @dataclass(slots=True)
@@ -93,8 +93,11 @@ class BoxFormatCheck:
         if gold is None:
             return
         golds: list[Box] = [gold] if isinstance(gold, tuple) else gold.boxes
-        answer = read(row["completion"]).boxes
-        predicted = [box for box in answer.boxes if box is not None] if answer is not None else []
+        answer = read(row["completion"])
+        given = answer.boxes.boxes if answer.boxes is not None else []
+        if task is not None and task.has_points:
+            given = [point and (*point, *point) for point in answer.points or ()]
+        predicted = [box for box in given if box is not None]
         width: Any = row.get("width")
         height: Any = row.get("height")
         numbers = isinstance(width, (int, float)) and isinstance(height, (int, float))

@@ -7,6 +7,7 @@ Shared by ``vlrft score`` and the checks in training, with the parsing and match
 so a reason cannot disagree with a score.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
@@ -20,15 +21,27 @@ from swift_vlrft.rewards.classification import right_names
 from swift_vlrft.rewards.detection import threshold_at
 from swift_vlrft.rewards.grounding import overlaps
 from swift_vlrft.rewards.matching import agreement, matching
+from swift_vlrft.rewards.number import read_tolerance
+from swift_vlrft.rewards.ocr import edits
+from swift_vlrft.rewards.ordering import tau
+from swift_vlrft.rewards.pointing import matched_points
 
-UNREAD = frozenset({"no_answer", "not_boxes", "too_long", "no_label", "no_number", "no_choice"})
+UNREAD = frozenset(
+    {"no_answer", "not_boxes", "not_points", "too_long", "no_label", "no_number", "no_choice"}
+    | {"no_text", "no_items"}
+)
 """Codes of answers that could not be read: they lower the parse rate."""
 
 
+_NUMBER = ("number", "answer states no number, several, or leaves it open")
 _OPTION = ("choice", "answer states none of the options, or several")
 STATED = {
     "classification": ("label", "label", "answer names no class"),
-    "counting": ("number", "number", "answer states no number, several, or leaves it open"),
+    "counting": ("number", *_NUMBER),
+    "number": ("decimal", *_NUMBER),
+    "ocr": ("plain", "text", "answer is empty or too long to be read"),
+    "list": ("items", "items", "answer is empty or too long to be read as a list"),
+    "ordering": ("items", "items", "answer is empty or too long to be read as a list"),
     "choice": ("choice", *_OPTION),
     "yes_no": ("yes_no", *_OPTION),
 }
@@ -80,6 +93,8 @@ def _why(
     if answer.text is None:
         return "no_answer", "no complete answer block after the reasoning"
     kind = reward.task.name if reward.task else ""
+    if kind == "pointing":
+        return _pointing(answer, gold)
     if reward.scores_format or kind in ("detection", "grounding"):
         if answer.boxes is None:
             if too_long(answer.text) and not reward.scores_format:
@@ -95,13 +110,17 @@ def _why(
     if kind in STATED:
         field, what, missing = STATED[kind]
         stated = getattr(answer, field)
-        if stated in (None, ""):
+        if stated is None or stated == "":
             return f"no_{what}", missing
         if kind == "classification":
             right = " or ".join(map(repr, sorted(right_names(gold, row.get("aliases")))))
             return "wrong_label", f"label mismatch: {_short(stated)} is not {right}"
-        stated, gold = (f"{v:g}" if kind == "counting" else v for v in (stated, gold))
-        return f"wrong_{what}", f"{stated} is not {gold}"
+        if kind == "ocr":
+            return _text(stated, gold)
+        if kind in ("list", "ordering"):
+            return _items(stated, gold)
+        stated, gold = (f"{v:.12g}" if what == "number" else v for v in (stated, gold))
+        return f"wrong_{what}", f"{stated} is not {gold}{_within(row)}"
     return "wrong_answer", f"{_short(answer.text)} does not earn full score"
 
 
@@ -111,8 +130,11 @@ def _join(parts: Iterator[tuple[str, str]]) -> tuple[str, str]:
 
 
 def _grounding(answer: Answer, gold: Any) -> Iterator[tuple[str, str]]:
-    ious = overlaps(answer, gold)
     boxes = answer.boxes or BoxList()
+    if isinstance(gold, BoxList):
+        yield "missed_empty_prediction", f"{_count(len(boxes), 'box')} where there is no object"
+        return
+    ious = overlaps(answer, gold)
     if not ious:
         yield "false_empty_prediction", "says there is no object"
         return
@@ -124,6 +146,58 @@ def _grounding(answer: Answer, gold: Any) -> Iterator[tuple[str, str]]:
         yield "low_iou", f"best IoU {max(ious):.2f} under 0.5"
     elif max(ious) < 1.0:
         yield "loose_boxes", f"IoU {max(ious):.2f}"
+
+
+def _pointing(answer: Answer, gold: BoxList) -> tuple[str, str]:
+    points = answer.points
+    if points is None:
+        if too_long(answer.text or ""):
+            return (
+                "too_long",
+                f"answer of {len(answer.text or '')} characters is too long to be read",
+            )
+        return "not_points", "answer is not a list of points"
+    if not gold:
+        return "missed_empty_prediction", f"{_count(len(points), 'point')} where there is no object"
+    if not points:
+        return "false_empty_prediction", f"says there is no object; there are {len(gold)}"
+    found, invalid = matched_points(points, gold), points.count(None)
+    losses = [("invalid_points", f"{invalid} of {len(points)} points cannot be read")] * (
+        invalid > 0
+    )
+    if other := len(points) - invalid - found:
+        losses.append(("points_outside", f"{other} of {len(points)} points in no box of their own"))
+    if missed := len(gold) - found:
+        losses.append(("missed_boxes", f"{missed} of {_count(len(gold), 'gold box')} missed"))
+    return _join(iter(losses))
+
+
+def _text(text: str, gold: str) -> tuple[str, str]:
+    number = edits(text, gold)
+    if number == len(gold):
+        return "wrong_text", f"{_short(text)} is as far from {_short(gold)} as no text at all"
+    return (
+        "edits",
+        f"{_count(number, 'edit')} of {len(gold)} characters: {_short(text)} is not {_short(gold)}",
+    )
+
+
+def _items(items: list[str], gold: list[str]) -> tuple[str, str]:
+    missed, extra = Counter(gold) - Counter(items), Counter(items) - Counter(gold)
+    losses = [
+        (code, f"{_count(found.total(), 'item')} {what}: {_short(next(iter(found)))}")
+        for code, what, found in (
+            ("missed_items", "missed", missed),
+            ("extra_items", "that the gold has not", extra),
+        )
+        if found
+    ]
+    return _join(iter(losses or [("wrong_order", f"tau {tau(items, gold) or 0.0:.2f}")]))
+
+
+def _within(row: dict[str, Any]) -> str:
+    tolerance = read_tolerance(row.get("tolerance"))
+    return f" within {tolerance:.3g} of it" if tolerance else ""
 
 
 def _detection(
@@ -185,7 +259,7 @@ def _unmatched(
 
 
 def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 'es'}"
+    return f"{number} {what}{'' if number == 1 else 'es' if what.endswith('x') else 's'}"
 
 
 def _short(text: str) -> str:

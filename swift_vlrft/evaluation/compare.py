@@ -16,9 +16,13 @@ import msgspec
 from swift_vlrft.evaluation.annotations import GOLD_OF_ROWS, Gold, annotations_of_gold
 from swift_vlrft.evaluation.metrics import DRAWS, build_table, interval, resamples
 from swift_vlrft.evaluation.pairing import IN_ORDER, Pairing, gold_key, question_key
-from swift_vlrft.evaluation.predictions import EvaluationError, Prediction, Predictions
+from swift_vlrft.evaluation.predictions import (
+    EVALUATED,
+    EvaluationError,
+    Prediction,
+    Predictions,
+)
 from swift_vlrft.evaluation.run import image_limits, open_runs
-from swift_vlrft.evaluation.summary import HEADLINES
 
 RIGHT = 0.5
 
@@ -99,7 +103,7 @@ def compare(a: Predictions, b: Predictions, gold: Gold = GOLD_OF_ROWS, **draws: 
     scored = first.predictions.rows
     return Comparison(
         task=a.task,
-        headline=HEADLINES[a.task],
+        headline=EVALUATED[a.task][1],
         rows=len(scored),
         images=len(first.units),
         only_a=len(a.rows) - len(rows_a),

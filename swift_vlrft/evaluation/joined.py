@@ -79,6 +79,7 @@ def join_gold(predictions: Predictions, queries: QuerySet) -> Predictions:
                 solution=gold,
                 box_format=line.box_format or row.box_format,
                 aliases=row.aliases if line.aliases is None else line.aliases,
+                tolerance=row.tolerance if line.tolerance is None else line.tolerance,
                 category=row.category if line.category is None else line.category,
             )
     for r in sorted({*range(len(rows))} - {*pairing.rows}):

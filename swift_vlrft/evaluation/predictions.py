@@ -28,8 +28,20 @@ from swift_vlrft.files.jsonl import LineError, begins_with_list, finite, read_js
 from swift_vlrft.parsing.answers import gold_text, text_of
 from swift_vlrft.rewards import TASK_NAMES
 
-EVALUATED = ("detection", "grounding", "classification", "counting")
-"""The tasks that ``vlrft eval`` knows."""
+EVALUATED = {
+    "detection": ("vlrft_detection_iou", "AP"),
+    "grounding": ("vlrft_grounding_iou", "acc50"),
+    "pointing": ("vlrft_pointing", "point_accuracy"),
+    "classification": ("vlrft_classification", "accuracy"),
+    "counting": ("vlrft_counting", "accuracy"),
+    "number": ("vlrft_number", "accuracy"),
+    "ocr": ("vlrft_ocr", "anls"),
+    "list": ("vlrft_list", "f1"),
+    "ordering": ("vlrft_ordering", "mean_tau"),
+}
+"""The tasks that ``vlrft eval`` knows: the reward whose score and reason is shown for a row, and
+the metric by which two summaries are compared.
+"""
 
 LONGEST = 300  # a path is named whole
 SHOWN = 5
@@ -61,6 +73,7 @@ class Prediction(msgspec.Struct, omit_defaults=True):
     prompt: str = ""
     task: str | None = None
     aliases: Any = None
+    tolerance: Any = None
     tokens: Annotated[int, msgspec.Meta(ge=0)] | None = None
     finish: str | None = None
     row: int | None = None
@@ -203,6 +216,7 @@ def _prediction(entry: Mapping[str, Any], place: str) -> Prediction:
         prompt=prompt,
         task=task if isinstance(task, str) and task in TASK_NAMES else None,
         aliases=entry.get("aliases"),
+        tolerance=entry.get("tolerance"),
         image=path,
         place=f"line {place}",
         own_id=key,

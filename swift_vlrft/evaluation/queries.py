@@ -114,6 +114,7 @@ class Query:
             prompt=self.row.problem,
             task=columns.get("task"),
             aliases=columns.get("aliases"),
+            tolerance=columns.get("tolerance"),
             row=self.number,
             image=image.get("path") if image.get("bytes") is None else None,
             seen=self.seen,

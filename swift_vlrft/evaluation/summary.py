@@ -15,18 +15,11 @@ import msgspec
 
 from swift_vlrft.datasets.build import CATEGORY_LISTS
 from swift_vlrft.evaluation.annotations import GOLD_OF_ROWS, Gold
-from swift_vlrft.evaluation.metrics import DRAWS, SUBSTRING, build_table, interval, ratio, resamples
-from swift_vlrft.evaluation.predictions import EvaluationError, Predictions
+from swift_vlrft.evaluation.metrics import DRAWS, build_table, interval, ratio, resamples
+from swift_vlrft.evaluation.predictions import EVALUATED, EvaluationError, Predictions
+from swift_vlrft.evaluation.row_metrics import SUBSTRING
 from swift_vlrft.files.jsonl import LineError
 from swift_vlrft.files.records import read_record, write_record
-
-HEADLINES = {
-    "detection": "AP",
-    "grounding": "acc50",
-    "classification": "accuracy",
-    "counting": "accuracy",
-}
-"""The metric by which two summaries of a task are compared."""
 
 PROTOCOL_NOTES = {
     "all": "protocol all: every query that was asked is scored; boxes of others are not missed",
@@ -124,7 +117,7 @@ def summarise(
         task=predictions.task,
         rows=len(rows),
         images=len(table.units),
-        headline=HEADLINES[predictions.task],
+        headline=EVALUATED[predictions.task][1],
         metrics=metrics,
         by_class=dict(sorted(by_class.items())),
         reasons=dict(Counter(reason.code for reason in table.reasons).most_common()),

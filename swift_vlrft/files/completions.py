@@ -19,9 +19,8 @@ from swift_vlrft.files.jsonl import LineError, finite, json_objects
 
 def further(row: dict[str, Any]) -> dict[str, Any]:
     """The columns of a row that rewards read besides the solution."""
-    return {
-        key: row[key] for key in ("task", "aliases", "response_prefix") if row.get(key) is not None
-    }
+    keys = ("task", "aliases", "tolerance", "response_prefix")
+    return {key: row[key] for key in keys if row.get(key) is not None}
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,11 @@ from typing import Any, TypeVar
 
 from swift_vlrft.geometry.boxes import Box
 from swift_vlrft.parsing.boxes import BoxList, read_boxes
+from swift_vlrft.parsing.items import read_items
 from swift_vlrft.parsing.labels import normalise
-from swift_vlrft.parsing.short_answers import choice, number, without_box_tokens, yes_no
+from swift_vlrft.parsing.points import read_points
+from swift_vlrft.parsing.short_answers import choice, decimal, number, yes_no
+from swift_vlrft.parsing.texts import plain_text, without_box_tokens
 
 __all__ = ["Answer", "Box", "BoxList", "normalise", "read", "read_boxes"]
 
@@ -46,6 +49,16 @@ class Answer:
 
     boxes = _of_text(read_boxes)
     """Stated boxes; empty for "No Objects"; None for text that is neither."""
+    points = _of_text(read_points)
+    """Stated points; empty for "No Objects"; None for text that is neither."""
+    items = _of_text(read_items)
+    """The items of a list, as class names are compared; empty for "No Objects"."""
+    plain = _of_text(plain_text)
+    """The text as texts in images are compared; None if it is too long."""
+    decimal = _of_text(decimal)
+    """The one number that the answer states, with decimals, an exponent, a unit or a percent sign;
+    None for none, several, or one left open.
+    """
     number = _of_text(number)
     """The one number that the answer states; None for none, several, or one left open."""
     choice = _of_text(choice)

@@ -5,8 +5,9 @@
 """
 
 import re
-import unicodedata
 from functools import lru_cache
+
+from swift_vlrft.parsing.texts import nfkc
 
 MAX_LABEL = 10_000
 """A longer text is not a class name."""
@@ -33,9 +34,7 @@ def normalise(text: str) -> str:
     text = text.strip()
     if len(text) > MAX_LABEL:
         return ""
-    if not text.isascii():
-        text = unicodedata.normalize("NFKC", text)
-    text = unicodedata.normalize("NFKC", text.casefold())
+    text = nfkc(nfkc(text).casefold())
     text = _BLANKS.sub(" ", text).strip(_OUTER)
     if len(text) > 1 and _QUOTES.get(text[0]) == text[-1]:
         text = text[1:-1].strip(_OUTER)

@@ -35,7 +35,7 @@ _START = re.compile(
 # apostrophe of "don't" opens none.
 _INSIDE = re.compile(rf"""[\[({{,:]\s*+(?:{_STRING})|[\[\](){{}}]""", re.DOTALL)
 _PYTHON = re.compile(
-    rf"""(?P<string>{_STRING})|(?P<open>\()|(?P<close>,?\s*+\))|(?P<comma>,\s*+(?=[\]}}]))
+    rf"""(?P<string>{_STRING})|(?P<unclosed>["'])|(?P<open>\()|(?P<close>,?\s*+\))|(?P<comma>,\s*+(?=[\]}}]))
     |(?P<word>\b(?:True|False|None|inf|Infinity)\b|-?\b[nN]a[nN]\b)
     |(?P<number>(?<![\w.])(?:\+(?=[\d.])|(?=-?\.\d))-?+{NUMBER}|(?<![\w.])-?\d++\.(?!\d))""",
     re.DOTALL | re.VERBOSE,
@@ -82,6 +82,19 @@ def groups(text: str) -> Iterator[Any]:
                 except (ValueError, RecursionError):
                     continue  # brackets in prose
             yield value
+
+
+def literal_list(text: str) -> list[Any] | None:
+    """The list that ``text`` is, written in JSON or Python; None if it is none."""
+    text = text.rstrip(".")
+    if not (text.startswith("[") and text.endswith("]")):
+        return None
+    for decode in (_decoder.decode, _decode_literal):
+        try:
+            return list(decode(with_json_quotes(text)))
+        except (ValueError, RecursionError):
+            pass
+    return None
 
 
 def with_json_quotes(text: str) -> str:
@@ -131,6 +144,8 @@ def _to_json(token: re.Match[str]) -> str:
         return _WORDS.get(text, "NaN")
     if kind == "number":
         return json.dumps(float(text))
+    if kind == "unclosed":  # looking for its end from every quote would take quadratic time
+        raise ValueError("a string that is not closed")
     return {"open": "[", "close": "]"}.get(str(kind), "")
 
 

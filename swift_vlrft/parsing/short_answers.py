@@ -1,6 +1,7 @@
 """Answers of a few words: a number, an option letter, yes or no.
 
     number("I count 4 dogs, so 4")      4.0         number("more than 4")     None
+    decimal("$1,234.50")                1234.5      decimal("1 to 2 kg")      None
     choice("(b) two dogs")              "B"         choice("a. or b.")        None
     yes_no("I know it: yes")            "yes"       yes_no("not yes")         None
 
@@ -8,13 +9,16 @@ The reading is strict: a text that leaves its answer open states none. Every pas
 text, and texts longer than ``MAX_SHORT_ANSWER`` are not read.
 """
 
+import math
 import re
-import unicodedata
+
+from swift_vlrft.parsing.texts import nfkc, without_box_tokens
 
 MAX_SHORT_ANSWER = 10_000
 """A longer answer is not read as a number, choice or yes/no."""
+MOST_SAID = 20
+"""Nor is one that says its number more often."""
 
-_BOX_TOKENS = re.compile(r"<\|(?:begin|end)_of_box\|>")
 _CLAUSE_END = re.compile(
     r"((?:[;:!?\n。；：，？！]|[.,](?!\d)|\b(?:so|therefore|thus|hence|because|since)\b)\s*)",
     re.IGNORECASE,
@@ -34,15 +38,8 @@ _TAKEN_BACK = re.compile(
 )
 
 
-def without_box_tokens(text: str) -> str:
-    """``text`` without the tokens that GLM puts around its answer."""
-    if "<" in text and "<|" in text:  # looking for one character is many times faster
-        return _BOX_TOKENS.sub(" ", text).strip()
-    return text
-
-
 def _plain(text: str) -> str:
-    return unicodedata.normalize("NFKC", without_box_tokens(text)).strip()
+    return nfkc(without_box_tokens(text)).strip()
 
 
 # ---- a number --------------------------------------------------------------------------------
@@ -52,6 +49,20 @@ _LETTER = r"[^\W\u3400-\u9fff]"
 _NUMBER = re.compile(
     rf"(?<!{_LETTER})(?<!\.)-?(?:\d{{1,3}}(?:,\d{{3}})+(?!,\d{{3}})|\d++)(?:\.\d++)?(?!{_LETTER}|\.\d)"
 )
+_DECIMAL = re.compile(
+    rf"(?<!{_LETTER})(?<!\.)[-+]?(?:\d{{1,3}}(?:,\d{{3}})+(?!,\d{{3}})|\d++|(?=\.\d))(?:\.\d++)?"
+    rf"(?:[eE][-+]?\d{{1,3}})?(?!{_LETTER}|\.\d)"
+)
+# What may stand at a number without changing it: $4.50, 12 %, 5kg. Not k, M or B, which multiply.
+_CURRENCY = re.compile(r"(?:\b[A-Z]{1,3})?[$€£¥₹₩]\s*(?=[-+.\d])|(?<=\d)\s*(?:\\?%|[$€£¥₹₩])")
+_UNIT = re.compile(
+    r"(?<=\d)\s*(?:(?:[kcmµμn]?m|km/h|mph|m/s|ft|in|mi|yd)[23]?|[kmµμ]?g|lbs?|oz|t|[mcd]?[lL]"
+    r"|m?s|secs?|min|hr?s?|°\s?[CF]?|K|[kMG]?W|[kM]?Wh|m?[VA]|[kMG]?Hz|[kMGT]B|k?cal|k?Pa|k?J|k?N"
+    r"|px|pt|pp|USD|EUR|GBP|CNY|RMB|JPY)(?![\w/])"
+)
+_SQUARED = re.compile(r"(?<=m)[²³]")
+# Between two equal numbers that are not one said twice: 4 of 4, 4 x 4
+_COMBINED = re.compile(r"\s*(?:out\s+of|of|by|x|times|to|per)\s*", re.IGNORECASE)
 _SMALL_DIGITS = re.compile("[²³¹⁰-₟¼-¾⅐-↉①-⓿]")  # of 4² NFKC would make 42
 # Tags, heading marks and emphasis do not change a number, nor does the arrow of "dogs -> 4".
 _TAG = re.compile(r"</?[A-Za-z]\w*+>|(?<![-=<>])[-=]>|^\s*#+\s")
@@ -124,11 +135,36 @@ def number(text: str) -> float | None:
     """
     if len(text) > MAX_SHORT_ANSWER or _SMALL_DIGITS.search(text):
         return None
-    plain = _TAG.sub(" : ", _plain(text).replace("\u2212", "-"))
+    return _stated(_plain(text), _NUMBER)
+
+
+def decimal(text: str) -> float | None:
+    """The one finite number that a short text states, in any of the usual forms; None if it states
+    none or leaves it open, as under ``number``.
+
+    Further than there: "-0.5", ".5", "1.2e3", "$1,234.50", "45 %" (45, as "45" is), "5kg"; and the
+    same number again ("12. Yes, 12.0"), but not "4 of 4" and "4 x 4". "5k" and "5M" are not read.
+    """
+    text = _SQUARED.sub("", text)
+    if len(text) > MAX_SHORT_ANSWER or _SMALL_DIGITS.search(text):
+        return None
+    plain = _UNIT.sub(" ", _CURRENCY.sub("", _plain(text)))
+    value = _stated(plain, _DECIMAL, again=True)
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _stated(plain: str, pattern: re.Pattern[str], *, again: bool = False) -> float | None:
+    """The one number of ``pattern`` that is not left open; ``again``: it may be said twice."""
+    plain = _TAG.sub(" : ", plain.replace("\u2212", "-"))
     plain = _WITH_PARTS.sub(_without_parts, _EMPHASIS.sub(" ", plain))
-    found = list(_NUMBER.finditer(plain))
+    found = list(pattern.finditer(plain))
     values = {float(n[0].replace(",", "")) for n in found}
-    if len(values) != 1 or _NUMBER_WORD.search(plain) or _OPEN.search(plain):
+    if (
+        len(values) != 1
+        or len(found) > MOST_SAID
+        or _NUMBER_WORD.search(plain)
+        or _OPEN.search(plain)
+    ):
         return None
     end, noun = 0, ""
     for n in found:
@@ -137,7 +173,10 @@ def number(text: str) -> float | None:
         if _DENIED_NUMBER.search(clause) or _BEFORE.search(clause[-80:]) or _AFTER.match(after):
             return None
         counted = _COUNTED.match(after.casefold())[1]  # type: ignore[index]
-        if end and not (_CONCLUDES.match(between) and (not noun or counted in ("", noun))):
+        if end and again and _COMBINED.fullmatch(between):
+            return None
+        concludes = _CONCLUDES.match(between) and (not noun or counted in ("", noun))
+        if end and not again and not concludes:
             return None  # counted on: 4, 4 or 4 dogs, 4 cats
         end, noun = n.end(), noun or counted
     return None if _TAKEN_BACK.fullmatch(plain, end) else values.pop()

@@ -8,13 +8,21 @@ from swift_vlrft.rewards import (
     detection_map,
     format,
     grounding,
+    listing,
+    number,
+    ocr,
+    ordering,
     paper,
+    pointing,
 )
 from swift_vlrft.rewards.contract import Reward, RewardFunction, Scores, Task
 
 __all__ = ["REWARDS", "TASK_NAMES", "Reward", "RewardFunction", "Scores", "Task"]
 
-_FILES = (detection, detection_map, paper, grounding, classification, counting, choice, format)
+_FILES = (
+    *(detection, detection_map, paper, grounding, pointing, classification, counting, choice),
+    *(ocr, number, listing, ordering, format),
+)
 
 REWARDS: dict[str, Reward] = {
     name: value

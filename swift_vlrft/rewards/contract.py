@@ -35,13 +35,30 @@ class Task:
     """A kind of row: the value of its ``task`` column, and how its gold solution is read.
 
     ``read`` takes the text of a gold answer and returns None if it cannot be read. ``holds``
-    describes a solution, for messages; ``has_boxes``: answers and gold are boxes.
+    describes a solution, for messages.
     """
 
     name: str
     read: Callable[[str], Any]
     holds: str
     has_boxes: bool = False
+    """Answers and gold are boxes."""
+    has_points: bool = False
+    """Answers are points, and the gold boxes."""
+    has_items: bool = False
+    """The gold may be stored as a list."""
+    reads_most: bool = False
+    """Most solutions read as its gold, so its rewards are not proposed for a set that does not
+    state this task.
+    """
+    answer_of: Callable[[Any], str] | None = None
+    """The answer to a gold that earns 1.0, where that is not the gold's own text."""
+    problem_of: Callable[[Mapping[str, Any]], str | None] = lambda columns: None
+    """What is wrong with the further columns of a row, for the checks of data."""
+
+    @property
+    def gold_has_boxes(self) -> bool:
+        return self.has_boxes or self.has_points
 
     def read_gold(self, solution: Any) -> Any:
         """The gold of a solution, with or without answer tags; the same text is read once."""

@@ -5,38 +5,51 @@
 
     vlrft_grounding_iou 0.95, vlrft_grounding_giou 0.975, vlrft_grounding_acc50 1.0
 
-The score is divided by the number of boxes, so extra boxes cost. Labels are not read.
+The score is divided by the number of boxes, so extra boxes cost. Labels are not read. A phrase may
+name nothing in the image (solution "No Objects", as in gRefCOCO): then only "No Objects" scores.
 """
 
 from swift_vlrft.geometry.boxes import EPSILON, giou, iou
-from swift_vlrft.parsing.answers import Answer, Box, read_boxes
+from swift_vlrft.parsing.answers import Answer, Box, BoxList, read_boxes
 from swift_vlrft.rewards.contract import Task, reward
+from swift_vlrft.rewards.matching import score_without_boxes
+
+Target = Box | BoxList
+"""The gold box, or an empty list of them."""
 
 
-def read_one_box(text: str) -> Box | None:
-    """The one gold box; None if the text holds none, several, or an invalid one."""
+def read_target(text: str) -> Target | None:
+    """The one gold box, or the empty list for "No Objects"; None if the text holds neither, or
+    several boxes, or an invalid one.
+    """
     boxes = read_boxes(text)
-    return boxes.boxes[0] if boxes is not None and len(boxes) == 1 else None
+    if boxes is None or len(boxes) > 1:
+        return None
+    return boxes.boxes[0] if len(boxes) else boxes
 
 
-GROUNDING = Task("grounding", read_one_box, "exactly one box", has_boxes=True)
+GROUNDING = Task("grounding", read_target, "exactly one box or 'No Objects'", has_boxes=True)
 
 
 @reward(GROUNDING)
-def vlrft_grounding_iou(answer: Answer, gold: Box) -> float:
-    """IoU of the best box / number of boxes given."""
+def vlrft_grounding_iou(answer: Answer, gold: Target) -> float:
+    """IoU of the best box / number of boxes given; without a target 1 for "No Objects", else 0."""
+    if isinstance(gold, BoxList):
+        return score_without_boxes(answer.boxes, gold)
     ious = overlaps(answer, gold)
     return max(ious) / len(ious) if ious else 0.0
 
 
 @reward(GROUNDING)
-def vlrft_grounding_giou(answer: Answer, gold: Box) -> float:
+def vlrft_grounding_giou(answer: Answer, gold: Target) -> float:
     """(1 + GIoU) / 2 / number of boxes given; 0 for an invalid box. Source: Visual-RFT's LISA
     reward.
 
     Of several boxes, the one with the largest IoU is scored; if none overlaps the gold box, the
-    worst one, so that a second guess never pays.
+    worst one, so that a second guess never pays. Without a target 1 for "No Objects", else 0.
     """
+    if isinstance(gold, BoxList):
+        return score_without_boxes(answer.boxes, gold)
     ious = overlaps(answer, gold)
     if not ious or answer.boxes is None:
         return 0.0
@@ -47,10 +60,12 @@ def vlrft_grounding_giou(answer: Answer, gold: Box) -> float:
 
 
 @reward(GROUNDING)
-def vlrft_grounding_acc50(answer: Answer, gold: Box) -> float:
-    """1 if exactly one box is given and its IoU is >= 0.5; else 0. Source: RefCOCO's
-    accuracy.
+def vlrft_grounding_acc50(answer: Answer, gold: Target) -> float:
+    """1 if exactly one box is given and its IoU is >= 0.5; without a target 1 for "No Objects";
+    else 0. Source: RefCOCO's accuracy.
     """
+    if isinstance(gold, BoxList):
+        return score_without_boxes(answer.boxes, gold)
     ious = overlaps(answer, gold)
     return 1.0 if len(ious) == 1 and ious[0] >= 0.5 - EPSILON else 0.0
 

@@ -6,7 +6,8 @@ the cat is matched with IoU 0.97; the dog is an extra box
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Sized
 from functools import wraps
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
@@ -38,7 +39,20 @@ def read_valid_boxes(text: str) -> BoxList | None:
     return None if boxes is None or None in boxes.boxes else boxes
 
 
-DETECTION = Task("detection", read_valid_boxes, "a list of boxes or 'No Objects'", has_boxes=True)
+def sure_boxes(gold: BoxList) -> str:
+    """The gold boxes as an answer, each with confidence 1."""
+    pairs = zip(gold.boxes, gold.labels, strict=True)
+    listed = [{"Position": b, "Confidence": 1} | ({"label": n} if n else {}) for b, n in pairs]
+    return json.dumps(listed) if listed else "No Objects"
+
+
+DETECTION = Task(
+    "detection",
+    read_valid_boxes,
+    "a list of boxes or 'No Objects'",
+    has_boxes=True,
+    answer_of=sure_boxes,
+)
 read_gold = DETECTION.read_gold
 
 Formula = Callable[[BoxList, BoxList, list[Pair]], float]
@@ -58,7 +72,7 @@ def of_matched(formula: Formula) -> Callable[..., float]:
     return score
 
 
-def score_without_boxes(predicted: BoxList | None, gold: BoxList) -> float:
+def score_without_boxes(predicted: Sized | None, gold: Sized) -> float:
     """The score if a side is empty: 1 if both are; unreadable text (None) scores 0."""
     return 1.0 if predicted is not None and not predicted and not gold else 0.0
 

@@ -29,16 +29,21 @@ from swift_vlrft.diagnostics.watch import watch
 from swift_vlrft.parsing.answers import gold_text
 from swift_vlrft.recipe.reader import read_text
 from swift_vlrft.recipe.rules import check_recipe
-from swift_vlrft.rewards import REWARDS
+from swift_vlrft.rewards import REWARDS, TASK_NAMES
 
 ONE, TWO = "[10, 20, 300, 400]", "[[10, 20, 300, 400], [500, 5, 900, 700]]"
 GOLD = {
     "detection": [ONE, TWO, "<answer>No Objects</answer>"],
-    "grounding": [ONE, "<answer>(10,20),(30,40)</answer>"],
+    "grounding": [ONE, "<answer>(10,20),(30,40)</answer>", "<answer>No Objects</answer>"],
     "classification": ["rose", "<answer>African violet</answer>", "nan", "None"],
     "counting": ["4", "3", "<answer>7</answer>"],
     "choice": ["A", "B"],
     "yes_no": ["yes", "no"],
+    "pointing": [ONE, TWO, "No Objects"],
+    "ocr": ["Total: 4", "<answer>(12, 30)</answer>", "a dog"],
+    "number": ["4.5", "<answer>-1e-3</answer>", "12 %"],
+    "list": ["red", '["a", "b"]', "<answer>none</answer>", "[1, 2, 3, 4]"],
+    "ordering": ["b, a", '["a", "b"]', "x"],
 }
 BY_TASK = [(name, task.name) for name, reward in REWARDS.items() if (task := reward.task)]
 
@@ -84,7 +89,10 @@ def trained(path, tmp_path, rewards, how="jsonl", **options):
 
 def scores(name, columns):
     """The reward of every row's own gold."""
+    task = REWARDS[name].task
     answers = [f"<think>t</think><answer>{gold_text(s)}</answer>" for s in columns["solution"]]
+    if task.has_points and None not in (golds := list(map(task.read_gold, columns["solution"]))):
+        answers = [f"<answer>{task.answer_of(gold)}</answer>" for gold in golds]
     return REWARDS[name](answers, **columns)
 
 
@@ -104,7 +112,9 @@ def test_named_rewards_score_every_row_of_their_gold(task, how, column, tmp_path
     stated = {"absent": None, "null": [None] * 9, "stated": [task] * 9, "some": [None, task] * 5}
     path = stored(tmp_path, rows_of(gold, stated[column]), how)
     names = [name for name, own in BY_TASK if own == task]
-    for rewards in ([*names, "vlrft_format"], []):
+    # What most texts read as is not guessed: it is stated, or a reward of it is named.
+    guessed = [] if TASK_NAMES[task].reads_most and column != "stated" else [[]]
+    for rewards in ([*names, "vlrft_format"], *guessed):
         found = trained(path, tmp_path, rewards, how)
         assert len(found["solution"]) == len(gold)
         for name in names:
@@ -234,9 +244,14 @@ UNREAD = [
     ("vlrft_counting", ["4", "four", "3"], "'four' cannot be read as a whole number"),
     ("vlrft_choice", ["A", "cat"], "'cat' cannot be read as an option letter"),
     ("vlrft_yes_no", ["yes", "maybe"], "'maybe' cannot be read as yes or no"),
-    ("vlrft_grounding_iou", [ONE, TWO], "cannot be read as exactly one box"),
+    ("vlrft_grounding_iou", [ONE, TWO], "cannot be read as exactly one box or 'No Objects'"),
     ("vlrft_detection_iou", [TWO, "a dog"], "'a dog' cannot be read as a list of boxes"),
     ("vlrft_classification", ["rose", TWO], "cannot be read as a class name"),
+    ("vlrft_pointing", [TWO, "[1, 2]"], "cannot be read as one or several boxes"),
+    ("vlrft_number", ["1.5 kg", "4 or 5"], "'4 or 5' cannot be read as one number"),
+    ("vlrft_ocr", ["(12, 30)", TWO], "cannot be read as a text of 1 to"),
+    ("vlrft_list", ["a, b", "[true]"], "'[true]' cannot be read as a list of names"),
+    ("vlrft_ordering", ["a, b", "a, A"], "'a, A' cannot be read as a list of distinct names"),
 ]
 
 
@@ -262,7 +277,7 @@ def test_a_task_that_is_none_always_stops_with_the_known_ones(task, tmp_path):
     for rewards in ([], ["vlrft_detection_iou"]):
         with pytest.raises(DataError, match="row 1: unknown task") as error:
             trained(path, tmp_path, rewards)
-        assert "known: detection, grounding, classification, counting" in str(error.value)
+        assert "known: detection, grounding, pointing, classification, counting" in str(error.value)
     assert check_set(path, images=False).unreadable == 1
 
 

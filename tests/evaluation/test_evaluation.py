@@ -11,8 +11,8 @@ from swift_vlrft.cli import app
 from swift_vlrft.evaluation import read_predictions, summarise
 from swift_vlrft.evaluation.annotations import Gold, open_annotations
 from swift_vlrft.evaluation.detections import boxes_of_rows
-from swift_vlrft.evaluation.metrics import substring_rule
 from swift_vlrft.evaluation.predictions import EvaluationError, Problems
+from swift_vlrft.evaluation.row_metrics import substring_rule
 
 
 def answer(text: str) -> str:

@@ -23,6 +23,11 @@ GOLD = {
     "counting": "4",
     "choice": "A",
     "yes_no": "yes",
+    "pointing": "[[254, 303, 991, 965], [1, 2, 3, 4], [2, 2, 5, 5]]",
+    "ocr": "12, 303 Grand Hôtel [\u0301 " * 400,
+    "number": "1.5",
+    "list": '["1", "2", "a"]',
+    "ordering": '["1", "2", "a"]',
 }
 CEILING = 2.0
 

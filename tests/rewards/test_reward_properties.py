@@ -186,6 +186,11 @@ ANSWERS = {
     "counting": ("3", "4"),
     "choice": ("A. cat", "A"),
     "yes_no": ("so: no", "no"),
+    "pointing": ("[[50, 50], [900, 900]]", "[[0, 0, 100, 100]]"),
+    "ocr": ("Grand Hotel", "Grand Hôtel"),
+    "number": ("$12.50", "12.5"),
+    "list": ("red, blue", '["blue", "green"]'),
+    "ordering": ("a, c, b", "a, b, c"),
 }
 around = st.lists(
     st.sampled_from(

@@ -27,7 +27,14 @@ GOLD_OF = {
     "counting": "4",
     "choice": "B",
     "yes_no": "<answer> yes </answer>",
+    "pointing": "[[0, 0, 100, 100], [200, 0, 300, 100]]",
+    "ocr": "<answer>Grand  Hôtel\n№ 4</answer>",
+    "number": "<answer>-1,234.50</answer>",
+    "list": '<answer>["red", "dark-blue", "red"]</answer>',
+    "ordering": "cat; dog; bird",
 }
+POINTS = "[[250, 50], [50, 50]]"
+"""An answer to the gold of pointing, which is boxes."""
 
 
 def answer(text):
@@ -46,6 +53,8 @@ def test_the_family_is_complete():
         *(f"vlrft_grounding_{name}" for name in ("iou", "giou", "acc50")),
         *(f"vlrft_{name}" for name in ("classification", "counting", "counting_soft")),
         *(f"vlrft_{name}" for name in ("choice", "yes_no", "format")),
+        *(f"vlrft_{name}" for name in ("pointing", "ocr", "ocr_exact", "number", "list")),
+        "vlrft_ordering",
     }
     assert all(function.__name__ == name for name, function in REWARDS.items())
 
@@ -54,8 +63,9 @@ def test_the_family_is_complete():
 def test_the_gold_answer_scores_one(name):
     gold = GOLD_OF[REWARDS[name].task.name]
     inner = gold.replace("<answer>", "").replace("</answer>", "")
-    assert REWARDS[name]([answer(inner)], [gold]) == [1.0]
-    assert REWARDS[name]([answer(inner)], [inner]) == [1.0]  # the gold unwrapped
+    right = answer(POINTS if name == "vlrft_pointing" else inner)
+    assert REWARDS[name]([right], [gold]) == [1.0]
+    assert REWARDS[name]([right], [inner]) == [1.0]  # the gold unwrapped
 
 
 @pytest.mark.parametrize(
@@ -236,7 +246,9 @@ def test_a_run_with_several_tasks_routes_each_row():
         assert scored == (tasks if own is None else [own.name])
         not_stated = function(completions[:1], [GOLD_OF[own.name] if own else ""], task=[None])
         assert not_stated[0] is not None
-        assert function(completions[:1], ["?"], task=["ocr"])[0] == (1.0 if own is None else None)
+        assert function(completions[:1], ["?"], task=["unknown"])[0] == (
+            1.0 if own is None else None
+        )
 
 
 def test_columns_that_ms_swift_adds_are_taken():
@@ -280,6 +292,11 @@ TWO_OF = {
     "counting": ["4", "3"],
     "choice": ["B", "A"],
     "yes_no": ["yes", "no"],
+    "pointing": ["[0, 0, 100, 100]", "No Objects"],
+    "ocr": ["[0, 0, 100, 91]", "Exit"],
+    "number": ["0.5", "7"],
+    "list": ["[0, 0, 100, 90]", "cat"],
+    "ordering": ["[0, 90, 100]", "cat"],
 }
 
 
@@ -297,7 +314,7 @@ def test_a_column_may_be_of_any_kind(name, kind):
     )
     assert made == expected
     assert all(type(value) is float for value in made)
-    other = reward(texts, golds, task=column(["ocr", task]))
+    other = reward(texts, golds, task=column(["unknown", task]))
     assert other == ([None, expected[1]] if REWARDS[name].task else expected)
 
 
@@ -319,7 +336,7 @@ def test_a_task_is_one_for_all_rows_or_not_stated(name):
     ]
     for value in one + none:
         assert reward(texts, golds, task=value, aliases=value) == expected, value
-    for value in ("ocr", numpy.str_("ocr"), pyarrow.scalar("ocr")):
+    for value in ("unknown", numpy.str_("unknown"), pyarrow.scalar("unknown")):
         assert reward(texts, golds, task=value) == (
             [None, None] if REWARDS[name].task else expected
         )
@@ -366,7 +383,13 @@ def test_aliases_of_another_length_are_an_error():
         ("detection_map", "[{'Position': [9, 9, 1, 1]}]"),
         ("paper_iou", ""),
         ("grounding_iou", "[1, 2, 3, 4] [1, 2, 3, 5]"),
-        ("grounding_giou", "No Objects"),
+        ("grounding_giou", "[9, 9, 1, 1]"),
+        ("pointing", "[50, 50]"),
+        ("ocr", " "),
+        ("ocr_exact", "a" * 10_001),
+        ("number", "4 or 5"),
+        ("list", "[true]"),
+        ("ordering", "cat, Cat"),
         ("classification", " . "),
         ("counting", "four"),
         ("counting_soft", "2.5"),
@@ -428,8 +451,11 @@ def test_data_preparation_finds_an_unreadable_solution():
 
     for task, gold in GOLD_OF.items():
         assert problem_of(task, gold) is None
-    problem = problem_of("grounding", "No Objects")
-    assert problem == "the solution 'No Objects' cannot be read as exactly one box (grounding)"
+    for task in ("detection", "grounding", "pointing", "list"):
+        assert problem_of(task, "No Objects") is None
+    problem = problem_of("grounding", "a dog")
+    holds = "exactly one box or 'No Objects' (grounding)"
+    assert problem == f"the solution 'a dog' cannot be read as {holds}"
 
 
 @pytest.mark.parametrize("seed", range(30))

@@ -185,7 +185,7 @@ def _box_format(run: Run, data_set: _Set) -> Iterator[Finding]:
     if known is None or known.images is None:
         return
     tasks = [REWARDS[name].task for name in run.texts("reward_funcs") if name in REWARDS]
-    if not any(task is not None and task.has_boxes for task in tasks):
+    if not any(task is not None and task.gold_has_boxes for task in tasks):
         return
     if known.box_answer is None:
         text = (

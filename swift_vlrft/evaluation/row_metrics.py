@@ -1,0 +1,207 @@
+"""The metrics of one answer, each a value to average, or numerator and denominator.
+
+    row_metrics("counting", row, reason, {})    {"accuracy": 0.0, "mean_absolute_error": (2, 1)}
+
+A task's own metrics are a function in ``OF_TASK``; those of all tasks are in ``row_metrics``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from swift_vlrft.diagnostics.reasons import Reason
+from swift_vlrft.evaluation.predictions import Prediction
+from swift_vlrft.geometry.boxes import EPSILON
+from swift_vlrft.parsing.answers import Answer, BoxList, read
+from swift_vlrft.rewards import TASK_NAMES
+from swift_vlrft.rewards.grounding import Target, overlaps
+from swift_vlrft.rewards.ordering import tau
+from swift_vlrft.rewards.pointing import matched_points
+
+Metrics = dict[str, float | tuple[float, float]]
+
+SUBSTRING = "published_substring_rule"
+"""Visual-RFT's scorer, only for comparison with its published numbers: it accepts "a"."""
+NO_TARGET, TARGET = "n_acc", "t_acc"
+"""gRefCOCO's N-acc and T-acc: of the rows without a target those that are answered so, of the
+others those that are not.
+"""
+
+MOST_ERROR = 1e6
+"""Largest error of a count, so that a mean stays finite."""
+ANLS_THRESHOLD = 0.5
+"""Biten et al. 2019: a text that is further away earns nothing."""
+
+
+@dataclass(frozen=True)
+class Scored:
+    """An answer with its row, its readable gold, and its scores by the names of rewards."""
+
+    answer: Answer
+    gold: Any
+    row: Prediction
+    score: float
+    rewards: dict[str, float]
+
+
+def row_metrics(task: str, row: Prediction, reason: Reason, rewards: dict[str, float]) -> Metrics:
+    """Every metric of an answer; ``reason`` is that of its task's first reward."""
+    answer, gold = read(row.completion), TASK_NAMES[task].read_gold(row.solution)
+    metrics = OF_TASK[task](Scored(answer, gold, row, reason.score or 0.0, rewards))
+    metrics |= {"parse_rate": reason.was_read, "mean_characters": len(row.completion)}
+    if row.tokens is not None:
+        metrics["mean_tokens"] = row.tokens
+    if row.finish is not None:
+        metrics["truncated_rate"] = row.finish == "length"
+    return {"empty_prediction_rate": answer.label in ("no objects", "none")} | metrics
+
+
+def _classification(one: Scored) -> Metrics:
+    rule = substring_rule(one.row.completion, one.row.solution)
+    return {"accuracy": one.score, SUBSTRING: rule}
+
+
+def _counting(one: Scored) -> Metrics:
+    number, error = one.answer.number, (0.0, 0.0)
+    if number is not None:
+        error = min(abs(number - one.gold), MOST_ERROR), 1.0
+    return {"accuracy": one.score, "mean_absolute_error": error}
+
+
+def _detection(one: Scored) -> Metrics:
+    metrics = _boxes(one.answer)
+    empty, nothing = float(metrics["empty_prediction_rate"] == 1.0), float(not one.gold)
+    return metrics | {
+        "right_empty_prediction_rate": (empty * nothing, nothing),
+        "false_empty_prediction_rate": (empty * (1 - nothing), 1 - nothing),
+    }
+
+
+def _grounding(one: Scored) -> Metrics:
+    metrics = _boxes(one.answer) | _target(one, one.answer.boxes)
+    # The reward is (1 + GIoU) / 2, 0 for unreadable text: back to [-1, 1].
+    giou: float | tuple[float, float] = 2.0 * one.rewards["vlrft_grounding_giou"] - 1.0
+    acc75 = one.score
+    if isinstance(one.gold, BoxList):
+        giou = 0.0, 0.0
+    else:
+        ious = overlaps(one.answer, one.gold)
+        acc75 = len(ious) == 1 and ious[0] >= 0.75 - EPSILON
+    return metrics | {
+        "acc50": one.rewards["vlrft_grounding_acc50"],
+        "acc75": acc75,
+        "mean_iou": one.score,
+        "mean_giou": giou,
+        "cumulative_iou": _areas(one.row, one.gold, one.answer),
+    }
+
+
+def _pointing(one: Scored) -> Metrics:
+    points = one.answer.points or []
+    matched = matched_points(points, one.gold)
+    return _target(one, one.answer.points) | {
+        "point_accuracy": one.score == 1.0,
+        "points_in_boxes": (matched, len(points)),
+        "boxes_pointed_at": (matched, len(one.gold)),
+        "invalid_point_rate": (points.count(None), len(points)),
+        "points_per_answer": len(points),
+        "empty_prediction_rate": one.answer.points == [],
+    }
+
+
+def _ocr(one: Scored) -> Metrics:
+    from rapidfuzz.distance import Levenshtein
+
+    text, gold = one.answer.plain or "", one.gold
+    words, gold_words = text.split(), gold.split()
+    far = Levenshtein.normalized_distance(text.lower(), gold.lower())
+    return {
+        "cer": (Levenshtein.distance(text, gold), len(gold)),
+        "wer": (Levenshtein.distance(words, gold_words), len(gold_words)),
+        "exact_match": one.rewards["vlrft_ocr_exact"],
+        "anls": 1.0 - far if far < ANLS_THRESHOLD else 0.0,
+    }
+
+
+def _list(one: Scored) -> Metrics:
+    return {
+        "f1": one.score,
+        "exact_match": one.score == 1.0,
+        "items_per_answer": len(one.answer.items or ()),
+        "empty_prediction_rate": one.answer.items == [],
+    }
+
+
+def _ordering(one: Scored) -> Metrics:
+    of_items = tau(one.answer.items, one.gold)
+    return {
+        "mean_tau": of_items or 0.0,
+        "exact_match": one.score == 1.0,
+        "right_items_rate": of_items is not None,
+    }
+
+
+OF_TASK: dict[str, Callable[[Scored], Metrics]] = {
+    "detection": _detection,
+    "grounding": _grounding,
+    "pointing": _pointing,
+    "classification": _classification,
+    "counting": _counting,
+    "number": lambda one: {"accuracy": one.score},
+    "ocr": _ocr,
+    "list": _list,
+    "ordering": _ordering,
+}
+
+
+def _boxes(answer: Answer) -> Metrics:
+    boxes = answer.boxes or BoxList()
+    return {
+        "empty_prediction_rate": float(answer.boxes is not None and not boxes.boxes),
+        "invalid_box_rate": (boxes.boxes.count(None), len(boxes)),
+        "boxes_per_answer": len(boxes),
+    }
+
+
+def _target(one: Scored, given: BoxList | list[Any] | None) -> Metrics:
+    """``given``: boxes or points. An answer that cannot be read says neither."""
+    if isinstance(one.gold, BoxList) and not one.gold:
+        return {NO_TARGET: given is not None and not given}
+    return {TARGET: bool(given)}
+
+
+def substring_rule(completion: str, gold: str) -> bool:
+    """Visual-RFT's rule: lower case, no blanks and underscores, one text contains the other. The
+    first answer block counts, and only one without a line break.
+    """
+    block = re.search(r"<answer>(.*?)</answer>", completion)
+    if block is None:
+        return False
+    answer, gold = (text.replace(" ", "").replace("_", "").lower() for text in (block[1], gold))
+    return gold in answer or answer in gold
+
+
+def _areas(row: Prediction, gold: Target, answer: Answer) -> tuple[float, float]:
+    """Intersection and union of gold and answered boxes; in pixels if the image's size is known."""
+    image, scale = float("inf"), 1.0
+    if row.box_range is not None:
+        image = row.box_range[0] * row.box_range[1]
+        scale = row.size[0] * row.size[1] / image if row.size is not None else 1.0
+
+    def area(x1: float, y1: float, x2: float, y2: float) -> float:
+        return max(x2 - x1, 0.0) * max(y2 - y1, 0.0)
+
+    boxes = [box for box in (answer.boxes or BoxList()).boxes if box is not None]
+    best, of_gold = 0.0, 0.0
+    if not isinstance(gold, BoxList):
+        shared = [
+            area(*map(max, box[:2], gold[:2]), *map(min, box[2:], gold[2:]))  # type: ignore[call-arg]
+            for box in boxes
+        ]
+        best, of_gold = max(shared, default=0.0), area(*gold)
+    # Boxes beyond the image must not dominate the other rows.
+    total = min(sum(area(*box) for box in boxes), max(image, of_gold))
+    return best * scale, (of_gold + total - best) * scale

@@ -1,0 +1,118 @@
+"""Points written by a model as text, read safely.
+
+    [412, 88]        (412, 88)        412, 88        [[412, 88], [10, 20]]
+    [{"point_2d": [412, 88], "label": "dog"}]        {"action": "click", "coordinate": [412, 88]}
+    <point x="412" y="88" alt="dog">dog</point>      <point>412 88</point>
+    [{"point": [88, 412]}]
+
+are (412, 88) each. ``point`` is Google's key and y-first, [y, x]; every other form is x-first. The
+brackets, fences and limits are those of boxes.py.
+"""
+
+import re
+from typing import Any
+
+from swift_vlrft.parsing.boxes import (
+    MAX_COORDINATE,
+    _holds_objects,
+    _is_flat,
+    _number,
+    too_long,
+    unwrapped,
+)
+from swift_vlrft.parsing.labels import EMPTY_ANSWERS, normalise
+from swift_vlrft.parsing.literals import MAX_DEPTH, NUMBER, groups
+
+Point = tuple[float, float]
+
+KEYS = ("point_2d", "coordinate", "point")
+"""The first that an object has is read."""
+LISTS = ("points", "objects")
+"""Keys of an object that holds the list."""
+
+_BARE = re.compile(rf"{NUMBER}\s*+,\s*+{NUMBER}\.?")
+_TAG = re.compile(r"<points?\b([^<>]*+)>([^<>]*+)")
+_ATTRIBUTE = re.compile(r"""([A-Za-z_]\w*+)\s*+=\s*+(?:"([^"]*+)"|'([^']*+)'|([^\s"']++))""")
+_CLOSING = re.compile(r"</points?>")
+
+
+def read_points(text: str) -> list[Point | None] | None:
+    """Every point in ``text``; None in the list is a point that cannot be read (not two finite
+    numbers). Empty for "No Objects", ``[]`` or "None", any case; None if the text holds neither.
+
+    Several lists are read as one, so a second guess costs as much as a further point.
+    """
+    text = unwrapped(text)
+    if len(text) < 64 and normalise(text) in EMPTY_ANSWERS:
+        return []
+    if too_long(text):
+        return None
+    if len(text) < 1000 and _BARE.fullmatch(text):
+        return [_point(text.rstrip(".").split(","))]
+    found: list[Point | None] = []
+    readable = False
+    if "<point" in text:
+        text = _CLOSING.sub(" ", _TAG.sub(lambda tag: _of_tag(tag, found), text))
+    for value in groups(text):
+        if type(value) is str or (type(value) is list and len(value) == 1 and _is_flat(value)):
+            continue  # a name; a lone [1] is prose
+        readable = True
+        if value != []:
+            _add(found, list(value) if type(value) is tuple else value)
+    return found if readable or found else None
+
+
+def _of_tag(tag: re.Match[str], found: list[Point | None]) -> str:
+    """Add the points of a tag: x and y, or x1, y1, x2, y2, ...; what is left to be read."""
+    said = {name.lower(): a or b or c for name, a, b, c in _ATTRIBUTE.findall(tag[1])}
+    numbers = {name[1:] for name in said if re.fullmatch(r"[xy]\d*+", name)}
+    if not numbers and any(bracket in tag[2] for bracket in "[("):
+        return tag[2]
+    if numbers:
+        found += (_point([said.get(f"x{n}"), said.get(f"y{n}")]) for n in sorted(numbers))
+    else:
+        found.append(_point(tag[2].replace(",", " ").split()))
+    return " "
+
+
+def _add(found: list[Point | None], value: Any, y_first: bool = False, depth: int = 0) -> None:
+    """Add the points in ``value``: a list that is not a point gives one for each item."""
+    if depth > MAX_DEPTH:
+        found.append(None)
+    elif type(value) is dict:
+        _add_object(found, value, depth)
+    elif type(value) is list and not _is_one_point(value):
+        for item in value:
+            _add(found, item, y_first, depth + 1)
+    else:
+        point = _point(value)
+        found.append((point[1], point[0]) if point and y_first else point)
+
+
+def _is_one_point(values: list[Any]) -> bool:
+    """Numbers, however many, or nothing at all; not a list of points."""
+    return _is_flat(values) and all(_number(v) is not None for v in values)
+
+
+def _add_object(found: list[Point | None], item: dict[str, Any], depth: int) -> None:
+    key = next((key for key in KEYS if item.get(key) is not None), None)
+    if key is not None:
+        _add(found, item[key], key == "point", depth + 1)
+        return
+    held = [v for k, v in item.items() if k in LISTS or type(v) is dict or _holds_objects(v)]
+    if not held:
+        found.append(None)
+    for value in held:
+        if value and not (type(value) is str and normalise(value) in EMPTY_ANSWERS):
+            _add(found, value, False, depth + 1)
+
+
+def _point(value: Any) -> Point | None:
+    """Two numbers within MAX_COORDINATE, or None."""
+    if type(value) is not list or len(value) != 2:
+        return None
+    x, y = map(_number, value)
+    # Comparisons with NaN are false, so NaN is invalid here as well.
+    if x is None or y is None or not max(abs(x), abs(y)) < MAX_COORDINATE:
+        return None
+    return x, y

@@ -1,0 +1,51 @@
+"""Numbers that are read or measured, with decimals, a unit, or a tolerance.
+
+"What does the receipt add up to?"
+completion  <think>..</think><answer>The total is $41.80.</answer>
+solution    <answer>42.00</answer>      vlrft_number 0.0, with the column tolerance 0.01: 1.0
+"""
+
+import math
+from typing import Any
+
+from swift_vlrft.parsing.answers import Answer, plain
+from swift_vlrft.parsing.short_answers import decimal
+from swift_vlrft.rewards.contract import Task, reward
+
+EQUAL = 1e-9
+"""Relative difference of numbers that are equal but for rounding."""
+
+
+def read_tolerance(value: Any) -> float | None:
+    """The tolerance of a row, 0 where it states none; None if it is no number from 0 up."""
+    value = plain(value)
+    if value is None or value == "":
+        return 0.0
+    try:
+        tolerance = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        return None
+    return tolerance if 0.0 <= tolerance < math.inf else None
+
+
+def _problem(columns: Any) -> str | None:
+    value = columns.get("tolerance")
+    if read_tolerance(value) is not None:
+        return None
+    return f"the tolerance {value!r} is no number from 0 up (0.05: 5 % of the solution)"
+
+
+NUMBER = Task("number", decimal, "one number", problem_of=_problem)
+
+
+@reward(NUMBER, takes=("tolerance",))
+def vlrft_number(answer: Answer, gold: float, tolerance: Any = None) -> float:
+    """1 if the answer states one distinct number x and |x - gold| <= tolerance x |gold|, else 0.
+
+    An optional column ``tolerance`` holds a number per row; without it, or if it is none, the
+    numbers must be equal, up to 1e-9 of the gold.
+    """
+    if answer.decimal is None:
+        return 0.0
+    slack = ((read_tolerance(tolerance) or 0.0) + EQUAL) * abs(gold)
+    return 1.0 if abs(answer.decimal - gold) <= slack else 0.0

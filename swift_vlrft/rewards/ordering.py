@@ -1,0 +1,47 @@
+"""Ordering: name all items in the right order.
+
+"Order the animals from left to right."
+completion  <think>..</think><answer>dog, cat, bird, fish</answer>
+solution    <answer>["cat", "dog", "bird", "fish"]</answer>
+
+vlrft_ordering 0.667: of 6 pairs, 5 in order less 1 swapped
+"""
+
+from bisect import bisect_right, insort
+
+from swift_vlrft.parsing.answers import Answer
+from swift_vlrft.rewards.contract import Task, reward
+from swift_vlrft.rewards.listing import read_names
+
+
+def read_order(text: str) -> list[str] | None:
+    """The gold items in order; None if the text holds none, one that is no name, or one twice."""
+    items = read_names(text)
+    return items if items and len(set(items)) == len(items) else None
+
+
+ORDERING = Task("ordering", read_order, "a list of distinct names", has_items=True, reads_most=True)
+
+
+@reward(ORDERING)
+def vlrft_ordering(answer: Answer, gold: list[str]) -> float:
+    """max(0, Kendall's tau) if the answer holds exactly the gold's items, else 0; 1 for one item
+    that is right.
+    """
+    return max(0.0, tau(answer.items, gold) or 0.0)
+
+
+def tau(items: list[str] | None, gold: list[str]) -> float | None:
+    """Kendall's tau of two orders of the same distinct items, in [-1, 1], 1 for one item; None if
+    the items are others.
+    """
+    if items is None or len(items) != len(gold) or set(items) != set(gold):
+        return None
+    place = {name: n for n, name in enumerate(gold)}
+    before: list[int] = []
+    swapped = 0
+    for n in (place[name] for name in items):
+        swapped += len(before) - bisect_right(before, n)
+        insort(before, n)
+    pairs = len(gold) * (len(gold) - 1) // 2
+    return 1.0 - 2.0 * swapped / pairs if pairs else 1.0

@@ -1,0 +1,60 @@
+"""Pointing: one point in each object, or in the one thing to click.
+
+"Point at each dog."
+completion  <think>..</think><answer>[{"point_2d": [180, 220]}, {"point_2d": [9, 9]}]</answer>
+solution    <answer>[[100, 100, 300, 300], [500, 100, 700, 300]]</answer>
+
+vlrft_pointing 0.5: 2 x 1 matched / (2 points + 2 boxes)
+"""
+
+from swift_vlrft.parsing.answers import Answer, BoxList
+from swift_vlrft.parsing.points import Point
+from swift_vlrft.rewards.contract import Task, reward
+from swift_vlrft.rewards.matching import read_valid_boxes, score_without_boxes
+
+
+def centres(gold: BoxList) -> str:
+    """The gold as an answer: the centre of each box."""
+    middle = [[(b[0] + b[2]) / 2, (b[1] + b[3]) / 2] for b in gold.boxes if b is not None]
+    return str(middle) if middle else "No Objects"
+
+
+POINTING = Task(
+    "pointing",
+    read_valid_boxes,
+    "one or several boxes or 'No Objects'",
+    has_points=True,
+    reads_most=True,
+    answer_of=centres,
+)
+
+
+@reward(POINTING)
+def vlrft_pointing(answer: Answer, gold: BoxList) -> float:
+    """2 matched / (points + boxes): points and boxes are matched one to one, a point with a box
+    that it lies in or on.
+
+    A point that cannot be read lies in no box and counts. Without gold boxes 1 for "No Objects".
+    """
+    if not answer.points or not gold:
+        return score_without_boxes(answer.points, gold)
+    return 2.0 * matched_points(answer.points, gold) / (len(answer.points) + len(gold))
+
+
+def matched_points(points: list[Point | None], gold: BoxList) -> int:
+    """The most pairs of a point and a box that it lies in or on, each used once."""
+    import numpy as np  # here, so that importing the rewards does not wait for it
+
+    valid = [point for point in points if point is not None]
+    if not valid or not gold:
+        return 0
+    x, y = np.array(valid, np.float64).T[:, :, None]
+    x1, y1, x2, y2 = gold.array
+    inside = (x1 <= x) & (x <= x2) & (y1 <= y) & (y <= y2)
+    inside = inside[inside.any(axis=1)]
+    if (inside.sum(axis=1) <= 1).all():  # no point lies in two boxes
+        return int(inside.any(axis=0).sum())
+    from scipy.sparse import csr_array  # type: ignore[import-untyped]
+    from scipy.sparse.csgraph import maximum_bipartite_matching  # type: ignore[import-untyped]
+
+    return int((maximum_bipartite_matching(csr_array(inside)) >= 0).sum())
