@@ -91,7 +91,7 @@ def _add(found: list[Point | None], value: Any, y_first: bool = False, depth: in
 
 def _is_one_point(values: list[Any]) -> bool:
     """Numbers, however many, or nothing at all; not a list of points."""
-    return _is_flat(values) and all(_number(v) is not None for v in values)
+    return _is_flat(values) and (not values or any(_number(v) is not None for v in values))
 
 
 def _add_object(found: list[Point | None], item: dict[str, Any], depth: int) -> None:
