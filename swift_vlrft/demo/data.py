@@ -10,7 +10,7 @@ from swift_vlrft.files.writing import beside
 
 
 def write_parquet(rows: list[Row], folder: Path) -> None:
-    """One Parquet shard with image (PNG bytes), problem and solution."""
+    """One Parquet shard with image (PNG bytes), problem, solution and the rows' further columns."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -20,6 +20,8 @@ def write_parquet(rows: list[Row], folder: Path) -> None:
         "problem": [row.problem for row in rows],
         "solution": [row.solution for row in rows],
     }
+    further = dict.fromkeys(name for row in rows for name in row.columns)
+    columns |= {name: [row.columns.get(name) for row in rows] for name in further}
     with beside(folder / "train-00000-of-00001.parquet") as unfinished:
         pq.write_table(pa.table(columns), unfinished)
 

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from PIL import Image, ImageDraw
 
@@ -42,6 +43,7 @@ class Row:
     problem: str
     solution: str  # with its answer tags, as ViRFT stores it
     seen: str
+    columns: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -76,11 +78,11 @@ class DemoTask:
         return task.name
 
 
-def _grey(rng: random.Random, side: int) -> Image.Image:
+def grey(rng: random.Random, side: int) -> Image.Image:
     return Image.new("RGB", (side, side), (rng.randint(90, 170),) * 3)
 
 
-def _draw(
+def draw(
     image: Image.Image, rng: random.Random, colour: str, box: tuple[int, int, int, int]
 ) -> None:
     """A shape that fills ``box``."""
@@ -111,9 +113,9 @@ def _boxed(image: Image.Image, what: str, box: Sequence[int], seen: Sequence[int
 def _colour_rows(rng: random.Random, n: int, held_out: bool) -> list[Row]:
     rows = []
     for _ in range(n):
-        image, colour, size = _grey(rng, 56), rng.choice(list(COLOURS)), rng.randint(28, 48)
+        image, colour, size = grey(rng, 56), rng.choice(list(COLOURS)), rng.randint(28, 48)
         x, y = rng.randint(0, 56 - size), rng.randint(0, 56 - size)
-        _draw(image, rng, colour, (x, y, x + size, y + size))
+        draw(image, rng, colour, (x, y, x + size, y + size))
         rows.append(_named(image, "What colour is the shape?", colour))
     return rows
 
@@ -121,10 +123,10 @@ def _colour_rows(rng: random.Random, n: int, held_out: bool) -> list[Row]:
 def _detection_rows(rng: random.Random, n: int, held_out: bool) -> list[Row]:
     rows = []
     for _ in range(n):
-        image, w, h = _grey(rng, 112), rng.randint(1, 3), rng.randint(1, 3)
+        image, w, h = grey(rng, 112), rng.randint(1, 3), rng.randint(1, 3)
         x, y = rng.randint(0, 4 - w), rng.randint(0, 4 - h)
         corners = (x * 28, y * 28, (x + w) * 28, (y + h) * 28)
-        _draw(image, rng, rng.choice(list(COLOURS)), corners)
+        draw(image, rng, rng.choice(list(COLOURS)), corners)
         box = [v * GRID for v in (x, y, x + w, y + h)]
         rows.append(_boxed(image, "the shape", box, box))
     return rows

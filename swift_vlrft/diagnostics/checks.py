@@ -93,11 +93,8 @@ class BoxFormatCheck:
         if gold is None:
             return
         golds: list[Box] = [gold] if isinstance(gold, tuple) else gold.boxes
-        answer = read(row["completion"])
-        given = answer.boxes.boxes if answer.boxes is not None else []
-        if task is not None and task.has_points:
-            given = [point and (*point, *point) for point in answer.points or ()]
-        predicted = [box for box in given if box is not None]
+        answer = read(row["completion"]).placed(points=task is not None and task.has_points)
+        predicted = [box for box in answer.boxes if box is not None] if answer is not None else []
         width: Any = row.get("width")
         height: Any = row.get("height")
         numbers = isinstance(width, (int, float)) and isinstance(height, (int, float))

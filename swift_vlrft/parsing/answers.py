@@ -71,6 +71,12 @@ class Answer:
         """The answer as class names are compared; empty if there is none."""
         return "" if self.text is None else normalise(without_box_tokens(self.text))
 
+    def placed(self, *, points: bool = False) -> BoxList | None:
+        """Its boxes; with ``points`` its points, as boxes without a side."""
+        if not points or self.points is None:
+            return None if points else self.boxes
+        return BoxList([point and (*point, *point) for point in self.points])
+
     @cached_property
     def well_formed(self) -> bool:
         return well_formed(self.completion)

@@ -1,4 +1,5 @@
-"""A sample as one image: gold boxes white, predicted boxes green, and a line on what it scored.
+"""A sample as one image: gold boxes white, predicted boxes or points green, and a line
+on what it scored.
 
 draw_sample(image, "<answer>[10, 10, 500, 500]</answer>", "<answer>No Objects</answer>", ...)
 """
@@ -11,6 +12,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from swift_vlrft.datasets.row import BOX_TASKS
 from swift_vlrft.parsing.answers import gold_text, read, read_boxes
+from swift_vlrft.rewards import TASK_NAMES
 
 SIDE = 336
 LINE = 14
@@ -40,12 +42,17 @@ def draw_sample(
         if frame == "pixels":
             size = (seen[0] or image.size[0], seen[1] or image.size[1])
         gold = read_boxes(gold_text(solution))
-        for found, colour in ((gold, "white"), (read(completion).boxes, "lime")):
+        given = read(completion).placed(points=TASK_NAMES[task].has_points)
+        for found, colour in ((gold, "white"), (given, "lime")):
             for box in [b for b in (found.boxes if found else []) if b is not None][:MOST_BOXES]:
                 corners = [v / size[n % 2] * (width, height)[n % 2] for n, v in enumerate(box)]
                 corners = [
                     min(1e4, max(-1e4, v)) + left * (n % 2 == 0) for n, v in enumerate(corners)
                 ]
+                if box[:2] == box[2:]:  # a point
+                    x, y = corners[:2]
+                    pen.ellipse((x - 5, y - 5, x + 5, y + 5), fill=colour, outline="black", width=2)
+                    continue
                 pen.rectangle(corners, outline="black", width=4)
                 pen.rectangle(corners, outline=colour, width=2)
     answer = read(completion).text

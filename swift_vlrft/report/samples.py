@@ -15,6 +15,7 @@ from swift_vlrft.evaluation.queries import QuerySet
 from swift_vlrft.evaluation.run import SavedRun
 from swift_vlrft.parsing.answers import BoxList, read, read_boxes
 from swift_vlrft.report.html import DrawnBox, data_url
+from swift_vlrft.rewards import TASK_NAMES
 
 LONGEST_SIDE = 480
 MOST_BOXES = 200
@@ -85,7 +86,9 @@ def _sample(task: str, rows: dict[str, Prediction], url: str) -> Sample:
         reason = reason_of(task, answer)
         sides.append(Side(name, answer.completion, reason.score, reason.text))
         if task in BOX_TASKS:
-            boxes += drawn_boxes(answer, read(answer.completion).boxes, name)
+            points = TASK_NAMES[task].has_points
+            given = read(answer.completion).placed(points=points)
+            boxes += drawn_boxes(answer, given, f"{name} point" if points else name)
     return Sample(row, sides, url, boxes)
 
 

@@ -26,12 +26,31 @@ def test_gold_and_predicted_boxes_lie_where_they_should():
     assert green.max(axis=0) == pytest.approx((151, 302), abs=3)
 
 
+def test_points_are_dots_and_the_text_stands_below():
+    picture = Image.new("RGB", (200, 100), (90, 90, 90))
+    said = "<answer>[[250, 500], [750, 500], [1, 2, 3]]</answer>"
+    drawn = draw_sample(
+        picture,
+        said,
+        "[0, 0, 500, 900]",
+        {"vlrft_pointing": 0.5},
+        frame="norm1000",
+        task="pointing",
+    )
+    green = np.argwhere((np.asarray(drawn)[:168] == (0, 255, 0)).all(axis=2))
+    assert green[:, 0].mean() == pytest.approx(84, abs=1)
+    left, right = (green[green[:, 1] < 168, 1], green[green[:, 1] >= 168, 1])
+    assert (left.mean(), right.mean()) == (pytest.approx(84, abs=1), pytest.approx(252, abs=1))
+    assert np.asarray(drawn)[168:].any()
+
+
 @pytest.mark.parametrize(
     "text", ["", "<answer>\ud800 \u202e猫</answer>", "<answer>[1e300, -5, 9e99, 1e305]</answer>"]
 )
 def test_nothing_that_a_model_writes_stops_the_drawing(text):
     picture = Image.new("L", (3, 400))
-    assert draw_sample(picture, text, "<answer>4</answer>", {}, task="detection").mode == "RGB"
+    for task in ("detection", "pointing", "ocr", "list"):
+        assert draw_sample(picture, text, "<answer>4</answer>", {}, task=task).mode == "RGB"
 
 
 def test_samples_of_a_batch_are_those_of_different_prompts(monkeypatch):
