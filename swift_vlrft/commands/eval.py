@@ -38,7 +38,11 @@ def evaluate(
     ] = None,
     rest: Annotated[list[str] | None, typer.Argument(hidden=True)] = None,
     task: Annotated[
-        str | None, typer.Option(help="detection, grounding, classification or counting.")
+        str | None,
+        typer.Option(
+            help="detection, grounding, pointing, classification, counting, number, ocr, list or "
+            "ordering."
+        ),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder to write; default: runs/eval/MODEL-DATASET.")
