@@ -1,1 +1,1 @@
-"""Model text -> Answer: boxes, label, number, choice. Pure, in bounded time; never raises."""
+"""Model text -> Answer: boxes, points, label, number, items, text. Pure, bounded; never raises."""

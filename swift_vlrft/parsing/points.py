@@ -32,7 +32,7 @@ LISTS = ("points", "objects")
 
 _BARE = re.compile(rf"{NUMBER}\s*+,\s*+{NUMBER}\.?")
 _TAG = re.compile(r"<points?\b([^<>]*+)>([^<>]*+)")
-_ATTRIBUTE = re.compile(r"""([A-Za-z_]\w*+)\s*+=\s*+(?:"([^"]*+)"|'([^']*+)'|([^\s"']++))""")
+_ATTRIBUTE = re.compile(r"""([A-Za-z_]\w*+)\s*+=\s*+(?:"([^"]*+)"|'([^']*+)'|([^\s"'/]++))""")
 _CLOSING = re.compile(r"</points?>")
 
 

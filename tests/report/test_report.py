@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
 from swift_vlrft.demo.data import write_parquet
+from swift_vlrft.demo.mixed import mixed_rows
 from swift_vlrft.demo.tasks import known_task
 from swift_vlrft.evaluation.predictions import Problems
 from swift_vlrft.evaluation.queries import QuerySet, Settings
@@ -353,3 +354,24 @@ def test_a_browser_shows_it_on_a_phone_without_a_sideways_scroll(run):
     seen = json.loads(title[1].replace("&quot;", '"'))
     assert seen["pictures"] == 6 and seen["scripts"] == 1  # ours alone
     assert seen["wide"] <= max(seen["screen"], 500)
+
+
+@pytest.mark.parametrize("task", ["pointing", "ocr"])
+def test_points_and_texts_are_shown(task, run):
+    tmp_path = run.parent / task
+    rows = [row for row in mixed_rows(random.Random(3), 30) if row.columns["task"] == task]
+    write_parquet(rows, tmp_path / "set")
+    settings = Settings("model", tmp_path / "set", task)
+    begin(tmp_path / "out", settings)
+    queries = QuerySet(settings)
+    with new_part(tmp_path / "out").open("a") as part:
+        for n, query in enumerate(queries.read(Problems())):
+            said = f"<answer>{['[[250, 500], [10, 990], [1]]', '<b> 1'][task == 'ocr']}</answer>"
+            part.write(answer_line(query, said, image_id=str(n), size=(112, 112)))
+    finish(tmp_path / "out", queries)
+    page = report(run, "--eval", str(tmp_path / "out"))
+    shown = page.count("<article>")
+    points = shown if task == "pointing" else 0
+    assert shown and page.count('class="box answer point"') == 2 * points
+    assert page.count("left:25.00%;top:50.00%;width:0.00%;height:0.00%") == points
+    assert "&lt;b&gt; 1" in page if task == "ocr" else "1 of 3 points cannot be read" in page

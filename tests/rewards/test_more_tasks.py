@@ -77,6 +77,11 @@ TWO_POINTS = [
     '<point x="200" y="200" alt="a dog">a dog</point><point y=\'200\' x=\'600.0\'>dog</point>',
     '<points x1="200" y1="200" x2="600" y2="200" alt="dogs, x3=\'1\'">dogs</points>',
     "<point>200 200</point><point>600, 200</point>",
+    "<point>[200, 200]</point> <point>(600, 200)</point>",
+    "<point x=200 y=200/>\n<POINT x='1'/><point x = '600' y = '200' />",
+    "[(200, 200), (600.0, 200)]",
+    "click(start_box='(200,200)') click(start_box='(600,200)')",
+    "((200, 200), (600, 200))",
     "<|box_start|>(200,200)<|box_end|><|box_start|>(600,200)<|box_end|>",
     "<|begin_of_box|>[[200, 200], [600, 200]]<|end_of_box|>",
 ]  # fmt: skip
