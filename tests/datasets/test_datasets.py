@@ -186,7 +186,7 @@ def test_a_class_of_the_name_none_makes_no_detection(tmp_path):
     names = table(solution=["None", "<answer>rose</answer>"])
     report = check_set(write(tmp_path, names))
     assert report.good == 2 and report.box_formats == {"none": 2} and report.fits == {
-        "classification": 2, "detection": 1,
+        "classification": 2, "detection": 1, "grounding": 1,
     }  # fmt: skip
 
 
