@@ -396,7 +396,7 @@ class Shell(Expander):
     ) -> bool | None:
         name = given[0].text if given[0].known else ""
         if functions := self.state.functions.get(name):
-            before, ends = self.state, list[State]()
+            before, after = self.state, list[State]()
             for function in functions:
                 self.state = before.copy()
                 if function is not None:
@@ -405,9 +405,9 @@ class Shell(Expander):
                 else:
                     del self.state.functions[name]
                     self._command(node, given, values, fed)
-                ends.append(self.state)
+                after.append(self.state)
             self.state = replace(before, alive=False)
-            self._join(ends, f"function {name}", given[0].line)
+            self._join(after, f"function {name}", given[0].line)
             return None
         if name in ("command", "builtin", "exec"):
             inner = [i for i, v in enumerate(given) if i and not v.text.startswith("-")]
