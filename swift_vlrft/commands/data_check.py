@@ -83,24 +83,33 @@ def check(
     source, box_format = split_box_format(str(source))
     too_long = None if max_length is None else _length_check(max_length, model, model_type)
     rules = RowRules(rewards=rewards, box_format=box_format, too_long=too_long, every_reward=True)
-    report, written = Report(source), None
-    rows, empty = check_splits(source, rules, report, split, rename=renamed(columns), root=root)
+    splits = check_splits(source, rules, split, rename=renamed(columns), root=root)
+    rows, written = {name: rows for name, (rows, _) in splits.items()}, None
     if fix is not None:
         written = write_clean(source, fix, rows, root=root)
     else:
         with row_bar() as advance:
             for _ in chain.from_iterable(rows.values()):
                 advance()
+    report = sum((one for _, one in splits.values()), Report(source))
     notes = list(dict.fromkeys(report.notes))
     if not report.rows and not report.problems:
         raise ValueError("\n".join([f"{source} has no rows", *notes]))
     problems = [(str(one.place), one.problem) for one in report.problems]
     problems += [
         (str(source), f"the split {name!r} has no rows; write them, or remove its files")
-        for name in empty
+        for name, (_, one) in splits.items()
+        if not one.rows and not one.problems
     ]
     if not report.unreadable and (nothing := nothing_scored(rewards, [report])):
         problems.append((str(source), nothing.removeprefix("--reward_funcs ")))
+    else:
+        notes += [
+            f"{source}: no reward that is named scores a row of the split {name!r}: "
+            f"{one.rows_by_task()}"
+            for name, (_, one) in splits.items()
+            if one.good and one.unscored(rewards)
+        ]
     notes += report.shared_notes()
     fits = report.fitting_rewards()
     if as_json:

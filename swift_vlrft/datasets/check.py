@@ -46,25 +46,17 @@ def check_set(
 
 
 def check_splits(
-    path: Path, rules: RowRules, report: Report, split: str | None = None, **options: Any
-) -> tuple[dict[str, Iterator[Validated]], list[str]]:
-    """The checked rows by split, of all that are there unless one is given, and a list that holds
-    the splits without rows when all were read. ``options`` are ``open_set``'s.
+    path: Path, rules: RowRules, split: str | None = None, **options: Any
+) -> dict[str, tuple[Iterator[Validated], Report]]:
+    """By split, of all that are there unless one is given: its rows, checked as they are read, and
+    the report on them, complete when all were read. ``options`` are ``open_set``'s.
     """
-    empty: list[str] = []
-
-    def rows(name: str, stored: StoredSet) -> Iterator[Validated]:
-        before = report.rows, len(report.problems)
-        yield from check_rows(stored, rules, report)
-        if before == (report.rows, len(report.problems)):
-            empty.append(name)
-
     checked = {}
     for name in [split] if split else splits_of(path):
         stored = open_set(path, split=name, keep_going=True, **options)
-        report.notes += rename_notes(stored)
-        checked[name] = rows(name, stored)
-    return checked, empty
+        report = Report(path, notes=rename_notes(stored))
+        checked[name] = check_rows(stored, rules, report), report
+    return checked
 
 
 def check_rows(
