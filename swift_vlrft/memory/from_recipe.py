@@ -365,7 +365,7 @@ def _images(run: Run, model: Model, longest: Longest | None, notes: list[str]) -
             tile = f"{sizes[0][0]} x {sizes[0][1]} pixels"
             size = f"in {len(sizes)} tiles of {tile}, the most (max_patches in the checkpoint)"
         elif by == "fixed":
-            size = f"always seen as {sizes[0][0]} x {sizes[0][1]} pixels"
+            size = f"seen {rule.seen}: {sizes[0][0]} x {sizes[0][1]} pixels"
         notes.append(f"no --dataset given: one image a row {size}, {tokens} tokens")
     patch = model.patch
     return values | {

@@ -192,7 +192,9 @@ def test_images_within_a_budget_of_tokens_take_no_limit(length):
     model = f"--model google/gemma-4-E4B-it --max_length {length} --truncation_strategy delete "
     (found,) = findings(GOOD + model)
     assert (found.level, found.rule) == (NOTE, "max-pixels")
-    assert "--max_pixels saves nothing: gemma4 sees every image in the same size" in found.text
+    assert (
+        "--max_pixels saves nothing: gemma4 sees every image within the same budget" in found.text
+    )
 
 
 def test_tensor_parallel_is_said_where_the_mode_is_missing_too():
