@@ -17,7 +17,7 @@ from swift_vlrft.shared_prefix.forward import forward, unpack, values_of
 from swift_vlrft.shared_prefix.images import Images
 from swift_vlrft.shared_prefix.layout import CannotPack, pack
 
-FAMILIES = ["qwen2_5_vl", "qwen2_vl", "glm4v", "qwen3_vl"]
+FAMILIES = ["qwen2_5_vl", "qwen2_vl", "glm4v", "qwen3_vl", "qwen3_5"]
 # (text tokens, images, completion lengths) for each prompt of the micro-batch
 BATCHES = {
     "one group of 8": [(9, 1, [5, 3, 7, 1, 4, 6, 2, 5])],
