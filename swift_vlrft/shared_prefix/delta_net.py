@@ -1,7 +1,7 @@
 """Gated DeltaNet (Qwen3.5) over a packed sequence, in two passes.
 
-    prompts      [prompts, longest, width]      from nothing, padded in front
-    completions  [completions, longest, width]  from the state at the end of their prompt, padded after
+    prompts      [prompts, longest, width]      padded in front
+    completions  [completions, longest, width]  padded after, from the state that their prompt left
 
 That state has two halves: the matrix that the delta rule carries from token to token, and the last
 inputs of the short convolution. Neither is detached, so gradients of all completions add up in
@@ -17,7 +17,7 @@ from itertools import chain
 from typing import Any
 
 import torch
-from torch.nn import functional as F  # noqa: N812
+from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
 from swift_vlrft.shared_prefix.layout import Group
@@ -25,14 +25,24 @@ from swift_vlrft.shared_prefix.layout import Group
 
 def use_shared_delta_net(model: Any) -> None:
     """Let the Gated DeltaNet layers of ``model`` read packed sequences."""
-    for module in model.modules():
-        if type(module).__name__.endswith("GatedDeltaNet"):
-            module.__class__ = _subclass(type(module))
+    for layer in _layers(model):
+        layer.__class__ = _with_shared(type(layer))
+
+
+def has_another_forward(model: Any) -> bool:
+    """Whether such a layer's forward is not its class's, so that ours would never be called:
+    accelerate's hooks for several devices and kernels from the hub put one on the instance.
+    """
+    return any("forward" in vars(layer) for layer in _layers(model))
+
+
+def _layers(model: Any) -> list[Any]:
+    return [part for part in model.modules() if type(part).__name__.endswith("GatedDeltaNet")]
 
 
 @cache
-def _subclass(kind: type) -> type:
-    """Not named after ``kind``, so that a second call changes nothing."""
+def _with_shared(kind: Any) -> Any:
+    """The class that ``kind`` becomes; its name keeps a second call from finding it."""
     return type("SharedDeltaNet", (_SharedDeltaNet, kind), {})
 
 
