@@ -12,6 +12,7 @@ from support.vision_rows import IMAGE, MIXTURES, Rows, make_rows, stock, tiny_mo
 from trl.trainer.utils import selective_log_softmax
 
 from swift_vlrft.shared_prefix.attention import use_shared_attention
+from swift_vlrft.shared_prefix.delta_net import has_another_forward
 from swift_vlrft.shared_prefix.features import FeatureCache, encoders
 from swift_vlrft.shared_prefix.forward import forward, unpack, values_of
 from swift_vlrft.shared_prefix.images import Images
@@ -108,8 +109,9 @@ def test_values_and_every_gradient_are_those_of_separate_rows(family, batch):
     [{"left": True}, {"alike": 3}, {"order": [4, 0, 3, 1, 2, 5]}],
     ids=["padded on the left", "completions that begin alike", "groups not side by side"],
 )
-def test_rows_in_other_shapes(options):
-    ours, theirs = models("qwen2_5_vl")
+@pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_5", "internvl"])
+def test_rows_in_other_shapes(family, options):
+    ours, theirs = models(family)
     rows = make_rows(theirs, [(9, 1, [5, 3, 6]), (12, 2, [2, 7, 4])], **options)
     for one, two in zip(ours_of(ours, rows), theirs_of(theirs, rows), strict=True):
         torch.testing.assert_close(one, two, rtol=1e-5, atol=1e-5)
@@ -253,6 +255,15 @@ def test_attention_without_a_packed_sequence_is_sdpa():
     for m in (ours, theirs):
         m.train()
     assert generated[0].tolist() == generated[1].tolist()
+
+
+def test_a_layer_whose_forward_was_replaced_is_found():
+    """As accelerate does for several devices; what the class does then is never called."""
+    model = tiny_model("qwen3_5")
+    assert not has_another_forward(model)
+    layer = model.model.language_model.layers[0].linear_attn
+    layer.forward = layer.forward
+    assert has_another_forward(model)
 
 
 def test_a_saved_model_does_not_ask_for_our_attention(tmp_path):
