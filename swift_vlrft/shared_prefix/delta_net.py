@@ -81,7 +81,10 @@ def _attend(layer: Any, tensors: Sequence[torch.Tensor], groups: Sequence[Group]
     found = {i: out[row, -len(parts[0][i]) :] for row, i in enumerate(firsts)}
     if rest:
         copies = torch.tensor([len(group.lengths) for group in groups], device=mixed.device)
-        tails, state = (x.repeat_interleave(copies, 0) for x in (mixed[:, -before:], state))
+        tails, state = (
+            x.repeat_interleave(copies, 0, output_size=len(rest))
+            for x in (mixed[:, -before:], state)
+        )
         mixed, beta, g = (pad_sequence([x[i] for i in rest], batch_first=True) for x in parts)
         out, _ = _delta_rule(layer, torch.cat([tails, mixed], 1), beta, g, state)
         found |= {i: out[row, : len(parts[0][i])] for row, i in enumerate(rest)}
