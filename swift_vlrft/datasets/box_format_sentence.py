@@ -167,7 +167,7 @@ _UNIT_LEFT = re.compile(
     re.IGNORECASE,
 )
 _WHOLE_NUMBERS = (
-    (r"\b(?:integer|whole)\s+(?=(?:numbers?|values?|coord\w*|bounding|box\w*)\b)", ""),
+    (r"\b(?:integer|whole)[ \t]+(?=(?:numbers?|values?|coord\w*|bounding|box\w*)\b)", ""),
     (r"\bintegers\b", "numbers"),
     (r"整数", "小数"),
 )

@@ -56,10 +56,11 @@ MADE = ("messages", "images", "solution", "task", "frame")
 @dataclass(frozen=True)
 class LoadOptions(RowRules):
     """What the command asks of a set. ``cache`` is where images are kept that cannot be handed on
-    as they lie; ``strict`` stops at a bad row.
+    as they lie; ``strict`` stops at a bad row; ``subset`` is what named the box format.
     """
 
     cache: Path
+    subset: str = ""
     strict: bool = False
     num_proc: int = 1
     with_answers: bool = False
