@@ -60,8 +60,8 @@ def _phrases(top: str, call: str) -> Phrases:
     )
     # "x from 0 to 1000, y from 0 to 1000", "0 <= x <= 1000 and 0 <= y <= 1000"
     x, y = (
-        rf"(?:{axis}\s*(?::|ranges?|goes|runs|is|的?(?:取值)?范围)?\s*(?:from|between|in|within|是|为|在|从)?"
-        rf"\s*{span}|{_ZERO}\s*(?:<=?|≤)\s*{axis}\s*(?:<=?|≤)\s*{top})"
+        rf"(?:{axis}\s*+(?:(?::|ranges?|goes|runs|is|的?(?:取值)?范围)\s*+)?"
+        rf"(?:(?:from|between|in|within|是|为|在|从)\s*+)?{span}|{_ZERO}\s*(?:<=?|≤)\s*{axis}\s*(?:<=?|≤)\s*{top})"
         for axis in "xy"
     )
     both = (
@@ -81,7 +81,7 @@ _ENGLISH, _BOTH_AXES, _CHINESE = THOUSANDTHS = _phrases(_TOP, "100[01]")
 SHARES = _phrases(r"1(?:\.0+)?(?![0-9A-Za-z_%]|[.,][0-9])", "[12]")
 # Before a range of x alone, which no phrase of both can replace
 _ONE_AXIS = re.compile(
-    r"(?<![\w,])(?<![xy] and )(?<![xy], )[xy]\s+(?:ranges?|goes|runs|is)?\s*$", re.I
+    r"(?<![\w,])(?<![xy] and )(?<![xy], )[xy]\s++(?:(?:ranges?|goes|runs|is)\s*+)?$", re.I
 )
 # The word that a prompt in pixels does without
 _NORMALISED = re.compile(
@@ -180,7 +180,7 @@ DEFAULT_KEY = "Position"
 KEYS = r"(?P<quote>[\"'`])(?:Position|bbox_2d|box_2d|bbox|box)(?P=quote)"
 """A key of a box, in quotes."""
 _KEY = re.compile(rf"{KEYS}|\b(?:bbox|box)_2d\b")
-_STEP = r"\s*[\])]?\s*,\s*[\[(]?\s*"
+_STEP = r"\s*+(?:[\])]\s*+)?,\s*+(?:[\[(]\s*+)?"
 _TEMPLATE = re.compile(  # [x1, y1, x2, y2], (xmin,ymin),(xmax,ymax), [[y1, x1], [y2, x2]]
     rf"(?P<open>[\[(]\s*)?\b(?:(?P<x>x\w{{0,6}}{_STEP}y\w{{0,6}}{_STEP}x\w{{0,6}}{_STEP}y\w{{0,6}})"
     rf"|(?P<y>y\w{{0,6}}{_STEP}x\w{{0,6}}{_STEP}y\w{{0,6}}{_STEP}x\w{{0,6}}))\b(?P<close>\s*[\])])?"
