@@ -181,9 +181,11 @@ KEYS = r"(?P<quote>[\"'`])(?:Position|bbox_2d|box_2d|bbox|box)(?P=quote)"
 """A key of a box, in quotes."""
 _KEY = re.compile(rf"{KEYS}|\b(?:bbox|box)_2d\b")
 _STEP = r"\s*+(?:[\])]\s*+)?,\s*+(?:[\[(]\s*+)?"
+_AXES = (("x", "left", "right"), ("y", "top", "bottom"))
+_X, _Y = (rf"(?:{axis}\w{{0,6}}|{low}|{high})" for axis, low, high in _AXES)
 _TEMPLATE = re.compile(  # [x1, y1, x2, y2], (xmin,ymin),(xmax,ymax), [[y1, x1], [y2, x2]]
-    rf"(?P<open>[\[(]\s*)?\b(?:(?P<x>x\w{{0,6}}{_STEP}y\w{{0,6}}{_STEP}x\w{{0,6}}{_STEP}y\w{{0,6}})"
-    rf"|(?P<y>y\w{{0,6}}{_STEP}x\w{{0,6}}{_STEP}y\w{{0,6}}{_STEP}x\w{{0,6}}))\b(?P<close>\s*[\])])?"
+    rf"(?P<open>[\[(]\s*)?\b(?:(?P<x>{_X}{_STEP}{_Y}{_STEP}{_X}{_STEP}{_Y})"
+    rf"|(?P<y>{_Y}{_STEP}{_X}{_STEP}{_Y}{_STEP}{_X}))\b(?P<close>\s*[\])])?"
 )
 _ORDER_LEFT = {
     True: re.compile(

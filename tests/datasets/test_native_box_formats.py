@@ -59,6 +59,7 @@ def test_prompt_and_solution_come_back_over_any_formats(first, second):
         ("[[x1, y1], [x2, y2]]", "[[254, 303], [291, 365]]", '[{"box_2d": [y1, x1, y2,', None),
         ('{"bbox": [x_1, y_1, x_2, y_2]}', '{"bbox": [254, 303, 291, 365], "label": "A Cat"}',
          '{"box_2d": [y_1, x_1, y_2, x_2]}', "A Cat"),
+        ("[left, top, right, bottom]", "[254, 303, 291, 365]", "[top, left, bottom, right]", None),
         ("as bbox_2d", "[{'bbox_2d': ['254', '303', '291', '365'], 'label': 'box: 1'}]",
          '{"box_2d": [y1, x1, y2, x2]}', "box: 1"),
         ("Where?", "<ref>Cat</ref><box>254 303 291 365</box>", '{"box_2d": [y1', "cat"),
@@ -78,7 +79,7 @@ def test_y_first_boxes_stand_under_their_key_and_are_asked_so(problem, solution,
 
 
 @pytest.mark.parametrize(
-    "words", ["xyxy", "(x, y) of two corners", "x first", "<box>", "left, top"]
+    "words", ["xyxy", "(x, y) of two corners", "x first", "<box>", "left, top, width"]
 )
 def test_a_prompt_that_would_contradict_the_key_is_refused(words):
     with pytest.raises(ValueError, match=r'to be in \{"box_2d": \[y1, x1, y2, x2\]\}'):
@@ -295,6 +296,10 @@ def test_rows_stored_in_another_format_than_they_say_are_named(shapes, tmp_path)
     assert 'the frame yx1000 needs every box of the solution as {"box_2d"' in bare
     assert "reaches beyond unit (0 to 1)" in too_far
     assert "unknown frame 'norm999'; known: norm1000, pixels, unit, yx1000" in other
+    row = {"image": "1.png", "problem": DOG, "solution": "[0.1, 0.2, 0.3, 1]", "task": "detection"}
+    (tmp_path / "u.jsonl").write_text(json.dumps(row))
+    notes = json.loads(run("data", "check", f"{tmp_path}/u.jsonl", "--json").stdout)["notes"]
+    assert any("look like shares" in note and "the value unit" in note for note in notes)
     assert not rows(
         ("unit", "[0.254, 0.303, 1.0000001, 0.365]"), ("yx1000", '{"box_2d": [303, 254, 365, 291]}')
     )
