@@ -177,8 +177,8 @@ _INTEGER_LEFT = re.compile(r"\bintegers?\b|\bwhole\s+numbers?\b", re.IGNORECASE)
 
 DEFAULT_KEY = "Position"
 """ViRFT's key, where boxes that were under a y-first one become x-first."""
-KEYS = r"(?P<quote>[\"'`])(?:Position|bbox_2d|box_2d|bbox|box)(?P=quote)"
-"""A key of a box, in quotes."""
+KEYS = r"(?P<quote>[\"'`])(?:Position|bbox_2d|box_2d|bbox|box(?=(?P=quote)\s*:))(?P=quote)"
+"""A key of a box, in quotes; 'box' may be a category."""
 _KEY = re.compile(rf"{KEYS}|\b(?:bbox|box)_2d\b")
 _STEP = r"\s*+(?:[\])]\s*+)?,\s*+(?:[\[(]\s*+)?"
 _AXES = (("x", "left", "right"), ("y", "top", "bottom"))

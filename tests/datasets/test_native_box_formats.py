@@ -41,6 +41,14 @@ def test_a_virft_row_in_every_format():
     assert problem == DOG.replace("Position", "bbox_2d")
 
 
+def test_a_category_is_no_key():
+    for name in ("box", "x, y", "[1, 2]"):
+        problem, _ = made(PROMPT.format(category=name), GOLD, "yx1000")
+        assert problem == DOG.replace("'dog'", f"'{name}'").replace(
+            "'Position': [x1, y1, x2, y2]", "'box_2d': [y1, x1, y2, x2]"
+        )
+
+
 @pytest.mark.parametrize("first", BOX_FORMATS)
 @pytest.mark.parametrize("second", BOX_FORMATS)
 def test_prompt_and_solution_come_back_over_any_formats(first, second):
