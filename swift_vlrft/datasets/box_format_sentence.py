@@ -171,6 +171,9 @@ _WHOLE_NUMBERS = (
     (r"\bintegers\b", "numbers"),
     (r"整数", "小数"),
 )
+_KIND_OF_NUMBERS = re.compile(
+    r",?\s*\b(?:integers?|(?:whole\s+)?numbers)\b|整数|小数", re.IGNORECASE
+)
 _INTEGER_LEFT = re.compile(r"\bintegers?\b|\bwhole\s+numbers?\b", re.IGNORECASE)
 
 # ---- keys and their order ---------------------------------------------------------------------
@@ -317,7 +320,8 @@ def with_key(problem: str, key: str) -> str:
 
 def without_box_format(problem: str) -> str:
     """The prompt without what it says of coordinates, for comparison across box formats."""
-    problem = problem.replace(_UNIT_SENTENCE, "").replace(_UNIT, "between 0 and 1000, integer")
+    problem = problem.replace(_UNIT_SENTENCE, "").replace(_UNIT, "between 0 and 1000")
+    problem = problem.replace(_UNIT_CHINESE, "在 0 到 1000 之间")
     with suppress(ValueError):
         problem = with_key(problem, DEFAULT_KEY)
     with suppress(ValueError):
@@ -325,7 +329,8 @@ def without_box_format(problem: str) -> str:
     with suppress(ValueError):
         problem = in_pixels(problem, (0, 0))
     problem = problem.split(_SENTENCE)[0].split(_WRITE)[0]
-    return _PIXELS_CHINESE.sub("", _PIXELS.sub("", problem))
+    problem = _PIXELS_CHINESE.sub("", _PIXELS.sub("", problem))
+    return _KIND_OF_NUMBERS.sub("", problem)
 
 
 def stated_size(problem: str) -> Size | None:

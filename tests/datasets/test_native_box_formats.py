@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from support.box_forms import FORMS
 from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
@@ -84,6 +85,38 @@ def test_y_first_boxes_stand_under_their_key_and_are_asked_so(problem, solution,
     assert one.get("label") == held and not {"bbox", "bbox_2d", "Position"} & one.keys()
     again = made(problem, written, "yx1000", "yx1000")
     assert again == (problem, written)
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+@settings(derandomize=True, max_examples=15, deadline=None)
+@given(data=st.data())
+def test_every_way_to_write_boxes_is_rewritten(form, data):
+    side = st.integers(0, 999)
+    corners = [(x, y, x + 1 + w, y + 1 + h) for x, y, w, h in data.draw(
+        st.lists(st.tuples(side, side, side, side), min_size=1, max_size=3 if form.several else 1)
+    )]  # fmt: skip
+    boxes = [(x, y, min(a, 1000), min(b, 1000)) for x, y, a, b in corners]
+    text = form.write(boxes, "Big dog" if form.labelled else None)
+    labels = read_boxes(text).labels
+    for name, key in (("unit", None), ("yx1000", None), ("norm1000", "bbox_2d")):
+        _, written = made("Where?", f"<answer>{text}</answer>", name, key=key)
+        found = read_boxes(written[8:-9])
+        assert [tuple(shares(b, "unit" if name == "unit" else "norm1000", SIZE)) for b in
+                found.boxes] == [tuple(shares(b, "norm1000", SIZE)) for b in boxes]  # fmt: skip
+        assert found.labels == labels
+        key = {"yx1000": "box_2d"}.get(name, key)
+        assert key is None or len(re.findall(rf"""["']{key}["']:""", written)) == len(boxes)
+        back = made("Where?", written, "norm1000", name)[1]
+        assert read_boxes(back[8:-9]).boxes == boxes
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["Where?", "integers in [0, 1000]", "[x1, y1, x2, y2], 0-1000", "as bbox_2d", "框，0到1000"],
+)  # fmt: skip
+def test_the_question_is_the_same_in_every_format(said):
+    problems = [made(said, "[1, 2, 3, 4]", name)[0] for name in BOX_FORMATS]
+    assert len({" ".join(without_box_format(one).split()) for one in problems}) == 1, problems
 
 
 @pytest.mark.parametrize(
