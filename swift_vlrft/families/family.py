@@ -110,6 +110,8 @@ class Family:
     """How it writes one box without instructions."""
     shared_prefix: tuple[str, ...] = ()
     """Its types in transformers that can share prefixes: tests compare the results with those of
-    separate rows. They use M-RoPE, and ``model.visual`` encodes the images.
+    separate rows.
     """
+    why_not_shared: str | None = None
+    """What prevents its other types from sharing prefixes, for the log and the planner."""
     memory: MemoryFacts = MemoryFacts()

@@ -97,6 +97,7 @@ FAMILY = Family(
     # It writes box_2d, y first, in thousandths, which is no box format here yet: box_format stays
     # None until there is one.
     box_answer='```json\n[{"box_2d": [303, 254, 365, 291], "label": "cat"}]\n```',
+    why_not_shared="most of its layers see a window of tokens, not the whole prompt",
     memory=MemoryFacts(
         traceable=False,
         llm_saved=34.0,  # four norms a layer, as GLM-4.1V

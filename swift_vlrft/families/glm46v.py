@@ -42,6 +42,7 @@ FAMILY: Family = replace(
     model_types=("glm4v", "glm4v_moe", "glm46v"),
     hub_name=r"glm-?4\.[56]v|(^|/)glyph$",
     is_config=is_later,
+    shared_prefix=("glm4v", "glm4v_moe"),
     templates={"glm4_5v": "<think></think>\n"},
     tiny=replace(
         glm4v.FAMILY.tiny, special_ids=SPECIAL_IDS, config=config, processor_type="glm46v"

@@ -91,5 +91,6 @@ FAMILY = Family(
     images=Tiles(factor=2 * PATCH, side=448, most=12),
     box_format="norm1000",
     box_answer="<box>[[254,303,291,365]]</box>",
+    shared_prefix=("internvl",),
     memory=MemoryFacts(traceable=False, llm_saved=28.7),
 )

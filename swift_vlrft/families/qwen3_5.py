@@ -39,5 +39,6 @@ FAMILY = Family(
     images=qwen3_vl.FAMILY.images,
     box_format="norm1000",
     box_answer=qwen3_vl.FAMILY.box_answer,
+    shared_prefix=("qwen3_5", "qwen3_5_moe"),
     memory=MemoryFacts(traceable=False, llm_saved=28.7),
 )

@@ -281,7 +281,7 @@ def _why_not_shared(run: Run, model: Model) -> str | None:
         "--padding_free": run.true("padding_free"),
         "it is not GRPO": not run.grpo,
         f"{PLUGIN_FILE} is not among --external_plugins": PLUGIN_FILE not in plugins,
-        f"the model type is {model.type}": not model.shares_prefixes,
+        str(model.why_not_shared): model.why_not_shared is not None,
         "--fsdp": bool(run.text("fsdp")),
         "--sequence_parallel_size": run.integer("sequence_parallel_size") > 1,
     }

@@ -256,7 +256,7 @@ def test_planner(name, checkpoints, tmp_path):
     settings = settings_of(recipe_of(tmp_path, checkpoints / name), parse_gpus("1x80"))
     assert settings.model.family is known and settings.model.sees == bool(known.images)
     assert settings.model.traceable == known.memory.traceable
-    assert settings.model.shares_prefixes == bool(known.shared_prefix)
+    assert (settings.model.why_not_shared is None) == bool(known.shared_prefix)
     if known.images:
         low, pixels = known.images.limits(model=checkpoints / name, environ={})
         largest = pixels / known.images.frames / known.images.factor**2
@@ -273,12 +273,16 @@ def test_planner(name, checkpoints, tmp_path):
 def test_shared_prefix(name):
     from support.vision_rows import tiny_model
 
+    from swift_vlrft.shared_prefix.features import encoders
+
     known = FAMILIES[name]
     assert set(known.shared_prefix) <= set(known.model_types)
     if known.shared_prefix:  # tests/shared_prefix compares its numbers with those of separate rows
         model = tiny_model(name)
         assert model.config.model_type in known.shared_prefix
-        assert model.model.visual is not None and model.config.vision_config.spatial_merge_size
+        assert encoders(model)
+    else:
+        assert known.why_not_shared or not known.images
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 import torch
 from support.real_memory import peak_of
-from support.vision_rows import IMAGE, Rows, make_rows, stock, tiny_model
+from support.vision_rows import IMAGE, MIXTURES, Rows, make_rows, stock, tiny_model
 from trl.trainer.utils import selective_log_softmax
 
 from swift_vlrft.shared_prefix.attention import use_shared_attention
@@ -17,7 +17,7 @@ from swift_vlrft.shared_prefix.forward import forward, unpack, values_of
 from swift_vlrft.shared_prefix.images import Images
 from swift_vlrft.shared_prefix.layout import CannotPack, pack
 
-FAMILIES = ["qwen2_5_vl", "qwen2_vl", "glm4v", "qwen3_vl"]
+FAMILIES = ["qwen2_5_vl", "qwen2_vl", "glm4v", "qwen3_vl", "qwen3_5", "internvl", *MIXTURES]
 # (text tokens, images, completion lengths) for each prompt of the micro-batch
 BATCHES = {
     "one group of 8": [(9, 1, [5, 3, 7, 1, 4, 6, 2, 5])],
@@ -240,8 +240,7 @@ def test_attention_without_a_packed_sequence_is_sdpa():
     torch.testing.assert_close(stock(ours, rows), stock(theirs, rows), rtol=1e-5, atol=1e-4)
     generated = [
         m.eval().generate(
-            rows.input_ids[:1, :-6], pixel_values=rows.images.pixels([0]),
-            image_grid_thw=rows.images.grid_thw[:1], max_new_tokens=5, do_sample=False,
+            rows.input_ids[:1, :-6], **rows.images.inputs([0]), max_new_tokens=5, do_sample=False,
             mm_token_type_ids=(rows.input_ids[:1, :-6] == IMAGE).int(),
         )
         for m in (ours, theirs)
