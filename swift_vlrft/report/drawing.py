@@ -10,6 +10,7 @@ from textwrap import wrap
 from PIL import Image, ImageDraw, ImageFont
 
 from swift_vlrft.datasets.row import BOX_TASKS
+from swift_vlrft.geometry.box_format import FORMATS
 from swift_vlrft.parsing.answers import gold_text, read, read_boxes
 
 SIDE = 336
@@ -36,9 +37,8 @@ def draw_sample(
     page.paste(image.convert("RGB").resize((width, height)), (left, 0))
     pen = ImageDraw.Draw(page)
     if task in BOX_TASKS:
-        size = (1000, 1000)
-        if frame == "pixels":
-            size = (seen[0] or image.size[0], seen[1] or image.size[1])
+        stated = seen[0] or image.size[0], seen[1] or image.size[1]
+        size = FORMATS.get(frame or "", FORMATS["norm1000"]).edges(stated)
         gold = read_boxes(gold_text(solution))
         for found, colour in ((gold, "white"), (read(completion).boxes, "lime")):
             for box in [b for b in (found.boxes if found else []) if b is not None][:MOST_BOXES]:
