@@ -63,7 +63,9 @@ def warm_start(
         sequences, starts = [], []
         for i in picked:
             guess = task.guess(rng, rows[i].seen)
-            text = f"<think>{rows[i].seen}</think><answer>{guess}</answer>{tiny.eos}"
+            skips = task.unreasoned and rng.random() < task.unreasoned
+            reasoning = "" if skips else f"<think>{rows[i].seen}</think>"
+            text = f"{reasoning}<answer>{guess}</answer>{tiny.eos}"
             prompt = prompts[i]["input_ids"][0].tolist()
             sequences.append(prompt + list(tokenizer(text)["input_ids"]))
             starts.append(len(prompt))
