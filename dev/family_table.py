@@ -156,17 +156,27 @@ def plan(row: Row) -> Cell:
 
 
 def grpo(row: Row) -> Cell:
-    return Cell("yes", (f"{RUNS}::test_grpo[{row.kind}]",))
+    test = f"{RUNS}::test_grpo[{row.kind}]"
+    if row.kind == "qwen2_5_vl":
+        test = "tests/end_to_end/test_engines.py::test_transformers_rollout"
+    return Cell("yes", (test,))
 
 
 def grpo_vllm(row: Row) -> Cell:
+    if why := row.family.no_vllm.get(row.kind):
+        return no(why)
     with_vllm = (name for name, r in row.recipes.items() if r.get("use_vllm") == "true")
     name = next(with_vllm, None)
     return Cell("yes", (of_recipe(name) if name else f"{RUNS}::test_grpo_with_vllm[{row.kind}]",))
 
 
 def evaluation(row: Row) -> Cell:
-    return Cell("yes", (f"{RUNS}::test_evaluation[{row.kind}]",))
+    if row.family.images is None:
+        return no(NO_IMAGES)
+    test = f"{RUNS}::test_evaluation[{row.kind}]"
+    if row.kind == "qwen2_5_vl":
+        test = "tests/end_to_end/test_model_evaluation.py::test_a_killed_run_goes_on"
+    return Cell("yes", (test,))
 
 
 def shared_prefix(row: Row) -> Cell:

@@ -186,7 +186,7 @@ _COLOURED = DemoTask("colours", _colour_rows, _one_of(_COLOURS), _COLOURS, 512, 
 # Its large vocabulary makes a step slow: there are too few of them to learn the colours.
 _QWEN: dict[str, Any] = {
     **{"model": MODELS["qwen3_5"], "unreasoned": 0.5, "batch": 16},
-    **{"learning_rate": 1e-3, "max_completion_length": 8},
+    **{"learning_rate": 6e-4, "max_completion_length": 8},
 }
 # name, rows, guess, vocabulary; rows to train on and held out, steps of warm start and of GRPO
 TASKS: dict[str, DemoTask] = {
@@ -194,7 +194,7 @@ TASKS: dict[str, DemoTask] = {
     for task in (
         _COLOURED,
         DemoTask("digits", _digit_rows, _one_of(DIGITS), DIGITS, 1597, 200, 400, 200),
-        replace(_COLOURED, name="format", train_rows=64, warm_steps=40, grpo_steps=15, **_QWEN),
+        replace(_COLOURED, name="format", train_rows=64, warm_steps=40, grpo_steps=20, **_QWEN),
         _BoxTask("detection", _detection_rows, _too_large(GRID // 2), _COLOURS, 2048, 64, 600, 70),
         _BoxTask("coins", _coin_rows, _too_large(3 * COIN_GRID), (), 2048, 64, 600, 80),
     )

@@ -9,13 +9,14 @@ from pathlib import Path
 from statistics import mean
 
 import pytest
+from end_to_end.test_model_evaluation import eval_command, run
 from support.swift_run import SUPPORT, VLLM_ON_CPU, assert_trained, grpo_command, run_swift
-from support.tiny_kinds import write_kind
+from support.tiny_kinds import MIXTURES, write_kind
 from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
 from swift_vlrft.demo.run import step_rewards
-from swift_vlrft.families import family_of, known_family
+from swift_vlrft.families import FAMILIES, family_of, known_family
 
 pytestmark = pytest.mark.end_to_end
 
@@ -24,12 +25,7 @@ VLLM = (
     *("--use_vllm", "true", "--vllm_mode", "colocate", "--vllm_max_model_len", "512"),
     *("--vllm_enforce_eager", "true", "--vllm_limit_mm_per_prompt", '{"image": 1}'),
 )
-MIXTURES = ("qwen3_vl_moe", "qwen3_5_moe", "glm4v_moe")
-# qwen2_5_vl: test_engines.py. chatglm4v: test_glm_4v.py.
-KINDS = (
-    *("glm46v", "internvl", "qwen3_5", "minicpmv4_6", "gemma4", "qwen2_vl", "qwen3_vl", "glm4v"),
-    *("cogagent_9b", "qwen2", "qwen3", *MIXTURES),
-)
+KINDS = [*(name for name in FAMILIES if name != "qwen2_5_vl"), *MIXTURES]  # that: test_engines.py
 
 
 @pytest.fixture(scope="session")
@@ -37,7 +33,10 @@ def sums(tmp_path_factory) -> Path:
     """A set without images."""
     file = tmp_path_factory.mktemp("data") / "sums.jsonl"
     rows = [(f"What is {n} + 1?", f"<answer>{n + 1}</answer>") for n in range(16)]
-    lines = [json.dumps({"problem": asked, "solution": gold}) for asked, gold in rows]
+    lines = [
+        json.dumps({"messages": [{"role": "user", "content": asked}], "solution": gold})
+        for asked, gold in rows
+    ]
     file.write_text("\n".join(lines))
     return file
 
@@ -51,34 +50,32 @@ def data_of(shapes, sums):
 def test_grpo(kind, data_of, tmp_path):
     model, out = tmp_path / "model", tmp_path / "out"
     write_kind(kind, model)
-    run = run_swift(grpo_command(model, data_of(kind), out, [SUPPORT / "coin.py"], *COIN), out)
-    assert_trained(run, 2)
+    command = grpo_command(model, data_of(kind), out, [SUPPORT / "coin.py"], *COIN)
+    assert_trained(run_swift(command, out), 2)
     prefix = next(iter(family_of(name=str(model)).templates.values()))  # the usual template's
     rows = [json.loads(line) for line in (out / "completions.jsonl").open()]
     assert rows and all(text.startswith(prefix) for row in rows for text in row["completion"])
 
 
-@pytest.mark.parametrize("kind", ["qwen3", *MIXTURES])
+@pytest.mark.parametrize("kind", ["qwen3", "qwen3_5_moe", "glm4v_moe"])
 def test_grpo_with_vllm(kind, data_of, tmp_path):
     model, out = tmp_path / "model", tmp_path / "out"
     write_kind(kind, model)
     plugins = [SUPPORT / "cpu_engines.py", SUPPORT / "coin.py"]
     command = grpo_command(model, data_of(kind), out, plugins, *COIN, *VLLM)
-    command += ["--log_rollout_offpolicy_metrics", "true", "--learning_rate", "1e-2"]
-    run = run_swift(command, out, **VLLM_ON_CPU)
-    assert_trained(run, 2)
+    command += ["--log_rollout_offpolicy_metrics", "true", "--torch_dtype", "bfloat16"]
+    trained = run_swift(command, out, **VLLM_ON_CPU)
+    assert_trained(trained, 2)
     # The second step's rollouts come from the weights after the first one.
-    assert all(abs(value) < 1e-2 for value in run.metric("rollout_correction/k3_kl"))
+    assert all(abs(value) < 5e-2 for value in trained.metric("rollout_correction/k3_kl"))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_evaluation(kind, data_of, tmp_path):
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if known_family(kind).images])
+def test_evaluation(kind, shapes, tmp_path):
     """(Random models mostly write tokens that decode to nothing.)"""
     model, out = tmp_path / "model", tmp_path / "out"
     write_kind(kind, model)
-    data = str(data_of(kind))
-    command = ["eval", str(model), data, "--task", "classification", "--out", str(out)]
-    summary = run_vlrft(*command, *("--max-tokens", "6", "--dtype", "float32", "--max-queries", "4"))
+    summary = run(eval_command(model, shapes, out, "--max-queries", "4"))
     assert summary["rows"] == 4 and summary["run"]["engine"] == "transformers"
 
 

@@ -1,4 +1,4 @@
-"""docs/families.md is what the families' files say, and the test that it names for each cell exists.
+"""docs/families.md says what the families' files say, and each cell's test exists.
 
 Also: every published size of these families is known to the planner under its name on the hub.
 """
@@ -7,6 +7,7 @@ import importlib.util
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from support.swift_run import REPOSITORY
@@ -91,3 +92,24 @@ def test_the_planner_knows_every_size_by_its_name(name, expected):
     model = read_model(name)
     assert model.family is family_of(name=name) is FAMILIES[expected]
     assert model.source.startswith("shipped configuration") and model.parameters.total > 5e8
+
+
+@pytest.mark.slow
+def test_why_a_mixture_does_not_run_with_vllm(tmp_path):
+    """Experts as transformers writes them, and the orientation in which vLLM loads them."""
+    from safetensors import safe_open
+    from support.tiny_kinds import write_kind
+
+    assert set(FAMILIES["qwen3_vl"].no_vllm) == {"qwen3_vl_moe"}
+    write_kind("qwen3_vl_moe", tmp_path / "model")
+    with safe_open(tmp_path / "model" / "model.safetensors", "pt") as weights:
+        name = next(name for name in sorted(weights.keys()) if "down_proj" in name)
+        shape = weights.get_slice(name).get_shape()
+    assert shape == [4, 64, 128]  # experts, hidden size, their width; as published: width, hidden
+    code = (
+        Path(importlib.util.find_spec("vllm").origin).parent
+        / "model_executor"
+        / "models"
+        / "qwen3_vl_moe.py"
+    )
+    assert "is_fused_checkpoint_transposed=True" in code.read_text()
