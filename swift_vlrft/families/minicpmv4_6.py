@@ -77,7 +77,7 @@ FAMILY = Family(
     images=Slices(factor=56, side=448, slices=9),
     box_format="norm1000",
     box_answer="<box>254 303 291 365</box>",
-    why_not_shared="all slices of a micro-batch come as one row of pixels, not image by image",
+    why_not_shared="its merger runs once a slice: ranks with unlike numbers would hang with ZeRO-3",
     # The ViT's 20 layers after the first merging see a quarter of the patches: 46.0 x 12 / 27.
     memory=MemoryFacts(
         traceable=False,

@@ -137,6 +137,12 @@ class Model:
         return self.facts.traceable and not self.experts
 
     @property
+    def attention_layers(self) -> int:
+        """Layers with keys and values; those of linear attention keep a state of one size."""
+        types = self.text.get("layer_types") or []
+        return self.layers - types.count("linear_attention")
+
+    @property
     def head_size(self) -> int:
         size = self.text.get("head_dim") or self.text.get("kv_channels")
         return int(size or self.hidden // self.heads)

@@ -12,7 +12,6 @@ packed sequence, so every rank calls the same modules (ZeRO-3) and padding costs
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 from itertools import chain
 from typing import Any
 
@@ -26,7 +25,7 @@ from swift_vlrft.shared_prefix.layout import Group
 def use_shared_delta_net(model: Any) -> None:
     """Let the Gated DeltaNet layers of ``model`` read packed sequences."""
     for layer in _layers(model):
-        layer.__class__ = _with_shared(type(layer))
+        layer.__class__ = type("SharedDeltaNet", (_SharedDeltaNet, type(layer)), {})
 
 
 def has_another_forward(model: Any) -> bool:
@@ -38,12 +37,6 @@ def has_another_forward(model: Any) -> bool:
 
 def _layers(model: Any) -> list[Any]:
     return [part for part in model.modules() if type(part).__name__.endswith("GatedDeltaNet")]
-
-
-@cache
-def _with_shared(kind: Any) -> Any:
-    """The class that ``kind`` becomes; its name keeps a second call from finding it."""
-    return type("SharedDeltaNet", (_SharedDeltaNet, kind), {})
 
 
 class _SharedDeltaNet:
@@ -88,7 +81,10 @@ def _attend(layer: Any, tensors: Sequence[torch.Tensor], groups: Sequence[Group]
     found = {i: out[row, -len(parts[0][i]) :] for row, i in enumerate(firsts)}
     if rest:
         copies = torch.tensor([len(group.lengths) for group in groups], device=mixed.device)
-        tails, state = (x.repeat_interleave(copies, 0) for x in (mixed[:, -before:], state))
+        tails, state = (
+            x.repeat_interleave(copies, 0, output_size=len(rest))
+            for x in (mixed[:, -before:], state)
+        )
         mixed, beta, g = (pad_sequence([x[i] for i in rest], batch_first=True) for x in parts)
         out, _ = _delta_rule(layer, torch.cat([tails, mixed], 1), beta, g, state)
         found |= {i: out[row, : len(parts[0][i])] for row, i in enumerate(rest)}
@@ -101,8 +97,8 @@ def _delta_rule(
     beta: torch.Tensor,
     g: torch.Tensor,
     state: torch.Tensor | None = None,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Convolution and delta rule as in transformers' forward pass, and the state after them.
+) -> tuple[torch.Tensor, Any]:
+    """Convolution and delta rule as in transformers' forward pass, and the state after a prompt.
 
     ``mixed`` has the inputs that the convolution needs in front of those of ``beta`` and ``g``.
     """
@@ -122,14 +118,14 @@ def _delta_rule(
     times = layer.num_v_heads // layer.num_k_heads
     if times > 1:
         query, key = (x.repeat_interleave(times, dim=2) for x in (query, key))
-    out, state = torch_chunk_gated_delta_rule(
+    result: tuple[torch.Tensor, Any] = torch_chunk_gated_delta_rule(
         query,
         key,
         value.unflatten(-1, (layer.num_v_heads, layer.head_v_dim)),
         g=g,
         beta=beta,
         initial_state=state,
-        output_final_state=True,
+        output_final_state=state is None,
         use_qk_l2norm_in_kernel=True,
     )
-    return out, state
+    return result

@@ -79,6 +79,10 @@ def pack(
     M-RoPE, [3, rows, columns]. ``completion_mask`` covers the last columns: True where a token's
     log-probability is needed. CannotPack says why a micro-batch cannot be packed.
     """
+    if position_ids.ndim == 2 and attention_mask is not None:
+        # Plain RoPE knows distances only, and padding on the left may have been counted.
+        first = attention_mask.long().argmax(-1, keepdim=True)
+        position_ids = position_ids - position_ids.gather(1, first)
     ids = input_ids.cpu().numpy()
     predicted = np.zeros(ids.shape, dtype=bool)
     predicted[:, ids.shape[1] - completion_mask.shape[1] :] = completion_mask.cpu().numpy()

@@ -257,7 +257,10 @@ def test_planner(name, checkpoints, tmp_path):
     settings = settings_of(recipe_of(tmp_path, checkpoints / name), parse_gpus("1x80"))
     assert settings.model.family is known and settings.model.sees == bool(known.images)
     assert settings.model.traceable == known.memory.traceable
-    assert (settings.model.why_not_shared is None) == bool(known.shared_prefix)
+    why = settings.model.why_not_shared
+    assert (why is None) == bool(known.shared_prefix)
+    if why:
+        assert why.endswith(known.why_not_shared or "it takes no images")
     if known.images:
         low, pixels = known.images.limits(model=checkpoints / name, environ={})
         largest = pixels / known.images.frames / known.images.factor**2
