@@ -60,8 +60,8 @@ def _phrases(top: str, call: str) -> Phrases:
     )
     # "x from 0 to 1000, y from 0 to 1000", "0 <= x <= 1000 and 0 <= y <= 1000"
     x, y = (
-        rf"(?:{axis}\s*(?::|ranges?|goes|runs|is|的?(?:取值)?范围)?\s*(?:from|between|in|within|是|为|在|从)?"
-        rf"\s*{span}|{_ZERO}\s*(?:<=?|≤)\s*{axis}\s*(?:<=?|≤)\s*{top})"
+        rf"(?:{axis}\s*+(?:(?::|ranges?|goes|runs|is|的?(?:取值)?范围)\s*+)?"
+        rf"(?:(?:from|between|in|within|是|为|在|从)\s*+)?{span}|{_ZERO}\s*(?:<=?|≤)\s*{axis}\s*(?:<=?|≤)\s*{top})"
         for axis in "xy"
     )
     both = (
@@ -81,7 +81,7 @@ _ENGLISH, _BOTH_AXES, _CHINESE = THOUSANDTHS = _phrases(_TOP, "100[01]")
 SHARES = _phrases(r"1(?:\.0+)?(?![0-9A-Za-z_%]|[.,][0-9])", "[12]")
 # Before a range of x alone, which no phrase of both can replace
 _ONE_AXIS = re.compile(
-    r"(?<![\w,])(?<![xy] and )(?<![xy], )[xy]\s+(?:ranges?|goes|runs|is)?\s*$", re.I
+    r"(?<![\w,])(?<![xy] and )(?<![xy], )[xy]\s++(?:(?:ranges?|goes|runs|is)\s*+)?$", re.I
 )
 # The word that a prompt in pixels does without
 _NORMALISED = re.compile(
@@ -171,19 +171,24 @@ _WHOLE_NUMBERS = (
     (r"\bintegers\b", "numbers"),
     (r"整数", "小数"),
 )
+_KIND_OF_NUMBERS = re.compile(
+    r",?\s*\b(?:integers?|(?:whole\s+)?numbers)\b|整数|小数", re.IGNORECASE
+)
 _INTEGER_LEFT = re.compile(r"\bintegers?\b|\bwhole\s+numbers?\b", re.IGNORECASE)
 
 # ---- keys and their order ---------------------------------------------------------------------
 
 DEFAULT_KEY = "Position"
 """ViRFT's key, where boxes that were under a y-first one become x-first."""
-KEYS = r"(?P<quote>[\"'`])(?:Position|bbox_2d|box_2d|bbox|box)(?P=quote)"
-"""A key of a box, in quotes."""
+KEYS = r"(?P<quote>[\"'`])(?:Position|bbox_2d|box_2d|bbox|box(?=(?P=quote)\s*:))(?P=quote)"
+"""A key of a box, in quotes; 'box' may be a category."""
 _KEY = re.compile(rf"{KEYS}|\b(?:bbox|box)_2d\b")
-_STEP = r"\s*[\])]?\s*,\s*[\[(]?\s*"
+_STEP = r"\s*+(?:[\])]\s*+)?,\s*+(?:[\[(]\s*+)?"
+_AXES = (("x", "left", "right"), ("y", "top", "bottom"))
+_X, _Y = (rf"(?:{axis}\w{{0,6}}|{low}|{high})" for axis, low, high in _AXES)
 _TEMPLATE = re.compile(  # [x1, y1, x2, y2], (xmin,ymin),(xmax,ymax), [[y1, x1], [y2, x2]]
-    rf"(?P<open>[\[(]\s*)?\b(?:(?P<x>x\w{{0,6}}{_STEP}y\w{{0,6}}{_STEP}x\w{{0,6}}{_STEP}y\w{{0,6}})"
-    rf"|(?P<y>y\w{{0,6}}{_STEP}x\w{{0,6}}{_STEP}y\w{{0,6}}{_STEP}x\w{{0,6}}))\b(?P<close>\s*[\])])?"
+    rf"(?P<open>[\[(]\s*)?\b(?:(?P<x>{_X}{_STEP}{_Y}{_STEP}{_X}{_STEP}{_Y})"
+    rf"|(?P<y>{_Y}{_STEP}{_X}{_STEP}{_Y}{_STEP}{_X}))\b(?P<close>\s*[\])])?"
 )
 _ORDER_LEFT = {
     True: re.compile(
@@ -315,7 +320,8 @@ def with_key(problem: str, key: str) -> str:
 
 def without_box_format(problem: str) -> str:
     """The prompt without what it says of coordinates, for comparison across box formats."""
-    problem = problem.replace(_UNIT_SENTENCE, "").replace(_UNIT, "between 0 and 1000, integer")
+    problem = problem.replace(_UNIT_SENTENCE, "").replace(_UNIT, "between 0 and 1000")
+    problem = problem.replace(_UNIT_CHINESE, "在 0 到 1000 之间")
     with suppress(ValueError):
         problem = with_key(problem, DEFAULT_KEY)
     with suppress(ValueError):
@@ -323,7 +329,8 @@ def without_box_format(problem: str) -> str:
     with suppress(ValueError):
         problem = in_pixels(problem, (0, 0))
     problem = problem.split(_SENTENCE)[0].split(_WRITE)[0]
-    return _PIXELS_CHINESE.sub("", _PIXELS.sub("", problem))
+    problem = _PIXELS_CHINESE.sub("", _PIXELS.sub("", problem))
+    return _KIND_OF_NUMBERS.sub("", problem)
 
 
 def stated_size(problem: str) -> Size | None:

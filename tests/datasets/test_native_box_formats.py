@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from support.box_forms import FORMS
 from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
@@ -41,6 +42,14 @@ def test_a_virft_row_in_every_format():
     assert problem == DOG.replace("Position", "bbox_2d")
 
 
+def test_a_category_is_no_key():
+    for name in ("box", "x, y", "[1, 2]"):
+        problem, _ = made(PROMPT.format(category=name), GOLD, "yx1000")
+        assert problem == DOG.replace("'dog'", f"'{name}'").replace(
+            "'Position': [x1, y1, x2, y2]", "'box_2d': [y1, x1, y2, x2]"
+        )
+
+
 @pytest.mark.parametrize("first", BOX_FORMATS)
 @pytest.mark.parametrize("second", BOX_FORMATS)
 def test_prompt_and_solution_come_back_over_any_formats(first, second):
@@ -59,6 +68,7 @@ def test_prompt_and_solution_come_back_over_any_formats(first, second):
         ("[[x1, y1], [x2, y2]]", "[[254, 303], [291, 365]]", '[{"box_2d": [y1, x1, y2,', None),
         ('{"bbox": [x_1, y_1, x_2, y_2]}', '{"bbox": [254, 303, 291, 365], "label": "A Cat"}',
          '{"box_2d": [y_1, x_1, y_2, x_2]}', "A Cat"),
+        ("[left, top, right, bottom]", "[254, 303, 291, 365]", "[top, left, bottom, right]", None),
         ("as bbox_2d", "[{'bbox_2d': ['254', '303', '291', '365'], 'label': 'box: 1'}]",
          '{"box_2d": [y1, x1, y2, x2]}', "box: 1"),
         ("Where?", "<ref>Cat</ref><box>254 303 291 365</box>", '{"box_2d": [y1', "cat"),
@@ -77,8 +87,40 @@ def test_y_first_boxes_stand_under_their_key_and_are_asked_so(problem, solution,
     assert again == (problem, written)
 
 
+@pytest.mark.parametrize("form", FORMS, ids=str)
+@settings(derandomize=True, max_examples=15, deadline=None)
+@given(data=st.data())
+def test_every_way_to_write_boxes_is_rewritten(form, data):
+    side = st.integers(0, 999)
+    corners = [(x, y, x + 1 + w, y + 1 + h) for x, y, w, h in data.draw(
+        st.lists(st.tuples(side, side, side, side), min_size=1, max_size=3 if form.several else 1)
+    )]  # fmt: skip
+    boxes = [(x, y, min(a, 1000), min(b, 1000)) for x, y, a, b in corners]
+    text = form.write(boxes, "Big dog" if form.labelled else None)
+    labels = read_boxes(text).labels
+    for name, key in (("unit", None), ("yx1000", None), ("norm1000", "bbox_2d")):
+        _, written = made("Where?", f"<answer>{text}</answer>", name, key=key)
+        found = read_boxes(written[8:-9])
+        assert [tuple(shares(b, "unit" if name == "unit" else "norm1000", SIZE)) for b in
+                found.boxes] == [tuple(shares(b, "norm1000", SIZE)) for b in boxes]  # fmt: skip
+        assert found.labels == labels
+        key = {"yx1000": "box_2d"}.get(name, key)
+        assert key is None or len(re.findall(rf"""["']{key}["']:""", written)) == len(boxes)
+        back = made("Where?", written, "norm1000", name)[1]
+        assert read_boxes(back[8:-9]).boxes == boxes
+
+
 @pytest.mark.parametrize(
-    "words", ["xyxy", "(x, y) of two corners", "x first", "<box>", "left, top"]
+    "said",
+    ["Where?", "integers in [0, 1000]", "[x1, y1, x2, y2], 0-1000", "as bbox_2d", "框，0到1000"],
+)  # fmt: skip
+def test_the_question_is_the_same_in_every_format(said):
+    problems = [made(said, "[1, 2, 3, 4]", name)[0] for name in BOX_FORMATS]
+    assert len({" ".join(without_box_format(one).split()) for one in problems}) == 1, problems
+
+
+@pytest.mark.parametrize(
+    "words", ["xyxy", "(x, y) of two corners", "x first", "<box>", "left, top, width"]
 )
 def test_a_prompt_that_would_contradict_the_key_is_refused(words):
     with pytest.raises(ValueError, match=r'to be in \{"box_2d": \[y1, x1, y2, x2\]\}'):
@@ -295,6 +337,10 @@ def test_rows_stored_in_another_format_than_they_say_are_named(shapes, tmp_path)
     assert 'the frame yx1000 needs every box of the solution as {"box_2d"' in bare
     assert "reaches beyond unit (0 to 1)" in too_far
     assert "unknown frame 'norm999'; known: norm1000, pixels, unit, yx1000" in other
+    row = {"image": "1.png", "problem": DOG, "solution": "[0.1, 0.2, 0.3, 1]", "task": "detection"}
+    (tmp_path / "u.jsonl").write_text(json.dumps(row))
+    notes = json.loads(run("data", "check", f"{tmp_path}/u.jsonl", "--json").stdout)["notes"]
+    assert any("look like shares" in note and "the value unit" in note for note in notes)
     assert not rows(
         ("unit", "[0.254, 0.303, 1.0000001, 0.365]"), ("yx1000", '{"box_2d": [303, 254, 365, 291]}')
     )

@@ -196,6 +196,9 @@ def _box_format(run: Run, data_set: _Set) -> Iterator[Finding]:
     except NoValue:
         return
     if known is None:
+        if subset == NATIVE:
+            text = f"{data_set.value}: the box format of {run.text('model')} is not known here"
+            yield note(run, data_set.flag, "frame", f"{text}; name one: {', '.join(BOX_FORMATS)}")
         return
     tasks = [REWARDS[name].task for name in run.texts("reward_funcs") if name in REWARDS]
     boxes = known.images and any(task is not None and task.has_boxes for task in tasks)
