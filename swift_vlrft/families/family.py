@@ -115,6 +115,8 @@ class Family:
     """
     why_not_shared: str | None = None
     """What prevents its other types from sharing prefixes, for the log and the planner."""
+    no_vllm: Mapping[str, str] = field(default_factory=dict)
+    """Its types in transformers for which GRPO with vLLM does not run, and why not."""
     memory: MemoryFacts = MemoryFacts()
 
     @property

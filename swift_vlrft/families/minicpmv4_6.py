@@ -20,8 +20,8 @@ TOKENS = {
     "image_id_start_token": "<image_id>",
     "image_id_end_token": "</image_id>",
 }
-"""What the processor asks its tokenizer for. ms-swift, vLLM and transformers name no id of these;
-here they follow those of Qwen3.5's 248,077 that a tokenizer has.
+"""What the processor asks its tokenizer for. ms-swift, vLLM and transformers name no id of these,
+so they are not verified; here they follow those of Qwen3.5's 248,077 that a tokenizer has.
 """
 IMAGE_TOKENS = {"image_token": "<|image_pad|>", "video_token": "<|video_pad|>"}
 IDS = {
