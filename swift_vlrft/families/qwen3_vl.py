@@ -36,9 +36,8 @@ FAMILY = Family(
     box_answer='```json\n[{"bbox_2d": [254, 303, 291, 365], "label": "cat"}]\n```',
     shared_prefix=("qwen3_vl", "qwen3_vl_moe"),
     no_vllm={
-        "qwen3_vl_moe": "vLLM 0.32 loads the experts as they were published; transformers 5.19 "
-        "writes them transposed, so what it saved does not load there. Published weights start, "
-        "but a weight sync would hand over the same tensors: not run"
+        "qwen3_vl_moe": "What transformers 5.19 saves does not load into vLLM 0.32: its experts "
+        "are transposed. Published weights, and ms-swift's weight sync, were not run"
     },
     memory=MemoryFacts(llm_saved=28.7, vit_saved=36.1),
 )

@@ -204,6 +204,8 @@ def write_tiny(name: str, directory: Path, *, seed: int = 0) -> int:
     family = known_family(name)
     _refuse_existing(directory)
     model = build_model(family.tiny, seed=seed)
+    if name != family.name and name != (made := model.config.model_type):
+        raise ValueError(f"no tiny {name}: the tiny {family.name} is a {made}")
     template = next(iter(family.templates))
     save_checkpoint(model, build_tokenizer(family.tiny), family.tiny, template, directory)
     return sum(p.numel() for p in model.parameters())
