@@ -1,4 +1,4 @@
-# make demo    a real GRPO run that learns in minutes, no GPU      (TASK=colours|detection|digits|coins)
+# make demo    a real GRPO run that learns in minutes, no GPU      (TASK=colours|format|detection|digits|coins)
 # make check   format, types and the quick unit tests: after every change
 # make test    everything: also the slow unit tests, and real runs of every engine and recipe
 # All set up .venv by themselves; `make env` does only that. With PYTHON=3.13 (or 3.11, 3.12, a path)

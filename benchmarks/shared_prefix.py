@@ -3,6 +3,7 @@
     python benchmarks/shared_prefix.py --json                     # the whole grid; an hour
     python benchmarks/shared_prefix.py --json --only 950/150/8    # one cell, and nothing repeated
     python benchmarks/shared_prefix.py --json --gpu               # 3B in bf16 on a GPU instead
+    python benchmarks/shared_prefix.py --json --part operations --model qwen3_5_4b
 
 The training phase of one micro-batch is what ms-swift does after the rollout at its defaults: the
 old policy's log-probabilities without gradients, then the update's forward and backward pass, the
@@ -10,7 +11,7 @@ ViT frozen. Stock computes separate rows with transformers' own sdpa attention; 
 
 - Operations: the real Qwen2.5-VL-3B architecture under fake tensors, torch's FlopCounterMode,
   forward and backward of one update by part, without gradient checkpointing. Attention is counted
-  as full rectangles on both sides.
+  as full rectangles on both sides, Gated DeltaNet (Qwen3.5) as transformers writes it in torch.
 - Kept for backward: bytes of all tensors that autograd saves in that forward pass, in bf16,
   without gradient checkpointing, parameters not counted.
 - Peak of activations: the most bytes alive at once in that forward and backward pass, in bf16,
@@ -28,6 +29,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 import time
 import weakref
@@ -43,9 +45,15 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
-from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
+from transformers import (
+    AutoConfig,
+    AutoModelForImageTextToText,
+    Qwen2_5_VLConfig,
+    Qwen2_5_VLForConditionalGeneration,
+)
 from trl.trainer.utils import selective_log_softmax
 
+from swift_vlrft.memory.models import MODELS_FILE
 from swift_vlrft.shared_prefix.attention import use_shared_attention
 from swift_vlrft.shared_prefix.features import FeatureCache, ImageFeatures
 from swift_vlrft.shared_prefix.forward import forward, values_of
@@ -60,8 +68,12 @@ Cell = tuple[int, int, int]
 IMAGE, START, END = 990, 991, 992
 
 
-def config(size: str) -> Qwen2_5_VLConfig:
-    """Qwen2.5-VL-3B as in its published config.json, or the same in 56 M parameters."""
+def config(size: str) -> Any:
+    """Qwen2.5-VL-3B or Qwen3.5-4B as in its published config.json, or the former in 56 M."""
+    if size == "qwen3_5_4b":
+        values = json.loads(MODELS_FILE.read_text())["Qwen3.5-4B"]
+        ids = {"image_token_id": IMAGE, "vision_start_token_id": START, "vision_end_token_id": END}
+        return AutoConfig.for_model(**values, **ids)
     text = {
         "3b": {
             "vocab_size": 151936, "hidden_size": 2048, "intermediate_size": 11008,
@@ -104,7 +116,8 @@ class Batch:
     images: Images
 
     def to(self, device: str) -> Batch:
-        pixels, grid = (x.to(device) for x in (self.images.pixel_values, self.images.grid_thw))
+        images = self.images.inputs(range(len(self.images.parts)))
+        pixels, grid = (x.to(device) for x in images.values())
         return Batch(
             self.input_ids.to(device),
             self.position_ids.to(device),
@@ -113,7 +126,9 @@ class Batch:
         )
 
 
-def make_batch(model: Any, prompt: int, completion: int, copies: int, prompts: int = 1) -> Batch:
+def make_batch(
+    model: Any, prompt: int, completion: int, copies: int, prompts: int = 1, patch: int = 14
+) -> Batch:
     """``prompts`` prompts with one image each, ``copies`` completions of every one."""
     torch.manual_seed(0)
     h, w = GRIDS[prompt]
@@ -122,7 +137,7 @@ def make_batch(model: Any, prompt: int, completion: int, copies: int, prompts: i
         text = torch.randint(0, 900, (prompt - tokens - 2,))
         image = torch.tensor([START] + [IMAGE] * tokens + [END])
         head = torch.cat([text[:20], image, text[20:]])
-        patches = torch.randn(h * w, 1176)
+        patches = torch.randn(h * w, 3 * 2 * patch**2)
         for _ in range(copies):
             rows.append(torch.cat([head, torch.randint(0, 900, (completion,))]))
             pixels.append(patches)
@@ -142,10 +157,7 @@ def stock_logps(model: Any, batch: Batch, features: Any = None) -> torch.Tensor:
     """What ms-swift's ``_get_logps_via_local_forward`` computes."""
     keep = batch.completion_mask.shape[1]
     if features is None:
-        images = {
-            "pixel_values": batch.images.pixel_values,
-            "image_grid_thw": batch.images.grid_thw,
-        }
+        images: dict[str, Any] = batch.images.inputs(range(len(batch.images.parts)))
     else:
         images = {"mm_encoder_outputs": {"image": features}}
     logits = model(
@@ -205,11 +217,11 @@ def no_repeat_trainable_phase(model: Any, batch: Batch) -> None:
 def build(size: str, device: str = "cpu", dtype: torch.dtype = torch.float32) -> tuple[Any, Any]:
     """One set of weights, behind transformers' attention and behind ours; the ViT frozen."""
     with torch.device(device):
-        stock = Qwen2_5_VLForConditionalGeneration._from_config(
-            config(size), dtype=dtype, attn_implementation="sdpa"
-        )
-        ours = Qwen2_5_VLForConditionalGeneration._from_config(
-            config(size), dtype=dtype, attn_implementation="sdpa"
+        stock, ours = (
+            AutoModelForImageTextToText.from_config(
+                config(size), dtype=dtype, attn_implementation="sdpa"
+            )
+            for _ in range(2)
         )
     for name, parameter in stock.named_parameters():
         owner, _, leaf = name.rpartition(".")
@@ -233,8 +245,20 @@ def attention_back(grad: Any, q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int
     return int(sdpa_backward_flop_count(grad, q, k, v))
 
 
+def triangular(a: Any, b: Any, *_: Any, out_shape: Any = None, **__: Any) -> int:
+    """Gated DeltaNet's chunks: a multiplication and an addition for half of the square."""
+    return int(math.prod(out_shape) * a[-1])
+
+
+def convolution_back(grad: Any, x: Any, weight: Any, *_: Any, **__: Any) -> int:
+    """Twice the way ahead; torch's own count takes a convolution by channel for a dense one."""
+    return int(4 * math.prod(grad) * math.prod(weight[1:]))
+
+
 # torch's counter knows the CUDA kernels; the CPU's has the same shapes.
-CPU_ATTENTION = {
+COUNTED = {
+    torch.ops.aten.linalg_solve_triangular: triangular,
+    torch.ops.aten.convolution_backward: convolution_back,
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: attention_ahead,
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: attention_back,
 }
@@ -244,7 +268,7 @@ def operations(model: Any, logps: Callable[[], torch.Tensor]) -> dict[str, dict[
     """Floating-point operations of one update of the language model and its head, and what it
     keeps for backward.
     """
-    with FlopCounterMode(display=False, custom_mapping=CPU_ATTENTION) as counter:
+    with FlopCounterMode(display=False, custom_mapping=COUNTED) as counter:
         with kept_bytes(model) as kept:
             loss = logps().sum()
         ahead = by_part(counter)
@@ -267,9 +291,10 @@ def by_part(counter: FlopCounterMode) -> dict[str, float]:
 
 def one_image(model: Any, batch: Batch) -> tuple[float, torch.Tensor]:
     """Operations of the frozen ViT for one image, and its features."""
-    pixels = batch.images.pixels([0]).to(torch.bfloat16)
-    with FlopCounterMode(display=False, custom_mapping=CPU_ATTENTION) as counter, torch.no_grad():
-        output = model.model.visual(pixels, grid_thw=batch.images.grid_thw[:1])
+    images = batch.images.inputs([0])
+    pixels = images["pixel_values"].to(torch.bfloat16)
+    with FlopCounterMode(display=False, custom_mapping=COUNTED) as counter, torch.no_grad():
+        output = model.model.visual(pixels, grid_thw=images["image_grid_thw"])
     return float(counter.get_total_flops()), output.pooler_output
 
 
@@ -431,15 +456,15 @@ def on_gpu(cells: list[Cell], repeats: int) -> list[dict[str, Any]]:
     return rows
 
 
-def counted_rows(cells: list[Cell]) -> list[dict[str, Any]]:
+def counted_rows(cells: list[Cell], size: str) -> list[dict[str, Any]]:
     """Operations of every cell."""
     small = Qwen2_5_VLForConditionalGeneration(config("56m"))  # for position ids only
     # Token ids and grids stay real, as the model reads their values.
     with FakeTensorMode(allow_non_fake_inputs=True):
-        models = build("3b", dtype=torch.bfloat16)
+        models = build(size, dtype=torch.bfloat16)
     rows = []
     for cell in cells:
-        batch = make_batch(small, *cell)
+        batch = make_batch(small, *cell, patch=models[0].config.vision_config.patch_size)
         found = count(models, batch)
         total = {
             side: sum(found[side]["forward"].values()) + sum(found[side]["backward"].values())
@@ -490,6 +515,7 @@ def main() -> None:
     )
     parser.add_argument("--json", action="store_true", help="end with one line of JSON")
     parser.add_argument("--part", choices=("operations", "seconds"), help="one half of it")
+    parser.add_argument("--model", choices=("3b", "qwen3_5_4b"), default="3b", help="of operations")
     parser.add_argument("--only", help="one cell, PROMPT/COMPLETION/G")
     parser.add_argument("--repeats", type=int, default=3, help="measurements per median")
     parser.add_argument("--gpu", action="store_true", help="3B in bf16 on CUDA instead")
@@ -506,7 +532,7 @@ def main() -> None:
         headline["device"] = torch.cuda.get_device_name()
     else:
         if arguments.part != "seconds":
-            rows += counted_rows(cells)
+            rows += counted_rows(cells, arguments.model)
         if arguments.part != "operations":
             timed, no_repeats = timed_rows(cells, arguments.repeats)
             rows += timed

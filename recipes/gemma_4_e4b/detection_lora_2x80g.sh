@@ -13,11 +13,11 @@
 #          --max_completion_length 512; --num_generations 4 --gradient_accumulation_steps 2
 # note     Every image takes up to 280 tokens, whatever its size and MAX_PIXELS; more only with
 #          another max_soft_tokens in the checkpoint's preprocessor_config.json.
-#          The prompt asks for x-first boxes; by itself the model writes box_2d, y first. Its
-#          rewards read both.
+#          DATASET:native asks for boxes as the model was trained to write them: box_2d, y first,
+#          in thousandths (yx1000).
 set -euo pipefail
 MODEL=${MODEL:-google/gemma-4-E4B-it}
-DATASET=${DATASET:-laolao77/ViRFT_COCO_base65}
+DATASET=${DATASET:-laolao77/ViRFT_COCO_base65:native}
 PLUGIN=${PLUGIN:-$(vlrft plugin)}
 OUTPUT_DIR=${OUTPUT_DIR:-output/gemma_4_e4b_detection}
 export NPROC_PER_NODE=${NPROC_PER_NODE:-2}

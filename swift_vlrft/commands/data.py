@@ -8,12 +8,28 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from swift_vlrft.commands.data_check import AsJson, Columns, Root, check, renamed
+from swift_vlrft.commands.data_check import (
+    AsJson,
+    Columns,
+    Model,
+    ModelType,
+    Root,
+    asked_format,
+    check,
+    renamed,
+)
 
 if TYPE_CHECKING:
     from swift_vlrft.datasets.writer import Written
 
-Source = Annotated[Path, typer.Argument(metavar="SRC", help="A set on disk, in any form.")]
+Source = Annotated[
+    Path,
+    typer.Argument(
+        metavar="SRC",
+        help="A set on disk, in any form; SRC:unit (norm1000, pixels, yx1000, native) for its "
+        "boxes in that format.",
+    ),
+]
 Target = Annotated[Path, typer.Argument(metavar="DST", help="Parquet folder to write.")]
 KeepGoing = Annotated[
     bool,
@@ -31,7 +47,13 @@ data.command()(check)
 
 @data.command()
 def coco(
-    instances: Annotated[Path, typer.Argument(help="instances_*.json, or lvis_v1_*.json.")],
+    instances: Annotated[
+        Path,
+        typer.Argument(
+            help="instances_*.json, or lvis_v1_*.json; FILE:unit (pixels, yx1000, native) for "
+            "boxes in that format."
+        ),
+    ],
     images: Annotated[Path, typer.Argument(help="Folder of the images.")],
     folder: Target,
     categories: Annotated[
@@ -49,16 +71,22 @@ def coco(
     ] = 0.1,
     seed: Annotated[int, typer.Option(help="Picks images and order.")] = 0,
     split: Annotated[str, typer.Option(help="Name of the split that is written.")] = "train",
+    model: Model = None,
+    model_type: ModelType = None,
     keep_going: KeepGoing = False,
     as_json: AsJson = False,
 ) -> None:
-    """Build a detection set from COCO annotations: one category a prompt, boxes 0 to 1000.
+    """Build a detection set from COCO annotations: one category a prompt, boxes 0 to 1000 unless
+    another format is named.
 
     Example: vlrft data coco instances_train2017.json train2017 data/coco8
     --categories virft-coco8 --shots 4
     """
+    from swift_vlrft.datasets.box_format import split_box_format
     from swift_vlrft.datasets.build import build_folder
 
+    instances, subset = split_box_format(str(instances))
+    box_format, key, _ = asked_format(instances, subset, model, model_type)
     written = build_folder(
         instances,
         images,
@@ -68,6 +96,8 @@ def coco(
         negatives=negatives,
         seed=seed,
         split=split,
+        box_format=box_format,
+        box_key=key,
         keep_going=keep_going,
     )
     _print_written(written, as_json)
@@ -130,6 +160,8 @@ def convert(
     task: Annotated[
         str | None, typer.Option(help="Task of the rows, if the set does not state it.")
     ] = None,
+    model: Model = None,
+    model_type: ModelType = None,
     keep_going: KeepGoing = False,
     as_json: AsJson = False,
 ) -> None:
@@ -139,8 +171,11 @@ def convert(
 
     DST appears when it is complete; a killed run restarts from the first row.
     """
+    from swift_vlrft.datasets.box_format import split_box_format
     from swift_vlrft.datasets.convert import convert_folder
 
+    source, subset = split_box_format(str(source), default="")
+    box_format, key, _ = asked_format(source, subset, model, model_type)
     written = convert_folder(
         source,
         folder,
@@ -148,6 +183,8 @@ def convert(
         root=root,
         rename=renamed(columns),
         task=task,
+        box_format=box_format,
+        box_key=key,
         keep_going=keep_going,
     )
     _print_written(written, as_json)
@@ -161,19 +198,26 @@ def show(
     seed: Annotated[int, typer.Option(help="Seed that picks the rows.")] = 0,
     split: Annotated[str, typer.Option(help="Which split.")] = "train",
     root: Root = None,
+    model: Model = None,
+    model_type: ModelType = None,
 ) -> None:
     """Draw rows with their gold boxes on one HTML page that needs no network.
 
     Example: vlrft data show data/coco8 --rows 12 --out page.html
     """
+    from swift_vlrft.datasets.box_format import split_box_format
+    from swift_vlrft.datasets.convert import shown_in
     from swift_vlrft.datasets.read import read_rows
     from swift_vlrft.files.writing import write_atomically
     from swift_vlrft.report.set_page import page_of, sample
 
+    source, subset = split_box_format(str(source), default="")
+    box_format, key, _ = asked_format(source, subset, model, model_type)
     read = read_rows(source, split=split, root=root, keep_going=True)
     found, total = sample(read, rows, seed)
     if not found:
         raise ValueError(f"{source} has no rows")
+    found = [shown_in(row, box_format, key) for row in found]
     write_atomically(out, page_of(found, source.name, total))
     typer.echo(f"{out}: {len(found)} of {total} rows of {source}")
 

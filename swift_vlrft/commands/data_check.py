@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from swift_vlrft.datasets.box_format import ImageResize
     from swift_vlrft.datasets.validate import TooLong
 
 Root = Annotated[
@@ -20,6 +21,13 @@ Root = Annotated[
 ]
 Columns = Annotated[
     str, typer.Option(help='Rename columns, as ms-swift does: {"question": "problem"}')
+]
+Model = Annotated[
+    str | None,
+    typer.Option(help="Folder or id of the model whose box format the subset native is."),
+]
+ModelType = Annotated[
+    str | None, typer.Option(help="Its family, if it is not told: qwen2_5_vl, ...")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
@@ -29,8 +37,8 @@ def check(
         Path,
         typer.Argument(
             help="A set on disk in any form: Parquet file or folder, folder of save_to_disk, "
-            "JSON or JSON Lines with image paths, COCO's instances_*.json. SET:pixels asks "
-            "whether it can be trained on in pixels."
+            "JSON or JSON Lines with image paths, COCO's instances_*.json. SET:pixels (unit, "
+            "yx1000, native) asks whether it can be trained on in that box format."
         ),
     ],
     fix: Annotated[
@@ -53,11 +61,12 @@ def check(
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option(help="Folder (or id) of the model whose template and tokenizer count."),
+        typer.Option(
+            help="Folder (or id) of the model whose template and tokenizer count, and whose box "
+            "format SET:native is."
+        ),
     ] = None,
-    model_type: Annotated[
-        str | None, typer.Option(help="Its family, if it is not told: qwen2_5_vl, ...")
-    ] = None,
+    model_type: ModelType = None,
     show: Annotated[int, typer.Option(min=0, help="Problems to print.")] = 30,
     as_json: AsJson = False,
 ) -> None:
@@ -80,27 +89,44 @@ def check(
     rewards = tuple(reward or ())
     if unknown := [name for name in rewards if name not in REWARDS]:
         raise ValueError(f"--reward {unknown[0]}: no such reward; known: {', '.join(REWARDS)}")
-    source, box_format = split_box_format(str(source))
+    source, subset = split_box_format(str(source))
+    box_format, key, resize = asked_format(source, subset, model, model_type)
     too_long = None if max_length is None else _length_check(max_length, model, model_type)
-    rules = RowRules(rewards=rewards, box_format=box_format, too_long=too_long, every_reward=True)
-    report, written = Report(source), None
-    rows, empty = check_splits(source, rules, report, split, rename=renamed(columns), root=root)
+    rules = RowRules(
+        rewards=rewards,
+        box_format=box_format,
+        box_key=key,
+        resize=resize,
+        too_long=too_long,
+        every_reward=True,
+    )
+    splits = check_splits(source, rules, split, rename=renamed(columns), root=root)
+    rows, written = {name: rows for name, (rows, _) in splits.items()}, None
     if fix is not None:
         written = write_clean(source, fix, rows, root=root)
     else:
         with row_bar() as advance:
             for _ in chain.from_iterable(rows.values()):
                 advance()
+    report = sum((one for _, one in splits.values()), Report(source))
     notes = list(dict.fromkeys(report.notes))
     if not report.rows and not report.problems:
         raise ValueError("\n".join([f"{source} has no rows", *notes]))
     problems = [(str(one.place), one.problem) for one in report.problems]
     problems += [
         (str(source), f"the split {name!r} has no rows; write them, or remove its files")
-        for name in empty
+        for name, (_, one) in splits.items()
+        if not one.rows and not one.problems
     ]
     if not report.unreadable and (nothing := nothing_scored(rewards, [report])):
         problems.append((str(source), nothing.removeprefix("--reward_funcs ")))
+    else:
+        notes += [
+            f"{source}: no reward that is named scores a row of the split {name!r}: "
+            f"{one.rows_by_task()}"
+            for name, (_, one) in splits.items()
+            if one.good and one.unscored(rewards)
+        ]
     notes += report.shared_notes()
     fits = report.fitting_rewards()
     if as_json:
@@ -123,6 +149,22 @@ def check(
             left_out = f"; left out: {fix}/left_out.jsonl" if written.left_out else ""
             typer.echo(f"{fix}: {written.rows} rows{left_out}")
     raise typer.Exit(1 if problems else 0)
+
+
+def asked_format(
+    source: Path, subset: str, model: str | None, model_type: str | None
+) -> tuple[str, str | None, ImageResize | None]:
+    """The box format that a subset names, the key of its boxes if it has one, and for ``native``
+    how the model resizes images; DataError where that needs a model.
+    """
+    from swift_vlrft.geometry.box_format import NATIVE
+
+    if subset != NATIVE:
+        return subset, None, None
+    from swift_vlrft.swift_plugin.command_line import CommandLine
+    from swift_vlrft.swift_plugin.model import wanted_box_format
+
+    return wanted_box_format(CommandLine(model=model, model_type=model_type), subset, str(source))
 
 
 def renamed(columns: str) -> dict[str, str]:

@@ -19,7 +19,9 @@ report: {folder}/report.html"""
 
 
 def demo(
-    task: Annotated[str, typer.Option(help="colours, detection, digits or coins.")] = "colours",
+    task: Annotated[
+        str, typer.Option(help="colours, format, detection, digits or coins.")
+    ] = "colours",
     out: Annotated[
         Path, typer.Option(file_okay=False, help="Folder; for tasks other than colours, OUT/TASK.")
     ] = Path("runs/demo"),

@@ -1,4 +1,5 @@
-"""Converts a row's boxes and prompt to another box format: only numbers and their sentence change.
+"""Converts a row's boxes and prompt to another box format: only numbers and their sentence change,
+and the key of a box where the format, or the model, has one of its own.
 
     in    "... the bounding boxes (between 0 and 1000, integer) ..."
           [{'Position': [254, 303, 291, 365], 'Confidence': 1}]
@@ -12,21 +13,37 @@ it does not say the converted boxes.
 from __future__ import annotations
 
 import itertools
+import json
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from swift_vlrft.datasets.box_format_sentence import in_pixels, in_thousandths
+from swift_vlrft.datasets.box_format_sentence import DEFAULT_KEY, KEYS, prompt_in
 from swift_vlrft.datasets.row import Row
+from swift_vlrft.datasets.source import DataError
 from swift_vlrft.families import image_rule, known_family, resized_size
+from swift_vlrft.families.family import Family
 from swift_vlrft.families.resize import capped_size
-from swift_vlrft.geometry.box_format import BOX_FORMATS, Size, convert_box
-from swift_vlrft.parsing.answers import Box, answer_span, gold_text, read_boxes
+from swift_vlrft.geometry.box_format import (
+    BOX_FORMATS,
+    NATIVE,
+    SUBSETS,
+    Y_FIRST_KEY,
+    BoxFormat,
+    Corners,
+    Size,
+    box_format,
+    rescaled,
+)
+from swift_vlrft.parsing.answers import answer_span, gold_text, read_boxes
 
 _NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d++(?:\.\d++)?|\.\d++)(?:[eE][-+]?\d++)?(?!\w|\.\d)")
 _MARK = 1_000_000
 """Placeholder for the first number of a text while the numbers of boxes are located."""
+_ANY_KEYED = rf"{KEYS}(?=\s*:)"
+_KEYED = r"[\"']{}[\"']\s*:"
+_Read = tuple[list[Corners], list[float | None], list[str | None]]
+"""Boxes, confidences and labels, as ``read_boxes`` gives them."""
 
 
 @dataclass(frozen=True)
@@ -66,30 +83,62 @@ class ImageResize:
     def _limits(self) -> dict[str, int]:
         return {"min_pixels": self.min_pixels, "max_pixels": self.max_pixels}
 
-    @property
-    def native_box_format(self) -> str | None:
-        return known_family(self.family).box_format
+    def native(self, dataset: str) -> tuple[str, str | None]:
+        """What ``DATASET:native`` means for the model."""
+        return native_format(dataset, known_family(self.family))
 
 
-def split_box_format(text: str) -> tuple[Path, str]:
-    """Path and box format of ``PATH[:norm1000|pixels]``; ValueError names what is unknown."""
-    path, _, box_format = text.rpartition(":")
-    if not path or Path(text).exists() or not (box_format in BOX_FORMATS or Path(path).exists()):
-        return Path(text), "norm1000"
-    if box_format not in BOX_FORMATS:
-        raise ValueError(f"{text}: unknown subset {box_format!r}; known: {', '.join(BOX_FORMATS)}")
-    return Path(path), box_format
+def subset_named(name: str, dataset: str) -> str:
+    """The name of a box format, or ``native``; a DataError lists the known ones."""
+    if name not in SUBSETS:
+        raise DataError(f"{dataset}: unknown subset {name!r}; known: {', '.join(SUBSETS)}")
+    return name
 
 
-def row_in_box_format(row: Row, frame: str, size: Size, seen: Size) -> Row:
-    """The row with its boxes and prompt in ``frame``; ``size`` is the stored image's, ``seen`` that
-    of the one the model sees. ValueError if they cannot be rewritten.
+def split_box_format(text: str, default: str = "norm1000") -> tuple[Path, str]:
+    """Path and subset of ``PATH[:norm1000|pixels|unit|yx1000|native]``; ValueError names what is
+    unknown.
+    """
+    path, _, subset = text.rpartition(":")
+    if not path or Path(text).exists() or not (subset in SUBSETS or Path(path).exists()):
+        return Path(text), default
+    return Path(path), subset_named(subset, text)
+
+
+def native_format(dataset: str, family: Family) -> tuple[str, str | None]:
+    """The box format that a family was trained on, and the key that it writes boxes under, if any:
+    what ``DATASET:native`` means. DataError if it was not trained to write boxes.
+    """
+    if family.box_format is None:
+        raise DataError(
+            f"{dataset}:{NATIVE}: {family.name} was not trained to write boxes; name a box format: "
+            f"{', '.join(BOX_FORMATS)}"
+        )
+    return family.box_format, family.box_key
+
+
+def not_native(dataset: str, name: str, family: Family) -> str | None:
+    """What to know where a model trains on boxes in the format ``name``; None: it is its own, or
+    the model has none.
+    """
+    if family.box_format in (None, name):
+        return None
+    return (
+        f"{dataset}: boxes are in {name}, while {family.name} was trained on {family.box_format}: "
+        f"rewards start lower. Use {dataset}:{NATIVE}, which is {dataset}:{family.box_format}"
+    )
+
+
+def row_in_box_format(row: Row, frame: str, size: Size, seen: Size, key: str | None = None) -> Row:
+    """The row with its boxes and prompt in ``frame``, boxes under ``key`` if one is given; ``size``
+    is the stored image's, ``seen`` that of the one the model sees. ValueError if they cannot be
+    rewritten.
     """
     stored_in = row.columns.get("frame")
-    if not row.has_boxes or stored_in is None or stored_in == frame == "norm1000":
+    if not row.has_boxes or stored_in is None:
         return row
     problem, solution = in_box_format(
-        row.problem, row.solution, stored_in, frame, size=size, to_size=seen
+        row.problem, row.solution, stored_in, frame, size=size, to_size=seen, key=key
     )
     sides = {"width": seen[0], "height": seen[1]} if frame == "pixels" else {}
     columns = row.columns | {"frame": frame} | sides
@@ -97,52 +146,95 @@ def row_in_box_format(row: Row, frame: str, size: Size, seen: Size) -> Row:
 
 
 def in_box_format(
-    problem: str, solution: str, from_format: str, to_format: str, *, size: Size, to_size: Size
+    problem: str,
+    solution: str,
+    from_format: str,
+    to_format: str,
+    *,
+    size: Size,
+    to_size: Size,
+    key: str | None = None,
 ) -> tuple[str, str]:
-    """Prompt and gold solution in ``to_format``. ``size`` is the stored image's, ``to_size`` that
-    of the one the model sees. ValueError if they cannot be rewritten.
+    """Prompt and gold solution in ``to_format``, with boxes under ``key`` if one is given, or if
+    the order of a format needs one. ``size`` is the stored image's, ``to_size`` that of the one the
+    model sees. ValueError if they cannot be rewritten.
     """
-    if from_format == to_format == "norm1000":
+    before, after = box_format(from_format), box_format(to_format)
+    key = after.key or key
+    if before == after and before.scale is not None and key == before.key:
         return problem, solution
-    if to_format == "norm1000":
-        problem = in_thousandths(problem, size if from_format == "pixels" else None)
-    else:
-        problem = in_pixels(problem, to_size, size)
-    if from_format == to_format and size == to_size:
+    if key is None and before.y_first:
+        key = DEFAULT_KEY
+    problem = prompt_in(problem, before, after, to_size, size, key)
+    if before == after and key is None and (before.scale is not None or size == to_size):
         return problem, solution
-
-    def convert(box: Box) -> tuple[int, int, int, int]:
-        return convert_box(box, from_format, to_format, size=size, to_size=to_size)
-
-    return problem, _converted(solution, convert)
+    return problem, _converted(solution, before, after, size, to_size, key)
 
 
-def _converted(solution: str, convert: Callable[[Box], tuple[int, int, int, int]]) -> str:
-    """The solution with other numbers in its boxes, and not another character changed.
+def all_under(key: str, text: str) -> bool:
+    """Whether every box of a gold solution stands under ``key``."""
+    found = read_boxes(text)
+    return found is not None and len(re.findall(_KEYED.format(key), text)) == len(found)
 
-    The reader itself tells which numbers are a box's: each number of the text is replaced by a
-    mark, and the marks that come back in boxes are theirs. ValueError if that, or what is
-    written, does not read as it should.
+
+def _converted(
+    solution: str, before: BoxFormat, after: BoxFormat, size: Size, to_size: Size, key: str | None
+) -> str:
+    """The solution with other numbers in its boxes, and under another key if one is given; not
+    another character changes. Boxes without a key, which need one, are written as a list of
+    objects; a label that stood in tags is then written as class names are compared.
     """
     gold = gold_text(solution)
-    before = read_boxes(gold)
-    if before is None or None in before.boxes:
+    found = read_boxes(gold)
+    if found is None or None in found.boxes:
         raise ValueError(f"the solution {gold[:80]!r} cannot be rewritten in another box format")
-    if not before.boxes:
+    if not found.boxes:
         return solution
-    boxes = [convert(box) for box in before.boxes if box is not None]
-    marks = itertools.count(_MARK)
-    marked = read_boxes(_NUMBER.sub(lambda _: str(next(marks)), gold))
-    numbers: dict[int, int] = {}
-    for mark, box in zip(marked.boxes if marked is not None else [], boxes, strict=False):
-        numbers.update(zip(map(int, mark or ()), box, strict=False))
-    marks = itertools.count(_MARK)
-    written = _NUMBER.sub(lambda number: str(numbers.get(next(marks), number[0])), gold)
-    after = read_boxes(written)
-    same = (boxes, before.confidences, before.labels)
-    if after is None or (after.boxes, after.confidences, after.labels) != same:
+    boxes = [rescaled(box, before, after, size, to_size) for box in found.boxes if box is not None]
+    wanted = boxes, found.confidences, found.labels
+    renamed = gold if key is None else re.sub(_ANY_KEYED, rf"\g<quote>{key}\g<quote>", gold)
+    written = _with_numbers(renamed, boxes, after)
+    if key is not None and not (_reads(written, wanted) and all_under(key, written)):
+        written = _as_objects(wanted, key, after)
+    if not _reads(written, wanted):
         raise ValueError(f"the boxes of the solution {gold[:80]!r} cannot be rewritten")
     if not isinstance(solution, str):
         return written
     start, end = answer_span(solution) or (0, len(solution))
     return solution[:start] + solution[start:end].replace(gold, written, 1) + solution[end:]
+
+
+def _with_numbers(text: str, boxes: list[Corners], of: BoxFormat) -> str:
+    """``text`` with other numbers in its boxes. The reader itself tells which numbers are a box's,
+    and in which order: each number of the text is replaced by a mark, and the marks that come back
+    in boxes are theirs.
+    """
+    marks = itertools.count(_MARK)
+    marked = read_boxes(_NUMBER.sub(lambda _: str(next(marks)), text))
+    numbers: dict[int, float] = {}
+    for mark, box in zip(marked.boxes if marked is not None else [], boxes, strict=False):
+        numbers.update(zip(map(int, mark or ()), box, strict=False))
+    marks = itertools.count(_MARK)
+
+    def number(found: re.Match[str]) -> str:
+        value = numbers.get(next(marks))
+        return found[0] if value is None else f"{value:.{of.decimals}f}"
+
+    return _NUMBER.sub(number, text)
+
+
+def _as_objects(of: _Read, key: str, written_in: BoxFormat) -> str:
+    """Boxes as a JSON list of objects with ``key``, with confidences and labels that there are."""
+    objects = []
+    for (x1, y1, x2, y2), confidence, label in zip(*of, strict=True):
+        corners = (y1, x1, y2, x2) if key == Y_FIRST_KEY else (x1, y1, x2, y2)
+        numbers = ", ".join(f"{value:.{written_in.decimals}f}" for value in corners)
+        further = {"Confidence": confidence, "label": label}
+        rest = "".join(f', "{k}": {json.dumps(v)}' for k, v in further.items() if v is not None)
+        objects.append(f'{{"{key}": [{numbers}]{rest}}}')
+    return f"[{', '.join(objects)}]"
+
+
+def _reads(text: str, wanted: _Read) -> bool:
+    found = read_boxes(text)
+    return found is not None and (found.boxes, found.confidences, found.labels) == wanted

@@ -1,20 +1,24 @@
-"""The sentence about coordinates in a prompt, converted to another box format.
+"""What a prompt says about coordinates, converted to another box format.
 
-    "the bounding boxes (between 0 and 1000, integer)"      a prompt in norm1000
-    "the bounding boxes (in pixels, x from 0 to 644 and y from 0 to 476, integer)"
+    norm1000   "the bounding boxes (between 0 and 1000, integer) ... {'Position': [x1, y1, x2, y2]}"
+    pixels     "the bounding boxes (in pixels, x from 0 to 644 and y from 0 to 476, integer) ..."
+    unit       "the bounding boxes (between 0 and 1, with three decimals) ..."
+    yx1000     "(between 0 and 1000, integer) ... {'box_2d': [y1, x1, y2, x2]}"
 
     "坐标归一化到[0,1000)"  ->  "坐标以像素为单位，x 从 0 到 644，y 从 0 到 476"
     "in absolute pixel coordinates"  ->  "in coordinates between 0 and 1000"
 
 A phrase that gives the range, of both axes or of each, is replaced as a whole. An amount with its
-unit ("$1000", "1000 m") is left alone. Whatever else still speaks of thousandths, or of pixels, is
-not understood: the prompt might contradict its gold boxes, and it is refused.
+unit ("$1000", "1000 m") is left alone, and so is the range of a confidence. Whatever else still
+speaks of the other format is not understood: the prompt might contradict its gold boxes, and it is
+refused.
 """
 
 import re
+from collections.abc import Callable
 from contextlib import suppress
 
-from swift_vlrft.geometry.box_format import Size
+from swift_vlrft.geometry.box_format import Y_FIRST_KEY, BoxFormat, Size
 
 # ---- thousandths ------------------------------------------------------------------------------
 
@@ -22,10 +26,6 @@ _ZERO = r"(?<![0-9A-Za-z_.$€£¥])0(?:\.0+)?"
 _TOP = r"(?:1000|1,000|1[ \u00a0\u202f]000|999)(?:\.0+)?(?![0-9A-Za-z_]|[.,][0-9])"
 _TO = r"\s*(?:-to-|[-–—−~～〜∼…]|\.{2,3}=?|(?:,\s*)?(?:up\s+)?to|and|through|until|到|至)\s*"
 _UNITS_CHINESE = r"个?人|艘|路|元|米|公里|公斤|辆"
-_RANGE = (
-    rf"(?:(?<!range)[\[(【]\s*{_ZERO}(?:\s*[,，;]\s*|{_TO}){_TOP}\s*[\])】]"  # [0, 1000], (0-1000)
-    rf"|range\(\s*(?:0\s*,\s*)?100[01]\s*\)|{_ZERO}{_TO}{_TOP}(?!\s?(?:{_UNITS_CHINESE})))"
-)
 _NOUN = (
     r"(?:(?:normali[sz]ed|integer)\s+)?(?:coordinates?(?:\s+(?:system|space|frame))?|range|scale"
     r"|grid|interval|space|system|format|pixels?)"
@@ -37,37 +37,51 @@ _GOES_ON = (
 _COUNTS = rf"[ \t-]*(?!(?:{_GOES_ON})\b)[A-Za-z]"
 _NO_FORMULA = r"(?<![∈=])(?<![∈=]\s)(?<![∈=][\[(])(?<![∈=]\s[\[(])"  # x ∈ [0, 1000] is no phrase
 _WORD = r"(?<![A-Za-z])"
-_ENGLISH = re.compile(
-    rf"(?:{_WORD}(?:(?:re)?(?:normali[sz]|scal|quanti[sz]|discreti[sz])ed|mapped|ranging|lying"
-    r"|expressed)\s+)?"
-    rf"(?:{_WORD}(?:to|into|in|between|within|from|on|as|onto|over|using|with)\s+)?"
-    rf"(?:{_WORD}(?:an?|the)\s+)?(?:{_WORD}(?:(?:closed|integer|numeric(?:al)?|coordinate)\s+)?"
-    r"(?:range|interval|scale)\s+(?:(?:of|from|is)\s+)?)?"
-    rf"(?:{_WORD}(?:between|from|within|in)\s+)?"
-    rf"{_NO_FORMULA}{_RANGE}(?!\s*(?:[\^²]|[x×*]\s*[\[(]))"  # nor is [0, 1000] x [0, 1000]
-    rf"(?P<noun>[ \t-]+{_NOUN}\b)?(?!{_COUNTS})",
-    re.IGNORECASE,
-)
-# A range for each axis: "x from 0 to 1000, y from 0 to 1000", "0 <= x <= 1000 and 0 <= y <= 1000"
-_X, _Y = (
-    rf"(?:{axis}\s*(?::|ranges?|goes|runs|is|的?(?:取值)?范围)?\s*(?:from|between|in|within|是|为|在|从)?"
-    rf"\s*{_RANGE}|{_ZERO}\s*(?:<=?|≤)\s*{axis}\s*(?:<=?|≤)\s*{_TOP})"
-    for axis in "xy"
-)
-_BOTH_AXES = re.compile(
-    rf"(?<![A-Za-z0-9_])(?<!\b\w, )(?<!\b\w and ){_X}\s*(?:[,;，；、]|\band\b)\s*(?:and\s+)?"
-    rf"{_Y}(?!{_COUNTS})",
-    re.IGNORECASE,
-)
+Phrases = tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]
+
+
+def _phrases(top: str, call: str) -> Phrases:
+    """How English, a range for each axis, and Chinese say that coordinates go from 0 to ``top``;
+    ``call`` is the argument of Python's range.
+    """
+    span = (
+        rf"(?:(?<!range)[\[(【]\s*{_ZERO}(?:\s*[,，;]\s*|{_TO}){top}\s*[\])】]"  # [0, 1000]
+        rf"|range\(\s*(?:0\s*,\s*)?{call}\s*\)|{_ZERO}{_TO}{top}(?!\s?(?:{_UNITS_CHINESE})))"
+    )
+    english = (
+        rf"(?:{_WORD}(?:(?:re)?(?:normali[sz]|scal|quanti[sz]|discreti[sz])ed|mapped|ranging|lying"
+        r"|expressed)\s+)?"
+        rf"(?:{_WORD}(?:to|into|in|between|within|from|on|as|onto|over|using|with)\s+)?"
+        rf"(?:{_WORD}(?:an?|the)\s+)?(?:{_WORD}(?:(?:closed|integer|numeric(?:al)?|coordinate)\s+)?"
+        r"(?:range|interval|scale)\s+(?:(?:of|from|is)\s+)?)?"
+        rf"(?:{_WORD}(?:between|from|within|in)\s+)?"
+        rf"{_NO_FORMULA}{span}(?!\s*(?:[\^²]|[x×*]\s*[\[(]))"  # nor is [0, 1000] x [0, 1000]
+        rf"(?P<noun>[ \t-]+{_NOUN}\b)?(?!{_COUNTS})"
+    )
+    # "x from 0 to 1000, y from 0 to 1000", "0 <= x <= 1000 and 0 <= y <= 1000"
+    x, y = (
+        rf"(?:{axis}\s*+(?:(?::|ranges?|goes|runs|is|的?(?:取值)?范围)\s*+)?"
+        rf"(?:(?:from|between|in|within|是|为|在|从)\s*+)?{span}|{_ZERO}\s*(?:<=?|≤)\s*{axis}\s*(?:<=?|≤)\s*{top})"
+        for axis in "xy"
+    )
+    both = (
+        rf"(?<![A-Za-z0-9_])(?<!\b\w, )(?<!\b\w and ){x}\s*(?:[,;，；、]|\band\b)\s*(?:and\s+)?"
+        rf"{y}(?!{_COUNTS})"
+    )
+    chinese = (
+        r"(?:(?:归一化|规范化|标准化|缩放|映射|量化)(?:到|至|为|在|于)?\s*)?"
+        r"(?:(?:数值|取值)?(?:范围|区间)(?:为|是|在|从|：|:)?\s*)?(?:(?:介于|位于|在|从|为|是|以)\s*)?"
+        rf"{_NO_FORMULA}{span}"
+        r"(?:[ \t]*(?:之间|以内|之内|的?(?:范围|区间)(?:之?内)?|为(?:范围|区间|单位)))?"
+    )
+    return re.compile(english, re.I), re.compile(both, re.I), re.compile(chinese)
+
+
+_ENGLISH, _BOTH_AXES, _CHINESE = THOUSANDTHS = _phrases(_TOP, "100[01]")
+SHARES = _phrases(r"1(?:\.0+)?(?![0-9A-Za-z_%]|[.,][0-9])", "[12]")
 # Before a range of x alone, which no phrase of both can replace
 _ONE_AXIS = re.compile(
-    r"(?<![\w,])(?<![xy] and )(?<![xy], )[xy]\s+(?:ranges?|goes|runs|is)?\s*$", re.I
-)
-_CHINESE = re.compile(
-    r"(?:(?:归一化|规范化|标准化|缩放|映射|量化)(?:到|至|为|在|于)?\s*)?"
-    r"(?:(?:数值|取值)?(?:范围|区间)(?:为|是|在|从|：|:)?\s*)?(?:(?:介于|位于|在|从|为|是|以)\s*)?"
-    rf"{_NO_FORMULA}{_RANGE}"
-    r"(?:[ \t]*(?:之间|以内|之内|的?(?:范围|区间)(?:之?内)?|为(?:范围|区间|单位)))?"
+    r"(?<![\w,])(?<![xy] and )(?<![xy], )[xy]\s++(?:(?:ranges?|goes|runs|is)\s*+)?$", re.I
 )
 # The word that a prompt in pixels does without
 _NORMALISED = re.compile(
@@ -131,10 +145,85 @@ _IDEOGRAPH = re.compile(r"[\u3400-\u9fff]")
 _WORDS_BEFORE = re.compile(r"(?:\S*\s){0,2}\S*\Z")
 _SENTENCE = "\nCoordinates are whole numbers "
 
+# ---- shares of the sides ----------------------------------------------------------------------
+
+_UNIT = "between 0 and 1, with three decimals"
+_UNIT_CHINESE = "以 0 到 1 的三位小数表示"
+_UNIT_SENTENCE = f"\nCoordinates are numbers {_UNIT}."
+_DECIMALS_AFTER = re.compile(
+    r"(?<=between 0 and 1000),?\s*\(?(?:(?:with|to|in|rounded to|of)\s+)?(?:up to\s+)?"
+    r"(?:two|three|four|five|six|[2-6])\s+decimal(?:\s+(?:places?|digits?)|s)\b\)?",
+    re.IGNORECASE,
+)
+# The last of these before a range from 0 to 1 tells whose it is: a confidence has one too.
+_OWNER = re.compile(
+    r"(?P<score>confiden\w*|scores?\b|probab\w*|certain\w*|置信|概率|分数)|coord\w*|box\w*|bbox\w*"
+    r"|\b[xy]\d?\b|坐标|框",
+    re.IGNORECASE,
+)
+_UNIT_LEFT = re.compile(
+    r"\bfloat\w*|\bfractions?\s+of\b|\bunit\s+(?:interval|square)|\bzero\s+(?:and|to)\s+one\b"
+    r"|\bper\s?cent\w*|\brelative\s+(?:coord|pos|to)\w*|小数|百分",
+    re.IGNORECASE,
+)
+_WHOLE_NUMBERS = (
+    (r"\b(?:integer|whole)[ \t]+(?=(?:numbers?|values?|coord\w*|bounding|box\w*)\b)", ""),
+    (r"\bintegers\b", "numbers"),
+    (r"整数", "小数"),
+)
+_KIND_OF_NUMBERS = re.compile(
+    r",?\s*\b(?:integers?|(?:whole\s+)?numbers)\b|整数|小数", re.IGNORECASE
+)
+_INTEGER_LEFT = re.compile(r"\bintegers?\b|\bwhole\s+numbers?\b", re.IGNORECASE)
+
+# ---- keys and their order ---------------------------------------------------------------------
+
+DEFAULT_KEY = "Position"
+"""ViRFT's key, where boxes that were under a y-first one become x-first."""
+KEYS = r"(?P<quote>[\"'`])(?:Position|bbox_2d|box_2d|bbox|box(?=(?P=quote)\s*:))(?P=quote)"
+"""A key of a box, in quotes; 'box' may be a category."""
+_KEY = re.compile(rf"{KEYS}|\b(?:bbox|box)_2d\b")
+_STEP = r"\s*+(?:[\])]\s*+)?,\s*+(?:[\[(]\s*+)?"
+_AXES = (("x", "left", "right"), ("y", "top", "bottom"))
+_X, _Y = (rf"(?:{axis}\w{{0,6}}|{low}|{high})" for axis, low, high in _AXES)
+_TEMPLATE = re.compile(  # [x1, y1, x2, y2], (xmin,ymin),(xmax,ymax), [[y1, x1], [y2, x2]]
+    rf"(?P<open>[\[(]\s*)?\b(?:(?P<x>{_X}{_STEP}{_Y}{_STEP}{_X}{_STEP}{_Y})"
+    rf"|(?P<y>{_Y}{_STEP}{_X}{_STEP}{_Y}{_STEP}{_X}))\b(?P<close>\s*[\])])?"
+)
+_ORDER_LEFT = {
+    True: re.compile(
+        r"\bxyxy\b|\bxywh\b|\(\s*x\s*,\s*y\s*\)|\bx[\s-]+first\b|\bleft\W+top\b", re.IGNORECASE
+    ),
+    False: re.compile(
+        r"\byxyx\b|\(\s*y\s*,\s*x\s*\)|\by[\s-]+first\b|\btop\W+left\W+(?:bottom|right)\b",
+        re.IGNORECASE,
+    ),
+}
+_TAGS_LEFT = re.compile(r"<box>|<\|box_start\|>|<\|begin_of_box\|>")
+_WRITE = "\nWrite each box as "
+
 # Characters that no text holds, for the sides of the image and for our 0, which is not replaced
 WIDTH, HEIGHT, ZERO = "\ufdd0", "\ufdd1", "\ufdd2"
 _HERE = f"in pixels, x from {ZERO} to {WIDTH} and y from {ZERO} to {HEIGHT}"
 _HERE_CHINESE = f"以像素为单位，x 从 {ZERO} 到 {WIDTH}，y 从 {ZERO} 到 {HEIGHT}"
+
+
+def prompt_in(
+    problem: str, before: BoxFormat, after: BoxFormat, size: Size, stored: Size, key: str | None
+) -> str:
+    """The prompt in another box format, its boxes asked for under ``key`` (None: as it says).
+    ``size``: that of the image as the model sees it; ``stored``: the stored image's. ValueError if
+    the prompt still speaks of the other format.
+    """
+    if before.decimals:
+        problem = _from_unit(problem)
+    if after.scale is None:
+        problem = in_pixels(problem, size, stored)
+    else:
+        problem = in_thousandths(problem, stored if before.scale is None else None)
+        if after.decimals:
+            problem = _in_unit(problem)
+    return problem if key is None else with_key(problem, key)
 
 
 def in_thousandths(problem: str, stored: Size | None = None) -> str:
@@ -147,7 +236,7 @@ def in_thousandths(problem: str, stored: Size | None = None) -> str:
         text = re.sub(pattern, lambda m, w=words: _as_begun(m, m.expand(w)), text, flags=re.I)  # type: ignore[misc]
     left = _PIXELS_LEFT.search(text) or _ORIGINAL.search(text) or _side(text, stored)
     _refuse(left, "norm1000 (0 to 1000)", "'in pixels'")
-    if _ENGLISH.search(text) or _CHINESE.search(text) or _BOTH_AXES.search(text):
+    if any(phrase.search(text) for phrase in THOUSANDTHS):
         return text
     return f"{text}{_SENTENCE}between 0 and 1000."
 
@@ -159,19 +248,10 @@ def in_pixels(problem: str, size: Size, stored: Size | None = None) -> str:
     """
     text = _PIXELS.sub(lambda m: _as_begun(m, _HERE), problem)
     text = _PIXELS_CHINESE.sub(_HERE_CHINESE, text)
-    text = _BOTH_AXES.sub(lambda m: _HERE_CHINESE if _in_chinese(m) else _as_begun(m, _HERE), text)
-    if _IDEOGRAPH.search(text):
-        text = _CHINESE.sub(lambda m: _HERE_CHINESE if _in_chinese(m) else m[0], text)
-    text = _ENGLISH.sub(_english, text)
+    text = _replaced(text, THOUSANDTHS, _HERE, _HERE_CHINESE)
     if ZERO in text:
         text = _NORMALISED.sub("", text)
-    amounts = [amount.span() for amount in _AMOUNT.finditer(text)]
-    thousands = (
-        found
-        for found in _THOUSANDTHS_LEFT.finditer(text)
-        if not any(start <= found.start() < end for start, end in amounts)
-    )
-    _refuse(next(thousands, None), "pixels", "'between 0 and 1000'")
+    _refuse(_thousandths_left(text), "pixels", "'between 0 and 1000'")
     if stored not in (None, size):
         named = (by for by in _BY.finditer(text) if (int(by[1]), int(by[2])) == stored)
         left = next(named, None) or _ORIGINAL.search(text) or _side(text, stored)
@@ -181,14 +261,76 @@ def in_pixels(problem: str, size: Size, stored: Size | None = None) -> str:
     return text.translate({ord(WIDTH): str(size[0]), ord(HEIGHT): str(size[1]), ord(ZERO): "0"})
 
 
+def _in_unit(problem: str) -> str:
+    """A prompt in thousandths, in shares of width and height."""
+    here, here_chinese = (text.replace("0", ZERO, 1) for text in (_UNIT, _UNIT_CHINESE))
+    text = _replaced(problem, THOUSANDTHS, here, here_chinese)
+    text = re.sub(
+        rf"(?<={here}),?\s+(?:as\s+)?(?:integers?|whole numbers?)\b", "", text, flags=re.I
+    )
+    for pattern, words in _WHOLE_NUMBERS:
+        text = re.sub(pattern, words, text, flags=re.I)
+    _refuse(_INTEGER_LEFT.search(text), "unit (0 to 1)")
+    left = _thousandths_left(text, normalised=False)
+    _refuse(left, "unit (0 to 1)", "'between 0 and 1000'")
+    return text.replace(ZERO, "0")
+
+
+def _from_unit(problem: str) -> str:
+    """A prompt in shares of width and height, in thousandths where it gives a range."""
+    text = problem.replace(_UNIT_SENTENCE, f"{_SENTENCE}between 0 and 1000.")
+    text = text.replace(_UNIT, "between 0 and 1000, integer")
+    text = text.replace(_UNIT.capitalize(), "Between 0 and 1000, integer")
+    text = text.replace(_UNIT_CHINESE, "在 0 到 1000 之间")
+    text = _replaced(text, SHARES, "between 0 and 1000", "在 0 到 1000 之间", kept=_of_score)
+    text = _DECIMALS_AFTER.sub("", text)
+    _refuse(_UNIT_LEFT.search(text), "another format than unit", "'between 0 and 1'")
+    return text
+
+
+def with_key(problem: str, key: str) -> str:
+    """The prompt asking for boxes under ``key``, in its order: keys and coordinates that it names
+    are replaced, a list without a key is wrapped, else a sentence is added. ValueError if it still
+    asks for another order, or for tags around boxes.
+    """
+    y_first = key == Y_FIRST_KEY
+    named = _KEY.search(problem) is not None
+    text = _KEY.sub(lambda m: f"{m['quote'] or ''}{key}{m['quote'] or ''}", problem)
+    ordered = 0
+
+    def written(found: re.Match[str]) -> str:
+        nonlocal ordered
+        ordered += 1
+        names = re.findall(r"\w+", found["x"] or found["y"])
+        if bool(found["y"]) != y_first:
+            names = [names[n] for n in (1, 0, 3, 2)]
+        if named and bool(found["y"]) == y_first:
+            return found[0]
+        return f"[{', '.join(names)}]" if named else f'{{"{key}": [{", ".join(names)}]}}'
+
+    text = _TEMPLATE.sub(written, text)
+    corners = "y1, x1, y2, x2" if y_first else "x1, y1, x2, y2"
+    asked = f'{{"{key}": [{corners}]}}'
+    _refuse(_ORDER_LEFT[y_first].search(text), asked)
+    _refuse(_TAGS_LEFT.search(text), asked)
+    if ordered or (named and not y_first):
+        return text
+    return f"{text}{_WRITE}{asked}."
+
+
 def without_box_format(problem: str) -> str:
-    """The prompt without its sentence about coordinates, for comparison across box formats."""
+    """The prompt without what it says of coordinates, for comparison across box formats."""
+    problem = problem.replace(_UNIT_SENTENCE, "").replace(_UNIT, "between 0 and 1000")
+    problem = problem.replace(_UNIT_CHINESE, "在 0 到 1000 之间")
+    with suppress(ValueError):
+        problem = with_key(problem, DEFAULT_KEY)
     with suppress(ValueError):
         problem = in_thousandths(problem)
     with suppress(ValueError):
         problem = in_pixels(problem, (0, 0))
-    problem = problem.split(_SENTENCE)[0]
-    return _PIXELS_CHINESE.sub("", _PIXELS.sub("", problem))
+    problem = problem.split(_SENTENCE)[0].split(_WRITE)[0]
+    problem = _PIXELS_CHINESE.sub("", _PIXELS.sub("", problem))
+    return _KIND_OF_NUMBERS.sub("", problem)
 
 
 def stated_size(problem: str) -> Size | None:
@@ -198,6 +340,48 @@ def stated_size(problem: str) -> Size | None:
         return None
     _, width, _, height = re.findall(r"\d+", found[0])
     return int(width), int(height)
+
+
+def _replaced(
+    text: str,
+    phrases: Phrases,
+    here: str,
+    here_chinese: str,
+    kept: Callable[[re.Match[str]], bool] = lambda found: False,
+) -> str:
+    """``text`` with other words for the ranges of coordinates that it gives, but for those kept."""
+
+    def say(found: re.Match[str]) -> str:
+        return here_chinese if _in_chinese(found) else _as_begun(found, here)
+
+    def say_in_english(found: re.Match[str]) -> str:
+        if kept(found) or _ONE_AXIS.search(found.string[: found.start()]):
+            return found[0]
+        if "coordinates" in (found["noun"] or "").lower().split():
+            return f"coordinates {here}"
+        return _as_begun(found, here)
+
+    english, both, chinese = phrases
+    text = both.sub(say, text)
+    if _IDEOGRAPH.search(text):
+        text = chinese.sub(lambda m: say(m) if _in_chinese(m) and not kept(m) else m[0], text)
+    return english.sub(say_in_english, text)
+
+
+def _of_score(found: re.Match[str]) -> bool:
+    """Whether a range is that of a confidence rather than of coordinates."""
+    owners = list(_OWNER.finditer(found.string, max(0, found.start() - 80), found.start()))
+    return bool(owners) and owners[-1]["score"] is not None
+
+
+def _thousandths_left(text: str, *, normalised: bool = True) -> re.Match[str] | None:
+    """What still speaks of thousandths; "normalised" too, unless it may."""
+    amounts = [amount.span() for amount in _AMOUNT.finditer(text)]
+    for found in _THOUSANDTHS_LEFT.finditer(text):
+        allowed = not normalised and re.match("normali|归一", found[0], re.I)
+        if not allowed and not any(start <= found.start() < end for start, end in amounts):
+            return found
+    return None
 
 
 def _refuse(left: re.Match[str] | None, box_format: str, other: str = "") -> None:
@@ -230,11 +414,3 @@ def _in_chinese(found: re.Match[str]) -> bool:
     before, after = found.string[: found.start()], found.string[found.end() :]
     near = before[-2:] + after[:2] + found[0]
     return bool(_IDEOGRAPH.search(near)) and not re.search(r"[A-Za-z]\s*$", before[-9:])
-
-
-def _english(found: re.Match[str]) -> str:
-    if _ONE_AXIS.search(found.string[: found.start()]):
-        return found[0]
-    if "coordinates" in (found["noun"] or "").lower().split():
-        return f"coordinates {_HERE}"
-    return _as_begun(found, _HERE)

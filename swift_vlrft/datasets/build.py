@@ -23,6 +23,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
+from swift_vlrft.datasets.box_format import in_box_format
 from swift_vlrft.datasets.image import image_path, size_problem, stored_image
 from swift_vlrft.datasets.instances import (
     Boxes,
@@ -160,8 +161,15 @@ def detection_row(image: Any, category: str, boxes: Boxes) -> dict[str, Any]:
     }
 
 
-def built_rows(found: Instances, rows: Sequence[PlannedRow], images: Path) -> Iterator[Item]:
-    """The planned rows with their images; a BadRow where a file is missing, broken or of another
+def built_rows(
+    found: Instances,
+    rows: Sequence[PlannedRow],
+    images: Path,
+    box_format: str = "norm1000",
+    key: str | None = None,
+) -> Iterator[Item]:
+    """The planned rows with their images, boxes in that format (pixels: of the image, as it is
+    stored) and under ``key`` if it is given; a BadRow where a file is missing, broken or of another
     size than the annotations say.
     """
     folder = images.absolute()
@@ -177,6 +185,12 @@ def built_rows(found: Instances, rows: Sequence[PlannedRow], images: Path) -> It
             yield BadRow(RowLocation(found.path, row.image_id, "image"), str(error))
         else:
             made = detection_row(image, row.category, row.boxes)
+            sides = info.width, info.height
+            made["problem"], made["solution"] = in_box_format(
+                made["problem"], made["solution"], made["frame"], box_format,
+                size=sides, to_size=sides, key=key,
+            )  # fmt: skip
+            made["frame"] = box_format
             yield made | {"image_id": found.column_of(row.image_id)}
 
 
@@ -190,6 +204,8 @@ def build_folder(
     negatives: float = 0.1,
     seed: int = 0,
     split: str = "train",
+    box_format: str = "norm1000",
+    box_key: str | None = None,
     keep_going: bool = False,
 ) -> Written:
     """What ``vlrft data coco`` does; ``counts`` of what is returned are rows planned, and what the
@@ -205,7 +221,7 @@ def build_folder(
     with_boxes = sum(bool(row.boxes) for row in rows)
     written = write_folder(
         folder,
-        {split: built_rows(found, rows, images)},
+        {split: built_rows(found, rows, images, box_format, box_key)},
         keep_going=keep_going,
         about=f"{with_boxes} rows with boxes and {len(rows) - with_boxes} with gold `No Objects`, "
         f"made from {instances.name} with `vlrft data coco`: {len(names)} categories "

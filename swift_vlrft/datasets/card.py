@@ -42,7 +42,8 @@ CARD = """\
 {table}
 
 Columns: `image`, `problem` (the prompt), `solution` (gold), `task`, `frame` (what the boxes are
-measured in: `norm1000` is thousandths of the image's width and height), and what the source had
+measured in: `norm1000` is thousandths of the image's width and height, `pixels` those of the image,
+`unit` shares of 1, `yx1000` thousandths under `box_2d`, y first), and what the source had
 besides. It trains with swift-vlrft as
 `swift rlhf --rlhf_type grpo --external_plugins "$(vlrft plugin)" --dataset THIS_FOLDER ...`.
 """

@@ -24,7 +24,7 @@ from swift_vlrft.datasets.validate import (
     in_box_format,
     validate_rows,
 )
-from swift_vlrft.parsing.answers import gold_text, read_boxes
+from swift_vlrft.parsing.answers import Box, gold_text, read_boxes
 
 
 def check_set(
@@ -46,25 +46,17 @@ def check_set(
 
 
 def check_splits(
-    path: Path, rules: RowRules, report: Report, split: str | None = None, **options: Any
-) -> tuple[dict[str, Iterator[Validated]], list[str]]:
-    """The checked rows by split, of all that are there unless one is given, and a list that holds
-    the splits without rows when all were read. ``options`` are ``open_set``'s.
+    path: Path, rules: RowRules, split: str | None = None, **options: Any
+) -> dict[str, tuple[Iterator[Validated], Report]]:
+    """By split, of all that are there unless one is given: its rows, checked as they are read, and
+    the report on them, complete when all were read. ``options`` are ``open_set``'s.
     """
-    empty: list[str] = []
-
-    def rows(name: str, stored: StoredSet) -> Iterator[Validated]:
-        before = report.rows, len(report.problems)
-        yield from check_rows(stored, rules, report)
-        if before == (report.rows, len(report.problems)):
-            empty.append(name)
-
     checked = {}
     for name in [split] if split else splits_of(path):
         stored = open_set(path, split=name, keep_going=True, **options)
-        report.notes += rename_notes(stored)
-        checked[name] = rows(name, stored)
-    return checked, empty
+        report = Report(path, notes=rename_notes(stored))
+        checked[name] = check_rows(stored, rules, report), report
+    return checked
 
 
 def check_rows(
@@ -73,6 +65,7 @@ def check_rows(
     """Every row with its problem; when all were read, ``report`` also has the notes."""
     infos = ImageInfoReader()
     beyond: list[bool] = []
+    shares: list[bool] = []
     not_in_pixels: list[BadRow] = []
     found = (
         (row, infos(row.image) if images and isinstance(row, Row) else None)
@@ -81,7 +74,10 @@ def check_rows(
     for checked in validate_rows(found, rules, report):
         row, info = checked.row, checked.info
         if checked.problem is None and info is not None and isinstance(row, Row):
-            beyond += _boxes_beyond(row, info)
+            boxes = _in_thousandths(row)
+            shares += [max(box) <= 1 for box in boxes]
+            if max(info.width, info.height) < 900:
+                beyond += [box[2] > info.width or box[3] > info.height for box in boxes]
             report.fits.update(fitting_tasks(row, info))
             try:
                 in_box_format(row, info, "pixels")
@@ -93,6 +89,11 @@ def check_rows(
             f"none of {len(beyond)} boxes declared as norm1000 reaches beyond its image's width "
             "and height in pixels: they look like pixels. If they are, add a column frame with "
             "the value pixels."
+        )
+    if shares and all(shares):
+        report.notes.append(
+            f"all of {len(shares)} boxes declared as norm1000 lie between 0 and 1: they look like "
+            "shares of the sides. If they are, add a column frame with the value unit."
         )
     if not_in_pixels:
         report.notes.append(
@@ -118,15 +119,12 @@ def left_out_reason(reason: str) -> str:
     return f"a category of an image makes no row: {reason}" if of_category else reason
 
 
-def _boxes_beyond(row: Row, info: ImageInfo) -> list[bool]:
-    """Of every box declared as norm1000 of a smaller image: whether it would reach beyond it, if it
-    were in pixels.
-    """
-    if row.columns.get("frame") != "norm1000" or max(info.width, info.height) >= 900:
+def _in_thousandths(row: Row) -> list[Box]:
+    """The valid boxes of a row that declares them as norm1000."""
+    if row.columns.get("frame") != "norm1000" or not row.has_boxes:
         return []
-    gold = read_boxes(gold_text(row.solution)) if row.has_boxes else None
-    boxes = gold.boxes if gold is not None else ()
-    return [box[2] > info.width or box[3] > info.height for box in boxes if box is not None]
+    gold = read_boxes(gold_text(row.solution))
+    return [box for box in (gold.boxes if gold is not None else ()) if box is not None]
 
 
 def length_check(resize: ImageResize, limit: int, text_tokens: Callable[[str], int]) -> TooLong:

@@ -14,8 +14,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from swift_vlrft.datasets.box_format import row_in_box_format
 from swift_vlrft.datasets.check import left_out_reason
-from swift_vlrft.datasets.image import stored_image
+from swift_vlrft.datasets.image import ImageInfo, stored_image, try_image_info
 from swift_vlrft.datasets.opening import (
     file_notes,
     find_set,
@@ -42,9 +43,12 @@ def convert_folder(
     root: Path | None = None,
     rename: Mapping[str, str] | None = None,
     task: str | None = None,
+    box_format: str = "",
+    box_key: str | None = None,
     keep_going: bool = False,
 ) -> Written:
     """What ``vlrft data convert`` does; all splits that are there unless ``splits`` names some.
+    Boxes stay as they are stored unless ``box_format`` names another, under ``box_key`` if given.
     ``counts`` of what is returned are rows that were not made though nothing is wrong with them,
     ``notes`` which files were not read.
 
@@ -66,7 +70,7 @@ def convert_folder(
 
     def items(split: str) -> Iterator[Item]:
         for row in rows_of(opened[split]):
-            yield _item(row, base)
+            yield _item(row, base, box_format, box_key)
 
     names = {split: WORDS.get(split.lower(), split) for split in found}
     both = list(names.values())
@@ -132,14 +136,38 @@ def _file_notes(
     return [*rename_notes(stored), *file_notes(stored)]
 
 
-def _item(row: Row | BadRow, base: Path) -> Item:
+def _item(row: Row | BadRow, base: Path, box_format: str, key: str | None) -> Item:
     if isinstance(row, BadRow):
         return BadRow(row.place, row.problem.removeprefix(f"{row.place}: "))
     try:
         image, info = stored_image(row.image, base)
     except DataError as error:
         return BadRow(row.place, str(error))
-    return row_problem(row, info) or written_row(row, image)
+    if problem := row_problem(row, info):
+        return problem
+    try:
+        return written_row(stored_in(row, info, box_format, key), image)
+    except ValueError as error:
+        return BadRow(row.place, str(error))
+
+
+def stored_in(row: Row, info: ImageInfo, box_format: str, key: str | None) -> Row:
+    """The row as a set in that box format ("": its own) stores it: pixels are those of its image.
+    ValueError if its boxes or its prompt cannot be rewritten.
+    """
+    size = info.width, info.height
+    return row_in_box_format(row, box_format, size, size, key) if box_format else row
+
+
+def shown_in(row: Row | BadRow, box_format: str, key: str | None) -> Row | BadRow:
+    """The same, for a page: a row whose image cannot be read stays as it is stored."""
+    info = try_image_info(row.image) if isinstance(row, Row) else None
+    if not isinstance(row, Row) or not isinstance(info, ImageInfo):
+        return row
+    try:
+        return stored_in(row, info, box_format, key)
+    except ValueError as error:
+        return BadRow(row.place, str(error))
 
 
 def written_row(row: Row, image: dict[str, Any]) -> dict[str, Any]:

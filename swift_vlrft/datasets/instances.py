@@ -25,7 +25,7 @@ from swift_vlrft.datasets.json_files import json_errors
 from swift_vlrft.datasets.schema import four_numbers
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.files.jsonl import read_json
-from swift_vlrft.geometry.box_format import convert_box
+from swift_vlrft.geometry.box_format import Corners, convert_box
 
 UNSURE = "a crowd region or a box without area stands for the category in the image"
 NO_OBJECT = "an image without an object makes no row"
@@ -33,7 +33,7 @@ NOT_IN_FULL = "the image is not labelled in full for the category"
 OF_SENTENCES = frozenset(("tokens_negative", "expressions", "expression"))
 """Keys of an image entry in files of referring expressions."""
 
-Boxes = list[tuple[int, int, int, int]]
+Boxes = list[Corners]
 
 
 @dataclass

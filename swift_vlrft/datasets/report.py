@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from swift_vlrft.datasets.routing import FULL, named_tasks, tasks_of_row
@@ -36,6 +36,11 @@ class Report:
     """Which rows no named reward reads, where those are all that the set has without a task."""
     fits: Counter[str] = field(default_factory=Counter)
     """Good rows by the tasks whose rewards their gold would earn 1.0 under, where it was asked."""
+
+    def __add__(self, other: Report) -> Report:
+        """The report on both, under this one's path."""
+        both = {f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)[1:]}
+        return Report(self.path, **both)
 
     def add_good(self, row: Row, rewards: Sequence[str] = ()) -> None:
         self.tasks[row.columns.get("task") or NO_TASK] += 1
@@ -90,10 +95,14 @@ class Report:
 
     def routing_notes(self, rewards: Sequence[str]) -> list[str]:
         """Notes on rows that no named reward scores, or several do."""
-        named = named_tasks(rewards)
-        if named and not any(self.scored[task] for task in named):
+        if self.unscored(rewards):
             return [f"{self.path}: no reward that is named scores its rows: {self.rows_by_task()}"]
         return self.shared_notes()
+
+    def unscored(self, rewards: Sequence[str]) -> bool:
+        """Whether rewards of some task are named, and none of them scores a row."""
+        named = named_tasks(rewards)
+        return bool(named) and not any(self.scored[task] for task in named)
 
     def shared_notes(self) -> list[str]:
         """Notes on rows that rewards of several tasks score."""

@@ -4,8 +4,8 @@
         "Detect all dogs ...", "<answer>No Objects</answer>",
         {"task": "detection", "frame": "norm1000"})
 
-Boxes of a row are in norm1000 or in pixels of its image as it is stored (upright); ``frame``
-says which, None if a row has no boxes.
+``frame`` says in which format a row's boxes are (geometry/box_format.py), None if it has none;
+pixels are those of its image as it is stored (upright).
 """
 
 from __future__ import annotations

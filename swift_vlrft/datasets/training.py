@@ -20,6 +20,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from swift_vlrft.datasets.box_format import subset_named
 from swift_vlrft.datasets.cache import (
     cached_parquet,
     image_infos,
@@ -44,7 +45,6 @@ from swift_vlrft.datasets.schemas import schema_of
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.storage import Infos, StoredSet, Table, image_of
 from swift_vlrft.datasets.validate import RowRules, validate_rows
-from swift_vlrft.geometry.box_format import BOX_FORMATS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -56,10 +56,11 @@ MADE = ("messages", "images", "solution", "task", "frame")
 @dataclass(frozen=True)
 class LoadOptions(RowRules):
     """What the command asks of a set. ``cache`` is where images are kept that cannot be handed on
-    as they lie; ``strict`` stops at a bad row.
+    as they lie; ``strict`` stops at a bad row; ``subset`` is what named the box format.
     """
 
     cache: Path
+    subset: str = ""
     strict: bool = False
     num_proc: int = 1
     with_answers: bool = False
@@ -67,12 +68,9 @@ class LoadOptions(RowRules):
 
 
 def box_format_of_subsets(subsets: list[str], dataset: str) -> str:
-    """The box format that ``--dataset PATH:subset`` names."""
-    if len(subsets) > 1 or (subsets and subsets[0] not in (*BOX_FORMATS, "default")):
-        raise DataError(
-            f"{dataset}: unknown subset {'/'.join(subsets)!r}; known: {', '.join(BOX_FORMATS)}"
-        )
-    return "norm1000" if not subsets or subsets[0] == "default" else subsets[0]
+    """The box format, or ``native``, that ``--dataset PATH:subset`` names."""
+    name = "/".join(subsets)
+    return "norm1000" if name in ("", "default") else subset_named(name, dataset)
 
 
 def with_prompt(problem: str) -> list[dict[str, str]]:

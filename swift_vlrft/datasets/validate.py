@@ -13,13 +13,13 @@ import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from swift_vlrft.datasets.box_format import ImageResize, row_in_box_format
+from swift_vlrft.datasets.box_format import ImageResize, all_under, row_in_box_format
 from swift_vlrft.datasets.image import ImageInfo, size_problem
 from swift_vlrft.datasets.report import Report
 from swift_vlrft.datasets.routing import FULL, named_tasks, read_gold, reads, routed, tasks_of_row
 from swift_vlrft.datasets.row import BOX_TASKS, BadRow, Kind, Row
 from swift_vlrft.datasets.schema import solution_problem
-from swift_vlrft.geometry.box_format import BOX_FORMATS
+from swift_vlrft.geometry.box_format import FORMATS, BoxFormat
 from swift_vlrft.parsing.answers import Box, BoxList, gold_text, read_boxes
 from swift_vlrft.rewards import REWARDS, TASK_NAMES
 
@@ -32,13 +32,15 @@ TooLong = Callable[[Row, ImageInfo], str | None]
 
 @dataclass(frozen=True, kw_only=True)
 class RowRules:
-    """What a command asks of rows: ``rewards`` are those that it names; ``box_format`` is the
-    subset, and ``resize`` says how the model sees an image, needed to train in pixels; under
-    ``every_reward`` the gold answer must earn 1.0, not only under the first of its task.
+    """What a command asks of rows: ``rewards`` are those that it names; boxes are to be in
+    ``box_format``, under ``box_key`` if one is given; ``resize`` says how the model sees an image,
+    needed to train in pixels; under ``every_reward`` the gold answer must earn 1.0, not only under
+    the first of its task.
     """
 
     rewards: tuple[str, ...] = ()
     box_format: str = "norm1000"
+    box_key: str | None = None
     resize: ImageResize | None = None
     too_long: TooLong | None = None
     every_reward: bool = False
@@ -96,7 +98,7 @@ def _trained(row: Row, info: ImageInfo | None, rules: RowRules) -> tuple[Row | N
         if rules.too_long is not None and (text := rules.too_long(row, info)):
             return None, BadRow(row.place, text, Kind.TOO_LONG)
         try:
-            row = in_box_format(row, info, rules.box_format, rules.resize)
+            row = in_box_format(row, info, rules.box_format, rules.resize, rules.box_key)
         except ValueError as error:
             return None, BadRow(row.place, str(error))
     if unread:  # what it looks like keeps the named rewards from trying
@@ -105,17 +107,22 @@ def _trained(row: Row, info: ImageInfo | None, rules: RowRules) -> tuple[Row | N
 
 
 def in_box_format(
-    row: Row, info: ImageInfo, box_format: str, resize: ImageResize | None = None
+    row: Row,
+    info: ImageInfo,
+    box_format: str,
+    resize: ImageResize | None = None,
+    key: str | None = None,
 ) -> Row:
-    """The row with its boxes and prompt in ``box_format``; ValueError if they cannot be
-    rewritten. Where the model is not known, it is one that sees the image at another size.
+    """The row with its boxes and prompt in ``box_format``, under ``key`` if one is given;
+    ValueError if they cannot be rewritten. Where the model is not known, it is one that sees the
+    image at another size.
     """
     if not row.has_boxes:
         return row
     size = seen = info.width, info.height
-    if box_format != "norm1000":
+    if box_format == "pixels":
         seen = resize.size(*size) if resize is not None else (size[0] + 1, size[1] + 1)
-    return row_in_box_format(row, box_format, size, seen)
+    return row_in_box_format(row, box_format, size, seen, key)
 
 
 def row_problem(
@@ -177,10 +184,12 @@ def _task_problems(
         if problem := size_problem(row.image, info, row.drawn):
             yield problem, Kind.ROW
         boxes = gold.boxes if isinstance(gold, BoxList) else [gold]
-        box_format = row.columns.get("frame")
-        if box_format not in BOX_FORMATS and (boxes or box_format is not None):
-            yield f"unknown frame {box_format!r}; known: {', '.join(BOX_FORMATS)}", Kind.ROW
-        yield from ((problem, Kind.ROW) for problem in _outside(boxes, box_format, info))
+        frame = row.columns.get("frame")
+        if frame in FORMATS:
+            found = [*_other_key(text, FORMATS[frame]), *_outside(boxes, FORMATS[frame], info)]
+            yield from ((problem, Kind.ROW) for problem in found)
+        elif boxes or frame is not None:
+            yield f"unknown frame {frame!r}; known: {', '.join(FORMATS)}", Kind.ROW
     if problem := TASK_NAMES[task].problem_of(row.columns):
         yield problem, Kind.GOLD
     answer_of = TASK_NAMES[task].answer_of
@@ -211,19 +220,26 @@ def fitting_tasks(row: Row, info: ImageInfo | None = None) -> list[str]:
     ]
 
 
-def _outside(
-    boxes: list[Box | None], box_format: str | None, info: ImageInfo | None
-) -> Iterator[str]:
-    # Annotations in pixels are often rounded up: one pixel more is not an error.
-    width, height, slack = 1000, 1000, 0
-    meant = "norm1000 (0 to 1000); where boxes are in pixels, say so in a column frame"
-    if box_format == "pixels":
-        if info is None:
-            return
-        width, height, slack = info.width, info.height, 1
+def _other_key(text: str, of: BoxFormat) -> Iterator[str]:
+    if of.key is not None and not all_under(of.key, text):
+        yield (
+            f"the frame {of.name} needs every box of the solution as "
+            f'{{"{of.key}": [y1, x1, y2, x2]}}; corners without that key are read x first'
+        )
+
+
+def _outside(boxes: list[Box | None], of: BoxFormat, info: ImageInfo | None) -> Iterator[str]:
+    if of.scale is None and info is None:
+        return
+    width, height = of.edges((info.width, info.height) if info is not None else (0, 0))
+    # Annotations in pixels are often rounded up, and shares computed in floats: one unit more is
+    # not an error.
+    slack = {"pixels": 1.0, "unit": 0.001}.get(of.name, 0.0)
+    meant = f"{of}; where boxes are in another format, say so in a column frame"
+    if of.scale is None:
         meant = f"the image of {width} x {height} pixels"
     for box in boxes:
         if box is None:
             yield "a box of the solution is not four numbers with an area"
         elif min(box) < -slack or box[2] > width + slack or box[3] > height + slack:
-            yield f"the box {tuple(round(v, 1) for v in box)} reaches beyond {meant}"
+            yield f"the box {tuple(round(v, 3) for v in box)} reaches beyond {meant}"

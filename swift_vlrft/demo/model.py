@@ -1,26 +1,60 @@
-"""The demo's model: a tiny InternVL3 with a tiny vocabulary.
+"""The demo's tiny models: an InternVL3 with a tiny vocabulary, and a Qwen3.5 with its own.
 
-    tiny_internvl(112)     images of 112 x 112, 16 image tokens; 2,048 tokens in all
+    MODELS["internvl"].tiny(112)     images of 112 x 112, 16 image tokens; 2,048 tokens in all
 
 ms-swift looks up the special tokens of an InternVL by name; those of a Qwen-VL are hard-coded ids
-in its templates, so even a tiny one has 151,936 tokens and spends 90 % of its time on them.
+in its templates, so even a tiny Qwen3.5 has 248,320 tokens and spends 90 % of its time on them.
 """
 
 from __future__ import annotations
 
-from swift_vlrft.families import internvl
-from swift_vlrft.families.family import Tiny, TinySize
+from collections.abc import Callable
+from dataclasses import dataclass
 
-SIZE = TinySize(hidden=128, layers=2, vision_hidden=64, vision_layers=2)
-TEMPLATE = next(iter(internvl.FAMILY.templates))
-IMAGE = "<IMG_CONTEXT>"
+from swift_vlrft.families import FAMILIES, internvl
+from swift_vlrft.families.family import Family, Tiny, TinySize
+
 NAMES = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", *internvl.IMAGE_TOKENS)
 SPECIAL = {name: 2000 + i for i, name in enumerate(NAMES)}
-IMAGE_TOKEN_IDS = [SPECIAL[name] for name in internvl.IMAGE_TOKENS]
-
-image_tokens = internvl.tokens_of_tile
 
 
 def tiny_internvl(side: int) -> Tiny:
     """Its images all have one size, ``side`` x ``side`` pixels, a multiple of 28."""
     return internvl.tiny_internvl(side, SPECIAL, 2048, {}, most=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemoModel:
+    family: Family
+    tiny: Callable[[int], Tiny]
+    """For images of that many pixels a side."""
+    size: TinySize
+    image: str
+    """What ms-swift's template puts in the prompt for an image, before the processor repeats its
+    token.
+    """
+    batch: int = 32
+    learning_rate: float = 2e-3
+    """Of the warm start."""
+
+    @property
+    def template(self) -> str:
+        return next(iter(self.family.templates))
+
+
+MODELS = {
+    "internvl": DemoModel(
+        family=FAMILIES["internvl"],
+        tiny=tiny_internvl,
+        size=TinySize(hidden=128),
+        image="<img><IMG_CONTEXT></img>\n",
+    ),
+    "qwen3_5": DemoModel(
+        family=FAMILIES["qwen3_5"],
+        tiny=lambda side: FAMILIES["qwen3_5"].tiny,
+        size=TinySize(),
+        image="<|vision_start|><|image_pad|><|vision_end|>",
+        batch=8,
+        learning_rate=1e-2,
+    ),
+}

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from swift_vlrft.diagnostics.reasons import Reason
+from swift_vlrft.geometry.box_format import FORMATS
 from swift_vlrft.parsing.answers import Box, gold_text, read
 from swift_vlrft.rewards import REWARDS
 
@@ -95,15 +96,17 @@ class BoxFormatCheck:
         golds: list[Box] = [gold] if isinstance(gold, tuple) else gold.boxes
         answer = read(row["completion"]).placed(points=task is not None and task.has_points)
         predicted = [box for box in answer.boxes if box is not None] if answer is not None else []
-        width: Any = row.get("width")
-        height: Any = row.get("height")
-        numbers = isinstance(width, (int, float)) and isinstance(height, (int, float))
-        if row.get("frame") == "pixels" and numbers:
+        size: Any = row.get("width"), row.get("height")
+        known = FORMATS.get(str(row.get("frame")), FORMATS["norm1000"])
+        if known.scale is None and all(isinstance(side, (int, float)) for side in size):
             self.limit = "the image"
         elif any(max(box) > 1000.0 for box in golds):  # pixels of an image whose size is not known
-            width = height = math.inf
+            known, size = FORMATS["pixels"], (math.inf, math.inf)
+        elif known.scale is None:
+            known = FORMATS["norm1000"]
         else:
-            width = height = 1000.0
+            self.limit = str(known.scale)
+        width, height = known.edges(size)
         self.gold_boxes += len(golds)
         self.gold_under_one += sum(max(box) <= 1.0 for box in golds)
         self.boxes += len(predicted)
@@ -126,10 +129,11 @@ class BoxFormatCheck:
             "Models of the Qwen2.5-VL family write pixels of the resized image; use a data set in "
             "that box format (subset `pixels`)."
             if self.limit == "1000"
-            else "The set is in pixels; a model that answers between 0 and 1000 (Qwen2-VL, GLM) "
-            "needs the subset `norm1000`."
+            else "A model that answers between 0 and 1000 (Qwen3-VL, GLM) needs the subset "
+            "`norm1000`."
         )
         return (
             f"predictions are in another box format than the gold: {self.outside} of {self.boxes} "
-            f"boxes reach beyond {self.limit}. {remedy}"
+            f"boxes reach beyond {self.limit}. {remedy} The subset `native` gives a model "
+            "the box format that it was trained on."
         )

@@ -22,6 +22,7 @@ from typing import Any
 
 import msgspec
 
+from swift_vlrft.datasets.box_format import in_box_format
 from swift_vlrft.datasets.build import chosen_categories, detection_row
 from swift_vlrft.datasets.image import ImageInfo, size_problem
 from swift_vlrft.datasets.instances import file_of
@@ -235,7 +236,12 @@ def _located(
             solution = row.solution
             if not solution and not pixels:  # `swift infer` on a set without solutions
                 boxes = annotations.instances.boxes[category].get(image, [])
-                solution = gold_text(detection_row("", chosen[category], boxes)["solution"])
+                made = detection_row("", chosen[category], boxes)["solution"]
+                any_size = (1, 1)  # no pixels
+                made = in_box_format(
+                    "", made, "norm1000", box_format, size=any_size, to_size=any_size
+                )[1]
+                solution = gold_text(made)
             located[image, category] = msgspec.structs.replace(
                 row,
                 image_id=str(image),

@@ -27,12 +27,13 @@ from swift_vlrft.evaluation.predictions import (
     content_key,
 )
 from swift_vlrft.evaluation.queries import Query, QuerySet
-from swift_vlrft.geometry.box_format import BOX_FORMATS, Size
+from swift_vlrft.geometry.box_format import Size
+from swift_vlrft.geometry.box_format import box_format as known_format
 from swift_vlrft.parsing.answers import gold_text, read_boxes
 from swift_vlrft.rewards import TASK_NAMES
 
 NEAR = 2.0
-"""Pixels by which a box may move when it is converted to another box format."""
+"""Pixels, or thousandths, by which a box may move when it is converted to another box format."""
 
 
 def join_gold(predictions: Predictions, queries: QuerySet) -> Predictions:
@@ -140,12 +141,14 @@ def same_gold(first_text: str, second_text: str) -> bool:
     if gold_key(first_text) == gold_key(second_text):
         return True
     a, b = read_boxes(first_text), read_boxes(second_text)
+    largest = max((max(box) for box in (b.boxes if b is not None else ()) if box), default=0.0)
+    near = NEAR if largest > 1.0 else NEAR / 1000  # shares of the sides
     return (
         a is not None
         and b is not None
         and len(a.boxes) == len(b.boxes)
         and all(
-            first and second and all(abs(x - y) <= NEAR for x, y in zip(first, second, strict=True))
+            first and second and all(abs(x - y) <= near for x, y in zip(first, second, strict=True))
             for first, second in zip(a.boxes, b.boxes, strict=True)
         )
     )
@@ -178,19 +181,20 @@ def _as_asked(
     box_format = row.box_format or ("pixels" if prompt_size else query.box_format)
     if task not in BOX_TASKS or query.box_format is None or box_format is None:
         return row, gold
-    if box_format not in BOX_FORMATS:
-        raise ValueError(f"unknown box format {box_format!r}; known: {', '.join(BOX_FORMATS)}")
+    in_pixels = known_format(box_format).scale is None
     seen = row.seen or prompt_size or row.size
     size = row.size if row.seen and row.size else stored or seen
     if prompt_size or row.box_format is not None:
         row = _renamed(row, box_format=box_format)
-    if box_format == "pixels":
+    if in_pixels:
         row = _renamed(row, seen=seen)
-    if box_format == query.box_format and (box_format == "norm1000" or seen is None):
+    if box_format == query.box_format and not (in_pixels and seen):
         return row, gold
     if TASK_NAMES[task].read_gold(gold) is None:
         return row, gold  # counted where rows are scored
-    if size is None or (box_format == "pixels" and seen is None):
+    if not in_pixels and known_format(query.box_format).scale is not None:
+        size = size or (1, 1)  # of no pixels
+    if size is None or (in_pixels and seen is None):
         raise ValueError(
             f"the answer is in {box_format} and the set in {query.box_format}, and the line does "
             "not say of which size: write the image's width and height into it"

@@ -25,6 +25,7 @@ import msgspec
 
 from swift_vlrft.files.completions import read_completions
 from swift_vlrft.files.jsonl import LineError, begins_with_list, finite, read_json
+from swift_vlrft.geometry.box_format import FORMATS
 from swift_vlrft.parsing.answers import gold_text, text_of
 from swift_vlrft.rewards import TASK_NAMES
 
@@ -96,11 +97,11 @@ class Prediction(msgspec.Struct, omit_defaults=True):
     @property
     def box_range(self) -> tuple[float, float] | None:
         """Largest x and y of a box in the image; None: not known."""
-        if self.box_format == "norm1000":
-            return 1000.0, 1000.0
-        if self.box_format == "pixels" and (size := self.seen or self.size) is not None:
-            return float(size[0]), float(size[1])
-        return None
+        known, size = FORMATS.get(self.box_format or ""), self.seen or self.size
+        if known is None or (known.scale is None and size is None):
+            return None
+        width, height = known.edges(size or (0, 0))
+        return float(width), float(height)
 
     @property
     def size(self) -> tuple[int, int] | None:

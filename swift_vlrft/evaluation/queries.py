@@ -120,9 +120,9 @@ class Query:
             seen=self.seen,
         )
 
-    def rewritten(self, box_format: str, size: Size, seen: Size) -> Query:
-        """As ``--dataset PATH:pixels`` trains it; ``size``: the image's, ``seen``: as resized."""
-        return replace(self, row=row_in_box_format(self.row, box_format, size, seen))
+    def rewritten(self, frame: str, size: Size, seen: Size, key: str | None = None) -> Query:
+        """As ``--dataset PATH:FRAME`` trains it; ``size``: the image's, ``seen``: as resized."""
+        return replace(self, row=row_in_box_format(self.row, frame, size, seen, key))
 
 
 class QuerySet:

@@ -50,7 +50,9 @@ for _family in FAMILIES.values():
 IMAGE_TYPES = tuple(kind for kind, families in _BY_TYPE.items() if families[0].images)
 """ms-swift's model types whose resize rule is known."""
 
-SHARED_PREFIX_TYPES = tuple(kind for family in FAMILIES.values() for kind in family.shared_prefix)
+SHARED_PREFIX_TYPES = tuple(
+    dict.fromkeys(kind for family in FAMILIES.values() for kind in family.shared_prefix)
+)
 """transformers' model types that can share prefixes."""
 
 
@@ -89,6 +91,18 @@ def _values_in(file: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return values if isinstance(values, dict) else {}
+
+
+def why_not_shared(config: Mapping[str, Any]) -> str | None:
+    """Why a model with this config.json cannot share prefixes; None if it can."""
+    kind = config.get("model_type")
+    if kind in SHARED_PREFIX_TYPES:
+        return None
+    known = family_of(config=config)
+    why = known.why_not_shared if known else None
+    if known and not known.images:
+        why = "it takes no images"
+    return f"model type {kind}: " + (why or f"known are {', '.join(SHARED_PREFIX_TYPES)}")
 
 
 def known_family(name: str) -> Family:

@@ -101,6 +101,7 @@ FAMILY = Family(
         has_ranks=True,
     ),
     images=Squash(factor=28, side=1120),
+    why_not_shared="the token that ends its answers also stands for an image's patches",
     memory=MemoryFacts(
         llm_saved=28.7, vit_saved=50.7, vit_layer_names=("query_key_value", "dense"), liger=False
     ),

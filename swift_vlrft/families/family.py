@@ -7,6 +7,7 @@ Nothing here imports torch or transformers: configurations are plain dictionarie
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -105,11 +106,25 @@ class Family:
     images: ImageRule | None = None
     """How images are resized and counted; None for a text-only model."""
     box_format: str | None = None
-    """norm1000 or pixels: the format it was trained to write; None if unknown."""
+    """The format it was trained to write (geometry/box_format.py); None: it writes no boxes."""
     box_answer: str | None = None
     """How it writes one box without instructions."""
     shared_prefix: tuple[str, ...] = ()
     """Its types in transformers that can share prefixes: tests compare the results with those of
-    separate rows. They use M-RoPE, and ``model.visual`` encodes the images.
+    separate rows.
     """
+    why_not_shared: str | None = None
+    """What prevents its other types from sharing prefixes, for the log and the planner."""
+    no_vllm: Mapping[str, str] = field(default_factory=dict)
+    """Its types in transformers for which GRPO with vLLM does not run, and why not."""
     memory: MemoryFacts = MemoryFacts()
+
+    @property
+    def box_key(self) -> str | None:
+        """The key of a box in the objects that it writes, which ``DATASET:native`` asks for.
+
+        None where it writes bare corners in tokens or tags: those hold no confidence, so prompts
+        and solutions keep the keys of their set, and the rewards read either.
+        """
+        found = re.search(r'"(\w+)": \[', self.box_answer or "")
+        return found[1] if found else None

@@ -13,6 +13,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from swift_vlrft.families.resize import ImageRule, of_image_processor, refuse_empty, squarest
 from swift_vlrft.geometry.box_format import Size
@@ -71,6 +72,7 @@ class Budget(ImageRule):
     """
 
     budget: int
+    seen: ClassVar[str] = "within the same budget of tokens"
 
     @property
     def min_pixels(self) -> int:

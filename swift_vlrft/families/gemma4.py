@@ -94,9 +94,9 @@ FAMILY = Family(
     ),
     # Three by three patches of 16 pixels are one token.
     images=Budget(factor=48, budget=280),
-    # It writes box_2d, y first, in thousandths, which is no box format here yet: box_format stays
-    # None until there is one.
+    box_format="yx1000",
     box_answer='```json\n[{"box_2d": [303, 254, 365, 291], "label": "cat"}]\n```',
+    why_not_shared="most of its layers see a window of tokens, not the whole prompt",
     memory=MemoryFacts(
         traceable=False,
         llm_saved=34.0,  # four norms a layer, as GLM-4.1V

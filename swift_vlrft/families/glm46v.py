@@ -4,6 +4,8 @@
 
 GLM-4.6V-Flash is a dense ``glm4v`` with the processor of transformers' ``glm46v``; GLM-4.5V and
 4.6V are ``glm4v_moe``. ms-swift 4.6 and vLLM 0.32 know no architecture of the type ``glm46v``.
+Not verified, for want of the published files: GLM-4.6V-Flash's image token id, by which it is told
+from GLM-4.1V, and its context (memory/models.json).
 """
 
 from collections.abc import Mapping
@@ -42,6 +44,7 @@ FAMILY: Family = replace(
     model_types=("glm4v", "glm4v_moe", "glm46v"),
     hub_name=r"glm-?4\.[56]v|(^|/)glyph$",
     is_config=is_later,
+    shared_prefix=("glm4v", "glm4v_moe"),
     templates={"glm4_5v": "<think></think>\n"},
     tiny=replace(
         glm4v.FAMILY.tiny, special_ids=SPECIAL_IDS, config=config, processor_type="glm46v"

@@ -29,7 +29,9 @@ SPECIAL_IDS = {name: 151643 + i for i, name in enumerate(QWEN_TOKENS)} | {
     "</box>": 151677,
     "<video>": 151678,
 }
-"""Of InternVL3.5: Qwen3's, then its own."""
+"""Of InternVL3.5: Qwen3's, then its own. <IMG_CONTEXT>'s is transformers' default; the others are
+not verified: ms-swift and vLLM look them up by name.
+"""
 
 
 def tokens_of_tile(side: int) -> int:
@@ -91,5 +93,6 @@ FAMILY = Family(
     images=Tiles(factor=2 * PATCH, side=448, most=12),
     box_format="norm1000",
     box_answer="<box>[[254,303,291,365]]</box>",
+    shared_prefix=("internvl",),
     memory=MemoryFacts(traceable=False, llm_saved=28.7),
 )

@@ -20,8 +20,8 @@ TOKENS = {
     "image_id_start_token": "<image_id>",
     "image_id_end_token": "</image_id>",
 }
-"""What the processor asks its tokenizer for. ms-swift, vLLM and transformers name no id of these;
-here they follow those of Qwen3.5's 248,077 that a tokenizer has.
+"""What the processor asks its tokenizer for. ms-swift, vLLM and transformers name no id of these,
+so they are not verified; here they follow those of Qwen3.5's 248,077 that a tokenizer has.
 """
 IMAGE_TOKENS = {"image_token": "<|image_pad|>", "video_token": "<|video_pad|>"}
 IDS = {
@@ -77,6 +77,7 @@ FAMILY = Family(
     images=Slices(factor=56, side=448, slices=9),
     box_format="norm1000",
     box_answer="<box>254 303 291 365</box>",
+    why_not_shared="its merger runs once a slice: ranks with unlike numbers would hang with ZeRO-3",
     # The ViT's 20 layers after the first merging see a quarter of the patches: 46.0 x 12 / 27.
     memory=MemoryFacts(
         traceable=False,

@@ -1,6 +1,9 @@
 """Qwen3.5 and 3.6: images and boxes as in Qwen3-VL; three of four layers are Gated DeltaNet.
 
 [{"bbox_2d": [254, 303, 291, 365], "label": "cat"}]
+
+Not verified, for want of the published files: the sizes of 0.8B and those of 4B's ViT, which the
+planner has in memory/models.json.
 """
 
 from typing import Any
@@ -39,5 +42,6 @@ FAMILY = Family(
     images=qwen3_vl.FAMILY.images,
     box_format="norm1000",
     box_answer=qwen3_vl.FAMILY.box_answer,
+    shared_prefix=("qwen3_5", "qwen3_5_moe"),
     memory=MemoryFacts(traceable=False, llm_saved=28.7),
 )

@@ -47,6 +47,8 @@ class ImageRule(ABC):
     """
     adjustable: ClassVar[bool] = False
     """Whether a variable or a flag makes the images smaller."""
+    seen: ClassVar[str] = "in the same size"
+    """How the model sees an image of any size, where no flag changes that."""
 
     @abstractmethod
     def size(

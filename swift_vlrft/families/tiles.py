@@ -37,6 +37,7 @@ class Tiles(ImageRule):
 
     side: int
     most: int
+    seen: ClassVar[str] = "in tiles of one size"
 
     @property
     def min_pixels(self) -> int:

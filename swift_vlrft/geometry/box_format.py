@@ -1,45 +1,104 @@
-"""Boxes in thousandths of the image or in pixels, and conversion between the two.
+"""What a box format is, and conversion between them.
+
+    norm1000  [254, 303, 291, 365]                thousandths of the image's width and height
+    pixels    [164, 144, 187, 174]                pixels of the image as the model sees it, resized
+    unit      [0.254, 0.303, 0.291, 0.365]        shares of width and height, three decimals
+    yx1000    {"box_2d": [303, 254, 365, 291]}    thousandths, y first
 
     convert_box((254, 303, 291, 365), "norm1000", "pixels", size=(644, 476)) (164, 144, 187, 174)
 
-``norm1000`` counts thousandths of the image's width and height, ``pixels`` those of the image as
-the model sees it, after the resize.
+How a prompt asks for each is in datasets/box_format_sentence.py.
 """
 
 from __future__ import annotations
 
 import math
-
-BOX_FORMATS = ("norm1000", "pixels")
+from dataclasses import dataclass
 
 Size = tuple[int, int]
 """Width, height."""
+Corners = tuple[float, float, float, float]
 
-NORM1000: Size = (1000, 1000)
+
+@dataclass(frozen=True)
+class BoxFormat:
+    """``scale`` is the coordinate of the right and the lower edge, None in pixels; ``decimals`` of
+    its numbers; ``key`` the only one under which a box can be read in it, None for any.
+    """
+
+    name: str
+    scale: int | None
+    decimals: int = 0
+    key: str | None = None
+
+    @property
+    def y_first(self) -> bool:
+        return self.key == Y_FIRST_KEY
+
+    def edges(self, size: Size) -> Size:
+        """The largest x and y of a box, in an image of that size."""
+        return size if self.scale is None else (self.scale, self.scale)
+
+    def __str__(self) -> str:
+        return self.name if self.scale is None else f"{self.name} (0 to {self.scale})"
+
+
+Y_FIRST_KEY = "box_2d"
+"""Google's key: numbers under it are y1, x1, y2, x2 (parsing/boxes.py reads them so)."""
+FORMATS = {
+    one.name: one
+    for one in (
+        BoxFormat("norm1000", 1000),
+        BoxFormat("pixels", None),
+        BoxFormat("unit", 1, decimals=3),
+        BoxFormat("yx1000", 1000, key=Y_FIRST_KEY),
+    )
+}
+BOX_FORMATS = tuple(FORMATS)
+NATIVE = "native"
+"""As the subset of a data set: the format that the command's model was trained on."""
+SUBSETS = (*BOX_FORMATS, NATIVE)
+
+
+def box_format(name: str) -> BoxFormat:
+    """The format of that name; a ValueError lists the known ones."""
+    if name not in FORMATS:
+        raise ValueError(f"unknown box format {name!r}; known: {', '.join(BOX_FORMATS)}")
+    return FORMATS[name]
 
 
 def convert_box(
-    box: tuple[float, float, float, float],
-    from_format: str,
-    to_format: str,
-    *,
-    size: Size,
-    to_size: Size | None = None,
-) -> tuple[int, int, int, int]:
-    """``box`` in whole numbers of another format, kept inside the image and never without area.
+    box: Corners, from_format: str, to_format: str, *, size: Size, to_size: Size | None = None
+) -> Corners:
+    """The numbers of ``box`` in another format, each in the order of its format, rounded to the
+    unit of the result (a pixel, a thousandth), kept inside the image and never without area.
 
     ``size`` is the width and height that pixels refer to; ``to_size`` those of the result, if they
-    differ (the original and the resized image). A round trip is within one pixel, for sides up to
-    2000.
+    differ (the original and the resized image). An edge inside the image moves by at most half a
+    unit; of a box so thin that both of its edges round to one, one edge moves by up to a unit.
     """
-    for name in (from_format, to_format):
-        if name not in BOX_FORMATS:
-            raise ValueError(f"unknown box format {name!r}; known: {', '.join(BOX_FORMATS)}")
-    before = NORM1000 if from_format == "norm1000" else size
-    after = NORM1000 if to_format == "norm1000" else to_size or size
-    x1, x2 = _rounded(box[0] * after[0] / before[0], box[2] * after[0] / before[0], after[0])
-    y1, y2 = _rounded(box[1] * after[1] / before[1], box[3] * after[1] / before[1], after[1])
-    return x1, y1, x2, y2
+    before, after = box_format(from_format), box_format(to_format)
+    return _in_order(rescaled(_in_order(box, before), before, after, size, to_size), after)
+
+
+def rescaled(
+    box: Corners, before: BoxFormat, after: BoxFormat, size: Size, to_size: Size | None = None
+) -> Corners:
+    """``convert_box`` for corners x1, y1, x2, y2, as ``read_boxes`` gives them, in every format."""
+    sides, new_sides = before.edges(size), after.edges(to_size or size)
+    unit = 10**after.decimals
+    edges = []
+    for axis in (0, 1):
+        side, limit = sides[axis], new_sides[axis] * unit
+        # Multiplied first: of whole numbers, only the division rounds.
+        edges.append(_rounded(box[axis] * limit / side, box[axis + 2] * limit / side, limit))
+    (x1, x2), (y1, y2) = edges
+    return (x1, y1, x2, y2) if unit == 1 else (x1 / unit, y1 / unit, x2 / unit, y2 / unit)
+
+
+def _in_order(box: Corners, of: BoxFormat) -> Corners:
+    """Corners from x-first to the order of a format, or back."""
+    return (box[1], box[0], box[3], box[2]) if of.y_first else box
 
 
 def _rounded(start: float, end: float, limit: int) -> tuple[int, int]:

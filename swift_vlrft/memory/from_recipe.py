@@ -281,7 +281,7 @@ def _why_not_shared(run: Run, model: Model) -> str | None:
         "--padding_free": run.true("padding_free"),
         "it is not GRPO": not run.grpo,
         f"{PLUGIN_FILE} is not among --external_plugins": PLUGIN_FILE not in plugins,
-        f"the model type is {model.type}": not model.shares_prefixes,
+        str(model.why_not_shared): model.why_not_shared is not None,
         "--fsdp": bool(run.text("fsdp")),
         "--sequence_parallel_size": run.integer("sequence_parallel_size") > 1,
     }
@@ -365,7 +365,7 @@ def _images(run: Run, model: Model, longest: Longest | None, notes: list[str]) -
             tile = f"{sizes[0][0]} x {sizes[0][1]} pixels"
             size = f"in {len(sizes)} tiles of {tile}, the most (max_patches in the checkpoint)"
         elif by == "fixed":
-            size = f"always seen as {sizes[0][0]} x {sizes[0][1]} pixels"
+            size = f"seen {rule.seen}: {sizes[0][0]} x {sizes[0][1]} pixels"
         notes.append(f"no --dataset given: one image a row {size}, {tokens} tokens")
     patch = model.patch
     return values | {

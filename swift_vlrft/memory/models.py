@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from swift_vlrft import chatglm4v
-from swift_vlrft.families import SHARED_PREFIX_TYPES, family_of, image_rule
+from swift_vlrft.families import family_of, image_rule, why_not_shared
 from swift_vlrft.families.family import Family, MemoryFacts
 from swift_vlrft.families.resize import ImageRule
 from swift_vlrft.files.cache import remembered
@@ -128,13 +128,19 @@ class Model:
         return self.image_rule.factor // self.patch if self.knows_images else 2
 
     @property
-    def shares_prefixes(self) -> bool:
-        return self.type in SHARED_PREFIX_TYPES
+    def why_not_shared(self) -> str | None:
+        return why_not_shared(self.config)
 
     @property
     def traceable(self) -> bool:
         """Whether tracing.py can run it: no expert routing, no unknown ViT."""
         return self.facts.traceable and not self.experts
+
+    @property
+    def attention_layers(self) -> int:
+        """Layers with keys and values; those of linear attention keep a state of one size."""
+        types = self.text.get("layer_types") or []
+        return self.layers - types.count("linear_attention")
 
     @property
     def head_size(self) -> int:

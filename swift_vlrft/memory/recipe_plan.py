@@ -80,8 +80,8 @@ def _planned(
     plan, how = estimate(settings, source), ""
     if quick:
         how = ", not traced: --quick"
-    elif source is analytic:
-        how = ", not traced: torch is not installed or this model class cannot be run"
+    elif source is analytic and settings.model.traceable:
+        how = ", not traced: torch is not installed"
     elif plan.how == "analytic":
         how = f": {settings.model.type} cannot be run without data"
     written = reading.as_written(recipe, gpus, nodes=nodes, longest=longest)

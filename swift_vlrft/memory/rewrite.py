@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
-from swift_vlrft.geometry.box_format import BOX_FORMATS
+from swift_vlrft.geometry.box_format import SUBSETS
 from swift_vlrft.memory.models import read_model
 from swift_vlrft.recipe.edit import with_edit
 from swift_vlrft.recipe.reader import CONFIGURATION, Recipe, RecipeError, read_recipe, read_text
@@ -146,9 +146,10 @@ def new_recipe(
     rewards, completion = TASKS[task]
     family = read_model(model).family
     data = dataset or "DATASET"
-    boxed = task in ("detection", "grounding") and family and family.box_format == "pixels"
-    if boxed and "#" not in data and not data.endswith(tuple(f":{name}" for name in BOX_FORMATS)):
-        data += ":pixels"  # the box format that the model was trained on
+    native = family.box_format if family and task in ("detection", "grounding") else None
+    if native not in (None, "norm1000") and "#" not in data:
+        named = data.endswith(tuple(f":{name}" for name in SUBSETS))
+        data += "" if named else f":{native}"
     images = family.images if family else None
     limit = "flag" if images and not images.from_environment else "variable"
     one_node = f"{processes} GPU{'s' * (processes > 1)}"

@@ -121,7 +121,7 @@ def batch_shape(s: Settings, *, train: bool = True) -> BatchShape:
 def with_copied_keys(model: Model, shape: BatchShape, peaks: Peaks) -> Peaks:
     """The copies that shared prefixes attend to: in every layer, or in the one recomputed."""
     layer = shape.copied_keys * 2 * model.kv_heads * model.head_size * shape.bytes_per_value
-    kept = layer * model.layers
+    kept = layer * model.attention_layers
     more = {FORWARD_LLM: kept, LOSS: kept, BACKWARD_LOSS: kept, BACKWARD_LLM: kept + layer}
     if not shape.train or shape.checkpoint_llm:
         more = {FORWARD_LLM: layer, BACKWARD_LLM: 2 * layer}

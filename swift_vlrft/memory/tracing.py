@@ -337,6 +337,14 @@ def _mark_stages(model: Any, counter: _Counter, shape: BatchShape) -> None:
         if hidden.requires_grad:
             hidden.register_hook(lambda _: counter.enter(stages.BACKWARD_LLM))
 
+    def one_window(_: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        ends = kwargs.get("cu_seqlens")
+        return None if ends is None else (args, kwargs | {"cu_seqlens": ends[[0, -1]]})
+
+    for module in visual.modules() if visual is not None and shape.attention == "sdpa" else ():
+        # A kernel needs as much for thousands of windows as for one, which is sooner counted.
+        if type(module).__name__.endswith("VisionAttention"):
+            module.register_forward_pre_hook(one_window, with_kwargs=True)
     llm.register_forward_pre_hook(before, with_kwargs=True)
     llm.register_forward_hook(after)
     if shape.train and visual and not any(p.requires_grad for p in visual.parameters()):

@@ -92,6 +92,4 @@ def row_bytes(settings: Settings, length: int) -> int:
 def kv_bytes(settings: Settings) -> int:
     """Keys and values of one token in all layers, in 2 bytes each."""
     model = settings.model
-    types = model.text.get("layer_types") or []
-    layers = model.layers - types.count("linear_attention")  # those keep a state of one size
-    return 2 * 2 * layers * model.kv_heads * model.head_size
+    return 2 * 2 * model.attention_layers * model.kv_heads * model.head_size

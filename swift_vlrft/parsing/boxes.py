@@ -130,7 +130,8 @@ _BARE = re.compile(rf"{_FOUR}\.?")
 """Four numbers alone on a line, as the full answer: 254, 303, 291, 365."""
 _BOX_TOKENS = re.compile(
     rf"(?P<start><\|box_start\|>)|(?P<end><\|box_end\|>)"
-    rf"|<\|begin_of_box\|>\s*+(?P<four>{_FOUR})\s*+<\|end_of_box\|>"
+    rf"|<\|begin_of_box\|>\s*+(?P<four>{NUMBER}(?:(?:\s*+,\s*+|\s++){NUMBER}){{3}})"
+    r"\s*+<\|end_of_box\|>"
     r"|<\|(?:begin|end)_of_box\|>"
 )
 _FENCE = re.compile(r"`+(?:[A-Za-z]*+[ \t]*+\n|(?:json|python)\b)?")

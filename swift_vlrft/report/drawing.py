@@ -11,6 +11,7 @@ from textwrap import wrap
 from PIL import Image, ImageDraw, ImageFont
 
 from swift_vlrft.datasets.row import BOX_TASKS
+from swift_vlrft.geometry.box_format import FORMATS
 from swift_vlrft.parsing.answers import gold_text, read, read_boxes
 from swift_vlrft.rewards import TASK_NAMES
 
@@ -38,9 +39,8 @@ def draw_sample(
     page.paste(image.convert("RGB").resize((width, height)), (left, 0))
     pen = ImageDraw.Draw(page)
     if task in BOX_TASKS:
-        size = (1000, 1000)
-        if frame == "pixels":
-            size = (seen[0] or image.size[0], seen[1] or image.size[1])
+        stated = seen[0] or image.size[0], seen[1] or image.size[1]
+        size = FORMATS.get(frame or "", FORMATS["norm1000"]).edges(stated)
         gold = read_boxes(gold_text(solution))
         given = read(completion).placed(points=TASK_NAMES[task].has_points)
         for found, colour in ((gold, "white"), (given, "lime")):

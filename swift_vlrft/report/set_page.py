@@ -12,6 +12,7 @@ from typing import Any
 from swift_vlrft.datasets.image import ImageInfo, size_problem
 from swift_vlrft.datasets.row import BadRow, Row
 from swift_vlrft.datasets.source import DataError
+from swift_vlrft.geometry.box_format import FORMATS
 from swift_vlrft.parsing.answers import gold_text, read_boxes
 from swift_vlrft.report.html import DrawnBox, data_url, render
 
@@ -54,7 +55,7 @@ def _shown(row: Row | BadRow) -> dict[str, Any]:
         return shown | {"remarks": [f"no image: {error}"]}
     shown["facts"].append(f"{size[0]} x {size[1]}")
     if row.has_boxes:
-        _add_boxes(shown, row, size if frame == "pixels" else (1000, 1000))
+        _add_boxes(shown, row, FORMATS.get(frame or "", FORMATS["norm1000"]).edges(size))
         if problem := size_problem(row.image, ImageInfo(*size, plain=True), row.drawn):
             shown["remarks"].append(problem)
     return shown

@@ -26,9 +26,15 @@ import torch
 class ImageFeatures:
     """What a model's ``get_image_features`` returns, as far as the language model reads it."""
 
-    pooler_output: tuple[torch.Tensor, ...]  # One [tokens, hidden] for each image
+    pooler_output: tuple[torch.Tensor, ...] | torch.Tensor  # [tokens, hidden] for each image
     deepstack_features: list[tuple[torch.Tensor, ...]] | None = None
     """The same for each of the layers that Qwen3-VL adds features to."""
+
+
+def encoders(model: Any) -> list[Any]:
+    """The modules that make image features; the last one's output are the features."""
+    names = ("visual", "vision_tower", "multi_modal_projector")
+    return [part for name in names if (part := getattr(model.model, name, None)) is not None]
 
 
 class FeatureCache:
@@ -59,7 +65,13 @@ class FeatureCache:
         """
 
         def keep(_module: Any, _arguments: Any, output: Any) -> None:
-            levels = [output.pooler_output, *(getattr(output, "deepstack_features", None) or [])]
+            levels = [
+                level.flatten(0, -2)
+                for level in (
+                    getattr(output, "pooler_output", output),
+                    *(getattr(output, "deepstack_features", None) or []),
+                )
+            ]
             start = 0
             for digest, count in zip(digests, tokens, strict=True):
                 parts = [level[start : start + count] for level in levels]

@@ -21,12 +21,15 @@ def forward(model: Any, packed: Packed, features: ImageFeatures | None = None) -
     The model encodes the distinct images itself unless ``features`` has them.
     """
     if features is None:
-        images: dict[str, Any] = {
-            "pixel_values": packed.images.pixels(packed.distinct_images),
-            "image_grid_thw": packed.images.grid_thw[list(packed.distinct_images)],
-        }
+        images: dict[str, Any] = packed.images.inputs(packed.distinct_images)
     else:
+        if packed.images.grid_thw is None:  # InternVL's features of tiles are one tensor
+            features = ImageFeatures(torch.stack(list(features.pooler_output)))
         images = {"mm_encoder_outputs": {"image": features}}
+    if packed.position_ids.ndim == 2:
+        # Without a mask transformers takes positions that start again for packed rows, and
+        # builds one of the packed length squared.
+        images["attention_mask"] = {"full_attention": None}
     logits: torch.Tensor = model(
         input_ids=packed.input_ids,
         position_ids=packed.position_ids,

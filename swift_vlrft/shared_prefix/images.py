@@ -4,6 +4,10 @@
 
 Processors concatenate the patches of all images of a batch; an image's share is the product of its
 grid, and every ``merge ** 2`` patches become one token of the language model.
+
+    pixel_values [13 x 8, 3, 448, 448]              eight rows, thirteen tiles each (InternVL)
+
+Tiles have no grid; each becomes ``tile_tokens`` tokens and counts as an image of its own here.
 """
 
 from __future__ import annotations
@@ -25,12 +29,13 @@ class Images:
     """The images of a micro-batch as the processor returns them."""
 
     pixel_values: torch.Tensor
-    grid_thw: torch.Tensor
+    grid_thw: torch.Tensor | None
     token_id: int
-    merge: int
+    merge: int = 1
+    tile_tokens: int = 0
 
     def __post_init__(self) -> None:
-        patches = int(self.grid_thw.prod(-1).sum())
+        patches = sum(self._shares)
         if patches != self.pixel_values.shape[0]:
             raise CannotPack(
                 f"image_grid_thw counts {patches} patches, "
@@ -38,14 +43,23 @@ class Images:
             )
 
     @cached_property
+    def _shares(self) -> list[int]:
+        if self.grid_thw is None:
+            return [1] * len(self.pixel_values)
+        shares: list[int] = self.grid_thw.prod(-1).tolist()
+        return shares
+
+    @cached_property
     def parts(self) -> tuple[torch.Tensor, ...]:
-        """The patches of each image, as views."""
-        return tuple(self.pixel_values.split(self.grid_thw.prod(-1).tolist()))
+        """The patches of each image, or the tiles, as views."""
+        return tuple(self.pixel_values.split(self._shares))
 
     @property
     def tokens(self) -> list[int]:
         """Language-model tokens of each image."""
-        return [len(part) // self.merge**2 for part in self.parts]
+        if self.grid_thw is None:
+            return [self.tile_tokens] * len(self.parts)
+        return [share // self.merge**2 for share in self._shares]
 
     def of_rows(self, image_tokens: Sequence[int]) -> list[range]:
         """The images of each row, from the number of image tokens in it."""
@@ -61,15 +75,17 @@ class Images:
             raise CannotPack(f"{len(tokens)} images, the rows hold tokens of {i}")
         return rows
 
-    def pixels(self, images: Sequence[int]) -> torch.Tensor:
-        """The patches of these images, in this order."""
-        return torch.cat([self.parts[i] for i in images])
+    def inputs(self, images: Sequence[int]) -> dict[str, torch.Tensor]:
+        """What the model is given of these images, in this order."""
+        pixels = {"pixel_values": torch.cat([self.parts[i] for i in images])}
+        if self.grid_thw is None:
+            return pixels
+        return pixels | {"image_grid_thw": self.grid_thw[list(images)]}
 
     def same(self, one: range, other: range) -> bool:
         """Whether two runs of images are equal to the last bit."""
         return len(one) == len(other) and all(
-            torch.equal(self.grid_thw[i], self.grid_thw[j])
-            and torch.equal(self.parts[i], self.parts[j])
+            self._shape(i) == self._shape(j) and torch.equal(self.parts[i], self.parts[j])
             for i, j in zip(one, other, strict=True)
         )
 
@@ -77,5 +93,9 @@ class Images:
         """A digest of this image's content, the same in every micro-batch."""
         pixels = self.parts[image].detach().cpu().contiguous()
         content = hashlib.blake2b(pixels.view(torch.uint8).numpy().data, digest_size=20)
-        content.update(repr((self.grid_thw[image].tolist(), pixels.dtype)).encode())
+        content.update(repr((self._shape(image), pixels.dtype)).encode())
         return content.digest()
+
+    def _shape(self, image: int) -> list[int]:
+        source = self.parts[image].shape if self.grid_thw is None else self.grid_thw[image].tolist()
+        return list(source)

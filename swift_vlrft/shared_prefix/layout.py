@@ -40,7 +40,7 @@ class Packed:
     """The input of the model in place of the rows, and the map back to the rows' tokens."""
 
     input_ids: torch.Tensor  # [1, packed tokens]
-    position_ids: torch.Tensor  # [3, 1, packed tokens]
+    position_ids: torch.Tensor  # [3, 1, packed tokens], without M-RoPE [1, packed tokens]
     groups: tuple[Group, ...]
     predictors: torch.Tensor
     """[completion tokens]: the packed position whose logits predict each, in row order."""
@@ -75,10 +75,14 @@ def pack(
 ) -> Packed:
     """Lay out a micro-batch with every distinct prompt once.
 
-    ``input_ids`` and ``attention_mask`` are [rows, columns], ``position_ids`` [3, rows, columns],
-    ``completion_mask`` covers the last columns: True where a token's log-probability is needed.
-    CannotPack says why a micro-batch cannot be packed.
+    ``input_ids`` and ``attention_mask`` are [rows, columns], ``position_ids`` the same or, for
+    M-RoPE, [3, rows, columns]. ``completion_mask`` covers the last columns: True where a token's
+    log-probability is needed. CannotPack says why a micro-batch cannot be packed.
     """
+    if position_ids.ndim == 2 and attention_mask is not None:
+        # Plain RoPE knows distances only, and padding on the left may have been counted.
+        first = attention_mask.long().argmax(-1, keepdim=True)
+        position_ids = position_ids - position_ids.gather(1, first)
     ids = input_ids.cpu().numpy()
     predicted = np.zeros(ids.shape, dtype=bool)
     predicted[:, ids.shape[1] - completion_mask.shape[1] :] = completion_mask.cpu().numpy()
@@ -110,7 +114,7 @@ def pack(
     targets = np.nonzero(predicted.reshape(-1))[0]
     return Packed(
         input_ids=input_ids.reshape(-1)[chosen][None],
-        position_ids=position_ids.reshape(position_ids.shape[0], -1)[:, None, chosen],
+        position_ids=position_ids.flatten(-2)[..., None, chosen],
         groups=tuple(groups),
         predictors=torch.from_numpy(place[targets - 1]).to(device),
         targets=torch.from_numpy(ids.reshape(-1)[targets]).to(device),

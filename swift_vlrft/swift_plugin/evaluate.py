@@ -57,7 +57,8 @@ def evaluate(
 ) -> Summary:
     """Run ``model`` on every query of ``dataset``, or score existing ``predictions``.
 
-    ``dataset``: a set on disk, or COCO or LVIS annotations; "PATH:pixels" asks for boxes in pixels.
+    ``dataset``: a set on disk, or COCO or LVIS annotations; "PATH:pixels" asks for boxes in
+    pixels, as do unit, yx1000 and native, the model's own.
     ``gold``: the annotations or the data set that ``predictions`` were made on. ``out``: the folder
     to write to, by default runs/eval/MODEL-DATASET for a model; a killed run resumes. ``workers``:
     processes with a full copy of the model each, one per GPU by default.

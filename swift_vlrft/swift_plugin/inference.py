@@ -32,8 +32,9 @@ from swift_vlrft.evaluation.run import Manifest, answer_line, answered, new_part
 from swift_vlrft.families import family_of
 from swift_vlrft.families.chatglm4v import COGAGENT, FAMILY
 from swift_vlrft.files.records import read_record, write_record
+from swift_vlrft.geometry.box_format import NATIVE
 from swift_vlrft.swift_plugin.command_line import CommandLine
-from swift_vlrft.swift_plugin.model import needed_image_resize, register_model_of
+from swift_vlrft.swift_plugin.model import register_model_of, wanted_box_format
 
 ENGINES = ("auto", "vllm", "transformers")
 VLLM_CHUNK = 256
@@ -153,16 +154,20 @@ def load_engine(settings: Settings) -> tuple[Ask, int]:
     return partial(runner.infer_engine.infer, use_tqdm=False, **runner.infer_kwargs), at_once
 
 
-def image_resize_for(settings: Settings) -> ImageResize | None:
-    """How the model's images are resized, if boxes are asked in pixels; DataError if unknown."""
-    if settings.box_format != "pixels":
-        return None
+WantedFormat = tuple[str, str | None, ImageResize | None]
+"""A box format, the key of its boxes, and for pixels how the model's images are resized."""
+
+
+def box_format_for(settings: Settings) -> WantedFormat:
+    """What is asked for; DataError if it needs the model's family, and that is not known."""
+    if settings.box_format not in ("pixels", NATIVE):
+        return settings.box_format, None, None
     model, _ = model_and_adapter(settings.model, settings.base_model)
     options = settings.engine_options
     command = CommandLine(model=model, model_type=options.get("model_type"))
     command.max_pixels = options.get("max_pixels")
     with _quiet_import():
-        return needed_image_resize(command, f"{settings.dataset}:pixels")
+        return wanted_box_format(command, settings.box_format, str(settings.dataset))
 
 
 # ---- running ---------------------------------------------------------------------------------
@@ -174,13 +179,14 @@ def answer_batch(
     settings: Settings,
     queries: Sequence[Query],
     problems: Problems,
-    resize: ImageResize | None = None,
+    wanted: WantedFormat | None = None,
 ) -> list[str]:
     """The lines of one batch. Broken images are counted, an error of the engine ends the run."""
     from swift.infer_engine import InferRequest
 
     from swift_vlrft.datasets.training import with_prompt
 
+    box_format, key, resize = wanted or (settings.box_format, None, None)
     ready: list[tuple[Query, Any]] = []
     for query in queries:
         row = query.row
@@ -190,8 +196,10 @@ def answer_batch(
             if other is not None and settings.task in BOX_TASKS:
                 problems.add("images of another size than the annotations say, skipped", other)
                 continue
-            seen = image.size if resize is None else resize.size(*image.size)
-            ready.append((query.rewritten(settings.box_format, image.size, seen), image))
+            seen = image.size
+            if resize is not None and box_format == "pixels":
+                seen = resize.size(*image.size)
+            ready.append((query.rewritten(box_format, image.size, seen, key), image))
         except DataError as error:
             problems.add("images that cannot be opened, skipped", error)
         except ValueError as error:
@@ -231,7 +239,7 @@ def run_worker(
     first = next(left, None)
     if first is None:
         return problems  # no model is loaded
-    resize = image_resize_for(settings)
+    wanted = box_format_for(settings)
     ask, at_once = load_engine(settings)
     from swift.infer_engine import RequestConfig
 
@@ -241,7 +249,7 @@ def run_worker(
     left = chain([first], left)
     with new_part(folder).open("a", encoding="ascii") as file:
         while batch := list(islice(left, at_once)):
-            lines = answer_batch(ask, config, settings, batch, problems, resize)
+            lines = answer_batch(ask, config, settings, batch, problems, wanted)
             file.write("".join(lines))
             file.flush()
             progress(len(lines))

@@ -19,6 +19,7 @@ from swift.dataset.loader import DatasetLoader
 from swift.utils import get_logger, safe_ddp_context
 
 from swift_vlrft.datasets import DataError, Source
+from swift_vlrft.datasets.box_format import not_native
 from swift_vlrft.datasets.check import left_out_notes, length_check
 from swift_vlrft.datasets.column_files import labels_of
 from swift_vlrft.datasets.instances import forget
@@ -33,8 +34,10 @@ from swift_vlrft.datasets.training import (
     streamed_rows,
     training_set,
 )
+from swift_vlrft.families import known_family
+from swift_vlrft.geometry.box_format import SUBSETS
 from swift_vlrft.swift_plugin.command_line import read_command_line
-from swift_vlrft.swift_plugin.model import image_resize_of, needed_image_resize, text_tokens
+from swift_vlrft.swift_plugin.model import text_tokens, wanted_box_format
 
 logger = get_logger()
 
@@ -76,18 +79,19 @@ class VlrftLoader(DatasetLoader):
                 raise DataError(f"{name} could not be loaded ({error}). {hint}") from error
             raise
 
-    def _options(self, box_format: str, name: str) -> LoadOptions:
+    def _options(self, subset: str, name: str) -> LoadOptions:
         command = read_command_line(sys.argv[1:])
         command.model_type = command.model_type or MODEL_TYPE["given"]
-        pixels = box_format == "pixels"
-        resize = needed_image_resize(command, name) if pixels else image_resize_of(command)
+        box_format, key, resize = wanted_box_format(command, subset, name)
         too_long = None
         if command.max_length and command.truncation_strategy == "delete" and resize is not None:
             # ms-swift encodes a row to learn its length, in every step; headers tell it beforehand.
             too_long = length_check(resize, command.max_length, text_tokens(command))
         return LoadOptions(
             cache=Path(get_cache_dir()) / "datasets" / "vlrft",
+            subset=subset,
             box_format=box_format,
+            box_key=key,
             resize=resize,
             strict=self.strict,
             too_long=too_long,
@@ -127,7 +131,7 @@ class VlrftLoader(DatasetLoader):
         features = dataset.features or {}
         columns = list(dataset.column_names or next(iter(dataset)))
         if usual is not None and (is_for_swift(columns) or schema_of(columns) is None):
-            refuse_pixels(name, [options.box_format])
+            refuse_subset(name, [options.subset or options.box_format])
             self.remove_unused_columns = self._remove_asked
             return usual(dataset, **further)
         stored: StoredSet
@@ -147,13 +151,13 @@ class VlrftLoader(DatasetLoader):
         return self._rows(stored, source, options)
 
 
-def refuse_pixels(name: str, subsets: Sequence[str]) -> None:
-    """DataError if ``:pixels`` is asked of a set that ms-swift's own loader reads."""
-    if "pixels" in subsets:
+def refuse_subset(name: str, subsets: Sequence[str]) -> None:
+    """DataError if a box format is asked of a set that ms-swift's own loader reads."""
+    for subset in set(subsets) & set(SUBSETS) - {"norm1000"}:
         raise DataError(
-            f"--dataset {name}:pixels: ms-swift's own loader reads this set, and leaves boxes as "
-            "they are. Leave :pixels out, or rename its columns with --columns: :pixels is for "
-            "sets that have image, problem and solution, and no messages"
+            f"--dataset {name}:{subset}: ms-swift's own loader reads this set, and leaves boxes as "
+            f"they are. Leave :{subset} out, or rename its columns with --columns: :{subset} is "
+            "for sets that have image, problem and solution, and no messages"
         )
 
 
@@ -180,15 +184,12 @@ def _warn(notes: Sequence[str]) -> None:
 def _tell(report: Report, options: LoadOptions) -> None:
     """Log what was read, what was left out and why, and whether another box format is native."""
     resize, path = options.resize, report.path
-    native = options.box_format if resize is None else resize.native_box_format
-    has_boxes = bool(report.box_formats.keys() - {"none"})
-    if resize is not None and native is None and has_boxes:
-        logger.warning(f"swift_vlrft: {path}: {resize.family} was not trained to write boxes.")
-    elif resize is not None and native != options.box_format and has_boxes:
-        logger.info(
-            f"swift_vlrft: {path}: boxes are in {options.box_format}; {resize.family} was trained "
-            f"on {native}, which --dataset {path}:{native} gives it."
-        )
+    if resize is not None and report.box_formats.keys() - {"none"}:
+        family = known_family(resize.family)
+        if family.box_format is None:
+            logger.warning(f"swift_vlrft: {path}: {family.name} was not trained to write boxes.")
+        elif text := not_native(str(path), options.box_format, family):
+            logger.info(f"swift_vlrft: {text}")
     tasks = ", ".join(f"{count} {task}" for task, count in report.tasks.most_common())
     logger.info(f"swift_vlrft: {path}: {report.good} of {report.rows} rows train ({tasks}).")
     notes = report.routing_notes(options.rewards)

@@ -12,6 +12,7 @@ from swift_vlrft.families import IMAGE_TYPES, family_of, gemma4
 from swift_vlrft.families.chatglm4v import COGAGENT, FAMILY
 from swift_vlrft.families.family import Family
 from swift_vlrft.families.resize import RESOLUTION
+from swift_vlrft.geometry.box_format import NATIVE
 from swift_vlrft.swift_plugin.command_line import CommandLine
 
 
@@ -62,17 +63,25 @@ def image_resize_of(command: CommandLine) -> ImageResize | None:
     return ImageResize(family.name, low, high, command.max_pixels)
 
 
-def needed_image_resize(command: CommandLine, dataset: str) -> ImageResize:
-    """The same; DataError says what to give."""
-    view = image_resize_of(command)
-    if view is None:
+def wanted_box_format(
+    command: CommandLine, subset: str, dataset: str
+) -> tuple[str, str | None, ImageResize | None]:
+    """The box format that a subset of ``dataset`` names, the key of its boxes if it has one, and
+    how the command's model resizes images. DataError for ``pixels`` or ``native`` says what to give
+    where the model is not known, or that it was not trained to write boxes.
+    """
+    resize = image_resize_of(command)
+    if subset not in ("pixels", NATIVE):
+        return subset, None, resize
+    if resize is None:
         which = command.model_type or command.model
+        needs = "resize rule" if subset == "pixels" else "box format"
         raise DataError(
-            f"{dataset}: the subset pixels needs the model's resize rule, and "
+            f"{dataset}: the subset {subset} needs the model's {needs}, and "
             + (f"none is known for {which}" if which else "the command names no --model")
             + f". Known families (--model_type): {', '.join(IMAGE_TYPES)}"
         )
-    return view
+    return (*(resize.native(dataset) if subset == NATIVE else (subset, None)), resize)
 
 
 def text_tokens(command: CommandLine) -> Callable[[str], int]:

@@ -29,17 +29,17 @@ from swift_vlrft.datasets.storage import StoredSet
 from swift_vlrft.datasets.training import box_format_of_subsets
 from swift_vlrft.diagnostics.watch import watch
 from swift_vlrft.files.environment import is_on, number
-from swift_vlrft.geometry.box_format import BOX_FORMATS
+from swift_vlrft.geometry.box_format import SUBSETS
 from swift_vlrft.rewards import REWARDS, RewardFunction
 from swift_vlrft.rewards.detection import VARIABLE, threshold_at
 from swift_vlrft.shared_prefix import settings as shared_prefix
 from swift_vlrft.swift_plugin.command_line import CommandLine, read_command_line
-from swift_vlrft.swift_plugin.loader import MODEL_TYPE, dataset_meta, refuse_pixels
+from swift_vlrft.swift_plugin.loader import MODEL_TYPE, dataset_meta, refuse_subset
 from swift_vlrft.swift_plugin.metrics import metric_of
 from swift_vlrft.swift_plugin.model import (
     is_glm4v,
-    needed_image_resize,
     register_model_of,
+    wanted_box_format,
 )
 
 logger = get_logger()
@@ -57,9 +57,9 @@ def register(
     nothing.
 
     ``datasets`` are local sets to register, in ms-swift's syntax (``PATH[:subset][#count]``);
-    ``model_type`` is the family that the subset ``pixels`` is for. Without arguments those on the
-    command line are registered and checked: ValueError says what is wrong with a reward name, a
-    path, a column or a gold solution, and lists the known names.
+    ``model_type`` is the family that the subsets ``pixels`` and ``native`` are for. Without
+    arguments those on the command line are registered and checked: ValueError says what is wrong
+    with a reward name, a path, a column or a gold solution, and lists the known names.
     """
     if is_on("VLRFT_TRACK_MEMORY"):
         from swift_vlrft.swift_plugin.callbacks import MemoryCallback, add_callback
@@ -145,16 +145,16 @@ def _register_path(dataset: str, command: CommandLine, *, check: bool) -> Report
         return _register_hub_id(syntax, dataset, command, check=check)
     stored = find_set(path, keep_going=not command.strict, rename=command.columns)
     if stored is None or not _is_ours(stored, command):
-        refuse_pixels(syntax.dataset, syntax.subsets)
+        refuse_subset(syntax.dataset, syntax.subsets)
         if check and stored is not None and is_glm4v(command):
             from swift_vlrft.swift_plugin.chatglm4v import refuse_several_images
 
             refuse_several_images(stored, dataset)
         return None  # ms-swift's own loader reads it
-    box_format = box_format_of_subsets(syntax.subsets, dataset)
+    subset = box_format_of_subsets(syntax.subsets, dataset)
     check_columns(stored)
-    if check and box_format == "pixels":
-        needed_image_resize(command, dataset)
+    if check:
+        wanted_box_format(command, subset, syntax.dataset)
     register_dataset(dataset_meta(syntax.dataset), exist_ok=True)
     return _check(stored, command) if check else None
 
@@ -167,7 +167,7 @@ def _register_hub_id(
         found = [syntax.get_dataset_meta(use_hf) for use_hf in (True, False)]
         # For an id that nobody has registered ms-swift returns an empty entry.
         new = not any(m.ms_dataset_id or m.hf_dataset_id or m.dataset_path for m in found)
-        if new and set(syntax.subsets) <= set(BOX_FORMATS):
+        if new and set(syntax.subsets) <= set(SUBSETS):
             register_dataset(dataset_meta(syntax.dataset), exist_ok=True)
         return None
     box_format_of_subsets(syntax.subsets, dataset)

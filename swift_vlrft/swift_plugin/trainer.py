@@ -25,9 +25,10 @@ from swift.utils import get_logger
 from torch import distributed
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from swift_vlrft.families import SHARED_PREFIX_TYPES
+from swift_vlrft.families import why_not_shared
 from swift_vlrft.shared_prefix.attention import NAME, use_shared_attention
-from swift_vlrft.shared_prefix.features import FeatureCache
+from swift_vlrft.shared_prefix.delta_net import has_another_forward
+from swift_vlrft.shared_prefix.features import FeatureCache, encoders
 from swift_vlrft.shared_prefix.forward import forward, unpack, values_of
 from swift_vlrft.shared_prefix.images import Images
 from swift_vlrft.shared_prefix.layout import CannotPack, Packed, pack
@@ -92,14 +93,16 @@ class SharedPrefixGRPOTrainer(GRPOTrainer):
     def _why_never(self) -> str | None:
         config = self._base(self.model).config
         adapters = getattr(self.accelerator.unwrap_model(self.model), "peft_config", {})
-        if config.model_type not in SHARED_PREFIX_TYPES:
-            return f"model type {config.model_type} (supported: {', '.join(SHARED_PREFIX_TYPES)})"
+        if why := why_not_shared(config.to_dict()):
+            return why
         if "mm_encoder_outputs" not in inspect.signature(self._base(self.model).forward).parameters:
             return (
                 f"transformers {transformers.__version__} cannot be given image features; 5.19 can"
             )
         if "sliding_attention" in (getattr(config.get_text_config(), "layer_types", None) or ()):
             return "the model has layers with a sliding window"
+        if has_another_forward(self._base(self.model)):
+            return "the layers of Gated DeltaNet have a forward of their own (several devices?)"
         if any(getattr(a, "is_prompt_learning", False) for a in adapters.values()):
             return "the adapter puts tokens of its own before the prompt"
         if self.template.padding_free:
@@ -136,8 +139,8 @@ class SharedPrefixGRPOTrainer(GRPOTrainer):
         if base.config.get_text_config()._attn_implementation != NAME:
             return stock()
         batch = self._micro_batch(base, model_inputs, grpo_batch.completion_mask)
-        encoder = base.model.visual
-        frozen = not any(p.requires_grad for p in encoder.parameters())
+        *_, encoder = parts = encoders(base)
+        frozen = not any(p.requires_grad for part in parts for p in part.parameters())
         keeps = frozen and self._features.limit > 0
         features = self._features.get(encoder, batch.digests) if batch and keeps else None
         can, repeats, kept = self._together(
@@ -219,19 +222,17 @@ def _pack(config: Any, model_inputs: dict[str, Any], completion_mask: torch.Tens
         raise CannotPack("it holds videos")
     if model_inputs.get("pixel_values") is None:
         raise CannotPack("it holds no images")
+    ids, grids = model_inputs["input_ids"], model_inputs.get("image_grid_thw")
     positions = model_inputs.get("position_ids")
-    if positions is None or positions.ndim != 3:
-        raise CannotPack("its position ids are not M-RoPE's")
     images = Images(
         model_inputs["pixel_values"],
-        model_inputs["image_grid_thw"],
+        grids,
         config.image_token_id,
-        config.vision_config.spatial_merge_size,
+        getattr(config.vision_config, "spatial_merge_size", 1),
+        tile_tokens=getattr(config, "image_seq_length", 0),
     )
-    return pack(
-        model_inputs["input_ids"],
-        model_inputs.get("attention_mask"),
-        positions,
-        completion_mask,
-        images,
-    )
+    if grids is None and positions is None:  # as transformers counts them then
+        positions = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)
+    if positions is None or positions.ndim != (2 if grids is None else 3):
+        raise CannotPack("its position ids are not those of its family")
+    return pack(ids, model_inputs.get("attention_mask"), positions, completion_mask, images)

@@ -23,7 +23,7 @@ from swift_vlrft.families.family import Tiny, TinySize
 
 if TYPE_CHECKING:
     from tokenizers.pre_tokenizers import PreTokenizer
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 CHAT_TEMPLATES = Path(__file__).with_name("chat_templates")
 
@@ -132,6 +132,34 @@ def build_model(
     return model
 
 
+def build_processor(
+    tiny: Tiny, tokenizer: PreTrainedTokenizerBase, config: PretrainedConfig
+) -> Any:
+    """The processor of that configuration; of a model without one the tokenizer."""
+    from transformers import (
+        CONFIG_MAPPING,
+        FEATURE_EXTRACTOR_MAPPING,
+        IMAGE_PROCESSOR_MAPPING,
+        PROCESSOR_MAPPING,
+        VIDEO_PROCESSOR_MAPPING,
+    )
+
+    kind = CONFIG_MAPPING[tiny.processor_type] if tiny.processor_type else type(config)
+    processor = PROCESSOR_MAPPING.get(kind, None)
+    if processor is None:
+        tokenizer.chat_template = _chat_template(tiny)
+        return tokenizer
+    sound = FEATURE_EXTRACTOR_MAPPING.get(kind, None)
+    return processor(
+        **({"feature_extractor": sound()} if sound else {}),
+        image_processor=IMAGE_PROCESSOR_MAPPING[kind]["torchvision"](**tiny.image_options),
+        tokenizer=tokenizer,
+        video_processor=VIDEO_PROCESSOR_MAPPING[kind]["torchvision"](),
+        chat_template=_chat_template(tiny),
+        **tiny.processor_options,
+    )
+
+
 def save_checkpoint(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
@@ -142,38 +170,17 @@ def save_checkpoint(
     """Write model, tokenizer and processor in the hub's layout; the folder appears only when it is
     complete. ``template`` is ms-swift's name of the chat template.
     """
-    from transformers import (
-        CONFIG_MAPPING,
-        FEATURE_EXTRACTOR_MAPPING,
-        IMAGE_PROCESSOR_MAPPING,
-        PROCESSOR_MAPPING,
-        VIDEO_PROCESSOR_MAPPING,
-    )
-
     _refuse_existing(directory)
     half = directory.with_name(directory.name + ".writing")
     shutil.rmtree(half, ignore_errors=True)
     half.parent.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(half)
-    chat_template = _chat_template(tiny)
-    kind = CONFIG_MAPPING[tiny.processor_type] if tiny.processor_type else type(model.config)
     if tiny.has_ranks:
         from swift_vlrft.chatglm4v.tokenizer import save_as_published
 
         save_as_published(tokenizer, half)
-    elif processor := PROCESSOR_MAPPING.get(kind, None):
-        sound = FEATURE_EXTRACTOR_MAPPING.get(kind, None)
-        processor(
-            **({"feature_extractor": sound()} if sound else {}),
-            image_processor=IMAGE_PROCESSOR_MAPPING[kind]["torchvision"](**tiny.image_options),
-            tokenizer=tokenizer,
-            video_processor=VIDEO_PROCESSOR_MAPPING[kind]["torchvision"](),
-            chat_template=chat_template,
-            **tiny.processor_options,
-        ).save_pretrained(half)
     else:
-        tokenizer.chat_template = chat_template
-        tokenizer.save_pretrained(half)
+        build_processor(tiny, tokenizer, model.config).save_pretrained(half)
     # As in checkpoints of ms-swift: several of its templates share an architecture, and this file
     # names the right one.
     family = family_of(config=model.config.to_dict())
@@ -197,6 +204,8 @@ def write_tiny(name: str, directory: Path, *, seed: int = 0) -> int:
     family = known_family(name)
     _refuse_existing(directory)
     model = build_model(family.tiny, seed=seed)
+    if name != family.name and name != (made := model.config.model_type):
+        raise ValueError(f"no tiny {name}: the tiny {family.name} is a {made}")
     template = next(iter(family.templates))
     save_checkpoint(model, build_tokenizer(family.tiny), family.tiny, template, directory)
     return sum(p.numel() for p in model.parameters())

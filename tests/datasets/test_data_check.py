@@ -298,3 +298,20 @@ def test_the_clean_copy_says_of_which_task_the_named_reward_takes_its_rows_for(t
 def test_columns_are_renamed_to_names(tmp_path):
     result = run(tmp_path, "--columns", '{"picture": 5}')
     assert result.exit_code == 2 and '--columns {"picture": 5}: expected JSON' in result.stderr
+
+
+def test_a_split_that_no_named_reward_scores_is_noted(tmp_path):
+    tasks = {"train": ("classification", "rose"), "test": ("counting", "4")}
+    for split, (task, solution) in tasks.items():
+        rows = columns(2) | {"solution": [solution] * 2, "task": [task] * 2}
+        pq.write_table(pa.table(rows), tmp_path / f"{split}.parquet")
+    unscored = "no reward that is named scores a row of the split 'train': 2 classification"
+    code, report = found(tmp_path, "--reward", "vlrft_counting", "--reward", "vlrft_format")
+    assert code == 0
+    assert [unscored in note for note in report["notes"]] == [True]
+    both = "--reward", "vlrft_counting", "--reward", "vlrft_classification"
+    for rewards in (both, (), ("--reward", "vlrft_format")):
+        assert found(tmp_path, *rewards)[1]["notes"] == []
+    # Where no split is scored, that is a problem of the set, said once.
+    code, report = found(tmp_path, "--reward", "vlrft_choice")
+    assert (code, len(report["problems"]), report["notes"]) == (1, 1, [])

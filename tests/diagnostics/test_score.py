@@ -138,6 +138,8 @@ def test_the_log_of_a_run_of_several_tasks_is_routed_by_its_scores(tmp_path):
         (["[0.1, 0.1, 0.2, 0.2]"] * 10, GOLD, {}, "all coordinates under 1"),
         (["[900, 500, 1400, 1100]"] * 10, GOLD, {}, "(subset `pixels`)"),
         (["[100, 100, 700, 200]"] * 10, GOLD, {"frame": "pixels", "width": 640, "height": 480}, "the subset `norm1000`"),
+        (["[250, 250, 500, 500]"] * 10, "[0.25, 0.25, 0.5, 0.5]", {"frame": "unit"}, "reach beyond 1. A model that answers between 0 and 1000"),
+        (["[900, 500, 1400, 1100]"] * 10, "{'box_2d': [1, 2, 3, 4]}", {"frame": "yx1000"}, "reach beyond 1000"),
         (["a dog"] * 10, GOLD, {}, "only 0% of 10 answers can be read"),
         (["[100, 100, 200, 200]"] * 2, "four", {}, "2 gold solutions cannot be read"),
     ],

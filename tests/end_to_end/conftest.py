@@ -12,6 +12,7 @@ from swift_vlrft.tiny.checkpoint import write_tiny
 # Two run at a time: the longest first, so that none is left alone at the end.
 LONGEST = (
     *("test_the_demo_learns", "test_server_and_trainer", "test_the_readme_command_trains"),
+    "test_the_format_of_a_thinking_model",
     *("detection_8x24g", "detection_4x80g", "detection_lora_1x24g", "test_two_nodes"),
 )
 

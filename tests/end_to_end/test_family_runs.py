@@ -1,54 +1,93 @@
-"""The families beside Qwen2.5-VL through ms-swift's GRPO, their answers from transformers.
+"""Every family through ms-swift's GRPO and `vlrft eval`, and a Qwen3.5 that learns.
 
-A random model earns no reward; ``coin`` (tests/support) gives every step a gradient. The recipes'
-runs (test_recipes.py) are with vLLM.
+A random model earns no reward; ``coin`` (tests/support) gives every step a gradient. With vLLM the
+recipes' runs (test_recipes.py) are a family's test; here are those without a recipe.
 """
 
 import json
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from statistics import mean
 
 import pytest
-from support.swift_run import SUPPORT, assert_trained, grpo_command, run_swift
+from end_to_end.test_model_evaluation import eval_command, run
+from support.swift_run import SUPPORT, VLLM_ON_CPU, assert_trained, grpo_command, run_swift
+from support.tiny_kinds import MIXTURES, write_kind
+from typer.testing import CliRunner
 
-from swift_vlrft.families import FAMILIES, family_of
-from swift_vlrft.families.family import TinySize
-from swift_vlrft.tiny.checkpoint import build_model, build_tokenizer, save_checkpoint, write_tiny
+from swift_vlrft.cli import app
+from swift_vlrft.demo.run import step_rewards
+from swift_vlrft.families import FAMILIES, family_of, known_family
 
 pytestmark = pytest.mark.end_to_end
 
 COIN = ("--reward_funcs", "vlrft_classification", "vlrft_format", "coin", "--max_steps", "2")
-
-
-def write_moe(folder: Path) -> None:
-    """A tiny Qwen3-VL as 30B-A3B is one, recognised by its config.json alone."""
-    dense = FAMILIES["qwen3_vl"].tiny
-
-    def config(size: TinySize, vocabulary: int) -> dict[str, Any]:
-        values = dense.config(size, vocabulary)
-        experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
-        return values | {
-            "model_type": "qwen3_vl_moe",
-            "text_config": values["text_config"] | experts,
-        }
-
-    tiny = replace(dense, config=config, processor_type="qwen3_vl")
-    save_checkpoint(build_model(tiny), build_tokenizer(tiny), tiny, "qwen3_vl", folder)
-    (folder / "args.json").unlink()
-
-
-@pytest.mark.parametrize(
-    "name", ["glm46v", "internvl", "qwen3_5", "qwen3_vl_moe", "minicpmv4_6", "gemma4"]
+VLLM = (
+    *("--use_vllm", "true", "--vllm_mode", "colocate", "--vllm_max_model_len", "512"),
+    *("--vllm_enforce_eager", "true", "--vllm_limit_mm_per_prompt", '{"image": 1}'),
 )
-def test_grpo(name, shapes, tmp_path):
+KINDS = [*(name for name in FAMILIES if name != "qwen2_5_vl"), *MIXTURES]  # that: test_engines.py
+
+
+@pytest.fixture(scope="session")
+def sums(tmp_path_factory) -> Path:
+    """A set without images."""
+    file = tmp_path_factory.mktemp("data") / "sums.jsonl"
+    rows = [(f"What is {n} + 1?", f"<answer>{n + 1}</answer>") for n in range(16)]
+    lines = [
+        json.dumps({"messages": [{"role": "user", "content": asked}], "solution": gold})
+        for asked, gold in rows
+    ]
+    file.write_text("\n".join(lines))
+    return file
+
+
+@pytest.fixture
+def data_of(shapes, sums):
+    return lambda kind: shapes if known_family(kind).images else sums
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_grpo(kind, data_of, tmp_path):
     model, out = tmp_path / "model", tmp_path / "out"
-    if name == "qwen3_vl_moe":
-        write_moe(model)
-    else:
-        write_tiny(name, model)
-    run = run_swift(grpo_command(model, shapes, out, [SUPPORT / "coin.py"], *COIN), out)
-    assert_trained(run, 2)
+    write_kind(kind, model)
+    command = grpo_command(model, data_of(kind), out, [SUPPORT / "coin.py"], *COIN)
+    assert_trained(run_swift(command, out), 2)
     prefix = next(iter(family_of(name=str(model)).templates.values()))  # the usual template's
     rows = [json.loads(line) for line in (out / "completions.jsonl").open()]
     assert rows and all(text.startswith(prefix) for row in rows for text in row["completion"])
+
+
+@pytest.mark.parametrize("kind", ["qwen3", "qwen3_5_moe", "glm4v_moe"])
+def test_grpo_with_vllm(kind, data_of, tmp_path):
+    model, out = tmp_path / "model", tmp_path / "out"
+    write_kind(kind, model)
+    plugins = [SUPPORT / "cpu_engines.py", SUPPORT / "coin.py"]
+    command = grpo_command(model, data_of(kind), out, plugins, *COIN, *VLLM)
+    command += ["--log_rollout_offpolicy_metrics", "true", "--torch_dtype", "bfloat16"]
+    trained = run_swift(command, out, **VLLM_ON_CPU)
+    assert_trained(trained, 2)
+    # The second step's rollouts come from the weights after the first one.
+    assert all(abs(value) < 5e-2 for value in trained.metric("rollout_correction/k3_kl"))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if known_family(kind).images])
+def test_evaluation(kind, shapes, tmp_path):
+    """(Random models mostly write tokens that decode to nothing.)"""
+    model, out = tmp_path / "model", tmp_path / "out"
+    write_kind(kind, model)
+    summary = run(eval_command(model, shapes, out, "--max-queries", "4"))
+    assert summary["rows"] == 4 and summary["run"]["engine"] == "transformers"
+
+
+def test_the_format_of_a_thinking_model_rises(tmp_path):
+    """A Qwen3.5 under ms-swift's defaults: an empty think block in front of every completion."""
+    out = tmp_path / "format"
+    result = CliRunner().invoke(app, ["demo", "--task", "format", "--out", str(tmp_path)])
+    assert result.exit_code == 0, result.output
+    prefix = known_family("qwen3_5").templates["qwen3_5"]
+    rows = [json.loads(line) for line in (out / "grpo" / "completions.jsonl").open()]
+    assert rows and all(text.startswith(prefix) for row in rows for text in row["completion"])
+    values = step_rewards(out / "grpo" / "logging.jsonl", "rewards/vlrft_format/mean")
+    fifth = len(values) // 5
+    assert mean(values[:fifth]) > 0.1
+    assert mean(values[-fifth:]) > mean(values[:fifth]) + 0.1

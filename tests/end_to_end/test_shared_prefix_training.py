@@ -2,10 +2,13 @@
 
 import json
 import math
+import re
 
 import pytest
 from end_to_end.test_engines import COIN, PLUGINS, VLLM, ZERO3, ZERO3_VARIABLES
 from support.swift_run import VLLM_ON_CPU, Run, assert_trained, grpo_command, run_swift
+
+from swift_vlrft.tiny.checkpoint import write_tiny
 
 pytestmark = pytest.mark.end_to_end
 
@@ -18,7 +21,9 @@ def updates(run: Run, name: str) -> list[float]:
     return [row[name] for row in run.rows if "grad_norm" in row]
 
 
-def test_a_run_with_and_without_is_the_same_run(tiny_qwen2_5_vl, shapes, tmp_path):
+@pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_5", "internvl"])
+def test_a_run_with_and_without_is_the_same_run(family, shapes, tmp_path):
+    write_tiny(family, tmp_path / family)
     # Two prompts in a micro-batch, two micro-batches a step, two updates of one generation batch,
     # and a reference model: every pass there is.
     flags = (
@@ -28,11 +33,15 @@ def test_a_run_with_and_without_is_the_same_run(tiny_qwen2_5_vl, shapes, tmp_pat
     runs = []
     for name, variables in (("stock", {}), ("shared", ON)):
         folder = tmp_path / name
-        command = grpo_command(tiny_qwen2_5_vl, shapes, folder, PLUGINS, *flags)
+        command = grpo_command(tmp_path / family, shapes, folder, PLUGINS, *flags)
         runs.append(run_swift(command, folder, **variables))
     stock, shared = runs
     assert SAYS not in stock.output
-    assert "2 images instead of 8, for 8 completions of 2 prompts" in shared.output
+    # A tile of InternVL counts as an image.
+    images = re.search(
+        r"(\d+) images instead of (\d+), for 8 completions of 2 prompts", shared.output
+    )
+    assert images and int(images[2]) == 4 * int(images[1])
     assert len(updates(shared, "loss")) == 3
     for name in ("loss", "grad_norm", "kl", "entropy/mean", "clip_ratio/region_mean"):
         expected = pytest.approx(updates(stock, name), rel=1e-4, abs=1e-5)

@@ -452,9 +452,9 @@ def test_answers_without_solutions_are_scored_with_the_annotations(tmp_path):
     expected = eval_json(*arguments)
     write_lines(file, [{**row, "solution": None} for row in rows])
     assert eval_json(*arguments) == expected
-    write_lines(file, [{**row, "frame": "unit"} for row in rows])
+    write_lines(file, [{**row, "frame": "cm"} for row in rows])
     result = CliRunner().invoke(app, ["eval", *arguments])
-    assert result.exit_code == 2 and "unknown box format 'unit'" in " ".join(result.output.split())
+    assert result.exit_code == 2 and "unknown box format 'cm'" in " ".join(result.output.split())
 
 
 def test_a_size_that_one_side_has_no_boxes_of_keeps_the_other_sides_value(tmp_path):

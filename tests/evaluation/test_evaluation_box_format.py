@@ -14,7 +14,7 @@ from swift_vlrft.datasets.row import Row
 from swift_vlrft.evaluation.annotations import Gold, open_annotations
 from swift_vlrft.evaluation.compare import compare
 from swift_vlrft.evaluation.detections import boxes_of_annotations, boxes_of_rows
-from swift_vlrft.evaluation.joined import join_gold
+from swift_vlrft.evaluation.joined import join_gold, same_gold
 from swift_vlrft.evaluation.predictions import (
     EvaluationError,
     Prediction,
@@ -26,6 +26,7 @@ from swift_vlrft.evaluation.queries import Query, QuerySet, Settings
 from swift_vlrft.evaluation.run import Manifest, answer_line
 from swift_vlrft.evaluation.summary import summarise
 from swift_vlrft.files.records import write_record
+from swift_vlrft.geometry.box_format import BOX_FORMATS
 from swift_vlrft.parsing.answers import gold_text, read_boxes
 from swift_vlrft.report.html import place
 from swift_vlrft.report.samples import drawn_boxes
@@ -98,6 +99,44 @@ def test_both_frames_give_the_same_boxes_in_the_picture(tmp_path):
     assert "left:25.00%;top:25.00%" in places[0] and "left:25." in places[1]
 
 
+@pytest.mark.parametrize("frame", BOX_FORMATS)
+def test_an_answer_is_worth_the_same_in_every_format(frame, tmp_path):
+    """Through the files of `vlrft eval --predictions`: scores, AP and pixels in COCO's form."""
+    Image.new("RGB", STORED).save(tmp_path / "a.png")
+    row = {
+        "image": "a.png", "problem": PROMPT.format(category="dog"), "task": "detection",
+        "solution": "<answer>[[250, 250, 750, 500]]</answer>",
+    }  # fmt: skip
+    (tmp_path / "set.jsonl").write_text(json.dumps(row) + "\n")
+    asked = query("norm1000", [250, 250, 750, 500]).rewritten(frame, STORED, STORED)
+    assert asked.box_format == frame
+    said = {
+        "norm1000": "[{'Position': [260, 250, 740, 500]}]",
+        "unit": "[{'Position': [0.260, 0.250, 0.740, 0.500]}]",
+        "yx1000": '[{"box_2d": [250, 260, 500, 740]}]',
+        "pixels": "[[499.2, 270, 1420.8, 540]]",
+    }[frame]
+    line = json.loads(answer_line(asked, f"<answer>{said}</answer>", image_id="1", size=STORED))
+    for held in (line, {k: v for k, v in line.items() if k != "solution"}):
+        (tmp_path / "p.jsonl").write_text(json.dumps(held))
+        words = ["eval", "--predictions", f"{tmp_path}/p.jsonl", "--task", "detection", "--json"]
+        result = CliRunner().invoke(app, [*words, "--gold", f"{tmp_path}/set.jsonl"])
+        assert result.exit_code == 0, result.output
+        metrics = json.loads(result.stdout)["metrics"]
+        # 0.48 of 0.5 of the width
+        assert metrics["vlrft_detection_iou"]["value"] == pytest.approx(0.96, abs=0.005)
+        assert metrics["AP50"]["value"] == 1.0
+    (tmp_path / "p.jsonl").write_text(json.dumps(line))
+    boxes = boxes_of_rows(read_predictions(tmp_path / "p.jsonl").rows, Problems())
+    assert boxes.predicted[0]["bbox"] == pytest.approx([499.2, 270, 921.6, 270])
+    assert boxes.gold[0]["bbox"] == pytest.approx([480, 270, 960, 270])
+
+
+def test_another_gold_is_told_apart_in_shares_too():
+    assert not same_gold("[0.1, 0.1, 0.2, 0.2]", "[0.4, 0.4, 0.9, 0.9]")
+    assert same_gold("[0.1, 0.1, 0.2, 0.2]", "[0.101, 0.1, 0.2, 0.2]")
+
+
 def test_predictions_in_pixels_are_held_against_the_set_in_pixels(tmp_path):
     Image.new("RGB", STORED).save(tmp_path / "a.png")
     row = {
@@ -152,6 +191,22 @@ def test_pixels_of_a_training_row_are_scaled_to_the_annotations(tmp_path):
     gold = open_annotations(tmp_path / "instances.json")
     _, made = boxes_of_annotations(gold, predictions)
     assert made.predicted[1]["bbox"] == [0, 0, 32, 24]
+
+
+@pytest.mark.parametrize(
+    ("frame", "found"),
+    [("unit", "[[0, 0, 0.5, 0.5]]"), ("yx1000", '[{"box_2d": [0, 0, 500, 500]}]')],
+)
+def test_answers_without_solutions_find_that_of_the_annotations(frame, found, tmp_path):
+    predictions = crowded(tmp_path, found)
+    for row in predictions.rows:
+        row.box_format, row.solution = frame, ""
+    gold = open_annotations(tmp_path / "instances.json")
+    _, made = boxes_of_annotations(gold, predictions)
+    assert made.predicted[1]["bbox"] == [0, 0, 32, 24]
+    summary = summarise(predictions, gold=Gold(gold), bootstrap=0)
+    assert summary.metrics["AP"].value == 1.0
+    assert summary.metrics["vlrft_detection_iou"].value == 1.0
 
 
 def test_without_sizes_there_is_no_ap_by_size_in_a_comparison():

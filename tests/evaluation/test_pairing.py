@@ -421,7 +421,8 @@ def test_a_list_of_completions_and_a_missing_gold_are_told(folder):
     ("said", "problem", "score"),
     [
         ({"frame": "pixels"}, "of which size: write the image's width and height into it", None),
-        ({"frame": "unit"}, "unknown box format 'unit'; known: norm1000, pixels", None),
+        ({"frame": "cm"}, "unknown box format 'cm'; known: norm1000, pixels", None),
+        ({"frame": "unit"}, None, 0.0),
         ({"frame": "pixels", "width": 2560, "height": 1920}, None, 0.0),
         ({"frame": "pixels", "width": 1000, "height": 1000}, None, 1.0),
         ({"frame": "norm1000"}, None, 1.0),

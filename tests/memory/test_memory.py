@@ -703,16 +703,26 @@ def test_shared_prefixes_are_planned_and_a_larger_micro_batch_fits(tmp_path, mon
     assert not settings.shared_prefix and "one row" in " ".join(settings.assumptions)
 
 
-def test_shared_prefixes_save_what_their_own_benchmark_counted():
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("shared_prefix_operations.json", "Qwen/Qwen2.5-VL-3B-Instruct"),
+        ("shared_prefix_qwen3_5.json", "Qwen/Qwen3.5-4B"),
+    ],
+)
+def test_shared_prefixes_save_what_their_own_benchmark_counted(file, name):
     """What autograd keeps, counted on the real forward pass (benchmarks/shared_prefix.py), where
     keys are repeated for every head; a GPU's kernel takes them as they are, so that ours saves
     more, but never more than the ratio of the tokens.
     """
-    results = REPOSITORY / "benchmarks" / "results" / "shared_prefix_operations.json"
+    results, base = (
+        REPOSITORY / "benchmarks" / "results" / file,
+        replace(BASE, model=read_model(name)),
+    )
     for row in json.loads(results.read_text())["rows"]:
         prompt, completion, count = row["prompt"], row["completion"], row["G"]
         rows = replace(
-            BASE, batch=count, generations=count, prompt=prompt, completion=completion, grids=(),
+            base, batch=count, generations=count, prompt=prompt, completion=completion, grids=(),
             checkpoint_llm=False, train_vit=False,
         )  # fmt: skip
         kept = [

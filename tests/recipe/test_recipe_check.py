@@ -192,7 +192,9 @@ def test_images_within_a_budget_of_tokens_take_no_limit(length):
     model = f"--model google/gemma-4-E4B-it --max_length {length} --truncation_strategy delete "
     (found,) = findings(GOOD + model)
     assert (found.level, found.rule) == (NOTE, "max-pixels")
-    assert "--max_pixels saves nothing: gemma4 sees every image in the same size" in found.text
+    assert (
+        "--max_pixels saves nothing: gemma4 sees every image within the same budget" in found.text
+    )
 
 
 def test_tensor_parallel_is_said_where_the_mode_is_missing_too():
@@ -299,6 +301,45 @@ def test_the_note_on_frames_of_a_local_set(tmp_path):
     assert findings(GOOD + f"--dataset {tmp_path}") == []
     (tmp_path / "rows.jsonl").write_text('{"messages": [], "images": [], "solution": ""}\n')
     assert findings(detection + f"--dataset {tmp_path}/rows.jsonl") == []
+
+
+DETECTION = GOOD.replace("CLS_flower_4_shot", "COCO").replace("classification", "detection_iou")
+NATIVE = {
+    "Qwen/Qwen2.5-VL-3B-Instruct": "pixels",
+    "Qwen/Qwen3-VL-4B-Instruct": "norm1000",
+    "OpenGVLab/InternVL3_5-4B-HF": "norm1000",
+    "google/gemma-4-E4B-it": "yx1000",
+}
+
+
+@pytest.mark.parametrize("model", NATIVE)
+@pytest.mark.parametrize("subset", ["", "norm1000", "pixels", "unit", "yx1000", "native"])
+def test_a_format_that_is_not_the_models_own_is_noted(model, subset):
+    text = DETECTION.replace("Qwen/Qwen2.5-VL-3B-Instruct", model)
+    assert model in text
+    found = findings(text.replace("ViRFT_COCO", f"ViRFT_COCO:{subset}" if subset else "ViRFT_COCO"))
+    notes = [one.text for one in found if one.rule == "frame"]
+    if subset == "native" or (subset or "norm1000") == NATIVE[model]:
+        assert not notes
+    else:
+        (said,) = notes
+        assert f"boxes are in {subset or 'norm1000'}" in said and "ViRFT_COCO:native" in said
+        assert f"trained on {NATIVE[model]}" in said
+    assert not [one for one in found if one.rule == "dataset"]
+
+
+def test_native_of_a_model_without_boxes_and_unknown_formats_are_problems():
+    def problems(text):
+        return [f.text for f in findings(text) if f.level == PROBLEM and f.rule == "dataset"]
+
+    glm = DETECTION.replace("Qwen/Qwen2.5-VL-3B-Instruct", "zai-org/glm-4v-9b")
+    (said,) = problems(glm.replace("ViRFT_COCO", "ViRFT_COCO:native"))
+    assert "chatglm4v was not trained to write boxes; name a box format: norm1000, pixels" in said
+    unknown = DETECTION.replace("Qwen/Qwen2.5-VL-3B-Instruct", "nobody/x")
+    found = findings(unknown.replace("ViRFT_COCO", "ViRFT_COCO:native"))
+    assert ["box format of nobody/x is not known" in f.text for f in found if f.rule == "frame"]
+    (said,) = problems(DETECTION.replace("ViRFT_COCO", "ViRFT_COCO:xyxy"))
+    assert "unknown subset 'xyxy'; known: norm1000, pixels, unit, yx1000, native" in said
 
 
 def test_a_missing_backslash_names_the_lost_line():

@@ -8,16 +8,17 @@ from functools import cache
 import pytest
 import torch
 from support.real_memory import peak_of
-from support.vision_rows import IMAGE, Rows, make_rows, stock, tiny_model
+from support.vision_rows import IMAGE, MIXTURES, Rows, make_rows, stock, tiny_model
 from trl.trainer.utils import selective_log_softmax
 
 from swift_vlrft.shared_prefix.attention import use_shared_attention
-from swift_vlrft.shared_prefix.features import FeatureCache
+from swift_vlrft.shared_prefix.delta_net import has_another_forward
+from swift_vlrft.shared_prefix.features import FeatureCache, encoders
 from swift_vlrft.shared_prefix.forward import forward, unpack, values_of
 from swift_vlrft.shared_prefix.images import Images
 from swift_vlrft.shared_prefix.layout import CannotPack, pack
 
-FAMILIES = ["qwen2_5_vl", "qwen2_vl", "glm4v", "qwen3_vl"]
+FAMILIES = ["qwen2_5_vl", "qwen2_vl", "glm4v", "qwen3_vl", "qwen3_5", "internvl", *MIXTURES]
 # (text tokens, images, completion lengths) for each prompt of the micro-batch
 BATCHES = {
     "one group of 8": [(9, 1, [5, 3, 7, 1, 4, 6, 2, 5])],
@@ -26,6 +27,7 @@ BATCHES = {
     "groups of 1, 2, 3": [(5, 1, [4]), (14, 2, [3, 6]), (8, 1, [2, 2, 5])],
     "no repeats": [(5, 1, [4]), (14, 1, [3])],
     "a completion cut to nothing": [(7, 1, [3, 0, 4])],
+    "longer than a chunk of the delta rule": [(70, 1, [66, 3]), (2, 1, [1, 1])],
 }
 
 
@@ -107,8 +109,9 @@ def test_values_and_every_gradient_are_those_of_separate_rows(family, batch):
     [{"left": True}, {"alike": 3}, {"order": [4, 0, 3, 1, 2, 5]}],
     ids=["padded on the left", "completions that begin alike", "groups not side by side"],
 )
-def test_rows_in_other_shapes(options):
-    ours, theirs = models("qwen2_5_vl")
+@pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_5", "internvl"])
+def test_rows_in_other_shapes(family, options):
+    ours, theirs = models(family)
     rows = make_rows(theirs, [(9, 1, [5, 3, 6]), (12, 2, [2, 7, 4])], **options)
     for one, two in zip(ours_of(ours, rows), theirs_of(theirs, rows), strict=True):
         torch.testing.assert_close(one, two, rtol=1e-5, atol=1e-5)
@@ -155,32 +158,36 @@ def test_a_completion_sees_no_other():
     assert not torch.allclose(after[1], before[1], atol=1e-2)
 
 
+@pytest.mark.parametrize("reentrant", [False, True])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_gradient_checkpointing(family):
+def test_gradient_checkpointing(family, reentrant):
     ours, theirs = (copy.deepcopy(m) for m in models(family))
     for model in (ours, theirs):
-        model.gradient_checkpointing_enable({"use_reentrant": False})
+        model.gradient_checkpointing_enable({"use_reentrant": reentrant})
+        model.enable_input_require_grads()
     rows = make_rows(theirs, [(9, 1, [5, 3, 6]), (12, 1, [2])])
     for model, of in ((ours, ours_of), (theirs, theirs_of)):
         loss_of(*of(model, rows), rows).backward()
     assert_same_gradients(ours, theirs)
 
 
-def test_lora_with_a_frozen_encoder_and_kept_features():
+@pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_5", "internvl", "qwen3_vl_moe"])
+def test_lora_with_a_frozen_encoder_and_kept_features(family):
     from peft import LoraConfig, get_peft_model
 
     rows, adapted = None, []
-    for model in models("qwen2_5_vl"):
+    for model in models(family):
         torch.manual_seed(0)
-        config = LoraConfig(target_modules=r".*language_model.*(q|v|down)_proj", r=4)
+        names = "q_proj|v_proj|down_proj|in_proj_qkv|in_proj_a|out_proj"
+        config = LoraConfig(target_modules=rf".*language_model.*\.({names})", r=4)
         peft = get_peft_model(copy.deepcopy(model), config)
         for name, parameter in peft.named_parameters():
             if "lora_B" in name:
                 torch.nn.init.normal_(parameter, std=0.1)
         adapted.append(peft)
     ours, theirs = adapted
-    rows = make_rows(models("qwen2_5_vl")[1], [(9, 1, [5, 3, 6]), (12, 2, [2, 2])])
-    packed, encoder = packed_of(rows), ours.get_base_model().model.visual
+    rows = make_rows(models(family)[1], [(9, 1, [5, 3, 6]), (12, 2, [2, 2])])
+    packed, encoder = packed_of(rows), encoders(ours.get_base_model())[-1]
     digests = [packed.images.digest(i) for i in packed.distinct_images]
     kept, runs = FeatureCache(1 << 20), []
     handle = encoder.register_forward_hook(lambda *_: runs.append(1))
@@ -240,8 +247,7 @@ def test_attention_without_a_packed_sequence_is_sdpa():
     torch.testing.assert_close(stock(ours, rows), stock(theirs, rows), rtol=1e-5, atol=1e-4)
     generated = [
         m.eval().generate(
-            rows.input_ids[:1, :-6], pixel_values=rows.images.pixels([0]),
-            image_grid_thw=rows.images.grid_thw[:1], max_new_tokens=5, do_sample=False,
+            rows.input_ids[:1, :-6], **rows.images.inputs([0]), max_new_tokens=5, do_sample=False,
             mm_token_type_ids=(rows.input_ids[:1, :-6] == IMAGE).int(),
         )
         for m in (ours, theirs)
@@ -251,12 +257,22 @@ def test_attention_without_a_packed_sequence_is_sdpa():
     assert generated[0].tolist() == generated[1].tolist()
 
 
+def test_a_layer_whose_forward_was_replaced_is_found():
+    """As accelerate does for several devices; what the class does then is never called."""
+    model = tiny_model("qwen3_5")
+    assert not has_another_forward(model)
+    layer = model.model.language_model.layers[0].linear_attn
+    layer.forward = layer.forward
+    assert has_another_forward(model)
+
+
 def test_a_saved_model_does_not_ask_for_our_attention(tmp_path):
     models("qwen2_5_vl")[0].save_pretrained(tmp_path)
     assert "vlrft" not in (tmp_path / "config.json").read_text()
 
 
-def test_no_mask_of_the_packed_length_squared():
+@pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_5", "internvl"])
+def test_no_mask_of_the_packed_length_squared(family):
     """Nothing as large as (tokens x tokens) booleans is made at 8 x 200 beside a prompt of 100."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -270,7 +286,7 @@ def test_no_mask_of_the_packed_length_squared():
                 largest = max(largest, out.numel())
             return out
 
-    ours, theirs = models("qwen2_5_vl")
+    ours, theirs = models(family)
     rows = make_rows(theirs, [(100, 1, [200] * 8)])
     with torch.no_grad(), Watch():
         ours_of(ours, rows)

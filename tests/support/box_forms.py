@@ -75,6 +75,7 @@ FORMS = [
     Form("tags with lists", lambda bs, name: " and ".join(f"<box>[{list(b)}]</box>" for b in bs)),
     Form("one tag with all", lambda bs, name: f"<box>{_lists(bs)}</box>"),
     Form("GLM", lambda bs, name: f"<|begin_of_box|>{_lists(bs)}<|end_of_box|>"),
+    Form("GLM, bare, no commas", lambda bs, n: "<|begin_of_box|>{} {} {} {}<|end_of_box|>".format(*bs[0]), several=False),
     Form("GLM, bare", lambda bs, n: "It is <|begin_of_box|>{}, {}, {}, {}<|end_of_box|>.".format(*bs[0]), several=False),
     Form("Qwen", lambda bs, name: "".join(f"<|box_start|>{_pairs(b)}<|box_end|>" for b in bs)),
     Form("Qwen, bare", lambda bs, name: "".join("<|box_start|>{},{},{},{}<|box_end|>".format(*b) for b in bs)),

@@ -161,6 +161,16 @@ SCRIPTS: dict[str, tuple[str, str]] = {
         f'export {N}=8\nsmall() {{ export {N}=1; }}\n[ -n "$S" ] && small\n{WIDE}',
         N,
     ),
+    "function of one branch or another": (
+        f"export {N}=8\nif [ -d data ]; then f() {{ A=1; }}; else f() {{ A=2; }}; fi\nf\n"
+        "@WIDE@ --a $A\n",
+        "a",
+    ),
+    "function of one branch, with no loop": (
+        f'[ -d data ] && swift() {{ command swift "$@" --b 1; }}\nexport {N}=8\n{WIDE}',
+        "b",
+    ),
+    "local of an exported one": ("export A\nf() { local A=5; @GRPO@ --a $A; }\nf\n", ""),
     "local is local": ("A=1\nf() { local A=2; B=$A; }\nf\n@GRPO@ --a $A --b $B\n", ""),
     "return": ("f() { A=1; return 0; A=2; }\nf\n@GRPO@ --a $A\n", ""),
     "return in a condition": ("f() { [ -d x ] && return; A=1; }\nA=1\nf\n@GRPO@ --a $A\n", ""),

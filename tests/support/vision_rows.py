@@ -1,31 +1,64 @@
 """Tiny models of every family, and micro-batches of rows that begin alike as ms-swift has them."""
 
+import math
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
 from swift_vlrft.families import FAMILIES
-from swift_vlrft.families.family import TinySize
+from swift_vlrft.families.family import Tiny, TinySize
 from swift_vlrft.shared_prefix.images import Images
 from swift_vlrft.tiny.checkpoint import build_model
 
 VOCABULARY, IMAGE, VIDEO, START, END = 512, 500, 501, 502, 503
 
 
-def tiny_model(family: str, *, seed: int = 0) -> torch.nn.Module:
+EXPERTS = {
+    **{"num_experts": 4, "n_routed_experts": 4, "num_experts_per_tok": 2},
+    **{"moe_intermediate_size": 32, "shared_expert_intermediate_size": 32},
+}
+# Twice as many heads of values, as in Qwen3.5-4B and larger.
+MIXTURES = {
+    "qwen3_vl_moe": ("qwen3_vl", {}),
+    "qwen3_5_moe": ("qwen3_5", {"linear_num_value_heads": 4}),
+    "glm4v_moe": ("glm46v", {}),
+}
+"""Types of which `vlrft tiny` has the dense model only."""
+
+
+def tiny_of(kind: str) -> Tiny:
+    """What is known of the tiny model of that family or type."""
+    if kind not in MIXTURES:
+        return FAMILIES[kind].tiny
+    name, more = MIXTURES[kind]
+    tiny = FAMILIES[name].tiny
+
+    def config(size: TinySize, vocabulary: int) -> dict[str, Any]:
+        values = tiny.config(size, vocabulary)
+        text = values["text_config"] | EXPERTS | more
+        return values | {"model_type": kind, "text_config": text}
+
+    return replace(tiny, config=config)
+
+
+def tiny_model(kind: str, *, seed: int = 0) -> torch.nn.Module:
     """The real transformers class with random weights and a vocabulary of 512."""
     torch.manual_seed(seed)
-    tiny = FAMILIES[family].tiny
-    model = build_model(tiny, TinySize(layers=3), seed=seed, vocabulary=VOCABULARY)
+    model = build_model(tiny_of(kind), TinySize(layers=3), seed=seed, vocabulary=VOCABULARY)
     config = model.config
     config.image_token_id, config.video_token_id = IMAGE, VIDEO
     config.image_start_token_id, config.image_end_token_id = START, END
     config.vision_start_token_id, config.vision_end_token_id = START, END
     with torch.no_grad():  # the initial spread of 0.02 leaves attention nearly uniform
-        for parameter in model.parameters():
+        for name, parameter in model.named_parameters():
             if parameter.ndim > 1:
                 parameter.mul_(4)
+            elif name.endswith("A_log"):
+                # Gated DeltaNet forgets by up to exp(-16) a token at first: transformers sums the
+                # exponents of 64 tokens up, and float32 then has no digits left to compare.
+                parameter.sub_(math.log(256))
     return model.train()
 
 
@@ -56,8 +89,8 @@ def make_rows(
     rng = random.Random(seed)
     generator = torch.Generator().manual_seed(seed)
     vision = model.config.vision_config
-    merge = vision.spatial_merge_size
-    patch = 3 * vision.temporal_patch_size * vision.patch_size**2
+    merge = getattr(vision, "spatial_merge_size", None)
+    tile = model.config.image_seq_length if merge is None else 0
     rows: list[tuple[list[int], int, list[torch.Tensor], list[list[int]]]] = []
 
     def word():
@@ -66,10 +99,16 @@ def make_rows(
     for words, n_images, lengths in groups:
         prompt, pixels, grids = [word() for _ in range(words // 2)], [], []
         for _ in range(n_images):
-            h, w = (merge * rng.randint(1, 3) for _ in range(2))
-            pixels.append(torch.randn(h * w, patch, generator=generator))
-            grids.append([1, h, w])
-            prompt += [START] + [IMAGE] * (h * w // merge**2) + [END, word()]
+            if tile:
+                size, tokens = (rng.randint(1, 3), 3, *vision.image_size), tile
+                tokens *= size[0]
+            else:
+                h, w = (merge * rng.randint(1, 3) for _ in range(2))
+                size = (h * w, 3 * vision.temporal_patch_size * vision.patch_size**2)
+                tokens = h * w // merge**2
+                grids.append([1, h, w])
+            pixels.append(torch.randn(size, generator=generator))
+            prompt += [START] + [IMAGE] * tokens + [END, word()]
         prompt += [word() for _ in range(words - words // 2)]
         common = [word() for _ in range(alike)]
         for n in lengths:
@@ -89,16 +128,20 @@ def make_rows(
         completion_mask[r, first + len(ids) - n : first + len(ids)] = True
     images = Images(
         torch.cat([x for _, _, pixels, _ in rows for x in pixels]),
-        torch.tensor([g for *_, grids in rows for g in grids]),
+        None if tile else torch.tensor([g for *_, grids in rows for g in grids]),
         IMAGE,
-        merge,
+        merge or 1,
+        tile,
     )
-    position_ids, _ = model.model.get_rope_index(
-        input_ids,
-        mm_token_type_ids=(input_ids == IMAGE).int(),
-        image_grid_thw=images.grid_thw,
-        attention_mask=attention_mask,
-    )
+    if tile:
+        position_ids = torch.arange(columns).expand_as(input_ids)
+    else:
+        position_ids, _ = model.model.get_rope_index(
+            input_ids,
+            mm_token_type_ids=(input_ids == IMAGE).int(),
+            image_grid_thw=images.grid_thw,
+            attention_mask=attention_mask,
+        )
     return Rows(input_ids, attention_mask, position_ids, completion_mask[:, -region:], images)
 
 
@@ -108,9 +151,8 @@ def stock(model, rows: Rows) -> torch.Tensor:
     logits = model(
         input_ids=rows.input_ids,
         attention_mask=rows.attention_mask,
-        position_ids=rows.position_ids,
-        pixel_values=rows.images.pixel_values,
-        image_grid_thw=rows.images.grid_thw,
+        position_ids=None if rows.images.tile_tokens else rows.position_ids,
+        **rows.images.inputs(range(len(rows.images.tokens))),
         logits_to_keep=keep + 1,
         use_cache=False,
     ).logits

@@ -8,6 +8,7 @@ from support.swift_run import run_python
 
 from swift_vlrft.demo.data import write_parquet
 from swift_vlrft.demo.tasks import known_task
+from swift_vlrft.parsing.answers import gold_text, read_boxes
 from swift_vlrft.rewards import REWARDS
 from swift_vlrft.swift_plugin.command_line import read_command_line
 
@@ -198,8 +199,9 @@ for name in sys.argv[2:]:
     )
     assert done.returncode == 0, done.stderr[-2000:]
     assert "VlrftLoader" not in done.stdout
-    done = import_plugin("--dataset", f"{tmp_path}/messages.jsonl:pixels")
-    assert done.returncode == 1 and "leaves boxes as they are" in done.stderr
+    for subset in ("pixels", "native"):
+        done = import_plugin("--dataset", f"{tmp_path}/messages.jsonl:{subset}")
+        assert done.returncode == 1 and "leaves boxes as they are" in done.stderr
 
 
 def test_pixels_without_a_known_family_and_unknown_subsets_are_refused(shapes):
@@ -208,6 +210,45 @@ def test_pixels_without_a_known_family_and_unknown_subsets_are_refused(shapes):
     assert "no rule" in done.stderr or "none is known for llama3" in done.stderr
     done = import_plugin("--dataset", f"{shapes}:pixel")
     assert done.returncode == 1 and "known: norm1000, pixels" in done.stderr
+
+
+def test_native_loads_what_the_model_in_the_command_was_trained_on(shapes):
+    """Through ms-swift: numbers, key and prompt of one row; another format is said in the log."""
+    import json
+
+    then = """
+import sys, json
+from swift.dataset import load_dataset
+made = {}
+for name in ("native", "yx1000", "unit", "norm1000"):
+    row = load_dataset([sys.argv[2].rpartition(":")[0] + ":" + name])[0][0]
+    made[name] = [row["frame"], row["solution"], row["messages"][0]["content"]]
+print(json.dumps(made))
+"""
+    done = import_plugin("--dataset", f"{shapes}:native", "--model_type", "gemma4", then=then)
+    assert done.returncode == 0, done.stderr[-3000:]
+    made = json.loads(done.stdout.strip().splitlines()[-1])
+    assert made["native"] == made["yx1000"] and made["native"][0] == "yx1000"
+    frame, solution, problem = made["native"]
+    assert "'box_2d': [" in solution and '"box_2d": [y1, x1, y2, x2]' in problem.replace("'", '"')
+    thousandths, shares = (made[name][1] for name in ("norm1000", "unit"))
+    assert read_boxes(gold_text(solution)).boxes == read_boxes(gold_text(thousandths)).boxes
+    assert [tuple(1000 * v for v in box) for box in read_boxes(gold_text(shares)).boxes] == (
+        read_boxes(gold_text(thousandths)).boxes
+    )
+    assert "between 0 and 1, with three decimals" in made["unit"][2]
+    output = done.stdout + done.stderr
+    for name in ("unit", "norm1000"):
+        assert f"boxes are in {name}, while gemma4 was trained on yx1000" in output
+    assert "boxes are in yx1000" not in output and f"Use {shapes}:native" in output
+
+
+def test_native_of_a_model_without_boxes_is_refused(shapes):
+    done = import_plugin("--dataset", f"{shapes}:native", "--model", "zai-org/glm-4v-9b")
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert "chatglm4v was not trained to write boxes; name a box format: norm1000" in done.stderr
+    done = import_plugin("--dataset", f"{shapes}:native")
+    assert done.returncode == 1 and "the command names no --model" in done.stderr
 
 
 def test_a_set_that_is_on_the_other_hub_says_what_to_type():

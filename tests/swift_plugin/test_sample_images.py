@@ -11,11 +11,20 @@ def colours(picture) -> set:
     return {tuple(c) for c in np.asarray(picture).reshape(-1, 3)}
 
 
-def test_gold_and_predicted_boxes_lie_where_they_should():
+@pytest.mark.parametrize(
+    ("frame", "gold", "said"),
+    [
+        ("norm1000", "[0, 0, 500, 500]", "[500, 500, 900, 900]"),
+        ("unit", "[0, 0, 0.5, 0.5]", "[0.5, 0.5, 0.9, 0.9]"),
+        ("pixels", "[0, 0, 100, 50]", "[100, 50, 180, 90]"),
+        ("yx1000", '{"box_2d": [0, 0, 500, 500]}', '{"box_2d": [500, 500, 900, 900]}'),
+    ],
+)
+def test_gold_and_predicted_boxes_lie_where_they_should(frame, gold, said):
     picture = Image.new("RGB", (200, 100), (90, 90, 90))
-    gold, said = "<answer>[0, 0, 500, 500]</answer>", "<answer>[500, 500, 900, 900]</answer>"
+    gold, said = (f"<answer>{boxes}</answer>" for boxes in (gold, said))
     drawn = draw_sample(
-        picture, said, gold, {"vlrft_detection_iou": 0.0}, frame="norm1000", task="detection"
+        picture, said, gold, {"vlrft_detection_iou": 0.0}, frame=frame, task="detection"
     )
     pixels = np.asarray(drawn)[:168]  # 200 x 100 becomes 336 x 168
     white = np.argwhere((pixels == (255, 255, 255)).all(axis=2))

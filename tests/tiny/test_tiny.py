@@ -4,7 +4,7 @@ import pytest
 
 from swift_vlrft.families import FAMILIES, known_family
 from swift_vlrft.families.family import TinySize
-from swift_vlrft.tiny.checkpoint import build_tokenizer
+from swift_vlrft.tiny.checkpoint import build_tokenizer, write_tiny
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -42,3 +42,9 @@ def test_an_unknown_family_lists_the_known_ones():
 def test_widths_that_break_the_head_dimension_are_refused():
     with pytest.raises(ValueError, match="hidden 96 must be a multiple of 64"):
         TinySize(hidden=96)
+
+
+def test_a_dense_model_is_not_written_for_a_mixture_of_experts(tmp_path):
+    with pytest.raises(ValueError, match="no tiny qwen3_vl_moe: the tiny qwen3_vl is a qwen3_vl$"):
+        write_tiny("qwen3_vl_moe", tmp_path / "model")
+    assert not list(tmp_path.iterdir())

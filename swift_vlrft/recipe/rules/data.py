@@ -1,7 +1,7 @@
 """Rewards and data sets: do they exist, and do they match?
 
 vlrft_detection_iou needs the column solution          a folder with image, problem, answer lacks it
-a norm1000 set and Qwen2.5-VL, which writes pixels     a note
+a norm1000 set and Qwen2.5-VL, which writes pixels     a note that names :native
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from swift_vlrft.geometry.box_format import BOX_FORMATS, NATIVE
 from swift_vlrft.recipe.rules.finding import Finding, note, problem
 from swift_vlrft.recipe.rules.model import family, is_missing
 from swift_vlrft.recipe.run import NoValue, Run
@@ -177,31 +178,44 @@ def _columns(run: Run, data_set: _Set) -> Iterator[Finding]:
 
 
 def _box_format(run: Run, data_set: _Set) -> Iterator[Finding]:
-    """A set in thousandths with a model that writes pixels, or boxes for one that gives none."""
+    """Boxes in another format than the model's own, in an unknown one, or for a model that writes
+    none.
+    """
+    from swift_vlrft.datasets.box_format import native_format, not_native, subset_named
+    from swift_vlrft.datasets.source import DataError
+
+    subset = data_set.subset if data_set.subset not in ("", "default") else "norm1000"
+    try:
+        if data_set.ours:
+            subset_named(subset, data_set.value)
+    except DataError as error:
+        yield problem(run, data_set.flag, "dataset", str(error))
+        return
     try:
         known = family(run)
     except NoValue:
         return
-    if known is None or known.images is None:
+    if known is None:
+        if subset == NATIVE:
+            text = f"{data_set.value}: the box format of {run.text('model')} is not known here"
+            yield note(run, data_set.flag, "frame", f"{text}; name one: {', '.join(BOX_FORMATS)}")
         return
     tasks = [REWARDS[name].task for name in run.texts("reward_funcs") if name in REWARDS]
-    if not any(task is not None and task.gold_has_boxes for task in tasks):
-        return
-    if known.box_answer is None:
+    boxes = known.images and any(task is not None and task.gold_has_boxes for task in tasks)
+    if boxes and known.box_format is None:
         text = (
             f"{run.text('model')} cannot ground, its makers say (zai-org/GLM-4#196): rewards for "
             "boxes start near 0. zai-org/cogagent-9b-20241220, of the same code, and GLM-4.1V do"
         )
         yield note(run, "model", "grounding", text)
-    if known.box_format != "pixels" or data_set.subset == "pixels":
-        return
-    if data_set.subset == "norm1000" or data_set.ours:
-        text = (
-            f"{data_set.value} gives boxes in thousandths (norm1000), as every set does without a "
-            f"subset, while {known.name} writes pixels of the resized image: rewards start near 0. "
-            f"Use {data_set.name}:pixels"
-        )
-        yield note(run, data_set.flag, "frame", text)
+    if subset == NATIVE:
+        try:
+            native_format(data_set.name, known)
+        except DataError as error:
+            yield problem(run, data_set.flag, "dataset", str(error))
+    elif boxes and subset in BOX_FORMATS and (data_set.subset in BOX_FORMATS or data_set.ours):
+        text = not_native(data_set.name, subset, known) or ""
+        yield from [note(run, data_set.flag, "frame", text)] * bool(text)
 
 
 DATA = (reward_names, data_sets)

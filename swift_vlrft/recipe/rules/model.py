@@ -76,9 +76,7 @@ def fixed_images(run: Run) -> Iterator[Finding]:
         yield problem(run, "max_length", "lengths", text, edit)
     flags = [] if run.lacks("max_pixels") else ["--max_pixels"]
     for name in (*flags, *run.image_limits):
-        tiles = most > tokens and not isinstance(rule, Budget)
-        seen = "in tiles of one size" if tiles else "in the same size"
-        text = f"{name} saves nothing: {known.name} sees every image {seen}"
+        text = f"{name} saves nothing: {known.name} sees every image {rule.seen}"
         yield note(run, name.lstrip("-"), "max-pixels", text)
 
 

@@ -128,7 +128,7 @@ def _localize(shell: Expander, name: str, options: str, variable: str) -> None:
     new = name in LOCAL and shell.inside and "g" not in options
     if new and variable not in shell.state.locals:
         outside = shell.state.locals[variable] = shell.state.get(variable)
-        shell.state.variables[variable] = UNSET
+        shell.state.variables[variable] = Variable(exported=outside.exported)
         if outside.items and outside.exported is not False:  # a program still sees that one
             shell.state.variables[variable] = outside
             shell.unknown(variable, 0, name)

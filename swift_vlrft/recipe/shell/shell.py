@@ -123,12 +123,9 @@ class Shell(Expander):
         self._missing_backslashes(statements, text.split("\n"))
         try:
             self.run(statements)
-            for function in self.state.functions.values() if not self.commands else ():
-                if function is not None:
-                    name = function.Name.Value
-                    self.note(
-                        function.line, f"the function {name} is not called here: it was not read"
-                    )
+            defined = () if self.commands else self.state.functions.items()
+            for name, function in ((n, one) for n, found in defined for one in found if one):
+                self.note(function.line, f"the function {name} is not called here: it was not read")
         except (_TooLong, RecursionError) as error:
             line = error.args[0] if isinstance(error, _TooLong) else 1
             self.note(line, "it takes too many steps to follow the script: nothing below was read")
@@ -203,7 +200,7 @@ class Shell(Expander):
             case "ForClause" | "WhileClause":
                 self._loop(command)
             case "FuncDecl":
-                self.state.functions[command.Name.Value] = command
+                self.state.functions[command.Name.Value] = (command,)
                 return True
             case "TestClause":
                 self._test(command.under("Word"))
@@ -318,12 +315,10 @@ class Shell(Expander):
                 self._join([*self._leaves.pop(), entry], f"`{kind}`", node.line)
         self._join([before], f"`{kind}`", node.line)
 
-    def _call(self, values: Sequence[Value]) -> None:
+    def _call(self, function: Node, values: Sequence[Value]) -> None:
         name, line = values[0].text, values[0].line
-        function = self.state.functions[name]
-        if function is None or function in self._running or len(self._running) > DEPTH:
-            why = "calls itself" if function else "is one function or another"
-            self.lose(line, f"{name} {why}; it was not read")
+        if function in self._running or len(self._running) > DEPTH:
+            self.lose(line, f"{name} calls itself; it was not read")
             return
         arguments, outer = self.state.arguments, self.state.locals
         known = all(v.known or v.may == NOTHING for v in values)
@@ -400,8 +395,19 @@ class Shell(Expander):
         self, node: Node, given: list[Value], values: list[Value], fed: str
     ) -> bool | None:
         name = given[0].text if given[0].known else ""
-        if name in self.state.functions:
-            self._call(given)
+        if functions := self.state.functions.get(name):
+            before, after = self.state, list[State]()
+            for function in functions:
+                self.state = before.copy()
+                if function is not None:
+                    self.state.functions[name] = (function,)
+                    self._call(function, given)
+                else:
+                    del self.state.functions[name]
+                    self._command(node, given, values, fed)
+                after.append(self.state)
+            self.state = replace(before, alive=False)
+            self._join(after, f"function {name}", given[0].line)
             return None
         if name in ("command", "builtin", "exec"):
             inner = [i for i, v in enumerate(given) if i and not v.text.startswith("-")]

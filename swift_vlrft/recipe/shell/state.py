@@ -110,14 +110,14 @@ def union(all_of: Iterable[May]) -> May:
 @dataclass(slots=True)
 class State:
     """``locals``: what the variables that the running function has for itself are outside of it;
-    ``functions``: None if a name may stand for several, or none. ``lost``: why any variable may
-    have any value since, where it is not assigned again.
+    ``functions``: all that a name may stand for, None among them if it may be no function.
+    ``lost``: why any variable may have any value since, where it is not assigned again.
     """
 
     variables: dict[str, Variable]
     arguments: tuple[Value, ...] | None
     folder: str | None
-    functions: dict[str, Node | None] = field(default_factory=dict)
+    functions: dict[str, tuple[Node | None, ...]] = field(default_factory=dict)
     locals: dict[str, Variable] = field(default_factory=dict)
     exports_all: bool | None = False
     lost: Note | None = None
@@ -196,8 +196,8 @@ def _both(a: State, b: State, where: str, line: int) -> State:
         arguments=a.arguments if a.arguments == b.arguments else None,
         folder=a.folder if a.folder == b.folder else None,
         functions={
-            name: a.functions.get(name) if a.functions.get(name) is b.functions.get(name) else None
-            for name in {**a.functions, **b.functions}
+            n: (*dict.fromkeys((*a.functions.get(n, (None,)), *b.functions.get(n, (None,)))),)
+            for n in {**a.functions, **b.functions}
         },
         exports_all=a.exports_all if a.exports_all == b.exports_all else None,
         lost=a.lost or b.lost,
