@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from swift_vlrft.datasets.box_format_sentence import DEFAULT_KEY, KEYS, prompt_in
-from swift_vlrft.datasets.row import Row
+from swift_vlrft.datasets.row import POINT_TASKS, Row
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.families import image_rule, known_family, resized_size
 from swift_vlrft.families.family import Family
@@ -138,7 +138,14 @@ def row_in_box_format(row: Row, frame: str, size: Size, seen: Size, key: str | N
     if not row.has_boxes or stored_in is None:
         return row
     problem, solution = in_box_format(
-        row.problem, row.solution, stored_in, frame, size=size, to_size=seen, key=key
+        row.problem,
+        row.solution,
+        stored_in,
+        frame,
+        size=size,
+        to_size=seen,
+        key=key,
+        points=row.columns.get("task") in POINT_TASKS,
     )
     sides = {"width": seen[0], "height": seen[1]} if frame == "pixels" else {}
     columns = row.columns | {"frame": frame} | sides
@@ -154,10 +161,11 @@ def in_box_format(
     size: Size,
     to_size: Size,
     key: str | None = None,
+    points: bool = False,
 ) -> tuple[str, str]:
     """Prompt and gold solution in ``to_format``, with boxes under ``key`` if one is given, or if
     the order of a format needs one. ``size`` is the stored image's, ``to_size`` that of the one the
-    model sees. ValueError if they cannot be rewritten.
+    model sees; ``points``: the prompt asks for points. ValueError if they cannot be rewritten.
     """
     before, after = box_format(from_format), box_format(to_format)
     key = after.key or key
@@ -165,7 +173,7 @@ def in_box_format(
         return problem, solution
     if key is None and before.y_first:
         key = DEFAULT_KEY
-    problem = prompt_in(problem, before, after, to_size, size, key)
+    problem = prompt_in(problem, before, after, to_size, size, key, points=points)
     if before == after and key is None and (before.scale is not None or size == to_size):
         return problem, solution
     return problem, _converted(solution, before, after, size, to_size, key)

@@ -17,6 +17,7 @@ refused.
 import re
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 
 from swift_vlrft.geometry.box_format import Y_FIRST_KEY, BoxFormat, Size
 
@@ -202,6 +203,29 @@ _ORDER_LEFT = {
 _TAGS_LEFT = re.compile(r"<box>|<\|box_start\|>|<\|begin_of_box\|>")
 _WRITE = "\nWrite each box as "
 
+
+@dataclass(frozen=True)
+class _Asked:
+    """How a prompt asks for boxes or points: keys, coordinates without one, a sentence of ours."""
+
+    key: re.Pattern[str]
+    template: re.Pattern[str]
+    names: tuple[str, ...]
+    tags: re.Pattern[str]
+    sentence: str
+
+
+_BOXES = _Asked(_KEY, _TEMPLATE, ("x1", "y1", "x2", "y2"), _TAGS_LEFT, _WRITE)
+_POINTS = _Asked(
+    re.compile(r"(?P<quote>[\"'`])(?:point_2d|coordinate|point(?=(?P=quote)\s*:))(?P=quote)"),
+    re.compile(r"(?P<open>[\[(]\s*)(?:(?P<x>x\s*,\s*y)|(?P<y>y\s*,\s*x))(?P<close>\s*[\])])"),
+    ("x", "y"),
+    re.compile(r"<points?\b"),
+    "\nWrite each point as ",
+)
+_POINT_KEYS = {Y_FIRST_KEY: "point"}
+"""What stands for a key of boxes where points are asked for; else ``point_2d``."""
+
 # Characters that no text holds, for the sides of the image and for our 0, which is not replaced
 WIDTH, HEIGHT, ZERO = "\ufdd0", "\ufdd1", "\ufdd2"
 _HERE = f"in pixels, x from {ZERO} to {WIDTH} and y from {ZERO} to {HEIGHT}"
@@ -209,9 +233,17 @@ _HERE_CHINESE = f"以像素为单位，x 从 {ZERO} 到 {WIDTH}，y 从 {ZERO} �
 
 
 def prompt_in(
-    problem: str, before: BoxFormat, after: BoxFormat, size: Size, stored: Size, key: str | None
+    problem: str,
+    before: BoxFormat,
+    after: BoxFormat,
+    size: Size,
+    stored: Size,
+    key: str | None,
+    *,
+    points: bool = False,
 ) -> str:
-    """The prompt in another box format, its boxes asked for under ``key`` (None: as it says).
+    """The prompt in another box format, its boxes asked for under ``key`` (None: as it says), or
+    its points under the key for points that goes with it.
     ``size``: that of the image as the model sees it; ``stored``: the stored image's. ValueError if
     the prompt still speaks of the other format.
     """
@@ -223,7 +255,7 @@ def prompt_in(
         problem = in_thousandths(problem, stored if before.scale is None else None)
         if after.decimals:
             problem = _in_unit(problem)
-    return problem if key is None else with_key(problem, key)
+    return problem if key is None else with_key(problem, key, points=points)
 
 
 def in_thousandths(problem: str, stored: Size | None = None) -> str:
@@ -288,14 +320,16 @@ def _from_unit(problem: str) -> str:
     return text
 
 
-def with_key(problem: str, key: str) -> str:
-    """The prompt asking for boxes under ``key``, in its order: keys and coordinates that it names
-    are replaced, a list without a key is wrapped, else a sentence is added. ValueError if it still
-    asks for another order, or for tags around boxes.
+def with_key(problem: str, key: str, *, points: bool = False) -> str:
+    """The prompt asking for boxes under ``key``, or for ``points`` under the key for points that
+    goes with it, in its order: keys and coordinates that it names are replaced, a list without a
+    key is wrapped, else a sentence is added. ValueError if it still asks for another order, or for
+    tags around boxes.
     """
     y_first = key == Y_FIRST_KEY
-    named = _KEY.search(problem) is not None
-    text = _KEY.sub(lambda m: f"{m['quote'] or ''}{key}{m['quote'] or ''}", problem)
+    of, key = (_POINTS, _POINT_KEYS.get(key, "point_2d")) if points else (_BOXES, key)
+    named = of.key.search(problem) is not None
+    text = of.key.sub(lambda m: f"{m['quote'] or ''}{key}{m['quote'] or ''}", problem)
     ordered = 0
 
     def written(found: re.Match[str]) -> str:
@@ -303,19 +337,19 @@ def with_key(problem: str, key: str) -> str:
         ordered += 1
         names = re.findall(r"\w+", found["x"] or found["y"])
         if bool(found["y"]) != y_first:
-            names = [names[n] for n in (1, 0, 3, 2)]
+            names = [names[n ^ 1] for n in range(len(names))]
         if named and bool(found["y"]) == y_first:
             return found[0]
         return f"[{', '.join(names)}]" if named else f'{{"{key}": [{", ".join(names)}]}}'
 
-    text = _TEMPLATE.sub(written, text)
-    corners = "y1, x1, y2, x2" if y_first else "x1, y1, x2, y2"
-    asked = f'{{"{key}": [{corners}]}}'
+    text = of.template.sub(written, text)
+    order = [of.names[n ^ y_first] for n in range(len(of.names))]
+    asked = f'{{"{key}": [{", ".join(order)}]}}'
     _refuse(_ORDER_LEFT[y_first].search(text), asked)
-    _refuse(_TAGS_LEFT.search(text), asked)
+    _refuse(of.tags.search(text), asked)
     if ordered or (named and not y_first):
         return text
-    return f"{text}{_WRITE}{asked}."
+    return f"{text}{of.sentence}{asked}."
 
 
 def without_box_format(problem: str) -> str:
@@ -323,12 +357,13 @@ def without_box_format(problem: str) -> str:
     problem = problem.replace(_UNIT_SENTENCE, "").replace(_UNIT, "between 0 and 1000")
     problem = problem.replace(_UNIT_CHINESE, "在 0 到 1000 之间")
     with suppress(ValueError):
-        problem = with_key(problem, DEFAULT_KEY)
+        problem = with_key(problem, DEFAULT_KEY, points=_POINTS.key.search(problem) is not None)
     with suppress(ValueError):
         problem = in_thousandths(problem)
     with suppress(ValueError):
         problem = in_pixels(problem, (0, 0))
     problem = problem.split(_SENTENCE)[0].split(_WRITE)[0]
+    problem = problem.split(_POINTS.sentence)[0]
     problem = _PIXELS_CHINESE.sub("", _PIXELS.sub("", problem))
     return _KIND_OF_NUMBERS.sub("", problem)
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from swift_vlrft.rewards import TASK_NAMES
 
+POINT_TASKS = tuple(name for name, task in TASK_NAMES.items() if task.has_points)
 BOX_TASKS = tuple(name for name, task in TASK_NAMES.items() if task.gold_has_boxes)
 
 

@@ -7,6 +7,7 @@ in other box formats, trained on, shown.
 import json
 import random
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -15,6 +16,7 @@ from swift_vlrft.cli import app
 from swift_vlrft.datasets import read_rows
 from swift_vlrft.datasets.box_format import row_in_box_format
 from swift_vlrft.datasets.opening import open_set
+from swift_vlrft.datasets.row import Row, RowLocation
 from swift_vlrft.datasets.training import LoadOptions, training_set
 from swift_vlrft.demo.data import write_parquet
 from swift_vlrft.demo.mixed import MIXED, mixed_rows
@@ -64,6 +66,41 @@ def test_each_row_trains_under_the_rewards_of_its_task_alone(mixed, tmp_path):
     for name in NAMES:
         own = [task == REWARDS[name].task.name for task in columns["task"]]
         assert REWARDS[name](texts, **columns) == [1.0 if one else None for one in own]
+
+
+@pytest.mark.parametrize(
+    ("asked", "y_first", "back"),
+    [
+        ("Point at it. Coordinates are from 0 to 1000.", "Point at it. Coordinates are from 0 to 1000.\nWrite each point as {\"point\": [y, x]}.", None),
+        ("As [{\"point_2d\": [x, y]}].", "As [{\"point\": [y, x]}].", None),
+        ("As {'coordinate': [x, y]}", "As {'point': [y, x]}", "As {'point_2d': [x, y]}"),
+        ("Output (x, y) in 0-1000.", "Output {\"point\": [y, x]} in 0-1000.", "Output {\"point_2d\": [x, y]} in 0-1000."),
+    ],
+)  # fmt: skip
+def test_a_prompt_for_points_asks_for_points_in_every_box_format(asked, y_first, back):
+    place, columns = RowLocation(Path("a")), {"task": "pointing", "frame": "norm1000"}
+    row = Row(place, {}, asked, "[[100, 200, 300, 400]]", columns)
+    made = row_in_box_format(row, "yx1000", (640, 480), (644, 476))
+    assert made.problem.startswith(y_first) and "box" not in made.problem
+    assert made.solution == '[{"box_2d": [200, 100, 400, 300]}]'
+    for text in ('{"point": [300, 200]}', "[200, 300]"):  # y-first by its key alone
+        answer = f"<answer>{text}</answer>"
+        assert REWARDS["vlrft_pointing"]([answer], [made.solution]) == [1.0]
+    again = row_in_box_format(made, "norm1000", (640, 480), (640, 480))
+    if back:
+        assert again.problem.startswith(back)
+    assert "[y, x]" not in again.problem and "y1" not in again.problem
+    assert read_boxes(again.solution).boxes == [(100, 200, 300, 400)]
+    native = row_in_box_format(row, "pixels", (640, 480), (644, 476), "bbox_2d")
+    assert '"bbox_2d"' in native.solution and "bbox" not in native.problem
+    assert "point_2d" in native.problem
+
+
+def test_tags_of_points_are_refused_where_points_have_a_key():
+    place, columns = RowLocation(Path("a")), {"task": "pointing", "frame": "norm1000"}
+    row = Row(place, {}, 'As <point x="" y="">', "[100, 200, 300, 400]", columns)
+    with pytest.raises(ValueError, match="<point"):
+        row_in_box_format(row, "yx1000", (640, 480), (644, 476))
 
 
 def test_gold_of_pointing_is_rewritten_in_pixels(mixed):
