@@ -64,7 +64,11 @@ def new(
     out: OutFile,
     model: Annotated[str, typer.Option(help="Hub id, checkpoint folder or config.json.")],
     task: Annotated[
-        str, typer.Option(help="detection, grounding, classification or counting.")
+        str,
+        typer.Option(
+            help="detection, grounding, pointing, classification, counting, number, ocr, list or "
+            "ordering."
+        ),
     ] = "detection",
     gpus: GpusOption = None,
     nodes: NodesOption = None,

@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
+from swift_vlrft.datasets.row import BOX_TASKS
 from swift_vlrft.geometry.box_format import SUBSETS
 from swift_vlrft.memory.models import read_model
 from swift_vlrft.recipe.edit import with_edit
@@ -23,7 +24,12 @@ TASKS = {
     "detection": ("vlrft_detection_iou vlrft_detection_format", 1024),
     "grounding": ("vlrft_grounding_iou vlrft_format", 512),
     "classification": ("vlrft_classification vlrft_format", 512),
+    "pointing": ("vlrft_pointing vlrft_format", 512),
     "counting": ("vlrft_counting vlrft_format", 512),
+    "number": ("vlrft_number vlrft_format", 512),
+    "ocr": ("vlrft_ocr vlrft_format", 1024),
+    "list": ("vlrft_list vlrft_format", 512),
+    "ordering": ("vlrft_ordering vlrft_format", 512),
 }
 """Rewards, and tokens for a completion."""
 
@@ -146,7 +152,7 @@ def new_recipe(
     rewards, completion = TASKS[task]
     family = read_model(model).family
     data = dataset or "DATASET"
-    native = family.box_format if family and task in ("detection", "grounding") else None
+    native = family.box_format if family and task in BOX_TASKS else None
     if native not in (None, "norm1000") and "#" not in data:
         named = data.endswith(tuple(f":{name}" for name in SUBSETS))
         data += "" if named else f":{native}"

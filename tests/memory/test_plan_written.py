@@ -68,6 +68,17 @@ def test_what_write_writes_passes_check_fits_and_learns(model, tmp_path):
     assert tuners <= {"full", "lora"}
 
 
+@pytest.mark.parametrize("task", ["pointing", "number", "ocr", "list", "ordering"])
+def test_a_recipe_for_every_other_task(task, tmp_path):
+    out = tmp_path / "new.sh"
+    given = ("--model", "Qwen/Qwen2.5-VL-3B-Instruct", "--task", task, "--gpus", "1x80", "--quick")
+    done = invoke("recipe", "new", out, *given)
+    assert done.exit_code == 0, done.output
+    (recipe,) = read_recipes(out, {})
+    assert check_recipe(recipe) == [] and f"vlrft_{task}" in out.read_text()
+    assert (":pixels" in out.read_text()) == (task == "pointing")  # as the model was trained
+
+
 def test_write_reaches_ms_swift_whole(tmp_path):
     """The whole check, with ms-swift's own parser, of one of each way to train."""
     for gpus in ("1x16", "1x80", "8x24"):
