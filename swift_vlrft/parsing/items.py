@@ -19,20 +19,22 @@ _COMMAS = re.compile(r"[,，、]")
 
 def read_items(text: str) -> list[str] | None:
     """The items of a JSON or Python list, else of text between newlines and semicolons, else
-    between commas; empty for "No Objects", ``[]`` or "None"; None for no text, or for one longer
+    between commas; empty for "No Objects", ``[]`` or "None"; None for text without any, or longer
     than ``MAX_TEXT``.
 
     An item that is no name (a list, an object, a bool, punctuation alone) is "", which equals none.
     """
     text = unwrapped(text)
-    if not text or len(text) > MAX_TEXT:
+    if len(text) > MAX_TEXT:
         return None
-    if normalise(text) in EMPTY_ANSWERS:
+    if len(text) < 64 and normalise(text) in EMPTY_ANSWERS:
         return []
     listed = literal_list(text)
     if listed is None:
         between = _BETWEEN if _BETWEEN.search(text) else _COMMAS
-        listed = [part for part in between.split(text) if part.strip()]
+        listed = [part for part in between.split(text) if part.strip()] or None
+    if listed is None:
+        return None
     return [_name(item) for item in listed]
 
 
