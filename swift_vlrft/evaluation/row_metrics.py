@@ -16,6 +16,7 @@ from swift_vlrft.diagnostics.reasons import Reason
 from swift_vlrft.evaluation.predictions import Prediction
 from swift_vlrft.geometry.boxes import EPSILON
 from swift_vlrft.parsing.answers import Answer, BoxList, read
+from swift_vlrft.parsing.labels import EMPTY_ANSWERS
 from swift_vlrft.rewards import TASK_NAMES
 from swift_vlrft.rewards.grounding import Target, overlaps
 from swift_vlrft.rewards.ordering import tau
@@ -56,7 +57,8 @@ def row_metrics(task: str, row: Prediction, reason: Reason, rewards: dict[str, f
         metrics["mean_tokens"] = row.tokens
     if row.finish is not None:
         metrics["truncated_rate"] = row.finish == "length"
-    return {"empty_prediction_rate": answer.label in ("no objects", "none")} | metrics
+    metrics.setdefault("empty_prediction_rate", answer.label in EMPTY_ANSWERS)
+    return metrics
 
 
 def _classification(one: Scored) -> Metrics:
@@ -81,7 +83,6 @@ def _detection(one: Scored) -> Metrics:
 
 
 def _grounding(one: Scored) -> Metrics:
-    metrics = _boxes(one.answer) | _target(one, one.answer.boxes)
     # The reward is (1 + GIoU) / 2, 0 for unreadable text: back to [-1, 1].
     giou: float | tuple[float, float] = 2.0 * one.rewards["vlrft_grounding_giou"] - 1.0
     acc75 = one.score
@@ -90,19 +91,20 @@ def _grounding(one: Scored) -> Metrics:
     else:
         ious = overlaps(one.answer, one.gold)
         acc75 = len(ious) == 1 and ious[0] >= 0.75 - EPSILON
-    return metrics | {
+    metrics: Metrics = {
         "acc50": one.rewards["vlrft_grounding_acc50"],
         "acc75": acc75,
         "mean_iou": one.score,
         "mean_giou": giou,
         "cumulative_iou": _areas(one.row, one.gold, one.answer),
     }
+    return metrics | _target(one, one.answer.boxes) | _boxes(one.answer)
 
 
 def _pointing(one: Scored) -> Metrics:
     points = one.answer.points or []
     matched = matched_points(points, one.gold)
-    return _target(one, one.answer.points) | {
+    metrics: Metrics = {
         "point_accuracy": one.score == 1.0,
         "points_in_boxes": (matched, len(points)),
         "boxes_pointed_at": (matched, len(one.gold)),
@@ -110,6 +112,7 @@ def _pointing(one: Scored) -> Metrics:
         "points_per_answer": len(points),
         "empty_prediction_rate": one.answer.points == [],
     }
+    return metrics | _target(one, one.answer.points)
 
 
 def _ocr(one: Scored) -> Metrics:
