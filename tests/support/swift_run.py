@@ -152,7 +152,7 @@ def run_python(
         script.write_text(code)
         return subprocess.run(
             [sys.executable, str(script), *arguments],
-            env=os.environ | ON_CPU | forking() | variables,
+            env=os.environ | ON_CPU | forking() | {"MASTER_PORT": free_port()} | variables,
             capture_output=True,
             text=True,
             timeout=timeout,
