@@ -14,6 +14,9 @@ import msgspec
 import numpy as np
 
 
+FLOOR = ("mean", "p99", "worst", "kl", "beyond_two")
+
+
 class Row(msgspec.Struct):
     """One prompt, the engine's answer, and what both sides say of each of its tokens."""
 
@@ -30,6 +33,8 @@ class Row(msgspec.Struct):
     trainer: list[float]
     again: list[float] = []
     """The trainer's of the same tokens in a micro-batch of another size."""
+    rounded: list[float] = []
+    """The trainer's with every layer's output moved by at most half the spacing of its numbers."""
 
     @property
     def comparable(self) -> bool:
@@ -82,15 +87,16 @@ def of_rows(rows: Sequence[Row]) -> Figures | None:
     return found
 
 
-def noise(rows: Sequence[Row], resolution: float) -> Figures | None:
-    """The trainer against itself in micro-batches of two sizes. ``resolution`` is the spacing of its
-    numbers (bfloat16: 2^-7): a log-probability is known only to half of that times its size.
+def noise(rows: Sequence[Row]) -> Figures | None:
+    """The trainer against itself: in micro-batches of another size, and with every layer's output moved
+    by the rounding of its type. The larger of both, number by number.
     """
-    rows = [row for row in rows if row.again]
-    found = figures([row.again for row in rows], [row.trainer for row in rows])
-    if found is not None:
-        sizes = np.abs(np.concatenate([row.trainer for row in rows]))
-        spacing = resolution * 2.0 ** np.floor(np.log2(np.maximum(sizes, 2.0**-10)))
-        found.mean = max(found.mean, float(spacing.mean()) / 4)  # of a rounding, on average
-        found.p99 = max(found.p99, float(np.quantile(spacing, 0.99)) / 2)
-    return found
+    kinds = []
+    for name in ("again", "rounded"):
+        of_kind = [row for row in rows if getattr(row, name)]
+        found = figures([getattr(row, name) for row in of_kind], [row.trainer for row in of_kind])
+        kinds += [found] if found else []
+    if not kinds:
+        return None
+    most = {name: max(getattr(kind, name) for kind in kinds) for name in FLOOR}
+    return msgspec.structs.replace(kinds[0], **most)

@@ -27,7 +27,8 @@ class Moved(msgspec.Struct):
     """Parts of the model that the engine kept, with its names of their weights."""
     lora_scale: float | None = None
     """How large the engine's change is as a multiple of what the adapters add."""
-    restored: bool = True
+    left: float = 0.0
+    """How far the trainer's own answer stays off once its trained weights are back."""
 
 
 class Measurement(msgspec.Struct):

@@ -104,7 +104,7 @@ class Measure:
             found.loaded = of_rows(self.compare(sync=False)[0])
         found.rows, samples = self.compare()
         self.dtype = next(p.dtype for n, p in self.model.named_parameters() if "lora_" not in n)
-        found.noise = noise(found.rows, torch.finfo(self.dtype).eps)
+        found.noise = noise(found.rows)
         found.facts = self._facts()
         found.adapter = hasattr(self.model, "peft_config")
         self._try(samples)
@@ -164,9 +164,11 @@ class Measure:
         samples = trainer._generate_completions(trainer.to_samples([row for _, row in self.rows]))
         size = trainer.args.per_device_train_batch_size
         scores, again = self.score(samples, size), self.score(samples, 1 if size > 1 else 2)
+        with rounding(self.model):
+            rounded = self.score(samples, size)
         tokenizer, found = trainer.template.tokenizer, []
-        columns = zip(self.rows, samples, self.answers, scores, again, strict=True)
-        for (number, _), sample, answer, of_trainer, other in columns:
+        columns = zip(self.rows, samples, self.answers, scores, again, rounded, strict=True)
+        for (number, _), sample, answer, of_trainer, *others in columns:
             tokens = flat(sample.response_token_ids)
             prompt = list(sample.encoded["input_ids"])
             found.append(
@@ -179,7 +181,8 @@ class Measure:
                     texts=[tokenizer.decode([token]) for token in tokens],
                     engine=flat(sample.rollout_logprobs),
                     trainer=of_trainer,
-                    again=other,
+                    again=others[0],
+                    rounded=others[1],
                 )
             )
         return gather_object(found), samples
@@ -289,8 +292,9 @@ class Measure:
         changed, after = self.sums, self._lora_sums()
         move(weights, kept, 0.0)
         before = self._against(moved, self.score(moved, size))
-        result = Moved(step, rows, noise(rows, torch.finfo(self.dtype).eps), before, {})
-        result.restored = all(gather_object([self.score(samples, size) == first]))
+        result = Moved(step, rows, noise(rows), before, {})
+        back = figures(first, self.score(samples, size))
+        result.left = back.mean if back else 0.0
         if self.colocated and not self.trainer.rollout_enable_lora:
             shares = {name: unchanged(sums[name], changed[name]) for name in sums}
             gathered = chain.from_iterable(gather_object([[*shares.items()]]))
@@ -349,15 +353,39 @@ def local(parameter: torch.nn.Parameter) -> torch.Tensor:
 
 
 def move(weights: Sequence[torch.nn.Parameter], kept: Sequence[torch.Tensor], step: float) -> None:
-    """Each weight to ``step`` times its root mean square from where it was, up or down at random;
-    with 0 exactly back. The same in every process that holds the same part.
+    """Each weight away from where it was, by normal random numbers of ``step`` times its root mean
+    square; with 0 exactly back. The same in every process that holds the same part.
     """
-    generator = torch.Generator().manual_seed(0)
-    for weight, was in zip(weights, kept, strict=True):
+    for number, (weight, was) in enumerate(zip(weights, kept, strict=True)):
         place = local(weight)
-        size = float(was.float().square().mean().sqrt()) or 0.02  # a new adapter's B is zero
-        signs = torch.randint(0, 2, was.shape, generator=generator, dtype=torch.int8) * 2 - 1
-        place.copy_((was.float() + step * size * signs).to(was.dtype) if step else was)
+        start = was.to(place.device)
+        size = float(start.float().square().mean().sqrt()) or 0.02  # a new adapter's B is zero
+        if step:
+            generator = torch.Generator(place.device).manual_seed(number)
+            drawn = torch.randn(start.shape, generator=generator, device=place.device)
+            start = start + (step * size * drawn).to(start.dtype)
+        place.copy_(start)
+
+
+@contextmanager
+def rounding(model: torch.nn.Module) -> Iterator[None]:
+    """Every layer's output moved at random by at most half the spacing of its numbers: what another
+    order of the same sums may do.
+    """
+
+    def hook(module: torch.nn.Module, inputs: Any, output: Any) -> Any:
+        if not torch.is_tensor(output) or not output.is_floating_point():
+            return output
+        share = torch.rand(output.shape, device=output.device) - 0.5
+        return (output * (1 + torch.finfo(output.dtype).eps * share)).to(output.dtype)
+
+    leaves = [m for m in model.modules() if [*m.parameters(False)] and not [*m.children()]]
+    hooks = [leaf.register_forward_hook(hook) for leaf in leaves]
+    try:
+        yield
+    finally:
+        for one in hooks:
+            one.remove()
 
 
 def row_sums(model: torch.nn.Module) -> dict[str, torch.Tensor]:
