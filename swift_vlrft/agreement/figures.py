@@ -28,6 +28,7 @@ class Row(msgspec.Struct):
     """The prompt as the engine had it; None if it does not tell."""
     tokens: list[int]
     texts: list[str]
+    """Of the tokens."""
     engine: list[float]
     """Log-probabilities; empty if the engine returns none."""
     trainer: list[float]
@@ -35,6 +36,9 @@ class Row(msgspec.Struct):
     """The trainer's of the same tokens in a micro-batch of another size."""
     rounded: list[float] = []
     """The trainer's with every layer's output moved by at most half the spacing of its numbers."""
+
+    apart: str = ""
+    """How the two prompts go on where they first differ."""
 
     @property
     def comparable(self) -> bool:
@@ -68,7 +72,11 @@ def figures(
     size, ratio = np.abs(r), np.exp(np.clip(r, -20, 20))
     kl = ratio - np.clip(r, -20, 20) - 1
     beyond = float(np.mean((ratio > 2) | (ratio < 0.5)))
-    largest = (float(size.mean()), float(np.quantile(size, 0.99, method="higher")), float(size.max()))
+    largest = (
+        float(size.mean()),
+        float(np.quantile(size, 0.99, method="higher")),
+        float(size.max()),
+    )
     return Figures(len(engine), a.size, *largest, float(kl.mean()), float(ratio.mean()), beyond)
 
 

@@ -10,6 +10,8 @@ begin. ``swift_vlrft.agreement`` judges what was measured.
 from __future__ import annotations
 
 
+import importlib.util
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -170,19 +172,21 @@ class Measure:
         columns = zip(self.rows, samples, self.answers, scores, again, rounded, strict=True)
         for (number, _), sample, answer, of_trainer, *others in columns:
             tokens = flat(sample.response_token_ids)
-            prompt = list(sample.encoded["input_ids"])
+            whole, asked = list(sample.encoded["input_ids"]), answer.prompt_token_ids
+            prompt = whole[: len(whole) - len(tokens)]
             found.append(
                 Row(
                     place=f"row {number}",
                     images=len(sample.images or ()),
-                    prompt=prompt[: len(prompt) - len(tokens)],
-                    asked=answer.prompt_token_ids,
+                    prompt=prompt,
+                    asked=None if asked is None else list(asked),
                     tokens=tokens,
                     texts=[tokenizer.decode([token]) for token in tokens],
                     engine=flat(sample.rollout_logprobs),
                     trainer=of_trainer,
                     again=others[0],
                     rounded=others[1],
+                    apart=apart(prompt, list(asked or ()), tokenizer),
                 )
             )
         return gather_object(found), samples
@@ -240,7 +244,10 @@ class Measure:
         quantised = getattr(self.model.model_info, "quant_method", None)
         return {
             "dtype": (short(self.dtype), short(engine.dtype)),
-            "quantisation": (str(quantised), str(engine.quantization)),
+            "quantisation": (
+                str(quantised).replace("bnb", "bitsandbytes"),
+                str(engine.quantization),
+            ),
             "tied embeddings": (tied(ours), tied(names)),
             "processor options": ("{}", str(getattr(media, "mm_processor_kwargs", None) or {})),
         }
@@ -255,7 +262,9 @@ class Measure:
                     inputs[name] = places.expand_as(inputs[name]).clone()
             if inputs.get("position_ids") is None:
                 ids = inputs["input_ids"]
-                inputs["position_ids"] = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)
+                inputs["position_ids"] = torch.arange(ids.shape[1], device=ids.device).expand_as(
+                    ids
+                )
 
         with suppress(TypeError):  # a model that takes none
             found = self._against(samples, self.score(samples, 1, in_order))
@@ -331,6 +340,15 @@ def flat(values: Any) -> list[Any]:
     return [*chain.from_iterable(values)] if nested else list(values or ())
 
 
+def apart(ours: list[int], theirs: list[int], tokenizer: Any) -> str:
+    """How the two prompts go on where they first differ."""
+    same = len(os.path.commonprefix([ours, theirs]))
+    if ours == theirs or not theirs:
+        return ""
+    ends = [tokenizer.decode(side[same : same + 12]) for side in (ours, theirs)]
+    return f"after {same} tokens the trainer goes on with {ends[0]!r}, the engine with {ends[1]!r}"
+
+
 def short(dtype: Any) -> str:
     return str(dtype).removeprefix("torch.")
 
@@ -403,9 +421,26 @@ def unchanged(before: torch.Tensor, after: torch.Tensor) -> float:
     return float((before == after).double().mean()) if before.numel() else 0.0
 
 
+def prepare_cpu(flags: Sequence[str]) -> None:
+    """Without a GPU: DeepSpeed wants a process group before anything else, and vLLM's CPU kernels keep a
+    packed copy of the weights, into which no synchronisation can load.
+    """
+    if "--deepspeed" in flags and "RANK" in os.environ:
+        import deepspeed
+
+        deepspeed.init_distributed("gloo")
+    if importlib.util.find_spec("vllm"):
+        import vllm._custom_ops
+
+        vllm._custom_ops._supports_onednn = False
+        torch.cpu._is_amx_tile_supported = lambda: False
+
+
 def main(arguments: Sequence[str]) -> None:
     job = read_record(Path(arguments[0]), Job)
     sys.argv = [sys.argv[0], *arguments[1:]]  # the plugin reads them, too
+    if not torch.cuda.is_available():
+        prepare_cpu(arguments)
     Measuring.job = job
     Measuring().main()
 
