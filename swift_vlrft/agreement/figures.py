@@ -2,8 +2,8 @@
 
 figures(engine, trainer)        mean |difference|, 99th percentile, worst token, KL, ratio
 
-With r = log p(trainer) - log p(engine) of one token: the KL divergence of the trainer's policy from the
-engine's is estimated by exp(r) - r - 1 (Schulman's k3), the importance ratio is exp(r).
+With r = log p(trainer) - log p(engine) of one token: the KL divergence of the trainer's policy from
+the engine's is estimated by exp(r) - r - 1 (Schulman's k3), the importance ratio is exp(r).
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from collections.abc import Sequence
 
 import msgspec
 import numpy as np
-
 
 FLOOR = ("mean", "p99", "worst", "kl", "beyond_two")
 
@@ -63,7 +62,8 @@ class Figures(msgspec.Struct):
 def figures(
     engine: Sequence[Sequence[float]], trainer: Sequence[Sequence[float]]
 ) -> Figures | None:
-    """Of rows of tokens; None if there is no token. A value that is not finite differs by infinity."""
+    """Of rows of tokens; None if there is no token. A value that is not finite differs by
+    infinity."""
     a, b = (np.concatenate([[], *map(np.asarray, side)]) for side in (engine, trainer))
     if not a.size:
         return None
@@ -96,8 +96,8 @@ def of_rows(rows: Sequence[Row]) -> Figures | None:
 
 
 def noise(rows: Sequence[Row]) -> Figures | None:
-    """The trainer against itself: in micro-batches of another size, and with every layer's output moved
-    by the rounding of its type. The larger of both, number by number.
+    """The trainer against itself: in micro-batches of another size, and with every layer's output
+    moved by the rounding of its type. The larger of both, number by number.
     """
     kinds = []
     for name in ("again", "rounded"):

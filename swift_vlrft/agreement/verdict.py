@@ -1,8 +1,8 @@
 """Agrees, drifts or broken, with the likely cause where the evidence names one.
 
-broken   prompts differ; 1 % of the tokens have an importance ratio beyond 2, where ms-swift's correction
-         clips by default; or moved weights did not arrive
-drifts   the mean difference is more than ``LIMIT`` times the noise, or both sides differ in a setting
+broken   prompts differ; 1 % of the tokens have an importance ratio beyond 2, where ms-swift's
+         correction clips by default; or moved weights did not arrive
+drifts   the mean difference is more than ``LIMIT`` times the noise, or the types differ
 agrees   neither
 """
 
@@ -23,34 +23,67 @@ CLIPPED = 0.01
 WORDS = ("agrees", "drifts", "broken")
 
 REMEDIES = {
-    "resize limits": "let both sides see the same MAX_PIXELS, MIN_PIXELS and processor options: as variables of "
-    "the script, not in --vllm_engine_kwargs or for one of the processes",
-    "processor options": "take mm_processor_kwargs out of --vllm_engine_kwargs, or give the same limits to the "
-    "trainer (--model_kwargs)",
-    "template prefix": "give both sides the same --template, --response_prefix and --enable_thinking",
-    "template": "give both sides the same --template, --system, --agent_template and chat template",
+    "resize limits": (
+        "let both sides see the same MAX_PIXELS, MIN_PIXELS and processor options: as variables "
+        "of the script, not in --vllm_engine_kwargs or for one of the processes"
+    ),
+    "processor options": (
+        "take mm_processor_kwargs out of --vllm_engine_kwargs, or give the same limits to the "
+        "trainer (--model_kwargs)"
+    ),
+    "template prefix": (
+        "give both sides the same --template, --response_prefix and --enable_thinking"
+    ),
+    "template": (
+        "give both sides the same --template, --system, --agent_template and chat template"
+    ),
     "truncation": "raise --max_length, or set --truncation_strategy delete",
-    "lengths": "ms-swift skips the importance correction of such rows; look for a scheduler or stop "
-    "words that change the answer after it was sampled",
-    "dtype": "give the engine the trainer's type: --torch_dtype, and no dtype in --vllm_engine_kwargs",
-    "quantisation": "train and sample with the same weights: no quantization in --vllm_engine_kwargs",
-    "tied embeddings": "set tie_word_embeddings alike in config.json and in its text_config: one side has an "
-    "output layer of its own, which no update reaches",
-    "sampling filters": "--top_k -1 --top_p 1 --min_p 0: with a filter, the engine's log-probabilities are those "
-    "of the tokens left over, and the trainer's are not",
-    "positions": "the engine counts image tokens in order: load an implementation of the model with its positions "
-    "(for GLM-4v this package has one: pass its plugin)",
-    "missing sync": "these weights do not reach the engine: compare their names with the engine's, update vLLM and "
-    "ms-swift, or freeze that part (--freeze_vit, --freeze_aligner)",
-    "LoRA merge": "the engine answers without the adapter: --vllm_enable_lora false merges it, or update ms-swift",
-    "LoRA scale": "the adapter is added with another factor: look at --lora_alpha, --use_rslora and adapters loaded "
-    "on top of another",
-    "images": "prompts are alike, pixels or the vision tower are not: compare resize filter, normalisation and vision "
-    "attention; --engine transformers shows whether it is vLLM's",
-    "loading": "the weights agree as loaded and no longer after a synchronisation: their names or order are mixed up "
-    "on the way; update ms-swift and vLLM",
-    "model": "the two compute other things on text, too: compare the versions of vLLM and transformers, rope "
-    "settings in config.json, --attn_impl",
+    "lengths": (
+        "ms-swift skips the importance correction of such rows; look for a scheduler or stop "
+        "words that change the answer after it was sampled"
+    ),
+    "dtype": (
+        "give the engine the trainer's type: --torch_dtype, and no dtype in --vllm_engine_kwargs"
+    ),
+    "quantisation": (
+        "train and sample with the same weights: no quantization in --vllm_engine_kwargs"
+    ),
+    "tied embeddings": (
+        "set tie_word_embeddings alike in config.json and in its text_config: one side has an "
+        "output layer of its own, which no update reaches"
+    ),
+    "sampling filters": (
+        "--top_k -1 --top_p 1 --min_p 0: with a filter, the engine's log-probabilities are those "
+        "of the tokens left over, and the trainer's are not"
+    ),
+    "positions": (
+        "the engine counts image tokens in order: load an implementation of the model with its "
+        "positions (for GLM-4v this package has one: pass its plugin)"
+    ),
+    "missing sync": (
+        "these weights do not reach the engine: compare their names with the engine's, update "
+        "vLLM and ms-swift, or freeze that part (--freeze_vit, --freeze_aligner)"
+    ),
+    "LoRA merge": (
+        "the engine answers without the adapter: --vllm_enable_lora false merges it, or update "
+        "ms-swift"
+    ),
+    "LoRA scale": (
+        "the adapter is added with another factor: look at --lora_alpha, --use_rslora and "
+        "adapters loaded on top of another"
+    ),
+    "images": (
+        "prompts are alike, pixels or the vision tower are not: compare resize filter, "
+        "normalisation and vision attention; --engine transformers shows whether it is vLLM's"
+    ),
+    "loading": (
+        "the weights agree as loaded and no longer after a synchronisation: their names or order "
+        "are mixed up on the way; update ms-swift and vLLM"
+    ),
+    "model": (
+        "the two compute other things on text, too: compare the versions of vLLM and "
+        "transformers, rope settings in config.json, --attn_impl"
+    ),
 }
 
 
@@ -90,7 +123,8 @@ def judge(measured: Measurement) -> Verdict:
         notes.append("the engine returns no log-probabilities: only the prompts were compared")
     if moved and measured.adapter and measured.noise and moved.left > measured.noise.mean:
         notes.append(
-            f"ms-swift merges the adapter into the trainer's weights to send them, and takes it out again: rounding "
+            f"ms-swift merges the adapter into the trainer's weights to send them, and takes it "
+            f"out again: rounding "
             f"leaves the trainer's own answer {moved.left:.2g} away from before"
         )
     return Verdict(word, [*known.values()], notes, _table(measured))

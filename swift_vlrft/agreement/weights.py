@@ -20,8 +20,8 @@ KINDS = {
     "mlp": re.compile(r"mlp|expert|feed_?forward"),
 }
 STALE_ROWS = 0.05
-"""A parameter of which this share of rows stays as it was: a query, key or value of a fused one, and
-more than the rows with which an engine pads the vocabulary."""
+"""A parameter of which this share of rows stays as it was: a query, key or value of a fused one,
+and more than the rows with which an engine pads the vocabulary."""
 
 
 def part_of(name: str) -> str:
@@ -35,8 +35,9 @@ def stale_parts(
     trained: Iterable[str], frozen: Iterable[str], unchanged: Mapping[str, float]
 ) -> dict[str, list[str]]:
     """The trained parts of which the engine kept weights that it should have replaced, with the
-    engine's names of them. ``unchanged`` is the share of rows of each of the engine's parameters that
-    did not change. Of a part that is trained in some of its weights (LoRA), one change will do.
+    engine's names of them. ``unchanged`` is the share of rows of each of the engine's parameters
+    that did not change. Of a part that is trained in some of its weights (LoRA), one change will
+    do.
     """
     moved, still = ({part_of(name) for name in names} for names in (trained, frozen))
     stale: dict[str, list[str]] = {}

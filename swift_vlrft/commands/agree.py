@@ -38,12 +38,13 @@ def agree(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the verdict as JSON.")] = False,
 ) -> None:
-    """Compare the engine's log-probabilities with the trainer's, before a run and after its weights moved.
+    """Compare the engine's log-probabilities with the trainer's, before a run and after its weights
+    moved.
 
     Example: vlrft agree recipes/qwen2_5_vl_3b/detection_4x80g.sh --rows 4
 
-    Runs the recipe's own model, data, engine and flags up to the first step, in a minute or so. Exit
-    code 0: they agree; 1: they drift; 2: broken, or nothing could be compared.
+    Runs the recipe's own model, data, engine and flags up to the first step, in a minute or so.
+    Exit code 0: they agree; 1: they drift; 2: broken, or nothing could be compared.
     """
     from swift_vlrft.files.records import as_json as plain
     from swift_vlrft.swift_plugin.agree import agree as compare

@@ -5,8 +5,8 @@
     runs/agree/NAME/agreement.png   the same as a picture
     runs/agree/NAME/swift.log       what ms-swift printed
 
-The measuring is done in processes of their own, as many as the recipe trains with, with its flags and
-variables (agreement.py here). Nothing of the recipe's output folder is touched.
+The measuring is done in processes of their own, as many as the recipe trains with, with its flags
+and variables (agreement.py here). Nothing of the recipe's output folder is touched.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ MEASURING = (
     *("--dataset_shuffle", "false", "--log_completions", "false", "--push_to_hub", "false"),
     *("--beta", "0", "--sync_ref_model", "false", "--async_generate", "false"),
 )
-"""No reference model, no output, rows in the order of the set; what is compared stays the recipe's."""
+"""No reference model, no output, rows in the order of the set; what is compared stays the
+recipe's."""
 ON_CPU = (
     *("--use_cpu", "true", "--ddp_backend", "gloo", "--use_liger_kernel", "false"),
     *("--sleep_level", "0", "--vllm_enforce_eager", "true"),
@@ -69,7 +70,8 @@ def agree(
     run = resolve(recipe)
     if not run.grpo:
         raise AgreeError(
-            f"{target}:{run.line('rlhf_type')}: --rlhf_type {run.text('rlhf_type')} has no engine whose "
+            f"{target}:{run.line('rlhf_type')}: --rlhf_type {run.text('rlhf_type')} has no engine"
+            f" whose "
             "tokens are trained on: `vlrft agree` compares GRPO runs"
         )
     given = _flags(run, recipe, engine)
@@ -102,7 +104,8 @@ def _commands(target: str) -> list[Recipe]:
         return read_text(target)
     if Path(target).is_dir() or not Path(target).exists():
         raise AgreeError(
-            f"{target}: not a recipe (a script, a YAML or JSON file, or a quoted `swift rlhf ...` command). "
+            f"{target}: not a recipe (a script, a YAML or JSON file, or a quoted `swift rlhf ...`"
+            f" command). "
             "To compare a model, give a data set: vlrft agree MODEL --dataset SET"
         )
     return read_recipes(target)
@@ -128,11 +131,12 @@ def _recipe_of(model: str, dataset: str, engine: str, tokens: int) -> Recipe:
 
 def _flags(run: Run, recipe: Recipe, engine: str) -> list[str]:
     """The recipe's flags as words, with another engine if one is asked for."""
-    words = []
+    words: list[str] = []
     for flag in recipe.flags:
         if not flag.known:
             raise AgreeError(
-                f"{recipe.path}:{flag.line}: --{flag.name} {' '.join(flag.values)} cannot be read without "
+                f"{recipe.path}:{flag.line}: --{flag.name} {' '.join(flag.values)} cannot be read"
+                f" without "
                 "running the script; write its value, or set its variable"
             )
         words += [f"--{flag.name}", *flag.values] if flag.name else flag.values
@@ -150,7 +154,8 @@ def _sdpa(run: Run) -> list[str]:
 
 
 def _measure(recipe: Recipe, run: Run, words: list[str], log: Path) -> None:
-    """Run the measuring processes to their end, as ms-swift's launcher starts those of a training."""
+    """Run the measuring processes to their end, as ms-swift's launcher starts those of a
+    training."""
     processes = run.count("NPROC_PER_NODE") or 1
     environment = {**recipe.environment, "NPROC_PER_NODE": str(processes)}
     if not gpu_count():

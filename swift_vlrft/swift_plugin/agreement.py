@@ -1,14 +1,15 @@
-"""The measuring process of `vlrft agree`: ms-swift's GRPO run up to its first step, then no training.
+"""The measuring process of `vlrft agree`: ms-swift's GRPO run up to its first step, then no
+training.
 
-    python -m swift_vlrft.swift_plugin.agreement JOB.json --rlhf_type grpo ...     (or under torchrun)
+    python -m swift_vlrft.swift_plugin.agreement JOB.json --rlhf_type grpo ...     (or under
+    torchrun)
 
-Model, template, engine, sharding and weight synchronisation are those of the run itself: the pipeline
-of `swift rlhf` builds its trainer and prepares it, and a callback measures where the training would
-begin. ``swift_vlrft.agreement`` judges what was measured.
+Model, template, engine, sharding and weight synchronisation are those of the run itself: the
+pipeline of `swift rlhf` builds its trainer and prepares it, and a callback measures where the
+training would begin. ``swift_vlrft.agreement`` judges what was measured.
 """
 
 from __future__ import annotations
-
 
 import importlib.util
 import os
@@ -83,7 +84,8 @@ class Measure:
         self._watch()
 
     def _watch(self) -> None:
-        """Keep what ms-swift drops: the engine's prompts, and sums of its weights while it is awake."""
+        """Keep what ms-swift drops: the engine's prompts, and sums of its weights while it is
+        awake."""
         trainer = self.trainer
         infer, merge = trainer._engine_infer, trainer._postprocess_rollout_outputs
 
@@ -197,8 +199,9 @@ class Measure:
         size: int,
         change: Callable[[dict[str, Any]], None] = lambda inputs: None,
     ) -> Values:
-        """The trainer's log-probabilities, in micro-batches of ``size``, as ``_prepare_batch_inputs``
-        computes them, without dropout. ``change`` alters the model's inputs before.
+        """The trainer's log-probabilities, in micro-batches of ``size``, as
+        ``_prepare_batch_inputs`` computes them, without dropout. ``change`` alters the model's
+        inputs before.
         """
         trainer, model, found = self.trainer, self.trainer.model, []
         training = model.training
@@ -422,8 +425,8 @@ def unchanged(before: torch.Tensor, after: torch.Tensor) -> float:
 
 
 def prepare_cpu(flags: Sequence[str]) -> None:
-    """Without a GPU: DeepSpeed wants a process group before anything else, and vLLM's CPU kernels keep a
-    packed copy of the weights, into which no synchronisation can load.
+    """Without a GPU: DeepSpeed wants a process group before anything else, and vLLM's CPU kernels
+    keep a packed copy of the weights, into which no synchronisation can load.
     """
     if "--deepspeed" in flags and "RANK" in os.environ:
         import deepspeed
