@@ -161,8 +161,20 @@ def _curves(run: RunLog) -> list[str]:
         ("zero-variance groups", series.get("frac_reward_zero_std", ()), teach),
         ("KL to the reference", series.get("kl", ()), {}),
         ("gradient norm", series.get("grad_norm", ()), {}),
+        *_agreement(series),
         *((f"parse rate of {name}", points, unit) for name, points in run.parse_rate.items()),
         *((name, series[name], {}) for name in sorted(series) if "memory" in name.lower()),
     ]
     drawn = [curve(title, values, **options) for title, values, options in figures]
     return [figure for figure in drawn if figure]
+
+
+def _agreement(series: dict[str, Series]) -> list[tuple[str, Any, dict[str, Any]]]:
+    """What VLRFT_AGREEMENT=1 logged."""
+    apart = {"note": "mean difference of log-probabilities; vlrft agree finds the cause"}
+    figures = [("engine against trainer", series.get("agreement/mean", ()), apart)]
+    for kind in ("image", "text"):
+        figures.append((f"the same, {kind} rows", series.get(f"agreement/{kind}_mean", ()), apart))
+    note = {"unit": True, "note": "of the tokens; ms-swift's correction clips there"}
+    figures.append(("importance ratio beyond 2", series.get("agreement/beyond_two", ()), note))
+    return figures
