@@ -38,7 +38,7 @@ MEASURING = (
 """No reference model, no output, rows in the order of the set; what is compared stays the
 recipe's."""
 ON_CPU = (
-    *("--use_cpu", "true", "--ddp_backend", "gloo", "--use_liger_kernel", "false"),
+    *("--use_cpu", "true", "--use_liger_kernel", "false"),
     *("--sleep_level", "0", "--vllm_enforce_eager", "true"),
 )
 """Without a GPU: what CUDA alone can do is left out."""
@@ -75,12 +75,12 @@ def agree(
             "tokens are trained on: `vlrft agree` compares GRPO runs"
         )
     given = _flags(run, recipe, engine)
-    out = out or Path(
-        "runs", "agree", Path(target).stem if recipe.path.is_file() else Path(target).name
-    )
+    name = "command" if "swift " in target else Path(target).name.removesuffix(".sh")
+    out = out or Path("runs", "agree", name)
     out.mkdir(parents=True, exist_ok=True)
     result = out / "measured.json"
-    result.unlink(missing_ok=True)
+    for old in (result, result.with_suffix(".error")):
+        old.unlink(missing_ok=True)
     job = out / "job.json"
     write_record(job, Job(str(result.resolve()), rows, tokens))
     where = ["--output_dir", str((out / "swift").resolve())]
@@ -89,7 +89,7 @@ def agree(
         words = [str(job.resolve()), *given, *MEASURING, *where, *cpu, *flags]
         _measure(recipe, run, words, out / "swift.log")
     if not result.is_file():
-        raise AgreeError(f"{target}: nothing was compared: {_last_error(out / 'swift.log')}")
+        raise AgreeError(f"{target}: nothing was compared: {_why(result, out / 'swift.log')}")
     measured = read_record(result, Measurement)
     if cpu:
         measured.notes.append("no GPU here: measured on the CPU, vLLM's CPU kernels included")
@@ -165,6 +165,7 @@ def _measure(recipe: Recipe, run: Run, words: list[str], log: Path) -> None:
         port = environment.get("MASTER_PORT", "29500")
         started = ["--nproc_per_node", str(processes), "--master_port", port]
         launched = [sys.executable, "-m", "torch.distributed.run", *started, "-m", WORKER]
+        words = [*words, *(() if gpu_count() else ("--ddp_backend", "gloo"))]
     with log.open("w") as file:
         subprocess.run(
             [*launched, *words],
@@ -201,13 +202,15 @@ def _server(run: Run, commands: Sequence[Recipe], log: Path) -> Iterator[None]:
             process.wait()
 
 
-def _last_error(log: Path) -> str:
-    """The last line of a log that names an exception, and where the rest is."""
-    lines = log.read_text(errors="replace").splitlines()
-    named = [line.split("]: ")[-1] for line in lines if "Error: " in line or "Error(" in line]
-    shown = next((line for line in named if not line.startswith("torch.distributed")), None)
-    if shown and "out of memory" in shown.lower():
-        shown += (
-            " (model and engine do not fit together: --engine transformers compares without one)"
+def _why(result: Path, log: Path) -> str:
+    """What ended the measuring process, and where all that it printed is."""
+    said = result.with_suffix(".error")
+    if said.is_file():
+        text = " ".join(said.read_text(errors="replace").split())
+    else:
+        text = (log.read_text(errors="replace").splitlines() or ["it printed nothing"])[-1]
+    if "out of memory" in text.lower() or "free memory" in text.lower():
+        text += (
+            " (engine and trainer do not fit together: --engine transformers needs no second copy)"
         )
-    return f"{(shown or (lines or ['no output'])[-1]).strip()[:600]} (all of it: {log})"
+    return f"{text[:600]} (all of it: {log})"

@@ -445,7 +445,13 @@ def main(arguments: Sequence[str]) -> None:
     if not torch.cuda.is_available():
         prepare_cpu(arguments)
     Measuring.job = job
-    Measuring().main()
+    try:
+        Measuring().main()
+    except (Exception, SystemExit) as error:
+        if os.environ.get("RANK", "0") == "0":
+            text = str(error) or f"{type(error).__name__}: the data set may hold no row"
+            Path(job.result).with_suffix(".error").write_text(text)
+        raise
 
 
 if __name__ == "__main__":
