@@ -95,9 +95,11 @@ def of_rows(rows: Sequence[Row]) -> Figures | None:
     return found
 
 
-def noise(rows: Sequence[Row]) -> Figures | None:
+def noise(rows: Sequence[Row], resolution: float) -> Figures | None:
     """The trainer against itself: in micro-batches of another size, and with every layer's output
-    moved by the rounding of its type. The larger of both, number by number.
+    moved by the rounding of its type. The larger of both, number by number, and no less than the
+    rounding of the log-probabilities themselves, whose type has that ``resolution`` (bfloat16's is
+    2^-7, so that the neighbours of -12 are 0.0625 away).
     """
     kinds = []
     for name in ("again", "rounded"):
@@ -107,4 +109,7 @@ def noise(rows: Sequence[Row]) -> Figures | None:
     if not kinds:
         return None
     most = {name: max(getattr(kind, name) for kind in kinds) for name in FLOOR}
+    sizes = np.abs(np.concatenate([row.trainer for row in rows]))
+    spacing = float(np.mean(resolution * 2.0 ** np.floor(np.log2(np.maximum(sizes, 2.0**-10)))))
+    most |= {"mean": max(most["mean"], spacing / 4), "p99": max(most["p99"], spacing / 2)}
     return msgspec.structs.replace(kinds[0], **most)

@@ -108,9 +108,14 @@ class Measure:
             found.loaded = of_rows(self.compare(sync=False)[0])
         found.rows, samples = self.compare()
         self.dtype = next(p.dtype for n, p in self.model.named_parameters() if "lora_" not in n)
-        found.noise = noise(found.rows)
+        found.noise = noise(found.rows, self.resolution)
         found.facts = self._facts()
         found.adapter = hasattr(self.model, "peft_config")
+        if self.resolution > 2**-20:
+            found.notes.append(
+                "the trainer's log-probabilities are of half precision, coarser than the engine's: "
+                f"two that are neighbours at -12 are {8 * self.resolution:.2g} apart"
+            )
         self._try(samples)
         if self.vllm:
             self._move(samples)
@@ -222,7 +227,7 @@ class Measure:
             checkpointing = trainer.args.gradient_checkpointing_kwargs
             with torch.no_grad(), disable_gradient_checkpointing(trainer.model, checkpointing):
                 logps = trainer._get_per_token_logps_and_entropies(model, inputs, grpo)[0]
-            mask = grpo.completion_mask.bool()
+            mask, self.resolution = grpo.completion_mask.bool(), torch.finfo(logps.dtype).eps
             found += [row[kept].float().tolist() for row, kept in zip(logps, mask, strict=True)]
         model.train(training)
         return found
@@ -304,7 +309,7 @@ class Measure:
         changed, after = self.sums, self._lora_sums()
         move(weights, kept, 0.0)
         before = self._against(moved, self.score(moved, size))
-        result = Moved(step, rows, noise(rows), before, {})
+        result = Moved(step, rows, noise(rows, self.resolution), before, {})
         back = figures(first, self.score(samples, size))
         result.left = back.mean if back else 0.0
         if self.colocated and not self.trainer.rollout_enable_lora:
@@ -365,12 +370,13 @@ def tied(names: Sequence[str]) -> str:
 
 
 def local(parameter: torch.nn.Parameter) -> torch.Tensor:
-    """This process's part of a weight: ZeRO-3's shard, FSDP's, or all of it."""
-    shard = getattr(parameter, "ds_tensor", None)
-    if shard is not None:
-        return shard.data  # type: ignore[no-any-return]
+    """What this process holds of a weight: ZeRO-3's or FSDP's shard, or all of it (ZeRO-3 shards no
+    small weights).
+    """
+    if parameter.numel() < getattr(parameter, "ds_numel", 0):
+        return parameter.ds_tensor.data  # type: ignore[no-any-return, attr-defined]
     data = parameter.data
-    return data.to_local() if hasattr(data, "to_local") else data  # type: ignore[no-any-return]
+    return data.to_local() if hasattr(data, "to_local") else data
 
 
 def move(weights: Sequence[torch.nn.Parameter], kept: Sequence[torch.Tensor], step: float) -> None:
@@ -386,6 +392,11 @@ def move(weights: Sequence[torch.nn.Parameter], kept: Sequence[torch.Tensor], st
             drawn = torch.randn(start.shape, generator=generator, device=place.device)
             start = start + (step * size * drawn).to(start.dtype)
         place.copy_(start)
+        shard = getattr(weight, "ds_tensor", None)
+        if shard is not None and shard.data_ptr() != place.data_ptr():  # whole, and sharded besides
+            rank = torch.distributed.get_rank(weight.ds_process_group)  # type: ignore[attr-defined]
+            part = place.flatten()[rank * shard.numel() : (rank + 1) * shard.numel()]
+            shard.data[: part.numel()].copy_(part)
 
 
 @contextmanager
