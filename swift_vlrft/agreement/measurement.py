@@ -25,6 +25,8 @@ class Moved(msgspec.Struct):
     """The engine against the trainer with the weights of before the step."""
     stale: dict[str, list[str]]
     """Parts of the model that the engine kept, with its names of their weights."""
+    parts: dict[str, float] = {}
+    """The mean difference after each part alone was moved, if all together gave one."""
     lora_scale: float | None = None
     """How large the engine's change is as a multiple of what the adapters add."""
     left: float = 0.0

@@ -264,6 +264,9 @@ def _weights(measured: Measurement) -> list[_Found]:
         return []  # nothing, or what the first comparison has said already
     figures = of_rows(moved.rows)
     evidence = f"after the weights moved, mean difference {figures.mean:.2g}" if figures else ""
+    limit = LIMIT * moved.noise.mean if moved.noise else 0.0
+    if parts := [part for part, mean in moved.parts.items() if mean > limit]:
+        evidence += f"; moved alone, so do {', '.join(parts)}"
     if moved.before and off(moved.before, moved.noise) is None:
         name = "LoRA merge" if measured.adapter else "missing sync"
         return [_Found("broken", name, "the engine answers with the weights of before the step")]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -157,12 +158,15 @@ def _measure(recipe: Recipe, run: Run, words: list[str], log: Path) -> None:
     """Run the measuring processes to their end, as ms-swift's launcher starts those of a
     training."""
     processes = run.count("NPROC_PER_NODE") or 1
-    environment = {**recipe.environment, "NPROC_PER_NODE": str(processes)}
+    with socket.socket() as free:  # ms-swift's own is the same for all runs of a machine
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    environment = {"MASTER_PORT": port} | recipe.environment | {"NPROC_PER_NODE": str(processes)}
     if not gpu_count():
         environment = {"DS_ACCELERATOR": "cpu", "VLLM_CPU_KVCACHE_SPACE": "1"} | environment
     launched = [sys.executable, "-m", WORKER]
     if "NPROC_PER_NODE" in recipe.environment or processes > 1:
-        port = environment.get("MASTER_PORT", "29500")
+        port = environment["MASTER_PORT"]
         started = ["--nproc_per_node", str(processes), "--master_port", port]
         launched = [sys.executable, "-m", "torch.distributed.run", *started, "-m", WORKER]
         words = [*words, *(() if gpu_count() else ("--ddp_backend", "gloo"))]

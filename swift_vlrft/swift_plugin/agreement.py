@@ -30,6 +30,7 @@ from transformers import TrainerCallback
 
 from swift_vlrft.agreement.figures import Row, figures, noise, of_rows
 from swift_vlrft.agreement.measurement import Job, Measurement, Moved
+from swift_vlrft.agreement.verdict import off
 from swift_vlrft.agreement.weights import part_of, stale_parts
 from swift_vlrft.files.records import read_record, write_record
 
@@ -295,7 +296,8 @@ class Measure:
         size = self.trainer.args.per_device_train_batch_size
         first, sums = self.score(samples, size), self.sums
         target = max(VISIBLE * floor.mean, 0.01) if floor else 0.0
-        weights = [p for p in self.model.parameters() if p.requires_grad]
+        named = [(n, p) for n, p in self.model.named_parameters() if p.requires_grad]
+        weights = [p for _, p in named]
         kept = [local(p).to("cpu", copy=True) for p in weights]
         added = self._lora_sums()
         step = STEPS[0]
@@ -310,6 +312,13 @@ class Measure:
         move(weights, kept, 0.0)
         before = self._against(moved, self.score(moved, size))
         result = Moved(step, rows, noise(rows, self.resolution), before, {})
+        if off(of_rows(rows), result.noise) and not off(of_rows(self.found.rows), floor):
+            for part in sorted({part_of(name) for name, _ in named}):
+                of_part = [n for n, (name, _) in enumerate(named) if part_of(name) == part]
+                move([weights[n] for n in of_part], [kept[n] for n in of_part], step)
+                found = of_rows(self.compare()[0])
+                result.parts[part] = found.mean if found else 0.0
+                move(weights, kept, 0.0)
         back = figures(first, self.score(samples, size))
         result.left = back.mean if back else 0.0
         if self.colocated and not self.trainer.rollout_enable_lora:
@@ -325,8 +334,8 @@ class Measure:
             result.stale = stale_parts(trained, frozen, most)
             if added and after:
                 wanted = sum(float((after[n] - added[n]).square().sum()) for n in added)
-                found = sum(float((changed[n] - sums[n]).square().sum()) for n in sums)
-                result.lora_scale = (found / wanted) ** 0.5 if wanted else None
+                arrived = sum(float((changed[n] - sums[n]).square().sum()) for n in sums)
+                result.lora_scale = (arrived / wanted) ** 0.5 if wanted else None
         self.found.moved = result
 
     def _lora_sums(self) -> dict[str, torch.Tensor]:
@@ -421,12 +430,15 @@ def rounding(model: torch.nn.Module) -> Iterator[None]:
 
 
 def row_sums(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """A sum for every row of every weight, by which a change is seen."""
+    """A sum for every row of every weight, and for every 8 numbers of a vector: a change shows."""
     found = {}
     for name, weight in model.named_parameters():
-        flat_rows = weight.detach().flatten(1) if weight.ndim > 1 else weight.detach()[None]
-        if flat_rows.is_floating_point():
-            found[name] = flat_rows.sum(1, dtype=torch.float64).cpu()
+        if weight.is_floating_point():
+            width = 8 if weight.ndim == 1 and weight.numel() % 8 == 0 else weight.shape[-1:].numel()
+            rows = (
+                weight.detach().flatten(1) if weight.ndim > 1 else weight.detach().view(-1, width)
+            )
+            found[name] = rows.sum(1, dtype=torch.float64).cpu()
     return found
 
 
