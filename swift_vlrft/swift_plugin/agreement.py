@@ -312,13 +312,6 @@ class Measure:
         move(weights, kept, 0.0)
         before = self._against(moved, self.score(moved, size))
         result = Moved(step, rows, noise(rows, self.resolution), before, {})
-        if off(of_rows(rows), result.noise) and not off(of_rows(self.found.rows), floor):
-            for part in sorted({part_of(name) for name, _ in named}):
-                of_part = [n for n, (name, _) in enumerate(named) if part_of(name) == part]
-                move([weights[n] for n in of_part], [kept[n] for n in of_part], step)
-                found = of_rows(self.compare()[0])
-                result.parts[part] = found.mean if found else 0.0
-                move(weights, kept, 0.0)
         back = figures(first, self.score(samples, size))
         result.left = back.mean if back else 0.0
         if self.colocated and not self.trainer.rollout_enable_lora:
@@ -336,6 +329,14 @@ class Measure:
                 wanted = sum(float((after[n] - added[n]).square().sum()) for n in added)
                 arrived = sum(float((changed[n] - sums[n]).square().sum()) for n in sums)
                 result.lora_scale = (arrived / wanted) ** 0.5 if wanted else None
+        followed = not off(of_rows(rows), result.noise) or off(of_rows(self.found.rows), floor)
+        if not followed and not result.stale:
+            for part in sorted({part_of(name) for name, _ in named}):
+                of_part = [n for n, (name, _) in enumerate(named) if part_of(name) == part]
+                move([weights[n] for n in of_part], [kept[n] for n in of_part], step)
+                found = of_rows(self.compare()[0])
+                result.parts[part] = found.mean if found else 0.0
+                move(weights, kept, 0.0)
         self.found.moved = result
 
     def _lora_sums(self) -> dict[str, torch.Tensor]:

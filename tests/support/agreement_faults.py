@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from contextlib import contextmanager
+from copy import copy
 from typing import Any
 
 from peft.tuners.lora import Linear
@@ -40,6 +41,18 @@ def lost(part: str) -> Callable[[Any], Any]:
     return fault
 
 
+def other_turns(trainer: Any) -> Any:
+    """The engine's chat template names the user otherwise."""
+    template = trainer.engine.template
+    turns = [
+        part.replace("user", "human") if isinstance(part, str) else part
+        for part in template.template_meta.prompt
+    ]
+    other = copy(template.template_meta)
+    other.prompt = turns
+    return changed(template, template_meta=other)
+
+
 def without_last(trainer: Any) -> Any:
     """One log-probability less than there are tokens, as in ms-swift issue 6890."""
     infer = trainer._engine_infer
@@ -65,9 +78,7 @@ FULL: dict[str, Callable[[Any], Any]] = {
     "healthy": lambda trainer: changed(trainer),
     "smaller images": lambda trainer: changed(trainer.engine.template, max_pixels=3136),
     "a prefix": lambda trainer: changed(trainer.engine.template, response_prefix="<think>\n"),
-    "a system prompt": lambda trainer: changed(
-        trainer.engine.template.template_meta, default_system="Be brief."
-    ),
+    "other turns": other_turns,
     "top_k": lambda trainer: changed(trainer.request_config, top_k=1000),
     "no queries": lost("q_proj"),
     "no vision tower": lost("visual"),
@@ -78,7 +89,7 @@ FULL: dict[str, Callable[[Any], Any]] = {
 }
 LORA = {
     "healthy": FULL["healthy"],
-    "not merged": lambda trainer: changed(Linear, merge=lambda *args, **kwargs: None),
+    "not merged": scaled(0.0),
     "half the scale": scaled(0.5),
     "twice the scale": scaled(2.0),
 }
