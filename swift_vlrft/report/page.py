@@ -171,10 +171,11 @@ def _curves(run: RunLog) -> list[str]:
 
 def _agreement(series: dict[str, Series]) -> list[tuple[str, Any, dict[str, Any]]]:
     """What VLRFT_AGREEMENT=1 logged."""
-    apart = {"note": "mean difference of log-probabilities; vlrft agree finds the cause"}
-    figures = [("engine against trainer", series.get("agreement/mean", ()), apart)]
-    for kind in ("image", "text"):
-        figures.append((f"the same, {kind} rows", series.get(f"agreement/{kind}_mean", ()), apart))
-    note = {"unit": True, "note": "of the tokens; ms-swift's correction clips there"}
-    figures.append(("importance ratio beyond 2", series.get("agreement/beyond_two", ()), note))
-    return figures
+    apart = {"note": "mean difference of log-probabilities; `vlrft agree` finds the cause"}
+    beyond = {"unit": True, "note": "of the tokens; ms-swift's correction clips there"}
+    return [
+        ("engine against trainer", series.get("agreement/mean", ()), apart),
+        ("the same, image rows", series.get("agreement/image_mean", ()), apart),
+        ("the same, text rows", series.get("agreement/text_mean", ()), apart),
+        ("importance ratio beyond 2", series.get("agreement/beyond_two", ()), beyond),
+    ]

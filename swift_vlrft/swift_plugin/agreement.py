@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate.utils import gather_object
 from swift.pipelines.train.rlhf import SwiftRLHF
 from swift.rlhf_trainers.utils import collate_to_grpo_micro_batch, encode_sample
 from swift.trainers import disable_gradient_checkpointing
 from swift.utils import remove_response
+from torch import distributed
 from transformers import TrainerCallback
 
 from swift_vlrft.agreement.figures import Row, figures, noise, of_rows
@@ -197,7 +197,7 @@ class Measure:
                     apart=apart(prompt, list(asked or ()), tokenizer),
                 )
             )
-        return gather_object(found), samples
+        return gathered(found), samples
 
     def score(
         self,
@@ -237,7 +237,7 @@ class Measure:
         """Figures of the engine's values against other scores, of all processes."""
         engine = [flat(sample.rollout_logprobs) for sample in samples]
         same = [(a, b) for a, b in zip(engine, scores, strict=True) if a and len(a) == len(b)]
-        both = gather_object(same)
+        both = gathered(same)
         return figures([a for a, _ in both], [b for _, b in both])
 
     # Causes ----------------------------------------
@@ -303,7 +303,7 @@ class Measure:
         step = STEPS[0]
         for step in STEPS:
             move(weights, kept, step)
-            both = gather_object(list(zip(first, self.score(samples, size), strict=True)))
+            both = gathered(list(zip(first, self.score(samples, size), strict=True)))
             seen = figures([a for a, _ in both], [b for _, b in both])
             if seen is None or seen.mean >= target:
                 break
@@ -315,10 +315,8 @@ class Measure:
         back = figures(first, self.score(samples, size))
         result.left = back.mean if back else 0.0
         if self.colocated and not self.trainer.rollout_enable_lora:
-            shares = {name: unchanged(sums[name], changed[name]) for name in sums}
-            gathered = chain.from_iterable(gather_object([[*shares.items()]]))
             most: dict[str, float] = {}
-            for name, share in gathered:
+            for name, share in gathered([(n, unchanged(sums[n], changed[n])) for n in sums]):
                 most[name] = max(share, most.get(name, 0.0))
             trained = {n for n, p in self.model.named_parameters() if p.requires_grad}
             frozen = {n for n, p in self.model.named_parameters() if not p.requires_grad}
@@ -350,6 +348,15 @@ class Measure:
                 sums = b @ a.weight.detach().double().sum(1)
                 found[f"{name}.{adapter}"] = (module.scaling[adapter] * sums).cpu()
         return found
+
+
+def gathered(values: list[Any]) -> list[Any]:
+    """Those of all processes."""
+    if not distributed.is_initialized():
+        return values
+    parts: list[Any] = [None] * distributed.get_world_size()
+    distributed.all_gather_object(parts, values)
+    return [*chain.from_iterable(parts)]
 
 
 def flat(values: Any) -> list[Any]:
@@ -404,7 +411,7 @@ def move(weights: Sequence[torch.nn.Parameter], kept: Sequence[torch.Tensor], st
         place.copy_(start)
         shard = getattr(weight, "ds_tensor", None)
         if shard is not None and shard.data_ptr() != place.data_ptr():  # whole, and sharded besides
-            rank = torch.distributed.get_rank(weight.ds_process_group)  # type: ignore[attr-defined]
+            rank = distributed.get_rank(weight.ds_process_group)  # type: ignore[attr-defined]
             part = place.flatten()[rank * shard.numel() : (rank + 1) * shard.numel()]
             shard.data[: part.numel()].copy_(part)
 
