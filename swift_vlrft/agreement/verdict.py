@@ -65,8 +65,8 @@ REMEDIES = {
         "vLLM and ms-swift, or freeze that part (--freeze_vit, --freeze_aligner)"
     ),
     "LoRA merge": (
-        "the engine answers without the adapter: --vllm_enable_lora false merges it, or update "
-        "ms-swift"
+        "the engine answers without the adapter, or not with all of it: --vllm_enable_lora false "
+        "merges it into what is sent; else update ms-swift"
     ),
     "LoRA scale": (
         "the adapter is added with another factor: look at --lora_alpha, --use_rslora and "
@@ -221,8 +221,8 @@ def _numbers(measured: Measurement, named: bool) -> list[_Found]:
     if word is None or every is None or noise is None:
         return []
     evidence = f"mean difference {every.mean:.2g}, {every.mean / noise.mean:.0f} times the noise"
-    ties = measured.facts.get("tied embeddings", ("", ""))
-    if ties[0] != ties[1]:
+    if _ties_differ(measured):
+        ties = measured.facts["tied embeddings"]
         name, evidence = "tied embeddings", f"{ties[0]} in the trainer, {ties[1]} in the engine"
     elif named:
         return [_Found(word, "dtype", evidence)] if word == "broken" else []
@@ -237,6 +237,10 @@ def _numbers(measured: Measurement, named: bool) -> list[_Found]:
     else:
         name = "model"
     return [_Found(word, name, evidence)]
+
+
+def _ties_differ(measured: Measurement) -> bool:
+    return len(set(measured.facts.get("tied embeddings", ()))) > 1
 
 
 def _explained(measured: Measurement, every: Figures, noise: Figures) -> tuple[str, str] | None:
@@ -267,17 +271,17 @@ def _weights(measured: Measurement) -> list[_Found]:
     limit = LIMIT * moved.noise.mean if moved.noise else 0.0
     if parts := [part for part, mean in moved.parts.items() if mean > limit]:
         evidence += f"; moved alone, so do {', '.join(parts)}"
+    if _ties_differ(measured):
+        return [_Found("broken", "tied embeddings", evidence)]
     if moved.before and off(moved.before, moved.noise) is None:
-        name = "LoRA merge" if measured.adapter else "missing sync"
-        return [_Found("broken", name, "the engine answers with the weights of before the step")]
-    return [_Found("broken", "LoRA scale" if measured.adapter else "missing sync", evidence)]
+        evidence = "the engine answers with the weights of before the step"
+    return [_Found("broken", "LoRA merge" if measured.adapter else "missing sync", evidence)]
 
 
 def _stale(moved: Moved, measured: Measurement) -> tuple[str, str]:
     names = [name for part in moved.stale.values() for name in part]
     listed = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     evidence = f"{', '.join(moved.stale)} did not change in the engine ({listed})"
-    ties = measured.facts.get("tied embeddings", ("", ""))
-    if [*moved.stale] == ["language output layer"] and ties[0] != ties[1]:
+    if [*moved.stale] == ["language output layer"] and _ties_differ(measured):
         return "tied embeddings", evidence
     return ("LoRA merge" if measured.adapter else "missing sync"), evidence

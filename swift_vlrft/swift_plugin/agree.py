@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from swift_vlrft.agreement.measurement import Job, Measurement
@@ -114,7 +115,9 @@ def _commands(target: str) -> list[Recipe]:
 
 def _recipe_of(model: str, dataset: str, engine: str, tokens: int) -> Recipe:
     """A run of all weights of that model, or of that adapter."""
-    base, adapter = model_and_adapter(model, None)
+    base, adapter = model, None
+    if not Path(model).is_dir() or Path(model, "adapter_config.json").is_file():
+        base, adapter = model_and_adapter(model, None)
     tuned = ["full", "--freeze_vit", "false", "--freeze_aligner", "false"]
     if adapter is not None:
         tuned = ["lora", "--adapters", adapter]
@@ -165,7 +168,7 @@ def _measure(recipe: Recipe, run: Run, words: list[str], log: Path) -> None:
     if not gpu_count():
         environment = {"DS_ACCELERATOR": "cpu", "VLLM_CPU_KVCACHE_SPACE": "1"} | environment
     launched = [sys.executable, "-m", WORKER]
-    if "NPROC_PER_NODE" in recipe.environment or processes > 1:
+    if "NPROC_PER_NODE" in recipe.environment or processes > 1 or "--deepspeed" in words:
         port = environment["MASTER_PORT"]
         started = ["--nproc_per_node", str(processes), "--master_port", port]
         launched = [sys.executable, "-m", "torch.distributed.run", *started, "-m", WORKER]
@@ -203,7 +206,10 @@ def _server(run: Run, commands: Sequence[Recipe], log: Path) -> Iterator[None]:
             yield
         finally:
             process.terminate()
-            process.wait()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(30)
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # its engines
 
 
 def _why(result: Path, log: Path) -> str:

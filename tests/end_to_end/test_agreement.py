@@ -11,8 +11,10 @@ from support.swift_run import (
     ON_CPU,
     REPOSITORY,
     SUPPORT,
+    TRAINER_PATH,
     VLLM_ON_CPU,
     forking,
+    free_port,
     grpo_command,
     run_python,
     run_swift,
@@ -60,11 +62,12 @@ def mixed(rows, tmp_path_factory) -> Path:
     return folder / "rows.jsonl"
 
 
-def agree(*arguments: object, code: int, **variables: str) -> dict:
+def agree(*arguments: object, code: int, plain: bool = False, **variables: str) -> dict:
     command = [VLRFT, "agree", *map(str, arguments)]
-    environment = os.environ | ON_CPU | forking() | variables
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
-    assert done.returncode == code, done.stdout[-3000:] + done.stderr[-3000:]
+    forks = {"PYTHONPATH": TRAINER_PATH} if plain else forking()
+    environment = os.environ | ON_CPU | forks | variables
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == code and "{" in done.stdout, done.stdout[-3000:] + done.stderr[-3000:]
     return json.loads(done.stdout[done.stdout.index("{\n") :])
 
 
@@ -151,6 +154,33 @@ def test_a_recipe_as_it_stands(shapes, tmp_path):
     )
     assert found["word"] == "agrees" and found["engine"] == "vLLM colocate"
     assert not (tmp_path / "untouched").exists()
+
+
+def test_a_server_that_sees_smaller_images(tiny_qwen2_5_vl, mixed, tmp_path):
+    """`swift rollout` of the same script; weights go over a TCP store, not NCCL."""
+    recipe = tmp_path / "server.sh"
+    plugin = SUPPORT / "cpu_engines.py"
+    recipe.write_text(f"""
+        MAX_PIXELS=3136 swift rollout --model {tiny_qwen2_5_vl} --port $PORT --host 127.0.0.1 \\
+            --vllm_enforce_eager true --vllm_max_model_len 512 --external_plugins {plugin} &
+        export NPROC_PER_NODE=2 MAX_PIXELS=401408
+        swift rlhf --rlhf_type grpo --model {tiny_qwen2_5_vl} --dataset {mixed} --use_vllm true \\
+            --vllm_mode server --vllm_server_host 127.0.0.1 --vllm_server_port $PORT \\
+            --external_plugins {REPOSITORY / "plugins" / "vlrft.py"} {plugin} \\
+            --reward_funcs vlrft_format --tuner_type full --num_generations 2 \\
+            --max_completion_length 16 --per_device_train_batch_size 2
+    """)
+    found = agree(
+        *(recipe, "--rows", "4", "--tokens", "8", "--out", tmp_path / "out", "--json"),
+        code=2,
+        plain=True,
+        PORT=free_port(),
+        VLRFT_TEST_SERVER="1",
+        VLLM_ENABLE_V1_MULTIPROCESSING="0",
+        **VLLM_ON_CPU,
+    )
+    assert found["engine"] == "vLLM server"
+    assert [cause["name"] for cause in found["causes"]] == ["resize limits"]
 
 
 def test_while_training(tiny_qwen2_5_vl, mixed, tmp_path):
