@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from swift_vlrft import __version__
+from swift_vlrft.commands.agree import agree
 from swift_vlrft.commands.check import check
 from swift_vlrft.commands.compare import compare
 from swift_vlrft.commands.data import data
@@ -26,7 +27,19 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (plugin, plan, plan_compare, score, tiny, demo, check, doctor, report, compare):
+for command in (
+    plugin,
+    agree,
+    plan,
+    plan_compare,
+    score,
+    tiny,
+    demo,
+    check,
+    doctor,
+    report,
+    compare,
+):
     app.command()(command)
 app.command("eval")(evaluate)
 app.add_typer(data, name="data")

@@ -45,6 +45,8 @@ RUN_BY = {
     "vlrft recipe ": "memory/test_plan_written.py",
     "VLRFT_TRACK_MEMORY=1 bash": "end_to_end/test_engines.py and test_recipes.py",
     "vlrft check": "recipe/test_recipe_check.py",
+    "vlrft agree": "end_to_end/test_agreement.py",
+    "export VLRFT_AGREEMENT=1": "end_to_end/test_agreement.py",
     "vlrft doctor": "diagnostics/test_doctor.py",
     "export VLRFT_SHARED_PREFIX=1": "end_to_end/test_shared_prefix_training.py",
     **{f"vlrft data {name}": "test_docs_data.py" for name in DATA_COMMANDS},

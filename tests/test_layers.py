@@ -14,7 +14,16 @@ PACKAGE = Path(__file__).resolve().parents[1] / "swift_vlrft"
 LAYERS = (
     "__init__",
     *("files", "geometry", "parsing", "families", "rewards", "datasets", "recipe", "diagnostics"),
-    *("shared_prefix", "chatglm4v", "memory", "evaluation", "report", "tiny", "swift_plugin"),
+    *(
+        "shared_prefix",
+        "chatglm4v",
+        "memory",
+        "evaluation",
+        "agreement",
+        "report",
+        "tiny",
+        "swift_plugin",
+    ),
     *("demo", "commands", "cli"),
 )
 LIGHT = ("files", "geometry", "parsing", "families", "rewards", "recipe")

@@ -15,7 +15,18 @@ from rich.table import Table
 from typer.core import TyperGroup
 
 COMMANDS = (
-    *("demo", "doctor", "plugin", "recipe", "check", "plan", "plan-compare", "data", "score"),
+    *(
+        "demo",
+        "doctor",
+        "plugin",
+        "recipe",
+        "check",
+        "plan",
+        "plan-compare",
+        "agree",
+        "data",
+        "score",
+    ),
     *("report", "eval", "compare", "tiny"),
 )
 """In the order in which a user needs them."""

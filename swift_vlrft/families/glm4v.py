@@ -23,7 +23,8 @@ def config(size: TinySize, vocabulary: int) -> dict[str, Any]:
     turns = rope(rope_theta=1e4, mrope_section=[2, 3, 3], partial_rotary_factor=0.5)
     return {
         "model_type": "glm4v",
-        "text_config": text_config(size, vocabulary) | turns,
+        # transformers has the biases without being told, vLLM has not.
+        "text_config": text_config(size, vocabulary) | turns | {"attention_bias": True},
         "vision_config": vision_config(size),
         "tie_word_embeddings": False,
     }

@@ -18,7 +18,7 @@ def config(size: TinySize, vocabulary: int) -> dict[str, Any]:
     return {
         "model_type": "qwen3_5",
         "text_config": text_config(size, vocabulary)
-        | rope(mrope_section=[6, 5, 5], partial_rotary_factor=1.0)
+        | rope(mrope_section=[6, 5, 5], mrope_interleaved=True, partial_rotary_factor=1.0)
         | {
             "head_dim": 32,
             "layer_types": ["linear_attention"] * (size.layers - 1) + ["full_attention"],
@@ -27,6 +27,7 @@ def config(size: TinySize, vocabulary: int) -> dict[str, Any]:
             "linear_value_head_dim": 128,
             "linear_num_key_heads": heads,
             "linear_num_value_heads": heads,
+            "tie_word_embeddings": True,  # read by vLLM; transformers reads the outer one
         },
         "vision_config": vision_config(size) | {"num_position_embeddings": 16},
         "tie_word_embeddings": True,

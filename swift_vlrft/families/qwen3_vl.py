@@ -14,7 +14,7 @@ def config(size: TinySize, vocabulary: int) -> dict[str, Any]:
     return {
         "model_type": "qwen3_vl",
         "text_config": text_config(size, vocabulary)
-        | rope(mrope_section=[6, 5, 5])
+        | rope(mrope_section=[6, 5, 5], mrope_interleaved=True)
         | {"head_dim": 32},
         "vision_config": vision_config(size)
         | {

@@ -161,8 +161,21 @@ def _curves(run: RunLog) -> list[str]:
         ("zero-variance groups", series.get("frac_reward_zero_std", ()), teach),
         ("KL to the reference", series.get("kl", ()), {}),
         ("gradient norm", series.get("grad_norm", ()), {}),
+        *_agreement(series),
         *((f"parse rate of {name}", points, unit) for name, points in run.parse_rate.items()),
         *((name, series[name], {}) for name in sorted(series) if "memory" in name.lower()),
     ]
     drawn = [curve(title, values, **options) for title, values, options in figures]
     return [figure for figure in drawn if figure]
+
+
+def _agreement(series: dict[str, Series]) -> list[tuple[str, Any, dict[str, Any]]]:
+    """What VLRFT_AGREEMENT=1 logged."""
+    apart = {"note": "mean difference of log-probabilities; `vlrft agree` finds the cause"}
+    beyond = {"unit": True, "note": "of the tokens; ms-swift's correction clips there"}
+    return [
+        ("engine against trainer", series.get("agreement/mean", ()), apart),
+        ("the same, image rows", series.get("agreement/image_mean", ()), apart),
+        ("the same, text rows", series.get("agreement/text_mean", ()), apart),
+        ("importance ratio beyond 2", series.get("agreement/beyond_two", ()), beyond),
+    ]

@@ -1,0 +1,76 @@
+"""``vlrft agree``: does the engine say what the trainer says?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from swift_vlrft.commands.output import print_json, printable, show, table
+
+
+def agree(
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="RECIPE|MODEL",
+            help="A recipe as for `vlrft check`; or a model, with --dataset.",
+        ),
+    ],
+    flags: Annotated[
+        list[str] | None,
+        typer.Argument(help="After --: flags of `swift rlhf` that win over the recipe's."),
+    ] = None,
+    dataset: Annotated[
+        str | None, typer.Option(help="With a model: a set as in ms-swift's --dataset.")
+    ] = None,
+    engine: Annotated[
+        str,
+        typer.Option(
+            help="vllm, transformers, or auto: the recipe's; for a model as in `vlrft eval`."
+        ),
+    ] = "auto",
+    rows: Annotated[int, typer.Option(min=1, help="Rows to compare, with and without images.")] = 8,
+    tokens: Annotated[int, typer.Option(min=1, help="Longest answer to compare.")] = 64,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder to write; default: runs/agree/NAME.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the verdict as JSON.")] = False,
+) -> None:
+    """Compare the engine's log-probabilities with the trainer's, before a run and after its weights
+    moved.
+
+    Example: vlrft agree recipes/qwen2_5_vl_3b/detection_4x80g.sh --rows 4
+
+    Runs the recipe's own model, data, engine and flags up to the first step, in a minute or so.
+    Exit code 0: they agree; 1: they drift; 2: broken, or nothing could be compared.
+    """
+    from swift_vlrft.files.records import as_json as plain
+    from swift_vlrft.swift_plugin.agree import agree as compare
+
+    verdict, measured, folder = compare(
+        target, dataset, out=out, engine=engine, rows=rows, tokens=tokens, flags=flags or ()
+    )
+    if as_json:
+        prompts = [
+            {"row": row.place, "images": row.images, "trainer": len(row.prompt), "engine": asked}
+            for row in measured.rows
+            for asked in [None if row.asked is None else len(row.asked)]
+        ]
+        told = {"engine": measured.engine, "model": measured.model, "facts": measured.facts}
+        print_json({**plain(verdict), **told, "prompt_tokens": prompts, "folder": str(folder)})
+        raise typer.Exit(verdict.exit_code)
+    typer.echo(f"{verdict.word}: {measured.engine} and the trainer, {measured.model}")
+    for cause in verdict.causes:
+        typer.echo(f"  {cause.name}: {printable(cause.evidence)}\n    -> {cause.remedy}")
+    drawn = table("compared", ">tokens", ">mean", ">99 %", ">worst", ">KL", ">ratio", "worst token")
+    for name, f in verdict.figures.items():
+        numbers = (f.mean, f.p99, f.worst, f.kl)
+        told_as = [f"{value:.2g}" for value in numbers] + [f"{f.ratio:.3f}"]
+        drawn.add_row(name, str(f.tokens), *told_as, printable(f.worst_at))
+    show(drawn)
+    for note in verdict.notes:
+        typer.echo(f"note: {printable(note)}")
+    typer.echo(f"{folder}/verdict.json  {folder}/agreement.png")
+    raise typer.Exit(verdict.exit_code)

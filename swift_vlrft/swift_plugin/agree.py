@@ -1,0 +1,226 @@
+"""``agree(...)``: run a recipe up to its first step, and judge what its engine and its trainer say.
+
+    runs/agree/NAME/verdict.json    the verdict with its figures
+    runs/agree/NAME/measured.json   every token of every row, for both sides
+    runs/agree/NAME/agreement.png   the same as a picture
+    runs/agree/NAME/swift.log       what ms-swift printed
+
+The measuring is done in processes of their own, as many as the recipe trains with, with its flags
+and variables (agreement.py here). Nothing of the recipe's output folder is touched.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from swift_vlrft.agreement.measurement import Job, Measurement
+from swift_vlrft.agreement.picture import draw
+from swift_vlrft.agreement.verdict import Verdict, judge
+from swift_vlrft.files.records import read_record, write_record
+from swift_vlrft.files.shipped import shipped_file
+from swift_vlrft.recipe.reader import Recipe, RecipeError, read_recipes, read_text
+from swift_vlrft.recipe.run import Run, resolve
+from swift_vlrft.swift_plugin.inference import chosen_engine, gpu_count, model_and_adapter
+
+WORKER = "swift_vlrft.swift_plugin.agreement"
+MEASURING = (
+    *("--add_version", "false", "--report_to", "none", "--save_strategy", "no"),
+    *("--eval_strategy", "no", "--split_dataset_ratio", "0", "--max_steps", "1"),
+    *("--dataset_shuffle", "false", "--log_completions", "false", "--push_to_hub", "false"),
+    *("--beta", "0", "--sync_ref_model", "false", "--async_generate", "false"),
+)
+"""No reference model, no output, rows in the order of the set; what is compared stays the
+recipe's."""
+ON_CPU = (
+    *("--use_cpu", "true", "--use_liger_kernel", "false"),
+    *("--sleep_level", "0", "--vllm_enforce_eager", "true"),
+)
+"""Without a GPU: what CUDA alone can do is left out."""
+COLOCATE = ("--use_vllm", "true", "--vllm_mode", "colocate")
+
+
+class AgreeError(RecipeError):
+    """Nothing was compared; the message says why."""
+
+
+def agree(
+    target: str,
+    dataset: str | None = None,
+    *,
+    out: Path | None = None,
+    engine: str = "auto",
+    rows: int = 8,
+    tokens: int = 64,
+    flags: Sequence[str] = (),
+) -> tuple[Verdict, Measurement, Path]:
+    """The verdict on a recipe, or on a model with a data set, and the folder with its files."""
+    commands = [] if dataset is not None else _commands(target)
+    recipe = next((one for one in commands if one.command[-1] == "rlhf"), None)
+    if dataset is not None:
+        recipe = _recipe_of(target, dataset, engine, tokens)
+    elif recipe is None:
+        names = ", ".join(" ".join(one.command) for one in commands)
+        raise AgreeError(f"{target}: it holds {names}; only `swift rlhf --rlhf_type grpo` samples")
+    run = resolve(recipe)
+    if not run.grpo:
+        raise AgreeError(
+            f"{target}:{run.line('rlhf_type')}: --rlhf_type {run.text('rlhf_type')} has no engine"
+            f" whose "
+            "tokens are trained on: `vlrft agree` compares GRPO runs"
+        )
+    given = _flags(run, recipe, engine)
+    name = "command" if "swift " in target else Path(target).name.removesuffix(".sh")
+    out = out or Path("runs", "agree", name)
+    out.mkdir(parents=True, exist_ok=True)
+    result = out / "measured.json"
+    for old in (result, result.with_suffix(".error")):
+        old.unlink(missing_ok=True)
+    job = out / "job.json"
+    write_record(job, Job(str(result.resolve()), rows, tokens))
+    where = ["--output_dir", str((out / "swift").resolve())]
+    cpu = [] if gpu_count() else [*ON_CPU, *_sdpa(run)]
+    with _server(run, commands, out / "rollout.log"):
+        words = [str(job.resolve()), *given, *MEASURING, *where, *cpu, *flags]
+        _measure(recipe, run, words, out / "swift.log")
+    if not result.is_file():
+        raise AgreeError(f"{target}: nothing was compared: {_why(result, out / 'swift.log')}")
+    measured = read_record(result, Measurement)
+    if cpu:
+        measured.notes.append("no GPU here: measured on the CPU, vLLM's CPU kernels included")
+    verdict = judge(measured)
+    write_record(out / "verdict.json", verdict)
+    draw(measured, verdict, out / "agreement.png")
+    return verdict, measured, out
+
+
+def _commands(target: str) -> list[Recipe]:
+    if "swift " in target and not os.path.exists(target):
+        return read_text(target)
+    if Path(target).is_dir() or not Path(target).exists():
+        raise AgreeError(
+            f"{target}: not a recipe (a script, a YAML or JSON file, or a quoted `swift rlhf ...`"
+            f" command). "
+            "To compare a model, give a data set: vlrft agree MODEL --dataset SET"
+        )
+    return read_recipes(target)
+
+
+def _recipe_of(model: str, dataset: str, engine: str, tokens: int) -> Recipe:
+    """A run of all weights of that model, or of that adapter."""
+    base, adapter = model, None
+    if not Path(model).is_dir() or Path(model, "adapter_config.json").is_file():
+        base, adapter = model_and_adapter(model, None)
+    tuned = ["full", "--freeze_vit", "false", "--freeze_aligner", "false"]
+    if adapter is not None:
+        tuned = ["lora", "--adapters", adapter]
+    vllm = [*COLOCATE, "--vllm_gpu_memory_utilization", "0.4", "--vllm_max_model_len", "4096"]
+    used = vllm if chosen_engine(engine) == "vllm" else ["--use_vllm", "false"]
+    words = [
+        *("swift", "rlhf", "--rlhf_type", "grpo", "--model", base, "--dataset", dataset),
+        *("--external_plugins", str(shipped_file("plugins", "vlrft.py"))),
+        *("--reward_funcs", "vlrft_format", "--tuner_type", *tuned, *used),
+        *("--per_device_train_batch_size", "2", "--num_generations", "2"),
+        *("--max_completion_length", str(tokens)),
+    ]
+    return read_text(shlex.join(words), model)[0]
+
+
+def _flags(run: Run, recipe: Recipe, engine: str) -> list[str]:
+    """The recipe's flags as words, with another engine if one is asked for."""
+    words: list[str] = []
+    for flag in recipe.flags:
+        if not flag.known:
+            raise AgreeError(
+                f"{recipe.path}:{flag.line}: --{flag.name} {' '.join(flag.values)} cannot be read"
+                f" without "
+                "running the script; write its value, or set its variable"
+            )
+        words += [f"--{flag.name}", *flag.values] if flag.name else flag.values
+    if engine == "transformers":
+        return [*words, "--use_vllm", "false"]
+    if engine == "vllm" and not run.true("use_vllm"):
+        words += COLOCATE
+    if engine == "vllm" or run.true("use_vllm"):
+        chosen_engine("vllm")  # it is installed
+    return words
+
+
+def _sdpa(run: Run) -> list[str]:
+    return ["--attn_impl", "sdpa"] if run.text("attn_impl") else []
+
+
+def _measure(recipe: Recipe, run: Run, words: list[str], log: Path) -> None:
+    """Run the measuring processes to their end, as ms-swift's launcher starts those of a
+    training."""
+    processes = run.count("NPROC_PER_NODE") or 1
+    with socket.socket() as free:  # ms-swift's own is the same for all runs of a machine
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    environment = {"MASTER_PORT": port} | recipe.environment | {"NPROC_PER_NODE": str(processes)}
+    if not gpu_count():
+        environment = {"DS_ACCELERATOR": "cpu", "VLLM_CPU_KVCACHE_SPACE": "1"} | environment
+    launched = [sys.executable, "-m", WORKER]
+    if "NPROC_PER_NODE" in recipe.environment or processes > 1 or "--deepspeed" in words:
+        port = environment["MASTER_PORT"]
+        started = ["--nproc_per_node", str(processes), "--master_port", port]
+        launched = [sys.executable, "-m", "torch.distributed.run", *started, "-m", WORKER]
+        words = [*words, *(() if gpu_count() else ("--ddp_backend", "gloo"))]
+    with log.open("w") as file:
+        subprocess.run(
+            [*launched, *words],
+            env=environment,
+            cwd=recipe.folder,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
+
+
+@contextmanager
+def _server(run: Run, commands: Sequence[Recipe], log: Path) -> Iterator[None]:
+    """The `swift rollout` of the same script, while the trainer needs it."""
+    rollout = next((one for one in commands if one.command[-1] == "rollout"), None)
+    if run.text("vllm_mode") != "server" or rollout is None:
+        yield  # the server is running elsewhere
+        return
+    words = [w for f in rollout.flags for w in (f"--{f.name}", *f.values)]
+    command = [sys.executable, "-m", "swift.cli.rollout", *words]
+    with log.open("w") as file:
+        process = subprocess.Popen(
+            command,
+            env=rollout.environment,
+            cwd=rollout.folder,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            yield
+        finally:
+            process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(30)
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # its engines
+
+
+def _why(result: Path, log: Path) -> str:
+    """What ended the measuring process, and where all that it printed is."""
+    said = result.with_suffix(".error")
+    if said.is_file():
+        text = " ".join(said.read_text(errors="replace").split())
+    else:
+        text = (log.read_text(errors="replace").splitlines() or ["it printed nothing"])[-1]
+    if "out of memory" in text.lower() or "free memory" in text.lower():
+        text += (
+            " (engine and trainer do not fit together: --engine transformers needs no second copy)"
+        )
+    return f"{text[:600]} (all of it: {log})"

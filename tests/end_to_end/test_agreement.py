@@ -1,0 +1,205 @@
+"""`vlrft agree` with real vLLM on tiny models: what is healthy agrees, and each fault is named."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.swift_run import (
+    ON_CPU,
+    REPOSITORY,
+    SUPPORT,
+    TRAINER_PATH,
+    VLLM_ON_CPU,
+    forking,
+    free_port,
+    grpo_command,
+    run_python,
+    run_swift,
+)
+
+from swift_vlrft.tiny.checkpoint import write_tiny
+
+pytestmark = pytest.mark.end_to_end
+
+VLRFT = str(Path(sys.executable).parent / "vlrft")
+SAID = {
+    "full": {
+        "healthy": ("agrees",),
+        "smaller images": ("broken", "resize limits: row "),
+        "a prefix": ("broken", "template prefix: row "),
+        "other turns": ("broken", "template: row "),
+        "top_k": ("sampling filters: ",),
+        "no queries": ("broken", "missing sync: language attention did not change"),
+        "no vision tower": ("broken", "missing sync: aligner, vision attention, vision mlp"),
+        "no synchronisation": ("broken", "missing sync: aligner, language attention"),
+        "a value less": ("broken", "lengths: row "),
+    },
+    "lora": {
+        "healthy": ("agrees",),
+        "not merged": ("broken", "LoRA merge: "),
+        "half the scale": ("broken", "LoRA scale: 0.5 times"),
+        "twice the scale": ("broken", "LoRA scale: 2 times"),
+    },
+}
+CODE = "import sys\nfrom support.agreement_faults import main\nmain(*sys.argv[1:])"
+
+
+@pytest.fixture(scope="module")
+def mixed(rows, tmp_path_factory) -> Path:
+    """Rows with images of several sizes, and rows without."""
+    folder = tmp_path_factory.mktemp("mixed")
+    lines = []
+    for i, row in enumerate(rows[:4]):
+        row.image.resize((120 + 40 * i, 90 + 10 * i)).save(folder / f"{i}.png")
+        asked = {"messages": [{"role": "user", "content": f"<image>{row.problem}"}]}
+        lines.append(asked | {"images": [str(folder / f"{i}.png")], "solution": row.solution})
+        text = [{"role": "user", "content": f"What is {i} + {i}?"}]
+        lines.append({"messages": text, "solution": f"<answer>{2 * i}</answer>"})
+    (folder / "rows.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    return folder / "rows.jsonl"
+
+
+def agree(*arguments: object, code: int, plain: bool = False, **variables: str) -> dict:
+    command = [VLRFT, "agree", *map(str, arguments)]
+    forks = {"PYTHONPATH": TRAINER_PATH} if plain else forking()
+    environment = os.environ | ON_CPU | forks | variables
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == code and "{" in done.stdout, done.stdout[-3000:] + done.stderr[-3000:]
+    return json.loads(done.stdout[done.stdout.index("{\n") :])
+
+
+@pytest.mark.parametrize("tuner", SAID)
+def test_each_fault_is_named(tuner, tiny_qwen2_5_vl, mixed, tmp_path):
+    """One engine and one trainer, whose weights and settings are put back after each fault."""
+    job = tmp_path / "job.json"
+    job.write_text(json.dumps({"result": str(tmp_path / "r.json"), "rows": 2, "tokens": 8}))
+    command = grpo_command(
+        *(tiny_qwen2_5_vl, mixed, tmp_path / "out", []),
+        *("--use_vllm", "true", "--vllm_mode", "colocate", "--vllm_max_model_len", "512"),
+        *("--vllm_enforce_eager", "true", "--freeze_vit", "false", "--freeze_aligner", "false"),
+        *("--reward_funcs", "vlrft_format", "--beta", "0", "--tuner_type", tuner),
+        *("--dataset_shuffle", "false"),
+    )
+    done = run_python(CODE, str(job), tuner, *command[2:], **VLLM_ON_CPU)
+    line = next((x for x in done.stdout.splitlines() if x.startswith("FOUND ")), "")
+    assert line, done.stdout[-2000:] + done.stderr[-4000:]
+    found = json.loads(line.removeprefix("FOUND "))
+    for name, expected in SAID[tuner].items():
+        for text in expected:
+            assert any(said.startswith(text) for said in found[name]), f"{name}: {found[name]}"
+
+
+@pytest.mark.parametrize("family", ["qwen3_vl", "qwen3_5"])
+def test_a_model_with_a_set(family, mixed, tmp_path):
+    write_tiny(family, tmp_path / family)
+    out = tmp_path / "out"
+    found = agree(
+        *(tmp_path / family, "--dataset", mixed, "--engine", "vllm", "--out", out, "--json"),
+        *("--rows", "4", "--tokens", "16", "--", "--torch_dtype", "bfloat16"),
+        code=0,
+    )
+    assert (found["word"], found["causes"]) == ("agrees", [])
+    assert all(row["trainer"] == row["engine"] for row in found["prompt_tokens"])
+    assert found["figures"]["image rows"]["tokens"] == found["figures"]["text rows"]["tokens"] == 32
+    before = found["figures"]["old weights, for comparison"]["mean"]
+    assert before > 5 * found["figures"]["noise of the trainer"]["mean"]
+    assert {file.name for file in out.iterdir()} >= {"verdict.json", "agreement.png", "swift.log"}
+
+
+def test_an_output_layer_that_only_the_engine_has(mixed, tmp_path):
+    """As tiny Qwen3.5 was until `vlrft agree` said so."""
+    write_tiny("qwen3_5", tmp_path / "model")
+    config = json.loads((tmp_path / "model" / "config.json").read_text())
+    del config["text_config"]["tie_word_embeddings"]
+    (tmp_path / "model" / "config.json").write_text(json.dumps(config))
+    found = agree(
+        *(tmp_path / "model", "--dataset", mixed, "--engine", "vllm", "--out", tmp_path / "out"),
+        *("--rows", "2", "--tokens", "8", "--json", "--", "--torch_dtype", "bfloat16"),
+        code=2,
+    )
+    assert [cause["name"] for cause in found["causes"]] == ["tied embeddings"]
+
+
+def test_vllms_own_glm_4v_counts_other_positions(mixed, tmp_path):
+    write_tiny("chatglm4v", tmp_path / "model")
+    stock = tmp_path / "stock.py"
+    stock.write_text(
+        "from swift_vlrft.swift_plugin import chatglm4v\n"
+        "chatglm4v.HF_OVERRIDES = {'architectures': ['GLM4VForCausalLM']}\n"
+    )
+    plugins = ("--external_plugins", str(REPOSITORY / "plugins" / "vlrft.py"), str(stock))
+    found = agree(
+        *(tmp_path / "model", "--dataset", mixed, "--engine", "vllm", "--out", tmp_path / "out"),
+        *("--rows", "4", "--tokens", "16", "--json", "--", *plugins),
+        code=1,
+    )
+    assert [cause["name"] for cause in found["causes"]] == ["positions"]
+
+
+def test_a_recipe_as_it_stands(shapes, tmp_path):
+    """ZeRO-3, both offloads, vLLM over two processes; sleep mode and CUDA graphs are left out."""
+    write_tiny("qwen2_vl", tmp_path / "model")
+    found = agree(
+        *(REPOSITORY / "recipes" / "qwen2_vl_2b" / "classification_4x24g.sh", "--json"),
+        *("--rows", "4", "--tokens", "8", "--out", tmp_path / "out"),
+        *("--", "--vllm_tensor_parallel_size", "2", "--vllm_max_model_len", "1024"),
+        code=0,
+        MODEL=str(tmp_path / "model"),
+        DATASET=str(shapes),
+        OUTPUT_DIR=str(tmp_path / "untouched"),
+        NPROC_PER_NODE="2",
+    )
+    assert found["word"] == "agrees" and found["engine"] == "vLLM colocate"
+    assert not (tmp_path / "untouched").exists()
+
+
+def test_a_server_that_sees_smaller_images(tiny_qwen2_5_vl, mixed, tmp_path):
+    """`swift rollout` of the same script; weights go over a TCP store, not NCCL."""
+    recipe = tmp_path / "server.sh"
+    plugin = SUPPORT / "cpu_engines.py"
+    recipe.write_text(f"""
+        MAX_PIXELS=3136 swift rollout --model {tiny_qwen2_5_vl} --port $PORT --host 127.0.0.1 \\
+            --vllm_enforce_eager true --vllm_max_model_len 512 --external_plugins {plugin} &
+        export NPROC_PER_NODE=2 MAX_PIXELS=401408
+        swift rlhf --rlhf_type grpo --model {tiny_qwen2_5_vl} --dataset {mixed} --use_vllm true \\
+            --vllm_mode server --vllm_server_host 127.0.0.1 --vllm_server_port $PORT \\
+            --external_plugins {REPOSITORY / "plugins" / "vlrft.py"} {plugin} \\
+            --reward_funcs vlrft_format --tuner_type full --num_generations 2 \\
+            --max_completion_length 16 --per_device_train_batch_size 2
+    """)
+    found = agree(
+        *(recipe, "--rows", "4", "--tokens", "8", "--out", tmp_path / "out", "--json"),
+        code=2,
+        plain=True,
+        PORT=free_port(),
+        VLRFT_TEST_SERVER="1",
+        VLLM_ENABLE_V1_MULTIPROCESSING="0",
+        **VLLM_ON_CPU,
+    )
+    assert found["engine"] == "vLLM server"
+    assert [cause["name"] for cause in found["causes"]] == ["resize limits"]
+
+
+def test_while_training(tiny_qwen2_5_vl, mixed, tmp_path):
+    """Without a synchronisation the figures rise with the steps, and a line says so."""
+    broken = tmp_path / "broken.py"
+    broken.write_text(
+        "from swift.rlhf_trainers import GRPOTrainer\n"
+        "GRPOTrainer._move_model_to_vllm = lambda *args, **kwargs: None\n"
+    )
+    plugins = [SUPPORT / "cpu_engines.py", SUPPORT / "coin.py", broken]
+    command = grpo_command(
+        *(tiny_qwen2_5_vl, mixed, tmp_path / "out", plugins, "--reward_funcs", "coin"),
+        *("--use_vllm", "true", "--vllm_mode", "colocate", "--vllm_max_model_len", "512"),
+        *("--vllm_enforce_eager", "true", "--learning_rate", "1e-1", "--max_steps", "4"),
+    )
+    run = run_swift(command, tmp_path / "out", VLRFT_AGREEMENT="1", **VLLM_ON_CPU)
+    mean = run.metric("agreement/mean")
+    assert mean[0] < 1e-4 and all(value > 0.1 for value in mean[1:])
+    assert run.metric("agreement/skipped") == [0.0] * 4
+    assert "VLRFT_AGREEMENT: " in run.output and "importance ratio beyond 2" in run.output
+    subprocess.run([VLRFT, "report", str(tmp_path / "out")], check=True)
+    assert "engine against trainer" in (tmp_path / "out" / "report.html").read_text()

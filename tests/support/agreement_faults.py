@@ -1,0 +1,112 @@
+"""Faults between an engine and its trainer, each tried on the same two and taken back."""
+
+import json
+from collections.abc import Callable
+from contextlib import contextmanager
+from copy import copy
+from typing import Any
+
+from peft.tuners.lora import Linear
+from support import cpu_engines  # noqa: F401
+
+from swift_vlrft.agreement.verdict import judge
+from swift_vlrft.swift_plugin import agreement
+
+
+@contextmanager
+def changed(owner: Any, **values: Any):
+    """Attributes of an object or a class, put back afterwards."""
+    missing = object()
+    before = {name: vars(owner).get(name, missing) for name in values}
+    for name, value in values.items():
+        setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            delattr(owner, name) if value is missing else setattr(owner, name, value)
+
+
+def lost(part: str) -> Callable[[Any], Any]:
+    """The synchronisation drops the weights with this in their names."""
+
+    def fault(trainer: Any) -> Any:
+        load = trainer._load_state_dict_to_vllm
+
+        def some(weights: dict[str, Any]) -> None:
+            load({name: weight for name, weight in weights.items() if part not in name})
+
+        return changed(trainer, _load_state_dict_to_vllm=some)
+
+    return fault
+
+
+def other_turns(trainer: Any) -> Any:
+    """The engine's chat template names the user otherwise."""
+    template = trainer.engine.template
+    turns = [
+        part.replace("user", "human") if isinstance(part, str) else part
+        for part in template.template_meta.prompt
+    ]
+    other = copy(template.template_meta)
+    other.prompt = turns
+    return changed(template, template_meta=other)
+
+
+def without_last(trainer: Any) -> Any:
+    """One log-probability less than there are tokens, as in ms-swift issue 6890."""
+    infer = trainer._engine_infer
+
+    def _engine_infer(*args: Any, **kwargs: Any) -> Any:
+        outputs = infer(*args, **kwargs)
+        for output in outputs:
+            del output.response.choices[0].logprobs["content"][-1]
+        return outputs
+
+    return changed(trainer, _engine_infer=_engine_infer)
+
+
+def scaled(factor: float) -> Callable[[Any], Any]:
+    def fault(trainer: Any) -> Any:
+        delta = Linear.get_delta_weight
+        return changed(Linear, get_delta_weight=lambda self, name: factor * delta(self, name))
+
+    return fault
+
+
+FULL: dict[str, Callable[[Any], Any]] = {
+    "healthy": lambda trainer: changed(trainer),
+    "smaller images": lambda trainer: changed(trainer.engine.template, max_pixels=3136),
+    "a prefix": lambda trainer: changed(trainer.engine.template, response_prefix="<think>\n"),
+    "other turns": other_turns,
+    "top_k": lambda trainer: changed(trainer.request_config, top_k=1000),
+    "no queries": lost("q_proj"),
+    "no vision tower": lost("visual"),
+    "no synchronisation": lambda trainer: changed(
+        trainer, _move_model_to_vllm=lambda *args, **kwargs: None
+    ),
+    "a value less": without_last,
+}
+LORA = {
+    "healthy": FULL["healthy"],
+    "not merged": scaled(0.0),
+    "half the scale": scaled(0.5),
+    "twice the scale": scaled(2.0),
+}
+
+
+def main(job: str, faults: str, *flags: str) -> None:
+    measure = agreement.Measure.measure
+
+    def try_all(self: Any) -> Any:
+        found = {}
+        for name, fault in (LORA if faults == "lora" else FULL).items():
+            with fault(self.trainer):
+                verdict = judge(measure(agreement.Measure(self.trainer, self.job)))
+            self.trainer._move_model_to_vllm()
+            found[name] = [verdict.word, *(f"{c.name}: {c.evidence}" for c in verdict.causes)]
+        print("FOUND " + json.dumps(found))
+        return self.found
+
+    agreement.Measure.measure = try_all
+    agreement.main([job, *flags])
