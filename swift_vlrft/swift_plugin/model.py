@@ -8,7 +8,7 @@ from pathlib import Path
 
 from swift_vlrft.datasets.box_format import ImageResize
 from swift_vlrft.datasets.source import DataError
-from swift_vlrft.families import IMAGE_TYPES, family_of, gemma4
+from swift_vlrft.families import IMAGE_TYPES, family_of, gemma4, internvl
 from swift_vlrft.families.chatglm4v import COGAGENT, FAMILY
 from swift_vlrft.families.family import Family
 from swift_vlrft.families.resize import RESOLUTION
@@ -31,10 +31,15 @@ def register_model_of(command: CommandLine, *, check: bool = True) -> None:
     """Put a model that ms-swift cannot load or run into its registries. ValueError, with ``check``:
     what is wrong with its folder, or with a flag that would fail after loading it.
     """
-    if gemma4.FAMILY in _families(command):
+    families = _families(command)
+    if gemma4.FAMILY in families:
         from swift_vlrft.swift_plugin import gemma4 as loader
 
         loader.register()
+    if internvl.FAMILY in families:
+        from swift_vlrft.swift_plugin import internvl as template
+
+        template.register()
     if not is_glm4v(command):
         return
     if check and command.use_liger_kernel:

@@ -92,7 +92,7 @@ def test_each_fault_is_named(tuner, tiny_qwen2_5_vl, mixed, tmp_path):
             assert any(said.startswith(text) for said in found[name]), f"{name}: {found[name]}"
 
 
-@pytest.mark.parametrize("family", ["qwen3_vl", "qwen3_5"])
+@pytest.mark.parametrize("family", ["qwen3_vl", "qwen3_5", "internvl"])
 def test_a_model_with_a_set(family, mixed, tmp_path):
     write_tiny(family, tmp_path / family)
     out = tmp_path / "out"

@@ -1,0 +1,26 @@
+"""InternVL's native checkpoints in ms-swift 4.6.0: a line break behind an image, in vLLM as well.
+
+ms-swift's template writes ``</img>`` and a line break for the trainer, as the model's own chat
+template does, and for vLLM no line break: every answer to an image was sampled from another prompt
+than the one that is trained (``vlrft agree`` shows it).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from swift.template import TEMPLATE_MAPPING
+from swift.template.templates.internvl import InternvlhfTemplate
+
+
+class SamePromptTemplate(InternvlhfTemplate):
+    def replace_tag(self, media_type: str, index: int, inputs: Any) -> Any:
+        found = super().replace_tag(media_type, index, inputs)
+        return ["<IMG_CONTEXT>\n"] if found == ["<IMG_CONTEXT>"] else found
+
+
+def register() -> None:
+    """Have ms-swift's templates of these checkpoints write so; those of other models as before."""
+    for meta in TEMPLATE_MAPPING.values():
+        if meta.template_cls is InternvlhfTemplate:
+            meta.template_cls = SamePromptTemplate
