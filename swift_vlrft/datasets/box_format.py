@@ -15,6 +15,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -165,6 +166,7 @@ def in_box_format(
         return problem, solution
     if key is None and before.y_first:
         key = DEFAULT_KEY
+    problem = _examples(problem, before, after, size, to_size, key)
     problem = prompt_in(problem, before, after, to_size, size, key)
     if before == after and key is None and (before.scale is not None or size == to_size):
         return problem, solution
@@ -192,8 +194,7 @@ def _converted(
         return solution
     boxes = [rescaled(box, before, after, size, to_size) for box in found.boxes if box is not None]
     wanted = boxes, found.confidences, found.labels
-    renamed = gold if key is None else re.sub(_ANY_KEYED, rf"\g<quote>{key}\g<quote>", gold)
-    written = _with_numbers(renamed, boxes, after)
+    written = _with_numbers(_renamed(gold, key), boxes, after)
     if key is not None and not (_reads(written, wanted) and all_under(key, written)):
         written = _as_objects(wanted, key, after)
     if not _reads(written, wanted):
@@ -204,7 +205,34 @@ def _converted(
     return solution[:start] + solution[start:end].replace(gold, written, 1) + solution[end:]
 
 
-def _with_numbers(text: str, boxes: list[Corners], of: BoxFormat) -> str:
+def _examples(
+    problem: str, before: BoxFormat, after: BoxFormat, size: Size, to_size: Size, key: str | None
+) -> str:
+    """The prompt with other numbers in the boxes that it shows, and under the key, as in "for
+    example [{'bbox_2d': [10, 100, 200, 210]}]". ValueError: shown x first, asked for y first.
+    """
+    found = read_boxes(problem)
+    if found is None or not any(found.boxes):
+        return problem
+    boxes = [box and rescaled(box, before, after, size, to_size) for box in found.boxes]
+    written = _with_numbers(_renamed(problem, key), boxes, after)
+    if after.y_first and (bare := read_boxes(_renamed(written, DEFAULT_KEY))) is not None:
+        # Under the key, x and y are exchanged; a box that reads the same without it has none.
+        for box, same in zip(boxes, bare.boxes, strict=False):
+            if box is not None and box == same and (box[0], box[2]) != (box[1], box[3]):
+                shown = ", ".join(f"{value:g}" for value in box)
+                raise ValueError(
+                    f"the prompt shows the box {shown} x first, and its boxes are to be in "
+                    f'{{"{key}": [y1, x1, y2, x2]}}; show it under a key, or leave it out'
+                )
+    return written
+
+
+def _renamed(text: str, key: str | None) -> str:
+    return text if key is None else re.sub(_ANY_KEYED, rf"\g<quote>{key}\g<quote>", text)
+
+
+def _with_numbers(text: str, boxes: Sequence[Corners | None], of: BoxFormat) -> str:
     """``text`` with other numbers in its boxes. The reader itself tells which numbers are a box's,
     and in which order: each number of the text is replaced by a mark, and the marks that come back
     in boxes are theirs.
@@ -213,7 +241,7 @@ def _with_numbers(text: str, boxes: list[Corners], of: BoxFormat) -> str:
     marked = read_boxes(_NUMBER.sub(lambda _: str(next(marks)), text))
     numbers: dict[int, float] = {}
     for mark, box in zip(marked.boxes if marked is not None else [], boxes, strict=False):
-        numbers.update(zip(map(int, mark or ()), box, strict=False))
+        numbers.update(zip(map(int, mark or ()), box or (), strict=False))
     marks = itertools.count(_MARK)
 
     def number(found: re.Match[str]) -> str:

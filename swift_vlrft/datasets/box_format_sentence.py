@@ -183,6 +183,7 @@ DEFAULT_KEY = "Position"
 KEYS = r"(?P<quote>[\"'`])(?:Position|bbox_2d|box_2d|bbox|box(?=(?P=quote)\s*:))(?P=quote)"
 """A key of a box, in quotes; 'box' may be a category."""
 _KEY = re.compile(rf"{KEYS}|\b(?:bbox|box)_2d\b")
+_EXAMPLE = re.compile(rf"{KEYS}\s*+:\s*+\[[-+.,\s\d]*+\]")
 _STEP = r"\s*+(?:[\])]\s*+)?,\s*+(?:[\[(]\s*+)?"
 _AXES = (("x", "left", "right"), ("y", "top", "bottom"))
 _X, _Y = (rf"(?:{axis}\w{{0,6}}|{low}|{high})" for axis, low, high in _AXES)
@@ -320,6 +321,7 @@ def with_key(problem: str, key: str) -> str:
 
 def without_box_format(problem: str) -> str:
     """The prompt without what it says of coordinates, for comparison across box formats."""
+    problem = _EXAMPLE.sub("", problem)
     problem = problem.replace(_UNIT_SENTENCE, "").replace(_UNIT, "between 0 and 1000")
     problem = problem.replace(_UNIT_CHINESE, "在 0 到 1000 之间")
     with suppress(ValueError):
