@@ -96,6 +96,16 @@ def subset_named(name: str, dataset: str) -> str:
     return name
 
 
+def refuse_subset(name: str, subsets: Sequence[str]) -> None:
+    """DataError if a box format is asked of a set that ms-swift's own loader reads."""
+    for subset in set(subsets) & set(SUBSETS) - {"norm1000"}:
+        raise DataError(
+            f"--dataset {name}:{subset}: ms-swift's own loader reads this set, and leaves boxes as "
+            f"they are. Leave :{subset} out, or rename its columns with --columns: :{subset} is "
+            "for sets that have image, problem and solution, and no messages"
+        )
+
+
 def split_box_format(text: str, default: str = "norm1000") -> tuple[Path, str]:
     """Path and subset of ``PATH[:norm1000|pixels|unit|yx1000|native]``; ValueError names what is
     unknown.

@@ -342,6 +342,26 @@ def test_native_of_a_model_without_boxes_and_unknown_formats_are_problems():
     assert "unknown subset 'xyxy'; known: norm1000, pixels, unit, yx1000, native" in said
 
 
+@pytest.mark.parametrize("subset", ["native", "pixels", "unit", "yx1000"])
+def test_a_format_of_a_set_that_ms_swift_reads_is_a_problem(subset, tmp_path):
+    """Training stops at it: boxes in messages are not rewritten."""
+    (tmp_path / "rows.jsonl").write_text('{"messages": [], "images": [], "solution": ""}\n')
+    of_messages = DETECTION.replace("laolao77/ViRFT_COCO", f"{tmp_path}/rows.jsonl:{subset}")
+    (said,) = [f.text for f in findings(of_messages) if f.level == PROBLEM]
+    assert f"rows.jsonl:{subset}: ms-swift's own loader reads this set" in said
+
+
+def test_native_of_a_run_that_goes_on_from_a_checkpoint(tmp_path):
+    flag = f"--resume_from_checkpoint {tmp_path}"
+    text = DETECTION.replace("--model Qwen/Qwen2.5-VL-3B-Instruct", flag)
+    text = text.replace("ViRFT_COCO", "ViRFT_COCO:native")
+    said = " ".join(f.text for f in findings(text) if f.rule == "frame")
+    assert f"the box format of {tmp_path} is not known" in said
+    (tmp_path / "config.json").write_text('{"model_type": "gemma4"}')
+    assert not [f for f in findings(text) if f.rule == "frame"]
+    assert [f for f in findings(text.replace(":native", "")) if f.rule == "frame"]
+
+
 def test_a_missing_backslash_names_the_lost_line():
     (found,) = findings(GOOD + "\n    --num_generations 4 \\\n    --beta 0\n")
     assert (found.level, found.line, found.rule) == (PROBLEM, 2, "continuation")
