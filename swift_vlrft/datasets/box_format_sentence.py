@@ -19,6 +19,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from swift_vlrft.geometry.box_format import Y_FIRST_KEY, BoxFormat, Size
+from swift_vlrft.parsing.boxes import LISTS
 
 # ---- thousandths ------------------------------------------------------------------------------
 
@@ -188,15 +189,18 @@ _STEP = r"\s*+(?:[\])]\s*+)?,\s*+(?:[\[(]\s*+)?"
 _AXES = (("x", "left", "right"), ("y", "top", "bottom"))
 _X, _Y = (rf"(?:{axis}\w{{0,6}}|{low}|{high})" for axis, low, high in _AXES)
 _TEMPLATE = re.compile(  # [x1, y1, x2, y2], (xmin,ymin),(xmax,ymax), [[y1, x1], [y2, x2]]
+    rf"(?:(?P<mark>[\"'`])(?!{'|'.join(LISTS)})(?P<key>\w+)(?P=mark)\s*:\s*(?=[\[(]))?"
     rf"(?P<open>[\[(]\s*)?\b(?:(?P<x>{_X}{_STEP}{_Y}{_STEP}{_X}{_STEP}{_Y})"
     rf"|(?P<y>{_Y}{_STEP}{_X}{_STEP}{_Y}{_STEP}{_X}))\b(?P<close>\s*[\])])?"
 )
+_SIDES = r"\bxywh\b|\by\w*\s*,\s*w(?:idth)?\s*,\s*h(?:eight)?\b"
 _ORDER_LEFT = {
     True: re.compile(
-        r"\bxyxy\b|\bxywh\b|\(\s*x\s*,\s*y\s*\)|\bx[\s-]+first\b|\bleft\W+top\b", re.IGNORECASE
+        rf"{_SIDES}|\bxyxy\b|\(\s*x\s*,\s*y\s*\)|\bx[\s-]+first\b|\bleft\W+top\b", re.IGNORECASE
     ),
     False: re.compile(
-        r"\byxyx\b|\(\s*y\s*,\s*x\s*\)|\by[\s-]+first\b|\btop\W+left\W+(?:bottom|right)\b",
+        rf"{_SIDES}|\byxyx\b|\(\s*y\s*,\s*x\s*\)|\by[\s-]+first\b"
+        r"|\btop\W+left\W+(?:bottom|right)\b",
         re.IGNORECASE,
     ),
 }
@@ -269,6 +273,7 @@ def _in_unit(problem: str) -> str:
     text = re.sub(
         rf"(?<={here}),?\s+(?:as\s+)?(?:integers?|whole numbers?)\b", "", text, flags=re.I
     )
+    text = re.sub(rf"(?<={here_chinese})\s*的?整数(?:表示|值)?", "", text)
     for pattern, words in _WHOLE_NUMBERS:
         text = re.sub(pattern, words, text, flags=re.I)
     _refuse(_INTEGER_LEFT.search(text), "unit (0 to 1)")
@@ -305,8 +310,10 @@ def with_key(problem: str, key: str) -> str:
         names = re.findall(r"\w+", found["x"] or found["y"])
         if bool(found["y"]) != y_first:
             names = [names[n] for n in (1, 0, 3, 2)]
-        if named and bool(found["y"]) == y_first:
+        elif found["key"] == key or (named and not found["key"]):
             return found[0]
+        if mark := found["mark"]:  # under the key, or one under which nothing is read
+            return f"{mark}{key}{mark}: [{', '.join(names)}]"
         return f"[{', '.join(names)}]" if named else f'{{"{key}": [{", ".join(names)}]}}'
 
     text = _TEMPLATE.sub(written, text)

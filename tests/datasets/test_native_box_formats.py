@@ -155,6 +155,34 @@ def test_shown_boxes_are_rewritten_with_or_without_a_key_or_refused():
         made("Such as [100, 200, 300, 400]", "[1, 2, 3, 4]", "yx1000")
 
 
+@pytest.mark.parametrize("key", ["bbox_2d", "box_2d"])
+@pytest.mark.parametrize("said", ['{"coords": [x1, y1, x2, y2]}', "{'area': (x1, y1, x2, y2)}"])
+def test_a_key_under_which_nothing_is_read_is_replaced(said, key):
+    name = "yx1000" if key == "box_2d" else "norm1000"
+    problem, _ = made(said, "[254, 303, 291, 365]", name, key=key)
+    template = problem.splitlines()[0]
+    answer = re.sub(r"[xy][12]", lambda m: {"x": "25", "y": "30"}[m[0][0]] + m[0][1], template)
+    assert read_boxes(answer).boxes == [(251, 301, 252, 302)], template
+    problem, _ = made('{"boxes": [x1, y1, x2, y2]}', "[1, 2, 3, 4]", name, key=key)
+    assert problem.startswith('{"boxes": {"' + key)
+
+
+@pytest.mark.parametrize("said", ["[x, y, w, h]", "as xywh", "[x_center, y_center, width, height]"])
+def test_width_and_height_are_not_asked_for_under_a_key(said):
+    for name, key in (("yx1000", None), ("norm1000", "bbox_2d")):
+        with pytest.raises(ValueError, match="the prompt says"):
+            made(said, "[1, 2, 3, 4]", name, key=key)
+
+
+@pytest.mark.parametrize(
+    "said", ["坐标为 0-1000 的整数", "用0到1000之间的整数表示坐标", "坐标是0~1000的整数值"]
+)
+def test_whole_numbers_in_chinese_go_to_unit_and_back(said):
+    there = made(said, "[1, 2, 3, 4]", "unit")
+    assert "以 0 到 1 的三位小数表示" in there[0] and "的小数" not in there[0]
+    assert "0 到 1000" in made(*there, "norm1000", "unit")[0]
+
+
 @pytest.mark.parametrize(
     "words", ["xyxy", "(x, y) of two corners", "x first", "<box>", "left, top, width"]
 )
