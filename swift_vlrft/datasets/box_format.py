@@ -41,6 +41,8 @@ from swift_vlrft.parsing.answers import answer_span, gold_text, read_boxes
 _NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d++(?:\.\d++)?|\.\d++)(?:[eE][-+]?\d++)?(?!\w|\.\d)")
 _MARK = 1_000_000
 """Placeholder for the first number of a text while the numbers of boxes are located."""
+_RANGE = re.compile(r"[\[(]\s*0(?:\.0*)?\s*,\s*[0-9.]+\s*[\])](?!\W*[\[(])(?!\s*(?:to|and|-)\b)")
+_HIDDEN = "\ufdd3"
 _ANY_KEYED = rf"{KEYS}(?=\s*:)"
 _KEYED = r"[\"']{}[\"']\s*:"
 _Read = tuple[list[Corners], list[float | None], list[str | None]]
@@ -221,9 +223,11 @@ def _examples(
     """The prompt with other numbers in the boxes that it shows, and under the key, as in "for
     example [{'bbox_2d': [10, 100, 200, 210]}]". ValueError: shown x first, asked for y first.
     """
+    ranges = iter(_RANGE.findall(problem))
+    problem = _RANGE.sub(_HIDDEN, problem)  # its two numbers are no corner of what follows
     found = read_boxes(problem)
     if found is None or not any(found.boxes):
-        return problem
+        return re.sub(_HIDDEN, lambda _: next(ranges), problem)
     boxes = [box and rescaled(box, before, after, size, to_size) for box in found.boxes]
     written = _with_numbers(_renamed(problem, key), boxes, after)
     if after.y_first and (bare := read_boxes(_renamed(written, DEFAULT_KEY))) is not None:
@@ -235,7 +239,7 @@ def _examples(
                     f"the prompt shows the box {shown} x first, and its boxes are to be in "
                     f'{{"{key}": [y1, x1, y2, x2]}}; show it under a key, or leave it out'
                 )
-    return written
+    return re.sub(_HIDDEN, lambda _: next(ranges), written)
 
 
 def _renamed(text: str, key: str | None) -> str:

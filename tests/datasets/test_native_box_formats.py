@@ -147,6 +147,7 @@ def test_shown_boxes_are_rewritten_with_or_without_a_key_or_refused():
         ("<box>100 200 300 400</box>", "<box>64 96 192 192</box>"),
         ("from (0, 0) to (1000, 1000)", "from (0, 0) to (640, 480)"),
         ("[4, 3, 2, 1]", "[4, 3, 2, 1]"),  # no box
+        ("x in [0, 5] as (100,200),(300,400)", "x in [0, 5] as (64,96),(192,192)"),
         ("points [10, 20]", "points [10, 20]"),
     ):
         problem, _ = made(f"Such as {shown}", "[1, 2, 3, 4]", "pixels")

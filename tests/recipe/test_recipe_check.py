@@ -337,7 +337,8 @@ def test_native_of_a_model_without_boxes_and_unknown_formats_are_problems():
     assert "chatglm4v was not trained to write boxes; name a box format: norm1000, pixels" in said
     unknown = DETECTION.replace("Qwen/Qwen2.5-VL-3B-Instruct", "nobody/x")
     found = findings(unknown.replace("ViRFT_COCO", "ViRFT_COCO:native"))
-    assert ["box format of nobody/x is not known" in f.text for f in found if f.rule == "frame"]
+    (said,) = [f.text for f in found if f.rule == "frame"]
+    assert "box format of nobody/x is not known here" in said and "the run stops" in said
     (said,) = problems(DETECTION.replace("ViRFT_COCO", "ViRFT_COCO:xyxy"))
     assert "unknown subset 'xyxy'; known: norm1000, pixels, unit, yx1000, native" in said
 

@@ -206,8 +206,12 @@ def _box_format(run: Run, data_set: _Set) -> Iterator[Finding]:
     if known is None:
         if subset == NATIVE:
             name = run.text("model") or run.text("resume_from_checkpoint") or "the model"
-            text = f"{data_set.value}: the box format of {name} is not known here"
-            yield note(run, data_set.flag, "frame", f"{text}; name one: {', '.join(BOX_FORMATS)}")
+            text = (
+                f"{data_set.value}: the box format of {name} is not known here; unless ms-swift "
+                "takes it for a model of a known family, the run stops. Name one: "
+                + ", ".join(BOX_FORMATS)
+            )
+            yield note(run, data_set.flag, "frame", text)
         return
     tasks = [REWARDS[name].task for name in run.texts("reward_funcs") if name in REWARDS]
     boxes = known.images and any(task is not None and task.has_boxes for task in tasks)
