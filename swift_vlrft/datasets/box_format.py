@@ -15,6 +15,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -40,6 +41,8 @@ from swift_vlrft.parsing.answers import answer_span, gold_text, read_boxes
 _NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d++(?:\.\d++)?|\.\d++)(?:[eE][-+]?\d++)?(?!\w|\.\d)")
 _MARK = 1_000_000
 """Placeholder for the first number of a text while the numbers of boxes are located."""
+_RANGE = re.compile(r"[\[(]\s*0(?:\.0*)?\s*,\s*[0-9.]+\s*[\])](?!\W*[\[(])(?!\s*(?:to|and|-)\b)")
+_HIDDEN = "\ufdd3"
 _ANY_KEYED = rf"{KEYS}(?=\s*:)"
 _KEYED = r"[\"']{}[\"']\s*:"
 _Read = tuple[list[Corners], list[float | None], list[str | None]]
@@ -93,6 +96,16 @@ def subset_named(name: str, dataset: str) -> str:
     if name not in SUBSETS:
         raise DataError(f"{dataset}: unknown subset {name!r}; known: {', '.join(SUBSETS)}")
     return name
+
+
+def refuse_subset(name: str, subsets: Sequence[str]) -> None:
+    """DataError if a box format is asked of a set that ms-swift's own loader reads."""
+    for subset in set(subsets) & set(SUBSETS) - {"norm1000"}:
+        raise DataError(
+            f"--dataset {name}:{subset}: ms-swift's own loader reads this set, and leaves boxes as "
+            f"they are. Leave :{subset} out, or rename its columns with --columns: :{subset} is "
+            "for sets that have image, problem and solution, and no messages"
+        )
 
 
 def split_box_format(text: str, default: str = "norm1000") -> tuple[Path, str]:
@@ -173,6 +186,8 @@ def in_box_format(
         return problem, solution
     if key is None and before.y_first:
         key = DEFAULT_KEY
+    if not points:
+        problem = _examples(problem, before, after, size, to_size, key)
     problem = prompt_in(problem, before, after, to_size, size, key, points=points)
     if before == after and key is None and (before.scale is not None or size == to_size):
         return problem, solution
@@ -200,8 +215,7 @@ def _converted(
         return solution
     boxes = [rescaled(box, before, after, size, to_size) for box in found.boxes if box is not None]
     wanted = boxes, found.confidences, found.labels
-    renamed = gold if key is None else re.sub(_ANY_KEYED, rf"\g<quote>{key}\g<quote>", gold)
-    written = _with_numbers(renamed, boxes, after)
+    written = _with_numbers(_renamed(gold, key), boxes, after)
     if key is not None and not (_reads(written, wanted) and all_under(key, written)):
         written = _as_objects(wanted, key, after)
     if not _reads(written, wanted):
@@ -212,7 +226,36 @@ def _converted(
     return solution[:start] + solution[start:end].replace(gold, written, 1) + solution[end:]
 
 
-def _with_numbers(text: str, boxes: list[Corners], of: BoxFormat) -> str:
+def _examples(
+    problem: str, before: BoxFormat, after: BoxFormat, size: Size, to_size: Size, key: str | None
+) -> str:
+    """The prompt with other numbers in the boxes that it shows, and under the key, as in "for
+    example [{'bbox_2d': [10, 100, 200, 210]}]". ValueError: shown x first, asked for y first.
+    """
+    ranges = iter(_RANGE.findall(problem))
+    problem = _RANGE.sub(_HIDDEN, problem)  # its two numbers are no corner of what follows
+    found = read_boxes(problem)
+    if found is None or not any(found.boxes):
+        return re.sub(_HIDDEN, lambda _: next(ranges), problem)
+    boxes = [box and rescaled(box, before, after, size, to_size) for box in found.boxes]
+    written = _with_numbers(_renamed(problem, key), boxes, after)
+    if after.y_first and (bare := read_boxes(_renamed(written, DEFAULT_KEY))) is not None:
+        # Under the key, x and y are exchanged; a box that reads the same without it has none.
+        for box, same in zip(boxes, bare.boxes, strict=False):
+            if box is not None and box == same and (box[0], box[2]) != (box[1], box[3]):
+                shown = ", ".join(f"{value:g}" for value in box)
+                raise ValueError(
+                    f"the prompt shows the box {shown} x first, and its boxes are to be in "
+                    f'{{"{key}": [y1, x1, y2, x2]}}; show it under a key, or leave it out'
+                )
+    return re.sub(_HIDDEN, lambda _: next(ranges), written)
+
+
+def _renamed(text: str, key: str | None) -> str:
+    return text if key is None else re.sub(_ANY_KEYED, rf"\g<quote>{key}\g<quote>", text)
+
+
+def _with_numbers(text: str, boxes: Sequence[Corners | None], of: BoxFormat) -> str:
     """``text`` with other numbers in its boxes. The reader itself tells which numbers are a box's,
     and in which order: each number of the text is replaced by a mark, and the marks that come back
     in boxes are theirs.
@@ -221,7 +264,7 @@ def _with_numbers(text: str, boxes: list[Corners], of: BoxFormat) -> str:
     marked = read_boxes(_NUMBER.sub(lambda _: str(next(marks)), text))
     numbers: dict[int, float] = {}
     for mark, box in zip(marked.boxes if marked is not None else [], boxes, strict=False):
-        numbers.update(zip(map(int, mark or ()), box, strict=False))
+        numbers.update(zip(map(int, mark or ()), box or (), strict=False))
     marks = itertools.count(_MARK)
 
     def number(found: re.Match[str]) -> str:

@@ -20,6 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from swift_vlrft.geometry.box_format import Y_FIRST_KEY, BoxFormat, Size
+from swift_vlrft.parsing.boxes import LISTS
 
 # ---- thousandths ------------------------------------------------------------------------------
 
@@ -184,19 +185,23 @@ DEFAULT_KEY = "Position"
 KEYS = r"(?P<quote>[\"'`])(?:Position|bbox_2d|box_2d|bbox|box(?=(?P=quote)\s*:))(?P=quote)"
 """A key of a box, in quotes; 'box' may be a category."""
 _KEY = re.compile(rf"{KEYS}|\b(?:bbox|box)_2d\b")
+_EXAMPLE = re.compile(rf"{KEYS}\s*+:\s*+\[[-+.,\s\d]*+\]")
 _STEP = r"\s*+(?:[\])]\s*+)?,\s*+(?:[\[(]\s*+)?"
 _AXES = (("x", "left", "right"), ("y", "top", "bottom"))
 _X, _Y = (rf"(?:{axis}\w{{0,6}}|{low}|{high})" for axis, low, high in _AXES)
 _TEMPLATE = re.compile(  # [x1, y1, x2, y2], (xmin,ymin),(xmax,ymax), [[y1, x1], [y2, x2]]
+    rf"(?:(?P<mark>[\"'`])(?!{'|'.join(LISTS)})(?P<key>\w+)(?P=mark)\s*:\s*(?=[\[(]))?"
     rf"(?P<open>[\[(]\s*)?\b(?:(?P<x>{_X}{_STEP}{_Y}{_STEP}{_X}{_STEP}{_Y})"
     rf"|(?P<y>{_Y}{_STEP}{_X}{_STEP}{_Y}{_STEP}{_X}))\b(?P<close>\s*[\])])?"
 )
+_SIDES = r"\bxywh\b|\by\w*\s*,\s*w(?:idth)?\s*,\s*h(?:eight)?\b"
 _ORDER_LEFT = {
     True: re.compile(
-        r"\bxyxy\b|\bxywh\b|\(\s*x\s*,\s*y\s*\)|\bx[\s-]+first\b|\bleft\W+top\b", re.IGNORECASE
+        rf"{_SIDES}|\bxyxy\b|\(\s*x\s*,\s*y\s*\)|\bx[\s-]+first\b|\bleft\W+top\b", re.IGNORECASE
     ),
     False: re.compile(
-        r"\byxyx\b|\(\s*y\s*,\s*x\s*\)|\by[\s-]+first\b|\btop\W+left\W+(?:bottom|right)\b",
+        rf"{_SIDES}|\byxyx\b|\(\s*y\s*,\s*x\s*\)|\by[\s-]+first\b"
+        r"|\btop\W+left\W+(?:bottom|right)\b",
         re.IGNORECASE,
     ),
 }
@@ -300,6 +305,7 @@ def _in_unit(problem: str) -> str:
     text = re.sub(
         rf"(?<={here}),?\s+(?:as\s+)?(?:integers?|whole numbers?)\b", "", text, flags=re.I
     )
+    text = re.sub(rf"(?<={here_chinese})\s*的?整数(?:表示|值)?", "", text)
     for pattern, words in _WHOLE_NUMBERS:
         text = re.sub(pattern, words, text, flags=re.I)
     _refuse(_INTEGER_LEFT.search(text), "unit (0 to 1)")
@@ -336,10 +342,13 @@ def with_key(problem: str, key: str, *, points: bool = False) -> str:
         nonlocal ordered
         ordered += 1
         names = re.findall(r"\w+", found["x"] or found["y"])
+        mark, said = (found.groupdict().get(group) for group in ("mark", "key"))
         if bool(found["y"]) != y_first:
             names = [names[n ^ 1] for n in range(len(names))]
-        if named and bool(found["y"]) == y_first:
+        elif said == key or (named and not said):
             return found[0]
+        if mark:  # under the key, or one under which nothing is read
+            return f"{mark}{key}{mark}: [{', '.join(names)}]"
         return f"[{', '.join(names)}]" if named else f'{{"{key}": [{", ".join(names)}]}}'
 
     text = of.template.sub(written, text)
@@ -354,6 +363,7 @@ def with_key(problem: str, key: str, *, points: bool = False) -> str:
 
 def without_box_format(problem: str) -> str:
     """The prompt without what it says of coordinates, for comparison across box formats."""
+    problem = _EXAMPLE.sub("", problem)
     problem = problem.replace(_UNIT_SENTENCE, "").replace(_UNIT, "between 0 and 1000")
     problem = problem.replace(_UNIT_CHINESE, "在 0 到 1000 之间")
     with suppress(ValueError):

@@ -178,6 +178,9 @@ def known_models() -> list[str]:
 def read_model(name: str) -> Model:
     """A model by hub id or plain name, checkpoint folder or config.json; else ModelError."""
     path = Path(name).expanduser()
+    if path.is_dir() and not (path / "config.json").is_file():
+        kind = "an adapter" if (path / "adapter_config.json").is_file() else "no checkpoint"
+        raise ModelError(f"model {name!r} is {kind}, without a config.json; give the model itself")
     if path.is_dir() or path.suffix == ".json":
         return _from_file(path)
     shipped = {known.lower(): known for known in _shipped()}

@@ -38,7 +38,7 @@ MAX_COORDINATE = 10**9
 coordinates are, and Python compares an int with a float slowly.
 """
 LISTS = ("boxes", "objects")
-"""Keys of an object that holds the list."""
+"""Keys of an object that holds the list; "labels" and "scores" beside it are lists as long."""
 
 
 @dataclass(eq=False)
@@ -230,7 +230,7 @@ def _add_object(boxes: BoxList, item: dict[str, Any], label: str | None, depth: 
         for value in held:  # {"objects": [{...}, ...]}, {"boxes": "none"}
             none = type(value) is str and normalise(value) in EMPTY_ANSWERS
             if type(value) is dict or (value and not none):
-                _add(boxes, value, label, depth + 1)
+                _add(boxes, _with_lists_beside(item, value), label, depth + 1)
         return
     confidence = get("Confidence")
     confidence = _number(get("score") if confidence is None else confidence)
@@ -240,6 +240,17 @@ def _add_object(boxes: BoxList, item: dict[str, Any], label: str | None, depth: 
     if confidence is not None and not 0.0 <= confidence <= 1.0:
         confidence = None
     boxes.add(box, confidence, label)
+
+
+def _with_lists_beside(item: dict[str, Any], boxes: Any) -> Any:
+    """The boxes of {"boxes": [[...], ...], "labels": [...], "scores": [...]} as objects."""
+    if type(boxes) is not list or _is_one_box(boxes) or {*map(type, boxes)} != {list}:
+        return boxes
+    beside = {key: item.get(f"{key}s") for key in ("label", "score")}
+    fitting = {k: v for k, v in beside.items() if type(v) is list and len(v) == len(boxes)}
+    if not fitting:
+        return boxes
+    return [{"bbox": box} | {k: v[n] for k, v in fitting.items()} for n, box in enumerate(boxes)]
 
 
 def _holds_objects(value: Any) -> bool:

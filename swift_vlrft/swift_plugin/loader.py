@@ -19,7 +19,7 @@ from swift.dataset.loader import DatasetLoader
 from swift.utils import get_logger, safe_ddp_context
 
 from swift_vlrft.datasets import DataError, Source
-from swift_vlrft.datasets.box_format import not_native
+from swift_vlrft.datasets.box_format import not_native, refuse_subset
 from swift_vlrft.datasets.check import left_out_notes, length_check
 from swift_vlrft.datasets.column_files import labels_of
 from swift_vlrft.datasets.instances import forget
@@ -35,7 +35,6 @@ from swift_vlrft.datasets.training import (
     training_set,
 )
 from swift_vlrft.families import known_family
-from swift_vlrft.geometry.box_format import SUBSETS
 from swift_vlrft.swift_plugin.command_line import read_command_line
 from swift_vlrft.swift_plugin.model import text_tokens, wanted_box_format
 
@@ -149,16 +148,6 @@ class VlrftLoader(DatasetLoader):
         stored.labels = labels_of(features.to_dict() if hasattr(features, "to_dict") else {})
         check_columns(stored)
         return self._rows(stored, source, options)
-
-
-def refuse_subset(name: str, subsets: Sequence[str]) -> None:
-    """DataError if a box format is asked of a set that ms-swift's own loader reads."""
-    for subset in set(subsets) & set(SUBSETS) - {"norm1000"}:
-        raise DataError(
-            f"--dataset {name}:{subset}: ms-swift's own loader reads this set, and leaves boxes as "
-            f"they are. Leave :{subset} out, or rename its columns with --columns: :{subset} is "
-            "for sets that have image, problem and solution, and no messages"
-        )
 
 
 def _stream(stored: StoredSet, options: LoadOptions, *, notes: bool) -> Any:

@@ -56,7 +56,8 @@ def register_model_of(command: CommandLine, *, check: bool = True) -> None:
 
 def image_resize_of(command: CommandLine) -> ImageResize | None:
     """How the model's images are resized under the current flags; None if its rule is unknown."""
-    family, model = family_of(model_type=command.model_type, name=command.model), command.model
+    model = command.model or command.resume_from_checkpoint
+    family = family_of(model_type=command.model_type, name=model)
     if model and not (family or command.model_type or Path(model).is_dir()):
         from swift.model import get_matched_model_meta  # knows models of another name, as UI-TARS
 
@@ -64,7 +65,7 @@ def image_resize_of(command: CommandLine) -> ImageResize | None:
         family = family_of(model_type=str(meta.model_type)) if meta else None
     if family is None or family.images is None:
         return None
-    low, high = family.images.limits(model=command.model)
+    low, high = family.images.limits(model=model)
     return ImageResize(family.name, low, high, command.max_pixels)
 
 

@@ -21,6 +21,7 @@ from swift.trainers.trainer_factory import TrainerFactory
 from swift.utils import get_logger, use_hf_hub
 
 from swift_vlrft.datasets import SOURCES, DataError
+from swift_vlrft.datasets.box_format import refuse_subset
 from swift_vlrft.datasets.check import check_set
 from swift_vlrft.datasets.opening import check_columns, find_set
 from swift_vlrft.datasets.report import Report, nothing_scored, report_of_source
@@ -34,7 +35,7 @@ from swift_vlrft.rewards import REWARDS, RewardFunction
 from swift_vlrft.rewards.detection import VARIABLE, threshold_at
 from swift_vlrft.shared_prefix import settings as shared_prefix
 from swift_vlrft.swift_plugin.command_line import CommandLine, read_command_line
-from swift_vlrft.swift_plugin.loader import MODEL_TYPE, dataset_meta, refuse_subset
+from swift_vlrft.swift_plugin.loader import MODEL_TYPE, dataset_meta
 from swift_vlrft.swift_plugin.metrics import metric_of
 from swift_vlrft.swift_plugin.model import (
     is_glm4v,

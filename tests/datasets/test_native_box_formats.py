@@ -119,6 +119,71 @@ def test_the_question_is_the_same_in_every_format(said):
     assert len({" ".join(without_box_format(one).split()) for one in problems}) == 1, problems
 
 
+SHOWN = """As {"bbox_2d": [x1, y1, x2, y2]}, 0 to 1000, such as
+```json
+[{"bbox_2d": [10, 100, 200, 1000], "label": "a"}, {"bbox_2d": [254, 303, 291, 365]}]
+```"""
+
+
+@pytest.mark.parametrize("name", [name for name in BOX_FORMATS if name != "norm1000"])
+def test_boxes_that_a_prompt_shows_are_rewritten(name):
+    problem, solution = made(SHOWN, '[{"bbox_2d": [254, 303, 291, 365]}]', name)
+    (box,) = read_boxes(solution).boxes
+    first, second = read_boxes(problem).boxes
+    by_hand = [Fraction(10, 1000), Fraction(1, 10), Fraction(1, 5), 1]
+    as_read = "norm1000" if name == "yx1000" else name
+    for n, (value, share) in enumerate(zip(shares(first, as_read, SIZE), by_hand, strict=True)):
+        assert abs(value - share) <= units(name, SIZE)[n % 2] / 2
+    assert second == box and not re.search("1000" if name != "yx1000" else "bbox", problem)
+    assert without_box_format(problem) == without_box_format(SHOWN)
+    if name != "pixels":
+        back = made(problem, solution, "norm1000", name, "bbox_2d")[0]
+        assert read_boxes(back).boxes == read_boxes(SHOWN).boxes
+
+
+def test_shown_boxes_are_rewritten_with_or_without_a_key_or_refused():
+    for shown, expected in (
+        ("(100,200),(300,400)", "(64,96),(192,192)"),
+        ("<box>100 200 300 400</box>", "<box>64 96 192 192</box>"),
+        ("from (0, 0) to (1000, 1000)", "from (0, 0) to (640, 480)"),
+        ("[4, 3, 2, 1]", "[4, 3, 2, 1]"),  # no box
+        ("x in [0, 5] as (100,200),(300,400)", "x in [0, 5] as (64,96),(192,192)"),
+        ("points [10, 20]", "points [10, 20]"),
+    ):
+        problem, _ = made(f"Such as {shown}", "[1, 2, 3, 4]", "pixels")
+        assert problem.startswith(f"Such as {expected}\n")
+    with pytest.raises(ValueError, match="shows the box 100, 200, 300, 400 x first"):
+        made("Such as [100, 200, 300, 400]", "[1, 2, 3, 4]", "yx1000")
+
+
+@pytest.mark.parametrize("key", ["bbox_2d", "box_2d"])
+@pytest.mark.parametrize("said", ['{"coords": [x1, y1, x2, y2]}', "{'area': (x1, y1, x2, y2)}"])
+def test_a_key_under_which_nothing_is_read_is_replaced(said, key):
+    name = "yx1000" if key == "box_2d" else "norm1000"
+    problem, _ = made(said, "[254, 303, 291, 365]", name, key=key)
+    template = problem.splitlines()[0]
+    answer = re.sub(r"[xy][12]", lambda m: {"x": "25", "y": "30"}[m[0][0]] + m[0][1], template)
+    assert read_boxes(answer).boxes == [(251, 301, 252, 302)], template
+    problem, _ = made('{"boxes": [x1, y1, x2, y2]}', "[1, 2, 3, 4]", name, key=key)
+    assert problem.startswith('{"boxes": {"' + key)
+
+
+@pytest.mark.parametrize("said", ["[x, y, w, h]", "as xywh", "[x_center, y_center, width, height]"])
+def test_width_and_height_are_not_asked_for_under_a_key(said):
+    for name, key in (("yx1000", None), ("norm1000", "bbox_2d")):
+        with pytest.raises(ValueError, match="the prompt says"):
+            made(said, "[1, 2, 3, 4]", name, key=key)
+
+
+@pytest.mark.parametrize(
+    "said", ["坐标为 0-1000 的整数", "用0到1000之间的整数表示坐标", "坐标是0~1000的整数值"]
+)
+def test_whole_numbers_in_chinese_go_to_unit_and_back(said):
+    there = made(said, "[1, 2, 3, 4]", "unit")
+    assert "以 0 到 1 的三位小数表示" in there[0] and "的小数" not in there[0]
+    assert "0 到 1000" in made(*there, "norm1000", "unit")[0]
+
+
 @pytest.mark.parametrize(
     "words", ["xyxy", "(x, y) of two corners", "x first", "<box>", "left, top, width"]
 )

@@ -322,6 +322,11 @@ def test_a_recipe_from_nothing_fits(tmp_path):
             [],
             "model 'Qwen/Qwen9-VL': no configuration of it is shipped",
         ),
+        (
+            {"model": "adapter"},
+            [],
+            "model 'adapter' is an adapter, without a config.json; give the",
+        ),
         ({"tp": 3}, [], "3 does not divide the 4 processes"),
         ({"processes": 8}, [], "starts 8 processes"),
         ({"more": " --deepspeed nothing.json"}, [], "neither zero0 to zero3_offload nor"),
@@ -336,6 +341,8 @@ def test_a_recipe_from_nothing_fits(tmp_path):
 )
 def test_bad_input_is_one_line(changed, arguments, said, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "adapter").mkdir()
+    (tmp_path / "adapter" / "adapter_config.json").write_text("{}")
     path = recipe_file(tmp_path, **changed)
     given = ["plan", str(path), "--quick", "--gpus", "4x80", *arguments]
     done = run(app, given)

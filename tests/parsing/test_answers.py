@@ -153,6 +153,32 @@ def test_what_is_wrong_in_a_form_is_an_invalid_box_that_counts(text, boxes):
 
 
 @pytest.mark.parametrize(
+    ("text", "labels"),
+    [
+        ('{"boxes": [[1, 2, 3, 4], [5, 6, 7, 8]], "labels": ["A dog", null]}', ["a dog", None]),
+        ('{"labels": ["a", "b"], "boxes": [[1, 2, 3, 4], [5, 6, 7]]}', ["a", "b"]),
+        ('{"boxes": [[1, 2, 3, 4], [5, 6, 7, 8]], "labels": ["a"]}', [None, None]),
+        ('{"boxes": [[1, 2], [3, 4]], "labels": ["a", "b"]}', [None]),  # two corners
+        ('{"boxes": [[1, 2, 3, 4], 5], "labels": ["a", "b"]}', [None, None]),
+        ('{"boxes": 5, "labels": ["a"]}', [None]),
+        ('{"boxes": "none", "labels": []}', []),
+        ('{"boxes": [], "labels": [], "scores": []}', []),
+    ],
+)
+def test_labels_beside_boxes_are_theirs_if_there_are_as_many(text, labels):
+    assert read_boxes(text).labels == labels
+
+
+def test_a_wrong_label_beside_boxes_earns_nothing():
+    gold = "[{'Position': [1, 2, 3, 4], 'label': 'cat'}]"
+    for label, score in (("cat", 1.0), ("dog", 0.0)):
+        answer = f'{{"boxes": [[1, 2, 3, 4]], "labels": ["{label}"], "scores": [1]}}'
+        for name in ("vlrft_detection_iou", "vlrft_detection_map", "vlrft_detection_confidence"):
+            completion = f"<think>t</think><answer>{answer}</answer>"
+            assert REWARDS[name]([completion], [gold]) == [score], name
+
+
+@pytest.mark.parametrize(
     "text", ["1, 2, 3", "1, 2, 3, 4 or 5, 6, 7, 8", "1,000", "boxes: 1, 2, 3, 4", "<box></box>"]
 )
 def test_bare_numbers_are_a_box_only_as_the_whole_answer(text):

@@ -337,9 +337,30 @@ def test_native_of_a_model_without_boxes_and_unknown_formats_are_problems():
     assert "chatglm4v was not trained to write boxes; name a box format: norm1000, pixels" in said
     unknown = DETECTION.replace("Qwen/Qwen2.5-VL-3B-Instruct", "nobody/x")
     found = findings(unknown.replace("ViRFT_COCO", "ViRFT_COCO:native"))
-    assert ["box format of nobody/x is not known" in f.text for f in found if f.rule == "frame"]
+    (said,) = [f.text for f in found if f.rule == "frame"]
+    assert "box format of nobody/x is not known here" in said and "the run stops" in said
     (said,) = problems(DETECTION.replace("ViRFT_COCO", "ViRFT_COCO:xyxy"))
     assert "unknown subset 'xyxy'; known: norm1000, pixels, unit, yx1000, native" in said
+
+
+@pytest.mark.parametrize("subset", ["native", "pixels", "unit", "yx1000"])
+def test_a_format_of_a_set_that_ms_swift_reads_is_a_problem(subset, tmp_path):
+    """Training stops at it: boxes in messages are not rewritten."""
+    (tmp_path / "rows.jsonl").write_text('{"messages": [], "images": [], "solution": ""}\n')
+    of_messages = DETECTION.replace("laolao77/ViRFT_COCO", f"{tmp_path}/rows.jsonl:{subset}")
+    (said,) = [f.text for f in findings(of_messages) if f.level == PROBLEM]
+    assert f"rows.jsonl:{subset}: ms-swift's own loader reads this set" in said
+
+
+def test_native_of_a_run_that_goes_on_from_a_checkpoint(tmp_path):
+    flag = f"--resume_from_checkpoint {tmp_path}"
+    text = DETECTION.replace("--model Qwen/Qwen2.5-VL-3B-Instruct", flag)
+    text = text.replace("ViRFT_COCO", "ViRFT_COCO:native")
+    said = " ".join(f.text for f in findings(text) if f.rule == "frame")
+    assert f"the box format of {tmp_path} is not known" in said
+    (tmp_path / "config.json").write_text('{"model_type": "gemma4"}')
+    assert not [f for f in findings(text) if f.rule == "frame"]
+    assert [f for f in findings(text.replace(":native", "")) if f.rule == "frame"]
 
 
 def test_a_missing_backslash_names_the_lost_line():

@@ -62,6 +62,7 @@ FORMS = [
     Form("objects", lambda bs, name: json.dumps({"objects": _virft(bs, name)}), labelled=True),
     Form("one of objects", lambda bs, n: repr({"objects": _qwen(bs, n)[0]}), several=False, labelled=True),
     Form("boxes", lambda bs, name: f'{{"boxes": {_lists(bs)}}}'),
+    Form("boxes beside labels and scores", lambda bs, n: json.dumps({"boxes": [list(b) for b in bs], "labels": [n] * len(bs), "scores": [1] * len(bs)}), labelled=True),
     Form("one of boxes", lambda bs, name: f"{{'boxes': {list(bs[0])}}}", several=False),
     Form("boxes of objects", lambda bs, name: json.dumps({"boxes": _qwen(bs, name)}), labelled=True),
     Form("list of lists", lambda bs, name: _lists(bs)),

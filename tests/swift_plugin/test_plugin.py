@@ -243,6 +243,12 @@ print(json.dumps(made))
     assert "boxes are in yx1000" not in output and f"Use {shapes}:native" in output
 
 
+def test_native_of_a_run_that_goes_on_from_a_checkpoint(shapes, tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "gemma4"}')
+    done = import_plugin("--dataset", f"{shapes}:native", "--resume_from_checkpoint", str(tmp_path))
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
 def test_native_of_a_model_without_boxes_is_refused(shapes):
     done = import_plugin("--dataset", f"{shapes}:native", "--model", "zai-org/glm-4v-9b")
     assert done.returncode == 1 and "Traceback" not in done.stderr

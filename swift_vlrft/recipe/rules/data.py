@@ -181,13 +181,21 @@ def _box_format(run: Run, data_set: _Set) -> Iterator[Finding]:
     """Boxes in another format than the model's own, in an unknown one, or for a model that writes
     none.
     """
-    from swift_vlrft.datasets.box_format import native_format, not_native, subset_named
+    from swift_vlrft.datasets.box_format import (
+        native_format,
+        not_native,
+        refuse_subset,
+        subset_named,
+    )
+    from swift_vlrft.datasets.schemas import is_for_swift
     from swift_vlrft.datasets.source import DataError
 
     subset = data_set.subset if data_set.subset not in ("", "default") else "norm1000"
     try:
         if data_set.ours:
             subset_named(subset, data_set.value)
+        elif is_for_swift(data_set.columns):
+            refuse_subset(data_set.name, [data_set.subset])
     except DataError as error:
         yield problem(run, data_set.flag, "dataset", str(error))
         return
@@ -197,8 +205,13 @@ def _box_format(run: Run, data_set: _Set) -> Iterator[Finding]:
         return
     if known is None:
         if subset == NATIVE:
-            text = f"{data_set.value}: the box format of {run.text('model')} is not known here"
-            yield note(run, data_set.flag, "frame", f"{text}; name one: {', '.join(BOX_FORMATS)}")
+            name = run.text("model") or run.text("resume_from_checkpoint") or "the model"
+            text = (
+                f"{data_set.value}: the box format of {name} is not known here; unless ms-swift "
+                "takes it for a model of a known family, the run stops. Name one: "
+                + ", ".join(BOX_FORMATS)
+            )
+            yield note(run, data_set.flag, "frame", text)
         return
     tasks = [REWARDS[name].task for name in run.texts("reward_funcs") if name in REWARDS]
     boxes = known.images and any(task is not None and task.gold_has_boxes for task in tasks)

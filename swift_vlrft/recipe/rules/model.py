@@ -26,8 +26,10 @@ def is_missing(run: Run, name: str) -> bool:
 
 
 def family(run: Run) -> Family | None:
-    """The model's family: from --model_type, its folder, or its name."""
-    name = run.text("model") or ""
+    """The model's family: from --model_type, its folder, or its name; a run that goes on from a
+    checkpoint may name that alone.
+    """
+    name = run.text("model") or run.text("resume_from_checkpoint") or ""
     folder = run.recipe.at(name) if name else None
     if folder is not None and folder.is_dir():
         name = str(folder)
