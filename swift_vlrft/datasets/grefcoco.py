@@ -129,7 +129,7 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
             "solution": f"<answer>{gold}</answer>" if boxes else NO_OBJECTS,
             "task": task,
             "frame": "norm1000",
-            "id": str(sentence.get("sent_id", record["ref_id"])),
+            "sent_id": str(sentence.get("sent_id", record["ref_id"])),
             "image_id": found.column_of(record["image_id"]),
             "drawn": Drawn(image["width"], image["height"], f"image {record['image_id']}"),
         }

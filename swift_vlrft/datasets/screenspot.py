@@ -41,7 +41,7 @@ PROMPT = (
     "Give the point (between 0 and 1000, integer). " + ANSWER_FORM
 )
 FORM = '[{"point_2d": [x, y]}]'
-FURTHER = ("id", "data_type", "data_source", "application", "platform", "ui_type")
+FURTHER = ("data_type", "data_source", "application", "platform", "ui_type")
 
 
 def _matches(columns: set[str]) -> bool:

@@ -29,7 +29,7 @@ from swift_vlrft.datasets.storage import Record
 from swift_vlrft.parsing.texts import plain_text
 
 PROMPT = "\nAnswer with the text in the image and nothing else. " + ANSWER_FORM.format("text")
-IDS = ("id", "question_id", "questionId")
+IDS = ("question_id", "questionId")
 NO_ANSWER = "a question without an answer makes no row"
 
 
@@ -49,16 +49,15 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
         return
     keys = [(plain_text(text) or "").casefold() for text in answers]
     solution = answers[keys.index(Counter(keys).most_common(1)[0][0])]
-    made = {
+    number = next((record[name] for name in IDS if record.get(name) is not None), None)
+    yield {
         "image": record["image"],
         "problem": question + PROMPT,
         "solution": f"<answer>{solution}</answer>",
         "task": "ocr",
-        "aliases": [text for text in dict.fromkeys(answers) if text != solution],
+        "aliases": [text for text in dict.fromkeys(answers) if text != solution] or None,
+        "question_id": None if number is None else str(number),
     }
-    number = next((record[name] for name in IDS if record.get(name) is not None), None)
-    further = {"id": number, "image_id": record.get("image_id")}
-    yield made | {name: str(value) for name, value in further.items() if value is not None}
 
 
 TEXT_VQA_SCHEMA = RecordSchema("text-vqa", _matches, _rows, single=False)

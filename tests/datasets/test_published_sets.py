@@ -104,6 +104,20 @@ def test_a_published_record_is_a_row_whose_gold_answer_earns_one(name, tmp_path)
     assert made["messages"][0][0]["content"] == f"<image>{row.problem}"
 
 
+def test_sets_of_all_forms_train_in_one_run(tmp_path):
+    from datasets import concatenate_datasets
+
+    rec = {"id": 1, "image": "0.png", "conversations": [
+        {"from": "human", "value": "Where?"}, {"from": "gpt", "value": "[1, 2, 30, 40]"},
+    ]}  # fmt: skip
+    paths = [write(tmp_path / name, name) for name in FORMS]
+    paths.append(write(tmp_path / "one", "docvqa", {"answers": ["a"]}))  # no aliases in it
+    paths += [refs(tmp_path / "g"), in_json(tmp_path / "rec", [rec])]
+    options = LoadOptions(cache=tmp_path / "cache")
+    sets = [training_set(open_set(path), options)[0] for path in paths]
+    assert len(concatenate_datasets(sets)) == len(FORMS) + 1 + 6 + 1
+
+
 @pytest.mark.parametrize("name", [name for name in FORMS if FORMS[name][1] == "pointing"])
 @pytest.mark.parametrize("box_format", ["pixels", "unit", "yx1000"])
 def test_clicks_are_asked_for_in_every_box_format(name, box_format, tmp_path):
@@ -127,8 +141,8 @@ def test_the_most_frequent_answer_is_the_solution_and_the_others_are_aliases(tmp
     answers = [["a", "B", "b"], ["x", "y"], [" one ", "one"], ["q"]]
     rows = list(read_rows(write(tmp_path / "s", "docvqa", *({"answers": a} for a in answers))))
     assert [gold_text(row.solution) for row in rows] == ["B", "x", "one", "q"]
-    assert [row.columns["aliases"] for row in rows] == [["a", "b"], ["y"], [], []]
-    assert [row.columns["id"] for row in rows] == ["9"] * 4
+    assert [row.columns["aliases"] for row in rows] == [["a", "b"], ["y"], None, None]
+    assert [row.columns["question_id"] for row in rows] == ["9"] * 4
 
 
 def test_a_caption_asks_for_its_number_without_saying_it(tmp_path):
@@ -228,7 +242,7 @@ def test_phrases_of_one_object_of_none_and_of_several(tmp_path):
     rows = list(read_rows(path))
     tasks = ["grounding"] * 4 + ["detection"] * 2
     assert [row.columns["task"] for row in rows] == tasks
-    assert [row.columns["id"] for row in rows] == ["0", "1", "10", "11", "20", "21"]
+    assert [row.columns["sent_id"] for row in rows] == ["0", "1", "10", "11", "20", "21"]
     boxes = [read_boxes(gold_text(row.solution)).boxes for row in rows]
     assert boxes[::2] == [[(100, 100, 300, 400)], [], [(100, 100, 300, 400), (500, 500, 750, 750)]]
     # What is asked of a phrase without a target tells nothing of it.
@@ -283,11 +297,11 @@ def test_grefcoco_without_its_boxes_says_what_is_missing(tmp_path):
 # ---- evaluation ------------------------------------------------------------------------------
 
 
-def evaluated(tmp_path, path, task, answers, *flags, ids=("0", "1", "2", "3")):
+def evaluated(tmp_path, path, task, answers, *flags):
     """What ``vlrft eval`` says of answers."""
     lines = [
-        json.dumps({"id": i, "completion": f"<think>t</think><answer>{text}</answer>"})
-        for i, text in zip(ids, answers, strict=True)
+        json.dumps({"id": str(n), "completion": f"<think>t</think><answer>{text}</answer>"})
+        for n, text in enumerate(answers)
     ]
     (tmp_path / "p.jsonl").write_text("\n".join(lines))
     given = ["--predictions", tmp_path / "p.jsonl", "--gold", path, "--task", task, *flags]
@@ -300,12 +314,12 @@ def test_grefcoco_is_evaluated_with_its_two_accuracies(tmp_path):
     path = refs(tmp_path / "g")
     right = "[100, 100, 300, 400]"
     answers = [right, "No Objects", "No Objects", right]
-    ids, split = ["0", "1", "10", "11"], ("--split", "train")
-    values = evaluated(tmp_path, path, "grounding", answers, *split, ids=ids)
+    split = "--split", "train"
+    values = evaluated(tmp_path, path, "grounding", answers, *split)
     assert (values["n_acc"], values["t_acc"], values["acc50"]) == (0.5, 0.5, 0.5)
     both = '[{"bbox_2d": [100, 100, 300, 400]}, {"bbox_2d": [500, 500, 750, 750]}]'
     answers = [right, right, "No Objects", "No Objects", both, both]
-    values = evaluated(tmp_path, path, "detection", answers, *split, ids=[*ids, "20", "21"])
+    values = evaluated(tmp_path, path, "detection", answers, *split)
     assert values["vlrft_detection_iou"] == 1.0
 
 
