@@ -110,6 +110,8 @@ def image_folder(found: Instances, root: Path | None) -> Path:
     here = Path(os.path.abspath(found.path)).parent
     root = None if root is None else Path(os.path.abspath(root))
     split = found.path.stem.partition("_")[2]  # instances_train2017
+    if not split and names and names[0].startswith("COCO_"):
+        split = names[0].split("_")[1]  # instances.json with COCO_train2014_000000000009.jpg
     tried = [root / split, root] if root else []
     tried += [here.parent / split, here / split, here.parent / "images" / split]
     tried += [here.parent / "images", here / "images", here, here.parent]

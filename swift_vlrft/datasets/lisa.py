@@ -19,6 +19,7 @@ import re
 from collections.abc import Iterator
 
 from swift_vlrft.datasets.schema import (
+    ANSWER_FORM,
     Context,
     RawExample,
     RecordSchema,
@@ -32,8 +33,7 @@ from swift_vlrft.geometry.box_format import convert_box
 PROMPT = (
     "Output the bounding box in the image corresponding to the instruction: {instruction}\n"
     "Give its top left and bottom right corner (between 0 and 1000, integer). "
-    "Output the thinking process in <think> </think> and the final answer in <answer> </answer> "
-    "tags: <think> ... </think> <answer>(x1,y1),(x2,y2)</answer>"
+    + ANSWER_FORM.format("(x1,y1),(x2,y2)")
 )
 NO_INSTRUCTION = "an instruction that is empty makes no row"
 _IMAGE = re.compile(r"\s*<img>(.*?)</img>\s*", re.DOTALL)

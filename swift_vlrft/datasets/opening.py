@@ -18,6 +18,7 @@ from typing import Any
 
 from swift_vlrft.datasets.coco import CocoFile
 from swift_vlrft.datasets.column_files import ColumnFiles
+from swift_vlrft.datasets.grefcoco import GREFCOCO_SCHEMA, GrefFile
 from swift_vlrft.datasets.instances import decoded
 from swift_vlrft.datasets.json_files import JsonFiles, is_lines
 from swift_vlrft.datasets.row import BadRow, RowLocation
@@ -114,6 +115,8 @@ def find_set(
         stored = _json(path, [path], keep_going)
     elif path.suffix.lower() in PARQUET:
         stored = ColumnFiles.of_files(path, [path], "Parquet", keep_going=keep_going)
+    if isinstance(stored, JsonFiles) and GREFCOCO_SCHEMA.matches(set(stored.names)):
+        stored = GrefFile.of(stored, split)
     if stored is not None:
         stored.rename, stored.root = dict(rename or {}), image_root()
     return stored
@@ -173,6 +176,8 @@ def splits_of(path: Path) -> list[str]:
             return ["train"]  # reading it says what is wrong
         found = dict.fromkeys(next(iter(splits_in(name)), name) for name in names)
         return list(found) or ["train"]
+    if path.is_file() and isinstance(stored := find_set(path, "", keep_going=True), GrefFile):
+        return stored.splits
     return names_of_splits(_row_files(path) if path.is_dir() else [path], path) or ["train"]
 
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from swift_vlrft.datasets.schema import (
+    ANSWER_FORM,
     Context,
     RawExample,
     RecordSchema,
@@ -30,10 +31,7 @@ from swift_vlrft.datasets.schema import (
 from swift_vlrft.datasets.storage import Record
 from swift_vlrft.parsing.answers import gold_text, read_boxes
 
-ADVICE = (
-    "\nOutput the thinking process in <think> </think> and the final answer in <answer> </answer> "
-    "tags: <think> ... </think> <answer>[x1, y1, x2, y2]</answer>"
-)
+ADVICE = "\n" + ANSWER_FORM.format("[x1, y1, x2, y2]")
 FURTHER = ("id", "aliases", "tolerance", "dataset", "image_id")
 
 

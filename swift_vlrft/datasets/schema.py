@@ -17,6 +17,12 @@ from swift_vlrft.datasets.row import Drawn, RowLocation
 from swift_vlrft.datasets.storage import Record, StoredSet, image_of
 from swift_vlrft.parsing.answers import gold_text, read_boxes
 
+ANSWER_FORM = (
+    "Output the thinking process in <think> </think> and the final answer in <answer> </answer> "
+    "tags: <think> ... </think> <answer>{}</answer>"
+)
+"""The end of a prompt, with the form of the answer."""
+
 RawExample = dict[str, Any]
 """image, problem, solution, task, frame and further columns of a row, before it has a place."""
 
@@ -30,7 +36,7 @@ class Context:
     """Class names for integer columns."""
     place: RowLocation | None = None
     """The place of the record that is being read."""
-    notes: dict[str, bool] = field(default_factory=dict)
+    notes: dict[str, Any] = field(default_factory=dict)
     """Facts about the set, computed once."""
 
     def image_info(self, value: Any) -> ImageInfo:
@@ -72,6 +78,13 @@ def four_numbers(value: Any) -> TypeGuard[list[float]]:
     if not isinstance(value, list) or len(value) != 4:
         return False
     return all(isinstance(v, int | float) and math.isfinite(v) for v in value)
+
+
+def text_in(record: Record, column: str) -> str:
+    """The text of a column, without blanks around it; ValueError if there is none."""
+    if not isinstance(text := record[column], str) or not text.strip():
+        raise ValueError(f"the {column} is {str(text)[:80]!r}; a text is needed")
+    return text.strip()
 
 
 def class_name(value: Any, names: list[str] | None, what: str) -> Any:

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 
 from swift_vlrft.datasets.coco import COCO_PARQUET_SCHEMA, COCO_SCHEMA
+from swift_vlrft.datasets.countbench import COUNTBENCH_SCHEMA
+from swift_vlrft.datasets.grefcoco import GREFCOCO_SCHEMA
 from swift_vlrft.datasets.lisa import LISA_SCHEMA
 from swift_vlrft.datasets.rec import REC_SCHEMA
 from swift_vlrft.datasets.schema import RecordSchema
+from swift_vlrft.datasets.screenspot import SCREENSPOT_SCHEMA
+from swift_vlrft.datasets.text_vqa import TEXT_VQA_SCHEMA
 from swift_vlrft.datasets.virft import VIRFT_SCHEMA
 
 SCHEMAS: list[RecordSchema] = [
@@ -16,6 +20,10 @@ SCHEMAS: list[RecordSchema] = [
     LISA_SCHEMA,
     VIRFT_SCHEMA,
     COCO_PARQUET_SCHEMA,
+    GREFCOCO_SCHEMA,
+    SCREENSPOT_SCHEMA,
+    TEXT_VQA_SCHEMA,
+    COUNTBENCH_SCHEMA,
 ]
 """A plugin file may put another one in front (examples/my_dataset.py)."""
 

@@ -186,8 +186,9 @@ class QuerySet:
         for split in (settings.split,) if settings.split else SPLITS:
             try:
                 opened = open_set(
-                    settings.dataset, split=split, keep_going=True, root=settings.images
-                )
+                    settings.dataset, split=split, keep_going=True, root=settings.images,
+                    task=settings.task,
+                )  # fmt: skip
                 break
             except DataError as error:
                 if "split" not in str(error) or split in (settings.split, SPLITS[-1]):

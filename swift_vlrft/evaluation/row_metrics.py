@@ -17,7 +17,9 @@ from swift_vlrft.evaluation.predictions import Prediction
 from swift_vlrft.geometry.boxes import EPSILON
 from swift_vlrft.parsing.answers import Answer, BoxList, read
 from swift_vlrft.parsing.labels import EMPTY_ANSWERS
+from swift_vlrft.parsing.texts import plain_text
 from swift_vlrft.rewards import TASK_NAMES
+from swift_vlrft.rewards.classification import alias_texts
 from swift_vlrft.rewards.grounding import Target, overlaps
 from swift_vlrft.rewards.ordering import tau
 from swift_vlrft.rewards.pointing import matched_points
@@ -34,7 +36,9 @@ others those that are not.
 MOST_ERROR = 1e6
 """Largest error of a count, so that a mean stays finite."""
 ANLS_THRESHOLD = 0.5
-"""Biten et al. 2019: a text that is further away earns nothing."""
+"""Biten et al. 2019: a text that is further away earns nothing. Of solution and aliases the nearest
+counts.
+"""
 
 
 @dataclass(frozen=True)
@@ -120,7 +124,8 @@ def _ocr(one: Scored) -> Metrics:
 
     text, gold = one.answer.plain or "", one.gold
     words, gold_words = text.split(), gold.split()
-    far = Levenshtein.normalized_distance(text.lower(), gold.lower())
+    golds = {gold, *(plain_text(name) or "" for name in alias_texts(one.row.aliases))} - {""}
+    far = min(Levenshtein.normalized_distance(text.lower(), name.lower()) for name in golds)
     return {
         "cer": (Levenshtein.distance(text, gold), len(gold)),
         "wer": (Levenshtein.distance(words, gold_words), len(gold_words)),

@@ -28,10 +28,14 @@ def vlrft_classification(answer: Answer, gold: str, aliases: Any = None) -> floa
 
 def right_names(gold: str, aliases: Any) -> set[str]:
     """The normalised accepted names: the solution's and the row's aliases."""
+    return {gold, *map(normalise, alias_texts(aliases))} - {""}
+
+
+def alias_texts(aliases: Any) -> list[str]:
+    """The texts of a row's column ``aliases``: of a list, of that list as JSON, or of one name."""
     aliases = plain(aliases)
     if isinstance(aliases, str):
         with suppress(ValueError, RecursionError):  # else it is one plain name
             aliases = json.loads(aliases)
     names = aliases if isinstance(aliases, (list, tuple, set)) else [aliases]
-    present = [value for name in names if (value := plain(name)) is not None]
-    return {gold, *(normalise(str(name)) for name in present)} - {""}
+    return [str(value) for name in names if (value := plain(name)) is not None]

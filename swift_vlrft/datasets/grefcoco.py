@@ -1,0 +1,167 @@
+"""gRefCOCO (Liu et al., CVPR 2023): phrases for one object, for several, and for none.
+
+grefs(unc).json, a list, beside the boxes in COCO's instances.json:
+
+    {"ref_id": 7, "image_id": 581857, "split": "train", "ann_id": [-1], "category_id": [-1],
+     "sentences": [{"sent_id": 21, "sent": "the dog on the sofa", "raw": "...", "tokens": [...]}],
+     "file_name": "COCO_train2014_000000581857_16.jpg", "no_target": true}
+
+``ann_id`` names annotations of instances.json; [-1] is a phrase that names nothing in its image.
+Each sentence is a row: of grounding if it has one target or none ("No Objects"), in one prompt, so
+that the prompt does not tell; of detection if it has several. Where a command asks for grounding,
+phrases of several targets make no row; where it asks for detection, every phrase makes a row of
+it. The keys are written from knowledge of the set; no published file was at hand to compare.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from swift_vlrft.datasets.build import NO_OBJECTS
+from swift_vlrft.datasets.coco import image_folder
+from swift_vlrft.datasets.instances import Instances, file_of, read_instances
+from swift_vlrft.datasets.json_files import JsonFiles
+from swift_vlrft.datasets.row import BadRow, Drawn
+from swift_vlrft.datasets.schema import (
+    ANSWER_FORM,
+    Context,
+    RawExample,
+    RecordSchema,
+    four_numbers,
+    text_in,
+)
+from swift_vlrft.datasets.source import DataError
+from swift_vlrft.datasets.splits import SPLITS, splits_in
+from swift_vlrft.datasets.storage import Record, Records
+from swift_vlrft.geometry.box_format import convert_box
+
+NOTHING = "If nothing in the image is described so, return 'No Objects'.\n"
+ONE = (
+    "Give the bounding box (between 0 and 1000, integer) of the object that this phrase describes: "
+    "{}\n" + NOTHING + ANSWER_FORM.replace("{}", "[x1, y1, x2, y2]")
+)
+SEVERAL = (
+    "Give the bounding boxes (between 0 and 1000, integer) of all objects that this phrase "
+    "describes, with confidence (between 0 and 1, with two decimal places): {}\n"
+    + NOTHING
+    + ANSWER_FORM.replace("{}", "[{{'Position': [x1, y1, x2, y2], 'Confidence': number}}, ...]")
+)
+MANY = "a phrase of several targets makes no row of grounding"
+
+
+@dataclass
+class GrefFile(JsonFiles):
+    """The phrases of ``split``, as each states its own; all of them where it is empty."""
+
+    split: str = ""
+    splits: list[str] = field(default_factory=list)
+    """Those of train, validation and test that phrases are of."""
+
+    @classmethod
+    def of(cls, stored: JsonFiles, split: str) -> GrefFile:
+        """DataError if no phrase is of the split, or instances.json is not beside the file."""
+        made = cls(**{one.name: getattr(stored, one.name) for one in fields(stored)}, split=split)
+        boxes = made.files[0].parent / "instances.json"
+        if not boxes.exists():
+            raise DataError(f"{stored.path} needs COCO's boxes beside it: {boxes} does not exist")
+        there = dict.fromkeys(name for found in made._all() for name in _splits(found))
+        if split and split not in there:
+            raise DataError(f"{stored.path}: no split {split!r} in it; it has {', '.join(there)}")
+        made.splits = [name for name in there if name in SPLITS]
+        return made
+
+    @property
+    def instances(self) -> Instances:
+        return read_instances(self.files[0].parent / "instances.json")
+
+    def image_root(self) -> Path:
+        return image_folder(self.instances, self.root)
+
+    def _all(self) -> Iterator[Record]:
+        return (found[1] for found in super()._read([]) if not isinstance(found, BadRow))
+
+    def _read(self, names: list[str]) -> Records:
+        for found in super()._read(names):
+            if isinstance(found, BadRow) or not self.split or self.split in _splits(found[1]):
+                yield found
+
+
+def _splits(record: Record) -> list[str]:
+    """testA is test, too; a phrase that states no split is of train."""
+    name = str(record.get("split") or "train")
+    return [name, *splits_in(name)[:1]]
+
+
+def _rows(record: Record, context: Context) -> Iterator[RawExample]:
+    stored = context.stored
+    if not isinstance(stored, GrefFile):
+        raise ValueError("phrases of gRefCOCO are read from their JSON file, beside instances.json")
+    found = stored.instances
+    if "by id" not in context.notes:
+        context.notes["by id"] = {entry.get("id"): entry for entry in found.annotations}
+    image = found.images.get(record["image_id"])
+    if image is None:
+        raise ValueError(f"image_id is {record['image_id']!r}, which instances.json does not hold")
+    boxes = [_box(i, image, context.notes["by id"].get(i)) for i in _targets(record["ann_id"])]
+    if bool(record.get("no_target")) and boxes:
+        raise ValueError(f"no_target is true, but ann_id names {len(boxes)} targets")
+    task = record.get("task") or stored.task
+    if task not in ("grounding", "detection"):
+        task = "detection" if len(boxes) > 1 else "grounding"
+    if task == "grounding" and len(boxes) > 1:
+        context.leave_out(MANY)
+        return
+    gold: Any = boxes[0] if boxes else None
+    if task == "detection":
+        gold = [{"Position": box, "Confidence": 1} for box in boxes]
+    sentences = record["sentences"]
+    listed = isinstance(sentences, list) and all(isinstance(one, dict) for one in sentences)
+    if not sentences or not listed:
+        raise ValueError(f"sentences is {str(sentences)[:80]}; a list of objects is needed")
+    for sentence in sentences:
+        phrase = text_in(sentence, "sent" if "sent" in sentence else "raw")
+        yield {
+            "image": file_of(image),
+            "problem": (SEVERAL if task == "detection" else ONE).format(phrase),
+            "solution": f"<answer>{gold}</answer>" if boxes else NO_OBJECTS,
+            "task": task,
+            "frame": "norm1000",
+            "sent_id": str(sentence.get("sent_id", record["ref_id"])),
+            "image_id": found.column_of(record["image_id"]),
+            "drawn": Drawn(image["width"], image["height"], f"image {record['image_id']}"),
+        }
+
+
+def _targets(ids: Any) -> list[Any]:
+    """The ids of annotations; none for [-1]."""
+    ids = ids if isinstance(ids, list) else [ids]
+    if not ids or any(isinstance(i, bool) or not isinstance(i, int) for i in ids):
+        raise ValueError(f"ann_id is {str(ids)[:80]}; a list of ids is needed, [-1] for no target")
+    if -1 in ids and len(ids) > 1:
+        raise ValueError(f"ann_id is {str(ids)[:80]}: -1, no target, stands beside targets")
+    return [] if ids == [-1] else ids
+
+
+def _box(number: Any, image: dict[str, Any], entry: dict[str, Any] | None) -> list[float]:
+    """The box of an annotation of the image, in norm1000."""
+    if entry is None or entry["image_id"] != image["id"]:
+        raise ValueError(f"ann_id names {number!r}, no annotation of the image in instances.json")
+    if not four_numbers(entry.get("bbox")):
+        raise ValueError(f"annotation {number} has no bbox of four numbers")
+    x, y, width, height = entry["bbox"]
+    size = image["width"], image["height"]
+    x1, y1, x2, y2 = max(x, 0), max(y, 0), min(x + width, size[0]), min(y + height, size[1])
+    if x2 <= x1 or y2 <= y1:
+        raise ValueError(f"annotation {number} has a bbox without area: {entry['bbox']}")
+    return list(convert_box((x1, y1, x2, y2), "pixels", "norm1000", size=size))
+
+
+def _matches(columns: set[str]) -> bool:
+    known = {"ref_id", "image_id", "ann_id", "sentences"} <= columns
+    return known and not {"problem", "solution"} <= columns
+
+
+GREFCOCO_SCHEMA = RecordSchema("grefcoco", _matches, _rows, single=False)
