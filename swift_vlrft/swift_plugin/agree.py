@@ -19,6 +19,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 from swift_vlrft.agreement.measurement import Job, Measurement
@@ -27,6 +28,10 @@ from swift_vlrft.agreement.verdict import Verdict, judge
 from swift_vlrft.files.records import read_record, write_record
 from swift_vlrft.files.shipped import shipped_file
 from swift_vlrft.recipe.reader import Recipe, RecipeError, read_recipes, read_text
+from swift_vlrft.recipe.rules import PROBLEM, check_recipe
+from swift_vlrft.recipe.rules.data import DATA
+from swift_vlrft.recipe.rules.model import MODEL
+from swift_vlrft.recipe.rules.text import TEXT
 from swift_vlrft.recipe.run import Run, resolve
 from swift_vlrft.swift_plugin.inference import chosen_engine, gpu_count, model_and_adapter
 
@@ -47,6 +52,11 @@ ON_CPU = (
 COLOCATE = ("--use_vllm", "true", "--vllm_mode", "colocate")
 
 
+GRPO_ONLY = "`vlrft agree` compares GRPO runs: give a recipe of `swift rlhf --rlhf_type grpo`"
+FATAL = {"unknown-flag", "stray-word", "value", "json", "placeholder", "model", "dataset"}
+"""Rules of `vlrft check`: without the model, the data or a valid flag nothing can be started."""
+
+
 class AgreeError(RecipeError):
     """Nothing was compared; the message says why."""
 
@@ -62,20 +72,16 @@ def agree(
     flags: Sequence[str] = (),
 ) -> tuple[Verdict, Measurement, Path]:
     """The verdict on a recipe, or on a model with a data set, and the folder with its files."""
+    if engine != "auto":
+        chosen_engine(engine)  # it is known, and installed
     commands = [] if dataset is not None else _commands(target)
     recipe = next((one for one in commands if one.command[-1] == "rlhf"), None)
     if dataset is not None:
         recipe = _recipe_of(target, dataset, engine, tokens)
     elif recipe is None:
         names = ", ".join(" ".join(one.command) for one in commands)
-        raise AgreeError(f"{target}: it holds {names}; only `swift rlhf --rlhf_type grpo` samples")
-    run = resolve(recipe)
-    if not run.grpo:
-        raise AgreeError(
-            f"{target}:{run.line('rlhf_type')}: --rlhf_type {run.text('rlhf_type')} has no engine"
-            f" whose "
-            "tokens are trained on: `vlrft agree` compares GRPO runs"
-        )
+        raise AgreeError(f"{target}: it holds {names}; {GRPO_ONLY}")
+    run = _checked(recipe, flags)
     given = _flags(run, recipe, engine)
     name = "command" if "swift " in target else Path(target).name.removesuffix(".sh")
     out = out or Path("runs", "agree", name)
@@ -101,6 +107,24 @@ def agree(
     return verdict, measured, out
 
 
+def _checked(recipe: Recipe, flags: Sequence[str]) -> Run:
+    """The run with those flags; AgreeError if it would certainly end before its first step."""
+    behind = read_text(shlex.join(["swift", "rlhf", *flags]))[0].flags
+    more = [replace(flag, line=0) for flag in behind]
+    run = resolve(replace(recipe, flags=[*recipe.flags, *more]))
+    if not run.grpo:
+        raise AgreeError(
+            f"{recipe.path}:{run.line('rlhf_type')}: --rlhf_type {run.text('rlhf_type')} has no "
+            f"engine whose tokens are trained on; {GRPO_ONLY}"
+        )
+    for found in check_recipe(run, (*TEXT, *MODEL, *DATA)):
+        if found.level == PROBLEM and found.rule in FATAL:
+            where = f"{found.path}:{found.line}" if found.line else "behind --"
+            text = " ".join(found.text.split())
+            raise AgreeError(f"{where}: {text}; change it there, or give another flag after --")
+    return run
+
+
 def _commands(target: str) -> list[Recipe]:
     if "swift " in target and not os.path.exists(target):
         return read_text(target)
@@ -115,9 +139,7 @@ def _commands(target: str) -> list[Recipe]:
 
 def _recipe_of(model: str, dataset: str, engine: str, tokens: int) -> Recipe:
     """A run of all weights of that model, or of that adapter."""
-    base, adapter = model, None
-    if not Path(model).is_dir() or Path(model, "adapter_config.json").is_file():
-        base, adapter = model_and_adapter(model, None)
+    base, adapter = model_and_adapter(model, None)
     tuned = ["full", "--freeze_vit", "false", "--freeze_aligner", "false"]
     if adapter is not None:
         tuned = ["lora", "--adapters", adapter]
