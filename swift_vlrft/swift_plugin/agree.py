@@ -92,7 +92,8 @@ def agree(
     job = out / "job.json"
     write_record(job, Job(str(result.resolve()), rows, tokens))
     where = ["--output_dir", str((out / "swift").resolve())]
-    cpu = [] if gpu_count() else [*ON_CPU, *_sdpa(run)]
+    sdpa = ["--attn_impl", "sdpa"] if run.text("attn_impl") else []
+    cpu = [] if gpu_count() else [*ON_CPU, *sdpa]
     with _server(run, commands, out / "rollout.log"):
         words = [str(job.resolve()), *given, *MEASURING, *where, *cpu, *flags]
         _measure(recipe, run, words, out / "swift.log")
@@ -101,6 +102,8 @@ def agree(
     measured = read_record(result, Measurement)
     if cpu:
         measured.notes.append("no GPU here: measured on the CPU, vLLM's CPU kernels included")
+    if (nodes := run.count("NNODES") or 1) > 1:
+        measured.notes.append(f"NNODES is {nodes}: only the processes of this node were measured")
     verdict = judge(measured)
     write_record(out / "verdict.json", verdict)
     draw(measured, verdict, out / "agreement.png")
@@ -130,9 +133,8 @@ def _commands(target: str) -> list[Recipe]:
         return read_text(target)
     if Path(target).is_dir() or not Path(target).exists():
         raise AgreeError(
-            f"{target}: not a recipe (a script, a YAML or JSON file, or a quoted `swift rlhf ...`"
-            f" command). "
-            "To compare a model, give a data set: vlrft agree MODEL --dataset SET"
+            f"{target}: not a recipe (a script, a YAML or JSON file, or a quoted `swift rlhf ...` "
+            "command). To compare a model, give a data set: vlrft agree MODEL --dataset SET"
         )
     return read_recipes(target)
 
@@ -161,9 +163,8 @@ def _flags(run: Run, recipe: Recipe, engine: str) -> list[str]:
     for flag in recipe.flags:
         if not flag.known:
             raise AgreeError(
-                f"{recipe.path}:{flag.line}: --{flag.name} {' '.join(flag.values)} cannot be read"
-                f" without "
-                "running the script; write its value, or set its variable"
+                f"{recipe.path}:{flag.line}: --{flag.name} {' '.join(flag.values)} cannot be read "
+                "without running the script; write its value, or set its variable"
             )
         words += [f"--{flag.name}", *flag.values] if flag.name else flag.values
     if engine == "transformers":
@@ -173,10 +174,6 @@ def _flags(run: Run, recipe: Recipe, engine: str) -> list[str]:
     if engine == "vllm" or run.true("use_vllm"):
         chosen_engine("vllm")  # it is installed
     return words
-
-
-def _sdpa(run: Run) -> list[str]:
-    return ["--attn_impl", "sdpa"] if run.text("attn_impl") else []
 
 
 def _measure(recipe: Recipe, run: Run, words: list[str], log: Path) -> None:
@@ -242,7 +239,5 @@ def _why(result: Path, log: Path) -> str:
     else:
         text = (log.read_text(errors="replace").splitlines() or ["it printed nothing"])[-1]
     if "out of memory" in text.lower() or "free memory" in text.lower():
-        text += (
-            " (engine and trainer do not fit together: --engine transformers needs no second copy)"
-        )
+        text += " (they do not fit together: --engine transformers needs no second copy)"
     return f"{text[:600]} (all of it: {log})"

@@ -254,7 +254,7 @@ class Measure:
         media = getattr(engine, "multimodal_config", None)
         quantised = getattr(self.model.model_info, "quant_method", None)
         return {
-            "dtype": (short(self.dtype), short(engine.dtype)),
+            "dtype": (str(self.dtype)[6:], str(engine.dtype)[6:]),  # without "torch."
             "quantisation": (
                 str(quantised).replace("bnb", "bitsandbytes"),
                 str(engine.quantization),
@@ -273,9 +273,8 @@ class Measure:
                     inputs[name] = places.expand_as(inputs[name]).clone()
             if inputs.get("position_ids") is None:
                 ids = inputs["input_ids"]
-                inputs["position_ids"] = torch.arange(ids.shape[1], device=ids.device).expand_as(
-                    ids
-                )
+                places = torch.arange(ids.shape[1], device=ids.device)
+                inputs["position_ids"] = places.expand_as(ids)
 
         with suppress(TypeError):  # a model that takes none
             found = self._against(samples, self.score(samples, 1, in_order))
@@ -320,7 +319,7 @@ class Measure:
             most: dict[str, float] = {}
             for name, share in gathered([(n, unchanged(sums[n], changed[n])) for n in sums]):
                 most[name] = max(share, most.get(name, 0.0))
-            trained = {n for n, p in self.model.named_parameters() if p.requires_grad}
+            trained = {n for n, _ in named}
             frozen = {n for n, p in self.model.named_parameters() if not p.requires_grad}
             if self.found.facts["tied embeddings"][0] == "tied" and any(map(embeds, trained)):
                 trained.add("lm_head.weight")
@@ -375,10 +374,6 @@ def apart(ours: list[int], theirs: list[int], tokenizer: Any) -> str:
         return ""
     ends = [tokenizer.decode(side[same : same + 12]) for side in (ours, theirs)]
     return f"after {same} tokens the trainer goes on with {ends[0]!r}, the engine with {ends[1]!r}"
-
-
-def short(dtype: Any) -> str:
-    return str(dtype).removeprefix("torch.")
 
 
 def embeds(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""`vlrft agree` on what cannot be compared: one line that says what to do, before anything starts."""
+"""`vlrft agree` on what cannot be compared: one line that says what to do."""
 
 import pytest
 from typer.testing import CliRunner
