@@ -1,7 +1,7 @@
 """What VLRFT_AGREEMENT=1 costs: seconds in its callback beside those of the steps, in one run.
 
     python benchmarks/agreement.py      # a tiny Qwen2.5-VL on the CPU with vLLM; 2 minutes
-    python benchmarks/agreement.py --completion 512 --model MODEL
+    python benchmarks/agreement.py --completion 256 --model MODEL
 
 Figures are logged after every step; the first step is left out. The work goes with the tokens and
 not with the model: with a larger one the share is smaller.
@@ -24,7 +24,12 @@ from swift_vlrft.demo.tasks import known_task
 from swift_vlrft.tiny.checkpoint import write_tiny
 
 PLUGIN = Path(__file__).resolve().parents[1] / "plugins" / "vlrft.py"
-CPU = {"VLLM_CPU_KVCACHE_SPACE": "1", "TORCH_COMPILE_DISABLE": "1", "HF_HUB_OFFLINE": "1"}
+CPU = {
+    "USE_HF": "1",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "TORCH_COMPILE_DISABLE": "1",
+    "HF_HUB_OFFLINE": "1",
+}
 
 
 def watch() -> None:
@@ -45,15 +50,15 @@ def watch() -> None:
         end = time.perf_counter()
         print(f"\nTIMED {end - start:.6f} {end - began:.6f}", flush=True)
 
-    WatchAgreement.on_step_begin = on_step_begin
+    WatchAgreement.on_step_begin = on_step_begin  # type: ignore[method-assign]
     WatchAgreement.on_step_end = on_step_end
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", help="default: a tiny one of random weights")
-    parser.add_argument("--completion", type=int, default=256, help="tokens, at most")
-    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--completion", type=int, default=64, help="tokens, at most")
+    parser.add_argument("--steps", type=int, default=4)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         data, model = Path(folder, "data"), given.model or str(Path(folder, "model"))
