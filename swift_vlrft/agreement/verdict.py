@@ -123,9 +123,8 @@ def judge(measured: Measurement) -> Verdict:
         notes.append("the engine returns no log-probabilities: only the prompts were compared")
     if moved and measured.adapter and measured.noise and moved.left > measured.noise.mean:
         notes.append(
-            f"ms-swift merges the adapter into the trainer's weights to send them, and takes it "
-            f"out again: rounding "
-            f"leaves the trainer's own answer {moved.left:.2g} away from before"
+            "ms-swift merges the adapter into the trainer's weights to send them, and takes it out "
+            f"again: rounding leaves the trainer's own answer {moved.left:.2g} away from before"
         )
     return Verdict(word, [*known.values()], notes, _table(measured))
 

@@ -7,6 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
 
 TOWERS = {
     "aligner": re.compile(r"merger|projector|mlp1|resampler|linear_proj|aligner|embed_vision"),
@@ -47,3 +51,35 @@ def stale_parts(
         if kept and (part not in still or all(share == 1 for share in shares.values())):
             stale[part] = kept
     return stale
+
+
+def irregular(width: int, device: torch.device) -> torch.Tensor:
+    """Weights of a sum that is not the same for other numbers: in bfloat16, plain sums of a few
+    numbers often are.
+    """
+    import torch
+
+    return torch.arange(1, width + 1, dtype=torch.float64, device=device).cos()
+
+
+def row_sums(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """An irregular sum for every row of every weight, and for every 8 numbers of a vector: a change
+    shows.
+    """
+    import torch
+
+    found = {}
+    for name, weight in model.named_parameters():
+        if weight.is_floating_point():
+            rows = weight.detach()
+            width = 8 if rows.ndim == 1 and rows.numel() % 8 == 0 else rows.shape[-1:].numel()
+            rows = rows.flatten(1) if rows.ndim > 1 else rows.view(-1, width)
+            factors = irregular(rows.shape[1], rows.device)
+            parts = rows.split(max(1, 2**24 // max(1, rows.shape[1])))  # 128 MiB in float64
+            found[name] = torch.cat([part.double() @ factors for part in parts]).cpu()
+    return found
+
+
+def unchanged(before: torch.Tensor, after: torch.Tensor) -> float:
+    """The share of rows."""
+    return float((before == after).double().mean()) if before.numel() else 0.0

@@ -19,6 +19,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 from swift_vlrft.agreement.measurement import Job, Measurement
@@ -27,6 +28,10 @@ from swift_vlrft.agreement.verdict import Verdict, judge
 from swift_vlrft.files.records import read_record, write_record
 from swift_vlrft.files.shipped import shipped_file
 from swift_vlrft.recipe.reader import Recipe, RecipeError, read_recipes, read_text
+from swift_vlrft.recipe.rules import PROBLEM, check_recipe
+from swift_vlrft.recipe.rules.data import DATA
+from swift_vlrft.recipe.rules.model import MODEL
+from swift_vlrft.recipe.rules.text import TEXT
 from swift_vlrft.recipe.run import Run, resolve
 from swift_vlrft.swift_plugin.inference import chosen_engine, gpu_count, model_and_adapter
 
@@ -47,6 +52,11 @@ ON_CPU = (
 COLOCATE = ("--use_vllm", "true", "--vllm_mode", "colocate")
 
 
+GRPO_ONLY = "`vlrft agree` compares GRPO runs: give a recipe of `swift rlhf --rlhf_type grpo`"
+FATAL = {"unknown-flag", "stray-word", "value", "json", "placeholder", "model", "dataset"}
+"""Rules of `vlrft check`: without the model, the data or a valid flag nothing can be started."""
+
+
 class AgreeError(RecipeError):
     """Nothing was compared; the message says why."""
 
@@ -62,20 +72,16 @@ def agree(
     flags: Sequence[str] = (),
 ) -> tuple[Verdict, Measurement, Path]:
     """The verdict on a recipe, or on a model with a data set, and the folder with its files."""
+    if engine != "auto":
+        chosen_engine(engine)  # it is known, and installed
     commands = [] if dataset is not None else _commands(target)
     recipe = next((one for one in commands if one.command[-1] == "rlhf"), None)
     if dataset is not None:
         recipe = _recipe_of(target, dataset, engine, tokens)
     elif recipe is None:
         names = ", ".join(" ".join(one.command) for one in commands)
-        raise AgreeError(f"{target}: it holds {names}; only `swift rlhf --rlhf_type grpo` samples")
-    run = resolve(recipe)
-    if not run.grpo:
-        raise AgreeError(
-            f"{target}:{run.line('rlhf_type')}: --rlhf_type {run.text('rlhf_type')} has no engine"
-            f" whose "
-            "tokens are trained on: `vlrft agree` compares GRPO runs"
-        )
+        raise AgreeError(f"{target}: it holds {names}; {GRPO_ONLY}")
+    run = _checked(recipe, flags)
     given = _flags(run, recipe, engine)
     name = "command" if "swift " in target else Path(target).name.removesuffix(".sh")
     out = out or Path("runs", "agree", name)
@@ -86,7 +92,8 @@ def agree(
     job = out / "job.json"
     write_record(job, Job(str(result.resolve()), rows, tokens))
     where = ["--output_dir", str((out / "swift").resolve())]
-    cpu = [] if gpu_count() else [*ON_CPU, *_sdpa(run)]
+    sdpa = ["--attn_impl", "sdpa"] if run.text("attn_impl") else []
+    cpu = [] if gpu_count() else [*ON_CPU, *sdpa]
     with _server(run, commands, out / "rollout.log"):
         words = [str(job.resolve()), *given, *MEASURING, *where, *cpu, *flags]
         _measure(recipe, run, words, out / "swift.log")
@@ -95,10 +102,30 @@ def agree(
     measured = read_record(result, Measurement)
     if cpu:
         measured.notes.append("no GPU here: measured on the CPU, vLLM's CPU kernels included")
+    if (nodes := run.count("NNODES") or 1) > 1:
+        measured.notes.append(f"NNODES is {nodes}: only the processes of this node were measured")
     verdict = judge(measured)
     write_record(out / "verdict.json", verdict)
     draw(measured, verdict, out / "agreement.png")
     return verdict, measured, out
+
+
+def _checked(recipe: Recipe, flags: Sequence[str]) -> Run:
+    """The run with those flags; AgreeError if it would certainly end before its first step."""
+    behind = read_text(shlex.join(["swift", "rlhf", *flags]))[0].flags
+    more = [replace(flag, line=0) for flag in behind]
+    run = resolve(replace(recipe, flags=[*recipe.flags, *more]))
+    if not run.grpo:
+        raise AgreeError(
+            f"{recipe.path}:{run.line('rlhf_type')}: --rlhf_type {run.text('rlhf_type')} has no "
+            f"engine whose tokens are trained on; {GRPO_ONLY}"
+        )
+    for found in check_recipe(run, (*TEXT, *MODEL, *DATA)):
+        if found.level == PROBLEM and found.rule in FATAL:
+            where = f"{found.path}:{found.line}" if found.line else "behind --"
+            text = " ".join(found.text.split())
+            raise AgreeError(f"{where}: {text}; change it there, or give another flag after --")
+    return run
 
 
 def _commands(target: str) -> list[Recipe]:
@@ -106,18 +133,15 @@ def _commands(target: str) -> list[Recipe]:
         return read_text(target)
     if Path(target).is_dir() or not Path(target).exists():
         raise AgreeError(
-            f"{target}: not a recipe (a script, a YAML or JSON file, or a quoted `swift rlhf ...`"
-            f" command). "
-            "To compare a model, give a data set: vlrft agree MODEL --dataset SET"
+            f"{target}: not a recipe (a script, a YAML or JSON file, or a quoted `swift rlhf ...` "
+            "command). To compare a model, give a data set: vlrft agree MODEL --dataset SET"
         )
     return read_recipes(target)
 
 
 def _recipe_of(model: str, dataset: str, engine: str, tokens: int) -> Recipe:
     """A run of all weights of that model, or of that adapter."""
-    base, adapter = model, None
-    if not Path(model).is_dir() or Path(model, "adapter_config.json").is_file():
-        base, adapter = model_and_adapter(model, None)
+    base, adapter = model_and_adapter(model, None)
     tuned = ["full", "--freeze_vit", "false", "--freeze_aligner", "false"]
     if adapter is not None:
         tuned = ["lora", "--adapters", adapter]
@@ -139,9 +163,8 @@ def _flags(run: Run, recipe: Recipe, engine: str) -> list[str]:
     for flag in recipe.flags:
         if not flag.known:
             raise AgreeError(
-                f"{recipe.path}:{flag.line}: --{flag.name} {' '.join(flag.values)} cannot be read"
-                f" without "
-                "running the script; write its value, or set its variable"
+                f"{recipe.path}:{flag.line}: --{flag.name} {' '.join(flag.values)} cannot be read "
+                "without running the script; write its value, or set its variable"
             )
         words += [f"--{flag.name}", *flag.values] if flag.name else flag.values
     if engine == "transformers":
@@ -151,10 +174,6 @@ def _flags(run: Run, recipe: Recipe, engine: str) -> list[str]:
     if engine == "vllm" or run.true("use_vllm"):
         chosen_engine("vllm")  # it is installed
     return words
-
-
-def _sdpa(run: Run) -> list[str]:
-    return ["--attn_impl", "sdpa"] if run.text("attn_impl") else []
 
 
 def _measure(recipe: Recipe, run: Run, words: list[str], log: Path) -> None:
@@ -220,7 +239,5 @@ def _why(result: Path, log: Path) -> str:
     else:
         text = (log.read_text(errors="replace").splitlines() or ["it printed nothing"])[-1]
     if "out of memory" in text.lower() or "free memory" in text.lower():
-        text += (
-            " (engine and trainer do not fit together: --engine transformers needs no second copy)"
-        )
+        text += " (they do not fit together: --engine transformers needs no second copy)"
     return f"{text[:600]} (all of it: {log})"

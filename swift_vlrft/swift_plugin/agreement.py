@@ -31,7 +31,7 @@ from transformers import TrainerCallback
 from swift_vlrft.agreement.figures import Row, figures, noise, of_rows
 from swift_vlrft.agreement.measurement import Job, Measurement, Moved
 from swift_vlrft.agreement.verdict import off
-from swift_vlrft.agreement.weights import part_of, stale_parts
+from swift_vlrft.agreement.weights import irregular, part_of, row_sums, stale_parts, unchanged
 from swift_vlrft.files.records import read_record, write_record
 
 SCANNED = 1000
@@ -39,6 +39,8 @@ SCANNED = 1000
 STEPS = (0.02, 0.04, 0.08, 0.16, 0.32, 0.64)
 VISIBLE = 20.0
 """The step is enlarged until the trainer's own answer moves by this much more than its noise."""
+
+NO_ROWS = "the data set has no rows: give another with --dataset"
 
 Samples = list[Any]
 Values = list[list[float]]
@@ -148,7 +150,7 @@ class Measure:
                 f"{limit}; raise it, or lower MAX_PIXELS"
             )
         if not chosen:
-            raise ValueError("the data set has no row: nothing to compare")
+            raise ValueError(NO_ROWS)
         if long:
             self.found.notes.append(
                 f"{len(long)} rows longer than the engine's {limit} tokens left out ({long[0]})"
@@ -252,7 +254,7 @@ class Measure:
         media = getattr(engine, "multimodal_config", None)
         quantised = getattr(self.model.model_info, "quant_method", None)
         return {
-            "dtype": (short(self.dtype), short(engine.dtype)),
+            "dtype": (str(self.dtype)[6:], str(engine.dtype)[6:]),  # without "torch."
             "quantisation": (
                 str(quantised).replace("bnb", "bitsandbytes"),
                 str(engine.quantization),
@@ -271,9 +273,8 @@ class Measure:
                     inputs[name] = places.expand_as(inputs[name]).clone()
             if inputs.get("position_ids") is None:
                 ids = inputs["input_ids"]
-                inputs["position_ids"] = torch.arange(ids.shape[1], device=ids.device).expand_as(
-                    ids
-                )
+                places = torch.arange(ids.shape[1], device=ids.device)
+                inputs["position_ids"] = places.expand_as(ids)
 
         with suppress(TypeError):  # a model that takes none
             found = self._against(samples, self.score(samples, 1, in_order))
@@ -318,7 +319,7 @@ class Measure:
             most: dict[str, float] = {}
             for name, share in gathered([(n, unchanged(sums[n], changed[n])) for n in sums]):
                 most[name] = max(share, most.get(name, 0.0))
-            trained = {n for n, p in self.model.named_parameters() if p.requires_grad}
+            trained = {n for n, _ in named}
             frozen = {n for n, p in self.model.named_parameters() if not p.requires_grad}
             if self.found.facts["tied embeddings"][0] == "tied" and any(map(embeds, trained)):
                 trained.add("lm_head.weight")
@@ -338,14 +339,15 @@ class Measure:
         self.found.moved = result
 
     def _lora_sums(self) -> dict[str, torch.Tensor]:
-        """The row sums of what each adapter adds to its weight; empty with sharded weights."""
+        """As ``row_sums``, of what each adapter adds to its weight; empty with sharded weights."""
         found = {}
         for name, module in self.model.named_modules():
             for adapter, a in getattr(module, "lora_A", {}).items():
                 if hasattr(a.weight, "ds_tensor") or self.trainer.accelerator.num_processes > 1:
                     return {}
                 b = module.lora_B[adapter].weight.detach().double()
-                sums = b @ a.weight.detach().double().sum(1)
+                a = a.weight.detach().double()
+                sums = b @ (a @ irregular(a.shape[1], a.device))
                 found[f"{name}.{adapter}"] = (module.scaling[adapter] * sums).cpu()
         return found
 
@@ -372,10 +374,6 @@ def apart(ours: list[int], theirs: list[int], tokenizer: Any) -> str:
         return ""
     ends = [tokenizer.decode(side[same : same + 12]) for side in (ours, theirs)]
     return f"after {same} tokens the trainer goes on with {ends[0]!r}, the engine with {ends[1]!r}"
-
-
-def short(dtype: Any) -> str:
-    return str(dtype).removeprefix("torch.")
 
 
 def embeds(name: str) -> bool:
@@ -437,24 +435,6 @@ def rounding(model: torch.nn.Module) -> Iterator[None]:
             one.remove()
 
 
-def row_sums(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """A sum for every row of every weight, and for every 8 numbers of a vector: a change shows."""
-    found = {}
-    for name, weight in model.named_parameters():
-        if weight.is_floating_point():
-            width = 8 if weight.ndim == 1 and weight.numel() % 8 == 0 else weight.shape[-1:].numel()
-            rows = (
-                weight.detach().flatten(1) if weight.ndim > 1 else weight.detach().view(-1, width)
-            )
-            found[name] = rows.sum(1, dtype=torch.float64).cpu()
-    return found
-
-
-def unchanged(before: torch.Tensor, after: torch.Tensor) -> float:
-    """The share of rows."""
-    return float((before == after).double().mean()) if before.numel() else 0.0
-
-
 def prepare_cpu(flags: Sequence[str]) -> None:
     """Without a GPU: DeepSpeed wants a process group before anything else, and vLLM's CPU kernels
     keep a packed copy of the weights, into which no synchronisation can load.
@@ -480,7 +460,8 @@ def main(arguments: Sequence[str]) -> None:
         Measuring().main()
     except (Exception, SystemExit) as error:
         if os.environ.get("RANK", "0") == "0":
-            text = str(error) or f"{type(error).__name__}: the data set may hold no row"
+            empty = isinstance(error, StopIteration)  # ms-swift looks for columns in the first row
+            text = NO_ROWS if empty else str(error) or type(error).__name__
             Path(job.result).with_suffix(".error").write_text(text)
         raise
 

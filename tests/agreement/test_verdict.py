@@ -7,7 +7,7 @@ from swift_vlrft.agreement.figures import figures, noise
 from swift_vlrft.agreement.measurement import Measurement, Moved
 from swift_vlrft.agreement.picture import draw
 from swift_vlrft.agreement.verdict import REMEDIES, image_token, judge
-from swift_vlrft.agreement.weights import part_of, stale_parts
+from swift_vlrft.agreement.weights import part_of, row_sums, stale_parts, unchanged
 
 IMAGE = 99
 PROMPT = [1, 2, *[IMAGE] * 6, 3, 4]
@@ -204,3 +204,18 @@ def test_stale_parts():
     assert stale_parts(trained, frozen, both) == {}
     none = {attention: 1.0, "layers.0.self_attn.o_proj.weight": 1.0, mlp: 0.0}
     assert [*stale_parts(trained, frozen, none)] == ["language attention"]
+
+
+def test_every_row_of_a_small_step_in_bfloat16_shows():
+    """Plain sums of 8 numbers around 1 are the same by chance in one of 40 cases."""
+    torch = pytest.importorskip("torch")
+    model = torch.nn.Module()
+    weights = {"norm": torch.ones(4096), "rows": torch.ones(300, 8), "all": torch.ones(7)}
+    for name, weight in weights.items():
+        setattr(model, name, torch.nn.Parameter(weight.bfloat16()))
+    before, generator = row_sums(model), torch.Generator().manual_seed(0)
+    for weight in model.parameters():
+        weight.data += 0.02 * torch.randn(weight.shape, generator=generator).bfloat16()
+    after = row_sums(model)
+    assert [unchanged(before[name], after[name]) for name in weights] == [0, 0, 0]
+    assert [unchanged(after[name], after[name]) for name in weights] == [1, 1, 1]

@@ -109,6 +109,17 @@ def test_a_model_with_a_set(family, mixed, tmp_path):
     assert {file.name for file in out.iterdir()} >= {"verdict.json", "agreement.png", "swift.log"}
 
 
+def test_an_engine_in_float16(tiny_qwen2_5_vl, mixed, tmp_path):
+    found = agree(
+        *(tiny_qwen2_5_vl, "--dataset", mixed, "--engine", "vllm", "--out", tmp_path / "out"),
+        *("--rows", "2", "--tokens", "8", "--json", "--", "--torch_dtype", "bfloat16"),
+        *("--vllm_engine_kwargs", '{"dtype": "float16"}'),
+        code=1,
+    )
+    said = [(cause["name"], cause["evidence"]) for cause in found["causes"]]
+    assert said == [("dtype", "bfloat16 in the trainer, float16 in the engine")]
+
+
 def test_an_output_layer_that_only_the_engine_has(mixed, tmp_path):
     """As tiny Qwen3.5 was until `vlrft agree` said so."""
     write_tiny("qwen3_5", tmp_path / "model")
