@@ -51,7 +51,7 @@ def watch() -> None:
         print(f"\nTIMED {end - start:.6f} {end - began:.6f}", flush=True)
 
     WatchAgreement.on_step_begin = on_step_begin  # type: ignore[method-assign]
-    WatchAgreement.on_step_end = on_step_end
+    WatchAgreement.on_step_end = on_step_end  # type: ignore[method-assign]
 
 
 def main() -> None:
