@@ -42,9 +42,7 @@ REMEDIES = {
         "ms-swift skips the importance correction of such rows; look for a scheduler or stop "
         "words that change the answer after it was sampled"
     ),
-    "dtype": (
-        "give the engine the trainer's type: --torch_dtype, and no dtype in --vllm_engine_kwargs"
-    ),
+    "dtype": "give the engine the trainer's type: --torch_dtype",
     "quantisation": (
         "train and sample with the same weights: no quantization in --vllm_engine_kwargs"
     ),

@@ -110,10 +110,17 @@ def test_a_model_with_a_set(family, mixed, tmp_path):
 
 
 def test_an_engine_in_float16(tiny_qwen2_5_vl, mixed, tmp_path):
+    half = tmp_path / "half.py"
+    half.write_text(
+        "import torch\n"
+        "from swift.infer_engine import vllm_engine\n"
+        "vllm_engine.dtype_mapping[torch.bfloat16] = 'float16'\n"
+    )
+    plugins = ("--external_plugins", str(REPOSITORY / "plugins" / "vlrft.py"), str(half))
     found = agree(
         *(tiny_qwen2_5_vl, "--dataset", mixed, "--engine", "vllm", "--out", tmp_path / "out"),
         *("--rows", "2", "--tokens", "8", "--json", "--", "--torch_dtype", "bfloat16"),
-        *("--vllm_engine_kwargs", '{"dtype": "float16"}'),
+        *plugins,
         code=1,
     )
     said = [(cause["name"], cause["evidence"]) for cause in found["causes"]]
