@@ -1,6 +1,6 @@
 """What VLRFT_AGREEMENT=1 costs: seconds in its callback beside those of the steps, in one run.
 
-    python benchmarks/agreement.py      # a tiny Qwen2.5-VL on the CPU with vLLM; 2 minutes
+    python benchmarks/agreement.py      # a tiny Qwen2.5-VL on the CPU with vLLM; 1 minute
     python benchmarks/agreement.py --completion 256 --model MODEL
 
 Figures are logged after every step; the first step is left out. The work goes with the tokens and
