@@ -19,7 +19,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from swift_vlrft.datasets.box_format_sentence import DEFAULT_KEY, KEYS, prompt_in
+from swift_vlrft.datasets.box_format_sentence import prompt_in
+from swift_vlrft.datasets.box_keys import DEFAULT_KEY, KEYS
 from swift_vlrft.datasets.row import POINT_TASKS, Row
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.families import image_rule, known_family, resized_size

@@ -17,10 +17,19 @@ refused.
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 
-from swift_vlrft.geometry.box_format import Y_FIRST_KEY, BoxFormat, Size
-from swift_vlrft.parsing.boxes import LISTS
+from swift_vlrft.datasets.box_keys import (
+    DEFAULT_KEY,
+    EXAMPLE,
+    HEIGHT,
+    POINTS,
+    WIDTH,
+    WRITE,
+    ZERO,
+    refuse,
+    with_key,
+)
+from swift_vlrft.geometry.box_format import BoxFormat, Size
 
 # ---- thousandths ------------------------------------------------------------------------------
 
@@ -144,7 +153,6 @@ _UP_TO = re.compile(rf"{_ZERO}(?:\s*[,，]\s*|{_TO})(\d{{3,5}})(?![0-9]|[.,][0-9
 _BY = re.compile(r"(?<![0-9])(\d{2,5})\s*[x×*]\s*(\d{2,5})(?![0-9])")
 _IDEOGRAPH = re.compile(r"[\u3400-\u9fff]")
 # Said with what is refused: 1000 alone does not tell where
-_WORDS_BEFORE = re.compile(r"(?:\S*\s){0,2}\S*\Z")
 _SENTENCE = "\nCoordinates are whole numbers "
 
 # ---- shares of the sides ----------------------------------------------------------------------
@@ -178,61 +186,6 @@ _KIND_OF_NUMBERS = re.compile(
 )
 _INTEGER_LEFT = re.compile(r"\bintegers?\b|\bwhole\s+numbers?\b", re.IGNORECASE)
 
-# ---- keys and their order ---------------------------------------------------------------------
-
-DEFAULT_KEY = "Position"
-"""ViRFT's key, where boxes that were under a y-first one become x-first."""
-KEYS = r"(?P<quote>[\"'`])(?:Position|bbox_2d|box_2d|bbox|box(?=(?P=quote)\s*:))(?P=quote)"
-"""A key of a box, in quotes; 'box' may be a category."""
-_KEY = re.compile(rf"{KEYS}|\b(?:bbox|box)_2d\b")
-_EXAMPLE = re.compile(rf"{KEYS}\s*+:\s*+\[[-+.,\s\d]*+\]")
-_STEP = r"\s*+(?:[\])]\s*+)?,\s*+(?:[\[(]\s*+)?"
-_AXES = (("x", "left", "right"), ("y", "top", "bottom"))
-_X, _Y = (rf"(?:{axis}\w{{0,6}}|{low}|{high})" for axis, low, high in _AXES)
-_TEMPLATE = re.compile(  # [x1, y1, x2, y2], (xmin,ymin),(xmax,ymax), [[y1, x1], [y2, x2]]
-    rf"(?:(?P<mark>[\"'`])(?!{'|'.join(LISTS)})(?P<key>\w+)(?P=mark)\s*:\s*(?=[\[(]))?"
-    rf"(?P<open>[\[(]\s*)?\b(?:(?P<x>{_X}{_STEP}{_Y}{_STEP}{_X}{_STEP}{_Y})"
-    rf"|(?P<y>{_Y}{_STEP}{_X}{_STEP}{_Y}{_STEP}{_X}))\b(?P<close>\s*[\])])?"
-)
-_SIDES = r"\bxywh\b|\by\w*\s*,\s*w(?:idth)?\s*,\s*h(?:eight)?\b"
-_ORDER_LEFT = {
-    True: re.compile(
-        rf"{_SIDES}|\bxyxy\b|\(\s*x\s*,\s*y\s*\)|\bx[\s-]+first\b|\bleft\W+top\b", re.IGNORECASE
-    ),
-    False: re.compile(
-        rf"{_SIDES}|\byxyx\b|\(\s*y\s*,\s*x\s*\)|\by[\s-]+first\b"
-        r"|\btop\W+left\W+(?:bottom|right)\b",
-        re.IGNORECASE,
-    ),
-}
-_TAGS_LEFT = re.compile(r"<box>|<\|box_start\|>|<\|begin_of_box\|>")
-_WRITE = "\nWrite each box as "
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """How a prompt asks for boxes or points: keys, coordinates without one, a sentence of ours."""
-
-    key: re.Pattern[str]
-    template: re.Pattern[str]
-    names: tuple[str, ...]
-    tags: re.Pattern[str]
-    sentence: str
-
-
-_BOXES = _Asked(_KEY, _TEMPLATE, ("x1", "y1", "x2", "y2"), _TAGS_LEFT, _WRITE)
-_POINTS = _Asked(
-    re.compile(r"(?P<quote>[\"'`])(?:point_2d|coordinate|point(?=(?P=quote)\s*:))(?P=quote)"),
-    re.compile(r"(?P<open>[\[(]\s*)(?:(?P<x>x\s*,\s*y)|(?P<y>y\s*,\s*x))(?P<close>\s*[\])])"),
-    ("x", "y"),
-    re.compile(r"<points?\b"),
-    "\nWrite each point as ",
-)
-_POINT_KEYS = {Y_FIRST_KEY: "point"}
-"""What stands for a key of boxes where points are asked for; else ``point_2d``."""
-
-# Characters that no text holds, for the sides of the image and for our 0, which is not replaced
-WIDTH, HEIGHT, ZERO = "\ufdd0", "\ufdd1", "\ufdd2"
 _HERE = f"in pixels, x from {ZERO} to {WIDTH} and y from {ZERO} to {HEIGHT}"
 _HERE_CHINESE = f"以像素为单位，x 从 {ZERO} 到 {WIDTH}，y 从 {ZERO} 到 {HEIGHT}"
 
@@ -272,7 +225,7 @@ def in_thousandths(problem: str, stored: Size | None = None) -> str:
     for pattern, words in _OTHER_PIXELS:
         text = re.sub(pattern, lambda m, w=words: _as_begun(m, m.expand(w)), text, flags=re.I)  # type: ignore[misc]
     left = _PIXELS_LEFT.search(text) or _ORIGINAL.search(text) or _side(text, stored)
-    _refuse(left, "norm1000 (0 to 1000)", "'in pixels'")
+    refuse(left, "norm1000 (0 to 1000)", "'in pixels'")
     if any(phrase.search(text) for phrase in THOUSANDTHS):
         return text
     return f"{text}{_SENTENCE}between 0 and 1000."
@@ -288,11 +241,11 @@ def in_pixels(problem: str, size: Size, stored: Size | None = None) -> str:
     text = _replaced(text, THOUSANDTHS, _HERE, _HERE_CHINESE)
     if ZERO in text:
         text = _NORMALISED.sub("", text)
-    _refuse(_thousandths_left(text), "pixels", "'between 0 and 1000'")
+    refuse(_thousandths_left(text), "pixels", "'between 0 and 1000'")
     if stored not in (None, size):
         named = (by for by in _BY.finditer(text) if (int(by[1]), int(by[2])) == stored)
         left = next(named, None) or _ORIGINAL.search(text) or _side(text, stored)
-        _refuse(left, f"pixels of the image at {size[0]} x {size[1]}")
+        refuse(left, f"pixels of the image at {size[0]} x {size[1]}")
     if ZERO not in text:
         text += f"{_SENTENCE}{_HERE}."
     return text.translate({ord(WIDTH): str(size[0]), ord(HEIGHT): str(size[1]), ord(ZERO): "0"})
@@ -308,9 +261,9 @@ def _in_unit(problem: str) -> str:
     text = re.sub(rf"(?<={here_chinese})\s*的?整数(?:表示|值)?", "", text)
     for pattern, words in _WHOLE_NUMBERS:
         text = re.sub(pattern, words, text, flags=re.I)
-    _refuse(_INTEGER_LEFT.search(text), "unit (0 to 1)")
+    refuse(_INTEGER_LEFT.search(text), "unit (0 to 1)")
     left = _thousandths_left(text, normalised=False)
-    _refuse(left, "unit (0 to 1)", "'between 0 and 1000'")
+    refuse(left, "unit (0 to 1)", "'between 0 and 1000'")
     return text.replace(ZERO, "0")
 
 
@@ -322,58 +275,23 @@ def _from_unit(problem: str) -> str:
     text = text.replace(_UNIT_CHINESE, "在 0 到 1000 之间")
     text = _replaced(text, SHARES, "between 0 and 1000", "在 0 到 1000 之间", kept=_of_score)
     text = _DECIMALS_AFTER.sub("", text)
-    _refuse(_UNIT_LEFT.search(text), "another format than unit", "'between 0 and 1'")
+    refuse(_UNIT_LEFT.search(text), "another format than unit", "'between 0 and 1'")
     return text
-
-
-def with_key(problem: str, key: str, *, points: bool = False) -> str:
-    """The prompt asking for boxes under ``key``, or for ``points`` under the key for points that
-    goes with it, in its order: keys and coordinates that it names are replaced, a list without a
-    key is wrapped, else a sentence is added. ValueError if it still asks for another order, or for
-    tags around boxes.
-    """
-    y_first = key == Y_FIRST_KEY
-    of, key = (_POINTS, _POINT_KEYS.get(key, "point_2d")) if points else (_BOXES, key)
-    named = of.key.search(problem) is not None
-    text = of.key.sub(lambda m: f"{m['quote'] or ''}{key}{m['quote'] or ''}", problem)
-    ordered = 0
-
-    def written(found: re.Match[str]) -> str:
-        nonlocal ordered
-        ordered += 1
-        names = re.findall(r"\w+", found["x"] or found["y"])
-        mark, said = (found.groupdict().get(group) for group in ("mark", "key"))
-        if bool(found["y"]) != y_first:
-            names = [names[n ^ 1] for n in range(len(names))]
-        elif said == key or (named and not said):
-            return found[0]
-        if mark:  # under the key, or one under which nothing is read
-            return f"{mark}{key}{mark}: [{', '.join(names)}]"
-        return f"[{', '.join(names)}]" if named else f'{{"{key}": [{", ".join(names)}]}}'
-
-    text = of.template.sub(written, text)
-    order = [of.names[n ^ y_first] for n in range(len(of.names))]
-    asked = f'{{"{key}": [{", ".join(order)}]}}'
-    _refuse(_ORDER_LEFT[y_first].search(text), asked)
-    _refuse(of.tags.search(text), asked)
-    if ordered or (named and not y_first):
-        return text
-    return f"{text}{of.sentence}{asked}."
 
 
 def without_box_format(problem: str) -> str:
     """The prompt without what it says of coordinates, for comparison across box formats."""
-    problem = _EXAMPLE.sub("", problem)
+    problem = EXAMPLE.sub("", problem)
     problem = problem.replace(_UNIT_SENTENCE, "").replace(_UNIT, "between 0 and 1000")
     problem = problem.replace(_UNIT_CHINESE, "在 0 到 1000 之间")
     with suppress(ValueError):
-        problem = with_key(problem, DEFAULT_KEY, points=_POINTS.key.search(problem) is not None)
+        problem = with_key(problem, DEFAULT_KEY, points=POINTS.key.search(problem) is not None)
     with suppress(ValueError):
         problem = in_thousandths(problem)
     with suppress(ValueError):
         problem = in_pixels(problem, (0, 0))
-    problem = problem.split(_SENTENCE)[0].split(_WRITE)[0]
-    problem = problem.split(_POINTS.sentence)[0]
+    problem = problem.split(_SENTENCE)[0].split(WRITE)[0]
+    problem = problem.split(POINTS.sentence)[0]
     problem = _PIXELS_CHINESE.sub("", _PIXELS.sub("", problem))
     return _KIND_OF_NUMBERS.sub("", problem)
 
@@ -427,18 +345,6 @@ def _thousandths_left(text: str, *, normalised: bool = True) -> re.Match[str] | 
         if not allowed and not any(start <= found.start() < end for start, end in amounts):
             return found
     return None
-
-
-def _refuse(left: re.Match[str] | None, box_format: str, other: str = "") -> None:
-    """ValueError naming what is left of another box format, if anything is."""
-    if left is not None:
-        near = _WORDS_BEFORE.findall(left.string[: left.start()][-40:])[0] + left[0]
-        phrase = near.translate({ord(WIDTH): "...", ord(HEIGHT): "...", ord(ZERO): "0"})
-        remedy = f"say it as {other}, which is rewritten, or " if other else ""
-        raise ValueError(
-            f"the prompt says {phrase!r}, and its boxes are to be in {box_format}; {remedy}leave "
-            "it out"
-        )
 
 
 def _side(problem: str, stored: Size | None) -> re.Match[str] | None:
