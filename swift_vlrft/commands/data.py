@@ -82,11 +82,9 @@ def coco(
     Example: vlrft data coco instances_train2017.json train2017 data/coco8
     --categories virft-coco8 --shots 4
     """
-    from swift_vlrft.datasets.box_format import split_box_format
     from swift_vlrft.datasets.build import build_folder
 
-    instances, subset = split_box_format(str(instances))
-    box_format, key, _ = asked_format(instances, subset, model, model_type)
+    instances, box_format, key, _ = asked_format(instances, model, model_type)
     written = build_folder(
         instances,
         images,
@@ -171,11 +169,9 @@ def convert(
 
     DST appears when it is complete; a killed run restarts from the first row.
     """
-    from swift_vlrft.datasets.box_format import split_box_format
     from swift_vlrft.datasets.convert import convert_folder
 
-    source, subset = split_box_format(str(source), default="")
-    box_format, key, _ = asked_format(source, subset, model, model_type)
+    source, box_format, key, _ = asked_format(source, model, model_type, default="")
     written = convert_folder(
         source,
         folder,
@@ -205,14 +201,12 @@ def show(
 
     Example: vlrft data show data/coco8 --rows 12 --out page.html
     """
-    from swift_vlrft.datasets.box_format import split_box_format
     from swift_vlrft.datasets.convert import shown_in
     from swift_vlrft.datasets.read import read_rows
     from swift_vlrft.files.writing import write_atomically
     from swift_vlrft.report.set_page import page_of, sample
 
-    source, subset = split_box_format(str(source), default="")
-    box_format, key, _ = asked_format(source, subset, model, model_type)
+    source, box_format, key, _ = asked_format(source, model, model_type, default="")
     read = read_rows(source, split=split, root=root, keep_going=True)
     found, total = sample(read, rows, seed)
     if not found:

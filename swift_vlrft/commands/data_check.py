@@ -78,7 +78,6 @@ def check(
     Exit code 0: nothing found; 1: problems were found; 2: the input cannot be used.
     """
     from swift_vlrft.commands.output import print_json
-    from swift_vlrft.datasets.box_format import split_box_format
     from swift_vlrft.datasets.check import check_splits
     from swift_vlrft.datasets.convert import write_clean
     from swift_vlrft.datasets.report import Report, nothing_scored
@@ -89,8 +88,7 @@ def check(
     rewards = tuple(reward or ())
     if unknown := [name for name in rewards if name not in REWARDS]:
         raise ValueError(f"--reward {unknown[0]}: no such reward; known: {', '.join(REWARDS)}")
-    source, subset = split_box_format(str(source))
-    box_format, key, resize = asked_format(source, subset, model, model_type)
+    source, box_format, key, resize = asked_format(source, model, model_type)
     too_long = None if max_length is None else _length_check(max_length, model, model_type)
     rules = RowRules(
         rewards=rewards,
@@ -152,19 +150,23 @@ def check(
 
 
 def asked_format(
-    source: Path, subset: str, model: str | None, model_type: str | None
-) -> tuple[str, str | None, ImageResize | None]:
-    """The box format that a subset names, the key of its boxes if it has one, and for ``native``
-    how the model resizes images; DataError where that needs a model.
+    source: Path, model: str | None, model_type: str | None, default: str = "norm1000"
+) -> tuple[Path, str, str | None, ImageResize | None]:
+    """The set of ``SET[:FORMAT]``, its box format (``default`` where none is named), the key of its
+    boxes if it has one, and for ``native`` how the model resizes images; DataError where that needs
+    a model.
     """
+    from swift_vlrft.datasets.box_format import split_box_format
     from swift_vlrft.geometry.box_format import NATIVE
 
+    path, subset = split_box_format(str(source), default)
     if subset != NATIVE:
-        return subset, None, None
+        return path, subset, None, None
     from swift_vlrft.swift_plugin.command_line import CommandLine
     from swift_vlrft.swift_plugin.model import wanted_box_format
 
-    return wanted_box_format(CommandLine(model=model, model_type=model_type), subset, str(source))
+    command = CommandLine(model=model, model_type=model_type)
+    return path, *wanted_box_format(command, subset, str(path))
 
 
 def renamed(columns: str) -> dict[str, str]:
