@@ -61,6 +61,17 @@ def print_report(report: Report) -> None:
         counts = str(summary.scored), str(summary.skipped)
         rewards.add_row(name, number(summary.mean), number(summary.std), *shares, *counts)
     show(rewards)
+    if len(report.tasks) > 1:
+        headings = ("task", ">completions", ">rewards", ">characters", ">parsed", ">same in group")
+        tasks = table(*headings, title="by task")
+        for name, of in report.tasks.items():
+            shares = [
+                "-" if share is None else f"{share:.0%}"
+                for share in (of.parse_rate, of.zero_variance)
+            ]
+            counts = str(of.completions), number(of.reward), f"{of.length:.0f}"
+            tasks.add_row(escape(printable(name)) or "(none)", *counts, *shares)
+        show(tasks)
     reasons = table("reward", "reason", ">completions", title="why")
     for name, summary in report.rewards.items():
         for code, count in summary.reasons.items():

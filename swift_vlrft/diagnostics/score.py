@@ -15,7 +15,8 @@ from statistics import fmean, pstdev
 
 import msgspec
 
-from swift_vlrft.diagnostics.checks import BoxFormatCheck, Tally, has_boxes
+from swift_vlrft.diagnostics.by_task import Scored, TaskFigures, by_task
+from swift_vlrft.diagnostics.checks import BoxFormatCheck, Tally, group_of, has_boxes
 from swift_vlrft.diagnostics.reasons import Reason, explain
 from swift_vlrft.files.completions import Completion, further, read_completions
 from swift_vlrft.parsing.answers import gold_text, read
@@ -55,13 +56,17 @@ class Sample(msgspec.Struct):
 
 
 class Report(msgspec.Struct):
-    """What ``vlrft score`` prints. ``flags`` ruin a run, ``notes``: lines that were left out."""
+    """What ``vlrft score`` prints. ``flags`` ruin a run, ``notes``: lines that were left out;
+    ``tasks``: each task's figures, of the unweighted sum of the rewards and with lengths in
+    characters.
+    """
 
     rows: int
     rewards: dict[str, RewardSummary]
     flags: list[str]
     samples: list[Sample]
     notes: list[str] = []
+    tasks: dict[str, TaskFigures] = {}
 
 
 def score_file(path: Path, names: Sequence[str] = (), show: int = 0) -> Report:
@@ -110,6 +115,8 @@ def score_completions(
         if with_boxes is not None:
             box_format.add_row(with_boxes, row)
     report = Report(len(rows), {}, [], samples)
+    of_rows = [dict(zip(results, row, strict=True)) for row in zip(*results.values(), strict=True)]
+    report.tasks = by_task(map(_of_task, rows, of_rows))
     flags: list[str | None] = []
     for name, reasons in results.items():
         tally = Tally()
@@ -134,6 +141,19 @@ def _reason(completion: Completion, name: str) -> Reason:
         if any(completion.logged(key) is not None for key in others):
             return Reason(None, "other_task", "a row that the run gave no score")
     return explain(name, row["completion"], row.get("solution"), **further(row))
+
+
+def _of_task(completion: Completion, reasons: dict[str, Reason]) -> Scored:
+    row = completion.row
+    scores = {name: one.score for name, one in reasons.items() if one.score is not None}
+    of_task = {n: task.name for n in scores if (task := REWARDS[n].task) is not None}
+    return Scored(
+        task=str(row.get("task") or next(iter(of_task.values()), "")),
+        group=group_of(row),
+        reward=sum(score for score in scores.values() if score is not None) if scores else None,
+        length=len(read(row["completion"]).completion),
+        was_read=reasons[next(iter(of_task))].was_read if of_task else None,
+    )
 
 
 def _summary(results: list[Reason], tally: Tally) -> RewardSummary:

@@ -147,6 +147,7 @@ def _curves(run: RunLog) -> list[str]:
     for name, values in sorted(_means(run).items()):
         std = series.get(f"rewards/{name}/std", ())
         figures.append((name, values, {"std": std, "note": "band: standard deviation"}))
+    figures += _tasks(series)
     for _, values, options in figures:
         options["unit"] = all(0 <= value <= 1 for _, value in values)
     for name in sorted(n for n in series if n.startswith("eval_reward")):
@@ -167,6 +168,23 @@ def _curves(run: RunLog) -> list[str]:
     ]
     drawn = [curve(title, values, **options) for title, values, options in figures]
     return [figure for figure in drawn if figure]
+
+
+def _tasks(series: dict[str, Series]) -> list[tuple[str, Any, dict[str, Any]]]:
+    """What a run on several tasks logged of each (swift_plugin/watch_tasks.py)."""
+    drawn = {
+        "reward": ("reward", "weighted sum of its rewards"),
+        "length": ("completion length", "mean, tokens"),
+        "parse_rate": ("parse rate", ""),
+        "zero_variance": ("zero-variance groups", "they teach nothing"),
+        "share": ("share of the completions", ""),
+    }
+    names = dict.fromkeys(n.split("/", 1)[1].rsplit("/", 1)[0] for n in series if n[:6] == "tasks/")
+    return [
+        (f"{task}: {title}", series.get(f"tasks/{task}/{figure}", ()), {"note": note})
+        for figure, (title, note) in drawn.items()
+        for task in names
+    ]
 
 
 def _agreement(series: dict[str, Series]) -> list[tuple[str, Any, dict[str, Any]]]:

@@ -94,6 +94,11 @@ def register(
         multiprocessing.parent_process() is None and int(os.environ.get("RANK", "0")) == 0
     )
     register_model_of(command, check=main_process)
+    if command.reward_funcs:
+        from swift_vlrft.swift_plugin.callbacks import add_callback
+        from swift_vlrft.swift_plugin.watch_tasks import WatchTasks
+
+        add_callback("vlrft_tasks", WatchTasks)
     if main_process:
         _check_reward_names(command.reward_funcs, command.external_plugins)
     reports = [_register_path(d, command, check=main_process) for d in command.datasets]
