@@ -3,7 +3,7 @@
 # Tested with ms-swift 4.6.0, torch 2.13.0, transformers 5.19.0 on 2 CPU cores.
 set -euo pipefail
 : "${MODEL:?path of the warm-started checkpoint}" "${DATASET:?Parquet folder}" "${OUTPUT_DIR:?folder to write to}"
-REWARD=${REWARD:-vlrft_classification}
+REWARDS=${REWARDS:-vlrft_classification}
 
 # One thread: the matrices are small, a second one waits more than it works.
 CUDA_VISIBLE_DEVICES='' \
@@ -16,8 +16,7 @@ swift rlhf \
     --add_version false \
     --check_model false \
     --external_plugins "${PLUGIN:-$(vlrft plugin)}" \
-    --reward_funcs "$REWARD" vlrft_format \
-    --reward_weights 1 1 \
+    --reward_funcs $REWARDS vlrft_format \
     --tuner_type full \
     --torch_dtype float32 \
     --attn_impl sdpa \

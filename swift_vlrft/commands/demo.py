@@ -9,18 +9,18 @@ import typer
 
 from swift_vlrft.commands.output import print_json
 
-SHOWN = """\
-{reward} {reward_first:.2f} -> {reward_last:.2f}, vlrft_format {format_first:.2f} -> \
-{format_last:.2f}: sampled answers, {steps} steps, {seconds:.0f} s in all
+REWARD = """\
+{name} {first:.2f} -> {last:.2f}{more}: sampled answers, {steps} steps, {seconds:.0f} s in all
 held-out images ({held_out_rows}): {held_out_before:.2f} -> {held_out_after:.2f}, greedy answers
+evaluation: {metric} {metric_before:.2f} -> {metric_after:.2f}, difference {change:+.2f}{bounds}"""
+FILES = """\
 {folder}/summary.json  {folder}/reward.png  {folder}/answers.png
-evaluation: {metric} {metric_before:.2f} -> {metric_after:.2f}, difference {change:+.2f}{bounds}
 report: {folder}/report.html"""
 
 
 def demo(
     task: Annotated[
-        str, typer.Option(help="colours, format, detection, digits or coins.")
+        str, typer.Option(help="colours, format, detection, digits, coins or mixed.")
     ] = "colours",
     out: Annotated[
         Path, typer.Option(file_okay=False, help="Folder; for tasks other than colours, OUT/TASK.")
@@ -46,7 +46,12 @@ def demo(
     if as_json:
         print_json(summary)
         return
-    low, high = summary["difference_95"]
-    bounds = "" if low is None or high is None else f" (95 %: {low:+.2f} to {high:+.2f})"
-    change = summary["metric_after"] - summary["metric_before"]
-    typer.echo(SHOWN.format(**summary, folder=folder, change=change, bounds=bounds))
+    form = summary["format"]
+    more = f", vlrft_format {form['first']:.2f} -> {form['last']:.2f}"
+    for name, of in summary["rewards"].items():
+        low, high = of["difference_95"]
+        bounds = "" if low is None or high is None else f" (95 %: {low:+.2f} to {high:+.2f})"
+        change = of["metric_after"] - of["metric_before"]
+        rest = {"name": name, "more": more, "change": change, "bounds": bounds}
+        typer.echo(REWARD.format(**summary | of | rest))
+    typer.echo(FILES.format(folder=folder))

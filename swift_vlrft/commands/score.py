@@ -55,22 +55,17 @@ def print_report(report: Report) -> None:
     headings = ("reward", ">mean", ">std", ">full", ">parsed", ">rows", ">other")
     rewards = table(*headings, title=f"{report.rows} completions")
     for name, summary in report.rewards.items():
-        shares = [
-            "-" if share is None else f"{share:.0%}" for share in (summary.full, summary.parse_rate)
-        ]
+        shares = _percent(summary.full), _percent(summary.parse_rate)
         counts = str(summary.scored), str(summary.skipped)
         rewards.add_row(name, number(summary.mean), number(summary.std), *shares, *counts)
     show(rewards)
     if len(report.tasks) > 1:
-        headings = ("task", ">completions", ">rewards", ">characters", ">parsed", ">same in group")
-        tasks = table(*headings, title="by task")
+        of_tasks = ("task", ">completions", ">rewards", ">characters", ">parsed", ">same in group")
+        tasks = table(*of_tasks, title="by task")
         for name, of in report.tasks.items():
-            shares = [
-                "-" if share is None else f"{share:.0%}"
-                for share in (of.parse_rate, of.zero_variance)
-            ]
-            counts = str(of.completions), number(of.reward), f"{of.length:.0f}"
-            tasks.add_row(escape(printable(name)) or "(none)", *counts, *shares)
+            values = str(of.completions), number(of.reward), f"{of.length:.0f}"
+            rates = _percent(of.parse_rate), _percent(of.zero_variance)
+            tasks.add_row(escape(printable(name)) or "(none)", *values, *rates)
         show(tasks)
     reasons = table("reward", "reason", ">completions", title="why")
     for name, summary in report.rewards.items():
@@ -89,6 +84,10 @@ def print_report(report: Report) -> None:
         typer.echo(f"note: {note}")
     for flag in report.flags:
         Console().print(f"[red]flag:[/red] {escape(flag)}", soft_wrap=True)
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{share:.0%}"
 
 
 def _cut(text: str) -> str:

@@ -18,6 +18,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from swift_vlrft.datasets.box_format_sentence import prompt_in
 from swift_vlrft.datasets.box_keys import DEFAULT_KEY, KEYS
@@ -38,6 +39,7 @@ from swift_vlrft.geometry.box_format import (
     rescaled,
 )
 from swift_vlrft.parsing.answers import answer_span, gold_text, read_boxes
+from swift_vlrft.rewards import TASK_NAMES
 
 _NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d++(?:\.\d++)?|\.\d++)(?:[eE][-+]?\d++)?(?!\w|\.\d)")
 _MARK = 1_000_000
@@ -95,17 +97,45 @@ class ImageResize:
 def subset_named(name: str, dataset: str) -> str:
     """The name of a box format, or ``native``; a DataError lists the known ones."""
     if name not in SUBSETS:
-        raise DataError(f"{dataset}: unknown subset {name!r}; known: {', '.join(SUBSETS)}")
+        task = " (a task: for the --dataset of a training)" if name in TASK_NAMES else ""
+        raise DataError(f"{dataset}: unknown subset {name!r}{task}; known: {', '.join(SUBSETS)}")
     return name
 
 
+class Subset(NamedTuple):
+    """What ``--dataset PATH:subset`` asks for: a box format, or ``native``, and the rows of some
+    tasks (none: of all).
+    """
+
+    box_format: str = "norm1000"
+    tasks: tuple[str, ...] = ()
+
+
+def subset_of(names: Sequence[str], dataset: str) -> Subset:
+    """What ``--dataset PATH:NAME/NAME`` asks for; a DataError lists the known names."""
+    known = [name for name in names if name not in ("", "default")]
+    tasks = tuple(name for name in known if name in TASK_NAMES)
+    formats = [name for name in known if name not in TASK_NAMES]
+    for name in formats:
+        if name not in SUBSETS:
+            raise DataError(
+                f"{dataset}: unknown subset {name!r}; known box formats: {', '.join(SUBSETS)}; "
+                f"known tasks, for their rows alone: {', '.join(TASK_NAMES)}"
+            )
+    if len(formats) > 1:
+        raise DataError(f"{dataset}: several box formats: {', '.join(formats)}; name one")
+    return Subset(formats[0] if formats else "norm1000", tasks)
+
+
 def refuse_subset(name: str, subsets: Sequence[str]) -> None:
-    """DataError if a box format is asked of a set that ms-swift's own loader reads."""
-    for subset in set(subsets) & set(SUBSETS) - {"norm1000"}:
+    """DataError if a box format, or a task's rows, are asked of a set that ms-swift's own loader
+    reads.
+    """
+    for subset in set(subsets) & {*SUBSETS, *TASK_NAMES} - {"norm1000"}:
         raise DataError(
-            f"--dataset {name}:{subset}: ms-swift's own loader reads this set, and leaves boxes as "
-            f"they are. Leave :{subset} out, or rename its columns with --columns: :{subset} is "
-            "for sets that have image, problem and solution, and no messages"
+            f"--dataset {name}:{subset}: ms-swift's own loader reads this set, all rows, and "
+            f"leaves boxes as they are. Leave :{subset} out, or rename its columns with --columns: "
+            f":{subset} is for sets that have image, problem and solution, and no messages"
         )
 
 

@@ -34,6 +34,8 @@ class Report:
     """Rows without a task that several of the named rewards read, by their tasks."""
     unread: str = ""
     """Which rows no named reward reads, where those are all that the set has without a task."""
+    other_tasks: Counter[str] = field(default_factory=Counter)
+    """Rows that were passed over, of tasks that were not asked for."""
     fits: Counter[str] = field(default_factory=Counter)
     """Good rows by the tasks whose rewards their gold would earn 1.0 under, where it was asked."""
 

@@ -20,7 +20,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from swift_vlrft.datasets.box_format import subset_named
 from swift_vlrft.datasets.cache import (
     cached_parquet,
     image_infos,
@@ -56,21 +55,15 @@ MADE = ("messages", "images", "solution", "task", "frame")
 @dataclass(frozen=True)
 class LoadOptions(RowRules):
     """What the command asks of a set. ``cache`` is where images are kept that cannot be handed on
-    as they lie; ``strict`` stops at a bad row; ``subset`` is what named the box format.
+    as they lie; ``strict`` stops at a bad row; ``subset`` is what the command asks for by name.
     """
 
     cache: Path
-    subset: str = ""
+    subset: tuple[str, ...] = ()
     strict: bool = False
     num_proc: int = 1
     with_answers: bool = False
     """Whether ``messages`` end with the solution as the assistant's turn."""
-
-
-def box_format_of_subsets(subsets: list[str], dataset: str) -> str:
-    """The box format, or ``native``, that ``--dataset PATH:subset`` names."""
-    name = "/".join(subsets)
-    return "norm1000" if name in ("", "default") else subset_named(name, dataset)
 
 
 def with_prompt(problem: str) -> list[dict[str, str]]:
@@ -104,6 +97,11 @@ def training_set(stored: StoredSet, options: LoadOptions) -> tuple[Dataset, Repo
         if found.made is not None:
             kept.append((one, found.made))
     report.notes += left_out_notes(stored)
+    if options.tasks and not report.rows:
+        raise DataError(
+            f"{stored.path}:{'/'.join(options.tasks)}: no row is of this task; there are rows of "
+            + ", ".join(sorted(report.other_tasks))
+        )
     report.finish(strict=options.strict)
     for one, row in kept:
         if isinstance(one.info, ImageInfo) and not one.info.plain:
@@ -335,6 +333,8 @@ def streamed_rows(
     found = ((row, try_image_info(row.image) if isinstance(row, Row) else None) for row in rows)
     for checked in validate_rows(found, options, report):
         row, info, problem = checked.made, checked.info, checked.problem
+        if row is None and problem is None:  # of a task that is not asked for
+            continue
         # Rows that no named reward reads train while none of the set was read, as in training_set.
         if problem is not None and (problem.kind is not Kind.NOT_READ or report.scored):
             if options.strict and problem.kind is not Kind.TOO_LONG:

@@ -35,7 +35,7 @@ class RowRules:
     """What a command asks of rows: ``rewards`` are those that it names; boxes are to be in
     ``box_format``, under ``box_key`` if one is given; ``resize`` says how the model sees an image,
     needed to train in pixels; under ``every_reward`` the gold answer must earn 1.0, not only under
-    the first of its task.
+    the first of its task; if ``tasks`` are given, rows of others are passed over.
     """
 
     rewards: tuple[str, ...] = ()
@@ -44,6 +44,7 @@ class RowRules:
     resize: ImageResize | None = None
     too_long: TooLong | None = None
     every_reward: bool = False
+    tasks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,10 @@ def validate_rows(
             problem = BadRow(row.place, image)
         else:
             row = routed(row, rules.rewards)
+            if rules.tasks and (task := row.columns.get("task")) not in rules.tasks:
+                report.other_tasks[str(task)] += 1
+                yield Validated(row, None, info, None)
+                continue
             made, problem = _trained(row, info, rules)
         report.rows += row.place.row is not None
         if problem is not None:

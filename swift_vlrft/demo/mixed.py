@@ -1,5 +1,7 @@
 """Rows of several tasks in one set, by the column ``task``, each made on the spot.
 
+``mixed_rows``, of every form that tests need
+
 112 x 112, two or three shapes of different colours
 grounding    "Where is the red shape?"               (250,0),(500,250) or No Objects
 pointing     "Point at every shape that is red."     [[250, 0, 500, 250]] or No Objects
@@ -9,6 +11,14 @@ ordering     "Name the colours from left to right."  ["blue", "red"]
 112 x 112, a line of text
 ocr          "What is written here?"                 Gate 7
 number       "Which amount is written here?"         12.5, with the column tolerance
+
+``demo_rows``, easy enough for a tiny model: 56 x 56, shapes in quarters of it, or one letter
+
+detection    "Find the shape."                       [[0, 500, 500, 1000]]
+grounding    "Where is the red shape?"               [0, 500, 500, 1000] or No Objects
+counting     "How many shapes are there?"            2
+ocr          "Which letter is written here?"         K
+pointing     "Point at the shape."                   [[0, 500, 500, 1000]], answered [250, 750]
 """
 
 from __future__ import annotations
@@ -23,7 +33,17 @@ from swift_vlrft.demo.tasks import COLOURS, FORMAT, GRID, Row, draw, grey
 WORDS = ("Exit", "Gate", "Room", "Hôtel", "Track", "Floor")
 SCENES = ("grounding", "pointing", "list", "ordering")
 MIXED = (*SCENES, "ocr", "number")
-"""The tasks of the set."""
+"""The tasks of ``mixed_rows``."""
+LETTERS = "LOTX"
+HALF = 500
+IN_DEMO = {
+    "detection": "Find the shape, as [[x1, y1, x2, y2]].",
+    "grounding": "Where is the {colour} shape? As [x1, y1, x2, y2], or No Objects.",
+    "counting": "How many shapes are there?",
+    "ocr": "Which letter is written here?",
+    "pointing": "Point at the shape, as [x, y].",
+}
+"""The tasks of ``demo_rows`` and what they ask."""
 
 
 def mixed_rows(rng: random.Random, n: int) -> list[Row]:
@@ -70,3 +90,55 @@ def _scene(image: Image.Image, rng: random.Random) -> dict[str, list[int]]:
 def _write(image: Image.Image, rng: random.Random, text: str) -> None:
     pen, font = ImageDraw.Draw(image), ImageFont.load_default(20)
     pen.text((rng.randint(2, 8), rng.randint(4, 80)), text, fill="white", font=font)
+
+
+def demo_rows(rng: random.Random, n: int, held_out: bool = False) -> list[Row]:
+    """``n`` rows, of each task in turn; ``seen`` is the right answer."""
+    return [_demo_row(rng, list(IN_DEMO)[i % len(IN_DEMO)]) for i in range(n)]
+
+
+def _demo_row(rng: random.Random, task: str) -> Row:
+    image, colour = grey(rng, 56), rng.choice(list(COLOURS))
+    if task == "ocr":
+        seen = solution = rng.choice(LETTERS)
+        place = rng.randint(10, 16), rng.randint(-8, -4)
+        ImageDraw.Draw(image).text(place, seen, fill="white", font=ImageFont.load_default(52))
+    else:
+        count = rng.randint(1, 3) if task == "counting" else 1
+        cells = rng.sample([(x, y) for y in range(2) for x in range(2)], count)
+        for (x, y), shown in zip(cells, rng.sample(list(COLOURS), count), strict=True):
+            draw(image, rng, shown, (x * 28, y * 28, (x + 1) * 28, (y + 1) * 28))
+            drawn = shown
+        (x, y), *_ = cells
+        box = [x * HALF, y * HALF, (x + 1) * HALF, (y + 1) * HALF]
+        if task == "grounding" and rng.random() < 0.7:
+            colour = drawn
+        seen = solution = {
+            "counting": str(count),
+            "grounding": _written(box) if colour == drawn else "No Objects",
+        }.get(task, f"[{_written(box)}]")
+        if task == "pointing":
+            seen = _written([box[0] + HALF // 2, box[1] + HALF // 2])
+    question = IN_DEMO[task].format(colour=colour)
+    if task in ("detection", "grounding", "pointing"):
+        question += " Coordinates are from 0 to 1000."
+    answer = f"<answer>{solution}</answer>"
+    return Row(image, f"{question} {FORMAT}", answer, seen, {"task": task})
+
+
+def demo_guess(rng: random.Random, seen: str) -> str:
+    """An answer of the same kind: right by chance, a box mostly too large."""
+    if len(seen) == 1:
+        return rng.choice("123" if seen in "123" else LETTERS)
+    if seen.count(",") == 1:
+        return _written([rng.randrange(2) * HALF + HALF // 2 for _ in range(2)])
+    if "[" not in seen or (not seen.startswith("[[") and rng.random() < 0.2):
+        return rng.choice(["No Objects", _written([0, 0, 2 * HALF, 2 * HALF])])
+    box = json.loads(seen.strip("[]").join("[]"))
+    edges = [0, 0, 2 * HALF, 2 * HALF]
+    loose = [v if rng.random() < 0.5 else edge for v, edge in zip(box, edges, strict=True)]
+    return seen.replace(_written(box), _written(loose))
+
+
+def _written(numbers: list[int]) -> str:
+    return f"[{','.join(map(str, numbers))}]"

@@ -4,7 +4,7 @@
     runs/demo/start                       the warm-started checkpoint
     runs/demo/grpo                        what `swift rlhf` wrote; what it printed is in grpo.log
     runs/demo/eval/before, after          `vlrft eval` of the two checkpoints; the first runs while
-                                          `swift rlhf` starts
+                                          `swift rlhf` starts. With several tasks, a folder for each
     runs/demo/{summary.json,reward.png,answers.png,report.html}
 
 Tasks other than colours write to a folder below, runs/demo/TASK.
@@ -65,7 +65,7 @@ def run_demo(
 
         def answers_of(name: str, checkpoint: Path) -> list[str]:
             advance = begin(f"held-out images, {name}", len(held_out))
-            return _answers(task, checkpoint, folder, folder / "eval" / name, advance)
+            return _answers(task, held_out, checkpoint, folder, name, advance)
 
         with training(task, folder, steps) as run:
             answers = [answers_of("before", folder / "start")]
@@ -77,29 +77,26 @@ def run_demo(
             raise DemoError(f"{folder / 'grpo'} holds no checkpoint")
         last = max(found, key=lambda path: int(path.name.split("-")[-1]))
         answers.append(answers_of("after", last))
-        from swift_vlrft.evaluation.compare import compare_runs
         from swift_vlrft.report import write_report
 
+        # A page shows one evaluation before and after; several tasks have curves each.
         sides = [folder / "eval" / name for name in ("before", "after")]
-        write_report(folder / "grpo", sides, folder / "report.html")
-        compared = compare_runs(*sides)
+        write_report(folder / "grpo", sides if len(task.kinds) == 1 else [], folder / "report.html")
     before, after = (task.scores(held_out, texts) for texts in answers)
     curves = _curves(task, folder)
-    headline = compared.metrics[compared.headline]
-    summary: dict[str, Any] = {"task": task.name, "reward": task.reward}
-    for name, values in (("reward", curves[task.reward]), ("format", curves[FORMAT])):
-        tenth = max(1, len(values) // 10)
-        summary |= {f"{name}_first": mean(values[:tenth]), f"{name}_last": mean(values[-tenth:])}
+    summary: dict[str, Any] = {"task": task.name, "rewards": {}}
+    for kind, name in zip(task.kinds, task.rewards, strict=True):
+        rows = [n for n, row in enumerate(held_out) if task.kind_of(row) == kind]
+        summary["rewards"][name] = _ends(curves[name]) | {
+            "held_out_before": mean(before[n] for n in rows),  # of greedy answers
+            "held_out_after": mean(after[n] for n in rows),
+            "held_out_rows": len(rows),
+            **_compared(folder, kind if len(task.kinds) > 1 else ""),
+        }
     summary |= {
-        "steps": len(curves[task.reward]),
+        "format": _ends(curves[FORMAT]),
+        "steps": len(curves[FORMAT]),
         "seconds": round(time.monotonic() - started, 1),  # data and warm start included
-        "held_out_before": mean(before),  # of greedy answers on held-out images
-        "held_out_after": mean(after),
-        "held_out_rows": len(held_out),
-        "metric": compared.headline,
-        "metric_before": headline.a or 0.0,
-        "metric_after": headline.b or 0.0,
-        "difference_95": [headline.low, headline.high],  # paired bootstrap of after - before
     }
     (folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
     draw_rewards(curves, folder / "reward.png")
@@ -107,10 +104,37 @@ def run_demo(
     return summary
 
 
+def _ends(values: list[float]) -> dict[str, float]:
+    """Means of the first and the last tenth."""
+    tenth = max(1, len(values) // 10)
+    return {"first": mean(values[:tenth]), "last": mean(values[-tenth:])}
+
+
+def _compared(folder: Path, kind: str) -> dict[str, Any]:
+    """The headline metric of the two evaluations."""
+    from swift_vlrft.evaluation.compare import compare_runs
+
+    compared = compare_runs(*(folder / "eval" / side / kind for side in ("before", "after")))
+    headline = compared.metrics[compared.headline]
+    return {
+        "metric": compared.headline,
+        "metric_before": headline.a or 0.0,
+        "metric_after": headline.b or 0.0,
+        "difference_95": [headline.low, headline.high],  # paired bootstrap of after - before
+    }
+
+
 def _answers(
-    task: DemoTask, checkpoint: Path, folder: Path, out: Path, advance: Advance
+    task: DemoTask,
+    held_out: list[Row],
+    checkpoint: Path,
+    folder: Path,
+    name: str,
+    advance: Advance,
 ) -> list[str]:
-    """Greedy answers on the held-out images, row by row; summary and predictions are in ``out``."""
+    """Greedy answers on the held-out images, row by row; summaries and predictions are in
+    ``folder``/eval/``name``.
+    """
     from swift_vlrft.evaluation import read_predictions
     from swift_vlrft.swift_plugin.evaluate import evaluate
 
@@ -123,9 +147,13 @@ def _answers(
 
     settings: dict[str, Any] = {"engine": "transformers", "batch_size": 64, "dtype": "float32"}
     settings |= {"max_tokens": task.max_completion_length, "workers": 1}
-    held_out = folder / "data" / "held_out"
-    evaluate(checkpoint, held_out, task.kind, out=out, progress=answered, **settings)
-    return [row.completion for row in read_predictions(out).rows]
+    answers: dict[str, Iterator[str]] = {}
+    for kind in task.kinds:
+        out = folder / "eval" / name / (kind if len(task.kinds) > 1 else "")
+        data = folder / "data" / "held_out"
+        evaluate(checkpoint, data, kind, out=out, progress=answered, **settings)
+        answers[kind] = (row.completion for row in read_predictions(out).rows)
+    return [next(answers[task.kind_of(row)]) for row in held_out]
 
 
 def _remove_earlier(folder: Path) -> None:
@@ -176,7 +204,7 @@ def training(
         "MODEL": str(folder / "start"),
         "DATASET": str(folder / "data" / "train"),
         "OUTPUT_DIR": str(folder / "grpo"),
-        "REWARD": task.reward,
+        "REWARDS": " ".join(task.rewards),
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
     }
     command = ["bash", str(shipped_file("recipes", "demo_cpu.sh")), "--max_steps", str(steps)]
@@ -203,9 +231,9 @@ def _steps(
     while not ended:
         ended = process.poll() is not None
         logged = _curves(task, folder)
-        for step in range(seen, min(map(len, logged.values()))):
+        for step in range(seen, len(logged[FORMAT])):  # which scores every row
             seen = step + 1
-            yield seen, {name: values[step] for name, values in logged.items()}
+            yield seen, {name: values[step] for name, values in logged.items() if values[step:]}
         if not ended:
             time.sleep(POLL)
     if process.returncode != 0:
@@ -219,7 +247,7 @@ def _steps(
 
 def _curves(task: DemoTask, folder: Path) -> dict[str, list[float]]:
     log = folder / "grpo" / "logging.jsonl"
-    return {name: step_rewards(log, f"rewards/{name}/mean") for name in (task.reward, FORMAT)}
+    return {name: step_rewards(log, f"rewards/{name}/mean") for name in (*task.rewards, FORMAT)}
 
 
 def step_rewards(log: Path, name: str = "reward") -> list[float]:
@@ -258,7 +286,7 @@ def draw_answers(task: DemoTask, rows: list[Row], answers: list[list[str]], path
     for i, (axes, row) in enumerate(zip(grid.flat, rows, strict=False)):
         before, after = answers[0][i], answers[1][i]
         axes.imshow(row.image, extent=(0, 1000, 1000, 0))
-        if task.kind == "detection":
+        if task.kinds == ["detection"]:
             for text, colour in ((row.solution, "white"), (before, "red"), (after, "lime")):
                 found = read(text).boxes
                 for x1, y1, x2, y2 in filter(None, found.boxes if found else ()):

@@ -5,6 +5,7 @@
     detection  112 x 112, one shape             "Find the shape"                [{'Position': ...
     digits     scikit-learn's handwritten ones  "Which digit is written here?"  seven
     coins      windows of a photograph          "Find the coin that is whole"   [{'Position': ...
+    mixed      five tasks in one set            "How many shapes are there?"    2
 
 The prompt never tells the answer. ``seen`` is what the image shows, in the words of the reasoning:
 the warm start learns to write it down, while its answer is a guess. What is left for GRPO to find
@@ -60,7 +61,7 @@ class DemoTask:
     held_out_rows: int
     warm_steps: int
     grpo_steps: int
-    reward: str = "vlrft_classification"
+    rewards: tuple[str, ...] = ("vlrft_classification",)
     side: int = 56  # of the images as the model sees them, in pixels
     max_completion_length: int = 12
     learning_rate: float = 5e-4
@@ -72,15 +73,19 @@ class DemoTask:
         return self.rows(rng, n, held_out)
 
     def scores(self, rows: list[Row], answers: list[str]) -> list[float]:
-        scores = REWARDS[self.reward](answers, [row.solution for row in rows])
-        return [score or 0.0 for score in scores]
+        """Of each row, by the reward of its task."""
+        solutions = [row.solution for row in rows]
+        kinds = [self.kind_of(row) for row in rows]
+        found = [REWARDS[name](answers, solutions, task=kinds) for name in self.rewards]
+        return [sum(score or 0.0 for score in of_row) for of_row in zip(*found, strict=True)]
+
+    def kind_of(self, row: Row) -> str:
+        return str(row.columns.get("task", self.kinds[0]))
 
     @property
-    def kind(self) -> str:
-        """The task of its rows: detection or classification."""
-        task = REWARDS[self.reward].task
-        assert task is not None
-        return task.name
+    def kinds(self) -> list[str]:
+        """The tasks of its rows: detection, classification, ..."""
+        return [task.name for name in self.rewards if (task := REWARDS[name].task) is not None]
 
 
 def grey(rng: random.Random, side: int) -> Image.Image:
@@ -163,6 +168,18 @@ def _coin_rows(rng: random.Random, n: int, held_out: bool) -> list[Row]:
     ]
 
 
+def _mixed_rows(rng: random.Random, n: int, held_out: bool) -> list[Row]:
+    from swift_vlrft.demo.mixed import demo_rows
+
+    return demo_rows(rng, n)
+
+
+def _mixed_guess(rng: random.Random, seen: str) -> str:
+    from swift_vlrft.demo.mixed import demo_guess
+
+    return demo_guess(rng, seen)
+
+
 def _too_large(step: int) -> Guess:
     """Each side right in 3 of 10 cases, else ``step`` thousandths too far out: mostly too large."""
 
@@ -180,10 +197,19 @@ def _one_of(names: tuple[str, ...]) -> Guess:
 
 
 _BoxTask = partial(
-    DemoTask, reward="vlrft_detection_iou", side=112, max_completion_length=28, learning_rate=2e-4
+    DemoTask,
+    rewards=("vlrft_detection_iou",),
+    side=112,
+    max_completion_length=28,
+    learning_rate=2e-4,
 )
 _COLOURS = tuple(COLOURS)
 _COLOURED = DemoTask("colours", _colour_rows, _one_of(_COLOURS), _COLOURS, 512, 64, 120, 100)
+_IN_MIXED = (*"LOTX123", "No", "Objects", "0", "250", "500", "750", "1000")
+_MIXED_REWARDS = (
+    *("vlrft_detection_iou", "vlrft_grounding_iou", "vlrft_counting", "vlrft_ocr"),
+    "vlrft_pointing",
+)
 # Its large vocabulary makes a step slow: there are too few of them to learn the colours.
 _QWEN: dict[str, Any] = {
     **{"model": MODELS["qwen3_5"], "unreasoned": 0.5, "batch": 16},
@@ -198,6 +224,11 @@ TASKS: dict[str, DemoTask] = {
         replace(_COLOURED, name="format", train_rows=64, warm_steps=40, grpo_steps=20, **_QWEN),
         _BoxTask("detection", _detection_rows, _too_large(GRID // 2), _COLOURS, 2048, 64, 600, 70),
         _BoxTask("coins", _coin_rows, _too_large(3 * COIN_GRID), (), 2048, 64, 600, 80),
+        DemoTask(
+            *("mixed", _mixed_rows, _mixed_guess, _IN_MIXED, 1000, 100, 500, 120),
+            rewards=_MIXED_REWARDS,
+            max_completion_length=28,
+        ),
     )
 }
 

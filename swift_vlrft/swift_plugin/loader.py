@@ -19,7 +19,7 @@ from swift.dataset.loader import DatasetLoader
 from swift.utils import get_logger, safe_ddp_context
 
 from swift_vlrft.datasets import DataError, Source
-from swift_vlrft.datasets.box_format import not_native, refuse_subset
+from swift_vlrft.datasets.box_format import not_native, refuse_subset, subset_of
 from swift_vlrft.datasets.check import left_out_notes, length_check
 from swift_vlrft.datasets.column_files import labels_of
 from swift_vlrft.datasets.instances import forget
@@ -30,7 +30,6 @@ from swift_vlrft.datasets.schemas import is_for_swift, schema_of
 from swift_vlrft.datasets.storage import StoredSet, Stream, Table
 from swift_vlrft.datasets.training import (
     LoadOptions,
-    box_format_of_subsets,
     streamed_rows,
     training_set,
 )
@@ -45,7 +44,7 @@ MODEL_TYPE: dict[str, str | None] = {"given": None}
 """The argument of ``register(model_type=...)``, for use without a command line."""
 
 _reports: dict[str, Report] = {}
-"""Reports of the sets of this command that were loaded."""
+"""Reports of the sets of this command that were loaded, by ``_key``."""
 
 
 class VlrftLoader(DatasetLoader):
@@ -60,7 +59,7 @@ class VlrftLoader(DatasetLoader):
         self.remove_unused_columns = False
         name = dataset_syntax.dataset
         source: Source | None = getattr(dataset_meta, "vlrft_source", None)
-        options = self._options(box_format_of_subsets(dataset_syntax.subsets, name), name)
+        options = self._options(dataset_syntax.subsets, name)
         if os.path.exists(name):
             with safe_ddp_context(None, True):
                 stored = open_set(name, keep_going=not self.strict, rename=self.columns)
@@ -78,17 +77,19 @@ class VlrftLoader(DatasetLoader):
                 raise DataError(f"{name} could not be loaded ({error}). {hint}") from error
             raise
 
-    def _options(self, subset: str, name: str) -> LoadOptions:
+    def _options(self, subsets: list[str], name: str) -> LoadOptions:
         command = read_command_line(sys.argv[1:])
         command.model_type = command.model_type or MODEL_TYPE["given"]
-        box_format, key, resize = wanted_box_format(command, subset, name)
+        subset = subset_of(subsets, name)
+        box_format, key, resize = wanted_box_format(command, subset.box_format, name)
         too_long = None
         if command.max_length and command.truncation_strategy == "delete" and resize is not None:
             # ms-swift encodes a row to learn its length, in every step; headers tell it beforehand.
             too_long = length_check(resize, command.max_length, text_tokens(command))
         return LoadOptions(
             cache=Path(get_cache_dir()) / "datasets" / "vlrft",
-            subset=subset,
+            subset=tuple(subsets),
+            tasks=subset.tasks,
             box_format=box_format,
             box_key=key,
             resize=resize,
@@ -112,7 +113,7 @@ class VlrftLoader(DatasetLoader):
         _tell(report, options)
         if not local:
             _warn(report.notes)
-        _check_rewards_score(str(stored.path), report)
+        _check_rewards_score(_key(str(stored.path), options.subset), report)
         return dataset
 
     def _hub(
@@ -130,7 +131,7 @@ class VlrftLoader(DatasetLoader):
         features = dataset.features or {}
         columns = list(dataset.column_names or next(iter(dataset)))
         if usual is not None and (is_for_swift(columns) or schema_of(columns) is None):
-            refuse_subset(name, [options.subset or options.box_format])
+            refuse_subset(name, options.subset)
             self.remove_unused_columns = self._remove_asked
             return usual(dataset, **further)
         stored: StoredSet
@@ -198,11 +199,16 @@ def _check_rewards_score(name: str, report: Report) -> None:
     """DataError if all sets of the command are loaded and one of its rewards scores no row."""
     command = read_command_line(sys.argv[1:])
     _reports[name] = report
-    names = [DatasetSyntax.parse(dataset).dataset for dataset in command.datasets]
+    parsed = [DatasetSyntax.parse(dataset) for dataset in command.datasets]
+    names = [_key(syntax.dataset, syntax.subsets) for syntax in parsed]
     if name in names and not command.cached_datasets:
         problem = nothing_scored(command.reward_funcs, [_reports.get(other) for other in names])
         if problem:
             raise DataError(problem)
+
+
+def _key(name: str, subsets: Sequence[str]) -> str:
+    return ":".join([name, *subsets])
 
 
 def dataset_meta(name: str, source: Source | None = None) -> DatasetMeta:

@@ -21,17 +21,16 @@ from swift.trainers.trainer_factory import TrainerFactory
 from swift.utils import get_logger, use_hf_hub
 
 from swift_vlrft.datasets import SOURCES, DataError
-from swift_vlrft.datasets.box_format import refuse_subset
+from swift_vlrft.datasets.box_format import refuse_subset, subset_of
 from swift_vlrft.datasets.check import check_set
 from swift_vlrft.datasets.opening import check_columns, find_set
 from swift_vlrft.datasets.report import Report, nothing_scored, report_of_source
 from swift_vlrft.datasets.schemas import is_for_swift, schema_of
 from swift_vlrft.datasets.storage import StoredSet
-from swift_vlrft.datasets.training import box_format_of_subsets
 from swift_vlrft.diagnostics.watch import watch
 from swift_vlrft.files.environment import is_on, number
 from swift_vlrft.geometry.box_format import SUBSETS
-from swift_vlrft.rewards import REWARDS, RewardFunction
+from swift_vlrft.rewards import REWARDS, TASK_NAMES, RewardFunction
 from swift_vlrft.rewards.detection import VARIABLE, threshold_at
 from swift_vlrft.shared_prefix import settings as shared_prefix
 from swift_vlrft.swift_plugin.command_line import CommandLine, read_command_line
@@ -162,10 +161,10 @@ def _register_path(dataset: str, command: CommandLine, *, check: bool) -> Report
 
             refuse_several_images(stored, dataset)
         return None  # ms-swift's own loader reads it
-    subset = box_format_of_subsets(syntax.subsets, dataset)
+    subset = subset_of(syntax.subsets, dataset)
     check_columns(stored)
     if check:
-        wanted_box_format(command, subset, syntax.dataset)
+        wanted_box_format(command, subset.box_format, syntax.dataset)
     register_dataset(dataset_meta(syntax.dataset), exist_ok=True)
     return _check(stored, command) if check else None
 
@@ -178,10 +177,10 @@ def _register_hub_id(
         found = [syntax.get_dataset_meta(use_hf) for use_hf in (True, False)]
         # For an id that nobody has registered ms-swift returns an empty entry.
         new = not any(m.ms_dataset_id or m.hf_dataset_id or m.dataset_path for m in found)
-        if new and set(syntax.subsets) <= set(SUBSETS):
+        if new and set(syntax.subsets) <= {*SUBSETS, *TASK_NAMES}:
             register_dataset(dataset_meta(syntax.dataset), exist_ok=True)
         return None
-    box_format_of_subsets(syntax.subsets, dataset)
+    subset_of(syntax.subsets, dataset)
     use_hf = command.use_hf if syntax.use_hf is None else syntax.use_hf
     hint = source.other_hub(use_hf_hub() if use_hf is None else use_hf)
     if hint and check:

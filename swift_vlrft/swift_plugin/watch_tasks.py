@@ -1,6 +1,7 @@
 """In the logs, what each task does where one run trains on several.
 
-    tasks/ocr/reward  tasks/ocr/length  tasks/ocr/parse_rate  tasks/ocr/zero_variance  tasks/ocr/share
+    tasks/ocr/reward    tasks/ocr/length    tasks/ocr/parse_rate    tasks/ocr/zero_variance
+    tasks/ocr/share
 
 beside ms-swift's metrics, of which `reward` and `frac_reward_zero_std` are over all tasks. The
 columns that rewards read besides the solution are kept with the completions, so that `vlrft score`

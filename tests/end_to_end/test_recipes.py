@@ -26,6 +26,7 @@ from support.recipe_run import (
 from support.swift_run import REPOSITORY
 
 from swift_vlrft.demo.data import png_bytes, write_parquet
+from swift_vlrft.demo.mixed import demo_rows
 from swift_vlrft.demo.tasks import known_task
 from swift_vlrft.tiny.checkpoint import write_tiny
 
@@ -79,6 +80,7 @@ def sets(tmp_path_factory):
     write_parquet(found, folder / "detection")
     write_parquet(known_task("colours").make(random.Random(0), 16), folder / "classification")
     boxes = [re.findall(r"\d+", row.solution.split("Confidence")[0])[:4] for row in found]
+    write_parquet(demo_rows(random.Random(0), 25), folder / "mixed")
     (folder / "sft").symlink_to(folder / "classification")
     (folder / "grounding").mkdir()
     table = {

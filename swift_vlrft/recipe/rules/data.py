@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from swift_vlrft.geometry.box_format import BOX_FORMATS, NATIVE
+from swift_vlrft.geometry.box_format import BOX_FORMATS, NATIVE, SUBSETS
 from swift_vlrft.recipe.rules.finding import Finding, note, problem
 from swift_vlrft.recipe.rules.model import family, is_missing
 from swift_vlrft.recipe.run import NoValue, Run
@@ -185,17 +185,18 @@ def _box_format(run: Run, data_set: _Set) -> Iterator[Finding]:
         native_format,
         not_native,
         refuse_subset,
-        subset_named,
+        subset_of,
     )
     from swift_vlrft.datasets.schemas import is_for_swift
     from swift_vlrft.datasets.source import DataError
 
-    subset = data_set.subset if data_set.subset not in ("", "default") else "norm1000"
+    names = data_set.subset.split("/")
+    subset = next((name for name in names if name in SUBSETS), "norm1000")
     try:
         if data_set.ours:
-            subset_named(subset, data_set.value)
+            subset_of(names, data_set.value)
         elif is_for_swift(data_set.columns):
-            refuse_subset(data_set.name, [data_set.subset])
+            refuse_subset(data_set.name, names)
     except DataError as error:
         yield problem(run, data_set.flag, "dataset", str(error))
         return
@@ -226,7 +227,7 @@ def _box_format(run: Run, data_set: _Set) -> Iterator[Finding]:
             native_format(data_set.name, known)
         except DataError as error:
             yield problem(run, data_set.flag, "dataset", str(error))
-    elif boxes and subset in BOX_FORMATS and (data_set.subset in BOX_FORMATS or data_set.ours):
+    elif boxes and subset in BOX_FORMATS and (data_set.ours or set(names) & set(BOX_FORMATS)):
         text = not_native(data_set.name, subset, known) or ""
         yield from [note(run, data_set.flag, "frame", text)] * bool(text)
 
