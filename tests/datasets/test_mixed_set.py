@@ -13,11 +13,13 @@ import pytest
 from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
-from swift_vlrft.datasets import read_rows
-from swift_vlrft.datasets.box_format import row_in_box_format
+from swift_vlrft.datasets import DataError, read_rows
+from swift_vlrft.datasets.box_format import row_in_box_format, subset_of
 from swift_vlrft.datasets.opening import open_set
+from swift_vlrft.datasets.read import rows_of
+from swift_vlrft.datasets.report import Report
 from swift_vlrft.datasets.row import Row, RowLocation
-from swift_vlrft.datasets.training import LoadOptions, training_set
+from swift_vlrft.datasets.training import LoadOptions, streamed_rows, training_set
 from swift_vlrft.demo.data import write_parquet
 from swift_vlrft.demo.mixed import MIXED, mixed_rows
 from swift_vlrft.parsing.answers import gold_text, read_boxes
@@ -66,6 +68,49 @@ def test_each_row_trains_under_the_rewards_of_its_task_alone(mixed, tmp_path):
     for name in NAMES:
         own = [task == REWARDS[name].task.name for task in columns["task"]]
         assert REWARDS[name](texts, **columns) == [1.0 if one else None for one in own]
+
+
+def test_the_rows_of_some_tasks_alone(mixed, tmp_path):
+    def loaded(*tasks, streamed=False):
+        options = LoadOptions(cache=tmp_path / "cache", rewards=tuple(NAMES), tasks=tasks)
+        stored = open_set(mixed, keep_going=True)
+        if not streamed:
+            made, report = training_set(stored, options)
+            assert report.good == report.rows == len(made)
+            return list(made["task"]), list(made["solution"])
+        rows = list(streamed_rows(rows_of(stored), options, Report(mixed)))
+        return [row["task"] for row in rows], [row["solution"] for row in rows]
+
+    tasks, solutions = loaded()
+    for wanted in (("ocr",), ("number", "grounding")):
+        kept = [(t, s) for t, s in zip(tasks, solutions, strict=True) if t in wanted]
+        assert len(kept) == 10 * len(wanted)
+        for streamed in (False, True):
+            assert list(zip(*loaded(*wanted, streamed=streamed), strict=True)) == kept
+    with pytest.raises(
+        DataError, match="no row is of this task; there are rows of grounding, list"
+    ):
+        loaded("counting")
+
+
+@pytest.mark.parametrize(
+    ("names", "made"),
+    [
+        ([], ("norm1000", ())),
+        (["default"], ("norm1000", ())),
+        (["ocr"], ("norm1000", ("ocr",))),
+        (["native", "ocr", "list"], ("native", ("ocr", "list"))),
+        (["ocr", "pixels"], ("pixels", ("ocr",))),
+        (["Ocr"], "unknown subset 'Ocr'; known box formats: norm1000.*known tasks.*: detection"),
+        (["native", "pixels"], "several box formats: native, pixels; name one"),
+    ],
+)  # fmt: skip
+def test_what_a_subset_asks_for(names, made):
+    if isinstance(made, tuple):
+        assert subset_of(names, "set") == made
+    else:
+        with pytest.raises(DataError, match=made):
+            subset_of(names, "set")
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ from support.swift_run import REPOSITORY
 from swift_vlrft.demo.data import png_bytes, write_parquet
 from swift_vlrft.demo.mixed import demo_rows
 from swift_vlrft.demo.tasks import known_task
+from swift_vlrft.rewards import REWARDS
 from swift_vlrft.tiny.checkpoint import write_tiny
 
 pytestmark = pytest.mark.end_to_end
@@ -121,6 +122,8 @@ def test_recipe(path, models, sets, tmp_path):
     assert_steps(done, [1, 2])
     assert_loads(out / "checkpoint-2", model, done)
     record(path, done)
+    if "mixed" in path.stem:
+        assert_tasks(done)
     if f"{path.parent.name}/{path.stem}" in RESUMED:
         resume = ("--resume_from_checkpoint", str(out / "checkpoint-2"))
         again = run_recipe(
@@ -176,6 +179,27 @@ def assert_steps(done: RecipeRun, steps: list[int]) -> None:
     for name in ("loss", "grad_norm", "reward", "kl"):
         assert all(math.isfinite(value) for value in done.run.metric(name))
     assert all(value > 0 for value in done.run.metric("grad_norm"))
+
+
+def assert_tasks(done: RecipeRun) -> None:
+    """What was logged of each task is what the completions of both processes say."""
+    rewards = [name for name in done.recipe.values("reward_funcs") if name in REWARDS]
+    logged = [row for row in done.run.rows if any(n.startswith("tasks/") for n in row)]
+    lines = (done.run.folder / "completions.jsonl").read_text().splitlines()
+    steps = {record["step"][0]: record for record in map(json.loads, lines)}
+    seen = set()
+    for row in logged:
+        record = steps[row["global_step/max_steps"].split("/")[0]]
+        sums: dict[str, list[float]] = {}
+        for n, task in enumerate(record["task"]):
+            scores = [record[name][n] for name in rewards]
+            sums.setdefault(task, []).append(sum(s for s in scores if not math.isnan(s)))
+        for task, values in sums.items():
+            assert row[f"tasks/{task}/reward"] == pytest.approx(sum(values) / len(values))
+            assert row[f"tasks/{task}/share"] == pytest.approx(len(values) / len(record["task"]))
+            assert row[f"tasks/{task}/length"] > 0 <= row[f"tasks/{task}/zero_variance"] <= 1
+        seen |= sums.keys()
+    assert len(seen) > 1
 
 
 def assert_loads(checkpoint: Path, model: Path, done: RecipeRun) -> None:

@@ -69,6 +69,8 @@ def run(tmp_path) -> Path:
                 "completions/max_length": 40,
                 "frac_reward_zero_std": 0.5,
                 "memory/rollout_allocated_gib": 3.0,
+                "tasks/ocr/reward": step / 5,
+                "tasks/<b>/c/zero_variance": 0.5,
                 "global_step/max_steps": f"{step}/5",
             }
             log.write(json.dumps(record) + "\n")
@@ -354,6 +356,12 @@ def test_a_browser_shows_it_on_a_phone_without_a_sideways_scroll(run):
     seen = json.loads(title[1].replace("&quot;", '"'))
     assert seen["pictures"] == 6 and seen["scripts"] == 1  # ours alone
     assert seen["wide"] <= max(seen["screen"], 500)
+
+
+def test_every_task_of_a_run_has_its_curves(run):
+    page = report(run)
+    assert "ocr: reward" in page and "&lt;b&gt;/c: zero-variance groups" in page
+    assert "ocr: parse rate" not in page  # not logged
 
 
 @pytest.mark.parametrize("task", ["pointing", "ocr"])

@@ -209,7 +209,7 @@ def test_pixels_without_a_known_family_and_unknown_subsets_are_refused(shapes):
     assert done.returncode == 1 and "Traceback" not in done.stderr
     assert "no rule" in done.stderr or "none is known for llama3" in done.stderr
     done = import_plugin("--dataset", f"{shapes}:pixel")
-    assert done.returncode == 1 and "known: norm1000, pixels" in done.stderr
+    assert done.returncode == 1 and "known box formats: norm1000, pixels" in done.stderr
 
 
 def test_native_loads_what_the_model_in_the_command_was_trained_on(shapes):
@@ -241,6 +241,34 @@ print(json.dumps(made))
     for name in ("unit", "norm1000"):
         assert f"boxes are in {name}, while gemma4 was trained on yx1000" in output
     assert "boxes are in yx1000" not in output and f"Use {shapes}:native" in output
+
+
+def test_shares_of_tasks_in_one_run(tmp_path):
+    """ms-swift's own #count, for the rows of each task of one set."""
+    import ast
+    import random
+
+    from swift_vlrft.demo.data import write_parquet
+    from swift_vlrft.demo.mixed import demo_rows
+
+    write_parquet(demo_rows(random.Random(0), 25), tmp_path / "set")
+    then = """
+import sys
+from collections import Counter
+from swift.dataset import load_dataset
+train, _ = load_dataset(sys.argv[2:4], shuffle=True)
+print(sorted(Counter(train["task"]).items()))
+"""
+    named = [f"{tmp_path}/set:ocr#3", f"{tmp_path}/set:counting/pointing#14"]
+    rewards = ("vlrft_ocr", "vlrft_counting", "vlrft_pointing", "vlrft_format")
+    done = import_plugin("--dataset", *named, "--reward_funcs", *rewards, then=then)
+    assert done.returncode == 0, done.stderr[-3000:]
+    # 3 of 5 rows, 10 rows and 4 of them again
+    counts = dict(ast.literal_eval(done.stdout.strip().splitlines()[-1]))
+    assert counts["ocr"] == 3 and counts["counting"] + counts["pointing"] == 14
+    assert min(counts.values()) >= 3
+    done = import_plugin("--dataset", f"{tmp_path}/set:text")
+    assert done.returncode == 1 and "known tasks, for their rows alone: detection" in done.stderr
 
 
 def test_native_of_a_run_that_goes_on_from_a_checkpoint(shapes, tmp_path):

@@ -1,0 +1,86 @@
+"""Figures by task: in `vlrft score`, and what training logs."""
+
+import json
+import statistics
+
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from swift_vlrft.cli import app
+from swift_vlrft.diagnostics.by_task import Scored, by_task
+from swift_vlrft.diagnostics.score import score_file
+
+ROWS = st.lists(
+    st.builds(
+        Scored,
+        task=st.sampled_from(["ocr", "grounding", ""]),
+        group=st.one_of(st.none(), st.integers(0, 3)),
+        reward=st.one_of(st.none(), st.sampled_from([0.0, 0.5, 1.0])),
+        length=st.integers(0, 9),
+        was_read=st.one_of(st.none(), st.booleans()),
+    ),
+    max_size=30,
+)
+
+
+@given(ROWS)
+def test_figures_are_those_of_numbers_put_side_by_side(rows):
+    found = by_task(rows)
+    assert set(found) == {row.task for row in rows}
+    assert abs(sum(of.share for of in found.values()) - bool(rows)) < 1e-9
+    for task, of in found.items():
+        own = [row for row in rows if row.task == task]
+        assert of.completions == len(own) and of.length == statistics.mean(r.length for r in own)
+        scored = [row.reward for row in own if row.reward is not None]
+        assert of.reward == (statistics.mean(scored) if scored else None)
+        constant = []
+        for group in {row.group for row in own} - {None}:
+            of_group = [r.reward for r in own if r.group == group and r.reward is not None]
+            if len(of_group) > 1:
+                constant.append(statistics.pstdev(of_group) == 0)
+        assert of.groups == len(constant)
+        assert of.zero_variance == (statistics.mean(constant) if constant else None)
+
+
+def answer(text):
+    return f"<think>t</think><answer>{text}</answer>"
+
+
+def logged(step, tasks=True):
+    """A step of ms-swift's log: two prompts of four answers each."""
+    nan = float("nan")
+    columns = {
+        "step": [str(step)] * 8,
+        "prompt": ["read"] * 4 + ["count"] * 4,
+        "completion": [answer(t) for t in ("Gate 7", "Gate 1", "Gate 7", "Gate 7")]
+        + [answer("3"), answer("3"), answer("3"), "no tags"],
+        "vlrft_ocr": [1.0, 5 / 6, 1.0, 1.0] + [nan] * 4,
+        "vlrft_counting": [nan] * 4 + [0.0] * 4,
+        "solution": ["Gate 7"] * 4 + ["4"] * 4,
+    }
+    return columns | ({"task": ["ocr"] * 4 + ["counting"] * 4} if tasks else {})
+
+
+def test_vlrft_score_tells_tasks_apart(tmp_path):
+    for tasks in (True, False):  # ms-swift alone logs no task; the scores tell it
+        path = tmp_path / f"{tasks}.jsonl"
+        path.write_text("".join(json.dumps(logged(n, tasks)) + "\n" for n in (1, 2)))
+        report = score_file(path)
+        ocr, counting = report.tasks["ocr"], report.tasks["counting"]
+        assert (ocr.completions, ocr.share, ocr.groups, ocr.zero_variance) == (8, 0.5, 2, 0.0)
+        assert ocr.parse_rate == 1.0 and 0.95 < ocr.reward < 0.97
+        assert (counting.reward, counting.zero_variance, counting.parse_rate) == (0.0, 1.0, 0.75)
+        said = CliRunner().invoke(app, ["score", str(path)]).output
+        assert "by task" in said and "counting" in said.split("by task")[1].split("why")[0]
+        result = CliRunner().invoke(app, ["score", str(path), "--json"])
+        assert json.loads(result.stdout)["tasks"]["counting"]["zero_variance"] == 1.0
+
+
+def test_the_name_of_a_task_is_text(tmp_path):
+    row = {"completion": answer("4"), "solution": "4", "vlrft_format": 1.0}
+    names = ["[red]x", "\x1b[31my", ""]
+    rows = [row | {"task": name} for name in names]
+    (tmp_path / "c.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    said = CliRunner().invoke(app, ["score", str(tmp_path / "c.jsonl")]).output
+    assert "[red]x" in said and "\\x1b[31my" in said and "(none)" in said and "\x1b[31m" not in said
