@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any
 
 VISUAL_RFT = Path("src/virft/src/open_r1/grpo.py")
+VISUAL_RFT_CLASSES = Path("src/virft/src/open_r1/grpo_classification.py")
 VLM_R1 = Path("src/open-r1-multimodal/src/open_r1/grpo_jsonl.py")
 
 
@@ -62,6 +63,17 @@ def visual_rft(folder: Path, math: ModuleType | None) -> dict[str, Callable[...,
     ]
     given = {"parse": math.parse if math else off, "verify": math.verify if math else off}
     return functions(checkout / VISUAL_RFT, names, given)
+
+
+def visual_rft_classification(folder: Path) -> dict[str, Callable[..., Any]] | None:
+    """Visual-RFT's rewards for class names, with math_verify as released."""
+    checkout = find(folder, VISUAL_RFT_CLASSES)
+    if checkout is None:
+        return None
+    from math_verify import parse, verify  # type: ignore[import-untyped]
+
+    given = {"parse": parse, "verify": verify}
+    return functions(checkout / VISUAL_RFT_CLASSES, ["accuracy_reward", "format_reward"], given)
 
 
 def vlm_r1(folder: Path) -> dict[str, Callable[..., Any]] | None:

@@ -1,0 +1,207 @@
+"""How long until the reward is reached: ms-swift as it comes, with our rewards, with measures.
+
+    python benchmarks/time_to_reward.py PEERS           # everything; hours, goes on where it was
+    python benchmarks/time_to_reward.py PEERS --task colours --variant "ours" --seeds 2
+    python benchmarks/time_to_reward.py --table         # of what is measured
+
+PEERS is a folder with a checkout of Visual-RFT; without it, its rewards are left out. Each run
+starts from the demo's warm-started tiny model (one a seed, the same for all variants) and is a real
+`swift rlhf` on the CPU. It is over when the mean reward of the last 5 rollouts is 0.8 (of 1.0, the
+most that can be reached), or after twice the demo's steps. What is counted: tokens generated,
+dynamic sampling's included, processor seconds of the training process and wall seconds, all from
+the begin of the training. Results are kept in benchmarks/results/time_to_reward.jsonl, a line a
+run; a run that is there is not repeated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from swift_vlrft.demo.data import write_parquet
+from swift_vlrft.demo.tasks import DemoTask, known_task
+from swift_vlrft.demo.warm_start import warm_start
+
+HERE = Path(__file__).resolve().parent
+RESULTS = HERE / "results" / "time_to_reward.jsonl"
+ENOUGH, LAST = 0.8, 5
+TASKS = ("colours", "detection", "digits")
+PEER = {
+    "vlrft_classification": ["visual_rft_accuracy_reward", "visual_rft_format_reward"],
+    "vlrft_detection_iou": [
+        *("visual_rft_accuracy_reward_iou", "visual_rft_accuracy_reward_confidence"),
+        "visual_rft_format_reward",
+    ],
+}
+USUAL = ["--beta", "0.04"]  # ms-swift's default; the recipe of the demo trains with 0
+FREE = ["--beta", "0"]
+VARIANTS: dict[str, list[str]] = {
+    "ms-swift, Visual-RFT's rewards": USUAL,
+    "ms-swift, our rewards": USUAL,
+    "beta 0": FREE,
+    "dynamic_sample": [*USUAL, "--dynamic_sample", "true", "--max_resample_times", "2"],
+    "dr_grpo": [*USUAL, "--loss_type", "dr_grpo", "--scale_rewards", "none"],
+    "dapo": [*USUAL, "--loss_type", "dapo", "--epsilon_high", "0.28"],
+    "gspo": [*USUAL, "--importance_sampling_level", "sequence"],
+    "cispo": [*USUAL, "--loss_type", "cispo", "--epsilon_high", "5"],
+    "entropy mask": [*USUAL, "--top_entropy_quantile", "0.2"],
+    "16 generations": [*USUAL, "--num_generations", "16"],
+    "all that help": [*FREE, "--loss_type", "dapo", "--epsilon_high", "0.28"],
+}
+
+
+def prepared(task: DemoTask, seed: int, work: Path) -> Path:
+    """The folder with the warm-started model and the training data."""
+    folder = work / f"{task.name}-{seed}"
+    if not (folder / "start" / "config.json").exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        rows = task.make(random.Random(seed), task.train_rows)
+        write_parquet(rows, folder / "train")
+        warm_start(task, rows, folder / "making", seed=seed, progress=lambda step, note: None)
+        (folder / "making").rename(folder / "start")
+    return folder
+
+
+def measured(task: DemoTask, variant: str, seed: int, peers: str, work: Path) -> dict[str, Any]:
+    folder = prepared(task, seed, work)
+    (reward,) = task.rewards
+    names = [reward, "vlrft_format"]
+    if "Visual-RFT" in variant:
+        names = [*PEER[reward], reward]
+    weights = ["0" if name == reward and len(names) > 2 else "1" for name in names]
+    steps = 2 * task.grpo_steps
+    log, out = folder / "rollouts.jsonl", folder / "out"
+    shutil.rmtree(out, ignore_errors=True)
+    log.unlink(missing_ok=True)
+    command = ["bash", str(HERE.parent / "recipes" / "demo_cpu.sh"), "--max_steps", str(steps)]
+    command += ["--max_completion_length", str(task.max_completion_length)]
+    command += ["--learning_rate", str(task.learning_rate), "--seed", str(seed)]
+    command += ["--per_device_train_batch_size", str(task.batch), "--save_strategy", "no"]
+    command += ["--reward_funcs", *names, "--reward_weights", *weights, *VARIANTS[variant]]
+    command += ["--external_plugins", str(HERE.parent / "plugins" / "vlrft.py")]
+    command += [str(HERE / "time_to_reward_plugin.py")]
+    variables: dict[str, Any] = {"MODEL": folder / "start", "DATASET": folder / "train"}
+    variables |= {
+        "OUTPUT_DIR": out,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+    }
+    given = {"MEASURED": reward, "LOG": log, "PEERS": peers}
+    variables |= {f"TIME_TO_REWARD_{name}": value for name, value in given.items()}
+    environment = os.environ | {name: str(value) for name, value in variables.items()}
+    with (folder / "out.log").open("w") as said:
+        process = subprocess.Popen(
+            command, env=environment, stdout=said, stderr=said, start_new_session=True
+        )
+        try:
+            found = _reached(process, log)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGTERM)
+                process.wait()
+    if found is None and process.returncode != 0:
+        text = (folder / "out.log").read_text(errors="replace")
+        raise ChildProcessError("\n".join(text.splitlines()[-20:]))
+    last = found or _rollouts(log)[-1]
+    run = {"task": task.name, "variant": variant, "seed": seed, "reached": found is not None}
+    return run | {name: last[name] for name in ("step", "tokens", "cpu", "seconds")}
+
+
+def _reached(process: subprocess.Popen[bytes], log: Path) -> dict[str, Any] | None:
+    """The rollout by which the reward is reached; None if the run ends without."""
+    while True:
+        ended = process.poll() is not None
+        rollouts = _rollouts(log)
+        for n in range(LAST, len(rollouts) + 1):
+            if statistics.fmean(one["reward"] for one in rollouts[n - LAST : n]) >= ENOUGH:
+                return rollouts[n - 1]
+        if ended:
+            return None
+        time.sleep(0.5)
+
+
+def _rollouts(log: Path) -> list[dict[str, Any]]:
+    if not log.exists():
+        return []
+    lines = log.read_text().splitlines(keepends=True)
+    return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
+def kept() -> list[dict[str, Any]]:
+    if not RESULTS.exists():
+        return []
+    return [json.loads(line) for line in RESULTS.read_text().splitlines() if line.strip()]
+
+
+def interval(values: Sequence[float], draws: int = 2000) -> tuple[float, float]:
+    """Of the median: 95 % by bootstrap."""
+    rng = random.Random(0)
+    medians = sorted(statistics.median(rng.choices(values, k=len(values))) for _ in range(draws))
+    return medians[int(0.025 * draws)], medians[int(0.975 * draws)]
+
+
+def table(task: str) -> Table:
+    shown = Table(title=f"{task}: until the mean reward of {LAST} rollouts is {ENOUGH}")
+    for heading in ("variant", "reached", "thousand tokens", "95 %", "processor seconds", "95 %"):
+        shown.add_column(heading)
+    rows = [row for row in kept() if row["task"] == task]
+    for variant in VARIANTS:
+        runs = [row for row in rows if row["variant"] == variant]
+        if not runs:
+            continue
+        cells = [variant, f"{sum(run['reached'] for run in runs)} of {len(runs)}"]
+        for name, unit in (("tokens", 1000), ("cpu", 1)):
+            # A run that did not reach it took longer than all of its steps.
+            values = [run[name] / unit if run["reached"] else float("inf") for run in runs]
+            low, high = interval(values)
+            cells += [f"{statistics.median(values):.0f}", f"{low:.0f} to {high:.0f}"]
+        shown.add_row(*cells)
+    return shown
+
+
+def wanted(options: argparse.Namespace) -> Iterator[tuple[str, int, str]]:
+    done = {(row["task"], row["seed"], row["variant"]) for row in kept()}
+    for task in options.task or TASKS:
+        for seed in range(options.seeds):
+            for variant in options.variant or VARIANTS:
+                if "Visual-RFT" in variant and not options.peers:
+                    continue
+                if (task, seed, variant) not in done:
+                    yield task, seed, variant
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser.add_argument("peers", nargs="?", default="")
+    parser.add_argument("--task", action="append", choices=TASKS)
+    parser.add_argument("--variant", action="append", choices=VARIANTS)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--table", action="store_true", help="print what is measured, run nothing")
+    parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "time_to_reward")
+    options = parser.parse_args()
+    for name, seed, variant in [] if options.table else list(wanted(options)):
+        run = measured(known_task(name), variant, seed, options.peers, options.work)
+        print(json.dumps(run), flush=True)
+        RESULTS.parent.mkdir(exist_ok=True)
+        with RESULTS.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(run) + "\n")
+    for name in options.task or TASKS:
+        Console().print(table(name))
+
+
+if __name__ == "__main__":
+    main()
