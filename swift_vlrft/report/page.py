@@ -163,11 +163,18 @@ def _curves(run: RunLog) -> list[str]:
         ("KL to the reference", series.get("kl", ()), {}),
         ("gradient norm", series.get("grad_norm", ()), {}),
         *_agreement(series),
-        *((f"parse rate of {name}", points, unit) for name, points in run.parse_rate.items()),
+        *_parse_rates(run),
         *((name, series[name], {}) for name in sorted(series) if "memory" in name.lower()),
     ]
     drawn = [curve(title, values, **options) for title, values, options in figures]
     return [figure for figure in drawn if figure]
+
+
+def _parse_rates(run: RunLog) -> list[tuple[str, Any, dict[str, Any]]]:
+    """Of the completions that were logged; a run on several tasks has them by task."""
+    if any(name.startswith("tasks/") for name in run.series):
+        return []
+    return [(f"parse rate of {name}", of, {"unit": True}) for name, of in run.parse_rate.items()]
 
 
 def _tasks(series: dict[str, Series]) -> list[tuple[str, Any, dict[str, Any]]]:

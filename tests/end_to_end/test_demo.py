@@ -13,6 +13,31 @@ from swift_vlrft.demo.run import step_rewards
 pytestmark = pytest.mark.end_to_end
 
 
+def test_five_tasks_of_one_run_learn(tmp_path):
+    """The page on data: "vlrft demo --task mixed"."""
+    result = CliRunner().invoke(app, ["demo", "--task", "mixed", "--out", str(tmp_path)])
+    assert result.exit_code == 0, result.output
+    folder = tmp_path / "mixed"
+    summary = json.loads((folder / "summary.json").read_text())
+    assert len(summary["rewards"]) == 5 and summary["format"]["last"] >= 0.9
+    for name, of in summary["rewards"].items():
+        assert of["last"] >= of["first"] + 0.1, (name, of)
+        assert f"{name} {of['first']:.2f} -> {of['last']:.2f}" in result.output
+    page = (folder / "report.html").read_text()
+    for task in ("detection", "grounding", "counting", "ocr", "pointing"):
+        for curve in ("reward", "completion length", "parse rate", "zero-variance groups"):
+            assert f"{task}: {curve}" in page
+        assert (folder / "eval" / "after" / task / "summary.json").is_file()
+    # What the callback logged is what the completions say.
+    first = json.loads((folder / "grpo" / "completions.jsonl").read_text().splitlines()[0])
+    scored = CliRunner().invoke(
+        app, ["score", str(folder / "grpo" / "completions.jsonl"), "--json"]
+    )
+    assert json.loads(scored.stdout)["tasks"].keys() == {*first["task"]} | {
+        *("detection", "grounding", "counting", "ocr", "pointing")
+    }
+
+
 def test_the_demo_learns(tmp_path):
     result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path)])
     assert result.exit_code == 0, result.output
