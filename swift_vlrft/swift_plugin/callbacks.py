@@ -9,6 +9,7 @@ Without a GPU only the resident memory of the process is known: memory/<phase>_r
 
 from __future__ import annotations
 
+import copyreg
 from typing import Any
 
 import psutil
@@ -32,6 +33,10 @@ class CallbacksGRPOConfig(GRPOConfig):
     def _init_callbacks(self) -> None:
         super()._init_callbacks()
         self.callbacks += [name for name in _added if name not in self.callbacks]
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """As GRPOConfig, so that a checkpoint's training_args.bin opens without this package."""
+        return copyreg.__newobj__, (GRPOConfig,), self.__dict__  # type: ignore[attr-defined]
 
 
 def add_callback(name: str, callback: type[TrainerCallback]) -> None:

@@ -72,6 +72,9 @@ def test_the_demo_learns(tmp_path):
     assert compared.exit_code == 0 and "became right" in compared.output
     again = ["report", str(tmp_path / "grpo"), "--eval", before, "--eval", after]
     assert CliRunner().invoke(app, again).exit_code == 0
+    # Whoever opens the checkpoint's arguments needs no plugin.
+    pickled = next((tmp_path / "grpo").glob("checkpoint-*/training_args.bin")).read_bytes()
+    assert b"swift.rlhf_trainers" in pickled and b"swift_vlrft.swift_plugin" not in pickled
     for picture in ("reward.png", "answers.png"):
         assert (tmp_path / picture).read_bytes().startswith(b"\x89PNG")
     # The pages: "vlrft score runs/demo/grpo/completions.jsonl --show 3"
