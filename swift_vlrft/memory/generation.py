@@ -31,8 +31,8 @@ EAGER_LAYER = 1e-3
 of it in vLLM with --vllm_enforce_eager. Assumed."""
 
 REDUCTION, REDUCTION_PCIE = 15e-6, 60e-6
-"""Seconds of a sum over GPUs, behind attention and behind the MLP under tensor parallel, with NVLink
-and with PCIe only. Assumed."""
+"""Seconds of a sum over GPUs, behind attention and behind the MLP under tensor parallel: with
+NVLink, and with PCIe only. Assumed."""
 
 WAKING = 1.0
 """Seconds of every weight sync beside its bytes: waking and sleeping engine, loading by name.

@@ -110,11 +110,7 @@ def _vision(model: Model, grids: tuple[tuple[int, int, int], ...]) -> float:
         pairs = (model.vit_layers - full) * sum(t * h * w * min(near, h * w) for t, h, w in grids)
     pairs += full * whole
     tokens = patches / model.merge**2
-    return (
-        2.0 * patches * weights
-        + 4.0 * pairs * hidden
-        + 2.0 * tokens * model.parameters.aligner
-    )
+    return 2.0 * patches * weights + 4.0 * pairs * hidden + 2.0 * tokens * model.parameters.aligner
 
 
 def training(

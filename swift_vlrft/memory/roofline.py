@@ -1,6 +1,6 @@
 """Seconds of a piece of work on one GPU: the slowest of what it needs, and what nothing hides.
 
-    Cost(operations=4e14, memory=3e10).on(SPEEDS["H100"])      (0.898, "compute")
+Cost(operations=4e14, memory=3e10).on(SPEEDS["H100"])      (0.898, "compute")
 """
 
 from __future__ import annotations

@@ -204,7 +204,7 @@ def parse_gpus(text: str) -> Gpus:
             f"--gpus {text}: not of the form COUNTxSIZE, as 4x80 (GB), 4xA100-80G or 8xH20"
         )
     size = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(?:G|GB|GiB)?", match[2])
-    if not size:
+    if not size or match[2] in CAPACITY:  # 4x4090
         return Gpus(int(match[1]), gpu_gib(match[2]), match[2])
     if not 4 <= float(size[1]) <= 1024:
         raise ValueError(f"--gpus {text}: there is no GPU of {size[1]} GB")

@@ -1,7 +1,7 @@
 """How fast a named GPU is at most, from its maker's data sheet.
 
-    speed_of(parse_gpus("4xH100")).speed.tflops      989.4
-    speed_of(parse_gpus("4x80")).why                 "80 GB may be A100-80, A800, H100 or H800: ..."
+speed_of(parse_gpus("4xH100")).speed.tflops      989.4
+speed_of(parse_gpus("4x80")).why                 "for seconds name the GPU, as --gpus ..."
 """
 
 from __future__ import annotations
@@ -58,6 +58,10 @@ SPEEDS = {
 """By the names of settings.CAPACITY. What a data sheet gives for both directions is halved here."""
 
 
+ALONE = ("A100-40", "H200")
+"""Kinds whose size no other GPU in use has; a V100 and a 5090 have 32 GB, an H20 and others 96."""
+
+
 @dataclass(frozen=True)
 class Found:
     """A speed; or none, and ``why``. With a speed ``why`` says how a GPU without a name got it."""
@@ -70,18 +74,16 @@ def speed_of(gpus: Gpus) -> Found:
     """By the name of the GPUs; by their size where only one known kind has it."""
     if kind := _kind(gpus):
         return Found(SPEEDS[kind])
-    sized = re.fullmatch(r"[\d.]+ GB", gpus.name)
+    how = f"known: {', '.join(SPEEDS)}"
+    if not re.fullmatch(r"[\d.]+ GB", gpus.name):
+        why = f"the speed of {gpus.name} is not known, so there are no seconds"
+        return Found(None, f"{why} ({how})")
     kinds = [kind for kind, gib in CAPACITY.items() if abs(gib / gpus.gib - 1) < SAME_SIZE]
-    if sized and len(kinds) == 1:
-        return Found(SPEEDS[kinds[0]], f"{kinds[0]}, the only known GPU of {gpus.name}")
-    what = f"{gpus.name} may be {_either(sorted(kinds))}" if sized and kinds else gpus.name
-    example = kinds[0] if sized and kinds else "A100-80"
-    return Found(
-        None,
-        f"no seconds: {what}{':' if sized and kinds else ' is not among the GPUs whose speed is '}"
-        f"{'' if sized and kinds else 'known;'} name it: --gpus {gpus.count}x{example} "
-        f"(known: {', '.join(SPEEDS)})",
-    )
+    if len(kinds) == 1 and kinds[0] in ALONE:
+        return Found(SPEEDS[kinds[0]], f"assumed: {kinds[0]}, as no other GPU has {gpus.name}")
+    example = f"--gpus {gpus.count}x{kinds[0] if kinds else 'H100'}"
+    several = f": {gpus.name} may be {_either([*kinds, 'another'])}" if kinds else ""
+    return Found(None, f"for seconds name the GPU, as {example}{several} ({how})")
 
 
 def _kind(gpus: Gpus) -> str | None:
@@ -97,4 +99,4 @@ def _kind(gpus: Gpus) -> str | None:
 
 
 def _either(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
+    return f"{', '.join(names[:-1])} or {names[-1]}"

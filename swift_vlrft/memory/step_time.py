@@ -22,8 +22,15 @@ from swift_vlrft.memory.speeds import Speed
 
 LABEL = "estimate, not yet measured on a GPU"
 
+PUBLISHED = (1.2, 1.5, 2.3)
+"""Published over estimated seconds of a step: a quarter of the reports lies below the first number,
+half below the second, a quarter above the third (benchmarks/time_cases.py, 35 reports). No constant
+of the estimate was fitted to them."""
+
 LONGEST = 2.0
 """The longest answer of a generation over their mean, at most --max_completion_length. Assumed."""
+
+QUARTERS = ("quarter", "median", "three_quarters")
 
 SYNC, PREFILL, DECODE = "weight sync", "prefill", "decode"
 LOGPS, PASSES, STEP = "log-probabilities", "forward, backward", "optimizer step"
@@ -93,6 +100,7 @@ class StepTime:
             "seconds": rounded(self.seconds),
             "rollout_seconds": rounded(self.rollout),
             "larger_half": self.larger,
+            "published_over_estimated": dict(zip(QUARTERS, PUBLISHED, strict=True)),
         }
 
 

@@ -16,7 +16,8 @@ STEP_BYTES = 28
 and the copy in 16 bits."""
 
 HOST_MEMORY = 100e9
-"""Bytes a second at which the processes of a node together step an optimizer on the CPU. Assumed."""
+"""Bytes a second of host memory, for all processes of a node that step an optimizer on the CPU.
+Assumed."""
 
 BACKWARD_LAUNCHES = 2.0
 """Launches of a backward pass, in forward passes."""
@@ -92,9 +93,7 @@ def _pass(s: Settings, answers: Answers) -> Operations:
         tokens, images = s.batch * (before + answer), s.batch
         pairs = s.batch * causal_pairs(before + answer)
         logits = tokens if s.all_logits else s.batch * (answer + 1)
-    return forward(
-        s.model, tokens=tokens, pairs=pairs, logits=logits, grids=s.grids, images=images
-    )
+    return forward(s.model, tokens=tokens, pairs=pairs, logits=logits, grids=s.grids, images=images)
 
 
 def trained_tokens(s: Settings, answers: Answers) -> float:
@@ -124,4 +123,3 @@ def _reduced(s: Settings) -> float:
         return s.accumulation * all_gather(s, size)
     # An all-reduce receives everything twice.
     return (1 if s.zero == 1 else 2) * all_gather(s, size) if s.processes > 1 else 0.0
-
