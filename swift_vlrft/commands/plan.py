@@ -90,7 +90,7 @@ def plan(
             "gpus": {"count": known.count, "card": known.name, "gib": round(known.gib, 2)},
             "changes": [change.as_dict() for change in changes],
             "raise": [change.as_dict() for change in headroom],
-            "time": time.as_dict() | {"why": planned.speed.why or None},
+            "time": time.as_dict() | {"assumptions": planned.time_notes()},
         }
         print_json(found)
     else:
@@ -99,7 +99,7 @@ def plan(
             typer.echo("no set of known changes makes it fit: more or larger GPUs are needed")
         print_changes("to make it fit, cheapest first", changes)
         print_changes("room to raise, each alone", headroom)
-        print_time(time, planned.speed.why)
+        print_time(time, planned.time_notes())
     raise typer.Exit(0 if planned.plan.fits else 1)
 
 
@@ -200,7 +200,7 @@ def _size(value: float) -> str:
     return "" if value < 0.05 else f"{value:.1f}" if value < 99.95 else f"{value:.0f}"
 
 
-def print_time(time: StepTime, why: str) -> None:
+def print_time(time: StepTime, notes: list[str]) -> None:
     """The step's tokens, operations and seconds."""
     from swift_vlrft.memory.step_time import LABEL, PUBLISHED
 
@@ -211,7 +211,7 @@ def print_time(time: StepTime, why: str) -> None:
         work = [_petaflop(n) for n in (phase.operations.total, phase.operations.vit)]
         drawn.add_row(phase.name, *work, _seconds(phase.seconds), phase.bound or "")
     show(drawn)
-    answers, lines = time.answers, [escape(why)] if why else []
+    answers, lines = time.answers, list[str]()
     if time.seconds is not None:
         lines.append(f"a step: {_seconds(time.seconds)} s, {LABEL}")
     if time.rollout:
@@ -229,7 +229,7 @@ def print_time(time: StepTime, why: str) -> None:
             lengths += f", the longest {answers.longest:.0f}, as assumed"
         else:
             lengths += ", as long as allowed: --answer-tokens says what is usual"
-    lines.append(f"all GPUs: {tokens}{lengths}")
+    lines += [f"all GPUs: {tokens}{lengths}", *map(escape, notes)]
     for line in lines:
         Console().print(line, soft_wrap=True, highlight=False)
 

@@ -92,7 +92,7 @@ def new(
         print_json(found | {"time": time.as_dict(), "for_time": faster.flags if faster else {}})
         return
     print_plan(planned, out.name)
-    print_time(time, planned.speed.why)
+    print_time(time, planned.time_notes())
     if faster:
         typer.echo(f"for time, not for memory: {faster.remark}")
     _print_written(out, kept)

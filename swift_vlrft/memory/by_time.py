@@ -4,7 +4,7 @@
     Faster(flags={"vllm_tensor_parallel_size": "2"}, before=10.4, after=9.1)
     first_by_time(changes, speed)       the first change, or a quicker one of the same kind
 
-Only for GPUs whose speed is known; a difference below WORTH is within what the estimate leaves out.
+Only for GPUs whose speed is known. A small difference is within what the estimate leaves out.
 """
 
 from __future__ import annotations
@@ -20,8 +20,11 @@ from swift_vlrft.memory.speeds import Speed
 from swift_vlrft.memory.stages import Source
 from swift_vlrft.memory.step_time import answers_of, step_time
 
-WORTH = 0.05
+WORTH = 0.1
 """Share of a step below which a faster setting is not taken."""
+
+ALIKE = 0.02
+"""Share of a step within which the setting with fewer changes is taken."""
 
 TENSOR_PARALLEL = "vllm_tensor_parallel_size"
 
@@ -60,7 +63,7 @@ def quickest(plan: Plan, speed: Speed | None, source: Source, written: Written) 
             continue
         if (after := seconds(settings, speed)) < before * (1 - WORTH):
             found.append(Faster(flags, before, after))
-    for best in sorted(found, key=lambda one: one.after):
+    for best in sorted(found, key=lambda one: (one.after // (ALIKE * before), len(one.flags))):
         settings = written(best.flags)
         sources = (rough, source)  # the second may have to trace
         if settings and all(estimate(settings, each).verdict == "fits" for each in sources):

@@ -25,7 +25,7 @@ from swift_vlrft.memory.images import longest_row
 from swift_vlrft.memory.models import read_model
 from swift_vlrft.memory.rewrite import callers_part, changed_text, copied, new_recipe
 from swift_vlrft.memory.settings import GIB, USABLE, Gpus, parse_gpus
-from swift_vlrft.memory.speeds import Found, speed_of
+from swift_vlrft.memory.speeds import WITHOUT_BFLOAT16, Found, speed_of
 from swift_vlrft.memory.stages import Source
 from swift_vlrft.memory.step_time import StepTime, answers_of, step_time
 from swift_vlrft.recipe.fix import write_fixed
@@ -35,6 +35,12 @@ from swift_vlrft.recipe.rules import check_recipe
 from swift_vlrft.recipe.run import resolve
 
 SERVER = "rollout"  # as in `swift rollout`
+
+NOT_COUNTED = {
+    "dynamic_sample": "what dynamic_sample generates again is not counted",
+    "async_generate": "rollout and training one after the other, not at once (async_generate)",
+}
+"""Switches of ms-swift -> what the seconds leave out with them."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +70,26 @@ class RecipePlan:
         settings = self.plan.settings
         given = answers or answers_of(settings)
         return step_time(settings, self.speed.speed, given, server_gpus=server_gpus(self.recipe))
+
+    def time_notes(self) -> list[str]:
+        """What the seconds rest on or leave out, of this run."""
+        run, settings, speed = resolve(self.recipe), self.plan.settings, self.speed
+        notes = {
+            speed.why: bool(speed.why),
+            "peaks of 16 bits; in float32 it is several times slower": settings.dtype == "float32",
+            f"peaks of float16: a {speed.speed and speed.speed.kind} has no bfloat16": (
+                speed.speed is not None
+                and speed.speed.kind in WITHOUT_BFLOAT16
+                and settings.dtype == "bfloat16"
+            ),
+            "the rollout server's GPUs are not in this file: one engine is assumed": (
+                settings.rollout == "vllm_server" and server_gpus(self.recipe) is None
+            ),
+            **{what: name in run.flags and run.true(name) for name, what in NOT_COUNTED.items()},
+        }
+        if run.grpo and run.text("multi_turn_scheduler"):
+            notes["one turn of a row is counted (multi_turn_scheduler)"] = True
+        return [note for note, holds in notes.items() if holds]
 
 
 def plan_recipe(

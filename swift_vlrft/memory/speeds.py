@@ -58,6 +58,8 @@ SPEEDS = {
 """By the names of settings.CAPACITY. What a data sheet gives for both directions is halved here."""
 
 
+WITHOUT_BFLOAT16 = ("T4", "V100-16", "V100-32")
+
 ALONE = ("A100-40", "H200")
 """Kinds whose size no other GPU in use has; a V100 and a 5090 have 32 GB, an H20 and others 96."""
 

@@ -67,8 +67,8 @@ class StepTime:
 
     @property
     def larger(self) -> str | None:
-        """rollout | training: the half that takes more than the other."""
-        if self.seconds is None or self.rollout is None:
+        """rollout | training: the half that takes more; None without seconds or a rollout."""
+        if not self.seconds or not self.rollout:
             return None
         return "rollout" if self.rollout > self.seconds / 2 else "training"
 
