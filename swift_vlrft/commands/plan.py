@@ -223,7 +223,8 @@ def print_time(time: StepTime, notes: list[str]) -> None:
         )
     tokens, lengths = f"{time.trained:,.0f} tokens trained", ""
     if time.generated:
-        tokens = f"{time.prompts:,.0f} of prompts read, {time.generated:,.0f} generated, {tokens}"
+        tokens = f"{time.prompts:,.0f} tokens of prompts read, {time.generated:,.0f} generated, "
+        tokens += f"{time.trained:,.0f} trained"
         lengths = f"; answers of {answers.mean:.0f}"
         if answers.longest > answers.mean:
             lengths += f", the longest {answers.longest:.0f}, as assumed"

@@ -79,12 +79,13 @@ def layer_parameters(model: Model) -> int:
 
 
 def expert_parameters(model: Model) -> int:
-    """Weights of one expert, in all layers that have experts."""
+    """Weights of one expert, in all layers that have experts; together no more than there are."""
     if not model.experts:
         return 0
     wide = int(model.text.get("moe_intermediate_size") or 0)
     dense = int(model.text.get("first_k_dense_replace") or 0)
-    return 3 * model.hidden * wide * (model.layers - dense)
+    each = 3 * model.hidden * wide * (model.layers - dense)
+    return min(each, model.parameters.layers // model.experts)
 
 
 def _idle_experts(model: Model) -> int:

@@ -36,11 +36,12 @@ from swift_vlrft.recipe.run import resolve
 
 SERVER = "rollout"  # as in `swift rollout`
 
-NOT_COUNTED = {
+SWITCHES = {
+    "vllm_enable_prefix_caching": "",
     "dynamic_sample": "what dynamic_sample generates again is not counted",
     "async_generate": "rollout and training one after the other, not at once (async_generate)",
 }
-"""Switches of ms-swift -> what the seconds leave out with them."""
+"""Switches of ms-swift that the seconds rest on -> what they leave out where it is on."""
 
 
 @dataclass(frozen=True)
@@ -85,11 +86,14 @@ class RecipePlan:
             "the rollout server's GPUs are not in this file: one engine is assumed": (
                 settings.rollout == "vllm_server" and server_gpus(self.recipe) is None
             ),
-            **{what: name in run.flags and run.true(name) for name, what in NOT_COUNTED.items()},
+            "one turn of a row is counted (multi_turn_scheduler)": (
+                "multi_turn_scheduler" in run.given
+            ),
         }
-        if run.grpo and run.text("multi_turn_scheduler"):
-            notes["one turn of a row is counted (multi_turn_scheduler)"] = True
-        return [note for note, holds in notes.items() if holds]
+        for name, what in SWITCHES.items():
+            on = reading.switch(run, name) if name in run.given else False
+            notes |= {what: bool(on), f"--{name} cannot be read: taken as usual": on is None}
+        return [note for note, holds in notes.items() if note and holds]
 
 
 def plan_recipe(

@@ -134,7 +134,8 @@ class Settings:
     """Whether ms-swift takes --use_liger_kernel with the other flags (rlhf_args.py)."""
     iterations: int = _flag("num_iterations", 1)
     """Optimizer steps on the same completions."""
-    prefix_caching: bool = _flag("vllm_enable_prefix_caching", True)
+    prefix_caching: bool = True
+    """--vllm_enable_prefix_caching: the engine reads the prompt of a group once."""
     assumptions: tuple[str, ...] = ()
 
     @property

@@ -292,6 +292,45 @@ def test_shorter_answers_are_asked_for_with_a_flag():
         assert run(app, [*given, "--answer-tokens", wrong]).exit_code == 2
 
 
+@pytest.mark.parametrize(
+    ("more", "note"),
+    [
+        ('--vllm_enable_prefix_caching "$X"', "vllm_enable_prefix_caching cannot be read"),
+        ("--vllm_enable_prefix_caching maybe", "vllm_enable_prefix_caching cannot be read"),
+        ('--dynamic_sample "$X"', "dynamic_sample cannot be read"),
+        ("--dynamic_sample true", "what dynamic_sample generates again"),
+        ("--async_generate true", "not at once (async_generate)"),
+        ('--multi_turn_scheduler "$X"', "one turn of a row is counted"),
+        ("--torch_dtype float32", "in float32 it is several times slower"),
+        ("--vllm_mode server", "server's GPUs are not in this file"),
+        ("--num_iterations 3", ""),
+        ("--steps_per_generation 8", ""),
+        ("--vllm_max_num_seqs 1", ""),
+        ("--max_completion_length 1", ""),
+        ("--use_vllm false", ""),
+    ],
+)
+def test_what_only_the_seconds_rest_on_never_prevents_a_plan(tmp_path, more, note):
+    path = tmp_path / "recipe.sh"
+    text = (REPOSITORY / "recipes" / "qwen2_5_vl_3b" / "detection_4x80g.sh").read_text()
+    path.write_text(text.replace('    "$@"', f"    {more}"))
+    done = run(app, ["plan", str(path), "--gpus", "4xH100", "--quick", "--json"])
+    step = json.loads(done.stdout)["time"]
+    assert step["seconds"] > 0 and bool(step["assumptions"]) == bool(note)
+    assert note in "".join(step["assumptions"])
+
+
+def test_the_page_shows_what_is_printed(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    text = (REPOSITORY / "docs" / "plan.md").read_text()
+    command, shown = re.search(
+        r"## Seconds of a step\n\n```bash\nvlrft (.*?)\n```.*?```text\n(.*?)```", text, re.S
+    ).groups()
+    printed = run(app, [*command.split(), "--quick"]).stdout
+    lines = [line.rstrip() for line in printed[printed.index("an optimizer step") :].splitlines()]
+    assert lines == shown.rstrip().splitlines()
+
+
 def test_a_plan_of_time_is_quick():
     start = time.perf_counter()
     for _ in range(100):
