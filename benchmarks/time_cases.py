@@ -1,6 +1,7 @@
 """The estimate of a step's seconds against published step times.
 
     python benchmarks/time_cases.py [benchmarks/results/step_times.jsonl] [--json] [--case ID]
+    python benchmarks/time_cases.py --table              # the table of docs/plan.md
 
 A line is one public report: model, GPUs, batch, lengths, and the seconds of a step, with its source
 and what it leaves open (``unknown``). A step is as the report counts it: all ``rows`` completions
@@ -37,9 +38,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("file", type=Path, nargs="?", default=FILE)
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--table", action="store_true", help="in Markdown")
     parser.add_argument("--case", help="only this id, with its phases")
     arguments = parser.parse_args()
-    results = [judged(case) for case in read_cases(arguments.file)]
+    try:
+        cases = read_cases(arguments.file)
+    except (OSError, ValueError) as error:
+        parser.error(f"{arguments.file}: {error}")
+    if arguments.table:
+        print("\n".join(table(cases)))
+        return 0
+    results = [judged(case) for case in cases]
     if arguments.case:
         results = [result for result in results if result["id"] == arguments.case]
     if arguments.json:
@@ -56,6 +65,23 @@ def main() -> int:
     for name, found in summary(results).items():
         print(f"{name}: {json.dumps(found)}")
     return 0
+
+
+def table(cases: list[dict[str, Any]]) -> list[str]:
+    lines = [
+        "| case | model | GPUs | answers | published, s | estimated, s | ratio |",
+        "|---" * 7 + "|",
+    ]
+    for case in cases:
+        result, beside = judged(case), case.get("rollout_gpus")
+        model = case["model"].rpartition("/")[2].removesuffix("-Instruct")
+        gpus = f"{case['gpus']}{f' + {beside}' if beside else ''} x {case['gpu']}"
+        lines.append(
+            f"| `{case['id']}` | {model}, {case['tuning']} | {gpus} | "
+            f"{case['answer_mean']} ({case['lengths']}) | {result['published']:g} | "
+            f"{result['estimated']:g} | {result['ratio']:.2f} |"
+        )
+    return lines
 
 
 def read_cases(file: Path = FILE) -> list[dict[str, Any]]:
