@@ -86,6 +86,83 @@ def test_tokens_of_a_shipped_recipe_by_hand():
     assert phases["forward, backward"].head == pytest.approx(3 * heads)
 
 
+def test_seconds_by_hand():
+    """Decode: bytes of the weights and of the KV cache over 70 % of 3350 GB/s, and 4 ms a token."""
+    s = replace(BASE, vllm_tp=2, offload_model=True, offload_optimizer=True)
+    step = step_time(s, SPEEDS["H100"], Answers(200, 400))
+    phases = {phase.name: phase for phase in step.phases}
+    layers, head, every = 2_774_771_712, 2048 * 151_936, 3_754_622_976
+    # Two engines of two GPUs with 16 rows each; both of 2 heads of keys and values, 128 wide.
+    weights = 400 * 2 * (layers + head) / 2
+    cache = 16 * 200 * (2 * 2 * 36 * 1 * 128) * (740 + 100)
+    rows = 16 * 200 / 400  # of 16, as all are not as long as the longest
+    reading = (weights + cache) / (0.7 * 3350e9)
+    waiting = 400 * (4e-3 + 20e-6 * rows + 2 * 36 * 15e-6)
+    assert phases["decode"].seconds == pytest.approx(reading + waiting, rel=1e-3)
+    # The whole model gathered, copied, and over PCIe twice: the engine's part, ours and the
+    # reference's quarter, and the moments in 32 bits of what trains.
+    gathered = 2 * every * 3 / 4 / (0.6 * 450e9)
+    copied = 2 * 2 * every / 2 / (0.7 * 3350e9)
+    moments = 2 * 4 * 3_085_938_688 / 4
+    moved = 2 * (2 * every / 2 + 2 * 2 * every / 4 + moments) / (0.6 * 64e9)
+    expected = 1 + gathered + copied + moved
+    assert phases["weight sync"].seconds == pytest.approx(expected, rel=1e-3)
+    # Two passes in each of four micro-batches, each gathering the model: launches take longer.
+    launches = 2 * 4 * (36 + 32) * 0.6e-3 * 2
+    assert phases["log-probabilities"].seconds == pytest.approx(launches)
+    assert phases["log-probabilities"].bound == "launches"
+    slow = replace(SPEEDS["H100"], link=20.0)
+    linked = {p.name: p for p in step_time(s, slow, Answers(200, 400)).phases}
+    gathers = 8 * 2 * every * 3 / 4 / (0.6 * 20e9)
+    assert linked["log-probabilities"].seconds == pytest.approx(gathers, rel=1e-3)
+    assert linked["log-probabilities"].bound == "link"
+    # Forward and backward gather it again, and every micro-batch's gradients go to their owner.
+    reduced = 4 * 2 * 3_085_938_688 * 3 / 4 / (0.6 * 20e9)
+    assert linked["forward, backward"].seconds == pytest.approx(gathers + reduced, rel=1e-3)
+
+
+@pytest.mark.parametrize("fewer", [{"vllm_max_sequences": 2}, {"vllm_utilization": 0.104}])
+def test_rows_beyond_the_engine_wait(fewer):
+    """A limit on rows, or a KV cache with room for few beside 7.5 GB of weights."""
+    long = replace(BASE, completion=8192, batch=16, accumulation=4)
+    answers = Answers(4096, 8192)
+    free, full = (
+        {p.name: p for p in step_time(s, SPEEDS["H100"], answers).phases}
+        for s in (long, replace(long, **fewer))
+    )
+    assert full["decode"].seconds > 3 * free["decode"].seconds
+    assert full["decode"].operations == free["decode"].operations
+
+
+@pytest.mark.parametrize(("side", "shared"), [("stock", False), ("ours", True)])
+def test_passes_have_the_operations_that_torch_counted(side, shared):
+    """benchmarks/shared_prefix.py ran one pass of 8 completions of 150 tokens after one prompt of
+    950, 768 of them an image, with FlopCounterMode: all pairs of attention, the masked ones too.
+    """
+    file = REPOSITORY / "benchmarks" / "results" / "shared_prefix_operations.json"
+    rows = json.loads(file.read_text())["rows"]
+    counted = next(r for r in rows if (r["prompt"], r["completion"], r["G"]) == (950, 150, 8))
+    s = replace(BASE, processes=1, sharding="none", batch=8, accumulation=1, completion=150)
+    s = replace(s, prompt=950 - 768, grids=((1, 64, 48),), reference=False, shared_prefix=shared)
+    phases = {p.name: p.operations for p in step_time(s, None, answers_of(s)).phases}
+    one, torchs = phases["log-probabilities"], counted["operations"][side]["forward"]
+    masked = (950**2 + 8 * 150**2) / 2 if shared else 8 * 1100**2 / 2
+    whole = one.llm + 4 * 36 * 16 * 128 * masked
+    assert whole == pytest.approx(torchs["llm"], rel=0.001)
+    assert one.head == pytest.approx(torchs["head"], rel=0.01)
+    assert one.vit == pytest.approx(torchs["vit"], rel=0.1)
+
+
+def test_completions_used_twice_are_generated_and_scored_for_half():
+    once, twice = (
+        {p.name: p for p in step_time(s, SPEEDS["H100"], answers_of(s)).phases}
+        for s in (BASE, replace(BASE, iterations=2))
+    )
+    for name, phase in once.items():
+        half = name in ("weight sync", "prefill", "decode", "log-probabilities")
+        assert twice[name].seconds == pytest.approx(phase.seconds / (2 if half else 1))
+
+
 MORE = {
     "generations": lambda s: replace(s, generations=16, accumulation=8),
     "completions": lambda s: replace(s, accumulation=8),
@@ -354,11 +431,12 @@ def test_a_new_recipe_has_the_quickest_batch_and_tensor_parallel(tmp_path):
     assert json.loads(run(app, ["check", str(out), "--json"]).stdout)["findings"] == []
     # No other division of the same completions that fits is clearly quicker.
     rows, now = chosen.batch * chosen.accumulation, seconds(chosen, "4090")
+    assert len(flags) == 1  # nothing that does not save time is changed
     for batch in (1, 2, 4, 8):
         for tp in (1, 2, 4):
             other = replace(chosen, batch=batch, accumulation=rows // batch, vllm_tp=tp)
             if estimate(other, analytic).verdict == "fits":
-                assert seconds(other, "4090") > 0.9 * now
+                assert seconds(other, "4090") > 0.96 * now
     # Without a named GPU nothing is chosen by time.
     other = run(app, ["recipe", "new", str(out), *given, "--gpus", "4x24", "--json"])
     assert json.loads(other.stdout)["for_time"] == {}
