@@ -18,6 +18,7 @@ from swift_vlrft.commands.output import print_json, show, table
 if TYPE_CHECKING:
     from swift_vlrft.memory.advice import Change
     from swift_vlrft.memory.recipe_plan import RecipePlan
+    from swift_vlrft.memory.step_time import StepTime
 
 HEADINGS = {
     **{"weights": "wgts", "reference model": "ref", "gradients": "grad", "optimizer": "opt"},
@@ -45,6 +46,10 @@ DatasetOption = Annotated[
     Path | None,
     typer.Option("--dataset", help="Parquet or JSON Lines: plan for its longest row."),
 ]
+AnswerOption = Annotated[
+    int | None,
+    typer.Option("--answer-tokens", min=1, help="Tokens of a usual answer, for the seconds."),
+]
 QuickOption = Annotated[bool, typer.Option("--quick", help="Closed form: no trace, coarser.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -57,16 +62,19 @@ def plan(
     plot: Annotated[
         Path | None, typer.Option(help="Write a figure (.png, .svg, .pdf): bars per phase.")
     ] = None,
+    answer_tokens: AnswerOption = None,
     quick: QuickOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Predict the memory of a GRPO run per GPU and phase, before anything is downloaded.
+    """Predict the memory of a GRPO run per GPU and phase, before anything is downloaded, and
+    estimate the seconds of a step on a GPU that is named.
 
-    Example: vlrft plan recipes/qwen2_5_vl_3b/detection_4x80g.sh --gpus 4x80
+    Example: vlrft plan recipes/qwen2_5_vl_3b/detection_4x80g.sh --gpus 4xH100
 
     Exit code 0: it fits; 1: out of memory; 2: the input cannot be used.
     """
     from swift_vlrft.memory.recipe_plan import plan_recipe
+    from swift_vlrft.memory.step_time import answers_of
 
     planned = plan_recipe(recipe, gpus, nodes=nodes, dataset=dataset, quick=quick)
     if plot is not None:
@@ -74,6 +82,7 @@ def plan(
 
         draw(planned.plan, plot, title=recipe.name)
     changes, headroom = planned.changes(), planned.headroom()
+    time = planned.time(answers_of(planned.plan.settings, answer_tokens))
     if as_json:
         found, known = planned.plan.as_dict(), planned.gpus
         found |= {
@@ -81,6 +90,7 @@ def plan(
             "gpus": {"count": known.count, "card": known.name, "gib": round(known.gib, 2)},
             "changes": [change.as_dict() for change in changes],
             "raise": [change.as_dict() for change in headroom],
+            "time": time.as_dict() | {"assumptions": planned.time_notes()},
         }
         print_json(found)
     else:
@@ -89,6 +99,7 @@ def plan(
             typer.echo("no set of known changes makes it fit: more or larger GPUs are needed")
         print_changes("to make it fit, cheapest first", changes)
         print_changes("room to raise, each alone", headroom)
+        print_time(time, planned.time_notes())
     raise typer.Exit(0 if planned.plan.fits else 1)
 
 
@@ -101,24 +112,40 @@ def plan_compare(
     quick: QuickOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare the plan of a recipe with what a run of it measured.
+    """Compare the plan of a recipe with what a run of it measured: memory and, on GPUs that are
+    named, seconds.
 
-    Example: vlrft plan-compare recipes/qwen2_5_vl_3b/detection_4x80g.sh output/v0
+    Example: vlrft plan-compare recipes/qwen2_5_vl_3b/detection_4x80g.sh output/v0 --gpus 4xH100
     """
-    from swift_vlrft.memory.compare import compared, read_run
+    from swift_vlrft.memory import compare
     from swift_vlrft.memory.recipe_plan import plan_recipe
 
-    measured = read_run(run)
+    log = compare.read_log(run)
+    untracked = compare.only_seconds(log)
+    measured = {} if untracked else compare.read_run(run)
     planned = plan_recipe(recipe, gpus, nodes=nodes, dataset=dataset, quick=quick)
-    rows = compared(planned.plan, measured)
+    rows = compare.compared(planned.plan, measured)
+    time = planned.time(compare.answers_in(log))
+    taken = compare.compared_seconds(time, compare.seconds_in(log))
     if as_json:
-        print_json(rows)
+        print_json([*rows, *taken])
         return
     columns = ("phase", ">planned", ">allocated", ">reserved", ">error")
     drawn = table(*columns, title=f"planned and measured, GiB per GPU: {run.name}")
     for row in rows:
         drawn.add_row(*map(str, row.values()))
-    show(drawn)
+    if rows:
+        show(drawn)
+    if untracked:
+        typer.echo("no memory in the log: run with VLRFT_TRACK_MEMORY=1 to compare it, too")
+    if taken and time.speed:
+        parts = ("part of a step", ">estimated", ">measured", ">error")
+        drawn = table(*parts, title=f"seconds on {time.speed.kind}, answers as in the run")
+        for row in taken:
+            drawn.add_row(*map(str, row.values()))
+        show(drawn)
+    elif log:
+        typer.echo(planned.speed.why)
 
 
 def print_plan(planned: RecipePlan, name: str) -> None:
@@ -171,6 +198,51 @@ def _phases(planned: RecipePlan, name: str, width: int) -> Table:
 
 def _size(value: float) -> str:
     return "" if value < 0.05 else f"{value:.1f}" if value < 99.95 else f"{value:.0f}"
+
+
+def print_time(time: StepTime, notes: list[str]) -> None:
+    """The step's tokens, operations and seconds."""
+    from swift_vlrft.memory.step_time import LABEL, PUBLISHED
+
+    kind = f" on {time.speed.kind}" if time.speed else ""
+    columns = ("phase", ">PFLOP", ">of it ViT", ">seconds", "bound by")
+    drawn = table(*columns, title=f"an optimizer step{kind}")
+    for phase in time.phases:
+        work = [_petaflop(n) for n in (phase.operations.total, phase.operations.vit)]
+        drawn.add_row(phase.name, *work, _seconds(phase.seconds), phase.bound or "")
+    show(drawn)
+    answers, lines = time.answers, list[str]()
+    if time.seconds is not None:
+        lines.append(f"a step: {_seconds(time.seconds)} s, {LABEL}")
+    if time.rollout:
+        lines[-1] += f"; {time.larger} is the larger half (rollout {_seconds(time.rollout)} s)"
+        low, middle, high = PUBLISHED
+        lines.append(
+            f"published steps took {middle:g} times their estimate, half of them {low:g} to "
+            f"{high:g} times"
+        )
+    tokens, lengths = f"{time.trained:,.0f} tokens trained", ""
+    if time.generated:
+        tokens = f"{time.prompts:,.0f} tokens of prompts read, {time.generated:,.0f} generated, "
+        tokens += f"{time.trained:,.0f} trained"
+        lengths = f"; answers of {answers.mean:.0f}"
+        if answers.longest > answers.mean:
+            lengths += f", the longest {answers.longest:.0f}, as assumed"
+        else:
+            lengths += ", as long as allowed: --answer-tokens says what is usual"
+    lines += [f"all GPUs: {tokens}{lengths}", *map(escape, notes)]
+    for line in lines:
+        Console().print(line, soft_wrap=True, highlight=False)
+
+
+def _seconds(value: float | None) -> str:
+    if value is None:
+        return ""
+    return "<0.1" if 0 < value < 0.05 else f"{value:.1f}" if value < 99.95 else f"{value:.0f}"
+
+
+def _petaflop(operations: float) -> str:
+    return f"{operations / 1e15:.3g}" if operations else ""
 
 
 def print_changes(title: str, changes: list[Change]) -> None:

@@ -18,6 +18,7 @@ from swift_vlrft.commands.plan import (
     RecipeFile,
     print_changes,
     print_plan,
+    print_time,
 )
 from swift_vlrft.files.shipped import shipped_file
 
@@ -85,10 +86,15 @@ def new(
     from swift_vlrft.memory.recipe_plan import new_plan
 
     planned, kept = new_plan(out, model, task, gpus, nodes=nodes, dataset=dataset, quick=quick)
+    time, faster = planned.time(), planned.faster
     if as_json:
-        print_json(planned.plan.as_dict() | _written(out, kept))
+        found = planned.plan.as_dict() | _written(out, kept)
+        print_json(found | {"time": time.as_dict(), "for_time": faster.flags if faster else {}})
         return
     print_plan(planned, out.name)
+    print_time(time, planned.time_notes())
+    if faster:
+        typer.echo(f"for time, not for memory: {faster.remark}")
     _print_written(out, kept)
     if dataset is None:
         typer.echo("put your data set in place of DATASET")

@@ -227,11 +227,11 @@ def _smaller_batches(s: Settings) -> Iterator[Row]:
     batch, factor = s.batch, 1
     while batch % 2 == 0:
         batch, factor = batch // 2, factor * 2
-        rank, flags = 3.5 + factor / 10, _batch(s, batch, s.accumulation * factor)
+        rank, flags = 3.5 + factor / 10, batch_flags(s, batch, s.accumulation * factor)
         yield True, rank, flags, "same step, smaller passes"
 
 
-def _batch(s: Settings, batch: int, accumulation: int) -> dict[str, str]:
+def batch_flags(s: Settings, batch: int, accumulation: int) -> dict[str, str]:
     """Another batch. If --steps_per_generation is set, it is changed to keep the rows of a
     generation, which num_generations must divide (args_mixin.py: _init_generation_batch_params).
     """
@@ -274,7 +274,7 @@ def _larger_batch(s: Settings) -> Iterator[Change]:
         if s.steps_per_generation:
             divides &= s.batch * s.steps_per_generation % batch == 0
         if divides:
-            flags = _batch(s, batch, max(1, step // batch))
+            flags = batch_flags(s, batch, max(1, step // batch))
             yield Change(flags, "larger passes, fewer of them a step")
 
 

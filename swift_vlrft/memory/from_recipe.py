@@ -105,6 +105,14 @@ def _values_of_flags(run: Run) -> dict[str, Any]:
     }
 
 
+def switch(run: Run, name: str) -> bool | None:
+    """A flag that only the seconds rest on; None if it cannot be read: memory is planned anyway."""
+    try:
+        return run.true(name)
+    except ValueError:
+        return None
+
+
 def model_name(run: Run) -> str:
     if not (name := run.text("model")):
         raise ValueError(f"{run.recipe.path}: no --model, or an empty one")
@@ -328,6 +336,7 @@ def _rollout(run: Run, settings: Settings, notes: list[str]) -> dict[str, Any]:
             )
     return {
         "rollout": "vllm_server" if mode == "server" else "vllm_colocate",
+        "prefix_caching": switch(run, "vllm_enable_prefix_caching") is not False,
         "vllm_max_length": length,
         "vllm_profiled_patches": largest_image(model),
     }

@@ -132,6 +132,10 @@ class Settings:
     """Whether VLRFT_SHARED_PREFIX=1 would have an effect: our plugin, without an exception."""
     may_use_liger: bool = True
     """Whether ms-swift takes --use_liger_kernel with the other flags (rlhf_args.py)."""
+    iterations: int = _flag("num_iterations", 1)
+    """Optimizer steps on the same completions."""
+    prefix_caching: bool = True
+    """--vllm_enable_prefix_caching: the engine reads the prompt of a group once."""
     assumptions: tuple[str, ...] = ()
 
     @property
@@ -201,20 +205,26 @@ def parse_gpus(text: str) -> Gpus:
             f"--gpus {text}: not of the form COUNTxSIZE, as 4x80 (GB), 4xA100-80G or 8xH20"
         )
     size = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(?:G|GB|GiB)?", match[2])
-    if not size:
+    if not size or match[2] in CAPACITY:  # 4x4090
         return Gpus(int(match[1]), gpu_gib(match[2]), match[2])
     if not 4 <= float(size[1]) <= 1024:
         raise ValueError(f"--gpus {text}: there is no GPU of {size[1]} GB")
     return Gpus(int(match[1]), float(size[1]) * USABLE, f"{float(size[1]):g} GB")
 
 
+def known_kind(name: str) -> str | None:
+    """The name in CAPACITY of a GPU as people write it ("a100 80g", "NVIDIA A100-SXM4-80GB")."""
+    plain = _plain(name).replace("-", "")
+    exact = [kind for kind in CAPACITY if kind.replace("-", "") == plain]
+    sizes = exact or [kind for kind in CAPACITY if kind.split("-")[0] == plain]
+    return sizes[0] if len(sizes) == 1 else None
+
+
 def gpu_gib(kind: str) -> float:
     """What torch sees of a GPU; ValueError if neither its name nor a size tells."""
-    plain = re.sub(r"(?i)nvidia|tesla|geforce|rtx|gb\b|g\b|sxm\d?|pcie|[\s_]", "", kind)
-    plain = plain.upper().strip("-")
-    known = {name.replace("-", ""): gib for name, gib in CAPACITY.items()}
-    if gib := known.get(plain.replace("-", "")):
-        return gib
+    plain = _plain(kind)
+    if known := known_kind(kind):
+        return CAPACITY[known]
     if size := re.search(r"-.*?(\d+)$", plain):
         return float(size[1]) * USABLE
     sizes = [name for name in CAPACITY if name.split("-")[0] == plain.split("-")[0]]
@@ -224,3 +234,8 @@ def gpu_gib(kind: str) -> float:
         raise ValueError(f"GPU {kind}: it comes in several sizes; write {' or '.join(sizes)}G")
     known_ones = ", ".join(CAPACITY)
     raise ValueError(f"GPU {kind}: not known; give its size as in 4x80. Known: {known_ones}")
+
+
+def _plain(name: str) -> str:
+    plain = re.sub(r"(?i)nvidia|tesla|geforce|rtx|gb\b|g\b|sxm\d?|pcie|[\s_]", "", name)
+    return plain.upper().strip("-")

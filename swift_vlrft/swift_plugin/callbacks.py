@@ -1,8 +1,10 @@
-"""VLRFT_TRACK_MEMORY=1: peak memory per phase of a step, in ms-swift's logs.
+"""VLRFT_TRACK_MEMORY=1: peak memory and seconds per phase of a step, in ms-swift's logs.
 
     memory/rollout_allocated_gib  memory/forward_allocated_gib  memory/backward_allocated_gib  ...
+    memory/rollout_seconds  memory/forward_seconds  ...
 
-The largest of each since the start, on this process's GPU (torch's allocated and reserved memory).
+The largest memory of each since the start, on this process's GPU (torch's allocated and reserved
+memory), and its seconds in the step, for which the GPU is waited for at the end of every phase.
 Without a GPU only the resident memory of the process is known: memory/<phase>_rss_gib.
 `vlrft plan-compare RECIPE RUN_DIR` compares them with the plan.
 """
@@ -10,6 +12,8 @@ Without a GPU only the resident memory of the process is known: memory/<phase>_r
 from __future__ import annotations
 
 import copyreg
+import time
+from collections import defaultdict
 from typing import Any
 
 import psutil
@@ -61,6 +65,8 @@ class MemoryCallback(TrainerCallback):
         self.phase = "rollout"
         self.broken = False
         self.peaks: dict[str, float] = {}
+        self.seconds: defaultdict[str, float] = defaultdict(float)
+        self.since = time.perf_counter()
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         model = kwargs["model"]
@@ -75,8 +81,10 @@ class MemoryCallback(TrainerCallback):
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._enter("rollout")
+        self.seconds.clear()  # of evaluation and saving between two steps
 
-    on_substep_end = on_step_begin
+    def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._enter("rollout")
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._enter("optimizer_step")
@@ -86,6 +94,9 @@ class MemoryCallback(TrainerCallback):
         for name, value in self.peaks.items():
             # ms-swift's GRPO trainer averages these values into its next log line.
             self.trainer._metrics["train"][f"memory/{name}"].append(value)
+        for name, value in self.seconds.items():
+            self.trainer._metrics["train"][f"memory/{name}_seconds"].append(value)
+        self.seconds.clear()
 
     def _before(self, model: Any, _: Any) -> None:
         if model.training:
@@ -108,6 +119,7 @@ class MemoryCallback(TrainerCallback):
 
     def _read(self) -> None:
         if torch.cuda.is_available():
+            torch.cuda.synchronize()  # kernels run on after the call that launched them
             values = {"allocated": torch.cuda.max_memory_allocated()}
             values["reserved"] = torch.cuda.max_memory_reserved()
             torch.cuda.reset_peak_memory_stats()
@@ -116,3 +128,6 @@ class MemoryCallback(TrainerCallback):
         for kind, value in values.items():
             name = f"{self.phase}_{kind}_gib"
             self.peaks[name] = max(self.peaks.get(name, 0.0), value / GIB)
+        now = time.perf_counter()
+        self.seconds[self.phase] += now - self.since
+        self.since = now

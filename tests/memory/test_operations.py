@@ -1,0 +1,133 @@
+"""Operations of a model's passes: by hand, against torch's own counter, and against full models."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from swift_vlrft.memory.models import Model, Parameters, known_models, read_model
+from swift_vlrft.memory.operations import (
+    ATTENTION_BACKWARD,
+    causal_pairs,
+    forward,
+    layer_parameters,
+    training,
+)
+
+RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
+GRIDS = {950: ((1, 64, 48),), 300: ((1, 32, 24),)}  # benchmarks/shared_prefix.py: GRIDS
+
+
+def cells(name):
+    for row in json.loads((RESULTS / name).read_text())["rows"]:
+        yield row["prompt"], row["completion"], row["G"], row["operations"]
+
+
+def test_a_tiny_model_by_hand():
+    text = {"model_type": "qwen3", "hidden_size": 8, "num_hidden_layers": 2, "vocab_size": 100}
+    text |= {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 3}
+    text |= {"intermediate_size": 16}
+    query, keys, mlp = 8 * 12, 8 * 6, 8 * 16
+    layer = 2 * query + 2 * keys + 3 * mlp  # 96 + 96 + 48 + 48 + 384 = 672
+    model = Model("tiny", text, "", Parameters(0, 0, 800, 2 * layer, 800, layer))
+    found = forward(model, tokens=10, pairs=causal_pairs(10), logits=3)
+    attention = 2 * 4 * 55 * 12  # layers, products, pairs of 10 tokens, channels
+    assert (layer, found.attention) == (672, attention)
+    assert found.llm == 2 * 2 * 672 * 10 + attention
+    assert found.head == 2 * 8 * 100 * 3
+    full = training(found, llm="full", vit=False, checkpoint_llm=True, checkpoint_vit=True)
+    linear = 2 * 2 * 672 * 10
+    assert full.llm == 4 * linear + attention * (2 + ATTENTION_BACKWARD)
+    assert full.head == 3 * found.head
+    lora = training(found, llm="inputs", vit=False, checkpoint_llm=False, checkpoint_vit=True)
+    assert lora.llm == 2 * linear + attention * (1 + ATTENTION_BACKWARD)
+
+
+@pytest.mark.parametrize("family", ["qwen2", "qwen3", "llama"])
+def test_torchs_counter_counts_the_same(family):
+    torch = pytest.importorskip("torch")
+    from torch.utils.flop_counter import FlopCounterMode
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    sizes = {"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4}
+    sizes |= {"num_key_value_heads": 2, "intermediate_size": 96, "vocab_size": 128, "head_dim": 16}
+    config = AutoConfig.for_model(family, **sizes, attn_implementation="eager")
+    built = AutoModelForCausalLM.from_config(config)
+    layers = sum(p.numel() for p in built.model.layers.parameters())
+    one = sum(p.numel() for p in built.model.layers[0].parameters())
+    norms = sum(p.numel() for n, p in built.model.layers.named_parameters() if "norm" in n)
+    biases = sum(p.numel() for n, p in built.model.layers.named_parameters() if "bias" in n)
+    parts = Parameters(0, 0, 128 * 64, layers - norms - biases, 0, one)
+    model = Model(family, {"model_type": family, **sizes}, "", parts)
+    rows, length = 2, 24
+    with FlopCounterMode(display=False) as counter:
+        loss = built(torch.zeros(rows, length, dtype=torch.long)).logits.sum()
+        ahead = counter.get_total_flops()
+        loss.backward()
+    # Without flash attention every token meets every other, and is not computed again.
+    pairs = rows * length**2
+    passed = forward(model, tokens=rows * length, pairs=pairs, logits=rows * length)
+    assert ahead == passed.total
+    done = training(passed, llm="full", vit=False, checkpoint_llm=False, checkpoint_vit=False)
+    flash = (ATTENTION_BACKWARD - 2) * passed.attention
+    assert counter.get_total_flops() == done.total - flash
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "within"),
+    [
+        ("Qwen2.5-VL-3B", "shared_prefix_operations.json", 0.001),
+        # Three of four layers keep a state instead of keys; what that takes is left out.
+        ("Qwen3.5-4B", "shared_prefix_qwen3_5.json", 0.05),
+    ],
+)
+def test_full_models_counted_by_torch(name, file, within):
+    """Kept results of benchmarks/shared_prefix.py, which counts kernels with FlopCounterMode."""
+    model, seen = read_model(name), 0
+    for prompt, answer, group, counted in cells(file):
+        grids, length = GRIDS[prompt], prompt + answer
+        stock = forward(
+            model,
+            tokens=group * length,
+            pairs=group * length**2,
+            logits=group * (answer + 1),
+            grids=grids,
+            images=group,
+        )
+        # The shared prefix: the prompt once, each completion behind it.
+        ours = forward(
+            model,
+            tokens=prompt + group * answer,
+            pairs=prompt**2 + group * answer * (prompt + answer),
+            logits=group * answer,
+            grids=grids,
+        )
+        for found, of in ((stock, counted["stock"]), (ours, counted["ours"])):
+            assert found.llm == pytest.approx(of["forward"]["llm"], rel=within)
+            assert found.head == pytest.approx(of["forward"]["head"], rel=1e-9)
+            assert found.vit == pytest.approx(of["forward"]["vit"], rel=0.1)
+            trained = training(
+                found, llm="full", vit=False, checkpoint_llm=False, checkpoint_vit=False
+            )
+            both = of["forward"]["llm"] + of["backward"]["llm"]
+            assert trained.llm == pytest.approx(both, rel=within)
+        seen += 1
+    assert seen >= 3
+
+
+@pytest.mark.parametrize("name", known_models())
+def test_every_shipped_model_has_operations(name):
+    """Two for each weight of a dense model, those of the chosen experts of another."""
+    model = read_model(name)
+    layers, active = model.parameters.layers, layer_parameters(model)
+    assert 0 < active <= layers
+    if not model.experts and not model.type.startswith("gemma"):
+        assert active == pytest.approx(layers, rel=1e-3)
+    if "-A3B" in name:
+        assert active == pytest.approx(2.73e9, rel=0.02)
+    if "A22B" in name:
+        assert active == pytest.approx(20.9e9, rel=0.02)
+    if model.sees:
+        one = forward(model, tokens=0, pairs=0, logits=0, grids=((1, 32, 32),))
+        two = forward(model, tokens=0, pairs=0, logits=0, grids=((1, 64, 64),))
+        assert one.vit > 0 and two.vit > 4 * one.vit
