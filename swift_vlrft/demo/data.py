@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
-from swift_vlrft.demo.tasks import Row
+from swift_vlrft.demo.rows import Row
 from swift_vlrft.files.writing import beside
 
 

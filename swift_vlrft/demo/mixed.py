@@ -28,7 +28,7 @@ import random
 
 from PIL import Image, ImageDraw, ImageFont
 
-from swift_vlrft.demo.tasks import COLOURS, FORMAT, GRID, Row, draw, grey
+from swift_vlrft.demo.rows import COLOURS, FORMAT, GRID, Row, draw, grey
 
 WORDS = ("Exit", "Gate", "Room", "Hôtel", "Track", "Floor")
 SCENES = ("grounding", "pointing", "list", "ordering")
@@ -92,7 +92,7 @@ def _write(image: Image.Image, rng: random.Random, text: str) -> None:
     pen.text((rng.randint(2, 8), rng.randint(4, 80)), text, fill="white", font=font)
 
 
-def demo_rows(rng: random.Random, n: int, held_out: bool = False) -> list[Row]:
+def demo_rows(rng: random.Random, n: int) -> list[Row]:
     """``n`` rows of all tasks in turn; ``seen`` is the right answer."""
     # Letters are the hardest to see: two rows in six.
     tasks = ["ocr", *IN_DEMO]

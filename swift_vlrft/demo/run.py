@@ -27,7 +27,8 @@ from statistics import mean
 from typing import Any
 
 from swift_vlrft.demo.data import write_parquet
-from swift_vlrft.demo.tasks import DemoTask, Row
+from swift_vlrft.demo.rows import Row
+from swift_vlrft.demo.tasks import DemoTask
 from swift_vlrft.files.shipped import shipped_file
 from swift_vlrft.parsing.answers import gold_text, read
 

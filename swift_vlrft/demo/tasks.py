@@ -16,37 +16,21 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from PIL import Image, ImageDraw
+from PIL import Image
 
+from swift_vlrft.demo.mixed import demo_guess, demo_rows
 from swift_vlrft.demo.model import MODELS, DemoModel
+from swift_vlrft.demo.rows import COLOURS, FORMAT, GRID, Row, draw, grey
 from swift_vlrft.rewards import REWARDS
 
-FORMAT = "Think in <think> </think>, then answer in <answer> </answer>."
-COLOURS = {
-    "red": (220, 40, 40),
-    "green": (40, 170, 60),
-    "blue": (50, 80, 220),
-    "yellow": (230, 200, 40),
-}
-SHAPES = ("square", "circle", "triangle")
 DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
-GRID = 250  # boxes lie on quarters of the side: 28 pixels of 112, one image token
 COIN_GRID = 50  # what a coin's box is rounded to where it is written down as seen
 
 Guess = Callable[[random.Random, str], str]
-
-
-@dataclass(frozen=True)
-class Row:
-    image: Image.Image
-    problem: str
-    solution: str  # with its answer tags, as ViRFT stores it
-    seen: str
-    columns: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -86,25 +70,6 @@ class DemoTask:
     def kinds(self) -> list[str]:
         """The tasks of its rows: detection, classification, ..."""
         return [task.name for name in self.rewards if (task := REWARDS[name].task) is not None]
-
-
-def grey(rng: random.Random, side: int) -> Image.Image:
-    return Image.new("RGB", (side, side), (rng.randint(90, 170),) * 3)
-
-
-def draw(
-    image: Image.Image, rng: random.Random, colour: str, box: tuple[int, int, int, int]
-) -> None:
-    """A shape that fills ``box``."""
-    fill = tuple(max(0, min(255, v + rng.randint(-25, 25))) for v in COLOURS[colour])
-    pen, shape = ImageDraw.Draw(image), rng.choice(SHAPES)
-    x1, y1, x2, y2 = box[0], box[1], box[2] - 1, box[3] - 1
-    if shape == "square":
-        pen.rectangle((x1, y1, x2, y2), fill=fill)
-    elif shape == "circle":
-        pen.ellipse((x1, y1, x2, y2), fill=fill)
-    else:
-        pen.polygon([(x1, y2), ((x1 + x2 + 1) // 2, y1), (x2, y2)], fill=fill)
 
 
 def _named(image: Image.Image, question: str, name: str) -> Row:
@@ -169,15 +134,7 @@ def _coin_rows(rng: random.Random, n: int, held_out: bool) -> list[Row]:
 
 
 def _mixed_rows(rng: random.Random, n: int, held_out: bool) -> list[Row]:
-    from swift_vlrft.demo.mixed import demo_rows
-
     return demo_rows(rng, n)
-
-
-def _mixed_guess(rng: random.Random, seen: str) -> str:
-    from swift_vlrft.demo.mixed import demo_guess
-
-    return demo_guess(rng, seen)
 
 
 def _too_large(step: int) -> Guess:
@@ -225,7 +182,7 @@ TASKS: dict[str, DemoTask] = {
         _BoxTask("detection", _detection_rows, _too_large(GRID // 2), _COLOURS, 2048, 64, 600, 70),
         _BoxTask("coins", _coin_rows, _too_large(3 * COIN_GRID), (), 2048, 64, 600, 80),
         DemoTask(
-            *("mixed", _mixed_rows, _mixed_guess, _IN_MIXED, 1200, 96, 600, 120),
+            *("mixed", _mixed_rows, demo_guess, _IN_MIXED, 1200, 96, 600, 120),
             rewards=_MIXED_REWARDS,
             max_completion_length=28,
             learning_rate=3e-4,

@@ -9,7 +9,8 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
-from swift_vlrft.demo.tasks import DemoTask, Row
+from swift_vlrft.demo.rows import Row
+from swift_vlrft.demo.tasks import DemoTask
 from swift_vlrft.tiny import checkpoint
 
 

@@ -1,0 +1,47 @@
+"""A row of a demo, and what is drawn in its image."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+from PIL import Image, ImageDraw
+
+FORMAT = "Think in <think> </think>, then answer in <answer> </answer>."
+COLOURS = {
+    "red": (220, 40, 40),
+    "green": (40, 170, 60),
+    "blue": (50, 80, 220),
+    "yellow": (230, 200, 40),
+}
+SHAPES = ("square", "circle", "triangle")
+GRID = 250  # boxes lie on quarters of the side: 28 pixels of 112, one image token
+
+
+@dataclass(frozen=True)
+class Row:
+    image: Image.Image
+    problem: str
+    solution: str  # with its answer tags, as ViRFT stores it
+    seen: str
+    columns: dict[str, Any] = field(default_factory=dict)
+
+
+def grey(rng: random.Random, side: int) -> Image.Image:
+    return Image.new("RGB", (side, side), (rng.randint(90, 170),) * 3)
+
+
+def draw(
+    image: Image.Image, rng: random.Random, colour: str, box: tuple[int, int, int, int]
+) -> None:
+    """A shape that fills ``box``."""
+    fill = tuple(max(0, min(255, v + rng.randint(-25, 25))) for v in COLOURS[colour])
+    pen, shape = ImageDraw.Draw(image), rng.choice(SHAPES)
+    x1, y1, x2, y2 = box[0], box[1], box[2] - 1, box[3] - 1
+    if shape == "square":
+        pen.rectangle((x1, y1, x2, y2), fill=fill)
+    elif shape == "circle":
+        pen.ellipse((x1, y1, x2, y2), fill=fill)
+    else:
+        pen.polygon([(x1, y2), ((x1 + x2 + 1) // 2, y1), (x2, y2)], fill=fill)
