@@ -40,7 +40,7 @@ class CallbacksGRPOConfig(GRPOConfig):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """As GRPOConfig, so that a checkpoint's training_args.bin opens without this package."""
-        return copyreg.__newobj__, (GRPOConfig,), self.__dict__  # type: ignore[attr-defined]
+        return copyreg._reconstructor, (GRPOConfig, object, None), self.__dict__  # type: ignore[attr-defined]
 
 
 def add_callback(name: str, callback: type[TrainerCallback]) -> None:
