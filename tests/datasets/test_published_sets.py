@@ -145,6 +145,14 @@ def test_the_most_frequent_answer_is_the_solution_and_the_others_are_aliases(tmp
     assert [row.columns["question_id"] for row in rows] == ["9"] * 4
 
 
+@pytest.mark.parametrize("text", ["ITC Limited", "ITC", "itc limited"])
+def test_every_answer_of_a_question_earns_one_in_training(text, tmp_path):
+    made, _ = training_set(open_set(write(tmp_path / "s", "docvqa")), LoadOptions(cache=tmp_path))
+    columns = {name: made[name][:] for name in ("solution", "aliases", "task")}
+    for name in ("vlrft_ocr", "vlrft_ocr_exact"):
+        assert REWARDS[name]([f"<think>t</think><answer>{text}</answer>"], **columns) == [1.0]
+
+
 def test_a_caption_asks_for_its_number_without_saying_it(tmp_path):
     rows = [{"text": "A dozen, 2 or two of 22", "number": 2}, {"text": "TEN pins", "number": 10}]
     first, second = read_rows(write(tmp_path / "s", "countbench", *rows))
@@ -351,4 +359,4 @@ def test_anls_takes_the_nearest_of_all_answers(tmp_path):
     path = write(tmp_path / "s", "docvqa", *[{"answers": ["ITC Limited", "Acme", "x"]}] * 4)
     values = evaluated(tmp_path, path, "ocr", ["itc limited", "Acma", "x", "q"])
     assert values["anls"] == pytest.approx((1 + 0.75 + 1 + 0) / 4)
-    assert values["exact_match"] == 0.0  # the solution alone, as it is written
+    assert values["exact_match"] == 0.25  # "x": case counts here

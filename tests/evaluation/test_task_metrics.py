@@ -107,6 +107,18 @@ def test_text_has_the_textbooks_error_rates(tmp_path):
     assert far.count(0.5) == 2  # the threshold itself earns nothing
 
 
+def test_of_accepted_texts_the_nearest_is_measured(tmp_path):
+    pairs = [("itc", "ITC Limited"), ("1/8/94", "January 8, 1993"), ("Paul", "Paul"), ("x", "abcd")]
+    accepted = [["ITC", "itc"], ["1/8/93"], ["a"], None]
+    values = evaluated(tmp_path, "ocr", pairs, aliases=accepted)
+    near = [("itc", "itc"), ("1/8/94", "1/8/93"), ("Paul", "Paul"), ("x", "abcd")]
+    edits = sum(distance(text, gold) for text, gold in near)
+    assert values["cer"] == pytest.approx(edits / sum(len(gold) for _, gold in near))
+    assert values["wer"] == pytest.approx(2 / 4)
+    assert values["exact_match"] == values["vlrft_ocr_exact"] == 0.5
+    assert values["vlrft_ocr"] == pytest.approx((1 + 5 / 6 + 1 + 0) / 4) == values["anls"]
+
+
 def test_numbers_lists_and_orders(tmp_path):
     pairs = [("105", "100"), ("105", "100"), ("99.9", "100"), ("1 or 2", "1"), (None, "1")]
     values = evaluated(tmp_path, "number", pairs, tolerance=[0.05, None, "0.01", None, None])

@@ -11,6 +11,7 @@ import time
 import unicodedata
 from collections import Counter
 
+import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -211,6 +212,66 @@ def test_a_letter_that_the_gold_lacks_never_pays(gold, text, place):
 def test_ocr_by_hand(text, gold, expected, exact):
     assert score("ocr", text, gold) == pytest.approx(expected)
     assert score("ocr_exact", text, gold) == exact
+
+
+ACCEPTED = ["ITC  Limited", "ITC Ltd.", "itc"]
+
+
+@pytest.mark.parametrize(
+    "column", [ACCEPTED, tuple(ACCEPTED), json.dumps(ACCEPTED), np.array(ACCEPTED)]
+)
+@pytest.mark.parametrize("text", ACCEPTED)
+def test_every_accepted_text_earns_one(text, column):
+    for name in ("ocr", "ocr_exact"):
+        assert score(name, text, "ITC Limited, India", aliases=column) == 1.0
+        assert score(name, "ITC Limited, India", "ITC Limited, India", aliases=column) == 1.0
+    assert score("ocr", "itd", "ITC Limited, India", aliases=column) == pytest.approx(2 / 3)
+    assert score("ocr_exact", "itd", "ITC Limited, India", aliases=column) == 0.0
+
+
+@settings(max_examples=200, deadline=None)
+@given(words, words, st.one_of(st.none(), words, st.lists(words, max_size=3)))
+def test_of_several_accepted_texts_the_nearest_counts(text, gold, aliases):
+    plain = [" ".join(unicodedata.normalize("NFKC", t).split()) for t in (text, gold)]
+    assume(plain[1])
+    given = aliases if isinstance(aliases, list) else [aliases or ""]
+    right = [plain[1], *(" ".join(unicodedata.normalize("NFKC", t).split()) for t in given)]
+    best = max(1 - distance(plain[0], other) / len(other) for other in right if other)
+    assert score("ocr", text, gold, aliases=aliases) == pytest.approx(max(0.0, best))
+    assert score("ocr_exact", text, gold, aliases=aliases) == float(plain[0] in filter(None, right))
+
+
+@pytest.mark.parametrize(
+    "aliases", [None, [], "", [" ", None], ["x" * 10_001], ["x" * 10**6], "[", {"a": 1}]
+)
+def test_aliases_that_say_nothing_change_nothing(aliases):
+    assert score("ocr", "EXIT", "EXIT", aliases=aliases) == 1.0
+    assert (
+        score("ocr", "", "EXIT", aliases=aliases)
+        == score("ocr_exact", "", "EXIT", aliases=aliases)
+        == 0.0
+    )
+
+
+@pytest.mark.parametrize(
+    ("alias", "text"), [("1.50", "1.50"), ("007", "007"), ("true", "true"), ('"a"', '"a"')]
+)
+def test_an_alias_that_reads_as_json_is_the_text_that_it_is(alias, text):
+    assert score("ocr_exact", text, "other", aliases=alias) == 1.0
+
+
+def test_many_long_aliases_take_bounded_time():
+    aliases = ["".join(random.Random(n).choices("好吃的字母", k=9_000)) for n in range(200)]
+    start = time.process_time()
+    assert score("ocr", "好" * 19_999, "坏" * 10_000, aliases=aliases) < 0.5
+    assert time.process_time() - start < 1.0  # the reward twice and its reason
+
+
+@pytest.mark.parametrize("task", ["ocr", "number", "counting", "choice"])
+def test_a_list_is_no_gold_where_one_text_is_asked_for(task):
+    for gold in (["a", "4"], {"A": 4}, [["A"]]):
+        assert REWARDS[f"vlrft_{task}"]([answer("4")], [gold]) == [None]
+    assert REWARDS["vlrft_ocr"]([answer("ITC")], [["ITC"]]) == [None]
 
 
 def test_the_reasoning_and_the_tags_are_no_text():
