@@ -10,7 +10,10 @@ grefs(unc).json, a list, beside the boxes in COCO's instances.json:
 Each sentence is a row: of grounding if it has one target or none ("No Objects"), in one prompt, so
 that the prompt does not tell; of detection if it has several. Where a command asks for grounding,
 phrases of several targets make no row; where it asks for detection, every phrase makes a row of
-it. The keys are written from knowledge of the set; no published file was at hand to compare.
+it.
+
+The keys are those that henghuiding/gRefCOCO's own conversion reads (mdetr/scripts/fine-tuning/
+grefexp_coco_format.py); boxes are COCO's x, y, width, height; no published file was at hand.
 """
 
 from __future__ import annotations

@@ -207,7 +207,12 @@ def test_questions_of_a_test_split_make_no_row_and_are_counted(missing, tmp_path
         ("docvqa", {"question": None}, "the question is 'None'; a text is needed"),
         ("textvqa", {"question": ""}, "the question is ''"),
         ("countbench", {"number": 7}, "does not say the number 7"),
-        ("countbench", {"number": None}, "the number is 'None'"),
+        *(
+            ("countbenchqa", {"number": number}, f"the number is {number}; a whole number from 0")
+            for number in (None, float("nan"), float("inf"), -float("inf"), 2.5, -1.0, 1e-9)
+        ),
+        ("countbench", {"number": float("nan")}, "the number is nan; a whole number from 0 up"),
+        ("countbench", {"image": None}, "the image is None"),
         ("countbenchqa", {"question": ""}, "the question is ''"),
     ],
 )
