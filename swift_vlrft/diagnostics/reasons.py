@@ -16,6 +16,7 @@ from typing import Any
 from swift_vlrft.geometry.boxes import iou
 from swift_vlrft.parsing.answers import Answer, BoxList, read, with_prefix
 from swift_vlrft.parsing.boxes import too_long
+from swift_vlrft.parsing.items import meant
 from swift_vlrft.rewards import REWARDS, Reward
 from swift_vlrft.rewards.classification import right_names
 from swift_vlrft.rewards.detection import threshold_at
@@ -118,7 +119,7 @@ def _why(
         if kind == "ocr":
             return _text(stated, right_texts(gold, row.get("aliases")))
         if kind in ("list", "ordering"):
-            return _items(stated, gold)
+            return _items(meant(stated, gold), gold)
         stated, gold = (f"{v:.12g}" if what == "number" else v for v in (stated, gold))
         return f"wrong_{what}", f"{stated} is not {gold}{_within(row)}"
     return "wrong_answer", f"{_short(answer.text)} does not earn full score"

@@ -16,6 +16,7 @@ from swift_vlrft.diagnostics.reasons import Reason
 from swift_vlrft.evaluation.predictions import Prediction
 from swift_vlrft.geometry.boxes import EPSILON
 from swift_vlrft.parsing.answers import Answer, BoxList, read
+from swift_vlrft.parsing.items import meant
 from swift_vlrft.parsing.labels import EMPTY_ANSWERS
 from swift_vlrft.rewards import TASK_NAMES
 from swift_vlrft.rewards.grounding import Target, overlaps
@@ -137,7 +138,7 @@ def _list(one: Scored) -> Metrics:
     return {
         "f1": one.score,
         "exact_match": one.score == 1.0,
-        "items_per_answer": len(one.answer.items or ()),
+        "items_per_answer": len(meant(one.answer.items or [], one.gold)),
         "empty_prediction_rate": one.answer.items == [],
     }
 

@@ -2,7 +2,8 @@
 
     ["red", "dark blue"]        red; dark blue        red, dark blue
 
-and one name a line all read as two items, in the form in which class names are compared.
+and one name a line all read as two items, in the form in which class names are compared; so do, if
+these are the gold items, "1. red" and "2. dark blue" on two lines, and "red and dark blue".
 """
 
 import re
@@ -15,6 +16,9 @@ from swift_vlrft.parsing.texts import MAX_TEXT
 
 _BETWEEN = re.compile(r"[\n;；]")
 _COMMAS = re.compile(r"[,，、]")
+_BULLET = re.compile(r"\s*[•‣◦▪●·–—]\s+")
+_SIGN = re.compile(r"\s*[-\u2212](?=\.?\d)")
+_NUMBERED = re.compile(r"(\d{1,3})[.):、]+\s*(?=\D)")
 
 
 def read_items(text: str) -> list[str] | None:
@@ -41,4 +45,48 @@ def read_items(text: str) -> list[str] | None:
 def _name(item: Any) -> str:
     if isinstance(item, (int, float)) and not isinstance(item, bool):
         item = str(item)
-    return normalise(item) if isinstance(item, str) else ""
+    if not isinstance(item, str):
+        return ""
+    if (bullet := _BULLET.match(item)) is not None:
+        item = item[bullet.end() :]
+    # A class name loses its dashes, but -5 is not 5.
+    sign = _SIGN.match(item)
+    return f"-{normalise(item[sign.end() :])}" if sign else normalise(item)
+
+
+def read_gold_items(text: str) -> list[str] | None:
+    """The items of a solution: distinct ones that are counted, "1. red", "2. blue", without their
+    numbers, and the last one without "and" in front.
+    """
+    items = read_items(text)
+    if not items or len(items) < 2:
+        return items
+    last = items[-1].removeprefix("and ")
+    if items.count(items[-1]) == 1 and last not in items:
+        items[-1] = last
+    counted = [int(found[1]) if (found := _NUMBERED.match(item)) else 0 for item in items]
+    names = [normalise(_NUMBERED.sub("", item, 1)) for item in items]
+    in_order = counted == [*range(1, len(items) + 1)]
+    return names if in_order and len({*items, *names}) == 2 * len(items) else items
+
+
+def meant(items: list[str], gold: list[str]) -> list[str]:
+    """The items of an answer as a reader takes them who knows the gold items.
+
+    An item that is none of them loses its number, "1. red", and "and" in front of it; "red and
+    blue" is two items if one of them is a gold item. Each item is taken by itself, so that a
+    further one changes nothing of the others.
+    """
+    known = set(gold)
+    return [name for item in items for name in ([item] if item in known else _meant(item, known))]
+
+
+def _meant(item: str, known: set[str]) -> list[str]:
+    bare = item
+    if (found := _NUMBERED.match(item)) is not None:
+        bare = normalise(item[found.end() :])
+    bare = bare if bare in known else bare.removeprefix("and ")
+    if bare in known:
+        return [bare]
+    parts = bare.split(" and ")
+    return parts if not known.isdisjoint(parts) else [item]

@@ -364,6 +364,70 @@ def test_list_by_hand(text, gold, expected):
     assert score("list", text, gold) == pytest.approx(expected)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1. red\n2. dark blue", "1) red\n2) dark blue", "(1) red\n(2) dark blue", "1.red\n2.dark blue", "1、red\n2、dark blue",
+        "- red\n- dark blue", "* red\n* dark blue", "• red\n• dark blue", "– red\n– dark blue", "red and dark blue",
+        "red, and dark blue", "Red, and Dark Blue.", '["1. red", "2. dark blue"]', "1. 'red'\n2. \"dark blue\"",
+        "1. red; 2. dark blue", "1. red, 2. dark blue", "**red**\n**dark blue**", "1. **Red**\n2. **Dark-Blue**",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize(
+    "gold", ['["red", "dark blue"]', "red\ndark blue", "1. red\n2. dark blue", "red, and dark blue"]
+)
+def test_lists_as_people_write_them(text, gold):
+    assert score("list", text, gold) == 1.0
+    assert score("ordering", text, gold) == 1.0
+    assert score("list", text, '["red", "dark blue", "green"]') == 0.8
+
+
+@pytest.mark.parametrize(
+    ("text", "gold", "expected"),
+    [
+        # Names that have a number or "and" of their own stay one item.
+        ("1. FC Köln, Bayern", '["1. FC Köln", "Bayern"]', 1.0), ("FC Köln, Bayern", '["1. FC Köln", "Bayern"]', 0.5),
+        ("1. Bundesliga", '["1. Bundesliga", "2. Bundesliga"]', 2 / 3), ("2. Bundesliga\n1. Bundesliga", '["1. Bundesliga", "2. Bundesliga"]', 1.0),
+        ("salt and pepper", '["salt and pepper"]', 1.0), ("salt and pepper, oil", '["oil", "salt and pepper"]', 1.0),
+        ("salt, pepper", '["salt and pepper"]', 0.0), ("And Then There Were None, Emma", '["Emma", "And Then There Were None"]', 1.0),
+        ("red, green and blue", '["red", "green", "blue"]', 1.0), ("red and green, blue", '["red", "green", "blue"]', 1.0),
+        ("red and green and blue", '["red", "green", "blue"]', 1.0), ("12:30, 3.5", '["12:30", "3.5"]', 1.0),
+        # A further item costs, however it is joined; a choice is no item.
+        ("red and green", '["red"]', 2 / 3), ("red and x and y", '["red"]', 0.5), ("red or green", '["red"]', 0.0),
+        ("red and/or green", '["red"]', 0.0), ("red and red", '["red"]', 2 / 3), ("x and y", '["red"]', 0.0),
+        ("1. red\n2. red", '["red"]', 2 / 3), ("1. 2. red", '["red"]', 0.0), ("1.", '["1"]', 1.0), ("and", '["red"]', 0.0),
+        # A number keeps its sign.
+        ("-5, 5", '["-5", "5"]', 1.0), ("5, 5", '["-5", "5"]', 0.5), ("\u22125", "[-5]", 1.0), ("5", "[-5]", 0.0), ("-0.5", '["0.5"]', 0.0),
+    ],
+)  # fmt: skip
+def test_numbers_and_conjunctions_open_no_hole(text, gold, expected):
+    assert score("list", text, gold) == pytest.approx(expected)
+
+
+written = st.lists(
+    st.sampled_from(["a", "b", "c", "a and b", "and a", "1. a", "2. b", "b and c and a", "1. a and b", "z", "a and z"]),
+    min_size=1, max_size=5,
+)  # fmt: skip
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    written,
+    written,
+    st.sampled_from(["x", "1. x", "and x", "x and y", "no a", "a or b"]),
+    st.data(),
+)
+def test_a_wrong_item_never_pays_however_it_is_written(said, gold, wrong, data):
+    gold = json.dumps(gold)
+    place = data.draw(st.integers(0, len(said)))
+    for name in ("list", "ordering"):
+        before, after = (
+            score(name, json.dumps(t), gold) for t in (said, [*said[:place], wrong, *said[place:]])
+        )
+        assert before is None or after <= before
+    assert score("list", gold, gold) == 1.0
+
+
 names = st.lists(st.sampled_from("abcde"), max_size=7)
 
 
