@@ -21,6 +21,9 @@ from swift_vlrft.files.completions import Completion, further, read_completions
 from swift_vlrft.parsing.answers import gold_text, read
 from swift_vlrft.rewards import REWARDS
 
+SAME = 1e-4
+"""Scores of a run and of here that differ by less are equal: logs round."""
+
 
 class RewardSummary(msgspec.Struct):
     """One reward over all rows of its task; ``std`` is over completions."""
@@ -55,7 +58,9 @@ class Sample(msgspec.Struct):
 
 
 class Report(msgspec.Struct):
-    """What ``vlrft score`` prints. ``flags`` ruin a run, ``notes``: lines that were left out."""
+    """What ``vlrft score`` prints. ``flags`` ruin a run, ``notes``: lines that were left out,
+    and what the file does not tell.
+    """
 
     rows: int
     rewards: dict[str, RewardSummary]
@@ -77,7 +82,7 @@ def score_file(path: Path, names: Sequence[str] = (), show: int = 0) -> Report:
             f"Known: {', '.join(REWARDS)}."
         )
     report = score_completions(rows, names, show)
-    report.notes = notes
+    report.notes = notes + report.notes
     return report
 
 
@@ -118,6 +123,7 @@ def score_completions(
         logged = [completion.logged(name) for completion in rows if name in completion.row]
         if all(score is None for score in logged):
             summary.unlogged = len(logged)
+        report.notes += _scored_otherwise(name, rows, reasons)
         flags += [*_unscored(name, summary), tally.unreadable(name), tally.zero_variance(name)]
     flags.append(box_format.problem())
     report.flags = [flag for flag in flags if flag is not None]
@@ -134,6 +140,21 @@ def _reason(completion: Completion, name: str) -> Reason:
         if any(completion.logged(key) is not None for key in others):
             return Reason(None, "other_task", "a row that the run gave no score")
     return explain(name, row["completion"], row.get("solution"), **further(row))
+
+
+def _scored_otherwise(
+    name: str, rows: Sequence[Completion], reasons: Sequence[Reason]
+) -> Iterator[str]:
+    """A note where the log lacks a column of the data set: ms-swift logs the solution alone."""
+    lacking = [key for key in REWARDS[name].takes if all(row.row.get(key) is None for row in rows)]
+    scores = [(row.logged(name), why.score) for row, why in zip(rows, reasons, strict=True)]
+    pairs = [(a, b) for a, b in scores if a is not None and b is not None]
+    other = sum(abs(a - b) > SAME for a, b in pairs)
+    if lacking and other:
+        yield (
+            f"{name}: the run scored {other} of {len(pairs)} rows otherwise; its log lacks "
+            f"{' and '.join(lacking)}, which its data set may hold"
+        )
 
 
 def _summary(results: list[Reason], tally: Tally) -> RewardSummary:
