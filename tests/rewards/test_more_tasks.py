@@ -399,6 +399,10 @@ def test_lists_as_people_write_them(text, gold):
         ("red and green", '["red"]', 2 / 3), ("red and x and y", '["red"]', 0.5), ("red or green", '["red"]', 0.0),
         ("red and/or green", '["red"]', 0.0), ("red and red", '["red"]', 2 / 3), ("x and y", '["red"]', 0.0),
         ("1. red\n2. red", '["red"]', 2 / 3), ("1. 2. red", '["red"]', 0.0), ("1.", '["1"]', 1.0), ("and", '["red"]', 0.0),
+        # Nor do commas part what the gold has as one.
+        ("Paris, France", '["Paris, France"]', 1.0), ("Rome, Paris, France", '["paris, france", "Rome"]', 1.0),
+        ("Paris, France\nRome", '["Paris, France", "Rome"]', 1.0), ("Paris, Rome, France", '["Paris, France", "Rome"]', 0.4),
+        ("北京，中国", '["北京，中国"]', 1.0), ("a, b", '["a", "b", "a, b"]', 0.8), ("a,b,c, d", '["a, b, c", "d"]', 1.0),
         # A number keeps its sign.
         ("-5, 5", '["-5", "5"]', 1.0), ("5, 5", '["-5", "5"]', 0.5), ("\u22125", "[-5]", 1.0), ("5", "[-5]", 0.0), ("-0.5", '["0.5"]', 0.0),
     ],
@@ -408,7 +412,7 @@ def test_numbers_and_conjunctions_open_no_hole(text, gold, expected):
 
 
 written = st.lists(
-    st.sampled_from(["a", "b", "c", "a and b", "and a", "1. a", "2. b", "b and c and a", "1. a and b", "z", "a and z"]),
+    st.sampled_from(["a", "b", "c", "a and b", "and a", "1. a", "2. b", "b and c and a", "1. a and b", "z", "a and z", "a, b", "b, z, a"]),
     min_size=1, max_size=5,
 )  # fmt: skip
 
@@ -429,6 +433,9 @@ def test_a_wrong_item_never_pays_however_it_is_written(said, gold, wrong, data):
         )
         assert before is None or after <= before
     assert score("list", gold, gold) == 1.0
+    before = score("list", ", ".join(said), gold)
+    assert score("list", ", ".join([*said, wrong]), gold) <= before
+    assert score("list", ", ".join([wrong, *said]), gold) <= before
 
 
 names = st.lists(st.sampled_from("abcde"), max_size=7)
