@@ -392,6 +392,16 @@ def test_phrases_of_one_object_of_none_and_of_several(tmp_path):
         open_set(path, split="testB")
 
 
+def test_an_object_that_is_named_twice_is_one(tmp_path):
+    path = refs(
+        tmp_path / "g", {"ann_id": [11, 11], "split": "val"}, {"ann_id": 12, "split": "val"}
+    )
+    rows = list(read_rows(path, split="val"))[2:]
+    assert [row.columns["task"] for row in rows] == ["grounding"] * 4
+    boxes = [read_boxes(gold_text(row.solution)).boxes for row in rows]
+    assert boxes[::2] == [[(100, 100, 300, 400)], [(500, 500, 750, 750)]]
+
+
 def test_grefcoco_is_checked_converted_and_trained_on(tmp_path):
     path = refs(tmp_path / "g")
     code, said = run("data", "check", path, "--json")
@@ -413,6 +423,7 @@ def test_grefcoco_is_checked_converted_and_trained_on(tmp_path):
         ({"ann_id": []}, "[-1] for no target"),
         ({"ann_id": None}, "a list of ids is needed"),
         ({"no_target": True}, "no_target is true, but ann_id names 1 targets"),
+        ({"ann_id": [-1], "no_target": False}, "no_target is false, but ann_id names no targets"),
         ({"image_id": 8}, "image_id is 8, which instances.json does not hold"),
         ({"sentences": []}, "sentences is []"),
         ({"sentences": ["dog"]}, "sentences is ['dog']"),
