@@ -117,6 +117,8 @@ def test_gold_of_pointing_is_rewritten_in_pixels(mixed):
     ("row", "said"),
     [
         ({"task": "number", "solution": "12", "tolerance": -1}, "the tolerance -1 is no number from 0 up"),
+        ({"task": "number", "solution": "12", "tolerance": 5}, "the tolerance 5 is over 1, so that 0 would be right, too (0.05"),
+        ({"task": "number", "solution": "12", "tolerance": 1}, None),
         ({"task": "number", "solution": "12", "tolerance": "wide"}, "the tolerance 'wide' is no"),
         ({"task": "number", "solution": "12", "tolerance": True}, "the tolerance True is no"),
         ({"task": "number", "solution": "12 or 13"}, "'12 or 13' cannot be read as one number (number)"),
