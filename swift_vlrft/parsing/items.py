@@ -11,7 +11,7 @@ from typing import Any
 
 from swift_vlrft.parsing.boxes import unwrapped
 from swift_vlrft.parsing.labels import EMPTY_ANSWERS, normalise
-from swift_vlrft.parsing.literals import literal_list
+from swift_vlrft.parsing.literals import groups, literal_list
 from swift_vlrft.parsing.texts import MAX_TEXT
 
 _BETWEEN = re.compile(r"[\n;；]")
@@ -58,8 +58,10 @@ def _name(item: Any) -> str:
 
 def read_gold_items(text: str) -> list[str] | None:
     """The items of a solution: distinct ones that are counted, "1. red", "2. blue", without their
-    numbers, and the last one without "and" in front.
+    numbers, and the last one without "and" in front. None for a JSON object, too.
     """
+    if text.lstrip().startswith("{") and type(next(groups(text), None)) is dict:
+        return None
     items = read_items(text)
     if not items or len(items) < 2:
         return items

@@ -74,10 +74,10 @@ class Task:
         return self._read_once(solution)
 
     def _may_be(self, solution: Sequence[Any] | dict[Any, Any]) -> bool:
-        if self.gold_has_boxes or self.has_items:
-            return True
-        one = not isinstance(solution, dict) and len(solution) == 1 and not self.as_written
-        return one and isinstance(solution[0], (str, int, float))
+        if isinstance(solution, dict):
+            return self.gold_has_boxes
+        one = len(solution) == 1 and isinstance(solution[0], (str, int, float))
+        return self.gold_has_boxes or self.has_items or (one and not self.as_written)
 
     @cached_property
     def _read_once(self) -> Callable[[str], Any]:

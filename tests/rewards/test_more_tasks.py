@@ -280,6 +280,15 @@ def test_a_list_is_no_gold_where_one_text_is_asked_for(task):
     assert REWARDS["vlrft_ocr"]([answer("ITC")], [["ITC"]]) == [None]
 
 
+@pytest.mark.parametrize(
+    "gold", [{"a": 1}, '{"a": 1}', "{'items': ['a', 'b']}", '<answer>{"colors": ["a"]}</answer>']
+)
+def test_an_object_is_no_list(gold):
+    for task in ("list", "ordering"):
+        assert REWARDS[f"vlrft_{task}"]([answer("a")], [gold]) == [None]
+    assert score("list", "a, b", '{"a", "b"}') == score("list", "a, b", "{a, b}") == 1.0
+
+
 def test_the_reasoning_and_the_tags_are_no_text():
     whole = "<think>EXIT</think><answer>ENTRY</answer>"
     assert REWARDS["vlrft_ocr"]([whole], ["EXIT"]) == [
