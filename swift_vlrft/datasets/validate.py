@@ -177,7 +177,7 @@ def _task_problems(
         if given is not None and None in given.boxes:
             number = given.boxes.index(None) + 1
             why = f": box {number} of {len(given)} is not four numbers with an area"
-        elif task == "ocr" and isinstance(row.solution, (list, tuple)):
+        elif TASK_NAMES[task].as_written and isinstance(row.solution, (list, tuple)):
             why = "; of several accepted texts one is the solution, the others are its aliases"
         holds = f"{TASK_NAMES[task].holds} ({task}){why}"
         yield f"the solution {text[:80]!r} cannot be read as {holds}", Kind.GOLD

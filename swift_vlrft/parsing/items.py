@@ -20,7 +20,7 @@ _BULLET = re.compile(r"\s*[•‣◦▪●·–—]\s+")
 _SIGN = re.compile(r"\s*[-\u2212](?=\.?\d)")
 MOST_COMMAS = 8
 """A gold name with more is not put together again from the parts of an answer."""
-_NUMBERED = re.compile(r"(\d{1,3})[.):、]+\s*(?=\D)")
+_NUMBERED = re.compile(r"(\d{1,3})[.):、]+(?:\s+|(?=\D))")
 
 
 def read_items(text: str) -> list[str] | None:

@@ -416,6 +416,7 @@ def test_lists_as_people_write_them(text, gold):
         ("Paris, France", '["Paris, France"]', 1.0), ("Rome, Paris, France", '["paris, france", "Rome"]', 1.0),
         ("Paris, France\nRome", '["Paris, France", "Rome"]', 1.0), ("Paris, Rome, France", '["Paris, France", "Rome"]', 0.4),
         ("北京，中国", '["北京，中国"]', 1.0), ("a, b", '["a", "b", "a, b"]', 0.8), ("a,b,c, d", '["a, b, c", "d"]', 1.0),
+        ("1. 5\n2. 7", '["5", "7"]', 1.0), ("5, 7", "1. 5\n2. 7", 1.0), ("1.5", '["5"]', 0.0), ("1.5, 2.5", "1.5\n2.5", 1.0),
         # A number keeps its sign.
         ("-5, 5", '["-5", "5"]', 1.0), ("5, 5", '["-5", "5"]', 0.5), ("\u22125", "[-5]", 1.0), ("5", "[-5]", 0.0), ("-0.5", '["0.5"]', 0.0),
     ],
