@@ -13,7 +13,9 @@ from typer.testing import CliRunner
 from swift_vlrft.cli import app
 from swift_vlrft.datasets import BadRow, DataError, read_rows
 from swift_vlrft.datasets.opening import open_set, splits_of
-from swift_vlrft.datasets.training import LoadOptions, training_set
+from swift_vlrft.datasets.read import rows_of
+from swift_vlrft.datasets.report import Report
+from swift_vlrft.datasets.training import LoadOptions, streamed_rows, training_set
 from swift_vlrft.evaluation.predictions import Problems
 from swift_vlrft.evaluation.queries import QuerySet, Settings
 from swift_vlrft.parsing.answers import gold_text, read_boxes
@@ -136,6 +138,22 @@ def test_sets_of_all_forms_train_in_one_run(tmp_path):
     options = LoadOptions(cache=tmp_path / "cache")
     sets = [training_set(open_set(path), options)[0] for path in paths]
     assert len(concatenate_datasets(sets)) == len(FORMS) + 1 + 6 + 1
+
+
+def test_a_stream_of_each_set_is_the_set(tmp_path):
+    paths = [write(tmp_path / name, name) for name in FORMS]
+    paths += [
+        refs(tmp_path / "g"),
+        *(own_json(tmp_path / f"{n}", *p) for n, p in enumerate(LAYOUTS)),
+    ]
+    options = LoadOptions(cache=tmp_path / "cache")
+    for path in paths:
+        made, _ = training_set(open_set(path), options)
+        streamed = list(streamed_rows(rows_of(open_set(path)), options, Report(path)))
+        for row, other in zip(streamed, made, strict=True):
+            for key in ("messages", "solution", "task", "aliases"):
+                assert row.get(key) == other.get(key), path
+            assert row["images"][0]["bytes"]
 
 
 @pytest.mark.parametrize("name", [name for name in FORMS if FORMS[name][1] == "pointing"])
