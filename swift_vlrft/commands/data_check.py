@@ -114,7 +114,7 @@ def check(
     problems += [
         (str(source), f"the split {name!r} has no rows; write them, or remove its files")
         for name, (_, one) in splits.items()
-        if not one.rows and not one.problems
+        if not one.rows and not one.problems and not one.left_out
     ]
     if not report.unreadable and (nothing := nothing_scored(rewards, [report])):
         problems.append((str(source), nothing.removeprefix("--reward_funcs ")))

@@ -100,6 +100,7 @@ def check_rows(
             f"{stored.path}: {len(not_in_pixels)} rows train as they stand, but not as "
             f"{stored.path}:pixels, which leaves them out, as of {not_in_pixels[0]}"
         )
+    report.left_out = sum(map(len, stored.left_out.values()))
     report.notes += [*left_out_notes(stored), *file_notes(stored)]
 
 

@@ -13,14 +13,18 @@ As nielsr/countbench has it, with the image's caption in place of a question:
     number    10
     image_url
 
-The caption is asked for with a gap where it says the number. The columns are written from
-knowledge of these sets; no published file was at hand to compare.
+The caption is asked for with a gap where it says the number. Some rows of it have no image.
+
+The columns are those of the dataset cards on Hugging Face and of google-research/big_vision's
+countbenchqa.py; no published file was at hand to read.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from swift_vlrft.datasets.schema import ANSWER_FORM, Context, RawExample, RecordSchema, text_in
 from swift_vlrft.datasets.storage import Record
@@ -39,24 +43,30 @@ def _matches(columns: set[str]) -> bool:
 
 
 def _rows(record: Record, context: Context) -> Iterator[RawExample]:
-    number = record["number"]
-    if isinstance(number, bool) or not isinstance(number, int | float) or number != int(number):
-        raise ValueError(f"the number is {str(number)[:80]!r}; a whole number is needed")
+    number = _whole(record["number"])
     if "question" in record:
         question = text_in(record, "question")
     else:
-        question = OF_CAPTION.format(_with_gap(text_in(record, "text"), int(number)))
+        question = OF_CAPTION.format(_with_gap(text_in(record, "text"), number))
     yield {
         "image": record["image"],
         "problem": question + PROMPT,
-        "solution": f"<answer>{int(number)}</answer>",
+        "solution": f"<answer>{number}</answer>",
         "task": "counting",
     }
 
 
+def _whole(number: Any) -> int:
+    """A whole number from 0 up, also one that is stored as 6.0; ValueError for all else."""
+    numeric = isinstance(number, int | float) and not isinstance(number, bool)
+    if not numeric or not 0 <= number < math.inf or number != int(number):
+        raise ValueError(f"the number is {str(number)[:80]}; a whole number from 0 up is needed")
+    return int(number)
+
+
 def _with_gap(caption: str, number: int) -> str:
     """The caption with ___ for the number, in digits or as a word."""
-    names = [str(number), *(WORDS[number : number + 1] if number >= 0 else ())]
+    names = [str(number), *WORDS[number : number + 1]]
     made, count = re.subn(rf"\b({'|'.join(names)})\b", "___", caption, flags=re.IGNORECASE)
     if not count:
         raise ValueError(f"the text {caption[:80]!r} does not say the number {number}")

@@ -10,7 +10,10 @@ grefs(unc).json, a list, beside the boxes in COCO's instances.json:
 Each sentence is a row: of grounding if it has one target or none ("No Objects"), in one prompt, so
 that the prompt does not tell; of detection if it has several. Where a command asks for grounding,
 phrases of several targets make no row; where it asks for detection, every phrase makes a row of
-it. The keys are written from knowledge of the set; no published file was at hand to compare.
+it.
+
+The keys are those that henghuiding/gRefCOCO's own conversion reads (mdetr/scripts/fine-tuning/
+grefexp_coco_format.py); boxes are COCO's x, y, width, height; no published file was at hand.
 """
 
 from __future__ import annotations
@@ -106,8 +109,9 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
     if image is None:
         raise ValueError(f"image_id is {record['image_id']!r}, which instances.json does not hold")
     boxes = [_box(i, image, context.notes["by id"].get(i)) for i in _targets(record["ann_id"])]
-    if bool(record.get("no_target")) and boxes:
-        raise ValueError(f"no_target is true, but ann_id names {len(boxes)} targets")
+    if record.get("no_target") in (True, False) and record["no_target"] == bool(boxes):
+        said = str(bool(boxes)).lower()
+        raise ValueError(f"no_target is {said}, but ann_id names {len(boxes) or 'no'} targets")
     task = record.get("task") or stored.task
     if task not in ("grounding", "detection"):
         task = "detection" if len(boxes) > 1 else "grounding"
@@ -136,13 +140,13 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
 
 
 def _targets(ids: Any) -> list[Any]:
-    """The ids of annotations; none for [-1]."""
+    """The ids of annotations, each once; none for [-1]."""
     ids = ids if isinstance(ids, list) else [ids]
     if not ids or any(isinstance(i, bool) or not isinstance(i, int) for i in ids):
         raise ValueError(f"ann_id is {str(ids)[:80]}; a list of ids is needed, [-1] for no target")
     if -1 in ids and len(ids) > 1:
         raise ValueError(f"ann_id is {str(ids)[:80]}: -1, no target, stands beside targets")
-    return [] if ids == [-1] else ids
+    return [] if ids == [-1] else list(dict.fromkeys(ids))
 
 
 def _box(number: Any, image: dict[str, Any], entry: dict[str, Any] | None) -> list[float]:

@@ -1,7 +1,7 @@
 """Rows in JSON: a line for each, or one list.
 
 rows.jsonl    {"image": "1.png", "problem": "What is it?", "solution": "rose"}
-rows.json     [{"image": "1.png", ...}, ...], or lines as in rows.jsonl
+rows.json     [{"image": "1.png", ...}, ...], {"data": [...]}, or lines as in rows.jsonl
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from swift_vlrft.datasets.row import BadRow, RowLocation
 from swift_vlrft.datasets.source import DataError
@@ -47,8 +48,8 @@ def _rows(file: Path) -> Records:
         if is_lines(file):
             values = ((f"line {number}", value) for number, value in json_lines(file))
         else:
-            content = read_json(file)
-            if not isinstance(content, list):
+            content = listed_in(read_json(file))
+            if content is None:
                 raise DataError(f"{file} holds no list of rows")
             values = ((f"row {number}", value) for number, value in enumerate(content))
         for row, (line, record) in enumerate(values):
@@ -60,6 +61,14 @@ def _rows(file: Path) -> Records:
             else:
                 text = f"{line}: an object is needed, found {str(record)[:80]!r}"
                 yield BadRow(place, text)
+
+
+def listed_in(content: Any) -> list[Any] | None:
+    """The rows of a JSON file: the list that it is, or that stands in it under ``data`` beside the
+    set's name and version, as in DocVQA and TextVQA.
+    """
+    content = content.get("data") if isinstance(content, dict) else content
+    return content if isinstance(content, list) else None
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from swift_vlrft.datasets.coco import CocoFile
 from swift_vlrft.datasets.column_files import ColumnFiles
 from swift_vlrft.datasets.grefcoco import GREFCOCO_SCHEMA, GrefFile
 from swift_vlrft.datasets.instances import decoded
-from swift_vlrft.datasets.json_files import JsonFiles, is_lines
+from swift_vlrft.datasets.json_files import JsonFiles, is_lines, listed_in
 from swift_vlrft.datasets.row import BadRow, RowLocation
 from swift_vlrft.datasets.schemas import is_for_swift, schema_of
 from swift_vlrft.datasets.source import DataError
@@ -36,6 +36,7 @@ from swift_vlrft.datasets.splits import (
     walk,
 )
 from swift_vlrft.datasets.storage import StoredSet
+from swift_vlrft.files.jsonl import LineError, begins_with_list
 
 PARQUET = (".parquet",)
 JSON = (".json", ".jsonl")
@@ -210,12 +211,28 @@ def _folder(path: Path, split: str, keep_going: bool) -> StoredSet | None:
         stored = ColumnFiles.of_files(path, chosen, "Parquet", keep_going=keep_going)
     else:
         series = {re.sub(r"\d+", "0", file.name) for file in chosen}
-        if len(series) > 1 and not any(by_split(files, path).values()):
+        if len(series) > 1 and not any(by_split(files, path).values()) and not _in_parts(chosen):
             return None  # nobody says which of them are rows
         stored = _json(path, chosen, keep_going)
     stored.unnamed = unnamed
     stored.other = _other_files(path, files)
     return stored
+
+
+def _in_parts(files: list[Path]) -> bool:
+    """Whether each of the JSON files is a part of a set that is published so."""
+    for file in files:
+        part = JsonFiles(file)
+        try:
+            if not begins_with_list(file):
+                return False
+            part.add(file)
+        except (DataError, LineError, OSError):
+            return False
+        schema = schema_of(part.names)
+        if schema is None or not schema.in_parts:
+            return False
+    return True
 
 
 def _json(path: Path, files: list[Path], keep_going: bool) -> StoredSet:
@@ -224,12 +241,12 @@ def _json(path: Path, files: list[Path], keep_going: bool) -> StoredSet:
     for file in files:
         try:
             content = None if is_lines(file) else decoded(file)
-            if isinstance(content, dict):
+            if isinstance(content, dict) and listed_in(content) is None:
                 if not {"images", "annotations", "categories"} <= set(content):
                     keys = ", ".join(content) or "no key"
                     raise DataError(
-                        f"{file} holds one object with {keys}; expected a list of rows, or COCO's "
-                        "images, annotations and categories"
+                        f"{file} holds one object with {keys}; expected a list of rows, also as "
+                        "data in an object, or COCO's images, annotations and categories"
                     )
                 annotated.append(file)
                 continue

@@ -28,6 +28,8 @@ class Report:
     tasks: Counter[str] = field(default_factory=Counter)
     box_formats: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
+    left_out: int = 0
+    """What correctly makes no row, where it was asked; the notes say why."""
     scored: Counter[str] = field(default_factory=Counter)
     """Good rows by the tasks whose rewards score them; a row without a task may be in several."""
     shared: Counter[str] = field(default_factory=Counter)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from swift_vlrft.datasets.row import BOX_TASKS, Row
 from swift_vlrft.datasets.schema import task_of
@@ -31,8 +30,6 @@ FULL = {
     for task in TASK_NAMES
 }
 """The rewards of each task that pay 1.0 for the gold answer."""
-ONE_WORD = [n for n, task in TASK_NAMES.items() if not (task.gold_has_boxes or task.has_items)]
-"""Tasks whose gold is one text or number, never a list of lists or an object."""
 
 
 def named_tasks(rewards: Iterable[str]) -> dict[str, list[str]]:
@@ -79,15 +76,4 @@ def reads(task: str, row: Row) -> bool:
         holds_boxes = boxes is not None and (boxes or row.guess == "detection")
         if boxes is not None and holds_boxes and (task != "ocr" or None not in boxes.boxes):
             return False
-    return read_gold(task, row.solution) is not None
-
-
-def read_gold(task: str, solution: Any) -> Any:
-    """The gold as the task's rewards read it; None if it is no answer to the task, as a
-    structure is where one text or number is asked for.
-    """
-    if task in ONE_WORD and isinstance(solution, (list, tuple, dict)):
-        one = isinstance(solution, (list, tuple)) and len(solution) == 1
-        if not one or not isinstance(solution[0], (str, int, float)):
-            return None
-    return TASK_NAMES[task].read_gold(gold_text(solution))
+    return TASK_NAMES[task].read_gold(row.solution) is not None

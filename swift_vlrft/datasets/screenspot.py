@@ -7,17 +7,23 @@ As rootsautomation/ScreenSpot has it, Parquet with corners in shares of the imag
     bbox         [0.48, 0.19, 0.96, 0.37]
     file_name, data_type ("text" or "icon"), data_source ("ios")
 
-As SeeClick's and ScreenSpot-v2's JSON has it, with x, y, width, height in pixels:
+lmms-lab/ScreenSpot-v2 has the same columns with x, y, width, height in pixels, as SeeClick's and
+OS-Copilot/ScreenSpot-v2's JSON have them:
 
-    {"img_filename": "pc_0.png", "bbox": [67, 14, 190, 60], "instruction": "close the window",
-     "data_type": "icon", "data_source": "windows"}
+    {"img_filename": "web_3b0ad239-da6b-4f6f-8f12-f674dc90ff33.png", "bbox": [42, 1102, 197, 70],
+     "instruction": "view the details of the item", "data_type": "text", "data_source": "shop"}
 
-As ScreenSpot-Pro's JSON has it, with corners in pixels of an image whose size it states:
+As ScreenSpot-Pro has it (likaixin's JSON and lmms-lab's Parquet), with corners in pixels of an
+image whose size it states:
 
-    {"img_filename": "vscode_mac/0.png", "bbox": [2550, 145, 2605, 180], "instruction": "run it",
-     "img_size": [3840, 2160], "application": "vscode", "ui_type": "icon", "id": "vscode_mac_0"}
+    {"img_filename": "android_studio_mac/screenshot_2024-11-28_15-16-55.png",
+     "bbox": [1774, 1586, 2113, 1618], "instruction": "modify the highlights of the photo ...",
+     "img_size": [3840, 2160], "id": "android_studio_macos_0", "application": "android_studio",
+     "platform": "macos", "ui_type": "icon", "group": "Dev", "instruction_cn": "..."}
 
-The columns are written from knowledge of these sets; no published file was at hand to compare.
+Columns and records are those of the dataset cards, of open-compass/VLMEvalKit's ScreenSpot and of
+likaixin2000/ScreenSpot-Pro-GUI-Grounding's evaluation, which says that its boxes are corners; no
+published file was at hand to read.
 """
 
 from __future__ import annotations
@@ -41,7 +47,9 @@ PROMPT = (
     "Give the point (between 0 and 1000, integer). " + ANSWER_FORM
 )
 FORM = '[{"point_2d": [x, y]}]'
-FURTHER = ("data_type", "data_source", "application", "platform", "ui_type")
+FURTHER = ("data_type", "data_source", "application", "platform", "ui_type", "group")
+FOLDERS = ("images", "screenspot_imgs", "screenspotv2_image")
+"""Where people unpack the archives of images."""
 
 
 def _matches(columns: set[str]) -> bool:
@@ -54,24 +62,26 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
     if not four_numbers(given):
         raise ValueError(f"the bbox is {str(given)[:80]}; four numbers are needed")
     image = record["image"] if record.get("image") else record.get("img_filename")
+    if isinstance(image, str) and not image.startswith("data:"):
+        image = context.image_file([image], FOLDERS)
     x1, y1, x2, y2 = given
-    in_shares, drawn = "image" in record and max(given) <= 1, None
+    in_shares, drawn, form = max(given) <= 1, None, ""
     if not in_shares and (sides := record.get("img_size")) is not None:
         pair = sides if isinstance(sides, list) else []
         drawn = drawn_on(dict(zip(("width", "height"), pair, strict=False)), exact=True)
         if drawn is None:
             raise ValueError(f"the img_size is {str(sides)[:80]}; width and height are needed")
         size = round(drawn.width), round(drawn.height)
-    elif not in_shares and "image" in record:
-        raise ValueError(f"the bbox {given} is not in shares of 0 to 1, and no img_size is stated")
     elif not in_shares:
         info = context.image_info(image)
         size, x2, y2 = (info.width, info.height), x1 + x2, y1 + y2
+        form = " as x, y, width, height"
     if x2 <= x1 or y2 <= y1:
-        raise ValueError(f"the bbox {given} has no area")
+        raise ValueError(f"the bbox {given}{form} has no area")
     unit = 0.001 if in_shares else 1
     if min(x1, y1) < -unit or x2 > size[0] + unit or y2 > size[1] + unit:
-        raise ValueError(f"the bbox {given} reaches beyond the image of {size[0]} x {size[1]}")
+        beyond = f"reaches beyond the image of {size[0]} x {size[1]}"
+        raise ValueError(f"the bbox {given}{form} {beyond}")
     before = "unit" if in_shares else "pixels"
     box = convert_box((x1, y1, x2, y2), before, "norm1000", size=size)
     made: RawExample = {} if drawn is None else {"drawn": drawn}
@@ -85,4 +95,4 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
     }
 
 
-SCREENSPOT_SCHEMA = RecordSchema("screenspot", _matches, _rows, single=False)
+SCREENSPOT_SCHEMA = RecordSchema("screenspot", _matches, _rows, single=False, in_parts=True)

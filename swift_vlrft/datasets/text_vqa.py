@@ -1,11 +1,11 @@
 """Questions about text in images, with several right answers (DocVQA, TextVQA and their like).
 
-As lmms-lab/DocVQA has it, Parquet:
+As pixparse/docvqa-single-page-questions and lmms-lab/DocVQA have it, Parquet:
 
     image     {"bytes": b"\\x89PNG...", "path": None}
-    question  "What is the name of the company?"
-    answers   ["ITC Limited", "itc limited"]
-    questionId, docId, question_types, data_split and others
+    question  "what is the date mentioned in this letter?"
+    answers   ["1/8/93"]
+    question_id or questionId, data_split and others
 
 As lmms-lab/textvqa has it, with the answers of ten people:
 
@@ -14,15 +14,26 @@ As lmms-lab/textvqa has it, with the answers of ten people:
     answers   ["nous les gosses", "dakota", "dakota", "dakota digital", ...]
     question_id, image_id and others
 
+As DocVQA's, InfographicsVQA's and TextVQA's own JSON has it, whose images lie in folders beside it:
+
+    {"data": [{"questionId": 337, "question": "what is the date ...?", "answers": ["1/8/93"],
+               "image": "documents/xnbl0037_1.png", "docId": 279, "data_split": "train"}]}
+    {"data": [{"questionId": 65718, "image_local_name": "20471.jpeg", "answers": [...], ...}]}
+    {"data": [{"question_id": 0, "image_id": "0054c91397f2fe05", "set_name": "train", ...}]}
+
 The solution is the most frequent answer, the first of several; the others are its ``aliases``,
-which ANLS takes as right, too. A question without an answer, as in test splits, makes no row. The
-columns are written from knowledge of these sets; no published file was at hand to compare.
+which count as right, too. A question without an answer, as in test splits, makes no row.
+
+Columns and records are those of the dataset cards on Hugging Face (huggingface.co/datasets/
+pixparse/docvqa-single-page-questions, lmms-lab/textvqa), of docvqa.org/datasets and of
+textvqa.org/dataset; no published file was at hand to read.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 from swift_vlrft.datasets.schema import ANSWER_FORM, Context, RawExample, RecordSchema, text_in
 from swift_vlrft.datasets.storage import Record
@@ -31,15 +42,23 @@ from swift_vlrft.parsing.texts import plain_text
 PROMPT = "\nAnswer with the text in the image and nothing else. " + ANSWER_FORM.format("text")
 IDS = ("question_id", "questionId")
 NO_ANSWER = "a question without an answer makes no row"
+FOLDERS = (
+    *("images", "train_images", "test_images", "train_val_images/train_images"),
+    *("spdocvqa_images", "infographicsvqa_images", "documents"),
+)
+"""Where people unpack the archives of images."""
 
 
 def _matches(columns: set[str]) -> bool:
     of_others = {"problem", "solution"} <= columns or "answer" in columns
-    return {"image", "question", "answers"} <= columns and not of_others
+    has_image = {"image", "image_local_name", "image_id"} & columns
+    test_split = {"questionId", "data_split"} <= columns or {"question_id", "set_name"} <= columns
+    known = "question" in columns and ("answers" in columns or test_split)
+    return bool(known and has_image and not of_others)
 
 
 def _rows(record: Record, context: Context) -> Iterator[RawExample]:
-    question, given = text_in(record, "question"), record["answers"]
+    question, given = text_in(record, "question"), record.get("answers")
     given = [] if given is None else given
     if not isinstance(given, list) or not all(isinstance(text, str) for text in given):
         raise ValueError(f"answers is {str(given)[:80]}; a list of texts is needed")
@@ -51,13 +70,23 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
     solution = answers[keys.index(Counter(keys).most_common(1)[0][0])]
     number = next((record[name] for name in IDS if record.get(name) is not None), None)
     yield {
-        "image": record["image"],
+        "image": _image(record, context),
         "problem": question + PROMPT,
         "solution": f"<answer>{solution}</answer>",
         "task": "ocr",
         "aliases": [text for text in dict.fromkeys(answers) if text != solution] or None,
         "question_id": None if number is None else str(number),
     }
+
+
+def _image(record: Record, context: Context) -> Any:
+    """The image that is stored, or the file that a record of the original JSON names."""
+    names = [record.get("image") or record.get("image_local_name")]
+    if names == [None] and "image" not in record and record.get("image_id") is not None:
+        names = [f"{record['image_id']}.jpg"]
+    if not isinstance(name := names[0], str) or name.startswith("data:"):
+        return name
+    return context.image_file([name, name.rpartition("/")[2]], FOLDERS)
 
 
 TEXT_VQA_SCHEMA = RecordSchema("text-vqa", _matches, _rows, single=False)

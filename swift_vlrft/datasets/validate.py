@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from swift_vlrft.datasets.box_format import ImageResize, all_under, row_in_box_format
 from swift_vlrft.datasets.image import ImageInfo, size_problem
 from swift_vlrft.datasets.report import Report
-from swift_vlrft.datasets.routing import FULL, named_tasks, read_gold, reads, routed, tasks_of_row
+from swift_vlrft.datasets.routing import FULL, named_tasks, reads, routed, tasks_of_row
 from swift_vlrft.datasets.row import BOX_TASKS, BadRow, Kind, Row
 from swift_vlrft.datasets.schema import solution_problem
 from swift_vlrft.geometry.box_format import FORMATS, BoxFormat
@@ -175,13 +175,15 @@ def _task_problems(
     task: str, row: Row, text: str, info: ImageInfo | None, paying: Rewards
 ) -> Found:
     """The problems of a row as one of ``task``."""
-    gold = read_gold(task, row.solution)
+    gold = TASK_NAMES[task].read_gold(row.solution)
     if gold is None:
         why = ""
         given = read_boxes(text) if task in BOX_TASKS else None
         if given is not None and None in given.boxes:
             number = given.boxes.index(None) + 1
             why = f": box {number} of {len(given)} is not four numbers with an area"
+        elif TASK_NAMES[task].as_written and isinstance(row.solution, (list, tuple)):
+            why = "; of several accepted texts one is the solution, the others are its aliases"
         holds = f"{TASK_NAMES[task].holds} ({task}){why}"
         yield f"the solution {text[:80]!r} cannot be read as {holds}", Kind.GOLD
         return

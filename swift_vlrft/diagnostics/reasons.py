@@ -16,13 +16,14 @@ from typing import Any
 from swift_vlrft.geometry.boxes import iou
 from swift_vlrft.parsing.answers import Answer, BoxList, read, with_prefix
 from swift_vlrft.parsing.boxes import too_long
+from swift_vlrft.parsing.items import meant
 from swift_vlrft.rewards import REWARDS, Reward
 from swift_vlrft.rewards.classification import right_names
 from swift_vlrft.rewards.detection import threshold_at
 from swift_vlrft.rewards.grounding import overlaps
 from swift_vlrft.rewards.matching import agreement, matching
 from swift_vlrft.rewards.number import read_tolerance
-from swift_vlrft.rewards.ocr import edits
+from swift_vlrft.rewards.ocr import edits, nearest, right_texts
 from swift_vlrft.rewards.ordering import tau
 from swift_vlrft.rewards.pointing import matched_points
 
@@ -116,9 +117,9 @@ def _why(
             right = " or ".join(map(repr, sorted(right_names(gold, row.get("aliases")))))
             return "wrong_label", f"label mismatch: {_short(stated)} is not {right}"
         if kind == "ocr":
-            return _text(stated, gold)
+            return _text(stated, right_texts(gold, row.get("aliases")))
         if kind in ("list", "ordering"):
-            return _items(stated, gold)
+            return _items(meant(stated, gold), gold)
         stated, gold = (f"{v:.12g}" if what == "number" else v for v in (stated, gold))
         return f"wrong_{what}", f"{stated} is not {gold}{_within(row)}"
     return "wrong_answer", f"{_short(answer.text)} does not earn full score"
@@ -172,14 +173,15 @@ def _pointing(answer: Answer, gold: BoxList) -> tuple[str, str]:
     return _join(iter(losses))
 
 
-def _text(text: str, gold: str) -> tuple[str, str]:
+def _text(text: str, right: list[str]) -> tuple[str, str]:
+    gold = nearest(text, right)
     number = edits(text, gold)
+    of = f", the nearest of {len(right)} accepted texts" if len(right) > 1 else ""
     if number == len(gold):
-        return "wrong_text", f"{_short(text)} is as far from {_short(gold)} as no text at all"
-    return (
-        "edits",
-        f"{_count(number, 'edit')} of {len(gold)} characters: {_short(text)} is not {_short(gold)}",
-    )
+        far = f"{_short(text)} is as far from {_short(gold)} as no text at all"
+        return "wrong_text", far + of
+    told = f"{_count(number, 'edit')} of {len(gold)} characters"
+    return "edits", f"{told}: {_short(text)} is not {_short(gold)}{of}"
 
 
 def _items(items: list[str], gold: list[str]) -> tuple[str, str]:

@@ -22,6 +22,9 @@ from swift_vlrft.files.completions import Completion, further, read_completions
 from swift_vlrft.parsing.answers import gold_text, read
 from swift_vlrft.rewards import REWARDS
 
+SAME = 1e-4
+"""Scores of a run and of here that differ by less are equal: logs round."""
+
 
 class RewardSummary(msgspec.Struct):
     """One reward over all rows of its task; ``std`` is over completions."""
@@ -56,9 +59,9 @@ class Sample(msgspec.Struct):
 
 
 class Report(msgspec.Struct):
-    """What ``vlrft score`` prints. ``flags`` ruin a run, ``notes``: lines that were left out;
-    ``tasks``: each task's figures, of the unweighted sum of the rewards and with lengths in
-    characters.
+    """What ``vlrft score`` prints. ``flags`` ruin a run, ``notes``: lines that were left out,
+    and what the file does not tell; ``tasks``: each task's figures, of the unweighted sum of the
+    rewards and with lengths in characters.
     """
 
     rows: int
@@ -82,7 +85,7 @@ def score_file(path: Path, names: Sequence[str] = (), show: int = 0) -> Report:
             f"Known: {', '.join(REWARDS)}."
         )
     report = score_completions(rows, names, show)
-    report.notes = notes
+    report.notes = notes + report.notes
     return report
 
 
@@ -125,6 +128,7 @@ def score_completions(
         logged = [completion.logged(name) for completion in rows if name in completion.row]
         if all(score is None for score in logged):
             summary.unlogged = len(logged)
+        report.notes += _scored_otherwise(name, rows, reasons)
         flags += [*_unscored(name, summary), tally.unreadable(name), tally.zero_variance(name)]
     flags.append(box_format.problem())
     report.flags = [flag for flag in flags if flag is not None]
@@ -154,6 +158,21 @@ def _of_task(completion: Completion, reasons: dict[str, Reason]) -> Scored:
         length=len(read(row["completion"]).completion),
         was_read=reasons[next(iter(of_task))].was_read if of_task else None,
     )
+
+
+def _scored_otherwise(
+    name: str, rows: Sequence[Completion], reasons: Sequence[Reason]
+) -> Iterator[str]:
+    """A note where the log lacks a column of the data set: ms-swift logs the solution alone."""
+    lacking = [key for key in REWARDS[name].takes if all(row.row.get(key) is None for row in rows)]
+    scores = [(row.logged(name), why.score) for row, why in zip(rows, reasons, strict=True)]
+    pairs = [(a, b) for a, b in scores if a is not None and b is not None]
+    other = sum(abs(a - b) > SAME for a, b in pairs)
+    if lacking and other:
+        yield (
+            f"{name}: the run scored {other} of {len(pairs)} rows otherwise; its log lacks "
+            f"{' and '.join(lacking)}, which its data set may hold"
+        )
 
 
 def _summary(results: list[Reason], tally: Tally) -> RewardSummary:

@@ -16,11 +16,11 @@ from swift_vlrft.diagnostics.reasons import Reason
 from swift_vlrft.evaluation.predictions import Prediction
 from swift_vlrft.geometry.boxes import EPSILON
 from swift_vlrft.parsing.answers import Answer, BoxList, read
+from swift_vlrft.parsing.items import meant
 from swift_vlrft.parsing.labels import EMPTY_ANSWERS
-from swift_vlrft.parsing.texts import plain_text
 from swift_vlrft.rewards import TASK_NAMES
-from swift_vlrft.rewards.classification import alias_texts
 from swift_vlrft.rewards.grounding import Target, overlaps
+from swift_vlrft.rewards.ocr import nearest, right_texts
 from swift_vlrft.rewards.ordering import tau
 from swift_vlrft.rewards.pointing import matched_points
 
@@ -37,7 +37,7 @@ MOST_ERROR = 1e6
 """Largest error of a count, so that a mean stays finite."""
 ANLS_THRESHOLD = 0.5
 """Biten et al. 2019: a text that is further away earns nothing. Of solution and aliases the nearest
-counts.
+counts, as in CER and WER.
 """
 
 
@@ -122,10 +122,10 @@ def _pointing(one: Scored) -> Metrics:
 def _ocr(one: Scored) -> Metrics:
     from rapidfuzz.distance import Levenshtein
 
-    text, gold = one.answer.plain or "", one.gold
+    text, right = one.answer.plain or "", right_texts(one.gold, one.row.aliases)
+    gold = nearest(text, right)
     words, gold_words = text.split(), gold.split()
-    golds = {gold, *(plain_text(name) or "" for name in alias_texts(one.row.aliases))} - {""}
-    far = min(Levenshtein.normalized_distance(text.lower(), name.lower()) for name in golds)
+    far = min(Levenshtein.normalized_distance(text.lower(), name.lower()) for name in right)
     return {
         "cer": (Levenshtein.distance(text, gold), len(gold)),
         "wer": (Levenshtein.distance(words, gold_words), len(gold_words)),
@@ -138,7 +138,7 @@ def _list(one: Scored) -> Metrics:
     return {
         "f1": one.score,
         "exact_match": one.score == 1.0,
-        "items_per_answer": len(one.answer.items or ()),
+        "items_per_answer": len(meant(one.answer.items or [], one.gold)),
         "empty_prediction_rate": one.answer.items == [],
     }
 

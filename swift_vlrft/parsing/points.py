@@ -5,8 +5,9 @@
     <point x="412" y="88" alt="dog">dog</point>      <point>412 88</point>
     [{"point": [88, 412]}]
 
-are (412, 88) each. ``point`` is Google's key and y-first, [y, x]; every other form is x-first. The
-brackets, fences and limits are those of boxes.py.
+are (412, 88) each. ``point`` is Google's key and y-first, [y, x]; every other form is x-first. A
+box is no point: it is read as one that cannot be read. The brackets, fences and limits are those of
+boxes.py.
 """
 
 import re
@@ -34,6 +35,11 @@ _BARE = re.compile(rf"{NUMBER}\s*+,\s*+{NUMBER}\.?")
 _TAG = re.compile(r"<points?\b([^<>]*+)>([^<>]*+)")
 _ATTRIBUTE = re.compile(r"""([A-Za-z_]\w*+)\s*+=\s*+(?:"([^"]*+)"|'([^']*+)'|([^\s"'/]++))""")
 _CLOSING = re.compile(r"</points?>")
+# The two corners of a box in Qwen's or InternVL's tokens are no two points.
+_BOX = re.compile(
+    rf"(?:<\|box_start\|>|<box>)\s*+\({NUMBER}\s*+,\s*+{NUMBER}\)\s*+,?\s*+"
+    rf"\({NUMBER}\s*+,\s*+{NUMBER}\)\s*+(?:<\|box_end\|>|</box>)"
+)
 
 
 def read_points(text: str) -> list[Point | None] | None:
@@ -51,6 +57,9 @@ def read_points(text: str) -> list[Point | None] | None:
         return [_point(text.rstrip(".").split(","))]
     found: list[Point | None] = []
     readable = False
+    if "box" in text:
+        text, boxes = _BOX.subn(" ", text)
+        found += [None] * boxes
     if "<point" in text:
         text = _CLOSING.sub(" ", _TAG.sub(lambda tag: _of_tag(tag, found), text))
     for value in groups(text):

@@ -58,11 +58,16 @@ _CURRENCY = re.compile(r"(?:\b[A-Z]{1,3})?[$€£¥₹₩]\s*(?=[-+.\d])|(?<=\d)
 _UNIT = re.compile(
     r"(?<=\d)\s*(?:(?:[kcmµμn]?m|km/h|mph|m/s|ft|in|mi|yd)[23]?|[kmµμ]?g|lbs?|oz|t|[mcd]?[lL]"
     r"|m?s|secs?|min|hr?s?|°\s?[CF]?|K|[kMG]?W|[kM]?Wh|m?[VA]|[kMG]?Hz|[kMGT]B|k?cal|k?Pa|k?J|k?N"
-    r"|px|pt|pp|USD|EUR|GBP|CNY|RMB|JPY)(?![\w/])"
+    r"|px|pt|pp|[kMm]?[ΩΩ]|USD|EUR|GBP|CNY|RMB|JPY)(?![\w/])"
 )
-_SQUARED = re.compile(r"(?<=m)[²³]")
+# 3 m², 3 kg/m^3, 9.81 m/s²: what is raised is the unit.
+_RAISED = re.compile(
+    r"(?<=\d)(\s*(?:[A-Za-zµμ]{1,3}/)?(?:[kcdmµμn]?m|ft|in|yd|mi|s))(?:\^\{?[23]\}?|[²³])(?!\w)"
+)
 # Between two equal numbers that are not one said twice: 4 of 4, 4 x 4
 _COMBINED = re.compile(r"\s*(?:out\s+of|of|by|x|times|to|per)\s*", re.IGNORECASE)
+_SIGNS = str.maketrans("\u2212\u066b\u066c", "-.,")
+"""The minus sign, and the separators that stand between Arabic digits."""
 _SMALL_DIGITS = re.compile("[²³¹⁰-₟¼-¾⅐-↉①-⓿]")  # of 4² NFKC would make 42
 # Tags, heading marks and emphasis do not change a number, nor does the arrow of "dogs -> 4".
 _TAG = re.compile(r"</?[A-Za-z]\w*+>|(?<![-=<>])[-=]>|^\s*#+\s")
@@ -73,7 +78,8 @@ _VALUES |= {"nine": 9, "ten": 10, "eleven": 11, "twelve": 12}
 _WORDS = "|".join(_VALUES)
 _NUMBER_WORD = re.compile(
     rf"\b(?:{_WORDS}|(?:thir|four|fif|six|seven|eigh|nine)teen|hundreds?|thousands?"
-    r"|(?:twen|thir|for|fif|six|seven|eigh|nine)ty|[mb]illions?|dozens?)\b"
+    r"|(?:twen|thir|for|fif|six|seven|eigh|nine)ty|[mb]illions?|trillions?|(?<=\d\s)(?:[bmt]n|ml[nd])|lakhs?|crores?"
+    r"|dozens?)\b"
     r"|[二两三四五六七八九十百千万亿几][个只条头匹辆架艘位名张把块件本朵棵]",
     re.IGNORECASE,
 )
@@ -88,8 +94,8 @@ _OPEN = re.compile(
     r"|or|either|could|plus|minus|negative|divided|multiplied|squared|cubed|root|except|excluding"
     r"|instead|estimated?|approx(?:imately)?|roughly|no\s+idea)\b"
     rf"|(?:{_NEGATION})\s+(?:know|sure|certain)\b"
-    r"|约(?!会)|超过|[或猜]|至[少多]|最[少多]|[大小多少高低]于|左右|以[上下]|上下|之间|可能|也许"
-    r"|大概|估计|好像|似乎|差不多|接近|将近|不[到足知]|[≈≠≤≥<>±√^×÷~]|\d\s*\.\.+\s*\d|^\s*!|!=",
+    r"|约(?!会)|約(?!會)|超[过過]|[或猜]|至[少多]|最[少多]|[大小多少高低][于於]|左右|以[上下]|上下"
+    r"|之[间間]|可能|也[许許]|大概|估[计計]|好像|似乎|差不多|接近|[将將]近|不[到足知]|[≈≠≤≥<>±√^×÷~]|\d\s*\.\.+\s*\d|^\s*!|!=",
     re.IGNORECASE,
 )
 # ... before it in its clause, ...
@@ -145,8 +151,10 @@ def decimal(text: str) -> float | None:
     Further than there: "-0.5", ".5", "1.2e3", "$1,234.50", "45 %" (45, as "45" is), "5kg"; and the
     same number again ("12. Yes, 12.0"), but not "4 of 4" and "4 x 4". "5k" and "5M" are not read.
     """
-    text = _SQUARED.sub("", text)
-    if len(text) > MAX_SHORT_ANSWER or _SMALL_DIGITS.search(text):
+    if len(text) > MAX_SHORT_ANSWER:
+        return None
+    text = _RAISED.sub(r"\1", text)
+    if _SMALL_DIGITS.search(text):
         return None
     plain = _UNIT.sub(" ", _CURRENCY.sub("", _plain(text)))
     value = _stated(plain, _DECIMAL, again=True)
@@ -155,7 +163,7 @@ def decimal(text: str) -> float | None:
 
 def _stated(plain: str, pattern: re.Pattern[str], *, again: bool = False) -> float | None:
     """The one number of ``pattern`` that is not left open; ``again``: it may be said twice."""
-    plain = _TAG.sub(" : ", plain.replace("\u2212", "-"))
+    plain = _TAG.sub(" : ", plain.translate(_SIGNS))
     plain = _WITH_PARTS.sub(_without_parts, _EMPHASIS.sub(" ", plain))
     found = list(pattern.finditer(plain))
     values = {float(n[0].replace(",", "")) for n in found}

@@ -117,7 +117,9 @@ def _read_completions(path: Path, run: RunLog) -> None:
                 continue
             by_step = was_read.setdefault(name, {}).setdefault(completion.step, [])
             by_step.append(reason.was_read)
-            run.reasons.setdefault(name, Counter())[reason.code] += 1
+            # The log has the solution alone: an answer that its aliases accept lost nothing.
+            code = "ok" if completion.logged(name) == 1.0 else reason.code
+            run.reasons.setdefault(name, Counter())[code] += 1
     run.parse_rate = {
         name: [(step, sum(read) / len(read)) for step, read in sorted(steps.items())]
         for name, steps in was_read.items()

@@ -34,8 +34,8 @@ def right_names(gold: str, aliases: Any) -> set[str]:
 def alias_texts(aliases: Any) -> list[str]:
     """The texts of a row's column ``aliases``: of a list, of that list as JSON, or of one name."""
     aliases = plain(aliases)
-    if isinstance(aliases, str):
-        with suppress(ValueError, RecursionError):  # else it is one plain name
+    if isinstance(aliases, str) and aliases.lstrip().startswith("["):  # else it is one plain name
+        with suppress(ValueError, RecursionError):
             aliases = json.loads(aliases)
     names = aliases if isinstance(aliases, (list, tuple, set)) else [aliases]
     return [str(value) for name in names if (value := plain(name)) is not None]

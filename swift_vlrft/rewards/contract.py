@@ -47,6 +47,8 @@ class Task:
     """Answers are points, and the gold boxes."""
     has_items: bool = False
     """The gold may be stored as a list."""
+    as_written: bool = False
+    """The gold is compared as it is written, so that a list of one text is no gold either."""
     reads_most: bool = False
     """Most solutions read as its gold, so its rewards are not proposed for a set that does not
     state this task.
@@ -61,8 +63,21 @@ class Task:
         return self.has_boxes or self.has_points
 
     def read_gold(self, solution: Any) -> Any:
-        """The gold of a solution, with or without answer tags; the same text is read once."""
-        return self._read_once(solution if type(solution) is str else gold_text(solution))
+        """The gold of a solution, with or without answer tags; the same text is read once. None if
+        it is no answer to the task, as a structure is where one text or number is asked for.
+        """
+        if type(solution) is not str:
+            solution = plain(solution)
+            if isinstance(solution, (list, tuple, dict)) and not self._may_be(solution):
+                return None
+            solution = gold_text(solution)
+        return self._read_once(solution)
+
+    def _may_be(self, solution: Sequence[Any] | dict[Any, Any]) -> bool:
+        if isinstance(solution, dict):
+            return self.gold_has_boxes
+        one = len(solution) == 1 and isinstance(solution[0], (str, int, float))
+        return self.gold_has_boxes or self.has_items or (one and not self.as_written)
 
     @cached_property
     def _read_once(self) -> Callable[[str], Any]:

@@ -8,14 +8,14 @@ solution    <answer>["Apple", "fig"]</answer>        vlrft_list 0.8: 2 x 2 equal
 from collections import Counter
 
 from swift_vlrft.parsing.answers import Answer
-from swift_vlrft.parsing.items import read_items
+from swift_vlrft.parsing.items import meant, read_gold_items
 from swift_vlrft.rewards.contract import Task, reward
 from swift_vlrft.rewards.matching import score_without_boxes
 
 
 def read_names(text: str) -> list[str] | None:
     """The gold items; None if the text holds none, or one that is no name."""
-    items = read_items(text)
+    items = read_gold_items(text)
     return None if items is None or "" in items else items
 
 
@@ -27,7 +27,7 @@ def vlrft_list(answer: Answer, gold: list[str]) -> float:
     """F1 of items, as a multiset: 2 equal / (items + gold items). Names are equal as under
     ``vlrft_classification``; both lists empty 1, one empty 0.
     """
-    items = answer.items
-    if not items or not gold:
-        return score_without_boxes(items, gold)
+    if not answer.items or not gold:
+        return score_without_boxes(answer.items, gold)
+    items = meant(answer.items, gold)
     return 2.0 * (Counter(items) & Counter(gold)).total() / (len(items) + len(gold))

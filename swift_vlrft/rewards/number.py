@@ -30,9 +30,11 @@ def read_tolerance(value: Any) -> float | None:
 
 def _problem(columns: Any) -> str | None:
     value = columns.get("tolerance")
-    if read_tolerance(value) is not None:
+    tolerance = read_tolerance(value)
+    if tolerance is not None and tolerance <= 1:
         return None
-    return f"the tolerance {value!r} is no number from 0 up (0.05: 5 % of the solution)"
+    what = "no number from 0 up" if tolerance is None else "over 1, so that 0 would be right, too"
+    return f"the tolerance {value!r} is {what} (0.05: 5 % of the solution)"
 
 
 NUMBER = Task("number", decimal, "one number", problem_of=_problem)

@@ -4,13 +4,17 @@
     completion  <think>..</think><answer>Grand Hotel</answer>
     solution    <answer>Grand Hôtel</answer>
 
-    vlrft_ocr 0.909 (1 edit of 11 characters), vlrft_ocr_exact 0.0
+    vlrft_ocr 0.909 (1 edit of 11 characters), vlrft_ocr_exact 0.0; with aliases ["Grand Hotel"] 1.0
 
 Texts are compared in NFKC, with runs of blanks as one and none outside; case and marks count.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 from swift_vlrft.parsing.answers import Answer
 from swift_vlrft.parsing.texts import MAX_TEXT, plain_text
+from swift_vlrft.rewards.classification import alias_texts
 from swift_vlrft.rewards.contract import Task, reward
 
 MAX_GOLD = MAX_TEXT // 2
@@ -23,19 +27,58 @@ def read_text(text: str) -> str | None:
     return plain if plain and len(plain) <= MAX_GOLD else None
 
 
-OCR = Task("ocr", read_text, f"a text of 1 to {MAX_GOLD} characters", reads_most=True)
+def right_texts(gold: str, aliases: Any) -> list[str]:
+    """The accepted texts: the solution's, then those of the row's aliases that are not empty, of
+    at most ``MAX_GOLD`` characters together, so that comparing takes bounded time.
+    """
+    texts, room = [gold], MAX_GOLD
+    for text in map(plain_text, alias_texts(aliases)):
+        if text and len(text) <= room and text not in texts:
+            texts.append(text)
+            room -= len(text)
+    return texts
 
 
-@reward(OCR)
-def vlrft_ocr(answer: Answer, gold: str) -> float:
-    """max(0, 1 - edits / characters of the gold): Levenshtein distance, by rapidfuzz."""
-    return 1.0 - edits(answer.plain or "", gold) / len(gold)
+def _problem(columns: Mapping[str, Any]) -> str | None:
+    given = columns.get("aliases")
+    texts = right_texts("", given)
+    for text in alias_texts(given):
+        if text.strip() and plain_text(text) not in texts:
+            start = f"the alias {text[:40]!r}... is not compared"
+            return f"{start}: aliases have at most {MAX_GOLD} characters together"
+    return None
 
 
-@reward(OCR)
-def vlrft_ocr_exact(answer: Answer, gold: str) -> float:
-    """1 if the texts are equal, else 0."""
-    return 1.0 if answer.plain == gold else 0.0
+OCR = Task(
+    "ocr",
+    read_text,
+    f"a text of 1 to {MAX_GOLD} characters",
+    as_written=True,
+    reads_most=True,
+    problem_of=_problem,
+)
+
+
+@reward(OCR, takes=("aliases",))
+def vlrft_ocr(answer: Answer, gold: str, aliases: Any = None) -> float:
+    """max(0, 1 - edits / characters) of the nearest accepted text: Levenshtein, by rapidfuzz.
+
+    An optional column ``aliases`` holds further accepted texts per row, as questions on documents
+    have them (DocVQA, TextVQA): a list of strings, or that list as a JSON string.
+    """
+    right = nearest(answer.plain or "", right_texts(gold, aliases))
+    return 1.0 - edits(answer.plain or "", right) / len(right)
+
+
+@reward(OCR, takes=("aliases",))
+def vlrft_ocr_exact(answer: Answer, gold: str, aliases: Any = None) -> float:
+    """1 if the text is the solution's or that of one of the row's ``aliases``, else 0."""
+    return 1.0 if answer.plain in right_texts(gold, aliases) else 0.0
+
+
+def nearest(text: str, right: list[str]) -> str:
+    """The accepted text by which ``text`` earns most; of equally near ones the first."""
+    return min(right, key=lambda gold: edits(text, gold) / len(gold))
 
 
 def edits(text: str, gold: str) -> int:

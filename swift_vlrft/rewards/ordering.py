@@ -10,6 +10,7 @@ vlrft_ordering 0.667: of 6 pairs, 5 in order less 1 swapped
 from bisect import bisect_right, insort
 
 from swift_vlrft.parsing.answers import Answer
+from swift_vlrft.parsing.items import meant
 from swift_vlrft.rewards.contract import Task, reward
 from swift_vlrft.rewards.listing import read_names
 
@@ -35,7 +36,8 @@ def tau(items: list[str] | None, gold: list[str]) -> float | None:
     """Kendall's tau of two orders of the same distinct items, in [-1, 1], 1 for one item; None if
     the items are others.
     """
-    if items is None or len(items) != len(gold) or set(items) != set(gold):
+    items = meant(items or [], gold)
+    if len(items) != len(gold) or set(items) != set(gold):
         return None
     place = {name: n for n, name in enumerate(gold)}
     before: list[int] = []

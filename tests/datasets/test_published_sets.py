@@ -13,7 +13,9 @@ from typer.testing import CliRunner
 from swift_vlrft.cli import app
 from swift_vlrft.datasets import BadRow, DataError, read_rows
 from swift_vlrft.datasets.opening import open_set, splits_of
-from swift_vlrft.datasets.training import LoadOptions, training_set
+from swift_vlrft.datasets.read import rows_of
+from swift_vlrft.datasets.report import Report
+from swift_vlrft.datasets.training import LoadOptions, streamed_rows, training_set
 from swift_vlrft.evaluation.predictions import Problems
 from swift_vlrft.evaluation.queries import QuerySet, Settings
 from swift_vlrft.parsing.answers import gold_text, read_boxes
@@ -61,12 +63,32 @@ TEXT = {
     "question_id": 34602, "image_id": "003a8ae2", "question": "which brand?", "image": image(),
     "answers": ["nous", "Dakota", "dakota", "dakota digital"],
 }  # fmt: skip
+OWN_DOC = {  # docvqa.org's own JSON
+    "questionId": 337, "question": "what is the date?", "question_types": ["form"], "docId": 279,
+    "image": "documents/xnbl0037_1.png", "ucsf_document_id": "xnbl0037",
+    "ucsf_document_page_no": "1", "answers": ["1/8/93"], "data_split": "train",
+}  # fmt: skip
+OWN_INFO = {
+    "questionId": 65718, "question": "Which fonts?", "image_local_name": "20471.jpeg",
+    "image_url": "https://example.com/1.png", "ocr_output_file": "20471.json",
+    "answers": ["serif fonts"], "data_split": "train",
+}  # fmt: skip
+OWN_TEXT = {  # textvqa.org's own JSON
+    "question_id": 0, "question": "which brand?", "question_tokens": ["which", "brand"],
+    "image_id": "0054c91397f2fe05", "image_classes": ["Camera"], "image_width": 400,
+    "image_height": 200, "flickr_300k_url": "u", "answers": ["dakota"] * 9 + ["nous"],
+    "set_name": "train",
+}  # fmt: skip
 COUNT_QA = {"image": image(), "text": "six owls", "question": "How many owls?", "number": 6}
 COUNT = {"image": image(), "image_url": "u", "text": "Set of Six owls, and six eggs", "number": 6}
+
+V2 = CLICK | {"image": image(), "bbox": [100, 100, 200, 100]}  # lmms-lab/ScreenSpot-v2
 
 FORMS = {
     "screenspot": (ON_HUB, "pointing", [(250, 500, 750, 1000)]),
     "screenspot-v2": (SEECLICK, "pointing", [(250, 500, 750, 1000)]),
+    "screenspot-v2-hub": (V2, "pointing", [(250, 500, 750, 1000)]),
+    "screenspot-pro-hub": (PRO | {"image": image()}, "pointing", [(250, 500, 750, 1000)]),
     "screenspot-pro": (PRO, "pointing", [(250, 500, 750, 1000)]),
     "docvqa": (DOC, "ocr", "ITC Limited"),
     "textvqa": (TEXT, "ocr", "Dakota"),
@@ -118,6 +140,22 @@ def test_sets_of_all_forms_train_in_one_run(tmp_path):
     assert len(concatenate_datasets(sets)) == len(FORMS) + 1 + 6 + 1
 
 
+def test_a_stream_of_each_set_is_the_set(tmp_path):
+    paths = [write(tmp_path / name, name) for name in FORMS]
+    paths += [
+        refs(tmp_path / "g"),
+        *(own_json(tmp_path / f"{n}", *p) for n, p in enumerate(LAYOUTS)),
+    ]
+    options = LoadOptions(cache=tmp_path / "cache")
+    for path in paths:
+        made, _ = training_set(open_set(path), options)
+        streamed = list(streamed_rows(rows_of(open_set(path)), options, Report(path)))
+        for row, other in zip(streamed, made, strict=True):
+            for key in ("messages", "solution", "task", "aliases"):
+                assert row.get(key) == other.get(key), path
+            assert row["images"][0]["bytes"]
+
+
 @pytest.mark.parametrize("name", [name for name in FORMS if FORMS[name][1] == "pointing"])
 @pytest.mark.parametrize("box_format", ["pixels", "unit", "yx1000"])
 def test_clicks_are_asked_for_in_every_box_format(name, box_format, tmp_path):
@@ -145,6 +183,14 @@ def test_the_most_frequent_answer_is_the_solution_and_the_others_are_aliases(tmp
     assert [row.columns["question_id"] for row in rows] == ["9"] * 4
 
 
+@pytest.mark.parametrize("text", ["ITC Limited", "ITC", "itc limited"])
+def test_every_answer_of_a_question_earns_one_in_training(text, tmp_path):
+    made, _ = training_set(open_set(write(tmp_path / "s", "docvqa")), LoadOptions(cache=tmp_path))
+    columns = {name: made[name][:] for name in ("solution", "aliases", "task")}
+    for name in ("vlrft_ocr", "vlrft_ocr_exact"):
+        assert REWARDS[name]([f"<think>t</think><answer>{text}</answer>"], **columns) == [1.0]
+
+
 def test_a_caption_asks_for_its_number_without_saying_it(tmp_path):
     rows = [{"text": "A dozen, 2 or two of 22", "number": 2}, {"text": "TEN pins", "number": 10}]
     first, second = read_rows(write(tmp_path / "s", "countbench", *rows))
@@ -165,7 +211,7 @@ def test_questions_of_a_test_split_make_no_row_and_are_counted(missing, tmp_path
     [
         ("screenspot", {"bbox": [0.5, 0.5, 0.25, 1.0]}, "has no area"),
         ("screenspot", {"bbox": [0.5, 0.5, 1.0]}, "four numbers are needed"),
-        ("screenspot", {"bbox": [10.0, 10.0, 20.0, 20.0]}, "is not in shares of 0 to 1"),
+        ("screenspot-v2-hub", {"bbox": [100, 100, 400, 200]}, "as x, y, width, height reaches"),
         ("screenspot", {"bbox": [-0.5, 0.5, 0.75, 1.0]}, "reaches beyond the image"),
         ("screenspot", {"instruction": " "}, "the instruction is ' '; a text is needed"),
         ("screenspot-v2", {"bbox": [300, 100, 200, 50]}, "reaches beyond the image of 400 x 200"),
@@ -179,7 +225,12 @@ def test_questions_of_a_test_split_make_no_row_and_are_counted(missing, tmp_path
         ("docvqa", {"question": None}, "the question is 'None'; a text is needed"),
         ("textvqa", {"question": ""}, "the question is ''"),
         ("countbench", {"number": 7}, "does not say the number 7"),
-        ("countbench", {"number": None}, "the number is 'None'"),
+        *(
+            ("countbenchqa", {"number": number}, f"the number is {number}; a whole number from 0")
+            for number in (None, float("nan"), float("inf"), -float("inf"), 2.5, -1.0, 1e-9)
+        ),
+        ("countbench", {"number": float("nan")}, "the number is nan; a whole number from 0 up"),
+        ("countbench", {"image": None}, "the image is None"),
         ("countbenchqa", {"question": ""}, "the question is ''"),
     ],
 )
@@ -203,6 +254,111 @@ def test_columns_of_our_own_stay_what_they_are(name, tmp_path):
     change = {"problem": "What?", "solution": "rose", "image": image()}
     (row,) = read_rows(parquet(tmp_path / "s", [FORMS[name][0] | change]))
     assert (row.problem, row.solution, row.columns["task"]) == ("What?", "rose", None)
+
+
+# ---- annotations beside folders of images ------------------------------------------------------
+
+OWN = {
+    "docvqa": (OWN_DOC, "{}_v1.0_withQT.json"),
+    "infographics": (OWN_INFO, "infographicsVQA_{}_v1.0.json"),
+    "textvqa": (OWN_TEXT, "TextVQA_0.5.1_{}.json"),
+}
+LAYOUTS = [
+    ("docvqa", "", "documents/xnbl0037_1.png"),
+    ("docvqa", "spdocvqa_qas", "spdocvqa_images/xnbl0037_1.png"),
+    ("docvqa", "qas", "images/documents/xnbl0037_1.png"),
+    ("infographics", "", "20471.jpeg"),
+    ("infographics", "infographicsvqa_qas", "infographicsvqa_images/20471.jpeg"),
+    ("textvqa", "", "train_images/0054c91397f2fe05.jpg"),
+    ("textvqa", "annotations", "train_images/0054c91397f2fe05.jpg"),
+    ("textvqa", "", "train_val_images/train_images/0054c91397f2fe05.jpg"),
+]
+
+
+def own_json(folder, name, annotations, image, splits=("train",)):
+    """The set's own files, the test split without answers, with an image where people unpack it."""
+    record, file = OWN[name]
+    (folder / image).parent.mkdir(parents=True, exist_ok=True)
+    (folder / image).write_bytes(picture(size=WIDE))
+    (folder / annotations).mkdir(exist_ok=True)
+    for split in splits:
+        of_split = record if split != "test" else {k: record[k] for k in record if k != "answers"}
+        content = {"dataset_name": name, "dataset_version": "1.0", "data": [of_split] * 2}
+        (folder / annotations / file.format(split)).write_text(json.dumps(content))
+    return folder / annotations / file.format(splits[0])
+
+
+@pytest.mark.parametrize(("name", "annotations", "image"), LAYOUTS)
+def test_the_sets_own_json_is_read_as_it_is_unpacked(name, annotations, image, tmp_path):
+    path = own_json(tmp_path / "s", name, annotations, image)
+    first, _ = read_rows(path)
+    answers = OWN[name][0]["answers"]
+    assert gold_text(first.solution) == answers[0] and first.columns["task"] == "ocr"
+    assert first.columns["aliases"] == (["nous"] if name == "textvqa" else None)
+    code, said = run("data", "check", path, "--json")
+    assert code == 0 and json.loads(said)["tasks"] == {"ocr": 2}, said
+    assert run("data", "convert", path, tmp_path / "made")[0] == 0
+    made, _ = training_set(open_set(path), LoadOptions(cache=tmp_path / "cache"))
+    assert made["solution"][:] == [first.solution] * 2
+    answers = [answers[-1], "?"]
+    assert evaluated(tmp_path, path, "ocr", answers)["exact_match"] == 0.5
+
+
+def test_images_of_the_own_json_below_a_root(tmp_path, monkeypatch):
+    path = own_json(tmp_path / "s", "docvqa", "", "spdocvqa_images/xnbl0037_1.png")
+    moved = path.rename(tmp_path / "train.json")
+    assert len(list(read_rows(moved, root=tmp_path / "s"))) == 2
+    monkeypatch.setenv("ROOT_IMAGE_DIR", str(tmp_path / "s" / "spdocvqa_images"))
+    assert run("data", "check", moved)[0] == 0
+    monkeypatch.setenv("ROOT_IMAGE_DIR", str(tmp_path / "none"))
+    code, said = run("data", "check", moved)
+    assert code == 1 and "documents/xnbl0037_1.png does not exist" in said.replace("\n", "")
+
+
+def test_a_folder_of_the_own_json_has_its_splits(tmp_path):
+    splits = ("train", "val", "test")
+    path = own_json(tmp_path / "s", "docvqa", "qas", "documents/xnbl0037_1.png", splits).parent
+    assert splits_of(path) == ["train", "validation", "test"]
+    code, said = run("data", "check", path, "--json")
+    assert code == 0 and json.loads(said)["good"] == 4, said
+    assert "2 times a question without an answer makes no row" in said
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ({"data": {"337": OWN_DOC}}, "one object with data; expected a list of rows"),
+        ({"data": []}, "has no rows"),
+        ({"data": ["a"]}, "row 0: an object is needed, found 'a'"),
+        ({"version": 1}, "one object with version; expected a list of rows"),
+    ],
+)
+def test_an_object_without_rows_is_an_error(content, said, tmp_path):
+    (tmp_path / "train.json").write_text(json.dumps(content))
+    with pytest.raises(DataError, match=said):
+        list(read_rows(tmp_path / "train.json"))
+
+
+@pytest.mark.parametrize(
+    ("names", "images", "record"),
+    [
+        (["screenspot_desktop_v2.json", "screenspot_web_v2.json"], "screenspotv2_image", SEECLICK),
+        (["screenspot_mobile.json", "screenspot_web.json"], "screenspot_imgs", SEECLICK),
+        (["annotations/vscode_macos.json", "annotations/excel_macos.json"], "images", PRO),
+    ],
+)
+def test_a_folder_of_screenspots_json_is_one_set(names, images, record, tmp_path):
+    (tmp_path / images).mkdir()
+    (tmp_path / images / "0.png").write_bytes(picture(size=WIDE))
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(json.dumps([record] * 2))
+    folder = (tmp_path / names[0]).parent
+    code, said = run("data", "check", folder, "--json")
+    assert code == 0 and json.loads(said)["good"] == 4, said
+    (folder / "notes.json").write_text('[{"question": "a"}]')
+    with pytest.raises(DataError, match="several JSON files, and their names tell no split"):
+        open_set(folder)
 
 
 # ---- gRefCOCO --------------------------------------------------------------------------------
@@ -254,6 +410,16 @@ def test_phrases_of_one_object_of_none_and_of_several(tmp_path):
         open_set(path, split="testB")
 
 
+def test_an_object_that_is_named_twice_is_one(tmp_path):
+    path = refs(
+        tmp_path / "g", {"ann_id": [11, 11], "split": "val"}, {"ann_id": 12, "split": "val"}
+    )
+    rows = list(read_rows(path, split="val"))[2:]
+    assert [row.columns["task"] for row in rows] == ["grounding"] * 4
+    boxes = [read_boxes(gold_text(row.solution)).boxes for row in rows]
+    assert boxes[::2] == [[(100, 100, 300, 400)], [(500, 500, 750, 750)]]
+
+
 def test_grefcoco_is_checked_converted_and_trained_on(tmp_path):
     path = refs(tmp_path / "g")
     code, said = run("data", "check", path, "--json")
@@ -275,6 +441,7 @@ def test_grefcoco_is_checked_converted_and_trained_on(tmp_path):
         ({"ann_id": []}, "[-1] for no target"),
         ({"ann_id": None}, "a list of ids is needed"),
         ({"no_target": True}, "no_target is true, but ann_id names 1 targets"),
+        ({"ann_id": [-1], "no_target": False}, "no_target is false, but ann_id names no targets"),
         ({"image_id": 8}, "image_id is 8, which instances.json does not hold"),
         ({"sentences": []}, "sentences is []"),
         ({"sentences": ["dog"]}, "sentences is ['dog']"),
@@ -351,4 +518,4 @@ def test_anls_takes_the_nearest_of_all_answers(tmp_path):
     path = write(tmp_path / "s", "docvqa", *[{"answers": ["ITC Limited", "Acme", "x"]}] * 4)
     values = evaluated(tmp_path, path, "ocr", ["itc limited", "Acma", "x", "q"])
     assert values["anls"] == pytest.approx((1 + 0.75 + 1 + 0) / 4)
-    assert values["exact_match"] == 0.0  # the solution alone, as it is written
+    assert values["exact_match"] == 0.25  # "x": case counts here

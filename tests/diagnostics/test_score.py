@@ -133,6 +133,33 @@ def test_the_log_of_a_run_of_several_tasks_is_routed_by_its_scores(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("reward", "texts", "gold", "logged", "column"),
+    [
+        ("vlrft_ocr", ["ITC", "x"], "ITC Limited", [1.0, 0.0], {"aliases": ["ITC"]}),
+        ("vlrft_classification", ["a320", "b"], "Airbus", [1.0, 0.0], {"aliases": ["A320"]}),
+        ("vlrft_number", ["99", "1"], "100", [1.0, 0.0], {"tolerance": 0.05}),
+    ],
+)
+def test_a_log_without_a_column_of_its_set_is_noted(reward, texts, gold, logged, column, tmp_path):
+    """ms-swift logs the solution, and no further column."""
+    record = {"completion": [answer(t) for t in texts], "solution": [gold] * 2, reward: logged}
+    report = score_file(write(tmp_path / "completions.jsonl", record))
+    name = next(iter(column))
+    assert report.notes == [
+        f"{reward}: the run scored 1 of 2 rows otherwise; its log lacks {name}, which its data set "
+        "may hold"
+    ]
+    whole = record | {key: [value] * 2 for key, value in column.items()}
+    assert score_file(write(tmp_path / "whole.jsonl", whole)).notes == []
+    alone = (
+        record | {reward: [0.0, 0.0]}
+        if reward != "vlrft_ocr"
+        else record | {"completion": [answer("ITC Limited"), answer("?")]}
+    )
+    assert score_file(write(tmp_path / "alone.jsonl", alone)).notes == []
+
+
+@pytest.mark.parametrize(
     ("texts", "solution", "more", "words"),
     [
         (["[0.1, 0.1, 0.2, 0.2]"] * 10, GOLD, {}, "all coordinates under 1"),

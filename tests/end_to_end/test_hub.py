@@ -9,6 +9,7 @@ import sys
 
 import pytest
 from support.hub_server import Repo, hub_environment, running_hub
+from support.stored_sets import picture as one_picture
 from support.swift_run import grpo_command, run_swift
 
 from swift_vlrft.datasets.convert import convert_folder
@@ -64,7 +65,7 @@ for name in sys.argv[2:]:
     for streaming in (False, True) if name.startswith("hf::") else (False,):
         dataset, _ = load_dataset([name], streaming=streaming)
         row = list(dataset)[3]
-        images = [len(image["bytes"]) for image in row.get("images") or []]
+        images = [len(image["bytes"] or b"") for image in row.get("images") or []]
         print("FOUND", json.dumps([row["messages"], images, row.get("task")]))
 """
 
@@ -95,6 +96,60 @@ def test_ids_are_read_as_what_they_hold(hub, pushed, rows):
         *[[turns, [], None]] * 2,
         [asked, [size], "classification"],
     ]
+
+
+CARD = """---
+configs:
+- config_name: DocVQA
+  data_files: [{split: validation, path: DocVQA/validation-*}]
+- config_name: InfographicVQA
+  data_files: [{split: validation, path: InfographicVQA/validation-*}]
+---
+"""
+
+
+def as_parquet(record):
+    import io
+
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    file = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist([record] * 4), file)
+    return file.getvalue()
+
+
+def test_ids_of_published_sets_are_read_from_their_subset_and_split(hub, tmp_path):
+    """Sets that have no train split, or several subsets, under the ids that are known."""
+    picture = {"bytes": one_picture(size=(400, 200)), "path": None}
+    click = {"image": picture, "instruction": "close it", "bbox": [0.25, 0.5, 0.75, 1.0]}
+    asked = {"image": picture, "questionId": "9", "question": "who?", "answers": ["ITC", "itc"]}
+    count = {"image": picture, "text": "six", "question": "How many owls?", "number": 6}
+    other = as_parquet(asked | {"question": "of the other subset?"})
+    files = {
+        "README.md": CARD.encode(),
+        "DocVQA/validation-00000-of-00001.parquet": as_parquet(asked),
+    }
+    files["InfographicVQA/validation-00000-of-00001.parquet"] = other
+    of_test = "data/test-00000-of-00001.parquet"
+    hub.repos["lmms-lab/DocVQA"] = Repo(False, None, files)
+    hub.repos["rootsautomation/ScreenSpot"] = Repo(False, None, {of_test: as_parquet(click)})
+    hub.repos["vikhyatk/CountBenchQA"] = Repo(False, None, {of_test: as_parquet(count)})
+    names = ["hf::lmms-lab/DocVQA", "hf::rootsautomation/ScreenSpot", "hf::vikhyatk/CountBenchQA"]
+    variables = hub_environment(hub.url, tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-c", LOAD, *names],
+        env={**os.environ, **{k: v for k, v in variables.items() if "TOKEN" not in k}},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = [json.loads(x.split(" ", 1)[1]) for x in done.stdout.splitlines() if x[:5] == "FOUND"]
+    asked_for = ["who?", "who?", "close it", "close it", "How many owls?", "How many owls?"]
+    for (turns, _, _), question in zip(found, asked_for, strict=True):
+        assert question in turns[0]["content"]
+    assert [task for _, _, task in found] == ["ocr"] * 2 + ["pointing"] * 2 + ["counting"] * 2
 
 
 def iter_images(files):

@@ -107,6 +107,57 @@ def test_text_has_the_textbooks_error_rates(tmp_path):
     assert far.count(0.5) == 2  # the threshold itself earns nothing
 
 
+def test_of_accepted_texts_the_nearest_is_measured(tmp_path):
+    pairs = [("itc", "ITC Limited"), ("1/8/94", "January 8, 1993"), ("Paul", "Paul"), ("x", "abcd")]
+    accepted = [["ITC", "itc"], ["1/8/93"], ["a"], None]
+    values = evaluated(tmp_path, "ocr", pairs, aliases=accepted)
+    near = [("itc", "itc"), ("1/8/94", "1/8/93"), ("Paul", "Paul"), ("x", "abcd")]
+    edits = sum(distance(text, gold) for text, gold in near)
+    assert values["cer"] == pytest.approx(edits / sum(len(gold) for _, gold in near))
+    assert values["wer"] == pytest.approx(2 / 4)
+    assert values["exact_match"] == values["vlrft_ocr_exact"] == 0.5
+    assert values["vlrft_ocr"] == pytest.approx((1 + 5 / 6 + 1 + 0) / 4) == values["anls"]
+
+
+def test_anls_of_random_texts_and_aliases(tmp_path):
+    """Biten et al. 2019, from the formula: the mean over questions of the best of their answers."""
+    draw = random.Random(5)
+
+    def word():
+        return "".join(draw.choices("abcA ", k=draw.randint(1, 8))).strip() or "a"
+
+    pairs, accepted, expected = [], [], []
+    for _ in range(200):
+        text, gold, aliases = word(), word(), [word() for _ in range(draw.randint(0, 3))]
+        pairs.append((text, gold))
+        accepted.append(aliases)
+        known = [" ".join(t.split()).lower() for t in (text, gold, *aliases)]
+        near = min(distance(known[0], g) / max(len(known[0]), len(g)) for g in known[1:])
+        expected.append(1 - near if near < 0.5 else 0)
+    values = evaluated(tmp_path, "ocr", pairs, aliases=accepted)
+    assert values["anls"] == pytest.approx(sum(expected) / 200)
+
+
+@pytest.mark.parametrize("task", ["grounding", "pointing"])
+def test_n_acc_and_t_acc_of_random_answers(task, tmp_path):
+    """Liu et al. 2023: shares of the right verdicts "there is none" and "there is one"."""
+    draw, box = random.Random(6), "[10, 10, 50, 50]"
+    said = [
+        "No Objects",
+        "[]",
+        "none",
+        box if task == "grounding" else "[20, 20]",
+        "[9, 9, 9]",
+        "?",
+    ]
+    pairs = [(draw.choice(said), draw.choice(["No Objects", box])) for _ in range(200)]
+    values = evaluated(tmp_path, task, pairs)
+    none = [text in said[:3] for text, gold in pairs if gold == "No Objects"]
+    some = [text in said[3:5] for text, gold in pairs if gold == box]
+    assert values["n_acc"] == pytest.approx(sum(none) / len(none))
+    assert values["t_acc"] == pytest.approx(sum(some) / len(some))
+
+
 def test_numbers_lists_and_orders(tmp_path):
     pairs = [("105", "100"), ("105", "100"), ("99.9", "100"), ("1 or 2", "1"), (None, "1")]
     values = evaluated(tmp_path, "number", pairs, tolerance=[0.05, None, "0.01", None, None])

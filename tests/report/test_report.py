@@ -22,6 +22,7 @@ from swift_vlrft.evaluation.predictions import Problems
 from swift_vlrft.evaluation.queries import QuerySet, Settings
 from swift_vlrft.evaluation.run import answer_line, begin, finish, new_part
 from swift_vlrft.report.curves import curve, ticks
+from swift_vlrft.report.run_log import read_run
 
 EVIL = "</pre><script>alert(1)</script><img src=x onerror=alert(2)> & \ud800"
 VOID = {"meta", "img", "br"}
@@ -362,6 +363,15 @@ def test_every_task_of_a_run_has_its_curves(run):
     page = report(run)
     assert "ocr: reward" in page and "&lt;b&gt;/c: zero-variance groups" in page
     assert "ocr: parse rate" not in page  # not logged
+
+
+def test_an_answer_that_an_alias_accepts_lost_nothing(tmp_path):
+    """ms-swift's log has no column aliases, but the score that the run gave."""
+    log = {"step": ["1", "1"], "solution": ["ITC Limited"] * 2, "vlrft_ocr": [1.0, 0.0]}
+    log["completion"] = ["<answer>ITC</answer>", "<answer>x</answer>"]
+    (tmp_path / "completions.jsonl").write_text(json.dumps(log) + "\n")
+    (tmp_path / "logging.jsonl").write_text('{"reward": 0.5, "global_step/max_steps": "1/1"}\n')
+    assert read_run(tmp_path).reasons == {"vlrft_ocr": {"ok": 1, "wrong_text": 1}}
 
 
 @pytest.mark.parametrize("task", ["pointing", "ocr"])

@@ -52,7 +52,7 @@ def test_what_the_rewards_say_of_themselves():
     assert names("reads_confidence") == maps | {"detection_confidence", "paper_confidence"}
     assert names("scores_format") == {"format", "detection_format"}
     assert names("changes_in_training") == {"detection_iou_dynamic"}
-    assert names("takes") == {"classification", "number"}
+    assert names("takes") == {"classification", "number", "ocr", "ocr_exact"}
     assert names("recommended") == {n[6:] for n in REWARDS} - {"paper_iou", "paper_confidence"}
     assert {n for n, r in REWARDS.items() if not r.needs} == {
         "vlrft_format",

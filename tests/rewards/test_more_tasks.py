@@ -11,6 +11,7 @@ import time
 import unicodedata
 from collections import Counter
 
+import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -106,6 +107,8 @@ def test_the_forms_of_points(text):
         ("[[200, 200], [600, 200], 7]", 0.8), ("[[200, 200], [600, 200], [true, 200]]", 0.8),
         ("[[200, 200], [600, 200], [1e999, 200]]", 0.8),
         ("[100, 100, 300, 300]", 0.0), ("[[100, 100, 300, 300], [500, 100, 700, 300]]", 0.0),  # boxes
+        ("<|box_start|>(150,150),(250,250)<|box_end|>", 0.0), ("<box>(150, 150) (250, 250)</box>", 0.0),
+        ("[200, 200] <|box_start|>(510,110),(690,290)<|box_end|>", 0.5), ("<box>[[150, 150, 250, 250]]</box>", 0.0),
         ("[200, 200, 600, 200]", 0.0), ("the dog", 0.0), ("200 200", 0.0), ("[200]", 0.0), ("x=200", 0.0),
         ('{"point": [200, 600]}', 2 / 3), ('{"point_2d": [200, 600]}', 0.0), ('{"x": 200, "y": 200}', 0.0),
         ('{"point_2d": [9, 9], "coordinate": [200, 200]}', 0.0),  # the first key counts, once
@@ -189,13 +192,17 @@ def test_ocr_is_the_textbook_distance(text, gold):
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.text("abc ", min_size=1, max_size=12), st.text("abc ", max_size=12), st.integers(0, 12))
-def test_a_letter_that_the_gold_lacks_never_pays(gold, text, place):
+@given(
+    st.text("abc ", min_size=1, max_size=12), st.text("abc ", max_size=12), st.integers(0, 12),
+    st.lists(st.text("abc ", max_size=12), max_size=3),
+)  # fmt: skip
+def test_a_letter_that_the_gold_lacks_never_pays(gold, text, place, aliases):
     assume(gold.strip())
     more = text[:place] + "z" + text[place:]
     # A letter between blanks is one, and a blank more.
     assume(place in (0, len(text)) or " " not in text)
-    assert score("ocr", more.strip(), gold) <= score("ocr", text, gold) + 1e-12
+    before, after = (score("ocr", t, gold, aliases=aliases) for t in (text, more.strip()))
+    assert after <= before + 1e-12
 
 
 @pytest.mark.parametrize(
@@ -213,6 +220,75 @@ def test_ocr_by_hand(text, gold, expected, exact):
     assert score("ocr_exact", text, gold) == exact
 
 
+ACCEPTED = ["ITC  Limited", "ITC Ltd.", "itc"]
+
+
+@pytest.mark.parametrize(
+    "column", [ACCEPTED, tuple(ACCEPTED), json.dumps(ACCEPTED), np.array(ACCEPTED)]
+)
+@pytest.mark.parametrize("text", ACCEPTED)
+def test_every_accepted_text_earns_one(text, column):
+    for name in ("ocr", "ocr_exact"):
+        assert score(name, text, "ITC Limited, India", aliases=column) == 1.0
+        assert score(name, "ITC Limited, India", "ITC Limited, India", aliases=column) == 1.0
+    assert score("ocr", "itd", "ITC Limited, India", aliases=column) == pytest.approx(2 / 3)
+    assert score("ocr_exact", "itd", "ITC Limited, India", aliases=column) == 0.0
+
+
+@settings(max_examples=200, deadline=None)
+@given(words, words, st.one_of(st.none(), words, st.lists(words, max_size=3)))
+def test_of_several_accepted_texts_the_nearest_counts(text, gold, aliases):
+    plain = [" ".join(unicodedata.normalize("NFKC", t).split()) for t in (text, gold)]
+    assume(plain[1])
+    given = aliases if isinstance(aliases, list) else [aliases or ""]
+    right = [plain[1], *(" ".join(unicodedata.normalize("NFKC", t).split()) for t in given)]
+    best = max(1 - distance(plain[0], other) / len(other) for other in right if other)
+    assert score("ocr", text, gold, aliases=aliases) == pytest.approx(max(0.0, best))
+    assert score("ocr_exact", text, gold, aliases=aliases) == float(plain[0] in filter(None, right))
+
+
+@pytest.mark.parametrize(
+    "aliases", [None, [], "", [" ", None], ["x" * 10_001], ["x" * 10**6], "[", {"a": 1}]
+)
+def test_aliases_that_say_nothing_change_nothing(aliases):
+    assert score("ocr", "EXIT", "EXIT", aliases=aliases) == 1.0
+    assert (
+        score("ocr", "", "EXIT", aliases=aliases)
+        == score("ocr_exact", "", "EXIT", aliases=aliases)
+        == 0.0
+    )
+
+
+@pytest.mark.parametrize(
+    ("alias", "text"), [("1.50", "1.50"), ("007", "007"), ("true", "true"), ('"a"', '"a"')]
+)
+def test_an_alias_that_reads_as_json_is_the_text_that_it_is(alias, text):
+    assert score("ocr_exact", text, "other", aliases=alias) == 1.0
+
+
+def test_many_long_aliases_take_bounded_time():
+    aliases = ["".join(random.Random(n).choices("好吃的字母", k=9_000)) for n in range(200)]
+    start = time.process_time()
+    assert score("ocr", "好" * 19_999, "坏" * 10_000, aliases=aliases) < 0.5
+    assert time.process_time() - start < 1.0  # the reward twice and its reason
+
+
+@pytest.mark.parametrize("task", ["ocr", "number", "counting", "choice"])
+def test_a_list_is_no_gold_where_one_text_is_asked_for(task):
+    for gold in (["a", "4"], {"A": 4}, [["A"]]):
+        assert REWARDS[f"vlrft_{task}"]([answer("4")], [gold]) == [None]
+    assert REWARDS["vlrft_ocr"]([answer("ITC")], [["ITC"]]) == [None]
+
+
+@pytest.mark.parametrize(
+    "gold", [{"a": 1}, '{"a": 1}', "{'items': ['a', 'b']}", '<answer>{"colors": ["a"]}</answer>']
+)
+def test_an_object_is_no_list(gold):
+    for task in ("list", "ordering"):
+        assert REWARDS[f"vlrft_{task}"]([answer("a")], [gold]) == [None]
+    assert score("list", "a, b", '{"a", "b"}') == score("list", "a, b", "{a, b}") == 1.0
+
+
 def test_the_reasoning_and_the_tags_are_no_text():
     whole = "<think>EXIT</think><answer>ENTRY</answer>"
     assert REWARDS["vlrft_ocr"]([whole], ["EXIT"]) == [
@@ -228,7 +304,8 @@ def test_the_reasoning_and_the_tags_are_no_text():
     "text",
     ["1250.5", "1,250.5", "+1250.50", "$1,250.5", "1.2505e3", "1250.5 kg", "1250.5kg", "1250.5 %", "1250.5\\%",
      "€ 1250.5", "1250.5€", "US$1,250.50", "**1250.5**", "It is 1,250.5.", "1250.5 dollars", "x = 1250.5",
-     "1250.5. So: 1,250.50", "\\boxed{1250.5}", "12505e-1 min", "１２５０.５", "1250.5m²", "1250.5 km/h"],
+     "1250.5. So: 1,250.50", "\\boxed{1250.5}", "12505e-1 min", "１２５０.５", "1250.5m²", "1250.5 km/h",
+     "1250.5 ft²", "1250.5 m^2", "1250.5 kg/m^{3}", "1250.5 m/s²", "1250.5Ω", "١٬٢٥٠٫٥", "1250.5 N/m^2"],
 )  # fmt: skip
 def test_forms_of_one_number(text):
     assert score("number", text, "1250.5") == 1.0
@@ -239,7 +316,7 @@ def test_forms_of_one_number(text):
     "text",
     ["4 or 5", "4-5", "4 to 5", "between 4 and 5", "not 4", "about 4", "~4", "at least 4", "4+", "4?", "4th", "A4",
      "four", "", "4.4.4", "4/2", "4^2", "4²", "4k", "4M", "4 million", "4 x 4", "4 of 4", "4, 5", "4:30", "1e999",
-     "nan", "inf", "0x4", "4_0", "2024-04-04", "4 and 40", "maybe 4", "4 is wrong", "٤٥ 4", "4 " * 30, "half 4"],
+     "nan", "inf", "0x4", "4_0", "2024-04-04", "4 and 40", "maybe 4", "4 bn", "4 mln", "4 trillion", "4 lakh", "約4", "4 m² 5", "4^2 m", "x^2 = 4", "m^4", "4 is wrong", "٤٥ 4", "4 " * 30, "half 4"],
 )  # fmt: skip
 def test_what_states_no_one_number(text):
     assert REWARDS["vlrft_number"]([answer(text)] * 2, ["4", "0.4"], tolerance=[0.9, None]) == [
@@ -301,6 +378,78 @@ def test_a_second_number_never_pays(gold, other, between):
 )  # fmt: skip
 def test_list_by_hand(text, gold, expected):
     assert score("list", text, gold) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1. red\n2. dark blue", "1) red\n2) dark blue", "(1) red\n(2) dark blue", "1.red\n2.dark blue", "1、red\n2、dark blue",
+        "- red\n- dark blue", "* red\n* dark blue", "• red\n• dark blue", "– red\n– dark blue", "red and dark blue",
+        "red, and dark blue", "Red, and Dark Blue.", '["1. red", "2. dark blue"]', "1. 'red'\n2. \"dark blue\"",
+        "1. red; 2. dark blue", "1. red, 2. dark blue", "**red**\n**dark blue**", "1. **Red**\n2. **Dark-Blue**",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize(
+    "gold", ['["red", "dark blue"]', "red\ndark blue", "1. red\n2. dark blue", "red, and dark blue"]
+)
+def test_lists_as_people_write_them(text, gold):
+    assert score("list", text, gold) == 1.0
+    assert score("ordering", text, gold) == 1.0
+    assert score("list", text, '["red", "dark blue", "green"]') == 0.8
+
+
+@pytest.mark.parametrize(
+    ("text", "gold", "expected"),
+    [
+        # Names that have a number or "and" of their own stay one item.
+        ("1. FC Köln, Bayern", '["1. FC Köln", "Bayern"]', 1.0), ("FC Köln, Bayern", '["1. FC Köln", "Bayern"]', 0.5),
+        ("1. Bundesliga", '["1. Bundesliga", "2. Bundesliga"]', 2 / 3), ("2. Bundesliga\n1. Bundesliga", '["1. Bundesliga", "2. Bundesliga"]', 1.0),
+        ("salt and pepper", '["salt and pepper"]', 1.0), ("salt and pepper, oil", '["oil", "salt and pepper"]', 1.0),
+        ("salt, pepper", '["salt and pepper"]', 0.0), ("And Then There Were None, Emma", '["Emma", "And Then There Were None"]', 1.0),
+        ("red, green and blue", '["red", "green", "blue"]', 1.0), ("red and green, blue", '["red", "green", "blue"]', 1.0),
+        ("red and green and blue", '["red", "green", "blue"]', 1.0), ("12:30, 3.5", '["12:30", "3.5"]', 1.0),
+        # A further item costs, however it is joined; a choice is no item.
+        ("red and green", '["red"]', 2 / 3), ("red and x and y", '["red"]', 0.5), ("red or green", '["red"]', 0.0),
+        ("red and/or green", '["red"]', 0.0), ("red and red", '["red"]', 2 / 3), ("x and y", '["red"]', 0.0),
+        ("1. red\n2. red", '["red"]', 2 / 3), ("1. 2. red", '["red"]', 0.0), ("1.", '["1"]', 1.0), ("and", '["red"]', 0.0),
+        # Nor do commas part what the gold has as one.
+        ("Paris, France", '["Paris, France"]', 1.0), ("Rome, Paris, France", '["paris, france", "Rome"]', 1.0),
+        ("Paris, France\nRome", '["Paris, France", "Rome"]', 1.0), ("Paris, Rome, France", '["Paris, France", "Rome"]', 0.4),
+        ("北京，中国", '["北京，中国"]', 1.0), ("a, b", '["a", "b", "a, b"]', 0.8), ("a,b,c, d", '["a, b, c", "d"]', 1.0),
+        ("1. 5\n2. 7", '["5", "7"]', 1.0), ("5, 7", "1. 5\n2. 7", 1.0), ("1.5", '["5"]', 0.0), ("1.5, 2.5", "1.5\n2.5", 1.0),
+        # A number keeps its sign.
+        ("-5, 5", '["-5", "5"]', 1.0), ("5, 5", '["-5", "5"]', 0.5), ("\u22125", "[-5]", 1.0), ("5", "[-5]", 0.0), ("-0.5", '["0.5"]', 0.0),
+    ],
+)  # fmt: skip
+def test_numbers_and_conjunctions_open_no_hole(text, gold, expected):
+    assert score("list", text, gold) == pytest.approx(expected)
+
+
+written = st.lists(
+    st.sampled_from(["a", "b", "c", "a and b", "and a", "1. a", "2. b", "b and c and a", "1. a and b", "z", "a and z", "a, b", "b, z, a"]),
+    min_size=1, max_size=5,
+)  # fmt: skip
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    written,
+    written,
+    st.sampled_from(["x", "1. x", "and x", "x and y", "no a", "a or b"]),
+    st.data(),
+)
+def test_a_wrong_item_never_pays_however_it_is_written(said, gold, wrong, data):
+    gold = json.dumps(gold)
+    place = data.draw(st.integers(0, len(said)))
+    for name in ("list", "ordering"):
+        before, after = (
+            score(name, json.dumps(t), gold) for t in (said, [*said[:place], wrong, *said[place:]])
+        )
+        assert before is None or after <= before
+    assert score("list", gold, gold) == 1.0
+    before = score("list", ", ".join(said), gold)
+    assert score("list", ", ".join([*said, wrong]), gold) <= before
+    assert score("list", ", ".join([wrong, *said]), gold) <= before
 
 
 names = st.lists(st.sampled_from("abcde"), max_size=7)
@@ -372,9 +521,15 @@ HOLES = [
     ("number", "142", "42", "substring"),
     ("number", "42.9", "42", "within 5 %: Reason-RFT"),
     ("number", "10 42", "10", "the first number of several"),
+    ("number", "3, 7, 42", "42", "Vero: any number of the answer that fits"),
+    ("number", "6 * 7", "42", "Vero: what sympy makes of the answer"),
+    ("ordering", "2 of the 3 first, 1 last: 2, 3, 1", "2, 3, 1", "Vero: every number in the prose"),
+    ("ordering", "1, 3, 2, 4, 5, 6", "6, 5, 4, 2, 3, 1", "Vero: a share for what stands in its place"),
+    ("pointing", json.dumps([[200, 200], *[[5, n] for n in range(12)]]), "[100, 100, 300, 300]", "Vero: the first point counts, the others are free"),
     ("list", "cat, dog, cow, hen, pig, fox, owl, bee, ant, elk", "cat", "every item in: recall alone"),
     ("list", "cat cat cat", "cat", "repeated in one item"),
     ("ocr", "E" * 40, "EXIT", "similarity by length of the longer text"),
+    ("ocr", "EXIT / ENTRY / OPEN", "EXIT", "every guess at once: containment, as VLM-R1's text match"),
     ("ocr_exact", "EXIT or ENTRY", "EXIT", "substring, as in VLM-R1's and GUI-R1's text match"),
     ("pointing", "[100, 100, 300, 300]", "[100, 100, 300, 300]", "a box for a point: its first two numbers"),
     ("pointing", "[[-1000000, 150]]", "[100, 100, 300, 300]", "within 140 px: GUI-R1"),

@@ -319,7 +319,8 @@ def test_what_a_hub_hands_over_becomes_rows(tmp_path):
     """Downloads need a network; what ms-swift passes on afterwards does not."""
     code = f"""
 import sys
-sys.path.insert(0, {str(Path(__file__).parents[1])!r})
+sys.path[:0] = [{str(Path(__file__).parents[1])!r}, {str(Path(__file__).parents[1] / "datasets")!r}]
+from test_published_sets import FORMS
 from datasets import ClassLabel, Dataset, Features, Image, List, Value
 from pathlib import Path
 from support.stored_sets import columns, picture
@@ -342,6 +343,19 @@ for given in (virft, virft.select([2, 1, 0]), virft.to_iterable_dataset()):
 for given in (coco, coco.to_iterable_dataset()):
     (made,) = VlrftLoader()._hub("detection-datasets/coco", None, wanted, None, given)
     assert "[100, 250, 500, 750]" in made["solution"] and "'b'" in made["messages"][0]["content"]
+for name, task in (("screenspot", "pointing"), ("screenspot-v2-hub", "pointing"),
+                   ("screenspot-pro-hub", "pointing"), ("docvqa", "ocr"), ("textvqa", "ocr"),
+                   ("countbench", "counting"), ("countbenchqa", "counting")):
+    given = Dataset.from_list([FORMS[name][0]] * 2).cast_column("image", Image())
+    found = []
+    for given in (given, given.to_iterable_dataset()):
+        for source in (None, Source("me/" + name, task, "norm1000")):
+            made = list(VlrftLoader()._hub("me/" + name, source, wanted, None, given))
+            found += [(r["messages"], r["solution"], r["task"], r.get("aliases")) for r in made]
+            assert all(len(r["images"][0]["bytes"] or open(r["images"][0]["path"], "rb").read())
+                       for r in made)
+    assert all(one == found[0] for one in found) and len(found) == 8, found
+    assert found[0][2] == task
 talk = Dataset.from_dict(columns() | {{"messages": [[{{"role": "user", "content": "?"}}]] * 3}})
 for frame, given in (("pixels", talk), ("norm1000", talk.remove_columns(["image", "messages"]))):
     asked = LoadOptions(wanted.cache, box_format=frame)
