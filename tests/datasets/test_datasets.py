@@ -161,7 +161,7 @@ def test_a_demo_prompt_never_tells_the_answer(name):
     by_prompt: dict[str, set[str]] = {}
     for row in train:
         by_prompt.setdefault(row.problem, set()).add(row.solution)
-    assert all(len(solutions) >= 4 for solutions in by_prompt.values())
+    assert all(len(solutions) >= 3 for solutions in by_prompt.values())
     if name in ("digits", "coins"):
         seen = {row.image.tobytes() for row in train}
         shared = sum(row.image.tobytes() in seen for row in held_out)

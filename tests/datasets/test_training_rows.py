@@ -18,7 +18,6 @@ from swift_vlrft.datasets.read import read_rows, rows_of
 from swift_vlrft.datasets.storage import Stream as StreamedSet
 from swift_vlrft.datasets.training import (
     LoadOptions,
-    box_format_of_subsets,
     streamed_rows,
     training_set,
 )
@@ -224,13 +223,6 @@ def test_boxes_in_pixels_become_norm1000_by_default(tmp_path):
     assert "between 0 and 1000" in dataset[0]["messages"][0]["content"]
     dataset, _ = made(tmp_path / "rec.jsonl", tmp_path, box_format="pixels", resize=VIEW)
     assert dataset[0]["solution"] == "<answer>[8, 14, 42, 42]</answer>"  # seen as 84 x 56
-
-
-def test_unknown_subsets_list_the_known_ones():
-    assert box_format_of_subsets([], "x") == box_format_of_subsets(["default"], "x") == "norm1000"
-    assert box_format_of_subsets(["pixels"], "x") == "pixels"
-    with pytest.raises(DataError, match="x: unknown subset 'pixel'; known: norm1000, pixels"):
-        box_format_of_subsets(["pixel"], "x")
 
 
 def test_coco_in_parquet_stores_each_picture_once(tmp_path):

@@ -70,8 +70,6 @@ def run(tmp_path) -> Path:
                 "completions/max_length": 40,
                 "frac_reward_zero_std": 0.5,
                 "memory/rollout_allocated_gib": 3.0,
-                "tasks/ocr/reward": step / 5,
-                "tasks/<b>/c/zero_variance": 0.5,
                 "global_step/max_steps": f"{step}/5",
             }
             log.write(json.dumps(record) + "\n")
@@ -360,7 +358,12 @@ def test_a_browser_shows_it_on_a_phone_without_a_sideways_scroll(run):
 
 
 def test_every_task_of_a_run_has_its_curves(run):
+    assert "parse rate of vlrft_detection_iou" in report(run)
+    with (run / "logging.jsonl").open("a") as log:
+        tasks = {"tasks/ocr/reward": 1.5, "tasks/<b>/c/zero_variance": 0.5}
+        log.write("\n" + json.dumps(tasks | {"global_step/max_steps": "6/6"}) + "\n")
     page = report(run)
+    assert "parse rate of" not in page  # by task, where there are several
     assert "ocr: reward" in page and "&lt;b&gt;/c: zero-variance groups" in page
     assert "ocr: parse rate" not in page  # not logged
 
