@@ -131,7 +131,7 @@ class VlrftLoader(DatasetLoader):
         features = dataset.features or {}
         columns = list(dataset.column_names or next(iter(dataset)))
         if usual is not None and (is_for_swift(columns) or schema_of(columns) is None):
-            refuse_subset(name, options.subset)
+            refuse_subset(name, options.subset or [options.box_format])
             self.remove_unused_columns = self._remove_asked
             return usual(dataset, **further)
         stored: StoredSet
