@@ -6,7 +6,7 @@
     runs/agree/NAME/swift.log       what ms-swift printed
 
 The measuring is done in processes of their own, as many as the recipe trains with, with its flags
-and variables (agreement.py here). Nothing of the recipe's output folder is touched.
+and variables (agreement/ here). Nothing of the recipe's output folder is touched.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from swift_vlrft.recipe.rules.text import TEXT
 from swift_vlrft.recipe.run import Run, resolve
 from swift_vlrft.swift_plugin.inference import chosen_engine, gpu_count, model_and_adapter
 
-WORKER = "swift_vlrft.swift_plugin.agreement"
+WORKER = "swift_vlrft.swift_plugin.agreement.process"
 MEASURING = (
     *("--add_version", "false", "--report_to", "none", "--save_strategy", "no"),
     *("--eval_strategy", "no", "--split_dataset_ratio", "0", "--max_steps", "1"),

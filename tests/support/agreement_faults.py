@@ -10,7 +10,7 @@ from peft.tuners.lora import Linear
 from support import cpu_engines  # noqa: F401
 
 from swift_vlrft.agreement.verdict import judge
-from swift_vlrft.swift_plugin import agreement
+from swift_vlrft.swift_plugin.agreement import process
 
 
 @contextmanager
@@ -96,17 +96,19 @@ LORA = {
 
 
 def main(job: str, faults: str, *flags: str) -> None:
-    measure = agreement.Measure.measure
+    measure = process.measure
 
-    def try_all(self: Any) -> Any:
+    def try_all(trainer: Any, job: Any) -> Any:
         found = {}
+        measured = None
         for name, fault in (LORA if faults == "lora" else FULL).items():
-            with fault(self.trainer):
-                verdict = judge(measure(agreement.Measure(self.trainer, self.job)))
-            self.trainer._move_model_to_vllm()
+            with fault(trainer):
+                measured = measure(trainer, job)
+            verdict = judge(measured)
+            trainer._move_model_to_vllm()
             found[name] = [verdict.word, *(f"{c.name}: {c.evidence}" for c in verdict.causes)]
         print("FOUND " + json.dumps(found))
-        return self.found
+        return measured
 
-    agreement.Measure.measure = try_all
-    agreement.main([job, *flags])
+    process.measure = try_all
+    process.main([job, *flags])
