@@ -8,7 +8,7 @@ agrees   neither
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -65,6 +65,15 @@ REMEDIES = {
     "LoRA merge": (
         "the engine answers without the adapter, or not with all of it: --vllm_enable_lora false "
         "merges it into what is sent; else update ms-swift"
+    ),
+    "adapters left out": (
+        "vLLM adds adapters to the language model alone unless it is told: --vllm_engine_kwargs "
+        "'{\"enable_tower_connector_lora\": true}' if it can for this model; else "
+        "--vllm_enable_lora false, or train without them (--freeze_vit true --freeze_aligner true)"
+    ),
+    "altered weights": (
+        "the engine was handed the trainer's own tensors and writes into them, which spoils the "
+        "model with every step: --vllm_enable_lora false; else update ms-swift and vLLM"
     ),
     "LoRA scale": (
         "the adapter is added with another factor: look at --lora_alpha, --use_rslora and "
@@ -255,6 +264,12 @@ def _weights(measured: Measurement) -> list[_Found]:
         return []
     now = off(of_rows(moved.rows), moved.noise)
     scale = moved.lora_scale
+    if moved.altered:
+        evidence = f"{', '.join(moved.altered)} of the trainer changed when they were sent"
+        return [_Found("broken", "altered weights", evidence)]
+    if moved.unplaced:
+        evidence = _listed(moved.unplaced, "have adapters that the engine does not add")
+        return [_Found("broken", "adapters left out", evidence)]
     if moved.stale:
         return [_Found("broken", *_stale(moved, measured))]
     if scale is not None and not 0.8 <= scale <= 1.25:
@@ -276,9 +291,13 @@ def _weights(measured: Measurement) -> list[_Found]:
 
 
 def _stale(moved: Moved, measured: Measurement) -> tuple[str, str]:
-    names = [name for part in moved.stale.values() for name in part]
-    listed = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-    evidence = f"{', '.join(moved.stale)} did not change in the engine ({listed})"
+    evidence = _listed(moved.stale, "did not change in the engine")
     if [*moved.stale] == ["language output layer"] and _ties_differ(measured):
         return "tied embeddings", evidence
     return ("LoRA merge" if measured.adapter else "missing sync"), evidence
+
+
+def _listed(parts: Mapping[str, list[str]], what: str) -> str:
+    names = [name for part in parts.values() for name in part]
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"{', '.join(parts)} {what} ({', '.join(names[:3])}{more})"

@@ -7,7 +7,7 @@ from swift_vlrft.agreement.figures import figures, noise
 from swift_vlrft.agreement.measurement import Measurement, Moved
 from swift_vlrft.agreement.picture import draw
 from swift_vlrft.agreement.verdict import REMEDIES, image_token, judge
-from swift_vlrft.agreement.weights import part_of, row_sums, stale_parts, unchanged
+from swift_vlrft.agreement.weights import fingerprint, part_of, row_sums, stale_parts, unchanged
 
 IMAGE = 99
 PROMPT = [1, 2, *[IMAGE] * 6, 3, 4]
@@ -121,6 +121,14 @@ CASES = {
         measured(rows(), adapter=True, moved=moved(rows(0.1), lora_scale=0.5)),
         ("broken", ["LoRA scale"]),
     ),
+    "adapters that the engine does not add": (
+        measured(rows(), adapter=True, moved=moved(rows(0.1), unplaced={"aligner": ["merger.0"]})),
+        ("broken", ["adapters left out"]),
+    ),
+    "a trainer that the synchronisation changed": (
+        measured(rows(), adapter=True, moved=moved(rows(0.1), altered=["language mlp"])),
+        ("broken", ["altered weights"]),
+    ),
     "counts that differ": (
         measured([row([-1.0] * 3, [-1.0] * 2, rounded=[-1.0] * 2)]),
         ("broken", ["lengths"]),
@@ -213,9 +221,11 @@ def test_every_row_of_a_small_step_in_bfloat16_shows():
     weights = {"norm": torch.ones(4096), "rows": torch.ones(300, 8), "all": torch.ones(7)}
     for name, weight in weights.items():
         setattr(model, name, torch.nn.Parameter(weight.bfloat16()))
+    prints = {name: fingerprint(weight) for name, weight in model.named_parameters()}
     before, generator = row_sums(model), torch.Generator().manual_seed(0)
     for weight in model.parameters():
         weight.data += 0.02 * torch.randn(weight.shape, generator=generator).bfloat16()
     after = row_sums(model)
     assert [unchanged(before[name], after[name]) for name in weights] == [0, 0, 0]
     assert [unchanged(after[name], after[name]) for name in weights] == [1, 1, 1]
+    assert not {*prints.values()} & {fingerprint(weight) for weight in model.parameters()}

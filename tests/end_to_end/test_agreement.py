@@ -43,6 +43,15 @@ SAID = {
         "half the scale": ("broken", "LoRA scale: 0.5 times"),
         "twice the scale": ("broken", "LoRA scale: 2 times"),
     },
+    "lora in the engine": {
+        "healthy": ("agrees",),
+        "written into": ("broken", "altered weights: language attention, language mlp of the t"),
+    },
+}
+FLAGS = {
+    "full": ("--freeze_vit", "false", "--freeze_aligner", "false"),
+    "lora": ("--freeze_vit", "false", "--freeze_aligner", "false", "--tuner_type", "lora"),
+    "lora in the engine": ("--tuner_type", "lora", "--vllm_enable_lora", "true"),
 }
 CODE = "import sys\nfrom support.agreement_faults import main\nmain(*sys.argv[1:])"
 
@@ -79,9 +88,8 @@ def test_each_fault_is_named(tuner, tiny_qwen2_5_vl, mixed, tmp_path):
     command = grpo_command(
         *(tiny_qwen2_5_vl, mixed, tmp_path / "out", []),
         *("--use_vllm", "true", "--vllm_mode", "colocate", "--vllm_max_model_len", "512"),
-        *("--vllm_enforce_eager", "true", "--freeze_vit", "false", "--freeze_aligner", "false"),
-        *("--reward_funcs", "vlrft_format", "--beta", "0", "--tuner_type", tuner),
-        *("--dataset_shuffle", "false"),
+        *("--vllm_enforce_eager", "true", "--dataset_shuffle", "false"),
+        *("--reward_funcs", "vlrft_format", "--beta", "0", *FLAGS[tuner]),
     )
     done = run_python(CODE, str(job), tuner, *command[2:], **VLLM_ON_CPU)
     line = next((x for x in done.stdout.splitlines() if x.startswith("FOUND ")), "")
@@ -125,6 +133,25 @@ def test_an_engine_in_float16(tiny_qwen2_5_vl, mixed, tmp_path):
     )
     said = [(cause["name"], cause["evidence"]) for cause in found["causes"]]
     assert said == [("dtype", "bfloat16 in the trainer, float16 in the engine")]
+
+
+def test_adapters_that_the_engine_has_no_place_for(tiny_qwen2_5_vl, mixed, tmp_path):
+    """vLLM adds those of the vision tower only if it is told to: the remedy is tried, too."""
+    recipe = tmp_path / "recipe.sh"
+    recipe.write_text(f"""
+        swift rlhf --rlhf_type grpo --model {tiny_qwen2_5_vl} --dataset {mixed} \\
+            --external_plugins {REPOSITORY / "plugins" / "vlrft.py"} --reward_funcs vlrft_format \\
+            --tuner_type lora --freeze_vit false --freeze_aligner false --num_generations 2 \\
+            --per_device_train_batch_size 2 --use_vllm true --vllm_mode colocate \\
+            --vllm_max_model_len 512 --vllm_enable_lora true --max_completion_length 16
+    """)
+    asked = (recipe, "--rows", "4", "--tokens", "8", "--out", tmp_path / "out", "--json")
+    (cause,) = agree(*asked, code=2)["causes"]
+    assert cause["name"] == "adapters left out"
+    assert cause["evidence"].startswith("aligner, vision attention, vision mlp have adapters")
+    told = '{"enable_tower_connector_lora": true}'
+    assert told in cause["remedy"]
+    agree(*asked, "--", "--vllm_engine_kwargs", told, code=0)
 
 
 def test_an_output_layer_that_only_the_engine_has(mixed, tmp_path):

@@ -4,10 +4,12 @@ import json
 from collections.abc import Callable
 from contextlib import contextmanager
 from copy import copy
+from inspect import unwrap
 from typing import Any
 
 from peft.tuners.lora import Linear
 from support import cpu_engines  # noqa: F401
+from vllm.lora.lora_model import LoRAModel
 
 from swift_vlrft.agreement.verdict import judge
 from swift_vlrft.swift_plugin.agreement import process
@@ -95,13 +97,22 @@ LORA = {
 }
 
 
+def written_into(trainer: Any) -> Any:
+    """The engine scales the tensors that it is handed, as vLLM does with those of a CPU."""
+    return changed(LoRAModel, from_lora_tensors=unwrap(LoRAModel.from_lora_tensors))
+
+
+IN_THE_ENGINE = {"healthy": FULL["healthy"], "written into": written_into}
+FAULTS = {"full": FULL, "lora": LORA, "lora in the engine": IN_THE_ENGINE}
+
+
 def main(job: str, faults: str, *flags: str) -> None:
     measure = process.measure
 
     def try_all(trainer: Any, job: Any) -> Any:
         found = {}
         measured = None
-        for name, fault in (LORA if faults == "lora" else FULL).items():
+        for name, fault in FAULTS[faults].items():
             with fault(trainer):
                 measured = measure(trainer, job)
             verdict = judge(measured)

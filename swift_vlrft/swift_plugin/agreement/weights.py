@@ -10,7 +10,7 @@ from torch import distributed
 from swift_vlrft.agreement.figures import noise, of_rows
 from swift_vlrft.agreement.measurement import Measurement, Moved
 from swift_vlrft.agreement.verdict import off
-from swift_vlrft.agreement.weights import irregular, part_of, stale_parts, unchanged
+from swift_vlrft.agreement.weights import fingerprint, irregular, part_of, stale_parts, unchanged
 from swift_vlrft.swift_plugin.agreement.sides import Samples, Sides, figures_of_all, gathered
 
 STEPS = (0.02, 0.04, 0.08, 0.16, 0.32, 0.64)
@@ -35,18 +35,23 @@ def move_weights(sides: Sides, samples: Samples, so_far: Measurement) -> Moved:
         seen = figures_of_all(first, sides.score(samples))
         if seen is None or seen.mean >= target:
             break
+    sent = [fingerprint(local(p)) for p in weights]
     rows, moved = sides.compare()
     changed, after = sides.sums, _lora_sums(sides)
+    altered = [n for (n, p), was in zip(named, sent, strict=True) if fingerprint(local(p)) != was]
     move(weights, kept, 0.0)
     before = sides.against(moved, sides.score(moved))
     result = Moved(step, rows, noise(rows, sides.resolution), before, {})
     back = figures_of_all(first, sides.score(samples))
     result.left = back.mean if back else 0.0
-    if sides.colocated and not sides.trainer.rollout_enable_lora:
+    result.altered = sorted({*gathered([part_of(name) for name in altered])})
+    if sides.colocated and sides.trainer.rollout_enable_lora:
+        result.unplaced = _unplaced(sides)
+    elif sides.colocated:
         result.stale = _stale(sides, so_far, sums, changed)
         result.lora_scale = _lora_scale(added, after, sums, changed)
     followed = not off(of_rows(rows), result.noise) or off(of_rows(so_far.rows), floor)
-    if not followed and not result.stale:
+    if not followed and not (result.stale or result.unplaced or result.altered):
         for part in sorted({part_of(name) for name, _ in named}):
             of_part = [n for n, (name, _) in enumerate(named) if part_of(name) == part]
             move([weights[n] for n in of_part], [kept[n] for n in of_part], step)
@@ -54,6 +59,19 @@ def move_weights(sides: Sides, samples: Samples, so_far: Measurement) -> Moved:
             result.parts[part] = found.mean if found else 0.0
             move(weights, kept, 0.0)
     return result
+
+
+def _unplaced(sides: Sides) -> dict[str, list[str]]:
+    """Parts of which vLLM was given adapters that it adds to nothing, with its names of the modules
+    (those of experts are packed under other names).
+    """
+    manager = sides.trainer.engine.inner_model.lora_manager
+    names = {name for lora in manager.list_adapters().values() for name in lora.loras}
+    parts: dict[str, list[str]] = {}
+    for name in sorted(names - {*manager.modules}, key=lambda name: (part_of(name), name)):
+        if "experts" not in name:
+            parts.setdefault(part_of(name), []).append(name)
+    return parts
 
 
 def _stale(sides: Sides, so_far: Measurement, sums: Sums, changed: Sums) -> dict[str, list[str]]:
