@@ -13,12 +13,7 @@ from __future__ import annotations
 
 import os
 import shlex
-import signal
-import socket
-import subprocess
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,9 +28,9 @@ from swift_vlrft.recipe.rules.data import DATA
 from swift_vlrft.recipe.rules.model import MODEL
 from swift_vlrft.recipe.rules.text import TEXT
 from swift_vlrft.recipe.run import Run, resolve
+from swift_vlrft.swift_plugin.agreement.launch import measure, server, why_not
 from swift_vlrft.swift_plugin.inference import chosen_engine, gpu_count, model_and_adapter
 
-WORKER = "swift_vlrft.swift_plugin.agreement.process"
 MEASURING = (
     *("--add_version", "false", "--report_to", "none", "--save_strategy", "no"),
     *("--eval_strategy", "no", "--split_dataset_ratio", "0", "--max_steps", "1"),
@@ -94,14 +89,17 @@ def agree(
     where = ["--output_dir", str((out / "swift").resolve())]
     sdpa = ["--attn_impl", "sdpa"] if run.text("attn_impl") else []
     cpu = [] if gpu_count() else [*ON_CPU, *sdpa]
-    with _server(run, commands, out / "rollout.log"):
-        words = [str(job.resolve()), *given, *MEASURING, *where, *cpu, *flags]
-        _measure(recipe, run, words, out / "swift.log")
+    words = [str(job.resolve()), *given, *MEASURING, *where, *cpu, *flags]
+    with server(run, commands, out / "rollout.log"):
+        code = measure(recipe, run, words, out / "swift.log")
     if not result.is_file():
-        raise AgreeError(f"{target}: nothing was compared: {_why(result, out / 'swift.log')}")
+        vllm = engine != "transformers" and (engine == "vllm" or run.true("use_vllm"))
+        why = why_not(result, out / "swift.log", code, vllm)
+        raise AgreeError(f"{target}: nothing was compared: {why}")
     measured = read_record(result, Measurement)
     if cpu:
-        measured.notes.append("no GPU here: measured on the CPU, vLLM's CPU kernels included")
+        kernels = ", vLLM's CPU kernels included" if "vLLM" in measured.engine else ""
+        measured.notes.append(f"no GPU here: measured on the CPU{kernels}")
     if (nodes := run.count("NNODES") or 1) > 1:
         measured.notes.append(f"NNODES is {nodes}: only the processes of this node were measured")
     verdict = judge(measured)
@@ -174,70 +172,3 @@ def _flags(run: Run, recipe: Recipe, engine: str) -> list[str]:
     if engine == "vllm" or run.true("use_vllm"):
         chosen_engine("vllm")  # it is installed
     return words
-
-
-def _measure(recipe: Recipe, run: Run, words: list[str], log: Path) -> None:
-    """Run the measuring processes to their end, as ms-swift's launcher starts those of a
-    training."""
-    processes = run.count("NPROC_PER_NODE") or 1
-    with socket.socket() as free:  # ms-swift's own is the same for all runs of a machine
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    environment = {"MASTER_PORT": port} | recipe.environment | {"NPROC_PER_NODE": str(processes)}
-    if not gpu_count():
-        environment = {"DS_ACCELERATOR": "cpu", "VLLM_CPU_KVCACHE_SPACE": "1"} | environment
-    launched = [sys.executable, "-m", WORKER]
-    if "NPROC_PER_NODE" in recipe.environment or processes > 1 or "--deepspeed" in words:
-        port = environment["MASTER_PORT"]
-        started = ["--nproc_per_node", str(processes), "--master_port", port]
-        launched = [sys.executable, "-m", "torch.distributed.run", *started, "-m", WORKER]
-        words = [*words, *(() if gpu_count() else ("--ddp_backend", "gloo"))]
-    with log.open("w") as file:
-        subprocess.run(
-            [*launched, *words],
-            env=environment,
-            cwd=recipe.folder,
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            check=False,
-        )
-
-
-@contextmanager
-def _server(run: Run, commands: Sequence[Recipe], log: Path) -> Iterator[None]:
-    """The `swift rollout` of the same script, while the trainer needs it."""
-    rollout = next((one for one in commands if one.command[-1] == "rollout"), None)
-    if run.text("vllm_mode") != "server" or rollout is None:
-        yield  # the server is running elsewhere
-        return
-    words = [w for f in rollout.flags for w in (f"--{f.name}", *f.values)]
-    command = [sys.executable, "-m", "swift.cli.rollout", *words]
-    with log.open("w") as file:
-        process = subprocess.Popen(
-            command,
-            env=rollout.environment,
-            cwd=rollout.folder,
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        try:
-            yield
-        finally:
-            process.terminate()
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(30)
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # its engines
-
-
-def _why(result: Path, log: Path) -> str:
-    """What ended the measuring process, and where all that it printed is."""
-    said = result.with_suffix(".error")
-    if said.is_file():
-        text = " ".join(said.read_text(errors="replace").split())
-    else:
-        text = (log.read_text(errors="replace").splitlines() or ["it printed nothing"])[-1]
-    if "out of memory" in text.lower() or "free memory" in text.lower():
-        text += " (they do not fit together: --engine transformers needs no second copy)"
-    return f"{text[:600]} (all of it: {log})"

@@ -71,11 +71,17 @@ def mixed(rows, tmp_path_factory) -> Path:
     return folder / "rows.jsonl"
 
 
-def agree(*arguments: object, code: int, plain: bool = False, **variables: str) -> dict:
+def run_agree(
+    *arguments: object, plain: bool = False, **variables: str
+) -> subprocess.CompletedProcess:
     command = [VLRFT, "agree", *map(str, arguments)]
     forks = {"PYTHONPATH": TRAINER_PATH} if plain else forking()
     environment = os.environ | ON_CPU | forks | variables
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+
+
+def agree(*arguments: object, code: int, **more: object) -> dict:
+    done = run_agree(*arguments, **more)
     assert done.returncode == code and "{" in done.stdout, done.stdout[-3000:] + done.stderr[-3000:]
     return json.loads(done.stdout[done.stdout.index("{\n") :])
 
@@ -226,6 +232,26 @@ def test_a_server_that_sees_smaller_images(tiny_qwen2_5_vl, mixed, tmp_path):
     )
     assert found["engine"] == "vLLM server"
     assert [cause["name"] for cause in found["causes"]] == ["resize limits"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "space", "expected"),
+    [
+        ("", "1", "nothing was compared: the data set has no rows: give another with --dataset"),
+        (None, "9000", "what can still be compared: --engine transformers"),
+    ],
+)
+def test_what_cannot_be_compared(lines, space, expected, tiny_qwen2_5_vl, mixed, tmp_path):
+    """A set without rows; an engine that asks for 9,000 GiB."""
+    (tmp_path / "rows.jsonl").write_text(mixed.read_text() if lines is None else lines)
+    done = run_agree(
+        *(tiny_qwen2_5_vl, "--dataset", tmp_path / "rows.jsonl", "--engine", "vllm"),
+        *("--out", tmp_path / "out"),
+        VLLM_CPU_KVCACHE_SPACE=space,
+    )
+    assert done.returncode == 2 and not done.stdout
+    (line,) = done.stderr.strip().splitlines()
+    assert expected in line and str(tmp_path / "out" / "swift.log") in line
 
 
 def test_while_training(tiny_qwen2_5_vl, mixed, tmp_path):

@@ -93,8 +93,10 @@ def main(arguments: Sequence[str]) -> None:
         Measuring().main()
     except (Exception, SystemExit) as error:
         if os.environ.get("RANK", "0") == "0":
-            empty = isinstance(error, StopIteration)  # ms-swift looks for columns in the first row
-            text = NO_ROWS if empty else str(error) or type(error).__name__
+            text = str(error) or type(error).__name__
+            # ms-swift looks for columns in the first row; datasets, for a split.
+            if isinstance(error, StopIteration) or "corresponds to no data" in text:
+                text = NO_ROWS
             Path(job.result).with_suffix(".error").write_text(text)
         raise
 
