@@ -231,6 +231,8 @@ def test_a_server_that_sees_smaller_images(tiny_qwen2_5_vl, mixed, tmp_path):
         **VLLM_ON_CPU,
     )
     assert found["engine"] == "vLLM server"
+    assert found["facts"] == {"tied embeddings": ["tied", "tied"]}
+    assert any("type, processor options and weights were not read" in n for n in found["notes"])
     assert [cause["name"] for cause in found["causes"]] == ["resize limits"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
@@ -12,23 +13,44 @@ from swift_vlrft.agreement.figures import of_rows
 from swift_vlrft.agreement.weights import part_of
 from swift_vlrft.swift_plugin.agreement.sides import Samples, Sides
 
+STORED = re.compile(r"\.(qweight|qzeros|g_idx|weight_packed|weight_scale\w*)$")
+"""Parameters that only a quantised model has."""
+NOT_READ = (
+    "the server tells the names of its parameters alone: its type, processor options and weights "
+    "were not read"
+)
+
 
 def facts(sides: Sides) -> dict[str, tuple[str, str]]:
     """Of the trainer and of the engine, what can be read off them."""
-    if not sides.colocated:
+    if not sides.vllm:
         return {}
+    ours = [name for name, _ in sides.model.named_parameters()]
+    quantised = str(getattr(sides.model.model_info, "quant_method", None))
+    if not sides.colocated:
+        return _server_facts(sides, ours, quantised)
     engine = sides.trainer.engine.engine.model_config
     names = [name for name, _ in sides.trainer.engine.inner_model.named_parameters()]
-    ours = [name for name, _ in sides.model.named_parameters()]
     dtype = next(p.dtype for n, p in sides.model.named_parameters() if "lora_" not in n)
     media = getattr(engine, "multimodal_config", None)
-    quantised = str(getattr(sides.model.model_info, "quant_method", None))
     return {
         "dtype": (str(dtype)[6:], str(engine.dtype)[6:]),  # without "torch."
         "quantisation": (quantised.replace("bnb", "bitsandbytes"), str(engine.quantization)),
         "tied embeddings": (tied(ours), tied(names)),
         "processor options": ("{}", str(getattr(media, "mm_processor_kwargs", None) or {})),
     }
+
+
+def _server_facts(sides: Sides, ours: list[str], quantised: str) -> dict[str, tuple[str, str]]:
+    """From the names of its parameters, which it tells the main process."""
+    names = []
+    if sides.trainer.accelerator.is_main_process:
+        with suppress(Exception):  # an older server: requests' and ms-swift's own errors
+            names = sides.trainer.vllm_client.get_model_state_keys()
+    found = {"tied embeddings": (tied(ours), tied(names))} if names else {}
+    if quantised == "None" and any(map(STORED.search, names)):
+        found["quantisation"] = (quantised, "quantised weights")
+    return found
 
 
 def tied(names: Iterable[str]) -> str:

@@ -25,7 +25,7 @@ from transformers import TrainerCallback
 from swift_vlrft.agreement.figures import noise, of_rows
 from swift_vlrft.agreement.measurement import Job, Measurement
 from swift_vlrft.files.records import read_record, write_record
-from swift_vlrft.swift_plugin.agreement.causes import conditions, facts
+from swift_vlrft.swift_plugin.agreement.causes import NOT_READ, conditions, facts
 from swift_vlrft.swift_plugin.agreement.cpu import prepare_cpu
 from swift_vlrft.swift_plugin.agreement.rows import NO_ROWS, choose_rows
 from swift_vlrft.swift_plugin.agreement.sides import Sides
@@ -72,6 +72,8 @@ def measure(trainer: Any, job: Job) -> Measurement:
         adapter=hasattr(sides.model, "peft_config"),
         notes=notes,
     )
+    if sides.vllm and not sides.colocated:
+        found.notes.append(NOT_READ)
     if sides.resolution > 2**-20:
         found.notes.append(
             "the trainer's log-probabilities are of half precision, coarser than the engine's: "
