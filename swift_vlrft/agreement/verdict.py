@@ -9,6 +9,7 @@ agrees   neither
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from typing import NamedTuple
 
 import msgspec
@@ -51,8 +52,12 @@ REMEDIES = {
         "output layer of its own, which no update reaches"
     ),
     "sampling filters": (
-        "--top_k -1 --top_p 1 --min_p 0: with a filter, the engine's log-probabilities are those "
-        "of the tokens left over, and the trainer's are not"
+        "--top_k -1 --top_p 1 --min_p 0 --repetition_penalty 1: the engine's log-probabilities are "
+        "those of the tokens left over, or as changed by the penalty, and the trainer's are not"
+    ),
+    "not finite": (
+        "--temperature has to be above 0, as the trainer divides by it; else look for weights or "
+        "activations that are no numbers, such as those of float16"
     ),
     "positions": (
         "the engine counts image tokens in order: load an implementation of the model with its "
@@ -153,6 +158,8 @@ def off(found: Figures | None, noise: Figures | None) -> str | None:
     """How far beyond the noise: a word, or None."""
     if found is None or noise is None:
         return None
+    if not isfinite(found.mean):
+        return "broken"
     if found.beyond_two > max(CLIPPED, LIMIT * noise.beyond_two):
         return "broken"
     return "drifts" if not found.mean <= LIMIT * noise.mean else None
@@ -222,6 +229,8 @@ def _numbers(measured: Measurement, named: bool) -> list[_Found]:
     """``named``: a cause is known already, and is not looked for."""
     noise, every = measured.noise, of_rows(measured.rows)
     kinds = [of_rows([row for row in measured.rows if bool(row.images) == has]) for has in (1, 0)]
+    if every is not None and not isfinite(every.mean):
+        return [_Found("broken", "not finite", _not_finite(measured.rows))]
     words = [off(kind, noise) for kind in kinds]
     word = max(filter(None, words), key=WORDS.index, default=None)
     if word is None or every is None or noise is None:
@@ -243,6 +252,19 @@ def _numbers(measured: Measurement, named: bool) -> list[_Found]:
     else:
         name = "model"
     return [_Found(word, name, evidence)]
+
+
+def _not_finite(rows: Sequence[Row]) -> str:
+    sides = {
+        name: [value for row in rows if row.comparable for value in getattr(row, name)]
+        for name in ("engine", "trainer")
+    }
+    return ", ".join(
+        f"{sum(not isfinite(value) for value in values)} of the {name}'s {len(values)} "
+        "log-probabilities are not finite"
+        for name, values in sides.items()
+        if not all(map(isfinite, values))
+    )
 
 
 def _ties_differ(measured: Measurement) -> bool:

@@ -95,7 +95,7 @@ def agree(
     if not result.is_file():
         vllm = engine != "transformers" and (engine == "vllm" or run.true("use_vllm"))
         why = why_not(result, out / "swift.log", code, vllm)
-        raise AgreeError(f"{target}: nothing was compared: {why}")
+        raise AgreeError(f"{recipe.path}: nothing was compared: {why}")
     measured = read_record(result, Measurement)
     if cpu:
         kernels = ", vLLM's CPU kernels included" if "vLLM" in measured.engine else ""

@@ -52,6 +52,10 @@ CASES = {
     "alike": (measured(rows(1e-3, 1e-3)), ("agrees", [])),
     "more than the noise": (measured(rows(0.1, 0.1)), ("drifts", ["model"])),
     "other tokens": (measured(rows(2.0, 2.0)), ("broken", ["model"])),
+    "a trainer that divides by 0": (
+        measured([row([-1.0, -2.0], [float("-inf"), float("nan")], again=[float("nan")] * 2)]),
+        ("broken", ["not finite"]),
+    ),
     "image rows alone": (measured(rows(0.1)), ("drifts", ["images"])),
     "fewer image tokens": (
         measured(rows(0.1, asked=[1, 2, IMAGE, IMAGE, 3, 4])),

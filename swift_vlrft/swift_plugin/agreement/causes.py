@@ -21,6 +21,10 @@ NOT_READ = (
 )
 
 
+UNFILTERED = {"top_k": -1, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0}
+"""The engine's log-probabilities are then those of the model."""
+
+
 def facts(sides: Sides) -> dict[str, tuple[str, str]]:
     """Of the trainer and of the engine, what can be read off them."""
     if not sides.vllm:
@@ -65,11 +69,11 @@ def conditions(sides: Sides, samples: Samples) -> dict[str, float]:
         if found:
             tried["sequential positions"] = found.mean
     config = sides.trainer.request_config
-    if (config.top_k or -1) > 0 or config.top_p not in (None, 1.0) or config.min_p:
-        kept = config.top_k, config.top_p, config.min_p
-        config.top_k, config.top_p, config.min_p = -1, 1.0, None
+    kept = {name: getattr(config, name) for name in UNFILTERED}
+    if any(value not in (None, UNFILTERED[name]) for name, value in kept.items()):
+        vars(config).update(UNFILTERED)
         unfiltered = of_rows(sides.compare()[0])
-        config.top_k, config.top_p, config.min_p = kept
+        vars(config).update(kept)
         if unfiltered:
             tried["no sampling filters"] = unfiltered.mean
     return tried

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import cycle, islice
 from typing import Any
 
@@ -21,14 +22,18 @@ def choose_rows(sides: Sides, wanted: int) -> tuple[list[NumberedRow], list[str]
     """
     trainer = sides.trainer
     kinds: dict[bool, list[NumberedRow]] = {True: [], False: []}
-    long = []
+    long, bad = [], []
     answer = trainer.request_config.max_tokens
     limit = trainer.engine.engine.model_config.max_model_len if sides.colocated else None
     for number, row in enumerate(islice(trainer.train_dataset, SCANNED), 1):
         kind = kinds[bool(row.get("images"))]
         if len(kind) == wanted:
             continue
-        tokens = _prompt_tokens(trainer, row) if limit else 0
+        try:
+            tokens = _prompt_tokens(trainer, row)
+        except Exception as error:  # of ms-swift's template, Pillow, the model's processor
+            bad.append(f"row {number}: {_readable(error)}")
+            continue
         if limit and tokens + answer > limit:
             long.append(f"row {number}: {tokens}")
             continue
@@ -43,8 +48,10 @@ def choose_rows(sides: Sides, wanted: int) -> tuple[list[NumberedRow], list[str]
             f"answer, --vllm_max_model_len allows {limit}; raise it, or lower MAX_PIXELS"
         )
     if not chosen:
-        raise ValueError(NO_ROWS)
+        raise ValueError(f"no row can be encoded: {bad[0]}" if bad else NO_ROWS)
     notes = []
+    if bad:
+        notes.append(f"left out as they cannot be encoded: {len(bad)} of the rows ({bad[0]})")
     if long:
         notes.append(
             f"{len(long)} rows longer than the engine's {limit} tokens left out ({long[0]})"
@@ -54,6 +61,12 @@ def choose_rows(sides: Sides, wanted: int) -> tuple[list[NumberedRow], list[str]
     share = -(-len(chosen) // trainer.accelerator.num_processes)
     first = trainer.accelerator.process_index * share
     return list(islice(cycle(chosen), first, first + share)), notes
+
+
+def _readable(error: Exception) -> str:
+    """On one line, without Python's names of objects."""
+    text = re.sub(r"<[\w.]+ object at 0x\w+>", "", str(error)) or type(error).__name__
+    return " ".join(text.split())[:200]
 
 
 def _prompt_tokens(trainer: Any, row: dict[str, Any]) -> int:
