@@ -133,7 +133,7 @@ def judge(measured: Measurement) -> Verdict:
     notes, moved = list(measured.notes), measured.moved
     if not any(row.engine for row in measured.rows):
         notes.append("the engine returns no log-probabilities: only the prompts were compared")
-    if moved and measured.adapter and measured.noise and moved.left > measured.noise.mean:
+    if moved and measured.adapter and measured.noise and moved.left > LIMIT * measured.noise.mean:
         notes.append(
             "ms-swift merges the adapter into the trainer's weights to send them, and takes it out "
             f"again: rounding leaves the trainer's own answer {moved.left:.2g} away from before"

@@ -20,8 +20,9 @@ from pathlib import Path
 from swift_vlrft.agreement.measurement import Job, Measurement
 from swift_vlrft.agreement.picture import draw
 from swift_vlrft.agreement.verdict import Verdict, judge
-from swift_vlrft.files.records import read_record, write_record
+from swift_vlrft.files.records import as_json, read_record, strict_json, write_record
 from swift_vlrft.files.shipped import shipped_file
+from swift_vlrft.files.writing import write_atomically
 from swift_vlrft.recipe.reader import Recipe, RecipeError, read_recipes, read_text
 from swift_vlrft.recipe.rules import PROBLEM, check_recipe
 from swift_vlrft.recipe.rules.data import DATA
@@ -103,7 +104,7 @@ def agree(
     if (nodes := run.count("NNODES") or 1) > 1:
         measured.notes.append(f"NNODES is {nodes}: only the processes of this node were measured")
     verdict = judge(measured)
-    write_record(out / "verdict.json", verdict)
+    write_atomically(out / "verdict.json", strict_json(as_json(verdict)) + "\n")
     draw(measured, verdict, out / "agreement.png")
     return verdict, measured, out
 
@@ -158,7 +159,10 @@ def _recipe_of(model: str, dataset: str, engine: str, tokens: int) -> Recipe:
 def _flags(run: Run, recipe: Recipe, engine: str) -> list[str]:
     """The recipe's flags as words, with another engine if one is asked for."""
     words: list[str] = []
-    for flag in recipe.flags:
+    flags = recipe.flags
+    if engine == "transformers":  # without vLLM, ms-swift refuses some of its flags
+        flags = [flag for flag in flags if not flag.name.startswith("vllm_")]
+    for flag in flags:
         if not flag.known:
             raise AgreeError(
                 f"{recipe.path}:{flag.line}: --{flag.name} {' '.join(flag.values)} cannot be read "

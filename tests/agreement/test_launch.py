@@ -33,22 +33,67 @@ def test_a_process_waits_for_no_other_node(tmp_path, monkeypatch):
     assert told["MASTER_ADDR"] == "127.0.0.1" and told["MASTER_PORT"] != "29500"
 
 
-@pytest.mark.parametrize("variables", [{"NNODES": "2"}, {**CLUSTER}, {"NNODES": "1"}, {}])
-def test_a_note_says_that_other_nodes_are_left_out(variables, tmp_path, monkeypatch):
-    def measure(recipe, run, words, log):
-        found = Measurement("transformers", "m", [row([-1.0], [-1.0])])
-        write_record(tmp_path / "out" / "measured.json", found)
-        return 0
+@pytest.fixture
+def compared(tmp_path, monkeypatch):
+    """Runs the command with a measuring process that found these rows; its output and words."""
 
-    monkeypatch.setattr(agree, "measure", measure)
-    (tmp_path / "rows.jsonl").write_text('{"messages": [{"role": "user", "content": "a"}]}\n')
-    command = f"{COMMAND} --reward_funcs vlrft_format --dataset {tmp_path / 'rows.jsonl'}"
-    asked = ["agree", command, "--out", str(tmp_path / "out")]
-    result = CliRunner().invoke(app, asked, env=variables)
+    def run(flags="", options=(), rows=None, **variables):
+        given = []
+
+        def measure(recipe, run, words, log):
+            given.extend(words)
+            found = Measurement("transformers", "m", rows or [row([-1.0], [-1.0])])
+            write_record(tmp_path / "out" / "measured.json", found)
+            return 0
+
+        monkeypatch.setattr(agree, "measure", measure)
+        (tmp_path / "rows.jsonl").write_text('{"messages": [{"role": "user", "content": "a"}]}\n')
+        command = f"{COMMAND} --reward_funcs vlrft_format --dataset {tmp_path / 'rows.jsonl'}"
+        asked = ["agree", f"{command} {flags}", "--out", str(tmp_path / "out"), *options]
+        return CliRunner().invoke(app, asked, env=variables), given
+
+    return run
+
+
+@pytest.mark.parametrize("variables", [{"NNODES": "2"}, {**CLUSTER}, {"NNODES": "1"}, {}])
+def test_a_note_says_that_other_nodes_are_left_out(variables, compared):
+    result, _ = compared(**variables)
     assert result.exit_code == 0, result.output
     note = "note: NNODES is 2: only the processes of this node were measured"
     assert (note in result.output) == (variables.get("NNODES") == "2")
     assert "vLLM" not in result.output
+
+
+def test_the_transformers_engine_for_a_recipe_with_vllm(compared):
+    """ms-swift: vllm_mode is not supported when use_vllm is false."""
+    vllm = "--use_vllm true --vllm_mode colocate --vllm_max_model_len 512 --max_length 99"
+    result, words = compared(vllm, ["--engine", "transformers"])
+    assert result.exit_code == 0, result.output
+    recipes = words[: words.index("--add_version")]
+    assert not [word for word in recipes if word.startswith("--vllm_")]
+    assert recipes[-2:] == ["--use_vllm", "false"] and "--max_length" in recipes
+
+
+def test_json_without_infinity(compared, tmp_path):
+    endless = row([-1.0], [float("-inf")], again=[float("nan")])
+    result, _ = compared("", ["--json"], [endless])
+    assert result.exit_code == 2
+
+    def refuse(constant):
+        raise AssertionError(constant)
+
+    found = json.loads(result.stdout, parse_constant=refuse)
+    assert found["word"] == "broken" and found["figures"]["text rows"]["mean"] is None
+    json.loads((tmp_path / "out" / "verdict.json").read_text(), parse_constant=refuse)
+
+
+def test_nothing_else_in_the_folder_is_touched(compared, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "notes.txt").write_text("mine")
+    result, words = compared(f"--output_dir {tmp_path / 'runs'}")
+    assert result.exit_code == 0 and (tmp_path / "out" / "notes.txt").read_text() == "mine"
+    last = len(words) - words[::-1].index("--output_dir")
+    assert words[last] == str(tmp_path / "out" / "swift") and not (tmp_path / "runs").exists()
 
 
 SAID = {

@@ -32,6 +32,7 @@ SAID = {
         "a prefix": ("broken", "template prefix: row "),
         "other turns": ("broken", "template: row "),
         "top_k": ("sampling filters: ",),
+        "a penalty": ("drifts", "sampling filters: "),
         "no queries": ("broken", "missing sync: language attention did not change"),
         "no vision tower": ("broken", "missing sync: aligner, vision attention, vision mlp"),
         "no synchronisation": ("broken", "missing sync: aligner, language attention"),

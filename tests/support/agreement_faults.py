@@ -82,6 +82,7 @@ FULL: dict[str, Callable[[Any], Any]] = {
     "a prefix": lambda trainer: changed(trainer.engine.template, response_prefix="<think>\n"),
     "other turns": other_turns,
     "top_k": lambda trainer: changed(trainer.request_config, top_k=1000),
+    "a penalty": lambda trainer: changed(trainer.request_config, repetition_penalty=1.2),
     "no queries": lost("q_proj"),
     "no vision tower": lost("visual"),
     "no synchronisation": lambda trainer: changed(

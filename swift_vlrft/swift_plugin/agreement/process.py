@@ -95,7 +95,9 @@ def main(arguments: Sequence[str]) -> None:
         Measuring().main()
     except (Exception, SystemExit) as error:
         if os.environ.get("RANK", "0") == "0":
-            text = str(error) or type(error).__name__
+            text = str(error)
+            if isinstance(error, (AssertionError, LookupError)) or not text:  # a word or nothing
+                text = f"{type(error).__name__} {text}".strip()
             # ms-swift looks for columns in the first row; datasets, for a split.
             if isinstance(error, StopIteration) or "corresponds to no data" in text:
                 text = NO_ROWS

@@ -54,7 +54,8 @@ def choose_rows(sides: Sides, wanted: int) -> tuple[list[NumberedRow], list[str]
         notes.append(f"left out as they cannot be encoded: {len(bad)} of the rows ({bad[0]})")
     if long:
         notes.append(
-            f"{len(long)} rows longer than the engine's {limit} tokens left out ({long[0]})"
+            f"left out as longer than the engine's {limit} tokens: {len(long)} of the rows "
+            f"({long[0]})"
         )
     if not kinds[True]:
         notes.append("no row has an image: only text was compared")
