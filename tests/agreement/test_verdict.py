@@ -6,7 +6,8 @@ from support.agreement_rows import row
 from swift_vlrft.agreement.figures import figures, noise
 from swift_vlrft.agreement.measurement import Measurement, Moved
 from swift_vlrft.agreement.picture import draw
-from swift_vlrft.agreement.verdict import REMEDIES, image_token, judge
+from swift_vlrft.agreement.remedies import REMEDIES
+from swift_vlrft.agreement.verdict import image_token, judge
 from swift_vlrft.agreement.weights import fingerprint, part_of, row_sums, stale_parts, unchanged
 
 IMAGE = 99
