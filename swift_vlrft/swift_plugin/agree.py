@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from swift_vlrft.agreement.verdict import Verdict, judge
 from swift_vlrft.files.records import as_json, read_record, strict_json, write_record
 from swift_vlrft.files.shipped import shipped_file
 from swift_vlrft.files.writing import write_atomically
-from swift_vlrft.recipe.reader import Recipe, RecipeError, read_recipes, read_text
+from swift_vlrft.recipe.reader import Flag, Recipe, RecipeError, read_recipes, read_text
 from swift_vlrft.recipe.rules import PROBLEM, check_recipe
 from swift_vlrft.recipe.rules.data import DATA
 from swift_vlrft.recipe.rules.model import MODEL
@@ -77,20 +77,23 @@ def agree(
     elif recipe is None:
         names = ", ".join(" ".join(one.command) for one in commands)
         raise AgreeError(f"{target}: it holds {names}; {GRPO_ONLY}")
-    run = _checked(recipe, flags)
-    given = _flags(run, recipe, engine)
+    behind = [
+        replace(flag, line=0) for flag in read_text(shlex.join(["swift", "rlhf", *flags]))[0].flags
+    ]
+    run = _checked(recipe, behind)
+    given = _flags(run, recipe, engine, {flag.name for flag in behind})
     name = "command" if "swift " in target else Path(target).name.removesuffix(".sh")
     out = out or Path("runs", "agree", name)
     out.mkdir(parents=True, exist_ok=True)
     result = out / "measured.json"
-    for old in (result, result.with_suffix(".error")):
-        old.unlink(missing_ok=True)
+    for old in ("measured.json", "measured.error", "verdict.json", "agreement.png"):
+        (out / old).unlink(missing_ok=True)
     job = out / "job.json"
     write_record(job, Job(str(result.resolve()), rows, tokens))
     where = ["--output_dir", str((out / "swift").resolve())]
     sdpa = ["--attn_impl", "sdpa"] if run.text("attn_impl") else []
     cpu = [] if gpu_count() else [*ON_CPU, *sdpa]
-    words = [str(job.resolve()), *given, *MEASURING, *where, *cpu, *flags]
+    words = [str(job.resolve()), *given, *MEASURING, *cpu, *flags, *where]
     with server(run, commands, out / "rollout.log"):
         code = measure(recipe, run, words, out / "swift.log")
     if not result.is_file():
@@ -109,11 +112,9 @@ def agree(
     return verdict, measured, out
 
 
-def _checked(recipe: Recipe, flags: Sequence[str]) -> Run:
+def _checked(recipe: Recipe, behind: Sequence[Flag]) -> Run:
     """The run with those flags; AgreeError if it would certainly end before its first step."""
-    behind = read_text(shlex.join(["swift", "rlhf", *flags]))[0].flags
-    more = [replace(flag, line=0) for flag in behind]
-    run = resolve(replace(recipe, flags=[*recipe.flags, *more]))
+    run = resolve(replace(recipe, flags=[*recipe.flags, *behind]))
     if not run.grpo:
         raise AgreeError(
             f"{recipe.path}:{run.line('rlhf_type')}: --rlhf_type {run.text('rlhf_type')} has no "
@@ -156,17 +157,20 @@ def _recipe_of(model: str, dataset: str, engine: str, tokens: int) -> Recipe:
     return read_text(shlex.join(words), model)[0]
 
 
-def _flags(run: Run, recipe: Recipe, engine: str) -> list[str]:
-    """The recipe's flags as words, with another engine if one is asked for."""
+def _flags(run: Run, recipe: Recipe, engine: str, replaced: Collection[str]) -> list[str]:
+    """The recipe's flags as words, but for those ``replaced`` behind --; with another engine if one
+    is asked for.
+    """
     words: list[str] = []
-    flags = recipe.flags
+    flags = [flag for flag in recipe.flags if flag.name not in replaced]
     if engine == "transformers":  # without vLLM, ms-swift refuses some of its flags
         flags = [flag for flag in flags if not flag.name.startswith("vllm_")]
     for flag in flags:
         if not flag.known:
             raise AgreeError(
                 f"{recipe.path}:{flag.line}: --{flag.name} {' '.join(flag.values)} cannot be read "
-                "without running the script; write its value, or set its variable"
+                "without running the script; write its value, set its variable, or give another "
+                "flag after --"
             )
         words += [f"--{flag.name}", *flag.values] if flag.name else flag.values
     if engine == "transformers":

@@ -90,10 +90,32 @@ def test_json_without_infinity(compared, tmp_path):
 def test_nothing_else_in_the_folder_is_touched(compared, tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "notes.txt").write_text("mine")
-    result, words = compared(f"--output_dir {tmp_path / 'runs'}")
-    assert result.exit_code == 0 and (tmp_path / "out" / "notes.txt").read_text() == "mine"
-    last = len(words) - words[::-1].index("--output_dir")
-    assert words[last] == str(tmp_path / "out" / "swift") and not (tmp_path / "runs").exists()
+    there = ["--output_dir", str(tmp_path / "runs")]
+    for flags, options in ((" ".join(there), []), ("", ["--", *there])):
+        result, words = compared(flags, options)
+        assert result.exit_code == 0 and (tmp_path / "out" / "notes.txt").read_text() == "mine"
+        last = len(words) - words[::-1].index("--output_dir")
+        assert words[last] == str(tmp_path / "out" / "swift")
+
+
+def test_an_old_verdict_does_not_stay(compared, tmp_path, monkeypatch):
+    compared()
+    assert (tmp_path / "out" / "verdict.json").exists()
+    monkeypatch.setattr(agree, "why_not", lambda *_: "it ended")
+    monkeypatch.setattr(agree, "measure", lambda *_: 1)
+    command = f"{COMMAND} --reward_funcs vlrft_format --dataset {tmp_path / 'rows.jsonl'}"
+    result = CliRunner().invoke(app, ["agree", command, "--out", str(tmp_path / "out")])
+    assert result.exit_code == 2 and "nothing was compared: it ended" in result.output
+    assert not (tmp_path / "out" / "verdict.json").exists()
+
+
+def test_a_flag_that_cannot_be_read_may_be_replaced(compared):
+    unread = "--per_device_train_batch_size $((COUNT*1))"
+    result, _ = compared(unread)
+    assert result.exit_code == 2 and "cannot be read without running" in result.output
+    result, words = compared(unread, ["--", "--per_device_train_batch_size", "2"])
+    assert result.exit_code == 0, result.output
+    assert words.count("--per_device_train_batch_size") == 1
 
 
 SAID = {
