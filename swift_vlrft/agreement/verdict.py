@@ -155,8 +155,6 @@ def _numbers(measured: Measurement, named: bool) -> list[_Found]:
     """``named``: a cause is known already, and is not looked for."""
     noise, every = measured.noise, of_rows(measured.rows)
     kinds = [of_rows([row for row in measured.rows if bool(row.images) == has]) for has in (1, 0)]
-    if every is not None and not isfinite(every.mean):
-        return [_Found("broken", "not finite", _not_finite(measured.rows))]
     words = [off(kind, noise) for kind in kinds]
     word = max(filter(None, words), key=WORDS.index, default=None)
     if word is None or every is None or noise is None:
@@ -165,6 +163,8 @@ def _numbers(measured: Measurement, named: bool) -> list[_Found]:
     if _ties_differ(measured):
         ties = measured.facts["tied embeddings"]
         name, evidence = "tied embeddings", f"{ties[0]} in the trainer, {ties[1]} in the engine"
+    elif not isfinite(every.mean):
+        name, evidence = "not finite", _not_finite(measured.rows)
     elif named:
         return [_Found(word, "dtype", evidence)] if word == "broken" else []
     elif tried := _explained(measured, every, noise):
@@ -227,6 +227,9 @@ def _weights(measured: Measurement) -> list[_Found]:
     if now is None or was is not None:
         return []  # nothing, or what the first comparison has said already
     figures = of_rows(moved.rows)
+    if figures and not isfinite(figures.mean):
+        evidence = f"after the weights moved by {moved.step:.0%}, {_not_finite(moved.rows)}"
+        return [_Found("broken", "not finite", evidence)]
     evidence = f"after the weights moved, mean difference {figures.mean:.2g}" if figures else ""
     limit = LIMIT * moved.noise.mean if moved.noise else 0.0
     if parts := [part for part, mean in moved.parts.items() if mean > limit]:

@@ -69,8 +69,8 @@ def row_sums(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 
 def fingerprint(weight: torch.Tensor) -> float:
-    """Another number for other values."""
-    sums = _sums(weight.detach())
+    """Another number for other values; those that are no numbers count as 0."""
+    sums = _sums(weight.detach().nan_to_num())
     return float(sums @ irregular(len(sums), sums.device))
 
 

@@ -57,6 +57,14 @@ CASES = {
         measured([row([-1.0, -2.0], [float("-inf"), float("nan")], again=[float("nan")] * 2)]),
         ("broken", ["not finite"]),
     ),
+    "a step too large for the type": (
+        measured(rows(), adapter=True, moved=moved(rows(float("inf")))),
+        ("broken", ["not finite"]),
+    ),
+    "an output layer of whatever the memory held": (
+        measured(rows(float("nan")), facts=facts(**{"tied embeddings": ("tied", "separate")})),
+        ("broken", ["tied embeddings"]),
+    ),
     "image rows alone": (measured(rows(0.1)), ("drifts", ["images"])),
     "fewer image tokens": (
         measured(rows(0.1, asked=[1, 2, IMAGE, IMAGE, 3, 4])),
@@ -234,3 +242,4 @@ def test_every_row_of_a_small_step_in_bfloat16_shows():
     assert [unchanged(before[name], after[name]) for name in weights] == [0, 0, 0]
     assert [unchanged(after[name], after[name]) for name in weights] == [1, 1, 1]
     assert not {*prints.values()} & {fingerprint(weight) for weight in model.parameters()}
+    assert fingerprint(torch.tensor([float("nan"), 1.0])) == fingerprint(torch.tensor([0.0, 1.0]))

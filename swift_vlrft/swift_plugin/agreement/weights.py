@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite
 
 import torch
 from torch import distributed
@@ -30,9 +31,13 @@ def move_weights(sides: Sides, samples: Samples, so_far: Measurement) -> Moved:
     added = _lora_sums(sides)
     target = max(VISIBLE * floor.mean, 0.01) if floor else 0.0
     step = STEPS[0]
-    for step in STEPS:
-        move(weights, kept, step)
+    for larger in STEPS:
+        move(weights, kept, larger)
         seen = figures_of_all(first, sides.score(samples))
+        if seen is not None and not isfinite(seen.mean):  # too large for the type
+            move(weights, kept, step)
+            break
+        step = larger
         if seen is None or seen.mean >= target:
             break
     sent = [fingerprint(local(p)) for p in weights]
