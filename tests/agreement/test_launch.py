@@ -7,6 +7,7 @@ import pytest
 from support.agreement_rows import row
 from typer.testing import CliRunner
 
+from swift_vlrft.agreement.figures import noise
 from swift_vlrft.agreement.measurement import Measurement
 from swift_vlrft.cli import app
 from swift_vlrft.files.records import write_record
@@ -42,7 +43,8 @@ def compared(tmp_path, monkeypatch):
 
         def measure(recipe, run, words, log):
             given.extend(words)
-            found = Measurement("transformers", "m", rows or [row([-1.0], [-1.0])])
+            compared = rows or [row([-1.0], [-1.0])]
+            found = Measurement("transformers", "m", compared, noise(compared, 2.0**-23))
             write_record(tmp_path / "out" / "measured.json", found)
             return 0
 
