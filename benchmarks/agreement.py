@@ -34,10 +34,10 @@ CPU = {
 
 def watch() -> None:
     """In the training process, as its second plugin: time each step and the callback in it."""
-    from swift_vlrft.swift_plugin import agreement
+    from swift_vlrft.swift_plugin.agreement.cpu import prepare_cpu
     from swift_vlrft.swift_plugin.watch_agreement import WatchAgreement
 
-    agreement.prepare_cpu(())
+    prepare_cpu(())
     log, began = WatchAgreement.on_step_end, time.perf_counter()
 
     def on_step_begin(*_: Any, **__: Any) -> None:

@@ -25,6 +25,10 @@ class Moved(msgspec.Struct):
     """The engine against the trainer with the weights of before the step."""
     stale: dict[str, list[str]]
     """Parts of the model that the engine kept, with its names of their weights."""
+    unplaced: dict[str, list[str]] = {}
+    """Parts whose adapters the engine was given and adds to nothing, with its names of them."""
+    altered: list[str] = []
+    """Parts of the trainer that are not as they were before the synchronisation."""
     parts: dict[str, float] = {}
     """The mean difference after each part alone was moved, if all together gave one."""
     lora_scale: float | None = None

@@ -8,81 +8,21 @@ agrees   neither
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from math import isfinite
 from typing import NamedTuple
 
 import msgspec
 
 from swift_vlrft.agreement.figures import Figures, Row, of_rows
 from swift_vlrft.agreement.measurement import Measurement, Moved
+from swift_vlrft.agreement.remedies import REMEDIES
 
 LIMIT = 6.0
 """Two implementations of a layer round at more places than one does: healthy runs of all tiny
 models stay below 4 times the noise."""
 CLIPPED = 0.01
 WORDS = ("agrees", "drifts", "broken")
-
-REMEDIES = {
-    "resize limits": (
-        "let both sides see the same MAX_PIXELS, MIN_PIXELS and processor options: as variables "
-        "of the script, not in --vllm_engine_kwargs or for one of the processes"
-    ),
-    "processor options": (
-        "take mm_processor_kwargs out of --vllm_engine_kwargs, or give the same limits to the "
-        "trainer (--model_kwargs)"
-    ),
-    "template prefix": (
-        "give both sides the same --template, --response_prefix and --enable_thinking"
-    ),
-    "template": (
-        "give both sides the same --template, --system, --agent_template and chat template"
-    ),
-    "truncation": "raise --max_length, or set --truncation_strategy delete",
-    "lengths": (
-        "ms-swift skips the importance correction of such rows; look for a scheduler or stop "
-        "words that change the answer after it was sampled"
-    ),
-    "dtype": "give the engine the trainer's type: --torch_dtype",
-    "quantisation": (
-        "train and sample with the same weights: no quantization in --vllm_engine_kwargs"
-    ),
-    "tied embeddings": (
-        "set tie_word_embeddings alike in config.json and in its text_config: one side has an "
-        "output layer of its own, which no update reaches"
-    ),
-    "sampling filters": (
-        "--top_k -1 --top_p 1 --min_p 0: with a filter, the engine's log-probabilities are those "
-        "of the tokens left over, and the trainer's are not"
-    ),
-    "positions": (
-        "the engine counts image tokens in order: load an implementation of the model with its "
-        "positions (for GLM-4v this package has one: pass its plugin)"
-    ),
-    "missing sync": (
-        "these weights do not reach the engine: compare their names with the engine's, update "
-        "vLLM and ms-swift, or freeze that part (--freeze_vit, --freeze_aligner)"
-    ),
-    "LoRA merge": (
-        "the engine answers without the adapter, or not with all of it: --vllm_enable_lora false "
-        "merges it into what is sent; else update ms-swift"
-    ),
-    "LoRA scale": (
-        "the adapter is added with another factor: look at --lora_alpha, --use_rslora and "
-        "adapters loaded on top of another"
-    ),
-    "images": (
-        "prompts are alike, pixels or the vision tower are not: compare resize filter, "
-        "normalisation and vision attention; --engine transformers shows whether it is vLLM's"
-    ),
-    "loading": (
-        "the weights agree as loaded and no longer after a synchronisation: their names or order "
-        "are mixed up on the way; update ms-swift and vLLM"
-    ),
-    "model": (
-        "the two compute other things on text, too: compare the versions of vLLM and "
-        "transformers, rope settings in config.json, --attn_impl"
-    ),
-}
 
 
 class Cause(msgspec.Struct):
@@ -119,7 +59,7 @@ def judge(measured: Measurement) -> Verdict:
     notes, moved = list(measured.notes), measured.moved
     if not any(row.engine for row in measured.rows):
         notes.append("the engine returns no log-probabilities: only the prompts were compared")
-    if moved and measured.adapter and measured.noise and moved.left > measured.noise.mean:
+    if moved and measured.adapter and measured.noise and moved.left > LIMIT * measured.noise.mean:
         notes.append(
             "ms-swift merges the adapter into the trainer's weights to send them, and takes it out "
             f"again: rounding leaves the trainer's own answer {moved.left:.2g} away from before"
@@ -144,6 +84,8 @@ def off(found: Figures | None, noise: Figures | None) -> str | None:
     """How far beyond the noise: a word, or None."""
     if found is None or noise is None:
         return None
+    if not isfinite(found.mean):
+        return "broken"
     if found.beyond_two > max(CLIPPED, LIMIT * noise.beyond_two):
         return "broken"
     return "drifts" if not found.mean <= LIMIT * noise.mean else None
@@ -221,6 +163,8 @@ def _numbers(measured: Measurement, named: bool) -> list[_Found]:
     if _ties_differ(measured):
         ties = measured.facts["tied embeddings"]
         name, evidence = "tied embeddings", f"{ties[0]} in the trainer, {ties[1]} in the engine"
+    elif not isfinite(every.mean):
+        name, evidence = "not finite", _not_finite(measured.rows)
     elif named:
         return [_Found(word, "dtype", evidence)] if word == "broken" else []
     elif tried := _explained(measured, every, noise):
@@ -234,6 +178,19 @@ def _numbers(measured: Measurement, named: bool) -> list[_Found]:
     else:
         name = "model"
     return [_Found(word, name, evidence)]
+
+
+def _not_finite(rows: Sequence[Row]) -> str:
+    sides = {
+        name: [value for row in rows if row.comparable for value in getattr(row, name)]
+        for name in ("engine", "trainer")
+    }
+    return ", ".join(
+        f"{sum(not isfinite(value) for value in values)} of the {name}'s {len(values)} "
+        "log-probabilities are not finite"
+        for name, values in sides.items()
+        if not all(map(isfinite, values))
+    )
 
 
 def _ties_differ(measured: Measurement) -> bool:
@@ -255,6 +212,12 @@ def _weights(measured: Measurement) -> list[_Found]:
         return []
     now = off(of_rows(moved.rows), moved.noise)
     scale = moved.lora_scale
+    if moved.altered:
+        evidence = f"{', '.join(moved.altered)} of the trainer changed when they were sent"
+        return [_Found("broken", "altered weights", evidence)]
+    if moved.unplaced:
+        evidence = _listed(moved.unplaced, "have adapters that the engine does not add")
+        return [_Found("broken", "adapters left out", evidence)]
     if moved.stale:
         return [_Found("broken", *_stale(moved, measured))]
     if scale is not None and not 0.8 <= scale <= 1.25:
@@ -264,6 +227,9 @@ def _weights(measured: Measurement) -> list[_Found]:
     if now is None or was is not None:
         return []  # nothing, or what the first comparison has said already
     figures = of_rows(moved.rows)
+    if figures and not isfinite(figures.mean):
+        evidence = f"after the weights moved by {moved.step:.0%}, {_not_finite(moved.rows)}"
+        return [_Found("broken", "not finite", evidence)]
     evidence = f"after the weights moved, mean difference {figures.mean:.2g}" if figures else ""
     limit = LIMIT * moved.noise.mean if moved.noise else 0.0
     if parts := [part for part, mean in moved.parts.items() if mean > limit]:
@@ -276,9 +242,13 @@ def _weights(measured: Measurement) -> list[_Found]:
 
 
 def _stale(moved: Moved, measured: Measurement) -> tuple[str, str]:
-    names = [name for part in moved.stale.values() for name in part]
-    listed = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-    evidence = f"{', '.join(moved.stale)} did not change in the engine ({listed})"
+    evidence = _listed(moved.stale, "did not change in the engine")
     if [*moved.stale] == ["language output layer"] and _ties_differ(measured):
         return "tied embeddings", evidence
     return ("LoRA merge" if measured.adapter else "missing sync"), evidence
+
+
+def _listed(parts: Mapping[str, list[str]], what: str) -> str:
+    names = [name for part in parts.values() for name in part]
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"{', '.join(parts)} {what} ({', '.join(names[:3])}{more})"

@@ -63,21 +63,28 @@ def irregular(width: int, device: torch.device) -> torch.Tensor:
 
 
 def row_sums(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """An irregular sum for every row of every weight, and for every 8 numbers of a vector: a change
-    shows.
-    """
+    """Of every weight: a change shows."""
+    weights = model.named_parameters()
+    return {name: _sums(w.detach()).cpu() for name, w in weights if w.is_floating_point()}
+
+
+def fingerprint(weight: torch.Tensor) -> float:
+    """Another number for other values; those that are no numbers count as 0."""
+    sums = _sums(weight.detach().nan_to_num())
+    return float(sums @ irregular(len(sums), sums.device))
+
+
+def _sums(weight: torch.Tensor) -> torch.Tensor:
+    """An irregular sum of every row, or of every 8 numbers of a vector."""
     import torch
 
-    found = {}
-    for name, weight in model.named_parameters():
-        if weight.is_floating_point():
-            rows = weight.detach()
-            width = 8 if rows.ndim == 1 and rows.numel() % 8 == 0 else rows.shape[-1:].numel()
-            rows = rows.flatten(1) if rows.ndim > 1 else rows.view(-1, width)
-            factors = irregular(rows.shape[1], rows.device)
-            parts = rows.split(max(1, 2**24 // max(1, rows.shape[1])))  # 128 MiB in float64
-            found[name] = torch.cat([part.double() @ factors for part in parts]).cpu()
-    return found
+    width = weight.shape[-1:].numel()
+    if weight.ndim == 1 and width % 8 == 0:
+        width = 8
+    rows = weight.reshape(-1, width) if weight.ndim < 2 else weight.flatten(1)
+    factors = irregular(rows.shape[1], rows.device)
+    parts = rows.split(max(1, 2**24 // max(1, rows.shape[1])))  # 128 MiB in float64
+    return torch.cat([part.double() @ factors for part in parts])
 
 
 def unchanged(before: torch.Tensor, after: torch.Tensor) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import Any, NoReturn
 
@@ -13,6 +12,8 @@ from rich.markup import escape
 from rich.measure import Measurement
 from rich.table import Table
 from typer.core import TyperGroup
+
+from swift_vlrft.files.records import strict_json
 
 COMMANDS = (
     *(
@@ -63,7 +64,7 @@ def fail(error: Exception) -> NoReturn:
 
 
 def print_json(data: Any) -> None:
-    typer.echo(json.dumps(data, indent=2))
+    typer.echo(strict_json(data))
 
 
 def number(value: float | None) -> str:

@@ -27,6 +27,11 @@ def write_record(path: Path, record: msgspec.Struct) -> None:
     write_atomically(path, json.dumps(as_json(record), indent=2) + "\n")
 
 
+def strict_json(data: Any) -> str:
+    """JSON as other programs read it: numbers that are not finite are null."""
+    return json.dumps(json.loads(json.dumps(data), parse_constant=lambda _: None), indent=2)
+
+
 def read_record(path: Path, kind: type[Record]) -> Record:
     """LineError if the file is not such a record; FileNotFoundError if it does not exist."""
     return record_of(read_json(path), kind, str(path))

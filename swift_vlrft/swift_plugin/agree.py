@@ -6,36 +6,32 @@
     runs/agree/NAME/swift.log       what ms-swift printed
 
 The measuring is done in processes of their own, as many as the recipe trains with, with its flags
-and variables (agreement.py here). Nothing of the recipe's output folder is touched.
+and variables (agreement/ here). Nothing of the recipe's output folder is touched.
 """
 
 from __future__ import annotations
 
 import os
 import shlex
-import signal
-import socket
-import subprocess
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from swift_vlrft.agreement.measurement import Job, Measurement
 from swift_vlrft.agreement.picture import draw
 from swift_vlrft.agreement.verdict import Verdict, judge
-from swift_vlrft.files.records import read_record, write_record
+from swift_vlrft.files.records import as_json, read_record, strict_json, write_record
 from swift_vlrft.files.shipped import shipped_file
-from swift_vlrft.recipe.reader import Recipe, RecipeError, read_recipes, read_text
+from swift_vlrft.files.writing import write_atomically
+from swift_vlrft.recipe.reader import Flag, Recipe, RecipeError, read_recipes, read_text
 from swift_vlrft.recipe.rules import PROBLEM, check_recipe
 from swift_vlrft.recipe.rules.data import DATA
 from swift_vlrft.recipe.rules.model import MODEL
 from swift_vlrft.recipe.rules.text import TEXT
 from swift_vlrft.recipe.run import Run, resolve
+from swift_vlrft.swift_plugin.agreement.launch import measure, server, why_not
 from swift_vlrft.swift_plugin.inference import chosen_engine, gpu_count, model_and_adapter
 
-WORKER = "swift_vlrft.swift_plugin.agreement"
 MEASURING = (
     *("--add_version", "false", "--report_to", "none", "--save_strategy", "no"),
     *("--eval_strategy", "no", "--split_dataset_ratio", "0", "--max_steps", "1"),
@@ -81,40 +77,44 @@ def agree(
     elif recipe is None:
         names = ", ".join(" ".join(one.command) for one in commands)
         raise AgreeError(f"{target}: it holds {names}; {GRPO_ONLY}")
-    run = _checked(recipe, flags)
-    given = _flags(run, recipe, engine)
+    behind = [
+        replace(flag, line=0) for flag in read_text(shlex.join(["swift", "rlhf", *flags]))[0].flags
+    ]
+    run = _checked(recipe, behind)
+    given = _flags(run, recipe, engine, {flag.name for flag in behind})
     name = "command" if "swift " in target else Path(target).name.removesuffix(".sh")
     out = out or Path("runs", "agree", name)
     out.mkdir(parents=True, exist_ok=True)
     result = out / "measured.json"
-    for old in (result, result.with_suffix(".error")):
-        old.unlink(missing_ok=True)
+    for old in ("measured.json", "measured.error", "verdict.json", "agreement.png"):
+        (out / old).unlink(missing_ok=True)
     job = out / "job.json"
     write_record(job, Job(str(result.resolve()), rows, tokens))
     where = ["--output_dir", str((out / "swift").resolve())]
     sdpa = ["--attn_impl", "sdpa"] if run.text("attn_impl") else []
     cpu = [] if gpu_count() else [*ON_CPU, *sdpa]
-    with _server(run, commands, out / "rollout.log"):
-        words = [str(job.resolve()), *given, *MEASURING, *where, *cpu, *flags]
-        _measure(recipe, run, words, out / "swift.log")
+    words = [str(job.resolve()), *given, *MEASURING, *cpu, *flags, *where]
+    with server(run, commands, out / "rollout.log"):
+        code = measure(recipe, run, words, out / "swift.log")
     if not result.is_file():
-        raise AgreeError(f"{target}: nothing was compared: {_why(result, out / 'swift.log')}")
+        vllm = engine != "transformers" and (engine == "vllm" or run.true("use_vllm"))
+        why = why_not(result, out / "swift.log", code, vllm)
+        raise AgreeError(f"{recipe.path}: nothing was compared: {why}")
     measured = read_record(result, Measurement)
     if cpu:
-        measured.notes.append("no GPU here: measured on the CPU, vLLM's CPU kernels included")
+        kernels = ", vLLM's CPU kernels included" if "vLLM" in measured.engine else ""
+        measured.notes.append(f"no GPU here: measured on the CPU{kernels}")
     if (nodes := run.count("NNODES") or 1) > 1:
         measured.notes.append(f"NNODES is {nodes}: only the processes of this node were measured")
     verdict = judge(measured)
-    write_record(out / "verdict.json", verdict)
+    write_atomically(out / "verdict.json", strict_json(as_json(verdict)) + "\n")
     draw(measured, verdict, out / "agreement.png")
     return verdict, measured, out
 
 
-def _checked(recipe: Recipe, flags: Sequence[str]) -> Run:
+def _checked(recipe: Recipe, behind: Sequence[Flag]) -> Run:
     """The run with those flags; AgreeError if it would certainly end before its first step."""
-    behind = read_text(shlex.join(["swift", "rlhf", *flags]))[0].flags
-    more = [replace(flag, line=0) for flag in behind]
-    run = resolve(replace(recipe, flags=[*recipe.flags, *more]))
+    run = resolve(replace(recipe, flags=[*recipe.flags, *behind]))
     if not run.grpo:
         raise AgreeError(
             f"{recipe.path}:{run.line('rlhf_type')}: --rlhf_type {run.text('rlhf_type')} has no "
@@ -157,14 +157,20 @@ def _recipe_of(model: str, dataset: str, engine: str, tokens: int) -> Recipe:
     return read_text(shlex.join(words), model)[0]
 
 
-def _flags(run: Run, recipe: Recipe, engine: str) -> list[str]:
-    """The recipe's flags as words, with another engine if one is asked for."""
+def _flags(run: Run, recipe: Recipe, engine: str, replaced: Collection[str]) -> list[str]:
+    """The recipe's flags as words, but for those ``replaced`` behind --; with another engine if one
+    is asked for.
+    """
     words: list[str] = []
-    for flag in recipe.flags:
+    flags = [flag for flag in recipe.flags if flag.name not in replaced]
+    if engine == "transformers":  # without vLLM, ms-swift refuses some of its flags
+        flags = [flag for flag in flags if not flag.name.startswith("vllm_")]
+    for flag in flags:
         if not flag.known:
             raise AgreeError(
                 f"{recipe.path}:{flag.line}: --{flag.name} {' '.join(flag.values)} cannot be read "
-                "without running the script; write its value, or set its variable"
+                "without running the script; write its value, set its variable, or give another "
+                "flag after --"
             )
         words += [f"--{flag.name}", *flag.values] if flag.name else flag.values
     if engine == "transformers":
@@ -174,70 +180,3 @@ def _flags(run: Run, recipe: Recipe, engine: str) -> list[str]:
     if engine == "vllm" or run.true("use_vllm"):
         chosen_engine("vllm")  # it is installed
     return words
-
-
-def _measure(recipe: Recipe, run: Run, words: list[str], log: Path) -> None:
-    """Run the measuring processes to their end, as ms-swift's launcher starts those of a
-    training."""
-    processes = run.count("NPROC_PER_NODE") or 1
-    with socket.socket() as free:  # ms-swift's own is the same for all runs of a machine
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    environment = {"MASTER_PORT": port} | recipe.environment | {"NPROC_PER_NODE": str(processes)}
-    if not gpu_count():
-        environment = {"DS_ACCELERATOR": "cpu", "VLLM_CPU_KVCACHE_SPACE": "1"} | environment
-    launched = [sys.executable, "-m", WORKER]
-    if "NPROC_PER_NODE" in recipe.environment or processes > 1 or "--deepspeed" in words:
-        port = environment["MASTER_PORT"]
-        started = ["--nproc_per_node", str(processes), "--master_port", port]
-        launched = [sys.executable, "-m", "torch.distributed.run", *started, "-m", WORKER]
-        words = [*words, *(() if gpu_count() else ("--ddp_backend", "gloo"))]
-    with log.open("w") as file:
-        subprocess.run(
-            [*launched, *words],
-            env=environment,
-            cwd=recipe.folder,
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            check=False,
-        )
-
-
-@contextmanager
-def _server(run: Run, commands: Sequence[Recipe], log: Path) -> Iterator[None]:
-    """The `swift rollout` of the same script, while the trainer needs it."""
-    rollout = next((one for one in commands if one.command[-1] == "rollout"), None)
-    if run.text("vllm_mode") != "server" or rollout is None:
-        yield  # the server is running elsewhere
-        return
-    words = [w for f in rollout.flags for w in (f"--{f.name}", *f.values)]
-    command = [sys.executable, "-m", "swift.cli.rollout", *words]
-    with log.open("w") as file:
-        process = subprocess.Popen(
-            command,
-            env=rollout.environment,
-            cwd=rollout.folder,
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        try:
-            yield
-        finally:
-            process.terminate()
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(30)
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # its engines
-
-
-def _why(result: Path, log: Path) -> str:
-    """What ended the measuring process, and where all that it printed is."""
-    said = result.with_suffix(".error")
-    if said.is_file():
-        text = " ".join(said.read_text(errors="replace").split())
-    else:
-        text = (log.read_text(errors="replace").splitlines() or ["it printed nothing"])[-1]
-    if "out of memory" in text.lower() or "free memory" in text.lower():
-        text += " (they do not fit together: --engine transformers needs no second copy)"
-    return f"{text[:600]} (all of it: {log})"

@@ -6,8 +6,9 @@ from support.agreement_rows import row
 from swift_vlrft.agreement.figures import figures, noise
 from swift_vlrft.agreement.measurement import Measurement, Moved
 from swift_vlrft.agreement.picture import draw
-from swift_vlrft.agreement.verdict import REMEDIES, image_token, judge
-from swift_vlrft.agreement.weights import part_of, row_sums, stale_parts, unchanged
+from swift_vlrft.agreement.remedies import REMEDIES
+from swift_vlrft.agreement.verdict import image_token, judge
+from swift_vlrft.agreement.weights import fingerprint, part_of, row_sums, stale_parts, unchanged
 
 IMAGE = 99
 PROMPT = [1, 2, *[IMAGE] * 6, 3, 4]
@@ -52,6 +53,18 @@ CASES = {
     "alike": (measured(rows(1e-3, 1e-3)), ("agrees", [])),
     "more than the noise": (measured(rows(0.1, 0.1)), ("drifts", ["model"])),
     "other tokens": (measured(rows(2.0, 2.0)), ("broken", ["model"])),
+    "a trainer that divides by 0": (
+        measured([row([-1.0, -2.0], [float("-inf"), float("nan")], again=[float("nan")] * 2)]),
+        ("broken", ["not finite"]),
+    ),
+    "a step too large for the type": (
+        measured(rows(), adapter=True, moved=moved(rows(float("inf")))),
+        ("broken", ["not finite"]),
+    ),
+    "an output layer of whatever the memory held": (
+        measured(rows(float("nan")), facts=facts(**{"tied embeddings": ("tied", "separate")})),
+        ("broken", ["tied embeddings"]),
+    ),
     "image rows alone": (measured(rows(0.1)), ("drifts", ["images"])),
     "fewer image tokens": (
         measured(rows(0.1, asked=[1, 2, IMAGE, IMAGE, 3, 4])),
@@ -120,6 +133,14 @@ CASES = {
     "adapters of half their size": (
         measured(rows(), adapter=True, moved=moved(rows(0.1), lora_scale=0.5)),
         ("broken", ["LoRA scale"]),
+    ),
+    "adapters that the engine does not add": (
+        measured(rows(), adapter=True, moved=moved(rows(0.1), unplaced={"aligner": ["merger.0"]})),
+        ("broken", ["adapters left out"]),
+    ),
+    "a trainer that the synchronisation changed": (
+        measured(rows(), adapter=True, moved=moved(rows(0.1), altered=["language mlp"])),
+        ("broken", ["altered weights"]),
     ),
     "counts that differ": (
         measured([row([-1.0] * 3, [-1.0] * 2, rounded=[-1.0] * 2)]),
@@ -213,9 +234,12 @@ def test_every_row_of_a_small_step_in_bfloat16_shows():
     weights = {"norm": torch.ones(4096), "rows": torch.ones(300, 8), "all": torch.ones(7)}
     for name, weight in weights.items():
         setattr(model, name, torch.nn.Parameter(weight.bfloat16()))
+    prints = {name: fingerprint(weight) for name, weight in model.named_parameters()}
     before, generator = row_sums(model), torch.Generator().manual_seed(0)
     for weight in model.parameters():
         weight.data += 0.02 * torch.randn(weight.shape, generator=generator).bfloat16()
     after = row_sums(model)
     assert [unchanged(before[name], after[name]) for name in weights] == [0, 0, 0]
     assert [unchanged(after[name], after[name]) for name in weights] == [1, 1, 1]
+    assert not {*prints.values()} & {fingerprint(weight) for weight in model.parameters()}
+    assert fingerprint(torch.tensor([float("nan"), 1.0])) == fingerprint(torch.tensor([0.0, 1.0]))

@@ -32,6 +32,7 @@ SAID = {
         "a prefix": ("broken", "template prefix: row "),
         "other turns": ("broken", "template: row "),
         "top_k": ("sampling filters: ",),
+        "a penalty": ("drifts", "sampling filters: "),
         "no queries": ("broken", "missing sync: language attention did not change"),
         "no vision tower": ("broken", "missing sync: aligner, vision attention, vision mlp"),
         "no synchronisation": ("broken", "missing sync: aligner, language attention"),
@@ -43,6 +44,15 @@ SAID = {
         "half the scale": ("broken", "LoRA scale: 0.5 times"),
         "twice the scale": ("broken", "LoRA scale: 2 times"),
     },
+    "lora in the engine": {
+        "healthy": ("agrees",),
+        "written into": ("broken", "altered weights: language attention, language mlp of the t"),
+    },
+}
+FLAGS = {
+    "full": ("--freeze_vit", "false", "--freeze_aligner", "false"),
+    "lora": ("--freeze_vit", "false", "--freeze_aligner", "false", "--tuner_type", "lora"),
+    "lora in the engine": ("--tuner_type", "lora", "--vllm_enable_lora", "true"),
 }
 CODE = "import sys\nfrom support.agreement_faults import main\nmain(*sys.argv[1:])"
 
@@ -62,11 +72,17 @@ def mixed(rows, tmp_path_factory) -> Path:
     return folder / "rows.jsonl"
 
 
-def agree(*arguments: object, code: int, plain: bool = False, **variables: str) -> dict:
+def run_agree(
+    *arguments: object, plain: bool = False, **variables: str
+) -> subprocess.CompletedProcess:
     command = [VLRFT, "agree", *map(str, arguments)]
     forks = {"PYTHONPATH": TRAINER_PATH} if plain else forking()
     environment = os.environ | ON_CPU | forks | variables
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+
+
+def agree(*arguments: object, code: int, **more: object) -> dict:
+    done = run_agree(*arguments, **more)
     assert done.returncode == code and "{" in done.stdout, done.stdout[-3000:] + done.stderr[-3000:]
     return json.loads(done.stdout[done.stdout.index("{\n") :])
 
@@ -79,9 +95,8 @@ def test_each_fault_is_named(tuner, tiny_qwen2_5_vl, mixed, tmp_path):
     command = grpo_command(
         *(tiny_qwen2_5_vl, mixed, tmp_path / "out", []),
         *("--use_vllm", "true", "--vllm_mode", "colocate", "--vllm_max_model_len", "512"),
-        *("--vllm_enforce_eager", "true", "--freeze_vit", "false", "--freeze_aligner", "false"),
-        *("--reward_funcs", "vlrft_format", "--beta", "0", "--tuner_type", tuner),
-        *("--dataset_shuffle", "false"),
+        *("--vllm_enforce_eager", "true", "--dataset_shuffle", "false"),
+        *("--reward_funcs", "vlrft_format", "--beta", "0", *FLAGS[tuner]),
     )
     done = run_python(CODE, str(job), tuner, *command[2:], **VLLM_ON_CPU)
     line = next((x for x in done.stdout.splitlines() if x.startswith("FOUND ")), "")
@@ -125,6 +140,25 @@ def test_an_engine_in_float16(tiny_qwen2_5_vl, mixed, tmp_path):
     )
     said = [(cause["name"], cause["evidence"]) for cause in found["causes"]]
     assert said == [("dtype", "bfloat16 in the trainer, float16 in the engine")]
+
+
+def test_adapters_that_the_engine_has_no_place_for(tiny_qwen2_5_vl, mixed, tmp_path):
+    """vLLM adds those of the vision tower only if it is told to: the remedy is tried, too."""
+    recipe = tmp_path / "recipe.sh"
+    recipe.write_text(f"""
+        swift rlhf --rlhf_type grpo --model {tiny_qwen2_5_vl} --dataset {mixed} \\
+            --external_plugins {REPOSITORY / "plugins" / "vlrft.py"} --reward_funcs vlrft_format \\
+            --tuner_type lora --freeze_vit false --freeze_aligner false --num_generations 2 \\
+            --per_device_train_batch_size 2 --use_vllm true --vllm_mode colocate \\
+            --vllm_max_model_len 512 --vllm_enable_lora true --max_completion_length 16
+    """)
+    asked = (recipe, "--rows", "4", "--tokens", "8", "--out", tmp_path / "out", "--json")
+    (cause,) = agree(*asked, code=2)["causes"]
+    assert cause["name"] == "adapters left out"
+    assert cause["evidence"].startswith("aligner, vision attention, vision mlp have adapters")
+    told = '{"enable_tower_connector_lora": true}'
+    assert told in cause["remedy"]
+    agree(*asked, "--", "--vllm_engine_kwargs", told, code=0)
 
 
 def test_an_output_layer_that_only_the_engine_has(mixed, tmp_path):
@@ -198,7 +232,29 @@ def test_a_server_that_sees_smaller_images(tiny_qwen2_5_vl, mixed, tmp_path):
         **VLLM_ON_CPU,
     )
     assert found["engine"] == "vLLM server"
+    assert found["facts"] == {"tied embeddings": ["tied", "tied"]}
+    assert any("type, processor options and weights were not read" in n for n in found["notes"])
     assert [cause["name"] for cause in found["causes"]] == ["resize limits"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "space", "expected"),
+    [
+        ("", "1", "nothing was compared: the data set has no rows: give another with --dataset"),
+        (None, "9000", "what can still be compared: --engine transformers"),
+    ],
+)
+def test_what_cannot_be_compared(lines, space, expected, tiny_qwen2_5_vl, mixed, tmp_path):
+    """A set without rows; an engine that asks for 9,000 GiB."""
+    (tmp_path / "rows.jsonl").write_text(mixed.read_text() if lines is None else lines)
+    done = run_agree(
+        *(tiny_qwen2_5_vl, "--dataset", tmp_path / "rows.jsonl", "--engine", "vllm"),
+        *("--out", tmp_path / "out"),
+        VLLM_CPU_KVCACHE_SPACE=space,
+    )
+    assert done.returncode == 2 and not done.stdout
+    (line,) = done.stderr.strip().splitlines()
+    assert expected in line and str(tmp_path / "out" / "swift.log") in line
 
 
 def test_while_training(tiny_qwen2_5_vl, mixed, tmp_path):

@@ -4,13 +4,15 @@ import json
 from collections.abc import Callable
 from contextlib import contextmanager
 from copy import copy
+from inspect import unwrap
 from typing import Any
 
 from peft.tuners.lora import Linear
 from support import cpu_engines  # noqa: F401
+from vllm.lora.lora_model import LoRAModel
 
 from swift_vlrft.agreement.verdict import judge
-from swift_vlrft.swift_plugin import agreement
+from swift_vlrft.swift_plugin.agreement import process
 
 
 @contextmanager
@@ -80,6 +82,7 @@ FULL: dict[str, Callable[[Any], Any]] = {
     "a prefix": lambda trainer: changed(trainer.engine.template, response_prefix="<think>\n"),
     "other turns": other_turns,
     "top_k": lambda trainer: changed(trainer.request_config, top_k=1000),
+    "a penalty": lambda trainer: changed(trainer.request_config, repetition_penalty=1.2),
     "no queries": lost("q_proj"),
     "no vision tower": lost("visual"),
     "no synchronisation": lambda trainer: changed(
@@ -95,18 +98,29 @@ LORA = {
 }
 
 
-def main(job: str, faults: str, *flags: str) -> None:
-    measure = agreement.Measure.measure
+def written_into(trainer: Any) -> Any:
+    """The engine scales the tensors that it is handed, as vLLM does with those of a CPU."""
+    return changed(LoRAModel, from_lora_tensors=unwrap(LoRAModel.from_lora_tensors))
 
-    def try_all(self: Any) -> Any:
+
+IN_THE_ENGINE = {"healthy": FULL["healthy"], "written into": written_into}
+FAULTS = {"full": FULL, "lora": LORA, "lora in the engine": IN_THE_ENGINE}
+
+
+def main(job: str, faults: str, *flags: str) -> None:
+    measure = process.measure
+
+    def try_all(trainer: Any, job: Any) -> Any:
         found = {}
-        for name, fault in (LORA if faults == "lora" else FULL).items():
-            with fault(self.trainer):
-                verdict = judge(measure(agreement.Measure(self.trainer, self.job)))
-            self.trainer._move_model_to_vllm()
+        measured = None
+        for name, fault in FAULTS[faults].items():
+            with fault(trainer):
+                measured = measure(trainer, job)
+            verdict = judge(measured)
+            trainer._move_model_to_vllm()
             found[name] = [verdict.word, *(f"{c.name}: {c.evidence}" for c in verdict.causes)]
         print("FOUND " + json.dumps(found))
-        return self.found
+        return measured
 
-    agreement.Measure.measure = try_all
-    agreement.main([job, *flags])
+    process.measure = try_all
+    process.main([job, *flags])

@@ -16,12 +16,11 @@ if os.environ.get("VLRFT_TEST_DEEPSPEED") == "1" and "RANK" in os.environ:
     deepspeed.init_distributed("gloo")
 
 if os.environ.get("VLRFT_TEST_VLLM") == "1" and importlib.util.find_spec("vllm"):
-    import torch
-    import vllm._custom_ops
     from vllm.distributed.device_communicators.cpu_communicator import _CPUSHMDistributed
 
-    vllm._custom_ops._supports_onednn = False
-    torch.cpu._is_amx_tile_supported = lambda: False  # AMX processors: packed small weights
+    from swift_vlrft.swift_plugin.agreement.cpu import prepare_vllm
+
+    prepare_vllm()
     # The memory that tensor-parallel ranks share has one name for all runs of a machine.
     name = _CPUSHMDistributed.make_group_name
     _CPUSHMDistributed.make_group_name = staticmethod(

@@ -31,7 +31,7 @@ def to_hand_over(arguments: list[str]) -> list[str] | None:
     """
     rest = arguments[2:] if arguments[1:2] == ["-u"] else arguments[1:]  # a server's are all -u
     if rest[:1] == ["-m"]:
-        ours = ("swift_vlrft.swift_plugin.inference", "swift_vlrft.swift_plugin.agreement")
+        ours = ("swift_vlrft.swift_plugin.inference", "swift_vlrft.swift_plugin.agreement.process")
         known = rest[1] in ("torch.distributed.run", *ours)
     else:
         known = bool(rest) and (rest[0].endswith(SCRIPTS) or "/swift/cli/" in rest[0])

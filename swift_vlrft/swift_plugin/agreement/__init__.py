@@ -1,0 +1,1 @@
+"""What `vlrft agree` measures, in processes of the run's own kind."""

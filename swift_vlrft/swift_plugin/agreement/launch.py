@@ -1,0 +1,106 @@
+"""Start the measuring processes, and say why they ended without a result."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from swift_vlrft.recipe.reader import Recipe
+from swift_vlrft.recipe.run import Run
+from swift_vlrft.swift_plugin.inference import gpu_count
+
+WORKER = "swift_vlrft.swift_plugin.agreement.process"
+OF_A_CLUSTER = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "NNODES"}
+"""With these a process would wait for the other nodes, which are not started."""
+
+MEMORY = re.compile(
+    r"out of memory|MemoryError|(allocate|not enough|free|available) memory|unable to allocate"
+    r"|KV cache|SIGKILL",
+    re.IGNORECASE,
+)
+TOO_LARGE = {
+    True: (
+        "engine and trainer do not fit here together: lower --vllm_gpu_memory_utilization, "
+        "--vllm_max_model_len or --per_device_train_batch_size; what can still be compared: "
+        "--engine transformers, prompts and log-probabilities without vLLM and its second copy"
+    ),
+    False: "the trainer does not fit here: lower --per_device_train_batch_size or MAX_PIXELS",
+}
+"""With vLLM, and without."""
+
+
+def measure(recipe: Recipe, run: Run, words: list[str], log: Path) -> int:
+    """Run the measuring processes to their end, as ms-swift's launcher starts those of a training;
+    their exit status.
+    """
+    processes = run.count("NPROC_PER_NODE") or 1
+    with socket.socket() as free:  # the recipe's own may be that of a training
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    given = {k: v for k, v in recipe.environment.items() if k not in OF_A_CLUSTER}
+    environment = given | {"NPROC_PER_NODE": str(processes)}
+    environment |= {"MASTER_PORT": port, "MASTER_ADDR": "127.0.0.1"}
+    if not gpu_count():
+        environment = {"DS_ACCELERATOR": "cpu", "VLLM_CPU_KVCACHE_SPACE": "1"} | environment
+    launched = [sys.executable, "-m", WORKER]
+    if "NPROC_PER_NODE" in recipe.environment or processes > 1 or "--deepspeed" in words:
+        started = ["--nproc_per_node", str(processes), "--master_port", port]
+        launched = [sys.executable, "-m", "torch.distributed.run", *started, "-m", WORKER]
+        words = [*words, *(() if gpu_count() else ("--ddp_backend", "gloo"))]
+    with log.open("w") as file:
+        return subprocess.run(
+            [*launched, *words],
+            env=environment,
+            cwd=recipe.folder,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            check=False,
+        ).returncode
+
+
+@contextmanager
+def server(run: Run, commands: Sequence[Recipe], log: Path) -> Iterator[None]:
+    """The `swift rollout` of the same script, while the trainer needs it."""
+    rollout = next((one for one in commands if one.command[-1] == "rollout"), None)
+    if run.text("vllm_mode") != "server" or rollout is None:
+        yield  # the server is running elsewhere
+        return
+    words = [w for f in rollout.flags for w in (f"--{f.name}", *f.values)]
+    command = [sys.executable, "-m", "swift.cli.rollout", *words]
+    with log.open("w") as file:
+        process = subprocess.Popen(
+            command,
+            env=rollout.environment,
+            cwd=rollout.folder,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            yield
+        finally:
+            process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(30)
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # its engines
+
+
+def why_not(result: Path, log: Path, code: int, vllm: bool) -> str:
+    """What ended the measuring process, and where all that it printed is."""
+    said, printed = result.with_suffix(".error"), log.read_text(errors="replace")
+    if said.is_file():
+        text = " ".join(said.read_text(errors="replace").split())
+    elif code == -signal.SIGKILL or re.search("SIGKILL|exitcode: -9", printed):
+        text = "it was killed (SIGKILL), as a process is that takes more memory than there is"
+    else:
+        text = (printed.splitlines() or ["it printed nothing"])[-1]
+    remedy = f"; {TOO_LARGE[vllm]}" if MEMORY.search(text) else ""
+    return f"{text[:600].rstrip('.')}{remedy} (all of it: {log})"

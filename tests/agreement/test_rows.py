@@ -1,0 +1,78 @@
+"""Which rows are compared."""
+
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+import pytest
+
+from swift_vlrft.swift_plugin.agreement.rows import choose_rows
+
+
+def sides(rows, limit=100, processes=1, process=0):
+    """Rows as (images, tokens); None tokens: the template raises."""
+
+    def encode(inputs):
+        if inputs is None:
+            raise OSError("cannot identify image file <_io.BytesIO object at 0x7f76>")
+        return {"input_ids": [1] * inputs}
+
+    trainer = SimpleNamespace(
+        train_dataset=[{"images": ["a.png"] * images, "tokens": n} for images, n in rows],
+        request_config=SimpleNamespace(max_tokens=10),
+        engine=SimpleNamespace(
+            engine=SimpleNamespace(model_config=SimpleNamespace(max_model_len=limit))
+        ),
+        to_samples=lambda rows: [
+            SimpleNamespace(messages=[], to_template_dict=lambda: rows[0]["tokens"])
+        ],
+        template=SimpleNamespace(encode=encode),
+        _template_context=lambda template: nullcontext(),
+        accelerator=SimpleNamespace(num_processes=processes, process_index=process),
+    )
+    return SimpleNamespace(trainer=trainer, colocated=limit is not None)
+
+
+CASES = {
+    "half of each kind": ([(1, 5)] * 4 + [(0, 5)] * 4, 4, [1, 2, 5, 6], []),
+    "an odd number": ([(1, 5)] * 4 + [(0, 5)] * 4, 3, [1, 2, 5], []),
+    "one row": ([(0, 5), (1, 5)], 1, [2], []),
+    "few texts": ([(1, 5)] * 4 + [(0, 5)], 4, [1, 2, 3, 5], []),
+    "fewer than asked": ([(1, 5), (0, 5)], 1000, [1, 2], []),
+    "text alone": ([(0, 5)] * 3, 2, [1, 2], ["no row has an image"]),
+    "a row that is too long": ([(1, 95), (1, 5)], 2, [2], ["1 of the rows (row 1: 95)"]),
+    "no limit known": ([(1, 95), (1, 5)], 2, [1, 2], []),
+    "a broken picture": (
+        [(1, 5), (1, None), (1, 5)],
+        4,
+        [1, 3],
+        ["cannot be encoded: 1 of the rows (row 2: cannot identify image file)"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_rows_that_are_chosen(name):
+    rows, wanted, expected, notes = CASES[name]
+    limit = None if name == "no limit known" else 100
+    chosen, said = choose_rows(sides(rows, limit), wanted)
+    assert [number for number, _ in chosen] == expected
+    assert len(said) == len(notes) and all(a in b for a, b in zip(notes, said, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("rows", "text"),
+    [
+        ([], "no rows"),
+        ([(1, 95)], "no row fits into the engine: row 1: 95 tokens"),
+        ([(1, None)], "no row can be encoded: row 1: cannot identify"),
+    ],
+)
+def test_no_row_is_left(rows, text):
+    with pytest.raises(ValueError, match=text):
+        choose_rows(sides(rows), 4)
+
+
+def test_every_process_has_as_many_rows():
+    rows = [(1, 5)] * 3
+    shares = [choose_rows(sides(rows, processes=2, process=n), 3)[0] for n in (0, 1)]
+    assert [[number for number, _ in share] for share in shares] == [[1, 2], [3, 1]]
