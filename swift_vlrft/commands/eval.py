@@ -111,7 +111,7 @@ def evaluate(
 
     A killed run resumes when it is started again. Exit code 2: the input cannot be used.
     """
-    given = locals() | {"engine_options": _options(engine_options)}
+    given = locals() | {"engine_options": engine_flags(engine_options)}
     if model == "compare":
         raise ValueError("`vlrft eval compare A B` is `vlrft compare A B`, with the same options")
     if given.pop("rest"):
@@ -150,7 +150,7 @@ def answers_bar() -> Iterator[Callable[[int, int], None]]:
         yield progress
 
 
-def _options(text: str) -> dict[str, Any]:
+def engine_flags(text: str) -> dict[str, Any]:
     try:
         return msgspec.json.decode(text, type=dict[str, Any])
     except msgspec.DecodeError as error:

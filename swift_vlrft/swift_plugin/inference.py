@@ -25,10 +25,10 @@ from typing import Any
 from swift_vlrft.datasets import DataError, open_image
 from swift_vlrft.datasets.box_format import ImageResize
 from swift_vlrft.datasets.image import ImageInfo, size_problem
-from swift_vlrft.datasets.row import BOX_TASKS
 from swift_vlrft.evaluation.predictions import EvaluationError, Problems, content_key
 from swift_vlrft.evaluation.queries import Query, QuerySet, Settings
 from swift_vlrft.evaluation.run import Manifest, answer_line, answered, new_part, pending
+from swift_vlrft.evaluation.sampled import queries_of
 from swift_vlrft.families import family_of
 from swift_vlrft.families.chatglm4v import COGAGENT, FAMILY
 from swift_vlrft.files.records import read_record, write_record
@@ -37,6 +37,7 @@ from swift_vlrft.swift_plugin.command_line import CommandLine
 from swift_vlrft.swift_plugin.model import register_model_of, wanted_box_format
 
 ENGINES = ("auto", "vllm", "transformers")
+NO_LIMIT = 2**31 - 1
 VLLM_CHUNK = 256
 """Queries per call of vLLM, which batches them itself."""
 
@@ -193,7 +194,7 @@ def answer_batch(
         try:
             image = open_image(row.image, row.place)
             other = size_problem(row.image, ImageInfo(*image.size, plain=True), row.drawn)
-            if other is not None and settings.task in BOX_TASKS:
+            if other is not None and row.has_boxes:
                 problems.add("images of another size than the annotations say, skipped", other)
                 continue
             seen = image.size
@@ -210,19 +211,24 @@ def answer_batch(
     for (query, image), response in zip(ready, answers, strict=True):
         if isinstance(response, Exception):
             raise EvaluationError(f"query {query.id}: the engine failed: {response}")
-        choice, stored = response.choices[0], query.row.image
-        content = stored.get("bytes")
-        lines.append(
-            answer_line(
-                query,
-                choice.message.content,
-                # Rows with the same image share it, whatever its file names.
-                image_id=str(stored.get("path")) if content is None else content_key(content),
-                size=image.size,
-                tokens=getattr(getattr(response, "usage", None), "completion_tokens", None),
-                finish=choice.finish_reason,
+        content = query.row.image.get("bytes")
+        # Rows with the same image share it, whatever its file names.
+        path = str(query.row.image.get("path"))
+        image_id = path if content is None else content_key(content)
+        # Of several answers, the engine counts the tokens of all.
+        tokens = getattr(getattr(response, "usage", None), "completion_tokens", None)
+        for sample, choice in enumerate(response.choices):
+            lines.append(
+                answer_line(
+                    query,
+                    choice.message.content,
+                    image_id=image_id,
+                    size=image.size,
+                    sample=sample,
+                    tokens=None if query.samples else tokens,
+                    finish=choice.finish_reason,
+                )
             )
-        )
     return lines
 
 
@@ -241,11 +247,7 @@ def run_worker(
         return problems  # no model is loaded
     wanted = box_format_for(settings)
     ask, at_once = load_engine(settings)
-    from swift.infer_engine import RequestConfig
-
-    config = RequestConfig(
-        max_tokens=settings.max_tokens, temperature=settings.temperature, seed=settings.seed
-    )
+    config = _request_config(settings)
     left = chain([first], left)
     with new_part(folder).open("a", encoding="ascii") as file:
         while batch := list(islice(left, at_once)):
@@ -254,6 +256,19 @@ def run_worker(
             file.flush()
             progress(len(lines))
     return problems
+
+
+def _request_config(settings: Settings) -> Any:
+    from swift.infer_engine import RequestConfig
+
+    config = {"max_tokens": settings.max_tokens, "temperature": settings.temperature}
+    if not settings.samples:
+        return RequestConfig(seed=settings.seed, **config)
+    # As GRPO samples, whatever generation_config.json says (Qwen2-VL's: top_k 1). ms-swift's engine
+    # for transformers takes no limit (-1) as that file's value; the engine itself has the seed.
+    top_k = -1 if chosen_engine(settings.engine) == "vllm" else NO_LIMIT
+    config |= {"n": settings.samples, "top_p": settings.top_p, "top_k": top_k}
+    return RequestConfig(repetition_penalty=1.0, **config)
 
 
 def run_workers(
@@ -306,7 +321,7 @@ def _lines_in(folder: Path) -> int:
 def main(arguments: Sequence[str]) -> None:
     folder, worker, workers = Path(arguments[0]), int(arguments[1]), int(arguments[2])
     settings = read_record(folder / "run.json", Manifest).settings
-    problems = run_worker(folder, QuerySet(settings), worker, workers)
+    problems = run_worker(folder, queries_of(settings), worker, workers)
     write_record(folder / f"worker-{worker}.json", problems)
 
 
