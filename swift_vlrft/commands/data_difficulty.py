@@ -22,6 +22,8 @@ from swift_vlrft.commands.data_check import (
 from swift_vlrft.commands.eval import answers_bar, engine_flags
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from swift_vlrft.evaluation.difficulty import Difficulty, RowScores
 
 SHOWN = 10
@@ -180,11 +182,12 @@ def _print(found: Difficulty, out: Path) -> None:
     show(drawn)
     never, always = found.never_right, found.always_right
     if never.count:
-        title = f"{never.count} rows that no answer gets right, the likeliest wrong gold first"
-        show(_rows(never.first, title))
+        typer.echo(f"{never.count} rows that no answer gets right, the likeliest wrong gold first:")
+        show(_rows(never.first))
     others = [row for row in found.suspects if row.pass_rate > 0 and (row.suspicion or 0) >= 0.5]
     if others:
-        show(_rows(others, "sometimes right, though most answers agree on another"))
+        typer.echo("rows that few answers get right, most of them agreeing on another answer:")
+        show(_rows(others))
     typer.echo(
         f"{found.zero_variance} of {found.scored} rows teach nothing: all their answers earn the "
         "same"
@@ -205,12 +208,12 @@ def _print(found: Difficulty, out: Path) -> None:
     typer.echo(f"{found.folder}: {found.written} rows")
 
 
-def _rows(rows: list[RowScores], title: str) -> object:
+def _rows(rows: list[RowScores]) -> Table:
     from rich.markup import escape
 
     from swift_vlrft.commands.output import number, printable, table
 
-    drawn = table(">row", ">pass rate", ">suspicion", "gold", "most answers", title=title)
+    drawn = table(">row", ">pass rate", ">suspicion", "gold", "most answers")
     for row in rows[:SHOWN]:
         texts = [printable(text or "-") for text in (row.gold, row.answer)]
         texts = [escape(t if len(t) <= LONGEST else t[:LONGEST] + "...") for t in texts]

@@ -37,10 +37,10 @@ class Share:
     @classmethod
     def of(cls, text: str) -> Share:
         """``LOW:HIGH``; ValueError says what is wrong with another text."""
-        ends = [finite(part) for part in text.split(":")]
-        if len(ends) != 2 or ends[0] is None or ends[1] is None:
+        first, _, last = text.partition(":")
+        low, high = finite(first), finite(last)
+        if low is None or high is None:
             raise ValueError(f"--keep {text}: two numbers are needed, such as 0.1:0.9")
-        low, high = ends
         if low > high:
             raise ValueError(f"--keep {text}: {low:g} is more than {high:g}; give LOW:HIGH")
         if low < 0 or high > 1:

@@ -64,7 +64,7 @@ def checked_rewards(names: Sequence[str]) -> tuple[str, ...]:
     for name in names:
         if name not in REWARDS:
             raise EvaluationError(f"--reward {name}: no such reward; known: {', '.join(REWARDS)}")
-        if REWARDS[name].task is None:
+        if REWARDS[name].task is None or REWARDS[name].scores_format:
             raise EvaluationError(
                 f"--reward {name} scores how an answer is written, not whether it is right; name "
                 "rewards of the rows' tasks"

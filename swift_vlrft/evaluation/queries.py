@@ -42,6 +42,7 @@ from swift_vlrft.files.records import as_json
 from swift_vlrft.geometry.box_format import Size
 
 SPLITS = ("test", "validation", "train")
+HOW_COMPUTED = ("engine", "batch_size")
 OF_SAMPLES = ("samples", "top_p", "rename")
 
 
@@ -77,10 +78,12 @@ class Settings(msgspec.Struct, frozen=True):
 
     def identity(self) -> str:
         """Equal for settings that give the same predictions, however they are computed."""
-        decisive = {k: v for k, v in as_json(self).items() if k not in ("engine", "batch_size")}
-        if not self.samples:  # as it was before there were samples: such runs resume
-            decisive = {k: v for k, v in decisive.items() if k not in OF_SAMPLES}
-        return sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:16]
+        return sha256(json.dumps(self.decisive(), sort_keys=True).encode()).hexdigest()[:16]
+
+    def decisive(self) -> dict[str, Any]:
+        """Those that predictions depend on; of an evaluation, as before there were samples."""
+        others = {*HOW_COMPUTED, *(() if self.samples else OF_SAMPLES)}
+        return {k: v for k, v in as_json(self).items() if k not in others}
 
 
 @dataclass(frozen=True)

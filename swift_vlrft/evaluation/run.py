@@ -96,8 +96,8 @@ def _other_results(folder: Path, manifest: Manifest) -> str | None:
         before = read_record(folder / "run.json", Manifest)
     except (OSError, LineError) as error:
         return f"predictions of another run ({error})"
-    old, new = as_json(before.settings), as_json(manifest.settings)
-    differ = [f"{k} {old[k]!r}, now {new[k]!r}" for k in new if old[k] != new[k]]
+    old, new = before.settings.decisive(), manifest.settings.decisive()
+    differ = [f"{k} {old.get(k)!r}, now {new[k]!r}" for k in new if old.get(k) != new[k]]
     changed = [k for k, stamp in before.files.items() if manifest.files.get(k) != stamp]
     if before.identity == manifest.identity and not changed:
         return None

@@ -60,7 +60,10 @@ class SampledSet(QuerySet):
         if not self.settings.dataset.exists():
             yield f"the data set {self.settings.dataset} does not exist (from {Path.cwd()})"
         elif not self.count:
-            yield f"{self.settings.dataset} holds no row that can be trained on"
+            found = Problems()
+            list(self.read(found, without_images=True))
+            first = next((named[0] for named in found.examples.values()), "it is empty")
+            yield f"{self.settings.dataset} holds no row that can be trained on: {first}"
 
 
 def queries_of(settings: Settings) -> QuerySet:

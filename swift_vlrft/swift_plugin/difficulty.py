@@ -62,7 +62,7 @@ EARLY = 256
 
 @dataclass
 class _Scored:
-    """What pass over the rows found."""
+    """What a pass over the rows found."""
 
     rows: list[RowScores] = field(default_factory=list)
     rewards: dict[str, float] = field(default_factory=dict)
@@ -108,9 +108,11 @@ def measure(
         )
     path, box_format = split_box_format(os.fspath(dataset))
     limits = {name: value for name in RESOLUTION if (value := os.environ.get(name))}
-    settings = {"temperature": 1.0, "top_p": 1.0, "task": ""} | settings
-    settings |= {"box_format": box_format, "resolution": limits, "samples": samples}
-    queries = SampledSet(Settings(os.fspath(model), path, **settings))
+    chosen: dict[str, Any] = {"temperature": 1.0, "top_p": 1.0, "task": ""} | settings
+    chosen |= {"box_format": box_format, "resolution": limits, "samples": samples}
+    if root := chosen.get("images"):
+        chosen["images"] = Path(root)
+    queries = SampledSet(Settings(os.fspath(model), path, **chosen))
     out = Path(out or output_folder(os.fspath(model), dataset, "difficulty"))
     for problem in queries.problems():
         raise EvaluationError(problem)
@@ -180,7 +182,7 @@ def _watched(progress: Progress, queries: SampledSet, out: Path) -> Progress:
                 cut = sum(answer.get("finish") == "length" for answer in answers)
                 why = "no complete answer block after the reasoning"
                 model = queries.settings.model
-                raise EvaluationError(unreadable(model, len(texts), why, texts[0], cut))
+                raise EvaluationError(unreadable(model, len(texts), why, max(texts, key=len), cut))
 
     return watched
 
@@ -204,7 +206,8 @@ def _score(queries: SampledSet, out: Path, names: Sequence[str], pass_at: float 
             marks = ((name, pass_mark(name) if pass_at is None else pass_at) for name in rewards)
             found.rewards |= dict(marks)
             found.cut += sum(answer.get("finish") == "length" for answer in answers)
-            found.example = found.example or answers[0]["completion"]
+            texts = [answer["completion"] for answer in answers]
+            found.example = found.example or max(texts, key=len)
         number, answers = next(groups, (-1, []))
     return found
 

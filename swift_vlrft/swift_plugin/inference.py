@@ -261,7 +261,10 @@ def run_worker(
 def _request_config(settings: Settings) -> Any:
     from swift.infer_engine import RequestConfig
 
-    config = {"max_tokens": settings.max_tokens, "temperature": settings.temperature}
+    config: dict[str, Any] = {
+        "max_tokens": settings.max_tokens,
+        "temperature": settings.temperature,
+    }
     if not settings.samples:
         return RequestConfig(seed=settings.seed, **config)
     # As GRPO samples, whatever generation_config.json says (Qwen2-VL's: top_k 1). ms-swift's engine
