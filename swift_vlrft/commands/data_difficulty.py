@@ -113,7 +113,7 @@ def difficulty(
     from swift_vlrft.swift_plugin.evaluate import output_folder
 
     given["out"] = out = out or output_folder(model, dataset, "difficulty")
-    with answers_bar() as progress:
+    with answers_bar("answers are there") as progress:
         found = measure(progress=progress, rewards=reward or (), images=root, **given)
     if as_json:
         print_json(records.as_json(found))
@@ -140,7 +140,7 @@ def order(
 ) -> None:
     """Write the rows of a set from easy to hard: by pass_rate, then by reward_mean.
 
-    Example: vlrft data order runs/difficulty/checkpoint-100-my_set/set data/ordered --keep 0.1:0.9
+    Example: vlrft data order runs/difficulty/sft-checkpoint-100-my_set/set data/ordered
 
     Train on it with --dataset_shuffle false: ms-swift shuffles otherwise.
     """
@@ -167,6 +167,7 @@ def _print(found: Difficulty, out: Path) -> None:
     from rich.markup import escape
 
     from swift_vlrft.commands.output import printable, show, table
+    from swift_vlrft.evaluation.difficulty import LIKELY
     from swift_vlrft.report.difficulty_page import bin_name
 
     title = (
@@ -184,9 +185,9 @@ def _print(found: Difficulty, out: Path) -> None:
     if never.count:
         typer.echo(f"{never.count} rows that no answer gets right, the likeliest wrong gold first:")
         show(_rows(never.first))
-    others = [row for row in found.suspects if row.pass_rate > 0 and (row.suspicion or 0) >= 0.5]
+    others = [row for row in found.suspects if row.pass_rate > 0 and (row.suspicion or 0) >= LIKELY]
     if others:
-        typer.echo("rows that few answers get right, most of them agreeing on another answer:")
+        typer.echo("rows whose answers are nearer to each other than to the gold:")
         show(_rows(others))
     typer.echo(
         f"{found.zero_variance} of {found.scored} rows teach nothing: all their answers earn the "

@@ -134,8 +134,8 @@ def evaluate(
 
 
 @contextmanager
-def answers_bar() -> Iterator[Callable[[int, int], None]]:
-    """A bar on the error stream; if that is not a terminal, only the number answered before."""
+def answers_bar(done: str = "rows are answered") -> Iterator[Callable[[int, int], None]]:
+    """A bar on the error stream; if that is not a terminal, only the number done before."""
     console = Console(stderr=True)
     columns = ("answers", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
@@ -144,7 +144,7 @@ def answers_bar() -> Iterator[Callable[[int, int], None]]:
             if not bar.tasks:
                 bar.add_task("answers", total=total)
                 if n:
-                    console.print(f"{n} of {total} rows are answered already", highlight=False)
+                    console.print(f"{n} of {total} {done} already", highlight=False)
             bar.update(bar.tasks[0].id, advance=n)
 
         yield progress

@@ -48,7 +48,7 @@ class Share:
         return cls(low, high)
 
     def __str__(self) -> str:
-        return f"{self.low:g}:{self.high:g}"
+        return f"{self.low:.12g}:{self.high:.12g}"
 
     def holds(self, rate: float | None) -> bool:
         return rate is not None and self.low <= rate <= self.high

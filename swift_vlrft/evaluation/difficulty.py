@@ -69,7 +69,7 @@ def checked_rewards(names: Sequence[str]) -> tuple[str, ...]:
                 f"--reward {name} scores how an answer is written, not whether it is right; name "
                 "rewards of the rows' tasks"
             )
-    return tuple(names)
+    return tuple(dict.fromkeys(names))
 
 
 def rewards_of(row: Row, named: Sequence[str] = ()) -> list[str]:
@@ -104,7 +104,7 @@ def judge(
     for answer in answers:
         columns = {k: v for k, v in further(answer).items() if k != "task"}
         found = [
-            (n, explain(n, answer["completion"], answer["solution"], **columns)) for n in names
+            (n, explain(n, answer["completion"], answer.get("solution"), **columns)) for n in names
         ]
         scored = [(n, one, one.score) for n, one in found if one.score is not None]
         if not scored:
@@ -125,7 +125,7 @@ def judge(
         reward_std=pstdev(means),
         readable=readable,
         reasons=dict(reasons.most_common()),
-        gold=gold_text(answers[0]["solution"]),
+        gold=gold_text(answers[0].get("solution")),
         box_range=_box_range(answers[0]) if row.has_boxes else None,
     )
     return _with_agreement(scores, answers, names[0])
@@ -242,6 +242,8 @@ class Difficulty(msgspec.Struct):
 
 
 FIRST = 20
+LIKELY = 0.5
+"""The suspicion from which a row is shown though some answers are right."""
 
 
 def histogram(rates: Sequence[float], samples: int) -> list[Bin]:

@@ -33,16 +33,16 @@ class SampledSet(QuerySet):
         return self.settings.samples * sum(1 for _ in self.read(Problems(), without_images=True))
 
     def read(self, problems: Problems, *, without_images: bool = False) -> Iterator[Query]:
-        for number, row in enumerate(self.rows(without_images=without_images)):
+        for number, row in enumerate(rows_of(self.stored(), without_images=without_images)):
             if isinstance(row, BadRow) or (problem := row_problem(row)) is not None:
                 bad = row if isinstance(row, BadRow) else problem
                 problems.add("rows of the data set that cannot be trained on, skipped", bad)
             else:
                 yield Query(str(number), row, number, self.settings.samples)
 
-    def rows(self, *, without_images: bool = False) -> Iterator[Row | BadRow]:
+    def rows(self) -> Iterator[Row | BadRow]:
         """Every row, and what cannot be read."""
-        return rows_of(self.stored(), without_images=without_images)
+        return rows_of(self.stored())
 
     def stored(self) -> StoredSet:
         """DataError if there is no such set, split or column."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from swift_vlrft.datasets.row import Row
 from swift_vlrft.datasets.source import DataError
-from swift_vlrft.evaluation.difficulty import Difficulty, RowScores
+from swift_vlrft.evaluation.difficulty import LIKELY, Difficulty, RowScores
 from swift_vlrft.evaluation.sampled import SampledSet
 from swift_vlrft.parsing.answers import BoxList, read, read_boxes
 from swift_vlrft.report.html import DrawnBox, data_url, render
@@ -22,10 +22,10 @@ SHOWN = 8
 
 def difficulty_page(found: Difficulty, queries: SampledSet, rows: Sequence[RowScores]) -> str:
     between = sorted((row for row in rows if 0 < row.pass_rate < 1), key=_from_the_middle)
-    right_at_times = [row for row in found.suspects if row.pass_rate > 0]
+    at_times = [r for r in found.suspects if r.pass_rate > 0 and (r.suspicion or 0) >= LIKELY]
     groups = {
         "No answer is right: the likeliest wrong gold first": found.never_right.first,
-        "Rarely right, and the gold may be wrong": right_at_times,
+        "Answers nearer to each other than to the gold": at_times,
         "Right about every second time": between,
         "Every answer is right": found.always_right.first,
     }

@@ -116,6 +116,8 @@ def measure(
     out = Path(out or output_folder(os.fspath(model), dataset, "difficulty"))
     for problem in queries.problems():
         raise EvaluationError(problem)
+    if path.is_dir() and out.resolve().is_relative_to(path.resolve()):
+        raise EvaluationError(f"--out {out} lies in {path}, of whose rows it would become a part")
     model_and_adapter(queries.settings.model, queries.settings.base_model)
     bad = _check_rows(queries, names, keep_going)
     notes = [*rename_notes(queries.stored()), *file_notes(queries.stored())]
@@ -193,7 +195,7 @@ def _score(queries: SampledSet, out: Path, names: Sequence[str], pass_at: float 
     lines = read_completions(out / "predictions.jsonl", notes)
     groups = ((n, [one.row for one in of]) for n, of in groupby(lines, lambda one: one.row["row"]))
     number, answers = next(groups, (-1, []))
-    for index, row in enumerate(queries.rows(without_images=True)):
+    for index, row in enumerate(queries.rows()):
         found.total += 1
         if index != number or isinstance(row, BadRow):
             continue
@@ -313,7 +315,7 @@ def _write_set(
     found: Difficulty, rows: list[RowScores], queries: SampledSet, out: Path, keep: Share | None
 ) -> None:
     """The rows as they were read, with the columns; one that is there has the same scores."""
-    folder = out / ("set" if keep is None else f"keep_{keep.low:g}_{keep.high:g}")
+    folder = out / ("set" if keep is None else f"keep_{keep}".replace(":", "_"))
     by_number, dataset = {row.number: row for row in rows}, queries.settings.dataset
     if keep is not None and not any(keep.holds(row.pass_rate) for row in rows):
         there = ", ".join(f"{one.rows} with {one.low:g}" for one in found.histogram if one.rows)
