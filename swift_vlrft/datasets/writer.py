@@ -138,6 +138,22 @@ def write_folder(
     return written
 
 
+def check_storable(rows: Iterable[dict[str, Any]]) -> None:
+    """DataError where ``write_folder`` would raise one for the columns' types."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schema = None
+    for group in _parts(rows, lambda row: 0, 1, GROUP_ROWS):
+        found = table_of([row | {"image": {"bytes": b"", "path": None}} for row in group]).schema
+        schema = found if schema is None else _widest(schema, found)
+    try:
+        if schema is not None:
+            pq.write_table(schema.empty_table(), pa.BufferOutputStream())
+    except pa.ArrowException as error:
+        raise _not_parquet("the set", error) from error
+
+
 @contextmanager
 def row_bar(total: int | None = None) -> Iterator[Callable[[], None]]:
     """A bar on the error stream, if that is a terminal: the function to call after each row."""
@@ -304,4 +320,8 @@ def _write_shard(path: Path, groups: Iterable[Path], schema: pa.Schema) -> None:
                 writer.write_table(table, row_group_size=table.num_rows)
                 group.unlink()
     except pa.ArrowException as error:  # an object without any key, for instance
-        raise DataError(f"{path.name} cannot be stored as Parquet: {error}") from error
+        raise _not_parquet(path.name, error) from error
+
+
+def _not_parquet(what: str, error: Exception) -> DataError:
+    return DataError(f"{what} cannot be stored as Parquet: {error}")

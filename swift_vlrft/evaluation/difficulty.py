@@ -199,7 +199,7 @@ def ranked(rows: Iterable[RowScores]) -> list[RowScores]:
 
 
 class Bin(msgspec.Struct):
-    """The rows with a pass rate from ``low`` to ``high``, both included."""
+    """The rows with a pass rate from ``low`` up to ``high``; equal: with just that one."""
 
     low: float
     high: float

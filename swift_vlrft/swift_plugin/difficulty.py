@@ -29,7 +29,7 @@ from swift_vlrft.datasets.pass_rates import COLUMNS, Share, nothing_kept
 from swift_vlrft.datasets.row import BadRow, Row
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.splits import WORDS
-from swift_vlrft.datasets.writer import Item, write_folder
+from swift_vlrft.datasets.writer import Item, check_storable, write_folder
 from swift_vlrft.evaluation.difficulty import (
     FIRST,
     Difficulty,
@@ -149,15 +149,21 @@ def _check_rows(queries: SampledSet, names: Sequence[str], keep_going: bool) -> 
     settings, bad, scored = queries.settings, 0, 0
     base = image_base(settings.dataset, settings.images)
     tasks: Counter[str] = Counter()
-    for row in queries.rows():
-        item = item_of(row, base)
-        if isinstance(item, BadRow):
-            if not keep_going:
+
+    def good() -> Iterator[dict[str, Any]]:
+        nonlocal bad, scored
+        for row in queries.rows():
+            item = item_of(row, base)
+            if isinstance(row, Row) and not isinstance(item, BadRow):
+                tasks[str(row.columns.get("task") or row.guess)] += 1
+                scored += bool(rewards_of(row, names))
+                yield item | dict.fromkeys(COLUMNS, 0.5)
+            elif keep_going:
+                bad += 1
+            else:
                 raise DataError(f"{item} (--keep-going leaves such rows out)")
-            bad += 1
-        elif isinstance(row, Row):
-            tasks[str(row.columns.get("task") or row.guess)] += 1
-            scored += bool(rewards_of(row, names))
+
+    check_storable(good())
     if not scored:
         listed = (
             ", ".join(f"{count} {task}" for task, count in tasks.items()) or "none that is good"

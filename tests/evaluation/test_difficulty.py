@@ -395,6 +395,54 @@ def test_boxes_are_asked_in_the_format_that_is_named_and_stay_as_stored(tmp_path
     assert stored["solution"] == solution and stored["frame"] == "norm1000"
 
 
+def test_more_answers_are_shown_by_tenths(tmp_path, engine):
+    source = write(tmp_path / "src", [{"problem": f"[{n}]", "solution": "cat"} for n in range(5)])
+    shares = [0, 0.05, 0.5, 0.95, 1]
+    engine(lambda p, n: f"<answer>{'cat' if n < 20 * shares[row_number(p)] else 'x'}</answer>")
+    found = json.loads(
+        run("m", source, "--samples", "20", "--out", tmp_path / "o", "--json").stdout
+    )
+    bins = [(one["low"], one["high"]) for one in found["histogram"] if one["rows"]]
+    assert bins == [(0, 0), (0, 0.1), (0.5, 0.6), (0.9, 1), (1, 1)]
+    assert sum(one["rows"] for one in found["histogram"]) == 5
+
+
+def test_what_a_model_writes_harms_neither_page_nor_terminal(tmp_path, engine):
+    gold = "[red]x[/red] <b>"
+    rows = [{"problem": f"Read [{n}] <i>", "solution": gold, "task": "ocr"} for n in range(3)]
+    texts = [gold, "\ud800 \x1b[31m boo", "</script><img src=x>", "[/] " * 2000, "<img src=x>"]
+    engine(
+        lambda prompt, n: (
+            f"<answer>{texts[max(0, n - 3)]}</answer>"
+            if row_number(prompt)
+            else f"<answer>{texts[-1]}</answer>"
+        )
+    )
+    out = tmp_path / "out"
+    result = run("m", write(tmp_path / "src", rows), "--out", out)
+    assert result.exit_code == 0 and "\x1b" not in result.output, result.output
+    assert "<img src=x>" in result.output  # beside its gold, as it was written
+    page = (out / "difficulty.html").read_text()
+    assert "<img src=x>" not in page and "&lt;img src=x&gt;" in page and "<i>" not in page
+    assert pq.read_table(out / "set" / "data").num_rows == 3
+
+
+def test_columns_that_are_there_already_get_the_new_rates(tmp_path, engine):
+    rows = [row | {"pass_rate": "old", "reward_std": 7, "row": 3, "samples": 1} for row in named(3)]
+    engine(lambda prompt, n: right_at(row_number(prompt), n))
+    out = tmp_path / "out"
+    assert run("m", write(tmp_path / "src", rows), "--samples", "2", "--out", out).exit_code == 0
+    table = pq.read_table(out / "set" / "data")
+    assert table["pass_rate"].to_pylist() == [0, 0.5, 1]
+    assert table["row"].to_pylist() == [3, 3, 3]
+    again = run(
+        "m", out / "set", "--samples", "2", "--out", tmp_path / "again", "--keep", "0.5:0.5"
+    )
+    assert again.exit_code == 0
+    inside = run("m", out / "set", "--out", out / "set" / "here")
+    assert inside.exit_code == 2 and "would become a part" in said(inside)
+
+
 # ---- what cannot be used, and sets that teach nothing ----------------------------------------
 
 
@@ -482,6 +530,8 @@ def test_bad_rows_stop_before_a_model_is_loaded_or_are_left_out(tmp_path, engine
         (["m", "SET", "--columns", '{"problem": "other"}'], "lacks the column problem"),
         (["m", "NO_GOLD"], "lacks the column solution"),
         (["m", "EMPTY"], "has no rows"),
+        (["m", "TYPES"], "the column 'extra' holds values of several types"),
+        (["m", "NO_KEY"], "cannot be stored as Parquet"),
         (["m", "SET", "--engine-options", "[1]"], "a JSON object"),
     ],
 )
@@ -493,6 +543,9 @@ def test_bad_input_is_refused_before_a_model_is_loaded(tmp_path, engine, argumen
     (tmp_path / "empty.jsonl").write_text("")
     Path(source).rename(tmp_path / "src" / "train.jsonl")
     source = source.replace("rows.jsonl", "train.jsonl")
+    types = [row | {"extra": extra} for row, extra in zip(named(2), (1, "a"), strict=True)]
+    places["TYPES"] = str(write(tmp_path / "types", types))
+    places["NO_KEY"] = str(write(tmp_path / "no_key", [named(1)[0] | {"extra": {}}]))
     places["FOLDER"] = str(tmp_path / "src")
     places["EMPTY"] = str(tmp_path / "empty.jsonl")
     given = [places.get(a, a.replace("SET", source)) for a in arguments]
