@@ -24,7 +24,8 @@ from swift_vlrft.commands.eval import answers_bar, engine_flags
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from swift_vlrft.evaluation.difficulty import Difficulty, RowScores
+    from swift_vlrft.evaluation.difficulty import RowScores
+    from swift_vlrft.evaluation.set_difficulty import Difficulty
 
 SHOWN = 10
 LONGEST = 40
@@ -167,7 +168,7 @@ def _print(found: Difficulty, out: Path) -> None:
     from rich.markup import escape
 
     from swift_vlrft.commands.output import printable, show, table
-    from swift_vlrft.evaluation.difficulty import LIKELY
+    from swift_vlrft.evaluation.set_difficulty import LIKELY
     from swift_vlrft.report.difficulty_page import bin_name
 
     title = (

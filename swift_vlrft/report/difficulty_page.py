@@ -10,8 +10,9 @@ from typing import Any
 
 from swift_vlrft.datasets.row import Row
 from swift_vlrft.datasets.source import DataError
-from swift_vlrft.evaluation.difficulty import LIKELY, Difficulty, RowScores
+from swift_vlrft.evaluation.difficulty import RowScores
 from swift_vlrft.evaluation.sampled import SampledSet
+from swift_vlrft.evaluation.set_difficulty import LIKELY, Difficulty
 from swift_vlrft.parsing.answers import BoxList, read, read_boxes
 from swift_vlrft.report.html import DrawnBox, data_url, render
 from swift_vlrft.rewards import TASK_NAMES
