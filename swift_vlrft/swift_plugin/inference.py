@@ -129,7 +129,8 @@ def load_engine(settings: Settings) -> tuple[Ask, int]:
     model, adapter = model_and_adapter(settings.model, settings.base_model)
     engine = chosen_engine(settings.engine)
     options: dict[str, Any] = {"model": model, "infer_backend": engine, "stream": False}
-    options |= {"max_batch_size": settings.batch_size, "seed": settings.seed}
+    options["max_batch_size"] = settings.batch_size * max(1, settings.samples)
+    options["seed"] = settings.seed
     model_type = settings.engine_options.get("model_type")
     register_model_of(CommandLine(model=model, model_type=model_type))
     if adapter is not None:
@@ -205,19 +206,27 @@ def answer_batch(
             problems.add("images that cannot be opened, skipped", error)
         except ValueError as error:
             problems.add("rows whose boxes cannot be put into the box format, skipped", error)
-    requests = [InferRequest(with_prompt(q.row.problem), images=[image]) for q, image in ready]
+    times = settings.samples // config.n if settings.samples else 1
+    requests = [
+        InferRequest(with_prompt(query.row.problem), images=[image])
+        for query, image in ready
+        for _ in range(times)
+    ]
     answers = ask(requests, config) if requests else []
     lines = []
-    for (query, image), response in zip(ready, answers, strict=True):
-        if isinstance(response, Exception):
-            raise EvaluationError(f"query {query.id}: the engine failed: {response}")
+    for number, (query, image) in enumerate(ready):
+        responses = answers[number * times : (number + 1) * times]
+        for response in responses:
+            if isinstance(response, Exception):
+                raise EvaluationError(f"query {query.id}: the engine failed: {response}")
         content = query.row.image.get("bytes")
         # Rows with the same image share it, whatever its file names.
         path = str(query.row.image.get("path"))
         image_id = path if content is None else content_key(content)
-        # Of several answers, the engine counts the tokens of all.
-        tokens = getattr(getattr(response, "usage", None), "completion_tokens", None)
-        for sample, choice in enumerate(response.choices):
+        choices = [(response, choice) for response in responses for choice in response.choices]
+        for sample, (response, choice) in enumerate(choices):
+            # Of several choices, the engine counts the tokens of all.
+            tokens = getattr(getattr(response, "usage", None), "completion_tokens", None)
             lines.append(
                 answer_line(
                     query,
@@ -225,7 +234,7 @@ def answer_batch(
                     image_id=image_id,
                     size=image.size,
                     sample=sample,
-                    tokens=None if query.samples else tokens,
+                    tokens=tokens if len(choices) == len(responses) else None,
                     finish=choice.finish_reason,
                 )
             )
@@ -267,11 +276,12 @@ def _request_config(settings: Settings) -> Any:
     }
     if not settings.samples:
         return RequestConfig(seed=settings.seed, **config)
-    # As GRPO samples, whatever generation_config.json says (Qwen2-VL's: top_k 1). ms-swift's engine
-    # for transformers takes no limit (-1) as that file's value; the engine itself has the seed.
-    top_k = -1 if chosen_engine(settings.engine) == "vllm" else NO_LIMIT
-    config |= {"n": settings.samples, "top_p": settings.top_p, "top_k": top_k}
-    return RequestConfig(repetition_penalty=1.0, **config)
+    # As GRPO samples, whatever generation_config.json says (Qwen2-VL's: top_k 1); the engine itself
+    # has the seed. vLLM computes a prompt once for all of its answers; of transformers each is a
+    # request of its own, as in ms-swift's rollouts. That engine takes no limit (-1) as the value of
+    # that file.
+    n, top_k = (settings.samples, -1) if chosen_engine(settings.engine) == "vllm" else (1, NO_LIMIT)
+    return RequestConfig(n=n, top_p=settings.top_p, top_k=top_k, repetition_penalty=1.0, **config)
 
 
 def run_workers(

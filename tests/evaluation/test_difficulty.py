@@ -205,17 +205,20 @@ class Engine:
     """Answers with ``answer(prompt, n)``, and counts what it was asked."""
 
     def __init__(self, answer, most: int = 10**9):
-        self.answer, self.most, self.asked = answer, most, Counter()
+        self.answer, self.most, self.asked, self.ns = answer, most, Counter(), []
 
     def load(self, settings: Settings):
         def ask(requests, config):
-            responses = []
+            responses, seen = [], Counter()
             for request in requests:
                 prompt = prompt_of(request)
-                if self.asked.total() >= self.most:
+                self.ns.append(config.n)
+                if not seen[prompt] and self.asked.total() >= self.most:
                     raise KeyboardInterrupt
-                self.asked[prompt] += 1
-                texts = [self.answer(prompt, n) for n in range(config.n)]
+                self.asked[prompt] += not seen[prompt]
+                first = seen[prompt]
+                seen[prompt] += config.n
+                texts = [self.answer(prompt, n) for n in range(first, seen[prompt])]
                 messages = [SimpleNamespace(content=text) for text in texts]
                 choices = [SimpleNamespace(message=m, finish_reason="stop") for m in messages]
                 responses.append(SimpleNamespace(choices=choices))
@@ -443,6 +446,19 @@ def test_columns_that_are_there_already_get_the_new_rates(tmp_path, engine):
     assert inside.exit_code == 2 and "would become a part" in said(inside)
 
 
+def test_vllm_is_asked_once_for_all_answers_to_a_row(tmp_path, engine, monkeypatch):
+    monkeypatch.setattr(inference, "chosen_engine", lambda name: name)
+    source = write(tmp_path / "src", named(4))
+    rates = {}
+    for name, n, requests in (("vllm", 4, 4), ("transformers", 1, 16)):
+        used = engine(lambda prompt, n: right_at(row_number(prompt), n))
+        out = tmp_path / name
+        assert run("m", source, "--samples", "4", "--out", out, "--engine", name).exit_code == 0
+        assert used.ns == [n] * requests
+        rates[name] = pq.read_table(out / "set" / "data")["pass_rate"].to_pylist()
+    assert rates["vllm"] == rates["transformers"] == [0, 0.25, 0.5, 0.75]
+
+
 # ---- what cannot be used, and sets that teach nothing ----------------------------------------
 
 
@@ -586,4 +602,4 @@ def test_answers_are_drawn_as_grpo_draws_them_whatever_the_checkpoint_prefers():
     tokenizer = SimpleNamespace(eos_token_id=1, pad_token_id=0)
     made = prepare_generation_config(wish, config, tokenizer)
     assert (made.do_sample, made.temperature, made.top_p) == (True, 1.0, 1.0)
-    assert config.n == 8 and made.top_k is None or made.top_k > 10**6
+    assert made.top_k > 10**6
