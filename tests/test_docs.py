@@ -50,6 +50,8 @@ RUN_BY = {
     "vlrft doctor": "diagnostics/test_doctor.py",
     "export VLRFT_SHARED_PREFIX=1": "end_to_end/test_shared_prefix_training.py",
     **{f"vlrft data {name}": "test_docs_data.py" for name in DATA_COMMANDS},
+    "vlrft data difficulty": "end_to_end/test_difficulty.py",
+    "vlrft data order": "end_to_end/test_difficulty.py and datasets/test_pass_rates.py",
     "vlrft eval": "end_to_end/test_demo.py and end_to_end/test_model_evaluation.py",
     "vlrft compare": "end_to_end/test_demo.py",
     "vlrft report": "end_to_end/test_demo.py",

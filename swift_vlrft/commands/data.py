@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -18,9 +18,8 @@ from swift_vlrft.commands.data_check import (
     check,
     renamed,
 )
-
-if TYPE_CHECKING:
-    from swift_vlrft.datasets.writer import Written
+from swift_vlrft.commands.data_difficulty import difficulty, order
+from swift_vlrft.commands.output import print_written
 
 Source = Annotated[
     Path,
@@ -36,13 +35,13 @@ KeepGoing = Annotated[
     typer.Option("--keep-going", help="Leave bad rows, images and shards out, and list them."),
 ]
 
-SHOWN = 10
-
 data = typer.Typer(
     help="Data sets: view, check, convert and publish them. Example: vlrft data check data/my_set",
     no_args_is_help=True,
 )
 data.command()(check)
+data.command()(difficulty)
+data.command()(order)
 
 
 @data.command()
@@ -98,7 +97,7 @@ def coco(
         box_key=key,
         keep_going=keep_going,
     )
-    _print_written(written, as_json)
+    print_written(written, as_json)
 
 
 @data.command("list")
@@ -183,7 +182,7 @@ def convert(
         box_key=key,
         keep_going=keep_going,
     )
-    _print_written(written, as_json)
+    print_written(written, as_json)
 
 
 @data.command()
@@ -214,26 +213,3 @@ def show(
     found = [shown_in(row, box_format, key) for row in found]
     write_atomically(out, page_of(found, source.name, total))
     typer.echo(f"{out}: {len(found)} of {total} rows of {source}")
-
-
-def _print_written(written: Written, as_json: bool) -> None:
-    """Print what was written and what was left out."""
-    counts = {name: n for name, n in written.counts.items() if n}
-    if as_json:
-        result = {
-            "folder": str(written.folder),
-            "rows": written.rows,
-            "shards": written.shards,
-            "left_out": written.left_out_records(),
-            "counts": counts,
-            "notes": written.notes,
-        }
-        typer.echo(json.dumps(result))
-        return
-    lines = [f"note: {note}" for note in written.notes]
-    lines += [f"{n} {name}" for name, n in counts.items()]
-    lines += [f"left out: {one}" for one in written.left_out[:SHOWN]]
-    if written.left_out:
-        lines.append(f"{len(written.left_out)} rows left out: {written.folder / 'left_out.jsonl'}")
-    lines.append(f"{written.folder}: {written.rows} rows, {written.shards} shard(s), README.md")
-    typer.echo("\n".join(lines))

@@ -111,7 +111,7 @@ def evaluate(
 
     A killed run resumes when it is started again. Exit code 2: the input cannot be used.
     """
-    given = locals() | {"engine_options": _options(engine_options)}
+    given = locals() | {"engine_options": engine_flags(engine_options)}
     if model == "compare":
         raise ValueError("`vlrft eval compare A B` is `vlrft compare A B`, with the same options")
     if given.pop("rest"):
@@ -134,8 +134,8 @@ def evaluate(
 
 
 @contextmanager
-def answers_bar() -> Iterator[Callable[[int, int], None]]:
-    """A bar on the error stream; if that is not a terminal, only the number answered before."""
+def answers_bar(done: str = "rows are answered") -> Iterator[Callable[[int, int], None]]:
+    """A bar on the error stream; if that is not a terminal, only the number done before."""
     console = Console(stderr=True)
     columns = ("answers", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
@@ -144,13 +144,13 @@ def answers_bar() -> Iterator[Callable[[int, int], None]]:
             if not bar.tasks:
                 bar.add_task("answers", total=total)
                 if n:
-                    console.print(f"{n} of {total} rows are answered already", highlight=False)
+                    console.print(f"{n} of {total} {done} already", highlight=False)
             bar.update(bar.tasks[0].id, advance=n)
 
         yield progress
 
 
-def _options(text: str) -> dict[str, Any]:
+def engine_flags(text: str) -> dict[str, Any]:
     try:
         return msgspec.json.decode(text, type=dict[str, Any])
     except msgspec.DecodeError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -15,6 +15,10 @@ from typer.core import TyperGroup
 
 from swift_vlrft.files.records import strict_json
 
+if TYPE_CHECKING:
+    from swift_vlrft.datasets.writer import Written
+
+LEFT_OUT_SHOWN = 10
 COMMANDS = (
     *(
         "demo",
@@ -101,3 +105,26 @@ def show(drawn: Table) -> None:
     with wide.capture() as captured:
         wide.print(drawn)
     typer.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
+
+
+def print_written(written: Written, as_json: bool) -> None:
+    """Print what was written and what was left out."""
+    counts = {name: n for name, n in written.counts.items() if n}
+    if as_json:
+        result = {
+            "folder": str(written.folder),
+            "rows": written.rows,
+            "shards": written.shards,
+            "left_out": written.left_out_records(),
+            "counts": counts,
+            "notes": written.notes,
+        }
+        typer.echo(json.dumps(result))
+        return
+    lines = [f"note: {note}" for note in written.notes]
+    lines += [f"{n} {name}" for name, n in counts.items()]
+    lines += [f"left out: {one}" for one in written.left_out[:LEFT_OUT_SHOWN]]
+    if written.left_out:
+        lines.append(f"{len(written.left_out)} rows left out: {written.folder / 'left_out.jsonl'}")
+    lines.append(f"{written.folder}: {written.rows} rows, {written.shards} shard(s), README.md")
+    typer.echo("\n".join(lines))

@@ -70,7 +70,7 @@ def convert_folder(
 
     def items(split: str) -> Iterator[Item]:
         for row in rows_of(opened[split]):
-            yield _item(row, base, box_format, box_key)
+            yield item_of(row, base, box_format, box_key)
 
     names = {split: WORDS.get(split.lower(), split) for split in found}
     both = list(names.values())
@@ -136,7 +136,10 @@ def _file_notes(
     return [*rename_notes(stored), *file_notes(stored)]
 
 
-def _item(row: Row | BadRow, base: Path, box_format: str, key: str | None) -> Item:
+def item_of(
+    row: Row | BadRow, base: Path, box_format: str = "", key: str | None = None
+) -> dict[str, Any] | BadRow:
+    """The row as it is stored, its image read from below ``base``; a BadRow if it cannot be."""
     if isinstance(row, BadRow):
         return BadRow(row.place, row.problem.removeprefix(f"{row.place}: "))
     try:

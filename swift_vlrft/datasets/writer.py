@@ -25,6 +25,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -39,6 +40,7 @@ SHARD_BYTES = 256 * 2**20
 GROUP_BYTES = 16 * 2**20
 GROUP_ROWS = 100
 """A row group ends at either: small ones let a viewer fetch a few rows, and bound the memory."""
+MOST_OPEN = 256  # files at once
 TEXTS = ("problem", "solution", "task", "frame")
 
 _SPLIT = re.compile(r"\w+(?:\.\w+)*")
@@ -72,9 +74,11 @@ def write_folder(
     keep_going: bool = True,
     total: int | None = None,
     shard_bytes: int = SHARD_BYTES,
+    sort_key: Callable[[Mapping[str, Any]], Any] | None = None,
 ) -> Written:
     """Write every split's rows to ``folder``. ``about`` goes into the card; ``total`` is the
-    number of rows, where it is known, for the progress bar.
+    number of rows, where it is known, for the progress bar. With ``sort_key``, rows are written in
+    its order, those with an equal key as they come.
 
     DataError if ``folder`` exists already, where another process is writing it, where a column
     holds values of several types, where no row is left, and, unless ``keep_going``, at the first
@@ -102,18 +106,23 @@ def write_folder(
         counts = {split: SplitCounts() for split in splits}
         groups: dict[str, list[tuple[Path, int]]] = {split: [] for split in splits}
         schema = None
+        keys: dict[str, list[Any]] = {split: [] for split in splits}
         for split, items in splits.items():
             rows = kept(items, counts[split])
             for number, group in enumerate(_parts(rows, _image_bytes, GROUP_BYTES, GROUP_ROWS)):
                 path = staging / f"{split}-{number}.arrow"
                 schema = _write_group(group, path, schema)
                 groups[split].append((path, sum(map(_image_bytes, group))))
+                if sort_key is not None:
+                    keys[split] += [(sort_key(row), _image_bytes(row)) for row in group]
         if schema is None:
             why = written.left_out[0] if written.left_out else "the set is empty"
             raise DataError(f"{folder}: no row to write; {why}")
         data = staging / "folder" / "data"
         data.mkdir(parents=True)
         for split, made in groups.items():
+            if sort_key is not None:
+                made = _sorted_groups([path for path, _ in made], keys[split], schema)
             shards = list(_parts(made, lambda group: group[1], shard_bytes, sys.maxsize))
             for number, shard in enumerate(shards):
                 name = f"{split}-{number:05d}-of-{len(shards):05d}.parquet"
@@ -127,6 +136,22 @@ def write_folder(
         data.parent.rename(folder)
     written.rows = sum(one.rows for one in counts.values())
     return written
+
+
+def check_storable(rows: Iterable[dict[str, Any]]) -> None:
+    """DataError where ``write_folder`` would raise one for the columns' types."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schema = None
+    for group in _parts(rows, lambda row: 0, 1, GROUP_ROWS):
+        found = table_of([row | {"image": {"bytes": b"", "path": None}} for row in group]).schema
+        schema = found if schema is None else _widest(schema, found)
+    try:
+        if schema is not None:
+            pq.write_table(schema.empty_table(), pa.BufferOutputStream())
+    except pa.ArrowException as error:
+        raise _not_parquet("the set", error) from error
 
 
 @contextmanager
@@ -244,6 +269,35 @@ def _several_types(name: str, found: str) -> DataError:
     )
 
 
+def _sorted_groups(
+    groups: Sequence[Path], rows: Sequence[tuple[Any, int]], schema: pa.Schema
+) -> list[tuple[Path, int]]:
+    """The rows of Arrow files in the order of their keys, as new files with their image bytes.
+    ``rows``: key and image bytes of each. Files are memory-mapped: no more than one group is read.
+    """
+    import pyarrow as pa
+    from pyarrow import feather
+
+    @lru_cache(maxsize=MOST_OPEN)
+    def opened(path: Path) -> pa.Table:
+        return feather.read_table(path, memory_map=True)
+
+    places = [(path, row) for path in groups for row in range(opened(path).num_rows)]
+    order = sorted(range(len(rows)), key=lambda number: rows[number][0])
+    made = []
+    for number, part in enumerate(_parts(order, lambda n: rows[n][1], GROUP_BYTES, GROUP_ROWS)):
+        slices = [opened(path).slice(row, 1) for path, row in (places[n] for n in part)]
+        tables = [schema.empty_table(), *slices]
+        table = pa.concat_tables(tables, promote_options="permissive").cast(schema)
+        path = groups[0].with_name(f"sorted-{groups[0].stem}-{number}.arrow")
+        feather.write_feather(table.combine_chunks(), path, compression="uncompressed")
+        made.append((path, sum(rows[n][1] for n in part)))
+    opened.cache_clear()
+    for path in groups:
+        path.unlink()
+    return made
+
+
 def _write_shard(path: Path, groups: Iterable[Path], schema: pa.Schema) -> None:
     """One Parquet file of Arrow files, each a row group; they are removed on the way."""
     import pyarrow as pa
@@ -266,4 +320,8 @@ def _write_shard(path: Path, groups: Iterable[Path], schema: pa.Schema) -> None:
                 writer.write_table(table, row_group_size=table.num_rows)
                 group.unlink()
     except pa.ArrowException as error:  # an object without any key, for instance
-        raise DataError(f"{path.name} cannot be stored as Parquet: {error}") from error
+        raise _not_parquet(path.name, error) from error
+
+
+def _not_parquet(what: str, error: Exception) -> DataError:
+    return DataError(f"{what} cannot be stored as Parquet: {error}")

@@ -42,6 +42,8 @@ from swift_vlrft.files.records import as_json
 from swift_vlrft.geometry.box_format import Size
 
 SPLITS = ("test", "validation", "train")
+HOW_COMPUTED = ("engine", "batch_size")
+OF_SAMPLES = ("samples", "top_p", "rename")
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -67,11 +69,21 @@ class Settings(msgspec.Struct, frozen=True):
     box_format: str = msgspec.field(default="norm1000", name="frame")
     resolution: dict[str, str] = {}
     """The values of the variables that limit an image's size, such as ``MAX_PIXELS``."""
+    samples: int = 0
+    """Answers per row, for `vlrft data difficulty`, whose ``task`` is that of rows that state none
+    ("": none). 0: an evaluation, with one answer.
+    """
+    top_p: float | None = None
+    rename: dict[str, str] = {}
 
     def identity(self) -> str:
         """Equal for settings that give the same predictions, however they are computed."""
-        decisive = {k: v for k, v in as_json(self).items() if k not in ("engine", "batch_size")}
-        return sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:16]
+        return sha256(json.dumps(self.decisive(), sort_keys=True).encode()).hexdigest()[:16]
+
+    def decisive(self) -> dict[str, Any]:
+        """Those that predictions depend on; of an evaluation, as before there were samples."""
+        others = {*HOW_COMPUTED, *(() if self.samples else OF_SAMPLES)}
+        return {k: v for k, v in as_json(self).items() if k not in others}
 
 
 @dataclass(frozen=True)
@@ -81,6 +93,12 @@ class Query:
     id: str
     row: Row
     number: int | None = None
+    samples: int = 0
+
+    @property
+    def answer_ids(self) -> list[str]:
+        """The ids of its answers' lines."""
+        return [f"{self.id}/{n}" for n in range(self.samples)] or [self.id]
 
     def column(self, name: str) -> str | None:
         value = self.row.columns.get(name)
@@ -101,11 +119,11 @@ class Query:
         sides = columns.get("width"), columns.get("height")
         return sides if self.box_format == "pixels" and None not in sides else None  # type: ignore[return-value]
 
-    def unanswered(self) -> Prediction:
-        """Its prediction with an empty answer."""
+    def unanswered(self, sample: int = 0) -> Prediction:
+        """Its prediction with an empty answer; of several, the one with that number."""
         columns, image = self.row.columns, self.row.image
         return Prediction(
-            id=self.id,
+            id=self.answer_ids[sample],
             completion="",
             solution=self.row.solution,
             image_id=self.column("image_id") or "",

@@ -11,7 +11,7 @@ A killed run resumes: rows with a complete line in a part are not asked again.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
@@ -58,9 +58,11 @@ def versions() -> dict[str, str]:
     return installed
 
 
-def begin(folder: Path, settings: Settings, *, force: bool = False) -> dict[str, str]:
+def begin(
+    folder: Path, settings: Settings, *, force: bool = False, results: Sequence[str] = RESULTS
+) -> dict[str, str]:
     """Prepare the folder to start or resume; the answer lines that it has, by id. EvaluationError
-    if it has a run with other settings; ``force`` moves that run aside.
+    if it has a run with other settings; ``force`` moves the ``results`` of that run aside.
     """
     manifest = Manifest(settings, settings.identity(), _stamps(settings), versions())
     if problem := _other_results(folder, manifest):
@@ -68,15 +70,21 @@ def begin(folder: Path, settings: Settings, *, force: bool = False) -> dict[str,
             raise EvaluationError(
                 f"{folder} holds {problem}. Give another --out, or --force to move them aside"
             )
-        number = next(n for n in count(1) if not (folder / f"before-{n}").exists())
-        aside = folder / f"before-{number}"
-        aside.mkdir(parents=True)
-        for name in RESULTS:
-            if (folder / name).exists():
-                (folder / name).rename(aside / name)
+        move_aside(folder, results)
     (folder / "parts").mkdir(parents=True, exist_ok=True)
     write_record(folder / "run.json", manifest)
     return answered(folder)
+
+
+def move_aside(folder: Path, names: Iterable[str]) -> Path:
+    """Move what there is of ``names`` into a new folder ``before-N`` beside it."""
+    number = next(n for n in count(1) if not (folder / f"before-{n}").exists())
+    aside = folder / f"before-{number}"
+    aside.mkdir(parents=True)
+    for name in names:
+        if (folder / name).exists():
+            (folder / name).rename(aside / name)
+    return aside
 
 
 def _other_results(folder: Path, manifest: Manifest) -> str | None:
@@ -88,8 +96,8 @@ def _other_results(folder: Path, manifest: Manifest) -> str | None:
         before = read_record(folder / "run.json", Manifest)
     except (OSError, LineError) as error:
         return f"predictions of another run ({error})"
-    old, new = as_json(before.settings), as_json(manifest.settings)
-    differ = [f"{k} {old[k]!r}, now {new[k]!r}" for k in new if old[k] != new[k]]
+    old, new = before.settings.decisive(), manifest.settings.decisive()
+    differ = [f"{k} {old.get(k)!r}, now {new[k]!r}" for k in new if old.get(k) != new[k]]
     changed = [k for k, stamp in before.files.items() if manifest.files.get(k) != stamp]
     if before.identity == manifest.identity and not changed:
         return None
@@ -137,16 +145,18 @@ def pending(
     """The queries of one worker that are not answered yet."""
     for query in queries.read(problems):
         # By the id alone, so that no worker's share depends on what another has answered.
-        if crc32(query.id.encode()) % workers == worker and query.id not in done:
+        if crc32(query.id.encode()) % workers == worker and not done.keys() >= {*query.answer_ids}:
             yield query
 
 
-def answer_line(query: Query, completion: str, *, image_id: str, size: Size, **more: Any) -> str:
-    """``size`` is the image's; ``image_id`` identifies it if the row does not; ``more``: further
-    fields of the prediction.
+def answer_line(
+    query: Query, completion: str, *, image_id: str, size: Size, sample: int = 0, **more: Any
+) -> str:
+    """``size`` is the image's; ``image_id`` identifies it if the row does not; ``sample`` is the
+    number of the answer, of several; ``more``: further fields of the prediction.
     """
     image = {"image_id": query.column("image_id") or image_id, "width": size[0], "height": size[1]}
-    asked = query.unanswered()
+    asked = query.unanswered(sample)
     prediction = msgspec.structs.replace(asked, completion=completion, **image, **more)
     return json.dumps(as_json(prediction)) + "\n"  # ASCII: a lone surrogate cannot break the file
 
@@ -156,11 +166,11 @@ def finish(folder: Path, queries: QuerySet) -> Problems:
     done, problems = answered(folder), Problems()
     with beside(folder / "predictions.jsonl") as path, path.open("w", encoding="ascii") as file:
         for query in queries.read(problems):
-            line = done.get(query.id)
-            if line is None:
+            lines = [done.get(key) for key in query.answer_ids]
+            if None in lines:
                 problems.add("queries without an answer", query.id)
             else:
-                file.write(line)
+                file.writelines(line for line in lines if line is not None)
     return problems
 
 
@@ -196,7 +206,7 @@ def open_runs(
             continue
         manifest = read_record(manifest_file, Manifest)
         settings = manifest.settings
-        predictions = read_predictions(path, task or settings.task)
+        predictions = read_predictions(path, task or settings.task or None)
         # Only queries of annotations have no row number.
         numbered = all(row.row is not None for row in predictions.rows)
         if not (numbered or other_gold or settings.dataset.exists()):

@@ -7,7 +7,7 @@ evaluate(predictions="runs/eval/after").metrics["AP50"].value      # scores exis
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from swift_vlrft.evaluation.predictions import (
     read_predictions,
 )
 from swift_vlrft.evaluation.queries import QuerySet, Settings
-from swift_vlrft.evaluation.run import begin, finish, gold_of, versions
+from swift_vlrft.evaluation.run import RESULTS, begin, finish, gold_of, versions
 from swift_vlrft.evaluation.summary import Summary, summarise, write_summary
 from swift_vlrft.families.resize import RESOLUTION
 from swift_vlrft.files.records import as_json
@@ -128,10 +128,28 @@ def _run_model(
 ) -> tuple[Predictions, Gold]:
     """Let the model answer what is left; all predictions, with the queries that were skipped."""
     queries = QuerySet(settings)
+    problems = answer_all(queries, out, workers, force, progress)
+    predictions = read_predictions(out, settings.task)
+    predictions = replace(predictions, problems=predictions.problems.joined(problems))
+    return predictions, gold_of(settings, queries.annotations)
+
+
+def answer_all(
+    queries: QuerySet,
+    out: Path,
+    workers: int | None,
+    force: bool,
+    progress: Progress,
+    results: Sequence[str] = RESULTS,
+) -> Problems:
+    """Let the model answer what is left of the queries, in ``out``; what was skipped. ``force``
+    moves the ``results`` of another run aside.
+    """
+    settings = queries.settings
     for problem in queries.problems():
         raise EvaluationError(problem)
     model_and_adapter(settings.model, settings.base_model)
-    done = len(begin(out, settings, force=force))
+    done = len(begin(out, settings, force=force, results=results))
     progress(queries.count, done)
     answered = partial(progress, queries.count)
     skipped = Problems()
@@ -140,15 +158,13 @@ def _run_model(
     elif done < queries.count:
         skipped = run_worker(out, queries, progress=answered)
     problems = skipped.joined(finish(out, queries))
-    if problems.counts["queries without an answer"] == queries.count:
+    if not (out / "predictions.jsonl").stat().st_size:
         raise EvaluationError(f"the model answered no query of {settings.dataset}: {problems}")
-    predictions = read_predictions(out, settings.task)
-    predictions = replace(predictions, problems=predictions.problems.joined(problems))
-    return predictions, gold_of(settings, queries.annotations)
+    return problems
 
 
-def output_folder(model: str, dataset: PathLike) -> Path:
+def output_folder(model: str, dataset: PathLike, kind: str = "eval") -> Path:
     """The default of ``out``: runs/eval/MODEL-DATASET."""
     parts = [part for part in Path(model).parts if part not in ("/", ".", "..")]
     name = "-".join(parts[-2:] if parts[-1].startswith("checkpoint") else parts[-1:])
-    return Path("runs/eval") / f"{name}-{split_box_format(os.fspath(dataset))[0].stem}"
+    return Path("runs") / kind / f"{name}-{split_box_format(os.fspath(dataset))[0].stem}"

@@ -25,10 +25,10 @@ from typing import Any
 from swift_vlrft.datasets import DataError, open_image
 from swift_vlrft.datasets.box_format import ImageResize
 from swift_vlrft.datasets.image import ImageInfo, size_problem
-from swift_vlrft.datasets.row import BOX_TASKS
 from swift_vlrft.evaluation.predictions import EvaluationError, Problems, content_key
 from swift_vlrft.evaluation.queries import Query, QuerySet, Settings
 from swift_vlrft.evaluation.run import Manifest, answer_line, answered, new_part, pending
+from swift_vlrft.evaluation.sampled import queries_of
 from swift_vlrft.families import family_of
 from swift_vlrft.families.chatglm4v import COGAGENT, FAMILY
 from swift_vlrft.files.records import read_record, write_record
@@ -37,6 +37,7 @@ from swift_vlrft.swift_plugin.command_line import CommandLine
 from swift_vlrft.swift_plugin.model import register_model_of, wanted_box_format
 
 ENGINES = ("auto", "vllm", "transformers")
+NO_LIMIT = 2**31 - 1
 VLLM_CHUNK = 256
 """Queries per call of vLLM, which batches them itself."""
 
@@ -128,7 +129,8 @@ def load_engine(settings: Settings) -> tuple[Ask, int]:
     model, adapter = model_and_adapter(settings.model, settings.base_model)
     engine = chosen_engine(settings.engine)
     options: dict[str, Any] = {"model": model, "infer_backend": engine, "stream": False}
-    options |= {"max_batch_size": settings.batch_size, "seed": settings.seed}
+    options["max_batch_size"] = settings.batch_size * max(1, settings.samples)
+    options["seed"] = settings.seed
     model_type = settings.engine_options.get("model_type")
     register_model_of(CommandLine(model=model, model_type=model_type))
     if adapter is not None:
@@ -193,7 +195,7 @@ def answer_batch(
         try:
             image = open_image(row.image, row.place)
             other = size_problem(row.image, ImageInfo(*image.size, plain=True), row.drawn)
-            if other is not None and settings.task in BOX_TASKS:
+            if other is not None and row.has_boxes:
                 problems.add("images of another size than the annotations say, skipped", other)
                 continue
             seen = image.size
@@ -204,25 +206,38 @@ def answer_batch(
             problems.add("images that cannot be opened, skipped", error)
         except ValueError as error:
             problems.add("rows whose boxes cannot be put into the box format, skipped", error)
-    requests = [InferRequest(with_prompt(q.row.problem), images=[image]) for q, image in ready]
+    times = settings.samples // config.n if settings.samples else 1
+    requests = [
+        InferRequest(with_prompt(query.row.problem), images=[image])
+        for query, image in ready
+        for _ in range(times)
+    ]
     answers = ask(requests, config) if requests else []
     lines = []
-    for (query, image), response in zip(ready, answers, strict=True):
-        if isinstance(response, Exception):
-            raise EvaluationError(f"query {query.id}: the engine failed: {response}")
-        choice, stored = response.choices[0], query.row.image
-        content = stored.get("bytes")
-        lines.append(
-            answer_line(
-                query,
-                choice.message.content,
-                # Rows with the same image share it, whatever its file names.
-                image_id=str(stored.get("path")) if content is None else content_key(content),
-                size=image.size,
-                tokens=getattr(getattr(response, "usage", None), "completion_tokens", None),
-                finish=choice.finish_reason,
+    for number, (query, image) in enumerate(ready):
+        responses = answers[number * times : (number + 1) * times]
+        for response in responses:
+            if isinstance(response, Exception):
+                raise EvaluationError(f"query {query.id}: the engine failed: {response}")
+        content = query.row.image.get("bytes")
+        # Rows with the same image share it, whatever its file names.
+        path = str(query.row.image.get("path"))
+        image_id = path if content is None else content_key(content)
+        choices = [(response, choice) for response in responses for choice in response.choices]
+        for sample, (response, choice) in enumerate(choices):
+            # Of several choices, the engine counts the tokens of all.
+            tokens = getattr(getattr(response, "usage", None), "completion_tokens", None)
+            lines.append(
+                answer_line(
+                    query,
+                    choice.message.content,
+                    image_id=image_id,
+                    size=image.size,
+                    sample=sample,
+                    tokens=tokens if len(choices) == len(responses) else None,
+                    finish=choice.finish_reason,
+                )
             )
-        )
     return lines
 
 
@@ -241,11 +256,7 @@ def run_worker(
         return problems  # no model is loaded
     wanted = box_format_for(settings)
     ask, at_once = load_engine(settings)
-    from swift.infer_engine import RequestConfig
-
-    config = RequestConfig(
-        max_tokens=settings.max_tokens, temperature=settings.temperature, seed=settings.seed
-    )
+    config = _request_config(settings)
     left = chain([first], left)
     with new_part(folder).open("a", encoding="ascii") as file:
         while batch := list(islice(left, at_once)):
@@ -254,6 +265,23 @@ def run_worker(
             file.flush()
             progress(len(lines))
     return problems
+
+
+def _request_config(settings: Settings) -> Any:
+    from swift.infer_engine import RequestConfig
+
+    config: dict[str, Any] = {
+        "max_tokens": settings.max_tokens,
+        "temperature": settings.temperature,
+    }
+    if not settings.samples:
+        return RequestConfig(seed=settings.seed, **config)
+    # As GRPO samples, whatever generation_config.json says (Qwen2-VL's: top_k 1); the engine itself
+    # has the seed. vLLM computes a prompt once for all of its answers; of transformers each is a
+    # request of its own, as in ms-swift's rollouts. That engine takes no limit (-1) as the value of
+    # that file.
+    n, top_k = (settings.samples, -1) if chosen_engine(settings.engine) == "vllm" else (1, NO_LIMIT)
+    return RequestConfig(n=n, top_p=settings.top_p, top_k=top_k, repetition_penalty=1.0, **config)
 
 
 def run_workers(
@@ -306,7 +334,7 @@ def _lines_in(folder: Path) -> int:
 def main(arguments: Sequence[str]) -> None:
     folder, worker, workers = Path(arguments[0]), int(arguments[1]), int(arguments[2])
     settings = read_record(folder / "run.json", Manifest).settings
-    problems = run_worker(folder, QuerySet(settings), worker, workers)
+    problems = run_worker(folder, queries_of(settings), worker, workers)
     write_record(folder / f"worker-{worker}.json", problems)
 
 

@@ -51,7 +51,7 @@ def test_the_demo_learns(tmp_path):
     assert of["first"] <= 0.4 and of["last"] >= 0.8
     # Both rewards weigh: what the format was, it stays, in every tenth of the run.
     weights = json.loads((tmp_path / "grpo" / "args.json").read_text())["reward_weights"]
-    assert len(weights) == 2 and min(weights) > 0
+    assert weights is None or min(weights) > 0  # None: equal
     log = tmp_path / "grpo" / "logging.jsonl"
     kept = step_rewards(log, "rewards/vlrft_format/mean")
     tenth = len(kept) // 10
