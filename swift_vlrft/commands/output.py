@@ -119,7 +119,7 @@ def print_written(written: Written, as_json: bool) -> None:
             "counts": counts,
             "notes": written.notes,
         }
-        typer.echo(json.dumps(result))
+        print_json(result)
         return
     lines = [f"note: {note}" for note in written.notes]
     lines += [f"{n} {name}" for name, n in counts.items()]
