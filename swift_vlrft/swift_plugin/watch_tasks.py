@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from accelerate.utils import gather_object
 from swift.callbacks import TrainerCallback
 from swift.utils import get_logger
 
@@ -47,7 +46,8 @@ class WatchTasks(TrainerCallback):
     def _log(self, samples: Any) -> None:
         """All processes take part: what they hold is put together in the order of the rewards."""
         trainer = self.trainer
-        rows = gather_object([(self._scored(one), further(one.extra)) for one in samples])
+        own = [(self._scored(one), further(one.extra)) for one in samples]
+        rows = trainer._gather_and_flatten(own, flatten_level=0)
         self._keep([columns for _, columns in rows])
         rewards = trainer._rewards_per_func
         if len(rewards) != len(rows):

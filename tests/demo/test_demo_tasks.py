@@ -64,7 +64,7 @@ def test_the_answer_before_training_is_a_box_too_large_that_earns_something(name
 
     def earned(say):
         texts = [f"<think>{row.seen}</think><answer>[{say(row)}]</answer>" for row in rows]
-        return sum(REWARDS[task.reward](texts, gold)) / len(rows)
+        return sum(REWARDS[task.rewards[0]](texts, gold)) / len(rows)
 
     guessed = earned(lambda row: task.guess(rng, row.seen).strip("[]"))
     seen = earned(lambda row: row.seen)
