@@ -6,7 +6,7 @@ import re
 
 import pytest
 from end_to_end.test_engines import COIN, PLUGINS, VLLM, ZERO3, ZERO3_VARIABLES
-from support.swift_run import VLLM_ON_CPU, Run, assert_trained, grpo_command, run_swift
+from support.swift_run import SUPPORT, VLLM_ON_CPU, Run, assert_trained, grpo_command, run_swift
 
 from swift_vlrft.tiny.checkpoint import write_tiny
 
@@ -46,6 +46,34 @@ def test_a_run_with_and_without_is_the_same_run(family, shapes, tmp_path):
     for name in ("loss", "grad_norm", "kl", "entropy/mean", "clip_ratio/region_mean"):
         expected = pytest.approx(updates(stock, name), rel=1e-4, abs=1e-5)
         assert updates(shared, name) == expected, name
+
+
+def test_every_loss_type_and_mask_is_the_same(tiny_qwen2_5_vl, shapes, tmp_path):
+    """Loss types, levels of importance sampling, entropy mask and KL; two updates of one generation,
+    so that ratios are not 1; half a group in a micro-batch: ms-swift's sampler keeps groups
+    together.
+    """
+    flags = (
+        *(*COIN, "--per_device_train_batch_size", "4", "--gradient_accumulation_steps", "2"),
+        *("--num_generations", "8", "--num_iterations", "2", "--top_entropy_quantile", "0.5"),
+        *("--epsilon_high", "0.28", "--learning_rate", "1e-3"),
+    )
+    plugins = [*PLUGINS, SUPPORT / "every_loss.py"]
+    stock, shared = (
+        run_swift(
+            grpo_command(tiny_qwen2_5_vl, shapes, tmp_path / name, plugins, *flags),
+            tmp_path / name,
+            **variables,
+        )
+        for name, variables in (("stock", {}), ("shared", ON))
+    )
+    assert "for 4 completions of 1 prompts" in shared.output
+    names = [name for name in stock.steps[0] if name.startswith("loss_types/")]
+    assert len(names) == 8
+    for name in (*names, "grad_norm", "kl"):
+        assert updates(shared, name) == pytest.approx(updates(stock, name), rel=1e-4, abs=1e-5)
+    last = {round(updates(stock, name)[-1], 6) for name in names}
+    assert len(last) >= 3  # answers of one length: the means of four of the types are one
 
 
 def test_zero3_with_offload_and_vllm_tensor_parallel(tiny_qwen2_5_vl, shapes, tmp_path):
