@@ -23,6 +23,7 @@ export CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES-$(seq -s, 0 $((NPROC_PER_NODE
 export USE_HF=${USE_HF:-1}  # the data set is on Hugging Face; 0: ModelScope
 export MAX_PIXELS=${MAX_PIXELS:-401408}  # 512 image tokens of 28 x 28 pixels
 export PYTORCH_CUDA_ALLOC_CONF=${PYTORCH_CUDA_ALLOC_CONF:-expandable_segments:True}
+export VLRFT_SHARED_PREFIX=${VLRFT_SHARED_PREFIX:-1}  # each prompt and image of a micro-batch once; 0: as ms-swift
 
 swift rlhf \
     --rlhf_type grpo \
@@ -32,6 +33,7 @@ swift rlhf \
     --external_plugins "$PLUGIN" \
     --reward_funcs vlrft_detection_iou vlrft_detection_confidence vlrft_format \
     --tuner_type lora \
+    --lora_dropout 0 \
     --lora_rank 16 \
     --lora_alpha 32 \
     --target_modules all-linear \

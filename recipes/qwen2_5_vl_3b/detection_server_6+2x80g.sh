@@ -23,6 +23,7 @@ ROLLOUT_GPUS=${ROLLOUT_GPUS-$(seq -s, $NPROC_PER_NODE $((NPROC_PER_NODE + 1)))} 
 export USE_HF=${USE_HF:-1}  # the data set is on Hugging Face; 0: ModelScope
 export MAX_PIXELS=${MAX_PIXELS:-401408}  # 512 image tokens of 28 x 28 pixels
 export PYTORCH_CUDA_ALLOC_CONF=${PYTORCH_CUDA_ALLOC_CONF:-expandable_segments:True}
+export VLRFT_SHARED_PREFIX=${VLRFT_SHARED_PREFIX:-1}  # each prompt and image of a micro-batch once; 0: as ms-swift
 ROLLOUT_PORT=${ROLLOUT_PORT:-8000}
 
 # In a process group of its own, so that the engine's workers end with this script.

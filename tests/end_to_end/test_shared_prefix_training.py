@@ -49,7 +49,7 @@ def test_a_run_with_and_without_is_the_same_run(family, shapes, tmp_path):
 
 
 def test_every_loss_type_and_mask_is_the_same(tiny_qwen2_5_vl, shapes, tmp_path):
-    """Loss types, levels of importance sampling, entropy mask and KL; two updates of one generation,
+    """Loss types, levels of importance sampling, entropy mask and KL. Two updates of a generation,
     so that ratios are not 1; half a group in a micro-batch: ms-swift's sampler keeps groups
     together.
     """

@@ -226,6 +226,8 @@ def test_the_flags_of_ms_swift_2():
             "cannot go on",
         ),
         (GOOD + "--max_length 512", "lengths", "--truncation_strategy delete"),
+        (GOOD + "--max_completion_length 2048", "length-bias", "--loss_type dapo"),
+        (GOOD + "--max_completion_length 2048 --loss_type grpo", "length-bias", "up to 2048"),
         (
             GOOD
             + "--use_vllm true --vllm_mode colocate --max_length 600 --vllm_max_model_len 1000",
@@ -250,6 +252,11 @@ def test_notes(text, rule, said):
     found = [f for f in findings(text) if f.level == NOTE]
     assert rule in [f.rule for f in found]
     assert said in next(f.text for f in found if f.rule == rule)
+
+
+@pytest.mark.parametrize("flags", ["", "--max_completion_length 2048 --loss_type dapo"])
+def test_a_loss_that_fits_gives_no_note(flags):
+    assert "length-bias" not in [found.rule for found in findings(GOOD + flags)]
 
 
 def test_a_step_of_1e_6_is_lost_in_16_bits():
