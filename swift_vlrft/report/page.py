@@ -172,7 +172,7 @@ def _curves(run: RunLog) -> list[str]:
 
 def _parse_rates(run: RunLog) -> list[tuple[str, Any, dict[str, Any]]]:
     """Of the completions that were logged; a run on several tasks has them by task."""
-    if any(name.startswith("tasks/") and name.endswith("/parse_rate") for name in run.series):
+    if any(name.startswith("tasks/") for name in run.series):
         return []
     return [(f"parse rate of {name}", of, {"unit": True}) for name, of in run.parse_rate.items()]
 
