@@ -158,6 +158,8 @@ def _stream(stored: StoredSet, options: LoadOptions, *, notes: bool) -> Any:
     def generate() -> Iterator[tuple[int, Any]]:
         report = Report(stored.path)
         yield from enumerate(streamed_rows(rows_of(stored), options, report))
+        if problem := report.no_row_of(options.tasks):
+            raise DataError(problem)
         _tell(report, options)
         if notes:
             _warn(left_out_notes(stored))
@@ -181,7 +183,10 @@ def _tell(report: Report, options: LoadOptions) -> None:
         elif text := not_native(str(path), options.box_format, family):
             logger.info(f"swift_vlrft: {text}")
     tasks = ", ".join(f"{count} {task}" for task, count in report.tasks.most_common())
-    logger.info(f"swift_vlrft: {path}: {report.good} of {report.rows} rows train ({tasks}).")
+    others = f"; passed over: {report.passed_over()}" if report.other_tasks else ""
+    logger.info(
+        f"swift_vlrft: {path}: {report.good} of {report.rows} rows train ({tasks}{others})."
+    )
     notes = report.routing_notes(options.rewards)
     if report.too_long:
         notes.append(f"{path}: {report.too_long} rows are longer than allowed.")
@@ -208,7 +213,7 @@ def _check_rewards_score(name: str, report: Report) -> None:
 
 
 def _key(name: str, subsets: Sequence[str]) -> str:
-    return ":".join([name, *subsets])
+    return ":".join([str(Path(name)), *subsets])
 
 
 def dataset_meta(name: str, source: Source | None = None) -> DatasetMeta:
