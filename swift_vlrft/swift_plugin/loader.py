@@ -8,6 +8,7 @@ import copy
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ from swift_vlrft.datasets.training import (
     training_set,
 )
 from swift_vlrft.families import known_family
+from swift_vlrft.rewards import TASK_NAMES
 from swift_vlrft.swift_plugin.command_line import read_command_line
 from swift_vlrft.swift_plugin.model import text_tokens, wanted_box_format
 
@@ -70,9 +72,19 @@ class VlrftLoader(DatasetLoader):
         syntax.subsets = []
         try:
             return super().load(syntax, meta, use_hf=use_hf)
-        except DataError:
-            raise
         except Exception as error:
+            if options.tasks and source is None:
+                # The name of a task may also be that of one of the hub's subsets.
+                syntax.subsets = [n for n in dataset_syntax.subsets if n in options.tasks]
+                options = replace(options, tasks=())
+                meta.preprocess_func = partial(self._hub, name, source, options, usual)
+                _warn([f"{name}: {'/'.join(syntax.subsets)} is read as the hub's subset: {error}"])
+                try:
+                    return super().load(syntax, meta, use_hf=use_hf)
+                except Exception as second:
+                    raise error from second
+            if isinstance(error, DataError):
+                raise
             if source is not None and (hint := source.other_hub(bool(use_hf))):
                 raise DataError(f"{name} could not be loaded ({error}). {hint}") from error
             raise
@@ -131,7 +143,8 @@ class VlrftLoader(DatasetLoader):
         features = dataset.features or {}
         columns = list(dataset.column_names or next(iter(dataset)))
         if usual is not None and (is_for_swift(columns) or schema_of(columns) is None):
-            refuse_subset(name, options.subset or [options.box_format])
+            formats = [n for n in options.subset if n not in TASK_NAMES or n in options.tasks]
+            refuse_subset(name, formats or [options.box_format])
             self.remove_unused_columns = self._remove_asked
             return usual(dataset, **further)
         stored: StoredSet
