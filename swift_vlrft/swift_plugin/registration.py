@@ -105,6 +105,11 @@ def register(
         add_callback("vlrft_tasks", WatchTasks)
     if main_process:
         _check_reward_names(command.reward_funcs, command.external_plugins)
+        if command.streaming and command.rlhf_type == "grpo":
+            logger.warning(
+                "swift_vlrft: --streaming true: of a stream ms-swift samples one answer a prompt, "
+                "so GRPO compares answers to different prompts. Leave it out"
+            )
     reports = [_register_path(d, command, check=main_process) for d in command.datasets]
     for dataset in command.val_datasets:
         _register_path(dataset, command, check=main_process)
