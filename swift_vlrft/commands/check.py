@@ -46,7 +46,10 @@ def check(
     from swift_vlrft.recipe.facts import facts
     from swift_vlrft.recipe.reader import RecipeError
 
-    console, errors = Console(quiet=as_json), Console(stderr=True, quiet=as_json)
+    console, errors = (
+        Console(emoji=False, quiet=as_json),
+        Console(emoji=False, stderr=True, quiet=as_json),
+    )
     findings: list[Finding] = []
     unreadable = []
     with errors.status("reading ..."):

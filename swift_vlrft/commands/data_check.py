@@ -220,4 +220,4 @@ def _print(problems: list[tuple[str, str]], notes: list[str], show: int) -> None
         if len(problems) > show:
             typer.echo(f"and {len(problems) - show} more (--show {len(problems)})")
     for note in notes:
-        Console().print(f"[yellow]note:[/yellow] {escape(note)}", soft_wrap=True)
+        Console(emoji=False).print(f"[yellow]note:[/yellow] {escape(note)}", soft_wrap=True)

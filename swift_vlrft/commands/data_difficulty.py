@@ -205,7 +205,7 @@ def _print(found: Difficulty, out: Path) -> None:
     for kind, count in found.problems.items():
         typer.echo(f"{count} {kind}")
     for flag in found.flags:
-        Console().print(f"[red]flag:[/red] {escape(printable(flag))}", soft_wrap=True)
+        Console(emoji=False).print(f"[red]flag:[/red] {escape(printable(flag))}", soft_wrap=True)
     typer.echo(f"{out}/difficulty.html  {out}/ranking.jsonl")
     typer.echo(f"{found.folder}: {found.written} rows")
 

@@ -29,7 +29,7 @@ def doctor(
     if as_json:
         print_json([asdict(check) for check in checks])
     else:
-        console = Console()
+        console = Console(emoji=False)
         colours = {"ok": "green", "note": "yellow", "problem": "red"}
         for check in checks:
             state = f"[{colours[check.state]}]{check.state:<8}[/{colours[check.state]}]"

@@ -136,7 +136,7 @@ def evaluate(
 @contextmanager
 def answers_bar(done: str = "rows are answered") -> Iterator[Callable[[int, int], None]]:
     """A bar on the error stream; if that is not a terminal, only the number done before."""
-    console = Console(stderr=True)
+    console = Console(emoji=False, stderr=True)
     columns = ("answers", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
 

@@ -63,7 +63,9 @@ class Commands(TyperGroup):
 
 def fail(error: Exception) -> NoReturn:
     """One line on the error stream; exit code 2, or the error's own ``exit_code``."""
-    Console(stderr=True).print(f"[red]error:[/red] {escape(str(error))}", soft_wrap=True)
+    Console(emoji=False, stderr=True).print(
+        f"[red]error:[/red] {escape(str(error))}", soft_wrap=True
+    )
     raise typer.Exit(getattr(error, "exit_code", 2)) from None
 
 
@@ -98,10 +100,10 @@ def table(*columns: str, title: str | None = None, wraps: tuple[str, ...] = ()) 
 
 def show(drawn: Table) -> None:
     """Print a table; it is wider than the terminal rather than breaking a name or a path."""
-    console = Console()
+    console = Console(emoji=False)
     needed = Measurement.get(console, console.options.update(max_width=100_000), drawn)
     widest = needed.maximum if not console.is_terminal else max(console.width, needed.minimum)
-    wide = Console(width=widest)
+    wide = Console(emoji=False, width=widest)
     with wide.capture() as captured:
         wide.print(drawn)
     typer.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))

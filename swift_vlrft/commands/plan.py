@@ -152,7 +152,7 @@ def print_plan(planned: RecipePlan, name: str) -> None:
     """The table of phases, the verdict, and what was assumed."""
     from swift_vlrft.memory.estimate import ERROR
 
-    plan, console = planned.plan, Console()
+    plan, console = planned.plan, Console(emoji=False)
     console.print(_phases(planned, name, console.width))
     peak, colour = plan.peak, {"fits": "green", "tight": "yellow"}.get(plan.verdict, "red")
     where = f" in {peak.name}" if plan.verdict == "out of memory" else ""
@@ -232,7 +232,7 @@ def print_time(time: StepTime, notes: list[str]) -> None:
             lengths += ", as long as allowed: --answer-tokens says what is usual"
     lines += [f"all GPUs: {tokens}{lengths}", *map(escape, notes)]
     for line in lines:
-        Console().print(line, soft_wrap=True, highlight=False)
+        Console(emoji=False).print(line, soft_wrap=True, highlight=False)
 
 
 def _seconds(value: float | None) -> str:

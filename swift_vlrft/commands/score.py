@@ -83,7 +83,7 @@ def print_report(report: Report) -> None:
     for note in report.notes:
         typer.echo(f"note: {note}")
     for flag in report.flags:
-        Console().print(f"[red]flag:[/red] {escape(flag)}", soft_wrap=True)
+        Console(emoji=False).print(f"[red]flag:[/red] {escape(flag)}", soft_wrap=True)
 
 
 def _percent(share: float | None) -> str:

@@ -32,14 +32,15 @@ def check_set(
     *,
     images: bool = True,
     rewards: Sequence[str] = (),
+    tasks: Sequence[str] = (),
     **options: Any,
 ) -> Report:
-    """Check every row, with ``images`` also its image. ``options`` are ``open_set``'s. DataError
-    only for a set that cannot be used at all.
+    """Check every row, or those of ``tasks``, with ``images`` also its image. ``options`` are
+    ``open_set``'s. DataError only for a set that cannot be used at all.
     """
     stored = open_set(path, keep_going=True, **options) if isinstance(path, Path) else path
     report = Report(stored.path)
-    rules = RowRules(rewards=tuple(rewards), every_reward=images)
+    rules = RowRules(rewards=tuple(rewards), every_reward=images, tasks=tuple(tasks))
     for _ in check_rows(stored, rules, report, images=images):
         pass
     return report

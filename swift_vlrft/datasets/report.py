@@ -64,16 +64,32 @@ class Report:
             self.tasks[NO_TASK] += len(unread)
             self.unread = f"{len(unread)} rows without a task, as of {unread[0]}"
 
-    def finish(self, *, strict: bool = False, hint: str = "") -> None:
+    def finish(self, *, strict: bool = False, hint: str = "", tasks: Sequence[str] = ()) -> None:
         """To be called when all rows were read. DataError, which ``hint`` ends, where no row is
-        left, where a gold solution cannot be read, and, if ``strict``, where any row is bad.
+        left, where a gold solution cannot be read, and, if ``strict``, where any row is bad;
+        where none is of the ``tasks`` that were asked for, it names those that are there.
         """
         self.leave_unread()
+        if problem := self.no_row_of(tasks):
+            raise DataError(problem)
         if not self.rows and not self.problems:
             raise DataError("\n".join([f"{self.path} has no rows", *self.notes]))
         bad = len(self.problems) > self.too_long
         if (bad and strict) or self.unreadable or not self.good:
             raise DataError(f"{self.bad_rows}:\n{self.listed()}{hint}")
+
+    def no_row_of(self, tasks: Sequence[str]) -> str | None:
+        """What to say where rows of ``tasks`` were asked for, and all are of others."""
+        if not tasks or not self.other_tasks or self.rows or self.problems:
+            return None
+        text = f"{self.path}:{'/'.join(tasks)}: no row is of {' or '.join(tasks)}; "
+        if self.other_tasks[NO_TASK]:
+            text += "a column task says which rows are; "
+        return f"{text}there are {self.passed_over()}"
+
+    def passed_over(self) -> str:
+        """The rows that were not asked for, for a message."""
+        return ", ".join(f"{count} {task}" for task, count in self.other_tasks.most_common())
 
     def rows_by_task(self) -> str:
         """A description of its rows, for a message."""

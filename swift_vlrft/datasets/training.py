@@ -97,12 +97,7 @@ def training_set(stored: StoredSet, options: LoadOptions) -> tuple[Dataset, Repo
         if found.made is not None:
             kept.append((one, found.made))
     report.notes += left_out_notes(stored)
-    if options.tasks and not report.rows:
-        raise DataError(
-            f"{stored.path}:{'/'.join(options.tasks)}: no row is of this task; there are rows of "
-            + ", ".join(sorted(report.other_tasks))
-        )
-    report.finish(strict=options.strict)
+    report.finish(strict=options.strict, tasks=options.tasks)
     for one, row in kept:
         if isinstance(one.info, ImageInfo) and not one.info.plain:
             image = one.image or _value(table, one.number)

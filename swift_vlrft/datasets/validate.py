@@ -12,10 +12,11 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from swift_vlrft.datasets.box_format import ImageResize, all_under, row_in_box_format
 from swift_vlrft.datasets.image import ImageInfo, size_problem
-from swift_vlrft.datasets.report import Report
+from swift_vlrft.datasets.report import NO_TASK, Report
 from swift_vlrft.datasets.routing import FULL, named_tasks, reads, routed, tasks_of_row
 from swift_vlrft.datasets.row import BOX_TASKS, BadRow, Kind, Row
 from swift_vlrft.datasets.schema import solution_problem
@@ -71,14 +72,13 @@ def validate_rows(
         problem: BadRow | None
         if isinstance(row, BadRow):
             problem = row
+        elif _is_of_another((row := routed(row, rules.rewards)).columns.get("task"), rules.tasks):
+            report.other_tasks[str(row.columns.get("task") or NO_TASK)] += 1
+            yield Validated(row, None, info, None)
+            continue
         elif isinstance(image, str):
             problem = BadRow(row.place, image)
         else:
-            row = routed(row, rules.rewards)
-            if rules.tasks and (task := row.columns.get("task")) not in rules.tasks:
-                report.other_tasks[str(task)] += 1
-                yield Validated(row, None, info, None)
-                continue
             made, problem = _trained(row, info, rules)
         report.rows += row.place.row is not None
         if problem is not None:
@@ -86,6 +86,11 @@ def validate_rows(
         elif made is not None:
             report.add_good(made, rules.rewards)
         yield Validated(row, made, info, problem)
+
+
+def _is_of_another(task: Any, asked: Sequence[str]) -> bool:
+    """Whether a row is passed over; one of "OCR" is not where ocr is asked for: it is reported."""
+    return bool(asked) and str(task).strip().lower() not in asked
 
 
 def _trained(row: Row, info: ImageInfo | None, rules: RowRules) -> tuple[Row | None, BadRow | None]:

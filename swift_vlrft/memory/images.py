@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from swift_vlrft.datasets.box_format import refuse_part_of_set
 from swift_vlrft.datasets.opening import find_set, why_unknown
 from swift_vlrft.datasets.read import rows_of
 from swift_vlrft.datasets.row import BadRow, RowLocation
@@ -47,6 +48,7 @@ def longest_row(path: str | Path, rule: ImageRule, low: int, high: int) -> Longe
     """ValueError says which file or row cannot be read."""
     source = Path(path).expanduser()
     if not source.exists():
+        refuse_part_of_set(str(source), "PATH, for whose longest row is planned")
         raise ValueError(f"--dataset {path} does not exist (from {Path.cwd()})")
     stored = find_set(source)
     if stored is None:

@@ -33,6 +33,8 @@ class CommandLine:
     max_pixels: int | None = None
     truncation_strategy: str | None = None
     strict: bool = False
+    streaming: bool = False
+    rlhf_type: str | None = None
     use_liger_kernel: bool = False
     use_hf: bool | None = None
 
@@ -49,12 +51,12 @@ def read_command_line(argv: list[str]) -> CommandLine:
     for name in ("reward_funcs", "external_plugins", "custom_register_path", "adapters"):
         add(name, dest=name, nargs="*", default=[])
     add("resume_from_checkpoint", dest="resume_from_checkpoint", nargs="?")
-    for name in ("model", "model_type", "system", "truncation_strategy"):
+    for name in ("model", "model_type", "system", "truncation_strategy", "rlhf_type"):
         add(name, dest=name, nargs="?")
     for name in ("max_length", "max_pixels"):
         add(name, dest=name, nargs="?", type=lambda text: int(text) if text.isdecimal() else None)
     add("columns", nargs="?", type=_columns, default={})
-    for name in ("strict", "use_liger_kernel"):
+    for name in ("strict", "streaming", "use_liger_kernel"):
         add(name, dest=name, nargs="?", type=truth, const=True, default=False)
     add("use_hf", dest="use_hf", nargs="?", type=truth, const=True)
     values = vars(parser.parse_known_args(argv)[0])

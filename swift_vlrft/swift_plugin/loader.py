@@ -8,6 +8,7 @@ import copy
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ from swift_vlrft.datasets.training import (
     training_set,
 )
 from swift_vlrft.families import known_family
+from swift_vlrft.rewards import TASK_NAMES
 from swift_vlrft.swift_plugin.command_line import read_command_line
 from swift_vlrft.swift_plugin.model import text_tokens, wanted_box_format
 
@@ -70,9 +72,19 @@ class VlrftLoader(DatasetLoader):
         syntax.subsets = []
         try:
             return super().load(syntax, meta, use_hf=use_hf)
-        except DataError:
-            raise
         except Exception as error:
+            if options.tasks and source is None:
+                # The name of a task may also be that of one of the hub's subsets.
+                syntax.subsets = [n for n in dataset_syntax.subsets if n in options.tasks]
+                options = replace(options, tasks=())
+                meta.preprocess_func = partial(self._hub, name, source, options, usual)
+                _warn([f"{name}: {'/'.join(syntax.subsets)} is read as the hub's subset: {error}"])
+                try:
+                    return super().load(syntax, meta, use_hf=use_hf)
+                except Exception as second:
+                    raise error from second
+            if isinstance(error, DataError):
+                raise
             if source is not None and (hint := source.other_hub(bool(use_hf))):
                 raise DataError(f"{name} could not be loaded ({error}). {hint}") from error
             raise
@@ -131,7 +143,8 @@ class VlrftLoader(DatasetLoader):
         features = dataset.features or {}
         columns = list(dataset.column_names or next(iter(dataset)))
         if usual is not None and (is_for_swift(columns) or schema_of(columns) is None):
-            refuse_subset(name, options.subset or [options.box_format])
+            formats = [n for n in options.subset if n not in TASK_NAMES or n in options.tasks]
+            refuse_subset(name, formats or [options.box_format])
             self.remove_unused_columns = self._remove_asked
             return usual(dataset, **further)
         stored: StoredSet
@@ -158,6 +171,8 @@ def _stream(stored: StoredSet, options: LoadOptions, *, notes: bool) -> Any:
     def generate() -> Iterator[tuple[int, Any]]:
         report = Report(stored.path)
         yield from enumerate(streamed_rows(rows_of(stored), options, report))
+        if problem := report.no_row_of(options.tasks):
+            raise DataError(problem)
         _tell(report, options)
         if notes:
             _warn(left_out_notes(stored))
@@ -181,7 +196,10 @@ def _tell(report: Report, options: LoadOptions) -> None:
         elif text := not_native(str(path), options.box_format, family):
             logger.info(f"swift_vlrft: {text}")
     tasks = ", ".join(f"{count} {task}" for task, count in report.tasks.most_common())
-    logger.info(f"swift_vlrft: {path}: {report.good} of {report.rows} rows train ({tasks}).")
+    others = f"; passed over: {report.passed_over()}" if report.other_tasks else ""
+    logger.info(
+        f"swift_vlrft: {path}: {report.good} of {report.rows} rows train ({tasks}{others})."
+    )
     notes = report.routing_notes(options.rewards)
     if report.too_long:
         notes.append(f"{path}: {report.too_long} rows are longer than allowed.")
@@ -208,7 +226,7 @@ def _check_rewards_score(name: str, report: Report) -> None:
 
 
 def _key(name: str, subsets: Sequence[str]) -> str:
-    return ":".join([name, *subsets])
+    return ":".join([str(Path(name)), *subsets])
 
 
 def dataset_meta(name: str, source: Source | None = None) -> DatasetMeta:

@@ -21,7 +21,12 @@ from swift.trainers.trainer_factory import TrainerFactory
 from swift.utils import get_logger, use_hf_hub
 
 from swift_vlrft.datasets import SOURCES, DataError
-from swift_vlrft.datasets.box_format import refuse_subset, subset_of
+from swift_vlrft.datasets.box_format import (
+    parts_that_exist,
+    refuse_count,
+    refuse_subset,
+    subset_of,
+)
 from swift_vlrft.datasets.check import check_set
 from swift_vlrft.datasets.opening import check_columns, find_set
 from swift_vlrft.datasets.report import Report, nothing_scored, report_of_source
@@ -100,6 +105,11 @@ def register(
         add_callback("vlrft_tasks", WatchTasks)
     if main_process:
         _check_reward_names(command.reward_funcs, command.external_plugins)
+        if command.streaming and command.rlhf_type == "grpo":
+            logger.warning(
+                "swift_vlrft: --streaming true: of a stream ms-swift samples one answer a prompt, "
+                "so GRPO compares answers to different prompts. Leave it out"
+            )
     reports = [_register_path(d, command, check=main_process) for d in command.datasets]
     for dataset in command.val_datasets:
         _register_path(dataset, command, check=main_process)
@@ -145,13 +155,17 @@ def _register_path(dataset: str, command: CommandLine, *, check: bool) -> Report
     """The report of a set whose rows are known now; None for one that ms-swift reads, or that is
     still to be downloaded.
     """
+    if not Path(dataset).exists():
+        refuse_count(dataset)
     syntax = DatasetSyntax.parse(dataset)
     path = Path(syntax.dataset)
     if not path.exists():
         if _names_a_path(syntax.dataset):
-            raise DataError(
-                f"--dataset {dataset}: the path {syntax.dataset} does not exist (from {Path.cwd()})"
-            )
+            text = f"the path {syntax.dataset} does not exist (from {Path.cwd()})"
+            if parts_that_exist(dataset):
+                text += "; ms-swift takes all behind the first ':' for subsets: link the set"
+                text += " under a path without one"
+            raise DataError(f"--dataset {dataset}: {text}")
         return _register_hub_id(syntax, dataset, command, check=check)
     stored = find_set(path, keep_going=not command.strict, rename=command.columns)
     if stored is None or not _is_ours(stored, command):
@@ -166,7 +180,7 @@ def _register_path(dataset: str, command: CommandLine, *, check: bool) -> Report
     if check:
         wanted_box_format(command, subset.box_format, syntax.dataset)
     register_dataset(dataset_meta(syntax.dataset), exist_ok=True)
-    return _check(stored, command) if check else None
+    return _check(stored, command, subset.tasks) if check else None
 
 
 def _register_hub_id(
@@ -208,19 +222,19 @@ def _is_ours(stored: StoredSet, command: CommandLine) -> bool:
     return True
 
 
-def _check(stored: StoredSet, command: CommandLine) -> Report:
-    """Check every prompt and gold solution, before any model is loaded; images are checked on
-    loading.
+def _check(stored: StoredSet, command: CommandLine, tasks: Sequence[str]) -> Report:
+    """Check every prompt and gold solution, of all rows or those of ``tasks``, before any model is
+    loaded; images are checked on loading.
     """
-    report = check_set(stored, images=False, rewards=command.reward_funcs)
+    report = check_set(stored, images=False, rewards=command.reward_funcs, tasks=tasks)
     hint = "\n`vlrft data check` lists all, and --fix writes a clean copy."
-    report.finish(strict=command.strict, hint=hint)
+    report.finish(strict=command.strict, hint=hint, tasks=tasks)
     if report.problems:
         logger.warning(f"swift_vlrft: {report.bad_rows}:\n{report.listed()}{hint}")
     for note in report.notes:
         logger.warning(f"swift_vlrft: {note}")
-    tasks = ", ".join(f"{count} {task}" for task, count in report.tasks.most_common())
-    logger.info(f"swift_vlrft: {report.path}: {report.good} rows whose gold reads ({tasks}).")
+    counts = ", ".join(f"{count} {task}" for task, count in report.tasks.most_common())
+    logger.info(f"swift_vlrft: {report.path}: {report.good} rows whose gold reads ({counts}).")
     return report
 
 

@@ -11,12 +11,13 @@ and `vlrft report` find them in completions.jsonl.
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
+from collections.abc import Hashable, Iterable
+from typing import Any, NamedTuple
 
 from swift.callbacks import TrainerCallback
 from swift.utils import get_logger
 
-from swift_vlrft.diagnostics.by_task import Scored, by_task
+from swift_vlrft.diagnostics.by_task import Scored, TaskFigures, by_task
 from swift_vlrft.diagnostics.reasons import explain
 from swift_vlrft.files.completions import further
 from swift_vlrft.parsing.answers import text_of
@@ -25,12 +26,23 @@ from swift_vlrft.rewards import REWARDS
 logger = get_logger()
 
 LOGGED = ("reward", "length", "parse_rate", "zero_variance", "share")
+MOST_TASKS, LONGEST_NAME = 30, 80
+"""A column ``task`` with more values, or longer ones, holds texts, not the names of tasks."""
+
+
+class _Row(NamedTuple):
+    """What is logged of a completion: all but its reward, and the columns that rewards read."""
+
+    scored: Scored
+    request: str | None
+    columns: dict[str, Any]
+    has_solution: bool
 
 
 class WatchTasks(TrainerCallback):
     def __init__(self, args: Any, trainer: Any) -> None:
         super().__init__(args, trainer)
-        self.tasks: set[str] = set()
+        self.tasks: dict[str, set[str]] = {"train": set(), "eval": set()}
         self.kept: set[str] = set()
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -46,52 +58,98 @@ class WatchTasks(TrainerCallback):
     def _log(self, samples: Any) -> None:
         """All processes take part: what they hold is put together in the order of the rewards."""
         trainer = self.trainer
-        own = [(self._scored(one), further(one.extra)) for one in samples]
-        rows = trainer._gather_and_flatten(own, flatten_level=0)
-        self._keep([columns for _, columns in rows])
-        rewards = trainer._rewards_per_func
-        if len(rewards) != len(rows):
+        rows: list[_Row] = trainer._gather_and_flatten(
+            list(map(self._row, samples)), flatten_level=0
+        )
+        self._keep([row.columns for row in rows])
+        if any(row.has_solution for row in rows) or "solution" in trainer._logs:
+            self._align_solutions(samples)
+        mode = "train" if trainer.model.training else "eval"
+        if len(trainer._rewards_per_func) == len(rows):
+            self._log_tasks(by_task(self._with_rewards(rows, mode)), mode)
+
+    def _log_tasks(self, found: dict[str, TaskFigures], mode: str) -> None:
+        found.pop("", None)
+        tasks = self.tasks[mode]
+        tasks.update(found)
+        if len(tasks) > MOST_TASKS or any(len(task) > LONGEST_NAME for task in tasks):
+            logger.warning_once(
+                f"swift_vlrft: no figures by task any more: the column task has over {MOST_TASKS} "
+                f"values or one of over {LONGEST_NAME} characters, such as "
+                f"{max(tasks, key=len)[:LONGEST_NAME]!r}"
+            )
             return
-        weighted = rewards * trainer.reward_weights.unsqueeze(0)
-        sums = weighted.nansum(1).tolist()
-        none = rewards.isnan().all(1).tolist()
-        scored = [
-            one._replace(reward=None if nothing else value)
-            for (one, _), value, nothing in zip(rows, sums, none, strict=True)
-        ]
-        found = by_task(one for one in scored if one.task)
-        self.tasks |= found.keys()
-        if len(self.tasks) < 2:
+        if len(tasks) < 2:
             return
-        metrics = trainer._metrics["train" if trainer.model.training else "eval"]
+        metrics = self.trainer._metrics[mode]
+        for task in sorted(tasks - found.keys()):
+            metrics[f"tasks/{task}/share"].append(0.0)
         for task, figures in found.items():
             for name in LOGGED:
                 if (value := getattr(figures, name)) is not None:
                     # ms-swift's GRPO trainer averages these values into its next log line.
                     metrics[f"tasks/{task}/{name}"].append(value)
 
-    def _scored(self, sample: Any) -> Scored:
-        """All but the reward, which is known of all processes together."""
-        task, was_read = str(sample.extra.get("task") or ""), None
+    def _with_rewards(self, rows: list[_Row], mode: str) -> Iterable[Scored]:
+        """Each completion with its reward, and with its group as ms-swift's advantages have it: by
+        position. Prompts alone do not tell: many images share one.
+        """
+        trainer = self.trainer
+        rewards = trainer._rewards_per_func
+        sums = (rewards * trainer.reward_weights.unsqueeze(0)).nansum(1).tolist()
+        none = rewards.isnan().all(1).tolist()
+        size = trainer.num_generations if mode == "train" else trainer.num_generations_eval
+        scored: dict[Hashable, Scored] = {}
+        for n, row in enumerate(rows):
+            one = row.scored._replace(reward=None if none[n] else sums[n])
+            if trainer.dynamic_num_samples:  # several samples of a dialogue have one reward
+                scored[row.request] = one
+            else:
+                scored[n] = one._replace(group=n // size)
+        return scored.values()
+
+    def _row(self, sample: Any) -> _Row:
+        """What cannot be read is left out: a process that stops here would leave the others
+        waiting for it.
+        """
         try:
-            for name in self.trainer.reward_func_names:
-                if name in REWARDS and (of := REWARDS[name].task) is not None and of.name == task:
-                    answer = text_of(sample.messages[-1]["content"])
-                    solution = sample.extra.get("solution")
-                    was_read = explain(name, answer, solution, **further(sample.extra)).was_read
-                    break
+            columns = further(sample.extra)
+            task = str(columns.get("task", ""))
+            # Of several turns it is a list of lists.
+            turns = sample.response_token_ids or ()
+            length = sum(len(turn) if isinstance(turn, (list, tuple)) else 1 for turn in turns)
+            scored = Scored(task, sample.prompt_id, None, length, self._was_read(sample, task))
+            return _Row(scored, sample.request_id, columns, "solution" in sample.extra)
         except Exception as error:
-            logger.warning_once(f"swift_vlrft: parse rates are not complete: {error!r}")
-        # Of several turns it is a list of lists.
-        turns = sample.response_token_ids or ()
-        length = sum(len(turn) if isinstance(turn, (list, tuple)) else 1 for turn in turns)
-        return Scored(task, sample.prompt_id, None, length, was_read)
+            logger.warning_once(f"swift_vlrft: the figures by task are not complete: {error!r}")
+            return _Row(Scored("", None, None, 0, None), None, {}, has_solution=False)
+
+    def _was_read(self, sample: Any, task: str) -> bool | None:
+        for name in self.trainer.reward_func_names:
+            if name in REWARDS and (of := REWARDS[name].task) is not None and of.name == task:
+                answer = text_of(sample.messages[-1]["content"])
+                solution = sample.extra.get("solution")
+                return explain(name, answer, solution, **further(sample.extra)).was_read
+        return None
 
     def _keep(self, columns: list[dict[str, Any]]) -> None:
         """One value per completion in the trainer's table of completions, as for the solution."""
-        logs = self.trainer._logs
         self.kept |= {key for row in columns for key in row}
         for key in sorted(self.kept):
-            if key not in logs:  # rows of earlier batches had no such column
-                logs[key] = deque([None] * len(logs["completion"]), logs["completion"].maxlen)
-            logs[key].extend(row.get(key) for row in columns)
+            self._column(key).extend(row.get(key) for row in columns)
+
+    def _align_solutions(self, samples: Any) -> None:
+        """ms-swift keeps the solutions of a batch if all its rows have one, and asks each process
+        for itself: else those of an earlier batch would stand beside other completions, or the
+        processes wait for each other. Rewards have been computed by now.
+        """
+        for sample in samples:
+            sample.extra.setdefault("solution", None)
+        self._column("solution")
+
+    def _column(self, key: str) -> deque[Any]:
+        logs = self.trainer._logs
+        if key not in logs:  # rows of earlier batches had no such column
+            logs[key] = deque([None] * len(logs["completion"]), logs["completion"].maxlen)
+        column: deque[Any] = logs[key]
+        return column

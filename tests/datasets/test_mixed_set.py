@@ -88,7 +88,7 @@ def test_the_rows_of_some_tasks_alone(mixed, tmp_path):
         for streamed in (False, True):
             assert list(zip(*loaded(*wanted, streamed=streamed), strict=True)) == kept
     with pytest.raises(
-        DataError, match="no row is of this task; there are rows of grounding, list"
+        DataError, match="no row is of counting; there are 10 grounding, 10 pointing, 10 list"
     ):
         loaded("counting")
 

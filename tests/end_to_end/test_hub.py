@@ -152,6 +152,43 @@ def test_ids_of_published_sets_are_read_from_their_subset_and_split(hub, tmp_pat
     assert [task for _, _, task in found] == ["ocr"] * 2 + ["pointing"] * 2 + ["counting"] * 2
 
 
+OWN_CARD = """---
+configs:
+- config_name: ocr
+  data_files: [{split: train, path: ocr/train-*}]
+- config_name: list
+  data_files: [{split: train, path: list/train-*}]
+---
+"""
+
+
+def test_a_task_may_be_the_name_of_a_hubs_subset(hub, pushed, rows):
+    """Rows of a task where the id has them; else the subset, in our form or in ms-swift's."""
+    picture = {"bytes": one_picture(size=(40, 20)), "path": None}
+    for name, record in {
+        "me/texts": {"image": picture, "problem": "ocr?", "solution": "Exit", "task": "ocr"},
+        "me/chats": {"messages": [{"role": "user", "content": "ocr?"}]},
+    }.items():
+        other = record | {"task": "other"}
+        files = {
+            "ocr/train-0.parquet": as_parquet(record),
+            "list/train-0.parquet": as_parquet(other),
+        }
+        hub.repos[name] = Repo(False, None, {"README.md": OWN_CARD.encode()} | files)
+    names = ["hf::me/shapes:classification", "hf::me/texts:ocr", "hf::me/chats:ocr"]
+    done = subprocess.run(
+        [sys.executable, "-c", LOAD, *names],
+        env={**os.environ, **pushed},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = [json.loads(x.split(" ", 1)[1]) for x in done.stdout.splitlines() if x[:5] == "FOUND"]
+    assert [task for _, _, task in found] == ["classification"] * 2 + ["ocr"] * 2 + [None] * 2
+    assert all("ocr?" in turns[0]["content"] for turns, _, _ in found[2:])
+
+
 def iter_images(files):
     import io
 

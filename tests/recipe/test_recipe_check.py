@@ -16,7 +16,7 @@ from swift_vlrft.cli import app
 from swift_vlrft.recipe.facts import facts
 from swift_vlrft.recipe.history import NEW_DEFAULTS, OLD_FLAGS
 from swift_vlrft.recipe.reader import read_recipes, read_text
-from swift_vlrft.recipe.rules import NOTE, PROBLEM, check_recipe
+from swift_vlrft.recipe.rules import NOTE, PROBLEM, check, check_recipe
 from swift_vlrft.swift_plugin.facts import CLASSES
 
 RECIPES = sorted((Path(__file__).resolve().parents[2] / "recipes").rglob("*.sh"))
@@ -767,3 +767,22 @@ def test_a_checkpoint_names_its_template(tmp_path):
     assert [f.rule for f in findings(text) if "'<think>" in f.text] == ["response-prefix"]
     (tmp_path / "args.json").write_text("[]")
     assert [f for f in findings(text) if f.rule == "response-prefix"] == []
+
+
+@pytest.mark.parametrize(
+    ("flags", "found"),
+    [
+        ("--streaming true", 1),
+        ("--streaming", 1),
+        ("--streaming false", 0),
+        ("--streaming true --rlhf_type dpo", 0),
+        ("", 0),
+    ],
+)
+def test_a_stream_has_no_groups(tmp_path, flags, found):
+    """ms-swift's RepeatSampler is for sets with a length: a stream gives each prompt once."""
+    recipe = tmp_path / "run.sh"
+    recipe.write_text(
+        f"swift rlhf --rlhf_type grpo --model m --dataset d --reward_funcs x {flags}\n"
+    )
+    assert len([f for f in check(recipe) if "answers to different prompts" in f.text]) == found

@@ -16,7 +16,7 @@ from swift_vlrft.geometry.box_format import BOX_FORMATS, NATIVE, SUBSETS
 from swift_vlrft.recipe.rules.finding import Finding, note, problem
 from swift_vlrft.recipe.rules.model import family, is_missing
 from swift_vlrft.recipe.run import NoValue, Run
-from swift_vlrft.rewards import REWARDS
+from swift_vlrft.rewards import REWARDS, TASK_NAMES
 
 if TYPE_CHECKING:
     from swift_vlrft.datasets.report import Report
@@ -67,6 +67,7 @@ class _Set:
 def _set(run: Run, flag: str, value: str) -> _Set:
     """DataError if the set exists but cannot be read."""
     from swift_vlrft.datasets import SOURCES, DataError
+    from swift_vlrft.datasets.box_format import refuse_count
     from swift_vlrft.datasets.check import check_set
     from swift_vlrft.datasets.opening import find_set
     from swift_vlrft.datasets.report import report_of_source
@@ -77,6 +78,8 @@ def _set(run: Run, flag: str, value: str) -> _Set:
         path = run.recipe.at(name)
         return path is not None and path.exists()
 
+    if not exists(value):
+        refuse_count(value)
     name, subset = value, ""
     name = name if exists(name) else name.split("::", 1)[-1]
     name = name if exists(name) else name.rsplit("#", 1)[0]
@@ -98,16 +101,23 @@ def _set(run: Run, flag: str, value: str) -> _Set:
     if schema_of(columns) is None:
         return _Set(flag, value, name, subset, columns, "solution" in columns)
     report, rewards = None, _named_rewards(run)
+    tasks = [task for task in _subsets(subset) if task in TASK_NAMES]
     try:
         if rewards and flag == "dataset":
-            report = check_set(stored, images=False, rewards=rewards)
+            report = check_set(stored, images=False, rewards=rewards, tasks=tasks)
             report.leave_unread()
             report.problems = [
                 one for one in report.problems if one.kind in (Kind.GOLD, Kind.NOT_READ)
             ]
     except (DataError, OSError):
         report = None  # another rule says so, or the images lie elsewhere
+    if report is not None and (text := report.no_row_of(tasks)):
+        raise DataError(text)
     return _Set(flag, value, name, subset, (*columns, "solution"), True, report)
+
+
+def _subsets(text: str) -> list[str]:
+    return [name.strip() for name in text.split("/")]
 
 
 def _renamed(run: Run) -> dict[str, str]:
@@ -141,7 +151,8 @@ def data_sets(run: Run) -> Iterator[Finding]:
             data_set = _set(run, flag, value)
         except DataError as error:
             yield problem(run, flag, "dataset", str(error))
-            data_set = _Set(flag, value, value, "")
+            reports += [None] * (flag == "dataset")
+            continue
         if is_missing(run, data_set.name):
             text = f"the path {data_set.name} does not exist (from {run.recipe.folder})"
             yield problem(run, flag, "dataset", f"--{flag} {value}: {text}")
@@ -190,7 +201,7 @@ def _box_format(run: Run, data_set: _Set) -> Iterator[Finding]:
     from swift_vlrft.datasets.schemas import is_for_swift
     from swift_vlrft.datasets.source import DataError
 
-    names = data_set.subset.split("/")
+    names = _subsets(data_set.subset)
     subset = next((name for name in names if name in SUBSETS), "norm1000")
     try:
         if data_set.ours:

@@ -1,0 +1,172 @@
+"""`--dataset SET:TASK#COUNT`: only the rows that are asked for count, and what cannot be asked for is
+said by every command.
+"""
+
+# ruff: noqa: E501 - rows of a table stay on one line
+
+import random
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from swift_vlrft.cli import app
+from swift_vlrft.datasets import DataError
+from swift_vlrft.datasets.opening import open_set
+from swift_vlrft.datasets.read import rows_of
+from swift_vlrft.datasets.report import Report
+from swift_vlrft.datasets.training import LoadOptions, streamed_rows, training_set
+from swift_vlrft.demo.data import write_parquet
+from swift_vlrft.demo.mixed import MIXED, mixed_rows
+
+ALL = {task: 2 for task in MIXED}
+BROKEN = {"bytes": b"no image", "path": None}
+CHANGES = {
+    "good": {},
+    "gold": {"solution": "rubbish"},
+    "image": {"image": BROKEN},
+    "prompt": {"problem": ""},
+    "users": {"task": "caption/short 图"},
+    "typo": {"task": "Grounding "},
+}
+
+
+def written(folder: Path, **changes) -> Path:
+    """A set of all tasks whose rows of grounding are changed."""
+    write_parquet(mixed_rows(random.Random(0), 2 * len(MIXED)), folder)
+    (file,) = folder.rglob("*.parquet")
+    rows = pq.read_table(file).to_pylist()
+    rows = [row | changes if row["task"] == "grounding" else row for row in rows]
+    pq.write_table(pa.Table.from_pylist(rows), file)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def sets(tmp_path_factory):
+    root = tmp_path_factory.mktemp("sets")
+    return {name: written(root / name, **made) for name, made in CHANGES.items()} | {
+        "colon": written(root / "a:b"),
+        "sharp": written(root / "c#d"),
+    }
+
+
+@pytest.fixture
+def register():
+    from swift_vlrft.swift_plugin import register
+
+    return lambda dataset: register([dataset])
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "said"),
+    [
+        *((name, "ocr", None) for name in CHANGES),
+        *((name, " ocr / list #7", None) for name in CHANGES),
+        ("good", "ocr/ocr#2", None),
+        ("good", "default/ocr", None),
+        ("good", "grounding", None),
+        ("gold", "grounding", "2 of 2 rows of .*gold cannot be trained on"),
+        ("prompt", "grounding", "2 of 2 rows of .*prompt cannot be trained on"),
+        ("typo", "grounding", "unknown task 'Grounding '.* Did you mean 'grounding'"),
+        ("users", "grounding", "no row is of grounding; there are .*2 caption/short 图"),
+        ("good", "counting/choice", "no row is of counting or choice; there are 2 grounding, 2 pointing"),
+        ("good", "OCR", "unknown subset 'OCR'.*known tasks"),
+        ("good", "ocr#0", "'0' is no number of rows; it is at least 1 and stands last"),
+        ("good", "ocr#-5", "'-5' is no number of rows"),
+        ("good", "ocr#", "'' is no number of rows"),
+        ("good", "ocr#some", "'some' is no number of rows"),
+        ("good", "ocr#1.5", "'1.5' is no number of rows"),
+        ("good", "ocr#2:list", "'2:list' is no number of rows"),
+        ("colon", "ocr", "does not exist .*link the set under a path without one"),
+    ],
+)  # fmt: skip
+def test_what_is_asked_of_a_set(sets, register, name, asked, said):
+    dataset = f"{sets[name]}:{asked}"
+    if said is None:
+        register(dataset)
+    else:
+        with pytest.raises(DataError, match=f"(?s){said}"):
+            register(dataset)
+
+
+@pytest.mark.parametrize("dataset", ["colon", "sharp"])
+def test_signs_in_a_path_are_no_subset(sets, register, dataset):
+    register(str(sets[dataset]))
+    register(f"{sets[dataset]}#3")
+    assert CliRunner().invoke(app, ["data", "check", str(sets[dataset])]).exit_code == 0
+
+
+@pytest.mark.parametrize("name", ["gold", "image", "prompt", "users"])
+@pytest.mark.parametrize("streaming", [False, True])
+def test_rows_that_are_not_asked_for_stop_nothing(sets, tmp_path, name, streaming):
+    options = LoadOptions(cache=tmp_path, rewards=("vlrft_ocr",), tasks=("ocr",), strict=True)
+    stored = open_set(sets[name], keep_going=True)
+    report = Report(sets[name])
+    if streaming:
+        tasks = [row["task"] for row in streamed_rows(rows_of(stored), options, report)]
+    else:
+        made, report = training_set(stored, options)
+        tasks = made["task"][:]
+    assert tasks == ["ocr"] * 2 and report.rows == 2
+    passed = ALL | {CHANGES[name].get("task", "grounding"): 2}
+    del passed["ocr"]
+    if "task" in CHANGES[name]:
+        del passed["grounding"]
+    assert report.other_tasks == passed
+
+
+RECIPE = """swift rlhf --rlhf_type grpo --model Qwen/Qwen2.5-VL-3B-Instruct \\
+    --external_plugins "$(vlrft plugin)" --reward_funcs {rewards} --dataset "{dataset}"
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "rewards", "said"),
+    [
+        ("gold", ":ocr", "vlrft_ocr", None),
+        ("gold", ": ocr #3", "vlrft_ocr", None),
+        ("gold", ":grounding", "vlrft_grounding_iou", "2 rows of"),
+        ("good", ":ocr", "vlrft_ocr vlrft_grounding_iou", "--reward_funcs vlrft_grounding_iou: no row of any data set"),
+        ("good", ":counting", "vlrft_ocr", "no row is of counting; there are 2 grounding"),
+        ("good", ":ocr#0", "vlrft_ocr", "'0' is no number of rows"),
+        ("good", "#2:ocr", "vlrft_ocr", "'2:ocr' is no number of rows"),
+        ("sharp", "", "vlrft_ocr", None),
+    ],
+)  # fmt: skip
+def test_vlrft_check_asks_the_same(sets, tmp_path, name, asked, rewards, said):
+    recipe = tmp_path / "run.sh"
+    recipe.write_text(RECIPE.format(rewards=rewards, dataset=f"{sets[name]}{asked}"))
+    output = CliRunner().invoke(app, ["check", str(recipe)], terminal_width=400).output
+    problems = [line for line in output.splitlines() if "problem  " in line]
+    problems = [p for p in problems if str(sets[name]) in p or "reward_funcs" in p]
+    assert bool(problems) == (said is not None), output
+    assert said is None or said in problems[0]
+
+
+@pytest.mark.parametrize("asked", [":ocr", ":ocr#4", ":native/ocr", "#4", ":pixels#4"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["data", "check", "SET"],
+        ["data", "show", "SET"],
+        ["data", "convert", "SET", "OUT"],
+        ["data", "difficulty", "MODEL", "SET", "--out", "OUT"],
+        ["eval", "MODEL", "SET", "--task", "ocr", "--out", "OUT"],
+        ["plan", "RECIPE", "--dataset", "SET", "--gpus", "1x80"],
+    ],
+)
+def test_commands_that_read_all_rows_say_so(sets, tmp_path, command, asked):
+    recipe = tmp_path / "run.sh"
+    recipe.write_text(RECIPE.format(rewards="vlrft_ocr", dataset=f"{sets['good']}:ocr"))
+    known = {"SET": f"{sets['good']}{asked}", "OUT": tmp_path / "out", "RECIPE": recipe}
+    result = CliRunner().invoke(app, [str(known.get(word, word)) for word in command])
+    assert result.exit_code == 2 and not (tmp_path / "out").exists()
+    assert f"all rows of {sets['good']} are read; give {sets['good']}" in result.output
+
+
+def test_the_name_of_a_set_is_printed_as_it_is(tmp_path):
+    """Not as a picture: to a terminal's library ":b:" is one."""
+    said = CliRunner().invoke(app, ["data", "check", str(tmp_path / "a:b:ok:c")]).output
+    assert "a:b:ok:c" in said
