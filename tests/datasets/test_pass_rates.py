@@ -92,6 +92,20 @@ def test_the_order_is_the_same_every_time_and_is_counted(tmp_path):
     assert again.exit_code == 2 and "is there already" in said(again)
 
 
+def test_the_ordered_set_is_no_part_of_its_source(tmp_path):
+    source = write(tmp_path / "set", [0.2, 1.0])
+    (source / "folder").mkdir()
+    (tmp_path / "link").symlink_to(source)
+    for target in (source / "ordered", source / "folder" / "new", tmp_path / "link" / "ordered"):
+        result = run(source, target)
+        assert result.exit_code == 2 and "would become a part" in said(result)
+        assert not target.exists()
+    write(tmp_path / "several" / "a", [0.5])
+    write(tmp_path / "several" / "b", [0.5])
+    result = run(tmp_path / "several", tmp_path / "ordered")
+    assert result.exit_code == 0 and "is read as one set" in said(result)
+
+
 @pytest.mark.parametrize("text", ["", ":", "0.1", "0.1:", ":0.9", "a:b", "0.1-0.9", "0.1:0.2:0.3"])
 def test_a_range_that_is_none(text):
     with pytest.raises(ValueError, match="two numbers are needed, such as 0.1:0.9"):

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from support.written_sets import png
@@ -569,6 +570,56 @@ def test_bad_input_is_refused_before_a_model_is_loaded(tmp_path, engine, argumen
     assert result.exit_code == 2, result.output
     assert expected in said(result)
     assert not used.asked and not (tmp_path / "out").exists()
+
+
+def test_a_set_is_never_moved_and_never_read_twice(tmp_path, engine):
+    """Of folders within each other: the set in --out, the copy in the set, the run as a set."""
+    engine(lambda prompt, n: right_at(row_number(prompt), n))
+    source, out = write(tmp_path / "src", named(6)), tmp_path / "out"
+    convert_folder(source, out / "set")
+    result = run("m", out / "set", "--samples", "4", "--out", out)
+    assert result.exit_code == 2 and "give another --out" in said(result)
+    assert [p.name for p in out.iterdir()] == ["set"]
+    # What is not ours stays where it is.
+    out = tmp_path / "other"
+    out.mkdir()
+    (out / "keep_notes.txt").write_text("mine")
+    for keep in ("0:0", "-0:0.5"):
+        assert run("m", source, "--samples", "4", "--out", out, "--keep", keep).exit_code == 0
+    assert (out / "keep_notes.txt").exists() and (out / "keep_0_0.5").is_dir()
+    for command in (("order", out, tmp_path / "ordered"), ("difficulty", "m", out), ("check", out)):
+        result = CliRunner().invoke(app, ["data", *map(str, command)])
+        assert result.exit_code == 2, result.output
+        assert "one of the sets in it: keep_0_0, keep_0_0.5" in said(result)
+
+
+@pytest.mark.parametrize("place", ["train.parquet", "data/train.parquet", "all/train.parquet"])
+def test_a_changed_set_is_not_given_the_rates_of_its_older_rows(tmp_path, engine, place):
+    engine(lambda prompt, n: right_at(row_number(prompt), n))
+    file = tmp_path / "src" / place
+    file.parent.mkdir(parents=True, exist_ok=True)
+    for order, code in ((1, 0), (-1, 2)):
+        rows = [row | {"image": {"bytes": png(), "path": None}} for row in named(6)[::order]]
+        pq.write_table(pa.Table.from_pylist(rows), file)
+        result = run("m", tmp_path / "src", "--samples", "4", "--out", tmp_path / "out")
+        assert result.exit_code == code, result.output
+    assert "the files of" in said(result) and "changed since" in said(result)
+
+
+def test_rates_of_which_none_is_kept_are_in_the_summary(tmp_path, engine):
+    engine(lambda prompt, n: right_at(row_number(prompt), n))
+    source, out = write(tmp_path / "src", named(6)), tmp_path / "out"
+    for samples, keep in (("4", "0.6:0.7"), ("1", "0.1:0.9")):
+        result = run("m", source, "--samples", samples, "--out", out / samples, "--keep", keep)
+        assert result.exit_code == 2 and "holds none of the 6 rows" in said(result)
+        assert json.loads((out / samples / "summary.json").read_text())["scored"] == 6
+
+
+@pytest.mark.parametrize("model", [".", "..", "/", "./", "../.."])
+@pytest.mark.parametrize("data", [".", "..", "set.jsonl", "/"])
+def test_a_folder_by_default_has_a_name(model, data):
+    name = evaluate.output_folder(model, data).name
+    assert not name.startswith(("-", ".")) and (data == "/" or not name.endswith(("-", ".")))
 
 
 def test_a_model_that_does_not_exist_is_said_first(tmp_path):
