@@ -51,7 +51,8 @@ class Share:
         return f"{self.low:.12g}:{self.high:.12g}"
 
     def holds(self, rate: float | None) -> bool:
-        return rate is not None and self.low <= rate <= self.high
+        # A set may have passed through float32 since.
+        return rate is not None and self.low - 1e-6 <= rate <= self.high + 1e-6
 
 
 def check_outside(folder: Path, source: Path, name: str) -> None:

@@ -30,7 +30,7 @@ _SET = re.compile(r"set|keep_[\d.e-]+_[\d.e-]+")
 
 
 def written_sets(out: Path) -> list[str]:
-    return [p.name for p in out.glob("*") if _SET.fullmatch(p.name) and p.is_dir()]
+    return [p.name for p in out.glob("*") if _SET.fullmatch(p.name)]
 
 
 def write_ranking(ranking: list[RowScores], out: Path) -> None:

@@ -431,6 +431,15 @@ def test_what_a_model_writes_harms_neither_page_nor_terminal(tmp_path, engine):
     assert pq.read_table(out / "set" / "data").num_rows == 3
 
 
+@pytest.mark.parametrize("text", [None, "", "<answer></answer>", "<think>"])
+def test_an_answer_without_text_is_a_wrong_one(tmp_path, engine, text):
+    source, out = write(tmp_path / "src", named(4)), tmp_path / "out"
+    engine(lambda prompt, n: text if n else right_at(row_number(prompt), 0))
+    result = run("m", source, "--samples", "2", "--out", out)
+    assert result.exit_code == 0, result.output
+    assert pq.read_table(out / "set" / "data")["pass_rate"].to_pylist() == [0, 0.5, 0.5, 0.5]
+
+
 def test_columns_that_are_there_already_get_the_new_rates(tmp_path, engine):
     rows = [row | {"pass_rate": "old", "reward_std": 7, "row": 3, "samples": 1} for row in named(3)]
     engine(lambda prompt, n: right_at(row_number(prompt), n))
@@ -584,9 +593,11 @@ def test_a_set_is_never_moved_and_never_read_twice(tmp_path, engine):
     out = tmp_path / "other"
     out.mkdir()
     (out / "keep_notes.txt").write_text("mine")
+    (out / "set").write_text("mine, in the way")
     for keep in ("0:0", "-0:0.5"):
         assert run("m", source, "--samples", "4", "--out", out, "--keep", keep).exit_code == 0
     assert (out / "keep_notes.txt").exists() and (out / "keep_0_0.5").is_dir()
+    assert (out / "before-1" / "set").read_text() == "mine, in the way"
     for command in (("order", out, tmp_path / "ordered"), ("difficulty", "m", out), ("check", out)):
         result = CliRunner().invoke(app, ["data", *map(str, command)])
         assert result.exit_code == 2, result.output
