@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from swift_vlrft.datasets.convert import image_base, item_of
-from swift_vlrft.datasets.opening import open_set
+from swift_vlrft.datasets.opening import file_notes, open_set
 from swift_vlrft.datasets.read import rows_of
 from swift_vlrft.datasets.row import BadRow
 from swift_vlrft.datasets.source import DataError
@@ -45,13 +45,23 @@ class Share:
             raise ValueError(f"--keep {text}: {low:g} is more than {high:g}; give LOW:HIGH")
         if low < 0 or high > 1:
             raise ValueError(f"--keep {text}: pass rates are from 0 to 1, such as 0.1:0.9")
-        return cls(low, high)
+        return cls(low + 0.0, high + 0.0)  # no -0
 
     def __str__(self) -> str:
         return f"{self.low:.12g}:{self.high:.12g}"
 
     def holds(self, rate: float | None) -> bool:
-        return rate is not None and self.low <= rate <= self.high
+        # A set may have passed through float32 since.
+        return rate is not None and self.low - 1e-6 <= rate <= self.high + 1e-6
+
+
+def check_outside(folder: Path, source: Path, name: str) -> None:
+    """DataError if what is to be written to ``folder`` would be read as rows of ``source``."""
+    if source.is_dir() and folder.resolve().is_relative_to(source.resolve()):
+        raise DataError(
+            f"{name} {folder} lies in {source}, of whose rows it would become a part; name a "
+            "folder outside of it"
+        )
 
 
 def order_folder(
@@ -70,6 +80,7 @@ def order_folder(
     DataError if the set lacks the columns, and for a row that cannot be used.
     """
     stored = open_set(source, split=split, keep_going=keep_going, root=root)
+    check_outside(folder, source, "DST")
     missing = [name for name in COLUMNS[:2] if name not in stored.columns]
     if missing:
         raise DataError(
@@ -110,6 +121,7 @@ def order_folder(
         if keep is not None and dropped and "no row to write" in str(error):
             raise DataError(nothing_kept(source, keep, dropped)) from None
         raise
+    written.notes = file_notes(stored)
     written.counts[f"rows without a pass rate{'' if keep else ', written last'}"] += without
     if keep is not None:
         written.counts[f"rows outside --keep {keep}"] += dropped - without

@@ -7,6 +7,7 @@ OUT/set, or OUT/keep_0.1_0.9          the set, or a part of it
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,9 +26,11 @@ from swift_vlrft.evaluation.set_difficulty import Difficulty
 from swift_vlrft.files.records import as_json
 from swift_vlrft.files.writing import write_atomically
 
+_SET = re.compile(r"set|keep_[\d.e-]+_[\d.e-]+")
+
 
 def written_sets(out: Path) -> list[str]:
-    return [p.name for p in out.glob("*") if p.name == "set" or p.name.startswith("keep_")]
+    return [p.name for p in out.glob("*") if _SET.fullmatch(p.name)]
 
 
 def write_ranking(ranking: list[RowScores], out: Path) -> None:

@@ -115,7 +115,9 @@ def _stamps(settings: Settings) -> dict[str, str]:
     of = {"model": (Path(settings.model), WEIGHTS), "dataset": (settings.dataset, ROWS)}
     for what, (path, kinds) in of.items():
         if path.exists():
-            found = [path] if path.is_file() else [*path.glob("*"), *path.glob("data/*")]
+            # Of other folders no JSON: they may hold runs, as runs/eval does.
+            below = ("*", "data/*", "*/*.parquet", "*/*.arrow")
+            found = [path] if path.is_file() else list({f for one in below for f in path.glob(one)})
             # cache-* is written by the library datasets
             used = [f for f in found if f.suffix in kinds and not f.name.startswith("cache-")]
             stats = [(f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in sorted(used)]

@@ -20,7 +20,7 @@ from typing import Any
 from swift_vlrft.datasets.box_format import split_box_format
 from swift_vlrft.datasets.convert import image_base, item_of
 from swift_vlrft.datasets.opening import file_notes, rename_notes
-from swift_vlrft.datasets.pass_rates import COLUMNS, Share
+from swift_vlrft.datasets.pass_rates import COLUMNS, Share, check_outside
 from swift_vlrft.datasets.row import BadRow, Row
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.writer import check_storable
@@ -86,8 +86,11 @@ def measure(
     out = Path(out or output_folder(os.fspath(model), dataset, "difficulty"))
     for problem in queries.problems():
         raise EvaluationError(problem)
-    if path.is_dir() and out.resolve().is_relative_to(path.resolve()):
-        raise EvaluationError(f"--out {out} lies in {path}, of whose rows it would become a part")
+    check_outside(out, path, "--out")
+    if any(path.resolve().is_relative_to((out / name).resolve()) for name in written_sets(out)):
+        raise EvaluationError(
+            f"{path} lies in --out {out}, where sets of that name are written; give another --out"
+        )
     model_and_adapter(queries.settings.model, queries.settings.base_model)
     bad = _check_rows(queries, names, keep_going)
     notes = [*rename_notes(queries.stored()), *file_notes(queries.stored())]
@@ -105,8 +108,10 @@ def measure(
         found.notes.append(f"{bad} rows cannot be trained on: left out")
     write_ranking(scored.rows, out)
     write_atomically(out / "difficulty.html", difficulty_page(found, queries, scored.rows))
-    write_set(found, scored.rows, queries, out, share)
-    write_record(out / "summary.json", found)
+    try:
+        write_set(found, scored.rows, queries, out, share)
+    finally:  # also of rates of which --keep holds none
+        write_record(out / "summary.json", found)
     return found
 
 

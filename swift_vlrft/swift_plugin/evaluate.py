@@ -165,6 +165,11 @@ def answer_all(
 
 def output_folder(model: str, dataset: PathLike, kind: str = "eval") -> Path:
     """The default of ``out``: runs/eval/MODEL-DATASET."""
-    parts = [part for part in Path(model).parts if part not in ("/", ".", "..")]
+    parts = [part for part in _named(Path(model)).parts if part not in ("/", ".", "..")] or ["root"]
     name = "-".join(parts[-2:] if parts[-1].startswith("checkpoint") else parts[-1:])
-    return Path("runs") / kind / f"{name}-{split_box_format(os.fspath(dataset))[0].stem}"
+    return Path("runs") / kind / f"{name}-{_named(split_box_format(os.fspath(dataset))[0]).stem}"
+
+
+def _named(path: Path) -> Path:
+    """The path; "." and ".." as the folder that they are."""
+    return path if path.name not in ("", "..") else path.resolve()

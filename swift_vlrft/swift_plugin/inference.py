@@ -230,7 +230,7 @@ def answer_batch(
             lines.append(
                 answer_line(
                     query,
-                    choice.message.content,
+                    choice.message.content or "",  # None, where a parser took all of it
                     image_id=image_id,
                     size=image.size,
                     sample=sample,

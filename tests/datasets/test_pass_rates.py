@@ -73,6 +73,22 @@ def test_rows_are_in_order_and_whole(tmp_path_factory, monkeypatch, rates, low, 
         assert not (folder / "kept").exists()
 
 
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64(), pa.string()])
+def test_both_ends_are_kept_of_any_type(tmp_path, kind):
+    rates = [n / 10 for n in range(11)]
+    source = write(tmp_path / "set", rates)
+    table = pq.read_table(source)
+    for name in ("pass_rate", "reward_mean"):
+        at = table.column_names.index(name)
+        table = table.set_column(at, name, table[name].cast(kind))
+    pq.write_table(table, source / "train-0.parquet")
+    for low, high in ((0.1, 0.9), (0.3, 0.7), (0.6, 0.6), (0.7, 0.8), (1, 1), (0, 0)):
+        out = tmp_path / f"{low}-{high}"
+        order_folder(source, out, keep=Share.of(f"{low}:{high}"))
+        kept = sorted(pq.read_table(out / "data")["weight"].to_pylist())
+        assert kept == [n for n, rate in enumerate(rates) if low <= rate <= high]
+
+
 def test_equal_pass_rates_are_ordered_by_the_mean_reward(tmp_path):
     source = write(tmp_path / "set", [0.5, 0.5, 0.5, 1.0], reward_mean=[0.4, 0.6, 0.5, 0.9])
     assert run(source, tmp_path / "out").exit_code == 0
@@ -90,6 +106,20 @@ def test_the_order_is_the_same_every_time_and_is_counted(tmp_path):
     assert "2 rows without a pass rate, written last" in said(run(source, tmp_path / "c"))
     again = run(source, tmp_path / "c")
     assert again.exit_code == 2 and "is there already" in said(again)
+
+
+def test_the_ordered_set_is_no_part_of_its_source(tmp_path):
+    source = write(tmp_path / "set", [0.2, 1.0])
+    (source / "folder").mkdir()
+    (tmp_path / "link").symlink_to(source)
+    for target in (source / "ordered", source / "folder" / "new", tmp_path / "link" / "ordered"):
+        result = run(source, target)
+        assert result.exit_code == 2 and "would become a part" in said(result)
+        assert not target.exists()
+    write(tmp_path / "several" / "a", [0.5])
+    write(tmp_path / "several" / "b", [0.5])
+    result = run(tmp_path / "several", tmp_path / "ordered")
+    assert result.exit_code == 0 and "is read as one set" in said(result)
 
 
 @pytest.mark.parametrize("text", ["", ":", "0.1", "0.1:", ":0.9", "a:b", "0.1-0.9", "0.1:0.2:0.3"])

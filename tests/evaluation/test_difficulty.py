@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from support.written_sets import png
@@ -430,6 +431,15 @@ def test_what_a_model_writes_harms_neither_page_nor_terminal(tmp_path, engine):
     assert pq.read_table(out / "set" / "data").num_rows == 3
 
 
+@pytest.mark.parametrize("text", [None, "", "<answer></answer>", "<think>"])
+def test_an_answer_without_text_is_a_wrong_one(tmp_path, engine, text):
+    source, out = write(tmp_path / "src", named(4)), tmp_path / "out"
+    engine(lambda prompt, n: text if n else right_at(row_number(prompt), 0))
+    result = run("m", source, "--samples", "2", "--out", out)
+    assert result.exit_code == 0, result.output
+    assert pq.read_table(out / "set" / "data")["pass_rate"].to_pylist() == [0, 0.5, 0.5, 0.5]
+
+
 def test_columns_that_are_there_already_get_the_new_rates(tmp_path, engine):
     rows = [row | {"pass_rate": "old", "reward_std": 7, "row": 3, "samples": 1} for row in named(3)]
     engine(lambda prompt, n: right_at(row_number(prompt), n))
@@ -569,6 +579,58 @@ def test_bad_input_is_refused_before_a_model_is_loaded(tmp_path, engine, argumen
     assert result.exit_code == 2, result.output
     assert expected in said(result)
     assert not used.asked and not (tmp_path / "out").exists()
+
+
+def test_a_set_is_never_moved_and_never_read_twice(tmp_path, engine):
+    """Of folders within each other: the set in --out, the copy in the set, the run as a set."""
+    engine(lambda prompt, n: right_at(row_number(prompt), n))
+    source, out = write(tmp_path / "src", named(6)), tmp_path / "out"
+    convert_folder(source, out / "set")
+    result = run("m", out / "set", "--samples", "4", "--out", out)
+    assert result.exit_code == 2 and "give another --out" in said(result)
+    assert [p.name for p in out.iterdir()] == ["set"]
+    # What is not ours stays where it is.
+    out = tmp_path / "other"
+    out.mkdir()
+    (out / "keep_notes.txt").write_text("mine")
+    (out / "set").write_text("mine, in the way")
+    for keep in ("0:0", "-0:0.5"):
+        assert run("m", source, "--samples", "4", "--out", out, "--keep", keep).exit_code == 0
+    assert (out / "keep_notes.txt").exists() and (out / "keep_0_0.5").is_dir()
+    assert (out / "before-1" / "set").read_text() == "mine, in the way"
+    for command in (("order", out, tmp_path / "ordered"), ("difficulty", "m", out), ("check", out)):
+        result = CliRunner().invoke(app, ["data", *map(str, command)])
+        assert result.exit_code == 2, result.output
+        assert "one of the sets in it: keep_0_0, keep_0_0.5" in said(result)
+
+
+@pytest.mark.parametrize("place", ["train.parquet", "data/train.parquet", "all/train.parquet"])
+def test_a_changed_set_is_not_given_the_rates_of_its_older_rows(tmp_path, engine, place):
+    engine(lambda prompt, n: right_at(row_number(prompt), n))
+    file = tmp_path / "src" / place
+    file.parent.mkdir(parents=True, exist_ok=True)
+    for order, code in ((1, 0), (-1, 2)):
+        rows = [row | {"image": {"bytes": png(), "path": None}} for row in named(6)[::order]]
+        pq.write_table(pa.Table.from_pylist(rows), file)
+        result = run("m", tmp_path / "src", "--samples", "4", "--out", tmp_path / "out")
+        assert result.exit_code == code, result.output
+    assert "the files of" in said(result) and "changed since" in said(result)
+
+
+def test_rates_of_which_none_is_kept_are_in_the_summary(tmp_path, engine):
+    engine(lambda prompt, n: right_at(row_number(prompt), n))
+    source, out = write(tmp_path / "src", named(6)), tmp_path / "out"
+    for samples, keep in (("4", "0.6:0.7"), ("1", "0.1:0.9")):
+        result = run("m", source, "--samples", samples, "--out", out / samples, "--keep", keep)
+        assert result.exit_code == 2 and "holds none of the 6 rows" in said(result)
+        assert json.loads((out / samples / "summary.json").read_text())["scored"] == 6
+
+
+@pytest.mark.parametrize("model", [".", "..", "/", "./", "../.."])
+@pytest.mark.parametrize("data", [".", "..", "set.jsonl", "/"])
+def test_a_folder_by_default_has_a_name(model, data):
+    name = evaluate.output_folder(model, data).name
+    assert not name.startswith(("-", ".")) and (data == "/" or not name.endswith(("-", ".")))
 
 
 def test_a_model_that_does_not_exist_is_said_first(tmp_path):
