@@ -154,7 +154,7 @@ def active_bytes(s: Settings, rows: float) -> float:
     them chooses, taken at random.
     """
     model = s.model
-    chosen = int(model.text.get("num_experts_per_tok") or 1)
+    chosen = model.chosen_experts
     read = layer_parameters(model) + (model.parameters.head or model.parameters.embedding)
     if model.experts > chosen:
         touched = model.experts * (1 - (1 - chosen / model.experts) ** max(1.0, rows))

@@ -82,14 +82,13 @@ def expert_parameters(model: Model) -> int:
     """Weights of one expert, in all layers that have experts; together no more than there are."""
     if not model.experts:
         return 0
-    wide = int(model.text.get("moe_intermediate_size") or 0)
     dense = int(model.text.get("first_k_dense_replace") or 0)
-    each = 3 * model.hidden * wide * (model.layers - dense)
+    each = 3 * model.hidden * model.expert_width * (model.layers - dense)
     return min(each, model.parameters.layers // model.experts)
 
 
 def _idle_experts(model: Model) -> int:
-    return max(0, model.experts - int(model.text.get("num_experts_per_tok") or 1))
+    return max(0, model.experts - model.chosen_experts)
 
 
 def _vision(model: Model, grids: tuple[tuple[int, int, int], ...]) -> float:

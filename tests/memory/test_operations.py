@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from swift_vlrft.memory.analytic import analytic
+from swift_vlrft.memory.estimate import estimate
 from swift_vlrft.memory.models import Model, Parameters, known_models, read_model
 from swift_vlrft.memory.operations import (
     ATTENTION_BACKWARD,
@@ -13,6 +15,8 @@ from swift_vlrft.memory.operations import (
     layer_parameters,
     training,
 )
+from swift_vlrft.memory.settings import Settings
+from swift_vlrft.memory.states import trainable_parameters
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
 GRIDS = {950: ((1, 64, 48),), 300: ((1, 32, 24),)}  # benchmarks/shared_prefix.py: GRIDS
@@ -131,3 +135,31 @@ def test_every_shipped_model_has_operations(name):
         one = forward(model, tokens=0, pairs=0, logits=0, grids=((1, 32, 32),))
         two = forward(model, tokens=0, pairs=0, logits=0, grids=((1, 64, 64),))
         assert one.vit > 0 and two.vit > 4 * one.vit
+
+
+@pytest.mark.parametrize(
+    ("experts", "active"),
+    [
+        # Each as its family writes it: all of 8 experts, of which a token passes two.
+        ({"num_local_experts": 8, "num_experts_per_tok": 2, "intermediate_size": 512}, 2),
+        ({"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 512}, 2),
+        ({"n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 512}, 2),
+        ({"num_experts": 8, "top_k_experts": 2, "moe_intermediate_size": 512}, 2),
+        ({"moe_num_experts": 8, "moe_k": 2, "moe_intermediate_size": 512}, 2),
+        ({"num_experts": 8, "moe_intermediate_size": 512}, 1),
+    ],
+)
+def test_experts_as_families_name_them(experts, active):
+    """A layer of attention of 4 x 256 x 256 weights and 8 experts of 3 x 256 x 512; with LoRA,
+    adapters of rank 8 beside all of them."""
+    layer, each = 4 * 256 * 256, 3 * 256 * 512
+    sizes = {"hidden_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config = {"model_type": "mixtral", "vocab_size": 1000, **sizes, **experts}
+    whole = layer + 8 * each
+    model = Model("", config, "", Parameters(0, 0, 256_000, 2 * whole, 256_000, whole))
+    assert layer_parameters(model) == 2 * (layer + active * each)
+    assert model.intermediate == active * 512
+    lora = trainable_parameters(Settings(model, 0, tuning="lora"))
+    assert lora == 2 * 8 * (4 * (256 + 256) + 8 * 3 * (256 + 512))
+    found = estimate(Settings(model, 80 * 2**30), analytic)  # and a plan of it
+    assert found.fits

@@ -63,10 +63,14 @@ def operations(s):
 # What must hold ---------------------------------------------------------------------------------
 
 
-def test_tokens_of_a_shipped_recipe_by_hand():
+def test_tokens_of_a_shipped_recipe_by_hand(monkeypatch):
     """4 GPUs x batch 2 x 4 accumulated, groups of 8, a prompt of 256 tokens of text and 484 of
     image, answers of 512."""
     path = REPOSITORY / "recipes" / "qwen2_5_vl_3b" / "detection_4x80g.sh"
+    shared = plan_recipe(path, "4xH100", quick=True).time()
+    assert shared.generated == 32 * 512
+    assert shared.trained == 16 * (256 + 484) + 32 * 512  # two completions behind each prompt
+    monkeypatch.setenv("VLRFT_SHARED_PREFIX", "0")
     step = plan_recipe(path, "4xH100", quick=True).time()
     assert step.generated == 32 * 512
     assert step.prompts == 4 * (256 + 484)
@@ -279,6 +283,9 @@ def test_every_known_size_has_a_speed_and_its_source():
         ("NVIDIA H100 PCIe", 79.2, None),
         ("NVIDIA H100 NVL", 93.1, None),
         ("NVIDIA A100 80GB PCIe", 79.2, None),
+        ("NVIDIA A10G", 22.1, "A10G"),
+        ("NVIDIA GeForce RTX 4090 D", 23.6, None),
+        ("NVIDIA GeForce RTX 3090 Ti", 23.7, None),
         ("NVIDIA B200", 178.0, None),
         ("NVIDIA GeForce RTX 4090 Laptop GPU", 15.7, None),
         ("AMD Instinct MI300X", 192.0, None),
@@ -298,9 +305,11 @@ def test_a_gpu_by_the_name_that_nvidia_smi_prints(name, gib, kind):
         ("2xh100", "H100"),
         ("4xA100-80G", "A100-80"),
         ("1xRTX4090", "4090"),
-        ("4x40", "A100-40"),
-        ("8x141", "H200"),
-        *((size, None) for size in ("4x80", "1x24", "2x32", "4x96", "4x90", "1x16", "2x48")),
+        ("1xNVIDIA H100 80GB HBM3", "H100"),
+        ("1xNVIDIA A10G", "A10G"),
+        ("1xa10g-24g", "A10G"),
+        ("8×H20", "H20"),
+        *((f"4x{size}", None) for size in (80, 24, 32, 96, 90, 16, 48, 40, 141, "80gb", "80g")),
     ],
 )
 def test_gpus_as_given(text, kind):
@@ -338,6 +347,19 @@ def test_the_server_of_a_recipe_is_read():
         step_time(settings, SPEEDS["H100"], answers_of(settings), server_gpus=n) for n in (2, 1)
     )
     assert planned.time().seconds == two.seconds < one.seconds
+
+
+@pytest.mark.parametrize(("tokens", "more"), [(600, True), (10**9, True), (512, False), (9, False)])
+def test_answers_longer_than_allowed_are_said(tokens, more):
+    path = REPOSITORY / "recipes" / "qwen2_5_vl_3b" / "detection_4x80g.sh"
+    given = ["plan", str(path), "--gpus", "4xH100", "--quick", "--answer-tokens", str(tokens)]
+    out = run(app, given).stdout
+    told = f"--answer-tokens {tokens}: no answer is longer than 512 (max_completion_length)"
+    assert (told in out) == more
+    assert "--answer-tokens says what is usual" not in out  # it has been said
+    found = json.loads(run(app, [*given, "--json"]).stdout)["time"]
+    assert found["answer_tokens"]["mean"] == min(tokens, 512)
+    assert (told in found["assumptions"]) == more
 
 
 def test_without_a_name_there_are_tokens_operations_and_one_line_how_to_get_seconds():
