@@ -130,7 +130,14 @@ def plan_compare(
     measured = {} if untracked else compare.read_run(run)
     planned = plan_recipe(recipe, gpus, nodes=nodes, dataset=dataset, quick=quick)
     rows = compare.compared(planned.plan, measured)
-    time = planned.time(compare.answers_in(log))
+    answers, most = compare.answers_in(log), planned.plan.settings.completion
+    if answers and answers.mean > most:
+        typer.echo(
+            f"{run}: answers of {answers.mean:.0f} tokens, where {recipe} allows {most} "
+            "(max_completion_length): is this its run?",
+            err=True,
+        )
+    time = planned.time(answers)
     taken = compare.compared_seconds(time, compare.seconds_in(log))
     if as_json:
         print_json([*rows, *taken])

@@ -562,3 +562,17 @@ def test_the_stated_error_is_that_of_the_published_steps():
         assert float(shown[result["id"]][1]) == round(result["ratio"], 2), result["id"]
     assert set(shown) == {result["id"] for result in results}
     assert f"{found['within_factor_2']} of {found['cases']}" in text
+
+
+@pytest.mark.parametrize("odd", ["abc", None, -3.0, 0.0, float("nan"), float("inf"), [8.0], True])
+def test_a_log_without_a_number_of_seconds_is_refused(tmp_path, odd):
+    done = compared(tmp_path, [LOG | {"step_time": odd, "train_speed(s/it)": odd}])
+    assert done.exit_code == 2 and "no memory/ values" in done.stderr
+
+
+def test_answers_that_the_recipe_does_not_allow_are_said(tmp_path):
+    rows = [LOG | {"completions/mean_length": 900.0, "completions/max_length": 2048.0}]
+    done = compared(tmp_path, rows, "--gpus", "4xH100")
+    assert done.exit_code == 0 and "answers of 900 tokens, where" in done.stderr
+    assert "allows 512" in done.stderr
+    assert "answers of" not in compared(tmp_path, [LOG], "--gpus", "4xH100").stderr
