@@ -167,6 +167,26 @@ def test_completions_used_twice_are_generated_and_scored_for_half():
         assert twice[name].seconds == pytest.approx(phase.seconds / (2 if half else 1))
 
 
+@pytest.mark.parametrize("rollout", ["vllm_colocate", "vllm_server"])
+def test_of_several_generations_in_a_step_the_first_syncs_weights(rollout):
+    """ms-swift: only where global_step has changed, or with sleep level 2, which drops them."""
+    s = replace(BASE, rollout=rollout, offload_model=False, sleep_level=0)
+
+    def sync(s):
+        phases = step_time(s, SPEEDS["H100"], answers_of(s)).phases
+        return next(phase.seconds for phase in phases if phase.name == "weight sync")
+
+    four = replace(s, rollout_batch=2)  # of the 8 completions of a process
+    assert sync(four) == pytest.approx(sync(s))
+    assert sync(replace(four, sleep_level=2)) == pytest.approx(4 * sync(s))
+    half = replace(s, rollout_batch=16)
+    assert sync(half) == pytest.approx(sync(s) / 2)
+    # Waking and the copies that sleep level 1 and offloading make are of every generation.
+    if rollout == "vllm_colocate":
+        once, often = (sync(replace(one, sleep_level=1, offload_model=True)) for one in (s, four))
+        assert 3 * once < often < 4 * once
+
+
 MORE = {
     "generations": lambda s: replace(s, generations=16, accumulation=8),
     "completions": lambda s: replace(s, accumulation=8),
