@@ -39,11 +39,11 @@ def test_a_tiny_model_by_hand():
     assert (layer, found.attention) == (672, attention)
     assert found.llm == 2 * 2 * 672 * 10 + attention
     assert found.head == 2 * 8 * 100 * 3
-    full = training(found, llm="full", vit=False, checkpoint_llm=True, checkpoint_vit=True)
+    full = training(found, llm="full", vit="none", checkpoint_llm=True, checkpoint_vit=True)
     linear = 2 * 2 * 672 * 10
     assert full.llm == 4 * linear + attention * (2 + ATTENTION_BACKWARD)
     assert full.head == 3 * found.head
-    lora = training(found, llm="inputs", vit=False, checkpoint_llm=False, checkpoint_vit=True)
+    lora = training(found, llm="inputs", vit="none", checkpoint_llm=False, checkpoint_vit=True)
     assert lora.llm == 2 * linear + attention * (1 + ATTENTION_BACKWARD)
 
 
@@ -72,7 +72,7 @@ def test_torchs_counter_counts_the_same(family):
     pairs = rows * length**2
     passed = forward(model, tokens=rows * length, pairs=pairs, logits=rows * length)
     assert ahead == passed.total
-    done = training(passed, llm="full", vit=False, checkpoint_llm=False, checkpoint_vit=False)
+    done = training(passed, llm="full", vit="none", checkpoint_llm=False, checkpoint_vit=False)
     flash = (ATTENTION_BACKWARD - 2) * passed.attention
     assert counter.get_total_flops() == done.total - flash
 
@@ -111,7 +111,7 @@ def test_full_models_counted_by_torch(name, file, within):
             assert found.head == pytest.approx(of["forward"]["head"], rel=1e-9)
             assert found.vit == pytest.approx(of["forward"]["vit"], rel=0.1)
             trained = training(
-                found, llm="full", vit=False, checkpoint_llm=False, checkpoint_vit=False
+                found, llm="full", vit="none", checkpoint_llm=False, checkpoint_vit=False
             )
             both = of["forward"]["llm"] + of["backward"]["llm"]
             assert trained.llm == pytest.approx(both, rel=within)

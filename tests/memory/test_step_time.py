@@ -167,6 +167,21 @@ def test_completions_used_twice_are_generated_and_scored_for_half():
         assert twice[name].seconds == pytest.approx(phase.seconds / (2 if half else 1))
 
 
+@pytest.mark.parametrize(
+    ("tuning", "trains", "recomputed", "passes"),
+    [
+        *[("full", True, True, 4), ("full", True, False, 3), ("full", False, True, 1)],
+        # Adapters need the gradients of inputs, not those of the weights beside them.
+        *[("lora", True, True, 3), ("lora", True, False, 2), ("lora", False, False, 1)],
+    ],
+)
+def test_passes_of_a_vit(tuning, trains, recomputed, passes):
+    s = replace(BASE, tuning=tuning, train_vit=trains, checkpoint_vit=recomputed)
+    phases = {p.name: p.operations for p in step_time(s, None, answers_of(s)).phases}
+    forward = phases["log-probabilities"].vit / 2  # the old policy's and the reference's
+    assert phases["forward, backward"].vit == pytest.approx(passes * forward)
+
+
 @pytest.mark.parametrize("rollout", ["vllm_colocate", "vllm_server"])
 def test_of_several_generations_in_a_step_the_first_syncs_weights(rollout):
     """ms-swift: only where global_step has changed, or with sleep level 2, which drops them."""
