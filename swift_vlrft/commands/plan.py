@@ -82,7 +82,12 @@ def plan(
 
         draw(planned.plan, plot, title=recipe.name)
     changes, headroom = planned.changes(), planned.headroom()
-    time = planned.time(answers_of(planned.plan.settings, answer_tokens))
+    settings, notes = planned.plan.settings, planned.time_notes()
+    time = planned.time(answers_of(settings, answer_tokens))
+    if answer_tokens and answer_tokens > settings.completion:
+        limit = "max_new_tokens" if settings.rollout == "none" else "max_completion_length"
+        most = settings.completion
+        notes.append(f"--answer-tokens {answer_tokens}: no answer is longer than {most} ({limit})")
     if as_json:
         found, known = planned.plan.as_dict(), planned.gpus
         found |= {
@@ -90,7 +95,7 @@ def plan(
             "gpus": {"count": known.count, "card": known.name, "gib": round(known.gib, 2)},
             "changes": [change.as_dict() for change in changes],
             "raise": [change.as_dict() for change in headroom],
-            "time": time.as_dict() | {"assumptions": planned.time_notes()},
+            "time": time.as_dict() | {"assumptions": notes},
         }
         print_json(found)
     else:
@@ -99,7 +104,7 @@ def plan(
             typer.echo("no set of known changes makes it fit: more or larger GPUs are needed")
         print_changes("to make it fit, cheapest first", changes)
         print_changes("room to raise, each alone", headroom)
-        print_time(time, planned.time_notes())
+        print_time(time, notes, assumed=answer_tokens is None)
     raise typer.Exit(0 if planned.plan.fits else 1)
 
 
@@ -125,7 +130,14 @@ def plan_compare(
     measured = {} if untracked else compare.read_run(run)
     planned = plan_recipe(recipe, gpus, nodes=nodes, dataset=dataset, quick=quick)
     rows = compare.compared(planned.plan, measured)
-    time = planned.time(compare.answers_in(log))
+    answers, most = compare.answers_in(log), planned.plan.settings.completion
+    if answers and answers.mean > most:
+        typer.echo(
+            f"{run}: answers of {answers.mean:.0f} tokens, where {recipe} allows {most} "
+            "(max_completion_length): is this its run?",
+            err=True,
+        )
+    time = planned.time(answers)
     taken = compare.compared_seconds(time, compare.seconds_in(log))
     if as_json:
         print_json([*rows, *taken])
@@ -200,8 +212,8 @@ def _size(value: float) -> str:
     return "" if value < 0.05 else f"{value:.1f}" if value < 99.95 else f"{value:.0f}"
 
 
-def print_time(time: StepTime, notes: list[str]) -> None:
-    """The step's tokens, operations and seconds."""
+def print_time(time: StepTime, notes: list[str], *, assumed: bool = True) -> None:
+    """The step's tokens, operations and seconds; ``assumed``: nobody said how long answers are."""
     from swift_vlrft.memory.step_time import LABEL, PUBLISHED
 
     kind = f" on {time.speed.kind}" if time.speed else ""
@@ -229,7 +241,8 @@ def print_time(time: StepTime, notes: list[str]) -> None:
         if answers.longest > answers.mean:
             lengths += f", the longest {answers.longest:.0f}, as assumed"
         else:
-            lengths += ", as long as allowed: --answer-tokens says what is usual"
+            lengths += ", as long as allowed"
+            lengths += ": --answer-tokens says what is usual" if assumed else ""
     lines += [f"all GPUs: {tokens}{lengths}", *map(escape, notes)]
     for line in lines:
         Console(emoji=False).print(line, soft_wrap=True, highlight=False)

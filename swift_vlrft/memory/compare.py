@@ -101,7 +101,7 @@ def read_log(folder: Path) -> list[dict[str, Any]]:
     files = sorted(folder.rglob("logging.jsonl"), key=lambda file: file.stat().st_mtime)
     for file in reversed(files):
         log = _records(file)
-        if any(name in entry for entry in log for name in WHOLE):
+        if any(_numbers(log, name) for name in WHOLE):
             return log
     return []
 

@@ -68,9 +68,10 @@ def settings_of(
     for name in (*RESOLUTION, shared_prefix.SWITCH, shared_prefix.CACHE):
         run.variable(name)  # which must be known
     if not run.grpo and run.command != "sft":
+        kind = run.text("rlhf_type")
+        what = f"`{' '.join(run.recipe.command)}`" + (f" with rlhf_type {kind}" if kind else "")
         raise ValueError(
-            f"{run.recipe.path}: `{' '.join(run.recipe.command)}` with rlhf_type "
-            f"{run.text('rlhf_type')}; the planner knows `swift rlhf --rlhf_type grpo` and "
+            f"{run.recipe.path}: {what}; the planner knows `swift rlhf --rlhf_type grpo` and "
             "`swift sft`"
         )
     for name in filter(run.given.get, RANGES):

@@ -79,22 +79,27 @@ def prompt(s: Settings) -> int:
     return s.length - s.completion
 
 
-def weight_sync(s: Settings) -> list[Cost]:
+def weight_sync(s: Settings, times: float) -> list[Cost]:
+    """Of an optimizer step with so many generations. The weights go to the engine once, with sleep
+    level 2 for each (ms-swift's rollout_mixin.py: needs_weight_sync); waking and offloading for
+    each.
+    """
     if not s.rollout.startswith("vllm"):
         return []
     size, tp = 2 * s.model.parameters.total, max(1, s.vllm_tp)
-    found = [Cost(serial=WAKING)]
+    syncs = times if s.sleep_level == 2 else min(times, 1.0)
+    found = [Cost(serial=WAKING * (times if s.sleep_level else syncs))]
     if s.shards_weights:
-        found.append(Cost(link=all_gather(s, size), nodes=s.nodes))
+        found.append(Cost(link=syncs * all_gather(s, size), nodes=s.nodes))
     if s.rollout == "vllm_server":
-        return [*found, Cost(link=size)]
-    found.append(Cost(memory=2 * size / tp))
+        return [*found, Cost(link=syncs * size)]
+    found.append(Cost(memory=syncs * 2 * size / tp))
     states, moved = model_states(s), 0.0
     # Sleep level 1 copies the engine's weights to host memory and back; ours go there and back.
     moved += size / tp * (s.sleep_level == 1)
     moved += (states.weights + states.reference) * s.offload_model
     moved += states.moments * s.offload_optimizer
-    return [*found, Cost(pcie=2 * moved)]
+    return [*found, Cost(pcie=times * 2 * moved)]
 
 
 def read_prompts(s: Settings, e: Engines) -> float:
@@ -154,7 +159,7 @@ def active_bytes(s: Settings, rows: float) -> float:
     them chooses, taken at random.
     """
     model = s.model
-    chosen = int(model.text.get("num_experts_per_tok") or 1)
+    chosen = model.chosen_experts
     read = layer_parameters(model) + (model.parameters.head or model.parameters.embedding)
     if model.experts > chosen:
         touched = model.experts * (1 - (1 - chosen / model.experts) ** max(1.0, rows))

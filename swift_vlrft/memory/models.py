@@ -83,7 +83,12 @@ class Model:
         *("text", "num_key_value_heads", "multi_query_group_num", "num_attention_heads")
     )
     vocabulary = _Number("text", "vocab_size", "padded_vocab_size")
-    experts = _Number("text", "num_experts", "num_local_experts", "n_routed_experts", default=0)
+    experts = _Number(
+        *("text", "num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"),
+        default=0,
+    )
+    chosen_experts = _Number("text", "num_experts_per_tok", "top_k_experts", "moe_k", default=1)
+    expert_width = _Number("text", "moe_intermediate_size", "intermediate_size")
     patch = _Number("vision", "patch_size", default=14)
     vit_layers = _Number("vision", "depth", "num_hidden_layers", default=0)
     vit_hidden = _Number("vision", "embed_dim", "hidden_size", default=0)
@@ -151,8 +156,7 @@ class Model:
     def intermediate(self) -> int:
         """MLP width that one token passes: that of all active experts together."""
         if self.experts:
-            chosen = int(self.text.get("num_experts_per_tok") or 1)
-            return chosen * int(self.text["moe_intermediate_size"])
+            return self.chosen_experts * self.expert_width
         width = self.text.get("intermediate_size") or self.text.get("ffn_hidden_size")
         # Gemma 4 E2B: in the layers that share keys and values, more than half of them.
         wide = 2 if self.text.get("use_double_wide_mlp") else 1

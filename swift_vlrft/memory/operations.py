@@ -82,14 +82,13 @@ def expert_parameters(model: Model) -> int:
     """Weights of one expert, in all layers that have experts; together no more than there are."""
     if not model.experts:
         return 0
-    wide = int(model.text.get("moe_intermediate_size") or 0)
     dense = int(model.text.get("first_k_dense_replace") or 0)
-    each = 3 * model.hidden * wide * (model.layers - dense)
+    each = 3 * model.hidden * model.expert_width * (model.layers - dense)
     return min(each, model.parameters.layers // model.experts)
 
 
 def _idle_experts(model: Model) -> int:
-    return max(0, model.experts - int(model.text.get("num_experts_per_tok") or 1))
+    return max(0, model.experts - model.chosen_experts)
 
 
 def _vision(model: Model, grids: tuple[tuple[int, int, int], ...]) -> float:
@@ -115,20 +114,21 @@ def _vision(model: Model, grids: tuple[tuple[int, int, int], ...]) -> float:
 
 
 def training(
-    passed: Operations, *, llm: str, vit: bool, checkpoint_llm: bool, checkpoint_vit: bool
+    passed: Operations, *, llm: str, vit: str, checkpoint_llm: bool, checkpoint_vit: bool
 ) -> Operations:
     """Forward, recomputation and backward of a pass that takes ``passed`` forward.
 
-    ``llm``: "full" (gradients of inputs and weights), "inputs" (LoRA, or only the ViT trains) or
-    "none". A ViT that does not train runs forward once.
+    ``llm`` and ``vit``: "full" (gradients of inputs and weights), "inputs" (LoRA, or only the ViT
+    trains) or "none". A ViT that does not train runs forward once.
     """
-    back = {"full": 2.0, "inputs": 1.0, "none": 0.0}[llm]
+    passes = {"full": 2.0, "inputs": 1.0, "none": 0.0}
+    back, back_vit = passes[llm], passes[vit]
     linear = passed.llm - passed.attention
     again = checkpoint_llm and back > 0
     attention = passed.attention * (1 + again + (ATTENTION_BACKWARD if back else 0))
     return Operations(
         llm=linear * (1 + again + back) + attention,
-        vit=passed.vit * (3 + checkpoint_vit if vit else 1),
+        vit=passed.vit * (1 + (checkpoint_vit and back_vit > 0) + back_vit),
         head=passed.head * (1 + back),
         attention=attention,
     )

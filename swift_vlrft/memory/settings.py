@@ -18,12 +18,18 @@ GIB = 2**30
 
 CAPACITY = {
     # torch's total_memory, as users' out-of-memory messages print it ("total capacity of ...").
-    **{"T4": 14.7, "V100-16": 15.8, "V100-32": 31.7, "A10": 22.1, "4090": 23.6, "3090": 23.7},
-    **{"L4": 22.2, "L20": 44.5, "L40": 44.4, "L40S": 44.4, "A6000": 47.5, "A100-40": 39.4},
-    **{"A100-80": 79.2, "A800": 79.2, "H100": 79.1, "H800": 79.1, "H20": 95.1, "H200": 139.8},
+    **{"T4": 14.7, "V100-16": 15.8, "V100-32": 31.7, "A10": 22.1, "A10G": 22.1, "4090": 23.6},
+    **{"3090": 23.7, "L4": 22.2, "L20": 44.5, "L40": 44.4, "L40S": 44.4, "A6000": 47.5},
+    **{"A100-40": 39.4, "A100-80": 79.2, "A800": 79.2, "H100": 79.1, "H800": 79.1},
+    **{"H20": 95.1, "H200": 139.8},
 }
 USABLE = 0.985
 """Fraction of a GPU's nominal size if its kind is not known: the middle of the table's ratios."""
+
+SMALLEST, LARGEST = 4, 1024  # GB of a GPU
+
+NOMINAL = 0.1
+"""Relative difference between what torch sees of a GPU and the size in GB of its name."""
 
 Sharding = Literal["none", "ddp", "zero0", "zero1", "zero2", "zero3", "fsdp"]
 Rollout = Literal["vllm_colocate", "vllm_server", "transformers", "none"]
@@ -199,15 +205,15 @@ class Settings:
 
 def parse_gpus(text: str) -> Gpus:
     """``4x80``, ``1x24``, ``4xA100-80G``, ``8xH20``; a ValueError describes the form."""
-    match = re.fullmatch(r"\s*(\d+)\s*[xX*]\s*([\w.\- ]+?)\s*", text)
+    match = re.fullmatch(r"\s*(\d+)\s*[xX*×]\s*([\w.\- ]+?)\s*", text)
     if not match or int(match[1]) < 1:
         raise ValueError(
             f"--gpus {text}: not of the form COUNTxSIZE, as 4x80 (GB), 4xA100-80G or 8xH20"
         )
-    size = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(?:G|GB|GiB)?", match[2])
+    size = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(?i:G|GB|GiB)?", match[2])
     if not size or match[2] in CAPACITY:  # 4x4090
         return Gpus(int(match[1]), gpu_gib(match[2]), match[2])
-    if not 4 <= float(size[1]) <= 1024:
+    if not SMALLEST <= float(size[1]) <= LARGEST:
         raise ValueError(f"--gpus {text}: there is no GPU of {size[1]} GB")
     return Gpus(int(match[1]), float(size[1]) * USABLE, f"{float(size[1]):g} GB")
 
@@ -225,11 +231,13 @@ def gpu_gib(kind: str) -> float:
     plain = _plain(kind)
     if known := known_kind(kind):
         return CAPACITY[known]
-    if size := re.search(r"-.*?(\d+)$", plain):
-        return float(size[1]) * USABLE
-    sizes = [name for name in CAPACITY if name.split("-")[0] == plain.split("-")[0]]
+    sizes = {name: gib for name, gib in CAPACITY.items() if name.split("-")[0] in plain.split("-")}
+    if (size := re.search(r"-(\d+)$", plain)) and SMALLEST <= int(size[1]) <= LARGEST:
+        # An A10 "of 24 GB" has 22.1 GiB.
+        near = [gib for gib in sizes.values() if abs(gib / int(size[1]) - 1) < NOMINAL]
+        return near[0] if near else int(size[1]) * USABLE
     if len(sizes) == 1:
-        return CAPACITY[sizes[0]]
+        return next(iter(sizes.values()))
     if sizes:
         raise ValueError(f"GPU {kind}: it comes in several sizes; write {' or '.join(sizes)}G")
     known_ones = ", ".join(CAPACITY)
@@ -237,5 +245,6 @@ def gpu_gib(kind: str) -> float:
 
 
 def _plain(name: str) -> str:
-    plain = re.sub(r"(?i)nvidia|tesla|geforce|rtx|gb\b|g\b|sxm\d?|pcie|[\s_]", "", name)
-    return plain.upper().strip("-")
+    """NVIDIA H100 80GB HBM3: H100-80."""
+    words = r"(?i)nvidia|tesla|geforce|rtx|(?<=\d)gi?b\b|(?<!A10)g\b|sxm\d?|pcie|hbm\w+"
+    return re.sub(r"[\s_-]+", "-", re.sub(words, "", name)).upper().strip("-")

@@ -39,6 +39,7 @@ SPEEDS = {
         Speed("V100-16", 125, 900, 150, 16, _VOLTA),
         Speed("V100-32", 125, 900, 150, 16, _VOLTA),
         Speed("A10", 125, 600, 32, 32, "NVIDIA A10 data sheet (2021)"),
+        Speed("A10G", 70, 600, 32, 32, "NVIDIA A10G data sheet (2021)"),
         Speed("3090", 71, 936, 32, 32, "NVIDIA GA102 white paper (2021), appendix"),
         Speed("A6000", 154.8, 768, 32, 32, "NVIDIA RTX A6000 data sheet (2021), half of sparse"),
         Speed("A100-40", 312, 1555, 300, 32, _AMPERE),
@@ -60,20 +61,20 @@ SPEEDS = {
 
 WITHOUT_BFLOAT16 = ("T4", "V100-16", "V100-32")
 
-ALONE = ("A100-40", "H200")
-"""Kinds whose size no other GPU in use has; a V100 and a 5090 have 32 GB, an H20 and others 96."""
+OTHERS = {"PCIE", "NVL", "D", "TI"}
+"""Words after a known name that make it another GPU: an H100 PCIe is slower than an H100."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """A speed; or none, and ``why``. With a speed ``why`` says how a GPU without a name got it."""
+    """A speed; or none, and ``why``."""
 
     speed: Speed | None
     why: str = ""
 
 
 def speed_of(gpus: Gpus) -> Found:
-    """By the name of the GPUs; by their size where only one known kind has it."""
+    """By the name of the GPUs: no size is of one kind only (an H20 may have the H200's 141 GB)."""
     if kind := _kind(gpus):
         return Found(SPEEDS[kind])
     how = f"known: {', '.join(SPEEDS)}"
@@ -81,8 +82,6 @@ def speed_of(gpus: Gpus) -> Found:
         why = f"the speed of {gpus.name} is not known, so there are no seconds"
         return Found(None, f"{why} ({how})")
     kinds = [kind for kind, gib in CAPACITY.items() if abs(gib / gpus.gib - 1) < SAME_SIZE]
-    if len(kinds) == 1 and kinds[0] in ALONE:
-        return Found(SPEEDS[kinds[0]], f"assumed: {kinds[0]}, as no other GPU has {gpus.name}")
     example = f"--gpus {gpus.count}x{kinds[0] if kinds else 'H100'}"
     several = f": {gpus.name} may be {_either([*kinds, 'another'])}" if kinds else ""
     return Found(None, f"for seconds name the GPU, as {example}{several} ({how})")
@@ -91,8 +90,8 @@ def speed_of(gpus: Gpus) -> Found:
 def _kind(gpus: Gpus) -> str | None:
     """Also of what nvidia-smi prints ("NVIDIA H100 80GB HBM3"), by the size if it is of several."""
     words = re.findall(r"[A-Z0-9]+", gpus.name.upper())
-    if {"PCIE", "NVL"} & set(words):
-        return None  # slower than those of the table, which have NVLink
+    if OTHERS & set(words):
+        return None
     if kind := known_kind(gpus.name):
         return kind
     kinds = [kind for kind in CAPACITY if kind.split("-")[0] in words]

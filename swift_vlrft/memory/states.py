@@ -97,7 +97,7 @@ def trainable_parameters(s: Settings) -> int:
     if s.train_llm:
         query, key = model.heads * model.head_size, model.kv_heads * model.head_size
         sides = 2 * (model.hidden + query) + 2 * (model.hidden + key)
-        wide = int(model.text.get("moe_intermediate_size") or model.intermediate)
+        wide = model.expert_width if model.experts else model.intermediate
         sides += 3 * (model.hidden + wide) * max(1, model.experts)
         count += model.layers * rank * sides
     if s.train_vit and model.sees:

@@ -131,8 +131,8 @@ def step_time(
         generated = times * s.generated_at_once * s.processes * answers.mean
         prompts = generation.read_prompts(s, engines) * engines.count
         read = times * prompts * generation.prompt(s)
+        work.append((SYNC, Operations(), generation.weight_sync(s, times)))
         for name, (operations, costs) in (
-            (SYNC, (Operations(), generation.weight_sync(s))),
             (PREFILL, prefill),
             (DECODE, decode),
         ):

@@ -46,11 +46,12 @@ def forward_backward(s: Settings, answers: Answers) -> Work:
     if s.shared_prefix and not s.train_vit:
         # shared_prefix/features.py keeps a frozen ViT's features of a generation.
         passed = Operations(passed.llm, 0, passed.head, passed.attention)
-    llm = "full" if s.tuning == "full" and s.train_llm else "inputs"
+    trained = "full" if s.tuning == "full" else "inputs"
+    llm = trained if s.train_llm else "inputs"
     once = training(
         passed,
         llm=llm if trainable_parameters(s) else "none",
-        vit=s.train_vit,
+        vit=trained if s.train_vit else "none",
         checkpoint_llm=s.checkpoint_llm,
         checkpoint_vit=s.checkpoint_vit,
     )

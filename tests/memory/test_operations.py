@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from swift_vlrft.memory.analytic import analytic
+from swift_vlrft.memory.estimate import estimate
 from swift_vlrft.memory.models import Model, Parameters, known_models, read_model
 from swift_vlrft.memory.operations import (
     ATTENTION_BACKWARD,
@@ -13,6 +15,8 @@ from swift_vlrft.memory.operations import (
     layer_parameters,
     training,
 )
+from swift_vlrft.memory.settings import Settings
+from swift_vlrft.memory.states import trainable_parameters
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
 GRIDS = {950: ((1, 64, 48),), 300: ((1, 32, 24),)}  # benchmarks/shared_prefix.py: GRIDS
@@ -35,11 +39,11 @@ def test_a_tiny_model_by_hand():
     assert (layer, found.attention) == (672, attention)
     assert found.llm == 2 * 2 * 672 * 10 + attention
     assert found.head == 2 * 8 * 100 * 3
-    full = training(found, llm="full", vit=False, checkpoint_llm=True, checkpoint_vit=True)
+    full = training(found, llm="full", vit="none", checkpoint_llm=True, checkpoint_vit=True)
     linear = 2 * 2 * 672 * 10
     assert full.llm == 4 * linear + attention * (2 + ATTENTION_BACKWARD)
     assert full.head == 3 * found.head
-    lora = training(found, llm="inputs", vit=False, checkpoint_llm=False, checkpoint_vit=True)
+    lora = training(found, llm="inputs", vit="none", checkpoint_llm=False, checkpoint_vit=True)
     assert lora.llm == 2 * linear + attention * (1 + ATTENTION_BACKWARD)
 
 
@@ -68,7 +72,7 @@ def test_torchs_counter_counts_the_same(family):
     pairs = rows * length**2
     passed = forward(model, tokens=rows * length, pairs=pairs, logits=rows * length)
     assert ahead == passed.total
-    done = training(passed, llm="full", vit=False, checkpoint_llm=False, checkpoint_vit=False)
+    done = training(passed, llm="full", vit="none", checkpoint_llm=False, checkpoint_vit=False)
     flash = (ATTENTION_BACKWARD - 2) * passed.attention
     assert counter.get_total_flops() == done.total - flash
 
@@ -107,7 +111,7 @@ def test_full_models_counted_by_torch(name, file, within):
             assert found.head == pytest.approx(of["forward"]["head"], rel=1e-9)
             assert found.vit == pytest.approx(of["forward"]["vit"], rel=0.1)
             trained = training(
-                found, llm="full", vit=False, checkpoint_llm=False, checkpoint_vit=False
+                found, llm="full", vit="none", checkpoint_llm=False, checkpoint_vit=False
             )
             both = of["forward"]["llm"] + of["backward"]["llm"]
             assert trained.llm == pytest.approx(both, rel=within)
@@ -131,3 +135,31 @@ def test_every_shipped_model_has_operations(name):
         one = forward(model, tokens=0, pairs=0, logits=0, grids=((1, 32, 32),))
         two = forward(model, tokens=0, pairs=0, logits=0, grids=((1, 64, 64),))
         assert one.vit > 0 and two.vit > 4 * one.vit
+
+
+@pytest.mark.parametrize(
+    ("experts", "active"),
+    [
+        # Each as its family writes it: all of 8 experts, of which a token passes two.
+        ({"num_local_experts": 8, "num_experts_per_tok": 2, "intermediate_size": 512}, 2),
+        ({"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 512}, 2),
+        ({"n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 512}, 2),
+        ({"num_experts": 8, "top_k_experts": 2, "moe_intermediate_size": 512}, 2),
+        ({"moe_num_experts": 8, "moe_k": 2, "moe_intermediate_size": 512}, 2),
+        ({"num_experts": 8, "moe_intermediate_size": 512}, 1),
+    ],
+)
+def test_experts_as_families_name_them(experts, active):
+    """A layer of attention of 4 x 256 x 256 weights and 8 experts of 3 x 256 x 512; with LoRA,
+    adapters of rank 8 beside all of them."""
+    layer, each = 4 * 256 * 256, 3 * 256 * 512
+    sizes = {"hidden_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config = {"model_type": "mixtral", "vocab_size": 1000, **sizes, **experts}
+    whole = layer + 8 * each
+    model = Model("", config, "", Parameters(0, 0, 256_000, 2 * whole, 256_000, whole))
+    assert layer_parameters(model) == 2 * (layer + active * each)
+    assert model.intermediate == active * 512
+    lora = trainable_parameters(Settings(model, 0, tuning="lora"))
+    assert lora == 2 * 8 * (4 * (256 + 256) + 8 * 3 * (256 + 512))
+    found = estimate(Settings(model, 80 * 2**30), analytic)  # and a plan of it
+    assert found.fits

@@ -63,10 +63,14 @@ def operations(s):
 # What must hold ---------------------------------------------------------------------------------
 
 
-def test_tokens_of_a_shipped_recipe_by_hand():
+def test_tokens_of_a_shipped_recipe_by_hand(monkeypatch):
     """4 GPUs x batch 2 x 4 accumulated, groups of 8, a prompt of 256 tokens of text and 484 of
     image, answers of 512."""
     path = REPOSITORY / "recipes" / "qwen2_5_vl_3b" / "detection_4x80g.sh"
+    shared = plan_recipe(path, "4xH100", quick=True).time()
+    assert shared.generated == 32 * 512
+    assert shared.trained == 16 * (256 + 484) + 32 * 512  # two completions behind each prompt
+    monkeypatch.setenv("VLRFT_SHARED_PREFIX", "0")
     step = plan_recipe(path, "4xH100", quick=True).time()
     assert step.generated == 32 * 512
     assert step.prompts == 4 * (256 + 484)
@@ -161,6 +165,41 @@ def test_completions_used_twice_are_generated_and_scored_for_half():
     for name, phase in once.items():
         half = name in ("weight sync", "prefill", "decode", "log-probabilities")
         assert twice[name].seconds == pytest.approx(phase.seconds / (2 if half else 1))
+
+
+@pytest.mark.parametrize(
+    ("tuning", "trains", "recomputed", "passes"),
+    [
+        *[("full", True, True, 4), ("full", True, False, 3), ("full", False, True, 1)],
+        # Adapters need the gradients of inputs, not those of the weights beside them.
+        *[("lora", True, True, 3), ("lora", True, False, 2), ("lora", False, False, 1)],
+    ],
+)
+def test_passes_of_a_vit(tuning, trains, recomputed, passes):
+    s = replace(BASE, tuning=tuning, train_vit=trains, checkpoint_vit=recomputed)
+    phases = {p.name: p.operations for p in step_time(s, None, answers_of(s)).phases}
+    forward = phases["log-probabilities"].vit / 2  # the old policy's and the reference's
+    assert phases["forward, backward"].vit == pytest.approx(passes * forward)
+
+
+@pytest.mark.parametrize("rollout", ["vllm_colocate", "vllm_server"])
+def test_of_several_generations_in_a_step_the_first_syncs_weights(rollout):
+    """ms-swift: only where global_step has changed, or with sleep level 2, which drops them."""
+    s = replace(BASE, rollout=rollout, offload_model=False, sleep_level=0)
+
+    def sync(s):
+        phases = step_time(s, SPEEDS["H100"], answers_of(s)).phases
+        return next(phase.seconds for phase in phases if phase.name == "weight sync")
+
+    four = replace(s, rollout_batch=2)  # of the 8 completions of a process
+    assert sync(four) == pytest.approx(sync(s))
+    assert sync(replace(four, sleep_level=2)) == pytest.approx(4 * sync(s))
+    half = replace(s, rollout_batch=16)
+    assert sync(half) == pytest.approx(sync(s) / 2)
+    # Waking and the copies that sleep level 1 and offloading make are of every generation.
+    if rollout == "vllm_colocate":
+        once, often = (sync(replace(one, sleep_level=1, offload_model=True)) for one in (s, four))
+        assert 3 * once < often < 4 * once
 
 
 MORE = {
@@ -279,6 +318,9 @@ def test_every_known_size_has_a_speed_and_its_source():
         ("NVIDIA H100 PCIe", 79.2, None),
         ("NVIDIA H100 NVL", 93.1, None),
         ("NVIDIA A100 80GB PCIe", 79.2, None),
+        ("NVIDIA A10G", 22.1, "A10G"),
+        ("NVIDIA GeForce RTX 4090 D", 23.6, None),
+        ("NVIDIA GeForce RTX 3090 Ti", 23.7, None),
         ("NVIDIA B200", 178.0, None),
         ("NVIDIA GeForce RTX 4090 Laptop GPU", 15.7, None),
         ("AMD Instinct MI300X", 192.0, None),
@@ -298,9 +340,11 @@ def test_a_gpu_by_the_name_that_nvidia_smi_prints(name, gib, kind):
         ("2xh100", "H100"),
         ("4xA100-80G", "A100-80"),
         ("1xRTX4090", "4090"),
-        ("4x40", "A100-40"),
-        ("8x141", "H200"),
-        *((size, None) for size in ("4x80", "1x24", "2x32", "4x96", "4x90", "1x16", "2x48")),
+        ("1xNVIDIA H100 80GB HBM3", "H100"),
+        ("1xNVIDIA A10G", "A10G"),
+        ("1xa10g-24g", "A10G"),
+        ("8×H20", "H20"),
+        *((f"4x{size}", None) for size in (80, 24, 32, 96, 90, 16, 48, 40, 141, "80gb", "80g")),
     ],
 )
 def test_gpus_as_given(text, kind):
@@ -338,6 +382,19 @@ def test_the_server_of_a_recipe_is_read():
         step_time(settings, SPEEDS["H100"], answers_of(settings), server_gpus=n) for n in (2, 1)
     )
     assert planned.time().seconds == two.seconds < one.seconds
+
+
+@pytest.mark.parametrize(("tokens", "more"), [(600, True), (10**9, True), (512, False), (9, False)])
+def test_answers_longer_than_allowed_are_said(tokens, more):
+    path = REPOSITORY / "recipes" / "qwen2_5_vl_3b" / "detection_4x80g.sh"
+    given = ["plan", str(path), "--gpus", "4xH100", "--quick", "--answer-tokens", str(tokens)]
+    out = run(app, given).stdout
+    told = f"--answer-tokens {tokens}: no answer is longer than 512 (max_completion_length)"
+    assert (told in out) == more
+    assert "--answer-tokens says what is usual" not in out  # it has been said
+    found = json.loads(run(app, [*given, "--json"]).stdout)["time"]
+    assert found["answer_tokens"]["mean"] == min(tokens, 512)
+    assert (told in found["assumptions"]) == more
 
 
 def test_without_a_name_there_are_tokens_operations_and_one_line_how_to_get_seconds():
@@ -540,3 +597,17 @@ def test_the_stated_error_is_that_of_the_published_steps():
         assert float(shown[result["id"]][1]) == round(result["ratio"], 2), result["id"]
     assert set(shown) == {result["id"] for result in results}
     assert f"{found['within_factor_2']} of {found['cases']}" in text
+
+
+@pytest.mark.parametrize("odd", ["abc", None, -3.0, 0.0, float("nan"), float("inf"), [8.0], True])
+def test_a_log_without_a_number_of_seconds_is_refused(tmp_path, odd):
+    done = compared(tmp_path, [LOG | {"step_time": odd, "train_speed(s/it)": odd}])
+    assert done.exit_code == 2 and "no memory/ values" in done.stderr
+
+
+def test_answers_that_the_recipe_does_not_allow_are_said(tmp_path):
+    rows = [LOG | {"completions/mean_length": 900.0, "completions/max_length": 2048.0}]
+    done = compared(tmp_path, rows, "--gpus", "4xH100")
+    assert done.exit_code == 0 and "answers of 900 tokens, where" in done.stderr
+    assert "allows 512" in done.stderr
+    assert "answers of" not in compared(tmp_path, [LOG], "--gpus", "4xH100").stderr
