@@ -31,6 +31,7 @@ class CommandLine:
     system: str | None = None
     max_length: int | None = None
     max_pixels: int | None = None
+    num_generations: int | None = None
     truncation_strategy: str | None = None
     strict: bool = False
     streaming: bool = False
@@ -53,7 +54,7 @@ def read_command_line(argv: list[str]) -> CommandLine:
     add("resume_from_checkpoint", dest="resume_from_checkpoint", nargs="?")
     for name in ("model", "model_type", "system", "truncation_strategy", "rlhf_type"):
         add(name, dest=name, nargs="?")
-    for name in ("max_length", "max_pixels"):
+    for name in ("max_length", "max_pixels", "num_generations"):
         add(name, dest=name, nargs="?", type=lambda text: int(text) if text.isdecimal() else None)
     add("columns", nargs="?", type=_columns, default={})
     for name in ("strict", "streaming", "use_liger_kernel"):

@@ -105,10 +105,11 @@ def register(
         add_callback("vlrft_tasks", WatchTasks)
     if main_process:
         _check_reward_names(command.reward_funcs, command.external_plugins)
-        if command.streaming and command.rlhf_type == "grpo":
-            logger.warning(
-                "swift_vlrft: --streaming true: of a stream ms-swift samples one answer a prompt, "
-                "so GRPO compares answers to different prompts. Leave it out"
+        if command.streaming and command.rlhf_type == "grpo" and command.num_generations != 1:
+            raise DataError(
+                "--streaming true: of a stream ms-swift 4.6.0 samples one answer a prompt, so GRPO "
+                "would compare answers to different prompts. Leave it out: images stay where they "
+                "lie, also those of a large set"
             )
     reports = [_register_path(d, command, check=main_process) for d in command.datasets]
     for dataset in command.val_datasets:

@@ -271,6 +271,22 @@ print(sorted(Counter(train["task"]).items()))
     assert done.returncode == 1 and "known tasks, for their rows alone: detection" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("flags", "stops"),
+    [
+        (("--streaming", "true"), True),
+        (("--streaming",), True),
+        (("--streaming", "false"), False),
+        (("--streaming", "true", "--num_generations", "1"), False),
+    ],
+)
+def test_grpo_on_a_stream_has_no_groups(shapes, flags, stops):
+    done = import_plugin("--dataset", str(shapes), "--rlhf_type", "grpo", *flags)
+    assert done.returncode == stops, done.stderr[-2000:]
+    assert ("answers to different prompts" in done.stderr) == stops
+    assert "Traceback" not in done.stderr
+
+
 def test_native_of_a_run_that_goes_on_from_a_checkpoint(shapes, tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "gemma4"}')
     done = import_plugin("--dataset", f"{shapes}:native", "--resume_from_checkpoint", str(tmp_path))
