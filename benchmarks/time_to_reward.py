@@ -61,7 +61,7 @@ VARIANTS: dict[str, list[str]] = {
     "cispo": [*USUAL, "--loss_type", "cispo", "--epsilon_high", "5"],
     "entropy mask": [*USUAL, "--top_entropy_quantile", "0.2"],
     "16 generations": [*USUAL, "--num_generations", "16"],
-    "all that help": [*FREE, "--loss_type", "dapo", "--epsilon_high", "0.28"],
+    "dapo, beta 0": [*FREE, "--loss_type", "dapo", "--epsilon_high", "0.28"],
 }
 
 

@@ -77,7 +77,7 @@ def test_rewards_as_verls_compute_score(monkeypatch):
             columns = {name: [value] for name, value in row.columns.items()}
             reward = verl_reward.BY_TASK[task]
             assert [scored] == reward([text], [row.solution], **columns)
-            assert reward.task.name == task and scored in (0.0, 1.0) or 0 < scored < 1
+            assert reward.task.name == task and 0 <= scored <= 1
     assert verl_reward.compute_score("x", "<answer>b</answer>", "a", {"task": "ocr"}) == 0.0
     with pytest.raises(ValueError, match="is no task; known: .*detection"):
         verl_reward.compute_score("refcoco", "<answer>4</answer>", "4")

@@ -44,12 +44,19 @@ class Completion:
 
 
 def read_completions(path: Path, notes: list[str]) -> Iterator[Completion]:
-    """LineError names the unusable line; half a line at the end is reported in ``notes``."""
+    """LineError names the unusable line; half a line at the end is reported in ``notes``. A table
+    that ms-swift wrote again (GRPOTrainer.log does when training ends) is read once.
+    """
+    last = None
     for number, record in json_objects(path, notes):
         completions = record.get("completion")
         if not isinstance(completions, list) or (completions and isinstance(completions[0], dict)):
             yield Completion(str(number), record, path)  # one completion: a text, or chat messages
             continue
+        table = record.get("step"), record.get("prompt"), completions
+        if table == last:
+            continue
+        last = table
         count = len(completions)
         columns = {k: v for k, v in record.items() if isinstance(v, list) and len(v) == count}
         for key in ("solution", "prompt", "task"):

@@ -80,18 +80,20 @@ def test_ms_swifts_completions_file_is_read(tmp_path):
         "advantages": [0.7, -0.7, 0.0, 0.0],
         "solution": [GOLD] * 4,
     }
-    file = write(tmp_path / "completions.jsonl", step, step)
+    second = step | {"step": ["2"] * 4}
+    # When training ends, it writes the last table again.
+    file = write(tmp_path / "completions.jsonl", step, second, second)
     report = score_file(file, ["vlrft_detection_iou", "vlrft_format"], show=3)
     assert report.rows == 8
     summary = report.rewards["vlrft_detection_iou"]
     assert summary.mean == pytest.approx(0.75)
     assert summary.parse_rate == pytest.approx(0.75)
     assert summary.reasons == {"ok": 6, "not_boxes": 2}
-    assert (summary.groups, summary.zero_variance_groups) == (2, 1)
+    assert (summary.groups, summary.zero_variance_groups) == (4, 2)
     assert [sample.line for sample in report.samples] == ["1[1]", "2[1]"]
     assert report.flags == [
         (
-            "vlrft_format: zero variance within every one of 2 groups, so nothing is learned from it. "
+            "vlrft_format: zero variance within every one of 4 groups, so nothing is learned from it. "
             "Raise the temperature or num_generations, or use a softer reward."
         )
     ]

@@ -232,7 +232,7 @@ def _variants():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("text", "count"), _variants())
+@pytest.mark.parametrize(("text", "count"), list(_variants()))
 def test_every_suggestion_is_planned_as_it_would_be_written(text, count, tmp_path, monkeypatch):
     """Applied in place and read again: the same settings, so the same figures; no new finding."""
     monkeypatch.setenv("NODE_RANK", "0")
