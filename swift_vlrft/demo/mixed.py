@@ -17,7 +17,7 @@ number       "Which amount is written here?"         12.5, with the column toler
 detection    "Find the shape."                       [[0, 500, 500, 1000]]
 grounding    "Where is the red shape?"               [0, 500, 500, 1000] or No Objects
 counting     "How many shapes are there?"            2
-ocr          "Which letter is written here?"         K
+ocr          "Which letter is written here?"         X
 pointing     "Point at the shape."                   [[0, 500, 500, 1000]], answered [250, 750]
 """
 
