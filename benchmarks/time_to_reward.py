@@ -19,6 +19,7 @@ import argparse
 import json
 import os
 import random
+import resource
 import shutil
 import signal
 import statistics
@@ -27,6 +28,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -48,20 +50,37 @@ PEER = {
         "visual_rft_format_reward",
     ],
 }
-USUAL = ["--beta", "0.04"]  # ms-swift's default; the recipe of the demo trains with 0
-FREE = ["--beta", "0"]
-VARIANTS: dict[str, list[str]] = {
-    "ms-swift, Visual-RFT's rewards": USUAL,
-    "ms-swift, our rewards": USUAL,
-    "beta 0": FREE,
-    "dynamic_sample": [*USUAL, "--dynamic_sample", "true", "--max_resample_times", "2"],
-    "dr_grpo": [*USUAL, "--loss_type", "dr_grpo", "--scale_rewards", "none"],
-    "dapo": [*USUAL, "--loss_type", "dapo", "--epsilon_high", "0.28"],
-    "gspo": [*USUAL, "--importance_sampling_level", "sequence"],
-    "cispo": [*USUAL, "--loss_type", "cispo", "--epsilon_high", "5"],
-    "entropy mask": [*USUAL, "--top_entropy_quantile", "0.2"],
-    "16 generations": [*USUAL, "--num_generations", "16"],
-    "dapo, beta 0": [*FREE, "--loss_type", "dapo", "--epsilon_high", "0.28"],
+
+
+@dataclass(frozen=True)
+class Variant:
+    """``keep``: first `vlrft data difficulty --keep`, whose samples count among the tokens."""
+
+    flags: Sequence[str] = ()
+    beta: float = 0.04  # ms-swift's default; the recipe of the demo trains with 0
+    updates: int = 1  # of each rollout
+    shared_prefix: bool = False
+    keep: str = ""
+
+
+DAPO = ("--loss_type", "dapo", "--epsilon_high", "0.28")
+VARIANTS = {
+    "ms-swift, Visual-RFT's rewards": Variant(),
+    "ms-swift, our rewards": Variant(),
+    "beta 0": Variant(beta=0),
+    "dynamic_sample": Variant(("--dynamic_sample", "true", "--max_resample_times", "2")),
+    "dr_grpo": Variant(("--loss_type", "dr_grpo", "--scale_rewards", "none")),
+    "dapo": Variant(DAPO),
+    "gspo": Variant(("--importance_sampling_level", "sequence")),
+    "cispo": Variant(("--loss_type", "cispo", "--epsilon_high", "5")),
+    "entropy mask": Variant(("--top_entropy_quantile", "0.2")),
+    "overlong_filter": Variant(("--overlong_filter", "true")),
+    "16 generations": Variant(("--num_generations", "16")),
+    "dapo, beta 0": Variant(DAPO, beta=0),
+    "num_iterations 2": Variant(updates=2),
+    "shared prefix": Variant(shared_prefix=True),
+    "keep 0.1:0.9": Variant(keep="0.1:0.9"),
+    "together": Variant(DAPO, beta=0, updates=2, shared_prefix=True),
 }
 
 
@@ -77,14 +96,38 @@ def prepared(task: DemoTask, seed: int, work: Path) -> Path:
     return folder
 
 
-def measured(task: DemoTask, variant: str, seed: int, peers: str, work: Path) -> dict[str, Any]:
-    folder = prepared(task, seed, work)
+def kept_rows(folder: Path, task: DemoTask, keep: str) -> tuple[Path, dict[str, float]]:
+    """The rows that the model gets right now and then, and what asking for all of them took."""
+    out = folder / "difficulty"
+    shutil.rmtree(out, ignore_errors=True)
+    command = ["vlrft", "data", "difficulty", str(folder / "start"), str(folder / "train")]
+    command += ["--keep", keep, "--out", str(out), "--engine", "transformers", "--workers", "1"]
+    command += ["--max-tokens", str(task.max_completion_length), "--batch-size", str(task.batch)]
+    begin, used = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run([*command, "--json"], capture_output=True, text=True, env=environment())
+    if done.returncode != 0:
+        raise ChildProcessError(done.stdout[-2000:] + done.stderr[-2000:])
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - used.ru_utime - used.ru_stime
+    lines = (out / "predictions.jsonl").read_text(encoding="utf-8").splitlines()
+    tokens = sum(json.loads(line)["tokens"] for line in lines)
+    took = {"tokens": tokens, "seconds": time.perf_counter() - begin, "cpu": cpu}
+    return out / f"keep_{keep.replace(':', '_')}", took
+
+
+def environment(**more: Any) -> dict[str, str]:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return os.environ | {"PATH": path} | {name: str(value) for name, value in more.items()}
+
+
+def measured(task: DemoTask, name: str, seed: int, peers: str, work: Path) -> dict[str, Any]:
+    folder, variant = prepared(task, seed, work), VARIANTS[name]
     (reward,) = task.rewards
     names = [reward, "vlrft_format"]
-    if "Visual-RFT" in variant:
+    if "Visual-RFT" in name:
         names = [*PEER[reward], reward]
-    weights = ["0" if name == reward and len(names) > 2 else "1" for name in names]
-    steps = 2 * task.grpo_steps
+    weights = ["0" if one == reward and len(names) > 2 else "1" for one in names]
+    steps = 2 * task.grpo_steps * variant.updates
     log, out = folder / "rollouts.jsonl", folder / "out"
     shutil.rmtree(out, ignore_errors=True)
     log.unlink(missing_ok=True)
@@ -92,20 +135,25 @@ def measured(task: DemoTask, variant: str, seed: int, peers: str, work: Path) ->
     command += ["--max_completion_length", str(task.max_completion_length)]
     command += ["--learning_rate", str(task.learning_rate), "--seed", str(seed)]
     command += ["--per_device_train_batch_size", str(task.batch), "--save_strategy", "no"]
-    command += ["--reward_funcs", *names, "--reward_weights", *weights, *VARIANTS[variant]]
+    command += ["--reward_funcs", *names, "--reward_weights", *weights, *variant.flags]
+    command += ["--beta", str(variant.beta), "--num_iterations", str(variant.updates)]
     command += ["--external_plugins", str(HERE.parent / "plugins" / "vlrft.py")]
     command += [str(HERE / "time_to_reward_plugin.py")]
-    variables: dict[str, Any] = {"MODEL": folder / "start", "DATASET": folder / "train"}
-    variables |= {
-        "OUTPUT_DIR": out,
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-    }
-    given = {"MEASURED": reward, "LOG": log, "PEERS": peers}
-    variables |= {f"TIME_TO_REWARD_{name}": value for name, value in given.items()}
-    environment = os.environ | {name: str(value) for name, value in variables.items()}
+    data, before = folder / "train", dict.fromkeys(("tokens", "seconds", "cpu"), 0.0)
+    if variant.keep:
+        data, before = kept_rows(folder, task, variant.keep)
+    variables = environment(
+        MODEL=folder / "start",
+        DATASET=data,
+        OUTPUT_DIR=out,
+        VLRFT_SHARED_PREFIX=int(variant.shared_prefix),
+        TIME_TO_REWARD_MEASURED=reward,
+        TIME_TO_REWARD_LOG=log,
+        TIME_TO_REWARD_PEERS=peers,
+    )
     with (folder / "out.log").open("w") as said:
         process = subprocess.Popen(
-            command, env=environment, stdout=said, stderr=said, start_new_session=True
+            command, env=variables, stdout=said, stderr=said, start_new_session=True
         )
         try:
             found = _reached(process, log)
@@ -117,8 +165,9 @@ def measured(task: DemoTask, variant: str, seed: int, peers: str, work: Path) ->
         text = (folder / "out.log").read_text(errors="replace")
         raise ChildProcessError("\n".join(text.splitlines()[-20:]))
     last = found or _rollouts(log)[-1]
-    run = {"task": task.name, "variant": variant, "seed": seed, "reached": found is not None}
-    return run | {name: last[name] for name in ("step", "tokens", "cpu", "seconds")}
+    run = {"task": task.name, "variant": name, "seed": seed, "reached": found is not None}
+    run |= {"step": last["step"]}
+    return run | {unit: last[unit] + before[unit] for unit in before}
 
 
 def _reached(process: subprocess.Popen[bytes], log: Path) -> dict[str, Any] | None:
