@@ -1,5 +1,6 @@
 # make demo    a real GRPO run that learns in minutes, no GPU      (TASK=colours|format|detection|digits|coins)
 # make check   format, types and the quick unit tests: after every change
+# make dist    sdist and wheel into dist/, checked as PyPI and pip look at them
 # make test    everything: also the slow unit tests, and real runs of every engine and recipe
 # All set up .venv by themselves; `make env` does only that. With PYTHON=3.13 (or 3.11, 3.12, a path)
 # it is an environment of that Python, .venv-3.13; else of 3.11, or of python3 where that is not there.
@@ -15,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # What a test is allowed to use is one core; two run at a time, and none waits behind a long one.
 PYTEST := OMP_NUM_THREADS=1 $(PY) -m pytest -n 2
 
-.PHONY: env demo style check test fuzz format clean
+.PHONY: env demo style check test dist fuzz format clean
 env: $(VENV)/ready
 
 # uv where it is at hand, else from its package into a small environment of its own. Of pyenv's
@@ -37,6 +38,9 @@ style: env
 	ruff format --check .
 	ruff check .
 	mypy
+	hadolint containers/*.Dockerfile
+	check-jsonschema -q --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	zizmor -q --offline .github/workflows
 
 check: style
 	$(PYTEST) -q -m "not slow and not end_to_end" --dist worksteal
@@ -44,6 +48,16 @@ check: style
 test: style
 	$(PYTEST) -q -m "not end_to_end" --dist worksteal
 	$(PYTEST) -v -m end_to_end --durations=0 --maxschedchunk 1
+
+# With TAG=v0.2.0 it also asks whether version and changelog say the same.
+dist: env
+	@V=$$($(PY) -c 'import swift_vlrft; print(swift_vlrft.__version__)'; ); \
+	test -z "$(TAG)" || { test "$(TAG)" = "v$$V" && grep -q "^## $$V" CHANGELOG.md; } || { \
+	echo "tag $(TAG), but swift_vlrft/__init__.py says $$V or CHANGELOG.md has no heading '## $$V'"; exit 1; }
+	rm -rf dist
+	$(PY) -m build --no-isolation .
+	twine check --strict dist/*
+	check-wheel-contents dist/*.whl
 
 fuzz: env
 	$(PY) tests/fuzz_rewards.py --seconds $(FUZZ_SECONDS)

@@ -30,9 +30,7 @@ class DemoModel:
     """For images of that many pixels a side."""
     size: TinySize
     image: str
-    """What ms-swift's template puts in the prompt for an image, before the processor repeats its
-    token.
-    """
+    """What the processor turns into the tokens that ms-swift's template has for an image."""
     batch: int = 32
     learning_rate: float = 2e-3
     """Of the warm start."""
@@ -41,13 +39,18 @@ class DemoModel:
     def template(self) -> str:
         return next(iter(self.family.templates))
 
+    def prompt(self, problem: str) -> str:
+        """As ms-swift's template writes it, for the processor."""
+        turn = f"<|im_start|>user\n{self.image}{problem}<|im_end|>\n<|im_start|>assistant\n"
+        return turn + self.family.templates[self.template]
+
 
 MODELS = {
     "internvl": DemoModel(
         family=FAMILIES["internvl"],
         tiny=tiny_internvl,
         size=TinySize(hidden=128),
-        image="<img><IMG_CONTEXT></img>\n",
+        image="<IMG_CONTEXT>\n",
     ),
     "qwen3_5": DemoModel(
         family=FAMILIES["qwen3_5"],

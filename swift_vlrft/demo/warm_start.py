@@ -43,12 +43,9 @@ def warm_start(
     model.generation_config.suppress_tokens = [
         number for name, number in tiny.special_ids.items() if name != tiny.eos
     ]
-    # As ms-swift's template writes it.
-    turn = f"<|im_start|>user\n{demo.image}{{}}<|im_end|>\n<|im_start|>assistant\n"
-    turn += demo.family.templates[demo.template]
     processor = checkpoint.build_processor(tiny, tokenizer, model.config)
     prompts = [
-        processor(text=turn.format(row.problem), images=row.image, return_tensors="pt")
+        processor(text=demo.prompt(row.problem), images=row.image, return_tensors="pt")
         for row in rows
     ]
     images = [name for name in prompts[0] if name in ("pixel_values", "image_grid_thw")]

@@ -10,10 +10,14 @@ import numpy as np
 import pytest
 from skimage.filters import threshold_otsu
 from skimage.measure import label, regionprops
+from support.swift_run import run_python
+from transformers import AutoProcessor
 
 from swift_vlrft.demo import coins, run
+from swift_vlrft.demo.model import MODELS
 from swift_vlrft.demo.run import DemoError, step_rewards, training
-from swift_vlrft.demo.tasks import known_task
+from swift_vlrft.demo.tasks import TASKS, known_task
+from swift_vlrft.demo.warm_start import warm_start
 from swift_vlrft.geometry.boxes import iou
 from swift_vlrft.rewards import REWARDS
 
@@ -160,3 +164,26 @@ def test_a_demo_that_stops_takes_its_training_along(recipe, tmp_path):
 
 def _pid(folder):
     return (folder / "grpo" / "pid").read_text().strip()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
+def test_the_warm_start_trains_on_the_prompts_of_ms_swift(name, tmp_path):
+    task = next(task for task in TASKS.values() if task.model.family is MODELS[name].family)
+    rows = task.make(random.Random(0), 32)
+    short = replace(task, warm_steps=1)
+    warm_start(short, rows, tmp_path / "start", progress=lambda step, note: None)
+    rows[0].image.save(tmp_path / "image.png")
+    code = """
+import json, sys
+from swift import get_processor, get_template
+folder, problem = sys.argv[1:]
+template = get_template(get_processor(folder + "/start"))
+turn = {"role": "user", "content": "<image>" + problem}
+row = template.encode({"messages": [turn], "images": [folder + "/image.png"]})
+print(json.dumps(list(row["input_ids"])))
+"""
+    done = run_python(code, str(tmp_path), rows[0].problem)
+    processor = AutoProcessor.from_pretrained(tmp_path / "start")
+    ours = processor(text=task.model.prompt(rows[0].problem), images=rows[0].image)["input_ids"]
+    assert json.loads(done.stdout.splitlines()[-1]) == list(ours[0]), done.stderr[-2000:]

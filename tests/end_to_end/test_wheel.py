@@ -1,8 +1,10 @@
 """What a person has after `pip install` of the wheel: outside the repository, in any folder."""
 
+import email
 import json
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -14,9 +16,9 @@ pytestmark = pytest.mark.end_to_end
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory) -> Path:
-    """The wheel, unpacked into a folder of its own; its dependencies are this environment's."""
+    """The wheel, made of the sdist and unpacked; its dependencies are this environment's."""
     folder = tmp_path_factory.mktemp("wheel")
-    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder)]
+    build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder)]
     subprocess.run([*build, str(REPOSITORY)], check=True, capture_output=True, text=True)
     (wheel,) = folder.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:  # what pip does with a pure-Python wheel
@@ -34,6 +36,24 @@ def vlrft(installed: Path, cwd: Path, *arguments: str) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def test_what_pypi_and_pip_object_to(installed):
+    (wheel,), (sdist,) = installed.parent.glob("*.whl"), installed.parent.glob("*.tar.gz")
+    for command in (["twine", "check", "--strict", wheel, sdist], ["check-wheel-contents", wheel]):
+        program = Path(sys.executable).parent / command[0]
+        done = subprocess.run([program, *command[1:]], capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+    (metadata,) = installed.glob("*.dist-info/METADATA")
+    said = email.message_from_string(metadata.read_text())
+    assert said["License-Expression"] == "Apache-2.0" and said.get_all("License-File") == [
+        "LICENSE"
+    ]
+    assert "Typing :: Typed" in said.get_all("Classifier")
+    assert (installed / "swift_vlrft" / "py.typed").exists()
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"LICENSE", "Makefile", "tests/conftest.py", "requirements/cpu.txt"} <= names
 
 
 def test_the_plugin_path_works_from_any_folder(installed, tmp_path):
