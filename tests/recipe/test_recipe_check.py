@@ -228,6 +228,11 @@ def test_the_flags_of_ms_swift_2():
         (GOOD + "--max_length 512", "lengths", "--truncation_strategy delete"),
         (GOOD + "--max_completion_length 2048", "length-bias", "--loss_type dapo"),
         (GOOD + "--max_completion_length 2048 --loss_type grpo", "length-bias", "up to 2048"),
+        (GOOD + "--epsilon_high 0.28", "idle-ratio", "--epsilon_high changes nothing"),
+        (GOOD + "--importance_sampling_level sequence", "idle-ratio", "or --num_iterations 2"),
+        (GOOD + "--epsilon 0.1 --generation_batch_size 8", "idle-ratio", "--epsilon changes"),
+        (GOOD + "--loss_type cispo", "cispo", "here 0.2"),
+        (GOOD + "--loss_type cispo --epsilon_high 0.3", "cispo", "here 0.3"),
         (
             GOOD
             + "--use_vllm true --vllm_mode colocate --max_length 600 --vllm_max_model_len 1000",
@@ -254,9 +259,20 @@ def test_notes(text, rule, said):
     assert said in next(f.text for f in found if f.rule == rule)
 
 
-@pytest.mark.parametrize("flags", ["", "--max_completion_length 2048 --loss_type dapo"])
+@pytest.mark.parametrize(
+    "flags",
+    [
+        "",
+        "--max_completion_length 2048 --loss_type dapo",
+        "--epsilon_high 0.28 --num_iterations 2",
+        "--epsilon_high 0.28 --steps_per_generation 16",
+        "--importance_sampling_level token",
+        "--loss_type cispo --epsilon_high 5",
+    ],
+)
 def test_a_loss_that_fits_gives_no_note(flags):
-    assert "length-bias" not in [found.rule for found in findings(GOOD + flags)]
+    rules = [found.rule for found in findings(GOOD + flags)]
+    assert not {"length-bias", "idle-ratio", "cispo"} & {*rules}
 
 
 def test_a_step_of_1e_6_is_lost_in_16_bits():

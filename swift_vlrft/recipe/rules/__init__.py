@@ -17,6 +17,7 @@ from swift_vlrft.recipe.rules.finding import NOTE, PROBLEM, Edit, Finding
 from swift_vlrft.recipe.rules.gpus import visible_gpus
 from swift_vlrft.recipe.rules.history import HISTORY
 from swift_vlrft.recipe.rules.installed import installed
+from swift_vlrft.recipe.rules.losses import LOSSES
 from swift_vlrft.recipe.rules.model import MODEL
 from swift_vlrft.recipe.rules.prefix import PREFIX
 from swift_vlrft.recipe.rules.text import TEXT
@@ -27,6 +28,7 @@ RULES: tuple[Rule, ...] = (
     *TEXT,
     *HISTORY,
     *BATCHES,
+    *LOSSES,
     visible_gpus,
     *MODEL,
     *PREFIX,

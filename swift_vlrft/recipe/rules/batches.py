@@ -19,8 +19,6 @@ SERVER_ONLY = (
     *("vllm_max_model_len", "vllm_gpu_memory_utilization", "vllm_tensor_parallel_size"),
     "sleep_level",
 )
-LONG = 2048
-"""Tokens from which on an answer is called long."""
 OTHER_REWARDS = ("reward_model", "gym_env", "use_gym_env", "teacher_model", "teacher_model_server")
 
 
@@ -209,19 +207,6 @@ def sampling(run: Run) -> Iterator[Finding]:
         yield note(run, "temperature", "sampling", text)
 
 
-def length_bias(run: Run) -> Iterator[Finding]:
-    """The mean over each completion (arXiv:2503.20783, section 3.1; om-ai-lab/VLM-R1#280)."""
-    longest = run.integer("max_completion_length")
-    if run.grpo and longest >= LONG and list(run.texts("loss_type")) in ([], ["grpo"]):
-        text = (
-            f"answers of up to {longest} tokens under the loss type grpo, which averages over each "
-            "completion: the shorter a right answer, the more each of its tokens counts, and with "
-            "time answers collapse to short ones. Add --loss_type dapo, or dr_grpo with "
-            "--scale_rewards none"
-        )
-        yield note(run, "max_completion_length", "length-bias", text)
-
-
 def precision(run: Run) -> Iterator[Finding]:
     """bfloat16 weights without a 32-bit copy."""
     low = run.text("torch_dtype") in ("bfloat16", "float16")
@@ -252,5 +237,5 @@ BATCHES = (
         evaluation_batch,
         engine,
     ),
-    *(tensor_parallel, sleep_level, server, lengths, truncation, sampling, length_bias, precision),
+    *(tensor_parallel, sleep_level, server, lengths, truncation, sampling, precision),
 )
