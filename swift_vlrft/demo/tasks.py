@@ -185,7 +185,7 @@ TASKS: dict[str, DemoTask] = {
             *("mixed", _mixed_rows, demo_guess, _IN_MIXED, 1200, 96, 600, 120),
             rewards=_MIXED_REWARDS,
             max_completion_length=28,
-            learning_rate=3e-4,
+            learning_rate=2e-4,
             # With twice that, where a shape is was often not seen after 700 steps.
             model=replace(MODELS["internvl"], learning_rate=1e-3),
         ),
