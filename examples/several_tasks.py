@@ -52,10 +52,10 @@ def main(folder, *flags):
     shares = {"counting": 4, "detection": 8, "pointing": 4}  # rows; a task with fewer repeats them
     rows = [f"{folder}/set.jsonl:{task}#{share}" for task, share in shares.items()]
     command = shlex.split("""--rlhf_type grpo --use_cpu true --torch_dtype float32 --beta 0
-        --tuner_type full --reward_funcs vlrft_counting vlrft_detection_f1 vlrft_pointing vlrft_format
-        --num_generations 4 --per_device_train_batch_size 4 --gradient_accumulation_steps 4
-        --max_steps 2 --max_completion_length 8 --max_length 1024 --logging_steps 1
-        --save_strategy no --add_version false""")
+        --reward_funcs vlrft_counting vlrft_detection_f1 vlrft_pointing vlrft_format
+        --tuner_type full --num_generations 4 --per_device_train_batch_size 4 --max_steps 2
+        --gradient_accumulation_steps 4 --max_completion_length 8 --max_length 1024
+        --logging_steps 1 --save_strategy no --add_version false""")
     command += ["--dataset", *rows, "--output_dir", folder / "run"]
     command += ["--external_plugins", shipped_file("plugins", "vlrft.py")]
     swift = Path(sys.executable).with_name("swift")

@@ -5,9 +5,9 @@
         reward.custom_reward_function.name=compute_score
 
 (in older releases without ``reward.``). It hands over one completion at a time, with the row's
-``data_source`` (here the task), ``reward_model.ground_truth`` and ``extra_info``. It wants a number,
-so a gold solution that cannot be read, which is logged, scores 0; `vlrft data check` finds those
-beforehand.
+``data_source`` (here the task), ``reward_model.ground_truth`` and ``extra_info``. It wants a
+number, so a gold solution that cannot be read, which is logged, scores 0; `vlrft data check` finds
+those beforehand.
 """
 
 from typing import Any
