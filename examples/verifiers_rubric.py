@@ -25,15 +25,20 @@ def scored(name, completion, answer, info):
 
 def rubric(*names, weights=None):
     """A ``verifiers.Rubric``, which calls a function with what its parameters are named after."""
+    functions = [of_rollout(name) for name in names]
     import verifiers
 
-    return verifiers.Rubric(funcs=[of_rollout(name) for name in names], weights=weights)
+    return verifiers.Rubric(funcs=functions, weights=weights)
 
 
 def of_rollout(name):
+    if name not in REWARDS:  # verifiers would log it and count 0
+        raise ValueError(f"{name} is no reward; known: {', '.join(REWARDS)}")
+
     def score(completion, answer, info):
-        text = completion if isinstance(completion, str) or not completion else completion[-1]
-        return scored(name, text if isinstance(text, str) else text["content"], answer, info)
+        if not isinstance(completion, str):  # messages; none where the rollout failed
+            completion = completion[-1]["content"] if completion else ""
+        return scored(name, completion, answer, info)
 
     score.__name__ = name  # as which verifiers logs it
     return score

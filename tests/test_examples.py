@@ -241,3 +241,19 @@ def test_rewards_as_verls_compute_score(monkeypatch):
     assert verl_reward.compute_score("x", "<answer>b</answer>", "a", {"task": "ocr"}) == 0.0
     with pytest.raises(ValueError, match="is no task; known: .*detection"):
         verl_reward.compute_score("refcoco", "<answer>4</answer>", "4")
+
+
+def test_rewards_as_verifiers_calls_them(monkeypatch):
+    """A name that is no reward is an error at once: in a rollout verifiers would count it 0."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    verifiers_rubric = importlib.import_module("verifiers_rubric")
+    score = verifiers_rubric.of_rollout("vlrft_ocr")
+    assert score([{"role": "assistant", "content": "<answer>b</answer>"}], "a", {}) == 0.0
+    assert score("<answer>b</answer>", "a", {"aliases": ["b"], "example": 3}) == 1.0
+    assert score([], "a", None) == score([{"role": "assistant", "content": None}], "a", None) == 0
+    assert score("<answer>a</answer>", "a", {"task": "counting"}) == 0.0  # a row of another task
+    assert callable(verifiers_rubric.vlrft_ocr)
+    with pytest.raises(ValueError, match="vlrft_orc is no reward; known: .*vlrft_ocr"):
+        verifiers_rubric.rubric("vlrft_orc")
+    with pytest.raises(AttributeError, match="vlrft_orc is no reward; known: .*vlrft_ocr"):
+        _ = verifiers_rubric.vlrft_orc

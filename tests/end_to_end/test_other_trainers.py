@@ -88,6 +88,8 @@ def scored(python: Path, script: str, *arguments: str | Path) -> list:
         timeout=300,
     )
     assert done.returncode == 0, done.stderr[-3000:]
+    # verifiers logs what a reward raises, and counts 0.
+    assert "Error calling" not in done.stderr + done.stdout
     return json.loads(done.stdout.splitlines()[-1])
 
 

@@ -19,11 +19,17 @@ async def by_rubric(vf, rows):
     from verifiers_rubric import rubric
 
     made = rubric(*NAMES)
+
+    def completion(n, text):
+        """A chat model's answer is messages, that of a completion a text."""
+        if n % 2:
+            return text
+        return [vf.AssistantMessage(content=text)] if text else []
+
     states = [
         vf.State(
             prompt=[vf.UserMessage(content="?")],
-            # A model's answers are messages; one of a plain completion is a text.
-            completion=[vf.AssistantMessage(content=text)] if n % 2 else text,
+            completion=completion(n, text),
             answer=gold,
             info=info,
             trajectory=[],
@@ -51,7 +57,8 @@ async def by_tasks(vf, rows):
         trace = vf.Trace(
             task=vf.TraceTask(type="Task", data=task.data),
             agent=vf.AgentInfo(config=vf.AgentConfig()),
-            nodes=[vf.MessageNode(message=vf.AssistantMessage(content=text), sampled=True)],
+            nodes=[vf.MessageNode(message=vf.AssistantMessage(content=text), sampled=True)]
+            * bool(text),
         )
         await task.score(trace)
         found.append({name: reward.score for name, reward in trace.rewards.items()})
