@@ -58,5 +58,11 @@ def main(model: str, output: str = "output/trl") -> list[dict[str, float]]:
 
 
 if __name__ == "__main__":
-    for logged in main(*sys.argv[1:]):
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
+    try:
+        steps = main(*sys.argv[1:3])
+    except OSError as error:  # no such model
+        sys.exit(f"error: {error}")
+    for logged in steps:
         print({name: value for name, value in logged.items() if name.startswith("rewards/")})

@@ -1,10 +1,13 @@
 """Our rewards as verl calls one: ``compute_score`` of a file that its configuration names.
 
-    custom_reward_function.path=examples/verl_reward.py custom_reward_function.name=compute_score
+    python -m verl.trainer.main_ppo ... \\
+        reward.custom_reward_function.path=examples/verl_reward.py \\
+        reward.custom_reward_function.name=compute_score
 
-verl hands over one completion at a time, with the row's ``data_source`` (here the task),
-``reward_model.ground_truth`` and ``extra_info``. It wants a number, so a gold solution that cannot
-be read, which is logged, scores 0; `vlrft data check` finds those beforehand.
+(in older releases without ``reward.``). It hands over one completion at a time, with the row's
+``data_source`` (here the task), ``reward_model.ground_truth`` and ``extra_info``. It wants a
+number, so a gold solution that cannot be read, which is logged, scores 0; `vlrft data check` finds
+those beforehand.
 """
 
 from typing import Any
@@ -23,9 +26,12 @@ def compute_score(
     data_source: str, solution_str: str, ground_truth: Any, extra_info: dict[str, Any] | None = None
 ) -> float:
     """Of one completion; ``extra_info`` may hold ``task``, ``aliases``, ``tolerance``."""
-    columns = {key: [value] for key, value in (extra_info or {}).items()}
-    task = (extra_info or {}).get("task") or data_source
+    extra = extra_info or {}
+    task = extra.get("task") or data_source
     if task not in BY_TASK:
         raise ValueError(f"data_source {task!r} is no task; known: {', '.join(BY_TASK)}")
-    (score,) = BY_TASK[task]([solution_str], [ground_truth], **columns | {"task": [task]})
+    reward = BY_TASK[task]
+    names = ("response_prefix", *reward.takes)  # the rest is verl's, or of the data set
+    columns = {name: [extra[name]] for name in names if name in extra}
+    (score,) = reward([solution_str], [ground_truth], task=[task], **columns)
     return 0.0 if score is None else score

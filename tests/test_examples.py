@@ -1,20 +1,30 @@
-"""examples/ runs as it stands."""
+"""examples/ runs as it stands. Real verl and verifiers: end_to_end/test_other_trainers.py."""
 
-import ast
 import importlib
 import json
 import random
+import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from PIL import Image
-from support.swift_run import REPOSITORY, run_python
+from support.swift_run import (
+    REPOSITORY,
+    grpo_command,
+    run_python,
+    run_swift,
+    run_swift_unchecked,
+)
 
+import swift_vlrft
 from swift_vlrft.demo.mixed import demo_rows, mixed_rows
+from swift_vlrft.rewards import REWARDS
 from swift_vlrft.tiny.checkpoint import write_tiny
 
 EXAMPLES = REPOSITORY / "examples"
+RECIPE = REPOSITORY / "recipes" / "qwen2_5_vl_3b" / "detection_4x80g.sh"
 IMPORT = """
 import sys
 from swift.utils import import_external_file
@@ -23,6 +33,17 @@ for plugin in sys.argv[1].split(","):
 del sys.argv[1]
 """
 PLUGIN = str(REPOSITORY / "plugins" / "vlrft.py")
+
+
+def run_example(name, *arguments, **options):
+    command = [sys.executable, EXAMPLES / name, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, **options)
+
+
+def test_the_table_lists_every_example():
+    listed = re.findall(r"\]\(([\w.]+)\) \|", (EXAMPLES / "README.md").read_text())
+    there = {path.name for path in EXAMPLES.iterdir() if path.is_file()} - {"README.md"}
+    assert set(listed) == there and len(listed) == len(there)
 
 
 @pytest.mark.slow
@@ -35,35 +56,172 @@ print(orms["short_answer"]()(["<answer>4</answer>", "no answer"]))
     assert "[1.0, 0.0]" in done.stdout, done.stderr
 
 
-@pytest.mark.slow
-def test_a_data_set_of_your_own(tmp_path):
+# ---- a data set with a column of its own -------------------------------------------------------
+
+
+@pytest.fixture
+def shelf(tmp_path):
+    """Two records as my_dataset.py describes them: the image is 400 x 300 pixels."""
     (tmp_path / "shelf").mkdir()
     Image.new("RGB", (400, 300), (200, 30, 30)).save(tmp_path / "shelf" / "17.jpg")
     record = {"photo": "shelf/17.jpg", "ask": "the red mug", "rect": [120, 40, 310, 260]}
     path = tmp_path / "shelf.jsonl"
-    path.write_text(json.dumps(record) + "\n")
+    lines = [json.dumps(record | {"least": least}) for least in (0.7, 0.9)]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.mark.slow
+def test_a_data_set_of_your_own(shelf):
+    """Half of the box is too little for both rows, nine tenths enough for the first alone."""
     then = """
 from swift.dataset import load_dataset
-(row,) = load_dataset([sys.argv[2]])[0]
-print(row["task"], row["solution"])
+from swift.rewards import orms
+rows = list(load_dataset([sys.argv[2]])[0])
+print(rows[0]["task"], rows[0]["solution"])
+columns = {name: [row[name] for row in rows] for name in ("solution", "task", "least")}
+half, most = "<answer>[300, 133, 537, 867]</answer>", "<answer>[300, 133, 715, 867]</answer>"
+print([orms["close_enough"]()([text] * 2, **columns) for text in (half, most, "no tags")])
 """
-    flags = ("--dataset", str(path), "--reward_funcs", "vlrft_grounding_iou")
+    flags = ("--dataset", str(shelf), "--reward_funcs", "close_enough", "vlrft_grounding_iou")
     done = run_python(IMPORT + then, f"{EXAMPLES / 'my_dataset.py'},{PLUGIN}", *flags)
     assert "grounding <answer>[300, 133, 775, 867]</answer>" in done.stdout, done.stderr
+    assert "[[0.0, 0.0], [1.0, 0.0], [0.0, 0.0]]" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [({"rect": [1, 2]}, "four numbers are needed"), ({"least": "high"}, "a number from 0 to 1")],
+)
+@pytest.mark.slow
+def test_a_wrong_record_of_your_own_is_named(shelf, wrong, said):
+    record = json.loads(shelf.read_text().splitlines()[0])
+    with shelf.open("a") as out:
+        out.write(json.dumps(record | wrong) + "\n")
+    then = """
+from swift.dataset import load_dataset
+print(len(load_dataset([sys.argv[2]])[0]), "rows")
+"""
+    flags = ("--dataset", str(shelf), "--reward_funcs", "close_enough")
+    done = run_python(IMPORT + then, f"{EXAMPLES / 'my_dataset.py'},{PLUGIN}", *flags)
+    assert "2 rows" in done.stdout and f"{shelf}, row 2: " in done.stderr + done.stdout
+    assert said in done.stderr + done.stdout
+
+
+@pytest.mark.end_to_end
+def test_a_column_of_your_own_in_a_real_run(shelf, tmp_path):
+    """close_enough cannot be called without its column."""
+    write_tiny("qwen2_5_vl", tmp_path / "model")
+    flags = ("--reward_funcs", "close_enough", "vlrft_format", "--max_steps", "1")
+    plugins = (EXAMPLES / "my_dataset.py", PLUGIN)
+    command = grpo_command(tmp_path / "model", f"{shelf}:pixels", tmp_path / "run", [], *flags)
+    run = run_swift([*command, "--external_plugins", *map(str, plugins)], tmp_path / "run")
+    assert run.metric("rewards/close_enough/mean") == [0.0]
+
+
+# ---- planning and evaluation -------------------------------------------------------------------
+
+
+def test_planning_says_what_the_command_says(tmp_path):
+    done = run_example("plan.py", RECIPE, "4x24", "4xH100", "move_model_batches=16", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    small, cheapest, asked, large, seconds, _ = done.stdout.splitlines()
+    planned = swift_vlrft.plan(RECIPE, "4x24")
+    assert small.startswith(f"4 x 24 GB: {planned.plan.verdict}, peak ")
+    assert cheapest.split(": ")[1] == asked.split("}: ")[1]  # the same change
+    assert f"with {planned.changes()[0].label}: fits" in cheapest
+    assert large.startswith("4 x H100: fits") and re.fullmatch(r" +a step .* \d+ s", seconds)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((RECIPE, "4xZ9000"), "error: GPU Z9000: not known; .*H100"),
+        ((RECIPE, "four"), "error: --gpus four: not of the form"),
+        (("nowhere.sh", "4x24"), "error: nowhere.sh: cannot be read"),
+        ((RECIPE, "4x24", "generations=3"), "error: ms-swift 4.6.0 has no --generations"),
+        ((RECIPE, "4x24", "num_generations=7"), "error: --num_generations 7 does not divide"),
+    ],
+)
+def test_bad_input_of_planning_is_one_line(tmp_path, arguments, said):
+    done = run_example("plan.py", *arguments, cwd=tmp_path)
+    assert done.returncode == 1 and done.stdout == ""
+    assert re.match(said, done.stderr) and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["plan.py", "evaluate.py", "several_tasks.py", "trl_trainer.py"])
+@pytest.mark.slow
+def test_without_arguments_an_example_says_how_to_run_it(name):
+    done = run_example(name)
+    assert done.returncode == 1 and f"    python examples/{name} " in done.stderr
+
+
+@pytest.mark.slow
+def test_a_missing_set_is_one_line(tmp_path):
+    done = run_example("evaluate.py", "model", "nowhere", "counting", cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr == f"error: the data set nowhere does not exist (from {tmp_path})\n"
+
+
+@pytest.mark.end_to_end
+def test_an_evaluation_from_python(shelf, tmp_path):
+    write_tiny("qwen2_5_vl", tmp_path / "model")
+    row = {"image": "shelf/17.jpg", "problem": "How many?", "solution": "1", "task": "counting"}
+    (tmp_path / "set.jsonl").write_text(json.dumps(row) + "\n")
+    done = run_example("evaluate.py", "model", "set.jsonl", "counting", cwd=tmp_path)
+    summary = json.loads((tmp_path / "runs/eval/model-set/summary.json").read_text())
+    of = summary["metrics"]["accuracy"]
+    assert f"accuracy{' ' * 17}{of['value']}  95 %: " in done.stdout, done.stderr[-2000:]
+
+
+# ---- several tasks -----------------------------------------------------------------------------
+
+
+@pytest.mark.end_to_end
+def test_several_tasks_in_one_run(tmp_path):
+    """Each task is logged, in the shares that are asked for: 4, 8 and 4 rows of 16."""
+    command = [sys.executable, str(EXAMPLES / "several_tasks.py"), str(tmp_path / "a folder")]
+    done = run_swift_unchecked([*command, "--max_steps", "4"], plain=True)
+    assert done.returncode == 0, done.stdout[-3000:]
+    steps = [json.loads(line) for line in (tmp_path / "a folder/run/logging.jsonl").open()]
+    steps = [step for step in steps if "reward" in step]
+    assert len(steps) == 4 and done.stdout.count("{'tasks/") == 4
+    for task, share in (("counting", 1 / 4), ("detection", 1 / 2), ("pointing", 1 / 4)):
+        shares = [step.get(f"tasks/{task}/share", 0.0) for step in steps]
+        assert sum(shares) / 4 == pytest.approx(share)
+    again = run_example("several_tasks.py", tmp_path / "a folder")
+    assert again.returncode == 1 and re.fullmatch("error: .* exists: .*\n", again.stderr)
+
+
+# ---- other trainers ----------------------------------------------------------------------------
 
 
 @pytest.mark.slow
 def test_rewards_in_trls_own_trainer(tmp_path):
+    """Two real steps; what TRL goes on with are our scores, bit by bit in its float32."""
     write_tiny("qwen2_5_vl", tmp_path / "model")
-    # In a process without ms-swift, which gives TRL's trainer another base class.
-    command = [sys.executable, EXAMPLES / "trl_trainer.py", tmp_path / "model", tmp_path / "out"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    steps = [
-        ast.literal_eval(line) for line in done.stdout.splitlines() if line[:10] == "{'rewards/"
-    ]
-    assert len(steps) == 2, done.stderr[-2000:]
-    for name in ("vlrft_counting", "vlrft_format"):
-        assert all(0 <= step[f"rewards/{name}/mean"] <= 1 for step in steps)
+    right_and_wrong = [f"<think>t</think><answer>{n}</answer>" for n in (1, 2, 3)]
+    malformed = ["<answer>4", "<answer>four five</answer>", "4"]
+    command = [sys.executable, REPOSITORY / "tests" / "support" / "in_trl.py"]
+    done = subprocess.run(
+        [*command, tmp_path / "model", tmp_path / "out"],
+        input=json.dumps([[*right_and_wrong, "<answer>4</answer>"], malformed]),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    first, second = json.loads(done.stdout.splitlines()[-1])
+    for step in (first, second):
+        texts = [messages[-1]["content"] for messages in step["completions"]]
+        expected = [
+            REWARDS[name](texts, step["solution"], task=step["task"])
+            for name in ("vlrft_counting", "vlrft_format")
+        ]
+        assert step["rewards"] == np.array(expected, np.float32).T.tolist()
+    assert sum(counted for counted, _ in first["rewards"]) == 1
+    assert [form for _, form in first["rewards"]] == [1, 1, 1, 0]
+    assert second["rewards"][:3] == [[0, 0]] * 3
 
 
 def test_rewards_as_verls_compute_score(monkeypatch):
@@ -72,8 +230,10 @@ def test_rewards_as_verls_compute_score(monkeypatch):
     verl_reward = importlib.import_module("verl_reward")
     for row in [*mixed_rows(random.Random(0), 24), *demo_rows(random.Random(0), 12)]:
         task = row.columns["task"]
+        # What a set says of its rows besides may be named as anything.
+        further = {"solution": "x", "completions": "y", "index": 3, "num_turns": None}
         for text in (row.seen, row.solution, "<answer>none of it</answer>", "no tags"):
-            scored = verl_reward.compute_score(task, text, row.solution, dict(row.columns))
+            scored = verl_reward.compute_score(task, text, row.solution, further | row.columns)
             columns = {name: [value] for name, value in row.columns.items()}
             reward = verl_reward.BY_TASK[task]
             assert [scored] == reward([text], [row.solution], **columns)
@@ -81,3 +241,19 @@ def test_rewards_as_verls_compute_score(monkeypatch):
     assert verl_reward.compute_score("x", "<answer>b</answer>", "a", {"task": "ocr"}) == 0.0
     with pytest.raises(ValueError, match="is no task; known: .*detection"):
         verl_reward.compute_score("refcoco", "<answer>4</answer>", "4")
+
+
+def test_rewards_as_verifiers_calls_them(monkeypatch):
+    """A name that is no reward is an error at once: in a rollout verifiers would count it 0."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    verifiers_rubric = importlib.import_module("verifiers_rubric")
+    score = verifiers_rubric.of_rollout("vlrft_ocr")
+    assert score([{"role": "assistant", "content": "<answer>b</answer>"}], "a", {}) == 0.0
+    assert score("<answer>b</answer>", "a", {"aliases": ["b"], "example": 3}) == 1.0
+    assert score([], "a", None) == score([{"role": "assistant", "content": None}], "a", None) == 0
+    assert score("<answer>a</answer>", "a", {"task": "counting"}) == 0.0  # a row of another task
+    assert callable(verifiers_rubric.vlrft_ocr)
+    with pytest.raises(ValueError, match="vlrft_orc is no reward; known: .*vlrft_ocr"):
+        verifiers_rubric.rubric("vlrft_orc")
+    with pytest.raises(AttributeError, match="vlrft_orc is no reward; known: .*vlrft_ocr"):
+        _ = verifiers_rubric.vlrft_orc

@@ -1,0 +1,55 @@
+"""examples/vlrft.ipynb, as a person runs it: all cells in order, in a folder of its own."""
+
+import re
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+from support.swift_run import ON_CPU, REPOSITORY
+
+NOTEBOOK = REPOSITORY / "examples" / "vlrft.ipynb"
+
+
+def test_the_notebook_is_stored_without_outputs():
+    """They would name the machine that made them, and age unseen."""
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    nbformat.validate(notebook)
+    kinds = [cell.cell_type for cell in notebook.cells]
+    for text, cell in zip(notebook.cells, notebook.cells[1:], strict=False):
+        if cell.cell_type == "code":
+            assert not cell.outputs and cell.execution_count is None
+            assert text.cell_type == "markdown" and len(cell.source.splitlines()) <= 22
+    assert kinds[0] == kinds[-1] == "markdown"
+
+
+@pytest.mark.end_to_end
+def test_the_notebook_runs(tmp_path, monkeypatch):
+    for name, value in ON_CPU.items():
+        monkeypatch.setenv(name, value)
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    NotebookClient(notebook, timeout=900, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    said = {cell.id: _text(cell) for cell in notebook.cells if cell.cell_type == "code"}
+    assert re.match(r"swift-vlrft \d", said["install"])  # and nothing is installed
+    assert "the box (300, 40, 400, 140) reaches beyond the image" in said["data-check"]
+    assert "runs/notebook/data: 4 rows" in said["data-check"]
+    assert said["data-show"].count("data:image/") >= 4 and "red square" in said["data-show"]
+    assert said["reward"].startswith("[1.0, 0.66") and "1 extra box" in said["reward"]
+    assert "Did you mean vlrft_grounding_giou?" in said["check"] and "2 problems" in said["check"]
+    assert "no problems" in said["check-again"]
+    assert "fits: peak" in said["plan"] and "1x16 out of memory" in said["plan-python"]
+    before, after = re.search(
+        r"vlrft_classification (\S+) -> (\S+), .* 40 steps", said["train"]
+    ).groups()
+    assert float(after) > float(before) + 0.3
+    assert said["curves"].count("image/png") == 2
+    assert "vlrft_classification" in said["score"] and "accuracy" in said["report"]
+    assert "Largest gain" in said["report"]
+    assert (tmp_path / "runs/notebook/demo/report.html").is_file()
+
+
+def _text(cell) -> str:
+    """Everything that a cell put out, with the types of its pictures."""
+    parts = [output.get("text", "") for output in cell.outputs]
+    for output in cell.outputs:
+        parts += [f"{kind} {data}" for kind, data in output.get("data", {}).items()]
+    return "".join(parts)
