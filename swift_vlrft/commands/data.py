@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -152,7 +152,7 @@ def push(
     card = dataset_files(folder, hub, repo, licence)
     if show_card(card.files, card.notes, card_only):
         return
-    more = {"what": str(folder), "licence": card.licence, "private": private}
+    more: dict[str, Any] = {"what": str(folder), "licence": card.licence, "private": private}
     page = upload(card.files, hub, repo, "dataset", **more)
     dataset = f"{'hf' if hub == 'hf' else 'ms'}::{repo}"
     if as_json:

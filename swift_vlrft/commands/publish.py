@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -59,7 +59,7 @@ def publish(
     card = model_files(opened, hub, repo, before=before, after=after, licence=licence)
     if show_card(card.files, card.notes, card_only):
         return
-    more = {"what": str(opened.folder), "licence": card.licence, "private": private}
+    more: dict[str, Any] = {"what": str(opened.folder), "licence": card.licence, "private": private}
     page = upload(card.files, hub, repo, "model", **more)
     if as_json:
         print_json({"page": page, "checkpoint": str(opened.folder), "files": sorted(card.files)})

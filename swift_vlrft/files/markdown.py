@@ -13,7 +13,7 @@ from typing import Any
 
 _MARKUP = re.compile(r"([\\`*_\[\]|~$]|(?<=http):(?=//)|(?<=https):(?=//)|(?<=www)\.|^[-+#=:])")
 _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
-_NUMBER = re.compile(r"^(\d+)([.)])")  # at the beginning it would make a list
+_NUMBER = re.compile(r"^(\d+)([.)])(?=\s|$)")  # at the beginning it would make a list
 
 
 def shown(text: object) -> str:

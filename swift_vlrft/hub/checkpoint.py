@@ -5,6 +5,8 @@
     opened.files["config.json"]      what goes up: where it lies, or its content without our paths
     opened.left_out                  {"training_args.bin": "pickle", ...}
 
+Of args.json only what `swift infer` needs goes along.
+
 Nothing here unpickles a file or reads a tensor.
 """
 
@@ -19,7 +21,7 @@ from typing import Any
 
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.files.jsonl import LineError, read_json
-from swift_vlrft.hub.cleaning import cached_id, clean, is_hub_id
+from swift_vlrft.hub.cleaning import cached_id, clean, is_hub_id, without_secrets
 
 CLEANED = (
     *("config.json", "generation_config.json", "adapter_config.json", "tokenizer_config.json"),
@@ -39,6 +41,11 @@ AS_THEY_ARE = (
     *("spiece.model", "sentencepiece.bpe.model", "chat_template.jinja", "chat_template.json"),
     *("LICENSE*", "NOTICE*"),
 )
+OF_ARGS = (
+    *("swift_version", "task_type", "tuner_type", "model_type", "template", "system"),
+    *("norm_bbox", "response_prefix", "agent_template"),
+)
+"""What `swift infer` reads from the args.json of a model that was downloaded."""
 CODE = "[!z]*.py"  # no zero_to_fp32.py of DeepSpeed
 """A model's own code goes along where its configuration names it."""
 WEIGHTS = ("model*.safetensors", "adapter_model*.safetensors")
@@ -104,10 +111,16 @@ def open_checkpoint(path: Path, base_model: str | None = None) -> Checkpoint:
             settings = clean(_config(file))
             if name == ADAPTER:
                 settings["base_model_name_or_path"] = opened.base
-            opened.files[name] = (
-                json.dumps(settings, indent=2, ensure_ascii=False) + "\n"
-            ).encode()
+            opened.files[name] = _json(settings)
+    kept = {name: value for name in OF_ARGS if (value := args.get(name)) not in (None, [])}
+    kept |= {"model": opened.base} if opened.is_adapter else {}
+    opened.files["args.json"] = _json(without_secrets(kept))
+    opened.left_out.pop("args.json", None)
     return opened
+
+
+def _json(settings: dict[str, Any]) -> bytes:
+    return (json.dumps(settings, indent=2) + "\n").encode()
 
 
 def find_checkpoint(path: Path) -> Path:

@@ -35,8 +35,9 @@ def contact_sheet(places: Sequence[Place]) -> bytes | None:
             continue
         image.thumbnail((2 * SIDE, 2 * SIDE))
         solution = record.get("solution")
-        row = {"frame": record.get("frame"), "task": record.get("task") or task_of(solution)}
-        drawn.append(draw_row(image, str(record.get("problem") or ""), str(solution), **row))
+        task, problem = record.get("task") or task_of(solution), record.get("problem") or ""
+        frame = record.get("frame")
+        drawn.append(draw_row(image, str(problem), str(solution), frame=frame, task=str(task)))
     if not drawn:
         return None
     rows = [drawn[n : n + COLUMNS] for n in range(0, len(drawn), COLUMNS)]

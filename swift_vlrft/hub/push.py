@@ -44,7 +44,7 @@ class HubError(ValueError):
 def check_target(hub: str, repo: str, example: str) -> str:
     """The hub's name in full; DataError if hub or repository cannot be."""
     from huggingface_hub.errors import HFValidationError
-    from huggingface_hub.utils import validate_repo_id
+    from huggingface_hub.utils._validators import validate_repo_id
 
     hub = SHORT.get(hub, hub)
     if hub not in TOKENS:

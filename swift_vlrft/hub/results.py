@@ -146,7 +146,7 @@ def _is_start(recorded: str, opened: Checkpoint) -> bool:
     started = opened.args.get("model")
     if not isinstance(started, str) or recorded == started:
         return True
-    if opened.base in (recorded, cached_id(recorded)):
+    if opened.base is not None and opened.base in (recorded, cached_id(recorded)):
         return True
     for place in {started, str(opened.args.get("model_dir") or started)}:
         if Path(place).exists() and Path(recorded).exists():

@@ -16,6 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote, urlparse
 
 TOKEN = "hub-token-of-the-tests-1234567890"
+LARGE = (".parquet", ".safetensors", ".jpg", ".png")
 COMMIT = hashlib.sha1(b"commit").hexdigest()
 
 
@@ -147,7 +148,7 @@ class Handler(BaseHTTPRequestHandler):
         files = [
             {
                 "path": wanted["path"],
-                "uploadMode": "lfs" if wanted["path"].endswith((".parquet", ".safetensors", ".jpg", ".png")) else "regular",
+                "uploadMode": "lfs" if wanted["path"].endswith(LARGE) else "regular",
                 "shouldIgnore": False,
             }
             for wanted in json.loads(body)["files"]
