@@ -247,7 +247,7 @@ def _part(
         example=example[:2000],
         train=train_command(hub, repo, tasks),
         dataset=repo,
-        rewards="; ".join(f"`{n}`: {inline(meaning(n))}" for n in rewards_of(tasks)),
+        rewards=[(name, meaning(name)) for name in rewards_of(tasks)],
         evaluate=evaluate_command(hub, repo, evaluated[0]) if evaluated else "",
         licence=licence_text(licence, LICENCE) or NO_LICENCE,
     )

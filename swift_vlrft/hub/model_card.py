@@ -155,7 +155,7 @@ def _indexed(result: Result) -> dict[str, Any]:
 
 def _curves(
     opened: Checkpoint, notes: list[str]
-) -> tuple[dict[str, list[float]], int, list[tuple[str, str, str]]]:
+) -> tuple[dict[str, list[float]], int, dict[str, tuple[str, str]]]:
     """The rewards of every step up to this checkpoint, how many steps the run logged, and of each
     reward the means of the first and the last tenth of them.
     """
@@ -163,7 +163,7 @@ def _curves(
         run = read_run(opened.run, completions=False)
     except EvaluationError:
         notes.append(f"no curve: {opened.run} holds no logging.jsonl")
-        return {}, 0, []
+        return {}, 0, {}
     last = opened.step or run.steps
     series = {
         name.split("/")[1]: [value for step, value in values if step <= last]
@@ -171,11 +171,11 @@ def _curves(
         if name.startswith("rewards/") and name.endswith("/mean")
     }
     series = {name: values for name, values in series.items() if values}
-    ends = []
+    ends = {}
     for name, values in series.items():
         tenth = max(1, len(values) // 10)
         first, final = (short(sum(part) / tenth) for part in (values[:tenth], values[-tenth:]))
-        ends.append((name, first, final))
+        ends[name] = first, final
     return series, run.steps, ends
 
 

@@ -86,7 +86,8 @@ def read_facts(folder: Path) -> SetFacts:
                     of_task[task].append((file, number))
                     number += 1
         split.rows += number
-    facts.places = _spread(list(of_task.values()))
+    with_boxes_first = sorted(of_task, key=lambda task: task not in BOX_TASKS)
+    facts.places = _spread([of_task[task] for task in with_boxes_first])
     return facts
 
 
