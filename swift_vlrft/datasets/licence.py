@@ -13,6 +13,7 @@ from typing import Any
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.splits import splits_in
 
+LONGEST = 200
 UNKNOWN = "other"
 """What ModelScope is told where none is stated: by itself its library would say Apache-2.0."""
 
@@ -41,8 +42,8 @@ def licence_data(licence: str | None) -> dict[str, Any]:
     if licence is None:
         return {}
     text = " ".join(licence.split())
-    if not text or not text.isprintable():
-        raise DataError(f"--license {licence!r}: a name is expected, such as cc-by-4.0")
+    if not text or not text.isprintable() or len(text) > LONGEST:
+        raise DataError(f"--license {licence[:LONGEST]!r}: a name is expected, such as cc-by-4.0")
     name = _ALSO.get(text.lower(), text.lower())
     if name in KNOWN.split():
         return {"license": name}

@@ -13,6 +13,7 @@ Nothing here unpickles a file or reads a tensor.
 from __future__ import annotations
 
 import json
+import re
 import struct
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
@@ -51,6 +52,7 @@ CODE = "[!z]*.py"  # no zero_to_fp32.py of DeepSpeed
 WEIGHTS = ("model*.safetensors", "adapter_model*.safetensors")
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.pickle", "*.npy", "*.npz")
 ADAPTER = "adapter_config.json"
+_PLAIN = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
 MAX_HEADER = 100_000_000
 
 
@@ -92,7 +94,7 @@ def open_checkpoint(path: Path, base_model: str | None = None) -> Checkpoint:
     folder = find_checkpoint(path)
     args = _args(folder)
     opened = Checkpoint(folder, args)
-    if base_model is not None and not is_hub_id(base_model):
+    if base_model is not None and not (is_hub_id(base_model) and _PLAIN.fullmatch(base_model)):
         raise CheckpointError(
             f"--base-model {base_model}: expected the id of a model on a hub, ORG/NAME, such as "
             "Qwen/Qwen3-VL-2B-Instruct"

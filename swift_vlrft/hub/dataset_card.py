@@ -53,6 +53,7 @@ BOXES = {
     "edge, in thousandths of the image's height (y) and width (x): `[0, 500, 500, 1000]` is the "
     "upper right quarter.",
 }
+LICENCE_KEYS = ("license", "license_name", "license_link")
 NO_LICENCE = (
     "Nobody has stated a licence for this set. Its images and annotations come from elsewhere: "
     "ask whoever published them before you use or pass them on."
@@ -78,10 +79,8 @@ def dataset_files(folder: Path, hub: str, repo: str, licence: str | None = None)
     """
     data, body = read_card(folder)
     facts = read_facts(folder)
-    stated = licence_data(licence) if licence is not None else _kept_licence(data)
-    if licence is not None:
-        for key in ("license", "license_name", "license_link"):
-            data.pop(key, None)
+    kept = {key: data.pop(key, None) for key in LICENCE_KEYS}
+    stated = licence_data(licence) if licence is not None else _kept_licence(kept, folder)
     splits = {name: one.rows for name, one in facts.splits.items()}
     made = card_data(splits, facts.tasks)
     if hub == "modelscope":
@@ -92,6 +91,10 @@ def dataset_files(folder: Path, hub: str, repo: str, licence: str | None = None)
     )
     card = Card({}, stated.get("license"))
     picture = contact_sheet(facts.places)
+    if facts.without_gold:
+        card.notes.append(
+            f"{facts.without_gold} rows hold no gold answer; vlrft data check {folder} says which"
+        )
     if picture is None:
         card.notes.append("no picture: no image of the rows that were tried can be read")
     if not stated:
@@ -129,7 +132,13 @@ def read_card(folder: Path) -> tuple[dict[str, Any], str]:
         except (pa.ArrowException, OSError) as error:
             raise DataError(f"{file} cannot be read as Parquet ({error}); make it again") from error
     try:
-        loaded = DatasetCard(card.read_text(encoding="utf-8"), ignore_metadata_errors=True)
+        text = card.read_text(encoding="utf-8-sig")
+    except UnicodeError as error:
+        raise DataError(f"{card} is not UTF-8 ({error}); save it as UTF-8") from None
+    if not text.startswith("---"):
+        return {}, text.strip()
+    try:
+        loaded = DatasetCard(text, ignore_metadata_errors=True)
         return loaded.data.to_dict(), loaded.text.strip()
     except (yaml.YAMLError, ValueError, TypeError) as error:
         raise DataError(f"{card}: the YAML at its head is broken: {error}") from error
@@ -149,9 +158,20 @@ def _domain(category: str) -> dict[str, Any]:
     return {"image" if of_images else "multi-modal": {category: {"color_space": ["rgb"]}}}
 
 
-def _kept_licence(data: dict[str, Any]) -> dict[str, Any]:
-    keys = ("license", "license_name", "license_link")
-    return {key: data[key] for key in keys if data.get(key)} if data.get("license") else {}
+def _kept_licence(stated: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """What the folder's card states, as the hubs name it."""
+    licence = stated["license"]
+    if isinstance(licence, list) and len(licence) == 1:
+        (licence,) = licence
+    if licence is None:
+        return {}
+    if not isinstance(licence, str):
+        raise DataError(
+            f"{folder / 'README.md'} states the license {licence}; one name is needed, such as "
+            "cc-by-4.0: put it there, or give --license"
+        )
+    further = {key: str(of) for key, of in stated.items() if key != "license" and of}
+    return licence_data(licence) | further
 
 
 def rewards_of(tasks: list[str]) -> list[str]:

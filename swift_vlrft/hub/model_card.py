@@ -6,6 +6,7 @@ model_files(open_checkpoint(Path("runs/demo")), "hf", "me/shapes").files["README
 from __future__ import annotations
 
 import io
+import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -91,7 +92,7 @@ def model_files(
         "results": [_shown(one) for one in results],
         "versions": _versions(opened, results),
         "infer": infer_command(opened, hub, repo, results),
-        "evaluate": evaluate_command(hub, repo, results),
+        "evaluate": evaluate_command(repo, results),
         "licence": licence_text(stated, LICENCE) or NO_LICENCE,
         "code": sorted(name for name in opened.files if name.endswith(".py")),
     }
@@ -248,34 +249,31 @@ def _licence_of_base(opened: Checkpoint) -> str | None:
 
 
 def infer_command(opened: Checkpoint, hub: str, repo: str, results: list[Result]) -> str:
-    """`swift infer` with the prompt and the image size of the training."""
-    args = without_secrets(opened.args)
-    model = f"--model {opened.base} --adapters {repo}" if opened.is_adapter else f"--model {repo}"
-    flags = [*(["--use_hf true"] if hub == "hf" else []), model]
-    for name in ("model_type", "template"):
-        if isinstance(args.get(name), str) and args[name].replace("_", "").isalnum():
-            flags.append(f"--{name} {args[name]}")
-    if isinstance(args.get("system"), str) and args["system"].strip():
-        flags.append(f"--system {shlex.quote(args['system'])}")
+    """Download and `swift infer`, with the image size of the training. ms-swift reads the system
+    prompt from the args.json of a folder, not from that of an id.
+    """
+    args, name = without_secrets(opened.args), repo.split("/")[1]
+    flags = [f"--model {opened.base} --adapters {name}" if opened.is_adapter else f"--model {name}"]
+    for flag in ("model_type", "template"):
+        if isinstance(args.get(flag), str) and re.fullmatch(r"\w+", args[flag], re.ASCII):
+            flags.append(f"--{flag} {args[flag]}")
     if isinstance(args.get("max_pixels"), int):
         flags.append(f"--max_pixels {args['max_pixels']}")
     if str(args.get("model_type")).startswith(NEEDS_PLUGIN):
         flags.append('--external_plugins "$(vlrft plugin)"')
-    lines = " \\\n    ".join(["swift infer", *flags])
-    return "".join(f"export {one}\n" for one in _limits(results)) + lines
-
-
-def evaluate_command(hub: str, repo: str, results: list[Result]) -> str:
-    name = repo.split("/")[1]
+    load = f"modelscope download --model {repo} --local_dir {name}"
     if hub == "hf":
-        load = f"hf download {repo} --local-dir {name}\nexport USE_HF=1"
-    else:
-        load = f"modelscope download --model {repo} --local_dir {name}"
-    lines = [load, *(f"export {one}" for one in _limits(results))]
-    for task, form in {one.after.task: one.settings.box_format for one in results}.items():
-        data = "SET" if form == "norm1000" else f"SET:{form}"
-        lines.append(f"vlrft eval {name} {data} --task {task}")
-    return "\n".join(lines if results else [*lines, f"vlrft eval {name} SET --task TASK"])
+        load = f"export USE_HF=1\nhf download {repo} --local-dir {name}"
+    limits = [f"export {one}" for one in _limits(results)]
+    return "\n".join([load, *limits, " \\\n    ".join(["swift infer", *flags])])
+
+
+def evaluate_command(repo: str, results: list[Result]) -> str:
+    """`vlrft eval` of the downloaded folder, behind the block of ``infer_command``."""
+    forms = {one.after.task: one.settings.box_format for one in results} or {"TASK": "norm1000"}
+    sets = {task: "SET" if form == "norm1000" else f"SET:{form}" for task, form in forms.items()}
+    name = repo.split("/")[1]
+    return "\n".join(f"vlrft eval {name} {data} --task {task}" for task, data in sets.items())
 
 
 def _limits(results: list[Result]) -> list[str]:

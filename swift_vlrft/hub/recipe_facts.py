@@ -10,8 +10,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from swift_vlrft.files.jsonl import finite
 from swift_vlrft.hub.cleaning import clean_text, is_hub_id, name_of, without_secrets
 from swift_vlrft.recipe.facts import facts
+from swift_vlrft.report.html import short
 from swift_vlrft.rewards import REWARDS
 
 FIRST = (
@@ -72,7 +74,7 @@ def hub_sets(args: Mapping[str, Any]) -> list[str]:
     found = []
     for name in names_of(args, "dataset"):
         bare = re.split("[:#]", re.sub("^(hf|ms)::", "", name))[0]
-        if is_hub_id(name) and (name != bare or bare in known) and (bare in known or "::" in name):
+        if is_hub_id(name) and ("::" in name or bare in known):
             found.append(bare)
     return list(dict.fromkeys(found))
 
@@ -81,13 +83,10 @@ def reward_rows(args: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """Name, weight and meaning of every reward of the run; "" for what is not known."""
     names = args.get("reward_funcs")
     names = [str(n) for n in names] if isinstance(names, list) else []
-    weights = args.get("reward_weights")
-    weights = (
-        weights if isinstance(weights, list) and len(weights) == len(names) else [1.0] * len(names)
-    )
-    return [
-        (name, f"{weight:g}", _meaning(name)) for name, weight in zip(names, weights, strict=True)
-    ]
+    given = args.get("reward_weights")
+    weights = given if isinstance(given, list) and len(given) == len(names) else [1.0] * len(names)
+    shown = [short(finite(weight)) for weight in weights]
+    return [(name, weight, _meaning(name)) for name, weight in zip(names, shown, strict=True)]
 
 
 def _meaning(name: str) -> str:

@@ -49,7 +49,7 @@ def found_results(
             return []
         try:
             return _results(opened, *sides)
-        except (EvaluationError, CheckpointError) as error:
+        except (OSError, ValueError) as error:
             notes.append(f"the evaluations in {sides[0].parent} are left out: {error}")
             return []
     return _results(opened, before, after)

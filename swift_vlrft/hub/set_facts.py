@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from swift_vlrft.datasets.row import BOX_TASKS
 from swift_vlrft.datasets.schema import task_of
+from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.splits import by_split
 from swift_vlrft.hub.contact_sheet import Place
 from swift_vlrft.rewards import TASK_NAMES
@@ -37,6 +38,7 @@ class Split:
 class SetFacts:
     schema: pa.Schema
     splits: dict[str, Split] = field(default_factory=dict)
+    without_gold: int = 0
     guessed: bool = False
     """Some rows state no task; what they look like was counted."""
     places: list[Place] = field(default_factory=list)
@@ -64,9 +66,14 @@ def read_facts(folder: Path) -> SetFacts:
 
     files = sorted((folder / "data").glob("*.parquet"))
     named = by_split(files, folder)
-    facts = SetFacts(
-        pa.unify_schemas([pq.read_schema(f) for f in files], promote_options="permissive")
-    )
+    try:
+        schemas = [pq.read_schema(file) for file in files]
+        facts = SetFacts(pa.unify_schemas(schemas, promote_options="permissive"))
+    except pa.ArrowException as error:
+        raise DataError(
+            f"{folder}: the shards hold columns of several types ({error}); vlrft data convert "
+            "writes them alike"
+        ) from None
     of_task: dict[str, list[Place]] = defaultdict(list)
     for file in files:
         shard = _SHARD.fullmatch(file.stem)
@@ -79,6 +86,7 @@ def read_facts(folder: Path) -> SetFacts:
                 for row in opened.read_row_group(group, columns=there).to_pylist():
                     task = row.get("task")
                     facts.guessed |= not task
+                    facts.without_gold += row.get("solution") is None
                     task = str(task or task_of(row.get("solution")))
                     split.tasks[task] += 1
                     if task in BOX_TASKS:

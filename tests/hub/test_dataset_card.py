@@ -207,6 +207,50 @@ def test_the_sources_own_licence_goes_along_and_none_is_made_up(tmp_path):
     assert "license: mit" in said and "cc-by-nc" not in said
 
 
+@pytest.mark.parametrize(
+    ("head", "message"),
+    [
+        ("---\na: [\n---\n", "YAML at its head is broken"),
+        ("---\n- a\n---\n", "YAML at its head is broken"),
+        ("---\nlicense: [mit, apache-2.0]\n---\n", "one name is needed"),
+        ("---\nlicense: 5\n---\n", "one name is needed"),
+        ("\udcff", "is not UTF-8"),
+    ],
+)
+def test_a_card_that_cannot_be_read_is_refused(tmp_path, head, message):
+    folder = written(tmp_path / "set", row("counting"))
+    (folder / "README.md").write_bytes(head.encode(errors="surrogateescape"))
+    words = ["data", "push", str(folder), "--hub", "hf", "--repo", "me/x"]
+    done = CliRunner().invoke(app, [*words, "--card-only", str(tmp_path / "card")])
+    assert done.exit_code == 2 and message in done.stderr.replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    ("stated", "head"),
+    [("[mit]", "license: mit"), ("x)[](y", "license: other\nlicense_name: x-y")],
+)
+def test_a_licence_in_the_card_is_named_as_the_hubs_name_it(tmp_path, stated, head):
+    folder = written(tmp_path / "set", row("counting"))
+    (folder / "README.md").write_text(f"---\nlicense: {stated}\n---\n")
+    assert card_of(folder).startswith(f"---\n{head}\n")
+
+
+def test_rows_that_fit_nothing_are_said(tmp_path):
+    folder = written(tmp_path / "unknown", row("counting") | {"task": "segmentation"})
+    card = ["--hub", "hf", "--repo", "me/x", "--card-only", str(tmp_path / "card")]
+    done = CliRunner().invoke(app, ["data", "push", str(folder), *card])
+    assert done.exit_code == 2 and "no row is of a known task" in done.stderr
+    folder = written(tmp_path / "nothing", row("counting"), row("counting"))
+    (file,) = folder.glob("data/*.parquet")
+    table = pq.read_table(file)
+    place = table.schema.get_field_index("solution")
+    pq.write_table(table.set_column(place, "solution", pa.nulls(2, pa.string())), file)
+    assert any("2 rows hold no gold" in n for n in dataset_files(folder, "hf", "me/x").notes)
+    pq.write_table(pa.table({"image": [1]}), file.with_name("test-00000-of-00001.parquet"))
+    done = CliRunner().invoke(app, ["data", "push", str(folder), *card])
+    assert done.exit_code == 2 and "columns of several types" in done.stderr.replace("\n", " ")
+
+
 # ---- the owner's own text ----------------------------------------------------------------------
 
 
