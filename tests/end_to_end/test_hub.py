@@ -61,8 +61,10 @@ def test_the_cards_command_trains(hub, pushed, tiny_qwen2_5_vl, tmp_path):
     card = hub.repos["me/shapes"].files["README.md"].decode()
     block = next(b for b in re.findall(r"```bash\n(.*?)```", card, re.S) if "swift rlhf" in b)
     plugin = str(REPOSITORY / "plugins" / "vlrft.py")
-    words = shlex.split(block.split("\n", 1)[1].replace("$(vlrft plugin)", plugin))
-    for flag in ("--deepspeed", "--sleep_level", "--offload_model", "--offload_optimizer"):
+    command = block.split("\n", 1)[1].replace("\\\n", " ").replace("$(vlrft plugin)", plugin)
+    words = shlex.split(command)
+    offloads = ("--sleep_level", "--offload_model", "--offload_optimizer")
+    for flag in ("--deepspeed", "--vllm_mode", *offloads):
         at = words.index(flag)
         del words[at : at + 2]
     on_cpu = ["--use_vllm", "false", "--torch_dtype", "float32", "--use_cpu", "true"]
