@@ -81,14 +81,13 @@ def dataset_files(folder: Path, hub: str, repo: str, licence: str | None = None)
     facts = read_facts(folder)
     kept = {key: data.pop(key, None) for key in LICENCE_KEYS}
     stated = licence_data(licence) if licence is not None else _kept_licence(kept, folder)
-    splits = {name: one.rows for name, one in facts.splits.items()}
-    made = card_data(splits, facts.tasks)
-    if hub == "modelscope":
-        made |= _domain(made["task_categories"][0])
-    tags = data.get("tags") if isinstance(data.get("tags"), list) else []
-    data = (
-        stated | made | data | {"tags": list(dict.fromkeys([*made["tags"], *map(str, tags or [])]))}
-    )
+    made = _made_data(facts, hub)
+    if _counts(data) not in (None, {name: one.rows for name, one in facts.splits.items()}):
+        for key in ("dataset_info", "configs", "size_categories"):  # of the shards as they were
+            data.pop(key, None)
+    own = data.get("tags")
+    tags = [*made["tags"], *(map(str, own) if isinstance(own, list) else ())]
+    data = stated | made | data | {"tags": list(dict.fromkeys(tags))}
     card = Card({}, stated.get("license"))
     picture = contact_sheet(facts.places)
     if facts.without_gold:
@@ -150,6 +149,24 @@ def placed(body: str, part: str) -> str:
     _, end, after = rest.rpartition(MARK_END)
     parts = (before, part, after) if mark and end else (body, part)
     return "\n\n".join(filter(None, map(str.strip, parts))) + "\n"
+
+
+def _made_data(facts: SetFacts, hub: str) -> dict[str, Any]:
+    """The head of the card as the shards are now."""
+    made = card_data({name: one.rows for name, one in facts.splits.items()}, facts.tasks)
+    for entry in made["configs"][0]["data_files"]:
+        files = facts.splits[entry["split"]].files
+        if not all(file.startswith(f"data/{entry['split']}-") for file in files):
+            entry["path"] = files
+    return made | (_domain(made["task_categories"][0]) if hub == "modelscope" else {})
+
+
+def _counts(data: dict[str, Any]) -> dict[str, int] | None:
+    """Rows by split as the head of a card states them, which ``datasets`` checks on loading."""
+    try:
+        return {one["name"]: one["num_examples"] for one in data["dataset_info"]["splits"]}
+    except (KeyError, TypeError):
+        return None
 
 
 def _domain(category: str) -> dict[str, Any]:

@@ -28,8 +28,8 @@ SHOWN = 8
 @dataclass
 class Split:
     rows: int = 0
-    bytes: int = 0
-    """Of its files."""
+    files: list[str] = field(default_factory=list)
+    """Their paths in the folder."""
     tasks: Counter[str] = field(default_factory=Counter)
     box_formats: Counter[str] = field(default_factory=Counter)
 
@@ -78,7 +78,7 @@ def read_facts(folder: Path) -> SetFacts:
     for file in files:
         shard = _SHARD.fullmatch(file.stem)
         split = facts.splits.setdefault(shard[1] if shard else named[file] or "train", Split())
-        split.bytes += file.stat().st_size
+        split.files.append(f"data/{file.name}")
         with pq.ParquetFile(file) as opened:
             there = [n for n in ("task", "frame", "solution") if n in opened.schema_arrow.names]
             number = 0

@@ -21,6 +21,7 @@ from swift_vlrft.datasets.convert import convert_folder
 from swift_vlrft.datasets.licence import KNOWN, licence_data, stated_licence
 from swift_vlrft.datasets.writer import write_folder
 from swift_vlrft.hub.dataset_card import dataset_files
+from swift_vlrft.hub.push import staged
 from swift_vlrft.hub.set_facts import read_facts
 from swift_vlrft.rewards import REWARDS, TASK_NAMES
 
@@ -108,6 +109,21 @@ def test_it_says_what_is_in_the_set(tmp_path):
     assert "thousandths of the image's width" in text
     for column in ("image", "problem", "solution", "task", "frame"):
         assert f"| `{column}` |" in text
+
+
+def test_the_head_is_of_the_shards_as_they_are(tmp_path):
+    """`datasets` reads what the card's head says, and checks the number of rows."""
+    from datasets import load_dataset
+
+    folder = written(tmp_path / "set", *(row("counting", i) for i in range(5)))
+    (shard,) = folder.glob("data/*.parquet")
+    pq.write_table(pq.read_table(shard).slice(0, 2), shard)  # its owner left rows out
+    shard.rename(shard.with_name("mine.parquet"))
+    files = dataset_files(folder, "hf", "me/x").files
+    with staged(files) as repository:
+        loaded = load_dataset(str(repository), cache_dir=str(tmp_path / "cache"))
+    assert {name: len(one) for name, one in loaded.items()} == {"train": 2}
+    assert loaded["train"][0]["image"].size == (64, 48)
 
 
 @pytest.mark.parametrize(
