@@ -15,6 +15,7 @@ from swift_vlrft.commands.eval import evaluate
 from swift_vlrft.commands.output import CONTEXT, Commands
 from swift_vlrft.commands.plan import plan, plan_compare
 from swift_vlrft.commands.plugin import plugin
+from swift_vlrft.commands.publish import publish
 from swift_vlrft.commands.recipe import recipe
 from swift_vlrft.commands.report import report
 from swift_vlrft.commands.score import score
@@ -39,6 +40,7 @@ for command in (
     doctor,
     report,
     compare,
+    publish,
 ):
     app.command()(command)
 app.command("eval")(evaluate)

@@ -56,6 +56,8 @@ RUN_BY = {
     "vlrft compare": "end_to_end/test_demo.py",
     "vlrft report": "end_to_end/test_demo.py",
     "vlrft score": "end_to_end/test_demo.py",
+    "vlrft publish": "hub/test_publish.py",
+    "DATASET=": "test_docs_visual_rft.py: recipes and options exist; end_to_end/test_recipes.py",
     "vlrft tiny": "end_to_end/test_wheel.py",
 }
 

@@ -21,6 +21,7 @@ LAYERS = (
         "evaluation",
         "agreement",
         "report",
+        "hub",
         "tiny",
         "swift_plugin",
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -19,6 +19,7 @@ from swift_vlrft.commands.data_check import (
     renamed,
 )
 from swift_vlrft.commands.data_difficulty import difficulty, order
+from swift_vlrft.commands.hub_options import CardOnly, Hub, Private, Repo, show_card
 from swift_vlrft.commands.output import print_written
 
 Source = Annotated[
@@ -124,9 +125,18 @@ def list_sources(as_json: AsJson = False) -> None:
 @data.command()
 def push(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Output of data convert.")],
-    hub: Annotated[str, typer.Option(help="modelscope or hf.")],
-    repo: Annotated[str, typer.Option(help="ORG/NAME; created if it does not exist.")],
-    private: Annotated[bool, typer.Option("--private", help="Create a private one.")] = False,
+    hub: Hub,
+    repo: Repo,
+    private: Private = False,
+    licence: Annotated[
+        str | None,
+        typer.Option(
+            "--license",
+            help="Licence of the source of images and annotations, such as cc-by-4.0; default: "
+            "what the card in DIR states, which convert took from the source's own.",
+        ),
+    ] = None,
+    card_only: CardOnly = None,
     as_json: AsJson = False,
 ) -> None:
     """Publish a converted folder with its card; afterwards --dataset ORG/NAME trains on it.
@@ -135,9 +145,15 @@ def push(
 
     The token is taken from HF_TOKEN or MODELSCOPE_API_TOKEN, and never shown.
     """
-    from swift_vlrft.datasets.push import push_folder
+    from swift_vlrft.hub.dataset_card import dataset_files
+    from swift_vlrft.hub.push import check_target, upload
 
-    page = push_folder(folder, hub, repo, private=private)
+    hub = check_target(hub, repo, folder.name)
+    card = dataset_files(folder, hub, repo, licence)
+    if show_card(card.files, card.notes, card_only):
+        return
+    more: dict[str, Any] = {"what": str(folder), "licence": card.licence, "private": private}
+    page = upload(card.files, hub, repo, "dataset", **more)
     dataset = f"{'hf' if hub == 'hf' else 'ms'}::{repo}"
     if as_json:
         typer.echo(json.dumps({"page": page, "dataset": dataset}))

@@ -17,6 +17,7 @@ from typing import Any
 from swift_vlrft.datasets.box_format import row_in_box_format
 from swift_vlrft.datasets.check import left_out_reason
 from swift_vlrft.datasets.image import ImageInfo, stored_image, try_image_info
+from swift_vlrft.datasets.licence import source_licence
 from swift_vlrft.datasets.opening import (
     file_notes,
     find_set,
@@ -32,6 +33,7 @@ from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.splits import WORDS, listed
 from swift_vlrft.datasets.validate import Validated, row_problem
 from swift_vlrft.datasets.writer import Item, Written, write_folder
+from swift_vlrft.files.markdown import code
 from swift_vlrft.parsing.answers import gold_text
 
 
@@ -79,7 +81,8 @@ def convert_folder(
         folder,
         {names[split]: items(split) for split in found},
         keep_going=keep_going,
-        about=f"Made from `{source.name}` with `vlrft data convert`.",
+        about=f"Made from {code(source.name)} with `vlrft data convert`.",
+        licence=source_licence(source),
     )
     written.notes = notes
     for form in opened.values():
@@ -110,7 +113,8 @@ def write_clean(
     return write_folder(
         folder,
         {split: items(rows) for split, rows in checked.items()},
-        about=f"The rows of `{source.name}` without a problem, by `vlrft data check --fix`.",
+        about=f"The rows of {code(source.name)} without a problem, by `vlrft data check --fix`.",
+        licence=source_licence(source),
     )
 
 

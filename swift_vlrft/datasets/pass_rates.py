@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from swift_vlrft.datasets.convert import image_base, item_of
+from swift_vlrft.datasets.licence import source_licence
 from swift_vlrft.datasets.opening import file_notes, open_set
 from swift_vlrft.datasets.read import rows_of
 from swift_vlrft.datasets.row import BadRow
@@ -21,6 +22,7 @@ from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.splits import WORDS
 from swift_vlrft.datasets.writer import Item, Written, write_folder
 from swift_vlrft.files.jsonl import finite
+from swift_vlrft.files.markdown import code
 
 COLUMNS = ("pass_rate", "reward_mean", "reward_std")
 Rates = tuple[float, float] | None
@@ -114,7 +116,9 @@ def order_folder(
             folder,
             {WORDS.get(split.lower(), split): items()},
             keep_going=keep_going,
-            about=f"The rows of `{source.name}` from easy to hard{which}, by `vlrft data order`.",
+            about=f"The rows of {code(source.name)} from easy to hard{which}, by "
+            "`vlrft data order`.",
+            licence=source_licence(source),
             sort_key=_key,
         )
     except DataError as error:

@@ -71,14 +71,15 @@ def write_folder(
     splits: Mapping[str, Iterable[Item]],
     *,
     about: str = "",
+    licence: str | None = None,
     keep_going: bool = True,
     total: int | None = None,
     shard_bytes: int = SHARD_BYTES,
     sort_key: Callable[[Mapping[str, Any]], Any] | None = None,
 ) -> Written:
-    """Write every split's rows to ``folder``. ``about`` goes into the card; ``total`` is the
-    number of rows, where it is known, for the progress bar. With ``sort_key``, rows are written in
-    its order, those with an equal key as they come.
+    """Write every split's rows to ``folder``. ``about``, Markdown, and ``licence`` go into the
+    card; ``total`` is the number of rows, where it is known, for the progress bar. With
+    ``sort_key``, rows are written in its order, those with an equal key as they come.
 
     DataError if ``folder`` exists already, where another process is writing it, where a column
     holds values of several types, where no row is left, and, unless ``keep_going``, at the first
@@ -132,7 +133,7 @@ def write_folder(
             lines = [json.dumps(one) + "\n" for one in written.left_out_records()]
             (data.parent / "left_out.jsonl").write_text("".join(lines))
         filled = {split: one for split, one in counts.items() if one.rows}
-        write_card(data.parent / "README.md", folder.name, filled, schema, about)
+        write_card(data.parent / "README.md", folder.name, filled, schema, about, licence)
         data.parent.rename(folder)
     written.rows = sum(one.rows for one in counts.values())
     return written

@@ -31,6 +31,7 @@ from swift_vlrft.demo.rows import Row
 from swift_vlrft.demo.tasks import DemoTask
 from swift_vlrft.files.shipped import shipped_file
 from swift_vlrft.parsing.answers import gold_text, read
+from swift_vlrft.report.reward_picture import draw_rewards
 
 FORMAT = "vlrft_format"
 POLL = 0.5  # seconds
@@ -261,20 +262,6 @@ def step_rewards(log: Path, name: str = "reward") -> list[float]:
 
 
 # ---- figures -----------------------------------------------------------------------------------
-
-
-def draw_rewards(curves: dict[str, list[float]], path: Path) -> None:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6, 3.2), layout="constrained")
-    axes = figure.subplots()
-    for name, values in curves.items():
-        axes.plot(range(1, len(values) + 1), values, marker=".", label=name)
-    axes.legend(loc="lower right")
-    axes.set(xlabel="step", ylabel="mean reward", ylim=(0, 1.05))
-    axes.set(title="GRPO: rewards of the sampled answers")
-    axes.grid(alpha=0.3)
-    figure.savefig(path, dpi=120)
 
 
 def draw_answers(task: DemoTask, rows: list[Row], answers: list[list[str]], path: Path) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from swift_vlrft.datasets.convert import image_base, item_of
+from swift_vlrft.datasets.licence import source_licence
 from swift_vlrft.datasets.pass_rates import COLUMNS, Share, nothing_kept
 from swift_vlrft.datasets.row import BadRow
 from swift_vlrft.datasets.source import DataError
@@ -23,6 +24,7 @@ from swift_vlrft.evaluation.difficulty import RowScores
 from swift_vlrft.evaluation.run import move_aside
 from swift_vlrft.evaluation.sampled import SampledSet
 from swift_vlrft.evaluation.set_difficulty import Difficulty
+from swift_vlrft.files.markdown import code
 from swift_vlrft.files.records import as_json
 from swift_vlrft.files.writing import write_atomically
 
@@ -67,9 +69,10 @@ def write_set(
         write_folder(
             folder,
             {WORDS.get(found.split.lower(), found.split): items()},
-            about=f"The rows of `{dataset.name}`{which}, by `vlrft data difficulty`: `pass_rate`, "
-            f"`reward_mean` and `reward_std` are those of {found.samples} answers per row at "
-            f"temperature {found.temperature:g}, of {Path(found.model).name}.",
+            about=f"The rows of {code(dataset.name)}{which}, by `vlrft data difficulty`: "
+            f"`pass_rate`, `reward_mean` and `reward_std` are those of {found.samples} answers per "
+            f"row at temperature {found.temperature:g}, of {code(Path(found.model).name)}.",
+            licence=source_licence(dataset),
         )
     found.folder = str(folder)
     found.written = sum(pq.read_metadata(f).num_rows for f in folder.glob("data/*.parquet"))

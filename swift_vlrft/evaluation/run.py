@@ -37,7 +37,7 @@ from swift_vlrft.files.records import as_json, read_record, write_record
 from swift_vlrft.files.writing import beside
 from swift_vlrft.geometry.box_format import Size
 
-PACKAGES = ("swift-vlrft", "ms-swift", "transformers", "torch", "vllm", "faster-coco-eval")
+PACKAGES = ("swift-vlrft", "ms-swift", "transformers", "torch", "vllm", "peft", "faster-coco-eval")
 RESULTS = ("run.json", "parts", "predictions.jsonl", "summary.json")
 
 
@@ -64,7 +64,7 @@ def begin(
     """Prepare the folder to start or resume; the answer lines that it has, by id. EvaluationError
     if it has a run with other settings; ``force`` moves the ``results`` of that run aside.
     """
-    manifest = Manifest(settings, settings.identity(), _stamps(settings), versions())
+    manifest = Manifest(settings, settings.identity(), stamps(settings), versions())
     if problem := _other_results(folder, manifest):
         if not force:
             raise EvaluationError(
@@ -109,9 +109,9 @@ WEIGHTS = {".safetensors", ".bin"}
 ROWS = {".parquet", ".arrow", ".jsonl", ".json", ".csv"}
 
 
-def _stamps(settings: Settings) -> dict[str, str]:
+def stamps(settings: Settings) -> dict[str, str]:
     """Sizes and times of the files that answers depend on: an overwritten checkpoint is another."""
-    stamps = {}
+    found_of = {}
     of = {"model": (Path(settings.model), WEIGHTS), "dataset": (settings.dataset, ROWS)}
     for what, (path, kinds) in of.items():
         if path.exists():
@@ -121,8 +121,8 @@ def _stamps(settings: Settings) -> dict[str, str]:
             # cache-* is written by the library datasets
             used = [f for f in found if f.suffix in kinds and not f.name.startswith("cache-")]
             stats = [(f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in sorted(used)]
-            stamps[what] = sha256(json.dumps(stats).encode()).hexdigest()[:16]
-    return stamps
+            found_of[what] = sha256(json.dumps(stats).encode()).hexdigest()[:16]
+    return found_of
 
 
 def answered(folder: Path) -> dict[str, str]:

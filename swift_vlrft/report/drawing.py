@@ -6,6 +6,7 @@ draw_sample(image, "<answer>[10, 10, 500, 500]</answer>", "<answer>No Objects</a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from textwrap import wrap
 
 from PIL import Image, ImageDraw, ImageFont
@@ -13,6 +14,7 @@ from PIL import Image, ImageDraw, ImageFont
 from swift_vlrft.datasets.row import BOX_TASKS
 from swift_vlrft.geometry.box_format import FORMATS
 from swift_vlrft.parsing.answers import gold_text, read, read_boxes
+from swift_vlrft.parsing.boxes import BoxList
 from swift_vlrft.rewards import TASK_NAMES
 
 SIDE = 336
@@ -32,35 +34,54 @@ def draw_sample(
     seen: tuple[int | None, int | None] = (None, None),
 ) -> Image.Image:
     """An RGB image, ``SIDE`` pixels wide, text below. ``seen``: the size that pixels refer to."""
+    given = read(completion)
+    answer = given.text
+    lines = [
+        " ".join(f"{name.removeprefix('vlrft_')} {v:.2f}" for name, v in scores.items()),
+        f"gold: {gold_text(solution)}",
+        f"answer: {'(none)' if answer is None else answer}",
+    ]
+    boxes: list[tuple[BoxList | None, str]] = []
+    if task in BOX_TASKS:
+        placed = given.placed(points=TASK_NAMES[task].has_points)
+        boxes = [(read_boxes(gold_text(solution)), "white"), (placed, "lime")]
+    return _page(image, boxes, lines, frame, seen)
+
+
+def draw_row(
+    image: Image.Image, problem: str, solution: str, *, frame: str | None = None, task: str
+) -> Image.Image:
+    """A row of a data set, as wide: its gold boxes white, task, prompt and gold below."""
+    gold = gold_text(solution)
+    boxes = [(read_boxes(gold), "white")] if task in BOX_TASKS else []
+    return _page(image, boxes, [task, problem, f"gold: {gold}"], frame, (None, None))
+
+
+def _page(
+    image: Image.Image,
+    boxes: Sequence[tuple[BoxList | None, str]],
+    lines: Sequence[str],
+    frame: str | None,
+    seen: tuple[int | None, int | None],
+) -> Image.Image:
     scale = SIDE / max(image.size)
     width, height = (max(1, round(side * scale)) for side in image.size)
     page = Image.new("RGB", (SIDE, height + LINE * LINES), "black")
     left = (SIDE - width) // 2
     page.paste(image.convert("RGB").resize((width, height)), (left, 0))
     pen = ImageDraw.Draw(page)
-    if task in BOX_TASKS:
-        stated = seen[0] or image.size[0], seen[1] or image.size[1]
-        size = FORMATS.get(frame or "", FORMATS["norm1000"]).edges(stated)
-        gold = read_boxes(gold_text(solution))
-        given = read(completion).placed(points=TASK_NAMES[task].has_points)
-        for found, colour in ((gold, "white"), (given, "lime")):
-            for box in [b for b in (found.boxes if found else []) if b is not None][:MOST_BOXES]:
-                corners = [v / size[n % 2] * (width, height)[n % 2] for n, v in enumerate(box)]
-                corners = [
-                    min(1e4, max(-1e4, v)) + left * (n % 2 == 0) for n, v in enumerate(corners)
-                ]
-                if box[:2] == box[2:]:  # a point
-                    x, y = corners[:2]
-                    pen.ellipse((x - 5, y - 5, x + 5, y + 5), fill=colour, outline="black", width=2)
-                    continue
-                pen.rectangle(corners, outline="black", width=4)
-                pen.rectangle(corners, outline=colour, width=2)
-    answer = read(completion).text
-    lines = [
-        " ".join(f"{name.removeprefix('vlrft_')} {v:.2f}" for name, v in scores.items()),
-        f"gold: {gold_text(solution)}",
-        f"answer: {'(none)' if answer is None else answer}",
-    ]
+    stated = seen[0] or image.size[0], seen[1] or image.size[1]
+    size = FORMATS.get(frame or "", FORMATS["norm1000"]).edges(stated)
+    for found, colour in boxes:
+        for box in [b for b in (found.boxes if found else []) if b is not None][:MOST_BOXES]:
+            corners = [v / size[n % 2] * (width, height)[n % 2] for n, v in enumerate(box)]
+            corners = [min(1e4, max(-1e4, v)) + left * (n % 2 == 0) for n, v in enumerate(corners)]
+            if box[:2] == box[2:]:  # a point
+                x, y = corners[:2]
+                pen.ellipse((x - 5, y - 5, x + 5, y + 5), fill=colour, outline="black", width=2)
+                continue
+            pen.rectangle(corners, outline="black", width=4)
+            pen.rectangle(corners, outline=colour, width=2)
     # The font has a sign for ASCII alone; a model may write anything.
     plain = [line.encode("ascii", "replace").decode()[:300] for line in lines]
     text = [part for line in plain for part in wrap(line, 54)[:2]][:LINES]

@@ -26,7 +26,11 @@ Series = list[tuple[float, float]]
 MOST_EXPLAINED = 20_000
 """Completions that are read again for parse rate and reasons; of a longer log, evenly spread."""
 
-SECRET = re.compile(r"token|secret|passw|api_key|apikey|credential", re.IGNORECASE)
+SECRET = re.compile(
+    r"token|secret|passw|api_?key|credential|webhook|cookie|authorization|[_-]key$|^key$",
+    re.IGNORECASE,
+)
+"""In the name of a setting that is shown nowhere."""
 _STEP = re.compile(r"(\d+)/(\d+)")
 
 
@@ -61,7 +65,8 @@ def find_run(folder: Path) -> Path:
     return max(found, key=lambda path: path.stat().st_mtime).parent
 
 
-def read_run(folder: Path) -> RunLog:
+def read_run(folder: Path, *, completions: bool = True) -> RunLog:
+    """``completions``: whether to read the answers too, which takes longest."""
     folder = find_run(folder)
     run = RunLog(folder)
     with suppress(OSError, ValueError, TypeError):
@@ -93,7 +98,7 @@ def read_run(folder: Path) -> RunLog:
         f"{name}: {count} values are NaN or infinite, not drawn"
         for name, count in sorted(not_drawn.items())
     ]
-    if (folder / "completions.jsonl").is_file():
+    if completions and (folder / "completions.jsonl").is_file():
         _read_completions(folder / "completions.jsonl", run)
     return run
 

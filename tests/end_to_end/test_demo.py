@@ -5,10 +5,15 @@ import re
 from statistics import mean
 
 import pytest
+from huggingface_hub import ModelCard
 from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
 from swift_vlrft.demo.run import step_rewards
+from swift_vlrft.hub.checkpoint import open_checkpoint
+from swift_vlrft.hub.model_card import model_files
+from swift_vlrft.hub.push import staged
+from swift_vlrft.swift_plugin.evaluate import evaluate
 
 pytestmark = pytest.mark.end_to_end
 
@@ -72,6 +77,17 @@ def test_the_demo_learns(tmp_path):
     assert compared.exit_code == 0 and "became right" in compared.output
     again = ["report", str(tmp_path / "grpo"), "--eval", before, "--eval", after]
     assert CliRunner().invoke(app, again).exit_code == 0
+    # The page on publishing: "vlrft publish runs/demo"; what would go up answers as before.
+    files = model_files(open_checkpoint(tmp_path), "hf", "me/shapes").files
+    card = files["README.md"].decode()
+    assert ModelCard(card).data.eval_results and "| accuracy | 0." in card
+    assert str(tmp_path) not in card and files["assets/rewards.png"].startswith(b"\x89PNG")
+    settings = {"engine": "transformers", "batch_size": 64, "dtype": "float32", "max_tokens": 12}
+    with staged(files) as folder:
+        data, out = tmp_path / "data" / "held_out", tmp_path / "staged"
+        evaluate(folder, data, "classification", out=out, workers=1, **settings)
+    answers = [path / "predictions.jsonl" for path in (out, tmp_path / "eval" / "after")]
+    assert answers[0].read_text() == answers[1].read_text()
     # Whoever opens the checkpoint's arguments needs no plugin.
     pickled = next((tmp_path / "grpo").glob("checkpoint-*/training_args.bin")).read_bytes()
     assert b"swift.rlhf_trainers" in pickled and b"swift_vlrft.swift_plugin" not in pickled

@@ -4,13 +4,15 @@ ms-swift's own download are the real ones.
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 
 import pytest
 from support.hub_server import Repo, hub_environment, running_hub
 from support.stored_sets import picture as one_picture
-from support.swift_run import grpo_command, run_swift
+from support.swift_run import REPOSITORY, grpo_command, run_swift
 
 from swift_vlrft.datasets.convert import convert_folder
 
@@ -52,6 +54,25 @@ def test_a_pushed_set_trains_by_its_id(hub, pushed, tiny_qwen2_5_vl, tmp_path):
     assert "16 of 16 rows train (16 classification)" in run.output
     downloaded = [path for method, path, _ in hub.requests if method == "GET" and "resolve" in path]
     assert any(path.endswith("train-00000-of-00001.parquet") for path in downloaded)
+
+
+def test_the_cards_command_trains(hub, pushed, tiny_qwen2_5_vl, tmp_path):
+    """As it stands but for what a CPU lacks, and a tiny model."""
+    card = hub.repos["me/shapes"].files["README.md"].decode()
+    block = next(b for b in re.findall(r"```bash\n(.*?)```", card, re.S) if "swift rlhf" in b)
+    plugin = str(REPOSITORY / "plugins" / "vlrft.py")
+    command = block.split("\n", 1)[1].replace("\\\n", " ").replace("$(vlrft plugin)", plugin)
+    words = shlex.split(command)
+    offloads = ("--sleep_level", "--offload_model", "--offload_optimizer")
+    for flag in ("--deepspeed", "--vllm_mode", *offloads):
+        at = words.index(flag)
+        del words[at : at + 2]
+    on_cpu = ["--use_vllm", "false", "--torch_dtype", "float32", "--use_cpu", "true"]
+    small = ["--model", str(tiny_qwen2_5_vl), "--max_steps", "1", "--max_completion_length", "8"]
+    words += [*on_cpu, *small, "--add_version", "false", "--output_dir", str(tmp_path / "out")]
+    words += ["--logging_steps", "1", "--report_to", "none", "--save_strategy", "no"]
+    run = run_swift(words, tmp_path / "out", plain=True, **({"HF_HUB_OFFLINE": "0"} | pushed))
+    assert len(run.steps) == 1 and "16 of 16 rows train (16 classification)" in run.output
 
 
 LOAD = """

@@ -16,6 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote, urlparse
 
 TOKEN = "hub-token-of-the-tests-1234567890"
+LARGE = (".parquet", ".safetensors", ".jpg", ".png")
 COMMIT = hashlib.sha1(b"commit").hexdigest()
 
 
@@ -147,7 +148,7 @@ class Handler(BaseHTTPRequestHandler):
         files = [
             {
                 "path": wanted["path"],
-                "uploadMode": "lfs" if wanted["path"].endswith(".parquet") else "regular",
+                "uploadMode": "lfs" if wanted["path"].endswith(LARGE) else "regular",
                 "shouldIgnore": False,
             }
             for wanted in json.loads(body)["files"]
@@ -240,11 +241,17 @@ class Handler(BaseHTTPRequestHandler):
 
     def ms_create(self, body, query):
         fields = dict(re.findall(rb'name="(\w+)"\r\n\r\n([^\r]*)', body))
-        name = f"{fields[b'Owner'].decode()}/{fields[b'Name'].decode()}"
+        self.ms_made({name.decode(): value.decode() for name, value in fields.items()})
+
+    def ms_create_model(self, body, query):
+        fields = json.loads(body)
+        self.ms_made({**fields, "Owner": fields["Path"], "Visibility": str(fields["Visibility"])})
+
+    def ms_made(self, fields):
+        name = f"{fields['Owner']}/{fields['Name']}"
         if name in self.server.repos:
             return self.answer({"Code": 10020101001, "Message": "already exists"}, 409)
-        visibility, licence = fields[b"Visibility"].decode(), fields[b"License"].decode()
-        self.server.repos[name] = Repo(visibility == "1", licence)
+        self.server.repos[name] = Repo(fields["Visibility"] == "1", fields["License"])
         self.answer({"Code": 200, "Success": True, "Data": {"Owner": "me", "Name": name}})
 
     def ms_info(self, repo, body, query):
@@ -298,6 +305,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 REPO = r"([^/]+/[^/]+)"
+KIND = r"(?:datasets|models)"
 ROUTES = [
     (("PUT",), r"/blob/(\w+)", Handler.put_blob),
     (("POST",), r"/api/repos/create", Handler.hf_create),
@@ -306,16 +314,17 @@ ROUTES = [
         r"/api/validate-yaml",
         lambda self, **_: self.answer({"errors": [], "warnings": []}),
     ),
-    (("POST",), rf"/api/datasets/{REPO}/preupload/main", Handler.hf_preupload),
-    (("POST",), rf"/datasets/{REPO}\.git/info/lfs/objects/batch", Handler.hf_lfs),
-    (("POST",), rf"/api/datasets/{REPO}/commit/main", Handler.hf_commit),
-    (("GET",), rf"/api/datasets/{REPO}", Handler.hf_info),
+    (("POST",), rf"/api/{KIND}/{REPO}/preupload/main", Handler.hf_preupload),
+    (("POST",), rf"(?:/datasets)?/{REPO}\.git/info/lfs/objects/batch", Handler.hf_lfs),
+    (("POST",), rf"/api/{KIND}/{REPO}/commit/main", Handler.hf_commit),
+    (("GET",), rf"/api/{KIND}/{REPO}", Handler.hf_info),
     (("GET",), rf"/api/datasets/{REPO}/revision/([^/]+)", Handler.hf_revision),
     (("POST",), rf"/api/datasets/{REPO}/paths-info/([^/]+)", Handler.hf_paths),
     (("GET",), rf"/api/datasets/{REPO}/tree/([^/]+)(/.*)?", Handler.hf_tree),
     (("GET", "HEAD"), rf"/datasets/{REPO}/resolve/([^/]+)/(.+)", Handler.hf_file),
     (("POST",), r"/api/v1/datasets", Handler.ms_create),
-    (("GET",), rf"/api/v1/datasets/{REPO}", Handler.ms_info),
+    (("POST",), r"/api/v1/models", Handler.ms_create_model),
+    (("GET",), rf"/api/v1/{KIND}/{REPO}", Handler.ms_info),
     (("GET",), r"/api/v1/datasets/(\d+)/repo/tree", Handler.ms_tree),
     (("GET", "HEAD"), rf"/api/v1/datasets/{REPO}/repo", Handler.ms_file),
     (
@@ -323,6 +332,6 @@ ROUTES = [
         rf"/api/v1/datasets/{REPO}/download/increase",
         lambda self, *_, **__: self.answer(),
     ),
-    (("POST",), rf"/api/v1/repos/datasets/{REPO}/info/lfs/objects/batch", Handler.ms_lfs),
-    (("POST",), rf"/api/v1/repos/datasets/{REPO}/commit/([^/]+)", Handler.ms_commit),
+    (("POST",), rf"/api/v1/repos/{KIND}/{REPO}/info/lfs/objects/batch", Handler.ms_lfs),
+    (("POST",), rf"/api/v1/repos/{KIND}/{REPO}/commit/([^/]+)", Handler.ms_commit),
 ]

@@ -49,6 +49,7 @@ def push(hub, folder: Path, *arguments: str, **changes: str | None):
 
 @pytest.mark.parametrize(("name", "prefix"), [("hf", "hf"), ("modelscope", "ms")])
 def test_the_folder_and_its_card_arrive_and_nothing_else(hub, folder, name, prefix):
+    before = {path.name for path in folder.iterdir()}
     done = push(hub, folder, "--hub", name, "--repo", "me/shapes", "--private", "--json")
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
@@ -57,9 +58,10 @@ def test_the_folder_and_its_card_arrive_and_nothing_else(hub, folder, name, pref
         "dataset": f"{prefix}::me/shapes",
     }
     repo = hub.repos["me/shapes"]
-    assert repo.private and set(repo.files) == {"README.md", "data/train-00000-of-00001.parquet"}
-    for path, content in repo.files.items():
-        assert content == (folder / path).read_bytes()
+    shard = "data/train-00000-of-00001.parquet"
+    assert repo.private and set(repo.files) == {"README.md", "assets/rows.jpg", shard}
+    assert repo.files[shard] == (folder / shard).read_bytes()
+    assert {path.name for path in folder.iterdir()} == {*before}  # nothing is left in the folder
     assert {a for _, _, a in hub.requests if a} == {f"Bearer {TOKEN}"}
     assert TOKEN not in done.stdout + done.stderr
     for file in folder.parent.rglob("*"):
@@ -99,7 +101,7 @@ def test_what_is_missing_is_said_before_anything_is_sent(hub, folder, tmp_path):
 @pytest.mark.parametrize(
     ("spoil", "arguments", "message"),
     [
-        (None, ["--hub", "github", "--repo", "me/s"], "unknown; known: hf, modelscope"),
+        (None, ["--hub", "github", "--repo", "me/s"], "unknown; known: hf, modelscope, ms"),
         (None, ["--hub", "hf", "--repo", "shapes"], "expected ORG/NAME"),
         ("README.md", ["--hub", "hf", "--repo", "me/s"], "is not a finished Parquet folder"),
         ("data/train-00000-of-00001.parquet", ["--hub", "hf", "--repo", "me/s"], "not a finished"),

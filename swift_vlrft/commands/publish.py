@@ -1,0 +1,67 @@
+"""``vlrft publish``: a trained model on a hub, with a card that says what ran."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from swift_vlrft.commands.hub_options import CardOnly, Hub, Private, Repo, show_card
+from swift_vlrft.commands.output import print_json
+
+
+def publish(
+    checkpoint: Annotated[
+        Path,
+        typer.Argument(
+            help="A checkpoint, full or LoRA; or the --output_dir of a run or the folder of "
+            "`vlrft demo`: its last one."
+        ),
+    ],
+    hub: Hub,
+    repo: Repo,
+    before: Annotated[
+        Path | None,
+        typer.Option(help="Folder of `vlrft eval` of the model that training started from."),
+    ] = None,
+    after: Annotated[
+        Path | None, typer.Option(help="Folder of `vlrft eval` of this checkpoint.")
+    ] = None,
+    base_model: Annotated[
+        str | None,
+        typer.Option(help="Hub id of the base model, where training started from a local folder."),
+    ] = None,
+    licence: Annotated[
+        str | None,
+        typer.Option(
+            "--license",
+            help="Licence of the base model; default: what its card states, where that lies here.",
+        ),
+    ] = None,
+    private: Private = False,
+    card_only: CardOnly = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Publish a trained model with a card that says what ran: recipe, data, rewards, evaluation.
+
+    Example: HF_TOKEN=... vlrft publish runs/demo --hub hf --repo me/shapes
+
+    Weights, configuration, tokenizer and processor go up; optimizer states, pickles, logs and
+    answers do not. The token is taken from HF_TOKEN or MODELSCOPE_API_TOKEN, and never shown.
+    """
+    from swift_vlrft.hub.checkpoint import open_checkpoint
+    from swift_vlrft.hub.model_card import model_files
+    from swift_vlrft.hub.push import check_target, upload
+
+    hub = check_target(hub, repo, "my_model")
+    opened = open_checkpoint(checkpoint, base_model)
+    card = model_files(opened, hub, repo, before=before, after=after, licence=licence)
+    if show_card(card.files, card.notes, card_only):
+        return
+    more: dict[str, Any] = {"what": str(opened.folder), "licence": card.licence, "private": private}
+    page = upload(card.files, hub, repo, "model", **more)
+    if as_json:
+        print_json({"page": page, "checkpoint": str(opened.folder), "files": sorted(card.files)})
+    else:
+        typer.echo(f"{opened.folder}\n{page}")

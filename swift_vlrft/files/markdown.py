@@ -1,0 +1,59 @@
+"""Text of others in Markdown: shown as it is, never as markup.
+
+inline("a|b <img>")     "a\\|b &lt;img&gt;"
+code("runs/a")          "`runs/a`"
+fenced("ls", "bash")    "```bash\\nls\\n```"
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from typing import Any
+
+_MARKUP = re.compile(r"([\\`*_\[\]|~$]|(?<=http):(?=//)|(?<=https):(?=//)|(?<=www)\.|^[-+#=:])")
+_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
+_NUMBER = re.compile(r"^(\d+)([.)])(?=\s|$)")  # at the beginning it would make a list
+
+
+def shown(text: object) -> str:
+    """The text without what no page shows: control characters, overrides of the direction of
+    writing, lone surrogates. Line ends and tabs stay.
+    """
+    return _UNSEEN.sub("\N{REPLACEMENT CHARACTER}", re.sub("\r\n?", "\n", str(text)))
+
+
+def inline(text: object) -> str:
+    """On one line, for a sentence or a cell of a table."""
+    line = _MARKUP.sub(r"\\\1", html.escape(" ".join(shown(text).split()), quote=False))
+    return _NUMBER.sub(r"\1\\\2", line)
+
+
+def code(text: object, *, in_table: bool = False) -> str:
+    """On one line, in backticks; in a table, a bar would end the cell."""
+    text = " ".join(shown(text).split()) or " "
+    ticks = "`" * (_longest_run(text) + 1)
+    room = " " if text[0] == "`" or text[-1] == "`" else ""
+    return f"{ticks}{room}{text.replace('|', chr(92) + '|') if in_table else text}{room}{ticks}"
+
+
+def fenced(text: object, language: str = "") -> str:
+    """As a block of code."""
+    body = shown(text).strip("\n")
+    ticks = "`" * max(3, _longest_run(body) + 1)
+    return f"{ticks}{language}\n{body}\n{ticks}"
+
+
+def _longest_run(text: str) -> int:
+    return max(map(len, re.findall("`+", text)), default=0)
+
+
+def front_matter(data: dict[str, Any]) -> str:
+    """The YAML at the head of a card, between its lines of dashes; None and empty lists are left
+    out.
+    """
+    import yaml
+
+    kept = {key: value for key, value in data.items() if value not in (None, [], {}, "")}
+    text = yaml.safe_dump(kept, sort_keys=False, allow_unicode=True, width=10_000)
+    return f"---\n{text}---\n"

@@ -1,0 +1,1 @@
+"""Publishing on Hugging Face and ModelScope: cards, pictures, and the files that belong."""
