@@ -18,6 +18,7 @@ from swift_vlrft.commands.plugin import plugin
 from swift_vlrft.commands.recipe import recipe
 from swift_vlrft.commands.report import report
 from swift_vlrft.commands.score import score
+from swift_vlrft.commands.studio import studio
 from swift_vlrft.commands.tiny import tiny
 
 app = typer.Typer(
@@ -39,6 +40,7 @@ for command in (
     doctor,
     report,
     compare,
+    studio,
 ):
     app.command()(command)
 app.command("eval")(evaluate)

@@ -32,7 +32,7 @@ COMMANDS = (
         "data",
         "score",
     ),
-    *("report", "eval", "compare", "tiny"),
+    *("report", "eval", "compare", "studio", "tiny"),
 )
 """In the order in which a user needs them."""
 
