@@ -56,6 +56,8 @@ RUN_BY = {
     "vlrft compare": "end_to_end/test_demo.py",
     "vlrft report": "end_to_end/test_demo.py",
     "vlrft score": "end_to_end/test_demo.py",
+    "vlrft studio": "studio/test_studio_page.py",
+    'pip install "swift-vlrft[studio]"': "the extra: test_packaging.py",
     "vlrft tiny": "end_to_end/test_wheel.py",
 }
 
