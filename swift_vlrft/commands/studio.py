@@ -25,5 +25,4 @@ def studio(
         raise ValueError('the page needs gradio: pip install "swift-vlrft[studio]"')
     from swift_vlrft.studio.page import serve
 
-    typer.echo(f"http://{host}:{port} (Ctrl-C ends it)")
     serve(host, port)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import html
 import os
 import re
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -163,9 +164,15 @@ def _script(gr: Any, example: str) -> Any:
 
 
 def serve(host: str = "127.0.0.1", port: int = 7860) -> None:
-    """Serve the page until it is interrupted; OSError if the port is taken."""
+    """Serve the page until it is interrupted; OSError if host or port cannot be had."""
     from starlette.middleware import Middleware
 
+    try:
+        with socket.create_server((host, port)):
+            pass
+    except OSError as error:
+        raise OSError(f"--host {host} --port {port}: {error.strerror or error}") from None
+    print(f"http://{host}:{port} (Ctrl-C ends it)", flush=True)
     facts()  # once, as it may take seconds where ms-swift is of another version
     workers = Workers(AT_ONCE)
     try:

@@ -133,6 +133,14 @@ def test_a_huge_request_is_refused(url):
     assert status(url) == 200
 
 
+def test_a_port_that_is_taken_is_named(url):
+    port = url.rsplit(":", 1)[1]
+    code = f"from swift_vlrft.cli import app; app(['studio', '--port', '{port}'])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 2 and not done.stdout
+    assert f"--port {port}: Address already in use" in done.stderr
+
+
 def test_an_app_for_a_space_serves_the_same_page():
     import inspect
     import runpy
