@@ -154,7 +154,14 @@ def build(workers: Workers) -> Any:
             given = [rewards, frame, completion, solution, seen, columns, image]
             button.click(why, given, shown, js=WITH_IMAGE, concurrency_id="quick", **answers)
     page.queue(max_size=WAITING, api_open=False)
+    for block in page.blocks.values():
+        # Gradio fetches an address that a request puts in place of any component's value.
+        setattr(block, "async_move_resource_to_block_cache", _refuse_file)  # noqa: B010
     return page
+
+
+async def _refuse_file(path: Any) -> str:
+    raise ValueError("this page takes no files")
 
 
 def _script(gr: Any, example: str) -> Any:

@@ -1,5 +1,6 @@
 """`vlrft studio` as a browser sees it, and as somebody without one does."""
 
+import asyncio
 import json
 import re
 import shutil
@@ -99,6 +100,7 @@ def test_the_page_answers_and_lives_on(url):
         (("why", *why, ANSWER, GOLD, "", "", data_url(png_of(20_000, 20_000))), "more than 40,"),
         (("why", *why, ANSWER, GOLD, "", "", "/etc/passwd"), "cannot be read"),
         (("why", [], *why[1:], ANSWER, GOLD, "", "", ""), "choose a reward"),
+        (("check", 5), "failed on this"),
         (("check", SWIFT + "--betta 1"), "has no --betta"),
     ]
     for given, says in asked:
@@ -123,6 +125,26 @@ REFUSED = (
 def test_no_route_stores_fetches_or_serves_files(url, path):
     assert status(url + path) == 404
     assert status(url + path, b"{}") == 404
+
+
+def test_no_value_of_a_request_is_fetched_or_copied(monkeypatch):
+    """Gradio takes {"path": ADDRESS, "meta": ...} for a file, in any component."""
+    from gradio import processing_utils
+
+    from swift_vlrft.studio.page import build
+
+    async def fetched(*given, **named):
+        raise AssertionError("fetched")
+
+    monkeypatch.setattr(processing_utils, "async_ssrf_protected_download", fetched)
+    monkeypatch.setattr(processing_utils, "save_file_to_cache", fetched)
+    page = build(None)
+    assert len(page.blocks) > 20
+    for block in page.blocks.values():
+        for path in ("http://example.org/x", "/etc/passwd", __file__):
+            value = {"path": path, "meta": {"_type": "gradio.FileData"}}
+            with pytest.raises(ValueError):
+                asyncio.run(processing_utils.async_move_files_to_cache(value, block))
 
 
 def test_a_huge_request_is_refused(url):
