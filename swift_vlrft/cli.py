@@ -19,6 +19,7 @@ from swift_vlrft.commands.publish import publish
 from swift_vlrft.commands.recipe import recipe
 from swift_vlrft.commands.report import report
 from swift_vlrft.commands.score import score
+from swift_vlrft.commands.studio import studio
 from swift_vlrft.commands.tiny import tiny
 
 app = typer.Typer(
@@ -41,6 +42,7 @@ for command in (
     report,
     compare,
     publish,
+    studio,
 ):
     app.command()(command)
 app.command("eval")(evaluate)

@@ -25,7 +25,7 @@ LAYERS = (
         "tiny",
         "swift_plugin",
     ),
-    *("demo", "commands", "cli"),
+    *("demo", "studio", "commands", "cli"),
 )
 LIGHT = ("files", "geometry", "parsing", "families", "rewards", "recipe")
 HEAVY = ("torch", "swift", "transformers", "vllm", "trl", "peft", "deepspeed")

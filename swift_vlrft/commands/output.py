@@ -32,7 +32,7 @@ COMMANDS = (
         "data",
         "score",
     ),
-    *("report", "eval", "compare", "publish", "tiny"),
+    *("report", "eval", "compare", "publish", "studio", "tiny"),
 )
 """In the order in which a user needs them."""
 

@@ -5,6 +5,7 @@ vlrft plan recipes/qwen2_5_vl_3b/detection_4x80g.sh --gpus 4x80
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,21 +17,7 @@ from rich.table import Table
 from swift_vlrft.commands.output import print_json, show, table
 
 if TYPE_CHECKING:
-    from swift_vlrft.memory.advice import Change
-    from swift_vlrft.memory.recipe_plan import RecipePlan
-    from swift_vlrft.memory.step_time import StepTime
-
-HEADINGS = {
-    **{"weights": "wgts", "reference model": "ref", "gradients": "grad", "optimizer": "opt"},
-    **{"activations LLM": "LLM", "activations ViT": "ViT", "logits": "lgts"},
-    **{"temporaries": "temp", "gathers": "gath", "vLLM weights": "vLLM", "KV cache": "KV"},
-    **{"vLLM activations": "vact", "CUDA graphs": "grph", "context, fragmentation": "ctx"},
-    "total": "sum",
-}
-"""Short enough for a table of 80 columns; docs/plan.md and --json have the long names."""
-
-REST = ("vLLM activations", "CUDA graphs", "context, fragmentation")
-"""Merged into one column, "rest", if a table would be wider than the terminal."""
+    from swift_vlrft.report.plan_text import Grid, Line
 
 RecipeFile = Annotated[
     Path, typer.Argument(help="Shell script, or ms-swift's YAML or JSON configuration.")
@@ -75,36 +62,26 @@ def plan(
     """
     from swift_vlrft.memory.recipe_plan import plan_recipe
     from swift_vlrft.memory.step_time import answers_of
+    from swift_vlrft.report.plan_text import plan_parts, time_notes
 
     planned = plan_recipe(recipe, gpus, nodes=nodes, dataset=dataset, quick=quick)
     if plot is not None:
         from swift_vlrft.memory.plot import draw
 
         draw(planned.plan, plot, title=recipe.name)
-    changes, headroom = planned.changes(), planned.headroom()
-    settings, notes = planned.plan.settings, planned.time_notes()
-    time = planned.time(answers_of(settings, answer_tokens))
-    if answer_tokens and answer_tokens > settings.completion:
-        limit = "max_new_tokens" if settings.rollout == "none" else "max_completion_length"
-        most = settings.completion
-        notes.append(f"--answer-tokens {answer_tokens}: no answer is longer than {most} ({limit})")
     if as_json:
+        time = planned.time(answers_of(planned.plan.settings, answer_tokens)).as_dict()
         found, known = planned.plan.as_dict(), planned.gpus
         found |= {
             "recipe": str(recipe),
             "gpus": {"count": known.count, "card": known.name, "gib": round(known.gib, 2)},
-            "changes": [change.as_dict() for change in changes],
-            "raise": [change.as_dict() for change in headroom],
-            "time": time.as_dict() | {"assumptions": notes},
+            "changes": [change.as_dict() for change in planned.changes()],
+            "raise": [change.as_dict() for change in planned.headroom()],
+            "time": time | {"assumptions": time_notes(planned, answer_tokens)},
         }
         print_json(found)
     else:
-        print_plan(planned, recipe.name)
-        if not planned.plan.fits and not changes:
-            typer.echo("no set of known changes makes it fit: more or larger GPUs are needed")
-        print_changes("to make it fit, cheapest first", changes)
-        print_changes("room to raise, each alone", headroom)
-        print_time(time, notes, assumed=answer_tokens is None)
+        print_parts(plan_parts(planned, recipe.name, answer_tokens, Console().width))
     raise typer.Exit(0 if planned.plan.fits else 1)
 
 
@@ -160,110 +137,29 @@ def plan_compare(
         typer.echo(planned.speed.why)
 
 
-def print_plan(planned: RecipePlan, name: str) -> None:
-    """The table of phases, the verdict, and what was assumed."""
-    from swift_vlrft.memory.estimate import ERROR
+def print_parts(parts: Iterable[Grid | Line]) -> None:
+    """The table of phases as wide as the terminal, any other as wide as it is."""
+    from swift_vlrft.report.plan_text import Line
 
-    plan, console = planned.plan, Console(emoji=False)
-    console.print(_phases(planned, name, console.width))
-    peak, colour = plan.peak, {"fits": "green", "tight": "yellow"}.get(plan.verdict, "red")
-    where = f" in {peak.name}" if plan.verdict == "out of memory" else ""
-    lines = [
-        f"[{colour}]{plan.verdict}{where}[/{colour}]: peak {peak.total / 2**30:.1f} GiB in "
-        f"{peak.name}, {plan.headroom / 2**30:+.1f} GiB of room, error {ERROR:.0%}"
-    ]
-    if plan.host:
-        lines.append(f"host memory for offloading: {plan.host / 2**30:.0f} GiB a node")
-    lines += [f"[red]{escape(failure)}[/red]" for failure in plan.failures]
-    lines.append(
-        f"activations, logits, temporaries: {plan.how}; weights, optimizer, gradients, gathers, "
-        "KV cache: analytic; CUDA context, fragmentation, CUDA graphs: assumed"
-    )
-    lines += [f"assumed: {escape(note)}" for note in plan.settings.assumptions]
-    for line in lines:
-        console.print(line, soft_wrap=True, highlight=False)
-
-
-def _phases(planned: RecipePlan, name: str, width: int) -> Table:
-    from swift_vlrft.memory.phases import COMPONENTS
-    from swift_vlrft.memory.settings import GIB
-
-    phases = planned.plan.phases
-    used = [n for n in COMPONENTS if any(p.parts.get(n, 0) >= GIB / 20 for p in phases)]
-    columns: dict[str, tuple[str, ...]] = {HEADINGS[name]: (name,) for name in used}
-    if 13 + 5 * (len(columns) + 1) > width:
-        columns = {head: names for head, names in columns.items() if names[0] not in REST}
-        columns["rest"] = REST
-    title = f"{name}: GiB on each GPU of {planned.gpus.gib:.1f} ({planned.gpus.name})"
-    drawn = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0))
-    drawn.add_column("phase", no_wrap=True)
-    for head in [*columns, HEADINGS["total"]]:
-        drawn.add_column(head, justify="right", no_wrap=True)
-    for phase in phases:
-        short = phase.name.replace("old/reference log-probabilities", "log-probs")
-        cells = [sum(phase.parts.get(n, 0) for n in names) for names in columns.values()]
-        sizes = [_size(cell / GIB) for cell in [*cells, phase.total]]
-        style = "bold" if phase is planned.plan.peak else ""
-        drawn.add_row(short.replace("optimizer ", ""), *sizes, style=style)
-    return drawn
-
-
-def _size(value: float) -> str:
-    return "" if value < 0.05 else f"{value:.1f}" if value < 99.95 else f"{value:.0f}"
-
-
-def print_time(time: StepTime, notes: list[str], *, assumed: bool = True) -> None:
-    """The step's tokens, operations and seconds; ``assumed``: nobody said how long answers are."""
-    from swift_vlrft.memory.step_time import LABEL, PUBLISHED
-
-    kind = f" on {time.speed.kind}" if time.speed else ""
-    columns = ("phase", ">PFLOP", ">of it ViT", ">seconds", "bound by")
-    drawn = table(*columns, title=f"an optimizer step{kind}")
-    for phase in time.phases:
-        work = [_petaflop(n) for n in (phase.operations.total, phase.operations.vit)]
-        drawn.add_row(phase.name, *work, _seconds(phase.seconds), phase.bound or "")
-    show(drawn)
-    answers, lines = time.answers, list[str]()
-    if time.seconds is not None:
-        lines.append(f"a step: {_seconds(time.seconds)} s, {LABEL}")
-    if time.rollout:
-        lines[-1] += f"; {time.larger} is the larger half (rollout {_seconds(time.rollout)} s)"
-        low, middle, high = PUBLISHED
-        lines.append(
-            f"published steps took {middle:g} times their estimate, half of them {low:g} to "
-            f"{high:g} times"
-        )
-    tokens, lengths = f"{time.trained:,.0f} tokens trained", ""
-    if time.generated:
-        tokens = f"{time.prompts:,.0f} tokens of prompts read, {time.generated:,.0f} generated, "
-        tokens += f"{time.trained:,.0f} trained"
-        lengths = f"; answers of {answers.mean:.0f}"
-        if answers.longest > answers.mean:
-            lengths += f", the longest {answers.longest:.0f}, as assumed"
+    console = Console(emoji=False)
+    for part in parts:
+        if isinstance(part, Line):
+            mark = f"[{part.colour}]{escape(part.marked)}[/{part.colour}]" if part.colour else ""
+            console.print(mark + escape(part.text), soft_wrap=True, highlight=False)
+        elif part.bold is None:
+            drawn = table(*part.columns, title=part.title)
+            for row in part.rows:
+                drawn.add_row(*map(escape, row))
+            show(drawn)
         else:
-            lengths += ", as long as allowed"
-            lengths += ": --answer-tokens says what is usual" if assumed else ""
-    lines += [f"all GPUs: {tokens}{lengths}", *map(escape, notes)]
-    for line in lines:
-        Console(emoji=False).print(line, soft_wrap=True, highlight=False)
+            console.print(_phases(part))
 
 
-def _seconds(value: float | None) -> str:
-    if value is None:
-        return ""
-    return "<0.1" if 0 < value < 0.05 else f"{value:.1f}" if value < 99.95 else f"{value:.0f}"
-
-
-def _petaflop(operations: float) -> str:
-    return f"{operations / 1e15:.3g}" if operations else ""
-
-
-def print_changes(title: str, changes: list[Change]) -> None:
-    """As a table, if there are any."""
-    drawn = table("change", ">peak", "costs", title=title)
-    for change in changes:
-        if change.plan:
-            peak = f"{change.plan.peak.total / 2**30:.1f} {change.plan.verdict}"
-            drawn.add_row(change.label, peak, change.cost)
-    if changes:
-        show(drawn)
+def _phases(part: Grid) -> Table:
+    drawn = Table(title=part.title, title_justify="left", box=None, padding=(0, 1, 0, 0))
+    for head in part.columns:
+        right = head.startswith(">")
+        drawn.add_column(head.removeprefix(">"), justify="right" if right else "left", no_wrap=True)
+    for number, row in enumerate(part.rows):
+        drawn.add_row(*row, style="bold" if number == part.bold else "")
+    return drawn

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
 from typer.core import TyperGroup
 
 from swift_vlrft.commands.output import CONTEXT, print_json
@@ -16,9 +17,7 @@ from swift_vlrft.commands.plan import (
     NodesOption,
     QuickOption,
     RecipeFile,
-    print_changes,
-    print_plan,
-    print_time,
+    print_parts,
 )
 from swift_vlrft.files.shipped import shipped_file
 
@@ -84,6 +83,7 @@ def new(
     Exit code 2: no known change makes it fit, or the input cannot be used.
     """
     from swift_vlrft.memory.recipe_plan import new_plan
+    from swift_vlrft.report.plan_text import memory_parts, time_parts
 
     planned, kept = new_plan(out, model, task, gpus, nodes=nodes, dataset=dataset, quick=quick)
     time, faster = planned.time(), planned.faster
@@ -91,8 +91,8 @@ def new(
         found = planned.plan.as_dict() | _written(out, kept)
         print_json(found | {"time": time.as_dict(), "for_time": faster.flags if faster else {}})
         return
-    print_plan(planned, out.name)
-    print_time(time, planned.time_notes())
+    print_parts(memory_parts(planned, out.name, Console().width))
+    print_parts(time_parts(time, planned.time_notes()))
     if faster:
         typer.echo(f"for time, not for memory: {faster.remark}")
     _print_written(out, kept)
@@ -117,13 +117,15 @@ def apply(
     Exit code 2: it fits as it is, no known change makes it fit, or the input cannot be used.
     """
     from swift_vlrft.memory.recipe_plan import apply_change, plan_recipe
+    from swift_vlrft.report.plan_text import change_parts
 
     planned = plan_recipe(recipe, gpus, nodes=nodes, dataset=dataset, quick=quick)
     change, kept = apply_change(planned, out)
     if as_json:
         print_json(change.as_dict() | _written(out, kept))
         return
-    print_changes(f"{recipe.name} on {planned.gpus.count} x {planned.gpus.name}", [change])
+    title = f"{recipe.name} on {planned.gpus.count} x {planned.gpus.name}"
+    print_parts(change_parts(title, [change]))
     _print_written(out, kept)
     if planned.environment:
         typer.echo(

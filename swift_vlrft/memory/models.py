@@ -23,6 +23,7 @@ from swift_vlrft import chatglm4v
 from swift_vlrft.families import family_of, image_rule, why_not_shared
 from swift_vlrft.families.family import Family, MemoryFacts
 from swift_vlrft.families.resize import ImageRule
+from swift_vlrft.files import machine
 from swift_vlrft.files.cache import remembered
 from swift_vlrft.files.jsonl import read_json
 
@@ -181,11 +182,12 @@ def known_models() -> list[str]:
 
 def read_model(name: str) -> Model:
     """A model by hub id or plain name, checkpoint folder or config.json; else ModelError."""
-    path = Path(name).expanduser()
-    if path.is_dir() and not (path / "config.json").is_file():
+    path = Path(machine.expanded(name))
+    is_folder = machine.is_folder(path)
+    if is_folder and not (path / "config.json").is_file():
         kind = "an adapter" if (path / "adapter_config.json").is_file() else "no checkpoint"
         raise ModelError(f"model {name!r} is {kind}, without a config.json; give the model itself")
-    if path.is_dir() or path.suffix == ".json":
+    if is_folder or (path.suffix == ".json" and machine.seen()):
         return _from_file(path)
     shipped = {known.lower(): known for known in _shipped()}
     plain = name.rstrip("/").rsplit("/", 1)[-1]
@@ -194,8 +196,7 @@ def read_model(name: str) -> Model:
         suffix = next((s for s in SUFFIXES if low.endswith(s)), None)
         if suffix is None:
             raise ModelError(
-                f"model {name!r}: no configuration of it is shipped and no folder or config.json "
-                "has this path; give the path of its checkpoint or config.json. "
+                f"model {name!r}: no configuration of it is shipped{_where_else()}. "
                 f"Shipped: {', '.join(known_models())}"
             )
         low = low.removesuffix(suffix)
@@ -206,6 +207,13 @@ def read_model(name: str) -> Model:
     if context := entry.get("context"):
         config["max_position_embeddings"] = context
     return Model(plain, config, f"shipped configuration of {like}", counts)
+
+
+def _where_else() -> str:
+    if not machine.seen():
+        return ", and nothing is read from a folder or a hub here"
+    why = " and no folder or config.json has this path; give the path of its checkpoint or"
+    return f"{why} config.json"
 
 
 def part_of(name: str) -> str:

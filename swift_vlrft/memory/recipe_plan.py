@@ -108,8 +108,19 @@ def plan_recipe(
 
     ``dataset``: plan for its longest row. ``quick``: closed form, no trace.
     """
-    recipe = read_recipe(path)
-    node, note = _gpus(gpus, Path(path))
+    return plan_read(read_recipe(path), gpus, nodes=nodes, dataset=dataset, quick=quick)
+
+
+def plan_read(
+    recipe: Recipe,
+    gpus: str | None = None,
+    *,
+    nodes: int | None = None,
+    dataset: str | Path | None = None,
+    quick: bool = False,
+) -> RecipePlan:
+    """As ``plan_recipe``, of a recipe that has been read."""
+    node, note = _gpus(gpus, recipe.path)
     planned = _planned(recipe, node, nodes, dataset, quick)
     given = callers_part(recipe)
     plan = planned.plan.with_note(note).with_note(given and f"from your environment: {given}")

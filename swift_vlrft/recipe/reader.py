@@ -22,7 +22,6 @@ this text (a part of ``$FLAGS``, of another file, or from the caller's environme
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -31,6 +30,7 @@ from typing import Any
 
 import yaml
 
+from swift_vlrft.files import machine
 from swift_vlrft.files.shipped import shipped_file
 from swift_vlrft.recipe.shell.shell import Command, Shell
 from swift_vlrft.recipe.shell.state import Assigned, May, Value, union
@@ -42,7 +42,14 @@ CONFIGURATION = (".yaml", ".yml", ".json")
 
 REMARK = re.compile(r"(?:^|^[^'\"]*\s)#.*")
 
-SUBSTITUTIONS = {"vlrft plugin": lambda: str(shipped_file("plugins", "vlrft.py"))}
+PLUGIN = "plugins/vlrft.py"
+
+
+def _our_plugin() -> Path:
+    return shipped_file(*PLUGIN.split("/"))
+
+
+SUBSTITUTIONS = {"vlrft plugin": lambda: str(_our_plugin()) if machine.seen() else PLUGIN}
 """Commands whose output is known without running them."""
 
 
@@ -115,11 +122,18 @@ class Recipe(Command):
         )
 
     def at(self, path: str) -> Path | None:
-        """A path as the command sees it; None if its folder is not known."""
-        found = Path(os.path.expanduser(path))
+        """A path as the command sees it; None if its folder is not known, or no file is seen."""
+        if not machine.seen():
+            return None
+        found = Path(machine.expanded(path))
         if found.is_absolute():
             return found
         return self.folder / found if self.folder is not None else None
+
+    def plugin(self, path: str) -> Path | None:
+        """As ``at``; ours is found by its name where no file is seen."""
+        ours = Path(path).name == Path(PLUGIN).name
+        return _our_plugin() if ours and not machine.seen() else self.at(path)
 
     @property
     def trains(self) -> bool:
@@ -162,7 +176,12 @@ def read_recipe(
     arguments: Sequence[str] = (),
 ) -> Recipe:
     """The command of a recipe that trains; if none does, its only command."""
-    recipes = read_recipes(path, environment, arguments)
+    return only(read_recipes(path, environment, arguments))
+
+
+def only(recipes: Sequence[Recipe]) -> Recipe:
+    """The one command of these, of the same file, that trains; if none does, the only one."""
+    path = recipes[0].path
     training = [recipe for recipe in recipes if recipe.trains] or recipes
     if len(training) > 1:
         lines = ", ".join(str(recipe.line) for recipe in training)
@@ -178,10 +197,10 @@ def read_text(
 ) -> list[Recipe]:
     """As ``read_recipes``, from the text of a script, of one command or of a configuration."""
     path = Path(path)
-    caller = os.environ if environment is None else environment
+    caller = machine.environment() if environment is None else environment
     if path.suffix in CONFIGURATION:
         return [_configuration(path, text, dict(caller))]
-    script = str(path) if path.is_file() else None
+    script = str(path) if machine.is_file(path) else None
     shell = Shell(caller, arguments, SUBSTITUTIONS, script)
     shell.read(text)
     recipes = [_recipe(command, path) for command in shell.commands]
@@ -208,10 +227,10 @@ def _recipe(found: Command, path: Path) -> Recipe:
     if rest and rest[0].known and rest[0].text.endswith(CONFIGURATION):
         source = recipe.at(rest[0].text)
         beside = path.parent / rest[0].text
-        source = source if source and source.is_file() else beside
+        source = source if source and machine.is_file(source) else beside
         made = rest[0].text in found.written
         written = found.written.get(rest[0].text)
-        if written or (source.is_file() and not made):
+        if written or (machine.is_file(source) and not made):
             inner = _configuration(source, written or _text(source), recipe.environment)
             recipe.environment = inner.environment
             recipe.unknown -= set(inner.environment)

@@ -94,10 +94,13 @@ def _sample(task: str, rows: dict[str, Prediction], url: str) -> Sample:
 
 def drawn_boxes(row: Prediction, found: BoxList | None, kind: str) -> list[DrawnBox]:
     """The valid boxes; none for a row whose box format is not known."""
-    if found is None or row.box_range is None:
-        return []
-    valid = [box for box in found.boxes if box is not None]
-    return [DrawnBox(box, row.box_range, kind) for box in valid[:MOST_BOXES]]
+    return [] if row.box_range is None else boxes_drawn(found, row.box_range, kind)
+
+
+def boxes_drawn(found: BoxList | None, size: tuple[float, float], kind: str) -> list[DrawnBox]:
+    """The first valid boxes, of an image whose numbers run to ``size``."""
+    valid = [box for box in found.boxes if box is not None] if found else []
+    return [DrawnBox(box, size, kind) for box in valid[:MOST_BOXES]]
 
 
 def _images(rows: Sequence[Prediction], run: SavedRun) -> tuple[dict[str, str], list[str]]:

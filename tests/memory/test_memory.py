@@ -15,7 +15,6 @@ import pytest
 from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
-from swift_vlrft.commands.plan import HEADINGS
 from swift_vlrft.memory import vllm
 from swift_vlrft.memory.advice import changes
 from swift_vlrft.memory.analytic import analytic
@@ -29,6 +28,7 @@ from swift_vlrft.memory.settings import GIB, Settings, gpu_gib, parse_gpus
 from swift_vlrft.memory.stages import batch_shape
 from swift_vlrft.memory.states import trainable_parameters
 from swift_vlrft.recipe.reader import read_recipe
+from swift_vlrft.report.plan_text import HEADINGS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 RECIPES = sorted((REPOSITORY / "recipes").glob("*/*.sh"))

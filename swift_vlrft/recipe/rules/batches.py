@@ -19,6 +19,8 @@ SERVER_ONLY = (
     *("vllm_max_model_len", "vllm_gpu_memory_utilization", "vllm_tensor_parallel_size"),
     "sleep_level",
 )
+MOST_GENERATIONS = 4096
+"""Largest number of generations that is proposed."""
 OTHER_REWARDS = ("reward_model", "gym_env", "use_gym_env", "teacher_model", "teacher_model_server")
 
 
@@ -85,7 +87,8 @@ def generation_batch(run: Run) -> Iterator[Finding]:
         return
     size = batch or step * (steps or accumulation)
     if size % group:
-        valid = ", ".join(str(n) for n in range(2, size + 1) if size % n == 0) or "none"
+        sizes = range(2, min(size, MOST_GENERATIONS) + 1)
+        valid = ", ".join(str(n) for n in sizes if size % n == 0) or "none"
         text = (
             f"--num_generations {group} does not divide the {size} completions of a generation "
             f"({product} x {size // step} steps). Possible: {valid}; or change the batch"

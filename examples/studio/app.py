@@ -1,0 +1,3 @@
+from swift_vlrft.studio.page import serve
+
+serve("0.0.0.0", 7860)
