@@ -32,6 +32,10 @@ RUN_BY = {
     "vlrft demo --task format": "end_to_end/test_family_runs.py",
     "make test": "is what runs this",
     "make check": "a part of make test",
+    "make dist && pip download": "the wheel: end_to_end/test_wheel.py; the downloads need a network",
+    "pip install --no-index": "the same",
+    "docker build": "hadolint in make style; no test has a builder",
+    "docker run": "the same",
     # The GPU set is not installed by a test; the package is, by end_to_end/test_wheel.py.
     "pip install -r requirements/gpu.txt && pip": "test_the_gpu_set_holds_what_the_package_needs",
     "export NPROC_PER_NODE=": "end_to_end/test_readme_command.py: the variables, 2 processes",
