@@ -23,6 +23,7 @@ OUTSIDE = ("README.md", "README_CN.md", "CONTRIBUTING.md", "CHANGELOG.md", "exam
 CHINESE = "README_CN.md"
 PICTURES = (".png", ".svg")
 FENCES = {".sh": "bash", ".py": "python", ".toml": "toml", ".json": "json", ".jsonl": "json"}
+HAN = "[\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]"
 LINK = re.compile(r"\]\(([^)#\s]+)")
 
 
@@ -85,6 +86,13 @@ def text_of(path: Path) -> str:
 
 def fenced(text: str, language: str) -> str:
     return f"`````{language}\n{text.rstrip()}\n`````\n"
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Chinese lines are joined without the blank that a browser shows for the end of a line."""
+    if page.file.src_uri == CHINESE:
+        markdown = re.sub(rf"(?<={HAN})\n(?={HAN})", "", markdown)
+    return markdown
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:

@@ -31,6 +31,7 @@ RUN_BY = {
     "vlrft demo --task digits": "the same with another task",
     "vlrft demo --task format": "end_to_end/test_family_runs.py",
     "make test": "is what runs this",
+    "make docs": "test_docs_site.py: the same command",
     "make check": "a part of make test",
     # The GPU set is not installed by a test; the package is, by end_to_end/test_wheel.py.
     "pip install -r requirements/gpu.txt && pip": "test_the_gpu_set_holds_what_the_package_needs",
