@@ -51,9 +51,13 @@ class Part:
 PARTS = (
     Part(
         "A run that learns",
-        "A tiny InternVL3 learns colours by GRPO, on two CPU cores ([demo](demo.md)).",
+        "A tiny InternVL3 learns colours by GRPO, on two CPU cores, here beside other "
+        "work ([demo](demo.md)).",
         f"vlrft demo --out {DEMO}",
-        ((DEMO / "reward.png", "Both rewards over the steps of the demo"),),
+        (
+            (DEMO / "reward.png", "Both rewards over the steps of the demo"),
+            (DEMO / "answers.png", "Held-out images with the answers before and after"),
+        ),
     ),
     Part(
         "The report of a run",
@@ -97,7 +101,8 @@ PARTS = (
 
 HEAD = """# What it looks like
 
-Every text and picture on this page was made by the command above it; `python dev/gallery.py` runs them all and writes the page.
+Every text and picture on this page was made by the command above it; `python dev/gallery.py`
+runs them all and writes the page.
 """
 
 
@@ -128,13 +133,12 @@ def photograph(page: Path, picture: Path) -> None:
 
 
 def section(part: Part) -> str:
-    demo_there = part is PARTS[0] and (ROOT / DEMO / "printed.txt").exists()
-    printed = (
-        (ROOT / DEMO / "printed.txt").read_text() if demo_there else output_of(part.command)
-    )
-    if part is PARTS[0]:
-        write_atomically(ROOT / DEMO / "printed.txt", printed)
-    shown = printed.replace(f"{ROOT}/", "").rstrip().splitlines()
+    kept = ROOT / DEMO / "printed.txt"
+    first = part is PARTS[0]
+    printed = kept.read_text() if first and kept.exists() else output_of(part.command)
+    if first:
+        write_atomically(kept, printed)
+    shown = [line.rstrip() for line in printed.replace(f"{ROOT}/", "").rstrip().splitlines()]
     left = len(shown) - part.lines
     shown = [*shown[: part.lines], f"... ({left} more lines)"] if left > 0 else shown
     blocks = [f"## {part.title}", part.text]
