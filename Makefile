@@ -2,6 +2,7 @@
 # make check   format, types and the quick unit tests: after every change
 # make dist    sdist and wheel into dist/, checked as PyPI and pip look at them
 # make test    everything: also the slow unit tests, and real runs of every engine and recipe
+# make docs    the documentation site, into runs/site; any warning is an error
 # All set up .venv by themselves; `make env` does only that. With PYTHON=3.13 (or 3.11, 3.12, a path)
 # it is an environment of that Python, .venv-3.13; else of 3.11, or of python3 where that is not there.
 
@@ -16,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # What a test is allowed to use is one core; two run at a time, and none waits behind a long one.
 PYTEST := OMP_NUM_THREADS=1 $(PY) -m pytest -n 2
 
-.PHONY: env demo style check test dist fuzz format clean
+.PHONY: env demo docs style check test dist fuzz format clean
 env: $(VENV)/ready
 
 # uv where it is at hand, else from its package into a small environment of its own. Of pyenv's
@@ -33,6 +34,11 @@ $(VENV)/ready: requirements/cpu.txt requirements/override.txt pyproject.toml
 
 demo: env
 	@vlrft demo --task $(TASK)
+
+# Never with -q: mkdocs then counts no warnings.
+docs: env
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
+	@echo runs/site/index.html
 
 style: env
 	ruff format --check .

@@ -104,9 +104,11 @@ def plan_recipe(
     dataset: str | Path | None = None,
     quick: bool = False,
 ) -> RecipePlan:
-    """``gpus``: of one node, as 4x80; by default this machine's, or those in the recipe's name.
+    """The memory of each phase of a recipe's run, as `vlrft plan` prints it.
 
-    ``dataset``: plan for its longest row. ``quick``: closed form, no trace.
+    ``gpus``: of one node, as 4x80; by default this machine's, or those in the recipe's name.
+    ``nodes``: by default the recipe's NNODES. ``dataset``: plan for its longest row. ``quick``:
+    closed form, no trace. ValueError says what cannot be used.
     """
     return plan_read(read_recipe(path), gpus, nodes=nodes, dataset=dataset, quick=quick)
 
