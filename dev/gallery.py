@@ -2,7 +2,7 @@
 
     python dev/gallery.py
 
-Runs every command that the page shows, in runs/gallery: the demo of colours (a minute or two on
+Runs every command that the page shows, in runs/gallery: the demo of detection (four minutes on
 two cores), unless its results are there already. Needs chromium for the photographs.
 """
 
@@ -32,7 +32,7 @@ SCRIPT = """swift rlhf --rlhf_type grpo --model Qwen/Qwen2.5-VL-3B-Instruct \\
     --external_plugins "$(vlrft plugin)" --reward_funcs vlrft_detection_io vlrft_format \\
     --num_generations 8 --per_device_train_batch_size 3 --vllm_mode colocate
 """
-DEMO, PASS_RATES = RUNS / "colours", RUNS / "difficulty"
+DEMO, PASS_RATES = RUNS / "detection", RUNS / "difficulty"
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,9 @@ class Part:
 PARTS = (
     Part(
         "A run that learns",
-        "A tiny InternVL3 learns colours by GRPO, on two CPU cores, here beside other "
-        "work ([demo](demo.md)).",
-        f"vlrft demo --out {DEMO}",
+        "A tiny InternVL3 learns by GRPO to say where a shape is, on two CPU cores, here beside "
+        "other work ([demo](demo.md)).",
+        f"vlrft demo --task detection --out {RUNS}",
         (
             (DEMO / "reward.png", "Both rewards over the steps of the demo"),
             (DEMO / "answers.png", "Held-out images with the answers before and after"),
