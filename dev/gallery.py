@@ -114,7 +114,8 @@ def output_of(command: str) -> str:
     )
     if done.returncode > 1:
         raise SystemExit(f"{command}\n{done.stdout}{done.stderr}")
-    return done.stdout
+    # DeepSpeed writes its warning of a missing accelerator among the output.
+    return "".join(line for line in done.stdout.splitlines(True) if "[WARNING]" not in line)
 
 
 def photograph(page: Path, picture: Path) -> None:
