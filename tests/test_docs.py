@@ -29,6 +29,7 @@ DATA_COMMANDS = ("coco", "convert", "show", "push", "list")
 RUN_BY = {
     "make demo": "end_to_end/test_demo.py: the same command that the Makefile calls",
     "vlrft demo --task digits": "the same with another task",
+    "vlrft demo --task detection": "the same with another task",
     "vlrft demo --out": "end_to_end/test_demo.py: the same with another folder",
     "vlrft demo --task format": "end_to_end/test_family_runs.py",
     "make test": "is what runs this",

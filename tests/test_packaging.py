@@ -12,6 +12,7 @@ from importlib.metadata import distributions, packages_distributions
 import pytest
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name as plain
 from support.swift_run import REPOSITORY
 
 THE_USERS_CHOICE = {"torch", "vllm", "deepspeed"}
@@ -28,10 +29,6 @@ def imported() -> set[str]:
             elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
                 found.add(node.module.partition(".")[0])
     return found - set(sys.stdlib_module_names) - {"swift_vlrft"}
-
-
-def plain(name: str) -> str:
-    return name.lower().replace("_", "-")
 
 
 def test_what_is_imported_is_declared():
