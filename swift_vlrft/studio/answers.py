@@ -36,7 +36,7 @@ from swift_vlrft.studio import limits
 from swift_vlrft.studio.picture import picture
 
 CONFIGURATION = re.compile(
-    r"(?:\s|\ufeff|(?:#|%YAML|---(?=\s))[^\n]*\n)*+"
+    r"(?:\s|\ufeff|(?:#|%YAML|---(?=\s))[^\n]*\n)*"
     r"(?:(\{\s*(?:[\"}]|$))|([\"\']?)[\w-]+\2\s*:(?:\s|$))"
 )
 """A JSON object, or a key of YAML, below comments and the like. `{ swift ...; }` is a script."""
