@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -29,6 +30,8 @@ from swift_vlrft.recipe.reader import Flag, Recipe
 Value = bool | int | float | str | tuple[Any, ...] | None
 
 ANY = math.inf
+DIGITS = 18
+"""Of the largest whole number that is taken; more do not fit into 64 bits."""
 RANGES: dict[str, tuple[float, float]] = {
     **dict.fromkeys(
         (
@@ -113,9 +116,14 @@ class Run:
         if (old := OLD_FLAGS.get(name)) is not None:
             return old.now or name
         # To argparse, --report may be --report_to or --report-to, and is refused.
-        spelled = {s: flag for flag in self.flags for s in (flag, flag.replace("_", "-"))}
-        longer = [flag for option, flag in spelled.items() if option.startswith(name)]
+        longer = [flag for option, flag in self._spelled if option.startswith(name)]
         return longer[0] if len(longer) == 1 else name
+
+    @cached_property
+    def _spelled(self) -> list[tuple[str, str]]:
+        """Each flag as argparse takes it."""
+        pairs = ((s, flag) for flag in self.flags for s in (flag, flag.replace("_", "-")))
+        return list(dict(pairs).items())
 
     def setting(self, name: str) -> Setting:
         if name not in self._settings:
@@ -249,8 +257,11 @@ class Run:
                 raise NotKnown(f"{recipe.path}: only bash knows how many {recipe.launcher} starts")
         else:
             text = (self.variable(name) or "").strip()
-        if text and (not text.isdigit() or int(text) < 1):
-            raise NotTaken(f"{recipe.path}: {name}={text}: a whole number is needed, 1 or more")
+        if text and not re.fullmatch(rf"0*[1-9][0-9]{{,{DIGITS - 1}}}", text):
+            what = f"{recipe.path}: {name}={text[:40]}"
+            raise NotTaken(
+                f"{what}: a whole number is needed, 1 or more, of {DIGITS} digits at most"
+            )
         return int(text) if text else None
 
     @property
@@ -326,13 +337,15 @@ def _one(name: str, kind: str, text: str) -> Value:
 
 def _number(name: str, text: str, *, whole: bool) -> int | float:
     least, most = RANGES.get(name, (-ANY, ANY))
+    to = f", from {least:g} to {most:g}" if most < ANY else f", {least:g} or more"
     try:
         value = int(text) if whole else float(text)
-        if name not in RANGES or (least <= value <= most and value < ANY):
+        if whole and abs(value) >= 10**DIGITS:
+            least, to = 0, f", of {DIGITS} digits at most"
+        elif name not in RANGES or (least <= value <= most and value < ANY):
             return value
     except ValueError:
         pass
-    to = f", from {least:g} to {most:g}" if most < ANY else f", {least:g} or more"
     kind = "a whole number" if whole else "a number"
     raise ValueError(f"{kind} is needed" + to * (least > -ANY))
 

@@ -35,7 +35,11 @@ from swift_vlrft.rewards import REWARDS, TASK_NAMES
 from swift_vlrft.studio import limits
 from swift_vlrft.studio.picture import picture
 
-CONFIGURATION = re.compile(r"\s*(?:#[^\n]*\n\s*)*(?:(\{)|[\w-]+\s*:(?:\s|$))")
+CONFIGURATION = re.compile(
+    r"(?:\s|\ufeff|(?:#|%YAML|---(?=\s))[^\n]*\n)*"
+    r"(?:(\{\s*(?:[\"}]|$))|([\"\']?)[\w-]+\2\s*:(?:\s|$))"
+)
+"""A JSON object, or a key of YAML, below comments and the like. `{ swift ...; }` is a script."""
 SIZE = re.compile(r"(\d{1,6})\s*[x×*, ]\s*(\d{1,6})")
 MOST_BOXES = 50
 """Boxes listed."""
@@ -59,7 +63,7 @@ def _recipes(script: str) -> list[Recipe]:
     limits.refuse_long("the script", script, limits.SCRIPT)
     found = CONFIGURATION.match(script)
     name = "script.sh" if not found else "script.json" if found[1] else "script.yaml"
-    return read_text(script.replace("\r\n", "\n"), name, {})
+    return read_text(script, name, {})
 
 
 @_unseen

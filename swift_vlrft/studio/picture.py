@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import binascii
 import io
+import re
 import warnings
 from typing import NamedTuple
 
@@ -69,5 +70,5 @@ def _content(text: str) -> bytes:
 
 
 def _large(count: str) -> str:
-    size = f"{int(count) / 2**20:.1f} MiB" if count.isdigit() else "too large"
+    size = f"{int(count) / 2**20:.1f} MiB" if re.fullmatch("[0-9]{1,12}", count) else "too large"
     return f"the image's file is {size}; this page takes {IMAGE // 2**20} MiB"

@@ -1,9 +1,9 @@
 """A process that answers one question and ends: ``python -m swift_vlrft.studio.worker``.
 
 It writes a dot when all is imported, reads {"ask", "values", "seconds", "gib"} from its standard
-input, and writes {"html"} or {"error"}. Pasted text can make a reader slow or hungry (each line of
-`A=$A$A` doubles a text), so time and memory are limited by the system; connections, and programs
-other than the parser of bash, are refused.
+input, and writes {"html"} or {"error"}. Pasted text can make a reader slow or hungry (a line of
+YAML that refers to the one above doubles it), so time and memory are limited by the system;
+connections, and programs other than the parser of bash, are refused.
 """
 
 from __future__ import annotations

@@ -94,6 +94,7 @@ SMALL = (
     "swift rlhf --rlhf_type grpo --model Qwen/Qwen2.5-VL-3B-Instruct --reward_funcs format {more}\n"
 )
 
+TOO_LARGE = ("num_generations", "max_completion_length", "lora_rank", "steps_per_generation")
 BAD = [
     *[
         (f"--{flag} {value}", f"--{flag} {value}: a whole number is needed, 1 or more")
@@ -117,6 +118,9 @@ BAD = [
         )
         for value in ("0", "-2", "many", "1.5", "nan", "1e3")
     ],
+    *[(f"--{flag} {'9' * 400}", "is needed, of 18 digits at most") for flag in TOO_LARGE],
+    (f"--model_kwargs '{{\"max_pixels\": {'9' * 400}}}'", "is needed, of 18 digits at most"),
+    ('--model_kwargs \'{"max_pixels": "²"}\'', "MAX_PIXELS=²: a whole number is needed"),
     ("--sleep_level 3", "--sleep_level 3: a whole number is needed, from 0 to 2"),
     *[
         (

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -327,6 +328,27 @@ def test_a_script_is_followed_for_so_long_and_no_longer():
     script = "for i in 1 2; do A=$B; " * 16 + "swift rlhf\n" + "done; " * 16
     with pytest.raises(RecipeError, match="too many steps"):
         read_text(script, environment={})
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "A=aaaaaaaa\n" + "A=$A$A\n" * 60,
+        "A=aa\n" + "A+=$A\n" * 60,
+        "A='a a'\n" + 'A="$A $A"\n' * 18 + "B=($A $A $A)\n" * 20,
+        "A=(a a)\n" + 'A=("${A[@]}" "${A[@]}")\n' * 60,
+        "set -- a a\n" + 'set -- "$@" "$@"\n' * 60,
+        "A=aaaaaaaa\n" + "A=$A$A\n" * 16 + "".join(f"B{n}=$A.\n" for n in range(4000)),
+        "A='x;x;'\n" + 'A="$A$A"\n' * 17 + 'eval "$A"\n',
+    ],
+    ids=range(7),
+)
+def test_a_text_that_doubles_is_followed_for_so_long(script):
+    tracemalloc.start()
+    with pytest.raises(RecipeError, match=r"line \d+: its words become too long a text"):
+        read_text(script + "swift rlhf --system $A\n", environment={})
+    assert tracemalloc.get_traced_memory()[1] < 300 * 2**20
+    tracemalloc.stop()
 
 
 def test_a_long_document_is_passed_over_at_once():

@@ -660,6 +660,7 @@ def test_a_home_of_nobody():
         ("--tuner_typ lora", "abbreviated-flag", "--tuner_type"),
         ("--lerning_rate 1e-5", "unknown-flag", "Did you mean --learning_rate"),
         ("--num_generations many", "value", "a whole number is needed, 1 or more"),
+        (f"--lora_rank {'9' * 400}", "value", "a whole number is needed, of 18 digits at most"),
         ("--scale_rewards sum", "value", "sum: known are group, batch"),
         ("--beta 0 1", "value", "takes one value, got 2"),
         ("--no_log_completions", "unknown-flag", "Did you mean --log_completions"),

@@ -28,6 +28,7 @@ SWIFT = (
     "swift rlhf --rlhf_type grpo --model Qwen/Qwen2.5-VL-3B-Instruct --dataset a/b "
     "--reward_funcs vlrft_format "
 )
+YAML = "rlhf_type: grpo\nmodel: Qwen/Qwen2-VL-2B-Instruct\n"
 ANSWER = "<think>t</think><answer>[{'Position': [100, 200, 500, 800]}]</answer>"
 GOLD = "[{'Position': [100, 200, 500, 600]}]"
 BOXES = ["vlrft_detection_iou"]
@@ -85,15 +86,27 @@ def test_the_plan_is_that_of_the_command(gpus, tmp_path, monkeypatch):
         SWIFT + "--external_plugins plugins/vlrft.py --reward_funcs vlrft_nothing",
         SWIFT + '"',
         "if true; then\n" + SWIFT + "\nfi\nA=1 " + SWIFT,
-        "rlhf_type: grpo\nmodel: Qwen/Qwen2-VL-2B-Instruct\nnum_generations: x",
+        SWIFT.replace(" --", " \\\r\n --"),
+        "{\n" + SWIFT + "\n}",
+        "{ " + SWIFT + "; }",
+        "MODEL=a:b " + SWIFT,
+        YAML + "num_generations: x",
+        "# a: b\n\n---\n# c\n" + YAML,
+        "%YAML 1.1\n---\n" + YAML,
+        "\ufeff" + YAML,
+        YAML.replace("rlhf_type", "'rlhf_type'"),
+        YAML.replace("rlhf_type", '"rlhf_type"'),
+        '\ufeff{"rlhf_type": "grpo", "model": "Qwen/Qwen2-VL-2B-Instruct"}',
+        '\n{\n\n  "rlhf_type": "grpo",\n  "model": "Qwen/Qwen2-VL-2B-Instruct"\n}',
         '{"rlhf_type": "grpo", "model": "Qwen/Qwen2-VL-2B-Instruct", "vllm_mode": "colocate"}',
     ],
 )
 def test_the_findings_are_those_of_the_command(script, tmp_path, monkeypatch):
     monkeypatch.chdir(REPOSITORY)
-    of = {"r": ".yaml", "{": ".json"}.get(script[0], ".sh")
+    of = ".yaml" if "rlhf_type: grpo" in re.sub("['\"]", "", script) else ".sh"
+    of = ".json" if "{" in script and "}" in script and '"rlhf_type"' in script else of
     file = tmp_path / f"recipe{of}"
-    file.write_text(script)
+    file.write_bytes(script.encode())
     done = CliRunner().invoke(app, ["check", str(file), "--json"])
     told = json.loads(done.stdout)
     if told["unreadable"]:
@@ -283,6 +296,7 @@ BAD_SCRIPTS = {
     SWIFT + "'": "line 1: reached EOF without closing quote",
     "if x; then\n" + SWIFT: "line 1: `if` statement must end with `fi`",
     "(" * 5000: "no `swift rlhf",
+    "A=aaaaaaaa\n" + "A=$A$A\n" * 60 + SWIFT: "too long a text to be followed",
     "for i in 1 2 3; do " * 12 + SWIFT + "; done" * 12: "too many steps",
     "{": "does not parse",
     "[1]": "no `swift",

@@ -24,8 +24,6 @@ def ask(workers, script, seconds=15):
 
 
 HUNGRY = {
-    "a text that doubles": "A=aaaaaaaa\n" + "A=$A$A\n" * 60 + SWIFT + "--system $A",
-    "a list that doubles": "A=(a a)\n" + 'A=("${A[@]}" "${A[@]}")\n' * 60 + SWIFT + '"${A[@]}"',
     "yaml of yaml": "a: &a [x, x]\n"
     + "".join(
         f"{n}: &{n} [*{o}, *{o}, *{o}, *{o}]\n"

@@ -187,7 +187,7 @@ def _shopt(shell: Expander, values: Arguments, line: int) -> None:
 def _shift(shell: Expander, values: Arguments, line: int) -> None:
     arguments = shell.state.arguments
     count = values[0].text if values else "1"
-    if arguments is None or not count.isdigit():
+    if arguments is None or not re.fullmatch("[0-9]{1,9}", count):
         shell.state.arguments = None
     elif int(count) <= len(arguments):
         shell.state.arguments = arguments[int(count) :]

@@ -42,11 +42,19 @@ OF_THE_MACHINE = re.compile(
 )
 """Variables that a login or a scheduler sets."""
 MOST_WORDS = 1000
+MOST_TEXT = 5_000_000
+"""Characters that all words of a script may become, and for each of its pieces PIECE more."""
+PIECE = 20
+ENDLESS = "its words become too long a text to be followed"
 LITERAL = re.compile(r"\\.?|~[\w.+-]*|[^\\~]+", re.DOTALL)
 IN_QUOTES, IN_DOCUMENT = '$`"\\', "$`\\"
 DEFAULTS = ("-", ":-", "=", ":=", "?", ":?", "+", ":+")
 NOTHING_WRITTEN = Node({}, "", True)
 BLANKS = (" ", "\t", "\n")
+
+
+class TooLong(Exception):
+    """Loops in loops, or a text that doubles (A=$A$A), beyond what is followed: line and why."""
 
 
 class Expander(ABC):
@@ -66,6 +74,7 @@ class Expander(ABC):
         """Variables that a condition tests, so that it is no fault where they are not set."""
         self.quiet = self.inside = 0
         self.globs = True
+        self._text = 0
 
     @abstractmethod
     def run(self, statements: Iterable[Node]) -> bool | None: ...
@@ -138,7 +147,15 @@ class Expander(ABC):
 
     def _fields(self, word: Node, splits: bool, start: int, quoted: str = "") -> list[list[Value]]:
         stream = self._stream(word.Parts, splits, start, quoted)
+        stream = self._counted(stream, word.line)
         return [[v for v in one if v] for some, one in groupby(stream, bool) if some]
+
+    def _counted(self, stream: Iterable[Value | None], line: int) -> Iterator[Value | None]:
+        for value in stream:
+            self._text += PIECE + (len(value.text) if value else 0)
+            if self._text > MOST_TEXT:
+                raise TooLong(line, ENDLESS)
+            yield value
 
     def _stream(
         self, parts: Iterable[Node], splits: bool, start: int, quoted: str

@@ -29,7 +29,7 @@ from swift_vlrft.recipe.shell.builtins import (
     declare,
     parameters,
 )
-from swift_vlrft.recipe.shell.expand import IN_DOCUMENT, Expander
+from swift_vlrft.recipe.shell.expand import ENDLESS, IN_DOCUMENT, MOST_TEXT, Expander, TooLong
 from swift_vlrft.recipe.shell.state import NOTHING, Assigned, State, Value, Variable, merged
 from swift_vlrft.recipe.shell.tree import Node, Note, Span, parse
 from swift_vlrft.recipe.shell.wrappers import SHELLS, TEXT, Unwrapped, base, not_read, unwrapped
@@ -42,6 +42,7 @@ FOR_SWIFT = re.compile(
 """Variables that are of use only in the environment of `swift`."""
 DEPTH = 20
 STEPS = 5_000
+STEPPED = "it takes too many steps to follow the script"
 
 
 @dataclass(kw_only=True)
@@ -71,10 +72,6 @@ class Command:
     """From `swift` on."""
     written: dict[str, str | None] = field(default_factory=dict)
     """Files that the script writes before, with their text where that is known."""
-
-
-class _TooLong(Exception):
-    """Loops in loops, or functions that call each other, beyond what is followed."""
 
 
 class Shell(Expander):
@@ -126,9 +123,9 @@ class Shell(Expander):
             defined = () if self.commands else self.state.functions.items()
             for name, function in ((n, one) for n, found in defined for one in found if one):
                 self.note(function.line, f"the function {name} is not called here: it was not read")
-        except (_TooLong, RecursionError) as error:
-            line = error.args[0] if isinstance(error, _TooLong) else 1
-            self.note(line, "it takes too many steps to follow the script: nothing below was read")
+        except (TooLong, RecursionError) as error:
+            line, why = error.args if isinstance(error, TooLong) else (1, STEPPED)
+            self.note(line, f"{why}: nothing below was read")
         for (name, line), unseen in self._unseen.items():
             why = f"{name} is set for this script alone, and `swift` does not see it: write "
             why += f"`export {name}=...`, or end the line with a backslash"
@@ -160,7 +157,7 @@ class Shell(Expander):
                 break
             self._steps += 1
             if self._steps > STEPS:
-                raise _TooLong(node.line)
+                raise TooLong(node.line, STEPPED)
             if node.Background:
                 with self.alone():
                     self._statement(node)
@@ -211,6 +208,10 @@ class Shell(Expander):
 
     def run_text(self, text: str, line: int) -> None:
         """The text of `eval` or of another file, as if it stood in this line."""
+        if (
+            len(text) > MOST_TEXT // 10
+        ):  # a text that doubled; parsed, it is a hundred times as large
+            raise TooLong(line, ENDLESS)
         statements, notes = parse(text, line)
         self.notes += [] if self.quiet else notes
         if any(note.kind == "syntax" for note in notes):

@@ -140,7 +140,7 @@ def _launched(found: Unwrapped, words: Sequence[Value], name: str) -> None:
     found.nodes = given.get(nodes, "1") if nodes else ""
     found.processes = given.get(processes, default)
     if name == "accelerate":
-        divides = found.processes.isdigit() and found.nodes.isdigit() and int(found.nodes)
+        divides = found.processes.isdecimal() and found.nodes.isdecimal() and int(found.nodes)
         found.processes = str(int(found.processes) // int(found.nodes)) if divides else ""
 
 
