@@ -46,7 +46,7 @@ def told(plan):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2:
+    if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
         sys.exit(__doc__)
     try:
         main(*sys.argv[1:])

@@ -44,6 +44,8 @@ def write_set(folder):
 
 
 def main(folder, *flags):
+    if folder.exists():
+        raise ValueError(f"{folder} is there already; name a new folder")
     folder.mkdir(parents=True)
     write_set(folder)
     if "--model" not in flags:
@@ -68,7 +70,7 @@ def main(folder, *flags):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2:
+    if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
         sys.exit(__doc__)
     try:
         main(Path(sys.argv[1]), *sys.argv[2:])

@@ -58,7 +58,7 @@ def main(model: str, output: str = "output/trl") -> list[dict[str, float]]:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2:
+    if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
         sys.exit(__doc__)
     try:
         steps = main(*sys.argv[1:3])

@@ -150,10 +150,12 @@ def test_bad_input_of_planning_is_one_line(tmp_path, arguments, said):
 
 
 @pytest.mark.parametrize("name", ["plan.py", "evaluate.py", "several_tasks.py", "trl_trainer.py"])
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"]], ids=str)
 @pytest.mark.slow
-def test_without_arguments_an_example_says_how_to_run_it(name):
-    done = run_example(name)
+def test_without_arguments_an_example_says_how_to_run_it(name, arguments, tmp_path):
+    done = run_example(name, *arguments, cwd=tmp_path)
     assert done.returncode == 1 and f"    python examples/{name} " in done.stderr
+    assert not list(tmp_path.iterdir())  # no folder of that name
 
 
 @pytest.mark.slow
@@ -190,7 +192,7 @@ def test_several_tasks_in_one_run(tmp_path):
         shares = [step.get(f"tasks/{task}/share", 0.0) for step in steps]
         assert sum(shares) / 4 == pytest.approx(share)
     again = run_example("several_tasks.py", tmp_path / "a folder")
-    assert again.returncode == 1 and re.fullmatch("error: .* exists: .*\n", again.stderr)
+    assert again.returncode == 1 and re.fullmatch("error: .* is there already; .*\n", again.stderr)
 
 
 # ---- other trainers ----------------------------------------------------------------------------

@@ -47,11 +47,10 @@ OF_ARGS = (
     *("norm_bbox", "response_prefix", "agent_template"),
 )
 """What `swift infer` reads from the args.json of a model that was downloaded."""
-CODE = "[!z]*.py"  # no zero_to_fp32.py of DeepSpeed
-"""A model's own code goes along where its configuration names it."""
 WEIGHTS = ("model*.safetensors", "adapter_model*.safetensors")
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.pickle", "*.npy", "*.npz")
 ADAPTER = "adapter_config.json"
+_IMPORTED = re.compile(r"^\s*(?:from|import)\s+\.(\w+)", re.MULTILINE)
 _PLAIN = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
 MAX_HEADER = 100_000_000
 
@@ -77,8 +76,8 @@ class Checkpoint:
 
     @property
     def step(self) -> int | None:
-        number = self.folder.name.removeprefix("checkpoint-")
-        return int(number) if number != self.folder.name and number.isdecimal() else None
+        found = re.fullmatch(r"checkpoint-(\d+)(-merged)?", self.folder.name)
+        return int(found[1]) if found else None
 
     @property
     def is_adapter(self) -> bool:
@@ -141,7 +140,7 @@ def find_checkpoint(path: Path) -> Path:
     for pattern in ("checkpoint-*", "grpo/checkpoint-*", "v*-*/checkpoint-*"):
         found = [one for one in path.glob(pattern) if one.name[11:].isdecimal() and one.is_dir()]
         if found:
-            newest = max(found, key=lambda one: one.parent.name).parent
+            newest = max(found, key=lambda one: _version(one.parent)).parent
             return max(
                 (one for one in found if one.parent == newest), key=lambda one: int(one.name[11:])
             )
@@ -151,10 +150,22 @@ def find_checkpoint(path: Path) -> Path:
     )
 
 
+def _version(run: Path) -> tuple[int, str]:
+    """v10-20261122-101500 comes after v9-20261122-093000."""
+    found = re.match(r"v(\d+)-", run.name)
+    return int(found[1]) if found else -1, run.name
+
+
 def _args(folder: Path) -> dict[str, Any]:
+    """Those of the training: what `swift export` merged may hold its own."""
+    found = []
     for file in (folder / "args.json", folder.parent / "args.json"):
         if file.is_file():
-            return _config(file)
+            found.append(_config(file))
+            if "rlhf_type" in found[-1]:
+                return found[-1]
+    if found:
+        return found[0]
     raise CheckpointError(
         f"{folder} has no args.json, neither has {folder.parent}: `swift rlhf` writes it, and the "
         "card says from it what ran"
@@ -190,15 +201,14 @@ def _sort_files(opened: Checkpoint) -> None:
     """What belongs, and why the rest does not."""
     folder = opened.folder
     settings = [_config(folder / name) for name in CLEANED if (folder / name).is_file()]
-    own_code = any("auto_map" in one for one in settings)
-    belonging = (*CLEANED, *AS_THEY_ARE, *((CODE,) if own_code else ()))
+    belonging = (*CLEANED, *AS_THEY_ARE, *_own_code(folder, settings))
     for file in sorted(folder.iterdir()):
         name = file.name
         if file.is_dir():
             opened.left_out[f"{name}/"] = "a folder: states of the optimizer or of another run"
-        elif not file.exists():
-            raise CheckpointError(f"{file} is a link to {file.readlink()}, which is not there")
         elif any(fnmatch(name, pattern) for pattern in belonging):
+            if not file.exists():
+                raise CheckpointError(f"{file} is a link to {file.readlink()}, which is not there")
             opened.files[name] = file
         elif any(fnmatch(name, pattern) for pattern in PICKLES):
             opened.left_out[name] = "pickle or state of the training"
@@ -207,6 +217,23 @@ def _sort_files(opened: Checkpoint) -> None:
     for name in ("config.json", "tokenizer_config.json"):
         if name not in opened.files and not opened.is_adapter:
             raise CheckpointError(f"{folder} has no {name}, and no one could load it; is it whole?")
+
+
+def _own_code(folder: Path, settings: list[dict[str, Any]]) -> list[str]:
+    """The files of the model's own code: those that auto_map names, and what they import. Other
+    scripts in the folder, a reward with a key in it or DeepSpeed's, are none of it.
+    """
+    maps = [one["auto_map"] for one in settings if isinstance(one.get("auto_map"), dict)]
+    values = [v for one in maps for v in one.values()]
+    names = [v for of in values for v in (of if isinstance(of, list) else [of])]
+    wanted = [n.split(".")[0] for n in names if isinstance(n, str) and "--" not in n]
+    found: list[str] = []
+    while wanted:
+        name = f"{wanted.pop()}.py"
+        if name not in found and (folder / name).is_file():
+            found.append(name)
+            wanted += _IMPORTED.findall((folder / name).read_text("utf-8", errors="replace"))
+    return found
 
 
 def _check_weights(opened: Checkpoint) -> None:

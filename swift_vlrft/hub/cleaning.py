@@ -13,14 +13,24 @@ from swift_vlrft.report.run_log import SECRET
 
 _SECRETS = re.compile(
     r"\b(?:hf_[A-Za-z0-9]{16,}|ms-[0-9a-f]{8}-[0-9a-f-]{20,}|(?:sk|gh[pousr]|glpat|xox[bap])[-_]"
-    r"[A-Za-z0-9_-]{16,}|AKIA[A-Z0-9]{16}|[0-9a-f]{40})\b"
+    r"[A-Za-z0-9_-]{16,}|github_pat_\w{20,}|AKIA[A-Z0-9]{16}|AIza[A-Za-z0-9_-]{35}|[0-9a-f]{40}|"
+    r"eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]*)(?![A-Za-z0-9])"
 )
-"""Values that are a token, whatever their setting is called; the last is a key of W&B."""
-_LOGIN = re.compile(r"(?<=://)[^/\s@]+@")
+"""Values that are a token, whatever their setting is called; 40 digits are a key of W&B."""
+_NAMED = re.compile(
+    r"((?:[?&\"']|\b(?=[A-Z_]+=)|(--))[\w-]*(?:token|secret|passw\w*|api_?key|credential|signature)"
+    r"[\"']?(?:\s*[=:]\s*|(?(2)\s+|(?!)))[\"']?)(?!(?:[\d.]+|true|false|null)\b)[^\s\"'&,;}]+",
+    re.IGNORECASE,
+)
+"""One that a text names: in a URL, in JSON, as a flag, as a variable."""
+_LOGIN = re.compile(r"(?<=://)[^/\s\"'?#]+@")
 _PATH = re.compile(
-    r"(?<![\w.:/\\<])(?:file://|~|[A-Za-z]:)?(?:[/\\][^\s/\\'\"`<>|,;:#()\[\]{}]+){2,}[/\\]?"
+    r"(?<![\w./\\<])(?<!:(?=//))(?:(?:file://|~)?(?:/[^\s/\\'\"`<>|,;:#()\[\]{}]+){2,}/?|"
+    r"[A-Za-z]:(?:[/\\][^\s/\\'\"`<>|,;:#()\[\]{}]+)+[/\\]?)"
 )
-"""An absolute path of two names or more inside a text; no part of a URL."""
+"""An absolute path of two names or more inside a text; no part of a URL. Backslashes alone make
+none: LaTeX and templates are full of them.
+"""
 
 
 def clean_text(text: str) -> str:
@@ -28,8 +38,13 @@ def clean_text(text: str) -> str:
     whole = text.strip()
     if whole.startswith("/") and len(whole) < 4096 and Path(whole).exists():
         return Path(whole).name  # which may hold blanks
-    text = _LOGIN.sub("", _SECRETS.sub("[removed]", text))
+    text = _NAMED.sub(r"\1[removed]", _LOGIN.sub("", _SECRETS.sub("[removed]", text)))
     return _PATH.sub(lambda found: _last(found[0]), text)
+
+
+def is_path(text: str) -> bool:
+    """Whether the whole text is an absolute path."""
+    return _PATH.fullmatch(text.strip()) is not None
 
 
 def _last(path: str) -> str:
@@ -37,12 +52,25 @@ def _last(path: str) -> str:
 
 
 def clean(value: Any) -> Any:
-    """Every text in it as ``clean_text`` has it, at any depth; names of settings stay."""
+    """Every text in it as ``clean_text`` has it, at any depth; names of settings stay. Templates
+    keep all but tokens: they are the model's, and a letter less would change what it reads.
+    """
     if isinstance(value, str):
         return clean_text(value)
     if isinstance(value, dict):
-        return {key: clean(of) for key, of in value.items()}
+        return {
+            key: _template(of) if str(key).endswith("template") else clean(of)
+            for key, of in value.items()
+        }
     return [clean(of) for of in value] if isinstance(value, (list, tuple)) else value
+
+
+def _template(value: Any) -> Any:
+    if isinstance(value, str):
+        return _SECRETS.sub("[removed]", value)
+    if isinstance(value, dict):
+        return {key: _template(of) for key, of in value.items()}
+    return [_template(of) for of in value] if isinstance(value, list) else value
 
 
 def without_secrets(settings: Any) -> Any:

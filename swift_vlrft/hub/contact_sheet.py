@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +29,11 @@ def contact_sheet(places: Sequence[Place]) -> bytes | None:
     """A JPEG with the rows whose image can be read, ``COLUMNS`` side by side; None without any."""
     drawn = []
     for record in records(places):
+        if not isinstance(stored := record.get("image"), Mapping):
+            continue
         try:
-            image = open_image(record["image"])
-        except (DataError, KeyError, TypeError):
+            image = open_image(stored)
+        except (DataError, TypeError):
             continue
         image.thumbnail((2 * SIDE, 2 * SIDE))
         solution = record.get("solution")

@@ -7,6 +7,7 @@ What the folder's own README.md says outside the marks stays, and so does what i
 
 from __future__ import annotations
 
+import re
 import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,7 @@ from swift_vlrft.datasets.licence import licence_data
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.files.markdown import code, front_matter, inline
 from swift_vlrft.geometry.box_format import BOX_FORMATS
+from swift_vlrft.hub.cleaning import is_path
 from swift_vlrft.hub.contact_sheet import contact_sheet, records
 from swift_vlrft.hub.set_facts import SetFacts, read_facts
 from swift_vlrft.hub.templates import render
@@ -89,6 +91,13 @@ def dataset_files(folder: Path, hub: str, repo: str, licence: str | None = None)
     tags = [*made["tags"], *(map(str, own) if isinstance(own, list) else ())]
     data = stated | made | data | {"tags": list(dict.fromkeys(tags))}
     card = Card({}, stated.get("license"))
+    shown = records(facts.places)
+    _check_images(folder, shown)
+    if named := _columns_with_paths(shown):
+        card.notes.append(
+            f"the rows go up as they are, and hold paths of a machine ({', '.join(named)}); leave "
+            "the columns out if nobody should see them"
+        )
     picture = contact_sheet(facts.places)
     if facts.without_gold:
         card.notes.append(
@@ -109,6 +118,32 @@ def dataset_files(folder: Path, hub: str, repo: str, licence: str | None = None)
         f"data/{file.name}": file for file in sorted((folder / "data").glob("*.parquet"))
     }
     return card
+
+
+def _check_images(folder: Path, rows: list[dict[str, Any]]) -> None:
+    """DataError where the shards hold names of images instead of images."""
+    for image in (row.get("image") for row in rows):
+        path = image if isinstance(image, str) else None
+        if isinstance(image, dict) and not image.get("bytes"):
+            path = image.get("path")
+        if path:
+            raise DataError(
+                f"{folder}: the column image holds names of files ({path}) and no images, so "
+                f"nobody else would have them; put them in with: vlrft data convert {folder} "
+                "NEW_FOLDER"
+            )
+
+
+def _columns_with_paths(rows: list[dict[str, Any]]) -> list[str]:
+    """Columns in which one of these rows has an absolute path."""
+    found: dict[str, None] = {}
+    for row in rows:
+        image = row.get("image")
+        path = image.get("path") if isinstance(image, dict) else None
+        for name, value in {**row, "image.path": path}.items():
+            if isinstance(value, str) and len(value) < 4096 and is_path(value):
+                found[name] = None
+    return list(found)
 
 
 def read_card(folder: Path) -> tuple[dict[str, Any], str]:
@@ -295,7 +330,8 @@ def licence_text(licence: dict[str, Any], sentence: str) -> str:
     if not licence:
         return ""
     name = inline(licence.get("license_name") or licence["license"])
-    link = licence.get("license_link")
+    link = str(licence.get("license_link"))
+    link = link if re.fullmatch(r"https?://[^\s\"'<>]+", link) else ""
     return sentence.format(name=f"[{name}](<{link}>)" if link else name)
 
 

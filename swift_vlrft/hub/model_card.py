@@ -23,6 +23,7 @@ from swift_vlrft.hub.templates import render
 from swift_vlrft.report.html import short
 from swift_vlrft.report.reward_picture import draw_rewards
 from swift_vlrft.report.run_log import read_run
+from swift_vlrft.rewards import REWARDS
 
 PICTURE = "assets/rewards.png"
 LIBRARIES = ("swift-vlrft", "ms-swift", "torch", "transformers", "vllm", "peft")
@@ -82,11 +83,13 @@ def model_files(
         "base_page": PAGES[hub] + (opened.base or ""),
         "start": clean_text(name_of(str(args.get("model")))),
         "is_adapter": opened.is_adapter,
-        "kind": clean_text(str(args.get("rlhf_type") or "grpo")).upper(),
+        "kind": _kind(opened).upper() if args.get("rlhf_type") else "supervised fine-tuning",
+        "trainer": "swift rlhf" if args.get("rlhf_type") else "swift sft",
         "steps": opened.step or steps,
         "of_steps": steps if opened.step and steps > opened.step else None,
         "data": names_of(args, "dataset"),
         "rewards": reward_rows(args),
+        "ours": any(name in REWARDS for name, _, _ in reward_rows(args)),
         "ends": logged,
         "recipe": "\n".join(recipe_lines(args)),
         "results": [_shown(one) for one in results],
@@ -134,8 +137,12 @@ def _head(opened: Checkpoint, hub: str, repo: str, results: list[Result]) -> dic
 
 
 def _kind_tags(opened: Checkpoint) -> list[str]:
-    kind = str(opened.args.get("rlhf_type") or "grpo")
-    return [kind if kind.isalnum() else "grpo", *(["lora"] if opened.is_adapter else [])]
+    return [_kind(opened), *(["lora"] if opened.is_adapter else [])]
+
+
+def _kind(opened: Checkpoint) -> str:
+    kind = str(opened.args.get("rlhf_type") or "sft")
+    return kind if kind.isalnum() else "grpo"
 
 
 def _indexed(result: Result) -> dict[str, Any]:
@@ -167,7 +174,9 @@ def _curves(
         return {}, 0, {}
     last = opened.step or run.steps
     series = {
-        name.split("/")[1]: [value for step, value in values if step <= last]
+        name.removeprefix("rewards/").removesuffix("/mean"): [
+            value for step, value in values if step <= last
+        ]
         for name, values in run.series.items()
         if name.startswith("rewards/") and name.endswith("/mean")
     }
@@ -236,7 +245,7 @@ def _versions(opened: Checkpoint, results: list[Result]) -> list[tuple[str, str]
         if isinstance(content, bytes):
             found[name] = json.loads(content).get(key) or found.get(name)
     found["ms-swift"] = opened.args.get("swift_version") or found.get("ms-swift")
-    return [(name, str(found[name])) for name in LIBRARIES if found.get(name)]
+    return [(name, clean_text(str(found[name]))) for name in LIBRARIES if found.get(name)]
 
 
 def _licence_of_base(opened: Checkpoint) -> str | None:

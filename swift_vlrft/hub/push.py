@@ -116,14 +116,19 @@ def staged(files: Files) -> Iterator[Path]:
 
 
 def write_card_only(files: Files, folder: Path) -> list[Path]:
-    """Write what is new, the card and its pictures, to look at; DataError if another README.md is
-    there.
+    """Write what is new, the card and its pictures, to look at. DataError where that would replace
+    anything but an earlier card: a README.md of others, the model's or the set's own files.
     """
-    card = folder / "README.md"
-    if card.exists() and MARK not in card.read_text(encoding="utf-8", errors="replace"):
-        raise DataError(f"{card} is there already and was not written by vlrft; name a new folder")
     if folder.exists() and not folder.is_dir():
         raise DataError(f"{folder} is a file; name a folder for the card")
+    card = folder / "README.md"
+    earlier = card.is_file() and MARK in card.read_text(encoding="utf-8", errors="replace")
+    for name, content in files.items():
+        if (folder / name).exists() and not (earlier and isinstance(content, bytes)):
+            raise DataError(
+                f"{folder / name} is there already and is no card that vlrft wrote; name a new "
+                "folder"
+            )
     written = [name for name, content in files.items() if isinstance(content, bytes)]
     for name in written:
         content = files[name]

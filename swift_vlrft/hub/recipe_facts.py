@@ -82,7 +82,7 @@ def hub_sets(args: Mapping[str, Any]) -> list[str]:
 def reward_rows(args: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """Name, weight and meaning of every reward of the run; "" for what is not known."""
     names = args.get("reward_funcs")
-    names = [str(n) for n in names] if isinstance(names, list) else []
+    names = [clean_text(str(n)) for n in names] if isinstance(names, list) else []
     given = args.get("reward_weights")
     weights = given if isinstance(given, list) and len(given) == len(names) else [1.0] * len(names)
     shown = [short(finite(weight)) for weight in weights]

@@ -169,6 +169,43 @@ def test_a_set_without_images_that_can_be_read_has_no_picture(tmp_path):
     assert any("no picture" in note for note in card.notes)
 
 
+@pytest.mark.parametrize("image", ["/home/me/1.jpg", {"bytes": None, "path": "/home/me/1.jpg"}])
+def test_names_of_images_are_no_images(tmp_path, image):
+    folder = written(tmp_path / "set", row("counting"))
+    (file,) = folder.glob("data/*.parquet")
+    pq.write_table(pa.Table.from_pylist([row("counting") | {"image": image}]), file)
+    words = ["data", "push", str(folder), "--hub", "hf", "--repo", "me/x"]
+    done = CliRunner().invoke(app, [*words, "--card-only", str(tmp_path / "card")])
+    assert done.exit_code == 2 and "vlrft data convert" in done.stderr.replace("\n", " ")
+
+
+@pytest.mark.parametrize("image", [None, [], "", 5, [{"bytes": png((1, 2, 3), (8, 8))}]], ids=repr)
+def test_a_column_image_of_another_kind_is_no_traceback(tmp_path, image):
+    folder = written(tmp_path / "set", row("counting"))
+    (file,) = folder.glob("data/*.parquet")
+    pq.write_table(pa.Table.from_pylist([row("counting") | {"image": image}]), file)
+    assert any("no picture" in note for note in dataset_files(folder, "hf", "me/x").notes)
+
+
+def test_columns_with_paths_are_said(tmp_path):
+    image = {"bytes": png((1, 2, 3), (64, 48)), "path": "/home/me/1.png"}
+    folder = written(tmp_path / "set", row("counting"))
+    (file,) = folder.glob("data/*.parquet")  # by others: ours have the name of an image only
+    made = row("counting", image=image, source="/data/me/set.json")
+    pq.write_table(pa.Table.from_pylist([made]), file)
+    (note,) = [n for n in dataset_files(folder, "hf", "me/x").notes if "paths" in n]
+    assert "source" in note and "image.path" in note and "problem" not in note
+
+
+def test_the_folder_itself_takes_no_card(tmp_path):
+    folder = written(tmp_path / "set", row("counting"))
+    before = {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+    words = ["data", "push", str(folder), "--hub", "hf", "--repo", "me/x"]
+    done = CliRunner().invoke(app, [*words, "--card-only", str(folder)])
+    assert done.exit_code == 2 and "name a new folder" in done.stderr.replace("\n", " ")
+    assert {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()} == before
+
+
 # ---- licence -----------------------------------------------------------------------------------
 
 
@@ -249,6 +286,14 @@ def test_a_licence_in_the_card_is_named_as_the_hubs_name_it(tmp_path, stated, he
     folder = written(tmp_path / "set", row("counting"))
     (folder / "README.md").write_text(f"---\nlicense: {stated}\n---\n")
     assert card_of(folder).startswith(f"---\n{head}\n")
+
+
+@pytest.mark.parametrize("link", ["LICENSE", "javascript:alert(1)", '"https://x/a>b\\n# H"'])
+def test_a_licence_is_linked_only_to_a_page(tmp_path, link):
+    folder = written(tmp_path / "set", row("counting"))
+    head = f"license: other\nlicense_name: mine\nlicense_link: {link}"
+    (folder / "README.md").write_text(f"---\n{head}\n---\n")
+    assert "\nmine, as stated" in card_of(folder)
 
 
 def test_rows_that_fit_nothing_are_said(tmp_path):

@@ -115,6 +115,79 @@ def test_no_secret_no_path_and_no_markup_in_it(demo, tmp_path):
     assert "<img" not in outside.replace("![", "")
 
 
+def files_of(demo, hub="hf") -> dict[str, bytes]:
+    """Everything that would go up, as bytes."""
+    files = model_files(open_checkpoint(demo, BASE), hub, "me/shapes").files
+    return {n: one if isinstance(one, bytes) else one.read_bytes() for n, one in files.items()}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("vllm_engine_kwargs", '{"api_key": "SECRET"}'),
+        ("model_kwargs", '{"hf_token": "SECRET", "place": "/home/me/x"}'),
+        ("teacher_model_server", "http://me:SECRET@host:8000/v1?access_token=SECRET"),
+        ("num_generations", "8 --hub_token SECRET"),
+        ("model_kwargs", "WANDB_API_KEY=SECRET"),
+        ("system", "Bearer github_pat_11ABCDEFG0123456789abcdefSECRET"),
+        ("reward_funcs", ["/home/me/rewards/mine", "vlrft_format"]),
+        ("swift_version", {"from": "/home/me/ms-swift"}),
+        ("dataset", ["host:/home/me/x.jsonl", "C:\\home/me\\SECRET\\set.jsonl"]),
+    ],
+)
+def test_neither_does_a_text_that_holds_one(tmp_path, name, value):
+    for file, content in files_of(write_run(tmp_path / "demo", **{name: value})).items():
+        assert b"SECRET" not in content and b"/home/me" not in content, (file, content)
+
+
+def test_templates_and_prompts_go_up_letter_by_letter(tmp_path):
+    """A path is taken out of a setting; a backslash in a template or in LaTeX is none."""
+    system = r"Answer in \boxed{}, with \frac\alpha\beta, or \n\n; say 'token' once."
+    demo = write_run(tmp_path / "demo", system=system)
+    template = r"{{- messages[0].content + '\n\n' }}{% set bos_token = '/a/b' %}"
+    config = {"chat_template": template, "pat": r"\s\d+", "name_or_path": "/home/me/start"}
+    written = [config, {**config, "chat_template": [{"name": "tools", "template": template}]}]
+    for one in written:
+        (demo / "grpo/checkpoint-20/tokenizer_config.json").write_text(json.dumps(one))
+        files = files_of(demo)
+        assert json.loads(files["tokenizer_config.json"]) == one | {"name_or_path": "start"}
+        assert json.loads(files["args.json"])["system"] == system
+
+
+def test_of_scripts_only_the_models_own_go_up(demo):
+    folder = demo / "grpo" / "checkpoint-20"
+    config = json.loads((folder / "config.json").read_text())
+    maps = {"AutoModel": "modeling_x.X", "AutoTokenizer": ["a/b--tokenization_x.X", None]}
+    (folder / "config.json").write_text(json.dumps(config | {"auto_map": maps}))
+    (folder / "modeling_x.py").write_text("import os\nfrom .visual_x import V\n")
+    for name in ("visual_x", "my_reward", "zero_to_fp32", "os"):
+        (folder / f"{name}.py").write_text("from .modeling_x import X")
+    found = {name for name in files_of(demo) if name.endswith(".py")}
+    assert found == {"modeling_x.py", "visual_x.py"}
+
+
+def test_a_run_that_paid_no_reward_of_ours_is_not_said_to(tmp_path):
+    demo = write_run(tmp_path / "demo", reward_funcs=["accuracy"])
+    assert b"visual rewards" not in files_of(demo)["README.md"]
+    for file in demo.glob("grpo/**/args.json"):
+        args = json.loads(file.read_text())
+        del args["rlhf_type"], args["reward_funcs"]
+        file.write_text(json.dumps(args))
+    card = files_of(demo)["README.md"].decode()
+    assert "supervised fine-tuning" in card and "grpo" not in card.lower().split("## use")[0]
+    assert "The arguments of `swift sft`" in card
+
+
+def test_what_swift_export_merged_says_what_trained_it(tmp_path):
+    demo = write_run(tmp_path / "demo", adapter=BASE, model=BASE)
+    merged = write_checkpoint(demo / "grpo" / "checkpoint-20-merged")
+    for name in ("training_args.bin", "optimizer.pt", "scheduler.pt", "trainer_state.json"):
+        (merged / name).unlink()
+    (merged / "args.json").write_text(json.dumps({"model": BASE, "merge_lora": True}))
+    card = files_of(merged)["README.md"].decode()
+    assert "20 steps" in card and "| `vlrft_format` | 0.5 |" in card
+
+
 def test_the_heads_of_both_hubs(demo, tmp_path):
     opened = open_checkpoint(demo, BASE)
     heads = {}
@@ -308,6 +381,17 @@ def test_the_token_is_asked_for(demo):
     assert done.exit_code == 2 and "HF_TOKEN is not set" in said(done)
 
 
+def test_a_card_replaces_nothing_but_a_card(demo, tmp_path):
+    folder, other = demo / "grpo" / "checkpoint-20", write_checkpoint(tmp_path / "other")
+    for place in (folder, other, demo / "grpo"):
+        before = {file: file.read_bytes() for file in place.rglob("*") if file.is_file()}
+        done = publish(demo, "--card-only", place)
+        assert done.exit_code == 2 and "name a new folder" in said(done)
+        assert {file: file.read_bytes() for file in place.rglob("*") if file.is_file()} == before
+    for _ in range(2):  # an earlier card is
+        assert publish(demo, "--card-only", tmp_path / "card").exit_code == 0
+
+
 def test_a_readme_of_others_is_not_written_over(demo, tmp_path):
     (tmp_path / "card").mkdir()
     (tmp_path / "card" / "README.md").write_text("# mine")
@@ -390,3 +474,25 @@ def test_of_a_checkpoint_before_the_end_only_its_steps_are_shown(demo, tmp_path)
     text, _ = card_of(earlier, tmp_path)
     assert "10 steps of a run of 20" in text and "| 0 | 0.45 |" in text
     assert open_checkpoint(demo).folder.name == "checkpoint-20"
+
+
+def test_the_last_of_several_runs_is_taken_by_number(demo):
+    for name in ("v9-20261122-093000", "v10-20261122-101500"):
+        shutil.copytree(demo / "grpo", demo / "runs" / name)
+    (demo / "runs" / "v10-20261122-101500" / "checkpoint-20" / "latest").symlink_to("nowhere")
+    assert open_checkpoint(demo / "runs").folder.parent.name == "v10-20261122-101500"
+
+
+def test_rewards_of_any_name_and_size_are_drawn(demo, tmp_path, recwarn):
+    import numpy as np
+
+    names = {"$x_{": -1.0, "奖励": 3.0, "a/b": 0.5}
+    row = {f"rewards/{name}/mean": value for name, value in names.items()}
+    lines = [json.dumps(row | {"global_step/max_steps": f"{n + 1}/20"}) for n in range(20)]
+    (demo / "grpo" / "logging.jsonl").write_text("\n".join(lines))
+    card_of(demo, tmp_path)
+    assert not [one for one in recwarn if "Glyph" in str(one.message)]
+    pixels = np.asarray(Image.open(tmp_path / "card/assets/rewards.png").convert("RGB"), int)
+    for colour in ((31, 119, 180), (255, 127, 14), (44, 160, 44)):  # matplotlib's first three
+        close = abs(pixels[:, : pixels.shape[1] // 2] - colour).sum(2) < 30
+        assert close.sum() > 20, colour
