@@ -34,6 +34,7 @@ RUN_BY = {
     "vlrft demo --task format": "end_to_end/test_family_runs.py",
     "make test": "is what runs this",
     "make docs": "test_docs_site.py: the same command",
+    "python benchmarks/time_to_reward.py": "measured by hand, hours; its table by the results kept",
     "make check": "a part of make test",
     "make dist && DS_BUILD_OPS=0 pip wheel": "end_to_end/test_wheel.py; the rest needs a network",
     "pip install --no-index": "the same",
