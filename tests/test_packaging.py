@@ -122,7 +122,7 @@ def test_the_pinned_set_fits_itself(name, version):
         if found.get(of) != its_version:
             continue
         looked_at += 1
-        assert f"{version}.5" in its_python
+        assert f"{version}.2" in its_python  # Debian 12 has 3.11.2
         for needed in needs:
             pinned = found.get(plain(needed.name))
             if needed.name in pins("override") or plain(needed.name) in OF_ONE_PYTHON:
