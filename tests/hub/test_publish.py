@@ -220,7 +220,7 @@ def test_an_adapter_names_a_model_that_others_have(tmp_path):
     ("model", "directory", "known"),
     [
         ("Qwen/Qwen3-VL-2B-Instruct", None, "Qwen/Qwen3-VL-2B-Instruct"),
-        ("Qwen/X", "/root/.cache/modelscope/hub/models/Qwen/X", "Qwen/X"),
+        ("Qwen/X", "/data/modelscope/hub/models/Qwen/X", "Qwen/X"),
         ("/c/modelscope/hub/models/Qwen/Qwen2___5-VL-3B", None, "Qwen/Qwen2.5-VL-3B"),
         ("/c/hub/models--Qwen--Qwen3-VL-2B/snapshots/0a1", None, "Qwen/Qwen3-VL-2B"),
         ("runs/start", "/home/me/runs/start", None),
