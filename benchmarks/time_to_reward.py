@@ -1,8 +1,8 @@
 """How long until the reward is reached: ms-swift as it comes, with our rewards, with measures.
 
     python benchmarks/time_to_reward.py PEERS           # everything; hours, goes on where it was
-    python benchmarks/time_to_reward.py PEERS --task colours --variant "ours" --seeds 2
-    python benchmarks/time_to_reward.py --table         # of what is measured
+    python benchmarks/time_to_reward.py PEERS --task colours --variant together --seeds 2
+    python benchmarks/time_to_reward.py --table         # of what is measured, as Markdown
 
 PEERS is a folder with a checkout of Visual-RFT; without it, its rewards are left out. Each run
 starts from the demo's warm-started tiny model (one a seed, the same for all variants) and is a real
@@ -31,9 +31,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from rich.console import Console
-from rich.table import Table
 
 from swift_vlrft.demo.data import write_parquet
 from swift_vlrft.demo.tasks import DemoTask, known_task
@@ -64,9 +61,10 @@ class Variant:
 
 
 DAPO = ("--loss_type", "dapo", "--epsilon_high", "0.28")
+OURS = "ms-swift, our rewards"
 VARIANTS = {
     "ms-swift, Visual-RFT's rewards": Variant(),
-    "ms-swift, our rewards": Variant(),
+    OURS: Variant(),
     "beta 0": Variant(beta=0),
     "dynamic_sample": Variant(("--dynamic_sample", "true", "--max_resample_times", "2")),
     "dr_grpo": Variant(("--loss_type", "dr_grpo", "--scale_rewards", "none")),
@@ -203,23 +201,54 @@ def interval(values: Sequence[float], draws: int = 2000) -> tuple[float, float]:
     return medians[int(0.025 * draws)], medians[int(0.975 * draws)]
 
 
-def table(task: str) -> Table:
-    shown = Table(title=f"{task}: until the mean reward of {LAST} rollouts is {ENOUGH}")
-    for heading in ("variant", "reached", "thousand tokens", "95 %", "processor seconds", "95 %"):
-        shown.add_column(heading)
-    rows = [row for row in kept() if row["task"] == task]
+def tables() -> str:
+    """As Markdown: what was needed, and its ratio to our rewards' run of the same seed."""
+    rows = kept()
+    times, ratios = [], []
     for variant in VARIANTS:
-        runs = [row for row in rows if row["variant"] == variant]
-        if not runs:
-            continue
-        cells = [variant, f"{sum(run['reached'] for run in runs)} of {len(runs)}"]
-        for name, unit in (("tokens", 1000), ("cpu", 1)):
-            # A run that did not reach it took longer than all of its steps.
-            values = [run[name] / unit if run["reached"] else float("inf") for run in runs]
-            low, high = interval(values)
-            cells += [f"{statistics.median(values):.0f}", f"{low:.0f} to {high:.0f}"]
-        shown.add_row(*cells)
-    return shown
+        runs = [[r for r in rows if r["task"] == t and r["variant"] == variant] for t in TASKS]
+        times.append([variant, *map(_times, runs)])
+        ratios.append([variant, *(_ratios(of, rows) for of in runs)])
+    return f"{_markdown(times)}\n\n{_markdown([row for row in ratios if row[0] != OURS])}"
+
+
+def _needed(run: dict[str, Any], unit: str) -> float:
+    """A run that did not reach it took longer than all of its steps."""
+    return float(run[unit]) if run["reached"] else float("inf")
+
+
+def _times(runs: list[dict[str, Any]]) -> str:
+    if not runs:
+        return "-"
+    cells = []
+    for unit, divisor in (("tokens", 1000), ("cpu", 1)):
+        values = [_needed(run, unit) / divisor for run in runs]
+        middle, *ends = (
+            "never" if value == float("inf") else f"{value:.0f}"
+            for value in (statistics.median(values), *interval(values))
+        )
+        cells.append(f"{middle} ({ends[0]} to {ends[1]})")
+    text = "; ".join(cells) if "never" not in cells[0].split(" ")[0] else "not reached"
+    return f"{text} [{len(runs)}]"
+
+
+def _ratios(runs: list[dict[str, Any]], rows: list[dict[str, Any]]) -> str:
+    found: dict[str, list[float]] = {"tokens": [], "cpu": []}
+    for run in runs:
+        for ours in rows:
+            if (ours["task"], ours["seed"], ours["variant"]) == (run["task"], run["seed"], OURS):
+                for unit, values in found.items():
+                    values.append(_needed(run, unit) / _needed(ours, unit))
+    if not found["tokens"]:
+        return "-"
+    middle = [statistics.median(values) for values in found.values()]
+    return "not reached" if middle[0] == float("inf") else "; ".join(f"{m:.2f}" for m in middle)
+
+
+def _markdown(rows: list[list[str]]) -> str:
+    head = ["", *(f"`{task}`" for task in TASKS)]
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |".replace("|  |", "| |") for line in lines)
 
 
 def wanted(options: argparse.Namespace) -> Iterator[tuple[str, int, str]]:
@@ -248,8 +277,7 @@ def main() -> None:
         RESULTS.parent.mkdir(exist_ok=True)
         with RESULTS.open("a", encoding="utf-8") as file:
             file.write(json.dumps(run) + "\n")
-    for name in options.task or TASKS:
-        Console().print(table(name))
+    print(tables())
 
 
 if __name__ == "__main__":

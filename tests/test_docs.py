@@ -4,6 +4,8 @@ names exist.
 
 import doctest
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -34,7 +36,7 @@ RUN_BY = {
     "vlrft demo --task format": "end_to_end/test_family_runs.py",
     "make test": "is what runs this",
     "make docs": "test_docs_site.py: the same command",
-    "python benchmarks/time_to_reward.py": "measured by hand, hours; its table by the results kept",
+    "python benchmarks/time_to_reward.py": "measured by hand, hours; its tables: below",
     "make check": "a part of make test",
     "make dist && DS_BUILD_OPS=0 pip wheel": "end_to_end/test_wheel.py; the rest needs a network",
     "pip install --no-index": "the same",
@@ -168,3 +170,10 @@ def test_the_reward_that_contributing_shows_works():
     assert shown.__name__ == "vlrft_first_letter"
     answers = ["<answer>cat</answer>", "<answer>dog</answer>", "no answer"]
     assert shown(answers, ["cow"] * 3) == [1.0, 0.0, 0.0]
+
+
+def test_the_tables_of_what_to_set_are_the_results_kept():
+    command = [sys.executable, str(ROOT / "benchmarks" / "time_to_reward.py"), "--table"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    for table in printed.strip().split("\n\n"):
+        assert table in (ROOT / "docs" / "what_to_set.md").read_text()

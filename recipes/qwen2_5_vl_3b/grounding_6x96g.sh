@@ -48,6 +48,7 @@ swift rlhf \
     --per_device_train_batch_size 1 \
     --gradient_accumulation_steps 4 \
     --num_generations 4 \
+    --num_iterations 2 \
     --num_generations_eval 1 \
     --temperature 1.0 \
     --beta 0.04 \
