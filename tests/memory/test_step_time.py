@@ -65,26 +65,26 @@ def operations(s):
 
 def test_tokens_of_a_shipped_recipe_by_hand(monkeypatch):
     """4 GPUs x batch 2 x 4 accumulated, groups of 8, a prompt of 256 tokens of text and 484 of
-    image, answers of 512."""
+    image, answers of 512; a rollout serves two steps."""
     path = REPOSITORY / "recipes" / "qwen2_5_vl_3b" / "detection_4x80g.sh"
     shared = plan_recipe(path, "4xH100", quick=True).time()
-    assert shared.generated == 32 * 512
+    assert shared.generated == 32 * 512 / 2
     assert shared.trained == 16 * (256 + 484) + 32 * 512  # two completions behind each prompt
     monkeypatch.setenv("VLRFT_SHARED_PREFIX", "0")
     step = plan_recipe(path, "4xH100", quick=True).time()
-    assert step.generated == 32 * 512
-    assert step.prompts == 4 * (256 + 484)
+    assert step.generated == 32 * 512 / 2
+    assert step.prompts == 4 * (256 + 484) / 2
     assert step.trained == 32 * (256 + 484 + 512)
     phases = {phase.name: phase.operations for phase in step.phases}
     weights, head = 2_774_771_712, 2048 * 151_936
     attention = 4 * 36 * 16 * 128
     decoded = 2 * 32 * 512 * (weights + head) + attention * 32 * 512 * (740 + 256)
-    assert phases["decode"].total == pytest.approx(decoded)
+    assert phases["decode"].total == pytest.approx(decoded / 2)
     whole = 2 * 32 * 1252 * weights + attention * 32 * 1252 * 1253 / 2
     heads = 2 * 32 * 513 * head
     # The old policy's and the reference's forward passes; forward, again, and twice backward.
-    assert phases["log-probabilities"].llm == pytest.approx(2 * whole)
-    assert phases["log-probabilities"].head == pytest.approx(2 * heads)
+    assert phases["log-probabilities"].llm == pytest.approx(2 * whole / 2)
+    assert phases["log-probabilities"].head == pytest.approx(2 * heads / 2)
     scores = attention * 32 * 1252 * 1253 / 2
     assert phases["forward, backward"].llm == pytest.approx(4 * (whole - scores) + 4.5 * scores)
     assert phases["forward, backward"].head == pytest.approx(3 * heads)
