@@ -19,19 +19,20 @@ import msgspec
 import psutil
 
 from swift_vlrft.families.resize import RESOLUTION
+from swift_vlrft.files.environment import VARIABLES
 from swift_vlrft.files.records import read_record
 
 FILE = "vlrft_run.json"
 _VARIABLE = re.compile(
     "|".join(
         (
-            *RESOLUTION,
-            *(r"VLRFT_\w+", r"SWIFT_(?!CONFIG_FILE)\w+", r"(VLLM|NCCL|GLOO|DS|PYTORCH|OMP)_\w+"),
+            *(*VARIABLES, *RESOLUTION),
+            *(r"SWIFT_(?!CONFIG_FILE)\w+", r"(VLLM|NCCL|GLOO|DS|PYTORCH|OMP)_\w+"),
             *("CUDA_VISIBLE_DEVICES", "NPROC_PER_NODE", "NNODES", "NODE_RANK", r"MASTER_\w+"),
             *("USE_HF", "HF_HOME", r"HF_(HUB|DATASETS)_\w+", r"MODELSCOPE_\w+", "ROOT_IMAGE_DIR"),
             *(r"(VIDEO|FPS|FRAME|IMAGE)_\w+", "FPS", "MAX_NUM", "INPUT_SIZE", "MAX_RATIO"),
             *("QWENVL_BBOX_FORMAT", "SPATIAL_MERGE_SIZE", "TORCH_COMPILE_DISABLE"),
-            *("CUBLAS_WORKSPACE_CONFIG", "TOKENIZERS_PARALLELISM", "WANDB_(PROJECT|MODE)"),
+            *("CUBLAS_WORKSPACE_CONFIG", "WANDB_(PROJECT|MODE)"),
         )
     )
 )

@@ -21,6 +21,7 @@ from swift_vlrft.files.checkpoints import checkpoints, why_not
 from swift_vlrft.files.environment import truth
 from swift_vlrft.files.jsonl import read_json
 from swift_vlrft.recipe.gpus import gpus_here
+from swift_vlrft.recipe.reader import read_text
 from swift_vlrft.recipe.record import (
     Record,
     is_running,
@@ -29,6 +30,9 @@ from swift_vlrft.recipe.record import (
     split,
     versions,
 )
+from swift_vlrft.recipe.rules import check_recipe
+from swift_vlrft.recipe.rules.batches import precision
+from swift_vlrft.recipe.rules.resume import RESUME
 
 _VERSION = re.compile(r"v(\d+)-\d{8}-\d{6}")
 _CHECKPOINT = re.compile(r"checkpoint-\d+")
@@ -118,6 +122,8 @@ def resume_plan(folder: Path) -> Plan:
     )
     plan.problems += _problems(kept)
     plan.notes += _notes(kept, args)
+    recipe = read_text(plan.text, environment={})[0]
+    plan.notes += [finding.text for finding in check_recipe(recipe, (*RESUME, precision))]
     return plan
 
 
@@ -160,7 +166,8 @@ def _argv(kept: Record, checkpoint: Path, args: Mapping[str, Any]) -> list[str]:
     """The flags of the run; what made it begin with a checkpoint's weights alone is over."""
     begun_with_weights = truth(_value(kept.argv, "resume_only_model") or "")
     dropped = (*_OF_A_RESUME, *(["ignore_data_skip"] if begun_with_weights else []))
-    argv = [word for name, words in split(kept.argv) if name not in dropped for word in words]
+    last = {name: words for name, words in split(kept.argv) if name not in dropped}
+    argv = [word for words in last.values() for word in words]
     if begun_with_weights and args.get("ref_model") and _value(argv, "ref_model") is None:
         argv += ["--ref_model", str(args["ref_model"])]  # by default --model, which it replaced
     return [*argv, "--resume_from_checkpoint", str(checkpoint)]
@@ -204,8 +211,6 @@ def _notes(kept: Record, args: Mapping[str, Any]) -> Iterator[str]:
         yield f"{name} is set here, and was not then: unset {name}"
     if kept.left_out:
         yield f"{', '.join(kept.left_out)}: secrets are not kept. Add what is needed"
-    if args.get("save_only_model"):
-        yield "--save_only_model true: optimizer, schedule and random numbers begin anew"
     if kept.variables.get("NNODES", "1") != "1":
         yield "give it on every node, each with its own NODE_RANK"
     if args.get("vllm_mode") == "server":

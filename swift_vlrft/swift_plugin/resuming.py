@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.utils import send_to_device
 from safetensors import safe_open
 from swift.callbacks import TrainerCallback
 from swift.rl_core.data import GRPOBatch
@@ -122,9 +123,10 @@ class Resume(TrainerCallback):
                 f"{file.name} is missing: the second update answers its prompts anew"
             )
             return
-        batches = torch.load(file, self.trainer.accelerator.device, weights_only=True)
+        batches = torch.load(file, "cpu", weights_only=True)
         self.trainer._buffered_inputs = [
-            {**batch, "grpo_batch": GRPOBatch(**batch["grpo_batch"])} for batch in batches
+            {**batch, "grpo_batch": GRPOBatch(**batch["grpo_batch"])}
+            for batch in send_to_device(batches, self.trainer.accelerator.device)
         ]
 
     def _count_draws(self, checkpoint: Path | None) -> None:
