@@ -18,6 +18,7 @@ from swift_vlrft.commands.plugin import plugin
 from swift_vlrft.commands.publish import publish
 from swift_vlrft.commands.recipe import recipe
 from swift_vlrft.commands.report import report
+from swift_vlrft.commands.resume import resume
 from swift_vlrft.commands.score import score
 from swift_vlrft.commands.studio import studio
 from swift_vlrft.commands.tiny import tiny
@@ -40,6 +41,7 @@ for command in (
     check,
     doctor,
     report,
+    resume,
     compare,
     publish,
     studio,

@@ -56,6 +56,7 @@ RUN_BY = {
     "VLRFT_TRACK_MEMORY=1 bash": "end_to_end/test_engines.py and test_recipes.py",
     "vlrft check": "recipe/test_recipe_check.py",
     "vlrft agree": "end_to_end/test_agreement.py",
+    "vlrft resume": "recipe/test_resume.py and end_to_end/test_exact_resume.py",
     "export VLRFT_AGREEMENT=1": "end_to_end/test_agreement.py",
     "vlrft doctor": "diagnostics/test_doctor.py",
     "export VLRFT_SHARED_PREFIX=1": "end_to_end/test_shared_prefix_training.py",

@@ -29,6 +29,7 @@ COMMANDS = (
         "plan",
         "plan-compare",
         "agree",
+        "resume",
         "data",
         "score",
     ),

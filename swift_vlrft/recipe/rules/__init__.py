@@ -20,6 +20,7 @@ from swift_vlrft.recipe.rules.installed import installed
 from swift_vlrft.recipe.rules.losses import LOSSES
 from swift_vlrft.recipe.rules.model import MODEL
 from swift_vlrft.recipe.rules.prefix import PREFIX
+from swift_vlrft.recipe.rules.resume import RESUME
 from swift_vlrft.recipe.rules.text import TEXT
 from swift_vlrft.recipe.run import NoValue, Run, resolve
 
@@ -32,6 +33,7 @@ RULES: tuple[Rule, ...] = (
     visible_gpus,
     *MODEL,
     *PREFIX,
+    *RESUME,
     *DATA,
     installed,
 )

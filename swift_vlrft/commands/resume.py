@@ -1,0 +1,59 @@
+"""``vlrft resume``: the command with which a run goes on."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from swift_vlrft.commands.output import print_json, printable
+
+
+def resume(
+    run_dir: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RUN_DIR",
+            help="A run's --output_dir, one of its folders v0-DATE-TIME, or a checkpoint.",
+        ),
+    ],
+    run: Annotated[bool, typer.Option("--run", help="Run the command instead.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print all as JSON; run nothing.")
+    ] = False,
+) -> None:
+    """Print the command that goes on with a run from its newest complete checkpoint.
+
+    Example: vlrft resume output/qwen2_5_vl_3b_detection
+
+    The command has the flags, variables and folder that the run was started with, as the plugin
+    wrote them into vlrft_run.json; secrets are not in it. Notes go to the error stream. Exit code
+    0: printed, or the run has done its last step; 1: here it would not run as it did, and --run
+    does not start it; 2: nothing to go on from. With --run the exit code is that of the run.
+    """
+    from swift_vlrft.recipe.resume import resume_plan
+
+    plan = resume_plan(run_dir)
+    if as_json:
+        print_json(plan.as_dict())
+        raise typer.Exit(int(bool(plan.problems) and not plan.ended))
+    if plan.ended:
+        typer.echo(f"{plan.run} has ended: step {plan.step} of {plan.last_step}", err=True)
+        raise typer.Exit
+    typer.echo(f"step {plan.step} of {plan.last_step}: {plan.checkpoint}", err=True)
+    for kind, texts in (("note", plan.notes), ("problem", plan.problems)):
+        for text in texts:
+            typer.echo(f"{kind}: {printable(text)}", err=True)
+    if not run:
+        typer.echo(plan.text)
+    if plan.problems or not run:
+        raise typer.Exit(int(bool(plan.problems)))
+    beside = Path(sys.executable).with_name("swift")
+    swift = str(beside) if beside.exists() else shutil.which("swift") or "swift"
+    command = [swift, str(plan.record.command), *plan.argv]
+    os.chdir(plan.record.folder)
+    os.execve(swift, command, plan.environment(os.environ))

@@ -1,0 +1,156 @@
+"""vlrft_run.json: how a run was started, beside its checkpoints, so that it can be started again.
+
+    {"command": "rlhf", "argv": ["--model", ...], "variables": {"NPROC_PER_NODE": "4", ...}, ...}
+
+Written by the plugin (swift_plugin/resuming.py) when training begins, read by `vlrft resume`. Flags
+and variables that carry secrets are left out, and named as left out.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+
+import msgspec
+import psutil
+
+from swift_vlrft.families.resize import RESOLUTION
+from swift_vlrft.files.environment import VARIABLES
+from swift_vlrft.files.records import read_record
+
+FILE = "vlrft_run.json"
+_VARIABLE = re.compile(
+    "|".join(
+        (
+            *(*VARIABLES, *RESOLUTION),
+            *(r"SWIFT_(?!CONFIG_FILE)\w+", r"(VLLM|NCCL|GLOO|DS|PYTORCH|OMP)_\w+"),
+            *("CUDA_VISIBLE_DEVICES", "NPROC_PER_NODE", "NNODES", "NODE_RANK", r"MASTER_\w+"),
+            *("USE_HF", "HF_HOME", r"HF_(HUB|DATASETS)_\w+", r"MODELSCOPE_\w+", "ROOT_IMAGE_DIR"),
+            *(r"(VIDEO|FPS|FRAME|IMAGE)_\w+", "FPS", "MAX_NUM", "INPUT_SIZE", "MAX_RATIO"),
+            *("QWENVL_BBOX_FORMAT", "SPATIAL_MERGE_SIZE", "TORCH_COMPILE_DISABLE"),
+            *("CUBLAS_WORKSPACE_CONFIG", "WANDB_(PROJECT|MODE)"),
+        )
+    )
+)
+"""Variables that ms-swift, its engines or this package read."""
+_SECRET = re.compile(
+    r"(token|secret|passw\w*|api_?key|credentials?|webhook\w*|cookie|authorization)$", re.IGNORECASE
+)
+_LOGIN = re.compile(r"://[^/\s]*@|[\"'][\w-]*(token|secret|passw\w*|api_?key)[\"']\s*:", re.I)
+_PATHS = (
+    *("model", "ref_model", "reward_model", "teacher_model", "adapters", "ref_adapters", "dataset"),
+    *("val_dataset", "chord_sft_dataset", "external_plugins", "custom_register_path"),
+    *("custom_dataset_info", "deepspeed", "system"),
+)
+_PACKAGES = ("swift-vlrft", "ms-swift", "transformers", "trl", "peft", "torch", "deepspeed", "vllm")
+
+
+class Record(msgspec.Struct):
+    """``command``: rlhf, sft or pt; None if the run was not started by `swift`. ``paths``: what
+    flags name that was on this machine's disk, (flag, path).
+    """
+
+    command: str | None
+    argv: list[str]
+    left_out: list[str]
+    variables: dict[str, str]
+    folder: str
+    paths: list[tuple[str, str]]
+    gpus: int
+    versions: dict[str, str]
+    host: str
+    pid: int
+    started: float
+    ended: int | None = None
+    """The step after which it ended by itself."""
+
+
+def record(argv: Sequence[str], environment: Mapping[str, str], *, gpus: int) -> Record:
+    """Of this process; ``argv`` as in sys.argv, ``gpus`` that it sees."""
+    script = Path(argv[0])
+    known = script.parent.name == "cli" and script.stem in ("rlhf", "sft", "pt")
+    flags = list(split(argv[1:]))
+    secret = [flag for flag in flags if _is_secret(*flag)]
+    process = psutil.Process()
+    return Record(
+        command=script.stem if known else None,
+        argv=[word for flag in flags if flag not in secret for word in flag[1]],
+        left_out=[f"--{name}" for name, _ in secret],
+        variables=kept_variables(environment),
+        folder=os.getcwd(),
+        paths=[(f"--{name}", path) for name, words in flags for path in _existing(name, words)],
+        gpus=gpus,
+        versions=versions(),
+        host=socket.gethostname(),
+        pid=process.pid,
+        started=process.create_time(),
+    )
+
+
+def split(words: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+    """Each flag by its name with `_`, and all of its words."""
+    flag: list[str] = []
+    for word in [*words, "--"]:
+        if word.startswith("--") and flag:
+            yield flag[0].partition("=")[0].lstrip("-").replace("-", "_"), flag
+            flag = []
+        flag.append(word)
+
+
+def kept_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Those that a run depends on; of the addresses of nodes only where there are several."""
+    several = environment.get("NNODES", "1") != "1"
+    return {
+        name: value
+        for name, value in sorted(environment.items())
+        if _VARIABLE.fullmatch(name)
+        and not _SECRET.search(name)
+        and not _LOGIN.search(value)
+        and (several or not name.startswith(("MASTER_", "NODE_")))
+    }
+
+
+def versions() -> dict[str, str]:
+    """Of the packages that a run depends on, as far as they are installed."""
+    found = {}
+    for name in _PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def record_of_run(folder: Path) -> Record | None:
+    """None if the run has none; LineError if it cannot be read."""
+    file = folder / FILE
+    return read_record(file, Record) if file.is_file() else None
+
+
+def is_running(kept: Record) -> bool:
+    """Whether the process that wrote it is alive, if it is one of this machine."""
+    if kept.host != socket.gethostname():
+        return False
+    try:
+        return bool(abs(psutil.Process(kept.pid).create_time() - kept.started) < 1)
+    except psutil.Error:
+        return False
+
+
+def _is_secret(name: str, words: list[str]) -> bool:
+    return bool(_SECRET.search(name) or any(_LOGIN.search(word) for word in words))
+
+
+def _existing(name: str, words: list[str]) -> Iterator[str]:
+    """The paths among a flag's values: as they stand, or before a ':' or '#' of a data set."""
+    if name not in _PATHS:
+        return
+    values = words[1:] or [words[0].partition("=")[2]]
+    for value in values:
+        ends = [n for n, letter in enumerate(value) if letter in ":#"]
+        cut = (value, *(value[:n] for n in reversed(ends)))
+        yield from [os.path.abspath(v) for v in cut if v and os.path.exists(v)][:1]

@@ -1,0 +1,217 @@
+"""How a run goes on that ended before its last step: the command it was started with, from its
+newest complete checkpoint.
+
+    plan = resume_plan(Path("output/qwen2_5_vl_3b_detection"))
+    plan.checkpoint      output/qwen2_5_vl_3b_detection/v0-20261122-101500/checkpoint-150
+    plan.text            cd /home/me/work && \\ ... swift rlhf \\ ... --resume_from_checkpoint ...
+    plan.problems        ["--dataset /data/coins is no longer there"]
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from swift_vlrft.files.checkpoints import checkpoints, why_not
+from swift_vlrft.files.environment import truth
+from swift_vlrft.files.jsonl import read_json
+from swift_vlrft.recipe.gpus import gpus_here
+from swift_vlrft.recipe.reader import read_text
+from swift_vlrft.recipe.record import (
+    Record,
+    is_running,
+    kept_variables,
+    record_of_run,
+    split,
+    versions,
+)
+from swift_vlrft.recipe.rules import check_recipe
+from swift_vlrft.recipe.rules.batches import precision
+from swift_vlrft.recipe.rules.resume import RESUME
+
+_VERSION = re.compile(r"v(\d+)-\d{8}-\d{6}")
+_CHECKPOINT = re.compile(r"checkpoint-\d+")
+_OF_A_RESUME = ("resume_from_checkpoint", "resume_only_model")
+
+
+class ResumeError(ValueError):
+    """Nothing to go on from, or it is not known how: the message says what to do."""
+
+
+@dataclass
+class Plan:
+    """``problems`` would end or change the run here; ``notes`` say what is not as it was."""
+
+    run: Path
+    checkpoint: Path
+    step: int
+    last_step: int
+    record: Record
+    argv: list[str]
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def ended(self) -> bool:
+        return self.step >= self.last_step > 0
+
+    @property
+    def text(self) -> str:
+        """For a shell: a variable and a flag a line."""
+        variables = [f"{name}={shlex.quote(v)}" for name, v in self.record.variables.items()]
+        flags = ["    " + shlex.join(words) for _, words in split(self.argv)]
+        lines = [f"cd {shlex.quote(self.record.folder)} &&", *variables]
+        return " \\\n".join([*lines, f"swift {self.record.command}", *flags])
+
+    def environment(self, present: Mapping[str, str]) -> dict[str, str]:
+        """``present`` with the run's variables, and without those that it did not have."""
+        others = present.keys() - kept_variables(present).keys()
+        return {name: present[name] for name in others} | self.record.variables
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "run": str(self.run),
+            "ended": self.ended,
+            "checkpoint": str(self.checkpoint),
+            "step": self.step,
+            "last_step": self.last_step,
+            "folder": self.record.folder,
+            "variables": self.record.variables,
+            "command": ["swift", self.record.command, *self.argv],
+            "problems": self.problems,
+            "notes": self.notes,
+        }
+
+
+def resume_plan(folder: Path) -> Plan:
+    """Of an --output_dir, of one of its runs (v0-...), or of one checkpoint of a run.
+
+    ResumeError: no run, no complete checkpoint, still running, or no record of how it was started.
+    """
+    folder = Path(os.path.abspath(folder))
+    if not folder.is_dir():
+        raise ResumeError(f"{folder}: no such folder")
+    wanted = folder if _CHECKPOINT.fullmatch(folder.name) else None
+    runs = [folder.parent] if wanted else _runs(folder)
+    notes: list[str] = []
+    while len(runs) > 1 and not checkpoints(runs[-1]) and record_of_run(runs[-1]) is None:
+        notes.append(f"{runs[-1].name} ended before its first step: {runs[-2].name} goes on")
+        runs.pop()
+    run = runs[-1]
+    kept = record_of_run(run)
+    if kept is not None and is_running(kept):
+        raise ResumeError(f"{run} is still running (process {kept.pid} of {kept.host})")
+    checkpoint = _checkpoint(run, kept, wanted, notes)
+    if kept is None or kept.command is None:
+        why = "was started from Python, not by `swift`" if kept else "has no vlrft_run.json"
+        raise ResumeError(
+            f"{run} {why}, so its command is not known: give it again and add "
+            f"--resume_from_checkpoint {shlex.quote(str(checkpoint))}"
+        )
+    state = read_json(checkpoint / "trainer_state.json")
+    args = read_json(run / "args.json") if (run / "args.json").is_file() else {}
+    plan = Plan(
+        *(run, checkpoint, int(state["global_step"]), int(state["max_steps"]), kept),
+        argv=_argv(kept, checkpoint, args),
+        notes=notes,
+    )
+    plan.problems += _problems(kept)
+    plan.notes += _notes(kept, args)
+    recipe = read_text(plan.text, environment={})[0]
+    plan.notes += [finding.text for finding in check_recipe(recipe, (*RESUME, precision))]
+    return plan
+
+
+def _runs(folder: Path) -> list[Path]:
+    """The folder itself, or the folders v0-..., v1-... below it, the newest last."""
+    if (folder / "args.json").is_file() or checkpoints(folder):
+        return [folder]
+    found = [(match, f) for f in folder.iterdir() if (match := _VERSION.fullmatch(f.name))]
+    if not found:
+        raise ResumeError(
+            f"{folder}: no run of `swift` (args.json, checkpoint-N, or folders v0-DATE-TIME with "
+            "them). Give the run's --output_dir"
+        )
+    return [f for _, f in sorted(found, key=lambda one: (int(one[0][1]), one[1].name))]
+
+
+def _checkpoint(run: Path, kept: Record | None, wanted: Path | None, notes: list[str]) -> Path:
+    """The newest complete one of a run, or the one from which the run was begun."""
+    if wanted:
+        if problem := why_not(wanted):
+            raise ResumeError(f"{wanted} is not complete: {problem}")
+        return wanted
+    half: list[str] = []
+    for checkpoint in reversed(checkpoints(run)):
+        if not (problem := why_not(checkpoint)):
+            notes += [f"{text}; {checkpoint.name} is" for text in half]
+            return checkpoint
+        half.append(f"{checkpoint.name} is not complete: {problem}")
+    begun_at = _value(kept.argv, "resume_from_checkpoint") if kept else None
+    if kept and begun_at and not why_not(before := Path(kept.folder, begun_at)):
+        notes += [*half, f"{run.name} has no complete checkpoint: from the one that it began with"]
+        return before
+    what = "; ".join(half) or "no checkpoint yet (--save_steps)"
+    if kept and kept.ended is not None:
+        raise ResumeError(f"{run} ended after step {kept.ended} and has no complete one: {what}")
+    raise ResumeError(f"{run}: nothing to go on from: {what}. Start it again from its first step")
+
+
+def _argv(kept: Record, checkpoint: Path, args: Mapping[str, Any]) -> list[str]:
+    """The flags of the run; what made it begin with a checkpoint's weights alone is over."""
+    begun_with_weights = truth(_value(kept.argv, "resume_only_model") or "")
+    dropped = (*_OF_A_RESUME, *(["ignore_data_skip"] if begun_with_weights else []))
+    last = {name: words for name, words in split(kept.argv) if name not in dropped}
+    argv = [word for words in last.values() for word in words]
+    if begun_with_weights and args.get("ref_model") and _value(argv, "ref_model") is None:
+        argv += ["--ref_model", str(args["ref_model"])]  # by default --model, which it replaced
+    return [*argv, "--resume_from_checkpoint", str(checkpoint)]
+
+
+def _value(argv: list[str], flag: str) -> str | None:
+    """The last word of a flag; "true" for one without, None if it is not given."""
+    found = None
+    for name, words in split(argv):
+        if name == flag:
+            value = words[0].partition("=")[2] if len(words) == 1 else words[-1]
+            found = value or "true"
+    return found
+
+
+def _problems(kept: Record) -> Iterator[str]:
+    if not os.path.isdir(kept.folder):
+        yield f"the folder {kept.folder}, from which it was started, is no longer there"
+    for flag, path in kept.paths:
+        if not os.path.exists(path):
+            yield f"{flag} {path} is no longer there. Put it back, or link it there"
+    if not kept.gpus:
+        return
+    visible, here = kept.variables.get("CUDA_VISIBLE_DEVICES"), gpus_here()
+    ids = [int(name) for name in (visible or "").split(",") if name.strip().isdecimal()]
+    if here < kept.gpus or any(number >= here for number in ids):
+        yield (
+            f"it ran on {kept.gpus} GPUs ({visible or 'all'}), and this machine shows {here}. A "
+            "checkpoint keeps a part of its state by process: go on where there are as many"
+        )
+    elif visible is None and here > kept.gpus:
+        kept.variables["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, range(kept.gpus)))
+
+
+def _notes(kept: Record, args: Mapping[str, Any]) -> Iterator[str]:
+    now = versions()
+    for name, was in kept.versions.items():
+        if now.get(name) != was:
+            yield f"{name} {was} then, {now.get(name, 'none')} now: the rest may be another run"
+    for name in kept_variables(os.environ).keys() - kept.variables.keys():
+        yield f"{name} is set here, and was not then: unset {name}"
+    if kept.left_out:
+        yield f"{', '.join(kept.left_out)}: secrets are not kept. Add what is needed"
+    if kept.variables.get("NNODES", "1") != "1":
+        yield "give it on every node, each with its own NODE_RANK"
+    if args.get("vllm_mode") == "server":
+        yield "start `swift rollout` first, as it was started then"

@@ -1,0 +1,182 @@
+"""A run that goes on from a checkpoint is the run that was not interrupted: what ms-swift 4.6.0 and
+transformers do not restore of it.
+
+    the weights         without DeepSpeed transformers looks for them under their names in memory,
+                        saves them under others (Qwen2.5-VL), and goes on with the untrained ones
+    the order of rows   of a later epoch; --dynamic_sample: where in its own order it was
+    the rollout         that several updates share (--num_iterations 2): kept in the checkpoint
+
+Random states, optimizer and schedule are restored by transformers and DeepSpeed.
+tests/end_to_end/test_exact_resume.py compares runs with and without a kill.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate.utils import send_to_device
+from safetensors import safe_open
+from swift.callbacks import TrainerCallback
+from swift.rl_core.data import GRPOBatch
+from swift.utils import get_logger
+from torch import nn
+from trl.trainer.utils import RepeatSampler
+
+from swift_vlrft.files.jsonl import read_json
+from swift_vlrft.files.records import write_record
+from swift_vlrft.files.writing import beside, write_atomically
+from swift_vlrft.recipe.record import FILE, record
+
+logger = get_logger()
+
+DRAWN = "vlrft_drawn.json"
+ROLLOUT = "vlrft_rollout_{rank}.pt"
+STARTED_WITH = dict(os.environ)
+"""Before engines set variables of their own."""
+ITERATORS = ("dynamic_resample_iterator", "truncated_resample_iterator")
+
+
+class Resume(TrainerCallback):
+    """``on_save`` keeps in the checkpoint what ``on_train_begin`` restores from it."""
+
+    def __init__(self, args: Any, trainer: Any) -> None:
+        super().__init__(args, trainer)
+        self.drawn: dict[str, int] = {}
+        self.record = record(sys.argv, STARTED_WITH, gpus=torch.cuda.device_count())
+        # Workers that stay from epoch to epoch draw a seed when they start. Those of the run that
+        # was not interrupted started long ago.
+        self.epochs_until_start = -1
+        self.random_state: torch.Tensor | None = None
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.is_world_process_zero:
+            write_record(Path(args.output_dir) / FILE, self.record)
+        resumed = state.global_step > 0 and args.resume_from_checkpoint
+        checkpoint = Path(args.resume_from_checkpoint) if resumed else None
+        self._count_draws(checkpoint)
+        if checkpoint is None:
+            return
+        if not self.trainer.is_deepspeed_enabled and not self.trainer.is_fsdp_enabled:
+            restore_weights(self.trainer.accelerator.unwrap_model(kwargs["model"]), checkpoint)
+        if args.ignore_data_skip:
+            return  # ms-swift starts at the first row again
+        loader = kwargs["train_dataloader"]
+        updates = max(-(-len(loader) // args.gradient_accumulation_steps), 1)  # of an epoch
+        epochs, within = divmod(state.global_step, updates)
+        skip_epochs(loader, epochs)
+        if loader.persistent_workers:
+            if within:  # the rest of this epoch has workers of its own
+                self.epochs_until_start = 1
+            else:
+                self.trainer._load_rng_state(checkpoint)
+                self.random_state = torch.get_rng_state()
+        # An epoch is a whole number of rollouts.
+        self.trainer._step = within * args.gradient_accumulation_steps
+        if self._shares_a_rollout():
+            self._restore_rollout(checkpoint)
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self.epochs_until_start == 0:
+            self.random_state = torch.get_rng_state()
+        self.epochs_until_start -= 1
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self.random_state is not None:
+            torch.set_rng_state(self.random_state)
+            self.random_state = None
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        checkpoint = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+        if self.drawn and state.is_world_process_zero:
+            write_atomically(checkpoint / DRAWN, json.dumps(self.drawn))
+        batches = self.trainer._buffered_inputs
+        if args.save_only_model or batches is None or not self._shares_a_rollout():
+            return
+        if any(batch.keys() - {"model_inputs", "grpo_batch"} for batch in batches):
+            return  # with samples in them: multi-turn rollouts, or a teacher
+        with beside(checkpoint / ROLLOUT.format(rank=args.process_index)) as file:
+            torch.save([{**b, "grpo_batch": vars(b["grpo_batch"])} for b in batches], file)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.is_world_process_zero:
+            self.record.ended = state.global_step
+            write_record(Path(args.output_dir) / FILE, self.record)
+
+    def _shares_a_rollout(self) -> bool:
+        """Whether the next update uses completions of the one before."""
+        trainer = self.trainer
+        steps = trainer.args.steps_per_generation * trainer.template.sequence_parallel_size
+        return bool(trainer._step % (steps * trainer.num_iterations))
+
+    def _restore_rollout(self, checkpoint: Path) -> None:
+        file = checkpoint / ROLLOUT.format(rank=self.trainer.args.process_index)
+        if not file.exists():
+            logger.warning(
+                f"swift_vlrft: {checkpoint.name} was saved between two updates of one rollout and "
+                f"{file.name} is missing: the second update answers its prompts anew"
+            )
+            return
+        batches = torch.load(file, "cpu", weights_only=True)
+        self.trainer._buffered_inputs = [
+            {**batch, "grpo_batch": GRPOBatch(**batch["grpo_batch"])}
+            for batch in send_to_device(batches, self.trainer.accelerator.device)
+        ]
+
+    def _count_draws(self, checkpoint: Path | None) -> None:
+        """Of the iterators that replace groups without variance, and rows that are too long."""
+        file = checkpoint / DRAWN if checkpoint else None
+        before = read_json(file) if file and file.exists() else {}
+        for name in ITERATORS:
+            if rows := getattr(self.trainer, name, None):
+                setattr(self.trainer, name, self._counted(name, rows, before.get(name, 0)))
+
+    def _counted(self, name: str, rows: Iterator[Any], skip: int) -> Iterator[Any]:
+        self.drawn[name] = skip
+        next(islice(rows, skip, skip), None)
+
+        def counted() -> Iterator[Any]:
+            for row in rows:
+                self.drawn[name] += 1
+                yield row
+
+        return counted()
+
+
+def skip_epochs(loader: Any, epochs: int) -> None:
+    """Draw the orders of the rows of the epochs that are done: the sampler draws one each."""
+    while getattr(loader, "batch_sampler", None) is not None:
+        loader = loader.batch_sampler
+    sampler = getattr(loader, "sampler", None)
+    if isinstance(sampler, RepeatSampler) and sampler.shuffle:
+        for _ in range(epochs):
+            torch.randperm(sampler.num_samples, generator=sampler.generator)
+
+
+def restore_weights(model: nn.Module, checkpoint: Path) -> None:
+    """All weights of a checkpoint, where transformers' Trainer did not find them in it: it looks
+    for the names of the model in memory, and ``save_pretrained`` writes those of the hub.
+    """
+    names = saved_names(checkpoint)
+    if hasattr(model, "peft_config") or not names or names <= model.state_dict().keys():
+        return
+    types = {p.dtype for p in model.parameters()}
+    dtype = types.pop() if len(types) == 1 else torch.float32
+    saved = type(model).from_pretrained(checkpoint, config=model.config, dtype=dtype)
+    model.load_state_dict(saved.state_dict())
+    logger.info(f"swift_vlrft: the weights of {checkpoint} are loaded under their names in memory.")
+
+
+def saved_names(checkpoint: Path) -> set[str]:
+    """The names of the tensors in a checkpoint's safetensors files."""
+    names: set[str] = set()
+    for file in checkpoint.glob("model*.safetensors"):
+        with safe_open(file, "pt") as tensors:
+            names.update(tensors.keys())
+    return names

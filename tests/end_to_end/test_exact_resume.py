@@ -1,0 +1,162 @@
+"""A run that was killed and goes on gives the rows, rewards and weights of one that was not."""
+
+import json
+import os
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from support.swift_run import (
+    DEEPSPEED_ON_CPU,
+    SUPPORT,
+    VLLM_ON_CPU,
+    Run,
+    grpo_command,
+    run_swift,
+    run_swift_unchecked,
+)
+
+from swift_vlrft.files.checkpoints import good_checkpoints
+
+pytestmark = pytest.mark.end_to_end
+
+PLUGINS = [SUPPORT / "cpu_engines.py", SUPPORT / "token_sum.py"]
+# 16 rows in pairs of completions.
+FLAGS = (
+    *("--reward_funcs", "vlrft_classification", "token_sum", "--num_generations", "2"),
+    *("--max_completion_length", "4", "--lr_scheduler_type", "linear", "--save_strategy", "steps"),
+    *("--fp16", "false", "--bf16", "false"),  # with DeepSpeed ms-swift takes fp16 for float32
+)
+SHARED = {"VLRFT_SHARED_PREFIX": "1"}
+TWO_PROCESSES = DEEPSPEED_ON_CPU | {"NPROC_PER_NODE": "2"}
+LOGGED = ("loss", "grad_norm", "kl", "learning_rate", "reward", "rewards/token_sum/mean")
+
+
+def metrics(folder: Path) -> dict[int, list[float | None]]:
+    """What is logged of every step."""
+    rows = [row for row in Run("", folder).rows if "grad_norm" in row]
+    return {
+        int(row["global_step/max_steps"].split("/")[0]): [row.get(name) for name in LOGGED]
+        for row in rows
+    }
+
+
+def completions(folder: Path) -> dict[str, dict[str, list]]:
+    """By step: the rows, by their solutions, and every completion with its reward."""
+    tables = map(json.loads, (folder / "completions.jsonl").read_text().splitlines())
+    columns = ("solution", "completion", "token_sum", "advantages")
+    return {t["step"][0]: {name: t[name] for name in columns} for t in tables if t["step"]}
+
+
+def weights(checkpoint: Path) -> dict[str, torch.Tensor]:
+    return {
+        name: tensor
+        for file in checkpoint.glob("*.safetensors")
+        for name, tensor in load_file(file).items()
+    }
+
+
+def assert_the_same(whole: Path, rest: Path, *, last: int, first: int) -> None:
+    """``rest`` begins with the step ``first`` and logged it as ``whole`` did, to the last bit."""
+    expected = {step: row for step, row in metrics(whole).items() if step >= first}
+    assert metrics(rest) == expected and len(expected) == last - first + 1
+    rows = completions(rest)
+    assert rows and rows == {step: completions(whole)[step] for step in rows}
+    trained, resumed = (weights(f / f"checkpoint-{last}") for f in (whole, rest))
+    assert trained.keys() == resumed.keys() and trained
+    assert all(torch.equal(tensor, resumed[name]) for name, tensor in trained.items())
+
+
+def killed(command: list[str], folder: Path) -> Path:
+    """The folder of a run whose process got SIGKILL once it had a checkpoint."""
+    with ThreadPoolExecutor(1) as pool:
+        ending = pool.submit(run_swift_unchecked, command)
+        while not (found := [r for r in folder.glob("v0-*") if good_checkpoints(r)]):
+            assert not ending.done(), ending.result().stdout[-6000:]
+            time.sleep(0.02)
+        os.kill(json.loads((found[0] / "vlrft_run.json").read_text())["pid"], signal.SIGKILL)
+        assert ending.result().returncode != 0
+    return found[0]
+
+
+def test_a_killed_run_goes_on_as_if_nothing_had_happened(tiny_qwen2_5_vl, shapes, tmp_path):
+    """All weights without DeepSpeed, from the middle of the first epoch into the second."""
+
+    def command(folder: Path) -> list[str]:
+        flags = ("--max_steps", "6", "--save_steps", "3", "--add_version", "true")
+        batch = ("--per_device_train_batch_size", "8")
+        return grpo_command(tiny_qwen2_5_vl, shapes, folder, PLUGINS, *FLAGS, *batch, *flags)
+
+    run_swift(command(tmp_path / "whole"), tmp_path)
+    broken = killed(command(tmp_path / "broken"), tmp_path / "broken")
+    assert [f.name for f in good_checkpoints(broken)] == ["checkpoint-3"]
+    # The same from Python, from another folder and with other variables.
+    resume = ["vlrft", "resume", str(tmp_path / "broken"), "--run"]
+    done = run_swift_unchecked(resume, MAX_PIXELS="784")
+    assert done.returncode == 0, done.stdout[-6000:]
+    assert "note: MAX_PIXELS is set here, and was not then" in done.stdout
+    (whole,), (rest,) = (tmp_path / "whole").iterdir(), (tmp_path / "broken").glob("v1-*")
+    assert_the_same(whole, rest, first=4, last=6)
+    again = run_swift_unchecked(resume)
+    assert again.returncode == 0 and f"{rest} has ended: step 6 of 6" in again.stdout
+
+
+@pytest.mark.parametrize(
+    ("tuner", "deepspeed", "variables", "flags", "at", "last"),
+    [
+        ("full", "zero2", {}, (), 2, 3),
+        # A rollout of two updates, and the checkpoint between them.
+        ("full", "zero3", SHARED, ("--num_iterations", "2"), 1, 3),
+        ("lora", "zero2", SHARED, ("--dynamic_sample", "true"), 2, 3),
+        ("lora", "zero3", {}, (), 2, 3),
+    ],
+)
+def test_two_processes(
+    tuner, deepspeed, variables, flags, at, last, tiny_qwen2_5_vl, shapes, tmp_path
+):
+    def run(name: str, *more: str) -> Path:
+        command = grpo_command(
+            *(tiny_qwen2_5_vl, shapes, tmp_path / name, PLUGINS, *FLAGS, *flags, *more),
+            *("--tuner_type", tuner, "--deepspeed", deepspeed, "--lora_dropout", "0"),
+            *("--per_device_train_batch_size", "2", "--max_steps", str(last)),
+        )
+        run_swift(command, tmp_path / name, **TWO_PROCESSES, **variables)
+        return tmp_path / name
+
+    whole = run("whole", "--save_steps", "1")
+    checkpoint = whole / f"checkpoint-{at}"
+    rest = run("rest", "--save_steps", "9", "--resume_from_checkpoint", str(checkpoint))
+    assert_the_same(whole, rest, first=at + 1, last=last)
+    if "--num_iterations" in flags:
+        assert len(list(checkpoint.glob("vlrft_rollout_*.pt"))) == 2
+    if "--dynamic_sample" in flags:
+        drawn = json.loads((checkpoint / "vlrft_drawn.json").read_text())
+        assert drawn["dynamic_resample_iterator"] > 0
+
+
+def test_vllm_sees_the_same_rows_with_the_weights_of_the_checkpoint(
+    tiny_qwen2_5_vl, shapes, tmp_path
+):
+    """With this rate a model without the trained weights is far off: the engine's log-probabilities
+    and the trainer's would differ.
+    """
+
+    def run(name: str, *more: str) -> Run:
+        command = grpo_command(
+            *(tiny_qwen2_5_vl, shapes, tmp_path / name, PLUGINS, *FLAGS, *more),
+            *("--use_vllm", "true", "--vllm_mode", "colocate", "--vllm_max_model_len", "512"),
+            *("--vllm_enforce_eager", "true", "--log_rollout_offpolicy_metrics", "true"),
+            *("--learning_rate", "1e-2", "--max_steps", "3", "--save_steps", "2"),
+        )
+        return run_swift(command, tmp_path / name, **VLLM_ON_CPU)
+
+    whole = run("whole")
+    rest = run("rest", "--resume_from_checkpoint", str(tmp_path / "whole" / "checkpoint-2"))
+    assert completions(rest.folder)["3"]["solution"] == completions(whole.folder)["3"]["solution"]
+    assert [row["global_step/max_steps"] for row in rest.steps] == ["3/3"]
+    assert abs(rest.metric("rollout_correction/k3_kl")[0]) < 1e-2
+    assert rest.metric("kl")[0] == pytest.approx(whole.metric("kl")[-1], rel=0.5)

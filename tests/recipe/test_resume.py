@@ -1,0 +1,278 @@
+"""`vlrft resume` gives the command that the run was started with, or says why there is none; and
+what `vlrft check` says of a run that goes on.
+"""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from files.test_checkpoints import files
+from typer.testing import CliRunner
+
+from swift_vlrft.cli import app
+from swift_vlrft.files.records import write_record
+from swift_vlrft.recipe.reader import read_text
+from swift_vlrft.recipe.record import FILE, Record, kept_variables, record, record_of_run
+from swift_vlrft.recipe.rules import NOTE, PROBLEM, check_recipe
+
+OLD, NEW = "v0-20261122-101500", "v1-20261122-191500"
+SWIFT = "/venv/lib/python3.12/site-packages/swift/cli/rlhf.py"
+ODD = ["--system", 'Say "red" for $5; a\\b, don\'t!\n<é>', "--model_kwargs", '{"a": [1, "b c"]}']
+
+
+@pytest.fixture(autouse=True)
+def no_variable_of_this_machine(monkeypatch):
+    for name in kept_variables(os.environ):
+        monkeypatch.delenv(name)
+
+
+def make_run(
+    folder: Path, *flags: str, steps=(2, 4), of=6, pid=None, args=None, script=SWIFT, **variables
+) -> Path:
+    """What a run leaves: a folder with checkpoints, ms-swift's args.json and our record."""
+    folder.mkdir(parents=True)
+    (folder / "args.json").write_text(json.dumps(args or {}))
+    words = ["--rlhf_type", "grpo", "--output_dir", str(folder.parent), *flags]
+    kept = record([script, *words], {"NPROC_PER_NODE": "2"} | variables, gpus=0)
+    kept.pid = pid or 2**22 + 1  # above the largest number of a process
+    write_record(folder / FILE, kept)
+    for step in steps:
+        make_checkpoint(folder / f"checkpoint-{step}", step, of)
+    return folder
+
+
+def make_checkpoint(folder: Path, step: int, of: int) -> None:
+    folder.mkdir()
+    for name, content in files().items():
+        (folder / name).write_bytes(content)
+    state = {"global_step": step, "max_steps": of}
+    (folder / "trainer_state.json").write_text(json.dumps(state))
+
+
+def change(run: Path, **values) -> None:
+    kept = record_of_run(run)
+    for name, value in values.items():
+        setattr(kept, name, value)
+    write_record(run / FILE, kept)
+
+
+def resume(folder, *options):
+    return CliRunner().invoke(app, ["resume", str(folder), *options])
+
+
+def test_bash_runs_what_was_started(tmp_path):
+    """The printed command against a `swift` that writes down how it was called."""
+    flags = ["--reward_funcs", "a", "b", *ODD, "--strict", "--lr=-1e-3", "--top_k", "-1"]
+    run = make_run(tmp_path / "out put" / OLD, *flags, MAX_PIXELS="1 2'3")
+    shown = resume(tmp_path / "out put")
+    assert shown.exit_code == 0 and "step 4 of 6" in shown.stderr
+    (tmp_path / "bin").mkdir()
+    stub = tmp_path / "bin" / "swift"
+    stub.write_text('#!/bin/sh\nprintf "%s\\0" "$PWD" "$NPROC_PER_NODE" "$MAX_PIXELS" "$@"\n')
+    stub.chmod(0o755)
+    path = {"PATH": f"{stub.parent}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(["bash"], input=shown.stdout, capture_output=True, text=True, env=path)
+    assert done.stdout.split("\0")[:-1] == [
+        *(os.getcwd(), "2", "1 2'3", "rlhf", "--rlhf_type", "grpo"),
+        *("--output_dir", str(tmp_path / "out put"), *flags),
+        *("--resume_from_checkpoint", str(run / "checkpoint-4")),
+    ]
+    told = json.loads(resume(tmp_path / "out put", "--json").stdout)
+    assert told["command"] == ["swift", *done.stdout.split("\0")[3:-1]]
+    assert told["variables"] == {"MAX_PIXELS": "1 2'3", "NPROC_PER_NODE": "2"}
+
+
+def test_which_checkpoint(tmp_path):
+    old = make_run(tmp_path / OLD, steps=(2, 10), of=20)
+    assert f"{old}/checkpoint-10" in resume(tmp_path).stdout
+    assert f"{old}/checkpoint-2" in resume(old / "checkpoint-2").stdout  # the user's choice
+    (old / "checkpoint-10" / "trainer_state.json").unlink()
+    shown = resume(old)
+    assert f"{old}/checkpoint-2" in shown.stdout
+    assert "checkpoint-10 is not complete: trainer_state.json" in shown.stderr
+    # Begun from that one and killed before it had one of its own; flags of the newest count.
+    begun = ["--resume_from_checkpoint", str(old / "checkpoint-2"), "--seed", "7"]
+    new = make_run(tmp_path / NEW, *begun, steps=())
+    shown = resume(tmp_path)
+    assert shown.stdout.count("--resume_from_checkpoint") == 1 and "--seed 7" in shown.stdout
+    assert f"{old}/checkpoint-2" in shown.stdout and "the one that it began with" in shown.stderr
+    # And one that ended while its model was loaded.
+    (tmp_path / "v10-20261122-201500").mkdir()
+    shown = resume(tmp_path)
+    assert "v10-20261122-201500 ended before its first step" in shown.stderr
+    make_checkpoint(new / "checkpoint-4", 4, 20)
+    assert f"{new}/checkpoint-4" in resume(tmp_path).stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "broken", "said"),
+    [
+        ({"steps": ()}, (), "no checkpoint yet"),
+        ({}, (2, 4), "checkpoint-4 is not complete: trainer_state.json, which is written last"),
+        ({"script": "/usr/bin/ipython"}, (), "was started from Python, not by `swift`"),
+        ({"pid": os.getpid()}, (), f"is still running (process {os.getpid()}"),
+    ],
+)
+def test_nothing_to_go_on_from(options, broken, said, tmp_path):
+    run = make_run(tmp_path / OLD, **options)
+    for step in broken:
+        (run / f"checkpoint-{step}" / "trainer_state.json").unlink()
+    shown = resume(tmp_path)
+    assert shown.exit_code == 2 and said in shown.stderr and shown.stdout == ""
+
+
+def test_folders_that_are_no_runs(tmp_path):
+    run = make_run(tmp_path / "out" / OLD)
+    for folder, said in ((tmp_path / "none", "no such folder"), (tmp_path, "no run of `swift`")):
+        shown = resume(folder)
+        assert shown.exit_code == 2 and said in shown.stderr
+    (run / FILE).write_text("{")
+    assert "is not JSON" in resume(run).stderr
+    (run / FILE).unlink()  # of a run without our plugin, or of an older one
+    shown = resume(run)
+    assert shown.exit_code == 2 and f"--resume_from_checkpoint {run}/checkpoint-4" in shown.stderr
+
+
+def test_a_run_that_has_ended(tmp_path):
+    make_run(tmp_path / OLD, steps=(4, 6))
+    shown = resume(tmp_path, "--run")
+    assert shown.exit_code == 0 and "has ended: step 6 of 6" in shown.stderr and not shown.stdout
+    assert json.loads(resume(tmp_path, "--json").stdout)["ended"] is True
+    assert resume(tmp_path / OLD / "checkpoint-4").stdout  # from an earlier one all the same
+
+
+def test_what_moved_away_is_a_problem(tmp_path):
+    data = tmp_path / "a set"
+    data.mkdir()
+    (tmp_path / "plugin.py").touch()
+    flags = ["--dataset", f"{data}:native#100", "hub/set", "--external_plugins"]
+    run = make_run(tmp_path / "out" / OLD, *flags, str(tmp_path / "plugin.py"))
+    assert resume(run).exit_code == 0
+    data.rename(tmp_path / "elsewhere")
+    (tmp_path / "plugin.py").unlink()
+    for option in ((), ("--json",), ("--run",)):  # which starts nothing
+        shown = resume(run, *option)
+        assert shown.exit_code == 1
+        assert f"--dataset {data} is no longer there" in shown.output
+        assert f"--external_plugins {tmp_path}/plugin.py is no longer there" in shown.output
+
+
+@pytest.mark.parametrize(
+    ("used", "visible", "here", "code", "said"),
+    [
+        (4, None, 4, 0, ""),
+        (4, None, 2, 1, "it ran on 4 GPUs (all), and this machine shows 2"),
+        (2, "6,7", 8, 0, "CUDA_VISIBLE_DEVICES=6,7"),
+        (2, "6,7", 4, 1, "it ran on 2 GPUs (6,7), and this machine shows 4"),
+        (2, "GPU-a,GPU-b", 8, 0, "CUDA_VISIBLE_DEVICES=GPU-a,GPU-b"),
+        (2, None, 8, 0, "CUDA_VISIBLE_DEVICES=0,1"),  # as many as it saw
+        (0, "", 8, 0, "CUDA_VISIBLE_DEVICES=''"),
+    ],
+)
+def test_other_gpus(used, visible, here, code, said, tmp_path, monkeypatch):
+    monkeypatch.setattr("swift_vlrft.recipe.resume.gpus_here", lambda: here)
+    variables = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+    change(make_run(tmp_path / OLD, **variables), gpus=used)
+    shown = resume(tmp_path)
+    assert shown.exit_code == code and said in shown.output
+
+
+def test_notes(tmp_path, monkeypatch):
+    run = make_run(tmp_path / OLD, "--ignore_data_skip", "true", "--hub_token", "x", NNODES="2")
+    monkeypatch.setenv("MAX_PIXELS", "5")
+    kept = record_of_run(run)
+    change(run, versions=kept.versions | {"ms-swift": "4.5.3", "trl": "9"})
+    shown = resume(tmp_path)
+    assert shown.exit_code == 0
+    for said in (
+        f"ms-swift 4.5.3 then, {kept.versions['ms-swift']} now",
+        "MAX_PIXELS is set here, and was not then",
+        "--hub_token: secrets are not kept",
+        "on every node, each with its own NODE_RANK",
+        "the rows begin again at the first",
+    ):
+        assert said in shown.stderr
+
+
+def test_a_run_begun_with_weights_alone_keeps_its_reference(tmp_path):
+    """ms-swift puts that checkpoint in place of --model, the reference's default."""
+    flags = ["--model", "base", "--resume_from_checkpoint", "/old/checkpoint-9"]
+    alone = ["--resume_only_model", "true", "--ignore_data_skip", "true"]
+    run = make_run(tmp_path / OLD, *flags, *alone, args={"ref_model": "/old/checkpoint-9"})
+    (words,) = [json.loads(resume(tmp_path, "--json").stdout)["command"]]
+    assert words[-4:-2] == ["--ref_model", "/old/checkpoint-9"]
+    assert words[-1] == str(run / "checkpoint-4")
+    assert "--resume_only_model" not in words and "--ignore_data_skip" not in words
+
+
+@pytest.mark.parametrize(
+    "flag",
+    [
+        *("--hub_token", "--hub-token", "--swanlab_token", "--swanlab_secret"),
+        *("--swanlab_webhook_url", "--some_api_key", "--password"),
+    ],
+)
+def test_no_secret_is_written(flag, tmp_path):
+    around = ("--max_new_tokens", "9", "--teacher_tag_key", "set")
+    for words in ((flag, "Zq81"), (f"{flag}=Zq81",)):
+        run = make_run(
+            tmp_path / f"{len(words)}" / OLD,
+            *(*around, *words, "--seed", "1", "--teacher_model_server", '{"api_key": "Zq81"}'),
+            *("--vllm_server_base_url", "http://me:Zq81@host:80"),
+            HF_TOKEN="Zq81",
+            VLLM_API_KEY="Zq81",
+            MODELSCOPE_API_TOKEN="Zq81",
+            WANDB_API_KEY="Zq81",
+            HTTPS_PROXY="http://me:Zq81@host",
+            MODELSCOPE_DOMAIN="https://me:Zq81@host",
+        )
+        assert "Zq81" not in (run / FILE).read_text()
+        told = json.loads(resume(run, "--json").stdout)
+        assert {*around, "--seed"} <= {*told["command"]}
+        assert any(f"--{flag.lstrip('-').replace('-', '_')}" in note for note in told["notes"])
+
+
+def test_a_record_of_this_process():
+    kept = record(["-c"], os.environ, gpus=0)
+    assert isinstance(kept, Record) and kept.command is None and kept.versions["ms-swift"]
+
+
+GRPO = "swift rlhf --rlhf_type grpo --reward_funcs a --dataset b --model m --use_vllm false "
+FULL, LORA = GRPO + "--tuner_type full ", GRPO + "--tuner_type lora "
+FROM = "--resume_from_checkpoint "
+
+
+@pytest.mark.parametrize(
+    ("command", "level", "said"),
+    [
+        (FULL + FROM + "GOOD", None, ""),
+        (FULL + FROM + "HALF", PROBLEM, "is not complete: trainer_state.json"),
+        (FULL + FROM + "GOOD/none", PROBLEM, "no such folder"),
+        (FULL + FROM + "OUTPUT_DIR/v0-DATE/checkpoint-50", None, ""),  # a placeholder
+        (FULL + FROM + "ALONE", NOTE, "saved with --save_only_model"),
+        (FULL + FROM + "GOOD --ignore_data_skip true", NOTE, "the rows begin again"),
+        (FULL + "--ignore_data_skip true", None, ""),
+        (FULL + "--save_only_model true", None, ""),
+        (FULL + FROM + "GOOD --async_generate true", NOTE, "made again, with other weights"),
+        (FULL + "--sync_ref_model true", NOTE, "has the first one again"),
+        (FULL + "--sync_ref_model true --beta 0", None, ""),
+        (LORA + "--sync_ref_model true", None, ""),
+        (FULL + FROM + "GOOD --resume_only_model true", NOTE, "--ref_model with the value of"),
+        (FULL + FROM + "ALONE --resume_only_model true --ref_model m", None, ""),
+        (FULL + FROM + "GOOD --resume_only_model true --beta 0", None, ""),
+        (LORA + FROM + "GOOD --resume_only_model true", None, ""),
+    ],
+)
+def test_what_check_says(command, level, said, tmp_path):
+    for name in ("GOOD", "HALF", "ALONE"):
+        make_checkpoint(tmp_path / name, 2, 4)
+    (tmp_path / "HALF" / "trainer_state.json").unlink()
+    for name in ("rng_state.pth", "optimizer.pt", "scheduler.pt"):
+        (tmp_path / "ALONE" / name).unlink()
+    for name in ("GOOD", "HALF", "ALONE"):
+        command = command.replace(name, str(tmp_path / name))
+    found = [f for f in check_recipe(read_text(command, environment={})[0]) if f.rule == "resume"]
+    assert [f.level for f in found] == ([level] if level else [])
+    assert not level or said in found[0].text
