@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import json
 import re
-import struct
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 from swift_vlrft.datasets.source import DataError
+from swift_vlrft.files.checkpoints import STATE, tensor_file_problem
 from swift_vlrft.files.jsonl import LineError, read_json
 from swift_vlrft.hub.cleaning import cached_id, clean, is_hub_id, without_secrets
 
@@ -52,7 +52,6 @@ PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.pickle", "*.npy", "*.
 ADAPTER = "adapter_config.json"
 _IMPORTED = re.compile(r"^\s*(?:from|import)\s+\.(\w+)", re.MULTILINE)
 _PLAIN = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
-MAX_HEADER = 100_000_000
 
 
 class CheckpointError(DataError):
@@ -267,27 +266,10 @@ def _check_weights(opened: Checkpoint) -> None:
                 "killed run"
             )
     states = ("training_args.bin", "optimizer.pt", "scheduler.pt")
-    written_last = folder / "trainer_state.json"
+    written_last = folder / STATE
     unfinished = opened.step is not None and not written_last.exists()
     if unfinished and any((folder / name).exists() for name in states):
         raise CheckpointError(
-            f"{folder} has no trainer_state.json, which is written last: it is still being "
+            f"{folder} has no {STATE}, which is written last: it is still being "
             "written, or the run was killed meanwhile; take an earlier checkpoint"
         )
-
-
-def tensor_file_problem(file: Path) -> str | None:
-    """Why a safetensors file is not complete: its header against its size."""
-    size = file.stat().st_size
-    with file.open("rb") as opened:
-        head = opened.read(8)
-        length = struct.unpack("<Q", head)[0] if len(head) == 8 else 0
-        if not 2 <= length <= min(MAX_HEADER, size - 8):
-            return f"is no complete safetensors file ({size} bytes)"
-        try:
-            header = json.loads(opened.read(length))
-            ends = [one["data_offsets"][1] for n, one in header.items() if n != "__metadata__"]
-            expected = 8 + length + max(ends, default=0)
-        except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
-            return "has a header that cannot be read"
-    return None if size == expected else f"has {size} bytes, its header says {expected}"
