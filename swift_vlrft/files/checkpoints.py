@@ -25,8 +25,10 @@ from swift_vlrft.files.jsonl import LineError, read_json
 STATE = "trainer_state.json"
 _NAME = re.compile(r"checkpoint-(\d+)")
 _MAX_HEADER = 1 << 27  # a header of safetensors is JSON: megabytes at most
-_WEIGHTS = ("model.safetensors", "adapter_model.safetensors", "pytorch_model.bin")
-_WEIGHTS += ("adapter_model.bin", "*/adapter_model.safetensors", "*/adapter_model.bin")
+_WEIGHTS = (
+    *("model.safetensors", "pytorch_model.bin", "adapter_model.safetensors", "adapter_model.bin"),
+    *("*/adapter_model.safetensors", "*/adapter_model.bin"),
+)
 _SHARDED = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 
 
@@ -112,12 +114,10 @@ def _of_weights(folder: Path, read: dict[str, Any]) -> Iterator[str]:
     if any(folder.glob("*model-*-of-*")) and not indexed:
         yield "the index of the shards of the weights is missing"
     adapter = any(folder.glob("adapter_model.*"))
+    settings = "adapter_config.json" if adapter else "config.json"
     in_folders = any(folder.glob("*/adapter_model.*"))  # of several adapters
-    if (
-        not in_folders
-        and (needed := "adapter_config.json" if adapter else "config.json") not in read
-    ):
-        yield f"{needed} is missing"
+    if settings not in read and not in_folders:
+        yield f"{settings} is missing"
 
 
 def _of_states(folder: Path, args: dict[str, Any]) -> Iterator[str]:
