@@ -24,6 +24,9 @@ from swift.trainers.trainer_factory import TrainerFactory
 from swift.utils import get_logger
 
 GIB = 2**30
+SWIFTS_TIMEOUT = 18_000_000
+"""What ms-swift 4.6.0 takes for --ddp_timeout; seconds."""
+TIMEOUT = 7_200
 
 logger = get_logger()
 
@@ -32,7 +35,14 @@ _added: list[str] = []
 
 
 class CallbacksGRPOConfig(GRPOConfig):
-    """GRPOConfig with our callbacks, so that the user need not give --callbacks."""
+    """GRPOConfig with our callbacks, so that the user need not give --callbacks, and an end to
+    waiting: 208 days are ms-swift's, where --ddp_timeout is not given.
+    """
+
+    def __post_init__(self) -> None:
+        if self.ddp_timeout == SWIFTS_TIMEOUT:  # type: ignore[has-type]
+            self.ddp_timeout = TIMEOUT
+        super().__post_init__()
 
     def _init_callbacks(self) -> None:
         super()._init_callbacks()

@@ -28,6 +28,7 @@ class CommandLine:
     model: str | None = None
     model_type: str | None = None
     resume_from_checkpoint: str | None = None
+    resume_only_model: bool = False
     system: str | None = None
     max_length: int | None = None
     max_pixels: int | None = None
@@ -57,7 +58,7 @@ def read_command_line(argv: list[str]) -> CommandLine:
     for name in ("max_length", "max_pixels", "num_generations"):
         add(name, dest=name, nargs="?", type=lambda text: int(text) if text.isdecimal() else None)
     add("columns", nargs="?", type=_columns, default={})
-    for name in ("strict", "streaming", "use_liger_kernel"):
+    for name in ("strict", "streaming", "use_liger_kernel", "resume_only_model"):
         add(name, dest=name, nargs="?", type=truth, const=True, default=False)
     add("use_hf", dest="use_hf", nargs="?", type=truth, const=True)
     values = vars(parser.parse_known_args(argv)[0])

@@ -33,6 +33,7 @@ from swift_vlrft.datasets.report import Report, nothing_scored, report_of_source
 from swift_vlrft.datasets.schemas import is_for_swift, schema_of
 from swift_vlrft.datasets.storage import StoredSet
 from swift_vlrft.diagnostics.watch import watch
+from swift_vlrft.files.checkpoints import good_checkpoints, why_not
 from swift_vlrft.files.environment import is_on, number
 from swift_vlrft.geometry.box_format import SUBSETS
 from swift_vlrft.rewards import REWARDS, TASK_NAMES, RewardFunction
@@ -101,12 +102,15 @@ def register(
     if command.reward_funcs:
         from swift_vlrft.swift_plugin.callbacks import add_callback
         from swift_vlrft.swift_plugin.resuming import Resume
+        from swift_vlrft.swift_plugin.watch_faults import WatchFaults
         from swift_vlrft.swift_plugin.watch_tasks import WatchTasks
 
         add_callback("vlrft_tasks", WatchTasks)
         add_callback("vlrft_resume", Resume)
+        add_callback("vlrft_faults", WatchFaults)
     if main_process:
         _check_reward_names(command.reward_funcs, command.external_plugins)
+        _check_checkpoint(command)
         if command.streaming and command.rlhf_type == "grpo" and command.num_generations != 1:
             raise DataError(
                 "--streaming true: of a stream ms-swift 4.6.0 samples one answer a prompt, so GRPO "
@@ -151,6 +155,20 @@ def _check_reward_names(names: list[str], plugins: list[str]) -> None:
             f"--reward_funcs {name}: no reward has this name.{hint}\n"
             f"  known here: {', '.join(REWARDS)}\n"
             f"  known to ms-swift: {', '.join(others)}"
+        )
+
+
+def _check_checkpoint(command: CommandLine) -> None:
+    """ms-swift goes on from what is there: where a state is missing, with a new optimizer, say."""
+    if command.resume_from_checkpoint is None or command.resume_only_model:
+        return
+    checkpoint = Path(command.resume_from_checkpoint).expanduser()
+    if checkpoint.is_dir() and (why := why_not(checkpoint)):
+        others = good_checkpoints(checkpoint.resolve().parent)
+        instead = f"take {others[-1]}" if others else "there is no complete one beside it"
+        raise DataError(
+            f"--resume_from_checkpoint {checkpoint} is not complete: {why}; {instead}, or go on "
+            "with its weights alone: --resume_only_model true"
         )
 
 

@@ -69,7 +69,8 @@ def _hand_over(arguments: list[str], servers: Path) -> NoReturn:
         with open(environment["VLRFT_TEST_SECONDS"], "a") as seconds:
             seconds.write(f"{answer['seconds']}\n")
     if answer["code"] < 0:
-        signal.signal(-answer["code"], signal.SIG_DFL)
+        with contextlib.suppress(OSError):  # of SIGKILL there is no other
+            signal.signal(-answer["code"], signal.SIG_DFL)
         os.kill(os.getpid(), -answer["code"])
     os._exit(answer["code"])
 

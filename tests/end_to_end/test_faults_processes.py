@@ -1,0 +1,148 @@
+"""The first and the fourth table of docs/faults.md: processes that die, rewards and numbers that
+go wrong, in the real `swift rlhf` on two processes. What goes wrong is tests/support/fault.py's.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from support.swift_run import (
+    DEEPSPEED_ON_CPU,
+    SUPPORT,
+    VLLM_ON_CPU,
+    grpo_command,
+    run_swift_unchecked,
+)
+from transformers.trainer_utils import get_last_checkpoint
+
+from swift_vlrft.files.checkpoints import good_checkpoints, why_not
+
+pytestmark = pytest.mark.end_to_end
+
+PLUGINS = [SUPPORT / "cpu_engines.py", SUPPORT / "fault.py"]
+FLAGS = (
+    *("--reward_funcs", "judge", "vlrft_format", "--callbacks", "fault", "--tuner_type", "lora"),
+    *("--save_strategy", "steps", "--save_steps", "1"),
+)
+VLLM = (
+    *("--use_vllm", "true", "--vllm_mode", "colocate", "--vllm_max_model_len", "512"),
+    *("--vllm_enforce_eager", "true", "--vllm_limit_mm_per_prompt", '{"image": 2}'),
+)
+
+
+@dataclass
+class Ended:
+    code: int
+    output: str
+    out: Path
+
+    @property
+    def good(self) -> list[str]:
+        return [folder.name for folder in good_checkpoints(self.out)]
+
+    def named(self, cause: str) -> None:
+        """The run ended with an error; cause and command are there to read."""
+        assert self.code != 0 and cause in self.output, self.output[-6000:]
+        last = good_checkpoints(self.out)[-1].name
+        assert f"The last complete checkpoint is {last}" in self.output
+        assert f"go on with: vlrft resume {self.out}\n" in self.output
+
+
+@pytest.fixture
+def with_fault(tiny_qwen2_5_vl, shapes, tmp_path):
+    """A run in which ``fault`` happens; "" for none. Its time is bounded: no rank waits on."""
+
+    def run(fault: str, *flags: str, out: str = "out", **variables: str) -> Ended:
+        folder = tmp_path / out
+        command = grpo_command(tiny_qwen2_5_vl, shapes, folder, PLUGINS, *FLAGS, *flags)
+        variables = {"NPROC_PER_NODE": "2", "VLRFT_TEST_FAULT": fault} | variables
+        done = run_swift_unchecked(command, 600, **variables)
+        return Ended(done.returncode, done.stdout, folder)
+
+    return run
+
+
+def digests(folder: Path) -> dict[str, str]:
+    return {f.name: hashlib.sha256(f.read_bytes()).hexdigest() for f in folder.iterdir()}
+
+
+@pytest.mark.parametrize(
+    ("phase", "flags", "variables"),
+    [
+        ("rollout", (), {}),
+        ("backward", ("--deepspeed", "zero2", "--torch_dtype", "bfloat16"), DEEPSPEED_ON_CPU),
+        ("sync", VLLM, VLLM_ON_CPU),
+    ],
+)
+def test_a_rank_is_killed(phase, flags, variables, with_fault):
+    ended = with_fault(f"{phase} kill 1 2", *flags, **variables)
+    assert f"fault: kill in {phase}" in ended.output
+    # torchrun names the rank that ended first, and what ended it.
+    root = ended.output.partition("Root Cause (first observed failure)")[2]
+    assert "rank      : 1 " in root and "Signal 9 (SIGKILL)" in root
+    ended.named("swift_vlrft: rank 0, step 1: ended by RuntimeError")
+    assert ended.good == ["checkpoint-1"]
+
+
+def test_killed_while_saving_then_resumed_then_preempted(with_fault):
+    ended = with_fault("save kill 0 2")
+    ended.named("checkpoint-2 is not complete: trainer_state.json, which is written last")
+    assert ended.good == ["checkpoint-1"]
+    assert Path(get_last_checkpoint(ended.out)).name == "checkpoint-2"  # half of one
+    assert (ended.out / "last-checkpoint").resolve().name == "checkpoint-1"
+    before = digests(ended.out / "checkpoint-1")
+
+    half = with_fault("", "--resume_from_checkpoint", str(ended.out / "checkpoint-2"))
+    assert half.code != 0 and "checkpoint-2 is not complete" in half.output
+    assert f"take {ended.out / 'checkpoint-1'}" in half.output
+
+    # SIGTERM on one rank: both save the same step, over the half, and end.
+    good = ("--resume_from_checkpoint", str(ended.out / "checkpoint-1"))
+    resumed = with_fault("step term 1 2", *good, "--save_steps", "100")
+    resumed.named("ended by SIGTERM")
+    assert "exitcode  : 143" in resumed.output
+    assert resumed.good == ["checkpoint-1", "checkpoint-2"]
+    assert not (ended.out / "checkpoint-3").exists()
+    assert digests(ended.out / "checkpoint-1") == before
+
+
+def test_a_process_alone_is_killed(with_fault):
+    ended = with_fault("rollout kill 0 2", NPROC_PER_NODE="1", out="alone")
+    assert "Signal 9 (SIGKILL)" in ended.output and ended.code != 0
+    assert ended.good == ["checkpoint-1"]
+
+
+def test_a_data_worker_is_killed(with_fault):
+    ended = with_fault("rollout worker 1 2", "--dataloader_num_workers", "1")
+    ended.named("DataLoader worker")
+    assert "is killed by signal: Killed" in ended.output
+
+
+def test_a_reward_raises(with_fault):
+    ended = with_fault("reward raise 1 2")
+    ended.named("""rank 1, step 1: ended by KeyError: "the judge's answer has no 'score'\"""")
+    assert ended.good == ["checkpoint-1"]
+
+
+def test_a_reward_hangs(with_fault):
+    """In a regular expression, which keeps Python's lock: no thread of Python could end it."""
+    ended = with_fault("reward hang 1 2", "--ddp_timeout", "20")
+    ended.named("nothing has moved for 20 seconds (--ddp_timeout)")
+    assert ", in judge" in ended.output or "in judge\n" in ended.output  # what the rank was doing
+    assert ended.good == ["checkpoint-1"]
+
+
+@pytest.mark.parametrize("fault", ["backward nan 1 2", "reward inf 1 2"])
+def test_nan_in_gradients_or_the_loss_is_left_out(fault, with_fault):
+    ended = with_fault(fault, "--max_steps", "2")
+    assert ended.code == 0, ended.output[-6000:]
+    assert "step 2: grad_norm is nan: its update is left out" in ended.output
+    first, second = (ended.out / name / "adapter_model.safetensors" for name in ended.good)
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_infinity_in_gradients_ends_the_run(with_fault):
+    ended = with_fault("backward inf 1 2")
+    ended.named("step 2: ended by FloatingPointError: NaN or infinity in ")
+    assert ended.good == ["checkpoint-1"] and why_not(ended.out / "checkpoint-2")

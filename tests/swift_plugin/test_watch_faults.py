@@ -1,0 +1,67 @@
+"""What ends a run early, without a run: tests/end_to_end/test_faults_processes.py has those."""
+
+import os
+import signal
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from swift_vlrft.swift_plugin.watch_faults import MOST_LEFT_OUT, WatchFaults, not_finite
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype", "finite"),
+    [
+        (float("nan"), torch.float32, False),
+        (float("-inf"), torch.bfloat16, False),
+        (60_000.0, torch.float16, True),  # the norm of two of them is infinity in 16 bits
+        (3e38, torch.float32, True),
+        (0.0, torch.float32, True),
+    ],
+)
+def test_weights_that_are_not_finite(value, dtype, finite):
+    model = torch.nn.Linear(2, 2).to(dtype)
+    model.weight.data.fill_(value)
+    assert not_finite(model) == ([] if finite else ["weight"])
+    model.weight.requires_grad = False  # not trained: not ours to judge
+    assert not_finite(model) == []
+
+
+def watch(folder, **args):
+    given = {"callbacks": [], "ddp_timeout": 60, "process_index": 0, "output_dir": str(folder)}
+    trainer = SimpleNamespace(state=SimpleNamespace(global_step=3))
+    return WatchFaults(SimpleNamespace(**given | args), trainer)
+
+
+def test_a_run_of_updates_that_are_left_out_ends(tmp_path):
+    watching, state = watch(tmp_path), SimpleNamespace(global_step=3)
+    for logs in [{"grad_norm": float("nan")}] * (MOST_LEFT_OUT - 1) + [{"grad_norm": 0.5}, {}]:
+        watching.on_log(None, state, None, logs=logs)
+    for _ in range(MOST_LEFT_OUT - 1):
+        watching.on_log(None, state, None, logs={"grad_norm": "inf"})
+    with pytest.raises(FloatingPointError, match="in a row"):
+        watching.on_log(None, state, None, logs={"grad_norm": float("nan")})
+
+
+def test_sigterm_waits_for_the_step_and_is_given_back(tmp_path):
+    watching, before = watch(tmp_path), signal.getsignal(signal.SIGTERM)
+    with watching._watching():
+        for _ in range(2):  # to the rank itself, and from torchrun
+            os.kill(os.getpid(), signal.SIGTERM)
+        assert watching.asked
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert watching.timer.finished.is_set()
+
+
+@pytest.mark.parametrize("other", [{"callbacks": ["graceful_exit"]}, {"enable_jit_checkpoint": 1}])
+def test_sigterm_is_left_to_others(other, tmp_path):
+    before = signal.getsignal(signal.SIGTERM)
+    with watch(tmp_path, **other)._watching():
+        assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_an_error_is_raised_on_and_followed_by_the_way_on(tmp_path, capfd):
+    with pytest.raises(KeyError), watch(tmp_path)._watching():
+        raise KeyError("score")
+    assert "step 3: ended by KeyError: 'score'. There is no complete" in capfd.readouterr().err
