@@ -100,9 +100,13 @@ def register(
     register_model_of(command, check=main_process)
     if command.reward_funcs:
         from swift_vlrft.swift_plugin.callbacks import add_callback
+        from swift_vlrft.swift_plugin.watch_data import WatchData
+        from swift_vlrft.swift_plugin.watch_disk import WatchDisk
         from swift_vlrft.swift_plugin.watch_tasks import WatchTasks
 
         add_callback("vlrft_tasks", WatchTasks)
+        add_callback("vlrft_disk", WatchDisk)
+        add_callback("vlrft_data", WatchData)
     if main_process:
         _check_reward_names(command.reward_funcs, command.external_plugins)
         if command.streaming and command.rlhf_type == "grpo" and command.num_generations != 1:
