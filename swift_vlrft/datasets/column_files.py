@@ -48,12 +48,16 @@ def _arrow_batches(file: Path, names: list[str]) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
 
     with file.open("rb") as opened, pa.memory_map(str(file)) as source:
+
+        def look() -> None:  # to read what is no longer there would kill the process
+            if (size := os.fstat(opened.fileno()).st_size) < source.size():
+                raise OSError(f"it had {source.size()} bytes, and has {size} now")
+
         for batch in pa.ipc.open_stream(source):
             for start in range(0, len(batch), BATCH_ROWS):
-                # To read what is no longer there would kill the process.
-                if (size := os.fstat(opened.fileno()).st_size) < source.size():
-                    raise OSError(f"it had {source.size()} bytes, and has {size} now")
+                look()
                 yield batch.slice(start, BATCH_ROWS).select(names)
+            look()
 
 
 READERS = {
