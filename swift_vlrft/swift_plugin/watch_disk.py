@@ -66,5 +66,5 @@ def size_of(checkpoint: Path) -> int:
 def first_size(model: Any, save_only_model: bool) -> int:
     """The weights that are trained, and Adam's two moments of them."""
     trained = (one for one in model.parameters() if one.requires_grad)
-    size = sum(getattr(one, "ds_numel", one.numel()) * one.element_size() for one in trained)
+    size: int = sum(getattr(one, "ds_numel", one.numel()) * one.element_size() for one in trained)
     return size if save_only_model else 3 * size
