@@ -6,6 +6,7 @@ from pathlib import Path
 
 from swift_vlrft.agreement.measurement import Measurement
 from swift_vlrft.agreement.verdict import Verdict
+from swift_vlrft.files.writing import beside
 
 
 def draw(measured: Measurement, verdict: Verdict, path: Path) -> None:
@@ -38,4 +39,5 @@ def draw(measured: Measurement, verdict: Verdict, path: Path) -> None:
         axes.set_ylabel("log-probability, trainer")
     named = ", ".join(cause.name for cause in verdict.causes)
     figure.suptitle(verdict.word + (f": {named}" if named else ""), fontsize=11)
-    figure.savefig(path, dpi=110)
+    with beside(path) as unfinished:
+        figure.savefig(unfinished, dpi=110, format="png")

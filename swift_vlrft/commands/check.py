@@ -99,6 +99,7 @@ def _checked(
 
 def _rewrite(console: Console, path: Path, before: str, edits: Sequence[Edit]) -> bool:
     """Make all possible edits; whether the file has changed."""
+    from swift_vlrft.files.writing import DiskFull
     from swift_vlrft.recipe.fix import difference, fixed_text, write_fixed
     from swift_vlrft.recipe.reader import RecipeError
 
@@ -109,6 +110,8 @@ def _rewrite(console: Console, path: Path, before: str, edits: Sequence[Edit]) -
         return False
     try:
         kept = write_fixed(path, after)
+    except DiskFull:
+        raise
     except OSError as error:
         raise RecipeError(f"{error.filename}: cannot be written: {error.strerror}") from None
     for line in _shown(difference(before, after, path)).splitlines():

@@ -7,15 +7,17 @@
 
 Each image is stored once, memory stays flat: ``Dataset.from_parquet`` was tried (600 rows of 820
 KB: as fast, but 730 MiB of memory for 23, and it looks at no image). A name is made of path, size
-and time of change; files appear only when they are whole, so a killed start is no danger.
+and times of change; files appear only when they are whole, so a killed start is no danger, and
+several runs may share the folder. A file that is damaged there all the same is made again.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import astuple
 from hashlib import sha256
 from pathlib import Path
@@ -37,6 +39,9 @@ BATCH_ROWS = 16
 MAX_THREADS = 4
 """Shards copied at once unless ``--dataset_num_proc`` asks for more: the disk takes no more."""
 
+_opened: dict[Path, os.stat_result] = {}
+"""The files that are mapped, as they were then."""
+
 
 def threads(num_proc: int = 1) -> ThreadPoolExecutor:
     """For copying and decoding, which leave the interpreter free."""
@@ -47,11 +52,12 @@ def cached_parquet(
     stored: ColumnFiles, cache: Path, num_proc: int = 1
 ) -> tuple[pa.Table, Origin, Infos]:
     """The rows of all files, memory-mapped, how many are of which, and their images' infos. Files
-    that break off go to ``stored.broken``.
+    that break off go to ``stored.broken``; DiskFull, or another OSError, where the cache cannot be
+    written.
     """
     image = stored.stored_name("image")
 
-    def copied(file: Path) -> tuple[Path, Path] | DataError:
+    def copied(file: Path) -> tuple[pa.Table, Infos] | DataError:
         try:
             return _copied(file, image, cache, lookers)
         except DataError as error:
@@ -60,22 +66,53 @@ def cached_parquet(
     with threads(num_proc) as pool, threads(num_proc) as lookers:
         copies = dict(zip(stored.files, pool.map(copied, stored.files), strict=True))
     infos = [
-        info
-        for made in copies.values()
-        if not isinstance(made, DataError)
-        for info in _read_infos(made[1])
+        info for made in copies.values() if not isinstance(made, DataError) for info in made[1]
     ]
-    arrow = {f: made if isinstance(made, DataError) else made[0] for f, made in copies.items()}
-    return *_joined(stored, arrow), infos
+    tables = {f: made if isinstance(made, DataError) else made[0] for f, made in copies.items()}
+    return *_joined(stored, tables), infos
 
 
 def mapped_files(stored: ColumnFiles) -> tuple[pa.Table, Origin]:
     """The same of Arrow files, which are read where they lie."""
-    return _joined(stored, {file: file for file in stored.files})
+
+    def mapped(file: Path) -> pa.Table | DataError:
+        import pyarrow as pa
+
+        try:
+            return _mapped(file)
+        except (pa.ArrowException, OSError) as error:
+            return DataError(f"{file} breaks off ({error}); copy it again")
+
+    return _joined(stored, {file: mapped(file) for file in stored.files})
+
+
+def _mapped(file: Path) -> pa.Table:
+    import pyarrow as pa
+
+    before = file.stat()
+    table = pa.ipc.open_stream(pa.memory_map(str(file))).read_all()
+    _opened[file] = before
+    return table
+
+
+def shortened() -> str | None:
+    """What to say of the first mapped file that has lost its end: reading it would kill the
+    process. One that was deleted, or replaced by another, stays readable.
+    """
+    for file, before in _opened.items():
+        with suppress(OSError):
+            now = file.stat()
+            if now.st_ino == before.st_ino and now.st_size < before.st_size:
+                return (
+                    f"{file} had {before.st_size} bytes when it was opened, and has {now.st_size} "
+                    "now: it was cut off or overwritten while rows were read from it. Put it back, "
+                    "and go on from the last checkpoint"
+                )
+    return None
 
 
 def _joined(
-    stored: ColumnFiles, copies: Mapping[Path, Path | DataError]
+    stored: ColumnFiles, tables_of: Mapping[Path, pa.Table | DataError]
 ) -> tuple[pa.Table, Origin]:
     """The tables of one set as one: columns in the order of the first, and where a shard holds
     nulls only, of the type that another one says. DataError if types cannot be brought together.
@@ -84,15 +121,9 @@ def _joined(
 
     tables: list[pa.Table] = []
     origin: Origin = []
-    for file, copy in copies.items():
-        try:
-            if isinstance(copy, DataError):
-                raise copy
-            table = pa.ipc.open_stream(pa.memory_map(str(copy))).read_all()
-        except (pa.ArrowException, OSError, DataError) as error:
-            known = isinstance(error, DataError)
-            text = str(error) if known else f"{file} breaks off ({error}); copy it again"
-            stored.broken.append(BadRow(RowLocation(file), text))
+    for file, table in tables_of.items():
+        if isinstance(table, DataError):
+            stored.broken.append(BadRow(RowLocation(file), str(table)))
             stored.files.remove(file)
             continue
         tables.append(table)
@@ -114,34 +145,65 @@ def _joined(
     return pa.concat_tables(tables, promote_options="permissive"), origin
 
 
-def _copied(file: Path, image: str, cache: Path, pool: ThreadPoolExecutor) -> tuple[Path, Path]:
+def _copied(
+    file: Path, image: str, cache: Path, pool: ThreadPoolExecutor
+) -> tuple[pa.Table, Infos]:
+    """The rows and infos of a Parquet file, from the cache if it has them. DataError if the file
+    breaks off.
+    """
+    import pyarrow as pa
+
+    try:
+        key = f"{VERSION} {file.resolve()} {_stamp(file)} {image}"
+    except OSError as error:
+        raise DataError(f"{file} cannot be read ({error}); copy or download it again") from error
+    name = sha256(key.encode()).hexdigest()[:32]
+    target, infos_file = cache / f"{name}.arrow", cache / f"{name}.infos.json"
+    with suppress(OSError, ValueError):  # not there yet, or somebody damaged it
+        table, infos = _mapped(target), _read_infos(infos_file)
+        if len(table) == len(infos):
+            return table, infos
+    infos = []
+    schema, batches = _parquet(file)
+    with beside(target) as half:
+        with pa.OSFile(str(half), "wb") as sink, pa.ipc.new_stream(sink, schema) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+                infos += image_infos(batch.column(image), pool)
+        _write_infos(infos, infos_file)
+    return _mapped(target), infos
+
+
+def _stamp(path: str | Path) -> str:
+    """What a file's content cannot change without, whatever the clock and copying tools do: size,
+    time of change, and the time of the last change to either, which no tool can set.
+    """
+    stat = os.stat(path)
+    return f"{stat.st_size} {stat.st_mtime_ns} {stat.st_ctime_ns}"
+
+
+def _parquet(file: Path) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """The schema of a Parquet file, and its rows; DataError where it breaks off."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    stat = file.stat()
-    key = f"{VERSION} {file.resolve()} {stat.st_size} {stat.st_mtime_ns} {image}"
-    name = sha256(key.encode()).hexdigest()[:32]
-    target, infos_file = cache / f"{name}.arrow", cache / f"{name}.infos.json"
-    if target.is_file() and infos_file.is_file():
-        return target, infos_file
-    infos: Infos = []
+    def broken(error: Exception) -> DataError:
+        return DataError(f"{file} breaks off or is damaged ({error}); copy or download it again")
+
     try:
         # Not memory-mapped: every page of the file that was read would count as memory in use.
-        with (
-            beside(target) as half,
-            pq.ParquetFile(file, pre_buffer=False, buffer_size=1 << 20) as source,
-        ):
-            schema = source.schema_arrow
-            with pa.OSFile(str(half), "wb") as sink, pa.ipc.new_stream(sink, schema) as writer:
-                for batch in source.iter_batches(BATCH_ROWS, use_threads=False):
-                    writer.write_batch(batch)
-                    infos += image_infos(batch.column(image), pool)
-            _write_infos(infos, infos_file)
+        source = pq.ParquetFile(file, pre_buffer=False, buffer_size=1 << 20)
     except (pa.ArrowException, OSError) as error:
-        raise DataError(
-            f"{file} breaks off or is damaged ({error}); copy or download it again"
-        ) from error
-    return target, infos_file
+        raise broken(error) from error
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        with source:
+            try:
+                yield from source.iter_batches(BATCH_ROWS, use_threads=False)
+            except (pa.ArrowException, OSError) as error:
+                raise broken(error) from error
+
+    return source.schema_arrow, batches()
 
 
 # ---- images ----------------------------------------------------------------------------------
@@ -172,19 +234,25 @@ def image_infos_of_files(
         return {}
     key = sha256(VERSION.encode())
     for path in paths:
-        stamp = "\0"
-        try:
-            stat = os.stat(path)
-            stamp = f"{stat.st_size} {stat.st_mtime_ns}\0"
-        except (OSError, ValueError):
-            pass  # looking at the image says what is wrong
-        key.update(f"{path}\0{stamp}".encode("utf-8", "replace"))
+        stamp = ""
+        with suppress(OSError, ValueError):  # looking at the image says what is wrong
+            stamp = _stamp(path)
+        key.update(f"{path}\0{stamp}\0".encode("utf-8", "replace"))
     file = cache / f"{key.hexdigest()[:32]}.infos.json"
-    if not file.is_file():
-        with threads(num_proc) as pool:
-            found = list(pool.map(lambda path: try_image_info({"path": path}), paths))
-        _write_infos(found, file)
-    return {p: info for p, info in zip(paths, _read_infos(file), strict=True) if info is not None}
+    found: Infos = []
+    with suppress(OSError, ValueError):  # not there yet, or somebody damaged it
+        found = _read_infos(file)
+    known = found if len(found) == len(paths) else [None] * len(paths)
+
+    def looked(path: str, info: ImageInfo | str | None) -> ImageInfo | str:
+        # What could not be read is looked at again: the disk may have been at fault.
+        return info if isinstance(info, ImageInfo) else try_image_info({"path": path})
+
+    with threads(num_proc) as pool:
+        infos = list(pool.map(looked, paths, known))
+    if infos != known:
+        _write_infos(infos, file)
+    return dict(zip(paths, infos, strict=True))
 
 
 def _write_infos(infos: Sequence[ImageInfo | str | None], file: Path) -> None:
@@ -193,16 +261,20 @@ def _write_infos(infos: Sequence[ImageInfo | str | None], file: Path) -> None:
 
 
 def _read_infos(file: Path) -> Infos:
-    return [
-        ImageInfo(*found) if isinstance(found, list) else found
-        for found in json.loads(file.read_bytes())
-    ]
+    """OSError or ValueError if there are none, or they are damaged."""
+    try:
+        return [
+            ImageInfo(*found) if isinstance(found, list) else found
+            for found in json.loads(file.read_bytes())
+        ]
+    except TypeError as error:
+        raise ValueError(f"{file}: {error}") from error
 
 
 def stored_file(content: bytes, cache: Path) -> str:
     """The path of a file with these bytes, which are written once."""
     file = cache / "images" / sha256(content).hexdigest()[:32]
-    if not file.is_file():
+    if not (file.is_file() and file.stat().st_size == len(content)):
         write_atomically(file, content)
     return str(file)
 

@@ -7,6 +7,7 @@ Arrow     data-00000-of-00001.arrow, as ``save_to_disk`` writes it
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,10 +47,17 @@ def _arrow_schema(file: Path) -> pa.Schema:
 def _arrow_batches(file: Path, names: list[str]) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
 
-    with pa.memory_map(str(file)) as source:
+    with file.open("rb") as opened, pa.memory_map(str(file)) as source:
+
+        def look() -> None:  # to read what is no longer there would kill the process
+            if (size := os.fstat(opened.fileno()).st_size) < source.size():
+                raise OSError(f"it had {source.size()} bytes, and has {size} now")
+
         for batch in pa.ipc.open_stream(source):
             for start in range(0, len(batch), BATCH_ROWS):
+                look()
                 yield batch.slice(start, BATCH_ROWS).select(names)
+            look()
 
 
 READERS = {

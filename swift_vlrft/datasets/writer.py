@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from swift_vlrft.datasets.card import SplitCounts, features_of, write_card
 from swift_vlrft.datasets.row import BadRow
 from swift_vlrft.datasets.source import DataError
+from swift_vlrft.files.writing import on_disk, space_named
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -128,6 +129,7 @@ def write_folder(
             for number, shard in enumerate(shards):
                 name = f"{split}-{number:05d}-of-{len(shards):05d}.parquet"
                 _write_shard(data / name, [path for path, _ in shard], schema)
+                on_disk(data / name)
             written.shards += len(shards)
         if written.left_out:
             lines = [json.dumps(one) + "\n" for one in written.left_out_records()]
@@ -172,8 +174,9 @@ def row_bar(total: int | None = None) -> Iterator[Callable[[], None]]:
 def _only_process(folder: Path) -> Iterator[Path]:
     """An empty folder beside ``folder`` for what is under way, removed at the end."""
     staging = folder.parent / f".{folder.name}.unfinished"
-    staging.mkdir(parents=True, exist_ok=True)
-    with open(staging / "lock", "w") as lock:
+    with space_named(folder):
+        staging.mkdir(parents=True, exist_ok=True)
+    with open(staging / "lock", "w") as lock, space_named(folder):
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

@@ -30,6 +30,7 @@ from swift_vlrft.demo.data import write_parquet
 from swift_vlrft.demo.rows import Row
 from swift_vlrft.demo.tasks import DemoTask
 from swift_vlrft.files.shipped import shipped_file
+from swift_vlrft.files.writing import beside, write_atomically
 from swift_vlrft.parsing.answers import gold_text, read
 from swift_vlrft.report.reward_picture import draw_rewards
 
@@ -100,8 +101,9 @@ def run_demo(
         "steps": len(curves[FORMAT]),
         "seconds": round(time.monotonic() - started, 1),  # data and warm start included
     }
-    (folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
-    draw_rewards(curves, folder / "reward.png")
+    write_atomically(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
+    with beside(folder / "reward.png") as unfinished:
+        draw_rewards(curves, unfinished)
     draw_answers(task, held_out, answers, folder / "answers.png")
     return summary
 
@@ -285,4 +287,5 @@ def draw_answers(task: DemoTask, rows: list[Row], answers: list[list[str]], path
             title = f"{gold_text(row.solution)}\nbefore {texts[0]}\nafter {texts[1]}"
         axes.set_title(title, fontsize=8, color="black" if scores[1][i] >= 0.5 else "firebrick")
         axes.set(xticks=[], yticks=[])
-    figure.savefig(path, dpi=110)
+    with beside(path) as unfinished:
+        figure.savefig(unfinished, dpi=110, format="png")

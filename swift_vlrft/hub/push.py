@@ -23,7 +23,7 @@ from urllib.parse import quote
 from swift_vlrft.datasets.card import MARK
 from swift_vlrft.datasets.licence import UNKNOWN
 from swift_vlrft.datasets.source import DataError
-from swift_vlrft.files.writing import write_atomically
+from swift_vlrft.files.writing import DiskFull, space_named, write_atomically
 
 TOKENS = {"hf": "HF_TOKEN", "modelscope": "MODELSCOPE_API_TOKEN"}
 PAGES = {"hf": "huggingface.co/settings/tokens", "modelscope": "modelscope.cn/my/access/token"}
@@ -93,6 +93,8 @@ def upload(
                 commit_message=f"Upload with vlrft {COMMANDS[kind]}",
                 **more,
             )
+    except DiskFull:
+        raise
     except Exception as error:  # each library has many kinds of its own
         text = _without(token, f"{type(error).__name__}: {error}")
         raise HubError(f"{hub} did not take {what} as {repo}: {text}") from None
@@ -111,7 +113,8 @@ def staged(files: Files) -> Iterator[Path]:
             if isinstance(content, Path):
                 target.symlink_to(content.resolve())
             else:
-                target.write_bytes(content)
+                with space_named(target):
+                    target.write_bytes(content)
         yield folder
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from swift_vlrft.files.writing import beside
 from swift_vlrft.memory.estimate import Plan
 from swift_vlrft.memory.phases import COMPONENTS
 from swift_vlrft.memory.settings import GIB
@@ -36,5 +37,5 @@ def draw(plan: Plan, path: Path, title: str = "") -> None:
     axes.set_title(f"{title}: {plan.verdict}, peak in {plan.peak.name}".lstrip(": "))
     axes.set_xticks(range(len(names)), names, rotation=25, ha="right", rotation_mode="anchor")
     figure.legend(loc="outside right upper", fontsize=8, reverse=True)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=120)
+    with beside(path) as unfinished:
+        figure.savefig(unfinished, dpi=120, format=path.suffix[1:])

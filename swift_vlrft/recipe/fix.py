@@ -63,7 +63,8 @@ def _kept(path: Path) -> Path:
     names = (f"{path.name}.orig{f'.{number}' if number else ''}" for number in count())
     for copy in map(path.with_name, names):
         if not os.path.lexists(copy):
-            shutil.copy2(path, copy)
+            with beside(copy) as unfinished:
+                shutil.copy2(path, unfinished)
             break
         if copy.is_file() and copy.read_bytes() == path.read_bytes():
             break

@@ -32,6 +32,7 @@ from swift_vlrft.evaluation.sampled import queries_of
 from swift_vlrft.families import family_of
 from swift_vlrft.families.chatglm4v import COGAGENT, FAMILY
 from swift_vlrft.files.records import read_record, write_record
+from swift_vlrft.files.writing import free_space, space_named
 from swift_vlrft.geometry.box_format import NATIVE
 from swift_vlrft.swift_plugin.command_line import CommandLine
 from swift_vlrft.swift_plugin.model import register_model_of, wanted_box_format
@@ -257,13 +258,12 @@ def run_worker(
     wanted = box_format_for(settings)
     ask, at_once = load_engine(settings)
     config = _request_config(settings)
-    left = chain([first], left)
-    with new_part(folder).open("a", encoding="ascii") as file:
-        while batch := list(islice(left, at_once)):
-            lines = answer_batch(ask, config, settings, batch, problems, wanted)
+    left, part = chain([first], left), new_part(folder)
+    while batch := list(islice(left, at_once)):
+        lines = answer_batch(ask, config, settings, batch, problems, wanted)
+        with space_named(part), part.open("a", encoding="ascii") as file:
             file.write("".join(lines))
-            file.flush()
-            progress(len(lines))
+        progress(len(lines))
     return problems
 
 
@@ -320,6 +320,7 @@ def run_workers(
     for n, code in enumerate(codes):
         if code not in (None, 0):  # None: it was ended above, as another had failed
             tail = (folder / f"worker-{n}.log").read_text(errors="replace")[-1500:]
+            tail = tail or f"(nothing{free_space(folder)})"
             raise EvaluationError(
                 f"worker {n} ended with exit code {code}; {folder}/worker-{n}.log ends:\n{tail}"
             )

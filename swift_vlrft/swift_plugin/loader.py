@@ -27,6 +27,7 @@ from swift_vlrft.datasets.instances import forget
 from swift_vlrft.datasets.opening import check_columns, image_root, open_set
 from swift_vlrft.datasets.read import rows_of
 from swift_vlrft.datasets.report import Report, nothing_scored
+from swift_vlrft.datasets.row import BadRow, Row
 from swift_vlrft.datasets.schemas import is_for_swift, schema_of
 from swift_vlrft.datasets.storage import StoredSet, Stream, Table
 from swift_vlrft.datasets.training import (
@@ -35,6 +36,7 @@ from swift_vlrft.datasets.training import (
     training_set,
 )
 from swift_vlrft.families import known_family
+from swift_vlrft.files.writing import DiskFull
 from swift_vlrft.rewards import TASK_NAMES
 from swift_vlrft.swift_plugin.command_line import read_command_line
 from swift_vlrft.swift_plugin.model import text_tokens, wanted_box_format
@@ -120,7 +122,10 @@ class VlrftLoader(DatasetLoader):
         local = not isinstance(stored, Table | Stream)
         if isinstance(stored, Stream) or (self.streaming and local):
             return _stream(stored, options, notes=not local)
-        dataset, report = training_set(stored, options)
+        try:
+            dataset, report = training_set(stored, options)
+        except DiskFull as error:
+            raise DiskFull(f"{error}. MODELSCOPE_CACHE names the place of this cache") from error
         forget()
         _tell(report, options)
         if not local:
@@ -170,7 +175,7 @@ def _stream(stored: StoredSet, options: LoadOptions, *, notes: bool) -> Any:
 
     def generate() -> Iterator[tuple[int, Any]]:
         report = Report(stored.path)
-        yield from enumerate(streamed_rows(rows_of(stored), options, report))
+        yield from enumerate(streamed_rows(_lost_files_told(stored), options, report))
         if problem := report.no_row_of(options.tasks):
             raise DataError(problem)
         _tell(report, options)
@@ -179,6 +184,14 @@ def _stream(stored: StoredSet, options: LoadOptions, *, notes: bool) -> Any:
 
     # Not from_generator: it would pickle the generator and all it refers to, for a fingerprint.
     return IterableDataset(ExamplesIterable(generate, {}))
+
+
+def _lost_files_told(stored: StoredSet) -> Iterator[Row | BadRow]:
+    """The rows; of a file that breaks off is told at once: a stream may never come to its end."""
+    for row in rows_of(stored):
+        if isinstance(row, BadRow) and row.place.row is None:
+            _warn([f"{row}; its other rows are left out"])
+        yield row
 
 
 def _warn(notes: Sequence[str]) -> None:

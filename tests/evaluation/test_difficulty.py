@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from support.full_disk import no_room
 from support.written_sets import png
 from typer.testing import CliRunner
 
@@ -665,3 +666,17 @@ def test_answers_are_drawn_as_grpo_draws_them_whatever_the_checkpoint_prefers():
     made = prepare_generation_config(wish, config, tokenizer)
     assert (made.do_sample, made.temperature, made.top_p) == (True, 1.0, 1.0)
     assert made.top_k > 10**6
+
+
+def test_answers_before_a_full_disk_are_kept(tmp_path, engine):
+    source, out = write(tmp_path / "src", named(9)), tmp_path / "out"
+    command = ("m", source, "--samples", "4", "--out", out, "--batch-size", "2")
+    first = engine(lambda prompt, n: right_at(row_number(prompt), n))
+    with no_room(4000):
+        refused = run(*command)
+    assert refused.exit_code == 2 and not (out / "predictions.jsonl").exists()
+    assert f"{out / 'parts'}/part-" in said(refused) and "could not be written" in said(refused)
+    again = engine(lambda prompt, n: right_at(row_number(prompt), n))
+    assert run(*command).exit_code == 0
+    assert 9 <= (first.asked + again.asked).total() <= 9 + 2  # the batch that was cut
+    assert pq.read_table(out / "set" / "data").num_rows == 9

@@ -1,6 +1,12 @@
-import pytest
+import os
+import time
 
-from swift_vlrft.files.writing import beside, write_atomically
+import pytest
+from support.full_disk import no_room
+
+from swift_vlrft.files import writing
+from swift_vlrft.files.cache import remembered
+from swift_vlrft.files.writing import DiskFull, beside, write_atomically
 
 
 def test_a_file_is_replaced_as_a_whole_or_not_at_all(tmp_path):
@@ -19,3 +25,60 @@ def test_a_link_stays_a_link(tmp_path):
     link.symlink_to(target)
     write_atomically(link, "zwei ü")
     assert link.is_symlink() and target.read_text(encoding="utf-8") == "zwei ü"
+
+
+def test_a_full_disk_is_told_by_file_and_cause_and_takes_nothing(tmp_path):
+    file = tmp_path / "a.json"
+    write_atomically(file, "one")
+    with no_room(10), pytest.raises(DiskFull) as error:
+        write_atomically(file, "x" * 100)
+    assert str(error.value).startswith(f"{file} could not be written: a file so large is not")
+    assert file.read_text() == "one" and list(tmp_path.iterdir()) == [file]
+
+
+def test_writers_with_the_same_process_id_do_not_mix(tmp_path):
+    """Two containers that share a folder: both may be process 1."""
+    file = tmp_path / "a"
+    with beside(file) as one:
+        one.write_text("one, and longer")
+        with beside(file) as other:
+            other.write_text("other")
+        assert file.read_text() == "other" and one.read_text() == "one, and longer"
+    assert file.read_text() == "one, and longer"
+
+
+def test_a_name_as_long_as_a_name_can_be(tmp_path):
+    file = tmp_path / ("n" * 255)
+    write_atomically(file, "one")
+    assert file.read_text() == "one"
+
+
+def test_what_a_killed_process_left_is_removed_an_hour_later(tmp_path, monkeypatch):
+    with beside(tmp_path / "a") as alive:
+        left, young = (alive.with_name(f".a.{n * 12}.unfinished") for n in "0f")
+        other = tmp_path / ".somebodys.unfinished"
+        for file in (alive, left, young, other):
+            file.write_text("half")
+            if file != young:
+                os.utime(file, (time.time() - 4000,) * 2)
+        monkeypatch.setattr(writing, "_tidied", set())
+        write_atomically(tmp_path / "b", "whole")
+        assert {*tmp_path.iterdir()} == {alive, young, other, tmp_path / "b"}
+
+
+@pytest.mark.parametrize("damage", [b"", b'{"a": [1, 2', b"\xff\xfe", b"\0" * 40])
+def test_a_damaged_cache_is_computed_again(tmp_path, monkeypatch, damage):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert remembered("kind", "key", lambda: {"a": [1, 2, 3]}) == {"a": [1, 2, 3]}
+    (file,) = (tmp_path / "swift_vlrft" / "kind").iterdir()
+    file.write_bytes(damage)
+    assert remembered("kind", "key", lambda: "again") == "again"
+    assert remembered("kind", "key", lambda: "never") == "again"
+
+
+def test_a_cache_on_a_full_disk_is_done_without(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with no_room():
+        assert remembered("kind", "key", lambda: "answer") == "answer"
+    assert not list((tmp_path / "swift_vlrft" / "kind").iterdir())
+    assert remembered("kind", "key", lambda: "another") == "another"

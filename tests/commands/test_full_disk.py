@@ -1,0 +1,103 @@
+"""The commands on a full disk: one message, exit code 2, and nothing that was there is lost."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from support.finished_run import write_run
+from support.full_disk import no_room, small_disk
+from support.written_sets import row
+from typer.testing import CliRunner
+
+from swift_vlrft.cli import app
+from swift_vlrft.datasets.writer import write_folder
+
+RECIPE = """swift rlhf --rlhf_type grpo --model Qwen/Qwen2.5-VL-3B-Instruct --dataset d \\
+    --reward_funcs vlrft_format --external_plugins "$(vlrft plugin)" --tuner_type lora \\
+    --num_generations 8 --per_device_train_batch_size 8 --max_completion_length 512
+"""
+PLANNED = ("--gpus", "8x80", "--quick")
+CARD = ("--card-only", "card", "--repo", "me/shapes", "--hub", "hf")
+MODEL = ("--model", "Qwen/Qwen2.5-VL-3B-Instruct")
+# What the command takes, what it writes, and how large a file may be.
+COMMANDS = {
+    "convert": (("data", "convert", "set", "out"), "out", 2000),
+    "convert, shards": (("data", "convert", "set", "out"), "out", 25_000),
+    "convert, not even a lock": (("data", "convert", "set", "out"), "out", 0),
+    "clean": (("data", "check", "set", "--fix", "out"), "out", 2000),
+    "show": (("data", "show", "set", "--out", "page.html"), "page.html", 2000),
+    "eval": (("eval", "--predictions", "p.jsonl", "--out", "e"), "e/summary.json", 10),
+    "report": (("report", "run/grpo"), "run/grpo/report.html", 100),
+    "publish": (("publish", "run", *CARD), "card/", 10),
+    "recipe new": (("recipe", "new", "new.sh", *MODEL, *PLANNED), "new.sh", 10),
+    "recipe apply": (("recipe", "apply", "r.sh", "s.sh", "--gpus", "1x16", "--quick"), "s.sh", 10),
+    "plan": (("plan", "r.sh", *PLANNED, "--plot", "plan.svg"), "plan.svg", 100),
+    "check": (("check", "--fix", "old.sh"), "old.sh", 10),
+}
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path.with_name("cache")))
+    write_folder(tmp_path / "set", {"train": [row(i) for i in range(400)]})
+    write_run(tmp_path / "run")
+    line = {"id": "1", "completion": "<answer>a</answer>", "solution": "<answer>a</answer>"}
+    (tmp_path / "p.jsonl").write_text(json.dumps(line | {"task": "classification"}) + "\n")
+    (tmp_path / "r.sh").write_text(RECIPE)
+    (tmp_path / "old.sh").write_text(RECIPE.replace("--tuner_type", "--train_type"))
+    return tmp_path
+
+
+def contents(folder):
+    return {f: f.read_bytes() for f in folder.rglob("*") if f.is_file()}
+
+
+@pytest.mark.parametrize(("command", "target", "room"), COMMANDS.values(), ids=COMMANDS)
+def test_a_command_loses_nothing_and_succeeds_when_there_is_room(here, command, target, room):
+    before = contents(here)
+    with no_room(room):
+        refused = CliRunner().invoke(app, command)
+    assert refused.exit_code == 2, refused.output
+    (line,) = [one for one in refused.output.splitlines() if "error:" in one]
+    assert f"{target}" in line and "could not be written: a file so large is not" in line
+    assert contents(here) == before
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code in (0, 1), done.output  # 1: findings of `check`
+    whole = contents(here)
+    assert whole.keys() > before.keys() or command[0] == "check"
+    # Once more: what was written is replaced as a whole, or stays.
+    with no_room(room):
+        CliRunner().invoke(app, command)
+    assert contents(here) == whole
+
+
+def test_a_disk_that_is_really_full(here):
+    with small_disk(here / "disk", "48k") as mounted:
+        if not mounted:
+            pytest.skip("only root may mount a disk")
+        (here / "disk" / "page.html").write_text("old")
+        told = "could not be written: no space is left on its disk (0 MB free in "
+        for command in (
+            ("data", "convert", "set", "disk/out"),
+            ("data", "show", "set", "--rows", "400", "--out", "disk/page.html"),
+        ):
+            done = CliRunner().invoke(app, command)
+            assert done.exit_code == 2 and told in done.output, done.output
+        assert contents(here / "disk") == {here / "disk" / "page.html": b"old"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", [("data", "list"), ("plan", "r.sh", *PLANNED)])
+def test_a_result_that_cannot_be_printed_is_no_success(here, command):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", "from swift_vlrft.cli import app; app()", *command],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ,
+        )
+    assert done.returncode == 2 and "No space left on device" in done.stderr
