@@ -25,6 +25,8 @@ def loss_types(run: Run) -> list[str]:
 def length_bias(run: Run) -> Iterator[Finding]:
     """The mean over each completion (arXiv:2503.20783, section 3.1; om-ai-lab/VLM-R1#280)."""
     longest = run.integer("max_completion_length")
+    if not run.texts("reward_funcs") and not run.lacks("teacher_model", "teacher_model_server"):
+        return  # a teacher's tokens, no answer that is right or wrong
     if run.grpo and longest >= LONG and loss_types(run) in ([""], ["grpo"]):
         text = (
             f"answers of up to {longest} tokens under the loss type grpo, which averages over each "
