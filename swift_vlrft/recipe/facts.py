@@ -88,7 +88,10 @@ def of_megatron(known: Facts) -> Facts:
         for name, kinds in shipped.commands.items()
     }
     both = {name: known.commands.get(name, {}) | kinds for name, kinds in theirs.items()}
-    note = f"the flags of `megatron` are those of ms-swift {shipped.versions['ms-swift']}: here they cannot be read without Megatron-Core"
+    note = (
+        f"the flags of `megatron` are those of ms-swift {shipped.versions['ms-swift']}: here they "
+        "cannot be read without Megatron-Core"
+    )
     return msgspec.structs.replace(known, commands=known.commands | both, note=known.note or note)
 
 

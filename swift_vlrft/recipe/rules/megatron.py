@@ -15,9 +15,7 @@ from swift_vlrft.recipe.rules.finding import Finding, note, problem
 from swift_vlrft.recipe.rules.gpus import named
 from swift_vlrft.recipe.run import Run
 
-SIZES = (
-    *("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size"),
-)
+SIZES = (*("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size"),)
 REFUSED = {"async_generate": False, "sync_ref_model": False, "num_iterations": 1}
 """Flags of GRPO that Megatron takes, and ends with an error unless they are as here."""
 IGNORED = ("reward_model", "reward_model_plugin", "move_model_batches")
