@@ -401,7 +401,8 @@ def _of_roles(entries: Sequence[tuple[yaml.Node, yaml.Node]]) -> list[Flag]:
     """The trainer's flags, and the engine's own: a role's win over those of all
     (ray/megatron/driver_utils.py: merge_group_dict, which leaves out null).
     """
-    roles = {key.value: value.value for key, value in entries if key.value in ROLES}
+    tables = [(key, value) for key, value in entries if isinstance(value, yaml.MappingNode)]
+    roles = {key.value: value.value for key, value in tables if key.value in ROLES}
     engine = [e for e in roles.get("rollout", ()) if e[0].value.startswith("vllm_")]
     merged = {}
     for key, value in (*entries, *roles.get("train", ()), *engine):

@@ -170,7 +170,7 @@ def test_a_role_wins_over_all_and_the_engine_has_its_own_flags():
     assert (run.integer("vllm_max_model_len"), run.processes) == (4096, 4)
     assert (run.text("tuner_type"), run.integer("sleep_level")) == ("lora", 1)
     assert "system" not in run.given  # null is left out
-    apart = dict(RAY) | {"rollout": {"gpus": 2}}
+    apart = dict(RAY) | {"rollout": {"gpus": 2, "vllm_max_model_len": 4096}}
     del apart["colocate_groups"]
     assert found(yaml.safe_dump(apart), "cfg.yaml") == []
 
@@ -198,7 +198,8 @@ def test_commands_on_ray(command, said, tmp_path):
     [
         ({"device": "CPU"}, "KeyError: 'CPU'"),
         ({"workers": ["sampler"]}, "no group has the worker default"),
-        ({"ranks": None, "workers": 3}, "default has no workers"),
+        ({"workers": 3}, "default has no list of workers"),
+        ({"ranks": None}, "default has no ranks"),
     ],
 )
 def test_groups_of_devices(group, said):

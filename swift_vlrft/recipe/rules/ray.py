@@ -49,7 +49,9 @@ def _wrong_groups(groups: dict[str, Any], needed: tuple[str, ...]) -> Iterator[s
     found = {name: group for name, group in groups.items() if name not in COUNTS}
     for name, group in found.items():
         keys = ("device", "ranks", "workers")
-        lacking = [key for key in keys if not isinstance(group, dict) or key not in group]
+        lacking = [key for key in keys if not isinstance(group, dict) or group.get(key) is None]
+        if not lacking and not isinstance(group["workers"], list):
+            lacking = ["list of workers"]
         if lacking:
             yield f"{name} has no {', '.join(lacking)}"
             return
