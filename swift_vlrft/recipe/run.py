@@ -287,7 +287,10 @@ class Run:
     def processes(self) -> int:
         """Training processes on all nodes."""
         if self.recipe.ray is not None:
-            return _number("gpus", str(self.recipe.ray.gpus.get("train", 0)), whole=True)
+            gpus = self.recipe.ray.gpus.get("train", 0)
+            if not isinstance(gpus, int):
+                raise NotTaken(f"{self.recipe.path}: train: gpus is {gpus!r}, no whole number")
+            return gpus
         return (self.count("NPROC_PER_NODE") or 1) * (self.count("NNODES") or 1)
 
     @cached_property

@@ -150,6 +150,7 @@ def test_one_thing_less_or_other(before, after, rule):
         ({"lrr": 1}, "no --lrr"),
         ({"reward_funcs": ["formt"]}, "no reward is named formt"),
         ({"rollout": {"gpus": 2}}, "need the same number of them: train 4, rollout 2"),
+        ({"train": {"gpus": "four"}}, "train: gpus is 'four'"),
         ({"rollout": {"gpus": "four"}}, "rollout: gpus is 'four'"),
         ({"train": {"lora_rank": 8}}, "train: gpus is 0"),
         ({"colocate_groups": ["train", "rollout"]}, "as [[train, rollout]]"),
