@@ -28,6 +28,8 @@ from swift_vlrft.shared_prefix import settings as shared_prefix
 PROMPT_TEXT = 256
 """Tokens, assumed without a data set: the detection prompts of this package have 120 to 200."""
 
+PLANNED = "the planner knows `swift rlhf --rlhf_type grpo` and `swift sft`"
+
 PLUGIN_FILE = "vlrft.py"  # also of copies
 
 AGAINST_LIGER = (
@@ -67,13 +69,7 @@ def settings_of(
     run, notes = _planned(recipe)
     for name in (*RESOLUTION, shared_prefix.SWITCH, shared_prefix.CACHE):
         run.variable(name)  # which must be known
-    if not run.grpo and run.command != "sft":
-        kind = run.text("rlhf_type")
-        what = f"`{' '.join(run.recipe.command)}`" + (f" with rlhf_type {kind}" if kind else "")
-        raise ValueError(
-            f"{run.recipe.path}: {what}; the planner knows `swift rlhf --rlhf_type grpo` and "
-            "`swift sft`"
-        )
+    refuse(run)
     for name in filter(run.given.get, RANGES):
         run.read(name)  # a number that is none, whether this run uses it or not
     problems = [found.text for found in check_recipe(run, BATCHES) if found.level == PROBLEM]
@@ -97,6 +93,27 @@ def settings_of(
     settings = replace(settings, **_forward(run, settings, notes))
     notes.append("longest row: every sequence of a batch is as long as the longest")
     return replace(settings, assumptions=tuple(notes))
+
+
+def refuse(recipe: Recipe | Run) -> None:
+    """ValueError for a command that is not planned, with what the plan would lack."""
+    run = _planned(recipe)[0]
+    kind = run.text("rlhf_type") if run.command == "rlhf" else None
+    what = f"{run.recipe.path}: `{' '.join(run.recipe.command)}`"
+    what += f" with rlhf_type {kind}" if kind else ""
+    if run.megatron:
+        ray = ", and which role of Ray has which GPU" if run.recipe.ray or run.recipe.on_ray else ""
+        raise ValueError(
+            f"{what} is not planned: {PLANNED}, not Megatron's split of weights and activations "
+            f"(tensor, pipeline, context), its recomputation and its optimizer{ray}"
+        )
+    if not run.grpo and run.command != "sft":
+        raise ValueError(f"{what}; {PLANNED}")
+    if run.command == "sft" and run.true("use_ray"):
+        raise ValueError(
+            f"{what} on Ray is not planned: {PLANNED}, started by NPROC_PER_NODE, not by "
+            "--device_groups. Without --use_ray its plan is that of one worker a GPU"
+        )
 
 
 def _values_of_flags(run: Run) -> dict[str, Any]:

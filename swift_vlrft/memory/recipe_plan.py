@@ -122,6 +122,7 @@ def plan_read(
     quick: bool = False,
 ) -> RecipePlan:
     """As ``plan_recipe``, of a recipe that has been read."""
+    reading.refuse(recipe)
     node, note = _gpus(gpus, recipe.path)
     planned = _planned(recipe, node, nodes, dataset, quick)
     given = callers_part(recipe)

@@ -65,13 +65,34 @@ class Facts(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why these are not the facts of the installed versions, if they are not."""
 
     def flags(self, command: str) -> dict[str, Flag]:
-        """The flags of `swift COMMAND`; empty for a command that is not known."""
+        """The flags of `swift COMMAND`, or of `megatron rlhf` for megatron-rlhf; empty for a
+        command that is not known.
+        """
         return {
             name: flag
             for name, kinds in self.commands.items()
             for commands, flag in kinds.items()
             if command in commands.split()
         }
+
+
+def of_megatron(known: Facts) -> Facts:
+    """With the flags of `megatron`; ``note`` says so if they are of another version: without
+    Megatron-Core ms-swift does not tell them.
+    """
+    if known.flags("megatron-rlhf"):
+        return known
+    shipped = msgspec.json.decode(SHIPPED.read_bytes(), type=Facts)
+    theirs = {
+        name: {commands: flag for commands, flag in kinds.items() if "megatron-" in commands}
+        for name, kinds in shipped.commands.items()
+    }
+    both = {name: known.commands.get(name, {}) | kinds for name, kinds in theirs.items()}
+    note = (
+        f"the flags of `megatron` are those of ms-swift {shipped.versions['ms-swift']}: here they "
+        "cannot be read without Megatron-Core"
+    )
+    return msgspec.structs.replace(known, commands=known.commands | both, note=known.note or note)
 
 
 @lru_cache

@@ -1,4 +1,5 @@
-"""Flags of older ms-swift versions and their replacements, up to 4.6.0 (old_flags.json).
+"""Flags of older ms-swift versions and their replacements, up to 4.6.0 (old_flags.json,
+old_megatron_flags.json).
 
 --train_type lora           now --tuner_type, since 4.1.0
 --num_infer_workers 1       gone since 3.6.0: --vllm_mode colocate or server
@@ -24,6 +25,11 @@ class Old(msgspec.Struct, frozen=True):
     hint: str = ""
     drop: bool = False
 
+
+OLD_MEGATRON_FLAGS = msgspec.json.decode(
+    Path(__file__).with_name("old_megatron_flags.json").read_bytes(), type=dict[str, Old]
+)
+"""Of `megatron`; most are of 4.0.0, which took the names of `swift`."""
 
 OLD_FLAGS = msgspec.json.decode(
     Path(__file__).with_name("old_flags.json").read_bytes(), type=dict[str, Old]

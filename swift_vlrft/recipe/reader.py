@@ -1,4 +1,4 @@
-"""A recipe as data: the `swift` command it would run, with its flags and environment.
+"""A recipe as data: the `swift` or `megatron` command it would run, with its flags and environment.
 
 recipes/qwen2_vl_2b/classification_4x24g.sh
   -> command ("swift", "rlhf"), NPROC_PER_NODE=4, --num_generations 8 (line 31), ...
@@ -35,10 +35,19 @@ from swift_vlrft.files.shipped import shipped_file
 from swift_vlrft.recipe.shell.shell import Command, Shell
 from swift_vlrft.recipe.shell.state import Assigned, May, Value, union
 from swift_vlrft.recipe.shell.tree import Note, Span
-from swift_vlrft.recipe.shell.wrappers import COMMANDS
+from swift_vlrft.recipe.shell.wrappers import COMMANDS, called
 
 TRAINS = ("rlhf", "sft", "pt")
 CONFIGURATION = (".yaml", ".yml", ".json")
+ROLES = ("train", "rollout", "teacher")
+"""Of a configuration of Megatron on Ray (ray/megatron/driver_utils.py: KNOWN_GROUPS)."""
+OF_RAY = ("gpus", "colocate_groups", "nnodes")
+"""Its keys that are no flags."""
+OF_MEGATRON = {
+    *("micro_batch_size", "global_batch_size", "train_iters", "tensor_model_parallel_size"),
+    *("pipeline_model_parallel_size", "recompute_granularity", "mcore_model"),
+}
+"""Flags that only `megatron` has: a configuration with one of them is for it."""
 
 REMARK = re.compile(r"(?:^|^[^'\"]*\s)#.*")
 
@@ -71,13 +80,28 @@ class Flag:
     """One for each of ``values``."""
 
 
+@dataclass(frozen=True, slots=True)
+class Ray:
+    """What a configuration of Megatron on Ray says of its roles; values as they are in the file."""
+
+    gpus: dict[str, Any]
+    """Of each role."""
+    shared: Any = None
+    """colocate_groups: the roles that share their GPUs, as [[train, rollout]]."""
+    nodes: Any = 1
+    lost: tuple[Flag, ...] = ()
+    """What the command gives beside: only --config is read (ray/megatron/pipeline.py: main)."""
+
+
 @dataclass(kw_only=True)
 class Recipe(Command):
-    """One `swift` command, with its flags."""
+    """One `swift` or `megatron` command, with its flags."""
 
     path: Path
-    command: tuple[str, ...]
+    command: tuple[str, str]
     flags: list[Flag]
+    ray: Ray | None = None
+    """Of `megatron rlhf --use_ray true`; ``flags`` are then the trainer's and the engine's."""
     text: str = ""
     """The decoded file; spans count its characters."""
     maybe: May = frozenset()
@@ -138,6 +162,16 @@ class Recipe(Command):
     @property
     def trains(self) -> bool:
         return self.command[-1] in TRAINS
+
+    @property
+    def megatron(self) -> bool:
+        return self.command[0] == "megatron"
+
+    @property
+    def on_ray(self) -> bool:
+        """Whether `megatron rlhf` hands over to Ray (swift/cli/_megatron/rlhf.py: _use_ray)."""
+        flag = self.flag("use_ray") if self.command == ("megatron", "rlhf") else None
+        return flag is not None and flag.known and (*flag.values, "true")[0].lower() != "false"
 
 
 def read_recipes(
@@ -207,7 +241,7 @@ def read_text(
     if not recipes:
         reasons = "; ".join(f"line {note.line}: {note.text}" for note in shell.notes)
         raise RecipeError(
-            f"{path}: no `swift {'|'.join(COMMANDS[:4])}` command in it."
+            f"{path}: no `swift {'|'.join(COMMANDS[:4])}` or `megatron rlhf` command in it."
             + (reasons and f" {reasons}")
         )
     notes = [*shell.notes, *(note for recipe in recipes for note in recipe.notes)]
@@ -218,35 +252,55 @@ def read_text(
 
 
 def _recipe(found: Command, path: Path) -> Recipe:
-    words = found.words
-    script = words[0].text.endswith(".py")
-    method = Path(words[0].text).stem if script else words[1].text.removeprefix("swift.cli.")
-    command = ("swift", method.replace("_", "-"))
+    command, rest = called(found.words)
     recipe = Recipe(path=path, command=command, flags=[], **vars(found))
-    rest = words[1 if script else 2 :]
-    if rest and rest[0].known and rest[0].text.endswith(CONFIGURATION):
-        source = recipe.at(rest[0].text)
-        beside = path.parent / rest[0].text
-        source = source if source and machine.is_file(source) else beside
-        made = rest[0].text in found.written
-        written = found.written.get(rest[0].text)
-        if written or (machine.is_file(source) and not made):
-            inner = _configuration(source, written or _text(source), recipe.environment)
-            recipe.environment = inner.environment
-            recipe.unknown -= set(inner.environment)
-            nowhere = [replace(f, line=rest[0].line, span=None) for f in inner.flags]
-            recipe.flags = [replace(f, value_spans=(None,) * len(f.values)) for f in nowhere]
-        elif recipe.folder is not None and not made:
-            name = rest[0].text
-            raise RecipeError(f"{path}: line {rest[0].line}: {name}: no such file")
-        else:
-            recipe.maybe = None
-            why = "the script writes it" if made else "the folder it is in is not known"
-            text = f"{rest[0].text} was not read: {why}"
-            recipe.notes.append(Note(rest[0].line, "unread", text))
-        rest = rest[1:]
+    if rest and _is_configuration(rest[0]):
+        _include(recipe, rest.pop(0), path)
     _take_flags(recipe, rest)
+    if recipe.on_ray:
+        _configured_by_flag(recipe, rest, path)
     return recipe
+
+
+def _configured_by_flag(recipe: Recipe, words: Sequence[Value], path: Path) -> None:
+    """`megatron rlhf --use_ray true --config cfg.yaml`, which takes no other flags."""
+    at = next((i for i, word in enumerate(words[:-1], 1) if word.text == "--config"), 0)
+    given = recipe.flags
+    recipe.flags = [flag for flag in given if flag.name in ("use_ray", "config")]
+    if not at:
+        return
+    if _is_configuration(words[at]):
+        _include(recipe, words[at], path)
+    else:
+        recipe.maybe = None
+    if recipe.ray is not None:
+        lost = tuple(flag for flag in given if flag not in recipe.flags)
+        recipe.ray = replace(recipe.ray, lost=lost)
+
+
+def _is_configuration(word: Value) -> bool:
+    return word.known and word.text.endswith(CONFIGURATION)
+
+
+def _include(recipe: Recipe, word: Value, path: Path) -> None:
+    """The flags and variables of a configuration that a command names."""
+    name, line = word.text, word.line
+    source = recipe.at(name)
+    source = source if source and machine.is_file(source) else path.parent / name
+    made, written = name in recipe.written, recipe.written.get(name)
+    if written or (machine.is_file(source) and not made):
+        inner = _configuration(source, written or _text(source), recipe.environment)
+        recipe.environment, recipe.ray = inner.environment, inner.ray
+        recipe.unknown -= set(inner.environment)
+        nowhere = [replace(f, line=line, span=None) for f in inner.flags]
+        nowhere = [replace(f, value_spans=(None,) * len(f.values)) for f in nowhere]
+        recipe.flags = [*recipe.flags, *nowhere]
+    elif recipe.folder is not None and not made:
+        raise RecipeError(f"{path}: line {line}: {name}: no such file")
+    else:
+        recipe.maybe = None
+        why = "the script writes it" if made else "the folder it is in is not known"
+        recipe.notes.append(Note(line, "unread", f"{name} was not read: {why}"))
 
 
 def _take_flags(recipe: Recipe, words: Sequence[Value]) -> None:
@@ -324,14 +378,37 @@ def _configuration(path: Path, text: str, environment: dict[str, str]) -> Recipe
         if str(key.value) not in environment
     }
     method = "rlhf" if "rlhf_type" in data else "rollout" if _rolls_out(data) else "sft"
+    roles = {role: data[role] for role in ROLES if isinstance(data.get(role), dict)}
+    program = "megatron" if roles or OF_MEGATRON & set(data) else "swift"
+    entries = [(key, value) for key, value in node.value if key.value != "ENV"]
     return Recipe(
         path=path,
         environment={**{str(k): str(v) for k, v in variables.items()}, **environment},
-        command=("swift", method),
-        flags=[_entry(key, value) for key, value in node.value if key.value != "ENV"],
+        command=(program, "rlhf" if roles else method),
+        flags=_of_roles(entries) if roles else [_entry(key, value) for key, value in entries],
+        ray=_ray(data, roles) if roles else None,
         text=text,
         assigned=assigned,
     )
+
+
+def _ray(data: dict[str, Any], roles: dict[str, Any]) -> Ray:
+    gpus = {role: of_role.get("gpus", 0) for role, of_role in roles.items()}
+    return Ray(gpus, data.get("colocate_groups"), data.get("nnodes", 1))
+
+
+def _of_roles(entries: Sequence[tuple[yaml.Node, yaml.Node]]) -> list[Flag]:
+    """The trainer's flags, and the engine's own: a role's win over those of all
+    (ray/megatron/driver_utils.py: merge_group_dict, which leaves out null).
+    """
+    tables = [(key, value) for key, value in entries if isinstance(value, yaml.MappingNode)]
+    roles = {key.value: value.value for key, value in tables if key.value in ROLES}
+    engine = [e for e in roles.get("rollout", ()) if e[0].value.startswith("vllm_")]
+    merged = {}
+    for key, value in (*entries, *roles.get("train", ()), *engine):
+        if key.value not in (*OF_RAY, *ROLES) and value.tag != "tag:yaml.org,2002:null":
+            merged[key.value] = _entry(key, value)
+    return list(merged.values())
 
 
 def _entry(key: yaml.Node, node: yaml.Node) -> Flag:

@@ -24,7 +24,7 @@ from typing import Any
 from swift_vlrft.families.resize import RESOLUTION
 from swift_vlrft.files.environment import truth
 from swift_vlrft.recipe import facts as ms_swift
-from swift_vlrft.recipe.history import OLD_FLAGS
+from swift_vlrft.recipe.history import OLD_FLAGS, OLD_MEGATRON_FLAGS, Old
 from swift_vlrft.recipe.reader import Flag, Recipe
 
 Value = bool | int | float | str | tuple[Any, ...] | None
@@ -40,6 +40,8 @@ RANGES: dict[str, tuple[float, float]] = {
             *("num_generations", "num_iterations", "max_completion_length", "max_length"),
             *("max_pixels", "lora_rank", "sequence_parallel_size", "move_model_batches"),
             *("vllm_tensor_parallel_size", "vllm_max_model_len", "vllm_max_num_seqs"),
+            *("micro_batch_size", "global_batch_size", "tensor_model_parallel_size"),
+            *("pipeline_model_parallel_size", "context_parallel_size"),
         ),
         (1, ANY),
     ),
@@ -91,7 +93,19 @@ class Run:
 
     @cached_property
     def flags(self) -> dict[str, ms_swift.Flag]:
-        return self.facts.flags(self.command)
+        if not self.megatron:
+            return self.facts.flags(self.command)
+        flags = self.facts.flags(f"megatron-{self.command}")
+        if not self.recipe.on_ray and self.recipe.ray is None:
+            return flags
+        # The engine's own (ray/megatron/rollout/replica.py: VllmEngineConfig).
+        engine = self.facts.flags("rollout").items()
+        engines = {name: fact for name, fact in engine if name.startswith("vllm_")}
+        return {"config": ms_swift.Flag("str"), **engines, **flags}
+
+    @property
+    def old_flags(self) -> dict[str, Old]:
+        return OLD_MEGATRON_FLAGS if self.megatron else OLD_FLAGS
 
     @cached_property
     def given(self) -> dict[str, Flag]:
@@ -113,7 +127,7 @@ class Run:
         """The current name for an older or abbreviated one; else the name itself."""
         if name in self.flags or not name:
             return name
-        if (old := OLD_FLAGS.get(name)) is not None:
+        if (old := self.old_flags.get(name)) is not None:
             return old.now or name
         # To argparse, --report may be --report_to or --report-to, and is refused.
         longer = [flag for option, flag in self._spelled if option.startswith(name)]
@@ -224,6 +238,11 @@ class Run:
         return self.recipe.command[-1]
 
     @property
+    def megatron(self) -> bool:
+        """Whether Megatron trains, not transformers: the flags and the rules are others."""
+        return self.recipe.megatron
+
+    @property
     def trains(self) -> bool:
         return self.recipe.trains
 
@@ -267,6 +286,11 @@ class Run:
     @property
     def processes(self) -> int:
         """Training processes on all nodes."""
+        if self.recipe.ray is not None:
+            gpus = self.recipe.ray.gpus.get("train", 0)
+            if not isinstance(gpus, int):
+                raise NotTaken(f"{self.recipe.path}: train: gpus is {gpus!r}, no whole number")
+            return gpus
         return (self.count("NPROC_PER_NODE") or 1) * (self.count("NNODES") or 1)
 
     @cached_property
@@ -302,7 +326,10 @@ class Run:
 
 def resolve(recipe: Recipe | Run, facts: ms_swift.Facts | None = None) -> Run:
     """The run of a recipe; a run is returned unchanged."""
-    return recipe if isinstance(recipe, Run) else Run(recipe, facts or ms_swift.facts())
+    if isinstance(recipe, Run):
+        return recipe
+    facts = facts or ms_swift.facts()
+    return Run(recipe, ms_swift.of_megatron(facts) if recipe.megatron else facts)
 
 
 # What a flag's text means ----------------------------------------
@@ -369,6 +396,8 @@ def _overridden(run: Run, name: str) -> tuple[Value, str] | None:
                 return "no", "there is no set to evaluate on"
         case "split_dataset_ratio" if not run.evaluates:
             return 0.0, "no evaluation"
+        case "sleep_level" if run.recipe.ray is not None and name not in run.given:
+            return 1, "the default on Ray"
         case "sleep_level" if run.grpo:
             apart = run.text("vllm_mode") == "server" or run.true("async_generate")
             if apart or not run.true("use_vllm"):

@@ -71,7 +71,7 @@ def agree(
     if engine != "auto":
         chosen_engine(engine)  # it is known, and installed
     commands = [] if dataset is not None else _commands(target)
-    recipe = next((one for one in commands if one.command[-1] == "rlhf"), None)
+    recipe = next((one for one in commands if one.command == ("swift", "rlhf")), None)
     if dataset is not None:
         recipe = _recipe_of(target, dataset, engine, tokens)
     elif recipe is None:

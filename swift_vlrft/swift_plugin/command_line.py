@@ -1,6 +1,6 @@
 """The flags of the running `swift rlhf` command, read before ms-swift parses them.
 
-ms-swift imports a plugin while it builds its arguments and passes it nothing, so ``sys.argv`` is
+ms-swift imports a plugin while it builds its arguments and passes it nothing, so what it parses is
 read here. A YAML or JSON configuration (``swift rlhf cfg.yaml``) has already been turned into flags
 by ms-swift's launcher.
 """
@@ -8,6 +8,8 @@ by ms-swift's launcher.
 from __future__ import annotations
 
 import json
+import os
+import sys
 from argparse import ArgumentParser
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,6 +41,32 @@ class CommandLine:
     rlhf_type: str | None = None
     use_liger_kernel: bool = False
     use_hf: bool | None = None
+
+
+def arguments() -> list[str]:
+    """What ms-swift parses in this process: in a worker of Ray, which has a command line of its
+    own, the driver's (swift/utils/utils.py: parse_args); for `megatron rlhf --use_ray true`, the
+    flags of its configuration (swift/ray/megatron/driver_utils.py: parse_ray_yaml).
+    """
+    if given := os.environ.get("RAY_SWIFT_ARGS"):
+        return [str(word) for word in json.loads(given)]
+    words = sys.argv[1:]
+    if "swift.ray.megatron.pipeline" not in sys.modules or "--config" not in words[:-1]:
+        return words
+    from swift_vlrft.recipe.reader import read_recipe
+
+    flags = read_recipe(words[words.index("--config") + 1]).flags
+    return [word for flag in flags for word in (f"--{flag.name}", *flag.values)]
+
+
+def supervised() -> bool:
+    """Whether this is `swift sft`, `megatron sft`, or a worker of the former in Ray."""
+    return Path(sys.argv[0]).stem == "sft" or os.environ.get("RAY_SWIFT_GROUP") == "default"
+
+
+def running_command() -> CommandLine:
+    """The command line of this process's run."""
+    return read_command_line(arguments())
 
 
 def read_command_line(argv: list[str]) -> CommandLine:

@@ -1,6 +1,8 @@
 """The facts of the installed ms-swift (recipe/facts.py), read from its classes.
 
 python -m swift_vlrft.swift_plugin.facts > swift_vlrft/recipe/ms_swift.json
+
+The flags of `megatron` are among them if Megatron-Core is installed (docs/engines.md).
 """
 
 from __future__ import annotations
@@ -29,6 +31,12 @@ CLASSES = {
     "eval": "EvalArguments",
     "sample": "SamplingArguments",
 }
+OF_MEGATRON = {
+    "megatron-rlhf": "MegatronRLHFArguments",
+    "megatron-sft": "MegatronSftArguments",
+    "megatron-pt": "MegatronPretrainArguments",
+    "megatron-export": "MegatronExportArguments",
+}
 PARSED = re.compile(r"json_parse_to_dict\(self\.(\w+)")
 """How ms-swift declares a JSON flag."""
 
@@ -42,9 +50,10 @@ def read_facts() -> Facts:
     from swift_vlrft.rewards import REWARDS
 
     commands: dict[str, dict[str, Flag]] = {}
-    for command, name in CLASSES.items():
+    classes = {command: getattr(swift.arguments, name) for command, name in CLASSES.items()}
+    for command, arguments in (classes | megatron_classes()).items():
         with _patch_get_type_hints():
-            flags = read_flags(getattr(swift.arguments, name))
+            flags = read_flags(arguments)
         for flag, kind in flags.items():
             same = commands.setdefault(flag, {})
             key = next((key for key, other in same.items() if other == kind), "")
@@ -56,6 +65,15 @@ def read_facts() -> Facts:
     return Facts(installed_versions(), rewards, sorted(ids), templates(), commands)
 
 
+def megatron_classes() -> dict[str, type]:
+    """None without Megatron-Core and what goes with it."""
+    try:
+        from swift.megatron import arguments
+    except ImportError:
+        return {}
+    return {command: getattr(arguments, name) for command, name in OF_MEGATRON.items()}
+
+
 def read_flags(arguments: type) -> dict[str, Flag]:
     """The flags of one arguments class, by the parser that ms-swift builds from it."""
     import swift
@@ -63,7 +81,7 @@ def read_flags(arguments: type) -> dict[str, Flag]:
 
     texts = [
         path.read_text()
-        for folder in ("arguments", "trainers", "rlhf_trainers")
+        for folder in ("arguments", "trainers", "rlhf_trainers", "megatron/arguments")
         for path in (Path(swift.__file__).parent / folder).rglob("*.py")
     ]
     # FSDP's flag is parsed under another name (sft_args.py: _init_fsdp).

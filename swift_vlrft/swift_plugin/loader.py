@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import copy
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -38,7 +37,7 @@ from swift_vlrft.datasets.training import (
 from swift_vlrft.families import known_family
 from swift_vlrft.files.writing import DiskFull
 from swift_vlrft.rewards import TASK_NAMES
-from swift_vlrft.swift_plugin.command_line import read_command_line
+from swift_vlrft.swift_plugin.command_line import running_command, supervised
 from swift_vlrft.swift_plugin.model import text_tokens, wanted_box_format
 
 logger = get_logger()
@@ -92,7 +91,7 @@ class VlrftLoader(DatasetLoader):
             raise
 
     def _options(self, subsets: list[str], name: str) -> LoadOptions:
-        command = read_command_line(sys.argv[1:])
+        command = running_command()
         command.model_type = command.model_type or MODEL_TYPE["given"]
         subset = subset_of(subsets, name)
         box_format, key, resize = wanted_box_format(command, subset.box_format, name)
@@ -112,7 +111,7 @@ class VlrftLoader(DatasetLoader):
             rewards=tuple(command.reward_funcs),
             num_proc=self.num_proc or 1,
             # GRPO samples answers; supervised training needs the gold one as the last turn.
-            with_answers=Path(sys.argv[0]).stem == "sft",
+            with_answers=supervised(),
         )
 
     def _rows(self, stored: StoredSet, source: Source | None, options: LoadOptions) -> Any:
@@ -228,7 +227,7 @@ def _tell(report: Report, options: LoadOptions) -> None:
 
 def _check_rewards_score(name: str, report: Report) -> None:
     """DataError if all sets of the command are loaded and one of its rewards scores no row."""
-    command = read_command_line(sys.argv[1:])
+    command = running_command()
     _reports[name] = report
     parsed = [DatasetSyntax.parse(dataset) for dataset in command.datasets]
     names = [_key(syntax.dataset, syntax.subsets) for syntax in parsed]

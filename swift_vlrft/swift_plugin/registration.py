@@ -9,7 +9,6 @@ from __future__ import annotations
 import difflib
 import multiprocessing
 import os
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -39,7 +38,7 @@ from swift_vlrft.geometry.box_format import SUBSETS
 from swift_vlrft.rewards import REWARDS, TASK_NAMES, RewardFunction
 from swift_vlrft.rewards.detection import VARIABLE, threshold_at
 from swift_vlrft.shared_prefix import settings as shared_prefix
-from swift_vlrft.swift_plugin.command_line import CommandLine, read_command_line
+from swift_vlrft.swift_plugin.command_line import CommandLine, running_command
 from swift_vlrft.swift_plugin.loader import MODEL_TYPE, dataset_meta
 from swift_vlrft.swift_plugin.metrics import metric_of
 from swift_vlrft.swift_plugin.model import (
@@ -93,7 +92,7 @@ def register(
         for dataset in datasets:
             _register_path(os.fspath(dataset), command, check=True)
         return
-    command = read_command_line(sys.argv[1:])
+    command = running_command()
     command.model_type = command.model_type or model_type
     main_process = (
         multiprocessing.parent_process() is None and int(os.environ.get("RANK", "0")) == 0

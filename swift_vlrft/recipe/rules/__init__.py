@@ -11,15 +11,17 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from swift_vlrft.recipe.reader import Recipe, read_recipes
-from swift_vlrft.recipe.rules.batches import BATCHES
+from swift_vlrft.recipe.rules.batches import BATCHES, OF_BOTH
 from swift_vlrft.recipe.rules.data import DATA
 from swift_vlrft.recipe.rules.finding import NOTE, PROBLEM, Edit, Finding
 from swift_vlrft.recipe.rules.gpus import visible_gpus
-from swift_vlrft.recipe.rules.history import HISTORY
+from swift_vlrft.recipe.rules.history import HISTORY, removed_flags
 from swift_vlrft.recipe.rules.installed import installed
-from swift_vlrft.recipe.rules.losses import LOSSES
-from swift_vlrft.recipe.rules.model import MODEL
+from swift_vlrft.recipe.rules.losses import LOSSES, length_bias, unscaled_cispo
+from swift_vlrft.recipe.rules.megatron import MEGATRON
+from swift_vlrft.recipe.rules.model import MODEL, liger
 from swift_vlrft.recipe.rules.prefix import PREFIX
+from swift_vlrft.recipe.rules.ray import device_groups, roles
 from swift_vlrft.recipe.rules.resume import RESUME
 from swift_vlrft.recipe.rules.text import TEXT
 from swift_vlrft.recipe.run import NoValue, Run, resolve
@@ -31,11 +33,17 @@ RULES: tuple[Rule, ...] = (
     *BATCHES,
     *LOSSES,
     visible_gpus,
+    device_groups,
     *MODEL,
     *PREFIX,
     *RESUME,
     *DATA,
     installed,
+)
+"""For `swift`, whose trainers are those of transformers and TRL."""
+RULES_OF_MEGATRON: tuple[Rule, ...] = (
+    *(*TEXT, removed_flags, *OF_BOTH, length_bias, unscaled_cispo, *MEGATRON, roles),
+    *(rule for rule in (*MODEL, *PREFIX, *DATA, installed) if rule is not liger),
 )
 
 
@@ -46,9 +54,11 @@ def check(path: str | Path) -> list[Finding]:
     return in_order(finding for recipe in read_recipes(path) for finding in check_recipe(recipe))
 
 
-def check_recipe(recipe: Recipe | Run, rules: Iterable[Rule] = RULES) -> list[Finding]:
-    """The findings for one command, in the order of its lines."""
+def check_recipe(recipe: Recipe | Run, rules: Iterable[Rule] | None = None) -> list[Finding]:
+    """The findings for one command, in the order of its lines; by default of all rules for it."""
     run = resolve(recipe)
+    if rules is None:
+        rules = RULES_OF_MEGATRON if run.megatron else RULES
     return in_order(finding for rule in rules for finding in _known(rule, run))
 
 

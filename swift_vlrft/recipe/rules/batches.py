@@ -118,9 +118,13 @@ def engine(run: Run) -> Iterator[Finding]:
 
 
 def vllm_mode(run: Run) -> str | None:
-    """None without vLLM; if the mode is missing, the default before ms-swift 3.12."""
+    """None without vLLM; if the mode is missing, the default before ms-swift 3.12. On Ray engines
+    have their own GPUs unless colocate_groups says otherwise.
+    """
     if not run.grpo or not run.true("use_vllm"):
         return None
+    if (ray := run.recipe.ray) is not None:
+        return "colocate" if "rollout" in str(ray.shared) else "apart"
     return run.text("vllm_mode") or ("server" if run.text("vllm_server_host") else "colocate")
 
 
@@ -230,15 +234,9 @@ def precision(run: Run) -> Iterator[Finding]:
         yield note(run, "torch_dtype", "no-32-bit-copy", text)
 
 
-BATCHES = (
-    *(
-        algorithm,
-        no_reward,
-        reward_weights,
-        streamed_groups,
-        generation_batch,
-        evaluation_batch,
-        engine,
-    ),
-    *(tensor_parallel, sleep_level, server, lengths, truncation, sampling, precision),
+OF_BOTH = (
+    *(algorithm, no_reward, reward_weights, tensor_parallel, sleep_level, server, lengths),
+    *(truncation, sampling),
 )
+"""Those that hold for Megatron's trainers, too."""
+BATCHES = (*OF_BOTH, streamed_groups, generation_batch, evaluation_batch, engine, precision)

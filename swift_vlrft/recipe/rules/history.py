@@ -23,7 +23,7 @@ def old_value(flag: Flag) -> str | None:
 
 def removed_flags(run: Run) -> Iterator[Finding]:
     for flag in run.recipe.flags:
-        old = OLD_FLAGS.get(flag.name)
+        old = run.old_flags.get(flag.name)
         if old is None:
             continue
         hint = f" ({old.hint})" if old.hint else ""

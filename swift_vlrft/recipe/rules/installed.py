@@ -34,7 +34,14 @@ def needs(run: Run) -> Iterator[tuple[str, str, str, str]]:
     if run.command in ("rlhf", "rollout"):
         # swift.rlhf_trainers.utils imports it; ms-swift does not require it.
         yield "", "msgspec", "msgspec", "ms-swift's GRPO imports msgspec without requiring it"
-    if given("use_vllm") == "true" or run.command == "rollout":
+    if run.megatron:
+        why = "`megatron` needs Megatron-Core, mcore-bridge and TransformerEngine"
+        yield "", "mcore_bridge", "'ms-swift[megatron]'", why
+        yield "", "transformer_engine", "'transformer_engine[pytorch]'", why
+    if given("use_ray") == "true":
+        yield "use_ray", "ray", "'ms-swift[ray]'", "--use_ray needs it"
+    generates = not run.megatron or given("rlhf_type") in ("grpo", "gkd")
+    if (given("use_vllm") == "true" and generates) or run.command == "rollout":
         yield "use_vllm", "vllm", "vllm", "rollouts are to be made by vLLM"
     if "deepspeed" in run.given:
         yield "deepspeed", "deepspeed", "deepspeed", "--deepspeed needs it"

@@ -17,10 +17,17 @@ LONG = 2048
 OF_THE_RATIO = ("epsilon", "epsilon_high", "importance_sampling_level", "delta")
 
 
+def loss_types(run: Run) -> list[str]:
+    """Several in `swift rlhf`, one in `megatron rlhf`; by default none."""
+    return list(run.texts("loss_type")) or [run.text("loss_type") or ""]
+
+
 def length_bias(run: Run) -> Iterator[Finding]:
     """The mean over each completion (arXiv:2503.20783, section 3.1; om-ai-lab/VLM-R1#280)."""
     longest = run.integer("max_completion_length")
-    if run.grpo and longest >= LONG and list(run.texts("loss_type")) in ([], ["grpo"]):
+    if not run.texts("reward_funcs") and not run.lacks("teacher_model", "teacher_model_server"):
+        return  # a teacher's tokens, no answer that is right or wrong
+    if run.grpo and longest >= LONG and loss_types(run) in ([""], ["grpo"]):
         text = (
             f"answers of up to {longest} tokens under the loss type grpo, which averages over each "
             "completion: the shorter a right answer, the more each of its tokens counts, and with "
@@ -36,7 +43,7 @@ def idle_ratio(run: Run) -> Iterator[Finding]:
     if not run.grpo or run.integer("num_iterations") > 1:
         return
     given = [name for name in OF_THE_RATIO if name in run.given]
-    if list(run.texts("loss_type")) == ["cispo"]:  # whose scale is epsilon_high: see unscaled_cispo
+    if loss_types(run) == ["cispo"]:  # whose scale is epsilon_high: see unscaled_cispo
         given = [name for name in given if name == "importance_sampling_level"]
     if run.text("importance_sampling_level") == "token":
         given = [name for name in given if name != "importance_sampling_level"]
@@ -62,7 +69,7 @@ def rollout_steps(run: Run) -> int:
 
 def unscaled_cispo(run: Run) -> Iterator[Finding]:
     """grpo_trainer.py: min(ratio, epsilon_high) weighs each token; other losses add 1 to it."""
-    if not run.grpo or list(run.texts("loss_type")) != ["cispo"]:
+    if not run.grpo or loss_types(run) != ["cispo"]:
         return
     high = run.number("epsilon_high" if "epsilon_high" in run.given else "epsilon")
     if high < 1:

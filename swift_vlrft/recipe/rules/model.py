@@ -39,7 +39,8 @@ def family(run: Run) -> Family | None:
 def model(run: Run) -> Iterator[Finding]:
     if not run.trains:
         return
-    if run.lacks("model", "resume_from_checkpoint"):
+    megatron = ("mcore_model", "mcore_adapter", "adapters") if run.megatron else ()
+    if run.lacks("model", "resume_from_checkpoint", *megatron):
         yield problem(run, "model", "model", "--model is missing")
     name = run.text("model")
     if name == "":

@@ -12,7 +12,6 @@ import json
 import re
 from collections.abc import Iterator
 
-from swift_vlrft.recipe.history import OLD_FLAGS
 from swift_vlrft.recipe.reader import Flag
 from swift_vlrft.recipe.rules.finding import NOTE, PROBLEM, Edit, Finding, note, problem
 from swift_vlrft.recipe.rules.history import old_value
@@ -47,7 +46,7 @@ def names(run: Run) -> Iterator[Finding]:
         if not flag.name and flag.known:
             text = f"{' '.join(flag.values)} belongs to no flag"
             yield problem(run, flag.line, "stray-word", text)
-        if not flag.name or not run.flags or flag.name in {*run.flags, *OLD_FLAGS}:
+        if not flag.name or not run.flags or flag.name in {*run.flags, *run.old_flags}:
             continue
         name = run.current_name(flag.name)
         if name != flag.name:

@@ -9,12 +9,15 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 from swift_vlrft.recipe.shell.state import UNSET, Assigned, State, Value, Variable
 from swift_vlrft.recipe.shell.tree import ASSIGNMENT, Note, Span
 
 COMMANDS = ("rlhf", "sft", "pt", "rollout", "infer", "deploy", "export", "eval", "sample")
+PROGRAMS = {"swift": COMMANDS, "megatron": ("rlhf", "sft", "pt", "export")}
+"""ms-swift's programs and their commands (swift/cli/main.py, swift/cli/_megatron/main.py)."""
+MODULE = re.compile(r"swift\.cli\.(?:(_megatron)\.)?(\w+)")
+SCRIPT = re.compile(r"(?:^|.*/)swift/cli/(?:(_megatron)/)?(\w+)\.py")
 TEXT = re.compile(r"-[a-z]*c[a-z]*")
 """The option of a shell that a text of commands follows."""
 SHELLS = ("bash", "sh", "dash", "zsh", "ksh")
@@ -51,7 +54,11 @@ ENVIRONMENT = {
     ),
 }
 """What sets variables for a command, and its options that take a value."""
-WITHIN = re.compile(r"(?:^|[\s;&|'\"/=])swift\s+(?:" + "|".join(COMMANDS) + r")\b")
+WITHIN = re.compile(
+    r"(?:^|[\s;&|'\"/=])(?:"
+    + "|".join(rf"{name}\s+(?:{'|'.join(commands)})" for name, commands in PROGRAMS.items())
+    + r")\b"
+)
 
 
 @dataclass(slots=True)
@@ -72,18 +79,33 @@ def base(word: Value) -> str:
 
 
 def command_at(words: Sequence[Value]) -> int | None:
-    """Where `swift rlhf`, `-m swift.cli.rlhf` or `.../swift/cli/rlhf.py` begins."""
+    """Where `swift rlhf`, `-m swift.cli.rlhf` or `.../swift/cli/rlhf.py` begins, or Megatron's."""
     for i, word in enumerate(words):
         following = words[i + 1] if i + 1 < len(words) else None
-        if word.known and base(word) == "swift" and following is not None:
-            if following.text.replace("_", "-") in COMMANDS or (i == 0 and not following.known):
+        if word.known and base(word) in PROGRAMS and following is not None:
+            known = following.text.replace("_", "-") in PROGRAMS[base(word)]
+            if known or (i == 0 and not following.known):
                 return i
         elif word.text in ("-m", "--module") and following is not None:
-            if following.text.startswith("swift.cli."):
+            if MODULE.fullmatch(following.text):
                 return i
-        elif word.known and re.search(r"(?:^|/)swift/cli/\w+\.py$", word.text):
+        elif word.known and SCRIPT.fullmatch(word.text):
             return i
     return None
+
+
+def called(words: Sequence[Value]) -> tuple[tuple[str, str], list[Value]]:
+    """Program and command of words that ``command_at`` found, and the words behind them."""
+    first, second = words[0].text, words[1].text if len(words) > 1 else ""
+    if match := SCRIPT.fullmatch(first):
+        rest = words[1:]
+    else:
+        match, rest = MODULE.fullmatch(second), words[2:]
+    if match and first not in PROGRAMS:
+        program, command = "megatron" if match[1] else "swift", match[2]
+    else:
+        program, command = base(words[0]), second
+    return (program, command.replace("_", "-")), list(rest)
 
 
 def unwrapped(words: Sequence[Value], before: State) -> Unwrapped | None:
@@ -123,7 +145,7 @@ def unwrapped(words: Sequence[Value], before: State) -> Unwrapped | None:
         if name in LAUNCHERS or text in MODULES:
             _launched(found, words[i:], MODULES.get(text, name))
         elif PYTHON.fullmatch(name) and not found.launcher:
-            found.launcher = "python" * (base(found.words[0]) != "swift")
+            found.launcher = "python" * (base(found.words[0]) not in PROGRAMS)
     return found
 
 
@@ -160,8 +182,6 @@ def not_read(words: Sequence[Value], fed: str = "") -> str | None:
     name = base(words[0]) if words else ""
     if PRINTS.fullmatch(name) or not words:
         return None
-    if any(base(a) == "megatron" and b.text in COMMANDS for a, b in pairwise(words)):
-        return "`megatron` trains with Megatron-Core; its flags are not checked here"
     given = any(WITHIN.search(text) for text in (*(word.text for word in words), fed))
     by_name = not words[0].known and words[1:] and words[1].text in COMMANDS
     if command_at(words) is None and not given and not by_name:
