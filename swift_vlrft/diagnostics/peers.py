@@ -8,6 +8,7 @@ stated time; what it reads is JSON of bounded length.
 from __future__ import annotations
 
 import errno
+import ipaddress
 import os
 import re
 import socket
@@ -159,6 +160,11 @@ def _listen(
             hello = Hello(1, meeting.facts, n, data.getsockname()[1])
             _start(partial(_accept, meeting, listener, partial(_answer, meeting, hello)))
             _start(partial(_accept, meeting, data, take_data))
+            others = (one for other in addresses if isinstance(other, list) for one in other)
+            if _loopback(place) and not all(_loopback(other) for _, other in others):
+                found = f"{peer.host} is {place[0]} on this node: no other node reaches it there"
+                remedy = "give its address (`ip -brief address`) to every node instead"
+                return [Check("this node", PROBLEM, found, remedy)], listener
             return [Check("this node", OK, f"{peer}, {meeting.facts.host}")], listener
     if taken:
         peer, why = taken[0]
@@ -171,6 +177,10 @@ def _listen(
     found = f"none of the list is an address of this node: it has {', '.join(mine) or 'none'}"
     remedy = "put this node's address into the list, the same list on every node"
     return [Check("this node", PROBLEM, found, remedy)], None
+
+
+def _loopback(place: Any) -> bool:
+    return ipaddress.ip_address(place[0].partition("%")[0]).is_loopback
 
 
 def _accept(
@@ -300,13 +310,9 @@ def _found(meeting: Meeting, listened: bool, wait: float) -> list[Check]:
         asked = meeting.asked.get(n, late)
         checks += asked
         reached = any(check.state == OK for check in asked)
-        if listened and (n in meeting.came) != reached:
-            found = (
-                "this node reaches it, but it did not reach this one"
-                if reached
-                else "it reaches this node, but this one does not reach it"
-            )
-            remedy = "allow the way back, too: every node connects to every other"
+        if listened and reached and n not in meeting.came:
+            found = "this node reaches it, but it did not reach this one"
+            remedy = "every node connects to every other: what it says there names the cause"
             checks.append(Check(str(peer), PROBLEM, found, remedy))
         if not reached:
             checks += meeting.came.get(n, [])

@@ -10,6 +10,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 ADDRESSES = ("10.77.0.1", "10.77.0.2")
 INTERFACE = "link0"
 RELAY = Path(__file__).with_name("link_relay.py")
@@ -80,6 +82,11 @@ def missing() -> str:
             return ""
     except (OSError, subprocess.CalledProcessError) as error:
         return f"no network namespaces here: {error}"
+
+
+def skip_without_namespaces() -> None:
+    if why := missing():
+        pytest.skip(why)
 
 
 @contextlib.contextmanager
