@@ -55,7 +55,7 @@ def parse_peers(text: str) -> list[Peer]:
     """``HOST:PORT,HOST:PORT`` or ``[IPV6]:PORT``; ValueError names the entry that is none."""
     peers = []
     for entry in text.split(","):
-        parts = re.fullmatch(r"\s*(?:\[([0-9a-fA-F:.%\w]+)\]|([\w.-]+)):(\d{1,5})\s*", entry)
+        parts = re.fullmatch(r"\s*(?:\[([0-9a-fA-F:.%\w]+)\]|([\w.-]+)):([0-9]{1,5})\s*", entry)
         if not parts or not 0 < int(parts[3]) < 65536:
             raise ValueError(
                 f"--peers: {entry.strip()!r} is no HOST:PORT; give the address of each node and "
