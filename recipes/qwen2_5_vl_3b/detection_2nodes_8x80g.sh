@@ -2,16 +2,20 @@
 # Detection on ViRFT_COCO_base65: Qwen2.5-VL-3B, all weights, 2 nodes of 8 GPUs of 80 GiB.
 #
 # tested   ms-swift 4.6.0: this file, with a tiny model of the same architecture as two nodes of one CPU
-#          process each on the loopback (DeepSpeed ZeRO-3, colocated vLLM, both offloads). Not run on
-#          GPUs yet: time, memory, a real network and --sleep_level 1 are not measured.
+#          process each, on the loopback and in two network namespaces with a slow link that loses
+#          packets, is cut and comes back (DeepSpeed ZeRO-3, colocated vLLM, both offloads). Not run
+#          on GPUs yet: time, memory, NCCL and --sleep_level 1 are not measured.
 # memory   peak 42.8 GiB of 80 per GPU in rollout (vlrft plan, analytic)
+# before   on each node, at the same time:  vlrft doctor --peers 10.0.0.1:29500,10.0.0.2:29500
 # run      bash, on each node, with the address of the first one:
 #          NODE_RANK=0 MASTER_ADDR=10.0.0.1 bash recipes/qwen2_5_vl_3b/detection_2nodes_8x80g.sh
 #          NODE_RANK=1 MASTER_ADDR=10.0.0.1 bash recipes/qwen2_5_vl_3b/detection_2nodes_8x80g.sh
 #          MODEL, DATASET, OUTPUT_DIR (one folder that both nodes see), NNODES, NPROC_PER_NODE,
 #          CUDA_VISIBLE_DEVICES, MASTER_PORT and MAX_PIXELS are read from the environment; flags after
 #          the file name win over those below.
-# go on    the same with --resume_from_checkpoint OUTPUT_DIR/v0-DATE/checkpoint-50
+# lost     a node that dies ends the other at once; one that falls silent, after --ddp_timeout seconds
+#          (ms-swift's own is 208 days). No rank may need longer than that for what the others wait for
+# go on    the same on both with --resume_from_checkpoint OUTPUT_DIR/v0-DATE/checkpoint-50
 # smaller  as in detection_4x80g.sh
 set -euo pipefail
 : "${NODE_RANK:?0 on the first node, 1 on the second}"
@@ -40,6 +44,7 @@ swift rlhf \
     --tuner_type full \
     --freeze_vit false \
     --torch_dtype bfloat16 \
+    --ddp_timeout 1800 \
     --deepspeed zero3 \
     --use_vllm true \
     --vllm_mode colocate \

@@ -72,7 +72,7 @@ def run_checks(seconds: float = 3.0) -> list[Check]:
         (name, partial(_hub, name, address, seconds), seconds) for name, address in hubs.items()
     ]
     long = 20 * seconds
-    slow += [(name, partial(_imports, name, long), long) for name in ENGINES if _version(name)]
+    slow += [(name, partial(_imports, name, long), long) for name in ENGINES if version_of(name)]
     done: dict[str, Check] = {}
 
     def run(name: str, check: Callable[[], Check]) -> None:
@@ -106,7 +106,7 @@ def tested_set() -> dict[str, str]:
     return dict(line.split("==", 1) for line in lines if "==" in line)
 
 
-def _version(package: str) -> str | None:
+def version_of(package: str) -> str | None:
     for name in (package, f"{package}-cpu"):
         try:
             return metadata.version(name)
@@ -118,7 +118,7 @@ def _version(package: str) -> str | None:
 def _packages() -> Iterator[Check]:
     tested = tested_set()
     for package, why in (NEEDED | ENGINES | ALSO).items():
-        installed = _version(package)
+        installed = version_of(package)
         pinned = tested.get(package) or tested.get(f"{package}-cpu")
         pip = f"pip install '{package}=={pinned}'" if pinned else f"pip install '{package}'"
         if installed is None:
@@ -132,7 +132,7 @@ def _packages() -> Iterator[Check]:
             yield _check(package, versions, f"if something fails: {pip}", NOTE)
         else:
             yield _check(package, installed)
-    torch, vision = _version("torch") or "", _version("torchvision") or ""
+    torch, vision = version_of("torch") or "", version_of("torchvision") or ""
     if torch and vision and torch.partition("+")[2:] != vision.partition("+")[2:]:
         found = f"{torch} and {vision} are of different builds: torchvision lacks operators"
         yield _check("torch and torchvision", found, "install both from the same index")

@@ -8,12 +8,18 @@ GPU.
 
 import importlib.util
 import os
+import sys
 
 # A `swift rollout` beside the trainers is no rank of theirs.
 if os.environ.get("VLRFT_TEST_DEEPSPEED") == "1" and "RANK" in os.environ:
+    from datetime import timedelta
+
     import deepspeed
 
-    deepspeed.init_distributed("gloo")
+    # As ms-swift does where it makes the group itself; 18,000,000 s is its default.
+    given = sys.argv[-1:0:-1]
+    seconds = given[given.index("--ddp_timeout") - 1] if "--ddp_timeout" in given else 18_000_000
+    deepspeed.init_distributed("gloo", timeout=timedelta(seconds=int(seconds)))
 
 if os.environ.get("VLRFT_TEST_VLLM") == "1" and importlib.util.find_spec("vllm"):
     from vllm.distributed.device_communicators.cpu_communicator import _CPUSHMDistributed

@@ -2,7 +2,8 @@
 
 import resource
 import time
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -114,29 +115,47 @@ def run_recipe(
     return RecipeRun(Run(done.stdout, output), seconds, processor_seconds, recipe)
 
 
-def run_on_two_nodes(
-    path: Path, model: Path, dataset: str, output: Path, *flags: str, timeout: int = 900
-) -> RecipeRun:
-    """The recipe twice at the same time, as two nodes of one process each."""
+def start_two_nodes(
+    pool: ThreadPoolExecutor,
+    path: Path,
+    model: Path,
+    dataset: str,
+    output: Path,
+    *flags: str,
+    within: Sequence[Sequence[str]] = ((), ()),
+    timeout: int = 900,
+    **variables: str,
+) -> list[Future]:
+    """The recipe twice at the same time, as two nodes of one process each.
+
+    ``within``: words before each node's command, as `nsenter --net=...`.
+    """
     recipe = read(path)
-    shared = {"NPROC_PER_NODE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
     command = ["bash", str(path), *cpu_flags(recipe, 2), *flags]
+    shared = {"NPROC_PER_NODE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+    return [
+        pool.submit(
+            run_swift_unchecked,
+            [*words, *command],
+            timeout,
+            **variables_for(
+                recipe, model, dataset, output, NODE_RANK=str(rank), **(shared | variables)
+            ),
+        )
+        for rank, words in enumerate(within)
+    ]
+
+
+def run_on_two_nodes(path: Path, model: Path, dataset: str, output: Path, *flags: str) -> RecipeRun:
+    """Both on the loopback, to the end."""
     started = Stopwatch()
-    with ThreadPoolExecutor() as nodes:
-        runs = [
-            nodes.submit(
-                run_swift_unchecked,
-                command,
-                timeout,
-                **variables_for(recipe, model, dataset, output, NODE_RANK=rank, **shared),
-            )
-            for rank in ("0", "1")
-        ]
+    with ThreadPoolExecutor() as pool:
+        runs = start_two_nodes(pool, path, model, dataset, output, *flags)
         ended = [run.result() for run in runs]
     seconds, processor_seconds = started.read()
     for done in ended:
         assert done.returncode == 0, done.stdout[-6000:]
-    return RecipeRun(Run(ended[0].stdout, output), seconds, processor_seconds, recipe)
+    return RecipeRun(Run(ended[0].stdout, output), seconds, processor_seconds, read(path))
 
 
 def run_with_server(path: Path, model: Path, dataset: str, output: Path, *flags: str) -> RecipeRun:

@@ -21,7 +21,7 @@ OF_A_RUN = {
     *("ROLE_RANK", "ROLE_NAME", "ROLE_WORLD_SIZE", "NODE_RANK", "NNODES"),
     *("MASTER_ADDR", "MASTER_PORT", "SHLVL", "_", "PWD", "OLDPWD"),
 }
-OF_A_RUN_PREFIXES = ("VLRFT_", "TORCHELASTIC_", "PYTEST_", "TORCH_NCCL_", "ROLLOUT_")
+OF_A_RUN_PREFIXES = ("VLRFT_", "TORCHELASTIC_", "PYTEST_", "TORCH_NCCL_", "ROLLOUT_", "GLOO_")
 SCRIPTS = ("/bin/swift", "/bin/vlrft", "/forked.py")
 
 
@@ -50,7 +50,9 @@ def _hand_over(arguments: list[str], servers: Path) -> NoReturn:
     environment = dict(os.environ)
     connection = _connect(servers, environment)
     request = {"arguments": arguments, "environment": environment, "folder": os.getcwd()}
-    socket.send_fds(connection, [json.dumps(request).encode() + b"\n"], [0, 1, 2])
+    with open("/proc/self/ns/net") as network:
+        files = [0, 1, 2, network.fileno()]
+        socket.send_fds(connection, [json.dumps(request).encode() + b"\n"], files)
 
     def forward(number: int, _: FrameType | None) -> None:
         with contextlib.suppress(OSError):

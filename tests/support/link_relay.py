@@ -1,0 +1,110 @@
+"""The wire between two network namespaces: a process that carries Ethernet frames from one to the
+other, late, paced and with losses.
+
+    python link_relay.py NAMESPACE NAMESPACE
+
+Needs root and /dev/net/tun, and no kernel module: `tc netem` is missing in many kernels. Both ends
+are called `link0`. Settings come as lines of JSON on the standard input, each answered by "ok":
+{"delay": seconds each way, "loss": share of frames, "bits": a second, "cut": drop everything}.
+The relay ends when its input does, and the two ends with it.
+"""
+
+import ctypes
+import fcntl
+import heapq
+import json
+import os
+import random
+import select
+import struct
+import sys
+import time
+from pathlib import Path
+
+TUNSETIFF = 0x400454CA  # <linux/if_tun.h>
+IFF_TAP, IFF_NO_PI = 0x0002, 0x1000
+LONGEST_QUEUE = 0.2
+"""Seconds of frames that wait for the wire; later ones are dropped, as a switch does."""
+FRAME = 65_536
+RNG = random.Random(0)
+
+
+class Settings:
+    delay = 0.0
+    loss = 0.0
+    bits = 0.0
+    """Per second; 0: as fast as it goes."""
+    cut = False
+
+
+def end_in(namespace: str) -> int:
+    """A device ``link0`` in the namespace; the descriptor through which its frames pass."""
+    with open(f"/run/netns/{namespace}") as entered:
+        if ctypes.CDLL(None, use_errno=True).setns(entered.fileno(), 0):
+            raise OSError(ctypes.get_errno(), f"cannot enter {namespace}")
+    end = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
+    fcntl.ioctl(end, TUNSETIFF, struct.pack("16sH22x", b"link0", IFF_TAP | IFF_NO_PI))
+    return end
+
+
+class Direction:
+    """One way along the wire."""
+
+    def __init__(self, source: int, target: int) -> None:
+        self.source, self.target = source, target
+        self.free = 0.0
+        """When the wire has sent what was given to it."""
+        self.flying: list[tuple[float, int, bytes]] = []
+        self.count = 0
+
+    def take(self, settings: Settings) -> None:
+        try:
+            frame = os.read(self.source, FRAME)
+        except BlockingIOError:
+            return
+        now = time.monotonic()
+        if settings.cut or RNG.random() < settings.loss:
+            return
+        self.free = max(now, self.free)
+        if self.free - now > LONGEST_QUEUE:
+            return
+        self.free += 8 * len(frame) / settings.bits if settings.bits else 0.0
+        self.count += 1
+        heapq.heappush(self.flying, (self.free + settings.delay, self.count, frame))
+
+    def deliver(self) -> float | None:
+        """Write what has arrived; the seconds until the next frame does."""
+        while self.flying:
+            left = self.flying[0][0] - time.monotonic()
+            if left > 0:
+                return left
+            try:
+                os.write(self.target, heapq.heappop(self.flying)[2])
+            except OSError:  # the other end is not up, or its queue is full
+                continue
+        return None
+
+
+def main() -> None:
+    first, second = (end_in(namespace) for namespace in sys.argv[1:3])
+    ways = {first: Direction(first, second), second: Direction(second, first)}
+    settings = Settings()
+    print("ok", flush=True)
+    while True:
+        left = [way.deliver() for way in ways.values()]
+        waits = min((seconds for seconds in left if seconds is not None), default=None)
+        ready, _, _ = select.select([0, *ways], [], [], waits)
+        for one in ready:
+            if one in ways:
+                ways[one].take(settings)
+            elif line := sys.stdin.readline():
+                for name, value in json.loads(line).items():
+                    setattr(settings, name, value)
+                print("ok", flush=True)
+            else:
+                return
+
+
+if __name__ == "__main__":
+    os.chdir(Path("/"))
+    main()
