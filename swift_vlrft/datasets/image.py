@@ -5,8 +5,8 @@
 
 What ``image_info`` refuses is refused everywhere: a file that is no image, or too large for Pillow;
 one that is cut off or damaged (a JPEG is decoded at an eighth of its size, a PNG's checksums are
-verified, any other image is decoded); one that cannot be converted to RGB; and one more than 200
-times as long as wide, which no model's processor takes.
+verified and its pixels counted, any other image is decoded); one that cannot be converted to RGB;
+and one more than 200 times as long as wide, which no model's processor takes.
 
 Upright: a camera's EXIF orientation is applied, as every viewer and annotation tool does and
 ms-swift does not. Width and height are always those of the upright image. Of several frames or
@@ -36,6 +36,10 @@ DEEP = ("I", "F")
 """How the modes of more than 8 bits a colour begin."""
 SMALL = 256 * 256
 """Pixels up to which decoding an image is as cheap as checking its bytes."""
+_CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
+"""Of a pixel, by a PNG's type of colour."""
+_PART = 1 << 16
+"""Bytes that are unpacked at a time."""
 _ORIENTED = {"exif", "Raw profile type exif", "XML:com.adobe.xmp", "xmp"}
 """Metadata in which Pillow finds an orientation."""
 
@@ -239,11 +243,15 @@ def _seems_whole(image: Image, content: bytes) -> bool:
 
 
 def _sound_png(content: bytes) -> bool:
-    """Whether every checksum holds, from the first chunk to the end mark, and nothing stands behind
-    the pixels that could turn them.
+    """Whether every checksum holds, from the first chunk to the end mark, there are as many pixels
+    as the head says, and nothing stands behind them that could turn them. Nothing is kept of what
+    is unpacked, and no more of it than the head says.
     """
     view, at, pixels = memoryview(content), 8, False
-    while at + 12 <= len(content):
+    width, height, depth, colour, *_, interlaced = struct.unpack_from(">IIBBBBB", content, 16)
+    line = 1 + (width * depth * _CHANNELS.get(colour, 9) + 7) // 8
+    unpacking, missing = zlib.decompressobj(), line * height
+    while at + 12 <= len(content) and not interlaced:
         length, kind = struct.unpack_from(">I4s", content, at)
         end = at + 8 + length
         if end + 4 > len(content):
@@ -251,10 +259,17 @@ def _sound_png(content: bytes) -> bool:
         if zlib.crc32(view[at + 4 : end]) != int.from_bytes(view[end : end + 4]):
             return False
         if kind == b"IEND":
-            return pixels
+            return pixels and missing <= 0
         if pixels and kind != b"IDAT":
             return False
         pixels = kind == b"IDAT"
+        packed: bytes | memoryview = view[at + 8 : end] if pixels else b""
+        while packed and missing > 0:
+            part = unpacking.decompress(packed, _PART)
+            filters = part[(missing - line * height) % line :: line]
+            if max(filters, default=0) > 4:
+                return False
+            missing, packed = missing - len(part), unpacking.unconsumed_tail
         at = end + 4
     return False
 

@@ -1,22 +1,20 @@
-"""Random texts against every reward: no exception, a finite score in [0, 1], the same one twice.
-
-    python tests/fuzz_rewards.py --seconds 300
-
-Half of the inputs are changed from well-formed answers (cut, doubled, spliced), half are put
-together from pieces that parsers trip over. Prints how many were tried; a failure prints the input
-that caused it.
-"""
+"""Completions and gold answers under every reward."""
 
 # ruff: noqa: E501 - rows of a table stay on one line
 
-import argparse
+from __future__ import annotations
+
+import json
+import math
 import random
-import sys
-import time
 from pathlib import Path
+from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from fuzz import mutate
+from fuzz.target import Target, clean
 
+from swift_vlrft.commands.output import printable
+from swift_vlrft.diagnostics.reasons import explain
 from swift_vlrft.parsing import answers
 from swift_vlrft.rewards import REWARDS
 
@@ -65,57 +63,69 @@ GOLDS = {
 }
 
 
-def generate(rng: random.Random) -> str:
+NAMES = list(REWARDS)
+COLUMNS: dict[str, list[Any]] = {
+    "aliases": [["dog", "cat"], "dog", [], None, [1, None], {"a": 1}, "\ud800"],
+    "tolerance": [0.1, "0.1", -1, float("nan"), None, "a", [1], 1e308],
+    "response_prefix": ["<think>\n", "", None, 3, "</think><answer>", "\x1b"],
+    "task": ["detection", "ocr", "Detection", "", None, 3, "\u202e"],
+}
+
+
+def completion(rng: random.Random) -> str:
+    """Half from pieces that parsers trip over, half a changed well-formed answer."""
     if rng.random() < 0.5:
         pieces = "".join(rng.choices(PIECES, k=rng.randint(1, 25)))
         return f"<answer>{pieces}</answer>" if rng.random() < 0.7 else pieces
-    text = rng.choice(SEEDS)
-    for _ in range(rng.randint(1, 6)):
-        a, b = sorted((rng.randint(0, len(text)), rng.randint(0, len(text))))
-        insert = rng.choice(
-            ["", rng.choice(PIECES), text[a:b] * rng.randint(1, 3), rng.choice(SEEDS)]
-        )
-        text = text[:a] + insert + text[rng.choice([a, b]) :]
-    return text
+    return mutate.text(rng, rng.choice(SEEDS), PIECES, SEEDS)
 
 
-def check(text: str) -> None:
-    """AssertionError or the reward's own exception where a score is not one."""
-    for name, function in REWARDS.items():
+class Rewards(Target):
+    name = "rewards"
+    one_input = "one completion under one reward, with one gold answer and further columns"
+    seconds = 5.0
+
+    def make(self, rng: random.Random, folder: Path) -> dict[str, Any]:
+        name = rng.choice(NAMES)
         task = REWARDS[name].task
-        for gold in GOLDS[task.name] if task else [""]:
-            value = function([text], [gold])[0]
-            assert isinstance(value, float), (name, value)
-            assert 0.0 <= value <= 1.0, (name, value)
-            answers.forget()  # a second reading from scratch
-            assert function([text], [gold])[0] == value, name
+        gold: Any = rng.choice(GOLDS[task.name]) if task else ""
+        if rng.random() < 0.15:
+            gold = rng.choice(
+                [completion(rng), mutate.value(rng, {"g": gold}), rng.choice(mutate.ODD)]
+            )
+        row = {"reward": name, "completion": completion(rng), "solution": gold}
+        if rng.random() < 0.02:
+            row["completion"] = rng.choice(mutate.ODD)
+        if rng.random() < 0.2:
+            column = rng.choice(list(COLUMNS))
+            row[column] = rng.choice(COLUMNS[column])
+        return row
+
+    def check(self, case: dict[str, Any], folder: Path) -> int:
+        """A finite score in [0, 1] or None, from scratch the same with its reason."""
+        columns = dict(case)
+        name, text, gold = (columns.pop(key) for key in ("reward", "completion", "solution"))
+        listed = {key: [value] for key, value in columns.items()}
+        answers.forget()
+        score = REWARDS[name]([text], [gold], **listed)[0]
+        if score is not None:
+            assert type(score) is float and math.isfinite(score) and 0.0 <= score <= 1.0, score
+        answers.forget()
+        reason = explain(name, text, gold, **columns)
+        assert reason.score == score, (reason.score, score)
+        assert score is not None or reason.code in ("bad_gold", "other_task"), reason
+        assert 0 < len(reason.text) < 6000, len(reason.text)
+        clean(printable(reason.text))
+        return 1
+
+    def save(self, case: dict[str, Any], folder: Path) -> Path:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "completion.json").write_text(json.dumps(case))
+        return folder / "completion.json"
+
+    def load(self, file: Path) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(file.read_text())
+        return found
 
 
-def fuzz(seconds: float, seed: int = 0, most: int | None = None) -> int:
-    """How many texts were tried before ``seconds``, or ``most``, were over."""
-    rng = random.Random(seed)
-    end = time.monotonic() + seconds
-    tried = 0
-    while time.monotonic() < end and (most is None or tried < most):
-        text = generate(rng)
-        try:
-            check(text)
-        except BaseException:
-            print(f"input {tried} of seed {seed}: {text!r}", file=sys.stderr)
-            raise
-        tried += 1
-    return tried
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--seconds", type=float, default=300.0)
-    parser.add_argument("--seed", type=int, default=None, help="default: from the clock")
-    arguments = parser.parse_args()
-    seed = arguments.seed if arguments.seed is not None else time.time_ns() % 1_000_000
-    tried = fuzz(arguments.seconds, seed)
-    print(
-        f"{tried} inputs tried in {arguments.seconds:g} s under {len(REWARDS)} rewards, seed {seed}: none failed"
-    )
+TARGET = Rewards()
