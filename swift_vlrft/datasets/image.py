@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import io
 import os
+import stat
 import struct
 import zlib
 from collections.abc import Mapping
@@ -40,6 +41,7 @@ _CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
 """Of a pixel, by a PNG's type of colour."""
 _PART = 1 << 16
 """Bytes that are unpacked at a time."""
+LARGEST_FILE = 1 << 30
 _ORIENTED = {"exif", "Raw profile type exif", "XML:com.adobe.xmp", "xmp"}
 """Metadata in which Pillow finds an orientation."""
 
@@ -204,13 +206,26 @@ def _content(image: Mapping[str, Any]) -> bytes:
     if not path:
         raise DataError("the image is empty; bytes or a path is needed")
     try:
-        return Path(str(path)).read_bytes()
+        with open(str(path), "rb", opener=_without_waiting) as file:
+            kind = os.fstat(file.fileno())
+            if not stat.S_ISREG(kind.st_mode):  # /dev/zero never ends, a pipe waits for its writer
+                raise DataError(f"the image {_short(path)} is a device or a pipe; name a file")
+            if kind.st_size > LARGEST_FILE:
+                size = f"{kind.st_size / 1e9:.1f} GB, more than any image that Pillow opens"
+                raise DataError(f"the image {_short(path)} is {size}; is it one?")
+            return file.read()
     except FileNotFoundError as error:
         link = f"is a link to {os.readlink(path)}, which " if os.path.islink(path) else ""
         raise DataError(f"the image {_short(path)} {link}does not exist") from error
+    except DataError:
+        raise
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise DataError(f"the image {_short(path)} cannot be read ({why})") from error
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _opened(content: bytes, image: Mapping[str, Any]) -> Image:

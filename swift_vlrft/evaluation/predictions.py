@@ -229,7 +229,7 @@ def _prediction(entry: Mapping[str, Any], place: str) -> Prediction:
 def _as(kind: Any, value: Any) -> Any:
     try:
         return msgspec.convert(value, kind, strict=False)
-    except msgspec.ValidationError:
+    except (msgspec.ValidationError, UnicodeError):  # of a lone surrogate
         return None
 
 

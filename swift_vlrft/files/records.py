@@ -42,7 +42,7 @@ def record_of(value: Any, kind: type[Record], place: str) -> Record:
     """``value``, decoded JSON, as a record. LineError names ``place`` and the field."""
     try:
         return msgspec.convert(value, kind, dec_hook=lambda expected, found: expected(found))
-    except (msgspec.ValidationError, TypeError) as error:
+    except (msgspec.ValidationError, TypeError, UnicodeError) as error:
         raise LineError(
             f"{place} cannot be read: it is no {kind.__name__} of `vlrft` ({error}); write it "
             "again, or move it aside"

@@ -114,7 +114,7 @@ class Rewards(Target):
         reason = explain(name, text, gold, **columns)
         assert reason.score == score, (reason.score, score)
         assert score is not None or reason.code in ("bad_gold", "other_task"), reason
-        assert 0 < len(reason.text) < 6000, len(reason.text)
+        assert 0 < len(reason.text) < 1500, len(reason.text)
         clean(printable(reason.text))
         return 1
 
