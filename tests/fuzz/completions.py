@@ -65,6 +65,7 @@ def lines(rng: random.Random, make: Callable[[], Any], count: int) -> bytes:
 
 class Completions(Target):
     name = "completions"
+    share = 2
     one_input = "one completion of a file of up to 60 lines, read, scored, explained and printed"
 
     def make(self, rng: random.Random, folder: Path) -> tuple[str, bytes]:

@@ -69,6 +69,7 @@ def detections(rng: random.Random) -> bytes:
 
 class Predictions(Target):
     name = "predictions"
+    share = 2
     one_input = "one prediction of a file of up to 60, read, measured and compared with itself"
 
     def make(self, rng: random.Random, folder: Path) -> tuple[str, bytes]:

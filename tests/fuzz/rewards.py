@@ -72,6 +72,23 @@ COLUMNS: dict[str, list[Any]] = {
 }
 
 
+EACH = 6
+"""How often a completion is scored."""
+
+
+def _asked(rng: random.Random) -> dict[str, Any]:
+    name = rng.choice(NAMES)
+    task = REWARDS[name].task
+    gold: Any = rng.choice(GOLDS[task.name]) if task else ""
+    if rng.random() < 0.15:
+        gold = rng.choice([completion(rng), mutate.value(rng, {"g": gold}), rng.choice(mutate.ODD)])
+    asked = {"reward": name, "gold": gold}
+    if rng.random() < 0.2:
+        column = rng.choice(list(COLUMNS))
+        asked[column] = rng.choice(COLUMNS[column])
+    return asked
+
+
 def completion(rng: random.Random) -> str:
     """Half from pieces that parsers trip over, half a changed well-formed answer."""
     if rng.random() < 0.5:
@@ -84,39 +101,31 @@ class Rewards(Target):
     name = "rewards"
     one_input = "one completion under one reward, with one gold answer and further columns"
     seconds = 5.0
+    share = 4
 
     def make(self, rng: random.Random, folder: Path) -> dict[str, Any]:
-        name = rng.choice(NAMES)
-        task = REWARDS[name].task
-        gold: Any = rng.choice(GOLDS[task.name]) if task else ""
-        if rng.random() < 0.15:
-            gold = rng.choice(
-                [completion(rng), mutate.value(rng, {"g": gold}), rng.choice(mutate.ODD)]
-            )
-        row = {"reward": name, "completion": completion(rng), "solution": gold}
-        if rng.random() < 0.02:
-            row["completion"] = rng.choice(mutate.ODD)
-        if rng.random() < 0.2:
-            column = rng.choice(list(COLUMNS))
-            row[column] = rng.choice(COLUMNS[column])
-        return row
+        text = completion(rng) if rng.random() < 0.98 else rng.choice(mutate.ODD)
+        return {"completion": text, "asked": [_asked(rng) for _ in range(EACH)]}
 
     def check(self, case: dict[str, Any], folder: Path) -> int:
         """A finite score in [0, 1] or None, from scratch the same with its reason."""
-        columns = dict(case)
-        name, text, gold = (columns.pop(key) for key in ("reward", "completion", "solution"))
-        listed = {key: [value] for key, value in columns.items()}
+        text, scores = case["completion"], []
         answers.forget()
-        score = REWARDS[name]([text], [gold], **listed)[0]
-        if score is not None:
-            assert type(score) is float and math.isfinite(score) and 0.0 <= score <= 1.0, score
+        for asked in case["asked"]:
+            listed = {key: [value] for key, value in asked.items() if key not in ("reward", "gold")}
+            score = REWARDS[asked["reward"]]([text], [asked["gold"]], **listed)[0]
+            if score is not None:
+                assert type(score) is float and math.isfinite(score) and 0.0 <= score <= 1.0, asked
+            scores.append(score)
         answers.forget()
-        reason = explain(name, text, gold, **columns)
-        assert reason.score == score, (reason.score, score)
-        assert score is not None or reason.code in ("bad_gold", "other_task"), reason
-        assert 0 < len(reason.text) < 1500, len(reason.text)
-        clean(printable(reason.text))
-        return 1
+        for asked, score in zip(case["asked"], scores, strict=True):
+            columns = {key: value for key, value in asked.items() if key not in ("reward", "gold")}
+            reason = explain(asked["reward"], text, asked["gold"], **columns)
+            assert reason.score == score, (reason.score, score, asked)
+            assert score is not None or reason.code in ("bad_gold", "other_task"), reason
+            assert 0 < len(reason.text) < 1500, len(reason.text)
+            clean(printable(reason.text))
+        return len(scores)
 
     def save(self, case: dict[str, Any], folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)

@@ -158,12 +158,12 @@ def fuzz(
     """Every target in turn, until ``seconds`` are over; ``most``: inputs of each, at most."""
     fuzzers = [Fuzzer(target(name), seed, folder / name) for name in names]
     end = time.monotonic() + seconds
+    slice = min(SLICE, seconds / sum(one.target.share for one in fuzzers))
     try:
         while True:
             for one in fuzzers:
-                share = (end - time.monotonic()) / len(fuzzers)
                 if len(one.failures) < MOST_FAILURES:
-                    one.run(min(SLICE, max(0.0, share)), most)
+                    one.run(slice * one.target.share, most)
             if most is not None or time.monotonic() >= end:
                 break
     except KeyboardInterrupt:

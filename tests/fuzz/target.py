@@ -21,6 +21,8 @@ class Target:
     """What is counted as one input."""
     seconds = 20.0
     """CPU time that a case may take."""
+    share = 1
+    """Of the time, beside the other targets."""
 
     def make(self, rng: random.Random, folder: Path) -> Any:
         """A new case; ``folder`` is this target's own and stays the same."""
