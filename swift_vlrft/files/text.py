@@ -26,5 +26,14 @@ def lines(text: object) -> str:
     return "\n".join(map(printable, str(text).split("\n")))
 
 
+class InputError(ValueError):
+    """Input that cannot be used. Its text is safe to print wherever it ends, in a traceback, too:
+    it quotes the input.
+    """
+
+    def __str__(self) -> str:
+        return lines(super().__str__())
+
+
 def visible(text: str) -> str:
     return UNSEEN.sub(lambda found: repr(found[0])[1:-1], re.sub("\r\n?", "\n", text))

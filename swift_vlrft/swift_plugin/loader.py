@@ -35,6 +35,7 @@ from swift_vlrft.datasets.training import (
     training_set,
 )
 from swift_vlrft.families import known_family
+from swift_vlrft.files.text import lines
 from swift_vlrft.rewards import TASK_NAMES
 from swift_vlrft.swift_plugin.command_line import read_command_line
 from swift_vlrft.swift_plugin.model import text_tokens, wanted_box_format
@@ -183,7 +184,7 @@ def _stream(stored: StoredSet, options: LoadOptions, *, notes: bool) -> Any:
 
 def _warn(notes: Sequence[str]) -> None:
     for note in notes:
-        logger.warning(f"swift_vlrft: {note}")
+        logger.warning(f"swift_vlrft: {lines(note)}")
 
 
 def _tell(report: Report, options: LoadOptions) -> None:

@@ -152,10 +152,8 @@ def target(name: str) -> Target:
     return found
 
 
-def fuzz(
-    names: Sequence[str], seconds: float, seed: int, folder: Path, most: int | None = None
-) -> list[Fuzzer]:
-    """Every target in turn, until ``seconds`` are over; ``most``: inputs of each, at most."""
+def fuzz(names: Sequence[str], seconds: float, seed: int, folder: Path) -> list[Fuzzer]:
+    """Every target in turn, until ``seconds`` are over."""
     fuzzers = [Fuzzer(target(name), seed, folder / name) for name in names]
     end = time.monotonic() + seconds
     slice = min(SLICE, seconds / sum(one.target.share for one in fuzzers))
@@ -163,8 +161,8 @@ def fuzz(
         while True:
             for one in fuzzers:
                 if len(one.failures) < MOST_FAILURES:
-                    one.run(slice * one.target.share, most)
-            if most is not None or time.monotonic() >= end:
+                    one.run(slice * one.target.share)
+            if time.monotonic() >= end:
                 break
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)

@@ -21,6 +21,7 @@ from swift_vlrft.recipe.rules.losses import LOSSES
 from swift_vlrft.recipe.rules.model import MODEL
 from swift_vlrft.recipe.rules.prefix import PREFIX
 from swift_vlrft.recipe.rules.text import TEXT
+from swift_vlrft.recipe.rules.trust import code_and_pickles
 from swift_vlrft.recipe.run import NoValue, Run, resolve
 
 Rule = Callable[[Run], Iterator[Finding]]
@@ -31,6 +32,7 @@ RULES: tuple[Rule, ...] = (
     *LOSSES,
     visible_gpus,
     *MODEL,
+    code_and_pickles,
     *PREFIX,
     *DATA,
     installed,
