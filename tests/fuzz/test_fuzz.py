@@ -10,7 +10,7 @@ from fuzz.run import NAMES, ROOT, Fuzzer, target
 from fuzz.target import Target
 
 INPUTS = {"rewards": 4000, "completions": 1000, "predictions": 3000}
-INPUTS |= {"data": 200, "images": 200, "recipes": 30}
+INPUTS |= {"data": 100, "images": 100, "recipes": 20}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -24,9 +24,9 @@ def test_a_fixed_budget_of_random_input(name, tmp_path):
 def _mute(monkeypatch, name):
     """A reader that lets through what it must refuse."""
     if name == "rewards":
-        from swift_vlrft.rewards import REWARDS
+        from swift_vlrft.diagnostics.reasons import Reason
 
-        monkeypatch.setitem(REWARDS, "vlrft_format", lambda texts, golds, **more: [2.0])
+        monkeypatch.setattr("fuzz.rewards.explain", lambda *a, **b: Reason(0.5, "ok", "half"))
     elif name == "images":
         monkeypatch.setattr("swift_vlrft.datasets.image._sound_png", lambda content: True)
     elif name == "recipes":
@@ -50,7 +50,7 @@ def test_a_broken_reader_is_seen_and_its_input_kept(name, tmp_path, monkeypatch,
         one.run(0)
     assert f"--only {name} --file {one.failures[0]}" in capsys.readouterr().err
     again = one.target.load(one.failures[0])
-    with pytest.raises(Exception):  # noqa: B017, PT011 - any is a failure
+    with pytest.raises(Exception):  # noqa: B017 - any is a failure
         one.target.check(again, tmp_path / "work")
     monkeypatch.undo()
     assert one.target.check(again, tmp_path / "work") > 0
