@@ -107,7 +107,11 @@ class Predictions(Target):
                 assert all(map(math.isfinite, known)), (name, of)
         clean(strict_json(as_json(summary)))
         if len(case[1]) % 4 == 0:
-            same = compare(found, found, bootstrap=4)
+            try:
+                same = compare(found, found, bootstrap=4)
+            except EvaluationError as error:  # which line is of which row is never guessed
+                refused(error)
+                return tried
             assert not same.changed and not same.gained and not same.lost
             assert all(not d.difference for d in same.metrics.values()), same.metrics
         return tried
