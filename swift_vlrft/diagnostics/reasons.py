@@ -258,7 +258,7 @@ def _unmatched(
             best = max(best, overlap)
         elif overlap >= threshold and not mismatch:
             shown = "no label" if label is None else _short(label)
-            mismatch = f"label mismatch: {shown} where the gold says {_short(gold.labels[j])}"
+            mismatch = f"label mismatch: {shown} where the gold says {_short(str(gold.labels[j]))}"
     if mismatch:
         yield "label_mismatch", mismatch
     if best > 0.0 or not mismatch:
