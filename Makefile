@@ -66,7 +66,7 @@ dist: env
 	check-wheel-contents dist/*.whl
 
 fuzz: env
-	$(PY) tests/fuzz_rewards.py --seconds $(FUZZ_SECONDS)
+	$(PY) tests/fuzz/run.py --seconds $(FUZZ_SECONDS)
 
 format: env
 	ruff format .

@@ -178,10 +178,3 @@ def test_the_tables_of_what_to_set_are_the_results_kept():
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     for table in printed.strip().split("\n\n"):
         assert table in (ROOT / "docs" / "what_to_set.md").read_text()
-
-
-def test_the_tables_of_what_to_set_are_the_results_kept():
-    command = [sys.executable, str(ROOT / "benchmarks" / "time_to_reward.py"), "--table"]
-    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    for table in printed.strip().split("\n\n"):
-        assert table in (ROOT / "docs" / "what_to_set.md").read_text()

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from swift_vlrft.commands.output import print_json, printable, show, table
+from swift_vlrft.commands.output import print_json, say, show, table
 
 
 def agree(
@@ -61,16 +61,16 @@ def agree(
         told = {"engine": measured.engine, "model": measured.model, "facts": measured.facts}
         print_json({**plain(verdict), **told, "prompt_tokens": prompts, "folder": str(folder)})
         raise typer.Exit(verdict.exit_code)
-    typer.echo(f"{verdict.word}: {measured.engine} and the trainer, {measured.model}")
+    say(f"{verdict.word}: {measured.engine} and the trainer, {measured.model}")
     for cause in verdict.causes:
-        typer.echo(f"  {cause.name}: {printable(cause.evidence)}\n    -> {cause.remedy}")
+        say(f"  {cause.name}: {cause.evidence}", f"    -> {cause.remedy}")
     drawn = table("compared", ">tokens", ">mean", ">99 %", ">worst", ">KL", ">ratio", "worst token")
     for name, f in verdict.figures.items():
         numbers = (f.mean, f.p99, f.worst, f.kl)
         told_as = [f"{value:.2g}" for value in numbers] + [f"{f.ratio:.3f}"]
-        drawn.add_row(name, str(f.tokens), *told_as, printable(f.worst_at))
+        drawn.add_row(name, str(f.tokens), *told_as, f.worst_at)
     show(drawn)
     for note in verdict.notes:
-        typer.echo(f"note: {printable(note)}")
-    typer.echo(f"{folder}/verdict.json  {folder}/agreement.png")
+        say(f"note: {note}")
+    say(f"{folder}/verdict.json  {folder}/agreement.png")
     raise typer.Exit(verdict.exit_code)

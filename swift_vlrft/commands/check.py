@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.markup import escape
+
+from swift_vlrft.commands.output import print_json, say, say_marked, say_styled
 
 if TYPE_CHECKING:
     from swift_vlrft.recipe.facts import Facts
@@ -46,34 +46,32 @@ def check(
     from swift_vlrft.recipe.facts import facts
     from swift_vlrft.recipe.reader import RecipeError
 
-    console, errors = (
-        Console(emoji=False, quiet=as_json),
-        Console(emoji=False, stderr=True, quiet=as_json),
-    )
     findings: list[Finding] = []
     unreadable = []
-    with errors.status("reading ..."):
+    with Console(emoji=False, stderr=True, quiet=as_json).status("reading ..."):
         known = facts(not fast)
     for name in recipes:
         try:
-            commands, found = _checked(console, name, fix, known)
+            commands, found = _checked(name, fix, known, as_json)
         except RecipeError as error:
             unreadable.append(str(error))
             continue
         findings += found
-        called = " + ".join(" ".join(recipe.command) for recipe in commands)
-        label = "command" if _is_command(name) else name
-        console.print(f"[bold]{escape(label)}[/bold]  {called}", highlight=False)
-        _print(console, found)
+        if not as_json:
+            called = " + ".join(" ".join(recipe.command) for recipe in commands)
+            label = "command" if _is_command(name) else name
+            say_styled((label, "bold"), f"  {called}")
+            _print(found)
     problems = sum(found.level == "problem" for found in findings)
     if as_json:
         listed = [found.as_dict() for found in findings]
-        typer.echo(json.dumps({"findings": listed, "unreadable": unreadable}, indent=2))
-    for text in unreadable:
-        errors.print(f"[red]error:[/red] {escape(text)}", soft_wrap=True)
-    if read := len(recipes) - len(unreadable):
-        counts = f"{read} recipe{'s' * (read != 1)}, {problems or 'no'} problem"
-        console.print(counts + "s" * (problems != 1), highlight=False)
+        print_json({"findings": listed, "unreadable": unreadable})
+    else:
+        for text in unreadable:
+            say_marked("error:", text, "red", error=True)
+        if read := len(recipes) - len(unreadable):
+            counts = f"{read} recipe{'s' * (read != 1)}, {problems or 'no'} problem"
+            say(counts + "s" * (problems != 1))
     raise typer.Exit(2 if unreadable else 1 if problems else 0)
 
 
@@ -82,9 +80,7 @@ def _is_command(text: str) -> bool:
     return names and not os.path.exists(text)  # no Path: it refuses a long command
 
 
-def _checked(
-    console: Console, name: str, fix: bool, known: Facts
-) -> tuple[list[Recipe], list[Finding]]:
+def _checked(name: str, fix: bool, known: Facts, quiet: bool) -> tuple[list[Recipe], list[Finding]]:
     """The commands of a recipe, after a rewrite, and the findings for them."""
     from swift_vlrft.recipe.reader import read_recipes, read_text
     from swift_vlrft.recipe.rules import check_recipe, in_order
@@ -93,20 +89,20 @@ def _checked(
     commands = read_text(name) if _is_command(name) else read_recipes(name)
     found = in_order(one for c in commands for one in check_recipe(resolve(c, known)))
     edits = [one.edit for one in found if one.edit]
-    if fix and not _is_command(name) and _rewrite(console, Path(name), commands[0].text, edits):
-        return _checked(console, name, False, known)
+    if fix and not _is_command(name) and _rewrite(Path(name), commands[0].text, edits, quiet):
+        return _checked(name, False, known, quiet)
     return commands, found
 
 
-def _rewrite(console: Console, path: Path, before: str, edits: Sequence[Edit]) -> bool:
+def _rewrite(path: Path, before: str, edits: Sequence[Edit], quiet: bool) -> bool:
     """Make all possible edits; whether the file has changed."""
     from swift_vlrft.files.writing import DiskFull
     from swift_vlrft.recipe.fix import difference, fixed_text, write_fixed
     from swift_vlrft.recipe.reader import RecipeError
 
     after, applied, rejected = fixed_text(before, path, edits)
-    for why in rejected:
-        console.print(f"[yellow]left as it is:[/yellow] {escape(why)}", soft_wrap=True)
+    for why in () if quiet else rejected:
+        say_marked("left as it is:", why, "yellow")
     if not applied:
         return False
     try:
@@ -115,11 +111,11 @@ def _rewrite(console: Console, path: Path, before: str, edits: Sequence[Edit]) -
         raise
     except OSError as error:
         raise RecipeError(f"{error.filename}: cannot be written: {error.strerror}") from None
-    for line in _shown(difference(before, after, path)).splitlines():
-        colour = {"+": "green", "-": "red"}.get(line[:1], "dim")
-        console.print(f"[{colour}]{escape(line)}[/{colour}]", highlight=False, soft_wrap=True)
-    text = f"{path} rewritten; backup: {kept}"
-    console.print(escape(text), soft_wrap=True)
+    if quiet:
+        return True
+    for line in _shown(difference(before, after, path)).split("\n")[:-1]:
+        say_styled((line, {"+": "green", "-": "red"}.get(line[:1], "dim")))
+    say(f"{path} rewritten; backup: {kept}")
     return True
 
 
@@ -128,9 +124,7 @@ def _shown(text: str) -> str:
     return text.encode(errors="replace").decode()
 
 
-def _print(console: Console, findings: Sequence[Finding]) -> None:
+def _print(findings: Sequence[Finding]) -> None:
     for found in findings:
-        colour = "red" if found.level == "problem" else "yellow"
-        text = escape(_shown(found.text))
-        line = f"  line {found.line}  [{colour}]{found.level}[/{colour}]  {text}"
-        console.print(line, highlight=False, soft_wrap=True)
+        level = found.level, "red" if found.level == "problem" else "yellow"
+        say_styled(f"  line {found.line}  ", level, f"  {_shown(found.text)}")

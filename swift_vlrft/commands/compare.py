@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from swift_vlrft.commands.eval import Categories
-from swift_vlrft.commands.output import number, print_json, printable, show, table
+from swift_vlrft.commands.output import number, print_json, say, show, table
 
 
 def compare(
@@ -58,18 +58,16 @@ def print_comparison(result: Any, shown: int) -> None:
         metrics.add_row(name, number(d.a), number(d.b), sign, bounds)
     show(metrics)
     for note in result.notes:
-        typer.echo(f"note: {printable(note)}")
+        say(f"note: {note}")
     if result.only_a or result.only_b:
-        typer.echo(f"rows only in A: {result.only_a}; only in B: {result.only_b} (left out)")
+        say(f"rows only in A: {result.only_a}; only in B: {result.only_b} (left out)")
     if result.other_prompts:
-        typer.echo(
+        say(
             f"{result.other_prompts} of {result.rows} rows have another prompt in B: is it the "
             "same data set?"
         )
-    typer.echo(f"became right: {len(result.gained)}; became wrong: {len(result.lost)}")
+    say(f"became right: {len(result.gained)}; became wrong: {len(result.lost)}")
     for name, flips in (("right", result.gained), ("wrong", result.lost)):
         for flip in flips[:shown]:
-            typer.echo(
-                f"  row {printable(flip.id)} became {name}: {flip.a:.2f} ({printable(flip.why_a)}"
-                f") -> {flip.b:.2f} ({printable(flip.why_b)})"
-            )
+            text = f"{flip.a:.2f} ({flip.why_a}) -> {flip.b:.2f} ({flip.why_b})"
+            say(f"  row {flip.id} became {name}: {text}")

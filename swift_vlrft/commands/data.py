@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,7 +19,7 @@ from swift_vlrft.commands.data_check import (
 )
 from swift_vlrft.commands.data_difficulty import difficulty, order
 from swift_vlrft.commands.hub_options import CardOnly, Hub, Private, Repo, show_card
-from swift_vlrft.commands.output import print_written
+from swift_vlrft.commands.output import print_json, print_written, say
 
 Source = Annotated[
     Path,
@@ -107,7 +106,7 @@ def list_sources(as_json: AsJson = False) -> None:
 
     Example: vlrft data list
     """
-    from swift_vlrft.commands.output import print_json, show, table
+    from swift_vlrft.commands.output import show, table
     from swift_vlrft.datasets import SOURCES
 
     if as_json:
@@ -119,7 +118,7 @@ def list_sources(as_json: AsJson = False) -> None:
         hubs = ", ".join(source.hubs)
         drawn.add_row(source.hub_id, source.about, source.task, source.box_format or "-", hubs)
     show(drawn)
-    typer.echo("Any of your own goes by its path: Parquet, save_to_disk, JSON, COCO.")
+    say("Any of your own goes by its path: Parquet, save_to_disk, JSON, COCO.")
 
 
 @data.command()
@@ -156,9 +155,9 @@ def push(
     page = upload(card.files, hub, repo, "dataset", **more)
     dataset = f"{'hf' if hub == 'hf' else 'ms'}::{repo}"
     if as_json:
-        typer.echo(json.dumps({"page": page, "dataset": dataset}))
+        print_json({"page": page, "dataset": dataset})
     else:
-        typer.echo(f"{page}\ntrain on it with: --dataset {dataset}")
+        say(page, f"train on it with: --dataset {dataset}")
 
 
 @data.command()
@@ -228,4 +227,4 @@ def show(
         raise ValueError(f"{source} has no rows")
     found = [shown_in(row, box_format, key) for row in found]
     write_atomically(out, page_of(found, source.name, total))
-    typer.echo(f"{out}: {len(found)} of {total} rows of {source}")
+    say(f"{out}: {len(found)} of {total} rows of {source}")

@@ -77,7 +77,7 @@ def check(
 
     Exit code 0: nothing found; 1: problems were found; 2: the input cannot be used.
     """
-    from swift_vlrft.commands.output import print_json
+    from swift_vlrft.commands.output import print_json, say
     from swift_vlrft.datasets.check import check_splits
     from swift_vlrft.datasets.convert import write_clean
     from swift_vlrft.datasets.report import Report, nothing_scored
@@ -142,10 +142,10 @@ def check(
     else:
         _print(problems, [*notes, *_fit_notes(fits)], show)
         counted = ", ".join(f"{n} {task}" for task, n in report.tasks.items()) or "none"
-        typer.echo(f"{report.good} of {report.rows} rows are fit to train on ({counted})")
+        say(f"{report.good} of {report.rows} rows are fit to train on ({counted})")
         if written is not None:
             left_out = f"; left out: {fix}/left_out.jsonl" if written.left_out else ""
-            typer.echo(f"{fix}: {written.rows} rows{left_out}")
+            say(f"{fix}: {written.rows} rows{left_out}")
     raise typer.Exit(1 if problems else 0)
 
 
@@ -205,19 +205,16 @@ def _length_check(limit: int, model: str | None, model_type: str | None) -> TooL
 
 
 def _print(problems: list[tuple[str, str]], notes: list[str], show: int) -> None:
-    from rich.console import Console
-    from rich.markup import escape
-
+    from swift_vlrft.commands.output import say, say_marked, table
     from swift_vlrft.commands.output import show as show_table
-    from swift_vlrft.commands.output import table
 
     if problems:
         title = f"{len(problems)} problem{'s' * (len(problems) > 1)}"
         drawn = table("where", "what", title=title, wraps=("what",))
         for place, text in problems[:show]:
-            drawn.add_row(escape(place), escape(text.removeprefix(f"{place} ")))
+            drawn.add_row(place, text.removeprefix(f"{place} "))
         show_table(drawn)
         if len(problems) > show:
-            typer.echo(f"and {len(problems) - show} more (--show {len(problems)})")
+            say(f"and {len(problems) - show} more (--show {len(problems)})")
     for note in notes:
-        Console(emoji=False).print(f"[yellow]note:[/yellow] {escape(note)}", soft_wrap=True)
+        say_marked("note:", note, "yellow")

@@ -164,10 +164,7 @@ def order(
 
 
 def _print(found: Difficulty, out: Path) -> None:
-    from rich.console import Console
-    from rich.markup import escape
-
-    from swift_vlrft.commands.output import printable, show, table
+    from swift_vlrft.commands.output import say, say_marked, show, table
     from swift_vlrft.evaluation.set_difficulty import LIKELY
     from swift_vlrft.report.difficulty_page import bin_name
 
@@ -184,40 +181,38 @@ def _print(found: Difficulty, out: Path) -> None:
     show(drawn)
     never, always = found.never_right, found.always_right
     if never.count:
-        typer.echo(f"{never.count} rows that no answer gets right, the likeliest wrong gold first:")
+        say(f"{never.count} rows that no answer gets right, the likeliest wrong gold first:")
         show(_rows(never.first))
     others = [row for row in found.suspects if row.pass_rate > 0 and (row.suspicion or 0) >= LIKELY]
     if others:
-        typer.echo("rows whose answers are nearer to each other than to the gold:")
+        say("rows whose answers are nearer to each other than to the gold:")
         show(_rows(others))
-    typer.echo(
+    say(
         f"{found.zero_variance} of {found.scored} rows teach nothing: all their answers earn the "
         "same"
     )
     if always.count:
         first = ", ".join(str(row.number) for row in always.first[:SHOWN])
-        typer.echo(
+        say(
             f"{always.count} rows are right in every answer: rows {first}"
             + ", ..." * (always.count > SHOWN)
         )
     for note in found.notes:
-        typer.echo(f"note: {printable(note)}")
+        say(f"note: {note}")
     for kind, count in found.problems.items():
-        typer.echo(f"{count} {kind}")
+        say(f"{count} {kind}")
     for flag in found.flags:
-        Console(emoji=False).print(f"[red]flag:[/red] {escape(printable(flag))}", soft_wrap=True)
-    typer.echo(f"{out}/difficulty.html  {out}/ranking.jsonl")
-    typer.echo(f"{found.folder}: {found.written} rows")
+        say_marked("flag:", flag, "red")
+    say(f"{out}/difficulty.html  {out}/ranking.jsonl")
+    say(f"{found.folder}: {found.written} rows")
 
 
 def _rows(rows: list[RowScores]) -> Table:
-    from rich.markup import escape
-
-    from swift_vlrft.commands.output import number, printable, table
+    from swift_vlrft.commands.output import number, table
 
     drawn = table(">row", ">pass rate", ">suspicion", "gold", "most answers")
     for row in rows[:SHOWN]:
-        texts = [printable(text or "-") for text in (row.gold, row.answer)]
-        texts = [escape(t if len(t) <= LONGEST else t[:LONGEST] + "...") for t in texts]
+        texts = [text or "-" for text in (row.gold, row.answer)]
+        texts = [t if len(t) <= LONGEST else t[:LONGEST] + "..." for t in texts]
         drawn.add_row(str(row.number), number(row.pass_rate), number(row.suspicion), *texts)
     return drawn

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from swift_vlrft.commands.output import print_json
+from swift_vlrft.commands.output import print_json, say
 
 REWARD = """\
 {name} {first:.2f} -> {last:.2f}{more}: sampled answers, {steps} steps, {seconds:.0f} s in all
@@ -53,5 +53,5 @@ def demo(
         bounds = "" if low is None or high is None else f" (95 %: {low:+.2f} to {high:+.2f})"
         change = of["metric_after"] - of["metric_before"]
         rest = {"name": name, "more": more, "change": change, "bounds": bounds}
-        typer.echo(REWARD.format(**summary | of | rest))
-    typer.echo(FILES.format(folder=folder))
+        say(*REWARD.format(**summary | of | rest).splitlines())
+    say(*FILES.format(folder=folder).splitlines())

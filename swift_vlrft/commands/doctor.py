@@ -4,10 +4,8 @@ from dataclasses import asdict
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 
-from swift_vlrft.commands.output import print_json, printable
+from swift_vlrft.commands.output import print_json, say_styled
 
 
 def doctor(
@@ -48,15 +46,10 @@ def doctor(
     if as_json:
         print_json([asdict(check) for check in checks])
     else:
-        console = Console(emoji=False)
         colours = {"ok": "green", "note": "yellow", "problem": "red"}
         for check in checks:
-            state = f"[{colours[check.state]}]{check.state:<8}[/{colours[check.state]}]"
-            console.print(
-                f"{state}{escape(printable(check.what)):<22} {escape(printable(check.found))}",
-                highlight=False,
-                soft_wrap=True,
-            )
+            state = f"{check.state:<8}", colours[check.state]
+            say_styled(state, f"{check.what:<22} {check.found}")
             if check.remedy:
-                console.print(f"{'':<8}-> {escape(check.remedy)}", highlight=False, soft_wrap=True)
+                say_styled(f"{'':<8}-> {check.remedy}")
     raise typer.Exit(int(any(check.state == PROBLEM for check in checks)))

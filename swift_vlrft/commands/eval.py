@@ -10,10 +10,9 @@ from typing import Annotated, Any
 import msgspec
 import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
-from swift_vlrft.commands.output import number, print_json, printable, show, table
+from swift_vlrft.commands.output import number, print_json, say, show, table
 
 Categories = Annotated[
     list[str] | None,
@@ -130,7 +129,7 @@ def evaluate(
         return
     print_summary(summary)
     if out is not None:
-        typer.echo(f"{out}/summary.json")
+        say(f"{out}/summary.json")
 
 
 @contextmanager
@@ -173,12 +172,11 @@ def print_summary(summary: Any) -> None:
         title = "by category" if summary.task == "detection" else "by class"
         of_class = table("name", *(f">{head}" for head in heads), title=title)
         for name, values in list(summary.by_class.items())[:SHOWN_CLASSES]:
-            of_class.add_row(escape(printable(name)), *(number(values.get(m)) for m in heads))
+            of_class.add_row(name, *(number(values.get(m)) for m in heads))
         show(of_class)
         if len(summary.by_class) > SHOWN_CLASSES:
-            typer.echo(f"and {len(summary.by_class) - SHOWN_CLASSES} more (--json has them)")
+            say(f"and {len(summary.by_class) - SHOWN_CLASSES} more (--json has them)")
     for note in summary.notes:
-        typer.echo(f"note: {printable(note)}")
+        say(f"note: {note}")
     for kind, count in summary.problems.items():
-        named = ", ".join(map(printable, summary.named.get(kind, [])))
-        typer.echo(f"{count} {kind}: {named}")
+        say(f"{count} {kind}: {', '.join(summary.named.get(kind, []))}")

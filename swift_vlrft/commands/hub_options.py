@@ -7,10 +7,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 
-from swift_vlrft.commands.output import printable
+from swift_vlrft.commands.output import say, say_marked
 
 Hub = Annotated[str, typer.Option(help="hf, or modelscope (ms for short).")]
 Repo = Annotated[
@@ -27,16 +25,14 @@ CardOnly = Annotated[
 
 def show_card(files: Mapping[str, Path | bytes], notes: Sequence[str], folder: Path | None) -> bool:
     """Print the notes; with a folder, write the card there, and list what would go up."""
-    console = Console(emoji=False, stderr=True)
     for note in notes:
-        text = escape(printable(note))
-        console.print(f"[yellow]note:[/yellow] {text}", soft_wrap=True, highlight=False)
+        say_marked("note:", note, "yellow", error=True)
     if folder is None:
         return False
     from swift_vlrft.hub.push import write_card_only
 
     for path in write_card_only(files, folder):
-        typer.echo(path)
+        say(path)
     others = [name for name, content in files.items() if isinstance(content, Path)]
-    typer.echo(f"not sent; would go up besides: {', '.join(others)}")
+    say(f"not sent; would go up besides: {', '.join(others)}")
     return True

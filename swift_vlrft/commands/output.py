@@ -11,9 +11,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.measure import Measurement
 from rich.table import Table
+from rich.text import Text
 from typer.core import TyperGroup
 
 from swift_vlrft.files.records import strict_json
+from swift_vlrft.files.text import lines, printable
 
 if TYPE_CHECKING:
     from swift_vlrft.datasets.writer import Written
@@ -64,10 +66,31 @@ class Commands(TyperGroup):
 
 def fail(error: Exception) -> NoReturn:
     """One line on the error stream; exit code 2, or the error's own ``exit_code``."""
-    Console(emoji=False, stderr=True).print(
-        f"[red]error:[/red] {escape(str(error))}", soft_wrap=True
-    )
+    say_marked("error:", error, "red", error=True)
     raise typer.Exit(getattr(error, "exit_code", 2)) from None
+
+
+def say(*texts: object, error: bool = False) -> None:
+    """Print each text on one line, on the error stream if ``error``.
+
+    All that the commands print goes through this file: whatever a model or a file says reaches the
+    terminal as text that is shown, and never as markup or control characters.
+    """
+    typer.echo("\n".join(map(printable, texts)), err=error)
+
+
+def say_marked(mark: str, text: object, colour: str, *, error: bool = False) -> None:
+    """A line that begins with a word in a colour (a style of rich)."""
+    say_styled((mark, colour), " ", text, error=error)
+
+
+def say_styled(*parts: object, error: bool = False) -> None:
+    """A line of parts, each a text or (text, style)."""
+    drawn = Text()
+    for part in parts:
+        text, style = part if isinstance(part, tuple) else (part, "")
+        drawn.append(lines(text), style)
+    Console(emoji=False, stderr=error).print(drawn, soft_wrap=True)
 
 
 def print_json(data: Any) -> None:
@@ -78,9 +101,16 @@ def number(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 
-def printable(text: object) -> str:
-    """Text of a model or a file without control characters for the terminal."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text))
+def plain(text: object) -> str:
+    """For rich: a text in which neither markup nor control characters count."""
+    return escape(printable(text))
+
+
+class TextTable(Table):
+    """Its cells are plain text."""
+
+    def add_row(self, *cells: Any, **more: Any) -> None:
+        super().add_row(*map(plain, cells), **more)
 
 
 def table(*columns: str, title: str | None = None, wraps: tuple[str, ...] = ()) -> Table:
@@ -89,13 +119,13 @@ def table(*columns: str, title: str | None = None, wraps: tuple[str, ...] = ()) 
     A heading that begins with ">" is aligned to the right. Plain if the output is a file.
     """
     box = SIMPLE_HEAD if sys.stdout.isatty() else None
-    drawn = Table(title=title, title_justify="left", box=box)
+    drawn = TextTable(title=title and plain(title), title_justify="left", box=box)
     for heading in columns:
         name, right = heading.removeprefix(">"), heading.startswith(">")
         if name in wraps:
             drawn.add_column(name, min_width=24)
         else:
-            drawn.add_column(name, justify="right" if right else "left", no_wrap=True)
+            drawn.add_column(plain(name), justify="right" if right else "left", no_wrap=True)
     return drawn
 
 
@@ -124,10 +154,9 @@ def print_written(written: Written, as_json: bool) -> None:
         }
         print_json(result)
         return
-    lines = [f"note: {note}" for note in written.notes]
-    lines += [f"{n} {name}" for name, n in counts.items()]
-    lines += [f"left out: {one}" for one in written.left_out[:LEFT_OUT_SHOWN]]
+    shown = [f"note: {note}" for note in written.notes]
+    shown += [f"{n} {name}" for name, n in counts.items()]
+    shown += [f"left out: {one}" for one in written.left_out[:LEFT_OUT_SHOWN]]
     if written.left_out:
-        lines.append(f"{len(written.left_out)} rows left out: {written.folder / 'left_out.jsonl'}")
-    lines.append(f"{written.folder}: {written.rows} rows, {written.shards} shard(s), README.md")
-    typer.echo("\n".join(lines))
+        shown.append(f"{len(written.left_out)} rows left out: {written.folder / 'left_out.jsonl'}")
+    say(*shown, f"{written.folder}: {written.rows} rows, {written.shards} shard(s), README.md")

@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
-from swift_vlrft.commands.output import print_json, show, table
+from swift_vlrft.commands.output import TextTable, plain, print_json, say, say_styled, show, table
 
 if TYPE_CHECKING:
     from swift_vlrft.report.plan_text import Grid, Line
@@ -109,10 +107,10 @@ def plan_compare(
     rows = compare.compared(planned.plan, measured)
     answers, most = compare.answers_in(log), planned.plan.settings.completion
     if answers and answers.mean > most:
-        typer.echo(
+        say(
             f"{run}: answers of {answers.mean:.0f} tokens, where {recipe} allows {most} "
             "(max_completion_length): is this its run?",
-            err=True,
+            error=True,
         )
     time = planned.time(answers)
     taken = compare.compared_seconds(time, compare.seconds_in(log))
@@ -126,7 +124,7 @@ def plan_compare(
     if rows:
         show(drawn)
     if untracked:
-        typer.echo("no memory in the log: run with VLRFT_TRACK_MEMORY=1 to compare it, too")
+        say("no memory in the log: run with VLRFT_TRACK_MEMORY=1 to compare it, too")
     if taken and time.speed:
         parts = ("part of a step", ">estimated", ">measured", ">error")
         drawn = table(*parts, title=f"seconds on {time.speed.kind}, answers as in the run")
@@ -134,7 +132,7 @@ def plan_compare(
             drawn.add_row(*map(str, row.values()))
         show(drawn)
     elif log:
-        typer.echo(planned.speed.why)
+        say(planned.speed.why)
 
 
 def print_parts(parts: Iterable[Grid | Line]) -> None:
@@ -144,19 +142,19 @@ def print_parts(parts: Iterable[Grid | Line]) -> None:
     console = Console(emoji=False)
     for part in parts:
         if isinstance(part, Line):
-            mark = f"[{part.colour}]{escape(part.marked)}[/{part.colour}]" if part.colour else ""
-            console.print(mark + escape(part.text), soft_wrap=True, highlight=False)
+            say_styled((part.marked, part.colour) if part.colour else "", part.text)
         elif part.bold is None:
             drawn = table(*part.columns, title=part.title)
             for row in part.rows:
-                drawn.add_row(*map(escape, row))
+                drawn.add_row(*row)
             show(drawn)
         else:
             console.print(_phases(part))
 
 
-def _phases(part: Grid) -> Table:
-    drawn = Table(title=part.title, title_justify="left", box=None, padding=(0, 1, 0, 0))
+def _phases(part: Grid) -> TextTable:
+    title = plain(part.title)
+    drawn = TextTable(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0))
     for head in part.columns:
         right = head.startswith(">")
         drawn.add_column(head.removeprefix(">"), justify="right" if right else "left", no_wrap=True)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from swift_vlrft.commands.hub_options import CardOnly, Hub, Private, Repo, show_card
-from swift_vlrft.commands.output import print_json
+from swift_vlrft.commands.output import print_json, say
 
 
 def publish(
@@ -64,4 +64,4 @@ def publish(
     if as_json:
         print_json({"page": page, "checkpoint": str(opened.folder), "files": sorted(card.files)})
     else:
-        typer.echo(f"{opened.folder}\n{page}")
+        say(opened.folder, page)

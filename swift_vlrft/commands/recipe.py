@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
-from swift_vlrft.commands.output import CONTEXT, print_json
+from swift_vlrft.commands.output import CONTEXT, print_json, say
 from swift_vlrft.commands.plan import (
     DatasetOption,
     GpusOption,
@@ -94,10 +94,10 @@ def new(
     print_parts(memory_parts(planned, out.name, Console().width))
     print_parts(time_parts(time, planned.time_notes()))
     if faster:
-        typer.echo(f"for time, not for memory: {faster.remark}")
+        say(f"for time, not for memory: {faster.remark}")
     _print_written(out, kept)
     if dataset is None:
-        typer.echo("put your data set in place of DATASET")
+        say("put your data set in place of DATASET")
 
 
 @recipe.command()
@@ -128,7 +128,7 @@ def apply(
     print_parts(change_parts(title, [change]))
     _print_written(out, kept)
     if planned.environment:
-        typer.echo(
+        say(
             f"the plan depends on your environment, which {out.name} reads like the recipe: run it "
             f"with {planned.environment}"
         )
@@ -139,4 +139,4 @@ def _written(out: Path, kept: Path | None) -> dict[str, str | None]:
 
 
 def _print_written(out: Path, kept: Path | None) -> None:
-    typer.echo(f"written: {out}" + (f"; what was there before: {kept}" if kept else ""))
+    say(f"written: {out}" + (f"; what was there before: {kept}" if kept else ""))

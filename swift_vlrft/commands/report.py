@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from swift_vlrft.commands.output import print_json
+from swift_vlrft.commands.output import print_json, say
 
 
 def report(
@@ -37,5 +37,5 @@ def report(
         print_json({"report": str(target), "bytes": size, "problems": problems})
         return
     for problem in problems:
-        typer.echo(f"not shown: {problem}")
-    typer.echo(f"{target}  {size / 1e6:.2f} MB")
+        say(f"not shown: {problem}")
+    say(f"{target}  {size / 1e6:.2f} MB")

@@ -6,10 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 
-from swift_vlrft.commands.output import number, print_json, printable, show, table
+from swift_vlrft.commands.output import number, print_json, say, say_marked, show, table
 
 if TYPE_CHECKING:
     from swift_vlrft.diagnostics.score import Report
@@ -65,7 +63,7 @@ def print_report(report: Report) -> None:
         for name, of in report.tasks.items():
             values = str(of.completions), number(of.reward), f"{of.length:.0f}"
             rates = _percent(of.parse_rate), _percent(of.zero_variance)
-            tasks.add_row(escape(printable(name)) or "(none)", *values, *rates)
+            tasks.add_row(name or "(none)", *values, *rates)
         show(tasks)
     reasons = table("reward", "reason", ">completions", title="why")
     for name, summary in report.rewards.items():
@@ -78,12 +76,11 @@ def print_report(report: Report) -> None:
             f"  solution: {_cut(sample.solution)}",
             f"  completion: {_cut(sample.completion)}",
         ]
-        for line in lines:
-            typer.echo(printable(line))
+        say(*lines)
     for note in report.notes:
-        typer.echo(f"note: {note}")
+        say(f"note: {note}")
     for flag in report.flags:
-        Console(emoji=False).print(f"[red]flag:[/red] {escape(flag)}", soft_wrap=True)
+        say_marked("flag:", flag, "red")
 
 
 def _percent(share: float | None) -> str:

@@ -1,11 +1,11 @@
 """``vlrft tiny``: a small random checkpoint of a real architecture."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from swift_vlrft.commands.output import print_json, say
 from swift_vlrft.families import FAMILIES
 
 
@@ -23,8 +23,6 @@ def tiny(
 
     parameters = write_tiny(family, directory, seed=seed)
     if as_json:
-        typer.echo(
-            json.dumps({"family": family, "directory": str(directory), "parameters": parameters})
-        )
+        print_json({"family": family, "directory": str(directory), "parameters": parameters})
     else:
-        typer.echo(f"{directory}: {family}, {parameters / 1e6:.1f} M parameters")
+        say(f"{directory}: {family}, {parameters / 1e6:.1f} M parameters")

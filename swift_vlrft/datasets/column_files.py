@@ -99,8 +99,10 @@ class ColumnFiles(StoredSet):
         import pyarrow as pa
 
         try:
-            return READERS[self.kind][0](file)
-        except (pa.ArrowException, OSError) as error:
+            schema = READERS[self.kind][0](file)
+            schema.names  # noqa: B018 - decodes them
+            return schema
+        except (pa.ArrowException, OSError, UnicodeError) as error:
             raise DataError(
                 f"{file} cannot be read as {self.kind} ({error}); copy or download it again"
             ) from error
@@ -134,7 +136,7 @@ class ColumnFiles(StoredSet):
                 for record in batch.to_pylist():
                     yield RowLocation(file, row), record
                     row += 1
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, UnicodeError) as error:  # of text that is not UTF-8
             where = f"after row {row - 1}" if row else "before its first row"
             raise DataError(
                 f"{file} breaks off or is damaged {where} ({error}); copy or download it again"

@@ -5,8 +5,8 @@
 
 What ``image_info`` refuses is refused everywhere: a file that is no image, or too large for Pillow;
 one that is cut off or damaged (a JPEG is decoded at an eighth of its size, a PNG's checksums are
-verified, any other image is decoded); one that cannot be converted to RGB; and one more than 200
-times as long as wide, which no model's processor takes.
+verified and its pixels counted, any other image is decoded); one that cannot be converted to RGB;
+and one more than 200 times as long as wide, which no model's processor takes.
 
 Upright: a camera's EXIF orientation is applied, as every viewer and annotation tool does and
 ms-swift does not. Width and height are always those of the upright image. Of several frames or
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import io
 import os
+import stat
 import struct
 import zlib
 from collections.abc import Mapping
@@ -36,6 +37,11 @@ DEEP = ("I", "F")
 """How the modes of more than 8 bits a colour begin."""
 SMALL = 256 * 256
 """Pixels up to which decoding an image is as cheap as checking its bytes."""
+_CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
+"""Of a pixel, by a PNG's type of colour."""
+_PART = 1 << 16
+"""Bytes that are unpacked at a time."""
+LARGEST_FILE = 1 << 30
 _ORIENTED = {"exif", "Raw profile type exif", "XML:com.adobe.xmp", "xmp"}
 """Metadata in which Pillow finds an orientation."""
 
@@ -200,13 +206,26 @@ def _content(image: Mapping[str, Any]) -> bytes:
     if not path:
         raise DataError("the image is empty; bytes or a path is needed")
     try:
-        return Path(str(path)).read_bytes()
+        with open(str(path), "rb", opener=_without_waiting) as file:
+            kind = os.fstat(file.fileno())
+            if not stat.S_ISREG(kind.st_mode):  # /dev/zero never ends, a pipe waits for its writer
+                raise DataError(f"the image {_short(path)} is a device or a pipe; name a file")
+            if kind.st_size > LARGEST_FILE:
+                size = f"{kind.st_size / 1e9:.1f} GB, more than any image that Pillow opens"
+                raise DataError(f"the image {_short(path)} is {size}; is it one?")
+            return file.read()
     except FileNotFoundError as error:
         link = f"is a link to {os.readlink(path)}, which " if os.path.islink(path) else ""
         raise DataError(f"the image {_short(path)} {link}does not exist") from error
+    except DataError:
+        raise
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise DataError(f"the image {_short(path)} cannot be read ({why})") from error
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _opened(content: bytes, image: Mapping[str, Any]) -> Image:
@@ -239,11 +258,15 @@ def _seems_whole(image: Image, content: bytes) -> bool:
 
 
 def _sound_png(content: bytes) -> bool:
-    """Whether every checksum holds, from the first chunk to the end mark, and nothing stands behind
-    the pixels that could turn them.
+    """Whether every checksum holds, from the first chunk to the end mark, there are as many pixels
+    as the head says, and nothing stands behind them that could turn them. Nothing is kept of what
+    is unpacked, and no more of it than the head says.
     """
     view, at, pixels = memoryview(content), 8, False
-    while at + 12 <= len(content):
+    width, height, depth, colour, *_, interlaced = struct.unpack_from(">IIBBBBB", content, 16)
+    line = 1 + (width * depth * _CHANNELS.get(colour, 9) + 7) // 8
+    unpacking, missing = zlib.decompressobj(), line * height
+    while at + 12 <= len(content) and not interlaced:
         length, kind = struct.unpack_from(">I4s", content, at)
         end = at + 8 + length
         if end + 4 > len(content):
@@ -251,10 +274,17 @@ def _sound_png(content: bytes) -> bool:
         if zlib.crc32(view[at + 4 : end]) != int.from_bytes(view[end : end + 4]):
             return False
         if kind == b"IEND":
-            return pixels
+            return pixels and missing <= 0
         if pixels and kind != b"IDAT":
             return False
         pixels = kind == b"IDAT"
+        packed: bytes | memoryview = view[at + 8 : end] if pixels else b""
+        while packed and missing > 0:
+            part = unpacking.decompress(packed, _PART)
+            filters = part[(missing - line * height) % line :: line]
+            if max(filters, default=0) > 4:
+                return False
+            missing, packed = missing - len(part), unpacking.unconsumed_tail
         at = end + 4
     return False
 

@@ -291,8 +291,19 @@ def _state(file: Path, key: str) -> list[Any]:
         raise DataError(f"{file} is damaged ({error}); save it again") from error
 
 
+def _inside(name: str) -> str:
+    """A name without a folder; TypeError for one that leads elsewhere, or is no text."""
+    if not isinstance(name, str) or name in ("", ".", "..") or "/" in name or "\0" in name:
+        raise TypeError(f"{str(name)[:80]!r} is no name of a file in it")
+    return name
+
+
 def _splits_of_dict(path: Path) -> list[str]:
-    return [str(name) for name in _state(path / "dataset_dict.json", "splits")]
+    file = path / "dataset_dict.json"
+    try:
+        return [_inside(name) for name in _state(file, "splits")]
+    except TypeError as error:
+        raise DataError(f"{file} is damaged ({error}); save it again") from error
 
 
 def _dataset_dict(path: Path, split: str, keep_going: bool) -> StoredSet:
@@ -314,7 +325,7 @@ def _saved_dataset(path: Path, folders: Sequence[Path], keep_going: bool) -> Sto
     for folder in folders:
         state = folder / "state.json"
         try:
-            files += [folder / entry["filename"] for entry in _state(state, "_data_files")]
+            files += [folder / _inside(entry["filename"]) for entry in _state(state, "_data_files")]
         except (KeyError, TypeError) as error:
             raise DataError(f"{state} is damaged ({error}); save it again") from error
     stored = ColumnFiles.of_files(path, files, "Arrow", keep_going=keep_going)

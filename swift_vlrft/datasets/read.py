@@ -160,6 +160,8 @@ def _put_names(record: Record, labels: Mapping[str, list[str]]) -> None:
         value = record.get(name)
         if value != value or (isinstance(value, str) and not value.strip()):
             record[name] = None
+        elif isinstance(value, (list, dict)):
+            raise ValueError(f"the {name} is {str(value)[:80]}; a text is needed")
 
 
 def _named(value: Any, names: list[str]) -> Any:

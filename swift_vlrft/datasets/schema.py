@@ -58,7 +58,7 @@ class Context:
         ]
         for folder, n in [*self.notes.get("images", ()), *tried]:
             path = image_path(names[n], folder, None)
-            if path.is_relative_to(folder) and path.is_file():
+            if path.is_relative_to(folder) and os.path.isfile(path):
                 self.notes["images"] = [(folder, n)]  # most likely those of the next records, too
                 return str(path)
         return names[0]

@@ -6,10 +6,12 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
+from swift_vlrft.files.text import InputError
+
 HUBS = {True: "Hugging Face", False: "ModelScope"}
 
 
-class DataError(ValueError):
+class DataError(InputError):
     """Something is wrong with a data set: the message says what, where (file, row), and what to
     do.
     """

@@ -231,6 +231,8 @@ def table_of(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     types |= dict.fromkeys(TEXTS, pa.string())
     columns = {}
     for name in types | dict.fromkeys(name for row in rows for name in row):
+        if name.encode(errors="replace").decode() != name:
+            raise DataError(f"the column {name!r} has a name that no file can store; rename it")
         values: list[Any] = [row.get(name) for row in rows]
         if name == "image":
             paths = [value.get("path") for value in values]
@@ -239,7 +241,7 @@ def table_of(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
         try:
             columns[name] = pa.array(values, types.get(name))
         except pa.ArrowException as error:
-            raise _several_types(name, str(error)) from None
+            raise _several_types(name, str(error)[:300]) from None
         except UnicodeEncodeError as error:
             text = f"the column {name!r} holds text that no file can store ({error})"
             raise DataError(text) from None

@@ -35,6 +35,8 @@ UNREAD = frozenset(
 
 
 _NUMBER = ("number", "answer states no number, several, or leaves it open")
+MOST_NAMES = 10
+"""Accepted names that a reason lists."""
 _OPTION = ("choice", "answer states none of the options, or several")
 STATED = {
     "classification": ("label", "label", "answer names no class"),
@@ -76,7 +78,7 @@ def explain(name: str, completion: Any, solution: Any, **row: Any) -> Reason:
     gold: Any = None
     if task is not None:
         if (row.get("task") or task.name) != task.name:
-            return Reason(None, "other_task", f"a {row['task']} row")
+            return Reason(None, "other_task", f"a {row['task']!s:.40} row")
         gold = task.read_gold(solution)
         if gold is None and "solution" in reward.needs:
             return Reason(None, "bad_gold", f"the gold solution cannot be read as {task.holds}")
@@ -114,7 +116,10 @@ def _why(
         if stated is None or stated == "":
             return f"no_{what}", missing
         if kind == "classification":
-            right = " or ".join(map(repr, sorted(right_names(gold, row.get("aliases")))))
+            names = sorted(right_names(gold, row.get("aliases")))
+            right = " or ".join(
+                [*map(_short, names[:MOST_NAMES]), *["..."] * (len(names) > MOST_NAMES)]
+            )
             return "wrong_label", f"label mismatch: {_short(stated)} is not {right}"
         if kind == "ocr":
             return _text(stated, right_texts(gold, row.get("aliases")))
@@ -253,7 +258,7 @@ def _unmatched(
             best = max(best, overlap)
         elif overlap >= threshold and not mismatch:
             shown = "no label" if label is None else _short(label)
-            mismatch = f"label mismatch: {shown} where the gold says {gold.labels[j]!r}"
+            mismatch = f"label mismatch: {shown} where the gold says {_short(str(gold.labels[j]))}"
     if mismatch:
         yield "label_mismatch", mismatch
     if best > 0.0 or not mismatch:

@@ -25,6 +25,7 @@ import msgspec
 
 from swift_vlrft.files.completions import read_completions
 from swift_vlrft.files.jsonl import LineError, begins_with_list, finite, read_json
+from swift_vlrft.files.text import InputError
 from swift_vlrft.geometry.box_format import FORMATS
 from swift_vlrft.parsing.answers import gold_text, text_of
 from swift_vlrft.rewards import TASK_NAMES
@@ -52,7 +53,7 @@ Length = Annotated[float, msgspec.Meta(gt=0)]
 Box = tuple[float, float, Length, Length]
 
 
-class EvaluationError(ValueError):
+class EvaluationError(InputError):
     """Predictions that cannot be scored: the message gives reason, place and remedy."""
 
 
@@ -229,7 +230,7 @@ def _prediction(entry: Mapping[str, Any], place: str) -> Prediction:
 def _as(kind: Any, value: Any) -> Any:
     try:
         return msgspec.convert(value, kind, strict=False)
-    except msgspec.ValidationError:
+    except (msgspec.ValidationError, UnicodeError):  # of a lone surrogate
         return None
 
 

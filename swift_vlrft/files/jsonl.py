@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from swift_vlrft.files.text import InputError
+
 _OTHER_CODES = {
     codecs.BOM_UTF32_LE: "UTF-32",  # before UTF-16, whose mark it begins with
     codecs.BOM_UTF32_BE: "UTF-32",
@@ -24,7 +26,7 @@ _OTHER_CODES = {
 }
 
 
-class LineError(ValueError):
+class LineError(InputError):
     """A file that cannot be read as JSON: the message names file, line, reason and remedy."""
 
 

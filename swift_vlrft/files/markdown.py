@@ -11,8 +11,9 @@ import html
 import re
 from typing import Any
 
+from swift_vlrft.files.text import UNSEEN
+
 _MARKUP = re.compile(r"([\\`*_\[\]|~$]|(?<=http):(?=//)|(?<=https):(?=//)|(?<=www)\.|^[-+#=:])")
-_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
 _NUMBER = re.compile(r"^(\d+)([.)])(?=\s|$)")  # at the beginning it would make a list
 
 
@@ -20,7 +21,7 @@ def shown(text: object) -> str:
     """The text without what no page shows: control characters, overrides of the direction of
     writing, lone surrogates. Line ends and tabs stay.
     """
-    return _UNSEEN.sub("\N{REPLACEMENT CHARACTER}", re.sub("\r\n?", "\n", str(text)))
+    return UNSEEN.sub("\N{REPLACEMENT CHARACTER}", re.sub("\r\n?", "\n", str(text)))
 
 
 def inline(text: object) -> str:

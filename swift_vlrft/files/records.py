@@ -28,8 +28,9 @@ def write_record(path: Path, record: msgspec.Struct) -> None:
 
 
 def strict_json(data: Any) -> str:
-    """JSON as other programs read it: numbers that are not finite are null."""
-    return json.dumps(json.loads(json.dumps(data), parse_constant=lambda _: None), indent=2)
+    """JSON as other programs read it, in printable ASCII: numbers that are not finite are null."""
+    finite = json.loads(json.dumps(data), parse_constant=lambda _: None)
+    return json.dumps(finite, indent=2).replace("\x7f", "\\u007f")
 
 
 def read_record(path: Path, kind: type[Record]) -> Record:
@@ -41,7 +42,7 @@ def record_of(value: Any, kind: type[Record], place: str) -> Record:
     """``value``, decoded JSON, as a record. LineError names ``place`` and the field."""
     try:
         return msgspec.convert(value, kind, dec_hook=lambda expected, found: expected(found))
-    except (msgspec.ValidationError, TypeError) as error:
+    except (msgspec.ValidationError, TypeError, UnicodeError) as error:
         raise LineError(
             f"{place} cannot be read: it is no {kind.__name__} of `vlrft` ({error}); write it "
             "again, or move it aside"

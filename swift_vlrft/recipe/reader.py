@@ -32,6 +32,7 @@ import yaml
 
 from swift_vlrft.files import machine
 from swift_vlrft.files.shipped import shipped_file
+from swift_vlrft.files.text import InputError
 from swift_vlrft.recipe.shell.shell import Command, Shell
 from swift_vlrft.recipe.shell.state import Assigned, May, Value, union
 from swift_vlrft.recipe.shell.tree import Note, Span
@@ -62,7 +63,7 @@ SUBSTITUTIONS = {"vlrft plugin": lambda: str(_our_plugin()) if machine.seen() el
 """Commands whose output is known without running them."""
 
 
-class RecipeError(ValueError):
+class RecipeError(InputError):
     """A file that cannot be read as a recipe; the message names file, place and reason."""
 
 

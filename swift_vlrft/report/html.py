@@ -1,4 +1,5 @@
-"""HTML from the templates in ``templates/``: whatever goes in is escaped, by jinja2.
+"""HTML from the templates in ``templates/``: whatever goes in is escaped, by jinja2, and control
+characters and marks that turn the direction of writing are shown as what they are.
 
     render("rows.html", title="data/shapes", ...)     "<!doctype html>..."
 
@@ -16,6 +17,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from swift_vlrft.datasets import open_image
+from swift_vlrft.files.text import visible
 from swift_vlrft.geometry.boxes import Box
 
 if TYPE_CHECKING:
@@ -32,17 +34,15 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=StrictUndefined,
+        finalize=lambda value: visible(value) if type(value) is str else value,
     )
     environment.filters |= {"short": short, "cut": cut, "place": place}
     return environment
 
 
 def render(template: str, **values: Any) -> str:
-    """The template filled in. A lone surrogate, which a model may write and UTF-8 cannot hold,
-    becomes its escape sequence.
-    """
-    text = _environment().get_template(template).render(values)
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+    """The template filled in; of what no page shows, the escape sequences."""
+    return _environment().get_template(template).render(values)
 
 
 def short(value: float | None) -> str:

@@ -35,6 +35,7 @@ from swift_vlrft.datasets.training import (
     training_set,
 )
 from swift_vlrft.families import known_family
+from swift_vlrft.files.text import lines
 from swift_vlrft.files.writing import DiskFull
 from swift_vlrft.rewards import TASK_NAMES
 from swift_vlrft.swift_plugin.command_line import running_command, supervised
@@ -195,7 +196,7 @@ def _lost_files_told(stored: StoredSet) -> Iterator[Row | BadRow]:
 
 def _warn(notes: Sequence[str]) -> None:
     for note in notes:
-        logger.warning(f"swift_vlrft: {note}")
+        logger.warning(f"swift_vlrft: {lines(note)}")
 
 
 def _tell(report: Report, options: LoadOptions) -> None:

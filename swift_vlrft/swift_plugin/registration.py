@@ -34,6 +34,7 @@ from swift_vlrft.datasets.storage import StoredSet
 from swift_vlrft.diagnostics.watch import watch
 from swift_vlrft.files.checkpoints import good_checkpoints, why_not
 from swift_vlrft.files.environment import is_on, number
+from swift_vlrft.files.text import lines, printable
 from swift_vlrft.geometry.box_format import SUBSETS
 from swift_vlrft.rewards import REWARDS, TASK_NAMES, RewardFunction
 from swift_vlrft.rewards.detection import VARIABLE, threshold_at
@@ -254,9 +255,9 @@ def _check(stored: StoredSet, command: CommandLine, tasks: Sequence[str]) -> Rep
     hint = "\n`vlrft data check` lists all, and --fix writes a clean copy."
     report.finish(strict=command.strict, hint=hint, tasks=tasks)
     if report.problems:
-        logger.warning(f"swift_vlrft: {report.bad_rows}:\n{report.listed()}{hint}")
+        logger.warning(f"swift_vlrft: {report.bad_rows}:\n{lines(report.listed())}{hint}")
     for note in report.notes:
-        logger.warning(f"swift_vlrft: {note}")
+        logger.warning(f"swift_vlrft: {printable(note)}")
     counts = ", ".join(f"{count} {task}" for task, count in report.tasks.most_common())
     logger.info(f"swift_vlrft: {report.path}: {report.good} rows whose gold reads ({counts}).")
     return report

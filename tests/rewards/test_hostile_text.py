@@ -103,13 +103,3 @@ def test_as_many_boxes_as_are_read_that_all_overlap_all_gold_boxes(name):
     seconds = time.perf_counter() - start
     print(f"{name}: {seconds * 1000:.0f} ms")
     assert 0.0 <= value <= 1.0 and seconds < CEILING
-
-
-def test_a_fixed_budget_of_random_texts(capsys):
-    """The fuzzer of ``make fuzz``, on its first inputs."""
-    from fuzz_rewards import fuzz
-
-    tried = fuzz(seconds=60, seed=0, most=1500)
-    with capsys.disabled():
-        print(f"\n{tried} random texts tried under {len(REWARDS)} rewards")
-    assert tried == 1500

@@ -24,6 +24,7 @@ from swift_vlrft.recipe.rules.prefix import PREFIX
 from swift_vlrft.recipe.rules.ray import device_groups, roles
 from swift_vlrft.recipe.rules.resume import RESUME
 from swift_vlrft.recipe.rules.text import TEXT
+from swift_vlrft.recipe.rules.trust import code_and_pickles
 from swift_vlrft.recipe.run import NoValue, Run, resolve
 
 Rule = Callable[[Run], Iterator[Finding]]
@@ -35,6 +36,7 @@ RULES: tuple[Rule, ...] = (
     visible_gpus,
     device_groups,
     *MODEL,
+    code_and_pickles,
     *PREFIX,
     *RESUME,
     *DATA,

@@ -1,0 +1,120 @@
+"""Shell scripts, YAML and JSON configurations, from the shipped recipes and generated programs."""
+
+# ruff: noqa: E501 - rows of a table stay on one line
+
+from __future__ import annotations
+
+import json
+import random
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+from fuzz import mutate
+from fuzz.target import Target, clean, refused
+from support.random_scripts import script
+
+from swift_vlrft.commands.output import printable
+from swift_vlrft.files import machine
+from swift_vlrft.recipe.facts import facts
+from swift_vlrft.recipe.fix import difference, fixed_text
+from swift_vlrft.recipe.reader import RecipeError, read_text
+from swift_vlrft.recipe.rules import check_recipe, in_order
+from swift_vlrft.recipe.run import resolve
+
+SHIPPED = sorted((Path(__file__).resolve().parents[2] / "recipes").rglob("*.sh"))
+PIECES = [
+    *("$", "${", "}", "$(", ")", "((", "))", "`", '"', "'", "\\", "\\\n", "\n", "#", ";", "&&", "||"),
+    *("|", "&", "<<EOF\n", "EOF", "<<<", "< <(", "> >(", "${A", "${A:-", "${#", "${!", "$((1/0))"),
+    *("${A//b/", "${A:1:", "A=(", "A+=", "[0]=", "[[ ", " ]]", "if ", "then\n", "fi", "for x in "),
+    *("do\n", "done", "while true; do\n", "case $A in", "esac", "*) ", ";;", "f() {", "function f",
+      "eval ", "source ", ". /dev/zero", "trap 'x' EXIT", "set -e\n", "set -- ", "shift 9\n", "local "),
+    *("readonly A\n", "unset A\n", "exit\n", "exec ", "return ", "$@", "$*", "$1", "$$", "$?", "$!"),
+    *("swift rlhf ", "swift sft ", "megatron rlhf ", "torchrun ", "python -m swift.cli.rlhf ", "nohup "),
+    *("--rlhf_type grpo ", "--num_generations ", "--reward_funcs ", "--dataset ", "--model ", "--", "-"),
+    *("--num_generations=", "--beta nan", "--learning_rate 1e", "{1..9}", "{a,b}", "~root/", "*", "?"),
+    *("[a-z]", "\r\n", "\t", "\x00", "\x1b[31m", "\u202e", "\udcff", "é", "0x", "9" * 400, "[red]"),
+]  # fmt: skip
+OF_YAML = [": ", "- ", "&a ", "*a", "<<: ", "!!python/object:os.system ", "? ", "|\n", "\t"]
+
+
+@cache
+def scripts() -> list[str]:
+    return [file.read_text() for file in SHIPPED]
+
+
+@cache
+def configurations() -> list[dict[str, Any]]:
+    """The flags of the shipped recipes, as ms-swift's YAML has them."""
+    found = []
+    for text in scripts():
+        with machine.unseen():
+            command = read_text(text)[-1]
+        flags: dict[str, Any] = {"ENV": {"MAX_PIXELS": 401408}, "rlhf_type": "grpo"}
+        for flag in command.flags:
+            values = [yaml.safe_load(v) if v and v[0].isalnum() else v for v in flag.values]
+            flags[flag.name] = values[0] if len(values) == 1 else values
+        found.append(flags)
+    return found
+
+
+class Recipes(Target):
+    name = "recipes"
+    one_input = "one script or configuration, read, checked and fixed"
+
+    def make(self, rng: random.Random, folder: Path) -> tuple[str, bytes]:
+        chance = rng.random()
+        if chance < 0.3:
+            flags = mutate.value(rng, rng.choice(configurations()))
+            if chance < 0.15:
+                return "recipe.json", _bytes(json.dumps(flags))
+            try:
+                text = yaml.safe_dump(flags, allow_unicode=rng.random() < 0.5)
+            except yaml.YAMLError:
+                text = json.dumps(flags)
+            if rng.random() < 0.3:
+                text = mutate.text(rng, text, [*OF_YAML, *PIECES], [text])
+            return "recipe.yaml", _bytes(text)
+        if chance < 0.6:
+            text = script(rng.random())
+        elif chance < 0.75:
+            text = "".join(rng.choices(PIECES, k=rng.randint(1, 40))) + "\nswift rlhf --model a"
+        else:
+            text = rng.choice(scripts())
+        return "recipe.sh", _bytes(mutate.text(rng, text, PIECES, [text, "swift rlhf --model a\n"]))
+
+    def check(self, case: tuple[str, bytes], folder: Path) -> int:
+        """Nothing of the machine is seen: a script may name any path."""
+        name, content = case
+        path, text = Path(name), content.decode(errors="surrogateescape")
+        with machine.unseen():
+            try:
+                found = read_text(text, path)
+            except RecipeError as error:
+                refused(error, path)
+                clean(printable(error))
+                return 1
+            again = read_text(text, path)
+            assert [vars(one) for one in again] == [vars(one) for one in found]
+            findings = in_order(
+                f for one in found for f in check_recipe(resolve(one, facts(False)))
+            )
+            for finding in findings:
+                assert finding.text and finding.line >= 0, finding
+                clean(printable(finding.text))
+            edits = [one.edit for one in findings if one.edit]
+            after, applied, left = fixed_text(text, path, edits)
+            assert bool(applied) or after == text
+            difference(text, after, path)
+            assert all(isinstance(why, str) for why in left)
+            if applied:
+                read_text(after, path)
+        return 1
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape" if text.isascii() else "backslashreplace")
+
+
+TARGET = Recipes()
