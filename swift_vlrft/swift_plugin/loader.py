@@ -7,12 +7,13 @@ from __future__ import annotations
 import copy
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from datasets import IterableDataset
 from modelscope.hub.utils.utils import get_cache_dir
 from swift.dataset import DatasetMeta
 from swift.dataset.dataset_syntax import DatasetSyntax
@@ -22,22 +23,22 @@ from swift.utils import get_logger, safe_ddp_context
 from swift_vlrft.datasets import DataError, Source
 from swift_vlrft.datasets.box_format import not_native, refuse_subset, subset_of
 from swift_vlrft.datasets.check import left_out_notes, length_check
-from swift_vlrft.datasets.column_files import labels_of
+from swift_vlrft.datasets.column_files import ColumnFiles, labels_of
 from swift_vlrft.datasets.instances import forget
 from swift_vlrft.datasets.opening import check_columns, image_root, open_set
-from swift_vlrft.datasets.read import rows_of
 from swift_vlrft.datasets.report import Report, nothing_scored
 from swift_vlrft.datasets.schemas import is_for_swift, schema_of
+from swift_vlrft.datasets.sharded_set import ShardedSet
 from swift_vlrft.datasets.storage import StoredSet, Stream, Table
 from swift_vlrft.datasets.training import (
     LoadOptions,
-    streamed_rows,
     training_set,
 )
 from swift_vlrft.families import known_family
 from swift_vlrft.rewards import TASK_NAMES
 from swift_vlrft.swift_plugin.command_line import read_command_line
 from swift_vlrft.swift_plugin.model import text_tokens, wanted_box_format
+from swift_vlrft.swift_plugin.streaming import shuffled, streamed
 
 logger = get_logger()
 
@@ -89,6 +90,22 @@ class VlrftLoader(DatasetLoader):
                 raise DataError(f"{name} could not be loaded ({error}). {hint}") from error
             raise
 
+    @staticmethod
+    def shuffle_dataset(dataset: Any, seed: int, buffer_size: int = 1000) -> Any:
+        if isinstance(dataset, IterableDataset):
+            return shuffled(dataset, seed, buffer_size)
+        return DatasetLoader.shuffle_dataset(dataset, seed, buffer_size)
+
+    @staticmethod
+    def concat_datasets(datasets: list[Any]) -> Any:
+        _refuse_several(datasets)
+        return DatasetLoader.concat_datasets(datasets)
+
+    @staticmethod
+    def interleave_datasets(datasets: list[Any], *args: Any, **kwargs: Any) -> Any:
+        _refuse_several(datasets)
+        return DatasetLoader.interleave_datasets(datasets, *args, **kwargs)
+
     def _options(self, subsets: list[str], name: str) -> LoadOptions:
         command = read_command_line(sys.argv[1:])
         command.model_type = command.model_type or MODEL_TYPE["given"]
@@ -118,8 +135,20 @@ class VlrftLoader(DatasetLoader):
         if source is not None:
             stored.task, stored.box_format = source.task, source.box_format
         local = not isinstance(stored, Table | Stream)
-        if isinstance(stored, Stream) or (self.streaming and local):
-            return _stream(stored, options, notes=not local)
+        grpo = read_command_line(sys.argv[1:]).rlhf_type == "grpo"
+        parquet = isinstance(stored, ColumnFiles) and stored.kind == "Parquet"
+        if self.streaming and grpo and parquet:
+            assert isinstance(stored, ColumnFiles)
+            return ShardedSet(stored, options, lambda note: _warn([note]))
+        # GRPO needs rows by number. What is no Parquet has images in files, which stay there.
+        if isinstance(stored, Stream) or (self.streaming and local and not grpo):
+
+            def end(report: Report) -> None:
+                _tell(report, options)
+                if not local:
+                    _warn(left_out_notes(stored))
+
+            return streamed(stored, options, lambda note: _warn([note]), end)
         dataset, report = training_set(stored, options)
         forget()
         _tell(report, options)
@@ -164,21 +193,12 @@ class VlrftLoader(DatasetLoader):
         return self._rows(stored, source, options)
 
 
-def _stream(stored: StoredSet, options: LoadOptions, *, notes: bool) -> Any:
-    from datasets import IterableDataset
-    from datasets.iterable_dataset import ExamplesIterable
-
-    def generate() -> Iterator[tuple[int, Any]]:
-        report = Report(stored.path)
-        yield from enumerate(streamed_rows(rows_of(stored), options, report))
-        if problem := report.no_row_of(options.tasks):
-            raise DataError(problem)
-        _tell(report, options)
-        if notes:
-            _warn(left_out_notes(stored))
-
-    # Not from_generator: it would pickle the generator and all it refers to, for a fingerprint.
-    return IterableDataset(ExamplesIterable(generate, {}))
+def _refuse_several(datasets: list[Any]) -> None:
+    if len(datasets) > 1 and (big := [d for d in datasets if isinstance(d, ShardedSet)]):
+        raise DataError(
+            f"--streaming true: GRPO streams one set at a time, and {big[0].path} is one of "
+            f"{len(datasets)}. Put their files into one folder, or leave --streaming out"
+        )
 
 
 def _warn(notes: Sequence[str]) -> None:
