@@ -39,14 +39,16 @@ class RemotePath(PosixPath):
         return self.parts[0].rstrip(":")
 
     def exists(self, **_: Any) -> bool:
-        return self.is_file() or self.is_dir()
+        from pyarrow.fs import FileType
+
+        return self._info().type != FileType.NotFound
 
     def is_file(self, **_: Any) -> bool:
         return bool(self._info().is_file)
 
     def is_dir(self, **_: Any) -> bool:
-        # A store has no folders, only names that begin alike.
-        return not self._info().is_file and bool(self.below())
+        """By its name: a store has no folders, and this is asked for every row."""
+        return self.suffix.lower() != ".parquet"
 
     def _info(self) -> Any:
         return self._ask(lambda store, name: store.get_file_info(name))
@@ -93,6 +95,20 @@ def set_path(path: str | os.PathLike[str]) -> Path:
             "the environment and the store's own configuration do"
         )
     return path if isinstance(path, RemotePath) else RemotePath(text)
+
+
+def remote_parts(text: str) -> tuple[RemotePath, list[str]] | None:
+    """Address and subsets of a ``--dataset``, without its count; None for what is no address.
+
+    ms-swift parts a name at its first colon: of ``s3://bucket/set:pixels`` it takes s3 for the set.
+    """
+    match = _URL.match(text)
+    if not match or os.path.exists(text):
+        return None
+    address, _, subsets = text[match.end() :].partition(":")
+    path = set_path(match[0] + address)
+    assert isinstance(path, RemotePath)
+    return path, [name.strip() for name in subsets.split("/") if name.strip()]
 
 
 def brief(error: BaseException) -> str:

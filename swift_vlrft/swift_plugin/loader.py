@@ -26,6 +26,7 @@ from swift_vlrft.datasets.check import left_out_notes, length_check
 from swift_vlrft.datasets.column_files import ColumnFiles, labels_of
 from swift_vlrft.datasets.instances import forget
 from swift_vlrft.datasets.opening import check_columns, image_root, open_set
+from swift_vlrft.datasets.remote import remote_parts
 from swift_vlrft.datasets.report import Report, nothing_scored
 from swift_vlrft.datasets.schemas import is_for_swift, schema_of
 from swift_vlrft.datasets.sharded_set import ShardedSet
@@ -60,10 +61,14 @@ class VlrftLoader(DatasetLoader):
         # read them.
         self._remove_asked = getattr(self, "remove_unused_columns", False)
         self.remove_unused_columns = False
-        name = dataset_syntax.dataset
+        name, subsets = dataset_syntax.dataset, dataset_syntax.subsets
+        if remote := remote_parts(":".join([name, "/".join(subsets)])):
+            name, subsets = str(remote[0]), remote[1]
+            if not self.streaming:
+                raise DataError(f"--dataset {name}: a set in a store needs --streaming true")
         source: Source | None = getattr(dataset_meta, "vlrft_source", None)
-        options = self._options(dataset_syntax.subsets, name)
-        if os.path.exists(name):
+        options = self._options(subsets, name)
+        if remote or os.path.exists(name):
             with safe_ddp_context(None, True):
                 stored = open_set(name, keep_going=not self.strict, rename=self.columns)
                 return self._rows(stored, source, options)
@@ -249,10 +254,18 @@ def _key(name: str, subsets: Sequence[str]) -> str:
     return ":".join([str(Path(name)), *subsets])
 
 
+def _meta_of_store(protocol: str) -> DatasetMeta:
+    """Of all sets in stores of a protocol: ms-swift takes what is before the colon for the name."""
+    names = {"ms_dataset_id": protocol, "hf_dataset_id": protocol, "dataset_name": protocol}
+    return DatasetMeta(**names, loader=VlrftLoader, tags=["vlrft"])
+
+
 def dataset_meta(name: str, source: Source | None = None) -> DatasetMeta:
     """How a set is registered: a path; a source under its id on both hubs; or an unregistered hub
     id, which is read by us if its columns are ours, else by ms-swift.
     """
+    if remote := remote_parts(name):
+        return _meta_of_store(remote[0].protocol)
     if os.path.exists(name):
         return DatasetMeta(dataset_path=name, loader=VlrftLoader, tags=["vlrft"])
     # Without a source the name differs from the id, so that a later plugin can register the id.
