@@ -150,7 +150,7 @@ def measure_order(source: str) -> dict[str, Any]:
     shards = Shards(opened(source))
     seen = np.zeros(len(shards), bool)
     names = ["image", "problem", "solution", "task", "number"]
-    start, jumps, last = time.monotonic(), 0, 0
+    start, busy, jumps, last = time.monotonic(), time.process_time(), 0, 0
     for window in shards.order([42, 0]):
         shards.prepare(window, names)
         for number in window:
@@ -159,11 +159,12 @@ def measure_order(source: str) -> dict[str, Any]:
             seen[row] = True
             jumps += abs(row - last) > 100
             last = row
-    seconds = time.monotonic() - start
+    seconds, busy = time.monotonic() - start, time.process_time() - busy
     assert seen.all(), f"{(~seen).sum()} rows did not come"
     return {
         "rows": len(seen),
         "rows_per_s": round(len(seen) / seconds),
+        "rows_per_cpu_s": round(len(seen) / busy),
         "seconds": round(seconds),
         "bytes_read": shards.bytes_read,
         "from_another_group": round(jumps / len(seen), 3),
@@ -183,16 +184,19 @@ def measure_stream(source: str, workers: int, rows: int) -> dict[str, Any]:
     data = shuffled(data, seed=42, buffer_size=1000)
     loader: Any = iter(DataLoader(data, batch_size=None, num_workers=workers) if workers else data)
     next(loader)
-    start = time.monotonic()
+    start, busy = time.monotonic(), time.process_time()
     for _ in range(rows):
         next(loader)
-    seconds = time.monotonic() - start
+    seconds, busy = time.monotonic() - start, time.process_time() - busy
     most = peak()
     if workers:
         for process in loader._workers:
             status = Path(f"/proc/{process.pid}/status").read_text()
             most = max(most, int(status.split("VmHWM:")[1].split()[0]) // 1024)
-    return {"workers": workers, "rows": rows, "rows_per_s": round(rows / seconds), "most_mib": most}
+    found = {"workers": workers, "rows": rows, "rows_per_s": round(rows / seconds)}
+    # Of this process: where workers read, it is theirs that matters.
+    cpu = {} if workers else {"rows_per_cpu_s": round(rows / busy)}
+    return found | cpu | {"most_mib": most}
 
 
 def measure_grpo(source: str, rows: int) -> dict[str, Any]:
@@ -201,14 +205,15 @@ def measure_grpo(source: str, rows: int) -> dict[str, Any]:
 
     told: list[str] = []
     data = ShardedSet(opened(source), options(), told.append)
-    start, done = time.monotonic(), 0
+    start, busy, done = time.monotonic(), time.process_time(), 0
     for window in data.shards.order([42, 0]):
         for at in range(0, len(window), 8):
             done += len(data.__getitems__([int(n) for n in window[at : at + 8]]))
         if done >= rows:
             break
-    seconds = time.monotonic() - start
-    return {"rows": done, "rows_per_s": round(done / seconds), "told": told[:3], "bad": len(told)}
+    seconds, busy = time.monotonic() - start, time.process_time() - busy
+    rates = {"rows_per_s": round(done / seconds), "rows_per_cpu_s": round(done / busy)}
+    return {"rows": done, **rates, "bad": data.bad}
 
 
 def measure_resume(source: str, rows: int) -> dict[str, Any]:
@@ -249,14 +254,19 @@ MEASURES = {
 }
 
 
-def run(name: str, source: str, **arguments: Any) -> dict[str, Any]:
-    """A measurement in a process of its own."""
+def run(name: str, source: str, **arguments: Any) -> None:
+    """A measurement in a process of its own, whose result is kept."""
     command = [sys.executable, __file__, "one", source, "--name", name]
     command += ["--arguments", json.dumps(arguments)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     print(json.dumps(found), flush=True)
-    return found
+    about = {"date": time.strftime("%Y-%m-%d", time.gmtime()), "cores": os.cpu_count()}
+    about["where"] = source.partition("://")[0] if "://" in source else "disk"
+    # How many processes wanted a core: rows/s are those of a shared machine.
+    about["load"] = round(os.getloadavg()[0], 1)
+    with RESULTS.open("a") as file:
+        file.write(json.dumps(about | found) + "\n")
 
 
 def main() -> None:
@@ -268,6 +278,7 @@ def main() -> None:
     parser.add_argument("--shards", type=int, default=SHARDS)
     parser.add_argument("--rows", type=int, default=ROWS, help="of a shard")
     parser.add_argument("--streamed", type=int, default=200_000, help="rows to measure a rate on")
+    parser.add_argument("--names", choices=MEASURES, nargs="*", default=[*MEASURES])
     parser.add_argument("--name", choices=MEASURES, help="of one measurement")
     parser.add_argument("--arguments", type=json.loads, default={})
     given = parser.parse_args()
@@ -278,18 +289,11 @@ def main() -> None:
         found = MEASURES[given.name](given.source, **given.arguments)
         print(json.dumps({"what": given.name} | found | {"peak_mib": peak()}))
         return
-    where = given.source.partition("://")[0] if "://" in given.source else "disk"
-    found = [run("open", given.source)]
-    found += [run("stream", given.source, workers=n, rows=given.streamed) for n in (0, 1, 2)]
-    found += [run("grpo", given.source, rows=given.streamed)]
-    found += [run("resume", given.source, rows=given.streamed)]
-    found += [run("order", given.source)]
-    stamp = time.strftime("%Y-%m-%d", time.gmtime())
-    RESULTS.parent.mkdir(exist_ok=True)
-    with RESULTS.open("a") as file:
-        for one in found:
-            file.write(json.dumps({"date": stamp, "where": where, "cores": os.cpu_count()} | one))
-            file.write("\n")
+    for name in given.names:
+        for workers in (0, 1, 2) if name == "stream" else (None,):
+            more = {} if workers is None else {"workers": workers}
+            more |= {} if name in ("open", "order") else {"rows": given.streamed}
+            run(name, given.source, **more)
 
 
 if __name__ == "__main__":

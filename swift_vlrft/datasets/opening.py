@@ -181,6 +181,7 @@ def rename_notes(stored: StoredSet) -> list[str]:
 
 def splits_of(path: Path) -> list[str]:
     """The splits that lie at ``path``, as its files name them; ["train"] where none are named."""
+    path = set_path(path)
     if (path / "dataset_dict.json").is_file():
         try:
             names = _splits_of_dict(path)

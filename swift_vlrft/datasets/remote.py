@@ -88,13 +88,16 @@ def set_path(path: str | os.PathLike[str]) -> Path:
     text = str(path)
     if not (match := _URL.match(text)) or os.path.exists(text):
         return Path(path)
-    host = text[match.end() :].partition("/")[0]
-    if "@" in host or "?" in text:
+    _refuse_credentials(match[1], text[match.end() :])
+    return path if isinstance(path, RemotePath) else RemotePath(text)
+
+
+def _refuse_credentials(protocol: str, rest: str) -> None:
+    if "@" in rest.partition("/")[0] or "?" in rest:
         raise DataError(
-            f"{match[1]}://...: an address is logged, so it takes neither credentials nor options; "
+            f"{protocol}://...: an address is logged, so it takes neither credentials nor options; "
             "the environment and the store's own configuration do"
         )
-    return path if isinstance(path, RemotePath) else RemotePath(text)
 
 
 def remote_parts(text: str) -> tuple[RemotePath, list[str]] | None:
@@ -105,6 +108,7 @@ def remote_parts(text: str) -> tuple[RemotePath, list[str]] | None:
     match = _URL.match(text)
     if not match or os.path.exists(text):
         return None
+    _refuse_credentials(match[1], text[match.end() :])
     address, _, subsets = text[match.end() :].partition(":")
     path = set_path(match[0] + address)
     assert isinstance(path, RemotePath)
@@ -128,8 +132,15 @@ def _store_of(protocol: str, process: int) -> tuple[Any, Any]:
     import pyarrow.fs as arrow
 
     if protocol in ("s3", "s3a"):
-        retry = arrow.AwsStandardS3RetryStrategy(max_attempts=ATTEMPTS)
-        store = arrow.S3FileSystem(retry_strategy=retry, connect_timeout=20, request_timeout=60)
+        # Arrow does not read these two: without them it would ask Amazon for somebody else's set.
+        endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+        store = arrow.S3FileSystem(
+            endpoint_override=endpoint or None,
+            region=os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or None,
+            retry_strategy=arrow.AwsStandardS3RetryStrategy(max_attempts=ATTEMPTS),
+            connect_timeout=20,
+            request_timeout=60,
+        )
         return store, lambda path: "/".join(path.parts[1:])
     import fsspec
 

@@ -172,6 +172,11 @@ class ShardedSet:
         return [copy.deepcopy(made[number]) for number in numbers]
 
     @property
+    def bad(self) -> int:
+        """Rows that this process found bad."""
+        return self._tell.bad
+
+    @property
     def keep_unread(self) -> bool:
         """Whether rows train whose gold no named reward reads: where that is so of all rows."""
         return not self.report.scored

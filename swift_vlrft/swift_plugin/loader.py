@@ -144,7 +144,7 @@ class VlrftLoader(DatasetLoader):
         parquet = isinstance(stored, ColumnFiles) and stored.kind == "Parquet"
         if self.streaming and grpo and parquet:
             assert isinstance(stored, ColumnFiles)
-            return ShardedSet(stored, options, lambda note: _warn([note]))
+            return ShardedSet(stored, options, _warn_here)
         # GRPO needs rows by number. What is no Parquet has images in files, which stay there.
         if isinstance(stored, Stream) or (self.streaming and local and not grpo):
 
@@ -153,7 +153,7 @@ class VlrftLoader(DatasetLoader):
                 if not local:
                     _warn(left_out_notes(stored))
 
-            return streamed(stored, options, lambda note: _warn([note]), end)
+            return streamed(stored, options, _warn_here, end)
         dataset, report = training_set(stored, options)
         forget()
         _tell(report, options)
@@ -209,6 +209,11 @@ def _refuse_several(datasets: list[Any]) -> None:
 def _warn(notes: Sequence[str]) -> None:
     for note in notes:
         logger.warning(f"swift_vlrft: {note}")
+
+
+def _warn_here(note: str) -> None:
+    """From any process: the one that reads a bad row may be the only one that does."""
+    logger.warning_if(f"swift_vlrft: {note}", True)
 
 
 def _tell(report: Report, options: LoadOptions) -> None:
