@@ -114,6 +114,11 @@ class Teller:
         elif self.bad & (self.bad - 1) == 0:
             self.say(f"{self.path}: {self.bad} bad rows so far, the last: {problem}")
 
+    def finish(self) -> None:
+        """Where a stream ends: how many there were, if not all of them were named."""
+        if self.bad > self.shown:
+            self.say(f"{self.path}: {self.bad} bad rows were left out")
+
 
 class ShardedSet:
     """The rows by number, as a map-style data set of torch; ``epoch`` is its sampler's.
@@ -138,11 +143,15 @@ class ShardedSet:
         self.report = first_report(stored, options.rewards)
         self.epoch = 0
         self._view = replace(ShardRecords.of(stored, self.shards), broken=[])
-        self._view.windows = self._asked()
         self._tell = Teller(self.path, say)
         self._constant: dict[str, Any] = {}
         self._candidates: Iterator[int] = iter(())
         self._made: Iterator[Record] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For a worker that is not forked: generators stay behind."""
+        view = replace(self._view, windows=())
+        return self.__dict__ | {"_made": None, "_candidates": iter(()), "_view": view}
 
     def __repr__(self) -> str:
         return f"ShardedSet({self.path}, {len(self)} rows in {len(self.shards.files)} files)"
@@ -155,6 +164,7 @@ class ShardedSet:
             raise IndexError(number)
         self._candidates = self._tried(int(number) % len(self))
         if self._made is None:
+            self._view.windows = self._asked()
             self._made = streamed_rows(
                 rows_of(self._view), self.options, Report(self.path), self._tell, self.keep_unread
             )
@@ -162,7 +172,6 @@ class ShardedSet:
             return next(self._made) | self._constant
         except BaseException:
             self._made = None  # a generator that has raised is at its end
-            self._view.windows = self._asked()
             raise
 
     def __getitems__(self, numbers: Sequence[int]) -> list[Record]:

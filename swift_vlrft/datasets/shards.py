@@ -223,7 +223,6 @@ class Shards:
             for batch in batches:
                 low, high = max(start - at, 0), min(start + count - at, len(batch))
                 if low < high:
-                    # A slice alone would keep the whole batch.
                     parts.append(batch.slice(low, high - low))
                 at += len(batch)
                 if at >= start + count:

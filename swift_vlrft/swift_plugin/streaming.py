@@ -40,6 +40,7 @@ def streamed(
         yield from enumerate(streamed_rows(rows_of(stored), options, report, tell))
         if problem := report.no_row_of(options.tasks):
             raise DataError(problem)
+        tell.finish()
         end(report)
 
     # Not from_generator: it would pickle the generator and all it refers to, for a fingerprint.
@@ -93,6 +94,7 @@ class ShardedExamples(_BaseExamplesIterable):
             self._state_dict["position"] = records.position
         if start == 0 and (problem := report.no_row_of(self.options.tasks)):
             raise DataError(problem)
+        tell.finish()
         self.end(report)
 
     def _init_state_dict(self) -> dict[str, Any]:

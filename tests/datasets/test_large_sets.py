@@ -1,6 +1,7 @@
 """Sets larger than memory and disk: every row once, from the middle, broken ones, and memory."""
 
 import math
+import pickle
 import resource
 import subprocess
 import sys
@@ -94,6 +95,12 @@ def test_a_number_is_the_same_row_for_every_process(tmp_path):
     text = "\n".join(told)
     for shard, row in ((0, 3), (0, 4), (1, 5), (3, 10)):
         assert text.count(f"train-0000{shard}-of-00004.parquet, row {row}: ") == 2, (shard, row)
+
+
+def test_a_worker_that_is_not_forked_gets_the_set(tmp_path):
+    data = ShardedSet(open_set(write_shards(tmp_path, 2, 10)), OPTIONS, print)
+    first = data[3]
+    assert pickle.loads(pickle.dumps(data))[3] == first == data[3]
 
 
 def test_a_set_without_a_good_row_ends(tmp_path):
