@@ -140,8 +140,8 @@ def test_a_row_reads_its_row_group_alone(tmp_path):
 def test_a_row_group_of_any_size(tmp_path, monkeypatch, parts):
     """One that is too large for memory is read in parts."""
     write_shards(tmp_path, 2, 50, group=50)
-    size = open_set(tmp_path).groups[0][0][1]
-    monkeypatch.setattr("swift_vlrft.datasets.shards.WINDOW_BYTES", 4 * size // parts)
+    size = max(groups[0][1] for groups in open_set(tmp_path).groups)
+    monkeypatch.setattr("swift_vlrft.datasets.shards.WINDOW_BYTES", 4 * -(-size // parts))
     shards = Shards(open_set(tmp_path))
     assert len(shards.blocks) == 2 * parts
     found = [shards.read(n, ["number"])["number"] for n in range(100)]
