@@ -820,7 +820,8 @@ def test_parquet_is_streamed_in_groups(tmp_path, dataset, flags, says):
     """On a disk and in a store, which is not asked."""
     write_shards(tmp_path / "set", 2, 4)
     recipe = tmp_path / "run.sh"
-    command = f"swift rlhf --rlhf_type grpo --model m --dataset {dataset} --reward_funcs x {flags}"
+    names = " ".join(str(tmp_path / n) if n == "set" else n for n in dataset.split())
+    command = f"swift rlhf --rlhf_type grpo --model m --dataset {names} --reward_funcs x {flags}"
     recipe.write_text(command + "\n")
     texts = [f.text for f in check(recipe) if f.rule in ("dataset", "streaming")]
     assert [t for t in texts if says is None or says in t] == (texts if says else [])
