@@ -21,6 +21,7 @@ import resource
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -245,7 +246,7 @@ def measure_resume(source: str, rows: int) -> dict[str, Any]:
     }
 
 
-MEASURES = {
+MEASURES: dict[str, Callable[..., dict[str, Any]]] = {
     "open": measure_open,
     "order": measure_order,
     "stream": measure_stream,

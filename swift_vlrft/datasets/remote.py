@@ -41,7 +41,7 @@ class RemotePath(PosixPath):
     def exists(self, **_: Any) -> bool:
         from pyarrow.fs import FileType
 
-        return self._info().type != FileType.NotFound
+        return bool(self._info().type != FileType.NotFound)
 
     def is_file(self, **_: Any) -> bool:
         return bool(self._info().is_file)

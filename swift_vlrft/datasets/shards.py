@@ -138,7 +138,7 @@ class Shards:
         table = self._table(block, tuple(names))
         return {name: table.column(name)[within].as_py() for name in names}
 
-    def prepare(self, rows: Sequence[int], names: Sequence[str]) -> None:
+    def prepare(self, rows: Sequence[int] | np.ndarray[Any, Any], names: Sequence[str]) -> None:
         """Read the row groups of these rows at the same time; what fails is left to ``read``."""
         wanted = tuple(names)
         ends = np.searchsorted(self.ends, np.asarray(rows), side="right")

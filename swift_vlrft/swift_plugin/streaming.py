@@ -103,7 +103,7 @@ class ShardedExamples(_BaseExamplesIterable):
 
     def _with(self, **changes: Any) -> ShardedExamples:
         other = copy.copy(self)
-        other._state_dict = None
+        other._state_dict = None  # type: ignore[assignment]
         for name, value in changes.items():
             setattr(other, name, value)
         return other

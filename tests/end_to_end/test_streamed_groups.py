@@ -26,7 +26,10 @@ def groups(file: Path) -> list[list[int]]:
     calls = defaultdict(list)
     for line in map(json.loads, file.read_text().splitlines()):
         calls[line["rank"]].append(line["numbers"])
-    return [[n for part in both for n in part] for both in zip(*calls.values(), strict=True)]
+    return [
+        [n for part in both for n in part]
+        for both in zip(*(calls[rank] for rank in sorted(calls)), strict=True)
+    ]
 
 
 def test_a_streamed_set_trains_in_groups(tiny_qwen2_5_vl, tmp_path):

@@ -110,24 +110,24 @@ def _set(run: Run, flag: str, value: str) -> _Set:
         return _Set(flag, value, name, subset, columns)
     if schema_of(columns) is None:
         return _Set(flag, value, name, subset, columns, "solution" in columns)
-    report, rewards = None, _named_rewards(run)
-    streams = run.true("streaming") and isinstance(stored, ColumnFiles) and bool(stored.groups)
+    known: Report | None = None
+    rewards = _named_rewards(run)
     tasks = [task for task in _subsets(subset) if task in TASK_NAMES]
     try:
         if rewards and flag == "dataset":
-            if streams:
-                report = first_report(stored, rewards, tasks)
+            if run.true("streaming") and isinstance(stored, ColumnFiles) and stored.groups:
+                known = first_report(stored, rewards, tasks)
             else:
-                report = check_set(stored, images=False, rewards=rewards, tasks=tasks)
-            report.leave_unread()
-            report.problems = [
-                one for one in report.problems if one.kind in (Kind.GOLD, Kind.NOT_READ)
+                known = check_set(stored, images=False, rewards=rewards, tasks=tasks)
+            known.leave_unread()
+            known.problems = [
+                one for one in known.problems if one.kind in (Kind.GOLD, Kind.NOT_READ)
             ]
     except (DataError, OSError):
-        report = None  # another rule says so, or the images lie elsewhere
-    if report is not None and (text := report.no_row_of(tasks)):
+        known = None  # another rule says so, or the images lie elsewhere
+    if known is not None and (text := known.no_row_of(tasks)):
         raise DataError(text)
-    return _Set(flag, value, name, subset, (*columns, "solution"), True, True, report)
+    return _Set(flag, value, name, subset, (*columns, "solution"), True, True, known)
 
 
 def _subsets(text: str) -> list[str]:
