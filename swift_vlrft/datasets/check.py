@@ -67,7 +67,7 @@ def check_rows(
     infos = ImageInfoReader()
     beyond: list[bool] = []
     shares: list[bool] = []
-    not_in_pixels: list[BadRow] = []
+    not_in_pixels, first_of_them = 0, None
     found = (
         (row, infos(row.image) if images and isinstance(row, Row) else None)
         for row in rows_of(stored, without_images=not images)
@@ -83,7 +83,8 @@ def check_rows(
             try:
                 in_box_format(row, info, "pixels")
             except ValueError as error:
-                not_in_pixels.append(BadRow(row.place, str(error)))
+                not_in_pixels += 1
+                first_of_them = first_of_them or BadRow(row.place, str(error))
         yield checked
     if len(beyond) >= 20 and not any(beyond):
         report.notes.append(
@@ -98,8 +99,8 @@ def check_rows(
         )
     if not_in_pixels:
         report.notes.append(
-            f"{stored.path}: {len(not_in_pixels)} rows train as they stand, but not as "
-            f"{stored.path}:pixels, which leaves them out, as of {not_in_pixels[0]}"
+            f"{stored.path}: {not_in_pixels} rows train as they stand, but not as "
+            f"{stored.path}:pixels, which leaves them out, as of {first_of_them}"
         )
     report.left_out = sum(map(len, stored.left_out.values()))
     report.notes += [*left_out_notes(stored), *file_notes(stored)]

@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from swift_vlrft.datasets.remote import opened
 from swift_vlrft.datasets.row import BadRow, RowLocation
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.storage import Records, StoredSet, lies_ready, read_files
@@ -24,24 +26,30 @@ BATCH_ROWS = 64
 """Rows per batch: pyarrow's default of 65,536 would be many gigabytes of photographs."""
 
 
-def _parquet_schema(file: Path) -> pa.Schema:
+Footer = tuple["pa.Schema", list[tuple[int, int]]]
+"""The schema of a file, and of its row groups how many rows and bytes; Arrow has none."""
+
+
+def _parquet_footer(file: Path) -> Footer:
     import pyarrow.parquet as pq
 
-    return pq.read_schema(file)
+    footer = pq.read_metadata(opened(file))
+    groups = (footer.row_group(i) for i in range(footer.num_row_groups))
+    return footer.schema.to_arrow_schema(), [(g.num_rows, g.total_byte_size) for g in groups]
 
 
 def _parquet_batches(file: Path, names: list[str]) -> Iterator[pa.RecordBatch]:
     import pyarrow.parquet as pq
 
-    with pq.ParquetFile(file) as opened:
-        yield from opened.iter_batches(batch_size=BATCH_ROWS, columns=names)
+    with pq.ParquetFile(opened(file)) as source:
+        yield from source.iter_batches(batch_size=BATCH_ROWS, columns=names)
 
 
-def _arrow_schema(file: Path) -> pa.Schema:
+def _arrow_footer(file: Path) -> Footer:
     import pyarrow as pa
 
     with pa.memory_map(str(file)) as source:
-        return pa.ipc.open_stream(source).schema
+        return pa.ipc.open_stream(source).schema, []
 
 
 def _arrow_batches(file: Path, names: list[str]) -> Iterator[pa.RecordBatch]:
@@ -61,15 +69,19 @@ def _arrow_batches(file: Path, names: list[str]) -> Iterator[pa.RecordBatch]:
 
 
 READERS = {
-    "Parquet": (_parquet_schema, _parquet_batches),
-    "Arrow": (_arrow_schema, _arrow_batches),
+    "Parquet": (_parquet_footer, _parquet_batches),
+    "Arrow": (_arrow_footer, _arrow_batches),
 }
-"""What reads the schema of a file, and its batches, by the set's ``kind``."""
+"""What reads the footer of a file, and its batches, by the set's ``kind``."""
+FOOTERS = 16
+"""Footers that are read at the same time: of a store, most of the time is waiting."""
 
 
 @dataclass
 class ColumnFiles(StoredSet):
-    """Parquet or Arrow."""
+    """Parquet or Arrow; ``groups``: how many rows and bytes the row groups of each file have."""
+
+    groups: list[list[tuple[int, int]]] = field(default_factory=list)
 
     @classmethod
     def of_files(
@@ -79,9 +91,13 @@ class ColumnFiles(StoredSet):
         one's; with ``keep_going`` such a file goes to ``broken``.
         """
         made = cls(path, kind=kind)
-        for file in files:
+        with ThreadPoolExecutor(FOOTERS) as pool:
+            footers = list(pool.map(made._footer, files))
+        for file, footer in zip(files, footers, strict=True):
             try:
-                schema = made._schema(file)
+                if isinstance(footer, DataError):
+                    raise footer
+                schema, groups = footer
                 labels = labels_of(_features(schema))
                 if made.files:
                     made._compare(file, schema.names, labels)
@@ -93,19 +109,20 @@ class ColumnFiles(StoredSet):
             if not made.files:
                 made.names, made.labels = schema.names, labels
             made.files.append(file)
+            made.groups.append(groups)
         return made
 
-    def _schema(self, file: Path) -> pa.Schema:
+    def _footer(self, file: Path) -> Footer | DataError:
         import pyarrow as pa
 
         try:
-            schema = READERS[self.kind][0](file)
-            schema.names  # noqa: B018 - decodes them
-            return schema
+            footer = READERS[self.kind][0](file)
+            footer[0].names  # noqa: B018 - decodes them
+            return footer
         except (pa.ArrowException, OSError, UnicodeError) as error:
-            raise DataError(
+            return DataError(
                 f"{file} cannot be read as {self.kind} ({error}); copy or download it again"
-            ) from error
+            )
 
     def _compare(self, file: Path, names: list[str], labels: dict[str, list[str]]) -> None:
         first = self.files[0].name
@@ -122,7 +139,9 @@ class ColumnFiles(StoredSet):
 
     def images_lie_ready(self) -> bool:
         column = self.stored_name("image")
-        return all(lies_ready(self._schema(file).field(column).type) for file in self.files)
+        footers = [self._footer(file) for file in self.files]
+        found = [footer[0] for footer in footers if not isinstance(footer, DataError)]
+        return all(lies_ready(schema.field(column).type) for schema in found)
 
     def _read(self, names: list[str]) -> Records:
         return read_files(self.files, lambda file: self._rows(file, names))

@@ -21,6 +21,7 @@ from swift_vlrft.datasets.column_files import ColumnFiles
 from swift_vlrft.datasets.grefcoco import GREFCOCO_SCHEMA, GrefFile
 from swift_vlrft.datasets.instances import decoded
 from swift_vlrft.datasets.json_files import JsonFiles, is_lines, listed_in
+from swift_vlrft.datasets.remote import RemotePath, set_path
 from swift_vlrft.datasets.row import BadRow, RowLocation
 from swift_vlrft.datasets.schemas import is_for_swift, schema_of
 from swift_vlrft.datasets.source import DataError
@@ -78,9 +79,10 @@ def open_set(
     ms-swift's ROOT_IMAGE_DIR, else the set's own folder); ``task`` and ``box_format`` hold where a
     row's own columns state none; with ``keep_going`` a broken file becomes a BadRow.
     """
-    stored = find_set(Path(path), split, keep_going=keep_going, rename=rename)
+    path = set_path(path)
+    stored = find_set(path, split, keep_going=keep_going, rename=rename)
     if stored is None:
-        raise DataError(why_unknown(Path(path)))
+        raise DataError(why_unknown(path))
     check_columns(stored)
     stored.root, stored.task, stored.box_format = image_root(root), task, box_format
     return stored
@@ -104,7 +106,10 @@ def find_set(
     DataError if it does not exist, has splits but not this one, or a file is broken.
     """
     if not path.exists():
-        raise DataError(f"{path} does not exist (from {Path.cwd()})")
+        where = "in its store" if isinstance(path, RemotePath) else f"from {Path.cwd()}"
+        raise DataError(f"{path} does not exist ({where})")
+    if isinstance(path, RemotePath):
+        return _remote(path, split, keep_going, rename)
     if all((path / name).is_file() for name in ("run.json", "ranking.jsonl")):
         sets = sorted(p.name for p in path.iterdir() if (p / "data").is_dir())
         raise DataError(
@@ -176,6 +181,7 @@ def rename_notes(stored: StoredSet) -> list[str]:
 
 def splits_of(path: Path) -> list[str]:
     """The splits that lie at ``path``, as its files name them; ["train"] where none are named."""
+    path = set_path(path)
     if (path / "dataset_dict.json").is_file():
         try:
             names = _splits_of_dict(path)
@@ -186,6 +192,19 @@ def splits_of(path: Path) -> list[str]:
     if path.is_file() and isinstance(stored := find_set(path, "", keep_going=True), GrefFile):
         return stored.splits
     return names_of_splits(_row_files(path) if path.is_dir() else [path], path) or ["train"]
+
+
+def _remote(
+    path: RemotePath, split: str, keep_going: bool, rename: Mapping[str, str] | None
+) -> StoredSet:
+    files: list[Path] = [path] if not path.is_dir() else []
+    files = files or [f for f in path.below() if f.suffix.lower() in PARQUET]
+    if not files:
+        raise DataError(f"{path} holds no Parquet file; of a store, only Parquet is read")
+    chosen, unnamed = files_of_split(files, path, split, "Parquet")
+    stored = ColumnFiles.of_files(path, chosen, "Parquet", keep_going=keep_going)
+    stored.unnamed, stored.rename = unnamed, dict(rename or {})
+    return stored
 
 
 # ---- folders ---------------------------------------------------------------------------------

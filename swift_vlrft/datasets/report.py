@@ -54,6 +54,12 @@ class Report:
         if len(tasks) > 1:
             self.shared[" and ".join(tasks)] += 1
 
+    def forget_last(self) -> BadRow:
+        """Take back the last problem and its row, where somebody else counts them."""
+        problem = self.problems.pop()
+        self.rows -= problem.place.row is not None
+        return problem
+
     def leave_unread(self) -> None:
         """Where no row of the set is scored by a named reward, since none reads its gold, that is
         for a note: the rewards may be for the other sets of the command.

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from hashlib import sha256
 from itertools import groupby
@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from datasets import Dataset
 
+KEPT = 1000
+"""Rows that no named reward reads, of which a stream keeps a note."""
 MADE = ("messages", "images", "solution", "task", "frame")
 
 
@@ -322,19 +324,33 @@ def _dataset(
 
 
 def streamed_rows(
-    rows: Iterable[Row | BadRow], options: LoadOptions, report: Report
+    rows: Iterable[Row | BadRow],
+    options: LoadOptions,
+    report: Report,
+    tell: Callable[[BadRow], None] | None = None,
+    keep_unread: bool | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """One row after the other, for ``--streaming true``; problems are counted as they come."""
+    """One row after the other, for ``--streaming true``; problems are counted as they come.
+
+    ``tell`` is told of each row that is left out, which ``report`` then forgets: a stream may have
+    millions. ``keep_unread``: whether rows train that no named reward reads; by default while none
+    of the set was read, as in training_set.
+    """
     found = ((row, try_image_info(row.image) if isinstance(row, Row) else None) for row in rows)
     for checked in validate_rows(found, options, report):
         row, info, problem = checked.made, checked.info, checked.problem
         if row is None and problem is None:  # of a task that is not asked for
             continue
-        # Rows that no named reward reads train while none of the set was read, as in training_set.
-        if problem is not None and (problem.kind is not Kind.NOT_READ or report.scored):
+        unread = problem is not None and problem.kind is Kind.NOT_READ
+        keep = unread and (not report.scored if keep_unread is None else keep_unread)
+        if problem is not None and not keep:
             if options.strict and problem.kind is not Kind.TOO_LONG:
                 raise DataError(f"{report.bad_rows}:\n{report.listed()}")
+            if tell is not None:
+                tell(report.forget_last())
             continue
+        if keep and tell is not None and len(report.problems) > KEPT:
+            report.forget_last()
         assert row is not None and info is not None
         image = row.image if info.plain else upright_bytes(row.image, row.place)
         # Several sets stream as one only if no half of an image is null in one of them.

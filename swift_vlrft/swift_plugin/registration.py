@@ -27,9 +27,12 @@ from swift_vlrft.datasets.box_format import (
     subset_of,
 )
 from swift_vlrft.datasets.check import check_set
-from swift_vlrft.datasets.opening import check_columns, find_set
+from swift_vlrft.datasets.column_files import ColumnFiles
+from swift_vlrft.datasets.opening import check_columns, find_set, open_set
+from swift_vlrft.datasets.remote import RemotePath, remote_parts
 from swift_vlrft.datasets.report import Report, nothing_scored, report_of_source
 from swift_vlrft.datasets.schemas import is_for_swift, schema_of
+from swift_vlrft.datasets.sharded_set import first_report
 from swift_vlrft.datasets.storage import StoredSet
 from swift_vlrft.diagnostics.watch import watch
 from swift_vlrft.files.checkpoints import good_checkpoints, why_not
@@ -54,6 +57,7 @@ SCORING = {name for name, reward in REWARDS.items() if reward.task is not None}
 """Rewards that read the gold solution, or boxes."""
 
 SHARED_PREFIX_TRAINER = "swift_vlrft.swift_plugin.trainer.SharedPrefixGRPOTrainer"
+STREAMING_TRAINER = "swift_vlrft.swift_plugin.streamed_groups.StreamingGRPOTrainer"
 
 
 def register(
@@ -99,6 +103,8 @@ def register(
         multiprocessing.parent_process() is None and int(os.environ.get("RANK", "0")) == 0
     )
     register_model_of(command, check=main_process)
+    if command.streaming and not shared_prefix.switched_on():
+        TrainerFactory.TRAINER_MAPPING["grpo"] = STREAMING_TRAINER
     if command.reward_funcs:
         from swift_vlrft.swift_plugin.callbacks import add_callback
         from swift_vlrft.swift_plugin.resuming import Resume
@@ -115,12 +121,6 @@ def register(
     if main_process:
         _check_reward_names(command.reward_funcs, command.external_plugins)
         _check_checkpoint(command)
-        if command.streaming and command.rlhf_type == "grpo" and command.num_generations != 1:
-            raise DataError(
-                "--streaming true: of a stream ms-swift 4.6.0 samples one answer a prompt, so GRPO "
-                "would compare answers to different prompts. Leave it out: images stay where they "
-                "lie, also those of a large set"
-            )
     reports = [_register_path(d, command, check=main_process) for d in command.datasets]
     for dataset in command.val_datasets:
         _register_path(dataset, command, check=main_process)
@@ -182,6 +182,8 @@ def _register_path(dataset: str, command: CommandLine, *, check: bool) -> Report
     """
     if not Path(dataset).exists():
         refuse_count(dataset)
+    if remote := remote_parts(dataset.rpartition("#")[0] or dataset):
+        return _register_remote(*remote, dataset, command, check=check)
     syntax = DatasetSyntax.parse(dataset)
     path = Path(syntax.dataset)
     if not path.exists():
@@ -195,6 +197,7 @@ def _register_path(dataset: str, command: CommandLine, *, check: bool) -> Report
     stored = find_set(path, keep_going=not command.strict, rename=command.columns)
     if stored is None or not _is_ours(stored, command):
         refuse_subset(syntax.dataset, syntax.subsets)
+        _refuse_stream(dataset, command)
         if check and stored is not None and is_glm4v(command):
             from swift_vlrft.swift_plugin.chatglm4v import refuse_several_images
 
@@ -208,9 +211,37 @@ def _register_path(dataset: str, command: CommandLine, *, check: bool) -> Report
     return _check(stored, command, subset.tasks) if check else None
 
 
+def _register_remote(
+    path: RemotePath, subsets: list[str], dataset: str, command: CommandLine, *, check: bool
+) -> Report | None:
+    if not command.streaming:
+        raise DataError(f"--dataset {dataset}: a set in a store needs --streaming true")
+    subset = subset_of(subsets, dataset)
+    register_dataset(dataset_meta(str(path)), exist_ok=True)
+    if not check:
+        return None
+    wanted_box_format(command, subset.box_format, str(path))
+    stored = open_set(path, keep_going=not command.strict, rename=command.columns)
+    return _check(stored, command, subset.tasks)
+
+
+def _refuse_stream(dataset: str, command: CommandLine) -> None:
+    """Of a stream of its own, ms-swift 4.6.0 samples one answer a prompt (RepeatSampler is for sets
+    with a length).
+    """
+    if command.streaming and command.rlhf_type == "grpo" and command.num_generations != 1:
+        raise DataError(
+            f"--dataset {dataset} --streaming true: ms-swift 4.6.0 reads this set, and samples one "
+            "answer a prompt of it, so GRPO would compare answers to different prompts. Leave "
+            "--streaming out, or give Parquet with image, problem and solution, on a disk or in a "
+            "store: that is streamed in groups"
+        )
+
+
 def _register_hub_id(
     syntax: DatasetSyntax, dataset: str, command: CommandLine, *, check: bool
 ) -> Report | None:
+    _refuse_stream(dataset, command)
     source = next((s for s in SOURCES if s.hub_id == syntax.dataset), None)
     if source is None:
         found = [syntax.get_dataset_meta(use_hf) for use_hf in (True, False)]
@@ -247,11 +278,18 @@ def _is_ours(stored: StoredSet, command: CommandLine) -> bool:
     return True
 
 
-def _check(stored: StoredSet, command: CommandLine, tasks: Sequence[str]) -> Report:
+def _check(stored: StoredSet, command: CommandLine, tasks: Sequence[str]) -> Report | None:
     """Check every prompt and gold solution, of all rows or those of ``tasks``, before any model is
-    loaded; images are checked on loading.
+    loaded; images are checked on loading. Of a streamed set some rows are checked, and None is
+    returned: what the others hold is not known.
     """
-    report = check_set(stored, images=False, rewards=command.reward_funcs, tasks=tasks)
+    rewards = command.reward_funcs
+    if streams := command.streaming and isinstance(stored, ColumnFiles) and bool(stored.groups):
+        report = first_report(stored, rewards, tasks)
+        if problem := nothing_scored(rewards, [report]):
+            report.notes.append(f"of the first {report.rows} rows drawn: {problem}")
+    else:
+        report = check_set(stored, images=False, rewards=rewards, tasks=tasks)
     hint = "\n`vlrft data check` lists all, and --fix writes a clean copy."
     report.finish(strict=command.strict, hint=hint, tasks=tasks)
     if report.problems:
@@ -259,8 +297,10 @@ def _check(stored: StoredSet, command: CommandLine, tasks: Sequence[str]) -> Rep
     for note in report.notes:
         logger.warning(f"swift_vlrft: {printable(note)}")
     counts = ", ".join(f"{count} {task}" for task, count in report.tasks.most_common())
-    logger.info(f"swift_vlrft: {report.path}: {report.good} rows whose gold reads ({counts}).")
-    return report
+    drawn = " of those that were drawn, before the stream begins" if streams else ""
+    good = f"{report.good} rows whose gold reads ({counts})"
+    logger.info(f"swift_vlrft: {report.path}: {good}{drawn}.")
+    return None if streams else report
 
 
 def _names_a_path(text: str) -> bool:

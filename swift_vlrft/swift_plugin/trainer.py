@@ -33,6 +33,7 @@ from swift_vlrft.shared_prefix.forward import forward, unpack, values_of
 from swift_vlrft.shared_prefix.images import Images
 from swift_vlrft.shared_prefix.layout import CannotPack, Packed, pack
 from swift_vlrft.shared_prefix.settings import SWITCH, cache_bytes
+from swift_vlrft.swift_plugin.streamed_groups import StreamedGroups
 
 logger = get_logger()
 
@@ -50,7 +51,7 @@ class _MicroBatch:
         return [self.packed.images.digest(i) for i in self.packed.distinct_images]
 
 
-class SharedPrefixGRPOTrainer(GRPOTrainer):
+class SharedPrefixGRPOTrainer(StreamedGroups, GRPOTrainer):
     """Replaces ``GRPOTrainer`` if VLRFT_SHARED_PREFIX=1."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

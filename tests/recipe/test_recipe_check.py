@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from support.sharded_rows import write_shards
 from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
@@ -803,3 +804,25 @@ def test_a_stream_has_no_groups(tmp_path, flags, found):
         f"swift rlhf --rlhf_type grpo --model m --dataset d --reward_funcs x {flags}\n"
     )
     assert len([f for f in check(recipe) if "answers to different prompts" in f.text]) == found
+
+
+@pytest.mark.parametrize(
+    ("dataset", "flags", "says"),
+    [
+        ("set", "--streaming true", None),
+        ("s3://bucket/set:pixels#9", "--streaming true", None),
+        ("s3://bucket/set", "", "needs --streaming true"),
+        ("s3://me:secret@bucket/set", "--streaming true", "takes neither credentials"),
+        ("set org/other", "--streaming true", "of org/other ms-swift 4.6.0 samples one answer"),
+    ],
+)
+def test_parquet_is_streamed_in_groups(tmp_path, dataset, flags, says):
+    """On a disk and in a store, which is not asked."""
+    write_shards(tmp_path / "set", 2, 4)
+    recipe = tmp_path / "run.sh"
+    names = " ".join(str(tmp_path / n) if n == "set" else n for n in dataset.split())
+    command = f"swift rlhf --rlhf_type grpo --model m --dataset {names} --reward_funcs x {flags}"
+    recipe.write_text(command + "\n")
+    texts = [f.text for f in check(recipe) if f.rule in ("dataset", "streaming")]
+    assert [t for t in texts if says is None or says in t] == (texts if says else [])
+    assert bool(texts) == (says is not None) and not any("secret" in text for text in texts)

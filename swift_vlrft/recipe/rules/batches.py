@@ -47,18 +47,6 @@ def reward_weights(run: Run) -> Iterator[Finding]:
         yield problem(run, "reward_weights", "reward-weights", text)
 
 
-def streamed_groups(run: Run) -> Iterator[Finding]:
-    """ms-swift's sampler that repeats a prompt is for sets with a length (get_dataloader in
-    rlhf_trainers/utils.py): from a stream each prompt comes once.
-    """
-    if run.grpo and run.true("streaming") and run.integer("num_generations") > 1:
-        text = (
-            "--streaming true: of a stream ms-swift 4.6.0 samples one answer a prompt, so GRPO "
-            "compares answers to different prompts. Leave it out: images stay where they lie"
-        )
-        yield problem(run, "streaming", "streaming", text)
-
-
 def generation_batch(run: Run) -> Iterator[Finding]:
     if not run.grpo:
         return
@@ -239,4 +227,4 @@ OF_BOTH = (
     *(truncation, sampling),
 )
 """Those that hold for Megatron's trainers, too."""
-BATCHES = (*OF_BOTH, streamed_groups, generation_batch, evaluation_batch, engine, precision)
+BATCHES = (*OF_BOTH, generation_batch, evaluation_batch, engine, precision)

@@ -60,6 +60,8 @@ class _Set:
     """As rewards see them; empty if they are not known."""
     ours: bool = False
     """Whether our readers load its rows, not ms-swift's."""
+    here: bool = False
+    """Whether these rows lie on a disk or in a store, where they can be read by number."""
     report: Report | None = None
     """The rows that the rewards would score, if known."""
 
@@ -69,10 +71,13 @@ def _set(run: Run, flag: str, value: str) -> _Set:
     from swift_vlrft.datasets import SOURCES, DataError
     from swift_vlrft.datasets.box_format import refuse_count
     from swift_vlrft.datasets.check import check_set
+    from swift_vlrft.datasets.column_files import ColumnFiles
     from swift_vlrft.datasets.opening import find_set
+    from swift_vlrft.datasets.remote import remote_parts
     from swift_vlrft.datasets.report import report_of_source
     from swift_vlrft.datasets.row import Kind
     from swift_vlrft.datasets.schemas import is_for_swift, schema_of
+    from swift_vlrft.datasets.sharded_set import first_report
 
     def exists(name: str) -> bool:
         path = run.recipe.at(name)
@@ -80,6 +85,10 @@ def _set(run: Run, flag: str, value: str) -> _Set:
 
     if not exists(value):
         refuse_count(value)
+    if remote := remote_parts(value.rpartition("#")[0] or value):
+        if not run.true("streaming"):
+            raise DataError(f"--{flag} {value}: a set in a store needs --streaming true")
+        return _Set(flag, value, str(remote[0]), "/".join(remote[1]), ours=True, here=True)
     name, subset = value, ""
     name = name if exists(name) else name.split("::", 1)[-1]
     name = name if exists(name) else name.rsplit("#", 1)[0]
@@ -88,7 +97,8 @@ def _set(run: Run, flag: str, value: str) -> _Set:
     for source in SOURCES:
         if source.hub_id == name:
             row_columns = ("image", "problem", "solution")
-            return _Set(flag, value, name, subset, row_columns, True, report_of_source(source))
+            report = report_of_source(source)
+            return _Set(flag, value, name, subset, row_columns, True, report=report)
     path = run.recipe.at(name)
     stored = None
     if path is not None and path.exists():
@@ -100,20 +110,24 @@ def _set(run: Run, flag: str, value: str) -> _Set:
         return _Set(flag, value, name, subset, columns)
     if schema_of(columns) is None:
         return _Set(flag, value, name, subset, columns, "solution" in columns)
-    report, rewards = None, _named_rewards(run)
+    known: Report | None = None
+    rewards = _named_rewards(run)
     tasks = [task for task in _subsets(subset) if task in TASK_NAMES]
     try:
         if rewards and flag == "dataset":
-            report = check_set(stored, images=False, rewards=rewards, tasks=tasks)
-            report.leave_unread()
-            report.problems = [
-                one for one in report.problems if one.kind in (Kind.GOLD, Kind.NOT_READ)
+            if run.true("streaming") and isinstance(stored, ColumnFiles) and stored.groups:
+                known = first_report(stored, rewards, tasks)
+            else:
+                known = check_set(stored, images=False, rewards=rewards, tasks=tasks)
+            known.leave_unread()
+            known.problems = [
+                one for one in known.problems if one.kind in (Kind.GOLD, Kind.NOT_READ)
             ]
     except (DataError, OSError):
-        report = None  # another rule says so, or the images lie elsewhere
-    if report is not None and (text := report.no_row_of(tasks)):
+        known = None  # another rule says so, or the images lie elsewhere
+    if known is not None and (text := known.no_row_of(tasks)):
         raise DataError(text)
-    return _Set(flag, value, name, subset, (*columns, "solution"), True, report)
+    return _Set(flag, value, name, subset, (*columns, "solution"), True, True, known)
 
 
 def _subsets(text: str) -> list[str]:
@@ -144,6 +158,7 @@ def data_sets(run: Run) -> Iterator[Finding]:
         yield problem(run, "dataset", "dataset", "--dataset is missing")
     reports: list[Report | None] = []
     notes: list[Finding] = []
+    unstreamed: list[str] = []
     rewards = _named_rewards(run)
     named = [(flag, v) for flag in ("dataset", "val_dataset") for v in run.texts(flag)]
     for flag, value in named:
@@ -156,6 +171,8 @@ def data_sets(run: Run) -> Iterator[Finding]:
         if is_missing(run, data_set.name):
             text = f"the path {data_set.name} does not exist (from {run.recipe.folder})"
             yield problem(run, flag, "dataset", f"--{flag} {value}: {text}")
+        if not data_set.here:
+            unstreamed.append(value)
         yield from _columns(run, data_set)
         yield from _box_format(run, data_set)
         reports += [data_set.report] * (flag == "dataset")
@@ -165,11 +182,26 @@ def data_sets(run: Run) -> Iterator[Finding]:
         elif data_set.report is not None and flag == "dataset":
             lines = data_set.report.routing_notes(rewards)
             notes += [note(run, flag, "reward-rows", line) for line in lines]
+    if unstreamed:
+        yield from _streamed_groups(run, unstreamed)
     if rewards and run.lacks("cached_dataset"):
         if unscored := nothing_scored(rewards, reports):
             yield problem(run, "reward_funcs", "reward-rows", unscored)
         else:
             yield from notes
+
+
+def _streamed_groups(run: Run, names: list[str]) -> Iterator[Finding]:
+    """ms-swift's sampler that repeats a prompt is for sets with a length (get_dataloader in
+    rlhf_trainers/utils.py): from a stream of its own each prompt comes once.
+    """
+    if run.grpo and run.true("streaming") and run.integer("num_generations") > 1:
+        text = (
+            f"--streaming true: of {' and '.join(names)} ms-swift 4.6.0 samples one answer a "
+            "prompt, so GRPO compares answers to different prompts. Leave it out, or give Parquet "
+            "with image, problem and solution, on a disk or in a store: that is streamed in groups"
+        )
+        yield problem(run, "streaming", "streaming", text)
 
 
 def _columns(run: Run, data_set: _Set) -> Iterator[Finding]:
