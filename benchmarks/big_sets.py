@@ -262,7 +262,10 @@ def run(name: str, source: str, **arguments: Any) -> None:
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     print(json.dumps(found), flush=True)
-    about = {"date": time.strftime("%Y-%m-%d", time.gmtime()), "cores": os.cpu_count()}
+    about: dict[str, Any] = {
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "cores": os.cpu_count(),
+    }
     about["where"] = source.partition("://")[0] if "://" in source else "disk"
     # How many processes wanted a core: rows/s are those of a shared machine.
     about["load"] = round(os.getloadavg()[0], 1)

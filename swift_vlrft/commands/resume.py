@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from swift_vlrft.commands.output import print_json, printable
+from swift_vlrft.commands.output import print_json, say
 
 
 def resume(
@@ -42,14 +42,14 @@ def resume(
         print_json(plan.as_dict())
         raise typer.Exit(int(bool(plan.problems) and not plan.ended))
     if plan.ended:
-        typer.echo(f"{plan.run} has ended: step {plan.step} of {plan.last_step}", err=True)
+        say(f"{plan.run} has ended: step {plan.step} of {plan.last_step}", error=True)
         raise typer.Exit
-    typer.echo(f"step {plan.step} of {plan.last_step}: {plan.checkpoint}", err=True)
+    say(f"step {plan.step} of {plan.last_step}: {plan.checkpoint}", error=True)
     for kind, texts in (("note", plan.notes), ("problem", plan.problems)):
         for text in texts:
-            typer.echo(f"{kind}: {printable(text)}", err=True)
+            say(f"{kind}: {text}", error=True)
     if not run:
-        typer.echo(plan.text)
+        say(*plan.text.splitlines())
     if plan.problems or not run:
         raise typer.Exit(int(bool(plan.problems)))
     beside = Path(sys.executable).with_name("swift")

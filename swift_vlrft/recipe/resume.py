@@ -63,9 +63,9 @@ class Plan:
     @property
     def text(self) -> str:
         """For a shell: a variable and a flag a line."""
-        variables = [f"{name}={shlex.quote(v)}" for name, v in self.record.variables.items()]
-        flags = ["    " + shlex.join(words) for _, words in split(self.argv)]
-        lines = [f"cd {shlex.quote(self.record.folder)} &&", *variables]
+        variables = [f"{name}={_quoted(v)}" for name, v in self.record.variables.items()]
+        flags = ["    " + " ".join(map(_quoted, words)) for _, words in split(self.argv)]
+        lines = [f"cd {_quoted(self.record.folder)} &&", *variables]
         return " \\\n".join([*lines, f"swift {self.record.command}", *flags])
 
     def environment(self, present: Mapping[str, str]) -> dict[str, str]:
@@ -86,6 +86,14 @@ class Plan:
             "problems": self.problems,
             "notes": self.notes,
         }
+
+
+def _quoted(word: str) -> str:
+    """For bash, printable and in one line: what is not is written as bash's escapes."""
+    if word.isprintable():
+        return shlex.quote(word)
+    plain = (c if c.isprintable() and c not in "'\\" else f"\\U{ord(c):08x}" for c in word)
+    return f"$'{''.join(plain)}'"
 
 
 def resume_plan(folder: Path) -> Plan:

@@ -27,7 +27,6 @@ from swift_vlrft.datasets.instances import forget
 from swift_vlrft.datasets.opening import check_columns, image_root, open_set
 from swift_vlrft.datasets.remote import remote_parts
 from swift_vlrft.datasets.report import Report, nothing_scored
-from swift_vlrft.datasets.row import BadRow, Row
 from swift_vlrft.datasets.schemas import is_for_swift, schema_of
 from swift_vlrft.datasets.sharded_set import ShardedSet
 from swift_vlrft.datasets.storage import StoredSet, Stream, Table
