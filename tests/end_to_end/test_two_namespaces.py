@@ -40,7 +40,6 @@ class TwoNodes:
             *flags,
             within=[node.command() for node in self.nodes],
             MASTER_ADDR=self.nodes[0].address,
-            MASTER_PORT="29500",
             GLOO_SOCKET_IFNAME=INTERFACE,
         )
 
@@ -53,8 +52,11 @@ class TwoNodes:
         end = time.monotonic() + BUSY
         while not (self.out / f"checkpoint-{step}" / "trainer_state.json").exists():
             ended = [run.result().stdout[-6000:] for run in runs if run.done()]
-            assert not ended and time.monotonic() < end, ended
+            if ended or time.monotonic() > end:
+                pytest.fail("\n\n".join(ended) or "no checkpoint in time")
             time.sleep(0.2)
+        for node in self.nodes:
+            node.remember()
 
 
 def sizes(folder: Path) -> dict[str, int]:

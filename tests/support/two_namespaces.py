@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -51,6 +52,7 @@ class Node:
 
     def __init__(self, name: str, address: str) -> None:
         self.name, self.address = name, address
+        self.shared: set[Path] = set()
 
     def command(self, *words: str) -> list[str]:
         """The same command inside."""
@@ -63,8 +65,16 @@ class Node:
         pids = subprocess.run(["ip", "netns", "pids", self.name], capture_output=True, text=True)
         return [int(pid) for pid in pids.stdout.split()]
 
+    def remember(self) -> None:
+        """Which files of /dev/shm its processes have: what is killed leaves them behind."""
+        for pid in self.processes():
+            with contextlib.suppress(OSError):
+                maps = Path(f"/proc/{pid}/maps").read_text()
+                self.shared |= {Path(p) for p in re.findall(r"(/dev/shm/\S+)$", maps, re.M)}
+
     def kill(self, seconds: float = 30.0) -> None:
         """SIGKILL to every process inside, as when a node loses power, until none is left."""
+        self.remember()
         end = time.monotonic() + seconds
         while (pids := self.processes()) and time.monotonic() < end:
             for pid in pids:
@@ -111,3 +121,5 @@ def two_nodes() -> Iterator[tuple[Node, Node, Link]]:
             link.close()
         for node in nodes:
             subprocess.run(["ip", "netns", "delete", node.name], capture_output=True)
+            for left in node.shared:
+                left.unlink(missing_ok=True)
