@@ -139,9 +139,13 @@ class ColumnFiles(StoredSet):
 
     def images_lie_ready(self) -> bool:
         column = self.stored_name("image")
-        footers = [self._footer(file) for file in self.files]
-        found = [footer[0] for footer in footers if not isinstance(footer, DataError)]
-        return all(lies_ready(schema.field(column).type) for schema in found)
+        for file in self.files:
+            footer = self._footer(file)
+            if isinstance(footer, DataError):
+                raise footer
+            if not lies_ready(footer[0].field(column).type):
+                return False
+        return True
 
     def _read(self, names: list[str]) -> Records:
         return read_files(self.files, lambda file: self._rows(file, names))

@@ -102,8 +102,10 @@ def _remove_abandoned(folder: Path, now: float) -> None:
         return
     _tidied.add(folder)
     with suppress(OSError):
-        for one in folder.iterdir():
-            if _UNFINISHED.fullmatch(one.name) and now - one.stat().st_mtime > ABANDONED_AFTER:
-                with one.open("rb") as file:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # else it is being written
-                    one.unlink()
+        unfinished = [one for one in folder.iterdir() if _UNFINISHED.fullmatch(one.name)]
+        for one in unfinished:
+            with suppress(OSError):
+                if now - one.stat().st_mtime > ABANDONED_AFTER:
+                    with one.open("rb") as file:
+                        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # else it is being written
+                        one.unlink()

@@ -19,6 +19,7 @@ import msgspec
 import psutil
 
 from swift_vlrft.families.resize import RESOLUTION
+from swift_vlrft.files import machine
 from swift_vlrft.files.environment import VARIABLES
 from swift_vlrft.files.records import read_record
 
@@ -81,7 +82,7 @@ def record(argv: Sequence[str], environment: Mapping[str, str], *, gpus: int) ->
         argv=[word for flag in flags if flag not in secret for word in flag[1]],
         left_out=[f"--{name}" for name, _ in secret],
         variables=kept_variables(environment),
-        folder=os.getcwd(),
+        folder=machine.folder() or ".",
         paths=[(f"--{name}", path) for name, words in flags for path in _existing(name, words)],
         gpus=gpus,
         versions=versions(),

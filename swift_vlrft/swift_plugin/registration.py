@@ -284,7 +284,9 @@ def _check(stored: StoredSet, command: CommandLine, tasks: Sequence[str]) -> Rep
     returned: what the others hold is not known.
     """
     rewards = command.reward_funcs
-    if streams := command.streaming and isinstance(stored, ColumnFiles) and bool(stored.groups):
+    streams = command.streaming and isinstance(stored, ColumnFiles) and stored.kind == "Parquet"
+    if streams:
+        assert isinstance(stored, ColumnFiles)
         report = first_report(stored, rewards, tasks)
         if problem := nothing_scored(rewards, [report]):
             report.notes.append(f"of the first {report.rows} rows drawn: {problem}")

@@ -291,7 +291,7 @@ BAD_SCRIPTS = {
     "": "paste a script",
     " \n\t": "paste a script",
     "x" * (limits.SCRIPT + 1): "100,001 characters; this page takes 100,000",
-    "echo hello": "no `swift rlhf|sft|pt|rollout` command",
+    "echo hello": "no `swift rlhf|sft|pt|rollout` or `megatron rlhf` command",
     "import os\nos.system('id')": "no `swift rlhf",
     SWIFT + "'": "line 1: reached EOF without closing quote",
     "if x; then\n" + SWIFT: "line 1: `if` statement must end with `fi`",

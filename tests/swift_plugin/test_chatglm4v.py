@@ -280,7 +280,8 @@ print(json.dumps({"trained": trained, "overrides": given["hf_overrides"], "same"
 def test_flags_that_do_nothing_or_fail_late_are_said_first(folders, tmp_path, monkeypatch):
     monkeypatch.setenv("MAX_PIXELS", "401408")
     (tmp_path / "args.json").write_text('{"model_type": "chatglm4v"}')
-    resumed = ("--resume_from_checkpoint", str(tmp_path))  # with --load_args, no --model
+    # With --load_args, no --model.
+    resumed = ("--resume_from_checkpoint", str(tmp_path), "--resume_only_model", "true")
     loader = "from swift.model import MODEL_MAPPING\nprint(MODEL_MAPPING['chatglm4v'].loader)"
     done = import_plugin(*resumed, then=loader)
     assert done.returncode == 0 and "ChatGLM4VLoader" in done.stdout, done.stderr[-3000:]

@@ -289,9 +289,14 @@ def test_grpo_on_a_stream_of_ms_swift_has_no_groups(shapes, dataset, flags, stop
     assert "Traceback" not in done.stderr
 
 
+def resumed(folder) -> tuple[str, ...]:
+    """From a folder that holds args.json alone."""
+    return "--resume_from_checkpoint", str(folder), "--resume_only_model", "true"
+
+
 def test_native_of_a_run_that_goes_on_from_a_checkpoint(shapes, tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "gemma4"}')
-    done = import_plugin("--dataset", f"{shapes}:native", "--resume_from_checkpoint", str(tmp_path))
+    done = import_plugin("--dataset", f"{shapes}:native", *resumed(tmp_path))
     assert done.returncode == 0, done.stderr[-2000:]
 
 
@@ -395,11 +400,12 @@ def test_the_trainer_of_shared_prefixes_is_chosen_by_its_variable(monkeypatch):
         "from types import SimpleNamespace\n"
         "from swift.trainers.trainer_factory import TrainerFactory\n"
         "chosen = TrainerFactory.get_trainer_cls(SimpleNamespace(rlhf_type='grpo'))\n"
-        "print(chosen.__name__, chosen.__mro__[1].__name__)"
+        "print(chosen.__name__, *(one.__name__ for one in chosen.__mro__[1:]))"
     )
     monkeypatch.setenv("VLRFT_SHARED_PREFIX", "1")
     done = import_plugin(then=then)
-    assert done.stdout.splitlines()[-1] == "SharedPrefixGRPOTrainer GRPOTrainer", done.stderr
+    name, *bases = done.stdout.splitlines()[-1].split()
+    assert name == "SharedPrefixGRPOTrainer" and "GRPOTrainer" in bases, done.stderr
     monkeypatch.setenv("VLRFT_SHARED_PREFIX", "0")
     done = import_plugin(then=then)
     assert done.stdout.splitlines()[-1].startswith("GRPOTrainer "), done.stderr
