@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from swift_vlrft.files import machine
 from swift_vlrft.files.checkpoints import checkpoints, why_not
 from swift_vlrft.files.environment import truth
 from swift_vlrft.files.jsonl import read_json
@@ -215,7 +216,7 @@ def _notes(kept: Record, args: Mapping[str, Any]) -> Iterator[str]:
     for name, was in kept.versions.items():
         if now.get(name) != was:
             yield f"{name} {was} then, {now.get(name, 'none')} now: the rest may be another run"
-    for name in kept_variables(os.environ).keys() - kept.variables.keys():
+    for name in kept_variables(machine.environment()).keys() - kept.variables.keys():
         yield f"{name} is set here, and was not then: unset {name}"
     if kept.left_out:
         yield f"{', '.join(kept.left_out)}: secrets are not kept. Add what is needed"
