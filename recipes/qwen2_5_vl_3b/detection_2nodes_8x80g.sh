@@ -13,8 +13,8 @@
 #          MODEL, DATASET, OUTPUT_DIR (one folder that both nodes see), NNODES, NPROC_PER_NODE,
 #          CUDA_VISIBLE_DEVICES, MASTER_PORT and MAX_PIXELS are read from the environment; flags after
 #          the file name win over those below.
-# lost     a node that dies ends the other at once; one that falls silent, after --ddp_timeout seconds
-#          (ms-swift's own is 208 days). No rank may need longer than that for what the others wait for
+# lost     where a node dies or falls silent, the other ends within --ddp_timeout seconds (ms-swift's own
+#          is 208 days); no rank may need longer than that for what the others wait for
 # go on    the same on both with --resume_from_checkpoint OUTPUT_DIR/v0-DATE/checkpoint-50
 # smaller  as in detection_4x80g.sh
 set -euo pipefail

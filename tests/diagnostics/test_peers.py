@@ -8,6 +8,7 @@ import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import msgspec
 import pytest
@@ -129,10 +130,11 @@ def test_the_port_is_taken_by_a_program_that_is_no_doctor():
     with socket.create_server(("127.0.0.1", 0)) as old:
 
         def speak():
-            while True:
-                connection, _ = old.accept()
-                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-                connection.close()
+            with suppress(OSError):  # until it is closed
+                while True:
+                    connection, _ = old.accept()
+                    connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                    connection.close()
 
         threading.Thread(target=speak, daemon=True).start()
         port = old.getsockname()[1]

@@ -22,6 +22,11 @@ pytestmark = pytest.mark.end_to_end
 RECIPE = RECIPES / "qwen2_5_vl_3b" / "detection_2nodes_8x80g.sh"
 DDP_TIMEOUT = 60
 """Seconds; the recipe's own is half an hour."""
+TIMED_OUT = (
+    f"Timed out waiting {1000 * DDP_TIMEOUT}ms",
+    "Application timeout caused pair closure",
+)
+"""gloo's words for the end of it."""
 BUSY = 420
 """Seconds for what takes 30 on an idle machine."""
 
@@ -37,6 +42,8 @@ class TwoNodes:
         return start_two_nodes(
             *(self.pool, RECIPE, self.model, self.dataset, self.out),
             *("--max_steps", str(steps), "--save_steps", "1", "--ddp_timeout", str(DDP_TIMEOUT)),
+            # Within a node, as in the recipe: vLLM's own groups have torch's timeout, 30 minutes.
+            *("--vllm_tensor_parallel_size", "1"),
             *flags,
             within=[node.command() for node in self.nodes],
             MASTER_ADDR=self.nodes[0].address,
@@ -81,7 +88,7 @@ def test_a_silent_link_a_lost_node_and_going_on(tiny_qwen2_5_vl, tmp_path):
         assert time.monotonic() - cut < DDP_TIMEOUT + 120
         assert [run.returncode for run in ended] == [1, 1]
         for run in ended:
-            assert f"Timed out waiting {1000 * DDP_TIMEOUT}ms" in run.stdout, run.stdout[-6000:]
+            assert any(said in run.stdout for said in TIMED_OUT), run.stdout[-6000:]
         link.set(cut=False)
         good = nodes.saved()
         before = sizes(good)
@@ -95,7 +102,9 @@ def test_a_silent_link_a_lost_node_and_going_on(tiny_qwen2_5_vl, tmp_path):
         killed = time.monotonic()
         ended = [run.result(BUSY) for run in runs]
         assert time.monotonic() - killed < DDP_TIMEOUT + 60
-        assert ended[0].returncode == 1 and "Connection closed by peer" in ended[0].stdout
+        assert ended[0].returncode == 1
+        said = ("Connection closed by peer", *TIMED_OUT)
+        assert any(words in ended[0].stdout for words in said), ended[0].stdout[-6000:]
         assert not first.processes() and not second.processes()
 
         # It is back.

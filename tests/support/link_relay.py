@@ -39,12 +39,17 @@ class Settings:
 
 def end_in(namespace: str) -> int:
     """A device ``link0`` in the namespace; the descriptor through which its frames pass."""
-    with open(f"/run/netns/{namespace}") as entered:
-        if ctypes.CDLL(None, use_errno=True).setns(entered.fileno(), 0):
-            raise OSError(ctypes.get_errno(), f"cannot enter {namespace}")
-    end = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
-    fcntl.ioctl(end, TUNSETIFF, struct.pack("16sH22x", b"link0", IFF_TAP | IFF_NO_PI))
+    with open("/proc/self/ns/net") as outside, open(f"/run/netns/{namespace}") as inside:
+        enter(inside.fileno())
+        end = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
+        fcntl.ioctl(end, TUNSETIFF, struct.pack("16sH22x", b"link0", IFF_TAP | IFF_NO_PI))
+        enter(outside.fileno())  # the wire is part of no node, and is not lost with one
     return end
+
+
+def enter(namespace: int) -> None:
+    if ctypes.CDLL(None, use_errno=True).setns(namespace, 0):
+        raise OSError(ctypes.get_errno(), "cannot enter a network namespace")
 
 
 class Direction:

@@ -100,9 +100,14 @@ def _start(path: Path, environment: dict[str, str]) -> None:
     """A server at ``path``; come back when it answers."""
     server = Path(__file__).parents[1] / "fork_server.py"
     owner = path.parent.name.split("-")[-1]
+    network = f"/proc/{owner}/ns/net"
+    # Not in a test's namespace: the server would be lost with the node that is.
+    outside = (
+        [] if os.path.samefile(network, "/proc/self/ns/net") else ["nsenter", f"--net={network}"]
+    )
     with path.with_suffix(".log").open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-u", str(server), str(path), owner],
+            [*outside, sys.executable, "-P", "-u", str(server), str(path), owner],
             env=environment,
             cwd=path.parent,
             stdin=subprocess.DEVNULL,
