@@ -1,5 +1,7 @@
 """``vlrft tiny``: a small random checkpoint of a real architecture."""
 
+import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Annotated
 
@@ -19,9 +21,10 @@ def tiny(
 
     Example: vlrft tiny qwen2_5_vl /tmp/tiny && swift infer --model /tmp/tiny
     """
-    from swift_vlrft.tiny.checkpoint import write_tiny
+    with redirect_stdout(sys.stderr):  # DeepSpeed logs there what a program would read as JSON
+        from swift_vlrft.tiny.checkpoint import write_tiny
 
-    parameters = write_tiny(family, directory, seed=seed)
+        parameters = write_tiny(family, directory, seed=seed)
     if as_json:
         print_json({"family": family, "directory": str(directory), "parameters": parameters})
     else:

@@ -80,7 +80,7 @@ def test_tiny_writes_what_transformers_loads(installed, tmp_path):
     from transformers import AutoModelForImageTextToText, AutoProcessor
 
     said = vlrft(installed, tmp_path, "tiny", "qwen2_5_vl", "tiny-qwen", "--json")
-    parameters = json.loads(said.strip().splitlines()[-1])["parameters"]
+    parameters = json.loads(said)["parameters"]
     model = AutoModelForImageTextToText.from_pretrained(tmp_path / "tiny-qwen")
     assert sum(p.numel() for p in model.parameters()) == parameters
     assert AutoProcessor.from_pretrained(tmp_path / "tiny-qwen").tokenizer.pad_token_id == 151643
