@@ -10,12 +10,14 @@ starts from the demo's warm-started tiny model (one a seed, the same for all var
 most that can be reached), or after twice the demo's steps. What is counted: tokens generated,
 dynamic sampling's included, processor seconds of the training process and wall seconds, all from
 the begin of the training. Results are kept in benchmarks/results/time_to_reward.jsonl, a line a
-run; a run that is there is not repeated.
+run; a run that is there is not repeated, but for our rewards' own where a variant has none of the
+same start to be compared with.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import random
@@ -113,6 +115,11 @@ def kept_rows(folder: Path, task: DemoTask, keep: str) -> tuple[Path, dict[str, 
     return out / f"keep_{keep.replace(':', '_')}", took
 
 
+def digest(model: Path) -> str:
+    """Of its weights: another processor rounds otherwise, and makes another start of the seed."""
+    return hashlib.sha256((model / "model.safetensors").read_bytes()).hexdigest()[:12]
+
+
 def environment(**more: Any) -> dict[str, str]:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     return os.environ | {"PATH": path} | {name: str(value) for name, value in more.items()}
@@ -163,8 +170,8 @@ def measured(task: DemoTask, name: str, seed: int, peers: str, work: Path) -> di
         text = (folder / "out.log").read_text(errors="replace")
         raise ChildProcessError("\n".join(text.splitlines()[-20:]))
     last = found or _rollouts(log)[-1]
-    run = {"task": task.name, "variant": name, "seed": seed, "reached": found is not None}
-    run |= {"step": last["step"]}
+    run = {"task": task.name, "variant": name, "seed": seed, "start": digest(folder / "start")}
+    run |= {"reached": found is not None, "step": last["step"]}
     return run | {unit: last[unit] + before[unit] for unit in before}
 
 
@@ -202,7 +209,7 @@ def interval(values: Sequence[float], draws: int = 2000) -> tuple[float, float]:
 
 
 def tables() -> str:
-    """As Markdown: what was needed, and its ratio to our rewards' run of the same seed."""
+    """As Markdown: what was needed, and its ratio to our rewards' run of the same start."""
     rows = kept()
     times, ratios = [], []
     for variant in VARIANTS:
@@ -232,11 +239,15 @@ def _times(runs: list[dict[str, Any]]) -> str:
     return f"{text} [{len(runs)}]"
 
 
+def _begin(run: dict[str, Any]) -> tuple[str, int, str | None]:
+    return run["task"], run["seed"], run.get("start")  # none: all of one machine
+
+
 def _ratios(runs: list[dict[str, Any]], rows: list[dict[str, Any]]) -> str:
     found: dict[str, list[float]] = {"tokens": [], "cpu": []}
     for run in runs:
         for ours in rows:
-            if (ours["task"], ours["seed"], ours["variant"]) == (run["task"], run["seed"], OURS):
+            if ours["variant"] == OURS and _begin(ours) == _begin(run):
                 for unit, values in found.items():
                     values.append(_needed(run, unit) / _needed(ours, unit))
     if not found["tokens"]:
@@ -272,11 +283,15 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "time_to_reward")
     options = parser.parse_args()
     for name, seed, variant in [] if options.table else list(wanted(options)):
-        run = measured(known_task(name), variant, seed, options.peers, options.work)
-        print(json.dumps(run), flush=True)
-        RESULTS.parent.mkdir(exist_ok=True)
-        with RESULTS.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(run) + "\n")
+        task = known_task(name)
+        start = digest(prepared(task, seed, options.work) / "start")
+        beside = any(r["variant"] == OURS and _begin(r) == (name, seed, start) for r in kept())
+        for one in [variant] if beside or variant == OURS else [OURS, variant]:
+            run = measured(task, one, seed, options.peers, options.work)
+            print(json.dumps(run), flush=True)
+            RESULTS.parent.mkdir(exist_ok=True)
+            with RESULTS.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(run) + "\n")
     print(tables())
 
 
