@@ -154,7 +154,7 @@ class Run:
 def last_words(said: str) -> str:
     """Why a node ended, in gloo's words."""
     found = re.findall(r"Timed out waiting \d+ms|Application timeout caused pair closure", said)
-    found += re.findall(r"Connection closed by peer", said)
+    found += re.findall(r"Connection (?:closed|reset) by peer", said)
     return found[0] if found else ""
 
 
@@ -214,7 +214,7 @@ def table() -> str:
     """As Markdown: medians of the runs of a link, and the ratio to the one without delay."""
     rows = [row for row in kept() if "weights" in row]
     first = [row for row in rows if row["link"] == FIRST]
-    head = ["link, each way", "round trip; throughput", "packets dropped", "a step", "weights"]
+    head = ["link, each way", "round trip; throughput", "packets dropped", "a step", "results"]
     lines = [head, ["---"] * len(head)]
     for name in LINKS:
         runs = [row for row in rows if row["link"] == name]
@@ -227,7 +227,7 @@ def _cells(runs: list[dict[str, Any]], first: list[dict[str, Any]]) -> list[str]
     def middle(key: str, of: list[dict[str, Any]]) -> float:
         return float(statistics.median(row[key] for row in of))
 
-    same = {row["weights"] for row in runs} == {first[0]["weights"]}
+    same = all(row[key] == first[0][key] for row in runs for key in ("weights", "logged"))
     ratio = middle("seconds_per_step", runs) / middle("seconds_per_step", first)
     return [
         f"{middle('round_trip_ms', runs):.1f} ms; {middle('mb_per_s', runs):.0f} MB/s",
