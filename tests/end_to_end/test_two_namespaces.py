@@ -20,7 +20,7 @@ from swift_vlrft.demo.tasks import known_task
 pytestmark = pytest.mark.end_to_end
 
 RECIPE = RECIPES / "qwen2_5_vl_3b" / "detection_2nodes_8x80g.sh"
-DDP_TIMEOUT = 60
+DDP_TIMEOUT = 30
 """Seconds; the recipe's own is half an hour."""
 TIMED_OUT = (
     f"Timed out waiting {1000 * DDP_TIMEOUT}ms",
@@ -103,7 +103,8 @@ def test_a_silent_link_a_lost_node_and_going_on(tiny_qwen2_5_vl, tmp_path):
         ended = [run.result(BUSY) for run in runs]
         assert time.monotonic() - killed < DDP_TIMEOUT + 60
         assert ended[0].returncode == 1
-        said = ("Connection closed by peer", *TIMED_OUT)
+        # Reset, where it was killed before it had read all that came.
+        said = ("Connection closed by peer", "Connection reset by peer", *TIMED_OUT)
         assert any(words in ended[0].stdout for words in said), ended[0].stdout[-6000:]
         assert not first.processes() and not second.processes()
 

@@ -4,9 +4,10 @@ other, late, paced and with losses.
     python link_relay.py NAMESPACE NAMESPACE
 
 Needs root and /dev/net/tun, and no kernel module: `tc netem` is missing in many kernels. Both ends
-are called `link0`. Settings come as lines of JSON on the standard input, each answered by "ok":
+are called `link0`. Settings come as lines of JSON on the standard input:
 {"delay": seconds each way, "loss": share of frames, "bits": a second, "cut": drop everything}.
-The relay ends when its input does, and the two ends with it.
+Each is answered by what was carried and dropped so far, both ways together. The relay ends when its
+input does, and the two ends with it.
 """
 
 import ctypes
@@ -19,6 +20,7 @@ import select
 import struct
 import sys
 import time
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 TUNSETIFF = 0x400454CA  # <linux/if_tun.h>
@@ -52,11 +54,22 @@ def enter(namespace: int) -> None:
         raise OSError(ctypes.get_errno(), "cannot enter a network namespace")
 
 
+@dataclass
+class Counts:
+    frames: int = 0
+    bytes: int = 0
+    lost: int = 0
+    """By ``loss``."""
+    queue: int = 0
+    """Came faster than the wire sends, or than the other end takes."""
+    cut: int = 0
+
+
 class Direction:
     """One way along the wire."""
 
-    def __init__(self, source: int, target: int) -> None:
-        self.source, self.target = source, target
+    def __init__(self, source: int, target: int, counts: Counts) -> None:
+        self.source, self.target, self.counts = source, target, counts
         self.free = 0.0
         """When the wire has sent what was given to it."""
         self.flying: list[tuple[float, int, bytes]] = []
@@ -68,11 +81,17 @@ class Direction:
         except BlockingIOError:
             return
         now = time.monotonic()
-        if settings.cut or RNG.random() < settings.loss:
-            return
         self.free = max(now, self.free)
-        if self.free - now > LONGEST_QUEUE:
-            return
+        if settings.cut:
+            self.counts.cut += 1
+        elif RNG.random() < settings.loss:
+            self.counts.lost += 1
+        elif self.free - now > LONGEST_QUEUE:
+            self.counts.queue += 1
+        else:
+            self.send(frame, settings)
+
+    def send(self, frame: bytes, settings: Settings) -> None:
         self.free += 8 * len(frame) / settings.bits if settings.bits else 0.0
         self.count += 1
         heapq.heappush(self.flying, (self.free + settings.delay, self.count, frame))
@@ -83,18 +102,23 @@ class Direction:
             left = self.flying[0][0] - time.monotonic()
             if left > 0:
                 return left
+            frame = heapq.heappop(self.flying)[2]
             try:
-                os.write(self.target, heapq.heappop(self.flying)[2])
+                os.write(self.target, frame)
             except OSError:  # the other end is not up, or its queue is full
+                self.counts.queue += 1
                 continue
+            self.counts.frames += 1
+            self.counts.bytes += len(frame)
         return None
 
 
 def main() -> None:
     first, second = (end_in(namespace) for namespace in sys.argv[1:3])
-    ways = {first: Direction(first, second), second: Direction(second, first)}
+    counts = Counts()
+    ways = {first: Direction(first, second, counts), second: Direction(second, first, counts)}
     settings = Settings()
-    print("ok", flush=True)
+    print(json.dumps(asdict(counts)), flush=True)
     while True:
         left = [way.deliver() for way in ways.values()]
         waits = min((seconds for seconds in left if seconds is not None), default=None)
@@ -105,7 +129,7 @@ def main() -> None:
             elif line := sys.stdin.readline():
                 for name, value in json.loads(line).items():
                     setattr(settings, name, value)
-                print("ok", flush=True)
+                print(json.dumps(asdict(counts)), flush=True)
             else:
                 return
 

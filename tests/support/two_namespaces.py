@@ -28,23 +28,63 @@ class Link:
             stdout=subprocess.PIPE,
             text=True,
         )
-        self._answered()
+        self._answer()
 
-    def set(self, **settings: float) -> None:
-        """``delay`` in seconds each way, ``loss`` a share, ``bits`` a second, ``cut``."""
+    def set(self, **settings: float) -> dict[str, int]:
+        """``delay`` in seconds each way, ``loss`` a share, ``bits`` a second, ``cut``; what was
+        carried and dropped until then.
+        """
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(settings) + "\n")
         self.process.stdin.flush()
-        self._answered()
+        return self._answer()
 
-    def _answered(self) -> None:
+    def _answer(self) -> dict[str, int]:
         assert self.process.stdout is not None
-        if self.process.stdout.readline() != "ok\n":
+        if not (line := self.process.stdout.readline()):
             raise OSError("the relay ended")
+        return json.loads(line)
 
     def close(self) -> None:
         self.process.kill()
         self.process.communicate()
+
+
+class Netem:
+    """The same made by the kernel, where it has the module: `tc netem` on both ends of a veth."""
+
+    def __init__(self, namespaces: list[str]) -> None:
+        self.namespaces, self.settings = namespaces, {"delay": 0.0, "loss": 0.0, "bits": 0.0}
+        first, second = namespaces
+        command = ["ip", "link", "add", INTERFACE, "netns", first, "type", "veth", "peer"]
+        command += ["name", INTERFACE, "netns", second]
+        subprocess.run(command, check=True)
+        try:
+            self.set()
+        except subprocess.CalledProcessError as error:
+            raise OSError("the kernel has no netem") from error
+
+    def set(self, **settings: float) -> dict[str, int]:
+        self.settings |= settings
+        loss = 1.0 if self.settings.get("cut") else self.settings["loss"]
+        words = ["delay", f"{1000 * self.settings['delay']}ms", "loss", f"{100 * loss}%"]
+        words += ["limit", "10000"]
+        if self.settings["bits"]:
+            words += ["rate", f"{self.settings['bits']:.0f}bit"]
+        counts = {"frames": 0, "bytes": 0, "dropped": 0}
+        for name in self.namespaces:
+            tc = ["ip", "netns", "exec", name, "tc"]
+            change = [*tc, "qdisc", "replace", "dev", INTERFACE, "root", "netem", *words]
+            subprocess.run(change, check=True, capture_output=True)
+            shown = [*tc, "-s", "-j", "qdisc", "show", "dev", INTERFACE]
+            (found,) = json.loads(subprocess.run(shown, check=True, capture_output=True).stdout)
+            counts["frames"] += found["packets"]
+            counts["bytes"] += found["bytes"]
+            counts["dropped"] += found["drops"]
+        return counts
+
+    def close(self) -> None:
+        """It ends with the namespaces."""
 
 
 class Node:
@@ -100,14 +140,14 @@ def skip_without_namespaces() -> None:
 
 
 @contextlib.contextmanager
-def two_nodes() -> Iterator[tuple[Node, Node, Link]]:
+def two_nodes(wire: type = Link) -> Iterator[tuple[Node, Node, Link]]:
     """Two nodes and the link; nothing of them is left afterwards."""
     nodes = [Node(f"vlrft-{os.getpid()}-{n}", address) for n, address in enumerate(ADDRESSES)]
     link = None
     try:
         for node in nodes:
             subprocess.run(["ip", "netns", "add", node.name], check=True, capture_output=True)
-        link = Link([node.name for node in nodes])
+        link = wire([node.name for node in nodes])
         for node in nodes:
             node.run("ip", "address", "add", f"{node.address}/24", "dev", INTERFACE)
             # Large frames, as between nodes of a cluster: the relay takes its time for each.
