@@ -5,7 +5,8 @@ other, late, paced and with losses.
 
 Needs root and /dev/net/tun, and no kernel module: `tc netem` is missing in many kernels. Both ends
 are called `link0`. Settings come as lines of JSON on the standard input:
-{"delay": seconds each way, "loss": share of frames, "bits": a second, "cut": drop everything}.
+{"delay": seconds each way, "loss": share of frames, "bits": a second, "cut": drop everything,
+"firewall": the only TCP port from 20,000 on at which connections may begin}.
 Each is answered by what was carried and dropped so far, both ways together. The relay ends when its
 input does, and the two ends with it.
 """
@@ -37,6 +38,8 @@ class Settings:
     bits = 0.0
     """Per second; 0: as fast as it goes."""
     cut = False
+    firewall = 0
+    """0: none."""
 
 
 def end_in(namespace: str) -> int:
@@ -52,6 +55,15 @@ def end_in(namespace: str) -> int:
 def enter(namespace: int) -> None:
     if ctypes.CDLL(None, use_errno=True).setns(namespace, 0):
         raise OSError(ctypes.get_errno(), "cannot enter a network namespace")
+
+
+def begins(frame: bytes) -> int:
+    """The TCP port from 20,000 on at which a frame asks for a connection, over IPv4; else 0."""
+    if frame[12:14] != b"\x08\x00" or frame[23] != 6:
+        return 0
+    tcp = frame[14 + 4 * (frame[14] & 15) :]
+    port, flags = int.from_bytes(tcp[2:4]), tcp[13]
+    return port if flags & 0x12 == 0x02 and port >= 20_000 else 0  # SYN without ACK
 
 
 @dataclass
@@ -82,7 +94,7 @@ class Direction:
             return
         now = time.monotonic()
         self.free = max(now, self.free)
-        if settings.cut:
+        if settings.cut or (settings.firewall and begins(frame) not in (0, settings.firewall)):
             self.counts.cut += 1
         elif RNG.random() < settings.loss:
             self.counts.lost += 1
