@@ -370,6 +370,7 @@ def test_what_check_says(command, level, said, tmp_path):
     (tmp_path / "HALF" / "trainer_state.json").unlink()
     for name in ("rng_state.pth", "optimizer.pt", "scheduler.pt"):
         (tmp_path / "ALONE" / name).unlink()
+    (tmp_path / "ALONE" / "args.json").write_text('{"save_only_model": true}')
     for name in ("GOOD", "HALF", "ALONE"):
         command = command.replace(name, str(tmp_path / name))
     found = [f for f in check_recipe(read_text(command, environment={})[0]) if f.rule == "resume"]
