@@ -33,7 +33,8 @@ def resume(
     The command has the flags, variables and folder that the run was started with, as the plugin
     wrote them into vlrft_run.json; secrets are not in it. Notes go to the error stream. Exit code
     0: printed, or the run has done its last step; 1: here it would not run as it did, and --run
-    does not start it; 2: nothing to go on from. With --run the exit code is that of the run.
+    does not start it; 2: it is still running, or its command is not known; 3: nothing to go on
+    from, begin with the first step. With --run the exit code is that of the run.
     """
     from swift_vlrft.recipe.resume import resume_plan
 

@@ -47,8 +47,8 @@ class RemotePath(PosixPath):
         return bool(self._info().is_file)
 
     def is_dir(self, **_: Any) -> bool:
-        """By its name: a store has no folders, and this is asked for every row."""
-        return self.suffix.lower() != ".parquet"
+        """By its name, for a store has no folders; Spark's are named set.parquet, too."""
+        return self.suffix.lower() != ".parquet" or not _is_file(self)
 
     def _info(self) -> Any:
         return self._ask(lambda store, name: store.get_file_info(name))
@@ -81,6 +81,11 @@ class RemotePath(PosixPath):
                 "are those of the store's own tools (for S3: AWS_ENDPOINT_URL, AWS_REGION, "
                 "AWS_ACCESS_KEY_ID, AWS_PROFILE)"
             ) from error
+
+
+@lru_cache
+def _is_file(path: RemotePath) -> bool:
+    return path.is_file()  # asked once: a set's path is looked at for every row
 
 
 def set_path(path: str | os.PathLike[str]) -> Path:

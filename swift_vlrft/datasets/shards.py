@@ -53,21 +53,24 @@ class Shards:
         share = WINDOW_BYTES // 4
         blocks: list[tuple[int, int, int, int]] = []  # file, row group, its first row, how many
         first: list[int] = []  # the row of the file that it begins with
+        whole: list[tuple[int, ...]] = []  # row groups and rows of the file, bytes of this group
         size = 1.0
         for file, found in enumerate(groups):
-            row = 0
+            row, rows = 0, sum(count for count, _ in found)
             for group, (count, total) in enumerate(found):
                 parts = max(1, min(count, -(-total // share)))
-                step = -(-count // parts)
+                step = max(1, -(-count // parts))  # an empty shard has one empty row group
                 for start in range(0, count, step):
                     blocks.append((file, group, start, min(step, count - start)))
                     first.append(row + start)
+                    whole.append((len(found), rows, total))
                     size = max(size, total / parts)
                 row += count
         if not blocks:
             raise DataError(f"{stored.path} has no rows")
         self.blocks = np.array(blocks, np.int32)
         self.first = np.array(first, np.int64)
+        self.whole = np.array(whole, np.int64)
         self.ends = np.cumsum(self.blocks[:, 3], dtype=np.int64)
         self.in_window = max(1, min(WINDOW_BLOCKS, int(WINDOW_BYTES // size)))
         self.bytes_read = 0
@@ -206,7 +209,10 @@ class Shards:
         with pq.ParquetFile(
             opened(self.files[file]), pre_buffer=isinstance(self.files[file], RemotePath)
         ) as source:
-            found = source.metadata.row_group(group)
+            rest = (source.metadata.num_row_groups, source.metadata.num_rows)
+            found = source.metadata.row_group(min(group, rest[0] - 1)) if rest[0] else None
+            if not found or [*rest, found.total_byte_size] != self.whole[block].tolist():
+                raise DamagedBlock(f"{self.files[file]} was rewritten after this run had begun")
             wanted = [found.column(i) for i in range(found.num_columns)]
             self.bytes_read += sum(
                 c.total_compressed_size

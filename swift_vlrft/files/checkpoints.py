@@ -128,7 +128,11 @@ def _of_states(folder: Path, args: dict[str, Any]) -> Iterator[str]:
     tags = [d.name for d in folder.glob("global_step*") if d.is_dir()]
     random = list(folder.glob("rng_state*.pth"))
     optimizer = [n for n in ("optimizer.pt", "scheduler.pt") if (folder / n).exists()]
-    if args.get("save_only_model") or not (tags or random or optimizer):
+    if args.get("save_only_model"):
+        return
+    if not (tags or random or optimizer):
+        if args.get("save_only_model") is False:
+            yield "optimizer and random states, which its run saved, were removed"
         return
     if len(random) < ranks:
         lost = ranks - len(random)
@@ -147,10 +151,15 @@ def _of_states(folder: Path, args: dict[str, Any]) -> Iterator[str]:
             for what, count in of_ranks.items():
                 if count < ranks and (count or what == "model"):
                     yield f"{tag} holds the states of the {what} of {count} of {ranks} ranks"
-    elif not any(folder.glob("optimizer_*")):  # a folder: FSDP's
-        for name in ("optimizer.pt", "scheduler.pt"):
-            if name not in optimizer:
-                yield f"{name} is missing"
+        return
+    of_fsdp = [*folder.glob("pytorch_model_fsdp_*/"), *folder.glob("optimizer_*/")]
+    for part in of_fsdp:  # how much is in whole only its pickle knows
+        if not ((part / ".metadata").is_file() and any(part.glob("*.distcp"))):
+            yield f"{part.name} has no .metadata, or no *.distcp"
+    whole = any(folder.glob("optimizer_*")) or (folder / "optimizer.bin").exists()  # FSDP's
+    for name in ("optimizer.pt", "scheduler.pt"):
+        if name not in optimizer and not (whole and name == "optimizer.pt"):
+            yield f"{name} is missing"
 
 
 def _pickle_problem(file: Path) -> str | None:

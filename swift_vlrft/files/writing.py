@@ -41,7 +41,7 @@ def beside(path: Path) -> Iterator[Path]:
     path = Path(os.path.realpath(path))
     with space_named(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_name(f".{path.name[:100]}.{uuid4().hex[:12]}.unfinished")
+        unfinished = path.with_name(f".{path.name[:40]}.{uuid4().hex[:12]}.unfinished")
         # Locked while this process lives, so that no other one takes it for abandoned.
         held = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         try:

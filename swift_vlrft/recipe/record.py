@@ -12,6 +12,7 @@ import os
 import re
 import socket
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 
@@ -20,6 +21,7 @@ import psutil
 
 from swift_vlrft.families.resize import RESOLUTION
 from swift_vlrft.files import machine
+from swift_vlrft.files.checkpoints import STATE, checkpoints
 from swift_vlrft.files.environment import VARIABLES
 from swift_vlrft.files.records import read_record
 
@@ -33,15 +35,21 @@ _VARIABLE = re.compile(
             *("USE_HF", "HF_HOME", r"HF_(HUB|DATASETS)_\w+", r"MODELSCOPE_\w+", "ROOT_IMAGE_DIR"),
             *(r"(VIDEO|FPS|FRAME|IMAGE)_\w+", "FPS", "MAX_NUM", "INPUT_SIZE", "MAX_RATIO"),
             *("QWENVL_BBOX_FORMAT", "SPATIAL_MERGE_SIZE", "TORCH_COMPILE_DISABLE"),
-            *("CUBLAS_WORKSPACE_CONFIG", "WANDB_(PROJECT|MODE)"),
+            *("(BASE|IMG)_SIZE", "(HD_NUM|NUM_CROPS|MAX_PARTITION|CROP_MODE|DOWNSAMPLE_MODE)"),
+            *("(MAX_)?NUM_FRAMES", "NFRAMES", "(ENABLE_)?THINKING(_MODE|_BUDGET)?"),
+            *(r"CUDA_DEVICE_\w+", "CELOSS_PARALLEL_SIZE", "HF_ENDPOINT"),
+            *("(HIP|ASCEND_RT)_VISIBLE_DEVICES", "CUBLAS_WORKSPACE_CONFIG", "WANDB_(PROJECT|MODE)"),
         )
     )
 )
 """Variables that ms-swift, its engines or this package read."""
-_SECRET = re.compile(
-    r"(token|secret|passw\w*|api_?key|credentials?|webhook\w*|cookie|authorization)$", re.IGNORECASE
+_NAMES = r"(token|secret|passw\w*|(api|access|secret|private)[_-]?key|credentials?|authorization)"
+_SECRET = re.compile(_NAMES[:-1] + r"|webhook\w*|cookie)$", re.I)
+_LOGIN = re.compile(
+    rf"://[^/\s]*@|[\"'][\w-]*{_NAMES}\\*[\"']\s*:|[?&][\w-]*({_NAMES}|key|sig|signature)="
+    r"|\b(hf_|sk-(proj-)?|gh[a-z]_)[A-Za-z0-9]{20}|\bms-[0-9a-f]{8}-[0-9a-f]{4}-|\bBearer \S{8}",
+    re.I,
 )
-_LOGIN = re.compile(r"://[^/\s]*@|[\"'][\w-]*(token|secret|passw\w*|api_?key)[\"']\s*:", re.I)
 _PATHS = (
     *("model", "ref_model", "reward_model", "teacher_model", "adapters", "ref_adapters", "dataset"),
     *("val_dataset", "chord_sft_dataset", "external_plugins", "custom_register_path"),
@@ -68,6 +76,10 @@ class Record(msgspec.Struct):
     started: float
     ended: int | None = None
     """The step after which it ended by itself."""
+    earlier: dict[str, int] = {}
+    """What lay in its folder when it began and is not what it began with: an earlier run's
+    checkpoints, and when they were written (nanoseconds).
+    """
 
 
 def record(argv: Sequence[str], environment: Mapping[str, str], *, gpus: int) -> Record:
@@ -81,7 +93,7 @@ def record(argv: Sequence[str], environment: Mapping[str, str], *, gpus: int) ->
         command=script.stem if known else None,
         argv=[word for flag in flags if flag not in secret for word in flag[1]],
         left_out=[f"--{name}" for name, _ in secret],
-        variables=kept_variables(environment),
+        variables=kept_variables(started_by_torchrun(environment)),
         folder=machine.folder() or ".",
         paths=[(f"--{name}", path) for name, words in flags for path in _existing(name, words)],
         gpus=gpus,
@@ -102,6 +114,19 @@ def split(words: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
         flag.append(word)
 
 
+def started_by_torchrun(environment: Mapping[str, str]) -> dict[str, str]:
+    """With the variables of which `swift` makes the same processes, where torchrun was called with
+    swift/cli/rlhf.py itself.
+    """
+    found = dict(environment)
+    for ours, torchs in (("NPROC_PER_NODE", "LOCAL_WORLD_SIZE"), ("NNODES", "GROUP_WORLD_SIZE")):
+        if (count := found.get(torchs, "1")) != "1":  # ms-swift itself sets one process
+            found.setdefault(ours, count)
+    if "NNODES" in found:
+        found.setdefault("NODE_RANK", found.get("GROUP_RANK", "0"))
+    return found
+
+
 def kept_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """Those that a run depends on; of the addresses of nodes only where there are several."""
     several = environment.get("NNODES", "1") != "1"
@@ -109,7 +134,7 @@ def kept_variables(environment: Mapping[str, str]) -> dict[str, str]:
         name: value
         for name, value in sorted(environment.items())
         if _VARIABLE.fullmatch(name)
-        and not _SECRET.search(name)
+        and not is_secret(name)
         and not _LOGIN.search(value)
         and (several or not name.startswith(("MASTER_", "NODE_")))
     }
@@ -132,6 +157,27 @@ def record_of_run(folder: Path) -> Record | None:
     return read_record(file, Record) if file.is_file() else None
 
 
+def earlier_checkpoints(folder: Path, step: int) -> dict[str, int]:
+    """Those of more than ``step`` steps; ``Record.earlier``."""
+    found = {}
+    for one in checkpoints(folder):
+        with suppress(OSError):
+            if int(one.name.partition("-")[2]) > step:
+                found[one.name] = (one / STATE).stat().st_mtime_ns
+    return found
+
+
+def own_checkpoints(folder: Path, kept: Record | None) -> list[Path]:
+    """A run's folders checkpoint-N, complete or not, without an earlier run's (--add_version
+    false: they share the folder).
+    """
+    found = checkpoints(folder)
+    if kept is None or not kept.earlier:
+        return found
+    now = earlier_checkpoints(folder, -1)
+    return [one for one in found if kept.earlier.get(one.name, -1) != now.get(one.name)]
+
+
 def is_running(kept: Record) -> bool:
     """Whether the process that wrote it is alive, if it is one of this machine."""
     if kept.host != socket.gethostname():
@@ -142,8 +188,13 @@ def is_running(kept: Record) -> bool:
         return False
 
 
+def is_secret(name: str) -> bool:
+    """Whether a flag or variable is a secret by its name: a login to something."""
+    return bool(_SECRET.search(name))
+
+
 def _is_secret(name: str, words: list[str]) -> bool:
-    return bool(_SECRET.search(name) or any(_LOGIN.search(word) for word in words))
+    return is_secret(name) or any(_LOGIN.search(word) for word in words)
 
 
 def _existing(name: str, words: list[str]) -> Iterator[str]:

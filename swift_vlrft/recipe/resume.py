@@ -26,7 +26,9 @@ from swift_vlrft.recipe.reader import read_text
 from swift_vlrft.recipe.record import (
     Record,
     is_running,
+    is_secret,
     kept_variables,
+    own_checkpoints,
     record_of_run,
     split,
     versions,
@@ -37,11 +39,19 @@ from swift_vlrft.recipe.rules.resume import RESUME
 
 _VERSION = re.compile(r"v(\d+)-\d{8}-\d{6}")
 _CHECKPOINT = re.compile(r"checkpoint-\d+")
+_OF_A_NODE = ("NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
+"""What another node, or another start of several, has otherwise: as it is set here."""
 _OF_A_RESUME = ("resume_from_checkpoint", "resume_only_model")
 
 
 class ResumeError(ValueError):
     """Nothing to go on from, or it is not known how: the message says what to do."""
+
+
+class NoCheckpointError(ResumeError):
+    """There is nothing to go on from: a run begins with its first step."""
+
+    exit_code = 3
 
 
 @dataclass
@@ -100,11 +110,12 @@ def _quoted(word: str) -> str:
 def resume_plan(folder: Path) -> Plan:
     """Of an --output_dir, of one of its runs (v0-...), or of one checkpoint of a run.
 
-    ResumeError: no run, no complete checkpoint, still running, or no record of how it was started.
+    ResumeError: still running, no record of how it was started; NoCheckpointError: no run, or no
+    complete checkpoint.
     """
-    folder = Path(os.path.abspath(folder))
+    folder = Path(os.path.realpath(folder) if folder.is_symlink() else os.path.abspath(folder))
     if not folder.is_dir():
-        raise ResumeError(f"{folder}: no such folder")
+        raise NoCheckpointError(f"{folder}: no such folder")
     wanted = folder if _CHECKPOINT.fullmatch(folder.name) else None
     runs = [folder.parent] if wanted else _runs(folder)
     notes: list[str] = []
@@ -122,6 +133,10 @@ def resume_plan(folder: Path) -> Plan:
             f"{run} {why}, so its command is not known: give it again and add "
             f"--resume_from_checkpoint {shlex.quote(str(checkpoint))}"
         )
+    here = machine.environment()
+    kept.variables |= {
+        name: here[name] for name in _OF_A_NODE if name in here and name in kept.variables
+    }
     state = read_json(checkpoint / "trainer_state.json")
     args = read_json(run / "args.json") if (run / "args.json").is_file() else {}
     plan = Plan(
@@ -131,6 +146,10 @@ def resume_plan(folder: Path) -> Plan:
     )
     plan.problems += _problems(kept)
     plan.notes += _notes(kept, args)
+    there = args.get("output_dir")
+    if there and not wanted and os.path.realpath(there) != os.path.realpath(run):
+        text = f"{run} was moved or copied: the command writes where it was, below {there}"
+        plan.notes.append(f"{text}, and the next `vlrft resume` has to be given that")
     recipe = read_text(plan.text, environment={})[0]
     plan.notes += [finding.text for finding in check_recipe(recipe, (*RESUME, precision))]
     return plan
@@ -142,7 +161,7 @@ def _runs(folder: Path) -> list[Path]:
         return [folder]
     found = [(match, f) for f in folder.iterdir() if (match := _VERSION.fullmatch(f.name))]
     if not found:
-        raise ResumeError(
+        raise NoCheckpointError(
             f"{folder}: no run of `swift` (args.json, checkpoint-N, or folders v0-DATE-TIME with "
             "them). Give the run's --output_dir"
         )
@@ -155,25 +174,38 @@ def _checkpoint(run: Path, kept: Record | None, wanted: Path | None, notes: list
         if problem := why_not(wanted):
             raise ResumeError(f"{wanted} is not complete: {problem}")
         return wanted
+    own = own_checkpoints(run, kept)
     half: list[str] = []
-    for checkpoint in reversed(checkpoints(run)):
+    names = ", ".join(one.name for one in checkpoints(run) if one not in own)
+    other = [f"{names}: of an earlier run in the same folder, not of this one"] if names else []
+    notes += other
+    for checkpoint in reversed(own):
         if not (problem := why_not(checkpoint)):
             notes += [f"{text}; {checkpoint.name} is" for text in half]
             return checkpoint
         half.append(f"{checkpoint.name} is not complete: {problem}")
     begun_at = _value(kept.argv, "resume_from_checkpoint") if kept else None
-    if kept and begun_at and not why_not(before := Path(kept.folder, begun_at)):
-        notes += [*half, f"{run.name} has no complete checkpoint: from the one that it began with"]
-        return before
-    what = "; ".join(half) or "no checkpoint yet (--save_steps)"
+    if kept and begun_at and not _begun_with_weights(kept):
+        before = Path(kept.folder, os.path.expanduser(begun_at))
+        if not why_not(before):
+            text = f"{run.name} has no complete checkpoint: from the one that it began with"
+            notes += [*half, text]
+            return before
+    what = "; ".join([*half, *other]) or "no checkpoint yet (--save_steps)"
     if kept and kept.ended is not None:
         raise ResumeError(f"{run} ended after step {kept.ended} and has no complete one: {what}")
-    raise ResumeError(f"{run}: nothing to go on from: {what}. Start it again from its first step")
+    text = f"{run}: nothing to go on from: {what}. Start it again from its first step"
+    raise NoCheckpointError(text)
+
+
+def _begun_with_weights(kept: Record) -> bool:
+    """Its first step was none of the checkpoint's run."""
+    return bool(truth(_value(kept.argv, "resume_only_model") or ""))
 
 
 def _argv(kept: Record, checkpoint: Path, args: Mapping[str, Any]) -> list[str]:
     """The flags of the run; what made it begin with a checkpoint's weights alone is over."""
-    begun_with_weights = truth(_value(kept.argv, "resume_only_model") or "")
+    begun_with_weights = _begun_with_weights(kept)
     dropped = (*_OF_A_RESUME, *(["ignore_data_skip"] if begun_with_weights else []))
     last = {name: words for name, words in split(kept.argv) if name not in dropped}
     argv = [word for words in last.values() for word in words]
@@ -193,6 +225,9 @@ def _value(argv: list[str], flag: str) -> str | None:
 
 
 def _problems(kept: Record) -> Iterator[str]:
+    for flag in kept.left_out:
+        if not is_secret(flag):
+            yield f"{flag} held a secret, so it is not kept: give the printed command with it"
     if not os.path.isdir(kept.folder):
         yield f"the folder {kept.folder}, from which it was started, is no longer there"
     for flag, path in kept.paths:
@@ -218,9 +253,9 @@ def _notes(kept: Record, args: Mapping[str, Any]) -> Iterator[str]:
             yield f"{name} {was} then, {now.get(name, 'none')} now: the rest may be another run"
     for name in kept_variables(machine.environment()).keys() - kept.variables.keys():
         yield f"{name} is set here, and was not then: unset {name}"
-    if kept.left_out:
-        yield f"{', '.join(kept.left_out)}: secrets are not kept. Add what is needed"
+    if secrets := [flag for flag in kept.left_out if is_secret(flag)]:
+        yield f"{', '.join(secrets)}: secrets are not kept. Add what is needed"
     if kept.variables.get("NNODES", "1") != "1":
-        yield "give it on every node, each with its own NODE_RANK"
+        yield "give it on every node, each with its own NODE_RANK in its environment"
     if args.get("vllm_mode") == "server":
         yield "start `swift rollout` first, as it was started then"

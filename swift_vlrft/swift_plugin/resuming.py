@@ -32,7 +32,7 @@ from trl.trainer.utils import RepeatSampler
 from swift_vlrft.files.jsonl import read_json
 from swift_vlrft.files.records import write_record
 from swift_vlrft.files.writing import beside, write_atomically
-from swift_vlrft.recipe.record import FILE, record
+from swift_vlrft.recipe.record import FILE, earlier_checkpoints, record
 
 logger = get_logger()
 
@@ -57,7 +57,9 @@ class Resume(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if state.is_world_process_zero:
-            write_record(Path(args.output_dir) / FILE, self.record)
+            folder = Path(args.output_dir)
+            self.record.earlier = earlier_checkpoints(folder, state.global_step)
+            write_record(folder / FILE, self.record)
         resumed = state.global_step > 0 and args.resume_from_checkpoint
         checkpoint = Path(args.resume_from_checkpoint) if resumed else None
         self._count_draws(checkpoint)

@@ -34,6 +34,11 @@ class GroupSampler:
         shuffle: bool,
         seed: int,
     ) -> None:
+        if len(data) < rows:  # transformers would end after step 0, as a run that has trained
+            raise DataError(
+                f"{data.path} has {len(data)} rows, and a generation takes {rows} prompts "
+                "(--generation_batch_size / --num_generations): not one step would be trained"
+            )
         self.data, self.copies, self.rows, self.repeats = data, copies, rows, repeats
         self.shuffle, self.seed = shuffle, seed
 

@@ -19,6 +19,8 @@ from typing import Any
 from swift.callbacks import TrainerCallback
 from swift.utils import get_logger
 
+from swift_vlrft.files.checkpoints import good_checkpoints
+
 logger = get_logger()
 
 
@@ -34,9 +36,8 @@ class WatchDisk(TrainerCallback):
     on_epoch_end = on_step_end
 
     def _look(self, folder: Path, args: Any, state: Any, model: Any) -> None:
-        earlier = max(
-            folder.glob("checkpoint-*"), key=lambda one: one.stat().st_mtime, default=None
-        )
+        # Not checkpoint-20-merged of `swift export`, and not half a checkpoint.
+        earlier = max(good_checkpoints(folder), key=lambda one: one.stat().st_mtime, default=None)
         needed = size_of(earlier) if earlier else first_size(model, args.save_only_model)
         if (free := shutil.disk_usage(folder).free) >= needed:
             return

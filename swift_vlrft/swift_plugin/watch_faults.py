@@ -29,7 +29,8 @@ from swift.callbacks import TrainerCallback
 from swift.utils import get_logger
 from torch import distributed
 
-from swift_vlrft.files.checkpoints import STATE, checkpoints, why_not
+from swift_vlrft.files.checkpoints import STATE, why_not
+from swift_vlrft.recipe.record import own_checkpoints, record_of_run
 
 GRACE = 5
 """Seconds from the message of a rank that hangs to the list of its calls, and its end."""
@@ -195,8 +196,8 @@ def not_finite(model: torch.nn.Module) -> list[str]:
 def how_to_go_on(run: Path) -> str:
     """The last complete checkpoint of a run, those after it that are not, and the command."""
     text = ""
-    with suppress(OSError):
-        for folder in reversed(checkpoints(run)):
+    with suppress(OSError, ValueError):
+        for folder in reversed(own_checkpoints(run, record_of_run(run))):
             if not (why := why_not(folder)):
                 command = f"vlrft resume {shlex.quote(str(run))}"
                 return f"{text}The last complete checkpoint is {folder.name}; go on with: {command}"

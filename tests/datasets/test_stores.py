@@ -86,8 +86,12 @@ def test_any_store_of_fsspec(tmp_path):
     stored = open_set("memory://of-fsspec")
     assert len(stored.files) == 3 and stored.files[0].name == "train-00000-of-00003.parquet"
     assert sum(1 for _ in stored.records()) == 12
-    with pytest.raises(DataError, match="memory://none does not exist"):
-        open_set("memory://none")
+    # As Spark names its folders.
+    fsspec.filesystem("memory").put(str(tmp_path), "/table.parquet", recursive=True)
+    assert len(open_set("memory://table.parquet").files) == 3
+    for name in ("none", "none.parquet"):
+        with pytest.raises(DataError, match=f"memory://{name} does not exist"):
+            open_set(f"memory://{name}")
     with pytest.raises(DataError, match="nosuchstore"):
         open_set("nosuchstore://bucket/set")
 

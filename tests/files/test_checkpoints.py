@@ -63,8 +63,17 @@ def files(*, ranks: int = 1, weights: str = "model", engine: str = "", **args: o
         else:
             found |= dict.fromkeys(["optimizer.pt", "scheduler.pt"], saved())
     found["trainer_state.json"] = state()
-    found["args.json"] = state(global_world_size=ranks, local_world_size=ranks, **args)
+    sizes = {"global_world_size": ranks, "local_world_size": ranks}
+    found["args.json"] = state(**sizes, **{"save_only_model": False} | args)
     return found
+
+
+def fsdp(*names: str) -> dict:
+    """As accelerate saves it (fsdp_utils.py)."""
+    found = files(ranks=2, weights="none")
+    del found["optimizer.pt"]
+    last = {name: found.pop(name) for name in ("trainer_state.json", "args.json")}
+    return found | dict.fromkeys(names, saved()) | last
 
 
 KINDS = {
@@ -76,6 +85,11 @@ KINDS = {
     "zero3": files(ranks=2, weights="shards", engine="zero3"),
     "zero3, not gathered": files(ranks=2, weights="none", engine="zero3"),
     "save_only_model": files(ranks=2, save_only_model=True),
+    "fsdp": fsdp(
+        *("pytorch_model_fsdp_0/.metadata", "pytorch_model_fsdp_0/__0_0.distcp"),
+        *("optimizer_0/.metadata", "optimizer_0/__0_0.distcp"),
+    ),
+    "fsdp, FULL_STATE_DICT": fsdp("pytorch_model_fsdp.bin", "optimizer.bin"),
 }
 
 
@@ -98,6 +112,8 @@ def test_a_whole_one_is_complete(checkpoint):
 
 def test_every_file_that_is_cut_off_is_named(checkpoint):
     for file in [f for f in checkpoint.rglob("*") if f.is_file()]:
+        if file.parent.name in ("pytorch_model_fsdp_0", "optimizer_0"):
+            continue  # a pickle says how long they are, and none is read
         whole = file.read_bytes()
         for length in {0, 1, min(7, len(whole) // 2), len(whole) // 2, len(whole) - 1}:
             file.write_bytes(whole[:length])
@@ -178,3 +194,13 @@ def test_nothing_is_unpickled(tmp_path):
     (folder / "optimizer.pt").write_bytes(pickle.dumps(Harm()))
     assert why_not(folder) == ""
     assert not (tmp_path / "harmed").exists()
+
+
+def test_states_that_were_removed_to_save_room_are_missed(tmp_path):
+    """transformers would go on with a new optimizer, and say nothing."""
+    folder = write(tmp_path / "checkpoint-4", KINDS["full"])
+    for name in ("optimizer.pt", "scheduler.pt", "rng_state.pth"):
+        (folder / name).unlink()
+    assert "optimizer and random states, which its run saved, were removed" in why_not(folder)
+    (folder / "args.json").unlink()  # not known
+    assert why_not(folder) == ""

@@ -82,3 +82,10 @@ def test_a_cache_on_a_full_disk_is_done_without(tmp_path, monkeypatch):
         assert remembered("kind", "key", lambda: "answer") == "answer"
     assert not list((tmp_path / "swift_vlrft" / "kind").iterdir())
     assert remembered("kind", "key", lambda: "another") == "another"
+
+
+def test_a_name_as_long_as_the_disk_allows(tmp_path):
+    """255 bytes: 84 characters of Chinese."""
+    file = tmp_path / ("图" * 83 + ".jsonl")
+    write_atomically(file, "rows")
+    assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [(file.name, "rows")]

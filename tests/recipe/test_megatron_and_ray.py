@@ -155,6 +155,7 @@ def test_one_thing_less_or_other(before, after, rule):
         ({"train": {"lora_rank": 8}}, "train: gpus is 0"),
         ({"colocate_groups": ["train", "rollout"]}, "as [[train, rollout]]"),
         ({"colocate_groups": [["train", "actor"]]}, "colocate_groups names actor"),
+        ({"colocate_groups": [["train", ["rollout"]]]}, "colocate_groups names ['rollout']"),
         ({"rollout": None}, "the role rollout with its gpus is missing"),
         ({"rlhf_type": "dpo"}, "on Ray Megatron trains grpo and gkd"),
         ({"val_dataset": "v"}, "val_dataset is ignored"),
@@ -200,6 +201,7 @@ def test_commands_on_ray(command, said, tmp_path):
         ({"device": "CPU"}, "KeyError: 'CPU'"),
         ({"workers": ["sampler"]}, "no group has the worker default"),
         ({"workers": 3}, "default has no list of workers"),
+        ({"workers": [["sampler"]]}, "no group has the worker default"),
         ({"ranks": None}, "default has no ranks"),
     ],
 )

@@ -4,6 +4,7 @@ what `vlrft check` says of a run that goes on.
 
 import json
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -14,7 +15,15 @@ from typer.testing import CliRunner
 from swift_vlrft.cli import app
 from swift_vlrft.files.records import write_record
 from swift_vlrft.recipe.reader import read_text
-from swift_vlrft.recipe.record import FILE, Record, kept_variables, record, record_of_run
+from swift_vlrft.recipe.record import (
+    FILE,
+    Record,
+    earlier_checkpoints,
+    kept_variables,
+    record,
+    record_of_run,
+)
+from swift_vlrft.recipe.resume import resume_plan
 from swift_vlrft.recipe.rules import NOTE, PROBLEM, check_recipe
 
 OLD, NEW = "v0-20261122-101500", "v1-20261122-191500"
@@ -104,31 +113,58 @@ def test_which_checkpoint(tmp_path):
     assert "v10-20261122-201500 ended before its first step" in shown.stderr
     make_checkpoint(new / "checkpoint-4", 4, 20)
     assert f"{new}/checkpoint-4" in resume(tmp_path).stdout
+    (new / "last-checkpoint").symlink_to("checkpoint-4")  # ms-swift's
+    assert f"{new}/checkpoint-4" in resume(new / "last-checkpoint").stdout
+
+
+def test_checkpoints_of_an_earlier_run_in_the_folder_are_not_gone_on_from(tmp_path):
+    """--add_version false: what it began beside is not its own, until it writes it over."""
+    run = make_run(tmp_path / "out", "--add_version", "false", steps=(2, 4))
+    change(run, earlier=earlier_checkpoints(run, 0))  # as one that begins anew
+    shown = resume(run)
+    assert shown.exit_code == 3 and "checkpoint-2, checkpoint-4: of an earlier" in shown.stderr
+    shutil.rmtree(run / "checkpoint-2")
+    make_checkpoint(run / "checkpoint-2", 2, 6)
+    shown = resume(run)
+    assert f"{run}/checkpoint-2\n" in shown.stdout
+    assert "checkpoint-4: of an earlier run" in shown.stderr
+    change(run, earlier=earlier_checkpoints(run, 2))  # as one that went on from checkpoint-2
+    assert f"{run}/checkpoint-2\n" in resume(run).stdout
+
+
+def test_a_folder_that_was_moved(tmp_path):
+    run = tmp_path / "out" / OLD
+    make_run(run, args={"output_dir": str(run)})
+    assert "was moved" not in resume(run).stderr
+    (tmp_path / "out").rename(tmp_path / "elsewhere")
+    assert f"was moved or copied: the command writes where it was, below {run}" in (
+        resume(tmp_path / "elsewhere").stderr
+    )
 
 
 @pytest.mark.parametrize(
-    ("options", "broken", "said"),
+    ("options", "broken", "code", "said"),
     [
-        ({"steps": ()}, (), "no checkpoint yet"),
-        ({}, (2, 4), "checkpoint-4 is not complete: trainer_state.json, which is written last"),
-        ({"script": "/usr/bin/ipython"}, (), "was started from Python, not by `swift`"),
-        ({"pid": os.getpid()}, (), "is still running (process "),
+        ({"steps": ()}, (), 3, "no checkpoint yet"),
+        ({}, (2, 4), 3, "checkpoint-4 is not complete: trainer_state.json, which is written last"),
+        ({"script": "/usr/bin/ipython"}, (), 2, "was started from Python, not by `swift`"),
+        ({"pid": os.getpid()}, (), 2, "is still running (process "),
     ],
     ids=["no checkpoint", "half a checkpoint", "not of swift", "running"],
 )
-def test_nothing_to_go_on_from(options, broken, said, tmp_path):
+def test_nothing_to_go_on_from(options, broken, code, said, tmp_path):
     run = make_run(tmp_path / OLD, **options)
     for step in broken:
         (run / f"checkpoint-{step}" / "trainer_state.json").unlink()
     shown = resume(tmp_path)
-    assert shown.exit_code == 2 and said in shown.stderr and shown.stdout == ""
+    assert shown.exit_code == code and said in shown.stderr and shown.stdout == ""
 
 
 def test_folders_that_are_no_runs(tmp_path):
     run = make_run(tmp_path / "out" / OLD)
     for folder, said in ((tmp_path / "none", "no such folder"), (tmp_path, "no run of `swift`")):
         shown = resume(folder)
-        assert shown.exit_code == 2 and said in shown.stderr
+        assert shown.exit_code == 3 and said in shown.stderr
     (run / FILE).write_text("{")
     assert "is not JSON" in resume(run).stderr
     (run / FILE).unlink()  # of a run without our plugin, or of an older one
@@ -142,6 +178,37 @@ def test_a_run_that_has_ended(tmp_path):
     assert shown.exit_code == 0 and "has ended: step 6 of 6" in shown.stderr and not shown.stdout
     assert json.loads(resume(tmp_path, "--json").stdout)["ended"] is True
     assert resume(tmp_path / OLD / "checkpoint-4").stdout  # from an earlier one all the same
+
+
+def test_a_run_of_several_nodes(tmp_path, monkeypatch):
+    """Each node has its own number, and another start may have another first node."""
+    nodes = {"NNODES": "2", "NODE_RANK": "0", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}
+    run = make_run(tmp_path / OLD, **nodes)
+    monkeypatch.setenv("NODE_RANK", "1")
+    monkeypatch.setenv("MASTER_ADDR", "10.0.0.7")
+    plan = resume_plan(run)
+    for found in (plan.environment(os.environ), plan.as_dict()["variables"]):
+        assert [found[name] for name in nodes] == ["2", "1", "10.0.0.7", "29500"]
+    assert "NODE_RANK=1 " in plan.text
+
+
+def test_torchrun_with_ms_swifts_script(tmp_path):
+    """torchrun --nnodes 2 --nproc_per_node 4 .../swift/cli/rlhf.py: `swift` needs variables."""
+    ranks = {"LOCAL_WORLD_SIZE": "4", "GROUP_WORLD_SIZE": "2", "GROUP_RANK": "0"}
+    found = record([SWIFT], ranks | {"MASTER_ADDR": "10.0.0.1"}, gpus=0).variables
+    wanted = {"NPROC_PER_NODE": "4", "NNODES": "2", "NODE_RANK": "0", "MASTER_ADDR": "10.0.0.1"}
+    assert found == wanted
+    one = {"LOCAL_WORLD_SIZE": "4", "GROUP_WORLD_SIZE": "1", "MASTER_PORT": "29500"}
+    assert record([SWIFT], one, gpus=0).variables == {"NPROC_PER_NODE": "4"}
+    assert record([SWIFT], one | {"LOCAL_WORLD_SIZE": "1"}, gpus=0).variables == {}
+    assert record([SWIFT], one | {"NPROC_PER_NODE": "gpu"}, gpus=0).variables == {
+        "NPROC_PER_NODE": "gpu"
+    }
+
+
+def test_what_changes_a_picture_is_kept(tmp_path):
+    names = ("MAX_PIXELS", "MAX_SLICE_NUMS", "HD_NUM", "CROP_MODE", "NUM_FRAMES", "ENABLE_THINKING")
+    assert record([SWIFT], dict.fromkeys(names, "1"), gpus=0).variables == dict.fromkeys(names, "1")
 
 
 def test_what_moved_away_is_a_problem(tmp_path):
@@ -208,6 +275,15 @@ def test_a_run_begun_with_weights_alone_keeps_its_reference(tmp_path):
     assert "--resume_only_model" not in words and "--ignore_data_skip" not in words
 
 
+def test_a_run_begun_with_weights_alone_that_saved_nothing_begins_again(tmp_path):
+    """Steps, optimizer and rows of the checkpoint's own run were not its."""
+    make_checkpoint(tmp_path / "checkpoint-2", 2, 4)
+    flags = ["--resume_from_checkpoint", str(tmp_path / "checkpoint-2")]
+    make_run(tmp_path / "out" / OLD, *flags, "--resume_only_model", "true", steps=())
+    shown = resume(tmp_path / "out")
+    assert shown.exit_code == 3 and "Start it again from its first step" in shown.stderr
+
+
 @pytest.mark.parametrize(
     "flag",
     [
@@ -233,6 +309,28 @@ def test_no_secret_is_written(flag, tmp_path):
         told = json.loads(resume(run, "--json").stdout)
         assert {*around, "--seed"} <= {*told["command"]}
         assert any(f"--{flag.lstrip('-').replace('-', '_')}" in note for note in told["notes"])
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(
+            '{"url": "http://a", "api_key": "Zq81"}',
+            "http://me:Zq81@host:80",
+            "http://a/?token=Zq81",
+        ),
+        *("https://a/b?X-Amz-Signature=Zq81", '{"headers": {"Authorization": "Zq81"}}'),
+        *('{"x-api-key": "Zq81"}', "hf_Zq81Zq81Zq81Zq81Zq81Zq81", "Bearer Zq81Zq81"),
+    ],
+)
+def test_a_flag_with_a_secret_in_it_is_missed(value, tmp_path):
+    """Without its teacher or its set it would be another run, so --run does not start it."""
+    run = make_run(tmp_path / OLD, "--teacher_model_server", value, "--model", "hf_model/sk-learn")
+    assert "Zq81" not in (run / FILE).read_text()
+    for option in ((), ("--run",)):
+        shown = resume(run, *option)
+        assert shown.exit_code == 1 and "--teacher_model_server held a secret" in shown.stderr
+    assert "--model hf_model/sk-learn" in resume(run).stdout
 
 
 def test_a_record_of_this_process():
@@ -272,6 +370,7 @@ def test_what_check_says(command, level, said, tmp_path):
     (tmp_path / "HALF" / "trainer_state.json").unlink()
     for name in ("rng_state.pth", "optimizer.pt", "scheduler.pt"):
         (tmp_path / "ALONE" / name).unlink()
+    (tmp_path / "ALONE" / "args.json").write_text('{"save_only_model": true}')
     for name in ("GOOD", "HALF", "ALONE"):
         command = command.replace(name, str(tmp_path / name))
     found = [f for f in check_recipe(read_text(command, environment={})[0]) if f.rule == "resume"]

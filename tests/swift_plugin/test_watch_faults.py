@@ -6,8 +6,16 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from files.test_checkpoints import KINDS, write
 
-from swift_vlrft.swift_plugin.watch_faults import MOST_LEFT_OUT, WatchFaults, not_finite
+from swift_vlrft.files.records import write_record
+from swift_vlrft.recipe.record import FILE, earlier_checkpoints, record
+from swift_vlrft.swift_plugin.watch_faults import (
+    MOST_LEFT_OUT,
+    WatchFaults,
+    how_to_go_on,
+    not_finite,
+)
 
 
 @pytest.mark.parametrize(
@@ -65,3 +73,13 @@ def test_an_error_is_raised_on_and_followed_by_the_way_on(tmp_path, capfd):
     with pytest.raises(KeyError), watch(tmp_path)._watching():
         raise KeyError("score")
     assert "step 3: ended by KeyError: 'score'. There is no complete" in capfd.readouterr().err
+
+
+def test_checkpoints_of_an_earlier_run_are_no_way_on(tmp_path):
+    """--add_version false; `vlrft resume` does not take them either."""
+    write(tmp_path / "checkpoint-4", KINDS["lora"])
+    assert "The last complete checkpoint is checkpoint-4" in how_to_go_on(tmp_path)
+    kept = record(["rlhf.py"], {}, gpus=0)
+    kept.earlier = earlier_checkpoints(tmp_path, 0)
+    write_record(tmp_path / FILE, kept)
+    assert "There is no complete checkpoint in" in how_to_go_on(tmp_path)

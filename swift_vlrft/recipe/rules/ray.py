@@ -60,7 +60,7 @@ def _wrong_groups(groups: dict[str, Any], needed: tuple[str, ...]) -> Iterator[s
         yield "device CPU: ms-swift 4.6.0 ends with KeyError: 'CPU'; give GPU or NPU"
     elif len(devices) > 1:
         yield f"devices of {len(devices)} kinds ({', '.join(sorted(devices))}); it takes one"
-    known = {worker for group in found.values() for worker in group["workers"]}
+    known = {str(worker) for group in found.values() for worker in group["workers"]}
     if missing := [worker for worker in needed if worker not in known]:
         yield f"no group has the worker {', '.join(missing)}"
 
@@ -104,6 +104,7 @@ def _wrong_roles(ray: Ray) -> Iterator[str]:
     if not all(isinstance(roles, list) and len(roles) > 1 for roles in sets):
         yield f"colocate_groups is {ray.shared!r}; lists of roles are needed, as [[train, rollout]]"
         return
+    sets = [[str(role) for role in roles] for roles in sets]
     for role in (role for roles in sets for role in roles if role not in gpus):
         yield f"colocate_groups names {role}; known are those of {', '.join(ROLES)} that have gpus"
     for roles in sets:
