@@ -5,6 +5,7 @@
     NaN or infinity in gradients     ms-swift leaves the step out, without a word: said here, and
                                      the run ends after 20 logged ones in a row
     a rank that hangs                after --ddp_timeout seconds each rank says where, and ends
+    a rollout server that has ended  is named, and its engine is asked before weights are sent
     any error                        the last complete checkpoint and the command that goes on
 
 Without --ddp_timeout it is two hours (callbacks.py).
@@ -30,6 +31,7 @@ from swift.utils import get_logger
 from torch import distributed
 
 from swift_vlrft.files.checkpoints import STATE, checkpoints, why_not
+from swift_vlrft.swift_plugin.rollout_server import ask_before_each_sync, what_is_wrong
 
 GRACE = 5
 """Seconds from the message of a rank that hangs to the list of its calls, and its end."""
@@ -61,6 +63,7 @@ class WatchFaults(TrainerCallback):
             return result
 
         self.trainer.train = _train
+        ask_before_each_sync(self.trainer)
 
     @contextmanager
     def _watching(self) -> Iterator[None]:
@@ -176,6 +179,9 @@ class WatchFaults(TrainerCallback):
         state = self.trainer.state
         text = f"swift_vlrft: rank {self.args.process_index}, step {state.global_step}: {what}. "
         os.write(2, f"\n{text}{how_to_go_on(Path(self.args.output_dir))}\n".encode())
+        client = getattr(self.trainer, "vllm_client", None)
+        if client is not None and (wrong := what_is_wrong(client, 2)):
+            os.write(2, f"swift_vlrft: {wrong}. Start it again before you go on\n".encode())
 
 
 def not_finite(model: torch.nn.Module) -> list[str]:
