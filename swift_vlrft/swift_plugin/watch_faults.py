@@ -58,7 +58,7 @@ class WatchFaults(TrainerCallback):
             with self._watching():
                 result = train(*given, **named)
             if self.ending:
-                self._say("ended by SIGTERM")
+                self._say("ended by SIGTERM", 1)
                 raise SystemExit(128 + signal.SIGTERM)
             return result
 
@@ -76,7 +76,7 @@ class WatchFaults(TrainerCallback):
         try:
             yield
         except BaseException as error:
-            self._say(f"ended by {type(error).__name__}: {textwrap.shorten(str(error), 200)}")
+            self._say(f"ended by {type(error).__name__}: {textwrap.shorten(str(error), 200)}", 30)
             raise
         finally:
             self.timer.cancel()
@@ -172,15 +172,17 @@ class WatchFaults(TrainerCallback):
     def _say_late(self) -> None:
         self._say(
             f"nothing has moved for {self.args.ddp_timeout} seconds (--ddp_timeout): it hangs, or "
-            "waits for one that does. What each rank was doing follows"
+            "waits for one that does. What each rank was doing follows",
+            GRACE - 1,
         )
 
-    def _say(self, what: str) -> None:
+    def _say(self, what: str, seconds: float) -> None:
+        """What happened, how to go on, and what a rollout server answers within ``seconds``."""
         state = self.trainer.state
         text = f"swift_vlrft: rank {self.args.process_index}, step {state.global_step}: {what}. "
         os.write(2, f"\n{text}{how_to_go_on(Path(self.args.output_dir))}\n".encode())
         client = getattr(self.trainer, "vllm_client", None)
-        if client is not None and (wrong := what_is_wrong(client, 2)):
+        if client is not None and (wrong := what_is_wrong(client, seconds)):
             os.write(2, f"swift_vlrft: {wrong}. Start it again before you go on\n".encode())
 
 

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -24,6 +25,7 @@ def rollout_server(model: Path, port: str, log: Path) -> Iterator[list[psutil.Pr
         *("--host", "127.0.0.1", "--port", port, "--vllm_enforce_eager", "true"),
         *("--vllm_max_model_len", "512", "--external_plugins", str(SUPPORT / "cpu_engines.py")),
     ]
+    wait_until_free(int(port))
     own = VLLM_ON_CPU | {"VLRFT_TEST_SERVER": "1", "PYTHONPATH": TRAINER_PATH}
     with log.open("w") as file:
         swift = subprocess.Popen(
@@ -44,10 +46,22 @@ def rollout_server(model: Path, port: str, log: Path) -> Iterator[list[psutil.Pr
         swift.wait()
 
 
+def wait_until_free(port: int) -> None:
+    """A minute after a server there was killed; before, ms-swift silently takes the next port."""
+    end = time.monotonic() + 120
+    while True:
+        try:
+            with socket.socket() as taking:
+                return taking.bind(("127.0.0.1", port))
+        except OSError:
+            assert time.monotonic() < end, f"port {port} stays taken"
+            time.sleep(1)
+
+
 def wait_for(swift: subprocess.Popen, port: str, log: Path) -> None:
-    end = time.monotonic() + 600
+    end, url = time.monotonic() + 600, f"http://127.0.0.1:{port}/health"
     while swift.poll() is None and time.monotonic() < end:
-        with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/health") as answer:
+        with suppress(OSError), urllib.request.urlopen(url, timeout=5) as answer:
             if answer.status == 200:
                 return
         time.sleep(0.5)
