@@ -137,16 +137,16 @@ def test_a_rollout_server_is_killed(with_fault, tiny_qwen2_5_vl, tmp_path):
     with rollout_server(tiny_qwen2_5_vl, port, tmp_path / "1.log") as (http, worker, engine, *_):
         killed = {"VLRFT_TEST_SERVER_PIDS": str(engine.pid)}
         ended = with_fault("rollout server 0 2", *flags, **variables, **killed)
+        ended.named(f"{server}answers, but its engine has ended")
         assert http.is_running() and worker.is_running() and not engine.is_running()
-    ended.named(f"{server}answers, but its engine has ended")
     assert ended.good == ["checkpoint-1"]
 
     good = ("--resume_from_checkpoint", str(ended.out / "checkpoint-1"))
     with rollout_server(tiny_qwen2_5_vl, port, tmp_path / "2.log") as (http, *others):
         killed = {"VLRFT_TEST_SERVER_PIDS": str(http.pid)}
         ended = with_fault("rollout server 0 3", *flags, *good, **variables, **killed)
+        ended.named(f"{server}does not answer any more")
         assert not psutil.wait_procs(others, timeout=60)[1]  # its memory is free again
-    ended.named(f"{server}does not answer any more")
     assert ended.good == ["checkpoint-1", "checkpoint-2"]
 
     good = ("--resume_from_checkpoint", str(ended.out / "checkpoint-2"))
