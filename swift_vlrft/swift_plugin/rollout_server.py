@@ -34,7 +34,7 @@ def what_is_wrong(client: Any, seconds: float) -> str:
 
 
 def ask_before_each_sync(trainer: Any) -> None:
-    """On the process that talks to the servers."""
+    """On the process that talks to the servers; not where a rollout may still be under way."""
     client, sync = getattr(trainer, "vllm_client", None), trainer._move_model_to_vllm
 
     @wraps(sync)
@@ -43,5 +43,5 @@ def ask_before_each_sync(trainer: Any) -> None:
             raise ConnectionError(wrong)
         return sync(*given, **named)
 
-    if client is not None:
+    if client is not None and not trainer.args.async_generate:
         trainer._move_model_to_vllm = ask_and_sync

@@ -67,8 +67,8 @@ def test_what_is_wrong_with_a_server(server, said):
 
 
 def test_no_weights_are_sent_to_a_server_that_is_gone():
-    def trainer(url):
-        args = SimpleNamespace(vllm_server_timeout=0.2)
+    def trainer(url, asynchronous=False):
+        args = SimpleNamespace(vllm_server_timeout=0.2, async_generate=asynchronous)
         synced = SimpleNamespace(
             args=args, vllm_client=client(url) if url else None, _move_model_to_vllm=lambda **_: 1
         )
@@ -78,5 +78,7 @@ def test_no_weights_are_sent_to_a_server_that_is_gone():
     with answering(200, ["lm_head.weight"]) as url:
         assert trainer(url)._move_model_to_vllm(skip_async_check=True) == 1
     assert trainer(None)._move_model_to_vllm() == 1  # a colocated engine, or another rank
+    with silent() as url:  # it answers somebody else's question first
+        assert trainer(url, True)._move_model_to_vllm() == 1
     with gone() as url, pytest.raises(ConnectionError, match="does not answer any more"):
         trainer(url)._move_model_to_vllm(skip_async_check=True)
