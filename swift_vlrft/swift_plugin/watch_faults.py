@@ -5,6 +5,7 @@
     NaN or infinity in gradients     ms-swift leaves the step out, without a word: said here, and
                                      the run ends after 20 logged ones in a row
     a rank that hangs                after --ddp_timeout seconds each rank says where, and ends
+    a rollout server that has ended  is named, and its engine is asked before weights are sent
     any error                        the last complete checkpoint and the command that goes on
 
 Without --ddp_timeout it is two hours (callbacks.py).
@@ -31,6 +32,7 @@ from torch import distributed
 
 from swift_vlrft.files.checkpoints import STATE, why_not
 from swift_vlrft.recipe.record import own_checkpoints, record_of_run
+from swift_vlrft.swift_plugin.rollout_server import ask_before_each_sync, what_is_wrong
 
 GRACE = 5
 """Seconds from the message of a rank that hangs to the list of its calls, and its end."""
@@ -57,11 +59,12 @@ class WatchFaults(TrainerCallback):
             with self._watching():
                 result = train(*given, **named)
             if self.ending:
-                self._say("ended by SIGTERM")
+                self._say("ended by SIGTERM", 1)
                 raise SystemExit(128 + signal.SIGTERM)
             return result
 
         self.trainer.train = _train
+        ask_before_each_sync(self.trainer)
 
     @contextmanager
     def _watching(self) -> Iterator[None]:
@@ -74,7 +77,7 @@ class WatchFaults(TrainerCallback):
         try:
             yield
         except BaseException as error:
-            self._say(f"ended by {type(error).__name__}: {textwrap.shorten(str(error), 200)}")
+            self._say(f"ended by {type(error).__name__}: {textwrap.shorten(str(error), 200)}", 30)
             raise
         finally:
             self.timer.cancel()
@@ -170,13 +173,18 @@ class WatchFaults(TrainerCallback):
     def _say_late(self) -> None:
         self._say(
             f"nothing has moved for {self.args.ddp_timeout} seconds (--ddp_timeout): it hangs, or "
-            "waits for one that does. What each rank was doing follows"
+            "waits for one that does. What each rank was doing follows",
+            GRACE - 1,
         )
 
-    def _say(self, what: str) -> None:
+    def _say(self, what: str, seconds: float) -> None:
+        """What happened, how to go on, and what a rollout server answers within ``seconds``."""
         state = self.trainer.state
         text = f"swift_vlrft: rank {self.args.process_index}, step {state.global_step}: {what}. "
         os.write(2, f"\n{text}{how_to_go_on(Path(self.args.output_dir))}\n".encode())
+        client = getattr(self.trainer, "vllm_client", None)
+        if client is not None and (wrong := what_is_wrong(client, seconds)):
+            os.write(2, f"swift_vlrft: {wrong}. Start it again before you go on\n".encode())
 
 
 def not_finite(model: torch.nn.Module) -> list[str]:

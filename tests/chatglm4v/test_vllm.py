@@ -89,6 +89,18 @@ def test_without_vllm_nothing_heavy_is_imported():
 
 @needs_vllm
 @pytest.mark.slow
+def test_waits_for_a_killed_engine_end():
+    """The method, once; tests/end_to_end/test_faults_processes.py kills an engine."""
+    code = "from vllm.v1.engine.core_client import MPClient, SyncMPClient\n"
+    code += "from swift_vlrft.chatglm4v.vllm_plugin import register\n"
+    code += "register()\nregister()\n"
+    code += "assert SyncMPClient.shutdown.__wrapped__ is MPClient.shutdown\n"
+    done = run_python(code)
+    assert done.returncode == 0, done.stderr
+
+
+@needs_vllm
+@pytest.mark.slow
 def test_other_models_stay_as_they_are():
     code = "from vllm import ModelRegistry\n"
     code += "from swift_vlrft.chatglm4v.vllm_plugin import ARCHITECTURE, register\n"

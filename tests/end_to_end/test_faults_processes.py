@@ -6,11 +6,14 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import pytest
+from support.rollout_server import rollout_server
 from support.swift_run import (
     DEEPSPEED_ON_CPU,
     SUPPORT,
     VLLM_ON_CPU,
+    free_port,
     grpo_command,
     run_swift_unchecked,
 )
@@ -117,6 +120,40 @@ def test_a_data_worker_is_killed(with_fault):
     ended = with_fault("rollout worker 1 2", "--dataloader_num_workers", "1")
     ended.named("DataLoader worker")
     assert "is killed by signal: Killed" in ended.output
+
+
+def test_a_rollout_server_is_killed(with_fault, tiny_qwen2_5_vl, tmp_path):
+    """The engine of one amid a rollout, then the whole of the next; a third sees the last step.
+    Nothing waits for --ddp_timeout, which is two hours.
+    """
+    port = free_port()
+    flags = (
+        *("--use_vllm", "true", "--vllm_mode", "server", "--vllm_server_host", "127.0.0.1"),
+        *("--vllm_server_port", port, "--vllm_server_group_port", free_port()),
+    )
+    variables = VLLM_ON_CPU | {"VLRFT_TEST_SERVER": "1"}
+    server = f"the rollout server at http://127.0.0.1:{port} "
+
+    with rollout_server(tiny_qwen2_5_vl, port, tmp_path / "1.log") as (http, worker, engine, *_):
+        killed = {"VLRFT_TEST_SERVER_PIDS": str(engine.pid)}
+        ended = with_fault("rollout server 0 2", *flags, **variables, **killed)
+        ended.named(f"{server}answers, but its engine has ended")
+        assert http.is_running() and worker.is_running() and not engine.is_running()
+    assert ended.good == ["checkpoint-1"]
+
+    good = ("--resume_from_checkpoint", str(ended.out / "checkpoint-1"))
+    with rollout_server(tiny_qwen2_5_vl, port, tmp_path / "2.log") as (http, *others):
+        killed = {"VLRFT_TEST_SERVER_PIDS": str(http.pid)}
+        ended = with_fault("rollout server 0 3", *flags, *good, **variables, **killed)
+        ended.named(f"{server}does not answer any more")
+        assert not psutil.wait_procs(others, timeout=60)[1]  # its memory is free again
+    assert ended.good == ["checkpoint-1", "checkpoint-2"]
+
+    good = ("--resume_from_checkpoint", str(ended.out / "checkpoint-2"))
+    with rollout_server(tiny_qwen2_5_vl, port, tmp_path / "3.log"):
+        ended = with_fault("", *flags, *good, **variables)
+    assert ended.code == 0, ended.output[-6000:]
+    assert ended.good[-1] == "checkpoint-3"
 
 
 def test_a_reward_raises(with_fault):

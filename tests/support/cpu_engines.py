@@ -37,3 +37,14 @@ if os.environ.get("VLRFT_TEST_SERVER") == "1":
     from support import store_communicator
 
     store_communicator.install()
+    if "RANK" not in os.environ:
+        # vLLM starts its engine's processes anew on a CPU, without what this file does.
+        from vllm.platforms.cpu import CpuPlatform
+
+        check = CpuPlatform.check_and_update_config
+
+        def check_and_fork(config):
+            check(config)
+            os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "fork"
+
+        CpuPlatform.check_and_update_config = staticmethod(check_and_fork)

@@ -3,14 +3,16 @@
     "rollout kill 1 2"      the PHASE, what happens, on which rank, in which step
 
 Phases: rollout, sync, backward, save, reward, step (its end). What happens there: `kill` and `term`
-(real signals), `worker` (its data worker is killed), `server` (the process VLRFT_TEST_SERVER_PID
-is), `raise`, `hang` (without Python's lock ever being free), `nan` and `inf` (a number).
+(real signals), `worker` (its data worker is killed), `server` (the processes
+VLRFT_TEST_SERVER_PIDS are, a second later: amid the request that follows), `raise`, `hang` (without
+Python's lock ever being free), `nan` and `inf` (a number).
 """
 
 import multiprocessing
 import os
 import re
 import signal
+from threading import Timer
 
 import torch
 from swift.callbacks import TrainerCallback, callbacks_map
@@ -37,7 +39,9 @@ def strike(phase: str) -> None:
         for child in multiprocessing.active_children():
             os.kill(child.pid, signal.SIGKILL)
     elif WHAT == "server":
-        os.kill(int(os.environ["VLRFT_TEST_SERVER_PID"]), signal.SIGKILL)
+        for pid in map(int, os.environ["VLRFT_TEST_SERVER_PIDS"].split()):
+            os.kill(pid, signal.SIGSTOP)  # so that no answer comes before
+            Timer(1, os.kill, (pid, signal.SIGKILL)).start()
     else:
         os.kill(os.getpid(), {"kill": signal.SIGKILL, "term": signal.SIGTERM}[WHAT])
 

@@ -111,6 +111,10 @@ class Request:
     def run(self) -> None:
         import runpy
 
+        import sitecustomize
+
+        sitecustomize.before_swift()  # Python itself has come by there before the fork
+
         first, *rest = self.arguments
         if first == "-m":
             sys.argv = rest

@@ -3,11 +3,14 @@
 import os
 import sys
 
-# ms-swift's trainers connect to a rollout server before they import plugins.
-if os.environ.get("VLRFT_TEST_SERVER") == "1" and "RANK" in os.environ:
-    from support import store_communicator
 
-    store_communicator.install()
+def before_swift() -> None:
+    """ms-swift's trainers connect to a rollout server before they import plugins."""
+    if os.environ.get("VLRFT_TEST_SERVER") == "1" and "RANK" in os.environ:
+        from support import store_communicator
+
+        store_communicator.install()
+
 
 if "VLRFT_TEST_FORKS" in os.environ:
     from pathlib import Path
@@ -17,3 +20,5 @@ if "VLRFT_TEST_FORKS" in os.environ:
     arguments = fork_client.to_hand_over(sys.orig_argv)
     if arguments is not None:
         fork_client.hand_over(arguments, Path(os.environ["VLRFT_TEST_FORKS"]))
+
+before_swift()

@@ -1,0 +1,47 @@
+"""Is the rollout server there (--vllm_mode server), and its engine?
+
+ms-swift's requests have no timeout. Where the engine of a server has ended (out of memory, say) and
+its HTTP server has not, that takes the order to receive weights, and the trainer sends them to
+nobody. So the engine is asked before.
+"""
+
+from __future__ import annotations
+
+from functools import wraps
+from typing import Any
+
+import requests
+
+
+def what_is_wrong(client: Any, seconds: float) -> str:
+    """Which servers of ms-swift's client do not answer within ``seconds``; "" for none.
+
+    Of several engines of one server (--vllm_data_parallel_size) the first is asked.
+    """
+    found = []
+    for url, session in zip(client.base_urls, client.sessions, strict=True):
+        server = f"the rollout server at {url}"
+        try:
+            answer = session.get(f"{url}/get_model_state_keys/", timeout=seconds)
+            # An engine that has ended names no weights.
+            if answer.status_code == 500 or (answer.ok and not answer.json()["keys"]):
+                found.append(f"{server} answers, but its engine has ended: its log says why")
+        except requests.Timeout:
+            found.append(f"{server} has not answered for {seconds:g} seconds")
+        except requests.RequestException:
+            found.append(f"{server} does not answer any more")
+    return "; ".join(found)
+
+
+def ask_before_each_sync(trainer: Any) -> None:
+    """On the process that talks to the servers; not where a rollout may still be under way."""
+    client, sync = getattr(trainer, "vllm_client", None), trainer._move_model_to_vllm
+
+    @wraps(sync)
+    def ask_and_sync(*given: Any, **named: Any) -> Any:
+        if wrong := what_is_wrong(client, trainer.args.vllm_server_timeout):
+            raise ConnectionError(wrong)
+        return sync(*given, **named)
+
+    if client is not None and not trainer.args.async_generate:
+        trainer._move_model_to_vllm = ask_and_sync
