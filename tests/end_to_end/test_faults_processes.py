@@ -6,7 +6,6 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
 import pytest
 from support.rollout_server import rollout_server
 from support.swift_run import (
@@ -123,8 +122,8 @@ def test_a_data_worker_is_killed(with_fault):
 
 
 def test_a_rollout_server_is_killed(with_fault, tiny_qwen2_5_vl, tmp_path):
-    """The engine of one amid a rollout, then the whole of the next; a third sees the last step.
-    Nothing waits for --ddp_timeout, which is two hours.
+    """The engine of one amid a rollout; a second one serves the run that goes on, until it is
+    killed itself. Nothing waits for --ddp_timeout, which is two hours.
     """
     port = free_port()
     flags = (
@@ -142,18 +141,11 @@ def test_a_rollout_server_is_killed(with_fault, tiny_qwen2_5_vl, tmp_path):
     assert ended.good == ["checkpoint-1"]
 
     good = ("--resume_from_checkpoint", str(ended.out / "checkpoint-1"))
-    with rollout_server(tiny_qwen2_5_vl, port, tmp_path / "2.log") as (http, *others):
+    with rollout_server(tiny_qwen2_5_vl, port, tmp_path / "2.log") as (http, *_):
         killed = {"VLRFT_TEST_SERVER_PIDS": str(http.pid)}
         ended = with_fault("rollout server 0 3", *flags, *good, **variables, **killed)
         ended.named(f"{server}does not answer any more")
-        assert not psutil.wait_procs(others, timeout=60)[1]  # its memory is free again
     assert ended.good == ["checkpoint-1", "checkpoint-2"]
-
-    good = ("--resume_from_checkpoint", str(ended.out / "checkpoint-2"))
-    with rollout_server(tiny_qwen2_5_vl, port, tmp_path / "3.log"):
-        ended = with_fault("", *flags, *good, **variables)
-    assert ended.code == 0, ended.output[-6000:]
-    assert ended.good[-1] == "checkpoint-3"
 
 
 def test_a_reward_raises(with_fault):
