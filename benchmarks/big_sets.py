@@ -3,6 +3,7 @@
     python benchmarks/big_sets.py make FOLDER                the set: 2,000 shards of 5,000 rows
     python benchmarks/big_sets.py measure FOLDER             what the table in docs/data.md says
     python benchmarks/big_sets.py measure s3://BUCKET/SET    the same from an object store
+    python benchmarks/big_sets.py measure FOLDER --s3        from a server here that speaks S3
 
 The images repeat (300 of 64 x 48), so that the set fits a disk; every row has a number of its
 own, by which a pass is proven complete. One row in 1,000 is broken: an image cut off, a box
@@ -20,6 +21,7 @@ import random
 import resource
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -273,6 +275,18 @@ def run(name: str, source: str, **arguments: Any) -> None:
         file.write(json.dumps(about | found) + "\n")
 
 
+def serve(folder: Path) -> str:
+    """The address of a folder's set, in a server that is a thread of this process."""
+    sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
+    from support.s3_server import S3Server
+
+    server = S3Server(folder.parent)
+    server.page = 1000  # as Amazon's
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    os.environ |= server.environment
+    return f"s3://{folder.name}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -283,6 +297,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=ROWS, help="of a shard")
     parser.add_argument("--streamed", type=int, default=200_000, help="rows to measure a rate on")
     parser.add_argument("--names", choices=MEASURES, nargs="*", default=[*MEASURES])
+    parser.add_argument("--s3", action="store_true", help="through a server on 127.0.0.1")
     parser.add_argument("--name", choices=MEASURES, help="of one measurement")
     parser.add_argument("--arguments", type=json.loads, default={})
     given = parser.parse_args()
@@ -293,6 +308,8 @@ def main() -> None:
         found = MEASURES[given.name](given.source, **given.arguments)
         print(json.dumps({"what": given.name} | found | {"peak_mib": peak()}))
         return
+    if given.s3:
+        given.source = serve(Path(given.source).resolve())
     for name in given.names:
         for workers in (0, 1, 2) if name == "stream" else (None,):
             more = {} if workers is None else {"workers": workers}
