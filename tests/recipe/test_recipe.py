@@ -238,6 +238,7 @@ def test_the_last_of_a_repeated_flag_counts():
         ("M=$NONE/m\nswift rlhf --x $M\n", "unset", 1, "$NONE"),
         ("f() { f; f; }\nf\nswift rlhf\n", "unread", 1, "calls itself"),
         ("swift rlhf --x 1\nswift rlhf --x 'open\n", "syntax", 2, "without closing quote"),
+        ("swift rlhf --x 1\n()( ls )\n", "syntax", 2, "no function without a name"),
         (
             "case x in x) A=2 ;& *) B=3;; esac\nswift rlhf --x $A\n",
             "unread",

@@ -197,6 +197,9 @@ class Shell(Expander):
             case "ForClause" | "WhileClause":
                 self._loop(command)
             case "FuncDecl":
+                if not command.Name:  # shfmt reads ()(ls), zsh's, in bash's language, too
+                    self.note(node.line, "bash knows no function without a name", "syntax")
+                    return False
                 self.state.functions[command.Name.Value] = (command,)
                 return True
             case "TestClause":
