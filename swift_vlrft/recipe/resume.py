@@ -186,7 +186,7 @@ def _checkpoint(run: Path, kept: Record | None, wanted: Path | None, notes: list
         half.append(f"{checkpoint.name} is not complete: {problem}")
     begun_at = _value(kept.argv, "resume_from_checkpoint") if kept else None
     if kept and begun_at and not _begun_with_weights(kept):
-        before = Path(kept.folder, os.path.expanduser(begun_at))
+        before = Path(kept.folder, machine.expanded(begun_at))
         if not why_not(before):
             text = f"{run.name} has no complete checkpoint: from the one that it began with"
             notes += [*half, text]

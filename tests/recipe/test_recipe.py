@@ -67,12 +67,17 @@ def test_reads_what_bash_would_run(name, tmp_path):
     }
     arguments = ["--more", "a b", "--last", "3"]
     subprocess.run(["bash", script, *arguments], env=environment, check=True, timeout=20)
-    seen = [json.loads(line) for line in (tmp_path / "seen").read_text().splitlines()]
     read = read_recipes(script, environment, arguments)
+    # A command in the background may write later than the next one, and than bash ends.
+    end = time.monotonic() + 20
+    while len(lines := (tmp_path / "seen").read_text().splitlines()) < len(read):
+        if time.monotonic() > end:
+            break
+        time.sleep(0.05)
+    seen = [json.loads(line) for line in lines]
     as_argv = [
         [recipe.command[1], *(w for f in recipe.flags for w in _words(f))] for recipe in read
     ]
-    # A command in the background may write later than the next one.
     assert sorted(as_argv) == sorted(_normal(argv) for argv, _ in seen)
     own = {"PWD", "SHLVL", "_", "LC_CTYPE", "OLDPWD"}
     environments = [{k: v for k, v in e.items() if k not in own} for _, e in seen]
