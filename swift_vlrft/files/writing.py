@@ -50,6 +50,8 @@ def beside(path: Path) -> Iterator[Path]:
             _remove_abandoned(path.parent, os.fstat(held).st_mtime)
             yield unfinished
             on_disk(unfinished)
+            with suppress(OSError):  # of what is replaced: a file that is private stays so
+                unfinished.chmod(path.stat().st_mode & 0o777)
             os.replace(unfinished, path)
         finally:
             os.close(held)

@@ -89,3 +89,11 @@ def test_a_name_as_long_as_the_disk_allows(tmp_path):
     file = tmp_path / ("图" * 83 + ".jsonl")
     write_atomically(file, "rows")
     assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [(file.name, "rows")]
+
+
+def test_a_private_file_stays_private(tmp_path):
+    (tmp_path / "a").write_text("before")
+    (tmp_path / "a").chmod(0o600)
+    write_atomically(tmp_path / "a", "after")
+    assert (tmp_path / "a").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "a").read_text() == "after"
