@@ -19,10 +19,11 @@ def what_is_wrong(client: Any, seconds: float) -> str:
     Of several engines of one server (--vllm_data_parallel_size) the first is asked.
     """
     found = []
-    for url, session in zip(client.base_urls, client.sessions, strict=True):
+    for url in client.base_urls:
         server = f"the rollout server at {url}"
         try:
-            answer = session.get(f"{url}/get_model_state_keys/", timeout=seconds)
+            # Not through the client's session: after an error the server closes its connection.
+            answer = requests.get(f"{url}/get_model_state_keys/", timeout=seconds)
             # An engine that has ended names no weights.
             if answer.status_code == 500 or (answer.ok and not answer.json()["keys"]):
                 found.append(f"{server} answers, but its engine has ended: its log says why")

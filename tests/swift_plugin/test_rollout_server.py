@@ -11,7 +11,6 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from types import SimpleNamespace
 
 import pytest
-import requests
 
 from swift_vlrft.swift_plugin.rollout_server import ask_before_each_sync, what_is_wrong
 
@@ -46,7 +45,7 @@ def gone():
 
 
 def client(*urls):
-    return SimpleNamespace(base_urls=urls, sessions=[requests.Session() for _ in urls])
+    return SimpleNamespace(base_urls=urls)
 
 
 @pytest.mark.parametrize(
