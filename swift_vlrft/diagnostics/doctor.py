@@ -22,6 +22,7 @@ from pathlib import Path
 from threading import Thread
 from time import monotonic
 
+from swift_vlrft.diagnostics.build_locks import left_locks
 from swift_vlrft.files.shipped import shipped_file
 from swift_vlrft.recipe.gpus import installed_gpus
 
@@ -87,7 +88,7 @@ def run_checks(seconds: float = 3.0) -> list[Check]:
     old = sys.version_info < (3, 11)
     version = ".".join(map(str, sys.version_info[:3]))
     checks = [_check("Python", version, "use Python 3.11 or newer" * old)]
-    checks += [*_packages(), *_gpus(long), *_disk()]
+    checks += [*_packages(), *_gpus(long), *_disk(), *_build_locks()]
     for name, thread, end in waiting:
         thread.join(max(0.0, end - monotonic()))
         late = Check(name, NOTE, "no answer in time", REMEDIES.get(name, ""))
@@ -217,3 +218,10 @@ def _disk() -> Iterator[Check]:
         remedy = "NCCL and data loaders share memory there: docker run --shm-size=16g"
         small = total < LEAST_SHARED
         yield _check("/dev/shm", f"{total / GIB:.1f} GiB", remedy * small, NOTE)
+
+
+def _build_locks() -> Iterator[Check]:
+    for lock in left_locks():
+        found = f"{lock} was left by a process that ended: DeepSpeed waits until it is gone"
+        remedy = f"if nothing builds there in another container or on another machine: rm {lock}"
+        yield _check("torch extensions", found, remedy)

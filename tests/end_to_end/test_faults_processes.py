@@ -3,10 +3,12 @@ go wrong, in the real `swift rlhf` on two processes. What goes wrong is tests/su
 """
 
 import hashlib
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from support.killed_build import killed_builder
 from support.rollout_server import rollout_server
 from support.swift_run import (
     DEEPSPEED_ON_CPU,
@@ -18,6 +20,7 @@ from support.swift_run import (
 )
 from transformers.trainer_utils import get_last_checkpoint
 
+from swift_vlrft.diagnostics.build_locks import LONGEST
 from swift_vlrft.files.checkpoints import good_checkpoints, why_not
 
 pytestmark = pytest.mark.end_to_end
@@ -69,6 +72,18 @@ def digests(folder: Path) -> dict[str, str]:
     return {f.name: hashlib.sha256(f.read_bytes()).hexdigest() for f in folder.iterdir()}
 
 
+@pytest.fixture
+def killed_build(tmp_path):
+    """torch's extensions with a lock whose process was killed: DeepSpeed looks there first."""
+    folder = tmp_path / "extensions" / "deepspeed_shm_comm"
+    for built in (Path.home() / ".cache" / "torch_extensions").glob("*/deepspeed_shm_comm"):
+        # Saves ten seconds of a compiler.
+        shutil.copytree(built, folder, ignore=shutil.ignore_patterns("lock"), dirs_exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    killed_builder(folder / "lock", age=LONGEST - 5)
+    return {"TORCH_EXTENSIONS_DIR": str(folder.parent)}
+
+
 @pytest.mark.parametrize(
     ("phase", "flags", "variables"),
     [
@@ -77,7 +92,9 @@ def digests(folder: Path) -> dict[str, str]:
         ("sync", VLLM, VLLM_ON_CPU),
     ],
 )
-def test_a_rank_is_killed(phase, flags, variables, with_fault):
+def test_a_rank_is_killed(phase, flags, variables, with_fault, killed_build):
+    if variables is DEEPSPEED_ON_CPU:
+        variables = variables | killed_build
     ended = with_fault(f"{phase} kill 1 2", *flags, **variables)
     assert f"fault: kill in {phase}" in ended.output
     # torchrun names the rank that ended first, and what ended it.
@@ -85,6 +102,7 @@ def test_a_rank_is_killed(phase, flags, variables, with_fault):
     assert "rank      : 1 " in root and "Signal 9 (SIGKILL)" in root
     ended.named("swift_vlrft: rank 0, step 1: ended by RuntimeError")
     assert ended.good == ["checkpoint-1"]
+    assert ("lock was removed" in ended.output) == (variables.keys() >= killed_build.keys())
 
 
 def test_killed_while_saving_then_resumed_then_preempted(with_fault):
