@@ -9,6 +9,7 @@ Every check has a time limit, and all run in parallel.
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from pathlib import Path
 from threading import Thread
 from time import monotonic
 
-from swift_vlrft.diagnostics.build_locks import left_locks
+from swift_vlrft.diagnostics.build_locks import REMEDY, left_locks
 from swift_vlrft.files.shipped import shipped_file
 from swift_vlrft.recipe.gpus import installed_gpus
 
@@ -222,6 +223,5 @@ def _disk() -> Iterator[Check]:
 
 def _build_locks() -> Iterator[Check]:
     for lock in left_locks():
-        found = f"{lock} was left by a process that ended: DeepSpeed waits until it is gone"
-        remedy = f"if nothing builds there in another container or on another machine: rm {lock}"
-        yield _check("torch extensions", found, remedy)
+        found = f"no process seen here holds {lock}: DeepSpeed waits until it is gone"
+        yield _check("torch extensions", found, f"{REMEDY}: rm {shlex.quote(str(lock))}")

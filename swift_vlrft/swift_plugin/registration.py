@@ -34,7 +34,7 @@ from swift_vlrft.datasets.report import Report, nothing_scored, report_of_source
 from swift_vlrft.datasets.schemas import is_for_swift, schema_of
 from swift_vlrft.datasets.sharded_set import first_report
 from swift_vlrft.datasets.storage import StoredSet
-from swift_vlrft.diagnostics.build_locks import remove_left_locks
+from swift_vlrft.diagnostics.build_locks import take_turns
 from swift_vlrft.diagnostics.watch import watch
 from swift_vlrft.files.checkpoints import good_checkpoints, why_not
 from swift_vlrft.files.environment import is_on, number
@@ -72,6 +72,7 @@ def register(
     arguments those on the command line are registered and checked: ValueError says what is wrong
     with a reward name, a path, a column or a gold solution, and lists the known names.
     """
+    take_turns(lambda what: logger.warning(f"swift_vlrft: {what}"))
     if is_on("VLRFT_TRACK_MEMORY"):
         from swift_vlrft.swift_plugin.callbacks import MemoryCallback, add_callback
 
@@ -104,8 +105,6 @@ def register(
         multiprocessing.parent_process() is None and int(os.environ.get("RANK", "0")) == 0
     )
     register_model_of(command, check=main_process)
-    if multiprocessing.parent_process() is None and os.environ.get("LOCAL_RANK", "0") == "0":
-        remove_left_locks(lambda what: logger.warning(f"swift_vlrft: {what}"))
     if command.streaming and not shared_prefix.switched_on():
         TrainerFactory.TRAINER_MAPPING["grpo"] = STREAMING_TRAINER
     if command.reward_funcs:
