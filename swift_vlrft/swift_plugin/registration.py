@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import multiprocessing
 import os
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -72,7 +73,8 @@ def register(
     arguments those on the command line are registered and checked: ValueError says what is wrong
     with a reward name, a path, a column or a gold solution, and lists the known names.
     """
-    take_turns(lambda what: logger.warning(f"swift_vlrft: {what}"))
+    # Not ms-swift's logger: that is silent in all ranks but the first.
+    take_turns(lambda what: print(f"swift_vlrft: {what}", file=sys.stderr, flush=True))
     if is_on("VLRFT_TRACK_MEMORY"):
         from swift_vlrft.swift_plugin.callbacks import MemoryCallback, add_callback
 
