@@ -1,6 +1,6 @@
 """The planner against published runs that fitted and that ran out of memory.
 
-    python benchmarks/memory_cases.py FILE.jsonl [--json] [--analytic]
+    python benchmarks/memory_cases.py [benchmarks/cases/memory_cases.jsonl] [--json] [--analytic]
 
 A line is one public report: model, GPUs, flags, and its outcome. It becomes the planner's Settings
 by the rules of its framework, all in this file; what a report leaves open is that framework's
@@ -34,6 +34,8 @@ prompt too, the reference model run while the policy's graph is alive."""
 
 VERL = ("verl", "veRL", "EasyR1", "DeepEyes", "Seg-Zero")
 
+FILE = Path(__file__).with_name("cases") / "memory_cases.jsonl"
+
 IMAGE = (640, 480)
 """COCO's size, for an image of which nothing is said (the data of these papers)."""
 
@@ -51,10 +53,14 @@ NEAR = (0.7, 1.4)
 VARLEN_VIT = "2025-07"
 """From then on transformers' Qwen-VL splits sdpa by image and takes logits_to_keep."""
 
+DENSE_VIT = ("qwen2_vl", "qwen2_5_vl")
+"""Model types whose ViT took all patches of a batch as one sequence under sdpa before that. Others,
+as InternVL's, give each image or tile a row of its own."""
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("file", type=Path)
+    parser.add_argument("file", type=Path, nargs="?", default=FILE)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--analytic", action="store_true", help="closed form, no trace")
     parser.add_argument("--case", help="only this id, with its phases")
@@ -325,7 +331,9 @@ def settings_of(row: dict[str, Any]) -> Settings:
         checkpoint_llm=bool(checkpoints),
         checkpoint_vit=bool(checkpoints),
         attention=attention,
-        dense_vit_attention=bool(grids) and old and attention == "sdpa",
+        dense_vit_attention=(
+            bool(grids) and old and attention == "sdpa" and model.type in DENSE_VIT
+        ),
         # verl and EasyR1 keep the reference model in host memory between its passes.
         reference=reference and not (fsdp and offloads),
         reference_in_loss=kind == "r1v" and "prompts" in text(row, "batch_semantics"),

@@ -113,7 +113,8 @@ class Settings:
     checkpoint_vit: bool = _flag("vit_gradient_checkpointing", True)
     attention: str = "flash_attention_2"
     dense_vit_attention: bool = False
-    """All patches of the batch against all: transformers' Qwen-VL under sdpa until mid-2025."""
+    """All patches of the batch against all: the ViT of Qwen2-VL and Qwen2.5-VL under sdpa until
+    mid-2025."""
     reference: bool = _flag("beta", False)
     """For full tuning with a KL term; LoRA switches itself off (rlhf_args.py)."""
     reference_in_loss: bool = False

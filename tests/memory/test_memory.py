@@ -769,6 +769,27 @@ def test_the_page_explains_every_head_of_the_table():
     assert named == [short.get(phase, phase) for phase in PHASES]
 
 
+def test_the_pages_say_how_many_published_runs_are_predicted_right():
+    """In closed form; traced, the same verdicts come out (docs/plan.md's peaks are traced)."""
+    script = runpy.run_path(str(REPOSITORY / "benchmarks" / "memory_cases.py"))
+    cases = list(script["read_cases"](script["FILE"]))
+    assert all(case["score_it"] and case["url"].startswith("https://") for case in cases)
+    results = [script["judge"](case, trace=False) for case in cases]
+    right, scored = sum(result["agrees"] for result in results), len(results)
+    pages = {
+        "README.md": f"{right} of {scored} published runs are predicted correctly",
+        "README_CN.md": f"{scored} 个公开报告的训练中有 {right} 个预测正确",
+        "docs/plan.md": f"Of the {scored} with enough stated, {right} verdicts agree",
+    }
+    for page, said in pages.items():
+        assert said in " ".join((REPOSITORY / page).read_text().split()), page
+    table = (REPOSITORY / "docs" / "plan.md").read_text()
+    rows = re.findall(
+        r"^\| `([\w-]+)` \|.*(?:fits|tight|out of memory)(.*?) \| \S+ of", table, re.M
+    )
+    assert dict(rows) == {r["id"]: "" if r["agrees"] else " **missed**" for r in results}
+
+
 def test_published_cases_are_judged_and_counted(tmp_path):
     row = {
         "id": "made-a",
