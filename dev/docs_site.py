@@ -20,7 +20,7 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).resolve().parents[1]
 OUTSIDE = (
     *("README.md", "README_CN.md", "CONTRIBUTING.md", "CHANGELOG.md"),
-    *("examples/README.md", "examples/studio/README.md"),
+    *("examples/README.md", "examples/space/README.md"),
 )
 """Pages of the site that are not in docs/."""
 CHINESE = "README_CN.md"

@@ -20,7 +20,6 @@ from swift_vlrft.commands.recipe import recipe
 from swift_vlrft.commands.report import report
 from swift_vlrft.commands.resume import resume
 from swift_vlrft.commands.score import score
-from swift_vlrft.commands.studio import studio
 from swift_vlrft.commands.tiny import tiny
 
 app = typer.Typer(
@@ -44,7 +43,6 @@ for command in (
     resume,
     compare,
     publish,
-    studio,
 ):
     app.command()(command)
 app.command("eval")(evaluate)

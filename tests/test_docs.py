@@ -70,8 +70,6 @@ RUN_BY = {
     "vlrft score": "end_to_end/test_demo.py",
     "vlrft publish": "hub/test_publish.py",
     "DATASET=": "test_docs_visual_rft.py: recipes and options exist; end_to_end/test_recipes.py",
-    "vlrft studio": "studio/test_studio_page.py",
-    'pip install "swift-vlrft[studio]"': "the extra: test_packaging.py",
     "vlrft tiny": "end_to_end/test_wheel.py",
 }
 

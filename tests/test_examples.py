@@ -2,10 +2,12 @@
 
 import importlib
 import json
+import os
 import random
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -54,6 +56,26 @@ print(orms["short_answer"]()(["<answer>4</answer>", "no answer"]))
 """
     done = run_python(IMPORT + then, f"{PLUGIN},{EXAMPLES / 'my_reward.py'}")
     assert "[1.0, 0.0]" in done.stdout, done.stderr
+
+
+def test_the_space_answers_as_the_commands_do(monkeypatch):
+    # Without gradio: only the page itself needs it.
+    monkeypatch.syspath_prepend(EXAMPLES / "space")
+    monkeypatch.setenv("PATH", os.pathsep.join([str(Path(sys.executable).parent), os.defpath]))
+    app = importlib.import_module("app")
+    recipe = RECIPE.read_text()
+    assert json.loads(app.plan(recipe, "4x24"))["verdict"] == "out of memory"
+    assert "--gpus abc" in app.plan(recipe, "abc") and "4x80" in app.plan(recipe, " ")
+    assert app.plan(recipe, "--help").startswith("error: --gpus --help")
+    found = json.loads(app.check(recipe.replace("--rlhf_type grpo", "--rlhf_typ grpo")))
+    assert any("rlhf_typ" in finding["text"] for finding in found["findings"])
+    assert json.loads(app.check("echo ("))["unreadable"]
+    scored = json.loads(app.score("vlrft_classification", "<answer>red</answer>", "red"))
+    assert scored["rewards"]["vlrft_classification"]["mean"] == 1
+    assert "unknown reward 'nope'" in app.score("nope", "a", "b")
+    assert "at most 100,000" in app.check("#" * 100_001)
+    monkeypatch.setattr(app, "SECONDS", 0.01)
+    assert app.check(recipe) == "No answer within 0.01 seconds; try a shorter text."
 
 
 # ---- a data set with a column of its own -------------------------------------------------------

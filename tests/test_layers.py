@@ -25,7 +25,7 @@ LAYERS = (
         "tiny",
         "swift_plugin",
     ),
-    *("demo", "studio", "commands", "cli"),
+    *("demo", "commands", "cli"),
 )
 LIGHT = ("files", "geometry", "parsing", "families", "rewards", "recipe")
 HEAVY = ("torch", "swift", "transformers", "vllm", "trl", "peft", "deepspeed")

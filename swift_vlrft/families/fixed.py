@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import ClassVar
 
 from swift_vlrft.families.resize import ImageRule, of_image_processor, refuse_empty, squarest
-from swift_vlrft.files import machine
 from swift_vlrft.geometry.box_format import Size
 
 
@@ -58,7 +57,7 @@ class Squash(ImageRule):
         side = self.side
         if model is not None:
             try:
-                values = json.loads(machine.text_of(Path(model) / "config.json"))
+                values = json.loads((Path(model) / "config.json").read_text())
                 side = int(values["vision_config"]["image_size"])
             except (OSError, ValueError, KeyError, TypeError):
                 pass  # a name on the hub, or a folder without one

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from swift_vlrft.files import machine
 from swift_vlrft.geometry.box_format import Size
 
 MAX_RATIO = 200
@@ -197,7 +197,7 @@ def squarest(area: int) -> tuple[int, int]:
 
 
 def number_in(environ: Mapping[str, str] | None, name: str) -> int | None:
-    text = (machine.environment() if environ is None else environ).get(name, "").strip()
+    text = (os.environ if environ is None else environ).get(name, "").strip()
     try:
         return int(text) if text else None
     except ValueError:
@@ -210,7 +210,7 @@ def of_image_processor(model: str | Path | None, name: str) -> Any:
     """
     for file in ("preprocessor_config.json", "processor_config.json") if model else ():
         try:
-            config = json.loads(machine.text_of(Path(str(model)) / file))
+            config = json.loads((Path(str(model)) / file).read_text())
             values = {**config, **config.get("image_processor", {})}
         except (OSError, ValueError, TypeError, AttributeError):
             continue

@@ -24,7 +24,6 @@ from swift_vlrft.datasets.row import BadRow, RowLocation
 from swift_vlrft.datasets.schemas import is_for_swift, schema_of
 from swift_vlrft.datasets.storage import StoredSet, image_of
 from swift_vlrft.families.resize import ImageRule
-from swift_vlrft.files import machine
 from swift_vlrft.geometry.box_format import Size
 
 CHARACTERS = 3
@@ -47,7 +46,7 @@ class Longest:
 
 def longest_row(path: str | Path, rule: ImageRule, low: int, high: int) -> Longest:
     """ValueError says which file or row cannot be read."""
-    source = Path(machine.expanded(str(path)))
+    source = Path(path).expanduser()
     if not source.exists():
         refuse_part_of_set(str(source), "PATH, for whose longest row is planned")
         raise ValueError(f"--dataset {path} does not exist (from {Path.cwd()})")

@@ -11,6 +11,7 @@ that are "like" another one except for name and context.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections import Counter
 from dataclasses import asdict, dataclass
@@ -23,7 +24,6 @@ from swift_vlrft import chatglm4v
 from swift_vlrft.families import family_of, image_rule, why_not_shared
 from swift_vlrft.families.family import Family, MemoryFacts
 from swift_vlrft.families.resize import ImageRule
-from swift_vlrft.files import machine
 from swift_vlrft.files.cache import remembered
 from swift_vlrft.files.jsonl import read_json
 
@@ -182,12 +182,12 @@ def known_models() -> list[str]:
 
 def read_model(name: str) -> Model:
     """A model by hub id or plain name, checkpoint folder or config.json; else ModelError."""
-    path = Path(machine.expanded(name))
-    is_folder = machine.is_folder(path)
+    path = Path(os.path.expanduser(name))
+    is_folder = path.is_dir()
     if is_folder and not (path / "config.json").is_file():
         kind = "an adapter" if (path / "adapter_config.json").is_file() else "no checkpoint"
         raise ModelError(f"model {name!r} is {kind}, without a config.json; give the model itself")
-    if is_folder or (path.suffix == ".json" and machine.seen()):
+    if is_folder or path.suffix == ".json":
         return _from_file(path)
     shipped = {known.lower(): known for known in _shipped()}
     plain = name.rstrip("/").rsplit("/", 1)[-1]
@@ -196,7 +196,8 @@ def read_model(name: str) -> Model:
         suffix = next((s for s in SUFFIXES if low.endswith(s)), None)
         if suffix is None:
             raise ModelError(
-                f"model {name!r}: no configuration of it is shipped{_where_else()}. "
+                f"model {name!r}: no configuration of it is shipped, and no folder or "
+                "config.json has this path; give the path of its checkpoint or config.json. "
                 f"Shipped: {', '.join(known_models())}"
             )
         low = low.removesuffix(suffix)
@@ -207,13 +208,6 @@ def read_model(name: str) -> Model:
     if context := entry.get("context"):
         config["max_position_embeddings"] = context
     return Model(plain, config, f"shipped configuration of {like}", counts)
-
-
-def _where_else() -> str:
-    if not machine.seen():
-        return ", and nothing is read from a folder or a hub here"
-    why = " and no folder or config.json has this path; give the path of its checkpoint or"
-    return f"{why} config.json"
 
 
 def part_of(name: str) -> str:

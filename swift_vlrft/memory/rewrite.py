@@ -5,13 +5,13 @@ changed_text(recipe, {"MAX_PIXELS": "401408", "gradient_checkpointing": "true"})
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
 from swift_vlrft.datasets.row import BOX_TASKS
-from swift_vlrft.files import machine
 from swift_vlrft.geometry.box_format import SUBSETS
 from swift_vlrft.memory.models import read_model
 from swift_vlrft.recipe.edit import with_edit
@@ -104,15 +104,13 @@ def callers_part(recipe: Recipe) -> str:
     a command; never shows a key.
     """
     found = []
-    for name, value in machine.environment().items():
+    for name, value in os.environ.items():
         planned = PLANNED.fullmatch(name)
         if name in OF_EVERYBODY or not (planned or re.search(rf"\b{name}\b", recipe.text)):
             continue
         ignored = "" if planned else name
         try:
-            without = {
-                other: text for other, text in machine.environment().items() if other != name
-            }
+            without = {other: text for other, text in os.environ.items() if other != name}
             same = _reads(read_recipe(recipe.path, without), ignored) == _reads(recipe, ignored)
         except RecipeError:
             same = False

@@ -13,6 +13,7 @@ as intended, and nothing else. Every other byte stays.
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 from collections import Counter
@@ -20,7 +21,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from swift_vlrft.files import machine
 from swift_vlrft.recipe.reader import (
     CONFIGURATION,
     Flag,
@@ -55,7 +55,7 @@ def with_edit(
     ``command`` counts the `swift` commands of the file; None: all that the edit's line concerns.
     ``environment`` is the caller's, under which the result has to read as meant (default: ours).
     """
-    environment = machine.environment() if environment is None else environment
+    environment = os.environ if environment is None else environment
     before = read_text(text, path, environment)
     for patches in _places(before, edit, command, environment):
         after = text

@@ -6,8 +6,6 @@ import subprocess
 from dataclasses import dataclass
 from functools import lru_cache
 
-from swift_vlrft.files import machine
-
 SECONDS = 20
 
 
@@ -45,9 +43,7 @@ def installed_gpus() -> tuple[Gpu, ...]:
 
 
 def gpus_here() -> int:
-    """How many GPUs nvidia-smi lists; 0 if it is missing or fails, or this machine is unseen."""
-    if not machine.seen():
-        return 0
+    """How many GPUs nvidia-smi lists; 0 if it is missing or fails."""
     try:
         return len(installed_gpus())
     except OSError:

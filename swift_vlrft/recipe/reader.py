@@ -22,6 +22,7 @@ this text (a part of ``$FLAGS``, of another file, or from the caller's environme
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -30,7 +31,6 @@ from typing import Any
 
 import yaml
 
-from swift_vlrft.files import machine
 from swift_vlrft.files.shipped import shipped_file
 from swift_vlrft.files.text import InputError
 from swift_vlrft.recipe.shell.shell import Command, Shell
@@ -52,14 +52,8 @@ OF_MEGATRON = {
 
 REMARK = re.compile(r"(?:^|^[^'\"]*\s)#.*")
 
-PLUGIN = "plugins/vlrft.py"
 
-
-def _our_plugin() -> Path:
-    return shipped_file(*PLUGIN.split("/"))
-
-
-SUBSTITUTIONS = {"vlrft plugin": lambda: str(_our_plugin()) if machine.seen() else PLUGIN}
+SUBSTITUTIONS = {"vlrft plugin": lambda: str(shipped_file("plugins", "vlrft.py"))}
 """Commands whose output is known without running them."""
 
 
@@ -147,18 +141,11 @@ class Recipe(Command):
         )
 
     def at(self, path: str) -> Path | None:
-        """A path as the command sees it; None if its folder is not known, or no file is seen."""
-        if not machine.seen():
-            return None
-        found = Path(machine.expanded(path))
+        """A path as the command sees it; None if its folder is not known."""
+        found = Path(os.path.expanduser(path))
         if found.is_absolute():
             return found
         return self.folder / found if self.folder is not None else None
-
-    def plugin(self, path: str) -> Path | None:
-        """As ``at``; ours is found by its name where no file is seen."""
-        ours = Path(path).name == Path(PLUGIN).name
-        return _our_plugin() if ours and not machine.seen() else self.at(path)
 
     @property
     def trains(self) -> bool:
@@ -232,10 +219,10 @@ def read_text(
 ) -> list[Recipe]:
     """As ``read_recipes``, from the text of a script, of one command or of a configuration."""
     path = Path(path)
-    caller = machine.environment() if environment is None else environment
+    caller = os.environ if environment is None else environment
     if path.suffix in CONFIGURATION:
         return [_configuration(path, text, dict(caller))]
-    script = str(path) if machine.is_file(path) else None
+    script = str(path) if os.path.isfile(path) else None
     shell = Shell(caller, arguments, SUBSTITUTIONS, script)
     shell.read(text)
     recipes = [_recipe(command, path) for command in shell.commands]
@@ -287,9 +274,9 @@ def _include(recipe: Recipe, word: Value, path: Path) -> None:
     """The flags and variables of a configuration that a command names."""
     name, line = word.text, word.line
     source = recipe.at(name)
-    source = source if source and machine.is_file(source) else path.parent / name
+    source = source if source and os.path.isfile(source) else path.parent / name
     made, written = name in recipe.written, recipe.written.get(name)
-    if written or (machine.is_file(source) and not made):
+    if written or (os.path.isfile(source) and not made):
         inner = _configuration(source, written or _text(source), recipe.environment)
         recipe.environment, recipe.ray = inner.environment, inner.ray
         recipe.unknown -= set(inner.environment)

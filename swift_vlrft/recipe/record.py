@@ -20,7 +20,6 @@ import msgspec
 import psutil
 
 from swift_vlrft.families.resize import RESOLUTION
-from swift_vlrft.files import machine
 from swift_vlrft.files.checkpoints import STATE, checkpoints
 from swift_vlrft.files.environment import VARIABLES
 from swift_vlrft.files.records import read_record
@@ -94,7 +93,7 @@ def record(argv: Sequence[str], environment: Mapping[str, str], *, gpus: int) ->
         argv=[word for flag in flags if flag not in secret for word in flag[1]],
         left_out=[f"--{name}" for name, _ in secret],
         variables=kept_variables(started_by_torchrun(environment)),
-        folder=machine.folder() or ".",
+        folder=os.getcwd(),
         paths=[(f"--{name}", path) for name, words in flags for path in _existing(name, words)],
         gpus=gpus,
         versions=versions(),

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from swift_vlrft.files import machine
 from swift_vlrft.files.checkpoints import checkpoints, why_not
 from swift_vlrft.files.environment import truth
 from swift_vlrft.files.jsonl import read_json
@@ -133,7 +132,7 @@ def resume_plan(folder: Path) -> Plan:
             f"{run} {why}, so its command is not known: give it again and add "
             f"--resume_from_checkpoint {shlex.quote(str(checkpoint))}"
         )
-    here = machine.environment()
+    here = os.environ
     kept.variables |= {
         name: here[name] for name in _OF_A_NODE if name in here and name in kept.variables
     }
@@ -186,7 +185,7 @@ def _checkpoint(run: Path, kept: Record | None, wanted: Path | None, notes: list
         half.append(f"{checkpoint.name} is not complete: {problem}")
     begun_at = _value(kept.argv, "resume_from_checkpoint") if kept else None
     if kept and begun_at and not _begun_with_weights(kept):
-        before = Path(kept.folder, machine.expanded(begun_at))
+        before = Path(kept.folder, os.path.expanduser(begun_at))
         if not why_not(before):
             text = f"{run.name} has no complete checkpoint: from the one that it began with"
             notes += [*half, text]
@@ -251,7 +250,7 @@ def _notes(kept: Record, args: Mapping[str, Any]) -> Iterator[str]:
     for name, was in kept.versions.items():
         if now.get(name) != was:
             yield f"{name} {was} then, {now.get(name, 'none')} now: the rest may be another run"
-    for name in kept_variables(machine.environment()).keys() - kept.variables.keys():
+    for name in kept_variables(os.environ).keys() - kept.variables.keys():
         yield f"{name} is set here, and was not then: unset {name}"
     if secrets := [flag for flag in kept.left_out if is_secret(flag)]:
         yield f"{', '.join(secrets)}: secrets are not kept. Add what is needed"

@@ -16,7 +16,6 @@ from fuzz.target import Target, clean, refused
 from support.random_scripts import script
 
 from swift_vlrft.commands.output import printable
-from swift_vlrft.files import machine
 from swift_vlrft.recipe.facts import facts
 from swift_vlrft.recipe.fix import difference, fixed_text
 from swift_vlrft.recipe.reader import RecipeError, read_text
@@ -49,8 +48,7 @@ def configurations() -> list[dict[str, Any]]:
     """The flags of the shipped recipes, as ms-swift's YAML has them."""
     found = []
     for text in scripts():
-        with machine.unseen():
-            command = read_text(text)[-1]
+        command = read_text(text)[-1]
         flags: dict[str, Any] = {"ENV": {"MAX_PIXELS": 401408}, "rlhf_type": "grpo"}
         for flag in command.flags:
             values = [yaml.safe_load(v) if v and v[0].isalnum() else v for v in flag.values]
@@ -85,31 +83,27 @@ class Recipes(Target):
         return "recipe.sh", _bytes(mutate.text(rng, text, PIECES, [text, "swift rlhf --model a\n"]))
 
     def check(self, case: tuple[str, bytes], folder: Path) -> int:
-        """Nothing of the machine is seen: a script may name any path."""
         name, content = case
         path, text = Path(name), content.decode(errors="surrogateescape")
-        with machine.unseen():
-            try:
-                found = read_text(text, path)
-            except RecipeError as error:
-                refused(error, path)
-                clean(printable(error))
-                return 1
-            again = read_text(text, path)
-            assert [vars(one) for one in again] == [vars(one) for one in found]
-            findings = in_order(
-                f for one in found for f in check_recipe(resolve(one, facts(False)))
-            )
-            for finding in findings:
-                assert finding.text and finding.line >= 0, finding
-                clean(printable(finding.text))
-            edits = [one.edit for one in findings if one.edit]
-            after, applied, left = fixed_text(text, path, edits)
-            assert bool(applied) or after == text
-            difference(text, after, path)
-            assert all(isinstance(why, str) for why in left)
-            if applied:
-                read_text(after, path)
+        try:
+            found = read_text(text, path)
+        except RecipeError as error:
+            refused(error, path)
+            clean(printable(error))
+            return 1
+        again = read_text(text, path)
+        assert [vars(one) for one in again] == [vars(one) for one in found]
+        findings = in_order(f for one in found for f in check_recipe(resolve(one, facts(False))))
+        for finding in findings:
+            assert finding.text and finding.line >= 0, finding
+            clean(printable(finding.text))
+        edits = [one.edit for one in findings if one.edit]
+        after, applied, left = fixed_text(text, path, edits)
+        assert bool(applied) or after == text
+        difference(text, after, path)
+        assert all(isinstance(why, str) for why in left)
+        if applied:
+            read_text(after, path)
         return 1
 
 

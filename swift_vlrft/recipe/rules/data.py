@@ -28,7 +28,7 @@ def reward_names(run: Run) -> Iterator[Finding]:
         return
     ours, theirs = REWARDS, run.facts.rewards
     plugins = [*run.texts("external_plugins"), *run.texts("custom_register_path")]
-    paths = [run.recipe.plugin(plugin) for plugin in plugins]
+    paths = [run.recipe.at(plugin) for plugin in plugins]
     texts = [path.read_text(errors="replace") for path in paths if path and path.is_file()]
     if len(texts) < len(plugins):
         return  # a plugin that was not read may register any name

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Iterator
 
-from swift_vlrft.files import machine
 from swift_vlrft.recipe.rules.finding import Finding, problem
 from swift_vlrft.recipe.run import Run
 
@@ -13,8 +12,6 @@ TRACKERS = ("tensorboard", "wandb", "swanlab")
 
 
 def installed(run: Run) -> Iterator[Finding]:
-    if not machine.seen():
-        return
     for flag, module, install, why in needs(run):
         if importlib.util.find_spec(module) is None:
             text = f"{why}, and the package is not installed here: pip install {install}"

@@ -6,9 +6,9 @@ Without a word here a run that goes on is the run that was not interrupted
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
-from swift_vlrft.files import machine
 from swift_vlrft.files.checkpoints import why_not
 from swift_vlrft.recipe.rules.finding import Finding, note, problem
 from swift_vlrft.recipe.rules.model import is_missing
@@ -28,7 +28,7 @@ def checkpoint(run: Run) -> Iterator[Finding]:
     if is_missing(run, name):
         yield problem(run, FLAG, "resume", f"--{FLAG} {name}: no such folder")
     folder = run.recipe.at(name)
-    if folder is None or not machine.is_folder(folder) or run.true(ALONE):
+    if folder is None or not os.path.isdir(folder) or run.true(ALONE):
         return
     if why := why_not(folder):
         text = f"--{FLAG} {name} is not complete: {why}. `vlrft resume` finds the newest that is"

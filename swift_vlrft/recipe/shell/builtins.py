@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from swift_vlrft.files import machine
 from swift_vlrft.recipe.shell.expand import Expander, braced
 from swift_vlrft.recipe.shell.state import (
     NOTHING,
@@ -200,7 +199,7 @@ def _cd(shell: Expander, values: Arguments, line: int) -> None:
         shell.state.folder = shell.state.get("HOME").text
     elif targets[0].known and targets[0].text != "-":
         found = os.path.normpath(os.path.join(folder or "", targets[0].text))
-        if os.path.isabs(found) and machine.is_folder(found):
+        if os.path.isabs(found) and os.path.isdir(found):
             shell.state.folder = found
 
 
@@ -216,7 +215,7 @@ def _source(shell: Expander, values: Arguments, line: int) -> None:
         return
     try:
         if values and values[0].known:
-            text = machine.text_of(Path(shell.state.folder or "/nowhere", values[0].text))
+            text = Path(shell.state.folder or "/nowhere", values[0].text).read_text()
     except (OSError, UnicodeError, ValueError):
         pass
     if text is None:

@@ -17,7 +17,6 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from itertools import groupby
 
-from swift_vlrft.files import machine
 from swift_vlrft.recipe.shell.state import (
     NOTHING,
     May,
@@ -129,7 +128,6 @@ class Expander(ABC):
         try:
             folder = self.state.folder
             known = self.globs and (os.path.isabs(pattern) or folder is not None)
-            known = known and machine.seen()
             return not known or bool(glob.glob(pattern.replace("[^", "[!"), root_dir=folder))
         except (OSError, ValueError, re.error):
             return True
@@ -207,12 +205,12 @@ class Expander(ABC):
             if piece[0] == "\\":
                 yield Value(piece[1:], line, quoted=True)
             elif piece == "~" and home and behind[:1] not in ("'", '"', "$", "\\"):
-                items = self.state.get("HOME").items or (Value(machine.expanded("~"), line),)
+                items = self.state.get("HOME").items or (Value(os.path.expanduser("~"), line),)
                 yield replace(items[0], quoted=True, listed=False)
             elif piece in ("~+", "~-") and home:
                 yield replace(_not_known(part, NOTHING), quoted=not splits)
             else:
-                piece = machine.expanded(piece) if home and len(piece) > 1 else piece
+                piece = os.path.expanduser(piece) if home and len(piece) > 1 else piece
                 value = Value(piece, line, quoted=not splits)
                 yield from _split(value) if splits else [value]
             before += piece
@@ -328,7 +326,7 @@ class Expander(ABC):
             if len(moves) != 2 or moves[0] != "cd" or folder is None:
                 return None
             folder = os.path.normpath(os.path.join(folder, moves[1]))
-            shown = machine.is_folder(folder) and shows in (["pwd"], ["pwd", "-P"])
+            shown = os.path.isdir(folder) and shows in (["pwd"], ["pwd", "-P"])
             return folder if shown else None
         argv = self._argv(statements[0])
         if (known := self.substitutions.get(" ".join(argv))) is not None:

@@ -11,6 +11,7 @@ was not read is in its notes, with the line.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -19,7 +20,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from swift_vlrft.files import machine
 from swift_vlrft.recipe.shell.builtins import (
     DECLARES,
     RUN,
@@ -92,7 +92,7 @@ class Shell(Expander):
         }
         given = tuple(Value(text, 1) for text in arguments)
         super().__init__(
-            State(variables, given, folder or machine.folder()), substitutions or {}, script
+            State(variables, given, folder or os.getcwd()), substitutions or {}, script
         )
         self.commands: list[Command] = []
         self.others: list[tuple[str, ...]] = []
