@@ -10,14 +10,14 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from swift_vlrft.datasets.remote import opened
 from swift_vlrft.datasets.row import BadRow, RowLocation
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.storage import Records, StoredSet, lies_ready, read_files
+from swift_vlrft.datasets.syntax import Address
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,30 +26,36 @@ BATCH_ROWS = 64
 """Rows per batch: pyarrow's default of 65,536 would be many gigabytes of photographs."""
 
 
-Footer = tuple["pa.Schema", list[tuple[int, int]]]
-"""The schema of a file, and of its row groups how many rows and bytes; Arrow has none."""
+def _located(file: Path) -> tuple[str, Any]:
+    """The name and the file system that Arrow takes for a file."""
+    if not isinstance(file, Address):
+        return str(file), None
+    import fsspec
+
+    system, name = fsspec.url_to_fs(str(file))
+    return name, system
 
 
-def _parquet_footer(file: Path) -> Footer:
+def _parquet_schema(file: Path) -> pa.Schema:
     import pyarrow.parquet as pq
 
-    footer = pq.read_metadata(opened(file))
-    groups = (footer.row_group(i) for i in range(footer.num_row_groups))
-    return footer.schema.to_arrow_schema(), [(g.num_rows, g.total_byte_size) for g in groups]
+    name, system = _located(file)
+    return pq.read_metadata(name, filesystem=system).schema.to_arrow_schema()
 
 
 def _parquet_batches(file: Path, names: list[str]) -> Iterator[pa.RecordBatch]:
     import pyarrow.parquet as pq
 
-    with pq.ParquetFile(opened(file)) as source:
+    name, system = _located(file)
+    with pq.ParquetFile(name, filesystem=system) as source:
         yield from source.iter_batches(batch_size=BATCH_ROWS, columns=names)
 
 
-def _arrow_footer(file: Path) -> Footer:
+def _arrow_schema(file: Path) -> pa.Schema:
     import pyarrow as pa
 
     with pa.memory_map(str(file)) as source:
-        return pa.ipc.open_stream(source).schema, []
+        return pa.ipc.open_stream(source).schema
 
 
 def _arrow_batches(file: Path, names: list[str]) -> Iterator[pa.RecordBatch]:
@@ -69,19 +75,17 @@ def _arrow_batches(file: Path, names: list[str]) -> Iterator[pa.RecordBatch]:
 
 
 READERS = {
-    "Parquet": (_parquet_footer, _parquet_batches),
-    "Arrow": (_arrow_footer, _arrow_batches),
+    "Parquet": (_parquet_schema, _parquet_batches),
+    "Arrow": (_arrow_schema, _arrow_batches),
 }
-"""What reads the footer of a file, and its batches, by the set's ``kind``."""
+"""What reads the schema of a file, and its batches, by the set's ``kind``."""
 FOOTERS = 16
 """Footers that are read at the same time: of a store, most of the time is waiting."""
 
 
 @dataclass
 class ColumnFiles(StoredSet):
-    """Parquet or Arrow; ``groups``: how many rows and bytes the row groups of each file have."""
-
-    groups: list[list[tuple[int, int]]] = field(default_factory=list)
+    """Parquet or Arrow."""
 
     @classmethod
     def of_files(
@@ -92,12 +96,11 @@ class ColumnFiles(StoredSet):
         """
         made = cls(path, kind=kind)
         with ThreadPoolExecutor(FOOTERS) as pool:
-            footers = list(pool.map(made._footer, files))
-        for file, footer in zip(files, footers, strict=True):
+            schemas = list(pool.map(made._schema, files))
+        for file, schema in zip(files, schemas, strict=True):
             try:
-                if isinstance(footer, DataError):
-                    raise footer
-                schema, groups = footer
+                if isinstance(schema, DataError):
+                    raise schema
                 labels = labels_of(_features(schema))
                 if made.files:
                     made._compare(file, schema.names, labels)
@@ -109,16 +112,15 @@ class ColumnFiles(StoredSet):
             if not made.files:
                 made.names, made.labels = schema.names, labels
             made.files.append(file)
-            made.groups.append(groups)
         return made
 
-    def _footer(self, file: Path) -> Footer | DataError:
+    def _schema(self, file: Path) -> pa.Schema | DataError:
         import pyarrow as pa
 
         try:
-            footer = READERS[self.kind][0](file)
-            footer[0].names  # noqa: B018 - decodes them
-            return footer
+            schema = READERS[self.kind][0](file)
+            schema.names  # noqa: B018 - decodes them
+            return schema
         except (pa.ArrowException, OSError, UnicodeError) as error:
             return DataError(
                 f"{file} cannot be read as {self.kind} ({error}); copy or download it again"
@@ -140,10 +142,10 @@ class ColumnFiles(StoredSet):
     def images_lie_ready(self) -> bool:
         column = self.stored_name("image")
         for file in self.files:
-            footer = self._footer(file)
-            if isinstance(footer, DataError):
-                raise footer
-            if not lies_ready(footer[0].field(column).type):
+            schema = self._schema(file)
+            if isinstance(schema, DataError):
+                raise schema
+            if not lies_ready(schema.field(column).type):
                 return False
         return True
 

@@ -21,7 +21,6 @@ from swift_vlrft.datasets.column_files import ColumnFiles
 from swift_vlrft.datasets.grefcoco import GREFCOCO_SCHEMA, GrefFile
 from swift_vlrft.datasets.instances import decoded
 from swift_vlrft.datasets.json_files import JsonFiles, is_lines, listed_in
-from swift_vlrft.datasets.remote import RemotePath, set_path
 from swift_vlrft.datasets.row import BadRow, RowLocation
 from swift_vlrft.datasets.schemas import is_for_swift, schema_of
 from swift_vlrft.datasets.source import DataError
@@ -37,6 +36,7 @@ from swift_vlrft.datasets.splits import (
     walk,
 )
 from swift_vlrft.datasets.storage import StoredSet
+from swift_vlrft.datasets.syntax import Address, path_of
 from swift_vlrft.files.jsonl import LineError, begins_with_list
 
 PARQUET = (".parquet",)
@@ -79,7 +79,7 @@ def open_set(
     ms-swift's ROOT_IMAGE_DIR, else the set's own folder); ``task`` and ``box_format`` hold where a
     row's own columns state none; with ``keep_going`` a broken file becomes a BadRow.
     """
-    path = set_path(path)
+    path = path_of(path)
     stored = find_set(path, split, keep_going=keep_going, rename=rename)
     if stored is None:
         raise DataError(why_unknown(path))
@@ -105,18 +105,20 @@ def find_set(
 
     DataError if it does not exist, has splits but not this one, or a file is broken.
     """
+    stored: StoredSet | None = None
+    if isinstance(path, Address):
+        files, unnamed = files_of_split(_in_store(path), path, split, "Parquet")
+        stored = ColumnFiles.of_files(path, files, "Parquet", keep_going=keep_going)
+        stored.unnamed, stored.rename = unnamed, dict(rename or {})
+        return stored
     if not path.exists():
-        where = "in its store" if isinstance(path, RemotePath) else f"from {Path.cwd()}"
-        raise DataError(f"{path} does not exist ({where})")
-    if isinstance(path, RemotePath):
-        return _remote(path, split, keep_going, rename)
+        raise DataError(f"{path} does not exist (from {Path.cwd()})")
     if all((path / name).is_file() for name in ("run.json", "ranking.jsonl")):
         sets = sorted(p.name for p in path.iterdir() if (p / "data").is_dir())
         raise DataError(
             f"{path} is a run of `vlrft data difficulty`; give one of the sets in it: "
             + (", ".join(sets) or "it has none yet")
         )
-    stored: StoredSet | None = None
     if path.is_dir() and (path / "dataset_dict.json").is_file():
         stored = _dataset_dict(path, split, keep_going)
     elif path.is_dir() and (path / "state.json").is_file():
@@ -181,7 +183,9 @@ def rename_notes(stored: StoredSet) -> list[str]:
 
 def splits_of(path: Path) -> list[str]:
     """The splits that lie at ``path``, as its files name them; ["train"] where none are named."""
-    path = set_path(path)
+    path = path_of(path)
+    if isinstance(path, Address):
+        return names_of_splits(_in_store(path), path) or ["train"]
     if (path / "dataset_dict.json").is_file():
         try:
             names = _splits_of_dict(path)
@@ -194,17 +198,28 @@ def splits_of(path: Path) -> list[str]:
     return names_of_splits(_row_files(path) if path.is_dir() else [path], path) or ["train"]
 
 
-def _remote(
-    path: RemotePath, split: str, keep_going: bool, rename: Mapping[str, str] | None
-) -> StoredSet:
-    files: list[Path] = [path] if not path.is_dir() else []
-    files = files or [f for f in path.below() if f.suffix.lower() in PARQUET]
-    if not files:
+def _in_store(path: Address) -> list[Path]:
+    """The Parquet files at an address, or below it; DataError where there is none."""
+    import fsspec
+
+    protocol = str(path).partition("://")[0]
+    try:
+        system, name = fsspec.url_to_fs(str(path))
+        names = [str(system.unstrip_protocol(one)) for one in sorted(system.find(name))]
+    except Exception as error:  # every store's client has errors of its own
+        # What follows a "?" may be a signature, which is a credential.
+        why = re.sub(r"\?\S*", "?...", str(error).partition("\n")[0])
+        raise DataError(
+            f"{path} cannot be read ({type(error).__name__}: {why}). Address, region and "
+            f"credentials are those of the store's own tools, by the package that fsspec has for "
+            f"{protocol}:// (s3fs, gcsfs, adlfs)"
+        ) from error
+    files = [Address(one) for one in names if one.lower().endswith(PARQUET)]
+    depth = len(path.parts)
+    found = [f for f in files if not any(p.startswith((".", "__")) for p in f.parts[depth:])]
+    if not found:
         raise DataError(f"{path} holds no Parquet file; of a store, only Parquet is read")
-    chosen, unnamed = files_of_split(files, path, split, "Parquet")
-    stored = ColumnFiles.of_files(path, chosen, "Parquet", keep_going=keep_going)
-    stored.unnamed, stored.rename = unnamed, dict(rename or {})
-    return stored
+    return [*found]
 
 
 # ---- folders ---------------------------------------------------------------------------------

@@ -107,7 +107,8 @@ class _RowMaker:
                 return True  # a box, or [], which no class is called
             else:
                 empty += 1
-        return isinstance(self.stored, Stream) and empty > 0 and not others
+        streamed = isinstance(self.stored, Stream) or self.stored.first is not None
+        return streamed and empty > 0 and not others
 
     def row(
         self, place: RowLocation, example: RawExample, stated: Any, drawn: Drawn | None

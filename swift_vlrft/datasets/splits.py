@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
 
-from swift_vlrft.datasets.remote import RemotePath
 from swift_vlrft.datasets.source import DataError
 
 WORDS = {
@@ -122,8 +121,6 @@ def walk(folder: Path) -> list[Path]:
     """The files below a folder, links followed, in order. Hidden ones are left out (caches and what
     is half written), and, as ``datasets`` does, folders like __MACOSX and __pycache__.
     """
-    if isinstance(folder, RemotePath):
-        return list(folder.below())
     found: list[Path] = []
     for path, folders, files in os.walk(folder, followlinks=True, onerror=_raise):
         above = {os.path.realpath(str(p)) for p in (path, *Path(path).parents)}

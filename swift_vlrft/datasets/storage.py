@@ -65,6 +65,8 @@ class StoredSet(ABC):
     left_out: dict[str, list[str]] = field(default_factory=dict)
     """Counts, by reason, of what correctly makes no row; filled while rows are read."""
     kind: str = "JSON"
+    first: int | None = None
+    """The records by which the set is known as a whole: of a stream the first ones, else all."""
 
     @property
     def columns(self) -> list[str]:
@@ -96,8 +98,9 @@ class StoredSet(ABC):
                 yield found[0], {self.rename.get(k, k): value for k, value in found[1].items()}
 
     def sample(self, columns: Sequence[str]) -> Iterator[Record]:
-        """The records by which the set is known as a whole: all of them, but of a stream."""
-        return (found[1] for found in self.records(columns) if not isinstance(found, BadRow))
+        """The records by which the set is known as a whole."""
+        found = islice(self.records(columns), self.first)
+        return (one[1] for one in found if not isinstance(one, BadRow))
 
     @abstractmethod
     def _read(self, names: list[str]) -> Records:

@@ -17,6 +17,11 @@ from typing import Any
 
 from swift_vlrft.files.environment import truth
 
+NUMBERS = (
+    *("max_length", "max_pixels", "max_steps", "num_generations", "per_device_train_batch_size"),
+    *("gradient_accumulation_steps", "steps_per_generation", "generation_batch_size"),
+)
+
 
 @dataclass
 class CommandLine:
@@ -35,6 +40,11 @@ class CommandLine:
     max_length: int | None = None
     max_pixels: int | None = None
     num_generations: int | None = None
+    max_steps: int | None = None
+    per_device_train_batch_size: int | None = None
+    gradient_accumulation_steps: int | None = None
+    steps_per_generation: int | None = None
+    generation_batch_size: int | None = None
     truncation_strategy: str | None = None
     strict: bool = False
     streaming: bool = False
@@ -83,7 +93,7 @@ def read_command_line(argv: list[str]) -> CommandLine:
     add("resume_from_checkpoint", dest="resume_from_checkpoint", nargs="?")
     for name in ("model", "model_type", "system", "truncation_strategy", "rlhf_type"):
         add(name, dest=name, nargs="?")
-    for name in ("max_length", "max_pixels", "num_generations"):
+    for name in NUMBERS:
         add(name, dest=name, nargs="?", type=lambda text: int(text) if text.isdecimal() else None)
     add("columns", nargs="?", type=_columns, default={})
     for name in ("strict", "streaming", "use_liger_kernel", "resume_only_model"):

@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from datasets import IterableDataset
 from modelscope.hub.utils.utils import get_cache_dir
 from swift.dataset import DatasetMeta
 from swift.dataset.dataset_syntax import DatasetSyntax
@@ -21,15 +20,14 @@ from swift.utils import get_logger, safe_ddp_context
 
 from swift_vlrft.datasets import DataError, Source
 from swift_vlrft.datasets.box_format import not_native, refuse_subset, subset_of
-from swift_vlrft.datasets.check import left_out_notes, length_check
-from swift_vlrft.datasets.column_files import ColumnFiles, labels_of
+from swift_vlrft.datasets.check import length_check
+from swift_vlrft.datasets.column_files import labels_of
 from swift_vlrft.datasets.instances import forget
 from swift_vlrft.datasets.opening import check_columns, image_root, open_set
-from swift_vlrft.datasets.remote import remote_parts
 from swift_vlrft.datasets.report import Report, nothing_scored
 from swift_vlrft.datasets.schemas import is_for_swift, schema_of
-from swift_vlrft.datasets.sharded_set import ShardedSet
 from swift_vlrft.datasets.storage import StoredSet, Stream, Table
+from swift_vlrft.datasets.syntax import Address, parse, path_of
 from swift_vlrft.datasets.training import (
     LoadOptions,
     training_set,
@@ -40,7 +38,7 @@ from swift_vlrft.files.writing import DiskFull
 from swift_vlrft.rewards import TASK_NAMES
 from swift_vlrft.swift_plugin.command_line import running_command, supervised
 from swift_vlrft.swift_plugin.model import text_tokens, wanted_box_format
-from swift_vlrft.swift_plugin.streaming import shuffled, streamed
+from swift_vlrft.swift_plugin.streaming import streamed
 
 logger = get_logger()
 
@@ -63,13 +61,13 @@ class VlrftLoader(DatasetLoader):
         self._remove_asked = getattr(self, "remove_unused_columns", False)
         self.remove_unused_columns = False
         name, subsets = dataset_syntax.dataset, dataset_syntax.subsets
-        if remote := remote_parts(":".join([name, "/".join(subsets)])):
-            name, subsets = str(remote[0]), remote[1]
-            if not self.streaming:
-                raise DataError(f"--dataset {name}: a set in a store needs --streaming true")
+        whole = ":".join([name, "/".join(subsets)])
+        if in_store := isinstance(path_of(whole), Address):
+            asked = parse(whole)
+            name, subsets = asked.name, list(asked.subsets)
         source: Source | None = getattr(dataset_meta, "vlrft_source", None)
         options = self._options(subsets, name)
-        if remote or os.path.exists(name):
+        if in_store or os.path.exists(name):
             with safe_ddp_context(None, True):
                 stored = open_set(name, keep_going=not self.strict, rename=self.columns)
                 return self._rows(stored, source, options)
@@ -95,22 +93,6 @@ class VlrftLoader(DatasetLoader):
             if source is not None and (hint := source.other_hub(bool(use_hf))):
                 raise DataError(f"{name} could not be loaded ({error}). {hint}") from error
             raise
-
-    @staticmethod
-    def shuffle_dataset(dataset: Any, seed: int, buffer_size: int = 1000) -> Any:
-        if isinstance(dataset, IterableDataset):
-            return shuffled(dataset, seed, buffer_size)
-        return DatasetLoader.shuffle_dataset(dataset, seed, buffer_size)
-
-    @staticmethod
-    def concat_datasets(datasets: list[Any]) -> Any:
-        _refuse_several(datasets)
-        return DatasetLoader.concat_datasets(datasets)
-
-    @staticmethod
-    def interleave_datasets(datasets: list[Any], *args: Any, **kwargs: Any) -> Any:
-        _refuse_several(datasets)
-        return DatasetLoader.interleave_datasets(datasets, *args, **kwargs)
 
     def _options(self, subsets: list[str], name: str) -> LoadOptions:
         command = running_command()
@@ -141,20 +123,8 @@ class VlrftLoader(DatasetLoader):
         if source is not None:
             stored.task, stored.box_format = source.task, source.box_format
         local = not isinstance(stored, Table | Stream)
-        grpo = running_command().rlhf_type == "grpo"
-        parquet = isinstance(stored, ColumnFiles) and stored.kind == "Parquet"
-        if self.streaming and grpo and parquet:
-            assert isinstance(stored, ColumnFiles)
-            return ShardedSet(stored, options, _warn_here)
-        # GRPO needs rows by number. What is no Parquet has images in files, which stay there.
-        if isinstance(stored, Stream) or (self.streaming and local and not grpo):
-
-            def end(report: Report) -> None:
-                _tell(report, options)
-                if not local:
-                    _warn(left_out_notes(stored))
-
-            return streamed(stored, options, _warn_here, end)
+        if isinstance(stored, Stream) or (self.streaming and local):
+            return streamed(stored, options, _warn_here)
         try:
             dataset, report = training_set(stored, options)
         except DiskFull as error:
@@ -202,21 +172,13 @@ class VlrftLoader(DatasetLoader):
         return self._rows(stored, source, options)
 
 
-def _refuse_several(datasets: list[Any]) -> None:
-    if len(datasets) > 1 and (big := [d for d in datasets if isinstance(d, ShardedSet)]):
-        raise DataError(
-            f"--streaming true: GRPO streams one set at a time, and {big[0].path} is one of "
-            f"{len(datasets)}. Put their files into one folder, or leave --streaming out"
-        )
-
-
 def _warn(notes: Sequence[str]) -> None:
     for note in notes:
         logger.warning(f"swift_vlrft: {lines(note)}")
 
 
 def _warn_here(note: str) -> None:
-    """From any process: the one that reads a bad row may be the only one that does."""
+    """From any process: a data worker may be the one that reads a bad row."""
     logger.warning_if(f"swift_vlrft: {lines(note)}", True)
 
 
@@ -273,8 +235,8 @@ def dataset_meta(name: str, source: Source | None = None) -> DatasetMeta:
     """How a set is registered: a path; a source under its id on both hubs; or an unregistered hub
     id, which is read by us if its columns are ours, else by ms-swift.
     """
-    if remote := remote_parts(name):
-        return _meta_of_store(remote[0].protocol)
+    if isinstance(path := path_of(name), Address):
+        return _meta_of_store(path.parts[0].rstrip(":"))
     if os.path.exists(name):
         return DatasetMeta(dataset_path=name, loader=VlrftLoader, tags=["vlrft"])
     # Without a source the name differs from the id, so that a later plugin can register the id.

@@ -27,14 +27,12 @@ from swift_vlrft.datasets.box_format import (
     refuse_subset,
     subset_of,
 )
-from swift_vlrft.datasets.check import check_set
-from swift_vlrft.datasets.column_files import ColumnFiles
-from swift_vlrft.datasets.opening import check_columns, find_set, open_set
-from swift_vlrft.datasets.remote import RemotePath, remote_parts
+from swift_vlrft.datasets.check import CHECKED, beginning, check_set
+from swift_vlrft.datasets.opening import check_columns, find_set
 from swift_vlrft.datasets.report import Report, nothing_scored, report_of_source
 from swift_vlrft.datasets.schemas import is_for_swift, schema_of
-from swift_vlrft.datasets.sharded_set import first_report
 from swift_vlrft.datasets.storage import StoredSet
+from swift_vlrft.datasets.syntax import DatasetName, parse
 from swift_vlrft.diagnostics.build_locks import take_turns
 from swift_vlrft.diagnostics.watch import watch
 from swift_vlrft.files.checkpoints import good_checkpoints, why_not
@@ -44,7 +42,7 @@ from swift_vlrft.geometry.box_format import SUBSETS
 from swift_vlrft.rewards import REWARDS, TASK_NAMES, RewardFunction
 from swift_vlrft.rewards.detection import VARIABLE, threshold_at
 from swift_vlrft.shared_prefix import settings as shared_prefix
-from swift_vlrft.swift_plugin.command_line import CommandLine, running_command
+from swift_vlrft.swift_plugin.command_line import CommandLine, running_command, supervised
 from swift_vlrft.swift_plugin.loader import MODEL_TYPE, dataset_meta
 from swift_vlrft.swift_plugin.metrics import metric_of
 from swift_vlrft.swift_plugin.model import (
@@ -52,6 +50,7 @@ from swift_vlrft.swift_plugin.model import (
     register_model_of,
     wanted_box_format,
 )
+from swift_vlrft.swift_plugin.streaming import too_small
 
 logger = get_logger()
 
@@ -123,11 +122,16 @@ def register(
         add_callback("vlrft_disk", WatchDisk)
         add_callback("vlrft_data", WatchData)
     if main_process:
+        _check_stream(command)
         _check_reward_names(command.reward_funcs, command.external_plugins)
         _check_checkpoint(command)
     reports = [_register_path(d, command, check=main_process) for d in command.datasets]
     for dataset in command.val_datasets:
         _register_path(dataset, command, check=main_process)
+    if command.streaming and reports and None not in reports:
+        good = sum(report.good for report in reports if report is not None)
+        if good < (prompts := prompts_of_a_generation(command)):
+            raise DataError(too_small(good, prompts))
     # The rest about a set's rows and rewards is reported when it is loaded.
     problem = nothing_scored(command.reward_funcs, reports)
     if problem and main_process and not command.cached_datasets:
@@ -166,6 +170,29 @@ def _check_reward_names(names: list[str], plugins: list[str]) -> None:
         )
 
 
+def _check_stream(command: CommandLine) -> None:
+    if not command.streaming or not (command.rlhf_type == "grpo" or supervised()):
+        return
+    if "_megatron" in Path(sys.argv[0]).parts:  # whose --train_iters it asks for itself
+        return
+    if not command.max_steps:
+        raise DataError("--streaming true: a stream has no length; --max_steps says how many train")
+    if command.val_datasets and command.rlhf_type == "grpo":
+        raise DataError(
+            "--val_dataset with --streaming true: GRPO needs the length of a validation set, and a "
+            "stream has none. Leave one of them out, and evaluate checkpoints with `vlrft eval`"
+        )
+
+
+def prompts_of_a_generation(command: CommandLine) -> int:
+    """How many rows GRPO takes at once; 1 for other training."""
+    if command.rlhf_type != "grpo":
+        return 1
+    step = int(os.environ.get("WORLD_SIZE", "1")) * (command.per_device_train_batch_size or 1)
+    steps = command.steps_per_generation or command.gradient_accumulation_steps or 1
+    return (command.generation_batch_size or step * steps) // (command.num_generations or 8)
+
+
 def _check_checkpoint(command: CommandLine) -> None:
     """ms-swift goes on from what is there: where a state is missing, with a new optimizer, say."""
     if command.resume_from_checkpoint is None or command.resume_only_model:
@@ -186,8 +213,8 @@ def _register_path(dataset: str, command: CommandLine, *, check: bool) -> Report
     """
     if not Path(dataset).exists():
         refuse_count(dataset)
-    if remote := remote_parts(dataset.rpartition("#")[0] or dataset):
-        return _register_remote(*remote, dataset, command, check=check)
+    if (asked := parse(dataset)).in_store:
+        return _register_remote(asked, dataset, command, check=check)
     syntax = DatasetSyntax.parse(dataset)
     path = Path(syntax.dataset)
     if not path.exists():
@@ -201,7 +228,6 @@ def _register_path(dataset: str, command: CommandLine, *, check: bool) -> Report
     stored = find_set(path, keep_going=not command.strict, rename=command.columns)
     if stored is None or not _is_ours(stored, command):
         refuse_subset(syntax.dataset, syntax.subsets)
-        _refuse_stream(dataset, command)
         if check and stored is not None and is_glm4v(command):
             from swift_vlrft.swift_plugin.chatglm4v import refuse_several_images
 
@@ -216,36 +242,24 @@ def _register_path(dataset: str, command: CommandLine, *, check: bool) -> Report
 
 
 def _register_remote(
-    path: RemotePath, subsets: list[str], dataset: str, command: CommandLine, *, check: bool
+    asked: DatasetName, dataset: str, command: CommandLine, *, check: bool
 ) -> Report | None:
     if not command.streaming:
         raise DataError(f"--dataset {dataset}: a set in a store needs --streaming true")
-    subset = subset_of(subsets, dataset)
-    register_dataset(dataset_meta(str(path)), exist_ok=True)
+    subset = subset_of(asked.subsets, dataset)
+    register_dataset(dataset_meta(asked.name), exist_ok=True)
     if not check:
         return None
-    wanted_box_format(command, subset.box_format, str(path))
-    stored = open_set(path, keep_going=not command.strict, rename=command.columns)
+    wanted_box_format(command, subset.box_format, asked.name)
+    stored = find_set(asked.path, keep_going=not command.strict, rename=command.columns)
+    assert stored is not None
+    check_columns(stored)
     return _check(stored, command, subset.tasks)
-
-
-def _refuse_stream(dataset: str, command: CommandLine) -> None:
-    """Of a stream of its own, ms-swift 4.6.0 samples one answer a prompt (RepeatSampler is for sets
-    with a length).
-    """
-    if command.streaming and command.rlhf_type == "grpo" and command.num_generations != 1:
-        raise DataError(
-            f"--dataset {dataset} --streaming true: ms-swift 4.6.0 reads this set, and samples one "
-            "answer a prompt of it, so GRPO would compare answers to different prompts. Leave "
-            "--streaming out, or give Parquet with image, problem and solution, on a disk or in a "
-            "store: that is streamed in groups"
-        )
 
 
 def _register_hub_id(
     syntax: DatasetSyntax, dataset: str, command: CommandLine, *, check: bool
 ) -> Report | None:
-    _refuse_stream(dataset, command)
     source = next((s for s in SOURCES if s.hub_id == syntax.dataset), None)
     if source is None:
         found = [syntax.get_dataset_meta(use_hf) for use_hf in (True, False)]
@@ -284,29 +298,28 @@ def _is_ours(stored: StoredSet, command: CommandLine) -> bool:
 
 def _check(stored: StoredSet, command: CommandLine, tasks: Sequence[str]) -> Report | None:
     """Check every prompt and gold solution, of all rows or those of ``tasks``, before any model is
-    loaded; images are checked on loading. Of a streamed set some rows are checked, and None is
-    returned: what the others hold is not known.
+    loaded; images are checked on loading. Of a streamed set the first rows are checked, and None is
+    returned if there are more: what those hold is not known.
     """
     rewards = command.reward_funcs
-    streams = command.streaming and isinstance(stored, ColumnFiles) and stored.kind == "Parquet"
-    if streams:
-        assert isinstance(stored, ColumnFiles)
-        report = first_report(stored, rewards, tasks)
-        if problem := nothing_scored(rewards, [report]):
-            report.notes.append(f"of the first {report.rows} rows drawn: {problem}")
-    else:
-        report = check_set(stored, images=False, rewards=rewards, tasks=tasks)
+    first = max(CHECKED, 2 * prompts_of_a_generation(command)) if command.streaming else None
+    known = stored if first is None else beginning(stored)
+    report = check_set(known, images=False, rewards=rewards, tasks=tasks, first=first)
+    more = first is not None and report.rows + report.other_tasks.total() >= first
+    if more and (problem := report.no_row_of(tasks) or nothing_scored(rewards, [report])):
+        report.notes.append(f"of the first {first} rows: {problem}")
     hint = "\n`vlrft data check` lists all, and --fix writes a clean copy."
-    report.finish(strict=command.strict, hint=hint, tasks=tasks)
+    if not more or report.rows:
+        report.finish(strict=command.strict, hint=hint, tasks=tasks)
     if report.problems:
         logger.warning(f"swift_vlrft: {report.bad_rows}:\n{lines(report.listed())}{hint}")
     for note in report.notes:
         logger.warning(f"swift_vlrft: {printable(note)}")
     counts = ", ".join(f"{count} {task}" for task, count in report.tasks.most_common())
-    drawn = " of those that were drawn, before the stream begins" if streams else ""
+    of = f" of the first {first}" if more else ""
     good = f"{report.good} rows whose gold reads ({counts})"
-    logger.info(f"swift_vlrft: {report.path}: {good}{drawn}.")
-    return None if streams else report
+    logger.info(f"swift_vlrft: {report.path}: {good}{of}.")
+    return None if more else report
 
 
 def _names_a_path(text: str) -> bool:

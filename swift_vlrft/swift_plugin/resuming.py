@@ -70,10 +70,12 @@ class Resume(TrainerCallback):
         if args.ignore_data_skip:
             return  # ms-swift starts at the first row again
         loader = kwargs["train_dataloader"]
-        updates = max(-(-len(loader) // args.gradient_accumulation_steps), 1)  # of an epoch
-        epochs, within = divmod(state.global_step, updates)
+        epochs, within = 0, state.global_step  # a stream has one epoch, without an end
+        if hasattr(loader, "__len__"):
+            updates = max(-(-len(loader) // args.gradient_accumulation_steps), 1)  # of an epoch
+            epochs, within = divmod(state.global_step, updates)
         skip_epochs(loader, epochs)
-        if loader.persistent_workers:
+        if getattr(loader, "persistent_workers", False):
             if within:  # the rest of this epoch has workers of its own
                 self.epochs_until_start = 1
             else:

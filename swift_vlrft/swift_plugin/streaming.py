@@ -1,128 +1,102 @@
-"""Sets that are streamed, as ``datasets`` and ms-swift take them.
-
-Parquet, on a disk or in a store, is read in the order of datasets/shards.py: files shuffled, split
-among workers, and begun in the middle without reading what comes before. Anything else is read from
-its beginning.
+"""``--streaming true``: sets larger than memory, as IterableDatasets of ``datasets``. Shuffling,
+#COUNT and several sets are those of ``datasets`` and ms-swift.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from itertools import count, islice
+from pathlib import Path
 from typing import Any
 
-import numpy as np
 from datasets import IterableDataset
-from datasets.iterable_dataset import ExamplesIterable, _BaseExamplesIterable
+from torch.utils import data
 
+from swift_vlrft.datasets import DataError
+from swift_vlrft.datasets.check import CHECKED, beginning, check_set
 from swift_vlrft.datasets.column_files import ColumnFiles
 from swift_vlrft.datasets.read import rows_of
 from swift_vlrft.datasets.report import Report
-from swift_vlrft.datasets.sharded_set import ShardRecords, Teller, first_report
-from swift_vlrft.datasets.shards import Shards
-from swift_vlrft.datasets.source import DataError
+from swift_vlrft.datasets.row import BadRow
 from swift_vlrft.datasets.storage import StoredSet
 from swift_vlrft.datasets.training import LoadOptions, streamed_rows
 
-Say = Callable[[str], None]
+SHOWN = 20
+"""Bad rows that are named, and then the last at every doubling: a stream may have millions."""
 
 
 def streamed(
-    stored: StoredSet, options: LoadOptions, say: Say, end: Callable[[Report], None]
+    stored: StoredSet, options: LoadOptions, say: Callable[[str], None]
 ) -> IterableDataset:
-    """``end`` is called with the report when the set was read to its end."""
-    if isinstance(stored, ColumnFiles) and stored.kind == "Parquet":
-        return IterableDataset(ShardedExamples(stored, options, say, end))
-    tell = Teller(stored.path, say)
-
-    def generate() -> Iterator[tuple[int, Any]]:
-        report = Report(stored.path)
-        yield from enumerate(streamed_rows(rows_of(stored), options, report, tell))
-        if problem := report.no_row_of(options.tasks):
-            raise DataError(problem)
-        tell.finish()
-        end(report)
-
-    # Not from_generator: it would pickle the generator and all it refers to, for a fingerprint.
-    return IterableDataset(ExamplesIterable(generate, {}))
+    """The rows of a set as they are read; ``say`` is told which of them are left out."""
+    rows = partial(_rows, beginning(stored), options, _teller(stored.path, say))
+    if not isinstance(stored, ColumnFiles):
+        return IterableDataset.from_generator(rows)
+    # Files are what ``datasets`` shuffles, and shares among data workers.
+    known = check_set(beginning(stored), images=False, rewards=options.rewards, first=CHECKED)
+    kwargs = {"files": stored.files, "keep_unread": not known.scored}
+    return IterableDataset.from_generator(rows, gen_kwargs=kwargs)
 
 
-def shuffled(dataset: IterableDataset, seed: int, buffer_size: int) -> IterableDataset:
-    """Through a buffer of ``datasets``, unless all of it is in an order of its own: a buffer is
-    lost where a run goes on, and its images are memory.
-    """
-    if not all(isinstance(part, ShardedExamples) for part in _sources(dataset._ex_iterable)):
-        return dataset.shuffle(seed=seed, buffer_size=buffer_size)
-    examples = dataset._ex_iterable.shuffle_data_sources(np.random.default_rng(seed))
-    return IterableDataset(examples, info=dataset.info.copy())
+def _rows(
+    stored: StoredSet,
+    options: LoadOptions,
+    tell: Callable[[BadRow], None],
+    files: list[Path] | None = None,
+    keep_unread: bool | None = None,
+) -> Iterator[dict[str, Any]]:
+    if files is not None:
+        stored = replace(stored, files=files, broken=[])  # broken files were named at the start
+    report = Report(stored.path)
+    yield from streamed_rows(rows_of(stored), options, report, tell, keep_unread)
+    if files is None and (problem := report.no_row_of(options.tasks)):
+        raise DataError(problem)
 
 
-def _sources(examples: Any) -> list[Any]:
-    """What a pipeline of ``datasets`` reads from in the end."""
-    inner = getattr(examples, "ex_iterables", None) or [getattr(examples, "ex_iterable", None)]
-    return [examples] if inner == [None] else [end for part in inner for end in _sources(part)]
+def _teller(path: Path, say: Callable[[str], None]) -> Callable[[BadRow], None]:
+    numbers = count(1)
+
+    def tell(problem: BadRow) -> None:
+        bad = next(numbers)
+        if bad <= SHOWN:
+            say(f"left out: {problem}")
+        elif bad & (bad - 1) == 0:
+            say(f"{path}: {bad} bad rows so far, the last: {problem}")
+
+    return tell
 
 
-class ShardedExamples(_BaseExamplesIterable):
-    """The rows of Parquet files. Its state is how many records were read of the epoch's order, so
-    that ``load_state_dict`` goes on in the middle.
+class RepeatedRows(data.IterableDataset[dict[str, Any]]):
+    """The rows of a stream as TRL's RepeatSampler gives those of a set: each of ``prompts`` rows
+    ``copies`` times, all of that ``repeats`` times; then the next ones, and after the last the
+    first again, shuffled anew. What is left at the end of a pass is no whole batch, and is skipped.
     """
 
     def __init__(
-        self, stored: ColumnFiles, options: LoadOptions, say: Say, end: Callable[[Report], None]
+        self, rows: Any, *, copies: int, prompts: int, repeats: int, epoch: int = 0
     ) -> None:
-        super().__init__()
-        self.stored, self.options, self.say, self.end = stored, options, say, end
-        self.shards = Shards(stored)
-        first = first_report(stored, options.rewards, options.tasks)
-        self.keep_unread = not first.scored
-        self.seeds: tuple[int, ...] = ()
-        """Of the shuffling, and of the epoch; none: as the files lie."""
-        self.part = (0, 1)
+        self.rows, self.copies, self.prompts, self.repeats = rows, copies, prompts, repeats
+        self.epoch = epoch
 
-    def __iter__(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        start = self._state_dict["position"] if self._state_dict else 0
-        order = {"seed": self.seeds, "shuffle": bool(self.seeds), "part": self.part}
-        records = ShardRecords.of(self.stored, self.shards, start=start, **order)
-        report, tell = Report(self.stored.path), Teller(self.stored.path, self.say)
-        rows = streamed_rows(rows_of(records), self.options, report, tell, self.keep_unread)
-        for row in rows:
-            if self._state_dict:
-                self._state_dict["position"] = records.position
-            yield records.position, row
-        if self._state_dict:
-            self._state_dict["position"] = records.position
-        whole = start == 0 and self.part == (0, 1)  # a worker's windows may be of another task
-        if whole and (problem := report.no_row_of(self.options.tasks)):
-            raise DataError(problem)
-        tell.finish()
-        self.end(report)
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for epoch in count(self.epoch):
+            self.rows.set_epoch(epoch)
+            rows, batch = iter(self.rows), None
+            while len(read := list(islice(rows, self.prompts))) == self.prompts:
+                batch = read
+                for _ in range(self.repeats):
+                    for row in batch:
+                        for _ in range(self.copies):
+                            yield copy.deepcopy(row)
+            if batch is None:
+                raise DataError(too_small(len(read), self.prompts))
 
-    def _init_state_dict(self) -> dict[str, Any]:
-        self._state_dict = {"position": 0, "type": type(self).__name__}
-        return self._state_dict
 
-    def _with(self, **changes: Any) -> ShardedExamples:
-        other = copy.copy(self)
-        other._state_dict = None  # type: ignore[assignment]
-        for name, value in changes.items():
-            setattr(other, name, value)
-        return other
-
-    def shuffle_data_sources(self, generator: np.random.Generator) -> ShardedExamples:
-        seed = int(copy.deepcopy(generator).integers(1 << 62))
-        return self._with(seeds=(*self.seeds, seed))
-
-    def shard_data_sources(
-        self, num_shards: int, index: int, contiguous: bool = True
-    ) -> ShardedExamples:
-        at, of = self.part
-        return self._with(part=(at + of * index, of * num_shards))
-
-    def reshard_data_sources(self) -> ShardedExamples:
-        return self
-
-    @property
-    def num_shards(self) -> int:
-        windows = -(-len(self.shards.blocks) // self.shards.in_window)
-        return max(1, len(range(self.part[0], windows, self.part[1])))
+def too_small(rows: int, prompts: int) -> str:
+    return (
+        f"--streaming true: the data sets have {rows} good rows, and a generation takes {prompts} "
+        "prompts (--generation_batch_size / --num_generations): not one step would be trained"
+    )

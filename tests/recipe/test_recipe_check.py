@@ -787,42 +787,31 @@ def test_a_checkpoint_names_its_template(tmp_path):
     assert [f for f in findings(text) if f.rule == "response-prefix"] == []
 
 
-@pytest.mark.parametrize(
-    ("flags", "found"),
-    [
-        ("--streaming true", 1),
-        ("--streaming", 1),
-        ("--streaming false", 0),
-        ("--streaming true --rlhf_type dpo", 0),
-        ("", 0),
-    ],
-)
-def test_a_stream_has_no_groups(tmp_path, flags, found):
-    """ms-swift's RepeatSampler is for sets with a length: a stream gives each prompt once."""
-    recipe = tmp_path / "run.sh"
-    recipe.write_text(
-        f"swift rlhf --rlhf_type grpo --model m --dataset d --reward_funcs x {flags}\n"
-    )
-    assert len([f for f in check(recipe) if "answers to different prompts" in f.text]) == found
+LEN = "a stream has no length"
+ONE = "compares answers to different prompts"
+OURS = "--external_plugins plugins/vlrft.py --max_steps 9"
 
 
 @pytest.mark.parametrize(
-    ("dataset", "flags", "says"),
+    ("flags", "says"),
     [
-        ("set", "--streaming true", None),
-        ("s3://bucket/set:pixels#9", "--streaming true", None),
-        ("s3://bucket/set", "", "needs --streaming true"),
-        ("s3://me:secret@bucket/set", "--streaming true", "takes neither credentials"),
-        ("set org/other", "--streaming true", "of org/other ms-swift 4.6.0 samples one answer"),
+        ("--dataset d --streaming true", [LEN, ONE]),
+        ("--dataset d --streaming --max_steps 9", [ONE]),
+        ("--dataset d --streaming false", []),
+        ("--dataset d", []),
+        ("--dataset d --streaming true --max_steps 9 --rlhf_type dpo", []),
+        (f"--dataset SET --streaming true {OURS}", []),
+        (f"--dataset SET --val_dataset SET --streaming true {OURS}", ["length of --val_dataset"]),
+        (f"--dataset s3://bucket/set:pixels#9 --streaming true {OURS}", []),
+        (f"--dataset s3://bucket/set {OURS}", ["needs --streaming true"]),
+        (f"--dataset s3://me:secret@bucket/set --streaming true {OURS}", ["neither credentials"]),
     ],
 )
-def test_parquet_is_streamed_in_groups(tmp_path, dataset, flags, says):
+def test_streams(tmp_path, flags, says):
     """On a disk and in a store, which is not asked."""
-    write_shards(tmp_path / "set", 2, 4)
     recipe = tmp_path / "run.sh"
-    names = " ".join(str(tmp_path / n) if n == "set" else n for n in dataset.split())
-    command = f"swift rlhf --rlhf_type grpo --model m --dataset {names} --reward_funcs x {flags}"
-    recipe.write_text(command + "\n")
+    flags = flags.replace("SET", str(write_shards(tmp_path / "set", 2, 4)))
+    recipe.write_text(f"swift rlhf --rlhf_type grpo --model m --reward_funcs x {flags}\n")
     texts = [f.text for f in check(recipe) if f.rule in ("dataset", "streaming")]
-    assert [t for t in texts if says is None or says in t] == (texts if says else [])
-    assert bool(texts) == (says is not None) and not any("secret" in text for text in texts)
+    assert len(texts) == len(says) and not any("secret" in text for text in texts)
+    assert all(part in text for part, text in zip(says, texts, strict=True))

@@ -271,24 +271,6 @@ print(sorted(Counter(train["task"]).items()))
     assert done.returncode == 1 and "known tasks, for their rows alone: detection" in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("dataset", "flags", "stops"),
-    [
-        ("org/set", ("--streaming", "true"), True),
-        ("org/set", ("--streaming",), True),
-        ("org/set", ("--streaming", "false"), False),
-        ("org/set", ("--streaming", "true", "--num_generations", "1"), False),
-        (None, ("--streaming", "true"), False),
-    ],
-)
-def test_grpo_on_a_stream_of_ms_swift_has_no_groups(shapes, dataset, flags, stops):
-    """What lies here as Parquet is read by number (None: the folder)."""
-    done = import_plugin("--dataset", dataset or str(shapes), "--rlhf_type", "grpo", *flags)
-    assert done.returncode == stops, done.stderr[-2000:]
-    assert ("answers to different prompts" in done.stderr) == stops
-    assert "Traceback" not in done.stderr
-
-
 def resumed(folder) -> tuple[str, ...]:
     """From a folder that holds args.json alone."""
     return "--resume_from_checkpoint", str(folder), "--resume_only_model", "true"

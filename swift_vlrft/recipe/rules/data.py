@@ -60,8 +60,6 @@ class _Set:
     """As rewards see them; empty if they are not known."""
     ours: bool = False
     """Whether our readers load its rows, not ms-swift's."""
-    here: bool = False
-    """Whether these rows lie on a disk or in a store, where they can be read by number."""
     report: Report | None = None
     """The rows that the rewards would score, if known."""
 
@@ -70,14 +68,12 @@ def _set(run: Run, flag: str, value: str) -> _Set:
     """DataError if the set exists but cannot be read."""
     from swift_vlrft.datasets import SOURCES, DataError
     from swift_vlrft.datasets.box_format import refuse_count
-    from swift_vlrft.datasets.check import check_set
-    from swift_vlrft.datasets.column_files import ColumnFiles
+    from swift_vlrft.datasets.check import CHECKED, beginning, check_set
     from swift_vlrft.datasets.opening import find_set
-    from swift_vlrft.datasets.remote import remote_parts
     from swift_vlrft.datasets.report import report_of_source
     from swift_vlrft.datasets.row import Kind
     from swift_vlrft.datasets.schemas import is_for_swift, schema_of
-    from swift_vlrft.datasets.sharded_set import first_report
+    from swift_vlrft.datasets.syntax import parse
 
     def exists(name: str) -> bool:
         path = run.recipe.at(name)
@@ -85,10 +81,10 @@ def _set(run: Run, flag: str, value: str) -> _Set:
 
     if not exists(value):
         refuse_count(value)
-    if remote := remote_parts(value.rpartition("#")[0] or value):
+    if (asked := parse(value, exists)).in_store:
         if not run.true("streaming"):
             raise DataError(f"--{flag} {value}: a set in a store needs --streaming true")
-        return _Set(flag, value, str(remote[0]), "/".join(remote[1]), ours=True, here=True)
+        return _Set(flag, value, asked.name, "/".join(asked.subsets), ours=True)
     name, subset = value, ""
     name = name if exists(name) else name.split("::", 1)[-1]
     name = name if exists(name) else name.rsplit("#", 1)[0]
@@ -115,10 +111,11 @@ def _set(run: Run, flag: str, value: str) -> _Set:
     tasks = [task for task in _subsets(subset) if task in TASK_NAMES]
     try:
         if rewards and flag == "dataset":
-            if run.true("streaming") and isinstance(stored, ColumnFiles) and stored.groups:
-                known = first_report(stored, rewards, tasks)
-            else:
-                known = check_set(stored, images=False, rewards=rewards, tasks=tasks)
+            first = CHECKED if run.true("streaming") else None
+            part = stored if first is None else beginning(stored)
+            known = check_set(part, images=False, rewards=rewards, tasks=tasks, first=first)
+            if first is not None and known.other_tasks.total() >= first:
+                tasks = []  # rows of them may follow
             known.leave_unread()
             known.problems = [
                 one for one in known.problems if one.kind in (Kind.GOLD, Kind.NOT_READ)
@@ -127,7 +124,7 @@ def _set(run: Run, flag: str, value: str) -> _Set:
         known = None  # another rule says so, or the images lie elsewhere
     if known is not None and (text := known.no_row_of(tasks)):
         raise DataError(text)
-    return _Set(flag, value, name, subset, (*columns, "solution"), True, True, known)
+    return _Set(flag, value, name, subset, (*columns, "solution"), True, known)
 
 
 def _subsets(text: str) -> list[str]:
@@ -158,7 +155,6 @@ def data_sets(run: Run) -> Iterator[Finding]:
         yield problem(run, "dataset", "dataset", "--dataset is missing")
     reports: list[Report | None] = []
     notes: list[Finding] = []
-    unstreamed: list[str] = []
     rewards = _named_rewards(run)
     named = [(flag, v) for flag in ("dataset", "val_dataset") for v in run.texts(flag)]
     for flag, value in named:
@@ -171,8 +167,6 @@ def data_sets(run: Run) -> Iterator[Finding]:
         if is_missing(run, data_set.name):
             text = f"the path {data_set.name} does not exist (from {run.recipe.folder})"
             yield problem(run, flag, "dataset", f"--{flag} {value}: {text}")
-        if not data_set.here:
-            unstreamed.append(value)
         yield from _columns(run, data_set)
         yield from _box_format(run, data_set)
         reports += [data_set.report] * (flag == "dataset")
@@ -182,8 +176,7 @@ def data_sets(run: Run) -> Iterator[Finding]:
         elif data_set.report is not None and flag == "dataset":
             lines = data_set.report.routing_notes(rewards)
             notes += [note(run, flag, "reward-rows", line) for line in lines]
-    if unstreamed:
-        yield from _streamed_groups(run, unstreamed)
+    yield from _stream(run)
     if rewards and run.lacks("cached_dataset"):
         if unscored := nothing_scored(rewards, reports):
             yield problem(run, "reward_funcs", "reward-rows", unscored)
@@ -191,17 +184,26 @@ def data_sets(run: Run) -> Iterator[Finding]:
             yield from notes
 
 
-def _streamed_groups(run: Run, names: list[str]) -> Iterator[Finding]:
-    """ms-swift's sampler that repeats a prompt is for sets with a length (get_dataloader in
-    rlhf_trainers/utils.py): from a stream of its own each prompt comes once.
+def _stream(run: Run) -> Iterator[Finding]:
+    """A stream has no length, which transformers says after the model is loaded; of GRPO's on one,
+    ms-swift's sampler that repeats a prompt is not used (get_train_dataloader of TRL).
     """
-    if run.grpo and run.true("streaming") and run.integer("num_generations") > 1:
+    if not run.true("streaming") or run.command not in ("rlhf", "sft", "pt"):
+        return
+    if run.integer("max_steps") <= 0:
+        text = "--streaming true: a stream has no length; --max_steps says how many train"
+        yield problem(run, "streaming", "streaming", text)
+    plugins = [*run.texts("external_plugins"), *run.texts("custom_register_path")]
+    if run.grpo and run.integer("num_generations") > 1 and not plugins:
         text = (
-            f"--streaming true: of {' and '.join(names)} ms-swift 4.6.0 samples one answer a "
-            "prompt, so GRPO compares answers to different prompts. Leave it out, or give Parquet "
-            "with image, problem and solution, on a disk or in a store: that is streamed in groups"
+            "--streaming true: ms-swift 4.6.0 samples one answer a prompt of a stream, so GRPO "
+            "compares answers to different prompts. Leave it out, or let our plugin repeat the "
+            'prompts: --external_plugins "$(vlrft plugin)"'
         )
         yield problem(run, "streaming", "streaming", text)
+    if run.grpo and run.texts("val_dataset"):
+        text = "--streaming true: GRPO needs the length of --val_dataset, and a stream has none"
+        yield problem(run, "val_dataset", "streaming", text)
 
 
 def _columns(run: Run, data_set: _Set) -> Iterator[Finding]:
