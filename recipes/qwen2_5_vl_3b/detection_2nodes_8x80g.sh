@@ -2,11 +2,10 @@
 # Detection on ViRFT_COCO_base65: Qwen2.5-VL-3B, all weights, 2 nodes of 8 GPUs of 80 GiB.
 #
 # tested   ms-swift 4.6.0: this file, with a tiny model of the same architecture as two nodes of one CPU
-#          process each, on the loopback and in two network namespaces with a slow link that loses
-#          packets, is cut and comes back (DeepSpeed ZeRO-3, colocated vLLM, both offloads). Not run
+#          process each, on the loopback (DeepSpeed ZeRO-3, colocated vLLM, both offloads). Not run
 #          on GPUs yet: time, memory, NCCL and --sleep_level 1 are not measured.
 # memory   peak 42.8 GiB of 80 per GPU in rollout (vlrft plan, analytic)
-# before   on each node, at the same time:  vlrft doctor --peers 10.0.0.1:29500,10.0.0.2:29500
+# before   do the nodes agree? "More than one machine" in docs/faults.md has the command
 # run      bash, on each node, with the address of the first one:
 #          NODE_RANK=0 MASTER_ADDR=10.0.0.1 bash recipes/qwen2_5_vl_3b/detection_2nodes_8x80g.sh
 #          NODE_RANK=1 MASTER_ADDR=10.0.0.1 bash recipes/qwen2_5_vl_3b/detection_2nodes_8x80g.sh

@@ -2,10 +2,10 @@
 
 import resource
 import time
-from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from subprocess import CompletedProcess
 
 from support.swift_run import (
     DEEPSPEED_ON_CPU,
@@ -115,47 +115,24 @@ def run_recipe(
     return RecipeRun(Run(done.stdout, output), seconds, processor_seconds, recipe)
 
 
-def start_two_nodes(
-    pool: ThreadPoolExecutor,
-    path: Path,
-    model: Path,
-    dataset: str,
-    output: Path,
-    *flags: str,
-    within: Sequence[Sequence[str]] = ((), ()),
-    timeout: int = 900,
-    **variables: str,
-) -> list[Future]:
-    """The recipe twice at the same time, as two nodes of one process each.
-
-    ``within``: words before each node's command, as `nsenter --net=...`.
-    """
-    recipe = read(path)
+def run_on_two_nodes(
+    path: Path, model: Path, dataset: str, output: Path, *flags: str, timeout: int = 900
+) -> RecipeRun:
+    """The recipe twice at the same time, as two nodes of one process each on the loopback."""
+    started, recipe = Stopwatch(), read(path)
     command = ["bash", str(path), *cpu_flags(recipe, 2), *flags]
     shared = {"NPROC_PER_NODE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
-    return [
-        pool.submit(
-            run_swift_unchecked,
-            [*words, *command],
-            timeout,
-            **variables_for(
-                recipe, model, dataset, output, NODE_RANK=str(rank), **(shared | variables)
-            ),
-        )
-        for rank, words in enumerate(within)
-    ]
 
+    def run(rank: str) -> CompletedProcess[str]:
+        variables = variables_for(recipe, model, dataset, output, NODE_RANK=rank, **shared)
+        return run_swift_unchecked(command, timeout, **variables)
 
-def run_on_two_nodes(path: Path, model: Path, dataset: str, output: Path, *flags: str) -> RecipeRun:
-    """Both on the loopback, to the end."""
-    started = Stopwatch()
     with ThreadPoolExecutor() as pool:
-        runs = start_two_nodes(pool, path, model, dataset, output, *flags)
-        ended = [run.result() for run in runs]
+        ended = list(pool.map(run, "01"))
     seconds, processor_seconds = started.read()
     for done in ended:
         assert done.returncode == 0, done.stdout[-6000:]
-    return RecipeRun(Run(ended[0].stdout, output), seconds, processor_seconds, read(path))
+    return RecipeRun(Run(ended[0].stdout, output), seconds, processor_seconds, recipe)
 
 
 def run_with_server(path: Path, model: Path, dataset: str, output: Path, *flags: str) -> RecipeRun:
