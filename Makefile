@@ -1,4 +1,4 @@
-# make demo    a real GRPO run that learns in minutes, no GPU      (TASK=colours|format|detection|digits|coins)
+# make demo    a real GRPO run that learns in minutes, no GPU      (TASK=colours|coins|mixed)
 # make check   format, types and the quick unit tests: after every change
 # make dist    sdist and wheel into dist/, checked as PyPI and pip look at them
 # make test    everything: also the slow unit tests, and real runs of every engine and recipe

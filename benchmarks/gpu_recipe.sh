@@ -24,7 +24,7 @@ import random, sys
 from pathlib import Path
 from PIL import Image
 from swift_vlrft.demo.data import write_parquet
-from swift_vlrft.demo.tasks import Row
+from swift_vlrft.demo.rows import Row
 
 # Photographs' size, so that an image takes all of MAX_PIXELS.
 rng = random.Random(0)

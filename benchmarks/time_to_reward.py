@@ -42,6 +42,7 @@ HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results" / "time_to_reward.jsonl"
 ENOUGH, LAST = 0.8, 5
 TASKS = ("colours", "detection", "digits")
+"""Of the table; the demo has the first alone now, and the others were measured at 6f52f50."""
 PEER = {
     "vlrft_classification": ["visual_rft_accuracy_reward", "visual_rft_format_reward"],
     "vlrft_detection_iou": [
@@ -102,7 +103,7 @@ def kept_rows(folder: Path, task: DemoTask, keep: str) -> tuple[Path, dict[str, 
     shutil.rmtree(out, ignore_errors=True)
     command = ["vlrft", "data", "difficulty", str(folder / "start"), str(folder / "train")]
     command += ["--keep", keep, "--out", str(out), "--engine", "transformers", "--workers", "1"]
-    command += ["--max-tokens", str(task.max_completion_length), "--batch-size", str(task.batch)]
+    command += ["--max-tokens", str(task.max_completion_length), "--batch-size", "64"]
     begin, used = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run([*command, "--json"], capture_output=True, text=True, env=environment())
     if done.returncode != 0:
@@ -139,7 +140,7 @@ def measured(task: DemoTask, name: str, seed: int, peers: str, work: Path) -> di
     command = ["bash", str(HERE.parent / "recipes" / "demo_cpu.sh"), "--max_steps", str(steps)]
     command += ["--max_completion_length", str(task.max_completion_length)]
     command += ["--learning_rate", str(task.learning_rate), "--seed", str(seed)]
-    command += ["--per_device_train_batch_size", str(task.batch), "--save_strategy", "no"]
+    command += ["--save_strategy", "no"]
     command += ["--reward_funcs", *names, "--reward_weights", *weights, *variant.flags]
     command += ["--beta", str(variant.beta), "--num_iterations", str(variant.updates)]
     command += ["--external_plugins", str(HERE.parent / "plugins" / "vlrft.py")]
@@ -264,7 +265,7 @@ def _markdown(rows: list[list[str]]) -> str:
 
 def wanted(options: argparse.Namespace) -> Iterator[tuple[str, int, str]]:
     done = {(row["task"], row["seed"], row["variant"]) for row in kept()}
-    for task in options.task or TASKS:
+    for task in options.task or TASKS[:1]:
         for seed in range(options.seeds):
             for variant in options.variant or VARIANTS:
                 if "Visual-RFT" in variant and not options.peers:
@@ -276,7 +277,7 @@ def wanted(options: argparse.Namespace) -> Iterator[tuple[str, int, str]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("peers", nargs="?", default="")
-    parser.add_argument("--task", action="append", choices=TASKS)
+    parser.add_argument("--task", action="append", choices=TASKS[:1])
     parser.add_argument("--variant", action="append", choices=VARIANTS)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--table", action="store_true", help="print what is measured, run nothing")

@@ -30,10 +30,9 @@ DATA_COMMANDS = ("coco", "convert", "show", "push", "list")
 # Every shell command of the code blocks, by its first words, and the test that runs it.
 RUN_BY = {
     "make demo": "end_to_end/test_demo.py: the same command that the Makefile calls",
-    "vlrft demo --task digits": "the same with another task",
-    "vlrft demo --task detection": "the same with another task",
+    "vlrft demo --task coins": "the same with another task",
+    "vlrft demo --task detection": "docs/gallery.md as it was at commit 6f52f50",
     "vlrft demo --out": "end_to_end/test_demo.py: the same with another folder",
-    "vlrft demo --task format": "end_to_end/test_family_runs.py",
     "make test": "is what runs this",
     "make docs": "test_docs_site.py: the same command",
     "python benchmarks/time_to_reward.py": "measured by hand, hours; its tables: below",

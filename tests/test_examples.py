@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from support.drawn_rows import mixed_rows
 from support.swift_run import (
     REPOSITORY,
     grpo_command,
@@ -21,7 +22,7 @@ from support.swift_run import (
 )
 
 import swift_vlrft
-from swift_vlrft.demo.mixed import demo_rows, mixed_rows
+from swift_vlrft.demo.mixed import demo_rows
 from swift_vlrft.rewards import REWARDS
 from swift_vlrft.tiny.checkpoint import write_tiny
 

@@ -19,9 +19,7 @@ report: {folder}/report.html"""
 
 
 def demo(
-    task: Annotated[
-        str, typer.Option(help="colours, format, detection, digits, coins or mixed.")
-    ] = "colours",
+    task: Annotated[str, typer.Option(help="colours, coins or mixed.")] = "colours",
     out: Annotated[
         Path, typer.Option(file_okay=False, help="Folder; for tasks other than colours, OUT/TASK.")
     ] = Path("runs/demo"),
@@ -32,7 +30,7 @@ def demo(
 ) -> None:
     """Watch a real `swift rlhf` GRPO run learn on a CPU, in minutes.
 
-    Example: vlrft demo --task detection
+    Example: vlrft demo --task coins
     """
     from swift_vlrft.demo.run import run_demo
     from swift_vlrft.demo.tasks import known_task

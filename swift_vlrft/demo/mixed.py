@@ -1,18 +1,6 @@
-"""Rows of several tasks in one set, by the column ``task``, each made on the spot.
+"""Rows of five tasks in one set, by the column ``task``, easy enough for a tiny model.
 
-``mixed_rows``, of every form that tests need
-
-112 x 112, two or three shapes of different colours
-grounding    "Where is the red shape?"               (250,0),(500,250) or No Objects
-pointing     "Point at every shape that is red."     [[250, 0, 500, 250]] or No Objects
-list         "Which colours are there?"              ["red", "blue"]
-ordering     "Name the colours from left to right."  ["blue", "red"]
-
-112 x 112, a line of text
-ocr          "What is written here?"                 Gate 7
-number       "Which amount is written here?"         12.5, with the column tolerance
-
-``demo_rows``, easy enough for a tiny model: 56 x 56, shapes in quarters of it, or one letter
+56 x 56, shapes in quarters of it, or one letter
 
 detection    "Find the shape."                       [[0, 500, 500, 1000]]
 grounding    "Where is the red shape?"               [0, 500, 500, 1000] or No Objects
@@ -26,14 +14,10 @@ from __future__ import annotations
 import json
 import random
 
-from PIL import Image, ImageDraw, ImageFont
+from PIL import ImageDraw, ImageFont
 
-from swift_vlrft.demo.rows import COLOURS, FORMAT, GRID, Row, draw, grey
+from swift_vlrft.demo.rows import COLOURS, FORMAT, Row, draw, grey
 
-WORDS = ("Exit", "Gate", "Room", "Hôtel", "Track", "Floor")
-SCENES = ("grounding", "pointing", "list", "ordering")
-MIXED = (*SCENES, "ocr", "number")
-"""The tasks of ``mixed_rows``."""
 LETTERS = "LOTX"
 HALF = 500
 IN_DEMO = {
@@ -44,52 +28,6 @@ IN_DEMO = {
     "pointing": "Point at the shape, as [x, y].",
 }
 """The tasks of ``demo_rows`` and what they ask."""
-
-
-def mixed_rows(rng: random.Random, n: int) -> list[Row]:
-    """``n`` rows, of each task in turn."""
-    return [_row(rng, MIXED[i % len(MIXED)]) for i in range(n)]
-
-
-def _row(rng: random.Random, task: str) -> Row:
-    image, columns = grey(rng, 112), {"task": task}
-    if task not in SCENES:
-        solution = f"{rng.choice(WORDS)} {rng.randint(1, 99)}"
-        question = "What is written here?"
-        if task == "number":
-            solution, question = f"{rng.randint(1, 999) / 10}", "Which amount is written here?"
-            columns["tolerance"] = rng.choice(["0", "0.05"])
-        _write(image, rng, f"$ {solution}" if task == "number" else solution)
-    else:
-        boxes = _scene(image, rng)
-        asked = rng.choice(list(COLOURS))
-        found = [boxes[asked]] if asked in boxes else []
-        question, solution = {
-            "grounding": (f"Where is the {asked} shape?", str(found[0] if found else "No Objects")),
-            "pointing": (f"Point at every shape that is {asked}.", str(found or "No Objects")),
-            "list": ("Which colours are there?", json.dumps(sorted(boxes))),
-            "ordering": ("Name the colours from left to right.", json.dumps(list(boxes))),
-        }[task]
-        if task in ("grounding", "pointing"):
-            question += " Coordinates are from 0 to 1000. If there is none, say No Objects."
-    return Row(image, f"{question} {FORMAT}", f"<answer>{solution}</answer>", solution, columns)
-
-
-def _scene(image: Image.Image, rng: random.Random) -> dict[str, list[int]]:
-    """Draw shapes in columns of their own; their boxes in thousandths by colour, from the left."""
-    boxes = {}
-    count = rng.randint(2, 3)
-    places = sorted(rng.sample(range(4), count))
-    for x, colour in zip(places, rng.sample(list(COLOURS), count), strict=True):
-        y = rng.randint(0, 3)
-        draw(image, rng, colour, (x * 28, y * 28, (x + 1) * 28, (y + 1) * 28))
-        boxes[colour] = [v * GRID for v in (x, y, x + 1, y + 1)]
-    return boxes
-
-
-def _write(image: Image.Image, rng: random.Random, text: str) -> None:
-    pen, font = ImageDraw.Draw(image), ImageFont.load_default(20)
-    pen.text((rng.randint(2, 8), rng.randint(4, 80)), text, fill="white", font=font)
 
 
 def demo_rows(rng: random.Random, n: int) -> list[Row]:

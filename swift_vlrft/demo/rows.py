@@ -16,7 +16,6 @@ COLOURS = {
     "yellow": (230, 200, 40),
 }
 SHAPES = ("square", "circle", "triangle")
-GRID = 250  # boxes lie on quarters of the side: 28 pixels of 112, one image token
 
 
 @dataclass(frozen=True)

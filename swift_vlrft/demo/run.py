@@ -214,7 +214,6 @@ def training(
     command = ["bash", str(shipped_file("recipes", "demo_cpu.sh")), "--max_steps", str(steps)]
     command += ["--max_completion_length", str(task.max_completion_length)]
     command += ["--learning_rate", str(task.learning_rate)]
-    command += ["--per_device_train_batch_size", str(task.batch)]
     with (folder / "grpo.log").open("w") as out:
         # In a session of its own: bash, `swift` and its Python end together.
         process = subprocess.Popen(

@@ -1,11 +1,8 @@
 """The demo's tasks: a data set, made on the spot in ViRFT form, and a tiny model.
 
-    colours    56 x 56, one shape               "What colour is the shape?"     red
-    format     the same, for a Qwen3.5 that writes its reasoning down every second time
-    detection  112 x 112, one shape             "Find the shape"                [{'Position': ...
-    digits     scikit-learn's handwritten ones  "Which digit is written here?"  seven
-    coins      windows of a photograph          "Find the coin that is whole"   [{'Position': ...
-    mixed      five tasks in one set            "How many shapes are there?"    2
+    colours  56 x 56, one shape        "What colour is the shape?"     red
+    coins    windows of a photograph   "Find the coin that is whole"   [{'Position': ...
+    mixed    five tasks in one set     "How many shapes are there?"    2
 
 The prompt never tells the answer. ``seen`` is what the image shows, in the words of the reasoning:
 the warm start learns to write it down, while its answer is a guess. What is left for GRPO to find
@@ -16,18 +13,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
+from dataclasses import dataclass
 
 from PIL import Image
 
 from swift_vlrft.demo.mixed import demo_guess, demo_rows
-from swift_vlrft.demo.model import MODELS, DemoModel
-from swift_vlrft.demo.rows import COLOURS, FORMAT, GRID, Row, draw, grey
+from swift_vlrft.demo.rows import COLOURS, FORMAT, Row, draw, grey
 from swift_vlrft.rewards import REWARDS
 
-DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 COIN_GRID = 50  # what a coin's box is rounded to where it is written down as seen
 
 Guess = Callable[[random.Random, str], str]
@@ -49,9 +42,7 @@ class DemoTask:
     side: int = 56  # of the images as the model sees them, in pixels
     max_completion_length: int = 12
     learning_rate: float = 5e-4
-    batch: int = 64  # answers a step
-    unreasoned: float = 0.0  # share of answers without reasoning before training
-    model: DemoModel = MODELS["internvl"]
+    warm_learning_rate: float = 2e-3
 
     def make(self, rng: random.Random, n: int, *, held_out: bool = False) -> list[Row]:
         return self.rows(rng, n, held_out)
@@ -95,33 +86,6 @@ def _colour_rows(rng: random.Random, n: int, held_out: bool) -> list[Row]:
     return rows
 
 
-def _detection_rows(rng: random.Random, n: int, held_out: bool) -> list[Row]:
-    rows = []
-    for _ in range(n):
-        image, w, h = grey(rng, 112), rng.randint(1, 3), rng.randint(1, 3)
-        x, y = rng.randint(0, 4 - w), rng.randint(0, 4 - h)
-        corners = (x * 28, y * 28, (x + w) * 28, (y + h) * 28)
-        draw(image, rng, rng.choice(list(COLOURS)), corners)
-        box = [v * GRID for v in (x, y, x + w, y + h)]
-        rows.append(_boxed(image, "the shape", box, box))
-    return rows
-
-
-def _digit_rows(rng: random.Random, n: int, held_out: bool) -> list[Row]:
-    import numpy as np
-    from sklearn.datasets import load_digits
-
-    digits = load_digits()
-    order = list(range(len(digits.images)))
-    random.Random(0).shuffle(order)  # one fixed order: its last rows are held out, its first train
-    rows = []
-    for i in order[-n:] if held_out else order[:n]:
-        pixels = (digits.images[i] * (255 / 16)).astype(np.uint8)
-        image = Image.fromarray(pixels).resize((56, 56), Image.Resampling.BILINEAR).convert("RGB")
-        rows.append(_named(image, "Which digit is written here?", DIGITS[digits.target[i]]))
-    return rows
-
-
 def _coin_rows(rng: random.Random, n: int, held_out: bool) -> list[Row]:
     from swift_vlrft.demo.coins import windows
 
@@ -133,61 +97,42 @@ def _coin_rows(rng: random.Random, n: int, held_out: bool) -> list[Row]:
     ]
 
 
-def _mixed_rows(rng: random.Random, n: int, held_out: bool) -> list[Row]:
-    return demo_rows(rng, n)
+def _any_colour(rng: random.Random, seen: str) -> str:
+    return rng.choice(tuple(COLOURS))
 
 
-def _too_large(step: int) -> Guess:
-    """Each side right in 3 of 10 cases, else ``step`` thousandths too far out: mostly too large."""
-
-    def guess(rng: random.Random, seen: str) -> str:
-        box = [int(text) for text in seen.split(",")]
-        far = [max(0, v - step) if side < 2 else min(1000, v + step) for side, v in enumerate(box)]
-        mixed = [v if rng.random() < 0.3 else out for v, out in zip(box, far, strict=True)]
-        return "[" + ",".join(map(str, mixed)) + "]"
-
-    return guess
+def _too_large(rng: random.Random, seen: str) -> str:
+    """Each side right in 3 of 10 cases, else three steps too far out: mostly too large."""
+    box, step = [int(text) for text in seen.split(",")], 3 * COIN_GRID
+    far = [max(0, v - step) if side < 2 else min(1000, v + step) for side, v in enumerate(box)]
+    mixed = [v if rng.random() < 0.3 else out for v, out in zip(box, far, strict=True)]
+    return "[" + ",".join(map(str, mixed)) + "]"
 
 
-def _one_of(names: tuple[str, ...]) -> Guess:
-    return lambda rng, seen: rng.choice(names)
-
-
-_BoxTask = partial(
-    DemoTask,
-    rewards=("vlrft_detection_iou",),
-    side=112,
-    max_completion_length=28,
-    learning_rate=2e-4,
-)
-_COLOURS = tuple(COLOURS)
-_COLOURED = DemoTask("colours", _colour_rows, _one_of(_COLOURS), _COLOURS, 512, 64, 120, 100)
 _IN_MIXED = (*"LOTX123", "No", "Objects", "0", "250", "500", "750", "1000")
-_MIXED_REWARDS = (
-    *("vlrft_detection_iou", "vlrft_grounding_iou", "vlrft_counting", "vlrft_ocr"),
-    "vlrft_pointing",
-)
-# Its large vocabulary makes a step slow: there are too few of them to learn the colours.
-_QWEN: dict[str, Any] = {
-    **{"model": MODELS["qwen3_5"], "unreasoned": 0.5, "batch": 16},
-    **{"learning_rate": 6e-4, "max_completion_length": 8},
-}
 # name, rows, guess, vocabulary; rows to train on and held out, steps of warm start and of GRPO
 TASKS: dict[str, DemoTask] = {
     task.name: task
     for task in (
-        _COLOURED,
-        DemoTask("digits", _digit_rows, _one_of(DIGITS), DIGITS, 1597, 200, 400, 200),
-        replace(_COLOURED, name="format", train_rows=64, warm_steps=40, grpo_steps=20, **_QWEN),
-        _BoxTask("detection", _detection_rows, _too_large(GRID // 2), _COLOURS, 2048, 64, 600, 70),
-        _BoxTask("coins", _coin_rows, _too_large(3 * COIN_GRID), (), 2048, 64, 600, 80),
+        DemoTask("colours", _colour_rows, _any_colour, tuple(COLOURS), 512, 64, 120, 100),
         DemoTask(
-            *("mixed", _mixed_rows, demo_guess, _IN_MIXED, 1200, 96, 600, 120),
-            rewards=_MIXED_REWARDS,
+            *("coins", _coin_rows, _too_large, (), 2048, 64, 600, 80),
+            rewards=("vlrft_detection_iou",),
+            side=112,
+            max_completion_length=28,
+            learning_rate=2e-4,
+        ),
+        DemoTask(
+            *("mixed", lambda rng, n, _: demo_rows(rng, n), demo_guess, _IN_MIXED),
+            *(1200, 96, 600, 120),
+            rewards=(
+                *("vlrft_detection_iou", "vlrft_grounding_iou", "vlrft_counting", "vlrft_ocr"),
+                "vlrft_pointing",
+            ),
             max_completion_length=28,
             learning_rate=2e-4,
             # With twice that, where a shape is was often not seen after 700 steps.
-            model=replace(MODELS["internvl"], learning_rate=1e-3),
+            warm_learning_rate=1e-3,
         ),
     )
 }

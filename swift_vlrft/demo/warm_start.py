@@ -9,9 +9,12 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
+from swift_vlrft.demo import model as demo
 from swift_vlrft.demo.rows import Row
 from swift_vlrft.demo.tasks import DemoTask
 from swift_vlrft.tiny import checkpoint
+
+BATCH = 32
 
 
 def warm_start(
@@ -29,7 +32,7 @@ def warm_start(
     # Small operations: a second thread gains little, and costs much where the cores are shared.
     torch.set_num_threads(1)
     rng = random.Random(seed)
-    demo, tiny = task.model, task.model.tiny(task.side)
+    tiny = demo.tiny_internvl(task.side)
     corpus = [
         *checkpoint.DEFAULT_CORPUS,
         *task.vocabulary,
@@ -38,7 +41,7 @@ def warm_start(
     ]
     corpus += [f"<answer>{task.guess(rng, rows[0].seen)}", "user", "assistant"]
     tokenizer = checkpoint.build_tokenizer(tiny, corpus)
-    model = checkpoint.build_model(tiny, demo.size, seed=seed)
+    model = checkpoint.build_model(tiny, demo.SIZE, seed=seed)
     # ms-swift would look for the image of an image token that the model wrote.
     model.generation_config.suppress_tokens = [
         number for name, number in tiny.special_ids.items() if name != tiny.eos
@@ -48,22 +51,19 @@ def warm_start(
         processor(text=demo.prompt(row.problem), images=row.image, return_tensors="pt")
         for row in rows
     ]
-    images = [name for name in prompts[0] if name in ("pixel_values", "image_grid_thw")]
     optimizer = torch.optim.AdamW(
-        model.parameters(), lr=demo.learning_rate, weight_decay=0.0, betas=(0.9, 0.98)
+        model.parameters(), lr=task.warm_learning_rate, weight_decay=0.0, betas=(0.9, 0.98)
     )
     schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, max_lr=demo.learning_rate, total_steps=task.warm_steps, pct_start=0.1
+        optimizer, max_lr=task.warm_learning_rate, total_steps=task.warm_steps, pct_start=0.1
     )
     model.train()
     for step in range(task.warm_steps):
-        picked = rng.sample(range(len(rows)), demo.batch)
+        picked = rng.sample(range(len(rows)), BATCH)
         sequences, starts = [], []
         for i in picked:
             guess = task.guess(rng, rows[i].seen)
-            skips = task.unreasoned and rng.random() < task.unreasoned
-            reasoning = "" if skips else f"<think>{rows[i].seen}</think>"
-            text = f"{reasoning}<answer>{guess}</answer>{tiny.eos}"
+            text = f"<think>{rows[i].seen}</think><answer>{guess}</answer>{tiny.eos}"
             prompt = prompts[i]["input_ids"][0].tolist()
             sequences.append(prompt + list(tokenizer(text)["input_ids"]))
             starts.append(len(prompt))
@@ -75,7 +75,7 @@ def warm_start(
             input_ids=ids,
             attention_mask=attention,
             mm_token_type_ids=(ids == model.config.image_token_id).int(),
-            **{name: torch.cat([prompts[i][name] for i in picked]) for name in images},
+            pixel_values=torch.cat([prompts[i]["pixel_values"] for i in picked]),
         ).last_hidden_state
         wanted = (position[None, 1:] >= torch.tensor(starts)[:, None]) & attention[:, 1:].bool()
         loss = F.cross_entropy(model.lm_head(hidden[:, :-1][wanted]), ids[:, 1:][wanted])
@@ -85,4 +85,4 @@ def warm_start(
         optimizer.step()
         schedule.step()
         progress(step + 1, f"loss {loss.item():.2f}")
-    checkpoint.save_checkpoint(model, tokenizer, tiny, demo.template, directory)
+    checkpoint.save_checkpoint(model, tokenizer, tiny, demo.TEMPLATE, directory)

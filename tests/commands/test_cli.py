@@ -28,8 +28,9 @@ def test_tiny_says_what_is_wrong(tmp_path):
 
 
 def test_an_unknown_demo_task_lists_the_known_ones(tmp_path):
-    result = run(app, ["demo", "--task", "colors", "--out", str(tmp_path)])
-    assert result.exit_code == 2 and "known: colours, digits, format, detection" in result.output
+    result = run(app, ["demo", "--task", "digits", "--out", str(tmp_path)])
+    assert result.exit_code == 2
+    assert "unknown demo task 'digits'; known: colours, coins, mixed" in result.output
 
 
 def test_help_and_rewards_come_without_torch_or_swift():

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.drawn_rows import MIXED, mixed_rows
 from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
@@ -21,7 +22,6 @@ from swift_vlrft.datasets.report import Report
 from swift_vlrft.datasets.row import Row, RowLocation
 from swift_vlrft.datasets.training import LoadOptions, streamed_rows, training_set
 from swift_vlrft.demo.data import write_parquet
-from swift_vlrft.demo.mixed import MIXED, mixed_rows
 from swift_vlrft.parsing.answers import gold_text, read_boxes
 from swift_vlrft.rewards import REWARDS, TASK_NAMES
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
+from support.drawn_rows import boxed_rows
 from support.stored_sets import FORMS, GOLD, PROBLEM, SIZE, columns, parquet_folder, picture
 
 from swift_vlrft.datasets import BadRow, DataError, Row, RowLocation
@@ -22,7 +23,6 @@ from swift_vlrft.datasets.training import (
     training_set,
 )
 from swift_vlrft.demo.data import write_parquet
-from swift_vlrft.demo.tasks import known_task
 
 VIEW = ImageResize("qwen2_5_vl", 3136, 12_845_056)
 
@@ -58,7 +58,7 @@ def test_supervised_rows_end_with_the_solution(write, tmp_path):
 
 
 def test_gold_image_and_prompt_are_as_they_were(tmp_path):
-    rows = known_task("detection").make(random.Random(0), 5)
+    rows = boxed_rows(random.Random(0), 5)
     write_parquet(rows, tmp_path / "set")
     dataset, _ = made(tmp_path / "set", tmp_path)
     streamed = streamed_rows(

@@ -5,6 +5,7 @@ import json
 import random
 
 import pytest
+from support.drawn_rows import boxed_rows
 from support.swift_run import SUPPORT, grpo_command, run_swift, run_swift_unchecked
 
 from swift_vlrft.demo.data import png_bytes, write_parquet
@@ -19,7 +20,7 @@ def mixed_sets(folder):
     """
     from datasets import Dataset
 
-    detection = known_task("detection").make(random.Random(1), 4)
+    detection = boxed_rows(random.Random(1), 4)
     columns = {
         "image": [{"bytes": png_bytes(row), "path": None} for row in detection],
         "problem": [row.problem for row in detection],
@@ -33,7 +34,7 @@ def mixed_sets(folder):
     Dataset.from_dict(columns).save_to_disk(folder / "boxes")
     colours = known_task("colours").make(random.Random(2), 4)
     write_parquet(colours, folder / "colours")
-    phrases = known_task("detection").make(random.Random(3), 4)
+    phrases = boxed_rows(random.Random(3), 4)
     lines = []
     for i, row in enumerate(phrases):
         row.image.save(folder / f"{i}.png")
@@ -127,7 +128,7 @@ def test_the_other_tiny_families_train(family, shapes, tmp_path):
 
 
 def test_bad_input_is_refused_before_a_model_is_looked_for(tmp_path):
-    rows = known_task("detection").make(random.Random(0), 4)
+    rows = boxed_rows(random.Random(0), 4)
     write_parquet(rows, tmp_path / "set")
     command = grpo_command("org/model-that-nobody-has", tmp_path / "set", tmp_path / "out", [])
     done = run_swift_unchecked(

@@ -10,10 +10,10 @@ import time
 from pathlib import Path
 
 import pytest
+from support.drawn_rows import boxed_rows
 from support.swift_run import ON_CPU, REPOSITORY, VLLM_ON_CPU, forking, grpo_command, run_swift
 
 from swift_vlrft.demo.data import write_parquet
-from swift_vlrft.demo.tasks import known_task
 from swift_vlrft.parsing.answers import gold_text, read_boxes
 
 pytestmark = pytest.mark.end_to_end
@@ -76,8 +76,7 @@ def test_a_killed_run_goes_on_without_asking_again(tiny_qwen2_5_vl, shapes, whol
 
 
 def test_boxes_are_asked_in_pixels_of_what_the_model_sees(tiny_qwen2_5_vl, tmp_path):
-    task = known_task("detection")
-    write_parquet(task.make(random.Random(0), 4), tmp_path / "set")
+    write_parquet(boxed_rows(random.Random(0), 4), tmp_path / "set")
     out = tmp_path / "out"
     command = eval_command(tiny_qwen2_5_vl, f"{tmp_path}/set:pixels", out)
     command[command.index("classification")] = "detection"

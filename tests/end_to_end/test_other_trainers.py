@@ -11,9 +11,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.drawn_rows import mixed_rows
 from support.swift_run import REPOSITORY
 
-from swift_vlrft.demo.mixed import demo_rows, mixed_rows
+from swift_vlrft.demo.mixed import demo_rows
 from swift_vlrft.rewards import REWARDS
 from swift_vlrft.tiny.checkpoint import write_tiny
 

@@ -5,6 +5,7 @@ import re
 import shlex
 
 import pytest
+from support.drawn_rows import boxed_rows
 from support.swift_run import (
     DEEPSPEED_ON_CPU,
     REPOSITORY,
@@ -15,7 +16,6 @@ from support.swift_run import (
 )
 
 from swift_vlrft.demo.data import write_parquet
-from swift_vlrft.demo.tasks import known_task
 
 pytestmark = pytest.mark.end_to_end
 
@@ -24,7 +24,7 @@ def test_the_readme_command_trains(tiny_qwen2_5_vl, tmp_path):
     blocks = re.findall(r"```bash\n(.*?)```", (REPOSITORY / "README.md").read_text(), re.S)
     (shown,) = [block for block in blocks if block.startswith("swift rlhf")]
     plugins = f"{REPOSITORY / 'plugins' / 'vlrft.py'} {SUPPORT / 'cpu_engines.py'}"
-    write_parquet(known_task("detection").make(random.Random(0), 16), tmp_path / "boxes")
+    write_parquet(boxed_rows(random.Random(0), 16), tmp_path / "boxes")
     # Later flags win: what follows is only what a CPU without a network cannot do.
     overrides = {
         "model": tiny_qwen2_5_vl,

@@ -15,6 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from support.drawn_rows import boxed_rows
 from support.recipe_run import (
     RECIPES,
     RecipeRun,
@@ -76,7 +77,7 @@ def models(tmp_path_factory):
 def sets(tmp_path_factory):
     """A small set of every task, by the first word of the recipe's name."""
     folder = tmp_path_factory.mktemp("sets")
-    found = known_task("detection").make(random.Random(0), 16)
+    found = boxed_rows(random.Random(0), 16)
     write_parquet(found, folder / "detection")
     write_parquet(known_task("colours").make(random.Random(0), 16), folder / "classification")
     boxes = [re.findall(r"\d+", row.solution.split("Confidence")[0])[:4] for row in found]

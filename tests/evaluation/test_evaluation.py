@@ -5,6 +5,7 @@ import random
 from fractions import Fraction
 
 import pytest
+from support.drawn_rows import boxed_rows
 from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
@@ -410,9 +411,8 @@ def test_bad_predictions_are_refused_with_a_reason(tmp_path, content, arguments,
 
 def test_a_list_of_boxes_is_not_scored_against_a_set_of_rows(tmp_path):
     from swift_vlrft.demo.data import write_parquet
-    from swift_vlrft.demo.tasks import known_task
 
-    write_parquet(known_task("detection").make(random.Random(0), 2), tmp_path / "set")
+    write_parquet(boxed_rows(random.Random(0), 2), tmp_path / "set")
     (tmp_path / "p.json").write_text(
         '[{"image_id": 1, "category_id": 1, "bbox": [1, 1, 2, 2], "score": 1}]'
     )

@@ -6,12 +6,12 @@ import json
 import random
 
 import pytest
+from support.drawn_rows import MIXED, mixed_rows
 from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
 from swift_vlrft.datasets import read_rows
 from swift_vlrft.demo.data import write_parquet
-from swift_vlrft.demo.mixed import MIXED, mixed_rows
 from swift_vlrft.evaluation.predictions import EVALUATED
 from swift_vlrft.parsing.answers import gold_text
 from swift_vlrft.rewards import TASK_NAMES

@@ -12,12 +12,11 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from support.drawn_rows import boxed_rows, mixed_rows
 from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
 from swift_vlrft.demo.data import write_parquet
-from swift_vlrft.demo.mixed import mixed_rows
-from swift_vlrft.demo.tasks import known_task
 from swift_vlrft.evaluation.predictions import Problems
 from swift_vlrft.evaluation.queries import QuerySet, Settings
 from swift_vlrft.evaluation.run import answer_line, begin, finish, new_part
@@ -77,7 +76,7 @@ def run(tmp_path) -> Path:
     gold = "<answer>[{'Position': [0, 0, 500, 500], 'Confidence': 1}]</answer>"
     log = {"completion": [EVIL, gold], "solution": [gold] * 2, "vlrft_detection_iou": [0.0, 1.0]}
     (folder / "completions.jsonl").write_text(json.dumps(log | {"step": ["1", "1"]}) + "\n")
-    rows = known_task("detection").make(random.Random(0), 6)
+    rows = boxed_rows(random.Random(0), 6)
     write_parquet(rows, tmp_path / "set")
     for name in ("before", "after"):
         out = tmp_path / name
@@ -147,7 +146,7 @@ def test_what_changed_is_shown_with_boxes_and_reasons(run):
     assert gain.count('class="box gold"') == 3 and gain.count('class="box after"') == 3
     assert 'class="box before"' not in gain and loss.count('class="box before"') == 3
     # A box is where it is in the picture, in percent.
-    rows = known_task("detection").make(random.Random(0), 6)
+    rows = boxed_rows(random.Random(0), 6)
     numbers = [int(v) / 10 for v in re.findall(r"\d+", rows[0].solution)[:4]]
     x1, y1, x2, y2 = numbers
     place = f"left:{x1:.2f}%;top:{y1:.2f}%;width:{x2 - x1:.2f}%;height:{y2 - y1:.2f}%"

@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
+from support.drawn_rows import boxed_rows
 from support.plugin_run import PLUGIN, import_plugin
 from support.swift_run import run_python
 
 from swift_vlrft.demo.data import write_parquet
-from swift_vlrft.demo.tasks import known_task
 from swift_vlrft.parsing.answers import gold_text, read_boxes
 from swift_vlrft.rewards import REWARDS
 from swift_vlrft.swift_plugin.command_line import read_command_line
@@ -18,7 +18,7 @@ def shapes(tmp_path_factory) -> Path:
     import random
 
     folder = tmp_path_factory.mktemp("shapes") / "of any name"
-    write_parquet(known_task("detection").make(random.Random(0), 4), folder)
+    write_parquet(boxed_rows(random.Random(0), 4), folder)
     return folder
 
 
@@ -82,7 +82,7 @@ def test_boxes_for_a_model_that_writes_none_are_said(tmp_path):
     """GLM-4v; not "trained on None"."""
     import random
 
-    write_parquet(known_task("detection").make(random.Random(0), 2), tmp_path / "shapes")
+    write_parquet(boxed_rows(random.Random(0), 2), tmp_path / "shapes")
     flags = ("--dataset", str(tmp_path / "shapes"), "--seed", "1", "--model_type", "chatglm4v")
     flags += ("--dataset_num_proc", "1")
     done = import_plugin(*flags, then=LOAD)
@@ -107,7 +107,7 @@ def test_a_bad_gold_solution_is_refused_by_file_and_row(tmp_path):
     import random
     from dataclasses import replace
 
-    rows = known_task("detection").make(random.Random(0), 3)
+    rows = boxed_rows(random.Random(0), 3)
     write_parquet([*rows, replace(rows[0], solution="a dog")], tmp_path / "set")
     named = "train-00000-of-00001.parquet, row 3: the solution 'a dog' cannot be read"
     done = import_plugin("--dataset", f"{tmp_path / 'set'}#2")
@@ -119,7 +119,7 @@ def test_other_bad_rows_are_listed_and_stop_a_strict_run(tmp_path):
     import random
     from dataclasses import replace
 
-    rows = known_task("detection").make(random.Random(0), 3)
+    rows = boxed_rows(random.Random(0), 3)
     write_parquet([*rows, replace(rows[0], solution="[10, 20, 1400, 90]")], tmp_path / "set")
     named = "row 3: the box (10, 20, 1400, 90) reaches beyond norm1000"
     done = import_plugin("--dataset", str(tmp_path / "set"))
@@ -156,7 +156,7 @@ def test_sets_of_several_forms_load_together_and_in_pixels(how, tmp_path):
     from datasets import Dataset
     from support.stored_sets import picture
 
-    write_parquet(known_task("detection").make(random.Random(0), 2), tmp_path / "shapes")
+    write_parquet(boxed_rows(random.Random(0), 2), tmp_path / "shapes")
     columns = {"image": [{"bytes": picture(), "path": None}], "problem": ["?"], "solution": ["red"]}
     Dataset.from_dict(columns | {"weight": [0.5]}).save_to_disk(tmp_path / "colours")
     (tmp_path / "1.png").write_bytes(picture())

@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from support.drawn_rows import MIXED, mixed_rows
 from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
@@ -19,7 +20,6 @@ from swift_vlrft.datasets.read import rows_of
 from swift_vlrft.datasets.report import Report
 from swift_vlrft.datasets.training import LoadOptions, streamed_rows, training_set
 from swift_vlrft.demo.data import write_parquet
-from swift_vlrft.demo.mixed import MIXED, mixed_rows
 
 ALL = {task: 2 for task in MIXED}
 BROKEN = {"bytes": b"no image", "path": None}
