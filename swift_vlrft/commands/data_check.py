@@ -82,7 +82,7 @@ def check(
     from swift_vlrft.datasets.convert import write_clean
     from swift_vlrft.datasets.report import Report, nothing_scored
     from swift_vlrft.datasets.validate import RowRules
-    from swift_vlrft.datasets.writer import row_bar
+    from swift_vlrft.datasets.writer import with_bar
     from swift_vlrft.rewards import REWARDS
 
     rewards = tuple(reward or ())
@@ -103,9 +103,8 @@ def check(
     if fix is not None:
         written = write_clean(source, fix, rows, root=root)
     else:
-        with row_bar() as advance:
-            for _ in chain.from_iterable(rows.values()):
-                advance()
+        for _ in with_bar(chain.from_iterable(rows.values())):
+            pass
     report = sum((one for _, one in splits.values()), Report(source))
     notes = list(dict.fromkeys(report.notes))
     if not report.rows and not report.problems:

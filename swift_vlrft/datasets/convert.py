@@ -62,12 +62,8 @@ def convert_folder(
         raise DataError(f"{source} does not exist (from {Path.cwd()})")
     found = list(splits) or splits_of(source)
     notes = _file_notes(source, found, rename, chosen=bool(splits))
-    opened = {
-        split: open_set(
-            source, split=split, keep_going=keep_going, rename=rename, root=root, task=task
-        )
-        for split in found
-    }
+    options: dict[str, Any] = {"keep_going": keep_going, "rename": rename, "root": root}
+    opened = {split: open_set(source, split=split, task=task, **options) for split in found}
     base = image_base(source, root)
 
     def items(split: str) -> Iterator[Item]:

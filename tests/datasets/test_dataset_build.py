@@ -168,13 +168,10 @@ def test_shots_are_per_category_and_by_seed(coco, tmp_path):
     def keys(found):
         return [(row["image_id"], row["category"]) for row in found]
 
-    assert keys(again) == keys(rows)
+    assert again == rows
     assert sorted(keys(other)) != sorted(keys(rows))
     cats, _, _ = built(coco, tmp_path / "d", ["cat"], shots=4, negatives=0)
     assert sorted(keys(cats)) == sorted(k for k in keys(rows) if k[1] == "cat")
-    assert [f.read_bytes() for f in sorted((tmp_path / "a").rglob("*.parquet"))] == [
-        f.read_bytes() for f in sorted((tmp_path / "b").rglob("*.parquet"))
-    ]
     _, counts, _ = built(coco, tmp_path / "e", ["cat"], shots=30)
     assert counts["shots that 'cat' lacks"] > 0
 

@@ -47,7 +47,6 @@ def said(result) -> str:
 )
 def test_rows_are_in_order_and_whole(tmp_path_factory, monkeypatch, rates, low, high):
     monkeypatch.setattr(writer, "GROUP_ROWS", 4)
-    monkeypatch.setattr(writer, "MOST_OPEN", 2)
     folder = tmp_path_factory.mktemp("order")
     source = write(folder / "set", rates)
     written = order_folder(source, folder / "ordered")

@@ -155,7 +155,7 @@ def test_a_name_that_no_disk_has_is_a_bad_row(name, tmp_path):
 
 
 def test_a_column_whose_name_no_file_can_store_is_named(tmp_path):
-    with pytest.raises(DataError, match=r"the column '\\ud800' has a name that no file can store"):
+    with pytest.raises(DataError, match=r"the column '\\ud800' cannot be stored"):
         convert_folder(rows_of(tmp_path, {"\ud800": 1}), tmp_path / "out")
 
 

@@ -557,7 +557,7 @@ def test_bad_rows_stop_before_a_model_is_loaded_or_are_left_out(tmp_path, engine
         (["m", "SET", "--columns", '{"problem": "other"}'], "lacks the column problem"),
         (["m", "NO_GOLD"], "lacks the column solution"),
         (["m", "EMPTY"], "has no rows"),
-        (["m", "TYPES"], "the column 'extra' holds values of several types"),
+        (["m", "TYPES"], "the column 'extra' cannot be stored"),
         (["m", "NO_KEY"], "cannot be stored as Parquet"),
         (["m", "SET", "--engine-options", "[1]"], "a JSON object"),
     ],

@@ -351,7 +351,7 @@ def test_text_of_others_is_never_markup(tmp_path, text):
     """Prompt, gold, task, split's title and column names come from the set."""
     from markdown_it import MarkdownIt
 
-    made = row("classification", problem=text, **{f"c {text}": 1})
+    made = row("classification", problem=text, **{f"c {text}".replace("\0", ""): 1})
     made["solution"] = f"<answer>{text}</answer>"
     folder = written(tmp_path / "set", made)
     card = card_of(folder, repo="me/x")
