@@ -39,9 +39,6 @@ BATCH_ROWS = 16
 MAX_THREADS = 4
 """Shards copied at once unless ``--dataset_num_proc`` asks for more: the disk takes no more."""
 
-_opened: dict[Path, os.stat_result] = {}
-"""The files that are mapped, as they were then."""
-
 
 def threads(num_proc: int = 1) -> ThreadPoolExecutor:
     """For copying and decoding, which leave the interpreter free."""
@@ -89,26 +86,7 @@ def mapped_files(stored: ColumnFiles) -> tuple[pa.Table, Origin]:
 def _mapped(file: Path) -> pa.Table:
     import pyarrow as pa
 
-    before = file.stat()
-    table = pa.ipc.open_stream(pa.memory_map(str(file))).read_all()
-    _opened[file] = before
-    return table
-
-
-def shortened() -> str | None:
-    """What to say of the first mapped file that has lost its end: reading it would kill the
-    process. One that was deleted, or replaced by another, stays readable.
-    """
-    for file, before in _opened.items():
-        with suppress(OSError):
-            now = file.stat()
-            if now.st_ino == before.st_ino and now.st_size < before.st_size:
-                return (
-                    f"{file} had {before.st_size} bytes when it was opened, and has {now.st_size} "
-                    "now: it was cut off or overwritten while rows were read from it. Put it back, "
-                    "and go on from the last checkpoint"
-                )
-    return None
+    return pa.ipc.open_stream(pa.memory_map(str(file))).read_all()
 
 
 def _joined(
@@ -175,8 +153,8 @@ def _copied(
 
 
 def _stamp(path: str | Path) -> str:
-    """What a file's content cannot change without, whatever the clock and copying tools do: size,
-    time of change, and the time of the last change to either, which no tool can set.
+    """What changes with a file's content: size, time of change, and the inode's own time, which
+    copying tools do not set.
     """
     stat = os.stat(path)
     return f"{stat.st_size} {stat.st_mtime_ns} {stat.st_ctime_ns}"

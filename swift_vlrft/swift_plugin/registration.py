@@ -111,16 +111,12 @@ def register(
     if command.reward_funcs:
         from swift_vlrft.swift_plugin.callbacks import add_callback
         from swift_vlrft.swift_plugin.resuming import Resume
-        from swift_vlrft.swift_plugin.watch_data import WatchData
-        from swift_vlrft.swift_plugin.watch_disk import WatchDisk
         from swift_vlrft.swift_plugin.watch_faults import WatchFaults
         from swift_vlrft.swift_plugin.watch_tasks import WatchTasks
 
         add_callback("vlrft_tasks", WatchTasks)
         add_callback("vlrft_resume", Resume)
         add_callback("vlrft_faults", WatchFaults)
-        add_callback("vlrft_disk", WatchDisk)
-        add_callback("vlrft_data", WatchData)
     if main_process:
         _check_stream(command)
         _check_reward_names(command.reward_funcs, command.external_plugins)

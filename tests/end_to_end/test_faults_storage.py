@@ -1,4 +1,4 @@
-"""Disks that fill up, clocks that are set back and files that go while `swift` trains on them."""
+"""Files that change and go while `swift` trains on them."""
 
 import json
 import random
@@ -6,7 +6,6 @@ import random
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.full_disk import small_disk
 from support.swift_run import SUPPORT, grpo_command, run_swift, run_swift_unchecked
 
 from swift_vlrft.demo.data import png_bytes, write_parquet
@@ -18,46 +17,12 @@ FAULTS = SUPPORT / "faults_storage.py"
 LORA = ("--tuner_type", "lora", "--beta", "0")
 
 
-def contents(folder):
-    return {one.name: one.read_bytes() for one in folder.iterdir()}
-
-
 def columns(rows):
     return {
         "image": [{"bytes": png_bytes(row), "path": None} for row in rows],
         "problem": [row.problem for row in rows],
         "solution": [row.solution for row in rows],
     }
-
-
-def test_a_disk_that_fills_up_while_a_checkpoint_is_saved(tiny_qwen2_5_vl, shapes, tmp_path):
-    """And, before it, a clock that was set back: the checkpoint just saved is the one to keep."""
-    with small_disk(tmp_path / "disk", "64m") as mounted:
-        out = tmp_path / "disk" / "out"
-        command = [
-            *grpo_command(tiny_qwen2_5_vl, shapes, out, [FAULTS], *LORA, "--max_steps", "4"),
-            *("--save_strategy", "steps", "--save_steps", "1", "--save_total_limit", "1"),
-        ]
-        cache = {"MODELSCOPE_CACHE": str(tmp_path / "cache")}
-        disk = {"VLRFT_TEST_DISK": str(tmp_path / "disk")} if mounted else {}
-        fault = {"VLRFT_TEST_FAULT": "full_disk"} | disk
-        ended = run_swift_unchecked(command, **cache, **fault)
-        assert ended.returncode == 1, ended.stdout[-3000:]
-        kept = out / "checkpoint-2"
-        if mounted:  # a limit for files leaves the disk as free as it is
-            told = ended.stdout.index("swift_vlrft: checkpoint-3 takes about 0 MB, and the disk of")
-            assert told < ended.stdout.index("Traceback")
-            assert f"--resume_from_checkpoint {kept} goes on from there" in ended.stdout
-        assert not (out / "checkpoint-1").exists()
-        assert not (out / "checkpoint-3" / "trainer_state.json").exists()
-        whole = contents(kept)
-        assert (out / "last-checkpoint").resolve() == kept.resolve()
-        (tmp_path / "disk" / "filler").unlink(missing_ok=True)
-        # Kept from being removed, so that it can be looked at afterwards.
-        command += ["--resume_from_checkpoint", str(kept), "--save_total_limit", "4"]
-        again = run_swift(command, out, **cache)
-        assert json.loads((out / "checkpoint-4" / "trainer_state.json").read_text())
-        assert contents(kept) == whole and "checkpoint-2" in again.output
 
 
 def test_files_that_change_and_go_while_a_run_reads_them(tiny_qwen2_5_vl, tmp_path):
@@ -72,24 +37,18 @@ def test_files_that_change_and_go_while_a_run_reads_them(tiny_qwen2_5_vl, tmp_pa
         lines.append(json.dumps(line) + "\n")
     (tmp_path / "5.png").write_bytes(png_bytes(rows[5])[:60])
     (tmp_path / "rows.jsonl").write_text("".join(lines))
-    from datasets import Dataset
-
-    Dataset.from_dict(columns(rows * 20)).save_to_disk(tmp_path / "arrow")
-    (arrow,) = (tmp_path / "arrow").glob("*.arrow")
-    size = arrow.stat().st_size
-    sets = [str(tmp_path / name) for name in ("parquet", "rows.jsonl", "arrow")]
+    sets = [str(tmp_path / name) for name in ("parquet", "rows.jsonl")]
     command = grpo_command(tiny_qwen2_5_vl, sets[0], tmp_path / "out", [FAULTS], *LORA)
-    command += ["--dataset", *sets, "--max_steps", "12"]
-    ended = run_swift_unchecked(
-        command, MODELSCOPE_CACHE=str(tmp_path / "cache"), VLRFT_TEST_FAULT="files"
+    command += ["--dataset", *sets, "--max_steps", "6"]
+    run = run_swift(
+        command,
+        tmp_path / "out",
+        MODELSCOPE_CACHE=str(tmp_path / "cache"),
+        VLRFT_TEST_FAULT="files",
     )
-    assert ended.returncode == 1, ended.stdout[-3000:]
-    assert "rows.jsonl, row 5: the image" in ended.stdout and "is broken" in ended.stdout
-    # Parquet without its shards, and other pictures, trained on; Arrow without its end did not.
-    log = (tmp_path / "out" / "logging.jsonl").read_text()
-    assert '"global_step/max_steps": "2/12"' in log
-    told = f"{arrow} had {size} bytes when it was opened, and has 4096 now"
-    assert told in ended.stdout[-3000:]
+    assert "rows.jsonl, row 5: the image" in run.output and "is broken" in run.output
+    # Parquet without its shards, and other pictures, were trained on.
+    assert any(row.get("global_step/max_steps") == "6/6" for row in run.rows)
 
 
 def test_an_image_that_is_deleted_while_a_run_trains(tiny_qwen2_5_vl, rows, tmp_path):

@@ -1,10 +1,6 @@
-import os
-import time
-
 import pytest
 from support.full_disk import no_room
 
-from swift_vlrft.files import writing
 from swift_vlrft.files.cache import remembered
 from swift_vlrft.files.writing import DiskFull, beside, write_atomically
 
@@ -51,19 +47,6 @@ def test_a_name_as_long_as_a_name_can_be(tmp_path):
     file = tmp_path / ("n" * 255)
     write_atomically(file, "one")
     assert file.read_text() == "one"
-
-
-def test_what_a_killed_process_left_is_removed_an_hour_later(tmp_path, monkeypatch):
-    with beside(tmp_path / "a") as alive:
-        left, young = (alive.with_name(f".a.{n * 12}.unfinished") for n in "0f")
-        other = tmp_path / ".somebodys.unfinished"
-        for file in (alive, left, young, other):
-            file.write_text("half")
-            if file != young:
-                os.utime(file, (time.time() - 4000,) * 2)
-        monkeypatch.setattr(writing, "_tidied", set())
-        write_atomically(tmp_path / "b", "whole")
-        assert {*tmp_path.iterdir()} == {alive, young, other, tmp_path / "b"}
 
 
 @pytest.mark.parametrize("damage", [b"", b'{"a": [1, 2', b"\xff\xfe", b"\0" * 40])
