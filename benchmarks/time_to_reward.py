@@ -54,7 +54,7 @@ PEER = {
 
 @dataclass(frozen=True)
 class Variant:
-    """``keep``: first `vlrft data difficulty --keep`, whose samples count among the tokens."""
+    """``keep``: first `vlrft eval --samples 8`, whose answers count among the tokens."""
 
     flags: Sequence[str] = ()
     beta: float = 0.04  # ms-swift's default; the recipe of the demo trains with 0
@@ -99,21 +99,27 @@ def prepared(task: DemoTask, seed: int, work: Path) -> Path:
 
 def kept_rows(folder: Path, task: DemoTask, keep: str) -> tuple[Path, dict[str, float]]:
     """The rows that the model gets right now and then, and what asking for all of them took."""
-    out = folder / "difficulty"
-    shutil.rmtree(out, ignore_errors=True)
-    command = ["vlrft", "data", "difficulty", str(folder / "start"), str(folder / "train")]
-    command += ["--keep", keep, "--out", str(out), "--engine", "transformers", "--workers", "1"]
-    command += ["--max-tokens", str(task.max_completion_length), "--batch-size", "64"]
+    out, kept = folder / "rates", folder / f"keep_{keep.replace(':', '_')}"
+    for earlier in (out, kept):
+        shutil.rmtree(earlier, ignore_errors=True)
+    rates = ["eval", str(folder / "start"), str(folder / "train"), "--task", task.kinds[0]]
+    rates += ["--samples", "8", "--temperature", "1", "--split", "train", "--out", str(out)]
+    rates += ["--engine", "transformers", "--workers", "1", "--batch-size", "64"]
+    rates += ["--max-tokens", str(task.max_completion_length)]
+    kept_of = ["data", "convert", str(folder / "train"), str(kept), "--split", "train"]
     begin, used = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run([*command, "--json"], capture_output=True, text=True, env=environment())
-    if done.returncode != 0:
-        raise ChildProcessError(done.stdout[-2000:] + done.stderr[-2000:])
+    for command in (rates, [*kept_of, "--pass-rates", str(out), "--keep", keep]):
+        done = subprocess.run(
+            ["vlrft", *command], capture_output=True, text=True, env=environment()
+        )
+        if done.returncode != 0:
+            raise ChildProcessError(done.stdout[-2000:] + done.stderr[-2000:])
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - used.ru_utime - used.ru_stime
     lines = (out / "predictions.jsonl").read_text(encoding="utf-8").splitlines()
     tokens = sum(json.loads(line)["tokens"] for line in lines)
     took = {"tokens": tokens, "seconds": time.perf_counter() - begin, "cpu": cpu}
-    return out / f"keep_{keep.replace(':', '_')}", took
+    return kept, took
 
 
 def digest(model: Path) -> str:

@@ -32,7 +32,7 @@ SCRIPT = """swift rlhf --rlhf_type grpo --model Qwen/Qwen2.5-VL-3B-Instruct \\
     --external_plugins "$(vlrft plugin)" --reward_funcs vlrft_detection_io vlrft_format \\
     --num_generations 8 --per_device_train_batch_size 3 --vllm_mode colocate
 """
-DEMO, PASS_RATES = RUNS / "detection", RUNS / "difficulty"
+DEMO = RUNS / "detection"
 
 
 @dataclass(frozen=True)
@@ -81,15 +81,6 @@ PARTS = (
         "Read without running it ([recipes](recipes.md)).",
         f"vlrft check {BROKEN}",
         before=SCRIPT,
-    ),
-    Part(
-        "Which rows teach?",
-        "How often a model gets each row right, before any training; rows that it never gets right "
-        "may have a wrong gold ([difficulty](difficulty.md)). Here it is the demo's model before "
-        "GRPO.",
-        f"vlrft data difficulty {DEMO}/start {DEMO}/data/held_out --samples 8 --out {PASS_RATES}",
-        ((PASS_RATES / "difficulty.html", "Histogram of pass rates, and rows never right"),),
-        lines=24,
     ),
     Part(
         "Why did this answer get this score?",

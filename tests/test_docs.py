@@ -61,8 +61,6 @@ RUN_BY = {
     "torchrun --nnodes 2": "diagnostics/test_nodes.py: the same but for the address",
     "export VLRFT_SHARED_PREFIX=1": "end_to_end/test_shared_prefix_training.py",
     **{f"vlrft data {name}": "test_docs_data.py" for name in DATA_COMMANDS},
-    "vlrft data difficulty": "end_to_end/test_data_difficulty.py",
-    "vlrft data order": "end_to_end/test_data_difficulty.py and datasets/test_pass_rates.py",
     "vlrft eval": "end_to_end/test_demo.py and end_to_end/test_model_evaluation.py",
     "vlrft compare": "end_to_end/test_demo.py",
     "vlrft report": "end_to_end/test_demo.py",

@@ -17,7 +17,6 @@ from swift_vlrft.commands.data_check import (
     check,
     renamed,
 )
-from swift_vlrft.commands.data_difficulty import difficulty, order
 from swift_vlrft.commands.hub_options import CardOnly, Hub, Private, Repo, show_card
 from swift_vlrft.commands.output import print_json, print_written, say
 
@@ -40,8 +39,6 @@ data = typer.Typer(
     no_args_is_help=True,
 )
 data.command()(check)
-data.command()(difficulty)
-data.command()(order)
 
 
 @data.command()
@@ -172,6 +169,24 @@ def convert(
     task: Annotated[
         str | None, typer.Option(help="Task of the rows, if the set does not state it.")
     ] = None,
+    keep: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LOW:HIGH",
+            help="Only rows whose pass rate lies there, such as 0.1:0.9: under GRPO, rows that "
+            "are always or never answered rightly teach nothing.",
+        ),
+    ] = None,
+    order: Annotated[
+        str | None, typer.Option(help="pass_rate: the easiest rows first; default: as they are.")
+    ] = None,
+    pass_rates: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of `vlrft eval --samples N`, whose rates count; default: the column "
+            "pass_rate of SRC."
+        ),
+    ] = None,
     model: Model = None,
     model_type: ModelType = None,
     keep_going: KeepGoing = False,
@@ -196,6 +211,9 @@ def convert(
         box_format=box_format,
         box_key=key,
         keep_going=keep_going,
+        keep=keep,
+        order=order,
+        rates=pass_rates,
     )
     print_written(written, as_json)
 

@@ -89,6 +89,14 @@ def evaluate(
     batch_size: Annotated[int, typer.Option(min=1, help="Queries at once.")] = 8,
     max_tokens: Annotated[int, typer.Option(min=1, help="Longest answer.")] = 1024,
     temperature: Annotated[float, typer.Option(min=0, help="0: greedy.")] = 0.0,
+    samples: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="Answers per row: the first counts in the metrics, all in the row's pass_rate, "
+            "by which `vlrft data convert --keep` chooses rows.",
+        ),
+    ] = 1,
     dtype: Annotated[
         str | None, typer.Option(help="bfloat16, float16 or float32; default: the checkpoint's.")
     ] = None,
@@ -133,7 +141,7 @@ def evaluate(
 
 
 @contextmanager
-def answers_bar(done: str = "rows are answered") -> Iterator[Callable[[int, int], None]]:
+def answers_bar() -> Iterator[Callable[[int, int], None]]:
     """A bar on the error stream; if that is not a terminal, only the number done before."""
     console = Console(emoji=False, stderr=True)
     columns = ("answers", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -143,7 +151,7 @@ def answers_bar(done: str = "rows are answered") -> Iterator[Callable[[int, int]
             if not bar.tasks:
                 bar.add_task("answers", total=total)
                 if n:
-                    console.print(f"{n} of {total} {done} already", highlight=False)
+                    console.print(f"{n} of {total} answers are there already", highlight=False)
             bar.update(bar.tasks[0].id, advance=n)
 
         yield progress

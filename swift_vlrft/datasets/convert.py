@@ -10,6 +10,7 @@ checks of ``vlrft data check``.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from swift_vlrft.datasets.opening import (
     unread_notes,
     unread_rows,
 )
+from swift_vlrft.datasets.pass_rates import easiest_first, pass_rates
 from swift_vlrft.datasets.read import rows_of
 from swift_vlrft.datasets.row import BadRow, Row
 from swift_vlrft.datasets.source import DataError
@@ -48,9 +50,13 @@ def convert_folder(
     box_format: str = "",
     box_key: str | None = None,
     keep_going: bool = False,
+    keep: str | None = None,
+    order: str | None = None,
+    rates: Path | None = None,
 ) -> Written:
     """What ``vlrft data convert`` does; all splits that are there unless ``splits`` names some.
     Boxes stay as they are stored unless ``box_format`` names another, under ``box_key`` if given.
+    ``keep``, ``order`` and ``rates`` choose and order rows by their pass rates (pass_rates.py).
     ``counts`` of what is returned are rows that were not made though nothing is wrong with them,
     ``notes`` which files were not read.
 
@@ -66,9 +72,15 @@ def convert_folder(
     opened = {split: open_set(source, split=split, task=task, **options) for split in found}
     base = image_base(source, root)
 
+    chosen = pass_rates(source, opened[found[0]].columns, keep, order, rates)
+    if chosen is not None and len(found) > 1:
+        raise DataError(
+            f"{source} has the splits {', '.join(found)}; pass rates are of one: name it by --split"
+        )
+
     def items(split: str) -> Iterator[Item]:
-        for row in rows_of(opened[split]):
-            yield item_of(row, base, box_format, box_key)
+        rows = ((row, item_of(row, base, box_format, box_key)) for row in rows_of(opened[split]))
+        yield from (item for _, item in rows) if chosen is None else chosen.chosen(rows)
 
     names = {split: WORDS.get(split.lower(), split) for split in found}
     both = list(names.values())
@@ -79,8 +91,10 @@ def convert_folder(
         keep_going=keep_going,
         about=f"Made from {code(source.name)} with `vlrft data convert`.",
         licence=source_licence(source),
+        sort_key=None if order is None else easiest_first,
     )
     written.notes = notes
+    written.counts += chosen.counts if chosen else Counter()
     for form in opened.values():
         for reason, places in form.left_out.items():
             written.counts[f"times {left_out_reason(reason)}"] += len(places)

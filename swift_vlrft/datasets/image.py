@@ -15,6 +15,7 @@ pages the first one counts. More than 8 bits a colour become 8 as ``_eight_bits`
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import stat
@@ -152,6 +153,16 @@ def stored_image(image: Mapping[str, Any], base: Path) -> tuple[dict[str, Any], 
         image_info(image)  # its message names the full path
         raise
     return (stored if info.plain else upright_bytes(stored)), info
+
+
+def content_key(content: bytes) -> str:
+    """The key of an image by its file's content: the first 16 digits of its SHA-256."""
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def image_hash(image: Mapping[str, Any]) -> str:
+    """``content_key`` of an image as it is stored; DataError if its file cannot be read."""
+    return content_key(_content(image))
 
 
 def image_path(path: str, folder: Path, root: Path | None) -> Path:

@@ -113,12 +113,6 @@ def find_set(
         return stored
     if not path.exists():
         raise DataError(f"{path} does not exist (from {Path.cwd()})")
-    if all((path / name).is_file() for name in ("run.json", "ranking.jsonl")):
-        sets = sorted(p.name for p in path.iterdir() if (p / "data").is_dir())
-        raise DataError(
-            f"{path} is a run of `vlrft data difficulty`; give one of the sets in it: "
-            + (", ".join(sets) or "it has none yet")
-        )
     if path.is_dir() and (path / "dataset_dict.json").is_file():
         stored = _dataset_dict(path, split, keep_going)
     elif path.is_dir() and (path / "state.json").is_file():

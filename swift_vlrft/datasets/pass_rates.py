@@ -1,32 +1,27 @@
-"""Sets with the columns that `vlrft data difficulty` adds: filtered, and from easy to hard.
+"""Rows kept and ordered by how often a model answers them rightly, for ``vlrft data convert``.
 
-{"problem": "...", "solution": "red", "pass_rate": 0.25, "reward_mean": 0.25, "reward_std": 0.43}
+    vlrft eval MODEL SET --task counting --samples 8 --temperature 1 --out runs/eval/m
+    vlrft data convert SET data/kept --pass-rates runs/eval/m --keep 0.1:0.9 --order pass_rate
 
-Share.of("0.1:0.9").holds(0.25)                                     True
-order_folder(Path("runs/difficulty/m-s/set"), Path("data/ordered"))
+The rates are the column ``pass_rate`` of the set, or stand in what ``vlrft eval`` wrote, whose
+lines carry the number of the row and the hash of its image.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from swift_vlrft.datasets.convert import image_base, item_of
-from swift_vlrft.datasets.licence import source_licence
-from swift_vlrft.datasets.opening import file_notes, open_set
-from swift_vlrft.datasets.read import rows_of
-from swift_vlrft.datasets.row import BadRow
+from swift_vlrft.datasets.image import image_hash
+from swift_vlrft.datasets.row import BadRow, Row
 from swift_vlrft.datasets.source import DataError
-from swift_vlrft.datasets.splits import WORDS
-from swift_vlrft.datasets.writer import Item, Written, write_folder
+from swift_vlrft.files.completions import read_completions
 from swift_vlrft.files.jsonl import finite
-from swift_vlrft.files.markdown import code
 
-COLUMNS = ("pass_rate", "reward_mean", "reward_std")
-Rates = tuple[float, float] | None
-"""Pass rate and mean reward of a row; None if it has none."""
+COLUMN = "pass_rate"
 
 
 @dataclass(frozen=True)
@@ -38,116 +33,101 @@ class Share:
 
     @classmethod
     def of(cls, text: str) -> Share:
-        """``LOW:HIGH``; ValueError says what is wrong with another text."""
+        """``LOW:HIGH``; DataError says what is wrong with another text."""
         first, _, last = text.partition(":")
         low, high = finite(first), finite(last)
-        if low is None or high is None:
-            raise ValueError(f"--keep {text}: two numbers are needed, such as 0.1:0.9")
-        if low > high:
-            raise ValueError(f"--keep {text}: {low:g} is more than {high:g}; give LOW:HIGH")
-        if low < 0 or high > 1:
-            raise ValueError(f"--keep {text}: pass rates are from 0 to 1, such as 0.1:0.9")
-        return cls(low + 0.0, high + 0.0)  # no -0
+        if low is None or high is None or not 0 <= low <= high <= 1:
+            raise DataError(f"--keep {text}: not LOW:HIGH, two numbers from 0 to 1, as 0.1:0.9")
+        return cls(low, high)
 
-    def __str__(self) -> str:
-        return f"{self.low:.12g}:{self.high:.12g}"
-
-    def holds(self, rate: float | None) -> bool:
+    def holds(self, rate: float) -> bool:
         # A set may have passed through float32 since.
-        return rate is not None and self.low - 1e-6 <= rate <= self.high + 1e-6
+        return self.low - 1e-6 <= rate <= self.high + 1e-6
 
 
-def check_outside(folder: Path, source: Path, name: str) -> None:
-    """DataError if what is to be written to ``folder`` would be read as rows of ``source``."""
-    if source.is_dir() and folder.resolve().is_relative_to(source.resolve()):
-        raise DataError(
-            f"{name} {folder} lies in {source}, of whose rows it would become a part; name a "
-            "folder outside of it"
-        )
-
-
-def order_folder(
-    source: Path,
-    folder: Path,
-    *,
-    split: str = "train",
-    root: Path | None = None,
-    keep: Share | None = None,
-    box_format: str = "",
-    box_key: str | None = None,
-    keep_going: bool = False,
-) -> Written:
-    """What ``vlrft data order`` does: the rows by pass rate, then by mean reward, the easiest
-    first; rows without a pass rate come last, or are dropped with ``keep``.
-    DataError if the set lacks the columns, and for a row that cannot be used.
+@dataclass
+class PassRates:
+    """``keep``: a share of the rows, None: all. ``rates``: of the run in ``file`` by the number of
+    the row, with the hash of its image; None: the set's own column.
     """
-    stored = open_set(source, split=split, keep_going=keep_going, root=root)
-    check_outside(folder, source, "DST")
-    missing = [name for name in COLUMNS[:2] if name not in stored.columns]
-    if missing:
-        raise DataError(
-            f"{source} lacks the column{'s' * (len(missing) > 1)} {' and '.join(missing)}, by "
-            f"which rows are kept and ordered (it has {', '.join(stored.columns)}). "
-            f"`vlrft data difficulty MODEL {source}` writes the set with them"
-        )
-    base = image_base(source, root)
-    without = dropped = 0
 
-    def items() -> Iterator[Item]:
-        nonlocal without, dropped
-        for row in rows_of(stored):
-            item = item_of(row, base, box_format, box_key)
-            try:
-                rates = None if isinstance(item, BadRow) else rates_of(item)
-            except ValueError as error:
-                item, rates = BadRow(row.place, str(error)), None
-            if isinstance(item, BadRow):
+    keep: Share | None = None
+    rates: dict[int, tuple[float, str]] | None = None
+    file: Path | None = None
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def chosen(
+        self, rows: Iterable[tuple[Row | BadRow, Mapping[str, Any] | BadRow]]
+    ) -> Iterator[Mapping[str, Any] | BadRow]:
+        """Of all rows of a split, each with what would be written, those to write."""
+        for number, (row, item) in enumerate(rows):
+            if isinstance(row, BadRow) or isinstance(item, BadRow):
                 yield item
                 continue
-            without += rates is None
-            if keep is not None and not keep.holds(rates[0] if rates else None):
-                dropped += 1
-                continue
-            yield item
+            rate = self._rate(number, row)
+            if self.keep is None or (rate is not None and self.keep.holds(rate)):
+                yield {**item, COLUMN: rate}
+            elif rate is not None:
+                self.counts["rows outside of --keep"] += 1
+            if rate is None:
+                kept = "written last" if self.keep is None else "left out"
+                self.counts[f"rows without a pass rate, {kept}"] += 1
 
-    which = f", those with a pass rate of {keep.low:g} to {keep.high:g}" if keep else ""
-    try:
-        written = write_folder(
-            folder,
-            {WORDS.get(split.lower(), split): items()},
-            keep_going=keep_going,
-            about=f"The rows of {code(source.name)} from easy to hard{which}, by "
-            "`vlrft data order`.",
-            licence=source_licence(source),
-            sort_key=_key,
-        )
-    except DataError as error:
-        if keep is not None and dropped and "no row to write" in str(error):
-            raise DataError(nothing_kept(source, keep, dropped)) from None
-        raise
-    written.notes = file_notes(stored)
-    written.counts[f"rows without a pass rate{'' if keep else ', written last'}"] += without
-    if keep is not None:
-        written.counts[f"rows outside --keep {keep}"] += dropped - without
-    return written
-
-
-def nothing_kept(source: Path, keep: Share, rows: int) -> str:
-    return f"--keep {keep} holds none of the {rows} rows of {source}; give a wider range"
+    def _rate(self, number: int, row: Row) -> float | None:
+        if self.rates is None:
+            value = row.columns.get(COLUMN)
+            rate = None if value is None or value != value else finite(value)
+            if value is not None and value == value and (rate is None or not 0 <= rate <= 1):
+                raise DataError(f"{row.place}: {COLUMN} is {str(value)[:40]!r}, not from 0 to 1")
+            return rate
+        if number not in self.rates:
+            return None
+        rate, image = self.rates[number]
+        if image != image_hash(row.image):
+            raise DataError(
+                f"{self.file} says of row {number} that its image has the hash {image}, and the "
+                f"image of {row.place} has another: name the set and the --split of that run"
+            )
+        return rate
 
 
-def rates_of(columns: Mapping[str, Any]) -> Rates:
-    """None for missing values, also NaN; ValueError for what is no share of 1."""
-    values = [columns.get(name) for name in COLUMNS[:2]]
-    if any(value is None or value != value for value in values):
+def easiest_first(item: Mapping[str, Any]) -> float:
+    """The order of ``--order pass_rate``; rows without a rate come last."""
+    return 1.0 if item[COLUMN] is None else -float(item[COLUMN])
+
+
+def pass_rates(
+    source: Path,
+    columns: Iterable[str],
+    keep: str | None,
+    order: str | None,
+    file: Path | None,
+) -> PassRates | None:
+    """What the three options of ``vlrft data convert`` ask for; None if that is nothing.
+    DataError for options that cannot be followed.
+    """
+    if order not in (None, COLUMN):
+        raise DataError(f"--order {order}: unknown; known: {COLUMN} (from easy to hard)")
+    if keep is None and order is None and file is None:
         return None
-    rates = [finite(value) for value in values]
-    for name, value, rate in zip(COLUMNS, values, rates, strict=False):
-        if rate is None or not 0 <= rate <= 1:
-            raise ValueError(f"the column {name} holds {str(value)[:40]!r}; 0 to 1 is needed")
-    return rates[0] or 0.0, rates[1] or 0.0
-
-
-def _key(row: Mapping[str, Any]) -> tuple[float, ...]:
-    rates = rates_of(row)
-    return (1,) if rates is None else (0, -rates[0], -rates[1])
+    share = None if keep is None else Share.of(keep)
+    if file is None:
+        if COLUMN not in columns:
+            raise DataError(
+                f"{source} has no column {COLUMN}: `vlrft eval MODEL {source} --samples 8 "
+                "--temperature 1` writes such rates; give its folder with --pass-rates"
+            )
+        return PassRates(share)
+    file = file / "predictions.jsonl" if file.is_dir() else file
+    rates: dict[int, tuple[float, str]] = {}
+    for line in read_completions(file, []):
+        number, rate, image = (line.row.get(name) for name in ("row", COLUMN, "image_hash"))
+        if not isinstance(number, int) or not isinstance(image, str) or finite(rate) is None:
+            raise DataError(
+                f"{line}: no row, {COLUMN} and image_hash; `vlrft eval MODEL {source} --samples 8` "
+                "on a data set writes them"
+            )
+        rates[number] = float(rate), image  # type: ignore[arg-type]
+    if not rates:
+        raise DataError(f"{file} holds no answers")
+    return PassRates(share, rates, file)

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 
+from swift_vlrft.datasets.image import content_key
 from swift_vlrft.datasets.splits import splits_in
-from swift_vlrft.evaluation.predictions import content_key
 
 
 class ImageNames:

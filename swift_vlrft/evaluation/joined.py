@@ -16,7 +16,7 @@ import msgspec
 
 from swift_vlrft.datasets import DataError
 from swift_vlrft.datasets.box_format_sentence import stated_size
-from swift_vlrft.datasets.image import image_info, upright_bytes
+from swift_vlrft.datasets.image import content_key, image_info, upright_bytes
 from swift_vlrft.datasets.row import BOX_TASKS
 from swift_vlrft.evaluation.pairing import IN_ORDER, Pairing, gold_key
 from swift_vlrft.evaluation.predictions import (
@@ -24,7 +24,6 @@ from swift_vlrft.evaluation.predictions import (
     Prediction,
     Predictions,
     Problems,
-    content_key,
 )
 from swift_vlrft.evaluation.queries import Query, QuerySet
 from swift_vlrft.geometry.box_format import Size

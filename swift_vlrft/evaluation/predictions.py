@@ -12,7 +12,6 @@ completions, so only average precision can be computed, with the annotations it 
 from __future__ import annotations
 
 import base64
-import hashlib
 import math
 import re
 from collections import Counter
@@ -23,6 +22,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from swift_vlrft.datasets.image import content_key
 from swift_vlrft.files.completions import read_completions
 from swift_vlrft.files.jsonl import LineError, begins_with_list, finite, read_json
 from swift_vlrft.files.text import InputError
@@ -83,6 +83,12 @@ class Prediction(msgspec.Struct, omit_defaults=True):
     image: str | None = None
     """The image's file, if it has one."""
     seen: tuple[Side, Side] | None = None
+    image_hash: str | None = None
+    """Of the image's file as it is stored."""
+    sample: int | None = None
+    """The number of the answer, of several to the row."""
+    pass_rate: float | None = None
+    """The share of the row's answers that are right."""
     # Not on disk:
     place: str = ""
     """Its place in its file."""
@@ -173,6 +179,8 @@ def _completions(path: Path, task: str | None) -> Predictions:
                 "category_id, bbox, score"
             )
         row = _prediction(entry.row, entry.place)
+        if row.sample:
+            continue
         if task is not None and row.task not in (None, task):
             problems.add("rows of another task, left out", f"{row.place} is {row.task}")
         elif row.id in rows:
@@ -190,6 +198,7 @@ _TYPED = {
     f.encode_name: (f.name, f.type)
     for f in msgspec.structs.fields(Prediction)
     if f.name in ("width", "height", "tokens", "row", "seen", "finish", "box_format")
+    or f.name in ("image_hash", "sample", "pass_rate")
 }
 
 
@@ -209,6 +218,8 @@ def _prediction(entry: Mapping[str, Any], place: str) -> Prediction:
     order = str(int(place) - 1) if of_swift and place.isdigit() else place
     category, task = entry.get("category"), entry.get("task")
     typed = {field: _as(kind, entry.get(key)) for key, (field, kind) in _TYPED.items()}
+    if key is not None and typed["sample"] is not None:
+        key = key.removesuffix(f"/{typed['sample']}")  # the id of the row, without the answer's
     return Prediction(
         id=order if key is None else key,
         completion=text_of(entry.get("completion", entry.get("response"))),
@@ -257,11 +268,6 @@ def _image(image: Any) -> tuple[str | None, str | None]:
         return content_key(base64.b64decode(image.partition("base64,")[2] or image)), None
     except ValueError:
         return content_key(image.encode("utf-8", "surrogatepass")), None
-
-
-def content_key(content: bytes) -> str:
-    """The key of an image by its file's content."""
-    return hashlib.sha256(content).hexdigest()[:16]
 
 
 # ViRFT's prompt for detection names the category twice.

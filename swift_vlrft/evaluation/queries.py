@@ -43,7 +43,6 @@ from swift_vlrft.geometry.box_format import Size
 
 SPLITS = ("test", "validation", "train")
 HOW_COMPUTED = ("engine", "batch_size")
-OF_SAMPLES = ("samples", "top_p", "rename")
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -69,36 +68,35 @@ class Settings(msgspec.Struct, frozen=True):
     box_format: str = msgspec.field(default="norm1000", name="frame")
     resolution: dict[str, str] = {}
     """The values of the variables that limit an image's size, such as ``MAX_PIXELS``."""
-    samples: int = 0
-    """Answers per row, for `vlrft data difficulty`, whose ``task`` is that of rows that state none
-    ("": none). 0: an evaluation, with one answer.
-    """
-    top_p: float | None = None
-    rename: dict[str, str] = {}
+    samples: int = 1
+    """Answers per row. Of several, the first counts in the metrics, all in the row's pass rate."""
 
     def identity(self) -> str:
         """Equal for settings that give the same predictions, however they are computed."""
         return sha256(json.dumps(self.decisive(), sort_keys=True).encode()).hexdigest()[:16]
 
     def decisive(self) -> dict[str, Any]:
-        """Those that predictions depend on; of an evaluation, as before there were samples."""
-        others = {*HOW_COMPUTED, *(() if self.samples else OF_SAMPLES)}
-        return {k: v for k, v in as_json(self).items() if k not in others}
+        """Those that predictions depend on."""
+        return {k: v for k, v in as_json(self).items() if k not in HOW_COMPUTED}
 
 
 @dataclass(frozen=True)
 class Query:
-    """One query: a row, its image unopened. ``number`` is the row's index in its set, from 0."""
+    """One query: a row, its image unopened. ``number`` is the row's index among all rows of its
+    split, from 0, those that are not asked included.
+    """
 
     id: str
     row: Row
     number: int | None = None
-    samples: int = 0
+    samples: int = 1
 
     @property
     def answer_ids(self) -> list[str]:
         """The ids of its answers' lines."""
-        return [f"{self.id}/{n}" for n in range(self.samples)] or [self.id]
+        if self.samples == 1:
+            return [self.id]
+        return [f"{self.id}/{n}" for n in range(self.samples)]
 
     def column(self, name: str) -> str | None:
         value = self.row.columns.get(name)
@@ -136,6 +134,7 @@ class Query:
             row=self.number,
             image=image.get("path") if image.get("bytes") is None else None,
             seen=self.seen,
+            sample=None if self.samples == 1 else sample,
         )
 
     def rewritten(self, frame: str, size: Size, seen: Size, key: str | None = None) -> Query:
@@ -155,8 +154,8 @@ class QuerySet:
 
     @cached_property
     def count(self) -> int:
-        """The number of queries, counted without reading images."""
-        return sum(1 for _ in self.read(Problems(), without_images=True))
+        """The number of answers to ask for, counted without reading images."""
+        return self.settings.samples * sum(1 for _ in self.read(Problems(), without_images=True))
 
     def read(self, problems: Problems, *, without_images: bool = False) -> Iterator[Query]:
         """The queries in order; rows that cannot be read are counted in ``problems``."""
@@ -194,6 +193,11 @@ class QuerySet:
             )
         if self.annotations is not None and settings.task != "detection":
             yield f"{settings.dataset} holds boxes: --task detection"
+        if settings.samples > 1 and settings.temperature <= 0:
+            yield (
+                f"--samples {settings.samples} at --temperature 0: every answer to a row would be "
+                "the same; GRPO samples at --temperature 1"
+            )
         if not self.count:
             yield f"{settings.dataset} holds no query of task {settings.task}"
 
@@ -213,16 +217,14 @@ class QuerySet:
                     raise
         # Without a task column the form of the set implies one (LISA); the caller's task wins.
         has_task = "task" in getattr(opened, "columns", ())
-        number = 0
-        for row in rows_of(opened, without_images=without_images):
+        for number, row in enumerate(rows_of(opened, without_images=without_images)):
             if isinstance(row, BadRow):
                 problems.add("rows of the data set that cannot be read, skipped", row.place)
             elif has_task and row.columns.get("task") not in (None, settings.task):
                 problems.add("rows of another task, skipped", row.place)
             else:
                 row = replace(row, columns=row.columns | {"task": settings.task})
-                yield Query(str(number), row, number)
-                number += 1
+                yield Query(str(number), row, number, settings.samples)
 
     @cached_property
     def _asked(self) -> set[int | None] | None:
@@ -233,7 +235,7 @@ class QuerySet:
         rows = {q.number: q.category for q in self._rows(Problems(), without_images=True)}
         asked = set(rows)
         if most is not None and most < len(rows):
-            asked &= set(random.Random(settings.seed).sample(range(len(rows)), most))
+            asked &= set(random.Random(settings.seed).sample(list(rows), most))
         if settings.categories:
             chosen = self._chosen(sorted({name for name in rows.values() if name is not None}))
             asked = {number for number in asked if rows[number] in chosen}
@@ -294,7 +296,7 @@ class QuerySet:
                 columns | {"image_id": str(image)},
                 annotations.drawn(image),
             )
-            yield Query(f"{image}/{name}", row)
+            yield Query(f"{image}/{name}", row, samples=settings.samples)
 
     def _of_existence_map(
         self, annotations: Annotations, problems: Problems

@@ -59,6 +59,8 @@ def row_metrics(task: str, row: Prediction, reason: Reason, rewards: dict[str, f
     metrics |= {"parse_rate": reason.was_read, "mean_characters": len(row.completion)}
     if row.tokens is not None:
         metrics["mean_tokens"] = row.tokens
+    if row.pass_rate is not None:
+        metrics["pass_rate"] = row.pass_rate
     if row.finish is not None:
         metrics["truncated_rate"] = row.finish == "length"
     metrics.setdefault("empty_prediction_rate", answer.label in EMPTY_ANSWERS)

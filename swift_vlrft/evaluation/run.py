@@ -18,6 +18,7 @@ from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from itertools import count
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 from uuid import uuid4
 from zlib import crc32
@@ -26,6 +27,7 @@ import msgspec
 
 from swift_vlrft.evaluation.annotations import GOLD_OF_ROWS, Annotations, Gold, open_annotations
 from swift_vlrft.evaluation.predictions import (
+    EVALUATED,
     EvaluationError,
     Predictions,
     Problems,
@@ -36,9 +38,14 @@ from swift_vlrft.files.jsonl import LineError
 from swift_vlrft.files.records import as_json, read_record, write_record
 from swift_vlrft.files.writing import beside
 from swift_vlrft.geometry.box_format import Size
+from swift_vlrft.rewards import REWARDS
 
 PACKAGES = ("swift-vlrft", "ms-swift", "transformers", "torch", "vllm", "peft", "faster-coco-eval")
 RESULTS = ("run.json", "parts", "predictions.jsonl", "summary.json")
+
+
+BOXES_PASS = 0.5
+"""The score, a mean IoU, from which an answer of boxes is right; all others need the full score."""
 
 
 class Manifest(msgspec.Struct):
@@ -58,11 +65,9 @@ def versions() -> dict[str, str]:
     return installed
 
 
-def begin(
-    folder: Path, settings: Settings, *, force: bool = False, results: Sequence[str] = RESULTS
-) -> dict[str, str]:
+def begin(folder: Path, settings: Settings, *, force: bool = False) -> dict[str, str]:
     """Prepare the folder to start or resume; the answer lines that it has, by id. EvaluationError
-    if it has a run with other settings; ``force`` moves the ``results`` of that run aside.
+    if it has a run with other settings; ``force`` moves the results of that run aside.
     """
     manifest = Manifest(settings, settings.identity(), stamps(settings), versions())
     if problem := _other_results(folder, manifest):
@@ -70,7 +75,7 @@ def begin(
             raise EvaluationError(
                 f"{folder} holds {problem}. Give another --out, or --force to move them aside"
             )
-        move_aside(folder, results)
+        move_aside(folder, RESULTS)
     (folder / "parts").mkdir(parents=True, exist_ok=True)
     write_record(folder / "run.json", manifest)
     return answered(folder)
@@ -165,15 +170,31 @@ def answer_line(
 
 def finish(folder: Path, queries: QuerySet) -> Problems:
     """Write predictions.jsonl in the order of the queries; count what is missing."""
-    done, problems = answered(folder), Problems()
+    done, problems, task = answered(folder), Problems(), queries.settings.task
     with beside(folder / "predictions.jsonl") as path, path.open("w", encoding="ascii") as file:
         for query in queries.read(problems):
             lines = [done.get(key) for key in query.answer_ids]
             if None in lines:
                 problems.add("queries without an answer", query.id)
             else:
-                file.writelines(line for line in lines if line is not None)
+                found = [line for line in lines if line is not None]
+                file.writelines(found if query.samples == 1 else with_pass_rate(found, task))
     return problems
+
+
+def with_pass_rate(lines: list[str], task: str) -> Iterator[str]:
+    """The lines of a row's answers, each with ``pass_rate``, the share of them that are right, and
+    ``reward_mean``, both by the task's first reward; without them where the gold cannot be read.
+    """
+    reward = REWARDS[EVALUATED[task][0]]
+    answers = [json.loads(line) for line in lines]
+    columns = {key: [a.get(key) for a in answers] for key in ("aliases", "tolerance")}
+    texts = [a["completion"] for a in answers], [a.get("solution", "") for a in answers]
+    scores = [score for score in reward(*texts, **columns) if score is not None]
+    of_boxes = reward.task is not None and reward.task.has_boxes
+    right = [score >= (BOXES_PASS if of_boxes else 1) - 1e-9 for score in scores]
+    rates = {"pass_rate": fmean(right), "reward_mean": fmean(scores)} if scores else {}
+    return (json.dumps(answer | rates) + "\n" for answer in answers)
 
 
 def gold_of(settings: Settings, annotations: Annotations | None) -> Gold:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from swift_vlrft.evaluation.compare import Comparison, compare
-from swift_vlrft.evaluation.predictions import EvaluationError
 from swift_vlrft.evaluation.queries import Settings
 from swift_vlrft.evaluation.run import SavedRun, open_runs, stamps
 from swift_vlrft.evaluation.summary import Summary, summarise
@@ -126,8 +125,6 @@ def _result(opened: Checkpoint, before: Path | None, after: Path) -> Result:
 
 def _settings(run: SavedRun) -> Settings:
     assert run.manifest is not None  # _by_name has seen its run.json
-    if run.manifest.settings.samples:
-        raise EvaluationError("a folder of `vlrft data difficulty` holds no evaluation")
     return run.manifest.settings
 
 

@@ -7,7 +7,7 @@ evaluate(predictions="runs/eval/after").metrics["AP50"].value      # scores exis
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from swift_vlrft.evaluation.predictions import (
     read_predictions,
 )
 from swift_vlrft.evaluation.queries import QuerySet, Settings
-from swift_vlrft.evaluation.run import RESULTS, begin, finish, gold_of, versions
+from swift_vlrft.evaluation.run import begin, finish, gold_of, versions
 from swift_vlrft.evaluation.summary import Summary, summarise, write_summary
 from swift_vlrft.families.resize import RESOLUTION
 from swift_vlrft.files.records import as_json
@@ -65,7 +65,7 @@ def evaluate(
     ``bootstrap``: resamples for the intervals, 0: none. ``force`` replaces a better summary, or
     another run. ``settings``: further fields of ``Settings``: split, images, protocol, categories,
     existence_map, max_queries, seed, max_tokens, temperature, engine, base_model, batch_size,
-    dtype, engine_options.
+    dtype, engine_options, samples.
 
     ValueError and OSError say what cannot be used, where, and what to do.
     """
@@ -140,16 +140,15 @@ def answer_all(
     workers: int | None,
     force: bool,
     progress: Progress,
-    results: Sequence[str] = RESULTS,
 ) -> Problems:
     """Let the model answer what is left of the queries, in ``out``; what was skipped. ``force``
-    moves the ``results`` of another run aside.
+    moves the results of another run aside.
     """
     settings = queries.settings
     for problem in queries.problems():
         raise EvaluationError(problem)
     model_and_adapter(settings.model, settings.base_model)
-    done = len(begin(out, settings, force=force, results=results))
+    done = len(begin(out, settings, force=force))
     progress(queries.count, done)
     answered = partial(progress, queries.count)
     skipped = Problems()
@@ -163,11 +162,11 @@ def answer_all(
     return problems
 
 
-def output_folder(model: str, dataset: PathLike, kind: str = "eval") -> Path:
+def output_folder(model: str, dataset: PathLike) -> Path:
     """The default of ``out``: runs/eval/MODEL-DATASET."""
     parts = [part for part in _named(Path(model)).parts if part not in ("/", ".", "..")] or ["root"]
     name = "-".join(parts[-2:] if parts[-1].startswith("checkpoint") else parts[-1:])
-    return Path("runs") / kind / f"{name}-{_named(split_box_format(os.fspath(dataset))[0]).stem}"
+    return Path("runs") / "eval" / f"{name}-{_named(split_box_format(os.fspath(dataset))[0]).stem}"
 
 
 def _named(path: Path) -> Path:

@@ -24,11 +24,10 @@ from typing import Any
 
 from swift_vlrft.datasets import DataError, open_image
 from swift_vlrft.datasets.box_format import ImageResize
-from swift_vlrft.datasets.image import ImageInfo, size_problem
-from swift_vlrft.evaluation.predictions import EvaluationError, Problems, content_key
+from swift_vlrft.datasets.image import ImageInfo, image_hash, size_problem
+from swift_vlrft.evaluation.predictions import EvaluationError, Problems
 from swift_vlrft.evaluation.queries import Query, QuerySet, Settings
 from swift_vlrft.evaluation.run import Manifest, answer_line, answered, new_part, pending
-from swift_vlrft.evaluation.sampled import queries_of
 from swift_vlrft.families import family_of
 from swift_vlrft.families.chatglm4v import COGAGENT, FAMILY
 from swift_vlrft.files.records import read_record, write_record
@@ -130,7 +129,7 @@ def load_engine(settings: Settings) -> tuple[Ask, int]:
     model, adapter = model_and_adapter(settings.model, settings.base_model)
     engine = chosen_engine(settings.engine)
     options: dict[str, Any] = {"model": model, "infer_backend": engine, "stream": False}
-    options["max_batch_size"] = settings.batch_size * max(1, settings.samples)
+    options["max_batch_size"] = settings.batch_size * settings.samples
     options["seed"] = settings.seed
     model_type = settings.engine_options.get("model_type")
     register_model_of(CommandLine(model=model, model_type=model_type))
@@ -207,7 +206,7 @@ def answer_batch(
             problems.add("images that cannot be opened, skipped", error)
         except ValueError as error:
             problems.add("rows whose boxes cannot be put into the box format, skipped", error)
-    times = settings.samples // config.n if settings.samples else 1
+    times = settings.samples // config.n
     requests = [
         InferRequest(with_prompt(query.row.problem), images=[image])
         for query, image in ready
@@ -220,10 +219,10 @@ def answer_batch(
         for response in responses:
             if isinstance(response, Exception):
                 raise EvaluationError(f"query {query.id}: the engine failed: {response}")
-        content = query.row.image.get("bytes")
+        hashed = image_hash(query.row.image)
         # Rows with the same image share it, whatever its file names.
-        path = str(query.row.image.get("path"))
-        image_id = path if content is None else content_key(content)
+        stored = query.row.image.get("bytes") is not None
+        image_id = hashed if stored else str(query.row.image.get("path"))
         choices = [(response, choice) for response in responses for choice in response.choices]
         for sample, (response, choice) in enumerate(choices):
             # Of several choices, the engine counts the tokens of all.
@@ -233,6 +232,7 @@ def answer_batch(
                     query,
                     choice.message.content or "",  # None, where a parser took all of it
                     image_id=image_id,
+                    image_hash=hashed,
                     size=image.size,
                     sample=sample,
                     tokens=tokens if len(choices) == len(responses) else None,
@@ -274,14 +274,14 @@ def _request_config(settings: Settings) -> Any:
         "max_tokens": settings.max_tokens,
         "temperature": settings.temperature,
     }
-    if not settings.samples:
+    if settings.samples == 1:
         return RequestConfig(seed=settings.seed, **config)
     # As GRPO samples, whatever generation_config.json says (Qwen2-VL's: top_k 1); the engine itself
     # has the seed. vLLM computes a prompt once for all of its answers; of transformers each is a
     # request of its own, as in ms-swift's rollouts. That engine takes no limit (-1) as the value of
     # that file.
     n, top_k = (settings.samples, -1) if chosen_engine(settings.engine) == "vllm" else (1, NO_LIMIT)
-    return RequestConfig(n=n, top_p=settings.top_p, top_k=top_k, repetition_penalty=1.0, **config)
+    return RequestConfig(n=n, top_p=1.0, top_k=top_k, repetition_penalty=1.0, **config)
 
 
 def run_workers(
@@ -335,7 +335,7 @@ def _lines_in(folder: Path) -> int:
 def main(arguments: Sequence[str]) -> None:
     folder, worker, workers = Path(arguments[0]), int(arguments[1]), int(arguments[2])
     settings = read_record(folder / "run.json", Manifest).settings
-    problems = run_worker(folder, queries_of(settings), worker, workers)
+    problems = run_worker(folder, QuerySet(settings), worker, workers)
     write_record(folder / f"worker-{worker}.json", problems)
 
 

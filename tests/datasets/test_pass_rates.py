@@ -1,5 +1,6 @@
-"""Sets with pass rates: filtered, and from easy to hard."""
+"""`vlrft data convert --keep --order --pass-rates`: rows chosen by how often a model is right."""
 
+import hashlib
 import json
 import math
 from pathlib import Path
@@ -9,147 +10,117 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.written_sets import digests, png, row
+from support.written_sets import row
 from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
-from swift_vlrft.datasets import writer
-from swift_vlrft.datasets.pass_rates import Share, order_folder
 
 RATES = st.one_of(st.none(), st.integers(0, 8).map(lambda n: n / 8))
 
 
-def write(folder: Path, rates: list[float | None], **more: list) -> Path:
+def write(folder: Path, rates: list[float | None], *, column: bool = True) -> Path:
     """A set whose rows have these pass rates; a row's number is its ``weight``."""
-    rows = [
-        row(n, weight=n, pass_rate=rate, reward_mean=rate, reward_std=rate)
-        | {name: values[n] for name, values in more.items()}
-        for n, rate in enumerate(rates)
-    ]
+    rows = [row(n, weight=n) | ({"pass_rate": r} if column else {}) for n, r in enumerate(rates)]
     folder.mkdir(parents=True)
     pq.write_table(pa.Table.from_pylist(rows), folder / "train-0.parquet")
     return folder
 
 
-def run(*arguments: object):
-    return CliRunner().invoke(app, ["data", "order", *map(str, arguments)])
+def predictions(file: Path, source: Path, rates: list[float | None]) -> Path:
+    """What `vlrft eval --samples 2` writes of the rows that have a rate."""
+    images = [one["bytes"] for one in pq.read_table(source)["image"].to_pylist()]
+    keys = [hashlib.sha256(image).hexdigest()[:16] for image in images]
+    lines = [
+        {"id": f"{n}/{k}", "sample": k, "completion": "", "row": n, "image_hash": keys[n]}
+        | {"pass_rate": rate}
+        for n, rate in enumerate(rates)
+        if rate is not None
+        for k in range(2)
+    ]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return file
 
 
-def said(result) -> str:
-    return " ".join(result.output.split())
+def convert(*arguments: object):
+    return CliRunner().invoke(app, ["data", "convert", *map(str, arguments)])
+
+
+def weights(folder: Path) -> list[int]:
+    return pq.read_table(folder / "data")["weight"].to_pylist()
 
 
 @settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
-    rates=st.lists(RATES, min_size=1, max_size=23), low=st.integers(0, 8), high=st.integers(0, 8)
+    rates=st.lists(RATES, min_size=1, max_size=9),
+    low=st.integers(0, 8),
+    width=st.integers(0, 8),
+    of_column=st.booleans(),
 )
-def test_rows_are_in_order_and_whole(tmp_path_factory, monkeypatch, rates, low, high):
-    monkeypatch.setattr(writer, "GROUP_ROWS", 4)
-    folder = tmp_path_factory.mktemp("order")
-    source = write(folder / "set", rates)
-    written = order_folder(source, folder / "ordered")
-    table = pq.read_table(folder / "ordered" / "data")
-    # Python's own sort, which is stable, of what was written by pyarrow.
+def test_rows_are_kept_and_ordered_by_their_rates(tmp_path_factory, rates, low, width, of_column):
+    folder = tmp_path_factory.mktemp("rates")
+    source = write(folder / "set", rates, column=of_column)
+    more: list[object] = []
+    if not of_column:
+        more = ["--pass-rates", predictions(folder / "predictions.jsonl", source, rates)]
+    done = convert(source, folder / "ordered", "--order", "pass_rate", *more)
+    known = [n for n, rate in enumerate(rates) if rate is not None]
+    if not known:  # a column of nulls, or a file without lines, which is refused
+        assert done.exit_code == (0 if of_column else 2)
+        return
+    assert done.exit_code == 0, done.output
     expected = sorted(range(len(rates)), key=lambda n: math.inf if rates[n] is None else -rates[n])
-    assert table["weight"].to_pylist() == expected and written.rows == len(rates)
-    before = pq.read_table(source)
-    for name in ("image", "problem", "solution", "pass_rate"):
-        values = before[name].to_pylist()
-        now = table[name].to_pylist()
-        if name == "image":
-            values, now = ([one["bytes"] for one in of] for of in (values, now))
-        assert now == [values[n] for n in expected]
-    low, high = sorted((low / 8, high / 8))
-    kept = [n for n in expected if rates[n] is not None and low <= rates[n] <= high]
-    if kept:
-        order_folder(source, folder / "kept", keep=Share.of(f"{low}:{high}"))
-        assert pq.read_table(folder / "kept" / "data")["weight"].to_pylist() == kept
-    else:
-        with pytest.raises(ValueError, match="holds none of the"):
-            order_folder(source, folder / "kept", keep=Share.of(f"{low}:{high}"))
-        assert not (folder / "kept").exists()
-
-
-@pytest.mark.parametrize("kind", [pa.float32(), pa.float64(), pa.string()])
-def test_both_ends_are_kept_of_any_type(tmp_path, kind):
-    rates = [n / 10 for n in range(11)]
-    source = write(tmp_path / "set", rates)
-    table = pq.read_table(source)
-    for name in ("pass_rate", "reward_mean"):
-        at = table.column_names.index(name)
-        table = table.set_column(at, name, table[name].cast(kind))
-    pq.write_table(table, source / "train-0.parquet")
-    for low, high in ((0.1, 0.9), (0.3, 0.7), (0.6, 0.6), (0.7, 0.8), (1, 1), (0, 0)):
-        out = tmp_path / f"{low}-{high}"
-        order_folder(source, out, keep=Share.of(f"{low}:{high}"))
-        kept = sorted(pq.read_table(out / "data")["weight"].to_pylist())
-        assert kept == [n for n, rate in enumerate(rates) if low <= rate <= high]
-
-
-def test_equal_pass_rates_are_ordered_by_the_mean_reward(tmp_path):
-    source = write(tmp_path / "set", [0.5, 0.5, 0.5, 1.0], reward_mean=[0.4, 0.6, 0.5, 0.9])
-    assert run(source, tmp_path / "out").exit_code == 0
-    assert pq.read_table(tmp_path / "out" / "data")["weight"].to_pylist() == [3, 1, 2, 0]
-
-
-def test_the_order_is_the_same_every_time_and_is_counted(tmp_path):
-    source = write(tmp_path / "set", [0.2, None, 1.0, 0.0, float("nan")])
-    first = run(source, tmp_path / "a" / "set", "--keep", "0.1:1", "--json")
-    found = json.loads(first.stdout)
-    assert found["rows"] == 2
-    assert found["counts"] == {"rows without a pass rate": 2, "rows outside --keep 0.1:1": 1}
-    run(source, tmp_path / "b" / "set", "--keep", "0.1:1")
-    assert digests(tmp_path / "a") == digests(tmp_path / "b")
-    assert "2 rows without a pass rate, written last" in said(run(source, tmp_path / "c"))
-    again = run(source, tmp_path / "c")
-    assert again.exit_code == 2 and "is there already" in said(again)
-
-
-def test_the_ordered_set_is_no_part_of_its_source(tmp_path):
-    source = write(tmp_path / "set", [0.2, 1.0])
-    (source / "folder").mkdir()
-    (tmp_path / "link").symlink_to(source)
-    for target in (source / "ordered", source / "folder" / "new", tmp_path / "link" / "ordered"):
-        result = run(source, target)
-        assert result.exit_code == 2 and "would become a part" in said(result)
-        assert not target.exists()
-    write(tmp_path / "several" / "a", [0.5])
-    write(tmp_path / "several" / "b", [0.5])
-    result = run(tmp_path / "several", tmp_path / "ordered")
-    assert result.exit_code == 0 and "is read as one set" in said(result)
-
-
-@pytest.mark.parametrize("text", ["", ":", "0.1", "0.1:", ":0.9", "a:b", "0.1-0.9", "0.1:0.2:0.3"])
-def test_a_range_that_is_none(text):
-    with pytest.raises(ValueError, match="two numbers are needed, such as 0.1:0.9"):
-        Share.of(text)
-
-
-@pytest.mark.parametrize("text", ["-0.1:0.5", "0.5:1.1", "10:90", "1:0", "0.2:0.1"])
-def test_a_range_beyond_the_rates(text):
-    with pytest.raises(ValueError, match=f"--keep {text}: .*(is more than|from 0 to 1)"):
-        Share.of(text)
+    assert weights(folder / "ordered") == expected
+    written = pq.read_table(folder / "ordered" / "data")["pass_rate"].to_pylist()
+    assert written == [rates[n] for n in expected]
+    low, high = low / 8, min(1, (low + width) / 8)
+    done = convert(source, folder / "kept", "--keep", f"{low}:{high}", *more)
+    inside = [n for n in known if low <= rates[n] <= high]
+    assert done.exit_code == (0 if inside else 2), done.output
+    if inside:
+        assert weights(folder / "kept") == inside
+        assert bool(len(known) < len(rates)) == ("without a pass rate, left out" in done.output)
 
 
 @pytest.mark.parametrize(
-    ("columns", "expected"),
+    "options, said",
     [
-        ({}, "lacks the columns pass_rate and reward_mean"),
-        ({"pass_rate": 0.5}, "lacks the column reward_mean"),
-        ({"pass_rate": 1.5, "reward_mean": 0.5}, "the column pass_rate holds '1.5'"),
-        ({"pass_rate": "high", "reward_mean": 0.5}, "the column pass_rate holds 'high'"),
-        ({"pass_rate": 0.5, "reward_mean": -1}, "the column reward_mean holds '-1'"),
-        ({"pass_rate": [0.5], "reward_mean": 1}, "the column pass_rate holds '[0.5]'"),
+        (["--keep", "0.9:0.1"], "--keep 0.9:0.1: not LOW:HIGH, two numbers from 0 to 1"),
+        (["--keep", "half"], "--keep half: not LOW:HIGH"),
+        (["--keep", "0:1.5"], "--keep 0:1.5: not LOW:HIGH"),
+        (["--order", "hard"], "--order hard: unknown; known: pass_rate"),
+        (["--keep", "0:1"], "has no column pass_rate: `vlrft eval MODEL"),
+        (["--pass-rates", "none.jsonl"], "none.jsonl"),
     ],
 )
-def test_columns_that_cannot_be_used(tmp_path, columns, expected):
-    (tmp_path / "a.png").write_bytes(png())
-    line = {"image": "a.png", "problem": "Which?", "solution": "cat"} | columns
-    (tmp_path / "set.jsonl").write_text(json.dumps(line) + "\n")
-    result = run(tmp_path / "set.jsonl", tmp_path / "out")
-    assert result.exit_code == 2 and expected in said(result)
+def test_an_option_that_cannot_be_followed_is_refused(tmp_path, monkeypatch, options, said):
+    monkeypatch.chdir(tmp_path)
+    done = convert(write(Path("set"), [0.5], column=False), "out", *options)
+    assert done.exit_code == 2 and not Path("out").exists()
+    assert said in " ".join(done.output.split())
+
+
+def test_rates_of_another_set_or_of_no_samples_are_refused(tmp_path):
+    source = write(tmp_path / "set", [0.5, 0.25], column=False)
+    rows = pq.read_table(source).to_pylist()
+    (other := tmp_path / "other").mkdir()
+    pq.write_table(pa.Table.from_pylist(rows[::-1]), other / "train-0.parquet")
+    file = predictions(tmp_path / "predictions.jsonl", source, [0.5, 0.25])
+    done = convert(other, tmp_path / "out", "--keep", "0:1", "--pass-rates", file)
+    assert done.exit_code == 2 and "says of row 0 that its image has the hash" in done.output
+    file.write_text('{"id": "0", "completion": "a", "row": 0}\n')
+    done = convert(source, tmp_path / "out", "--keep", "0:1", "--pass-rates", file)
+    assert done.exit_code == 2 and "line 1: no row, pass_rate and image_hash" in done.output
     assert not (tmp_path / "out").exists()
-    if "lacks" in expected:
-        assert "`vlrft data difficulty MODEL" in said(result)
+
+
+def test_rates_are_of_one_split(tmp_path):
+    source = write(tmp_path / "set", [0.5, 1.0])
+    (source / "train-0.parquet").rename(source / "test-0.parquet")
+    write(tmp_path / "more", [0.5])
+    (tmp_path / "more" / "train-0.parquet").rename(source / "train-0.parquet")
+    done = convert(source, tmp_path / "out", "--keep", "0:0.9")
+    assert done.exit_code == 2 and "name it by --split" in done.output
+    done = convert(source, tmp_path / "out", "--keep", "0:0.9", "--split", "test")
+    assert done.exit_code == 0 and weights(tmp_path / "out") == [0]

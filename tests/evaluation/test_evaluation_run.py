@@ -256,6 +256,32 @@ def answer_with_gold(folder, queries, worker=0, workers=1, progress=lambda n: No
     return Problems()
 
 
+def test_several_answers_a_row_give_pass_rates(tmp_path):
+    data = tmp_path / "set"
+    write_parquet(known_task("colours").make(random.Random(0), 3), data)
+    settings = Settings("m", data, "classification", samples=4, temperature=1.0)
+    queries, out = QuerySet(settings), tmp_path / "out"
+    assert queries.count == 12 and begin(out, settings) == {}
+    right_answers = (4, 1, 0)
+    with new_part(out).open("a") as part:
+        for n, query in enumerate(queries.read(Problems())):
+            for sample in range(4):
+                said = query.row.solution if sample < right_answers[n] else "<answer>no</answer>"
+                size = {"image_id": str(n), "size": (56, 56), "image_hash": "h"}
+                part.write(answer_line(query, said, sample=sample, **size))
+    finish(out, queries)
+    lines = [json.loads(line) for line in (out / "predictions.jsonl").read_text().splitlines()]
+    assert [line["pass_rate"] for line in lines] == [1] * 4 + [0.25] * 4 + [0] * 4
+    assert [line["row"] for line in lines] == [0] * 4 + [1] * 4 + [2] * 4
+    predictions = read_predictions(out)
+    assert [row.id for row in predictions.rows] == ["0", "1", "2"]  # of each row the first answer
+    metrics = summarise(predictions, bootstrap=0).metrics
+    assert metrics["accuracy"].value == pytest.approx(2 / 3)
+    assert metrics["pass_rate"].value == pytest.approx(1.25 / 3)
+    greedy = QuerySet(Settings("m", data, "classification", samples=4))
+    assert any("--samples 4 at --temperature 0" in problem for problem in greedy.problems())
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_the_summary_says_why_a_query_has_no_answer(tmp_path, monkeypatch, workers):
     rows = []
@@ -311,9 +337,9 @@ def test_evaluate_does_what_the_command_does(coco, tmp_path, monkeypatch):
     command[command.index("--out") : command.index("--categories")] = []
     result = CliRunner().invoke(app, [*command, "--bootstrap", "10"])
     assert result.output.endswith("runs/eval/m-instances_val2017/summary.json\n"), result.output
-    assert "are answered already" not in result.output
+    assert "are there already" not in result.output
     result = CliRunner().invoke(app, [*command, "--bootstrap", "10"])
-    assert "5 of 5 rows are answered already" in result.output
+    assert "5 of 5 answers are there already" in result.output
     written = read_record(tmp_path / "a" / "summary.json", Summary)
     assert json.loads(json.dumps(as_json(written))) == expected
     assert json.loads((tmp_path / "b" / "summary.json").read_text()) == expected

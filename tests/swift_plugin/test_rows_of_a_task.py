@@ -152,7 +152,6 @@ def test_vlrft_check_asks_the_same(sets, tmp_path, name, asked, rewards, said):
         ["data", "check", "SET"],
         ["data", "show", "SET"],
         ["data", "convert", "SET", "OUT"],
-        ["data", "difficulty", "MODEL", "SET", "--out", "OUT"],
         ["eval", "MODEL", "SET", "--task", "ocr", "--out", "OUT"],
         ["plan", "RECIPE", "--dataset", "SET", "--gpus", "1x80"],
     ],
