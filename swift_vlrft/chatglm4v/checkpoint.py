@@ -11,12 +11,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from swift_vlrft.chatglm4v.configuration import VISION, ChatGLM4VConfig
+from swift_vlrft.files.checkpoints import tensor_shapes, weight_files, weights_problem
 
 AGAIN = "download the current revision of zai-org/glm-4v-9b or zai-org/cogagent-9b-20241220"
-INDEX = "model.safetensors.index.json"
 COMPUTED = "transformer.rotary_pos_emb.inv_freq"
 """Published with the weights, computed by the model."""
 
@@ -65,55 +64,11 @@ def read_config(folder: Path) -> ChatGLM4VConfig:
 
 def weights_in(folder: Path) -> Shapes:
     """Name and shape of every weight, from the headers of the safetensors files."""
-    index = folder / INDEX
-    if index.is_file():
-        try:
-            names = sorted(
-                set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-            )
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"{index} is damaged; download it again") from error
-        if missing := [name for name in names if not (folder / name).is_file()]:
-            raise ValueError(
-                f"{folder}: {len(missing)} of the {len(names)} weight files that {INDEX} names are "
-                f"missing ({_some(missing)}); download them"
-            )
-    else:
-        names = sorted(file.name for file in folder.glob("*.safetensors"))
-        if not names:
-            old = sorted(file.name for file in folder.glob("pytorch_model*.bin"))
-            has = f"its weights are {old[0]}, of an old revision" if old else "no weights are in it"
-            raise ValueError(f"{folder}: {has}; {AGAIN}")
-        if names != ["model.safetensors"]:
-            raise ValueError(
-                f"{folder}: {INDEX} is missing ({_some(names)} are there); download it"
-            )
-    shapes: Shapes = {}
-    for name in names:
-        shapes |= _header(folder / name)
-    return shapes
-
-
-def _header(file: Path) -> Shapes:
-    with file.open("rb") as stream:
-        start = stream.read(8)
-        size = file.stat().st_size
-        length = int.from_bytes(start, "little")
-        if start == b"version ":
-            raise ValueError(f"{file} is a pointer of Git LFS, not the weights; run git lfs pull")
-        try:
-            if length > size:
-                raise ValueError
-            entries: dict[str, Any] = json.loads(stream.read(length))
-            entries.pop("__metadata__", None)
-            ends = [entry["data_offsets"][1] for entry in entries.values()]
-            if size < 8 + length + max(ends, default=0):
-                raise ValueError
-            return {name: tuple(entry["shape"]) for name, entry in entries.items()}
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ValueError(
-                f"{file} is cut off ({size:,} bytes) or damaged; download it again"
-            ) from error
+    if not any(folder.glob("*.safetensors")) and any(folder.glob("pytorch_model*.bin")):
+        raise ValueError(f"{folder}: its weights are pickles, of an old revision; {AGAIN}")
+    if problem := weights_problem(folder):
+        raise ValueError(f"{folder}: {problem}; {AGAIN}")
+    return {name: of for file in weight_files(folder) for name, of in tensor_shapes(file).items()}
 
 
 def expected_weights(config: ChatGLM4VConfig) -> Shapes:

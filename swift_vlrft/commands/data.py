@@ -128,24 +128,24 @@ def push(
         str | None,
         typer.Option(
             "--license",
-            help="Licence of the source of images and annotations, such as cc-by-4.0; default: "
-            "what the card in DIR states, which convert took from the source's own.",
+            help="Licence of the images and annotations, as the hub names it, such as cc-by-4.0.",
         ),
     ] = None,
     card_only: CardOnly = None,
     as_json: AsJson = False,
 ) -> None:
-    """Publish a converted folder with its card; afterwards --dataset ORG/NAME trains on it.
+    """Publish a converted folder with a card; afterwards --dataset ORG/NAME trains on it.
 
     Example: HF_TOKEN=... vlrft data push data/coco8 --hub hf --repo me/coco8
 
+    A README.md in the folder goes up as the card, as it is.
     The token is taken from HF_TOKEN or MODELSCOPE_API_TOKEN, and never shown.
     """
-    from swift_vlrft.hub.dataset_card import dataset_files
+    from swift_vlrft.hub.cards import dataset_card
     from swift_vlrft.hub.push import check_target, upload
 
     hub = check_target(hub, repo, folder.name)
-    card = dataset_files(folder, hub, repo, licence)
+    card = dataset_card(folder, hub, repo, licence)
     if show_card(card.files, card.notes, card_only):
         return
     more: dict[str, Any] = {"what": str(folder), "licence": card.licence, "private": private}
@@ -192,7 +192,7 @@ def convert(
     keep_going: KeepGoing = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write a Parquet folder with a dataset card from Parquet, save_to_disk, JSON or COCO.
+    """Write a Parquet folder from Parquet, save_to_disk, JSON or COCO.
 
     Example: vlrft data convert lisa/train.json data/lisa --root lisa/images
 

@@ -17,9 +17,7 @@ Repo = Annotated[
 Private = Annotated[bool, typer.Option("--private", help="Create a private one.")]
 CardOnly = Annotated[
     Path | None,
-    typer.Option(
-        metavar="DIR", help="Write the card and its pictures to DIR to look at, and send nothing."
-    ),
+    typer.Option(metavar="DIR", help="Write the card to DIR to look at, and send nothing."),
 ]
 
 
@@ -31,8 +29,8 @@ def show_card(files: Mapping[str, Path | bytes], notes: Sequence[str], folder: P
         return False
     from swift_vlrft.hub.push import write_card_only
 
-    for path in write_card_only(files, folder):
-        say(path)
-    others = [name for name, content in files.items() if isinstance(content, Path)]
-    say(f"not sent; would go up besides: {', '.join(others)}")
+    say(write_card_only(files, folder))
+    say(
+        f"not sent; would go up besides: {', '.join(name for name in files if name != 'README.md')}"
+    )
     return True

@@ -159,4 +159,4 @@ def print_written(written: Written, as_json: bool) -> None:
     shown += [f"left out: {one}" for one in written.left_out[:LEFT_OUT_SHOWN]]
     if written.left_out:
         shown.append(f"{len(written.left_out)} rows left out: {written.folder / 'left_out.jsonl'}")
-    say(*shown, f"{written.folder}: {written.rows} rows, {written.shards} shard(s), README.md")
+    say(*shown, f"{written.folder}: {written.rows} rows, {written.shards} shard(s)")

@@ -36,7 +36,7 @@ def publish(
         str | None,
         typer.Option(
             "--license",
-            help="Licence of the base model; default: what its card states, where that lies here.",
+            help="Licence of the model, as the hub names it, such as apache-2.0.",
         ),
     ] = None,
     private: Private = False,
@@ -47,16 +47,17 @@ def publish(
 
     Example: HF_TOKEN=... vlrft publish runs/demo --hub hf --repo me/shapes
 
-    Weights, configuration, tokenizer and processor go up; optimizer states, pickles, logs and
-    answers do not. The token is taken from HF_TOKEN or MODELSCOPE_API_TOKEN, and never shown.
+    Weights, configuration, tokenizer and processor go up; optimizer states, logs and answers do
+    not. A pickle, a path of this machine or a secret in what goes up is refused by name. The token
+    is taken from HF_TOKEN or MODELSCOPE_API_TOKEN, and never shown.
     """
+    from swift_vlrft.hub.cards import model_card
     from swift_vlrft.hub.checkpoint import open_checkpoint
-    from swift_vlrft.hub.model_card import model_files
     from swift_vlrft.hub.push import check_target, upload
 
     hub = check_target(hub, repo, "my_model")
     opened = open_checkpoint(checkpoint, base_model)
-    card = model_files(opened, hub, repo, before=before, after=after, licence=licence)
+    card = model_card(opened, hub, repo, before=before, after=after, licence=licence)
     if show_card(card.files, card.notes, card_only):
         return
     more: dict[str, Any] = {"what": str(opened.folder), "licence": card.licence, "private": private}

@@ -36,7 +36,6 @@ from swift_vlrft.datasets.instances import (
 from swift_vlrft.datasets.row import BadRow, Drawn, RowLocation
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.writer import Item, Written, write_folder
-from swift_vlrft.files.markdown import code, inline
 
 CATEGORY_LISTS: dict[str, list[str]] = tomllib.loads(
     Path(__file__).with_name("category_lists.toml").read_text("utf-8")
@@ -224,9 +223,6 @@ def build_folder(
         folder,
         {split: built_rows(found, rows, images, box_format, box_key)},
         keep_going=keep_going,
-        about=f"{with_boxes} rows with boxes and {len(rows) - with_boxes} with gold `No Objects`, "
-        f"made from {code(instances.name)} with `vlrft data coco`: {len(names)} categories "
-        f"({inline(', '.join(names[:100]))}), {shots or 'all'} images each, seed {seed}.",
         total=len(rows),
     )
     written.counts["rows with boxes planned"] = with_boxes

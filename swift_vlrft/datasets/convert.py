@@ -18,7 +18,6 @@ from typing import Any
 from swift_vlrft.datasets.box_format import row_in_box_format
 from swift_vlrft.datasets.check import left_out_reason
 from swift_vlrft.datasets.image import ImageInfo, stored_image, try_image_info
-from swift_vlrft.datasets.licence import source_licence
 from swift_vlrft.datasets.opening import (
     file_notes,
     find_set,
@@ -35,7 +34,6 @@ from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.splits import WORDS, listed
 from swift_vlrft.datasets.validate import Validated, row_problem
 from swift_vlrft.datasets.writer import Item, Written, write_folder
-from swift_vlrft.files.markdown import code
 from swift_vlrft.parsing.answers import gold_text
 
 
@@ -89,8 +87,6 @@ def convert_folder(
         folder,
         {names[split]: items(split) for split in found},
         keep_going=keep_going,
-        about=f"Made from {code(source.name)} with `vlrft data convert`.",
-        licence=source_licence(source),
         sort_key=None if order is None else easiest_first,
     )
     written.notes = notes
@@ -120,12 +116,7 @@ def write_clean(
             elif found.problem is not None:
                 yield found.problem
 
-    return write_folder(
-        folder,
-        {split: items(rows) for split, rows in checked.items()},
-        about=f"The rows of {code(source.name)} without a problem, by `vlrft data check --fix`.",
-        licence=source_licence(source),
-    )
+    return write_folder(folder, {split: items(rows) for split, rows in checked.items()})
 
 
 def image_base(source: Path, root: Path | None) -> Path:

@@ -5,7 +5,6 @@
     in    {"image": {"bytes": b"\\x89PNG...", "path": "1.png"}, "problem": "Detect all dogs.",
            "solution": "<answer>No Objects</answer>", "task": "detection", "frame": "norm1000"}
     out   shapes/data/train-00000-of-00001.parquet
-          shapes/README.md
 
 Rows go to Arrow files in small groups; when the columns of all are known, ``datasets`` sorts the
 rows and writes the shards. Until then everything lies in ``.shapes.unfinished``, which the next run
@@ -26,7 +25,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from swift_vlrft.datasets.card import SplitCounts, features_of, write_card
 from swift_vlrft.datasets.row import BadRow
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.files.writing import on_disk, space_named
@@ -67,16 +65,14 @@ def write_folder(
     folder: Path,
     splits: Mapping[str, Iterable[Item]],
     *,
-    about: str = "",
-    licence: str | None = None,
     keep_going: bool = True,
     total: int | None = None,
     shard_bytes: int = SHARD_BYTES,
     sort_key: Callable[[Mapping[str, Any]], Any] | None = None,
 ) -> Written:
-    """Write every split's rows to ``folder``. ``about``, Markdown, and ``licence`` go into the
-    card; ``total`` is the number of rows, where it is known, for the progress bar. With
-    ``sort_key``, rows are written in its order, those with an equal key as they come.
+    """Write every split's rows to ``folder``. ``total`` is the number of rows, where it is known,
+    for the progress bar. With ``sort_key``, rows are written in its order, those with an equal key
+    as they come.
 
     DataError if ``folder`` exists already, where another process is writing it, where a column
     holds values of several types, where no row is left, and, unless ``keep_going``, at the first
@@ -88,13 +84,13 @@ def write_folder(
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise DataError(f"{folder} is there already; name another folder, or remove it first")
     written = Written(folder)
-    counts = {split: SplitCounts() for split in splits}
+    rows: Counter[str] = Counter()
     keys: dict[str, list[Any]] = {split: [] for split in splits}
 
     def kept(split: str) -> Iterator[Mapping[str, Any]]:
         for item in with_bar(splits[split], total):
             if not isinstance(item, BadRow):
-                counts[split].add(item)
+                rows[split] += 1
                 keys[split] += [sort_key(item)] if sort_key else []
                 path = item["image"].get("path")
                 if path and os.path.isabs(path):  # whose folders are nobody's business
@@ -115,16 +111,14 @@ def write_folder(
             raise DataError(f"{folder}: no row to write; {why}")
         data = work / "folder" / "data"
         data.mkdir(parents=True)
-        filled = {split: one for split, one in counts.items() if one.rows}
-        for split, one in filled.items():
-            written.rows += one.rows
-            order = sorted(range(one.rows), key=keys[split].__getitem__) if sort_key else None
+        for split, number in rows.items():
+            order = sorted(range(number), key=keys[split].__getitem__) if sort_key else None
             written.shards += _write_shards(data / split, files[split], schema, order, shard_bytes)
         if written.left_out:
             lines = [json.dumps(one) + "\n" for one in written.left_out_records()]
             (data.parent / "left_out.jsonl").write_text("".join(lines))
-        write_card(data.parent / "README.md", folder.name, filled, schema, about, licence)
         data.parent.rename(folder)
+    written.rows = rows.total()
     return written
 
 
@@ -294,3 +288,10 @@ def _write_shards(
         if not silent:
             enable_progress_bars()
     return number
+
+
+def features_of(schema: pa.Schema) -> Any:
+    """The schema as ``datasets`` and the hubs name it."""
+    from datasets import Features, Image
+
+    return Features(Features.from_arrow_schema(schema) | {"image": Image()})

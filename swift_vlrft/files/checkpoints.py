@@ -16,7 +16,7 @@ import json
 import re
 import struct
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,21 +52,43 @@ def why_not(checkpoint: Path) -> str:
     return next(_problems(checkpoint), "")
 
 
-def tensor_file_problem(file: Path) -> str | None:
-    """Why a safetensors file is not complete: its header against its size."""
+def weights_problem(folder: Path) -> str:
+    """Why the weights in a folder are not complete; '' if they are. It may be a checkpoint, or a
+    model or adapter that a hub holds, which has no states of a training.
+    """
+    return next(_of_weights(folder), "")
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The safetensors files of a model: those that its index names, else all."""
+    index = folder / _SHARDED[0]
+    names = read_json(index)["weight_map"].values() if index.is_file() else ()
+    return sorted({folder / name for name in names}) or sorted(folder.glob("*.safetensors"))
+
+
+def tensor_shapes(file: Path) -> dict[str, tuple[int, ...]]:
+    """Name and shape of every tensor of a safetensors file, from its header. ValueError if the file
+    is not complete.
+    """
     size = file.stat().st_size
     with file.open("rb") as opened:
         head = opened.read(8)
         length = struct.unpack("<Q", head)[0] if len(head) == 8 else 0
+        if head == b"version ":
+            raise ValueError("is a pointer of Git LFS, not the weights: run git lfs pull")
         if not 2 <= length <= min(_MAX_HEADER, size - 8):
-            return f"is no complete safetensors file ({size} bytes)"
+            raise ValueError(f"is no complete safetensors file ({size} bytes)")
         try:
             header = json.loads(opened.read(length))
-            ends = [one["data_offsets"][1] for n, one in header.items() if n != "__metadata__"]
+            header.pop("__metadata__", None)
+            ends = [one["data_offsets"][1] for one in header.values()]
+            shapes = {name: tuple(one["shape"]) for name, one in header.items()}
             expected = 8 + length + max(ends, default=0)
         except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
-            return "has a header that cannot be read"
-    return None if size == expected else f"has {size} bytes, its header says {expected}"
+            raise ValueError("has a header that cannot be read") from None
+    if size != expected:
+        raise ValueError(f"has {size} bytes, its header says {expected}")
+    return shapes
 
 
 def _problems(folder: Path) -> Iterator[str]:
@@ -76,29 +98,32 @@ def _problems(folder: Path) -> Iterator[str]:
     if not (folder / STATE).exists():
         yield f"{STATE}, which is written last, is missing: the run ended while it was saved"
         return
-    states: dict[str, Any] = {}
-    for name in (STATE, "config.json", "adapter_config.json", "args.json", *_SHARDED):
-        if (folder / name).exists():
-            try:
-                states[name] = read_json(folder / name)
-            except LineError:
-                yield f"{name} is no complete JSON file"
-            else:
-                if not isinstance(states[name], dict):
-                    yield f"{name} holds no JSON object"
-    yield from _of_weights(folder, states)
-    yield from _of_states(folder, states.get("args.json", {}))
-    for pattern in ("*.safetensors", "*/*.safetensors"):
-        for file in sorted(folder.glob(pattern)):
-            if problem := tensor_file_problem(file):
-                yield f"{file.relative_to(folder)} {problem}"
+    read: dict[str, Any] = {}
+    yield from _of_settings(folder, (STATE, "args.json"), read)
+    yield from _of_weights(folder)
+    yield from _of_states(folder, read.get("args.json", {}))
     for pattern in ("*.pt", "*.pth", "*.bin", "*/*.pt", "*/*.bin"):
         for file in sorted(folder.glob(pattern)):
             if problem := _pickle_problem(file):
                 yield f"{file.relative_to(folder)} {problem}"
 
 
-def _of_weights(folder: Path, read: dict[str, Any]) -> Iterator[str]:
+def _of_settings(folder: Path, names: Sequence[str], read: dict[str, Any]) -> Iterator[str]:
+    """Fill ``read`` with what these files hold, those that are there."""
+    for name in names:
+        if (folder / name).exists():
+            try:
+                read[name] = read_json(folder / name)
+            except LineError:
+                yield f"{name} is no complete JSON file"
+            else:
+                if not isinstance(read[name], dict):
+                    yield f"{name} holds no JSON object"
+
+
+def _of_weights(folder: Path) -> Iterator[str]:
+    read: dict[str, Any] = {}
+    yield from _of_settings(folder, ("config.json", "adapter_config.json", *_SHARDED), read)
     for index in (name for name in _SHARDED if name in read):
         shards = read[index].get("weight_map")
         shards = sorted({str(v) for v in shards.values()}) if isinstance(shards, dict) else []
@@ -109,15 +134,21 @@ def _of_weights(folder: Path, read: dict[str, Any]) -> Iterator[str]:
     # ZeRO-3 without stage3_gather_16bit_weights_on_model_save, or FSDP: in shards of their own.
     sharded = any(folder.glob("*/*model_states.pt")) or any(folder.glob("pytorch_model_fsdp*"))
     indexed = any(name in read for name in _SHARDED)
-    if not (whole or sharded or indexed):
-        yield "there are no weights"
     if any(folder.glob("*model-*-of-*")) and not indexed:
         yield "the index of the shards of the weights is missing"
+    if not (whole or sharded or indexed):
+        yield "there are no weights"
     adapter = any(folder.glob("adapter_model.*"))
     settings = "adapter_config.json" if adapter else "config.json"
     in_folders = any(folder.glob("*/adapter_model.*"))  # of several adapters
     if settings not in read and not in_folders:
         yield f"{settings} is missing"
+    for pattern in ("*.safetensors", "*/*.safetensors"):
+        for file in sorted(folder.glob(pattern)):
+            try:
+                tensor_shapes(file)
+            except ValueError as problem:
+                yield f"{file.relative_to(folder)} {problem}"
 
 
 def _of_states(folder: Path, args: dict[str, Any]) -> Iterator[str]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import html
 import re
-from typing import Any
 
 from swift_vlrft.files.text import UNSEEN
 
@@ -47,14 +46,3 @@ def fenced(text: object, language: str = "") -> str:
 
 def _longest_run(text: str) -> int:
     return max(map(len, re.findall("`+", text)), default=0)
-
-
-def front_matter(data: dict[str, Any]) -> str:
-    """The YAML at the head of a card, between its lines of dashes; None and empty lists are left
-    out.
-    """
-    import yaml
-
-    kept = {key: value for key, value in data.items() if value not in (None, [], {}, "")}
-    text = yaml.safe_dump(kept, sort_keys=False, allow_unicode=True, width=10_000)
-    return f"---\n{text}---\n"

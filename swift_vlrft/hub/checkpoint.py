@@ -2,11 +2,11 @@
 
     opened = open_checkpoint(Path("runs/demo"))
     opened.folder                    runs/demo/grpo/checkpoint-100
-    opened.files["config.json"]      what goes up: where it lies, or its content without our paths
-    opened.left_out                  {"training_args.bin": "pickle", ...}
+    opened.files["config.json"]      what goes up: where it lies, or its content
+    opened.left_out                  ["optimizer.pt", "training_args.bin", ...]
 
-Of args.json only what `swift infer` needs goes along.
-
+Files go up as they are, but two: of args.json what `swift infer` needs, and adapter_config.json
+with the hub id of its base model, where ms-swift writes the folder that it was loaded from.
 Nothing here unpickles a file or reads a tensor.
 """
 
@@ -20,42 +20,22 @@ from pathlib import Path
 from typing import Any
 
 from swift_vlrft.datasets.source import DataError
-from swift_vlrft.files.checkpoints import STATE, tensor_file_problem
+from swift_vlrft.files.checkpoints import STATE, checkpoints, weights_problem
 from swift_vlrft.files.jsonl import LineError, read_json
-from swift_vlrft.hub.cleaning import cached_id, clean, is_hub_id, without_secrets
 
-CLEANED = (
-    *("config.json", "generation_config.json", "adapter_config.json", "tokenizer_config.json"),
-    *("processor_config.json", "preprocessor_config.json", "video_preprocessor_config.json"),
-    *("additional_config.json",),
-)
-"""Settings that may hold paths of this machine: written again without them."""
-AS_THEY_ARE = (
-    *(
-        "*.safetensors",
-        "*.safetensors.index.json",
-        "tokenizer.json",
-        "tokenizer.model",
-        "*.tiktoken",
-    ),
-    *("vocab.json", "vocab.txt", "merges.txt", "added_tokens.json", "special_tokens_map.json"),
-    *("spiece.model", "sentencepiece.bpe.model", "chat_template.jinja", "chat_template.json"),
-    *("LICENSE*", "NOTICE*"),
+ADAPTER = "adapter_config.json"
+BELONGING = (
+    *("*.safetensors", "*.safetensors.index.json", "config.json", "generation_config.json"),
+    *(ADAPTER, "additional_config.json", "*processor_config.json", "tokenizer_config.json"),
+    *("tokenizer.json", "tokenizer.model", "*.tiktoken", "vocab.json", "vocab.txt", "merges.txt"),
+    *("added_tokens.json", "special_tokens_map.json", "spiece.model", "sentencepiece.bpe.model"),
+    *("chat_template.*", "LICENSE*", "NOTICE*"),
 )
 OF_ARGS = (
     *("swift_version", "task_type", "tuner_type", "model_type", "template", "system"),
     *("norm_bbox", "response_prefix", "agent_template"),
 )
 """What `swift infer` reads from the args.json of a model that was downloaded."""
-WEIGHTS = ("model*.safetensors", "adapter_model*.safetensors")
-PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.pickle", "*.npy", "*.npz")
-ADAPTER = "adapter_config.json"
-_IMPORTED = re.compile(r"^\s*(?:from|import)\s+\.(\w+)", re.MULTILINE)
-_PLAIN = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
-
-
-class CheckpointError(DataError):
-    """What is wrong with a checkpoint, where, and what to do."""
 
 
 @dataclass
@@ -66,15 +46,11 @@ class Checkpoint:
     args: dict[str, Any]
     base: str | None = None
     files: dict[str, Path | bytes] = field(default_factory=dict)
-    left_out: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def run(self) -> Path:
-        """The --output_dir, which holds the logs."""
-        return self.folder.parent if self.step is not None else self.folder
+    left_out: list[str] = field(default_factory=list)
 
     @property
     def step(self) -> int | None:
+        """The step of checkpoint-N, also of checkpoint-N-merged."""
         found = re.fullmatch(r"checkpoint-(\d+)(-merged)?", self.folder.name)
         return int(found[1]) if found else None
 
@@ -87,189 +63,150 @@ def open_checkpoint(path: Path, base_model: str | None = None) -> Checkpoint:
     """``path``: a checkpoint, the run that holds it (its last one), or the folder of a demo.
     ``base_model``: hub id of the model that it was trained from, where args.json names a folder.
 
-    CheckpointError where there is none, or it cannot be published as it is.
+    DataError where there is none, or its weights are not whole.
     """
-    folder = find_checkpoint(path)
-    args = _args(folder)
-    opened = Checkpoint(folder, args)
-    if base_model is not None and not (is_hub_id(base_model) and _PLAIN.fullmatch(base_model)):
-        raise CheckpointError(
+    if base_model is not None and not re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", base_model, re.ASCII):
+        raise DataError(
             f"--base-model {base_model}: expected the id of a model on a hub, ORG/NAME, such as "
             "Qwen/Qwen3-VL-2B-Instruct"
         )
-    opened.base = base_model or base_of(folder, args)
-    _sort_files(opened)
-    _check_weights(opened)
-    if opened.is_adapter and opened.base is None:
-        named = args.get("model") or _config(folder / ADAPTER).get("base_model_name_or_path")
-        raise CheckpointError(
-            f"{folder} is an adapter of {named}, which is a folder of this machine; nobody else "
-            "could load it. Name the model on a hub with --base-model ORG/NAME"
+    folder = find_checkpoint(path)
+    if problem := weights_problem(folder):
+        raise DataError(f"{folder}: {problem}; is it still being written, or was it cut off?")
+    saving = folder.name.startswith("checkpoint-") and (folder / "training_args.bin").exists()
+    if saving and not (folder / STATE).exists():
+        raise DataError(
+            f"{folder} has no {STATE}, which is written last: it is still being written, or the "
+            "run was killed meanwhile; take an earlier checkpoint"
         )
-    for name in CLEANED:
-        if isinstance(file := opened.files.get(name), Path):
-            settings = clean(_config(file))
-            if name == ADAPTER:
-                settings["base_model_name_or_path"] = opened.base
-            opened.files[name] = _json(settings)
-    kept = {name: value for name in OF_ARGS if (value := args.get(name)) not in (None, [])}
-    kept |= {"model": opened.base} if opened.is_adapter else {}
-    opened.files["args.json"] = _json(without_secrets(kept))
-    opened.left_out.pop("args.json", None)
+    opened = Checkpoint(folder, _args(folder))
+    belonging = [*BELONGING, *_own_code(folder)]
+    if not any(folder.glob("*.safetensors")):
+        belonging += ["pytorch_model*.bin", "adapter_model*.bin"]  # which are refused by name
+    for file in sorted(folder.iterdir()):
+        if file.is_file() and any(fnmatch(file.name, pattern) for pattern in belonging):
+            opened.files[file.name] = file
+        elif file.name != "args.json":
+            opened.left_out.append(file.name)
+    if not opened.is_adapter and "tokenizer_config.json" not in opened.files:
+        raise DataError(f"{folder} has no tokenizer_config.json, and nobody could load it")
+    adapter = _settings(folder / ADAPTER) if opened.is_adapter else {}
+    opened.base = base_model or _base_of(opened.args, adapter.get("base_model_name_or_path"))
+    kept = {name: value for name in OF_ARGS if (value := opened.args.get(name)) not in (None, [])}
+    if opened.is_adapter:
+        if opened.base is None:
+            raise DataError(
+                f"{folder} is an adapter of {opened.args.get('model')}, a folder of this machine; "
+                "nobody else could load it. Name the model on a hub with --base-model ORG/NAME"
+            )
+        kept["model"] = adapter["base_model_name_or_path"] = opened.base
+        opened.files[ADAPTER] = _json(adapter)
+    opened.files["args.json"] = _json(kept)
     return opened
+
+
+def find_checkpoint(path: Path) -> Path:
+    """The folder itself if it holds a model; else the last checkpoint in it."""
+    if not path.is_dir():
+        what = "is a file" if path.exists() else "does not exist"
+        raise DataError(f"{path} {what} (from {Path.cwd()}); give a checkpoint's folder")
+    path = path.resolve()
+    if path.name.startswith("tmp-checkpoint"):
+        raise DataError(f"{path} is still being written; wait until it is checkpoint-N")
+    if any((path / name).is_file() for name in ("config.json", ADAPTER)):
+        return path
+    # v10-20261122-101500 comes after v9-20261122-093000
+    versions = sorted(path.glob("v*-*"), key=lambda run: (len(run.name.split("-")[0]), run.name))
+    for run in (path, path / "grpo", *reversed(versions)):
+        if run.is_dir() and (found := checkpoints(run)):
+            return found[-1]
+    raise DataError(
+        f"{path} holds no model: neither config.json nor {ADAPTER}, nor a folder checkpoint-N; "
+        "give a checkpoint, or the --output_dir of a `swift rlhf` run"
+    )
 
 
 def _json(settings: dict[str, Any]) -> bytes:
     return (json.dumps(settings, indent=2) + "\n").encode()
 
 
-def find_checkpoint(path: Path) -> Path:
-    """The folder itself if it holds a model; else the last checkpoint in it."""
-    if not path.exists():
-        raise CheckpointError(f"{path} does not exist (from {Path.cwd()})")
-    if not path.is_dir():
-        raise CheckpointError(f"{path} is a file; give the folder of a checkpoint")
-    path = path.resolve()
-    if path.name.startswith("tmp-checkpoint"):
-        raise CheckpointError(
-            f"{path} is still being written; wait until it is called checkpoint-N"
-        )
-    if any((path / name).is_file() for name in ("config.json", ADAPTER)):
-        return path
-    for pattern in ("checkpoint-*", "grpo/checkpoint-*", "v*-*/checkpoint-*"):
-        found = [one for one in path.glob(pattern) if one.name[11:].isdecimal() and one.is_dir()]
-        if found:
-            newest = max(found, key=lambda one: _version(one.parent)).parent
-            return max(
-                (one for one in found if one.parent == newest), key=lambda one: int(one.name[11:])
-            )
-    raise CheckpointError(
-        f"{path} holds no model: neither config.json nor {ADAPTER}, nor a folder checkpoint-N; "
-        "give a checkpoint, or the --output_dir of a `swift rlhf` run"
-    )
-
-
-def _version(run: Path) -> tuple[int, str]:
-    """v10-20261122-101500 comes after v9-20261122-093000."""
-    found = re.match(r"v(\d+)-", run.name)
-    return int(found[1]) if found else -1, run.name
+def _settings(file: Path) -> dict[str, Any]:
+    try:
+        value = read_json(file)
+    except (LineError, OSError) as error:
+        raise DataError(f"{error}; is the checkpoint still being written?") from None
+    if not isinstance(value, dict):
+        raise DataError(f"{file} is no JSON object; copy the checkpoint again")
+    return value
 
 
 def _args(folder: Path) -> dict[str, Any]:
     """Those of the training: what `swift export` merged may hold its own."""
-    found = []
-    for file in (folder / "args.json", folder.parent / "args.json"):
-        if file.is_file():
-            found.append(_config(file))
-            if "rlhf_type" in found[-1]:
-                return found[-1]
-    if found:
-        return found[0]
-    raise CheckpointError(
-        f"{folder} has no args.json, neither has {folder.parent}: `swift rlhf` writes it, and the "
-        "card says from it what ran"
-    )
+    files = [folder / "args.json", folder.parent / "args.json"]
+    found = [_settings(file) for file in files if file.is_file()]
+    if not found:
+        raise DataError(
+            f"{folder} has no args.json, neither has {folder.parent}: `swift rlhf` writes it, and "
+            "the card says from it what ran"
+        )
+    return next((args for args in found if "rlhf_type" in args), found[0])
 
 
-def _config(file: Path) -> dict[str, Any]:
-    try:
-        value = read_json(file)
-    except (LineError, OSError) as error:
-        raise CheckpointError(f"{error}; is the checkpoint still being written?") from None
-    if not isinstance(value, dict):
-        raise CheckpointError(f"{file} is no JSON object; copy the checkpoint again")
-    return value
-
-
-def base_of(folder: Path, args: dict[str, Any]) -> str | None:
+def _base_of(args: dict[str, Any], of_adapter: object) -> str | None:
     """The hub id of the model that training started from, where it is named or was downloaded."""
-    named = [args.get("model"), args.get("model_dir")]
-    if (folder / ADAPTER).is_file():
-        named.append(_config(folder / ADAPTER).get("base_model_name_or_path"))
-    texts = [name for name in named if isinstance(name, str)]
-    if texts and is_hub_id(texts[0]):
-        # "runs/start" may be a folder, seen from elsewhere: then it was loaded from .../runs/start.
-        loaded = args.get("model_dir")
-        loaded = Path(loaded) if isinstance(loaded, str) else Path("models", texts[0])
-        if loaded.parts[-2:] != Path(texts[0]).parts or loaded.parent.parent.name == "models":
-            return texts[0]
-    return next(filter(None, map(cached_id, texts)), None)
+    model, folder = args.get("model"), args.get("model_dir")
+    for text in (folder, model, of_adapter):
+        if isinstance(text, str) and (found := _cached_id(text)):
+            return found
+    # "runs/start" may be a folder, seen from elsewhere: then it was loaded from .../runs/start.
+    downloaded = not isinstance(folder, str) or Path(folder).parent.parent.name == "models"
+    return model if isinstance(model, str) and _is_hub_id(model) and downloaded else None
 
 
-def _sort_files(opened: Checkpoint) -> None:
-    """What belongs, and why the rest does not."""
-    folder = opened.folder
-    settings = [_config(folder / name) for name in CLEANED if (folder / name).is_file()]
-    belonging = (*CLEANED, *AS_THEY_ARE, *_own_code(folder, settings))
-    for file in sorted(folder.iterdir()):
-        name = file.name
-        if file.is_dir():
-            opened.left_out[f"{name}/"] = "a folder: states of the optimizer or of another run"
-        elif any(fnmatch(name, pattern) for pattern in belonging):
-            if not file.exists():
-                raise CheckpointError(f"{file} is a link to {file.readlink()}, which is not there")
-            opened.files[name] = file
-        elif any(fnmatch(name, pattern) for pattern in PICKLES):
-            opened.left_out[name] = "pickle or state of the training"
-        else:
-            opened.left_out[name] = "not needed to load the model"
-    for name in ("config.json", "tokenizer_config.json"):
-        if name not in opened.files and not opened.is_adapter:
-            raise CheckpointError(f"{folder} has no {name}, and no one could load it; is it whole?")
-
-
-def _own_code(folder: Path, settings: list[dict[str, Any]]) -> list[str]:
+def _own_code(folder: Path) -> list[str]:
     """The files of the model's own code: those that auto_map names, and what they import. Other
-    scripts in the folder, a reward with a key in it or DeepSpeed's, are none of it.
+    scripts in the folder, a reward or DeepSpeed's, are none of it.
     """
-    maps = [one["auto_map"] for one in settings if isinstance(one.get("auto_map"), dict)]
-    values = [v for one in maps for v in one.values()]
-    names = [v for of in values for v in (of if isinstance(of, list) else [of])]
-    wanted = [n.split(".")[0] for n in names if isinstance(n, str) and "--" not in n]
-    found: list[str] = []
-    while wanted:
-        name = f"{wanted.pop()}.py"
-        if name not in found and (folder / name).is_file():
-            found.append(name)
-            wanted += _IMPORTED.findall((folder / name).read_text("utf-8", errors="replace"))
-    return found
+    maps = [_settings(file).get("auto_map") for file in sorted(folder.glob("*config.json"))]
+    values = [value for of in maps if isinstance(of, dict) for value in of.values()]
+    names = [name for of in values for name in (of if isinstance(of, list) else [of])]
+    modules = {name.split(".")[0] for name in names if isinstance(name, str) and "--" not in name}
+    files = [folder / f"{name}.py" for name in sorted(modules) if (folder / f"{name}.py").is_file()]
+    if files:
+        from transformers.dynamic_module_utils import get_relative_import_files
+
+        try:
+            files += [Path(one) for file in files for one in get_relative_import_files(file)]
+        except (OSError, UnicodeError) as error:
+            raise DataError(f"{folder}: the model's own code is not whole: {error}") from None
+    return [file.name for file in files]
 
 
-def _check_weights(opened: Checkpoint) -> None:
-    """Whether all weights are there and complete, by their headers alone."""
-    folder = opened.folder
-    there = [n for n in opened.files if any(fnmatch(n, pattern) for pattern in WEIGHTS)]
-    if not there:
-        pickled = [n for n in opened.left_out if n.endswith((".bin", ".pt", ".pth"))]
-        pickled = [n for n in pickled if n.startswith(("pytorch_model", "adapter_model", "model"))]
-        if pickled:
-            raise CheckpointError(
-                f"the weights in {folder} are pickles ({', '.join(pickled)}), which can run code "
-                "where they are loaded, and are not published; write safetensors: "
-                "--safe_serialization true, or `swift export`"
-            )
-        raise CheckpointError(
-            f"{folder} holds no weights (*.safetensors); is it still being written?"
-        )
-    for index in [n for n in opened.files if n.endswith(".safetensors.index.json")]:
-        shards = _config(folder / index).get("weight_map")
-        shards = sorted({str(v) for v in shards.values()}) if isinstance(shards, dict) else []
-        if missing := [name for name in shards if name not in opened.files]:
-            raise CheckpointError(
-                f"{folder} lacks {', '.join(missing[:5])}, of {len(shards)} shards that {index} "
-                "names; is it still being written?"
-            )
-    for name in there:
-        if problem := tensor_file_problem(folder / name):
-            raise CheckpointError(
-                f"{folder / name} {problem}: still being written, or cut off by a full disk or a "
-                "killed run"
-            )
-    states = ("training_args.bin", "optimizer.pt", "scheduler.pt")
-    written_last = folder / STATE
-    unfinished = opened.step is not None and not written_last.exists()
-    if unfinished and any((folder / name).exists() for name in states):
-        raise CheckpointError(
-            f"{folder} has no {STATE}, which is written last: it is still being "
-            "written, or the run was killed meanwhile; take an earlier checkpoint"
-        )
+_HUB_ID = re.compile(r"(?:(?:hf|ms)::)?\w[\w.-]*/\w[\w.-]*(?::[\w/:.-]+)?(?:#\d+)?", re.ASCII)
+_HF_CACHE = re.compile(r"models--([\w.-]+?)--([\w.-]+)(?:/|$)", re.ASCII)
+_MS_CACHE = re.compile(r"modelscope.*?/models/([\w.-]+)/([\w.-]+)(?:/?$|/snapshots/)")
+
+
+def name_of(path: str) -> str:
+    """A hub id as it is; of a path the last name, of a checkpoint that of its run before it. A
+    format or a count behind it (":pixels#500") stays.
+    """
+    if _is_hub_id(path):
+        return path
+    parts = [part for part in re.split(r"[/\\]", path) if part not in ("", ".", "..", "~")]
+    return "/".join(parts[-2:] if parts and parts[-1].startswith("checkpoint-") else parts[-1:])
+
+
+def _is_hub_id(text: str) -> bool:
+    """Whether this is ORG/NAME and no folder here; "hf::" or "ms::" may stand before it."""
+    if not _HUB_ID.fullmatch(text):
+        return False
+    return text.startswith(("hf::", "ms::")) or not Path(re.split("[:#]", text)[0]).exists()
+
+
+def _cached_id(path: str) -> str | None:
+    """The id under which a hub's library keeps a model at ``path``, in its cache."""
+    if found := _HF_CACHE.search(path):
+        return f"{found[1]}/{found[2]}"
+    found = _MS_CACHE.search(path)
+    return f"{found[1]}/{found[2]}".replace("___", ".") if found else None

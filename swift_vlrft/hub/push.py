@@ -20,8 +20,6 @@ from tempfile import TemporaryDirectory
 from typing import Any, Literal
 from urllib.parse import quote
 
-from swift_vlrft.datasets.card import MARK
-from swift_vlrft.datasets.licence import UNKNOWN
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.files.writing import DiskFull, space_named, write_atomically
 
@@ -118,26 +116,16 @@ def staged(files: Files) -> Iterator[Path]:
         yield folder
 
 
-def write_card_only(files: Files, folder: Path) -> list[Path]:
-    """Write what is new, the card and its pictures, to look at. DataError where that would replace
-    anything but an earlier card: a README.md of others, the model's or the set's own files.
-    """
+def write_card_only(files: Files, folder: Path) -> Path:
+    """Write the card, to look at; DataError where a file of the repository is there already."""
     if folder.exists() and not folder.is_dir():
         raise DataError(f"{folder} is a file; name a folder for the card")
-    card = folder / "README.md"
-    earlier = card.is_file() and MARK in card.read_text(encoding="utf-8", errors="replace")
-    for name, content in files.items():
-        if (folder / name).exists() and not (earlier and isinstance(content, bytes)):
-            raise DataError(
-                f"{folder / name} is there already and is no card that vlrft wrote; name a new "
-                "folder"
-            )
-    written = [name for name, content in files.items() if isinstance(content, bytes)]
-    for name in written:
-        content = files[name]
-        assert isinstance(content, bytes)
-        write_atomically(folder / name, content)
-    return [folder / name for name in written]
+    if there := [name for name in files if (folder / name).exists()]:
+        raise DataError(f"{folder / there[0]} is there already; name a new folder for the card")
+    card = files["README.md"]
+    content = card if isinstance(card, bytes) else card.read_bytes()
+    write_atomically(folder / "README.md", content)
+    return folder / "README.md"
 
 
 def _client(
@@ -151,7 +139,7 @@ def _client(
     from modelscope.hub.api import HubApi
 
     # Left out, the library would state Apache-2.0 for what is not ours to license.
-    create = {"visibility": "private" if private else "public", "license": licence or UNKNOWN}
+    create = {"visibility": "private" if private else "public", "license": licence or "other"}
     # The library's cache would lie in the folder and outlive a deleted repository; what the hub
     # holds already is not sent again either way.
     return HubApi(token=token), create, {"use_cache": False}

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from swift_vlrft.datasets.row import BOX_TASKS
+from swift_vlrft.files.secrets import is_secret_name
 from swift_vlrft.geometry.box_format import SUBSETS
 from swift_vlrft.memory.models import read_model
 from swift_vlrft.recipe.edit import with_edit
@@ -43,7 +44,6 @@ PLANNED = re.compile(
 """Variables that a plan reads in the environment of the command."""
 
 OF_EVERYBODY = ("HOME", "PATH", "PWD", "OLDPWD", "USER", "LOGNAME", "SHELL", "TMPDIR", "_")
-SECRET = re.compile(r"TOKEN|KEY|SECRET|PASSWORD")
 OWN_PLACE = re.compile(r"BASH_SOURCE|(?:dirname|realpath|readlink)\b[^\n]*\$\{?0|\$\{0[%#/]")
 
 
@@ -115,7 +115,7 @@ def callers_part(recipe: Recipe) -> str:
         except RecipeError:
             same = False
         if not same:
-            found.append(f"{name}={'...' if SECRET.search(name) else shlex.quote(value)}")
+            found.append(f"{name}={'...' if is_secret_name(name) else shlex.quote(value)}")
     return " ".join(found)
 
 

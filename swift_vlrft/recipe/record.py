@@ -23,6 +23,7 @@ from swift_vlrft.families.resize import RESOLUTION
 from swift_vlrft.files.checkpoints import STATE, checkpoints
 from swift_vlrft.files.environment import VARIABLES
 from swift_vlrft.files.records import read_record
+from swift_vlrft.files.secrets import holds_secret, is_secret_name
 
 FILE = "vlrft_run.json"
 _VARIABLE = re.compile(
@@ -42,13 +43,6 @@ _VARIABLE = re.compile(
     )
 )
 """Variables that ms-swift, its engines or this package read."""
-_NAMES = r"(token|secret|passw\w*|(api|access|secret|private)[_-]?key|credentials?|authorization)"
-_SECRET = re.compile(_NAMES[:-1] + r"|webhook\w*|cookie)$", re.I)
-_LOGIN = re.compile(
-    rf"://[^/\s]*@|[\"'][\w-]*{_NAMES}\\*[\"']\s*:|[?&][\w-]*({_NAMES}|key|sig|signature)="
-    r"|\b(hf_|sk-(proj-)?|gh[a-z]_)[A-Za-z0-9]{20}|\bms-[0-9a-f]{8}-[0-9a-f]{4}-|\bBearer \S{8}",
-    re.I,
-)
 _PATHS = (
     *("model", "ref_model", "reward_model", "teacher_model", "adapters", "ref_adapters", "dataset"),
     *("val_dataset", "chord_sft_dataset", "external_plugins", "custom_register_path"),
@@ -86,7 +80,7 @@ def record(argv: Sequence[str], environment: Mapping[str, str], *, gpus: int) ->
     script = Path(argv[0])
     known = script.parent.name == "cli" and script.stem in ("rlhf", "sft", "pt")
     flags = list(split(argv[1:]))
-    secret = [flag for flag in flags if _is_secret(*flag)]
+    secret = [flag for flag in flags if is_secret_name(flag[0]) or any(map(holds_secret, flag[1]))]
     process = psutil.Process()
     return Record(
         command=script.stem if known else None,
@@ -133,8 +127,8 @@ def kept_variables(environment: Mapping[str, str]) -> dict[str, str]:
         name: value
         for name, value in sorted(environment.items())
         if _VARIABLE.fullmatch(name)
-        and not is_secret(name)
-        and not _LOGIN.search(value)
+        and not is_secret_name(name)
+        and not holds_secret(value)
         and (several or not name.startswith(("MASTER_", "NODE_")))
     }
 
@@ -185,15 +179,6 @@ def is_running(kept: Record) -> bool:
         return bool(abs(psutil.Process(kept.pid).create_time() - kept.started) < 1)
     except psutil.Error:
         return False
-
-
-def is_secret(name: str) -> bool:
-    """Whether a flag or variable is a secret by its name: a login to something."""
-    return bool(_SECRET.search(name))
-
-
-def _is_secret(name: str, words: list[str]) -> bool:
-    return is_secret(name) or any(_LOGIN.search(word) for word in words)
 
 
 def _existing(name: str, words: list[str]) -> Iterator[str]:

@@ -20,12 +20,12 @@ from typing import Any
 from swift_vlrft.files.checkpoints import checkpoints, why_not
 from swift_vlrft.files.environment import truth
 from swift_vlrft.files.jsonl import read_json
+from swift_vlrft.files.secrets import is_secret_name
 from swift_vlrft.recipe.gpus import gpus_here
 from swift_vlrft.recipe.reader import read_text
 from swift_vlrft.recipe.record import (
     Record,
     is_running,
-    is_secret,
     kept_variables,
     own_checkpoints,
     record_of_run,
@@ -225,7 +225,7 @@ def _value(argv: list[str], flag: str) -> str | None:
 
 def _problems(kept: Record) -> Iterator[str]:
     for flag in kept.left_out:
-        if not is_secret(flag):
+        if not is_secret_name(flag):
             yield f"{flag} held a secret, so it is not kept: give the printed command with it"
     if not os.path.isdir(kept.folder):
         yield f"the folder {kept.folder}, from which it was started, is no longer there"
@@ -252,7 +252,7 @@ def _notes(kept: Record, args: Mapping[str, Any]) -> Iterator[str]:
             yield f"{name} {was} then, {now.get(name, 'none')} now: the rest may be another run"
     for name in kept_variables(os.environ).keys() - kept.variables.keys():
         yield f"{name} is set here, and was not then: unset {name}"
-    if secrets := [flag for flag in kept.left_out if is_secret(flag)]:
+    if secrets := [flag for flag in kept.left_out if is_secret_name(flag)]:
         yield f"{', '.join(secrets)}: secrets are not kept. Add what is needed"
     if kept.variables.get("NNODES", "1") != "1":
         yield "give it on every node, each with its own NODE_RANK in its environment"

@@ -19,6 +19,7 @@ from swift_vlrft.diagnostics.reasons import explain
 from swift_vlrft.evaluation.predictions import EvaluationError
 from swift_vlrft.files.completions import further, read_completions
 from swift_vlrft.files.jsonl import finite, json_lines, read_json
+from swift_vlrft.files.secrets import is_secret_name
 from swift_vlrft.rewards import REWARDS
 
 Series = list[tuple[float, float]]
@@ -26,18 +27,13 @@ Series = list[tuple[float, float]]
 MOST_EXPLAINED = 20_000
 """Completions that are read again for parse rate and reasons; of a longer log, evenly spread."""
 
-SECRET = re.compile(
-    r"token|secret|passw|api_?key|credential|webhook|cookie|authorization|[_-]key$|^key$",
-    re.IGNORECASE,
-)
-"""In the name of a setting that is shown nowhere."""
 _STEP = re.compile(r"(\d+)/(\d+)")
 
 
 @dataclass
 class RunLog:
     """``series`` by the name of the metric as ms-swift logs it: (step, value); ``settings``:
-    args.json without what looks like a secret.
+    args.json without secrets.
     """
 
     folder: Path
@@ -71,7 +67,7 @@ def read_run(folder: Path, *, completions: bool = True) -> RunLog:
     run = RunLog(folder)
     with suppress(OSError, ValueError, TypeError):
         args = {str(k): v for k, v in dict(read_json(folder / "args.json")).items()}
-        run.settings = {k: v for k, v in args.items() if not SECRET.search(k)}
+        run.settings = {k: v for k, v in args.items() if not is_secret_name(k)}
     by_name: dict[str, dict[float, float]] = {}
     not_drawn: Counter[str] = Counter()
     for number, record in json_lines(folder / "logging.jsonl"):

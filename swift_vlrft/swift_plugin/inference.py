@@ -30,6 +30,7 @@ from swift_vlrft.evaluation.queries import Query, QuerySet, Settings
 from swift_vlrft.evaluation.run import Manifest, answer_line, answered, new_part, pending
 from swift_vlrft.families import family_of
 from swift_vlrft.families.chatglm4v import COGAGENT, FAMILY
+from swift_vlrft.files.checkpoints import weights_problem
 from swift_vlrft.files.records import read_record, write_record
 from swift_vlrft.files.writing import free_space, space_named
 from swift_vlrft.geometry.box_format import NATIVE
@@ -85,9 +86,7 @@ OF_A_COPY = (
     "`--save_only_model` keeps it, a copy of the weights alone does not: copy "
     "preprocessor_config.json and the tokenizer from the model it was trained from"
 )
-NEEDED = {
-    "configuration": (OF_A_FOLDER, "config.json"),
-    "weights": (OF_A_FOLDER, "*.safetensors", "*.bin"),
+NEEDED = {  # beside configuration and weights
     "tokenizer": (OF_A_COPY, "tokenizer.json", "vocab.json", "tokenizer.model"),
     "processor": (OF_A_COPY, "preprocessor_config.json", "processor_config.json"),
 }
@@ -95,6 +94,8 @@ NEEDED = {
 
 
 def _check_checkpoint(folder: Path) -> None:
+    if problem := weights_problem(folder):
+        raise EvaluationError(f"the checkpoint {folder}: {problem}; {OF_A_FOLDER}")
     for what, (remedy, *names) in NEEDED.items():
         if what == "processor" and family_of(name=str(folder)) in (FAMILY, COGAGENT):
             continue  # its config.json says what becomes of images

@@ -15,7 +15,10 @@ BAD = {
     "no such file": (["nothing.sh"], ["not a recipe", "vlrft agree MODEL --dataset SET"]),
     "a model alone": (["folder"], ["not a recipe", "vlrft agree MODEL --dataset SET"]),
     "no such model": (["/no/model", "--dataset", "rows.jsonl"], ["/no/model does not exist"]),
-    "no model in it": (["folder", "--dataset", "rows.jsonl"], ["folder has no configuration"]),
+    "no model in it": (
+        ["folder", "--dataset", "rows.jsonl"],
+        ["folder: there are no weights; is this"],
+    ),
     "no such model in a recipe": (
         [f"{GRPO} --model /no/model --dataset rows.jsonl"],
         ["--model /no/model: no such folder", "after --"],

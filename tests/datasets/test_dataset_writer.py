@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-import yaml
-from support.written_sets import digests, png, row
+from support.written_sets import digests, row
 
 from swift_vlrft.datasets import BadRow, DataError, RowLocation
 from swift_vlrft.datasets.writer import write_folder
@@ -37,21 +36,6 @@ def test_load_dataset_shows_pictures_splits_and_further_columns(tmp_path):
     assert loaded["train"][7]["objects"]["bbox"] == [[1.0, 2.0, 3.0, 4.0]]
     assert loaded["test"][0]["image_id"] is None
     assert loaded["train"].column_names[:5] == ["image", "problem", "solution", "task", "frame"]
-
-
-def test_the_card_states_features_counts_and_leaves_the_licence_to_its_owner(tmp_path):
-    write_folder(tmp_path / "s", {"train": [row(i) for i in range(3)]})
-    text = (tmp_path / "s" / "README.md").read_text()
-    _, head, body = text.split("---\n", 2)
-    card = yaml.safe_load(head)
-    assert {"name": "image", "dtype": "image"} in card["dataset_info"]["features"]
-    (split,) = card["dataset_info"]["splits"]
-    assert (split["name"], split["num_examples"]) == ("train", 3)
-    assert split["num_bytes"] == sum(len(png((i, 30, 30))) for i in range(3))
-    assert card["configs"][0]["data_files"] == [{"split": "train", "path": "data/train-*"}]
-    assert card["task_categories"] == ["object-detection"]
-    assert "license" not in card and "# license:" in head
-    assert "| train | 3 |" in body and "detection 3" in body and "norm1000 3" in body
 
 
 @pytest.mark.parametrize(("size", "most"), [(0, 100), (400_000, 42)])

@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
 from swift_vlrft.demo.run import step_rewards
+from swift_vlrft.hub.cards import model_card
 from swift_vlrft.hub.checkpoint import open_checkpoint
-from swift_vlrft.hub.model_card import model_files
 from swift_vlrft.hub.push import staged
 from swift_vlrft.swift_plugin.evaluate import evaluate
 
@@ -78,10 +78,10 @@ def test_the_demo_learns(tmp_path):
     again = ["report", str(tmp_path / "grpo"), "--eval", before, "--eval", after]
     assert CliRunner().invoke(app, again).exit_code == 0
     # The page on publishing: "vlrft publish runs/demo"; what would go up answers as before.
-    files = model_files(open_checkpoint(tmp_path), "hf", "me/shapes").files
+    files = model_card(open_checkpoint(tmp_path), "hf", "me/shapes").files
     card = files["README.md"].decode()
     assert ModelCard(card).data.eval_results and "| accuracy | 0." in card
-    assert str(tmp_path) not in card and files["assets/rewards.png"].startswith(b"\x89PNG")
+    assert str(tmp_path) not in card
     settings = {"engine": "transformers", "batch_size": 64, "dtype": "float32", "max_tokens": 12}
     with staged(files) as folder:
         data, out = tmp_path / "data" / "held_out", tmp_path / "staged"

@@ -6,9 +6,11 @@ import json
 import struct
 from pathlib import Path
 
+from swift_vlrft.evaluation.predictions import read_predictions
 from swift_vlrft.evaluation.queries import Settings
 from swift_vlrft.evaluation.run import Manifest, stamps, versions
-from swift_vlrft.files.records import write_record
+from swift_vlrft.evaluation.summary import summarise
+from swift_vlrft.files.records import as_json, write_record
 
 SECRETS = {
     "hub_token": "hf_abcdefghijklmnopqrstuvwxyz0123",
@@ -28,7 +30,7 @@ ARGS = {
     "tuner_type": "full",
     "learning_rate": 1e-6,
     "num_generations": 8,
-    "system": "Say it.\n<img src=x onerror=alert(1)> | `rm` in /home/me/secret/place",
+    "system": "Say it.\n<img src=x onerror=alert(1)> | `rm` in /home/me/place",
     "output_dir": "/home/me/runs/grpo",
     "logging_dir": "/home/me/runs/grpo/runs",
     "swift_version": "4.6.0",
@@ -57,7 +59,7 @@ def write_checkpoint(folder: Path, *, adapter: str | None = None, **args) -> Pat
         (folder / "adapter_model.safetensors").write_bytes(tensors())
         (folder / "README.md").write_text(f"---\nbase_model: {adapter}\n---\n")
         return folder
-    config = {"transformers_version": "5.19.0", "_name_or_path": "/home/me/models/start"}
+    config = {"transformers_version": "5.19.0"}
     (folder / "config.json").write_text(json.dumps(config | {"model_type": "internvl"}))
     (folder / "generation_config.json").write_text("{}")
     (folder / "tokenizer.json").write_text("{}")
@@ -87,6 +89,8 @@ def write_evaluation(folder: Path, model: Path | str, dataset: Path, right: int,
     ]
     text = "".join(json.dumps(row) + "\n" for row in rows)
     (folder / "predictions.jsonl").write_text(text)
+    summary = summarise(read_predictions(folder), bootstrap=100, run=as_json(settings))
+    write_record(folder / "summary.json", summary)
     return folder
 
 

@@ -5,8 +5,10 @@ from pathlib import Path
 
 from safetensors.torch import load_file, save_file
 
-from swift_vlrft.chatglm4v.checkpoint import COMPUTED, INDEX
+from swift_vlrft.chatglm4v.checkpoint import COMPUTED
 from swift_vlrft.tiny.checkpoint import write_tiny
+
+INDEX = "model.safetensors.index.json"
 
 CODE = "raise SystemExit('the code of the checkpoint was run')\n"
 

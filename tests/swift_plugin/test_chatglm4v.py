@@ -238,8 +238,9 @@ def test_what_is_wrong_is_said_before_a_model_is_loaded(folders, tmp_path):
     done = import_plugin("--model", str(broken))
     assert done.returncode == 1
     assert done.stderr.strip().splitlines()[-1] == (
-        f"swift-vlrft: {broken}: 1 of the 2 weight files that model.safetensors.index.json names "
-        "are missing (model-00002-of-00002.safetensors); download them"
+        f"swift-vlrft: {broken}: model-00002-of-00002.safetensors, named in "
+        "model.safetensors.index.json, is missing; download the current revision of "
+        "zai-org/glm-4v-9b or zai-org/cogagent-9b-20241220"
     )
     rows = [
         {"messages": [{"role": "user", "content": "<image>a"}], "images": ["a.png"]},

@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Iterator
 
+from swift_vlrft.files.secrets import is_secret_name
 from swift_vlrft.recipe.reader import Flag
 from swift_vlrft.recipe.rules.finding import NOTE, PROBLEM, Edit, Finding, note, problem
 from swift_vlrft.recipe.rules.history import old_value
@@ -25,10 +26,7 @@ PLACEHOLDER = re.compile(
     re.IGNORECASE,
 )
 QUOTES = tuple("\u2018\u2019\u201c\u201d\u201e\u00ab\u00bb")
-SECRET_FLAGS = ("hub_token", "swanlab_token", "swanlab_secret", "api_key")
-SECRET_VARIABLE = re.compile(
-    r"^\s*(?:export\s+)?([A-Z_]*(?:API_KEY|TOKEN|SECRET))=[\"']?([^\s\"'$]+)"
-)
+VARIABLE = re.compile(r"^\s*(?:export\s+)?([A-Z_]+)=[\"']?([^\s\"'$]+)")
 
 
 def not_read(run: Run) -> Iterator[Finding]:
@@ -122,7 +120,7 @@ def repeated(run: Run) -> Iterator[Finding]:
 def secrets(run: Run) -> Iterator[Finding]:
     """Never shows the value."""
     for flag in run.recipe.flags:
-        if flag.name in SECRET_FLAGS and flag.values:
+        if is_secret_name(flag.name) and flag.values:
             text = (
                 f"--{flag.name}: ms-swift prints the whole command into its log. Set the "
                 "environment variable outside of the recipe instead (HF_TOKEN, "
@@ -130,8 +128,8 @@ def secrets(run: Run) -> Iterator[Finding]:
             )
             yield problem(run, flag.line, "secret", text)
     for line, written in enumerate(run.recipe.text.splitlines(), 1):
-        match = SECRET_VARIABLE.match(written)
-        if match and not re.fullmatch(r"x+|<.*>", match[2]):
+        match = VARIABLE.match(written)
+        if match and is_secret_name(match[1]) and not re.fullmatch(r"x+|<.*>", match[2]):
             text = f"{match[1]} is written into the recipe. Set it in the environment instead"
             yield problem(run, line, "secret", text)
 

@@ -1,0 +1,71 @@
+"""What must not go up to a hub: pickles, paths of this machine, secrets. Each is refused by name.
+
+    refused({"config.json": b'{"_name_or_path": "/home/me/start"}'})
+    [Refused("config.json", "_name_or_path is the path /home/me/start", "write the model's id ...")]
+
+Nothing is rewritten: whoever publishes mends the file.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from swift_vlrft.datasets.source import DataError
+from swift_vlrft.files.secrets import has_secret_form, is_secret
+
+PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".npy", ".npz")
+TEXTS = (".json", ".jinja", ".md", ".py", ".txt")
+VOCABULARIES = ("tokenizer.json", "vocab.json", "added_tokens.json", "merges.txt", "vocab.txt")
+_PATH = re.compile(r"(?:file://)?~?(?:/[^/\n]+){2,}/?|[A-Za-z]:[\\/][^\n]+")
+
+
+class Refused(NamedTuple):
+    """``file``: its name in the repository; ``what`` is wrong with it, and what to ``do``."""
+
+    file: str
+    what: str
+    do: str
+
+
+def check_files(files: Mapping[str, Path | bytes], what: str) -> None:
+    """DataError with the list of ``refused`` files, if there are any."""
+    if found := list(refused(files)):
+        lines = [f"\n  {one.file}: {one.what}; {one.do}" for one in found]
+        raise DataError(f"{what} holds what must not go up:{''.join(lines)}")
+
+
+def refused(files: Mapping[str, Path | bytes]) -> Iterator[Refused]:
+    """What of the files must not go up: none of them is unpickled or run."""
+    for name, content in files.items():
+        kind = Path(name).suffix
+        if kind in PICKLES:
+            do = "write safetensors: --safe_serialization true, or `swift export`"
+            yield Refused(name, "is a pickle, which can run code where it is loaded", do)
+        elif kind in TEXTS and name not in VOCABULARIES and not name.endswith(".index.json"):
+            data = content if isinstance(content, bytes) else content.read_bytes()
+            text = data.decode("utf-8", errors="replace")
+            if kind == ".json":
+                yield from (Refused(name, *one) for one in _of_settings("", json.loads(text)))
+            elif has_secret_form(text):
+                yield Refused(name, "holds a secret", "remove it, and revoke it if others saw it")
+
+
+def _of_settings(name: str, value: Any) -> Iterator[tuple[str, str]]:
+    """What is wrong with a setting, and what to do; with those below it, if it holds some."""
+    if isinstance(value, dict):
+        for key, of in value.items():
+            yield from _of_settings(f"{name}.{key}" if name else str(key), of)
+    elif isinstance(value, list):
+        for of in value:
+            yield from _of_settings(name, of)
+    elif isinstance(value, str):
+        template = name.endswith("template")  # a program, with names and slashes of its own
+        last = name.rpartition(".")[2]
+        if has_secret_form(value) if template else is_secret(last, value):
+            yield f"{name} holds a secret", "remove it, and revoke it if others saw it"
+        elif not template and _PATH.fullmatch(value.strip()):
+            yield f"{name} is the path {value[:200]}", "write an id on a hub there, or remove it"

@@ -1,0 +1,210 @@
+"""`vlrft data push`: the card, and the hubs' own SDKs against a recording hub on loopback."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from huggingface_hub import DatasetCard
+from support.hub_server import TOKEN, hub_environment, running_hub
+from support.written_sets import row
+from typer.testing import CliRunner
+
+from swift_vlrft.cli import app
+from swift_vlrft.datasets.writer import write_folder
+from swift_vlrft.hub.cards import dataset_card
+from swift_vlrft.hub.push import staged
+from swift_vlrft.rewards import REWARDS, TASK_NAMES
+
+SHARD = "data/train-00000-of-00001.parquet"
+GOLD = {
+    "detection": "[{'Position': [100, 100, 500, 500], 'Confidence': 1}]",
+    "grounding": "[100, 100, 500, 500]",
+    "pointing": "[100, 100, 500, 500]",
+    "choice": "B",
+    "yes_no": "yes",
+    "counting": "4",
+    "number": "3.5",
+    "list": '["red", "blue"]',
+    "ordering": '["red", "blue"]',
+}
+
+
+def of_task(task: str) -> dict:
+    frame = "norm1000" if TASK_NAMES[task].gold_has_boxes else None
+    gold = f"<answer>{GOLD.get(task, 'rose')}</answer>"
+    return row(0, task=task, solution=gold, frame=frame, problem="What? Numbers from 0 to 1000.")
+
+
+@pytest.fixture
+def hub():
+    with running_hub() as running:
+        yield running
+
+
+@pytest.fixture
+def folder(tmp_path):
+    write_folder(tmp_path / "shapes", {"train": [row(i) for i in range(30)]})
+    (tmp_path / "shapes" / "private-notes.txt").write_text("stays here")
+    return tmp_path / "shapes"
+
+
+def push(url: str, folder: Path, *arguments: str, **changes: str):
+    env = {**os.environ, **hub_environment(url, folder.parent), **changes}
+    code = "from swift_vlrft.cli import app; app()"
+    command = [sys.executable, "-c", code, "data", "push", str(folder), *arguments]
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
+
+
+def refusal(folder: Path, *arguments: str) -> str:
+    words = ["data", "push", str(folder), "--hub", "hf", "--repo", "me/x", *arguments]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 2, done.output
+    return " ".join(done.stderr.split())
+
+
+def card_of(folder: Path, hub: str = "hf", licence: str | None = None) -> str:
+    return dataset_card(folder, hub, "me/shapes", licence).files["README.md"].decode()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "prefix"), [("hf", "hf"), ("modelscope", "ms")])
+def test_the_folder_and_its_card_arrive_and_nothing_else(hub, folder, name, prefix):
+    before = {path.name for path in folder.iterdir()}
+    words = ["--hub", name, "--repo", "me/shapes", "--private"]
+    done = push(hub.url, folder, *words, "--license", "cc-by-4.0", "--json")
+    assert done.returncode == 0, done.stderr
+    page = f"{hub.url}/datasets/me/shapes"
+    assert json.loads(done.stdout) == {"page": page, "dataset": f"{prefix}::me/shapes"}
+    repo = hub.repos["me/shapes"]
+    assert repo.private and set(repo.files) == {"README.md", SHARD}
+    assert repo.files[SHARD] == (folder / SHARD).read_bytes()
+    assert repo.licence == ("cc-by-4.0" if name == "modelscope" else None)
+    assert {path.name for path in folder.iterdir()} == before  # nothing is left in the folder
+    assert {a for _, _, a in hub.requests if a} == {f"Bearer {TOKEN}"}
+    assert TOKEN not in done.stdout + done.stderr
+    for file in folder.parent.rglob("*"):
+        assert not file.is_file() or TOKEN.encode() not in file.read_bytes(), file
+    # Again, onto what is there: a new commit, no error.
+    assert push(hub.url, folder, "--hub", name, "--repo", "me/shapes").returncode == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["hf", "modelscope"])
+def test_a_hub_that_repeats_the_token_in_its_error_does_not_get_it_printed(hub, folder, name):
+    hub.refuse_with_echo = True
+    done = push(hub.url, folder, "--hub", name, "--repo", "me/shapes")
+    assert done.returncode == 1
+    assert f"{name} did not take" in done.stderr and "may not write" in done.stderr
+    assert "[token]" in done.stderr and TOKEN not in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_a_missing_token_and_a_hub_out_of_reach_are_said(hub, folder):
+    for name, token in {"hf": "HF_TOKEN", "modelscope": "MODELSCOPE_API_TOKEN"}.items():
+        done = push(hub.url, folder, "--hub", name, "--repo", "me/s", **{token: ""})
+        assert done.returncode == 2 and f"{token} is not set" in done.stderr
+    assert not hub.requests
+    done = push("http://127.0.0.1:9", folder, "--hub", "hf", "--repo", "me/s")
+    assert done.returncode == 1 and "did not take" in done.stderr
+    assert "Traceback" not in done.stderr and TOKEN not in done.stderr
+
+
+@pytest.mark.parametrize("hub", ["hf", "modelscope"])
+@pytest.mark.parametrize("tasks", [*([task] for task in TASK_NAMES), list(TASK_NAMES)], ids=str)
+def test_the_command_is_right_for_every_task(tmp_path, tasks, hub):
+    write_folder(tmp_path / "set", {"train": [of_task(task) for task in tasks]})
+    blocks = re.findall(r"^```bash\n(.*?)^```$", card_of(tmp_path / "set", hub), re.M | re.S)
+    recipe = tmp_path / "train.sh"
+    recipe.write_text(next(block for block in blocks if "swift rlhf" in block))
+    # Every task's rows are scored by a reward of the command.
+    named = re.search(r"--reward_funcs (.*?) \\", recipe.read_text())[1].split()
+    assert {REWARDS[name].task.name for name in named if REWARDS[name].task} >= set(tasks)
+    assert any(REWARDS[name].scores_format for name in named)
+    # Also on the folder itself: rows, rewards and columns fit each other.
+    for dataset in ("me/shapes", str(tmp_path / "set")):
+        recipe.write_text(recipe.read_text().replace("--dataset me/shapes", f"--dataset {dataset}"))
+        done = CliRunner().invoke(app, ["check", "--fast", "--json", str(recipe)])
+        assert done.exit_code == 0 and json.loads(done.stdout)["findings"] == []
+
+
+def test_the_card_says_what_is_in_the_set_and_loads(tmp_path):
+    from datasets import load_dataset
+
+    rows = [of_task("detection")] * 5 + [of_task("classification")] * 3
+    write_folder(tmp_path / "set", {"train": rows, "test": [of_task("counting")]})
+    card = dataset_card(tmp_path / "set", "hf", "me/shapes", "cc-by-4.0")
+    text = card.files["README.md"].decode()
+    data = DatasetCard(text).data  # the library's own reader
+    assert data.license == card.licence == "cc-by-4.0" and not card.notes
+    assert data.task_categories[1:] == ["object-detection", "visual-question-answering"]
+    assert "\n9 rows for visual" in text and "| train | detection | 5 |" in text
+    assert "| train | classification | 3 |" in text and "| test | counting | 1 |" in text
+    assert "Columns: `image`, `problem`, `solution`, `task`, `frame`." in text
+    with staged(card.files) as repository:
+        loaded = load_dataset(str(repository), cache_dir=str(tmp_path / "cache"))
+    assert {name: len(one) for name, one in loaded.items()} == {"train": 8, "test": 1}
+    assert loaded["train"][0]["image"].size == (16, 12)
+
+
+@pytest.mark.parametrize(
+    ("frame", "words"),
+    [
+        ("norm1000", "thousandths of the image's width"),
+        ("pixels", "pixels of the image as it is stored"),
+        ("unit", "shares of the image's width"),
+        ("yx1000", "`box_2d`: `[y1, x1, y2, x2]`"),
+    ],
+)
+def test_the_box_format_is_said_in_words(tmp_path, frame, words):
+    write_folder(tmp_path / "set", {"train": [of_task("grounding") | {"frame": frame}]})
+    assert words in card_of(tmp_path / "set")
+
+
+def test_a_card_that_is_there_is_kept_and_a_licence_only_stated(folder):
+    made = dataset_card(folder, "hf", "me/x")
+    assert "license" not in DatasetCard(made.files["README.md"].decode()).data.to_dict()
+    assert "Nobody has stated a licence" in made.files["README.md"].decode()
+    assert made.licence is None and any("--license" in note for note in made.notes)
+    own = "---\npretty_name: Mine  # of me\nlicense: mit\n---\n# Mine\n\nMy words.\n"
+    (folder / "README.md").write_text(own)
+    card = dataset_card(folder, "modelscope", "me/x")
+    assert card.files["README.md"] == own.encode() and card.licence == "mit"
+    stated = DatasetCard(card_of(folder, licence="cc0-1.0"))
+    assert stated.data.license == "cc0-1.0" and stated.data.pretty_name == "Mine"
+    assert (
+        stated.text.strip() == "# Mine\n\nMy words." and (folder / "README.md").read_text() == own
+    )
+
+
+@pytest.mark.parametrize("head", [b"---\na: [\n---\n", b"---\n- a\n---\n", b"\xff"])
+def test_a_card_that_no_hub_reads_is_refused(folder, head):
+    (folder / "README.md").write_bytes(head)
+    assert "is no card that a hub reads" in refusal(folder)
+
+
+@pytest.mark.parametrize(
+    "image", [None, "/home/me/1.jpg", {"bytes": None, "path": "/home/me/1.jpg"}, 5], ids=repr
+)
+def test_rows_that_only_name_their_images_are_refused(folder, image):
+    pq.write_table(pa.Table.from_pylist([row(1) | {"image": image}]), folder / SHARD)
+    assert "vlrft data convert" in refusal(folder)
+
+
+def test_other_bad_input_is_one_clear_error(folder, tmp_path):
+    write_folder(tmp_path / "unknown", {"train": [row(0, task="segmentation")]})
+    assert "no row is of a known task" in refusal(tmp_path / "unknown")
+    assert "name a new folder" in refusal(folder, "--card-only", str(folder))
+    (folder / "README.md").write_text("export HF_TOKEN=hf_abcdefghijklmnopqrstuvwxyz0123")
+    assert "README.md: holds a secret" in refusal(folder)
+    (folder / "README.md").unlink()
+    (folder / SHARD).write_bytes((folder / SHARD).read_bytes()[:-50])
+    assert "cannot be read as Parquet" in refusal(folder)
+    (folder / SHARD).unlink()
+    assert "is no converted folder" in refusal(folder)
