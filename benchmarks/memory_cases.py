@@ -30,7 +30,7 @@ from swift_vlrft.memory.vllm import largest_image
 
 R1V = ("R1-V", "Visual-RFT", "VLM-R1", "Video-R1", "open-r1-multimodal")
 """Trainers grown out of R1-V's: all of a prompt's generations in one forward pass, logits of the
-prompt too, the reference model run while the policy's graph is alive."""
+prompt too."""
 
 VERL = ("verl", "veRL", "EasyR1", "DeepEyes", "Seg-Zero")
 
@@ -287,7 +287,6 @@ def settings_of(row: dict[str, Any]) -> Settings:
         attention = "flash_attention_2" if "flash" in said else "sdpa"
         attention = "eager" if "eager" in said else attention
     fsdp, swift = sharding == "fsdp", kind == "swift"
-    dtype = text(row, "dtype")
     words = PROMPT_TEXT
     max_prompt = count(row, "max_prompt_length") or count(row, "max_length")
     if not grids:
@@ -336,8 +335,6 @@ def settings_of(row: dict[str, Any]) -> Settings:
         ),
         # verl and EasyR1 keep the reference model in host memory between its passes.
         reference=reference and not (fsdp and offloads),
-        reference_in_loss=kind == "r1v" and "prompts" in text(row, "batch_semantics"),
-        float32_states=fsdp and "bf16 states" not in dtype,
         optimizer="adamw_foreach" if sharding in ("none", "ddp") and kind == "trl" else "adamw",
         all_logits=kind == "r1v" or (model.sees and old),
     )

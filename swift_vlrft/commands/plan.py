@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from swift_vlrft.commands.output import TextTable, plain, print_json, say, say_styled, show, table
+from swift_vlrft.commands.output import TextTable, plain, print_json, say_styled, show, table
 
 if TYPE_CHECKING:
     from swift_vlrft.report.plan_text import Grid, Line
@@ -31,10 +31,6 @@ DatasetOption = Annotated[
     Path | None,
     typer.Option("--dataset", help="Parquet or JSON Lines: plan for its longest row."),
 ]
-AnswerOption = Annotated[
-    int | None,
-    typer.Option("--answer-tokens", min=1, help="Tokens of a usual answer, for the seconds."),
-]
 QuickOption = Annotated[bool, typer.Option("--quick", help="Closed form: no trace, coarser.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -44,42 +40,30 @@ def plan(
     gpus: GpusOption = None,
     nodes: NodesOption = None,
     dataset: DatasetOption = None,
-    plot: Annotated[
-        Path | None, typer.Option(help="Write a figure (.png, .svg, .pdf): bars per phase.")
-    ] = None,
-    answer_tokens: AnswerOption = None,
     quick: QuickOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Predict the memory of a GRPO run per GPU and phase, before anything is downloaded, and
-    estimate the seconds of a step on a GPU that is named.
+    """Predict the memory of a GRPO run per GPU and phase, before anything is downloaded.
 
     Example: vlrft plan recipes/qwen2_5_vl_3b/detection_4x80g.sh --gpus 4xH100
 
     Exit code 0: it fits; 1: out of memory; 2: the input cannot be used.
     """
     from swift_vlrft.memory.recipe_plan import plan_recipe
-    from swift_vlrft.memory.step_time import answers_of
-    from swift_vlrft.report.plan_text import plan_parts, time_notes
+    from swift_vlrft.report.plan_text import plan_parts
 
     planned = plan_recipe(recipe, gpus, nodes=nodes, dataset=dataset, quick=quick)
-    if plot is not None:
-        from swift_vlrft.memory.plot import draw
-
-        draw(planned.plan, plot, title=recipe.name)
     if as_json:
-        time = planned.time(answers_of(planned.plan.settings, answer_tokens)).as_dict()
         found, known = planned.plan.as_dict(), planned.gpus
         found |= {
             "recipe": str(recipe),
             "gpus": {"count": known.count, "card": known.name, "gib": round(known.gib, 2)},
             "changes": [change.as_dict() for change in planned.changes()],
             "raise": [change.as_dict() for change in planned.headroom()],
-            "time": time | {"assumptions": time_notes(planned, answer_tokens)},
         }
         print_json(found)
     else:
-        print_parts(plan_parts(planned, recipe.name, answer_tokens, Console().width))
+        print_parts(plan_parts(planned, recipe.name, Console().width))
     raise typer.Exit(0 if planned.plan.fits else 1)
 
 
@@ -92,47 +76,24 @@ def plan_compare(
     quick: QuickOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare the plan of a recipe with what a run of it measured: memory and, on GPUs that are
-    named, seconds.
+    """Compare the plan of a recipe with the memory that a run of it measured.
 
     Example: vlrft plan-compare recipes/qwen2_5_vl_3b/detection_4x80g.sh output/v0 --gpus 4xH100
     """
     from swift_vlrft.memory import compare
     from swift_vlrft.memory.recipe_plan import plan_recipe
 
-    log = compare.read_log(run)
-    untracked = compare.only_seconds(log)
-    measured = {} if untracked else compare.read_run(run)
+    measured = compare.read_run(run)
     planned = plan_recipe(recipe, gpus, nodes=nodes, dataset=dataset, quick=quick)
     rows = compare.compared(planned.plan, measured)
-    answers, most = compare.answers_in(log), planned.plan.settings.completion
-    if answers and answers.mean > most:
-        say(
-            f"{run}: answers of {answers.mean:.0f} tokens, where {recipe} allows {most} "
-            "(max_completion_length): is this its run?",
-            error=True,
-        )
-    time = planned.time(answers)
-    taken = compare.compared_seconds(time, compare.seconds_in(log))
     if as_json:
-        print_json([*rows, *taken])
+        print_json(rows)
         return
     columns = ("phase", ">planned", ">allocated", ">reserved", ">error")
     drawn = table(*columns, title=f"planned and measured, GiB per GPU: {run.name}")
     for row in rows:
         drawn.add_row(*map(str, row.values()))
-    if rows:
-        show(drawn)
-    if untracked:
-        say("no memory in the log: run with VLRFT_TRACK_MEMORY=1 to compare it, too")
-    if taken and time.speed:
-        parts = ("part of a step", ">estimated", ">measured", ">error")
-        drawn = table(*parts, title=f"seconds on {time.speed.kind}, answers as in the run")
-        for row in taken:
-            drawn.add_row(*map(str, row.values()))
-        show(drawn)
-    elif log:
-        say(planned.speed.why)
+    show(drawn)
 
 
 def print_parts(parts: Iterable[Grid | Line]) -> None:

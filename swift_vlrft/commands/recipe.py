@@ -83,18 +83,13 @@ def new(
     Exit code 2: no known change makes it fit, or the input cannot be used.
     """
     from swift_vlrft.memory.recipe_plan import new_plan
-    from swift_vlrft.report.plan_text import memory_parts, time_parts
+    from swift_vlrft.report.plan_text import memory_parts
 
     planned, kept = new_plan(out, model, task, gpus, nodes=nodes, dataset=dataset, quick=quick)
-    time, faster = planned.time(), planned.faster
     if as_json:
-        found = planned.plan.as_dict() | _written(out, kept)
-        print_json(found | {"time": time.as_dict(), "for_time": faster.flags if faster else {}})
+        print_json(planned.plan.as_dict() | _written(out, kept))
         return
     print_parts(memory_parts(planned, out.name, Console().width))
-    print_parts(time_parts(time, planned.time_notes()))
-    if faster:
-        say(f"for time, not for memory: {faster.remark}")
     _print_written(out, kept)
     if dataset is None:
         say("put your data set in place of DATASET")

@@ -2,11 +2,11 @@
 
     for change in advise(plan, source, written):
         change.label, change.flags, change.cost, change.plan.peak
-    "move_model_batches 16", {"move_model_batches": "16"}, "weight sync a little slower", 19.7 GiB
+    "move_model_batches 16", {"move_model_batches": "16"}, "weight sync in parts", 19.7 GiB
 
-A change is flags of ms-swift and their cost in speed or quality; ``written`` reads the recipe with
-them. Many are tried, with activations scaled from the plan's; those that are returned are estimated
-by ``source``.
+A change is flags of ms-swift, what they cost, and by how much they change the work of a step;
+``written`` reads the recipe with them. Many are tried, with activations scaled from the plan's;
+those that are returned are estimated by ``source``.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from swift_vlrft.memory.analytic import scaled_from
 from swift_vlrft.memory.estimate import Plan, estimate, gib
 from swift_vlrft.memory.settings import GIB, Settings
 from swift_vlrft.memory.stages import Source
+from swift_vlrft.memory.work import step_work
 
 Written = Callable[[Mapping[str, str]], Settings | None]
 """Settings of the recipe with these flags in it; None if they break a rule of ms-swift or of this
@@ -41,6 +42,8 @@ class Change:
     rank: float = 0
     """Smaller is cheaper: first about the same speed, then slower, then other results."""
     plan: Plan | None = None
+    work: float = 1
+    """Operations of a step with the change over those without it (work.py)."""
 
     @property
     def label(self) -> str:
@@ -61,6 +64,7 @@ class Change:
         if plan := self.plan:
             peak, how = plan.peak, {"verdict": plan.verdict, "how": plan.how}
             found |= {"peak_gib": gib(peak.total), "phase": peak.name, **how}
+            found["operations"] = round(self.work, 3)
         return found
 
 
@@ -85,11 +89,11 @@ def advise(plan: Plan, source: Source, written: Written) -> list[Change]:
         else replace(change, plan=exact(change.flags))
         for change in found
     ]
-    return [change for change in shown if change.fits]
+    return [_with_work(change, plan) for change in shown if change.fits]
 
 
 def headroom_options(plan: Plan, source: Source, written: Written) -> list[Change]:
-    """What could be raised for speed within the GPU's memory."""
+    """What could be raised within the GPU's memory."""
     if plan.verdict != "fits":
         return []
     quick, found = _planner(scaled_from(plan.settings, source), written), []
@@ -97,7 +101,12 @@ def headroom_options(plan: Plan, source: Source, written: Written) -> list[Chang
         # The options of a rule ascend.
         options = [replace(change, plan=quick(change.flags)) for change in rule(plan.settings)]
         found += [c for c in options if c.plan and c.plan.verdict == "fits"][-1:]
-    return found
+    return [_with_work(change, plan) for change in found]
+
+
+def _with_work(change: Change, before: Plan) -> Change:
+    after = change.plan.settings if change.plan else before.settings
+    return replace(change, work=step_work(after).total / step_work(before.settings).total)
 
 
 def _planner(source: Source, written: Written) -> Planner:
@@ -171,10 +180,10 @@ def _of_the_engine(s: Settings) -> Iterator[Row]:
     if s.rollout != "vllm_colocate":
         return
     awake, now = s.sleep_level == 0, s.vllm_utilization
-    yield awake, 1, {"sleep_level": 1}, "seconds a step to wake"
+    yield awake, 1, {"sleep_level": 1}, "the engine wakes for every rollout"
     for rank, flag in ((2, "offload_optimizer"), (2.1, "offload_model")):
         when = not awake and not getattr(s, flag)
-        yield when, rank, {flag: "true"}, "seconds a step, host memory"
+        yield when, rank, {flag: "true"}, "copied to host memory and back, every step"
     # The longest row that this run can produce, which is all that the engine needs to hold.
     prompt = max(s.max_length or 0, s.length - s.completion)
     longest = -(-(prompt + s.completion) // 1024) * 1024
@@ -189,19 +198,19 @@ def _of_the_engine(s: Settings) -> Iterator[Row]:
     for tp in (2, 4, 8):
         when = tp > s.vllm_tp and s.processes % tp == 0 and s.model.heads % tp == 0
         flags, rank = {"vllm_tensor_parallel_size": tp}, 2.5 + tp / 10
-        yield when, rank, flags, "slower rollout of a small model"
+        yield when, rank, flags, "sums over GPUs in every layer of the rollout"
 
 
 def _of_the_trainer(s: Settings) -> Iterator[Row]:
     full, engine = s.tuning == "full", s.rollout.startswith("vllm")
     when = s.zero == 3 and engine and s.move_model_batches <= 1
-    yield when, 1.2, {"move_model_batches": 16}, "weight sync a little slower"
+    yield when, 1.2, {"move_model_batches": 16}, "weight sync in parts"
     when = s.may_share_prefixes and bool(s.grids) and s.batch > 1
     when &= not s.shared_prefix and not s.chunked_loss and s.sharding != "fsdp"
-    yield when, 0.5, {"VLRFT_SHARED_PREFIX": 1}, "nothing: faster, the same numbers"
+    yield when, 0.5, {"VLRFT_SHARED_PREFIX": 1}, "nothing: prompts computed once, the same numbers"
     when = not (s.checkpoint_llm and s.checkpoint_vit)
     flags = dict.fromkeys(("gradient_checkpointing", "vit_gradient_checkpointing"), "true")
-    yield when, 3, flags, "one more forward pass, about 30 % slower"
+    yield when, 3, flags, "forward computed twice"
     when = s.may_use_liger and not (s.chunked_loss or s.all_logits or s.shared_prefix)
     yield when, 3.2, {"use_liger_kernel": "true"}, "needs liger-kernel"
     order = ("none", "ddp", "zero0", "zero1", "zero2", "zero3", "fsdp")
@@ -209,10 +218,10 @@ def _of_the_trainer(s: Settings) -> Iterator[Row]:
         when = s.processes > 1 and order.index(s.sharding) < order.index(stage)
         yield when, rank, {"deepspeed": stage}, "more communication"
     yield s.reference and full, 6, {"beta": 0}, "no KL term, no reference model"
-    yield s.eval_batch > 1, 1.8, {"per_device_eval_batch_size": 1}, "slower evaluation"
+    yield s.eval_batch > 1, 1.8, {"per_device_eval_batch_size": 1}, "evaluation row by row"
     when = s.optimizer in ("adamw", "adamw_foreach") and full and not s.deepspeed
     yield when, 7, {"optim": "adamw_8bit"}, "moments in 8 bits"
-    cost = "the optimizer steps on the CPU: several times slower, host memory"
+    cost = "the optimizer steps on the CPU, in host memory"
     yield s.zero >= 2 and not s.cpu_states, 8, {"deepspeed": f"zero{s.zero}_offload"}, cost
     flags = {"tuner_type": "lora"}
     if s.learning_rate is not None and s.learning_rate < LORA_LEARNING_RATE:
@@ -303,4 +312,4 @@ def _more_generations(s: Settings) -> Iterator[Change]:
 
 def _no_checkpointing(s: Settings) -> Iterator[Change]:
     if s.checkpoint_llm:
-        yield Change({"gradient_checkpointing": "false"}, "about a quarter faster")
+        yield Change({"gradient_checkpointing": "false"}, "forward computed once")

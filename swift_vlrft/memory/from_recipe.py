@@ -354,7 +354,6 @@ def _rollout(run: Run, settings: Settings, notes: list[str]) -> dict[str, Any]:
             )
     return {
         "rollout": "vllm_server" if mode == "server" else "vllm_colocate",
-        "prefix_caching": switch(run, "vllm_enable_prefix_caching") is not False,
         "vllm_max_length": length,
         "vllm_profiled_patches": largest_image(model),
     }

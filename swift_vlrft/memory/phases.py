@@ -212,12 +212,7 @@ def _training(
         "backward": added(passing, {TEMPORARIES: states.bucket}, backward),
         "optimizer step": added(base, late, {TEMPORARIES: states.step}),
     }
-    if s.reference and s.reference_in_loss:
-        kept = train.at(stages.LOSS)
-        # The logits themselves are gone by then; their log-softmax stays for the backward pass.
-        kept = kept | {LOGITS: kept.get(LOGITS, 0) // 2}
-        found[LOG_PROBABILITIES] = added(passing, kept, passed)
-    elif s.reference or s.old_logps:
+    if s.reference or s.old_logps:
         found[LOG_PROBABILITIES] = added(passing, passed)
     if s.eval_batch and s.eval_generates:
         found["eval"] = added(base, _generate(s, s.eval_batch))

@@ -18,30 +18,17 @@ from swift_vlrft.memory import from_recipe as reading
 from swift_vlrft.memory.activations import can_trace, traced
 from swift_vlrft.memory.advice import Change, Written, advise, headroom_options
 from swift_vlrft.memory.analytic import analytic
-from swift_vlrft.memory.by_time import Faster, first_by_time, quickest
 from swift_vlrft.memory.estimate import Plan, estimate
-from swift_vlrft.memory.generation import Answers
 from swift_vlrft.memory.images import longest_row
 from swift_vlrft.memory.models import read_model
 from swift_vlrft.memory.rewrite import callers_part, changed_text, copied, new_recipe
 from swift_vlrft.memory.settings import GIB, USABLE, Gpus, parse_gpus
-from swift_vlrft.memory.speeds import WITHOUT_BFLOAT16, Found, speed_of
 from swift_vlrft.memory.stages import Source
-from swift_vlrft.memory.step_time import StepTime, answers_of, step_time
 from swift_vlrft.recipe.fix import write_fixed
 from swift_vlrft.recipe.gpus import installed_gpus
 from swift_vlrft.recipe.reader import Recipe, read_recipe, read_text
 from swift_vlrft.recipe.rules import check_recipe
 from swift_vlrft.recipe.run import resolve
-
-SERVER = "rollout"  # as in `swift rollout`
-
-SWITCHES = {
-    "vllm_enable_prefix_caching": "",
-    "dynamic_sample": "what dynamic_sample generates again is not counted",
-    "async_generate": "rollout and training one after the other, not at once (async_generate)",
-}
-"""Switches of ms-swift that the seconds rest on -> what they leave out where it is on."""
 
 
 @dataclass(frozen=True)
@@ -53,47 +40,12 @@ class RecipePlan:
     written: Written
     environment: str = ""
     """The caller's variables that the plan depends on, as written in front of a command."""
-    faster: Faster | None = None
-    """What a new recipe has for its seconds, not for its memory."""
 
     def changes(self) -> list[Change]:
         return advise(self.plan, self.source, self.written)
 
     def headroom(self) -> list[Change]:
         return headroom_options(self.plan, self.source, self.written)
-
-    @property
-    def speed(self) -> Found:
-        return speed_of(self.gpus)
-
-    def time(self, answers: Answers | None = None) -> StepTime:
-        """Of one optimizer step; without ``answers`` all are as long as they may be."""
-        settings = self.plan.settings
-        given = answers or answers_of(settings)
-        return step_time(settings, self.speed.speed, given, server_gpus=server_gpus(self.recipe))
-
-    def time_notes(self) -> list[str]:
-        """What the seconds rest on or leave out, of this run."""
-        run, settings, speed = resolve(self.recipe), self.plan.settings, self.speed
-        notes = {
-            speed.why: bool(speed.why),
-            "peaks of 16 bits; in float32 it is several times slower": settings.dtype == "float32",
-            f"peaks of float16: a {speed.speed and speed.speed.kind} has no bfloat16": (
-                speed.speed is not None
-                and speed.speed.kind in WITHOUT_BFLOAT16
-                and settings.dtype == "bfloat16"
-            ),
-            "the rollout server's GPUs are not in this file: one engine is assumed": (
-                settings.rollout == "vllm_server" and server_gpus(self.recipe) is None
-            ),
-            "one turn of a row is counted (multi_turn_scheduler)": (
-                "multi_turn_scheduler" in run.given
-            ),
-        }
-        for name, what in SWITCHES.items():
-            on = reading.switch(run, name) if name in run.given else False
-            notes |= {what: bool(on), f"--{name} cannot be read: taken as usual": on is None}
-        return [note for note, holds in notes.items() if note and holds]
 
 
 def plan_recipe(
@@ -151,17 +103,6 @@ def _planned(
     return RecipePlan(recipe, gpus, plan, source, written)
 
 
-def server_gpus(recipe: Recipe) -> int | None:
-    """GPUs of the `swift rollout` in the same file; None without one, or if only bash knows."""
-    try:
-        found = [each for each in read_text(recipe.text, recipe.path) if each.command[-1] == SERVER]
-        run = resolve(found[0]) if found else None
-        count = run and [run.integer(f"vllm_{way}_parallel_size") for way in ("data", "tensor")]
-    except ValueError:
-        return None
-    return count[0] * count[1] if count else None
-
-
 def _gpus(text: str | None, path: Path) -> tuple[Gpus, str]:
     """The given GPUs, this machine's, or those in the recipe's name; and what was assumed."""
     if text is not None:
@@ -180,8 +121,7 @@ def _gpus(text: str | None, path: Path) -> tuple[Gpus, str]:
 
 
 def apply_change(planned: RecipePlan, out: Path) -> tuple[Change, Path | None]:
-    """Write a copy of the recipe with the first change that makes it fit, of several batches or
-    sizes of tensor parallel the quickest; the second result is the
+    """Write a copy of the recipe with the first change that makes it fit; the second result is the
     backup of a file that was there before.
     """
     recipe, plan, gpus = planned.recipe, planned.plan, planned.gpus
@@ -192,7 +132,7 @@ def apply_change(planned: RecipePlan, out: Path) -> tuple[Change, Path | None]:
             f"no set of changes makes {recipe.path} fit; more or larger GPUs are needed: {out} is "
             "not written"
         )
-    change = first_by_time(changes, planned.speed.speed)
+    change = changes[0]
     flags = dict(change.flags)
     if plan.settings.nodes != reading.nodes_of(recipe):
         flags["NNODES"] = str(plan.settings.nodes)  # only --nodes says so
@@ -214,9 +154,7 @@ def new_plan(
     dataset: Path | None = None,
     quick: bool = False,
 ) -> tuple[RecipePlan, Path | None]:
-    """Write a new recipe that fits, on GPUs of a known speed with the batch and the tensor parallel
-    of the quickest step; ValueError if no known change makes it fit.
-    """
+    """Write a new recipe that fits; ValueError if no known change makes it fit."""
     node, _ = _gpus(gpus, out)
     data = str(dataset) if dataset else None
 
@@ -234,7 +172,4 @@ def new_plan(
         # Preferably one that needs no package that is missing here (liger-kernel).
         clean = [c for c in options if not check_recipe(reading.changed(recipe, c.flags))]
         planned = plan_of(changed_text(recipe, (clean or options)[0].flags))
-    faster = quickest(planned.plan, planned.speed.speed, planned.source, planned.written)
-    if faster:
-        planned = replace(plan_of(changed_text(planned.recipe, faster.flags)), faster=faster)
     return planned, write_fixed(out, planned.recipe.text, 0o755)

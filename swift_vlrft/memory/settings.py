@@ -117,12 +117,8 @@ class Settings:
     mid-2025."""
     reference: bool = _flag("beta", False)
     """For full tuning with a KL term; LoRA switches itself off (rlhf_args.py)."""
-    reference_in_loss: bool = False
-    """R1-V's trainers run the reference model while the policy's graph is alive."""
     old_logps: bool = False
     dtype: str = _flag("torch_dtype", "bfloat16")
-    float32_states: bool = False
-    """Weights and gradients kept in float32 (FSDP with mixed precision, plain float32 loading)."""
     float32_trainable: bool = False
     """Only trainable weights in float32: accelerate's FSDP upcasts them (utils/fsdp_utils.py)."""
     float32_adapters: bool = True
@@ -141,8 +137,6 @@ class Settings:
     """Whether ms-swift takes --use_liger_kernel with the other flags (rlhf_args.py)."""
     iterations: int = _flag("num_iterations", 1)
     """Optimizer steps on the same completions."""
-    prefix_caching: bool = True
-    """--vllm_enable_prefix_caching: the engine reads the prompt of a group once."""
     assumptions: tuple[str, ...] = ()
 
     @property
@@ -187,7 +181,7 @@ class Settings:
     @property
     def frozen_size(self) -> int:
         """Bytes of one parameter that does not train."""
-        return 4 if self.float32_states or self.dtype == "float32" else 2
+        return 4 if self.dtype == "float32" else 2
 
     @property
     def trainable_size(self) -> int:

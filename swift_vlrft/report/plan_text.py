@@ -15,7 +15,6 @@ from swift_vlrft.memory.estimate import ERROR
 from swift_vlrft.memory.phases import COMPONENTS
 from swift_vlrft.memory.recipe_plan import RecipePlan
 from swift_vlrft.memory.settings import GIB
-from swift_vlrft.memory.step_time import LABEL, PUBLISHED, StepTime, answers_of
 
 HEADINGS = {
     **{"weights": "wgts", "reference model": "ref", "gradients": "grad", "optimizer": "opt"},
@@ -47,9 +46,7 @@ class Grid(NamedTuple):
     bold: int | None = None
 
 
-def plan_parts(
-    planned: RecipePlan, name: str, answer_tokens: int | None = None, width: int = 200
-) -> Iterator[Grid | Line]:
+def plan_parts(planned: RecipePlan, name: str, width: int = 200) -> Iterator[Grid | Line]:
     """All that ``vlrft plan`` says; ``width``: the columns of a terminal."""
     changes, headroom = planned.changes(), planned.headroom()
     yield from memory_parts(planned, name, width)
@@ -57,19 +54,6 @@ def plan_parts(
         yield Line("no set of known changes makes it fit: more or larger GPUs are needed")
     yield from change_parts("to make it fit, cheapest first", changes)
     yield from change_parts("room to raise, each alone", headroom)
-    time = planned.time(answers_of(planned.plan.settings, answer_tokens))
-    notes = time_notes(planned, answer_tokens)
-    yield from time_parts(time, notes, assumed=answer_tokens is None)
-
-
-def time_notes(planned: RecipePlan, answer_tokens: int | None) -> list[str]:
-    """What the seconds rest on, and whether ``answer_tokens`` is more than a run allows."""
-    settings, notes = planned.plan.settings, planned.time_notes()
-    if answer_tokens and answer_tokens > settings.completion:
-        limit = "max_new_tokens" if settings.rollout == "none" else "max_completion_length"
-        most = settings.completion
-        notes.append(f"--answer-tokens {answer_tokens}: no answer is longer than {most} ({limit})")
-    return notes
 
 
 def memory_parts(planned: RecipePlan, name: str, width: int = 200) -> Iterator[Grid | Line]:
@@ -119,54 +103,17 @@ def _size(value: float) -> str:
     return "" if value < 0.05 else f"{value:.1f}" if value < 99.95 else f"{value:.0f}"
 
 
-def time_parts(time: StepTime, notes: list[str], *, assumed: bool = True) -> Iterator[Grid | Line]:
-    """The step's tokens, operations and seconds; ``assumed``: nobody said how long answers are."""
-    kind = f" on {time.speed.kind}" if time.speed else ""
-    rows = []
-    for phase in time.phases:
-        work = [_petaflop(n) for n in (phase.operations.total, phase.operations.vit)]
-        rows.append((phase.name, *work, _seconds(phase.seconds), phase.bound or ""))
-    columns = ("phase", ">PFLOP", ">of it ViT", ">seconds", "bound by")
-    yield Grid(f"an optimizer step{kind}", columns, rows)
-    answers, lines = time.answers, list[str]()
-    if time.seconds is not None:
-        lines.append(f"a step: {_seconds(time.seconds)} s, {LABEL}")
-    if time.rollout:
-        lines[-1] += f"; {time.larger} is the larger half (rollout {_seconds(time.rollout)} s)"
-        low, middle, high = PUBLISHED
-        lines.append(
-            f"published steps took {middle:g} times their estimate, half of them {low:g} to "
-            f"{high:g} times"
-        )
-    tokens, lengths = f"{time.trained:,.0f} tokens trained", ""
-    if time.generated:
-        tokens = f"{time.prompts:,.0f} tokens of prompts read, {time.generated:,.0f} generated, "
-        tokens += f"{time.trained:,.0f} trained"
-        lengths = f"; answers of {answers.mean:.0f}"
-        if answers.longest > answers.mean:
-            lengths += f", the longest {answers.longest:.0f}, as assumed"
-        else:
-            lengths += ", as long as allowed"
-            lengths += ": --answer-tokens says what is usual" if assumed else ""
-    yield from map(Line, [*lines, f"all GPUs: {tokens}{lengths}", *notes])
-
-
-def _seconds(value: float | None) -> str:
-    if value is None:
-        return ""
-    return "<0.1" if 0 < value < 0.05 else f"{value:.1f}" if value < 99.95 else f"{value:.0f}"
-
-
-def _petaflop(operations: float) -> str:
-    return f"{operations / 1e15:.3g}" if operations else ""
-
-
 def change_parts(title: str, changes: list[Change]) -> Iterator[Grid]:
     """As a table, if there are any."""
     rows: list[tuple[str, ...]] = [
-        (change.label, f"{change.plan.peak.total / GIB:.1f} {change.plan.verdict}", change.cost)
+        (
+            change.label,
+            f"{change.plan.peak.total / GIB:.1f} {change.plan.verdict}",
+            f"{change.work - 1:+.0%}" if abs(change.work - 1) >= 0.005 else "",
+            change.cost,
+        )
         for change in changes
         if change.plan
     ]
     if rows:
-        yield Grid(title, ("change", ">peak", "costs"), rows)
+        yield Grid(title, ("change", ">peak", ">operations", "costs"), rows)

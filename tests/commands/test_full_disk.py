@@ -33,7 +33,6 @@ COMMANDS = {
     "publish": (("publish", "run", *CARD), "card/", 10),
     "recipe new": (("recipe", "new", "new.sh", *MODEL, *PLANNED), "new.sh", 10),
     "recipe apply": (("recipe", "apply", "r.sh", "s.sh", "--gpus", "1x16", "--quick"), "s.sh", 10),
-    "plan": (("plan", "r.sh", *PLANNED, "--plot", "plan.svg"), "plan.svg", 100),
     "check": (("check", "--fix", "old.sh"), "old.sh", 10),
 }
 

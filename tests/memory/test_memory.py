@@ -343,7 +343,6 @@ def test_a_recipe_from_nothing_fits(tmp_path):
         ({"more": " --vllm_mode sideways"}, [], "--vllm_mode sideways: known are server, colocate"),
         ({}, ["--dataset", "/no/such"], "/no/such does not exist"),
         ({}, ["--gpus", "lots"], "--gpus lots: not of the form"),
-        ({}, ["--plot", "x.exe"], "--plot x.exe: a name that ends in"),
     ],
 )
 def test_bad_input_is_one_line(changed, arguments, said, tmp_path, monkeypatch):
@@ -663,12 +662,6 @@ def test_a_new_recipe_for_glm_4v_limits_no_pixels(tmp_path):
     assert done.exit_code == 0, done.output
     assert "pixels" not in out.read_text().lower()
     assert json.loads(run(app, ["check", str(out), "--json"]).stdout)["findings"] == []
-
-
-def test_a_picture_is_written(tmp_path):
-    path, picture = recipe_file(tmp_path), tmp_path / "plan.png"
-    run(app, ["plan", str(path), "--gpus", "4x80", "--quick", "--plot", str(picture)])
-    assert picture.read_bytes()[:4] == b"\x89PNG"
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])

@@ -1,10 +1,13 @@
 """Operations of a model's passes: by hand, against torch's own counter, and against full models."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from swift_vlrft.cli import app
 from swift_vlrft.memory.analytic import analytic
 from swift_vlrft.memory.estimate import estimate
 from swift_vlrft.memory.models import Model, Parameters, known_models, read_model
@@ -17,6 +20,7 @@ from swift_vlrft.memory.operations import (
 )
 from swift_vlrft.memory.settings import Settings
 from swift_vlrft.memory.states import trainable_parameters
+from swift_vlrft.memory.work import step_work
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
 GRIDS = {950: ((1, 64, 48),), 300: ((1, 32, 24),)}  # benchmarks/shared_prefix.py: GRIDS
@@ -117,6 +121,105 @@ def test_full_models_counted_by_torch(name, file, within):
             assert trained.llm == pytest.approx(both, rel=within)
         seen += 1
     assert seen >= 3
+
+
+BASE = Settings(
+    model=read_model("Qwen/Qwen2.5-VL-3B-Instruct"),
+    gpu_bytes=0,
+    processes=4,
+    tuning="full",
+    rollout="vllm_colocate",
+    batch=2,
+    accumulation=4,
+    grids=((1, 44, 44),),
+    reference=True,
+    old_logps=True,
+)
+"""A prompt of 256 tokens of text and 484 of an image, answers of 512, groups of 8."""
+
+
+def test_the_work_of_a_step_by_hand():
+    weights, head, attention = 2_774_771_712, 2048 * 151_936, 4 * 36 * 16 * 128
+    once = 2 * 32 * 1252 * weights + attention * 32 * 1252 * 1253 / 2
+    scores = attention * 32 * 1252 * 1253 / 2
+    rollout = 2 * (4 * 740 + 32 * 512) * weights
+    rollout += attention * (4 * 740 * 741 / 2 + 32 * (512 * 740 + 512 * 513 / 2))
+    # The old policy's and the reference's forward passes; forward, again, and twice backward.
+    whole = rollout + 2 * once + 4 * (once - scores) + (2 + ATTENTION_BACKWARD) * scores
+    work = step_work(BASE)
+    assert work.llm == pytest.approx(whole)
+    assert work.head == pytest.approx(2 * head * 32 * (512 + 5 * 513))
+    twice = step_work(replace(BASE, iterations=2))  # a rollout for two steps
+    assert twice.llm == pytest.approx(whole - rollout / 2 - once)
+
+
+@pytest.mark.parametrize(("side", "shared"), [("stock", False), ("ours", True)])
+def test_a_pass_has_the_operations_that_torch_counted(side, shared):
+    """As above, of all pairs of attention: the masked ones, too."""
+    found = cells("shared_prefix_operations.json")
+    counted = next(of for *cell, of in found if cell == [950, 150, 8])
+    s = replace(BASE, processes=1, batch=8, accumulation=1, completion=150, rollout="none")
+    s = replace(s, prompt=950 - 768, grids=GRIDS[950], reference=False, shared_prefix=shared)
+    one = step_work(s) + step_work(replace(s, old_logps=False)) * -1
+    masked = (950**2 + 8 * 150**2) / 2 if shared else 8 * 1100**2 / 2
+    whole = one.llm + 4 * 36 * 16 * 128 * masked
+    assert whole == pytest.approx(counted[side]["forward"]["llm"], rel=0.001)
+    assert one.head == pytest.approx(counted[side]["forward"]["head"], rel=0.01)
+    assert one.vit == pytest.approx(counted[side]["forward"]["vit"], rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("tuning", "trains", "recomputed", "passes"),
+    [
+        *[("full", True, True, 4), ("full", True, False, 3), ("full", False, True, 1)],
+        # Adapters need the gradients of inputs, not those of the weights beside them.
+        *[("lora", True, True, 3), ("lora", True, False, 2), ("lora", False, False, 1)],
+    ],
+)
+def test_passes_of_a_vit(tuning, trains, recomputed, passes):
+    s = replace(BASE, tuning=tuning, train_vit=trains, checkpoint_vit=recomputed, rollout="none")
+    forward = step_work(s).vit - step_work(replace(s, reference=False)).vit
+    assert step_work(s).vit == pytest.approx((passes + 2) * forward)
+
+
+MORE = {
+    "completions": {"accumulation": 8},
+    "longer answers": {"completion": 1024},
+    "longer prompts": {"prompt": 2000},
+    "larger images": {"grids": ((1, 88, 88),)},
+    "a larger model": {"model": read_model("Qwen2.5-VL-7B")},
+    "a ViT that trains": {"train_vit": True, "train_aligner": True},
+    "transformers instead of vLLM": {"rollout": "transformers"},
+}
+LESS = {
+    "no reference": {"reference": False},
+    "nothing recomputed": {"checkpoint_llm": False},
+    "completions used twice": {"iterations": 2},
+    "LoRA": {"tuning": "lora"},
+    "shared prefixes": {"shared_prefix": True},
+}
+SAME = {
+    "another division into passes": {"batch": 8, "accumulation": 1},
+    "weights elsewhere": {"sharding": "zero3", "sleep_level": 1, "offload_model": True},
+}
+
+
+@pytest.mark.parametrize("change", [*MORE, *LESS, *SAME])
+def test_more_work_is_more_operations(change):
+    before, after = step_work(BASE), step_work(replace(BASE, **(MORE | LESS | SAME)[change]))
+    sign = (change in MORE) - (change in LESS)
+    if sign:
+        assert sign * (after.total - before.total) > 0
+    else:
+        assert after.total == pytest.approx(before.total)
+
+
+def test_a_suggestion_says_by_how_much_it_changes_the_work_of_a_step(tmp_path):
+    recipe = RESULTS.parents[1] / "recipes" / "qwen2_5_vl_3b" / "detection_4x80g.sh"
+    said = CliRunner().invoke(app, ["plan", str(recipe), "--gpus", "4x24", "--quick", "--json"])
+    changes = {one["change"]: one["operations"] for one in json.loads(said.stdout)["changes"]}
+    assert changes["move_model_batches 16"] == 1
+    assert changes["beta 0"] < 0.95
 
 
 @pytest.mark.parametrize("name", known_models())
