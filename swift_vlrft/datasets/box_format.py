@@ -24,6 +24,7 @@ from swift_vlrft.datasets.box_format_sentence import prompt_in
 from swift_vlrft.datasets.box_keys import DEFAULT_KEY, KEYS
 from swift_vlrft.datasets.row import POINT_TASKS, Row
 from swift_vlrft.datasets.source import DataError
+from swift_vlrft.datasets.syntax import parse, path_of
 from swift_vlrft.families import image_rule, known_family, resized_size
 from swift_vlrft.families.family import Family
 from swift_vlrft.families.resize import capped_size
@@ -143,45 +144,23 @@ def split_box_format(text: str, default: str = "norm1000") -> tuple[Path, str]:
     unknown.
     """
     refuse_part_of_set(text, f"PATH or PATH:FORMAT ({', '.join(SUBSETS)})")
-    path, _, subset = text.rpartition(":")
-    if not path or Path(text).exists() or not (subset in SUBSETS or Path(path).exists()):
-        return Path(text), default
-    return Path(path), subset_named(subset, text)
+    asked = parse(text)
+    subset = "/".join(asked.subsets)
+    if not asked.subsets or not (subset in SUBSETS or asked.path.exists()):
+        return path_of(text), default
+    return asked.path, subset_named(subset, text)
 
 
 def refuse_part_of_set(text: str, taken: str) -> None:
     """DataError where ``text`` is SET:TASK or SET#COUNT, for a command that reads all rows of the
     set: ``taken`` says what it takes.
     """
-    known = parts_that_exist(text)
-    if not known or Path(text).exists():
-        return
-    names, count, _ = text[len(known[-1]) + 1 :].partition("#")
-    if text[len(known[-1])] == "#" or count or set(names.split("/")) & set(TASK_NAMES):
+    asked = parse(text)
+    if (asked.count or set(asked.subsets) & set(TASK_NAMES)) and asked.path.exists():
         raise DataError(
             f"{text}: tasks and #COUNT are for the --dataset of a training, here all rows of "
-            f"{known[-1]} are read; give {taken.replace('PATH', known[-1])}"
+            f"{asked.name} are read; give {taken.replace('PATH', asked.name)}"
         )
-
-
-def parts_that_exist(text: str) -> list[str]:
-    """The paths that ``SET:SUBSET#COUNT`` begins with, wherever it is cut, the longest last."""
-    cut = [text[:n] for n, letter in enumerate(text) if letter in ":#" and n]
-    return [part for part in cut if Path(part).exists()]
-
-
-def refuse_count(dataset: str) -> None:
-    """DataError where ``SET#COUNT`` ends with no number of rows."""
-    name, sign, count = dataset.rpartition("#")
-    try:
-        if not sign or int(count) > 0:
-            return
-    except ValueError:
-        pass
-    raise DataError(
-        f"--dataset {dataset}: {count!r} is no number of rows; it is at least 1 and stands last: "
-        f"{name}#1000, SET:TASK#1000"
-    )
 
 
 def native_format(dataset: str, family: Family) -> tuple[str, str | None]:

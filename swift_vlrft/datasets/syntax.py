@@ -57,12 +57,12 @@ def parse(text: str, exists: Callable[[str], bool] = os.path.exists) -> DatasetN
     if not exists(text) and "#" in text:
         text, number = text.rsplit("#", 1)
         count = _count(number, whole, text)
-    start = match.end() if (match := _STORE.match(text)) and "://" in match[0] else 0
     if exists(text):
         name, colon, subsets = text, "", ""
     else:
+        start = match.end() if (match := _STORE.match(text)) else 0
         name, colon, subsets = text[start:].partition(":")
-        name = text[:start] + name
+        name = str(path_of(text[:start] + name)) if start else name
     if not name.strip():
         raise DataError(f"--dataset {whole!r} names no data set")
     names = tuple(subset.strip() for subset in subsets.split("/")) if colon else ()

@@ -182,11 +182,12 @@ def is_running(kept: Record) -> bool:
 
 
 def _existing(name: str, words: list[str]) -> Iterator[str]:
-    """The paths among a flag's values: as they stand, or before a ':' or '#' of a data set."""
+    """The paths among a flag's values."""
+    from swift_vlrft.datasets.syntax import parse
+
     if name not in _PATHS:
         return
-    values = words[1:] or [words[0].partition("=")[2]]
-    for value in values:
-        ends = [n for n, letter in enumerate(value) if letter in ":#"]
-        cut = (value, *(value[:n] for n in reversed(ends)))
-        yield from [os.path.abspath(v) for v in cut if v and os.path.exists(v)][:1]
+    for value in words[1:] or [words[0].partition("=")[2]]:
+        with suppress(ValueError):  # what is wrong with it, the run says
+            path = parse(value).name
+            yield from [os.path.abspath(path)] * os.path.exists(path)

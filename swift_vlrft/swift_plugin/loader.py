@@ -14,7 +14,6 @@ from typing import Any
 
 from modelscope.hub.utils.utils import get_cache_dir
 from swift.dataset import DatasetMeta
-from swift.dataset.dataset_syntax import DatasetSyntax
 from swift.dataset.loader import DatasetLoader
 from swift.utils import get_logger, safe_ddp_context
 
@@ -213,8 +212,8 @@ def _check_rewards_score(name: str, report: Report) -> None:
     """DataError if all sets of the command are loaded and one of its rewards scores no row."""
     command = running_command()
     _reports[name] = report
-    parsed = [DatasetSyntax.parse(dataset) for dataset in command.datasets]
-    names = [_key(syntax.dataset, syntax.subsets) for syntax in parsed]
+    asked = [parse(dataset) for dataset in command.datasets]
+    names = [_key(one.name, one.subsets) for one in asked]
     if name in names and not command.cached_datasets:
         problem = nothing_scored(command.reward_funcs, [_reports.get(other) for other in names])
         if problem:

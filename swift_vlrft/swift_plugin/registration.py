@@ -22,8 +22,6 @@ from swift.utils import get_logger, use_hf_hub
 
 from swift_vlrft.datasets import SOURCES, DataError
 from swift_vlrft.datasets.box_format import (
-    parts_that_exist,
-    refuse_count,
     refuse_subset,
     subset_of,
 )
@@ -207,33 +205,30 @@ def _register_path(dataset: str, command: CommandLine, *, check: bool) -> Report
     """The report of a set whose rows are known now; None for one that ms-swift reads, or that is
     still to be downloaded.
     """
-    if not Path(dataset).exists():
-        refuse_count(dataset)
     if (asked := parse(dataset)).in_store:
         return _register_remote(asked, dataset, command, check=check)
-    syntax = DatasetSyntax.parse(dataset)
-    path = Path(syntax.dataset)
+    path = asked.path
     if not path.exists():
-        if _names_a_path(syntax.dataset):
-            text = f"the path {syntax.dataset} does not exist (from {Path.cwd()})"
-            if parts_that_exist(dataset):
+        if _names_a_path(asked.name):
+            text = f"the path {asked.name} does not exist (from {Path.cwd()})"
+            if Path(dataset.rpartition(":")[0]).exists():
                 text += "; ms-swift takes all behind the first ':' for subsets: link the set"
                 text += " under a path without one"
             raise DataError(f"--dataset {dataset}: {text}")
-        return _register_hub_id(syntax, dataset, command, check=check)
+        return _register_hub_id(asked, dataset, command, check=check)
     stored = find_set(path, keep_going=not command.strict, rename=command.columns)
     if stored is None or not _is_ours(stored, command):
-        refuse_subset(syntax.dataset, syntax.subsets)
+        refuse_subset(asked.name, asked.subsets)
         if check and stored is not None and is_glm4v(command):
             from swift_vlrft.swift_plugin.chatglm4v import refuse_several_images
 
             refuse_several_images(stored, dataset)
         return None  # ms-swift's own loader reads it
-    subset = subset_of(syntax.subsets, dataset)
+    subset = subset_of(asked.subsets, dataset)
     check_columns(stored)
     if check:
-        wanted_box_format(command, subset.box_format, syntax.dataset)
-    register_dataset(dataset_meta(syntax.dataset), exist_ok=True)
+        wanted_box_format(command, subset.box_format, asked.name)
+    register_dataset(dataset_meta(asked.name), exist_ok=True)
     return _check(stored, command, subset.tasks) if check else None
 
 
@@ -254,18 +249,19 @@ def _register_remote(
 
 
 def _register_hub_id(
-    syntax: DatasetSyntax, dataset: str, command: CommandLine, *, check: bool
+    asked: DatasetName, dataset: str, command: CommandLine, *, check: bool
 ) -> Report | None:
-    source = next((s for s in SOURCES if s.hub_id == syntax.dataset), None)
+    source = next((s for s in SOURCES if s.hub_id == asked.name), None)
     if source is None:
+        syntax = DatasetSyntax(asked.name)
         found = [syntax.get_dataset_meta(use_hf) for use_hf in (True, False)]
         # For an id that nobody has registered ms-swift returns an empty entry.
         new = not any(m.ms_dataset_id or m.hf_dataset_id or m.dataset_path for m in found)
-        if new and set(syntax.subsets) <= {*SUBSETS, *TASK_NAMES}:
-            register_dataset(dataset_meta(syntax.dataset), exist_ok=True)
+        if new and set(asked.subsets) <= {*SUBSETS, *TASK_NAMES}:
+            register_dataset(dataset_meta(asked.name), exist_ok=True)
         return None
-    subset_of(syntax.subsets, dataset)
-    use_hf = command.use_hf if syntax.use_hf is None else syntax.use_hf
+    subset_of(asked.subsets, dataset)
+    use_hf = command.use_hf if asked.hub is None else asked.hub == "hf"
     hint = source.other_hub(use_hf_hub() if use_hf is None else use_hf)
     if hint and check:
         logger.warning(f"swift_vlrft: {source.hub_id}: {hint}")
@@ -322,5 +318,5 @@ def _names_a_path(text: str) -> bool:
     return (
         text.startswith(("/", "./", "../", "~"))
         or text.count("/") > 1
-        or Path(text.split(":")[0]).suffix in (".parquet", ".json", ".jsonl", ".csv")
+        or Path(text).suffix in (".parquet", ".json", ".jsonl", ".csv")
     )

@@ -10,6 +10,7 @@ import random
 import struct
 import zlib
 from collections import Counter
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -879,6 +880,7 @@ def test_a_model_is_not_asked_about_a_picture_of_another_size(tmp_path):
     from swift_vlrft.evaluation.queries import QuerySet, Settings
     from swift_vlrft.swift_plugin.inference import answer_batch
 
+    one = SimpleNamespace(n=1)  # answer to each request
     for n, (case, (content, stated, fits)) in enumerate(SIZES.items()):
         folder = tmp_path / str(n)
         folder.mkdir()
@@ -891,8 +893,8 @@ def test_a_model_is_not_asked_about_a_picture_of_another_size(tmp_path):
         asked = list(QuerySet(settings).read(problems))
         if fits:
             with pytest.raises(EvaluationError, match="asked"):
-                answer_batch(ask, None, settings, asked, problems)
+                answer_batch(ask, one, settings, asked, problems)
         else:
-            assert answer_batch(ask, None, settings, asked, problems) == []
+            assert answer_batch(ask, one, settings, asked, problems) == []
         told = problems.counts["images of another size than the annotations say, skipped"]
         assert told == (not fits), case

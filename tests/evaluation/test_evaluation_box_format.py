@@ -8,7 +8,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
-from swift_vlrft.datasets.box_format import ImageResize, split_box_format
+from swift_vlrft.datasets.box_format import ImageResize
 from swift_vlrft.datasets.build import PROMPT
 from swift_vlrft.datasets.row import Row
 from swift_vlrft.evaluation.annotations import Gold, open_annotations
@@ -40,16 +40,6 @@ def query(box_format: str | None, box: list[int], task: str = "detection") -> Qu
     gold = f"<answer>[{{'Position': {box}, 'Confidence': 1}}]</answer>"
     columns = {"task": task, "frame": box_format, "image_id": "1", "category": "dog"}
     return Query("0", Row(None, {}, PROMPT.format(category="dog"), gold, columns))
-
-
-def test_a_frame_is_named_behind_the_path(tmp_path):
-    assert split_box_format(f"{tmp_path}:pixels") == (tmp_path, "pixels")
-    assert split_box_format(f"{tmp_path}:norm1000") == (tmp_path, "norm1000")
-    assert split_box_format(str(tmp_path)) == (tmp_path, "norm1000")
-    (tmp_path / "a:pixels").mkdir()
-    assert split_box_format(f"{tmp_path}/a:pixels") == (tmp_path / "a:pixels", "norm1000")
-    with pytest.raises(ValueError, match="known: norm1000, pixels"):
-        split_box_format(f"{tmp_path}:pixel")
 
 
 def test_prompt_and_gold_are_in_the_frame_that_is_wanted():

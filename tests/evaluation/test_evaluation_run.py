@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 from PIL import Image
+from safetensors.numpy import save_file
 from typer.testing import CliRunner
 
 import swift_vlrft
@@ -205,8 +206,9 @@ def test_bad_settings_are_refused_before_a_model_is_loaded(tmp_path, arguments, 
     write_parquet(known_task("colours").make(random.Random(0), 2), tmp_path / "set")
     bare = tmp_path / "bare"
     bare.mkdir()
-    for name in ("config.json", "model.safetensors", "tokenizer.json"):
+    for name in ("config.json", "tokenizer.json"):
         (bare / name).write_text("{}")
+    save_file({}, bare / "model.safetensors")
     places = {"SET": str(tmp_path / "set"), "BARE": str(bare)}
     given = [places.get(argument, argument) for argument in arguments]
     result = CliRunner().invoke(app, ["eval", *given, "--out", str(tmp_path / "out")])

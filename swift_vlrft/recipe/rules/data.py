@@ -55,7 +55,7 @@ class _Set:
     flag: str
     value: str
     name: str
-    subset: str
+    subsets: tuple[str, ...]
     columns: tuple[str, ...] = ()
     """As rewards see them; empty if they are not known."""
     ours: bool = False
@@ -67,7 +67,6 @@ class _Set:
 def _set(run: Run, flag: str, value: str) -> _Set:
     """DataError if the set exists but cannot be read."""
     from swift_vlrft.datasets import SOURCES, DataError
-    from swift_vlrft.datasets.box_format import refuse_count
     from swift_vlrft.datasets.check import CHECKED, beginning, check_set
     from swift_vlrft.datasets.opening import find_set
     from swift_vlrft.datasets.report import report_of_source
@@ -79,36 +78,30 @@ def _set(run: Run, flag: str, value: str) -> _Set:
         path = run.recipe.at(name)
         return path is not None and path.exists()
 
-    if not exists(value):
-        refuse_count(value)
     if (asked := parse(value, exists)).in_store:
         if not run.true("streaming"):
             raise DataError(f"--{flag} {value}: a set in a store needs --streaming true")
-        return _Set(flag, value, asked.name, "/".join(asked.subsets), ours=True)
-    name, subset = value, ""
-    name = name if exists(name) else name.split("::", 1)[-1]
-    name = name if exists(name) else name.rsplit("#", 1)[0]
-    if not exists(name):
-        name, _, subset = name.partition(":")
+        return _Set(flag, value, asked.name, asked.subsets, ours=True)
+    name, subsets = asked.name, asked.subsets
     for source in SOURCES:
         if source.hub_id == name:
             row_columns = ("image", "problem", "solution")
             report = report_of_source(source)
-            return _Set(flag, value, name, subset, row_columns, True, report=report)
+            return _Set(flag, value, name, subsets, row_columns, True, report=report)
     path = run.recipe.at(name)
     stored = None
     if path is not None and path.exists():
         stored = find_set(path, rename=_renamed(run))
     if stored is None:
-        return _Set(flag, value, name, subset)
+        return _Set(flag, value, name, subsets)
     columns = tuple(stored.columns)
     if is_for_swift(columns):
-        return _Set(flag, value, name, subset, columns)
+        return _Set(flag, value, name, subsets, columns)
     if schema_of(columns) is None:
-        return _Set(flag, value, name, subset, columns, "solution" in columns)
+        return _Set(flag, value, name, subsets, columns, "solution" in columns)
     known: Report | None = None
     rewards = _named_rewards(run)
-    tasks = [task for task in _subsets(subset) if task in TASK_NAMES]
+    tasks = [task for task in subsets if task in TASK_NAMES]
     try:
         if rewards and flag == "dataset":
             first = CHECKED if run.true("streaming") else None
@@ -124,11 +117,7 @@ def _set(run: Run, flag: str, value: str) -> _Set:
         known = None  # another rule says so, or the images lie elsewhere
     if known is not None and (text := known.no_row_of(tasks)):
         raise DataError(text)
-    return _Set(flag, value, name, subset, (*columns, "solution"), True, known)
-
-
-def _subsets(text: str) -> list[str]:
-    return [name.strip() for name in text.split("/")]
+    return _Set(flag, value, name, subsets, (*columns, "solution"), True, known)
 
 
 def _renamed(run: Run) -> dict[str, str]:
@@ -235,7 +224,7 @@ def _box_format(run: Run, data_set: _Set) -> Iterator[Finding]:
     from swift_vlrft.datasets.schemas import is_for_swift
     from swift_vlrft.datasets.source import DataError
 
-    names = _subsets(data_set.subset)
+    names = data_set.subsets
     subset = next((name for name in names if name in SUBSETS), "norm1000")
     try:
         if data_set.ours:
