@@ -13,6 +13,8 @@ import pytest
 from packaging.requirements import Requirement
 from typer.main import get_command
 
+import swift_vlrft
+from swift_vlrft import datasets, evaluation
 from swift_vlrft.cli import app
 from swift_vlrft.rewards import REWARDS
 
@@ -31,7 +33,6 @@ DATA_COMMANDS = ("coco", "convert", "show", "push", "list")
 RUN_BY = {
     "make demo": "end_to_end/test_demo.py: the same command that the Makefile calls",
     "vlrft demo --task coins": "the same with another task",
-    "vlrft demo --task detection": "docs/gallery.md as it was at commit 6f52f50",
     "vlrft demo --out": "end_to_end/test_demo.py: the same with another folder",
     "make test": "is what runs this",
     "make docs": "test_docs_site.py: the same command",
@@ -107,6 +108,14 @@ def test_the_table_names_every_reward():
     assert sorted(named) == sorted(REWARDS)
 
 
+def test_the_table_names_every_public_name():
+    page = (ROOT / "examples" / "README.md").read_text()
+    tables = re.findall(r"^\| `(swift_vlrft[\w.]*)` \| (.*) \|$", page, re.M)
+    named = {module: sorted(re.findall(r"`(\w+)`", names)) for module, names in tables}
+    rooms = {room.__name__: sorted(room.__all__) for room in (datasets, evaluation)}
+    assert named == {"swift_vlrft": sorted(swift_vlrft._PUBLIC)} | rooms
+
+
 def test_the_table_names_every_recipe():
     there = {str(path.relative_to(ROOT / "recipes")) for path in ROOT.glob("recipes/*/*.sh")}
     table = (ROOT / "docs" / "recipes.md").read_text()
@@ -125,12 +134,11 @@ def test_the_gpu_set_holds_what_the_package_needs():
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_named_tests_files_and_links_exist(page):
     text = page.read_text()
-    if page.name != "LOG.md":  # dated entries name files as they were
-        for path, test in re.findall(
-            r"`((?:tests|swift_vlrft|recipes|benchmarks|dev|examples)/[\w/.]+)(?:::(\w+))?`", text
-        ):
-            assert (ROOT / path).exists(), path
-            assert not test or f"def {test}(" in (ROOT / path).read_text(), test
+    for path, test in re.findall(
+        r"`((?:tests|swift_vlrft|recipes|benchmarks|dev|examples)/[\w/.]+)(?:::(\w+))?`", text
+    ):
+        assert (ROOT / path).exists(), path
+        assert not test or f"def {test}(" in (ROOT / path).read_text(), test
     prose = re.sub(r"```.*?```", "", text, flags=re.S)
     for target in re.findall(r"\]\((?!http)([^)#]+)\)", prose):
         assert (page.parent / target).exists(), target
@@ -139,9 +147,8 @@ def test_named_tests_files_and_links_exist(page):
 def test_named_commands_exist():
     known = set(get_command(app).commands)
     for page in PAGES:
-        if page.name != "LOG.md":
-            named = set(re.findall(r"`vlrft (\w+)", page.read_text()))
-            assert named <= known, f"{page.name}: {named - known}"
+        named = set(re.findall(r"`vlrft (\w+)", page.read_text()))
+        assert named <= known, f"{page.name}: {named - known}"
 
 
 def test_every_row_of_the_troubleshooting_tables_names_its_source():

@@ -1,5 +1,5 @@
 """The documentation site: it builds without a warning, and a crawl of our own finds every link,
-anchor and picture, every public name, and nothing that is fetched from another host.
+anchor and picture, and nothing that is fetched from another host.
 """
 
 import os
@@ -13,14 +13,9 @@ from urllib.parse import unquote, urljoin, urlsplit
 
 import pytest
 
-import swift_vlrft
-from swift_vlrft import datasets, evaluation
-from swift_vlrft.rewards import REWARDS
-
-pytest.importorskip("mkdocstrings")
+pytest.importorskip("mkdocs")
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[1]
-BOXES = "swift_vlrft/geometry/boxes.py"
 HOST = "http://site.test/"
 OF_SITE = ("mkdocs.yml", "README.md", "README_CN.md", "CONTRIBUTING.md", "CHANGELOG.md")
 FOLDERS = ("docs", "dev", "examples", "recipes", "benchmarks", "swift_vlrft")
@@ -105,16 +100,6 @@ def test_landing_pages_and_search(site, pages):
     assert "vlrft_detection_iou" in (site / "search" / "search_index.json").read_text()
 
 
-def test_the_python_pages_hold_every_public_name(pages):
-    shown = set().union(*(page.ids for page in pages.values()))
-    wanted = {f"swift_vlrft.{name}" for name in swift_vlrft._PUBLIC}
-    wanted |= {
-        f"{room.__name__}.{name}" for room in (datasets, evaluation) for name in room.__all__
-    }
-    wanted |= {f"{reward.score.__module__}.{name}" for name, reward in REWARDS.items()}
-    assert not wanted - shown
-
-
 @pytest.mark.parametrize(
     ("page", "old", "new", "message"),
     [
@@ -124,8 +109,6 @@ def test_the_python_pages_hold_every_public_name(pages):
         ("docs/demo.md", "# Demos", "![a](no.png)\n# Demos", "no.png"),
         ("README.md", "# swift", "[a](docs/nowhere.md)\n# swift", "docs/nowhere.md"),
         ("docs/new.md", "", "# A page that the navigation lacks", "docs/new.md"),
-        ("docs/api.md", "swift_vlrft.register", "swift_vlrft.registers", "swift_vlrft.registers"),
-        (BOXES, "Intersection over", "[over][swift_vlrft.no]", "swift_vlrft.no"),
         ("mkdocs.yml", "docs/demo.md", "docs/demos.md", "docs/demos.md"),
     ],
 )  # fmt: skip
