@@ -21,6 +21,13 @@ Categories = Annotated[
         "lvis-rare13; repeat, or put commas between."
     ),
 ]
+Join = Annotated[
+    str | None,
+    typer.Option(
+        help="How predictions of other programs belong to the rows: by id, image or order. Those "
+        "of `vlrft eval` say it themselves."
+    ),
+]
 SHOWN_CLASSES = 20
 
 
@@ -60,6 +67,7 @@ def evaluate(
             "rows that are missing count as unanswered."
         ),
     ] = None,
+    join: Join = None,
     protocol: Annotated[
         str | None,
         typer.Option(

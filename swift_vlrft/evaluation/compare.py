@@ -15,7 +15,7 @@ import msgspec
 
 from swift_vlrft.evaluation.annotations import GOLD_OF_ROWS, Gold, annotations_of_gold
 from swift_vlrft.evaluation.metrics import DRAWS, build_table, interval, resamples
-from swift_vlrft.evaluation.pairing import IN_ORDER, Pairing, gold_key, question_key
+from swift_vlrft.evaluation.pairing import gold_key, pair, question_key
 from swift_vlrft.evaluation.predictions import (
     EVALUATED,
     EvaluationError,
@@ -69,15 +69,23 @@ class Comparison(msgspec.Struct):
     notes: list[str] = []
 
 
-def compare(a: Predictions, b: Predictions, gold: Gold = GOLD_OF_ROWS, **draws: int) -> Comparison:
-    """``draws``: bootstrap and seed. EvaluationError if A and B answer different queries."""
+def compare(
+    a: Predictions,
+    b: Predictions,
+    gold: Gold = GOLD_OF_ROWS,
+    *,
+    join: str | None = None,
+    **draws: int,
+) -> Comparison:
+    """``join``: how lines of others belong together (pairing.py); by default by their ids.
+    ``draws``: bootstrap and seed. EvaluationError if A and B answer different queries."""
     if a.task != b.task:
         raise EvaluationError(f"A is of {a.task}, B of {b.task}: their metrics are not comparable")
     if a.detections is not None or b.detections is not None:
         raise EvaluationError(
             "a list of boxes holds no rows to pair; compare predictions that hold completions"
         )
-    rows_a, rows_b, notes = _paired(a, b)
+    rows_a, rows_b = _paired(a, b, join)
     first, second = (
         build_table(replace(side, rows=rows), gold) for side, rows in ((a, rows_a), (b, rows_b))
     )
@@ -114,7 +122,7 @@ def compare(a: Predictions, b: Predictions, gold: Gold = GOLD_OF_ROWS, **draws: 
         changed=flips,
         bootstrap=len(weights),
         protocol=first.protocol,
-        notes=list(dict.fromkeys(a.notes + b.notes + notes)),
+        notes=list(dict.fromkeys(a.notes + b.notes)),
         other_prompts=sum(
             bool(one.prompt and other.prompt)
             and question_key(one.prompt) != question_key(other.prompt)
@@ -131,6 +139,7 @@ def compare_runs(
     gold: Path | None = None,
     protocol: str | None = None,
     categories: Sequence[str] = (),
+    join: str | None = None,
     **draws: int,
 ) -> Comparison:
     """Compare files of predictions or folders of runs; A's folder names the gold if not given."""
@@ -145,29 +154,26 @@ def compare_runs(
         annotations, protocol = first.gold.annotations, protocol or first.gold.protocol
         categories = categories or first.gold.categories
     of = Gold(annotations, categories, protocol)
-    result = compare(first.predictions, second.predictions, of, **draws)
+    result = compare(first.predictions, second.predictions, of, join=join, **draws)
     limits = [image_limits(first), image_limits(second)]
     if None not in limits and limits[0] != limits[1]:
         result.notes.insert(0, f"the images were shown at {limits[0]} in A, at {limits[1]} in B")
     return result
 
 
-def _paired(a: Predictions, b: Predictions) -> tuple[list[Prediction], list[Prediction], list[str]]:
-    """The rows of both sides that answer the same queries, in one order, with A's ids; notes."""
-    notes: list[str] = []
-    by_id = {row.id: row for row in b.rows}
-    if any(row.own_id is None for row in (*a.rows, *b.rows)):
-        # Files of `swift infer` and ms-swift's log have no ids.
-        sides = [
-            [msgspec.structs.replace(row, place=f"{row.place} of {name}") for row in side.rows]
-            for name, side in (("B", b), ("A", a))
-        ]
-        made = Pairing(*sides, any_question=True)
-        by_id = {
-            a.rows[n].id: row for row, n in zip(b.rows, made.rows, strict=True) if n is not None
-        }
-        if made.in_order:
-            notes = [f"{len(made.in_order)} rows of B were paired with A's by order{IN_ORDER}"]
+def _paired(
+    a: Predictions, b: Predictions, join: str | None
+) -> tuple[list[Prediction], list[Prediction]]:
+    """The rows of both sides that answer the same queries, in one order, with A's ids."""
+    if join is None and all(row.own_id is not None for row in (*a.rows, *b.rows)):
+        join = "id"
+    rows, lines = (
+        [msgspec.structs.replace(row, place=f"{row.place} of {name}") for row in side.rows]
+        for name, side in (("A", a), ("B", b))
+    )
+    # Golds are compared below, with what may be the cause if they differ.
+    made = pair(lines, rows, join, contents=lambda r: filter(None, [rows[r].image_hash]))
+    by_id = {a.rows[n].id: row for row, n in zip(b.rows, made, strict=True) if n is not None}
     pairs = [(row, by_id[row.id]) for row in a.rows if row.id in by_id]
     if not pairs:
         some = [", ".join(row.id for row in side.rows[:3]) for side in (a, b)]
@@ -190,4 +196,4 @@ def _paired(a: Predictions, b: Predictions) -> tuple[list[Prediction], list[Pred
         )
         for first, second in pairs
     ]
-    return [first for first, _ in pairs], renamed, notes
+    return [first for first, _ in pairs], renamed

@@ -27,7 +27,7 @@ from swift_vlrft.datasets.build import chosen_categories, detection_row
 from swift_vlrft.datasets.image import ImageInfo, size_problem
 from swift_vlrft.datasets.instances import file_of
 from swift_vlrft.evaluation.annotations import Annotations, Gold
-from swift_vlrft.evaluation.image_names import ImageNames
+from swift_vlrft.evaluation.pairing import ImageIndex
 from swift_vlrft.evaluation.predictions import EvaluationError, Prediction, Predictions, Problems
 from swift_vlrft.geometry.box_format import BOX_FORMATS
 from swift_vlrft.geometry.boxes import Box
@@ -205,7 +205,7 @@ def _located(
     images = {str(i): i for i in annotations.instances.images}
     ids = {normalise(name): c for c, name in annotations.instances.categories.items()}
     entries = annotations.instances.images.items()
-    names = ImageNames([(str(i), file_of(entry) or str(i)) for i, entry in entries])
+    names = ImageIndex([(str(i), file_of(entry) or str(i)) for i, entry in entries])
     located: dict[tuple[Any, Any], Prediction] = {}
     for row in rows:
         image = images.get(row.image_id)

@@ -7,6 +7,7 @@ A missing row is scored as unanswered: leaving out hard rows must not pay.
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -18,7 +19,7 @@ from swift_vlrft.datasets import DataError
 from swift_vlrft.datasets.box_format_sentence import stated_size
 from swift_vlrft.datasets.image import content_key, image_info, upright_bytes
 from swift_vlrft.datasets.row import BOX_TASKS
-from swift_vlrft.evaluation.pairing import IN_ORDER, Pairing, gold_key
+from swift_vlrft.evaluation.pairing import gold_key, pair
 from swift_vlrft.evaluation.predictions import (
     EvaluationError,
     Prediction,
@@ -35,9 +36,9 @@ NEAR = 2.0
 """Pixels, or thousandths, by which a box may move when it is converted to another box format."""
 
 
-def join_gold(predictions: Predictions, queries: QuerySet) -> Predictions:
+def join_gold(predictions: Predictions, queries: QuerySet, join: str | None = None) -> Predictions:
     """Every row of the set with its answer and its solution, in the order of the set. Rows are
-    paired by pairing.py. EvaluationError if an answer contradicts its row, or none can be paired.
+    paired by pairing.py. EvaluationError if an answer contradicts its row, or none is of a row.
     """
     problems, lines = predictions.problems.joined(), predictions.rows
     task, dataset = predictions.task, queries.settings.dataset
@@ -61,39 +62,37 @@ def join_gold(predictions: Predictions, queries: QuerySet) -> Predictions:
         return [_content_keys(query.row.image) for query in queries.read(Problems())]
 
     answers = [_renamed(row, place=f"{row.place} of the predictions") for row in lines]
-    pairing = Pairing(answers, rows, contents=lambda n: contents()[n], agrees=agrees)
-    _refuse_none(pairing, dataset)
-    for n, r in enumerate(pairing.rows):
-        if r is not None:
-            try:
-                line, gold = _as_asked(asked[r], lines[n], task, sizes[r])
-            except ValueError as error:
-                where = f"{answers[n].place}, paired with {rows[r].place}"
-                raise EvaluationError(f"{where}: {error}") from None
-            row = rows[r]
-            rows[r] = _renamed(
-                line,
-                id=row.id,
-                row=row.row,
-                image_id=row.image_id,
-                solution=gold,
-                box_format=line.box_format or row.box_format,
-                aliases=row.aliases if line.aliases is None else line.aliases,
-                tolerance=row.tolerance if line.tolerance is None else line.tolerance,
-                category=row.category if line.category is None else line.category,
-            )
-    for r in sorted({*range(len(rows))} - {*pairing.rows}):
+    paired = pair(answers, rows, join, contents=lambda n: contents()[n], agrees=agrees)
+    if all(r is None for r in paired):
+        raise EvaluationError(
+            f"no prediction is of a row of {dataset}: the first is {_named(answers[0])}, the set's "
+            f"first row {_named(rows[0])}"
+        )
+    for n, r in enumerate(paired):
+        if r is None:
+            what = "rows that the data set does not have, left out"
+            problems.add(what, _named(lines[n]))
+            continue
+        try:
+            line, gold = _as_asked(asked[r], lines[n], task, sizes[r])
+        except ValueError as error:
+            where = f"{answers[n].place}, joined with {rows[r].place}"
+            raise EvaluationError(f"{where}: {error}") from None
+        row = rows[r]
+        rows[r] = _renamed(
+            line,
+            id=row.id,
+            row=row.row,
+            image_id=row.image_id,
+            solution=gold,
+            box_format=line.box_format or row.box_format,
+            aliases=row.aliases if line.aliases is None else line.aliases,
+            tolerance=row.tolerance if line.tolerance is None else line.tolerance,
+            category=row.category if line.category is None else line.category,
+        )
+    for r in sorted({*range(len(rows))} - {*paired}):
         problems.add("rows missing from the predictions, scored as unanswered", rows[r].id)
-    for n in pairing.strangers:
-        problems.add("rows that the data set does not have, left out", _named(lines[n]))
-    for n in pairing.repeated:
-        problems.add("duplicates, of which the first counts", lines[n].place)
-    for n in pairing.renumbered:
-        what = "ids that number another row than image and question name"
-        problems.add(what, lines[n].place)
-    in_order = f"{len(pairing.in_order)} answers were paired with the rows by their order{IN_ORDER}"
-    notes = predictions.notes + [in_order] * bool(pairing.in_order)
-    return replace(predictions, rows=rows, problems=problems, notes=notes)
+    return replace(predictions, rows=rows, problems=problems)
 
 
 _renamed = msgspec.structs.replace
@@ -103,6 +102,8 @@ def _unanswered(query: Query, dataset: Path) -> Prediction:
     """The query with an empty answer."""
     content, path = query.row.image.get("bytes"), query.row.image.get("path")
     found = [None if content is None else content_key(content), path, query.column("image_id")]
+    if path and os.path.isabs(path):
+        found.append(os.path.relpath(path, dataset if dataset.is_dir() else dataset.parent))
     names = [str(name) for name in found if name is not None]
     return _renamed(
         query.unanswered(),
@@ -112,22 +113,6 @@ def _unanswered(query: Query, dataset: Path) -> Prediction:
         own_id=query.column("id"),
         image_names=tuple(names),
     )
-
-
-def _refuse_none(pairing: Pairing, dataset: Path) -> None:
-    known = pairing.known
-    if all(row is None for row in pairing.rows):
-        row = f"{known[0].place}: {known[0].image_names[-1]}" if known[0].image_names else "none"
-        raise EvaluationError(
-            f"no prediction is of a row of {dataset}: neither images and questions nor ids are "
-            f"its own; the first is {_named(pairing.answers[0])}, its first row is {row}"
-        )
-    numbers = pairing.numbers
-    if 0 not in numbers and any(numbers[n] == len(known) for n in pairing.strangers):
-        raise EvaluationError(
-            f"the predictions number their rows to {len(known)} and none 0, as if counted from 1; "
-            f"the {len(known)} rows of {dataset} count from 0: subtract 1 from 'id'"
-        )
 
 
 def _named(row: Prediction) -> str:

@@ -1,33 +1,32 @@
-"""Which answer belongs to which row: by image, question and gold, then by id, finally by order.
+"""Which answer belongs to which row, as ``--join`` says; nothing is guessed.
 
-    answers   im/0.png "What colour?" red      im/2.png "What colour?" blue
-    rows      im/0.png ... red    im/1.png ... red    im/2.png ... blue       0 -> 0, 1 -> 2
+    id      the line's ``id`` is the row's, or the row's number from 0 where the rows have no ids
+    image   the line's image is the row's, by its path (of which one may be a part of the other) or
+            its content; of several rows with one image, the question and the gold tell
+    order   line n is of row n, and there are as many of both
 
-An answer that states something no row has is a stranger (from another split); one that contradicts
-the row it otherwise names is an error. Order counts only if there are as many answers as rows and
-nothing contradicts it.
+Lines of `vlrft eval` carry the row's number and its image's hash, and need no --join. What a line
+says besides (image, question, gold) must be its row's: an EvaluationError names line and row.
 """
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import Any
+from functools import cached_property
+from pathlib import Path
 
-from swift_vlrft.datasets.box_format_sentence import stated_size, without_box_format
-from swift_vlrft.evaluation.image_names import ImageNames
+from swift_vlrft.datasets.box_format_sentence import without_box_format
+from swift_vlrft.datasets.image import content_key
 from swift_vlrft.evaluation.predictions import EvaluationError, Prediction
 from swift_vlrft.files.jsonl import finite
 from swift_vlrft.parsing.answers import read_boxes
 from swift_vlrft.parsing.labels import normalise
 
-IN_ORDER = (
-    ", as they name no image or id that both have (as many on both sides, and nothing that they "
-    "say contradicts)"
-)
-"""The end of a note on pairing by order."""
-
+JOINS = ("id", "image", "order")
 _TOKEN = re.compile(r"<image>|<\|[^|<>]{1,40}\|>")
+_HASH = re.compile(r"[0-9a-f]{16,64}")
 
 
 def question_key(prompt: str) -> str:
@@ -49,208 +48,196 @@ def gold_key(text: str) -> Hashable:
     return normalise(text.replace('"', "'")) or " ".join(text.split())
 
 
-class Pairing:
-    """The pairs of ``answers`` and ``known``, the rows of a set or of another file. Of a row, the
-    first of the image's names identifies it.
+class ImageIndex:
+    """The images of rows by their names; of a row, the first name identifies the image.
 
     ``contents``: the keys of a row's image by file content, called only if names are not enough.
-    ``agrees``: whether an answer's gold, written in another box format, is the row's.
-    ``any_question``: if no question occurs on both sides, prompts were reworded and are ignored.
-    EvaluationError names the line, the row, and the contradiction.
     """
 
     def __init__(
         self,
-        answers: Sequence[Prediction],
-        known: Sequence[Prediction],
-        *,
+        rows: Sequence[tuple[str, ...]],
         contents: Callable[[int], Iterable[str]] = lambda n: (),
-        agrees: Callable[[int, int], bool] = lambda answer, row: True,
-        any_question: bool = False,
     ) -> None:
-        self.answers, self.known, self.agrees = answers, known, agrees
-        self.rows: list[int | None] = [None] * len(answers)
-        """The row of every answer; None: it is left out."""
-        self.strangers: list[int] = []
-        self.repeated: list[int] = []
-        self.renumbered: list[int] = []
-        """Answers whose stated row number contradicts image and question."""
-        self.in_order: list[int] = []
-        self.row_questions = [question_key(row.prompt) for row in known]
-        self.row_golds = [gold_key(row.solution) for row in known]
-        self.row_images = [row.image_names[0] if row.image_names else None for row in known]
-        self.of_image = _grouped(self.row_images)
-        self.of_question = _grouped(self.row_questions)
-        self.of_both = _grouped(zip(self.row_questions, self.row_golds, strict=True))
-        ids = _grouped(row.own_id for row in known)
-        self.by_id = {key: found[0] for key, found in ids.items() if key and len(found) == 1}
-        names = ImageNames([row.image_names for row in known], contents)
-        self.located = [names.find(answer.image_names) for answer in answers]
-        """The images that an answer may be of: None if it names none, empty if unknown."""
-        formats = {row.box_format for row in known} - {None}
-        self.golds = [_comparable_gold(answer, formats) for answer in answers]
-        has_ids = ids.keys() != {None}
-        numbered = [answer.row is not None or not has_ids for answer in answers]
-        stated = [answer.own_id for answer in answers]
-        self.ids = [None if n else key for key, n in zip(stated, numbered, strict=True)]
-        """The rows' ids that answers state; or, if the rows have none, their numbers."""
-        self.numbers = [
-            int(key) if n and key is not None and key.isdecimal() and len(key) < 19 else None
-            for key, n in zip(stated, numbered, strict=True)
-        ]
-        self.ids_known = any(key in self.by_id for key in self.ids)
-        self.asked = [question_key(answer.prompt) for answer in answers]
-        self.questions = [self._question(n) for n in range(len(answers))]
-        if any_question and not any(self.questions):
-            self.questions = [None] * len(answers)
-        self._pair()
+        self.rows, self.contents = rows, contents
+        self.whole: dict[tuple[str, ...], set[str]] = {}
+        self.parts: dict[tuple[str, ...], set[str]] = {}
+        for names in rows:
+            for ends in map(_ends, names):
+                self.whole.setdefault(ends[0], set()).add(names[0])
+                for end in ends[1:]:
+                    self.parts.setdefault(end, set()).add(names[0])
 
-    def _question(self, n: int) -> str | None:
-        """The row's question that an answer is to, which a log has inside the text of the chat
-        template; None if it states none, "" if no row has it.
-        """
-        text = self.asked[n]
-        if not text or text in self.of_question:
-            return text or None
-        near = {self.row_questions[r] for r in self._of_images(n)} or self.of_question
-        return max((q for q in near if q and q in text), key=len, default="")
+    def find(self, names: Sequence[str], key: str | None = None) -> set[str] | None:
+        """The images that may be meant: empty if no row has one, None if there is no name."""
+        if not names and key is None:
+            return None
+        found = [images for images in map(self._by_name, names) if images]
+        return set.intersection(*found) if found else self._by_content(names, key)
 
-    def _of_images(self, n: int) -> list[int]:
-        return sorted(r for image in self.located[n] or () for r in self.of_image.get(image, ()))
+    def _by_name(self, name: str) -> set[str]:
+        """Those whose whole name the given name ends with, else those that end with it."""
+        ends = _ends(name)
+        longer = next((self.whole[end] for end in ends if end in self.whole), None)
+        return longer or self.parts.get(ends[0], set())
 
-    def _pair(self) -> None:
-        several: list[tuple[int, list[int]]] = []
-        waiting: list[tuple[int, list[int]]] = []
-        taken: set[int] = set()
+    def _by_content(self, names: Sequence[str], key: str | None) -> set[str]:
+        """Copies in a cache: by the file's content, or by a name that is its hash."""
+        keys = {key}
+        for name in names:
+            stem, file = _ends(name)[0][-1].partition(".")[0], Path(name)
+            if _HASH.fullmatch(stem):
+                keys.add(stem[:16])
+            try:
+                if file.is_absolute() and file.is_file():
+                    keys.add(content_key(file.read_bytes()))
+            except (OSError, ValueError):
+                continue
+        return {image for each in keys if each for image in self._contents.get(each, ())}
 
-        def take(n: int, row: int) -> None:
-            if row in taken:
-                self.repeated.append(n)
-                return
-            taken.add(row)
-            self.rows[n] = row
-            if self.numbers[n] not in (None, row):
-                self.renumbered.append(n)
+    @cached_property
+    def _contents(self) -> dict[str, set[str]]:
+        images: dict[str, set[str]] = {}
+        for n, names in enumerate(self.rows):
+            for key in self.contents(n) if names else ():
+                images.setdefault(key, set()).add(names[0])
+        return images
 
-        for n in range(len(self.answers)):
-            candidates = self._rows_of(n)
-            if candidates is None:
-                self.strangers.append(n)
-            elif len(candidates) == 1:
-                take(n, candidates[0])
-            else:  # maybe one query, asked more than once
-                of = self.row_images, self.row_questions, self.row_golds
-                keys = {tuple(values[r] for values in of) for r in candidates}
-                one = len(keys) == 1 and self.row_images[candidates[0]] is not None
-                (several if one else waiting).append((n, candidates))
-        for n, candidates in several:
-            free = [r for r in candidates if r not in taken]
-            take(n, n if n in free else (free or candidates)[0])
-        for n, candidates in waiting:
-            self._by_order(n, candidates)
 
-    def _rows_of(self, n: int) -> list[int] | None:
-        """The rows that it may be for; empty if it states nothing to tell by, None: for none."""
-        images, question, number = self.located[n], self.questions[n], self.numbers[n]
-        if self.ids[n] is not None and self.ids_known:
-            row = self.by_id.get(self.ids[n])
-            if row is None:
-                return None
-            self._check(n, row, "has its id")
-            return [row]
-        if images == set() and any(self.located):
-            return None  # image names are those of the set, but this one is not among them
-        matching, candidates = self._by_content(n)
-        if number is not None and number < len(self.known):
-            if number not in candidates and not images:
-                self._check(n, number, "has its number")
-                return [number]
-            if number in candidates:
-                return [number]
-        if candidates:
-            return candidates
-        if matching:
-            self._check(n, matching[0], f"has its {'image and ' * bool(images)}question")
-        return None if images or question == "" or number is not None else []
+def pair(
+    lines: Sequence[Prediction],
+    rows: Sequence[Prediction],
+    join: str | None = None,
+    *,
+    contents: Callable[[int], Iterable[str]] = lambda n: (),
+    agrees: Callable[[int, int], bool] = lambda line, row: True,
+) -> list[int | None]:
+    """The row of every line; None: an id or an image that no row has.
 
-    def _by_content(self, n: int) -> tuple[list[int], list[int]]:
-        """The rows with its image and question, and those of them with its gold."""
-        images, question, gold = self.located[n], self.questions[n], self.golds[n]
-        if images:
-            rows = self._of_images(n)
-            if question is not None:
-                rows = [r for r in rows if self.row_questions[r] == question]
-            return rows, [r for r in rows if self._gold_fits(n, r)]
-        if not question or (images is not None and gold is None):
-            return [], []  # a question alone does not identify an image under another name
-        rows = self.of_question[question]
-        return rows, rows if gold is None else self.of_both.get((question, gold), [])
+    ``join``: one of JOINS; None for lines of `vlrft eval`. ``contents``: the keys of a row's image
+    by content. ``agrees``: whether a line's gold is the row's, however it is written.
+    EvaluationError for a line that does not say what is joined by, that contradicts its row, or
+    whose row another line has; where ``join`` is needed, it names those that are possible.
+    """
+    images = ImageIndex([row.image_names for row in rows], contents)
+    meant = [images.find(line.image_names, line.image_hash) for line in lines]
+    numbers = {str(n if row.row is None else row.row): n for n, row in enumerate(rows)}
+    asked = [question_key(row.prompt) for row in rows]
+    questions = set(asked)
 
-    def _gold_fits(self, n: int, r: int) -> bool:
-        gold = self.golds[n]
-        return self.agrees(n, r) if gold is None else self.row_golds[r] in (None, gold)
+    def contradiction(n: int, r: int) -> str:
+        line, row, question = lines[n], rows[r], question_key(lines[n].prompt)
+        if meant[n] and row.image_names and row.image_names[0] not in (meant[n] or ()):
+            of = line.image_names[0] if line.image_names else f"with the hash {line.image_hash}"
+            return f"is of the image {of[-80:]!r}, {row.place} of {row.image_names[-1][-80:]!r}"
+        if line.image_hash and (keys := list(contents(r))) and line.image_hash not in keys:
+            return f"is of an image with the hash {line.image_hash}, {row.place} of {keys[0]}"
+        if question in questions and question != asked[r]:
+            return f"was asked {_start(question)}, {row.place} asks {_start(asked[r])}"
+        if not agrees(n, r):
+            return f"has the gold {_start(line.solution)}, {row.place} {_start(row.solution)}"
+        return ""
 
-    def _check(self, n: int, r: int, why: str) -> None:
-        """EvaluationError if the answer contradicts the row."""
-        answer, row = self.answers[n], self.known[r]
-        images, question = self.located[n], self.questions[n]
-        if images and row.image_names and self.row_images[r] not in images:
-            names = answer.image_names[0], row.image_names[-1]
-            differ = f"is of the image {names[0][-80:]!r}", repr(names[1][-80:])
-        elif question is not None and question != self.row_questions[r]:
-            differ = f"was asked {_start(self.asked[n])}", _start(self.row_questions[r])
-        elif not self._gold_fits(n, r):
-            differ = f"answers the gold {_start(answer.solution)}", _start(row.solution)
+    def by_number(n: int) -> list[int]:
+        return [numbers[key] for key in [str(lines[n].row)] if key in numbers]
+
+    ids: dict[str | None, list[int]] = {}
+    for r, row in enumerate(rows):
+        ids.setdefault(row.own_id, []).append(r)
+
+    def by_id(n: int) -> list[int]:
+        key = lines[n].own_id
+        if key is None:
+            raise EvaluationError(f"{lines[n].place} has no id, by which --join id joins")
+        if ids.keys() != {None}:
+            return ids.get(key, [])
+        if key == str(len(rows)) and all(line.own_id != "0" for line in lines):
+            raise EvaluationError(
+                f"the ids number the rows to {key} and none 0, as if counted from 1; rows count "
+                "from 0: subtract 1 from 'id'"
+            )
+        return [numbers[key]] if key in numbers else []
+
+    def by_image(n: int) -> list[int]:
+        if meant[n] is None:
+            raise EvaluationError(f"{lines[n].place} names no image, by which --join image joins")
+        found = sorted(r for image in meant[n] or () for r in of_image.get(image, ()))
+        if len(found) > 1 and (question := question_key(lines[n].prompt)):
+            # A log has the question inside the text of the chat template.
+            near = max((asked[r] for r in found if asked[r] in question), key=len, default="")
+            found = [r for r in found if asked[r] == near] or found[:1]
+        return [r for r in found if agrees(n, r)] or found[:1]
+
+    of_image: dict[str, list[int]] = {}
+    for r, row in enumerate(rows):
+        of_image.setdefault(row.image_names[0] if row.image_names else "", []).append(r)
+
+    def by_order(n: int) -> list[int]:
+        if len(lines) != len(rows):
+            raise EvaluationError(
+                f"{len(lines)} answers are not the {len(rows)} rows, one for one: --join order"
+            )
+        return [n]
+
+    ways = {None: by_number, "id": by_id, "image": by_image, "order": by_order}
+    if join not in ways:
+        raise EvaluationError(f"--join {join}: known are {', '.join(JOINS)}")
+    if join is None and not all(line.row is not None and line.image_hash for line in lines):
+        raise EvaluationError(_which(lines, rows, contents, agrees))
+    pairs: list[int | None] = []
+    taken: dict[int, int] = {}
+    for n, line in enumerate(lines):
+        found = ways[join](n)
+        free = [r for r in found if r not in taken]
+        same = {(question_key(rows[r].prompt), gold_key(rows[r].solution)) for r in found}
+        if len(same) > 1:
+            some = " and ".join(rows[r].place for r in found[:2])
+            raise EvaluationError(f"{line.place} could be of {len(found)} rows, such as {some}")
+        if found and (wrong := contradiction(n, found[0])):
+            raise EvaluationError(
+                f"{line.place} {wrong}, with which it is joined: give the set that the answers "
+                "were made on (if its gold was corrected since, remove 'solution' and 'labels' "
+                "from the lines)"
+            )
+        if found and not free:
+            other = lines[taken[found[0]]].place
+            raise EvaluationError(f"{other} and {line.place} are both of {rows[found[0]].place}")
+        pairs.append(free[0] if free else None)
+        taken |= {free[0]: n} if free else {}
+    return pairs
+
+
+def _which(
+    lines: Sequence[Prediction],
+    rows: Sequence[Prediction],
+    contents: Callable[[int], Iterable[str]],
+    agrees: Callable[[int, int], bool],
+) -> str:
+    """Which --join is possible; what prevents each, where none is."""
+    possible, wrong = [], []
+    for join in JOINS:
+        try:
+            found = pair(lines, rows, join, contents=contents, agrees=agrees)
+        except EvaluationError as error:
+            wrong.append(f"--join {join}: {str(error).split(', with which')[0]}")
         else:
-            return
-        raise EvaluationError(
-            f"{answer.place} {differ[0]}, but {row.place}, which {why}, has {differ[1]}: give the "
-            "set that the answers were made on (if its gold was corrected since, remove "
-            "'solution' and 'labels' from the lines)"
-        )
-
-    def _by_order(self, n: int, candidates: list[int]) -> None:
-        """Pair by position, if there are as many answers as rows and all others are in position."""
-        answer = self.answers[n]
-        moved = [m for m, r in enumerate(self.rows) if r not in (m, None)]
-        moved += self.strangers + self.repeated
-        unknown = bool(answer.image_names) and not self.located[n]
-        if len(self.answers) != len(self.known):
-            obstacle = f"{len(self.answers)} answers are not the {len(self.known)} rows in order"
-        elif moved:
-            obstacle = f"{self.answers[moved[0]].place} is not in the place of its row"
-        elif unknown and not answer.solution:  # copies have other names; gold has to speak then
-            obstacle = "it states no gold"
-        else:
-            self._check(n, n, "stands in its place")
-            self.rows[n] = n
-            self.in_order.append(n)
-            return
-        some = " and ".join(self.known[r].place for r in candidates[:2])
-        what = f"could be of {len(candidates)} rows, such as {some}" if candidates else "no id"
-        if unknown:
-            what = f"names the image {answer.image_names[0][-80:]!r}, which no row has, and {what}"
-        elif not candidates:
-            what = "names no id or image of a row"
-        raise EvaluationError(
-            f"{answer.place} {what}, and {obstacle}: write the image's path ('images') or the "
-            "number of the row ('id', from 0) into every line"
-        )
+            if any(r is not None for r in found):
+                possible.append(f"--join {join}")
+            else:
+                wrong.append(f"--join {join}: no row has one of theirs")
+    if not possible:
+        return f"the answers cannot be joined with the rows. {'. '.join(wrong)}"
+    return (
+        "say how the answers are joined with the rows, as they do not carry the row and the "
+        f"image's hash as those of `vlrft eval` do. Possible here: {' or '.join(possible)}"
+    )
 
 
-def _comparable_gold(answer: Prediction, formats: set[str | None]) -> Hashable:
-    """None: its boxes are written in another format than those of the rows."""
-    box_format = answer.box_format or ("pixels" if stated_size(answer.prompt) else None)
-    if box_format is None or (box_format != "pixels" and formats <= {box_format}):
-        return gold_key(answer.solution)
-    return None
-
-
-def _grouped(keys: Iterable[Any]) -> dict[Any, list[int]]:
-    groups: dict[Any, list[int]] = {}
-    for n, key in enumerate(keys):
-        groups.setdefault(key, []).append(n)
-    return groups
+def _ends(name: str) -> list[tuple[str, ...]]:
+    """A path and all its ends, the longest first."""
+    path = posixpath.normpath(name.replace("\\", "/").partition("?")[0])
+    parts = tuple(part for part in path.split("/") if part) or (name,)
+    return [parts[n:] for n in range(len(parts))]
 
 
 def _start(text: str) -> str:

@@ -48,6 +48,7 @@ def evaluate(
     *,
     predictions: PathLike | None = None,
     gold: PathLike | None = None,
+    join: str | None = None,
     out: PathLike | None = None,
     workers: int | None = None,
     bootstrap: int = DRAWS,
@@ -59,7 +60,8 @@ def evaluate(
 
     ``dataset``: a set on disk, or COCO or LVIS annotations; "PATH:pixels" asks for boxes in
     pixels, as do unit, yx1000 and native, the model's own.
-    ``gold``: the annotations or the data set that ``predictions`` were made on. ``out``: the folder
+    ``gold``: the annotations or the data set that ``predictions`` were made on. ``join``: how
+    predictions of other programs belong to its rows: id, image or order. ``out``: the folder
     to write to, by default runs/eval/MODEL-DATASET for a model; a killed run resumes. ``workers``:
     processes with a full copy of the model each, one per GPU by default.
     ``bootstrap``: resamples for the intervals, 0: none. ``force`` replaces a better summary, or
@@ -74,15 +76,15 @@ def evaluate(
     if predictions is not None:
         if model is not None:
             raise EvaluationError(f"give {model} or --predictions, not both")
-        scored = _existing(Path(predictions), gold, task, settings)
+        scored = _existing(Path(predictions), gold, join, task, settings)
         run: dict[str, Any] = {"predictions": str(predictions)}
     elif model is None or dataset is None or task is None:
         raise EvaluationError(
             "give MODEL, DATASET and --task, or --predictions FILE; "
             "`vlrft eval --help` shows examples"
         )
-    elif gold is not None:
-        raise EvaluationError("--gold is of --predictions")
+    elif gold is not None or join is not None:
+        raise EvaluationError("--gold and --join are of --predictions")
     else:
         path, box_format = split_box_format(os.fspath(dataset))
         limits = {name: value for name in RESOLUTION if (value := os.environ.get(name))}
@@ -101,7 +103,11 @@ def evaluate(
 
 
 def _existing(
-    file: Path, gold: PathLike | None, task: str | None, settings: dict[str, Any]
+    file: Path,
+    gold: PathLike | None,
+    join: str | None,
+    task: str | None,
+    settings: dict[str, Any],
 ) -> tuple[Predictions, Gold]:
     if settings.get("existence_map") or settings.get("max_queries"):
         raise EvaluationError(
@@ -118,8 +124,10 @@ def _existing(
             )
         options: Any = {key: settings.get(key) for key in ("split", "images")}
         predictions = join_gold(
-            predictions, QuerySet(Settings("", Path(gold), predictions.task, **options))
+            predictions, QuerySet(Settings("", Path(gold), predictions.task, **options)), join
         )
+    elif join is not None:
+        raise EvaluationError("--join is of --gold SET: a set of rows, which predictions answer")
     return predictions, Gold(annotations, settings["categories"], settings.get("protocol"))
 
 

@@ -328,7 +328,7 @@ def test_missing_rows_are_unanswered_and_unknown_ones_left_out(tmp_path):
     ]
     said.append(said[0] | {"id": "9"})
     file = write_lines(tmp_path / "p.jsonl", said)
-    summary = eval_json("--predictions", file, "--gold", tmp_path / "set")
+    summary = eval_json("--predictions", file, "--gold", tmp_path / "set", "--join", "id")
     assert summary["metrics"]["accuracy"]["value"] == pytest.approx(2 / 4)
     assert summary["named"] == {
         "rows missing from the predictions, scored as unanswered": ["2", "3"],

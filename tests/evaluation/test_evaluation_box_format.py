@@ -110,7 +110,9 @@ def test_an_answer_is_worth_the_same_in_every_format(frame, tmp_path):
     for held in (line, {k: v for k, v in line.items() if k != "solution"}):
         (tmp_path / "p.jsonl").write_text(json.dumps(held))
         words = ["eval", "--predictions", f"{tmp_path}/p.jsonl", "--task", "detection", "--json"]
-        result = CliRunner().invoke(app, [*words, "--gold", f"{tmp_path}/set.jsonl"])
+        result = CliRunner().invoke(
+            app, [*words, "--gold", f"{tmp_path}/set.jsonl", "--join", "order"]
+        )
         assert result.exit_code == 0, result.output
         metrics = json.loads(result.stdout)["metrics"]
         # 0.48 of 0.5 of the width
@@ -140,7 +142,7 @@ def test_predictions_in_pixels_are_held_against_the_set_in_pixels(tmp_path):
     line = answer_line(made, made.row.solution, image_id="1", size=STORED)
     (tmp_path / "predictions.jsonl").write_text(line)
     predictions = read_predictions(tmp_path / "predictions.jsonl")
-    predictions = join_gold(predictions, queries)
+    predictions = join_gold(predictions, queries, "order")
     summary = summarise(predictions, bootstrap=0)
     assert summary.problems == {} and summary.metrics["vlrft_detection_iou"].value == 1.0
 
@@ -204,7 +206,7 @@ def test_without_sizes_there_is_no_ap_by_size_in_a_comparison():
         gold = "<answer>[[10, 10, 500, 500]]</answer>"
         return Predictions("detection", [Prediction("0", gold, gold, "a")])
 
-    found = compare(side(), side(), bootstrap=2)
+    found = compare(side(), side(), bootstrap=2, join="order")
     assert found.metrics["AP"].a == 1.0 and found.metrics["AP_large"].a is None
 
 

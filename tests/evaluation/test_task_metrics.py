@@ -197,7 +197,7 @@ def test_right_answers_to_a_set_are_joined_scored_and_shown(task, tmp_path):
             text = str(float(text) * 1.04)  # right by the set's column alone
         lines.append(json.dumps({"id": str(n), "completion": answer(text)}) + "\n")
     (tmp_path / "p.jsonl").write_text("".join(lines))
-    flags = ["--gold", folder, "--task", task, "--out", out, "--json"]
+    flags = ["--gold", folder, "--join", "order", "--task", task, "--out", out, "--json"]
     command = ["eval", "--predictions", tmp_path / "p.jsonl", *flags]
     result = CliRunner().invoke(app, list(map(str, command)))
     assert result.exit_code == 0, result.output
