@@ -33,6 +33,7 @@ import yaml
 
 from swift_vlrft.files.shipped import shipped_file
 from swift_vlrft.files.text import InputError
+from swift_vlrft.recipe.flags import flag_name, is_flag
 from swift_vlrft.recipe.shell.shell import Command, Shell
 from swift_vlrft.recipe.shell.state import Assigned, May, Value, union
 from swift_vlrft.recipe.shell.tree import Note, Span
@@ -303,14 +304,14 @@ def _take_flags(recipe: Recipe, words: Sequence[Value]) -> None:
         bare = bool(flags) and not flags[-1][1]
         if word.vanishes and not bare:  # nothing, unless the caller sets it
             notes = [replace(note, kind="needed") for note in notes]
-        elif _is_flag(word.text):
+        elif is_flag(word.text):
             name, equals, value = word.text.partition("=")
             span, behind = word.span, None
             if equals and span:
                 at = span.start + len(name)
                 span, behind = Span(span.start, at), Span(at + 1, span.end, span.literal)
             given = [replace(word, text=value, span=behind)] if equals else []
-            name = name.lstrip("-").replace("-", "_")
+            name = flag_name(name)
             if not word.known and not re.fullmatch(r"[\w-]+", name):  # --$NAME
                 opens.append((len(flags), None))
                 name, given, span = "", given or [word], None
@@ -335,13 +336,6 @@ def _take_flags(recipe: Recipe, words: Sequence[Value]) -> None:
     recipe.maybe = (
         None if recipe.maybe is None else union([recipe.maybe, *(may for _, may in opens)])
     )
-
-
-def _is_flag(text: str) -> bool:
-    """``--name`` or ``-n``; not the -1 of `--top_k -1`, nor (as in argparse) text with a blank."""
-    if " " in text.partition("=")[0]:
-        return False
-    return text.startswith("--") or (text.startswith("-") and text[1:2].isalpha())
 
 
 def _configuration(path: Path, text: str, environment: dict[str, str]) -> Recipe:

@@ -24,6 +24,7 @@ from swift_vlrft.files.checkpoints import STATE, checkpoints
 from swift_vlrft.files.environment import VARIABLES
 from swift_vlrft.files.records import read_record
 from swift_vlrft.files.secrets import holds_secret, is_secret_name
+from swift_vlrft.recipe.flags import GivenFlag, flags_of
 
 FILE = "vlrft_run.json"
 _VARIABLE = re.compile(
@@ -79,32 +80,22 @@ def record(argv: Sequence[str], environment: Mapping[str, str], *, gpus: int) ->
     """Of this process; ``argv`` as in sys.argv, ``gpus`` that it sees."""
     script = Path(argv[0])
     known = script.parent.name == "cli" and script.stem in ("rlhf", "sft", "pt")
-    flags = list(split(argv[1:]))
-    secret = [flag for flag in flags if is_secret_name(flag[0]) or any(map(holds_secret, flag[1]))]
+    flags = list(flags_of(argv[1:]))
+    secret = [f for f in flags if is_secret_name(f.name) or any(map(holds_secret, f.words))]
     process = psutil.Process()
     return Record(
         command=script.stem if known else None,
-        argv=[word for flag in flags if flag not in secret for word in flag[1]],
-        left_out=[f"--{name}" for name, _ in secret],
+        argv=[word for flag in flags if flag not in secret for word in flag.words],
+        left_out=[f"--{flag.name}" for flag in secret],
         variables=kept_variables(started_by_torchrun(environment)),
         folder=os.getcwd(),
-        paths=[(f"--{name}", path) for name, words in flags for path in _existing(name, words)],
+        paths=[(f"--{flag.name}", path) for flag in flags for path in _existing(flag)],
         gpus=gpus,
         versions=versions(),
         host=socket.gethostname(),
         pid=process.pid,
         started=process.create_time(),
     )
-
-
-def split(words: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-    """Each flag by its name with `_`, and all of its words."""
-    flag: list[str] = []
-    for word in [*words, "--"]:
-        if word.startswith("--") and flag:
-            yield flag[0].partition("=")[0].lstrip("-").replace("-", "_"), flag
-            flag = []
-        flag.append(word)
 
 
 def started_by_torchrun(environment: Mapping[str, str]) -> dict[str, str]:
@@ -181,13 +172,13 @@ def is_running(kept: Record) -> bool:
         return False
 
 
-def _existing(name: str, words: list[str]) -> Iterator[str]:
+def _existing(flag: GivenFlag) -> Iterator[str]:
     """The paths among a flag's values."""
     from swift_vlrft.datasets.syntax import parse
 
-    if name not in _PATHS:
+    if flag.name not in _PATHS:
         return
-    for value in words[1:] or [words[0].partition("=")[2]]:
+    for value in flag.values:
         with suppress(ValueError):  # what is wrong with it, the run says
             path = parse(value).name
             yield from [os.path.abspath(path)] * os.path.exists(path)

@@ -21,6 +21,7 @@ from swift_vlrft.files.checkpoints import checkpoints, why_not
 from swift_vlrft.files.environment import truth
 from swift_vlrft.files.jsonl import read_json
 from swift_vlrft.files.secrets import is_secret_name
+from swift_vlrft.recipe.flags import flags_of
 from swift_vlrft.recipe.gpus import gpus_here
 from swift_vlrft.recipe.reader import read_text
 from swift_vlrft.recipe.record import (
@@ -29,7 +30,6 @@ from swift_vlrft.recipe.record import (
     kept_variables,
     own_checkpoints,
     record_of_run,
-    split,
     versions,
 )
 from swift_vlrft.recipe.rules import check_recipe
@@ -74,7 +74,7 @@ class Plan:
     def text(self) -> str:
         """For a shell: a variable and a flag a line."""
         variables = [f"{name}={_quoted(v)}" for name, v in self.record.variables.items()]
-        flags = ["    " + " ".join(map(_quoted, words)) for _, words in split(self.argv)]
+        flags = ["    " + " ".join(map(_quoted, f.words)) for f in flags_of(self.argv)]
         lines = [f"cd {_quoted(self.record.folder)} &&", *variables]
         return " \\\n".join([*lines, f"swift {self.record.command}", *flags])
 
@@ -206,7 +206,7 @@ def _argv(kept: Record, checkpoint: Path, args: Mapping[str, Any]) -> list[str]:
     """The flags of the run; what made it begin with a checkpoint's weights alone is over."""
     begun_with_weights = _begun_with_weights(kept)
     dropped = (*_OF_A_RESUME, *(["ignore_data_skip"] if begun_with_weights else []))
-    last = {name: words for name, words in split(kept.argv) if name not in dropped}
+    last = {flag.name: flag.words for flag in flags_of(kept.argv) if flag.name not in dropped}
     argv = [word for words in last.values() for word in words]
     if begun_with_weights and args.get("ref_model") and _value(argv, "ref_model") is None:
         argv += ["--ref_model", str(args["ref_model"])]  # by default --model, which it replaced
@@ -215,12 +215,8 @@ def _argv(kept: Record, checkpoint: Path, args: Mapping[str, Any]) -> list[str]:
 
 def _value(argv: list[str], flag: str) -> str | None:
     """The last word of a flag; "true" for one without, None if it is not given."""
-    found = None
-    for name, words in split(argv):
-        if name == flag:
-            value = words[0].partition("=")[2] if len(words) == 1 else words[-1]
-            found = value or "true"
-    return found
+    found = {given.name: given.values for given in flags_of(argv)}.get(flag)
+    return None if found is None else (found or ("true",))[-1] or "true"
 
 
 def _problems(kept: Record) -> Iterator[str]:

@@ -10,17 +10,22 @@ from __future__ import annotations
 import json
 import os
 import sys
-from argparse import ArgumentParser
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from swift_vlrft.files.environment import truth
+from swift_vlrft.recipe.flags import flags_of
 
 NUMBERS = (
     *("max_length", "max_pixels", "max_steps", "num_generations", "per_device_train_batch_size"),
     *("gradient_accumulation_steps", "steps_per_generation", "generation_batch_size"),
 )
+TEXTS = (
+    *("model", "model_type", "system", "truncation_strategy", "rlhf_type"),
+    "resume_from_checkpoint",
+)
+SWITCHES = ("strict", "streaming", "use_liger_kernel", "resume_only_model")
 
 
 @dataclass
@@ -81,27 +86,31 @@ def running_command() -> CommandLine:
 
 def read_command_line(argv: list[str]) -> CommandLine:
     """The values of the flags that matter here; wrong values are left for ms-swift to report."""
-    parser = ArgumentParser(add_help=False, allow_abbrev=False)
+    given = {flag.name: flag.values for flag in flags_of(argv)}
 
-    def add(name: str, **options: Any) -> None:
-        parser.add_argument(*{f"--{name}", f"--{name.replace('_', '-')}"}, **options)
+    def text(name: str) -> str | None:
+        return next(iter(given.get(name, ())), None)
 
-    for name in ("dataset", "val_dataset", "cached_dataset"):
-        add(name, dest=f"{name}s", nargs="*", default=[])
-    for name in ("reward_funcs", "external_plugins", "custom_register_path", "adapters"):
-        add(name, dest=name, nargs="*", default=[])
-    add("resume_from_checkpoint", dest="resume_from_checkpoint", nargs="?")
-    for name in ("model", "model_type", "system", "truncation_strategy", "rlhf_type"):
-        add(name, dest=name, nargs="?")
-    for name in NUMBERS:
-        add(name, dest=name, nargs="?", type=lambda text: int(text) if text.isdecimal() else None)
-    add("columns", nargs="?", type=_columns, default={})
-    for name in ("strict", "streaming", "use_liger_kernel", "resume_only_model"):
-        add(name, dest=name, nargs="?", type=truth, const=True, default=False)
-    add("use_hf", dest="use_hf", nargs="?", type=truth, const=True)
-    values = vars(parser.parse_known_args(argv)[0])
-    values["external_plugins"] = [*values["external_plugins"], *values.pop("custom_register_path")]
-    return CommandLine(**values)
+    def number(name: str) -> int | None:
+        return int(found) if (found := text(name) or "").isdecimal() else None
+
+    def switch(name: str) -> bool | None:
+        return name in given and truth(text(name) or "true")
+
+    values: dict[str, Any] = {
+        f"{name}s": list(given.get(name, ()))
+        for name in ("dataset", "val_dataset", "cached_dataset")
+    }
+    values |= {name: list(given.get(name, ())) for name in ("reward_funcs", "adapters")}
+    plugins = (given.get(name, ()) for name in ("external_plugins", "custom_register_path"))
+    values |= {name: text(name) for name in TEXTS} | {name: number(name) for name in NUMBERS}
+    values |= {name: bool(switch(name)) for name in SWITCHES}
+    return CommandLine(
+        external_plugins=[path for paths in plugins for path in paths],
+        columns=_columns(text("columns") or ""),
+        use_hf=switch("use_hf") if "use_hf" in given else None,
+        **values,
+    )
 
 
 def _columns(text: str) -> dict[str, str]:
