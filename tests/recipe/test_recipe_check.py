@@ -815,3 +815,9 @@ def test_streams(tmp_path, flags, says):
     texts = [f.text for f in check(recipe) if f.rule in ("dataset", "streaming")]
     assert len(texts) == len(says) and not any("secret" in text for text in texts)
     assert all(part in text for part, text in zip(says, texts, strict=True))
+
+
+def test_megatron_counts_a_stream_by_train_iters(tmp_path):
+    recipe = tmp_path / "run.sh"
+    recipe.write_text("megatron pt --model m --dataset d --streaming true --train_iters 9\n")
+    assert not [f for f in check(recipe) if f.rule == "streaming"]

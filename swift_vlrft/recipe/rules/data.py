@@ -179,7 +179,7 @@ def _stream(run: Run) -> Iterator[Finding]:
     """
     if not run.true("streaming") or run.command not in ("rlhf", "sft", "pt"):
         return
-    if run.integer("max_steps") <= 0:
+    if not run.megatron and run.integer("max_steps") <= 0:  # Megatron asks for its --train_iters
         text = "--streaming true: a stream has no length; --max_steps says how many train"
         yield problem(run, "streaming", "streaming", text)
     plugins = [*run.texts("external_plugins"), *run.texts("custom_register_path")]
