@@ -1,9 +1,9 @@
-"""Planning from Python: on which GPUs a run fits, what it takes, and what another setting changes.
+"""Planning from Python: on which GPUs a run fits, and what another setting changes.
 
     python examples/plan.py recipes/qwen2_5_vl_3b/detection_4x80g.sh 4x24 4xH100
     python examples/plan.py recipes/qwen2_5_vl_3b/detection_4x80g.sh 4x24 move_model_batches=16
 
-The numbers of `vlrft plan RECIPE --gpus 4x24`, as values. A named GPU (4xH100) gives seconds, too.
+The numbers of `vlrft plan RECIPE --gpus 4x24`, as values.
 """
 
 import sys
@@ -25,8 +25,6 @@ def main(recipe, *words):
     for gpus in named or [None]:  # None: this machine's GPUs, or those in the recipe's name
         planned = plan(recipe, gpus)
         print(f"{planned.gpus.count} x {planned.gpus.name}: {told(planned.plan)}")
-        if seconds := planned.time().seconds:
-            print(f"    a step takes about {seconds:.0f} s")
         for change in planned.changes()[:1]:  # none where it fits; else the cheapest
             print(f"    with {change.label}: {told(change.plan)}")
         if flags and (settings := planned.written(flags)):  # the recipe with these flags

@@ -148,12 +148,12 @@ def test_a_column_of_your_own_in_a_real_run(shelf, tmp_path):
 def test_planning_says_what_the_command_says(tmp_path):
     done = run_example("plan.py", RECIPE, "4x24", "4xH100", "move_model_batches=16", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    small, cheapest, asked, large, seconds, _ = done.stdout.splitlines()
+    small, cheapest, asked, large, _ = done.stdout.splitlines()
     planned = swift_vlrft.plan(RECIPE, "4x24")
     assert small.startswith(f"4 x 24 GB: {planned.plan.verdict}, peak ")
     assert cheapest.split(": ")[1] == asked.split("}: ")[1]  # the same change
     assert f"with {planned.changes()[0].label}: fits" in cheapest
-    assert large.startswith("4 x H100: fits") and re.fullmatch(r" +a step .* \d+ s", seconds)
+    assert large.startswith("4 x H100: fits")
 
 
 @pytest.mark.parametrize(

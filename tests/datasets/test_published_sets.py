@@ -471,7 +471,8 @@ def evaluated(tmp_path, path, task, answers, *flags):
         for n, text in enumerate(answers)
     ]
     (tmp_path / "p.jsonl").write_text("\n".join(lines))
-    given = ["--predictions", tmp_path / "p.jsonl", "--gold", path, "--task", task, *flags]
+    given = ["--predictions", tmp_path / "p.jsonl", "--gold", path, "--join", "id"]
+    given += ["--task", task, *flags]
     code, said = run("eval", *given, "--out", tmp_path / task, "--json")
     assert code == 0, said
     return {name: one["value"] for name, one in json.loads(said)["metrics"].items()}

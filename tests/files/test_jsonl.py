@@ -132,7 +132,16 @@ def test_gold_and_lists_of_boxes_with_a_mark_are_read(tmp_path, encoding, newlin
     boxes = [{"image_id": 1, "category_id": 1, "bbox": [1, 1, 5, 5], "score": 0.5}]
     (tmp_path / "boxes.json").write_bytes((newline + json.dumps(boxes)).encode(encoding))
     for command in (
-        ["--predictions", "p.jsonl", "--gold", "set.jsonl", "--task", "classification"],
+        [
+            "--predictions",
+            "p.jsonl",
+            "--gold",
+            "set.jsonl",
+            "--join",
+            "id",
+            "--task",
+            "classification",
+        ],
         ["--predictions", "boxes.json", "--gold", "instances.json"],
     ):
         command = [str(tmp_path / c) if c.partition(".")[2] else c for c in command]
