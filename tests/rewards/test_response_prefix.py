@@ -67,10 +67,3 @@ def test_the_column_puts_back_what_a_trainer_left_out(prefix):
 def test_the_column_is_never_put_in_twice(text, prefix):
     score = REWARDS["vlrft_format"]
     assert score([prefix + text], response_prefix=prefix) == score([prefix + text])
-
-
-def test_an_answer_begun_by_the_template_is_read():
-    prefix = "<think>\n\n</think>\n\n<answer>"
-    score = REWARDS["vlrft_counting"]
-    assert score(["4</answer>"], ["4"], response_prefix=prefix) == [1.0]
-    assert score(["4</answer>"], ["4"]) == [0.0]
