@@ -41,11 +41,6 @@ def test_the_options_exist(line):
     assert parsed(shlex.split(line)).command.name not in (None, "vlrft")
 
 
-def test_an_option_that_does_not_exist_is_found():
-    with pytest.raises(Exception, match="No such option"):
-        parsed(["vlrft", "data", "push", "x", "--hub", "hf", "--repo", "a/b", "--licence", "mit"])
-
-
 def test_the_recipes_and_sets_exist():
     page = PAGES[0].read_text()
     named = re.findall(r"vlrft recipe (\w+/\w+)\)", page)

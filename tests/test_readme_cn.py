@@ -51,10 +51,3 @@ def test_same_files_are_linked_and_exist():
     links = [re.findall(r"\]\(([^)]+)\)", BLOCK.sub("", text)) for text in (CHINESE, ENGLISH)]
     same(sorted({*links[0]} - {"README.md"}), sorted({*links[1]} - {"README_CN.md"}), "link")
     assert all((ROOT / link).exists() for link in links[0] if not link.startswith("http"))
-
-
-def test_same_commands_and_names_in_the_prose():
-    def named(text: str) -> list[str]:
-        return sorted(set(re.findall(r"`[^`\n]+`", BLOCK.sub("", text))))
-
-    same(named(CHINESE), named(ENGLISH), "name")

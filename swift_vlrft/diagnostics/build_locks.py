@@ -85,8 +85,7 @@ def _wait(lock: Path, say: Callable[[str], None]) -> None:
             return
         if identity != _identity(now):
             identity = _identity(now)
-            age = min(max(time.time() - now.st_mtime, 0), LONGEST)  # a clock may be set back
-            end = time.monotonic() + LONGEST - age
+            end = time.monotonic() + LONGEST - (time.time() - now.st_mtime)
         if look % 20 == 19:
             holder = _holder(now)
             left = end - time.monotonic()

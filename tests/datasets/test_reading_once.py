@@ -1,18 +1,16 @@
-"""A set is handed from room to room, not searched for again: few files, one decode."""
+"""A file of annotations is decoded once, however often the set is asked for."""
 
 import json
-import os
 import sys
 from collections import Counter
 
 import pytest
-from support.stored_sets import parquet_folder, picture
+from support.stored_sets import picture
 from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
 from swift_vlrft.datasets import instances, json_files
 from swift_vlrft.datasets.instances import forget
-from swift_vlrft.datasets.storage import StoredSet
 
 
 @pytest.fixture
@@ -74,36 +72,3 @@ def test_training_decodes_an_annotation_file_once(coco, decodes, monkeypatch):
     register(datasets=[str(coco)])
     (row,) = load_dataset(str(coco))[0]
     assert "[100, 250, 500, 750]" in row["solution"] and decodes == {coco.name: 1}
-
-
-def test_from_register_to_a_row_a_set_passes_few_files(tmp_path, monkeypatch):
-    pytest.importorskip("swift")
-    from swift.dataset import load_dataset
-
-    from swift_vlrft.swift_plugin import register
-
-    parquet_folder(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["swift"])
-    walk, known = [], set()
-
-    def follow(frame, event, _):
-        """Every function that is handed the set, when it first is, by its file."""
-        code = frame.f_code
-        if event != "call" or code in known or "swift_vlrft" + os.sep not in code.co_filename:
-            return
-        names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-        if any(isinstance(frame.f_locals.get(name), StoredSet) for name in names):
-            known.add(code)
-            file = os.path.basename(code.co_filename)
-            methods = ("storage.py", "column_files.py")  # the set's own are no walk
-            if file not in methods and walk[-1:] != [file]:
-                walk.append(file)
-
-    sys.setprofile(follow)
-    try:
-        register(datasets=[str(tmp_path)])
-        rows = load_dataset(str(tmp_path))[0]
-    finally:
-        sys.setprofile(None)
-    assert len(rows) == 3
-    assert len(set(walk)) <= 9 and max(Counter(walk).values()) <= 3, walk

@@ -8,19 +8,17 @@ recipes.
 Each reader has a file here, which makes cases from real good examples and says what must hold of
 each: no exception but an error of our own that names the place; scores finite and in [0, 1];
 bounded CPU time and memory; read twice, the same; no row lost. A case that fails is written to
-runs/fuzz/ with the command that checks it again. Counts are appended to --record.
+runs/fuzz/ with the command that checks it again.
 """
 
 from __future__ import annotations
 
 import argparse
 import faulthandler
-import json
 import random
 import resource
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -37,8 +35,6 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from fuzz.target import Target  # noqa: E402
-
-from swift_vlrft import __version__  # noqa: E402
 
 NAMES = ("rewards", "completions", "predictions", "data", "images", "recipes")
 SLICE = 10.0
@@ -128,24 +124,6 @@ class Fuzzer:
             print(*(ascii(one)[:300] for one in last.splitlines()[-9:]), sep="\n", file=sys.stderr)
             print(f"FAILED: {again}", file=sys.stderr, flush=True)
 
-    def record(self, commit: str) -> dict[str, Any]:
-        return {
-            "target": self.target.name,
-            "one_input": self.target.one_input,
-            "inputs": self.inputs,
-            "failures": len(self.failures),
-            "seconds": round(self.seconds, 1),
-            "seed": self.seed,
-            "version": __version__,
-            "commit": commit,
-            "date": time.strftime("%Y-%m-%d", time.gmtime()),
-        }
-
-
-def commit() -> str:
-    git = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--exclude", "*"]
-    return subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
-
 
 def target(name: str) -> Target:
     found: Target = import_module(f"fuzz.{name}").TARGET
@@ -177,9 +155,6 @@ def main() -> int:
     parser.add_argument("--only", choices=NAMES, action="append", help="repeat for several")
     parser.add_argument("--seed", type=int, default=None, help="default: from the clock")
     parser.add_argument("--file", type=Path, default=None, help="check this saved case again")
-    parser.add_argument(
-        "--record", type=Path, default=ROOT / "benchmarks" / "results" / "fuzz.jsonl"
-    )
     given = parser.parse_args()
     names = given.only or list(NAMES)
     if given.file is not None and len(names) != 1:
@@ -196,18 +171,14 @@ def main() -> int:
             print(f"{given.file}: {count} inputs, nothing is wrong")
             return 0
         seed = given.seed if given.seed is not None else time.time_ns() % 1_000_000
-        of = commit()  # now: the code may change while it runs
         fuzzers = fuzz(names, given.seconds, seed, folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    given.record.parent.mkdir(parents=True, exist_ok=True)
-    with given.record.open("a") as file:
-        file.writelines(json.dumps(one.record(of)) + "\n" for one in fuzzers)
     for one in fuzzers:
         print(f"{one.target.name:12} {one.inputs:>10} inputs  {len(one.failures)} failed", end="")
         print(f"  {one.seconds:.0f} s  ({one.target.one_input})")
     total, failed = sum(f.inputs for f in fuzzers), sum(len(f.failures) for f in fuzzers)
-    print(f"{total} inputs, {failed or 'none'} failed; seed {seed}; counts: {given.record}")
+    print(f"{total} inputs, {failed or 'none'} failed; seed {seed}")
     return int(failed > 0)
 
 
