@@ -1,7 +1,9 @@
 # make demo    a real GRPO run that learns in minutes, no GPU      (TASK=colours|coins|mixed)
 # make check   format, types and the quick unit tests: after every change
 # make dist    sdist and wheel into dist/, checked as PyPI and pip look at them
-# make test    everything: also the slow unit tests, and real runs of every engine and recipe
+#              (of one folder: make check ROOM=rewards)
+# make test    also the slow unit tests, and a real run of every way of training and family
+# make nightly every recipe, storms of faults, other trainers, hubs, two nodes, the notebook
 # make docs    the documentation site, into runs/site; any warning is an error
 # All set up .venv by themselves; `make env` does only that. With PYTHON=3.13 (or 3.11, 3.12, a path)
 # it is an environment of that Python, .venv-3.13; else of 3.11, or of python3 where that is not there.
@@ -17,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # What a test is allowed to use is one core; two run at a time, and none waits behind a long one.
 PYTEST := OMP_NUM_THREADS=1 $(PY) -m pytest -n 2
 
-.PHONY: env demo docs style check test dist fuzz format clean
+.PHONY: env demo docs style check test nightly dist fuzz format clean
 env: $(VENV)/ready
 
 # uv where it is at hand, else from its package into a small environment of its own. Of pyenv's
@@ -49,11 +51,14 @@ style: env
 	zizmor -q --offline .github/workflows
 
 check: style
-	$(PYTEST) -q -m "not slow and not end_to_end" --dist worksteal
+	$(PYTEST) -q -m "not slow and not end_to_end" --dist worksteal $(if $(ROOM),tests/$(ROOM))
 
 test: style
 	$(PYTEST) -q -m "not end_to_end" --dist worksteal
-	$(PYTEST) -v -m end_to_end --durations=0 --maxschedchunk 1
+	$(PYTEST) -v -m "end_to_end and not nightly" --durations=0 --maxschedchunk 1
+
+nightly: env
+	$(PYTEST) -v -m nightly --durations=0 --maxschedchunk 1
 
 # With TAG=v0.2.0 it also asks whether version and changelog say the same.
 dist: env

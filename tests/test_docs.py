@@ -35,6 +35,7 @@ RUN_BY = {
     "vlrft demo --task coins": "the same with another task",
     "vlrft demo --out": "end_to_end/test_demo.py: the same with another folder",
     "make test": "is what runs this",
+    "make nightly": "the rest of the end-to-end tests",
     "make docs": "test_docs_site.py: the same command",
     "python benchmarks/time_to_reward.py": "measured by hand, hours; its tables: below",
     "make check": "a part of make test",

@@ -18,6 +18,7 @@ from swift_vlrft.swift_plugin.evaluate import evaluate
 pytestmark = pytest.mark.end_to_end
 
 
+@pytest.mark.nightly
 def test_five_tasks_of_one_run_learn(tmp_path):
     """The page on data: "vlrft demo --task mixed"."""
     result = CliRunner().invoke(app, ["demo", "--task", "mixed", "--out", str(tmp_path)])

@@ -23,7 +23,7 @@ from transformers.trainer_utils import get_last_checkpoint
 from swift_vlrft.diagnostics.build_locks import LONGEST
 from swift_vlrft.files.checkpoints import good_checkpoints, why_not
 
-pytestmark = pytest.mark.end_to_end
+pytestmark = [pytest.mark.end_to_end, pytest.mark.nightly]
 
 PLUGINS = [SUPPORT / "cpu_engines.py", SUPPORT / "fault.py"]
 FLAGS = (

@@ -11,7 +11,7 @@ from support.swift_run import SUPPORT, grpo_command, run_swift, run_swift_unchec
 from swift_vlrft.demo.data import png_bytes, write_parquet
 from swift_vlrft.demo.tasks import known_task
 
-pytestmark = pytest.mark.end_to_end
+pytestmark = [pytest.mark.end_to_end, pytest.mark.nightly]
 
 FAULTS = SUPPORT / "faults_storage.py"
 LORA = ("--tuner_type", "lora", "--beta", "0")

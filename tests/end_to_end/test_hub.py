@@ -16,7 +16,7 @@ from support.swift_run import REPOSITORY, grpo_command, run_swift
 
 from swift_vlrft.datasets.convert import convert_folder
 
-pytestmark = pytest.mark.end_to_end
+pytestmark = [pytest.mark.end_to_end, pytest.mark.nightly]
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ def test_the_notebook_is_stored_without_outputs():
 
 
 @pytest.mark.end_to_end
+@pytest.mark.nightly
 def test_the_notebook_runs(tmp_path, monkeypatch):
     for name, value in ON_CPU.items():
         monkeypatch.setenv(name, value)

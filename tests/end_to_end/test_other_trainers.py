@@ -18,7 +18,7 @@ from swift_vlrft.demo.mixed import demo_rows
 from swift_vlrft.rewards import REWARDS
 from swift_vlrft.tiny.checkpoint import write_tiny
 
-pytestmark = pytest.mark.end_to_end
+pytestmark = [pytest.mark.end_to_end, pytest.mark.nightly]
 
 EXAMPLES, SUPPORT = REPOSITORY / "examples", REPOSITORY / "tests" / "support"
 # The package, what its pins need that ours has not, and our pins that it does not take.

@@ -18,7 +18,7 @@ from support.swift_run import ON_CPU, REPOSITORY, SUPPORT, free_port
 from swift_vlrft.recipe import facts as shipped
 from swift_vlrft.rewards import REWARDS
 
-pytestmark = pytest.mark.end_to_end
+pytestmark = [pytest.mark.end_to_end, pytest.mark.nightly]
 
 # What ms-swift's extras [ray] and [megatron] ask for, beside what is installed.
 PACKAGES = ("ray==2.60.0", "megatron-core==0.16.1", "mcore-bridge==1.6.5")

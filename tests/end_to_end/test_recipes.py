@@ -114,7 +114,16 @@ def test_every_recipe_is_run():
     assert {f"{p.parent.name}/{p.stem}" for p in ALONE} >= RESUMED
 
 
-@pytest.mark.parametrize("path", ALONE, ids=lambda p: f"{p.parent.name}-{p.stem}")
+# The first way of training is run by make test, for a family each by test_family_runs.py.
+EACH = [
+    pytest.param(
+        p, marks=[] if p.match("qwen2_5_vl_3b/detection_4x80g.sh") else pytest.mark.nightly
+    )
+    for p in ALONE
+]
+
+
+@pytest.mark.parametrize("path", EACH, ids=lambda p: f"{p.parent.name}-{p.stem}")
 def test_recipe(path, models, sets, tmp_path):
     model, dataset = models(path), sets(path)
     out = tmp_path / "out"
@@ -135,6 +144,7 @@ def test_recipe(path, models, sets, tmp_path):
         assert again.run.output.count("'global_step/max_steps': '1/") == 0
 
 
+@pytest.mark.nightly
 def test_two_nodes_on_the_loopback(models, sets, tmp_path):
     (path,) = [p for p in SWEPT if "nodes" in p.stem]
     out = tmp_path / "out"
