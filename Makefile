@@ -1,7 +1,7 @@
 # make demo    a real GRPO run that learns in minutes, no GPU      (TASK=colours|coins|mixed)
 # make check   format, types and the quick unit tests: after every change
-# make dist    sdist and wheel into dist/, checked as PyPI and pip look at them
 #              (of one folder: make check ROOM=rewards)
+# make dist    sdist and wheel into dist/, checked as PyPI and pip look at them
 # make test    also the slow unit tests, and a real run of every way of training and family
 # make nightly every recipe, storms of faults, other trainers, hubs, two nodes, the notebook
 # make docs    the documentation site, into runs/site; any warning is an error

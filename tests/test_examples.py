@@ -75,6 +75,7 @@ def test_the_space_answers_as_the_commands_do(monkeypatch):
     assert scored["rewards"]["vlrft_classification"]["mean"] == 1
     assert "unknown reward 'nope'" in app.score("nope", "a", "b")
     assert "at most 100,000" in app.check("#" * 100_001)
+    assert "NUL" in app.plan(recipe, "4x\0") and "NUL" in app.score("a\0", "b", "c")
     monkeypatch.setattr(app, "SECONDS", 0.01)
     assert app.check(recipe) == "No answer within 0.01 seconds; try a shorter text."
 

@@ -39,6 +39,8 @@ def score(reward: str, completion: str, solution: str) -> str:
 
 def ask(arguments: list[str], name: str, text: str) -> str:
     """What `vlrft ARGUMENTS --json` prints beside a file ``name`` that holds ``text``."""
+    if any("\0" in one for one in (text, *arguments)):
+        return "The text holds a NUL character; remove it."
     if len(text) > LONGEST_TEXT:
         return f"The text has {len(text):,} characters; at most {LONGEST_TEXT:,} are read."
     with tempfile.TemporaryDirectory() as folder:

@@ -138,7 +138,7 @@ def push(
 
     Example: HF_TOKEN=... vlrft data push data/coco8 --hub hf --repo me/coco8
 
-    A README.md in the folder goes up as the card, as it is.
+    A README.md in the folder goes up as the card; --license NAME is written into its head.
     The token is taken from HF_TOKEN or MODELSCOPE_API_TOKEN, and never shown.
     """
     from swift_vlrft.hub.cards import dataset_card
@@ -146,7 +146,7 @@ def push(
 
     hub = check_target(hub, repo, folder.name)
     card = dataset_card(folder, hub, repo, licence)
-    if show_card(card.files, card.notes, card_only):
+    if show_card(card.files, card.notes, card_only, as_json):
         return
     more: dict[str, Any] = {"what": str(folder), "licence": card.licence, "private": private}
     page = upload(card.files, hub, repo, "dataset", **more)

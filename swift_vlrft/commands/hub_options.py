@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from swift_vlrft.commands.output import say, say_marked
+from swift_vlrft.commands.output import print_json, say, say_marked
 
 Hub = Annotated[str, typer.Option(help="hf, or modelscope (ms for short).")]
 Repo = Annotated[
@@ -21,7 +21,9 @@ CardOnly = Annotated[
 ]
 
 
-def show_card(files: Mapping[str, Path | bytes], notes: Sequence[str], folder: Path | None) -> bool:
+def show_card(
+    files: Mapping[str, Path | bytes], notes: Sequence[str], folder: Path | None, as_json: bool
+) -> bool:
     """Print the notes; with a folder, write the card there, and list what would go up."""
     for note in notes:
         say_marked("note:", note, "yellow", error=True)
@@ -29,8 +31,9 @@ def show_card(files: Mapping[str, Path | bytes], notes: Sequence[str], folder: P
         return False
     from swift_vlrft.hub.push import write_card_only
 
-    say(write_card_only(files, folder))
-    say(
-        f"not sent; would go up besides: {', '.join(name for name in files if name != 'README.md')}"
-    )
+    card, besides = write_card_only(files, folder), [name for name in files if name != "README.md"]
+    if as_json:
+        print_json({"card": str(card), "sent": False, "files": sorted(files)})
+    else:
+        say(card, f"not sent; would go up besides: {', '.join(besides)}")
     return True

@@ -58,7 +58,7 @@ def publish(
     hub = check_target(hub, repo, "my_model")
     opened = open_checkpoint(checkpoint, base_model)
     card = model_card(opened, hub, repo, before=before, after=after, licence=licence)
-    if show_card(card.files, card.notes, card_only):
+    if show_card(card.files, card.notes, card_only, as_json):
         return
     more: dict[str, Any] = {"what": str(opened.folder), "licence": card.licence, "private": private}
     page = upload(card.files, hub, repo, "model", **more)

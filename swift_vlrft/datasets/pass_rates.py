@@ -60,26 +60,28 @@ class PassRates:
         self, rows: Iterable[tuple[Row | BadRow, Mapping[str, Any] | BadRow]]
     ) -> Iterator[Mapping[str, Any] | BadRow]:
         """Of all rows of a split, each with what would be written, those to write."""
+        left = 0
         for number, (row, item) in enumerate(rows):
             if isinstance(row, BadRow) or isinstance(item, BadRow):
                 yield item
                 continue
             rate = self._rate(number, row)
             if self.keep is None or (rate is not None and self.keep.holds(rate)):
+                left += 1
                 yield {**item, COLUMN: rate}
             elif rate is not None:
                 self.counts["rows outside of --keep"] += 1
             if rate is None:
                 kept = "written last" if self.keep is None else "left out"
                 self.counts[f"rows without a pass rate, {kept}"] += 1
+        if not left and self.counts:
+            found = ", ".join(f"{n} {what}" for what, n in self.counts.items())
+            raise DataError(f"no row is left: {found}; give a wider --keep")
 
     def _rate(self, number: int, row: Row) -> float | None:
         if self.rates is None:
             value = row.columns.get(COLUMN)
-            rate = None if value is None or value != value else finite(value)
-            if value is not None and value == value and (rate is None or not 0 <= rate <= 1):
-                raise DataError(f"{row.place}: {COLUMN} is {str(value)[:40]!r}, not from 0 to 1")
-            return rate
+            return None if value is None or value != value else _share(value, row.place)
         if number not in self.rates:
             return None
         rate, image = self.rates[number]
@@ -89,6 +91,13 @@ class PassRates:
                 f"image of {row.place} has another: name the set and the --split of that run"
             )
         return rate
+
+
+def _share(value: Any, place: object) -> float:
+    rate = finite(value)
+    if rate is None or not 0 <= rate <= 1:
+        raise DataError(f"{place}: {COLUMN} is {str(value)[:40]!r}, not from 0 to 1")
+    return rate
 
 
 def easiest_first(item: Mapping[str, Any]) -> float:
@@ -119,15 +128,19 @@ def pass_rates(
             )
         return PassRates(share)
     file = file / "predictions.jsonl" if file.is_dir() else file
+    if not file.is_file():
+        raise DataError(f"--pass-rates: {file} does not exist (from {Path.cwd()})")
     rates: dict[int, tuple[float, str]] = {}
     for line in read_completions(file, []):
         number, rate, image = (line.row.get(name) for name in ("row", COLUMN, "image_hash"))
-        if not isinstance(number, int) or not isinstance(image, str) or finite(rate) is None:
+        if not isinstance(number, int) or not isinstance(image, str) or rate is None:
             raise DataError(
                 f"{line}: no row, {COLUMN} and image_hash; `vlrft eval MODEL {source} --samples 8` "
                 "on a data set writes them"
             )
-        rates[number] = float(rate), image  # type: ignore[arg-type]
+        found = _share(rate, line), image
+        if rates.setdefault(number, found) != found:
+            raise DataError(f"{line}: another {COLUMN} or image_hash for row {number} than before")
     if not rates:
         raise DataError(f"{file} holds no answers")
     return PassRates(share, rates, file)

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from swift_vlrft.datasets.row import BadRow
 from swift_vlrft.datasets.source import DataError
-from swift_vlrft.files.writing import on_disk, space_named
+from swift_vlrft.files.writing import on_disk, refuse_address, space_named
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -81,7 +81,8 @@ def write_folder(
     for split in splits:
         if not _SPLIT.fullmatch(split):
             raise DataError(f"the split {split!r} is no name: letters, digits, _ and . make one")
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    refuse_address(folder)
+    if folder.is_symlink() or folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise DataError(f"{folder} is there already; name another folder, or remove it first")
     written = Written(folder)
     rows: Counter[str] = Counter()
@@ -120,22 +121,6 @@ def write_folder(
         data.parent.rename(folder)
     written.rows = rows.total()
     return written
-
-
-def check_storable(rows: Iterable[dict[str, Any]]) -> None:
-    """DataError where ``write_folder`` would raise one for the columns' types."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    schema = None
-    for group in _groups(row | {"image": {"bytes": b"", "path": None}} for row in rows):
-        found = table_of(group).schema
-        schema = found if schema is None else _widest(schema, found)
-    try:
-        if schema is not None:
-            pq.write_table(schema.empty_table(), pa.BufferOutputStream())
-    except pa.ArrowException as error:
-        raise DataError(f"the set cannot be stored as Parquet: {error}") from error
 
 
 def with_bar(items: Iterable[_T], total: int | None = None) -> Iterable[_T]:

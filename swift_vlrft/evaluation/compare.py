@@ -89,6 +89,11 @@ def compare(
     first, second = (
         build_table(replace(side, rows=rows), gold) for side, rows in ((a, rows_a), (b, rows_b))
     )
+    if all(reason.score is None for reason in (*first.reasons, *second.reasons)):
+        raise EvaluationError(
+            "no row of A or B has gold that can be read: score each with `vlrft eval --predictions "
+            "FILE --gold SET --out DIR`, and compare the two folders"
+        )
     weights = resamples(len(first.units), **draws)
     drawn_a, drawn_b = first.resampled(weights), second.resampled(weights)
     metrics = {}
@@ -172,9 +177,11 @@ def _paired(
         for name, side in (("A", a), ("B", b))
     )
     # Golds are compared below, with what may be the cause if they differ.
-    made = pair(lines, rows, join, contents=lambda r: filter(None, [rows[r].image_hash]))
-    by_id = {a.rows[n].id: row for row, n in zip(b.rows, made, strict=True) if n is not None}
-    pairs = [(row, by_id[row.id]) for row in a.rows if row.id in by_id]
+    made = pair(
+        lines, rows, join, contents=lambda r: filter(None, [rows[r].image_hash]), reworded=True
+    )
+    of_row = {r: row for row, r in zip(b.rows, made, strict=True) if r is not None}
+    pairs = [(row, of_row[r]) for r, row in enumerate(a.rows) if r in of_row]
     if not pairs:
         some = [", ".join(row.id for row in side.rows[:3]) for side in (a, b)]
         raise EvaluationError(f"A and B share no row: A has ids like {some[0]}, B like {some[1]}")

@@ -116,7 +116,7 @@ def _unanswered(query: Query, dataset: Path) -> Prediction:
 
 
 def _named(row: Prediction) -> str:
-    name = f"id {row.id}" if row.own_id is not None else next(iter(row.image_names), "")
+    name = next(iter(row.image_names), "") if row.own_id is None else f"id {row.own_id}"
     return f"{row.place}: {name}" if name else row.place
 
 

@@ -5,8 +5,10 @@
             its content; of several rows with one image, the question and the gold tell
     order   line n is of row n, and there are as many of both
 
-Lines of `vlrft eval` carry the row's number and its image's hash, and need no --join. What a line
-says besides (image, question, gold) must be its row's: an EvaluationError names line and row.
+Ids may repeat, as those of images do: nothing is joined by them but with --join id. Lines of `vlrft
+eval` carry the row's number and its image's hash, and need no --join. What a line says besides
+(image, question, gold, with --join order also its id) must be its row's: an EvaluationError names
+line and row.
 """
 
 from __future__ import annotations
@@ -111,93 +113,37 @@ def pair(
     *,
     contents: Callable[[int], Iterable[str]] = lambda n: (),
     agrees: Callable[[int, int], bool] = lambda line, row: True,
+    reworded: bool = False,
 ) -> list[int | None]:
     """The row of every line; None: an id or an image that no row has.
 
     ``join``: one of JOINS; None for lines of `vlrft eval`. ``contents``: the keys of a row's image
     by content. ``agrees``: whether a line's gold is the row's, however it is written.
+    ``reworded``: a question that no row asks may be a row's in other words.
     EvaluationError for a line that does not say what is joined by, that contradicts its row, or
     whose row another line has; where ``join`` is needed, it names those that are possible.
     """
-    images = ImageIndex([row.image_names for row in rows], contents)
-    meant = [images.find(line.image_names, line.image_hash) for line in lines]
-    numbers = {str(n if row.row is None else row.row): n for n, row in enumerate(rows)}
-    asked = [question_key(row.prompt) for row in rows]
-    questions = set(asked)
-
-    def contradiction(n: int, r: int) -> str:
-        line, row, question = lines[n], rows[r], question_key(lines[n].prompt)
-        if meant[n] and row.image_names and row.image_names[0] not in (meant[n] or ()):
-            of = line.image_names[0] if line.image_names else f"with the hash {line.image_hash}"
-            return f"is of the image {of[-80:]!r}, {row.place} of {row.image_names[-1][-80:]!r}"
-        if line.image_hash and (keys := list(contents(r))) and line.image_hash not in keys:
-            return f"is of an image with the hash {line.image_hash}, {row.place} of {keys[0]}"
-        if question in questions and question != asked[r]:
-            return f"was asked {_start(question)}, {row.place} asks {_start(asked[r])}"
-        if not agrees(n, r):
-            return f"has the gold {_start(line.solution)}, {row.place} {_start(row.solution)}"
-        return ""
-
-    def by_number(n: int) -> list[int]:
-        return [numbers[key] for key in [str(lines[n].row)] if key in numbers]
-
-    ids: dict[str | None, list[int]] = {}
-    for r, row in enumerate(rows):
-        ids.setdefault(row.own_id, []).append(r)
-
-    def by_id(n: int) -> list[int]:
-        key = lines[n].own_id
-        if key is None:
-            raise EvaluationError(f"{lines[n].place} has no id, by which --join id joins")
-        if ids.keys() != {None}:
-            return ids.get(key, [])
-        if key == str(len(rows)) and all(line.own_id != "0" for line in lines):
-            raise EvaluationError(
-                f"the ids number the rows to {key} and none 0, as if counted from 1; rows count "
-                "from 0: subtract 1 from 'id'"
-            )
-        return [numbers[key]] if key in numbers else []
-
-    def by_image(n: int) -> list[int]:
-        if meant[n] is None:
-            raise EvaluationError(f"{lines[n].place} names no image, by which --join image joins")
-        found = sorted(r for image in meant[n] or () for r in of_image.get(image, ()))
-        if len(found) > 1 and (question := question_key(lines[n].prompt)):
-            # A log has the question inside the text of the chat template.
-            near = max((asked[r] for r in found if asked[r] in question), key=len, default="")
-            found = [r for r in found if asked[r] == near] or found[:1]
-        return [r for r in found if agrees(n, r)] or found[:1]
-
-    of_image: dict[str, list[int]] = {}
-    for r, row in enumerate(rows):
-        of_image.setdefault(row.image_names[0] if row.image_names else "", []).append(r)
-
-    def by_order(n: int) -> list[int]:
-        if len(lines) != len(rows):
-            raise EvaluationError(
-                f"{len(lines)} answers are not the {len(rows)} rows, one for one: --join order"
-            )
-        return [n]
-
-    ways = {None: by_number, "id": by_id, "image": by_image, "order": by_order}
-    if join not in ways:
+    sides = _Sides(lines, rows, contents, agrees, reworded)
+    ways = (sides.by_number, sides.by_id, sides.by_image, sides.by_order)
+    if join not in (None, *JOINS):
         raise EvaluationError(f"--join {join}: known are {', '.join(JOINS)}")
     if join is None and not all(line.row is not None and line.image_hash for line in lines):
-        raise EvaluationError(_which(lines, rows, contents, agrees))
+        raise EvaluationError(_which(sides))
+    rows_of = ways[(None, *JOINS).index(join)]
     pairs: list[int | None] = []
     taken: dict[int, int] = {}
     for n, line in enumerate(lines):
-        found = ways[join](n)
+        found = rows_of(n)
         free = [r for r in found if r not in taken]
-        same = {(question_key(rows[r].prompt), gold_key(rows[r].solution)) for r in found}
-        if len(same) > 1:
+        same = {(sides.asked[r], gold_key(rows[r].solution)) for r in found}
+        if len(same) > 1 or (join == "id" and len(found) > 1):
             some = " and ".join(rows[r].place for r in found[:2])
             raise EvaluationError(f"{line.place} could be of {len(found)} rows, such as {some}")
-        if found and (wrong := contradiction(n, found[0])):
+        if found and (wrong := sides.contradiction(n, found[0], join)):
             raise EvaluationError(
                 f"{line.place} {wrong}, with which it is joined: give the set that the answers "
-                "were made on (if its gold was corrected since, remove 'solution' and 'labels' "
-                "from the lines)"
+                "were made on (what was corrected since, remove from the lines: 'solution' and "
+                "'labels', 'prompt' and 'messages')"
             )
         if found and not free:
             other = lines[taken[found[0]]].place
@@ -207,17 +153,106 @@ def pair(
     return pairs
 
 
-def _which(
-    lines: Sequence[Prediction],
-    rows: Sequence[Prediction],
-    contents: Callable[[int], Iterable[str]],
-    agrees: Callable[[int, int], bool],
-) -> str:
+class _Sides:
+    """What lines and rows are joined and compared by: the arguments of ``pair``, indexed."""
+
+    def __init__(
+        self,
+        lines: Sequence[Prediction],
+        rows: Sequence[Prediction],
+        contents: Callable[[int], Iterable[str]],
+        agrees: Callable[[int, int], bool],
+        reworded: bool,
+    ) -> None:
+        self.lines, self.rows, self.reworded = lines, rows, reworded
+        self.contents, self.agrees = contents, agrees
+        images = ImageIndex([row.image_names for row in rows], contents)
+        self.meant = [images.find(line.image_names, line.image_hash) for line in lines]
+        self.asked = [question_key(row.prompt) for row in rows]
+        self.questions = set(self.asked)
+        self.numbers = {str(n if row.row is None else row.row): n for n, row in enumerate(rows)}
+        self.of_image: dict[str, list[int]] = {}
+        self.ids: dict[str | None, list[int]] = {}
+        for r, row in enumerate(rows):
+            self.of_image.setdefault(row.image_names[0] if row.image_names else "", []).append(r)
+            self.ids.setdefault(row.own_id, []).append(r)
+        self.own_ids = self.ids.keys() != {None}
+        if not self.own_ids:
+            self.ids = {key: [r] for key, r in self.numbers.items()}
+        self.said = {line.own_id for line in lines}
+
+    def by_number(self, n: int) -> list[int]:
+        return [self.numbers[key] for key in [str(self.lines[n].row)] if key in self.numbers]
+
+    def by_id(self, n: int) -> list[int]:
+        key, most = self.lines[n].own_id, len(self.said)
+        if key is None:
+            raise EvaluationError(f"{self.lines[n].place} has no id, by which --join id joins")
+        if not self.own_ids and most > 1 and self.said == {str(m + 1) for m in range(most)}:
+            raise EvaluationError(
+                f"the ids are 1 to {most} and none is 0, as if counted from 1; rows count from 0: "
+                "subtract 1 from 'id', or give row 0 a line, of an empty completion"
+            )
+        return self.ids.get(key, [])
+
+    def by_image(self, n: int) -> list[int]:
+        line, meant = self.lines[n], self.meant[n]
+        if meant is None:
+            raise EvaluationError(f"{line.place} names no image, by which --join image joins")
+        found = sorted(r for image in meant for r in self.of_image.get(image, ()))
+        if len(found) > 1 and (question := question_key(line.prompt)):
+            near = max((q for r in found if (q := self.asked[r]) in question), key=len, default="")
+            found = [r for r in found if self.asked[r] == near] or found[:1]
+        return [r for r in found if self.agrees(n, r)] or found[:1]
+
+    def by_order(self, n: int) -> list[int]:
+        if len(self.lines) != len(self.rows):
+            raise EvaluationError(
+                f"{len(self.lines)} answers are not the {len(self.rows)} rows, one for one: "
+                "--join order"
+            )
+        return [n]
+
+    def contradiction(self, n: int, r: int, join: str | None) -> str:
+        """What line n says that is not row r's."""
+        line, row, meant = self.lines[n], self.rows[r], self.meant[n]
+        if meant and row.image_names and row.image_names[0] not in meant:
+            of = line.image_names[0] if line.image_names else f"with the hash {line.image_hash}"
+            return f"is of the image {of[-80:]!r}, {row.place} of {row.image_names[-1][-80:]!r}"
+        if line.image_hash and (keys := list(self.contents(r))) and line.image_hash not in keys:
+            return f"is of an image with the hash {line.image_hash}, {row.place} of {keys[0]}"
+        question = question_key(line.prompt)
+        if not self.is_question(line, question, r):
+            return f"was asked {_start(question)}, {row.place} asks {_start(self.asked[r])}"
+        if not self.agrees(n, r):
+            return f"has the gold {_start(line.solution)}, {row.place} {_start(row.solution)}"
+        # Of rows without ids, numbers in another order say so only where they are those of all.
+        if join == "order" and (self.own_ids or self.said == self.ids.keys()):
+            of_id = self.ids.get(line.own_id, [r])
+            if r not in of_id:
+                return f"has the id {line.own_id!r} of {self.rows[of_id[0]].place}, not {row.place}"
+        return ""
+
+    def is_question(self, line: Prediction, question: str, r: int) -> bool:
+        """Whether a line's question can be row r's."""
+        if not question or not self.asked[r] or question == self.asked[r]:
+            return True
+        if question in self.questions:
+            return False
+        # ms-swift's log, whose places are "3[0]", has the chat template's text.
+        logged = "[" in line.place and self.asked[r] in question
+        return self.reworded or logged
+
+
+def _which(sides: _Sides) -> str:
     """Which --join is possible; what prevents each, where none is."""
     possible, wrong = [], []
     for join in JOINS:
         try:
-            found = pair(lines, rows, join, contents=contents, agrees=agrees)
+            found = pair(
+                sides.lines, sides.rows, join, contents=sides.contents, agrees=sides.agrees,
+                reworded=sides.reworded,
+            )  # fmt: skip
         except EvaluationError as error:
             wrong.append(f"--join {join}: {str(error).split(', with which')[0]}")
         else:

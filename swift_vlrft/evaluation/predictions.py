@@ -183,10 +183,9 @@ def _completions(path: Path, task: str | None) -> Predictions:
             continue
         if task is not None and row.task not in (None, task):
             problems.add("rows of another task, left out", f"{row.place} is {row.task}")
-        elif row.id in rows:
-            problems.add("duplicates, of which the first counts", f"{row.place}: {row.id}")
-        else:
-            rows[row.id] = row
+        else:  # an id may repeat: that of an image does
+            name = f"{row.id}, {row.place}" if row.id in rows else row.id
+            rows[name] = msgspec.structs.replace(row, id=name)
     if not rows:
         what = f"no prediction of task {task}" if problems.counts else "no predictions"
         raise EvaluationError(f"{path} holds {what}")

@@ -17,8 +17,13 @@ _WORDS = (
     r"|token(?:$|(?=[\"'=: ]))|[_-]key(?:$|(?=[\"'=: ]))"
 )
 _NAME = re.compile(rf"{_WORDS}|^key$", re.IGNORECASE)
-_NO_SECRET = re.compile(r"\w+_(?:projection_prng|layer|tag)_key", re.IGNORECASE)
-"""Flags of ms-swift that end like a key: seeds, names of layers and of columns."""
+_NO_SECRET = re.compile(
+    r"\w+_(?:projection_prng|layer|tag)_key|(?:[bes]os|unk|pad|sep|cls|mask|\w*(?:image|video))_token",
+    re.IGNORECASE,
+)
+"""Flags of ms-swift that end like a key (seeds, names of layers and of columns), and the special
+tokens that tokenizers name.
+"""
 _FORM = re.compile(
     # Hugging Face, ModelScope, OpenAI and its like, GitHub, GitLab, Slack, AWS, Google, a JWT
     r"(?<![A-Za-z0-9])(?:hf_[A-Za-z0-9]{16,}|ms-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{4,}"

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
+
+from swift_vlrft.files.text import InputError
 
 FULL = {
     errno.ENOSPC: "no space is left on its disk",
@@ -29,6 +32,7 @@ def beside(path: Path) -> Iterator[Path]:
     followed, so that its target is replaced. What reaches ``path`` is on the disk: neither a kill
     nor a power cut leaves half a file there. DiskFull where there is no space.
     """
+    refuse_address(path)
     path = Path(os.path.realpath(path))
     with space_named(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -49,6 +53,12 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         if isinstance(content, str):
             content = content.encode("utf-8")
         unfinished.write_bytes(content)
+
+
+def refuse_address(path: Path) -> None:
+    """InputError for s3://bucket/set, which would be a folder "s3:" here."""
+    if re.match(r"[\w+.-]+:/", str(path)):
+        raise InputError(f"{path} is an address; name a place on this machine, and copy it then")
 
 
 def on_disk(path: Path) -> None:

@@ -48,7 +48,7 @@ NEEDS_PLUGIN = ("chatglm4v", "cogagent", "gemma4", "internvl")
 """Model types, or what they begin with, that ms-swift loads or prompts rightly with our plugin."""
 SAME = ("dataset", "split", "task", "frame", "protocol", "categories", "max_queries", "seed")
 """The settings in which two evaluations must agree to stand beside each other."""
-NO_LICENCE = "no licence is stated, and the card says so; state it with --license NAME"
+NO_LICENCE = "the card states no licence; state it with --license NAME"
 
 
 @dataclass

@@ -19,8 +19,13 @@ from swift_vlrft.files.secrets import has_secret_form, is_secret
 
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".npy", ".npz")
 TEXTS = (".json", ".jinja", ".md", ".py", ".txt")
+OTHER_TEXTS = ("LICENSE", "NOTICE")
+"""What texts without a suffix begin with."""
 VOCABULARIES = ("tokenizer.json", "vocab.json", "added_tokens.json", "merges.txt", "vocab.txt")
-_PATH = re.compile(r"(?:file://)?~?(?:/[^/\n]+){2,}/?|[A-Za-z]:[\\/][^\n]+")
+_PATH = re.compile(r"(?:file://)?~?(?:/[^/\n]+){2,}/?|[A-Za-z]:[\\/][^\n]+|\\\\[\w.-]+\\[^\n]+")
+_OF_A_PATH = re.compile(r"path|dir|file|folder")
+_LOCAL = re.compile(r"(?:/|~/|\.{1,2}/)[^\n]+")
+"""What a setting that is named a path may not be: also a path of one name, or a relative one."""
 
 
 class Refused(NamedTuple):
@@ -45,17 +50,23 @@ def refused(files: Mapping[str, Path | bytes]) -> Iterator[Refused]:
         if kind in PICKLES:
             do = "write safetensors: --safe_serialization true, or `swift export`"
             yield Refused(name, "is a pickle, which can run code where it is loaded", do)
-        elif kind in TEXTS and name not in VOCABULARIES and not name.endswith(".index.json"):
+        elif name not in VOCABULARIES and not name.endswith(".index.json"):
+            if kind not in TEXTS and not name.startswith(OTHER_TEXTS):
+                continue
             data = content if isinstance(content, bytes) else content.read_bytes()
             text = data.decode("utf-8", errors="replace")
-            if kind == ".json":
-                yield from (Refused(name, *one) for one in _of_settings("", json.loads(text)))
-            elif has_secret_form(text):
-                yield Refused(name, "holds a secret", "remove it, and revoke it if others saw it")
+            try:
+                read = json.loads(text) if kind == ".json" else text
+            except ValueError as error:
+                yield Refused(name, f"is no JSON ({error})", "mend it, or remove it")
+            else:
+                yield from (Refused(name, *one) for one in _of_settings("", read))
 
 
 def _of_settings(name: str, value: Any) -> Iterator[tuple[str, str]]:
-    """What is wrong with a setting, and what to do; with those below it, if it holds some."""
+    """What is wrong with a setting, and what to do; with those below it, if it holds some. The text
+    of a whole file has no name.
+    """
     if isinstance(value, dict):
         for key, of in value.items():
             yield from _of_settings(f"{name}.{key}" if name else str(key), of)
@@ -63,9 +74,12 @@ def _of_settings(name: str, value: Any) -> Iterator[tuple[str, str]]:
         for of in value:
             yield from _of_settings(name, of)
     elif isinstance(value, str):
-        template = name.endswith("template")  # a program, with names and slashes of its own
         last = name.rpartition(".")[2]
-        if has_secret_form(value) if template else is_secret(last, value):
-            yield f"{name} holds a secret", "remove it, and revoke it if others saw it"
-        elif not template and _PATH.fullmatch(value.strip()):
+        # A whole file, or a template, is a text with names and slashes of its own.
+        text = last == "" or last.endswith("template")
+        if has_secret_form(value) if text else is_secret(last, value):
+            yield f"{name} holds a secret".strip(), "remove it, and revoke it if others saw it"
+        elif not text and (
+            _PATH.fullmatch(value.strip()) or _OF_A_PATH.search(last) and _LOCAL.fullmatch(value)
+        ):
             yield f"{name} is the path {value[:200]}", "write an id on a hub there, or remove it"

@@ -123,14 +123,6 @@ def _values_of_flags(run: Run) -> dict[str, Any]:
     }
 
 
-def switch(run: Run, name: str) -> bool | None:
-    """A flag that only the seconds rest on; None if it cannot be read: memory is planned anyway."""
-    try:
-        return run.true(name)
-    except ValueError:
-        return None
-
-
 def model_name(run: Run) -> str:
     if not (name := run.text("model")):
         raise ValueError(f"{run.recipe.path}: no --model, or an empty one")

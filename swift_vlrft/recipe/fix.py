@@ -37,9 +37,7 @@ def difference(before: str, after: str, path: Path) -> str:
     return "".join(difflib.unified_diff(*lines, str(path), f"{path} (fixed)", n=1))
 
 
-def write_fixed(
-    path: Path, text: str, mode: int | None = None, *, keep: bool = True
-) -> Path | None:
+def write_fixed(path: Path, text: str, mode: int | None = None) -> Path | None:
     """Write a script; the previous file is kept beside it, byte for byte.
 
     Returns the backup: NAME.orig, or the first free one of NAME.orig.1, NAME.orig.2, ...; None if
@@ -51,7 +49,7 @@ def write_fixed(
         if path.read_bytes() == data:
             return None
         mode = path.stat().st_mode
-        kept = _kept(path) if keep else None
+        kept = _kept(path)
     with beside(path) as unfinished:
         unfinished.write_bytes(data)
         unfinished.chmod(0o644 if mode is None else mode)

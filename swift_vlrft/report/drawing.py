@@ -48,15 +48,6 @@ def draw_sample(
     return _page(image, boxes, lines, frame, seen)
 
 
-def draw_row(
-    image: Image.Image, problem: str, solution: str, *, frame: str | None = None, task: str
-) -> Image.Image:
-    """A row of a data set, as wide: its gold boxes white, task, prompt and gold below."""
-    gold = gold_text(solution)
-    boxes = [(read_boxes(gold), "white")] if task in BOX_TASKS else []
-    return _page(image, boxes, [task, problem, f"gold: {gold}"], frame, (None, None))
-
-
 def _page(
     image: Image.Image,
     boxes: Sequence[tuple[BoxList | None, str]],

@@ -61,8 +61,7 @@ def find_run(folder: Path) -> Path:
     return max(found, key=lambda path: path.stat().st_mtime).parent
 
 
-def read_run(folder: Path, *, completions: bool = True) -> RunLog:
-    """``completions``: whether to read the answers too, which takes longest."""
+def read_run(folder: Path) -> RunLog:
     folder = find_run(folder)
     run = RunLog(folder)
     with suppress(OSError, ValueError, TypeError):
@@ -94,7 +93,7 @@ def read_run(folder: Path, *, completions: bool = True) -> RunLog:
         f"{name}: {count} values are NaN or infinite, not drawn"
         for name, count in sorted(not_drawn.items())
     ]
-    if completions and (folder / "completions.jsonl").is_file():
+    if (folder / "completions.jsonl").is_file():
         _read_completions(folder / "completions.jsonl", run)
     return run
 

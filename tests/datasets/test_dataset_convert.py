@@ -180,6 +180,11 @@ def test_what_is_broken_is_named_by_file_and_row_and_the_rest_is_kept(tmp_path):
     ("arguments", "message"),
     [
         (["nowhere", "out"], "nowhere does not exist"),
+        (
+            ["missing.jsonl", "s3://bucket/out"],
+            "s3:/bucket/out is an address; name a place on this",
+        ),
+        (["missing.jsonl", "link"], "link is there already"),
         (["empty", "out"], "holds no data set"),
         (["wrong", "out"], "lacks the column solution; it has image, problem, answer"),
         (["leaves.jsonl", "out", "--root", "empty"], "outside the root"),
@@ -190,6 +195,7 @@ def test_what_is_broken_is_named_by_file_and_row_and_the_rest_is_kept(tmp_path):
 def test_bad_input_is_one_clear_error(tmp_path, monkeypatch, arguments, message):
     monkeypatch.chdir(tmp_path)
     Path("empty").mkdir()
+    Path("link").symlink_to("out")
     virft(Path("wrong"), 1, answer=["x"])
     file = Path("wrong/train-00000-of-00001.parquet")
     pq.write_table(pq.read_table(file).drop_columns("solution"), file)

@@ -91,7 +91,7 @@ def test_rows_are_kept_and_ordered_by_their_rates(tmp_path_factory, rates, low, 
         (["--keep", "0:1.5"], "--keep 0:1.5: not LOW:HIGH"),
         (["--order", "hard"], "--order hard: unknown; known: pass_rate"),
         (["--keep", "0:1"], "has no column pass_rate: `vlrft eval MODEL"),
-        (["--pass-rates", "none.jsonl"], "none.jsonl"),
+        (["--pass-rates", "none.jsonl"], "--pass-rates: none.jsonl does not exist (from"),
     ],
 )
 def test_an_option_that_cannot_be_followed_is_refused(tmp_path, monkeypatch, options, said):
@@ -112,6 +112,17 @@ def test_rates_of_another_set_or_of_no_samples_are_refused(tmp_path):
     file.write_text('{"id": "0", "completion": "a", "row": 0}\n')
     done = convert(source, tmp_path / "out", "--keep", "0:1", "--pass-rates", file)
     assert done.exit_code == 2 and "line 1: no row, pass_rate and image_hash" in done.output
+    for rates, said in [
+        ([99.0], "line 1: pass_rate is '99.0', not from 0 to 1"),
+        ([0.5, -3], "line 3: pass_rate is '-3', not from 0 to 1"),
+        ([0.5, 1.0], "line 3: another pass_rate or image_hash for row 0 than before"),
+        ([0.5, 0.25], "no row is left: 2 rows outside of --keep; give a wider --keep"),
+    ]:
+        predictions(file, source, rates)
+        if "another" in said:
+            file.write_text(file.read_text().replace('"row": 1', '"row": 0'))
+        done = convert(source, tmp_path / "out", "--keep", "0.9:1", "--pass-rates", file)
+        assert done.exit_code == 2 and said in " ".join(done.output.split()), done.output
     assert not (tmp_path / "out").exists()
 
 

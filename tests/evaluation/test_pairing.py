@@ -29,6 +29,7 @@ ROWS = [
     ("b/3.png", SHAPE, "dark square"),
 ]
 EVERY = list(range(len(ROWS)))
+ASKED = {"role": "user", "content": "<image>How many cups?"}  # of no row
 
 
 @pytest.fixture
@@ -136,6 +137,7 @@ def test_ids_are_the_sets_own_or_numbers_of_rows(folder):
     assert accuracy(folder, own[::-1], "id", gold="ids.jsonl") == 1.0
     from_one = [line | {"id": line["id"] + 1} for line in lines]
     assert "counted from 1" in refused(folder, from_one, "id")
+    assert "counted from 1" in refused(folder, from_one[2::-1], "id")  # the first three
     summary = json.loads(
         evaluate(folder, [*own[1:], {**own[0], "id": "y"}], "id", gold="ids.jsonl").stdout
     )
@@ -144,6 +146,39 @@ def test_ids_are_the_sets_own_or_numbers_of_rows(folder):
         "rows missing from the predictions, scored as unanswered": 1,
     }
     assert summary["metrics"]["accuracy"]["value"] == pytest.approx(5 / 6)
+
+
+def test_ids_may_repeat_where_nothing_is_joined_by_them(folder):
+    lines = [infer_line(folder, n) | {"id": "7"} for n in EVERY]
+    assert accuracy(folder, lines, "order") == accuracy(folder, lines[::-1], "image") == 1.0
+    first, second = write(folder / "a.jsonl", lines), write(folder / "b.jsonl", lines)
+    command = ["compare", str(first), str(second), "--task", "classification", "--json"]
+    assert "could be of 6 rows" in CliRunner().invoke(app, command).output
+    done = CliRunner().invoke(app, [*command, "--join", "order"])
+    assert json.loads(done.stdout)["rows"] == 6
+    rows = (folder / "set.jsonl").read_text().splitlines()
+    write(folder / "ids.jsonl", [json.loads(row) | {"id": 7} for row in rows])
+    assert "could be of 6 rows" in refused(folder, lines, "id", gold="ids.jsonl")
+    assert accuracy(folder, lines, "order", gold="ids.jsonl") == 1.0
+
+
+def test_ids_in_another_order_are_not_joined_by_order(folder):
+    rows = [json.loads(row) for row in (folder / "set.jsonl").read_text().splitlines()]
+    write(folder / "ids.jsonl", [row | {"id": f"x{n}"} for n, row in enumerate(rows)])
+    for of, gold in (("x{}", "ids.jsonl"), ("{}", "set.jsonl")):
+        lines = [{"id": of.format(n), "response": "<answer>red</answer>"} for n in EVERY]
+        assert accuracy(folder, lines, "order", gold=gold) == 0.5
+        text = refused(folder, lines[::-1], "order", gold=gold)
+        assert f"has the id '{of.format(5)}' of row 5 of {gold}, not row 0" in text
+        assert refused(folder, lines[::-1], gold=gold).endswith("Possible here: --join id\n")
+
+
+def test_the_log_has_the_question_inside_of_the_templates_text(folder):
+    said = [f"<|im_start|>user\n<image>{q}<|im_end|>\n<|im_start|>assistant\n" for _, q, _ in ROWS]
+    log = {"completion": [f"<answer>{gold}</answer>" for _, _, gold in ROWS], "prompt": said}
+    assert accuracy(folder, [log], "order") == 1.0
+    log["prompt"] = said[::-1]
+    assert "was asked" in refused(folder, [log], "order")
 
 
 def test_order_needs_as_many_lines(folder):
@@ -178,6 +213,8 @@ def test_order_needs_as_many_lines(folder):
         ("id", [(0, {"id": "1", "images": []})], "was asked 'What colour is it?', row 1 of set"),
         ("id", [(2, {"id": "0", "images": []})], "has the gold 'blue', row 0 of set.jsonl"),
         ("id", [(0, {"id": "4"})], "is of the image"),
+        ("id", [(0, {"id": "0", "messages": [ASKED]})], "was asked 'How many cups?', row 0 of set"),
+        ("image", [(0, {"messages": [ASKED]})], "was asked 'How many cups?', row 0 of set.jsonl"),
         ("id", [(0, {})], "line 1 of the predictions has no id"),
     ],
 )
@@ -246,6 +283,14 @@ def test_two_files_without_ids_are_compared_as_join_says(folder):
     done = CliRunner().invoke(app, [*command, "--join", "image"])
     assert json.loads(done.stdout)["rows"] == 6
     assert "line 1 of B" in CliRunner().invoke(app, [*command, "--join", "order"]).output
+
+
+def test_files_without_gold_are_not_compared(folder):
+    lines = [infer_line(folder, n) | {"labels": None} for n in EVERY]
+    file = str(write(folder / "a.jsonl", lines))
+    command = ["compare", file, file, "--task", "classification", "--join", "order"]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 2 and "score each with `vlrft eval" in done.output
 
 
 IMAGES = st.sampled_from(["a/1.png", "b/1.png", "2.png", None])

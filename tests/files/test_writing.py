@@ -1,7 +1,10 @@
+from pathlib import Path
+
 import pytest
 from support.full_disk import no_room
 
 from swift_vlrft.files.cache import remembered
+from swift_vlrft.files.text import InputError
 from swift_vlrft.files.writing import DiskFull, beside, write_atomically
 
 
@@ -21,6 +24,15 @@ def test_a_link_stays_a_link(tmp_path):
     link.symlink_to(target)
     write_atomically(link, "zwei ü")
     assert link.is_symlink() and target.read_text(encoding="utf-8") == "zwei ü"
+
+
+def test_an_address_is_no_folder_here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("s3://bucket/page.html", "file:///page.html"):
+        with pytest.raises(InputError, match="is an address; name a place on this machine"):
+            write_atomically(Path(name), "")
+    assert not list(tmp_path.iterdir())
+    write_atomically(Path("C:page.html"), "")
 
 
 def test_a_full_disk_is_told_by_file_and_cause_and_takes_nothing(tmp_path):

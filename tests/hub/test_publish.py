@@ -211,6 +211,9 @@ def test_what_must_not_go_up_is_refused_by_name(demo, tmp_path):
     folder = demo / "grpo" / "checkpoint-20"
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
     config = {"_name_or_path": "/home/me/start", "nested": [{"api_key": "Zq81Zq81Zq81"}]}
+    config |= {"base_path": "/start", "data_dir": "./runs", "share": r"\\srv\start\x"}
+    (folder / "LICENSE").write_text("mine, hf_abcdefghijklmnopqrstuvwxyz0123")
+    (folder / "generation_config.json").write_text("{}", "utf-8-sig")
     (folder / "config.json").write_text(json.dumps(config | {"auto_map": {"M": "modeling_x.X"}}))
     (folder / "modeling_x.py").write_text("TOKEN = 'hf_abcdefghijklmnopqrstuvwxyz0123'")
     args = json.loads((folder / "args.json").read_text())
@@ -222,7 +225,12 @@ def test_what_must_not_go_up_is_refused_by_name(demo, tmp_path):
         "pytorch_model.bin: is a pickle, which can run code where it is loaded; write safetensors",
         "config.json: _name_or_path is the path /home/me/start; write an id on a hub there",
         "config.json: nested.api_key holds a secret; remove it",
+        "config.json: base_path is the path /start; write an id",
+        "config.json: data_dir is the path ./runs; write an id",
+        r"config.json: share is the path \\srv\start\x; write an id",
         "modeling_x.py: holds a secret; remove it",
+        "LICENSE: holds a secret; remove it",
+        "generation_config.json: is no JSON (Unexpected UTF-8 BOM",
         "args.json: system holds a secret; remove it",
     ):
         assert text in said(done), text
@@ -235,6 +243,7 @@ def test_templates_prompts_and_special_tokens_are_no_secrets_and_no_paths(tmp_pa
     demo = write_run(tmp_path / "demo", system=system)
     template = "/a/b{% set bos_token = '/a/b' %}{{ message['tool_token'] }}"
     config = {"chat_template": template, "bos_token": "<|begin_of_text|>", "pad_token": "[PAD]"}
+    config |= {"mask_token": "MASK_TOKEN_LONG", "image_token": "(<image>./</image>)"}
     config |= {"max_token": 5, "added_tokens_decoder": {"0": {"content": "</think>"}}}
     (demo / "grpo/checkpoint-20/tokenizer_config.json").write_text(json.dumps(config))
     (demo / "grpo/checkpoint-20/tokenizer.json").write_text('{"vocab": ["/home/me"]}')
@@ -276,6 +285,10 @@ def test_a_card_replaces_nothing(demo, tmp_path):
     folder, card = demo / "grpo" / "checkpoint-20", tmp_path / "card"
     card.mkdir()
     (card / "README.md").write_text("# mine")
+    done = publish(demo, "--card-only", tmp_path / "new", "--json")
+    told = json.loads(done.stdout)
+    assert told["card"] == str(tmp_path / "new" / "README.md") and told["sent"] is False
+    assert {"README.md", "model.safetensors"} <= set(told["files"])
     for place in (folder, card):
         before = {file: file.read_bytes() for file in place.rglob("*") if file.is_file()}
         done = publish(demo, "--card-only", place)
