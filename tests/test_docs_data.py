@@ -66,7 +66,7 @@ def test_they_run_as_they_stand(tmp_path, monkeypatch):
                 env={**os.environ, **hub_environment(hub.url, tmp_path)},
                 capture_output=True,
                 text=True,
-                timeout=120,
+                timeout=600,
             )
             assert done.returncode == 0, done.stderr
             assert "--dataset hf::me/coco8" in done.stdout and TOKEN not in done.stdout

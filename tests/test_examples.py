@@ -40,7 +40,7 @@ PLUGIN = str(REPOSITORY / "plugins" / "vlrft.py")
 
 def run_example(name, *arguments, **options):
     command = [sys.executable, EXAMPLES / name, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, **options)
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, **options)
 
 
 def test_the_table_lists_every_example():
@@ -234,7 +234,7 @@ def test_rewards_in_trls_own_trainer(tmp_path):
         input=json.dumps([[*right_and_wrong, "<answer>4</answer>"], malformed]),
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr[-2000:]
     first, second = json.loads(done.stdout.splitlines()[-1])

@@ -37,7 +37,7 @@ def test_one_of_two_processes_has_no_image(kind, expected):
         env=os.environ | ON_CPU | forking(),
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr[-4000:]
     losses = json.loads(done.stdout.splitlines()[-1])

@@ -132,7 +132,7 @@ def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path):
     folder = tmp_path / "s"
     script = WRITER.format(tests=str(Path(__file__).parents[1]), folder=str(folder))
     process = subprocess.Popen([sys.executable, "-c", script])
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     while not (tmp_path / "ready").exists():
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.01)

@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 from support.killed_build import killed_builder
@@ -19,7 +18,7 @@ import sys, time
 from torch.utils.file_baton import FileBaton
 assert FileBaton(sys.argv[1]).try_acquire()
 print("held", flush=True)
-time.sleep(60)
+time.sleep(600)
 """
 BUILD = """
 import sys
@@ -56,7 +55,7 @@ def acquire(lock):
     baton, done = file_baton.FileBaton(str(lock)), []
     thread = threading.Thread(target=lambda: done.append(baton.try_acquire()), daemon=True)
     thread.start()
-    thread.join(30)
+    thread.join(300)
     assert done == [True]
     return baton
 
@@ -81,9 +80,8 @@ def test_the_lock_of_a_build_that_was_killed_is_taken_over(lock, said):
 def test_a_build_that_goes_on_is_waited_for_until_it_is_killed(lock, builder, said):
     os.utime(lock, (0, 0))
     threading.Timer(4, builder.kill).start()
-    started = time.monotonic()
     baton = acquire(lock)
-    assert time.monotonic() - started > 3.9
+    assert builder.poll() is not None
     assert f"waits for process {builder.pid}" in said[0] and "was removed" in said[-1]
     baton.release()
 
@@ -117,7 +115,7 @@ def test_who_waited_builds_what_was_not_built(lock, tmp_path):
     (tmp_path / "op.cpp").write_text('extern "C" int answer() { return 42; }')
     killed_builder(lock, age=LONGEST)
     command = [sys.executable, "-c", BUILD, str(tmp_path / "op.cpp")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.stdout.endswith("built\n"), done.stderr
     assert "was removed" in done.stdout
 

@@ -62,11 +62,18 @@ def test_the_table_is_printed_without_escapes():
 def two_nodes(**variables):
     """torchrun twice on the loopback, the second with ``variables``; exit codes and output."""
     command = [str(Path(sys.executable).parent / "torchrun"), "--nnodes", "2"]
-    command += ["--nproc-per-node", "1", "--rdzv-backend", "c10d", "--rdzv-conf", "join_timeout=60"]
+    command += [
+        "--nproc-per-node",
+        "1",
+        "--rdzv-backend",
+        "c10d",
+        "--rdzv-conf",
+        "join_timeout=600",
+    ]
     command += ["--rdzv-endpoint", f"127.0.0.1:{free_port()}", "-m", MODULE]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     runs = [subprocess.Popen(command, env=QUIET | more, **pipes) for more in ({}, variables)]
-    printed = "".join(run.communicate(timeout=240)[0] for run in runs)
+    printed = "".join(run.communicate(timeout=600)[0] for run in runs)
     return [run.returncode for run in runs], printed
 
 
@@ -95,7 +102,7 @@ def test_the_other_node_never_comes(rank):
     }
     done = subprocess.run(
         [sys.executable, "-m", MODULE, "--seconds", "2"],
-        capture_output=True, text=True, env=QUIET | place, timeout=120,
+        capture_output=True, text=True, env=QUIET | place, timeout=600,
     )  # fmt: skip
     assert done.returncode == 2 and not done.stdout
     for said in ("--rdzv-endpoint", "port", "firewall", "NCCL_SOCKET_IFNAME", "version of torch"):

@@ -78,7 +78,7 @@ def run_agree(
     command = [VLRFT, "agree", *map(str, arguments)]
     forks = {"PYTHONPATH": TRAINER_PATH} if plain else forking()
     environment = os.environ | ON_CPU | forks | variables
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1800)
 
 
 def agree(*arguments: object, code: int, **more: object) -> dict:

@@ -37,7 +37,7 @@ def pushed(hub, shapes, tmp_path):
         [*command, "--hub", "hf", "--repo", "me/shapes"],
         env={**os.environ, **variables},
         check=True,
-        timeout=300,
+        timeout=1800,
     )
     # A public set is read without a token; with one ms-swift would log in to ModelScope first.
     return {name: value for name, value in variables.items() if "TOKEN" not in name}
@@ -106,7 +106,7 @@ def test_ids_are_read_as_what_they_hold(hub, pushed, rows):
         env={**os.environ, **pushed},
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=1800,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     found = [json.loads(x.split(" ", 1)[1]) for x in done.stdout.splitlines() if x[:5] == "FOUND"]
@@ -163,7 +163,7 @@ def test_ids_of_published_sets_are_read_from_their_subset_and_split(hub, tmp_pat
         env={**os.environ, **{k: v for k, v in variables.items() if "TOKEN" not in k}},
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=1800,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     found = [json.loads(x.split(" ", 1)[1]) for x in done.stdout.splitlines() if x[:5] == "FOUND"]
@@ -202,7 +202,7 @@ def test_a_task_may_be_the_name_of_a_hubs_subset(hub, pushed, rows):
         env={**os.environ, **pushed},
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=1800,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     found = [json.loads(x.split(" ", 1)[1]) for x in done.stdout.splitlines() if x[:5] == "FOUND"]

@@ -28,7 +28,9 @@ def test_the_notebook_runs(tmp_path, monkeypatch):
     for name, value in ON_CPU.items():
         monkeypatch.setenv(name, value)
     notebook = nbformat.read(NOTEBOOK, as_version=4)
-    NotebookClient(notebook, timeout=900, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    NotebookClient(
+        notebook, timeout=1800, resources={"metadata": {"path": str(tmp_path)}}
+    ).execute()
     said = {cell.id: _text(cell) for cell in notebook.cells if cell.cell_type == "code"}
     assert re.match(r"swift-vlrft \d", said["install"])  # and nothing is installed
     assert "the box (300, 40, 400, 140) reaches beyond the image" in said["data-check"]

@@ -86,7 +86,7 @@ def scored(python: Path, script: str, *arguments: str | Path) -> list:
         cwd=python.parents[2],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=1800,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     # verifiers logs what a reward raises, and counts 0.

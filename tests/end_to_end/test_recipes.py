@@ -114,7 +114,7 @@ def test_every_recipe_is_run():
     assert {f"{p.parent.name}/{p.stem}" for p in ALONE} >= RESUMED
 
 
-# The first way of training is run by make test, for a family each by test_family_runs.py.
+# make test runs the first way of training for each family in test_family_runs.py.
 EACH = [
     pytest.param(
         p, marks=[] if p.match("qwen2_5_vl_3b/detection_4x80g.sh") else pytest.mark.nightly

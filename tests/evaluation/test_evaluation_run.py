@@ -5,7 +5,6 @@ import os
 import random
 import subprocess
 import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -172,7 +171,7 @@ def test_a_run_that_is_stopped_stops_its_processes(tmp_path, monkeypatch):
     popen = subprocess.Popen
 
     def sleeper(command, **options):
-        started.append(popen([sys.executable, "-c", "import time; time.sleep(60)"], **options))
+        started.append(popen([sys.executable, "-c", "import time; time.sleep(600)"], **options))
         return started[-1]
 
     def stop(seconds):
@@ -181,11 +180,9 @@ def test_a_run_that_is_stopped_stops_its_processes(tmp_path, monkeypatch):
     inference.gpu_count()  # imports torch, which starts processes too
     monkeypatch.setattr(inference.subprocess, "Popen", sleeper)
     monkeypatch.setattr(inference.time, "sleep", stop)
-    before = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         inference.run_workers(tmp_path / "out", 2)
-    assert len(started) == 2 and all(process.poll() is not None for process in started)
-    assert time.monotonic() - before < 20
+    assert len(started) == 2 and all((process.poll() or 0) < 0 for process in started)  # killed
 
 
 @pytest.mark.parametrize(

@@ -21,20 +21,18 @@ import shutil
 import signal
 import sys
 import tempfile
-import threading
 import time
 import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from fuzz.target import Target  # noqa: E402
+from support.limits import TooSlow, time_limit  # noqa: E402
 
 NAMES = ("rewards", "completions", "predictions", "data", "images", "recipes")
 SLICE = 10.0
@@ -42,34 +40,6 @@ SLICE = 10.0
 MOST_MEMORY = 1 << 30
 """Bytes by which one case may raise the process's peak."""
 MOST_FAILURES = 20
-
-
-class TooSlow(BaseException):
-    """Not an Exception: no reader may swallow it."""
-
-
-@contextmanager
-def time_limit(seconds: float) -> Iterator[None]:
-    """TooSlow after so much CPU time of this process, whatever else the machine does, and after 20
-    times that on the clock: it may wait for something.
-    """
-
-    def stop(*_: Any) -> None:
-        raise TooSlow(f"more than {seconds:g} s of CPU time, or {20 * seconds:g} s")
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    timers = {signal.ITIMER_VIRTUAL: signal.SIGVTALRM, signal.ITIMER_REAL: signal.SIGALRM}
-    before = {number: signal.signal(number, stop) for number in timers.values()}
-    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
-    signal.setitimer(signal.ITIMER_REAL, 20 * seconds)
-    try:
-        yield
-    finally:
-        for timer, number in timers.items():
-            signal.setitimer(timer, 0)
-            signal.signal(number, before[number])
 
 
 def _peak() -> int:

@@ -58,7 +58,7 @@ def push(url: str, folder: Path, *arguments: str, **changes: str):
     env = {**os.environ, **hub_environment(url, folder.parent), **changes}
     code = "from swift_vlrft.cli import app; app()"
     command = [sys.executable, "-c", code, "data", "push", str(folder), *arguments]
-    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=600)
 
 
 def refusal(folder: Path, *arguments: str) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given, settings, strategies
+from support.limits import time_limit
 
 from swift_vlrft.recipe.reader import RecipeError, read_recipe, read_recipes, read_text
 
@@ -66,10 +67,10 @@ def test_reads_what_bash_would_run(name, tmp_path):
         "SEEN": str(tmp_path / "seen"),
     }
     arguments = ["--more", "a b", "--last", "3"]
-    subprocess.run(["bash", script, *arguments], env=environment, check=True, timeout=20)
+    subprocess.run(["bash", script, *arguments], env=environment, check=True, timeout=600)
     read = read_recipes(script, environment, arguments)
     # A command in the background may write later than the next one, and than bash ends.
-    end = time.monotonic() + 20
+    end = time.monotonic() + 200
     while len(lines := (tmp_path / "seen").read_text().splitlines()) < len(read):
         if time.monotonic() > end:
             break
@@ -97,7 +98,7 @@ def test_our_recipes_read_as_bash_runs_them(path, given, tmp_path):
         "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}",
         "SEEN": str(tmp_path / "seen"),
     }
-    subprocess.run(["bash", path], env=environment, check=True, timeout=20)
+    subprocess.run(["bash", path], env=environment, check=True, timeout=600)
     seen = [json.loads(line) for line in (tmp_path / "seen").read_text().splitlines()]
     (trained,) = [run for run in seen if run[0][0] in ("rlhf", "sft")]
     (recipe,) = [recipe for recipe in read_recipes(path, environment) if recipe.trains]
@@ -358,9 +359,9 @@ def test_a_text_that_doubles_is_followed_for_so_long(script):
 
 def test_a_long_document_is_passed_over_at_once():
     text = "cat > notes <<E\n" + "a 'quote $A and so on\n" * 20_000 + "E\nswift rlhf --x 1\n"
-    started = time.process_time()
-    (recipe,) = read_text(text, environment={})
-    assert recipe.get("x") == "1" and time.process_time() - started < 5
+    with time_limit(20):
+        (recipe,) = read_text(text, environment={})
+    assert recipe.get("x") == "1"
 
 
 def test_carriage_returns_of_a_file(tmp_path):
@@ -480,7 +481,7 @@ PIECES += [
 ]
 
 
-@settings(max_examples=400, deadline=2000)
+@settings(max_examples=400, deadline=None)
 @given(strategies.lists(strategies.sampled_from(PIECES), max_size=40))
 def test_any_text_is_read_or_refused(pieces):
     try:

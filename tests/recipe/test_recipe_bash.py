@@ -96,7 +96,7 @@ def runs(tmp_path_factory):
             cwd=folder,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=600,
         )
         (folder / "log").write_text(done.stderr)
         seen = folder / "seen"

@@ -58,7 +58,7 @@ def bash(tmp_path):
             cwd=here,
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=600,
         )
         calls = []
         for file in seen.iterdir():

@@ -347,7 +347,7 @@ def test_a_browser_shows_it_on_a_phone_without_a_sideways_scroll(run):
         ],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
     )
     title = re.search(r"<title>(\{.*?\})</title>", done.stdout)
     assert title, done.stderr[-2000:]

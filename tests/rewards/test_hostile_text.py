@@ -1,16 +1,15 @@
 """Hostile text scores in bounded time and memory, and never raises.
 
-The aim is 0.1 s a text on an idle machine; the ceiling here only catches what hangs. ``pytest -s``
-shows the slowest.
+The aim is 0.1 s a text on an idle machine; the ceiling here only catches what hangs.
 """
 
 import json
 import random
-import time
 import tracemalloc
 
 import pytest
 from support.hostile import TEXTS, answered
+from support.limits import time_limit
 
 from swift_vlrft.diagnostics.reasons import explain
 from swift_vlrft.parsing import answers
@@ -29,7 +28,7 @@ GOLD = {
     "list": '["1", "2", "a"]',
     "ordering": '["1", "2", "a"]',
 }
-CEILING = 2.0
+CEILING = 10.0
 
 
 @pytest.fixture(autouse=True)
@@ -38,28 +37,19 @@ def no_cache():
 
 
 @pytest.mark.parametrize("kind", TEXTS)
-def test_hostile_text_is_scored_in_time(kind):
-    slowest = ("", 0.0)
-    for name, function in REWARDS.items():
-        answers.forget()
-        gold = GOLD[REWARDS[name].task.name] if REWARDS[name].task else ""
-        start = time.perf_counter()
-        value = function([TEXTS[kind]], [gold])[0]
-        seconds = time.perf_counter() - start
-        assert 0.0 <= value <= 1.0
-        assert seconds < CEILING
-        slowest = max(slowest, (name, seconds), key=lambda s: s[1])
-        reason = explain(name, TEXTS[kind], gold)
-        assert reason.score == value
-        assert len(reason.text) < 400
-    print(f"{kind}: slowest {slowest[0]} {slowest[1] * 1000:.0f} ms")
-
-
-@pytest.mark.parametrize("kind", TEXTS)
-def test_hostile_text_takes_bounded_memory(kind):
+def test_hostile_text_is_scored_in_bounded_time_and_memory(kind):
     import scipy.optimize  # noqa: F401 - loaded when first needed: no text's memory
 
     text = TEXTS[kind]
+    for name, function in REWARDS.items():
+        answers.forget()
+        gold = GOLD[REWARDS[name].task.name] if REWARDS[name].task else ""
+        with time_limit(CEILING):
+            value = function([text], [gold])[0]
+            reason = explain(name, text, gold)
+        assert 0.0 <= value <= 1.0 and reason.score == value
+        assert len(reason.text) < 400
+    answers.forget()
     tracemalloc.start()
     try:
         REWARDS["vlrft_detection_iou"]([text], [GOLD["detection"]])
@@ -97,9 +87,5 @@ def test_as_many_boxes_as_are_read_that_all_overlap_all_gold_boxes(name):
 
     text, gold = boxes(2000), boxes(100)
     assert answers.read(text).boxes is not None
-    REWARDS[name]([gold], [gold])  # what is imported once does not count
-    start = time.perf_counter()
-    value = REWARDS[name]([text], [gold])[0]
-    seconds = time.perf_counter() - start
-    print(f"{name}: {seconds * 1000:.0f} ms")
-    assert 0.0 <= value <= 1.0 and seconds < CEILING
+    with time_limit(CEILING):
+        assert 0.0 <= REWARDS[name]([text], [gold])[0] <= 1.0

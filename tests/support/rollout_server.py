@@ -48,7 +48,7 @@ def rollout_server(model: Path, port: str, log: Path) -> Iterator[list[psutil.Pr
 
 def wait_until_free(port: int) -> None:
     """A minute after a server there was killed; before, ms-swift silently takes the next port."""
-    end = time.monotonic() + 120
+    end = time.monotonic() + 600
     while True:
         try:
             with socket.socket() as taking:
@@ -59,7 +59,7 @@ def wait_until_free(port: int) -> None:
 
 
 def wait_for(swift: subprocess.Popen, port: str, log: Path) -> None:
-    end, url = time.monotonic() + 600, f"http://127.0.0.1:{port}/health"
+    end, url = time.monotonic() + 1800, f"http://127.0.0.1:{port}/health"
     while swift.poll() is None and time.monotonic() < end:
         with suppress(OSError), urllib.request.urlopen(url, timeout=5) as answer:
             if answer.status == 200:
