@@ -51,10 +51,10 @@ style: env
 	zizmor -q --offline .github/workflows
 
 check: style
-	$(PYTEST) -q -m "not slow and not end_to_end" --dist worksteal $(if $(ROOM),tests/$(ROOM))
+	$(PYTEST) -q -m "not slow and not end_to_end and not nightly" --dist worksteal $(if $(ROOM),tests/$(ROOM))
 
 test: style
-	$(PYTEST) -q -m "not end_to_end" --dist worksteal
+	$(PYTEST) -q -m "not end_to_end and not nightly" --dist worksteal
 	$(PYTEST) -v -m "end_to_end and not nightly" --durations=0 --maxschedchunk 1
 
 nightly: env

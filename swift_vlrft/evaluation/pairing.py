@@ -27,7 +27,7 @@ from swift_vlrft.parsing.answers import read_boxes
 from swift_vlrft.parsing.labels import normalise
 
 JOINS = ("id", "image", "order")
-_TOKEN = re.compile(r"<image>|<\|[^|<>]{1,40}\|>")
+_TOKEN = re.compile(r"</?(?:\w+_)?(?:image|img|image_soft_token|IMG_CONTEXT)>|<\|[^|<>]{1,40}\|>")
 _HASH = re.compile(r"[0-9a-f]{16,64}")
 
 

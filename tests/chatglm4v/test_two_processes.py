@@ -27,7 +27,7 @@ def expected():
     return losses
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", ["ddp", "zero3"])
 def test_one_of_two_processes_has_no_image(kind, expected):
     script = str(SUPPORT / "glm4v_two_processes.py")

@@ -33,7 +33,7 @@ def of_rows(differences):
 
 
 @needs_vllm
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "case", ["plain", "chunked", "cached", "preempted", "cogagent", "after the sync"]
 )
@@ -47,14 +47,14 @@ def test_engine_and_trainer_agree(measured, case):
 
 
 @needs_vllm
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_sync_loads_every_weight_and_is_needed(measured):
     assert min(of_rows(measured["before the sync"]).values()) > 0.1
     assert measured["not loaded"] == []
 
 
 @needs_vllm
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_vllms_own_glm_4v_counts_a_position_per_patch(measured):
     differences = measured["vLLM's own"]
     assert differences["image prompt"] > 0.1 and differences["image completion"] > 0.1
@@ -64,7 +64,7 @@ def test_vllms_own_glm_4v_counts_a_position_per_patch(measured):
 
 
 @needs_vllm
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_an_engine_that_would_count_otherwise_is_refused(measured):
     assert "\n" not in measured["refused"]
     overrides = json.dumps(vllm_plugin.HF_OVERRIDES)

@@ -51,7 +51,7 @@ print("vision", float(ours.std()), float((theirs - ours).abs().max()))
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.skipif(not importlib.util.find_spec("vllm"), reason="vLLM is not installed")
 @pytest.mark.parametrize("original_rope", [True, False])
 def test_text_logits_and_vision_tower(tmp_path, original_rope):

@@ -173,8 +173,14 @@ def test_ids_in_another_order_are_not_joined_by_order(folder):
         assert refused(folder, lines[::-1], gold=gold).endswith("Possible here: --join id\n")
 
 
-def test_the_log_has_the_question_inside_of_the_templates_text(folder):
-    said = [f"<|im_start|>user\n<image>{q}<|im_end|>\n<|im_start|>assistant\n" for _, q, _ in ROWS]
+@pytest.mark.parametrize("image", ["<image>", "<img><IMG_CONTEXT></img>", "<start_of_image>"])
+def test_the_log_has_the_question_inside_of_the_templates_text(folder, image):
+    rows = [json.loads(row) for row in (folder / "set.jsonl").read_text().splitlines()]
+    for row in rows:
+        row["problem"] = row["problem"].replace(" is it", " <image> is it")
+    write(folder / "set.jsonl", rows)
+    asked = [row["problem"].replace("<image>", image) for row in rows]
+    said = [f"<|im_start|>user\n{q}<|im_end|>\n<|im_start|>assistant\n" for q in asked]
     log = {"completion": [f"<answer>{gold}</answer>" for _, _, gold in ROWS], "prompt": said}
     assert accuracy(folder, [log], "order") == 1.0
     log["prompt"] = said[::-1]

@@ -94,29 +94,21 @@ SMALL = (
     "swift rlhf --rlhf_type grpo --model Qwen/Qwen2.5-VL-3B-Instruct --reward_funcs format {more}\n"
 )
 
+WHOLE = (
+    *("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps"),
+    *("steps_per_generation", "generation_batch_size", "num_generations", "num_iterations"),
+    *("max_completion_length", "max_length", "max_pixels", "lora_rank", "vllm_max_model_len"),
+    *("vllm_max_num_seqs", "vllm_tensor_parallel_size", "move_model_batches"),
+    "sequence_parallel_size",
+)
+NOT_WHOLE = ("0", "-2", "many", "1.5", "nan", "1e3")
 TOO_LARGE = ("num_generations", "max_completion_length", "lora_rank", "steps_per_generation")
 BAD = [
+    # Every flag and every text, with two of the others each.
     *[
         (f"--{flag} {value}", f"--{flag} {value}: a whole number is needed, 1 or more")
-        for flag in (
-            "per_device_train_batch_size",
-            "per_device_eval_batch_size",
-            "gradient_accumulation_steps",
-            "steps_per_generation",
-            "generation_batch_size",
-            "num_generations",
-            "num_iterations",
-            "max_completion_length",
-            "max_length",
-            "max_pixels",
-            "lora_rank",
-            "vllm_max_model_len",
-            "vllm_max_num_seqs",
-            "vllm_tensor_parallel_size",
-            "move_model_batches",
-            "sequence_parallel_size",
-        )
-        for value in ("0", "-2", "many", "1.5", "nan", "1e3")
+        for n, flag in enumerate(WHOLE)
+        for value in (NOT_WHOLE[n % 6], NOT_WHOLE[(n + 3) % 6])
     ],
     *[(f"--{flag} {'9' * 400}", "is needed, of 18 digits at most") for flag in TOO_LARGE],
     (f"--model_kwargs '{{\"max_pixels\": {'9' * 400}}}'", "is needed, of 18 digits at most"),
