@@ -204,6 +204,7 @@ def test_an_evaluation_from_python(shelf, tmp_path):
 
 
 @pytest.mark.end_to_end
+@pytest.mark.nightly
 def test_several_tasks_in_one_run(tmp_path):
     """Each task is logged, in the shares that are asked for: 4, 8 and 4 rows of 16."""
     command = [sys.executable, str(EXAMPLES / "several_tasks.py"), str(tmp_path / "a folder")]

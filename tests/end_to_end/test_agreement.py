@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.nightly import first_now
 from support.swift_run import (
     ON_CPU,
     REPOSITORY,
@@ -87,6 +88,7 @@ def agree(*arguments: object, code: int, **more: object) -> dict:
     return json.loads(done.stdout[done.stdout.index("{\n") :])
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("tuner", SAID)
 def test_each_fault_is_named(tuner, tiny_qwen2_5_vl, mixed, tmp_path):
     """One engine and one trainer, whose weights and settings are put back after each fault."""
@@ -107,7 +109,7 @@ def test_each_fault_is_named(tuner, tiny_qwen2_5_vl, mixed, tmp_path):
             assert any(said.startswith(text) for said in found[name]), f"{name}: {found[name]}"
 
 
-@pytest.mark.parametrize("family", ["qwen3_vl", "qwen3_5", "internvl"])
+@pytest.mark.parametrize("family", first_now("qwen3_vl", "qwen3_5", "internvl"))
 def test_a_model_with_a_set(family, mixed, tmp_path):
     write_tiny(family, tmp_path / family)
     out = tmp_path / "out"
@@ -124,6 +126,7 @@ def test_a_model_with_a_set(family, mixed, tmp_path):
     assert {file.name for file in out.iterdir()} >= {"verdict.json", "agreement.png", "swift.log"}
 
 
+@pytest.mark.nightly
 def test_an_engine_in_float16(tiny_qwen2_5_vl, mixed, tmp_path):
     half = tmp_path / "half.py"
     half.write_text(
@@ -142,6 +145,7 @@ def test_an_engine_in_float16(tiny_qwen2_5_vl, mixed, tmp_path):
     assert said == [("dtype", "bfloat16 in the trainer, float16 in the engine")]
 
 
+@pytest.mark.nightly
 def test_adapters_that_the_engine_has_no_place_for(tiny_qwen2_5_vl, mixed, tmp_path):
     """vLLM adds those of the vision tower only if it is told to: the remedy is tried, too."""
     recipe = tmp_path / "recipe.sh"
@@ -161,6 +165,7 @@ def test_adapters_that_the_engine_has_no_place_for(tiny_qwen2_5_vl, mixed, tmp_p
     agree(*asked, "--", "--vllm_engine_kwargs", told, code=0)
 
 
+@pytest.mark.nightly
 def test_an_output_layer_that_only_the_engine_has(mixed, tmp_path):
     """As tiny Qwen3.5 was until `vlrft agree` said so."""
     write_tiny("qwen3_5", tmp_path / "model")
@@ -175,6 +180,7 @@ def test_an_output_layer_that_only_the_engine_has(mixed, tmp_path):
     assert [cause["name"] for cause in found["causes"]] == ["tied embeddings"]
 
 
+@pytest.mark.nightly
 def test_vllms_own_glm_4v_counts_other_positions(mixed, tmp_path):
     write_tiny("chatglm4v", tmp_path / "model")
     stock = tmp_path / "stock.py"
@@ -208,6 +214,7 @@ def test_a_recipe_as_it_stands(shapes, tmp_path):
     assert not (tmp_path / "untouched").exists()
 
 
+@pytest.mark.nightly
 def test_a_server_that_sees_smaller_images(tiny_qwen2_5_vl, mixed, tmp_path):
     """`swift rollout` of the same script; weights go over a TCP store, not NCCL."""
     recipe = tmp_path / "server.sh"
@@ -239,10 +246,10 @@ def test_a_server_that_sees_smaller_images(tiny_qwen2_5_vl, mixed, tmp_path):
 
 @pytest.mark.parametrize(
     ("lines", "space", "expected"),
-    [
+    first_now(
         ("", "1", "nothing was compared: the data set has no rows: give another with --dataset"),
         (None, "9000", "what can still be compared: --engine transformers"),
-    ],
+    ),
 )
 def test_what_cannot_be_compared(lines, space, expected, tiny_qwen2_5_vl, mixed, tmp_path):
     """A set without rows; an engine that asks for 9,000 GiB."""

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from support.nightly import first_now
 from support.swift_run import (
     DEEPSPEED_ON_CPU,
     SUPPORT,
@@ -107,13 +108,13 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(tiny_qwen2_5_vl, shapes
 
 @pytest.mark.parametrize(
     ("tuner", "deepspeed", "variables", "flags", "at", "last"),
-    [
+    first_now(
         ("full", "zero2", {}, (), 2, 3),
         # A rollout of two updates, and the checkpoint between them.
         ("full", "zero3", SHARED, ("--num_iterations", "2"), 1, 3),
         ("lora", "zero2", SHARED, ("--dynamic_sample", "true"), 2, 3),
         ("lora", "zero3", {}, (), 2, 3),
-    ],
+    ),
 )
 def test_two_processes(
     tuner, deepspeed, variables, flags, at, last, tiny_qwen2_5_vl, shapes, tmp_path

@@ -6,6 +6,7 @@ import re
 
 import pytest
 from end_to_end.test_engines import COIN, PLUGINS, VLLM, ZERO3, ZERO3_VARIABLES
+from support.nightly import first_now
 from support.swift_run import SUPPORT, VLLM_ON_CPU, Run, assert_trained, grpo_command, run_swift
 
 from swift_vlrft.tiny.checkpoint import write_tiny
@@ -21,7 +22,7 @@ def updates(run: Run, name: str) -> list[float]:
     return [row[name] for row in run.rows if "grad_norm" in row]
 
 
-@pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_5", "internvl"])
+@pytest.mark.parametrize("family", first_now("qwen2_5_vl", "qwen3_5", "internvl"))
 def test_a_run_with_and_without_is_the_same_run(family, shapes, tmp_path):
     write_tiny(family, tmp_path / family)
     # Two prompts in a micro-batch, two micro-batches a step, two updates of one generation batch,

@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+from support.nightly import first_now
 from support.real_memory import real_peak
 
 from swift_vlrft.memory.estimate import estimate
@@ -142,7 +143,9 @@ def test_the_peak_of_a_real_step_is_within_ten_percent(case, config):
 
 
 @pytest.mark.end_to_end
-@pytest.mark.parametrize(("checkpointed", "batch", "prompt"), [(True, 4, 400), (False, 2, 150)])
+@pytest.mark.parametrize(
+    ("checkpointed", "batch", "prompt"), first_now((True, 4, 400), (False, 2, 150))
+)
 def test_the_peak_under_zero3_on_two_processes_is_within_ten_percent(
     checkpointed, batch, prompt, tmp_path
 ):
