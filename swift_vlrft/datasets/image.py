@@ -213,6 +213,11 @@ def _refused(image: Mapping[str, Any], text: str) -> DataError:
 def _content(image: Mapping[str, Any]) -> bytes:
     content, path = image.get("bytes"), image.get("path")
     if content is not None:
+        if not isinstance(content, bytes | bytearray | memoryview):
+            raise DataError(
+                f"the image in the row has {type(content).__name__} for bytes; store the bytes "
+                "themselves, in Parquet, or a path"
+            )
         return bytes(content)
     if not path:
         raise DataError("the image is empty; bytes or a path is needed")

@@ -390,6 +390,15 @@ def test_check_conversion_and_training_take_the_same_rows_with_the_same_pixels(
             assert size_of(saved(picture, "PNG")) == picture.size
 
 
+def test_text_is_no_bytes_of_a_picture(tmp_path):
+    row = {"image": {"bytes": "iVBOR"}, "problem": "What is it?", "solution": "cat"}
+    (tmp_path / "set.json").write_text(json.dumps([row | {"task": "classification"}]))
+    (problem,) = check_set(tmp_path / "set.json").problems
+    assert "row 0" in str(problem) and "has str for bytes; store the bytes themselves" in str(
+        problem
+    )
+
+
 @pytest.mark.parametrize("name", BAD)
 def test_what_is_wrong_with_a_picture_is_said(name, tmp_path):
     content, message = BAD[name]

@@ -48,7 +48,8 @@ class Ended:
 
     def named(self, cause: str) -> None:
         """The run ended with an error; cause and command are there to read."""
-        assert self.code != 0 and cause in self.output, self.output[-6000:]
+        ours = "\n".join(line for line in self.output.splitlines() if "swift_vlrft: " in line)
+        assert self.code != 0 and cause in self.output, ours + self.output[-6000:]
         last = good_checkpoints(self.out)[-1].name
         assert f"The last complete checkpoint is {last}" in self.output
         assert f"go on with: vlrft resume {self.out}\n" in self.output
