@@ -1,264 +1,87 @@
-"""Boxes and prompts in another frame: the numbers change, and nothing else."""
+"""Boxes and prompts in another box format: numbers, keys and words agree, nothing else changes.
 
+box_prompts.jsonl holds one case a line, of an image of 640 x 480: ``seen`` is its size for the
+model where that differs, ``refused`` the words that an error names in place of ``asked``.
+"""
+
+import itertools
 import json
+import re
+from fractions import Fraction
+from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, note, settings
 from hypothesis import strategies as st
 from support.box_forms import FORMS
+from support.stored_sets import picture
+from typer.testing import CliRunner
 
+from swift_vlrft.cli import app
 from swift_vlrft.datasets.box_format import ImageResize, in_box_format
 from swift_vlrft.datasets.box_format_sentence import without_box_format
 from swift_vlrft.datasets.build import PROMPT
-from swift_vlrft.geometry.box_format import convert_box
+from swift_vlrft.datasets.opening import open_set
+from swift_vlrft.datasets.training import LoadOptions, training_set
+from swift_vlrft.geometry.box_format import BOX_FORMATS, convert_box
+from swift_vlrft.parsing.boxes import read_boxes
 
-SEEN = {"size": (640, 480), "to_size": (644, 476)}
-
-
-@pytest.mark.parametrize(
-    ("gold", "expected"),
-    [
-        (
-            "<answer>[{'Position': [254, 303, 291, 365], 'Confidence': 1}]</answer>",
-            "<answer>[{'Position': [164, 144, 187, 174], 'Confidence': 1}]</answer>",
-        ),
-        (
-            '[{"bbox_2d": ["100", "200", "300", "400"], "label": "1, 2, 3, 4"}]',
-            '[{"bbox_2d": ["64", "95", "193", "190"], "label": "1, 2, 3, 4"}]',
-        ),
-        ("<answer>(100,200),(300,400)</answer>", "<answer>(64,95),(193,190)</answer>"),
-        ("[[100, 200], [300, 400]]", "[[64, 95], [193, 190]]"),
-        ("[100.0, 200, 300, 400]", "[64, 95, 193, 190]"),
-        ("<answer>No Objects</answer>", "<answer>No Objects</answer>"),
-    ],
-)
-def test_norm1000_becomes_pixels_of_the_resized_image(gold, expected):
-    assert in_box_format("p", gold, "norm1000", "pixels", **SEEN)[1] == expected
+SIZE, SEEN = (640, 480), (644, 476)
+VIEW = ImageResize("qwen2_5_vl", 3136, 1_003_520)
+DOG = PROMPT.format(category="dog")
+GOLD = "<answer>[{'Position': [254, 303, 291, 365], 'Confidence': 1}]</answer>"
 
 
-def test_the_prompt_says_the_frame_where_it_said_one():
-    problem, _ = in_box_format(PROMPT.format(category="dog"), "[]", "norm1000", "pixels", **SEEN)
-    assert "boxes (in pixels, x from 0 to 644 and y from 0 to 476, integer) and conf" in problem
-    assert "0 and 1000" not in problem and "confidence (between 0 and 1, with two" in problem
-    back, _ = in_box_format(problem, "[]", "pixels", "norm1000", **SEEN)
-    assert back == PROMPT.format(category="dog")
-
-
-@pytest.mark.parametrize(
-    "said", ["normalized to 0-1000", "in the range [0, 1000]", "from 0 to 1000", "within 0–1000"]
-)
-def test_other_ways_to_say_norm1000_are_known(said):
-    problem, _ = in_box_format(f"Give the box, {said}.", "[]", "norm1000", "pixels", **SEEN)
-    assert problem == "Give the box, in pixels, x from 0 to 644 and y from 0 to 476."
-
-
-def test_a_prompt_that_says_nothing_gets_a_sentence():
-    problem, _ = in_box_format("Where is it?", "[1, 2, 30, 40]", "pixels", "norm1000", **SEEN)
-    assert problem == "Where is it?\nCoordinates are whole numbers between 0 and 1000."
-    problem, gold = in_box_format("Where?", "[64, 48, 320, 240]", "pixels", "pixels", **SEEN)
-    assert problem.endswith("in pixels, x from 0 to 644 and y from 0 to 476.")
-    assert gold == "[64, 48, 322, 238]"
-
-
-HERE = "in pixels, x from 0 to 644 and y from 0 to 476"
-SENTENCE = f"\nCoordinates are whole numbers {HERE}."
-HERE_CHINESE = "以像素为单位，x 从 0 到 644，y 从 0 到 476"
-
-
-def pixels(problem):
-    return in_box_format(problem, "[]", "norm1000", "pixels", **SEEN)[0]
-
-
-@pytest.mark.parametrize(
-    ("problem", "expected"),
-    [
-        ("Boxes are given between 0.0 and 1000.0.", f"Boxes are given {HERE}."),
-        ("Use integers in range(0, 1000).", f"Use integers {HERE}."),
-        ("They are scaled to 0-1000,", f"They are {HERE},"),
-        ("[x1, y1, x2, y2] (0 ~ 1000)", f"[x1, y1, x2, y2] {HERE}"),
-        ("coordinates 0..1000\nThink first.", f"coordinates {HERE}\nThink first."),
-        ("integers in [0, 999]", f"integers {HERE}"),
-        ("between 0 and 1,000 please", f"{HERE} please"),
-        ("rescaled to the range [0,1000)", HERE),
-        ("Coordinates range from 0 to 1000.", f"Coordinates {HERE}."),
-        ("x and y from 0 to 1000", f"x and y {HERE}"),
-        ("Give boxes, x ranges from 0 to 1000, y from 0 to 1000.", f"Give boxes, {HERE}."),
-        ("X in [0, 1000] and Y in [0, 1000]", f"I{HERE[1:]}"),
-        ("x: 0-1000; y: 0-999", HERE),
-        ("(0 <= x <= 1000 and 0 ≤ y ≤ 1000)", f"({HERE})"),
-        ("坐标x从0到1000，y从0到1000。", f"坐标{HERE_CHINESE}。"),
-        ("In a 0–1000 coordinate system, give", f"I{HERE[1:]}, give"),
-        ("Give normalized coordinates (0-1000).", f"Give coordinates {HERE}."),
-        ("数值范围为0到1000，给出框", f"{HERE_CHINESE}，给出框"),
-        ("坐标在0至1000之间。", f"坐标{HERE_CHINESE}。"),
-        ("坐标归一化到[0,1000)", f"坐标{HERE_CHINESE}"),
-        (f"already {HERE}", f"already {HERE}"),
-        (f"坐标{HERE_CHINESE}", f"坐标{HERE_CHINESE}"),
-    ],
-)
-def test_thousandths_are_replaced_as_a_whole_phrase(problem, expected):
-    assert pixels(problem) == expected
-    assert pixels(expected) == expected
-
-
-@pytest.mark.parametrize(
-    "said",
-    ["in thousandths of the image's width", "one of {0, 1, ..., 1000}", "0 < x1, y1 <= 1000"]
-    + ["in per mille", "0 (left) to 1000 (right)", "relative to 1000", "max 1000", "1000 bins"]
-    + ["on a 1000x1000 grid", "zero to one thousand", "0-1k", "in [0, 1000] x [0, 1000]", "1/1000"]
-    + ["[0,1000]^2", "0→1000", "normalized by 1000", "(1000, 1000) is right of (0, 0)", "‰"]
-    + ["normalized", "a 0-1000 normalized box", "between '0' and '1000'", "(0.5 * 1000, 1000)"]
-    + ["坐标以千分之几表示", "坐标最大1000", "归一化坐标", "x_max = 1000", "less than 1000"]
-    + ["x∈[0,1000]", "x ∈ [0..1000]", "y = [0, 1000]", "0 - 1e3", "resized to 1000x1000"],
-)
-def test_thousandths_that_are_not_understood_are_refused(said):
-    with pytest.raises(ValueError, match=r"the prompt says .+, and its boxes are to be in pixels"):
-        pixels(f"Give the box. Numbers: {said}.")
-
-
-def test_what_is_refused_is_named_with_the_words_before_it():
-    with pytest.raises(ValueError, match=r"the prompt says 'It costs 1000', and its boxes"):
-        pixels("What is on the table? It costs 1000.")
-    with pytest.raises(ValueError, match="the prompt says 'x{40}1000'"):
-        pixels("x" * 9000 + "1000")
-
-
-STORED = {"size": (640, 480), "to_size": (640, 480)}
-IN_THOUSANDTHS = "\nCoordinates are whole numbers between 0 and 1000."
-
-
-@pytest.mark.parametrize(
-    ("problem", "expected"),
-    [
-        ("Output boxes in absolute pixel coordinates.", "in coordinates between 0 and 1000."),
-        ("Give the box (in pixels).", "Give the box (between 0 and 1000)."),
-        ("In pixels, give the box", "Between 0 and 1000, give the box"),
-        ("Use pixel values.", "Use values between 0 and 1000."),
-        ("JSON with bbox_2d, as absolute coordinates", "as coordinates between 0 and 1000"),
-        ("in pixels of the resized image", "between 0 and 1000"),
-        ("请输出像素坐标。", "请输出0 到 1000 之间的坐标。"),
-        ("用绝对像素坐标表示", "用0 到 1000 之间的坐标表示"),
-        ("坐标以像素为单位。", "坐标在 0 到 1000 之间。"),
-        ("坐标单位为像素", "坐标在 0 到 1000 之间"),
-        ("Find the Pixel phone.", f"Find the Pixel phone.{IN_THOUSANDTHS}"),
-        ("Find the pixelated face in pixel art", f"pixel art{IN_THOUSANDTHS}"),
-        ("The image has 640x480 pixels. Find it.", f"640x480 pixels. Find it.{IN_THOUSANDTHS}"),
-        ("the original, absolute best dog", f"best dog{IN_THOUSANDTHS}"),
-        ("confidence from 0 to 100", f"confidence from 0 to 100{IN_THOUSANDTHS}"),
-        ("with absolute values", f"with absolute values{IN_THOUSANDTHS}"),
-    ],
-)
-def test_pixels_in_any_words_become_thousandths(problem, expected):
-    made = in_box_format(problem, "[]", "pixels", "norm1000", **STORED)[0]
-    assert made.endswith(expected) and made.count("1000") == 1
-    assert without_box_format(made) == without_box_format(
-        problem
-    )  # the question of both is the same
-    assert in_box_format(problem, "[]", "norm1000", "norm1000", **STORED)[0] == problem
-
-
-@pytest.mark.parametrize(
-    "said",
-    ["The unit is pixels", "values are px", "pixel-level box", "pixel space", "in image-pixels"]
-    + ["x from 0 to 640 and y from 0 to 480", "x in [0, 640]", "坐标（像素）", "给出原图坐标"]
-    + ["relative to the original image size", "absolute position", "0-480"],
-)
-def test_pixels_that_are_not_understood_are_refused(said):
-    with pytest.raises(
-        ValueError, match=r"the prompt says .+ to be in norm1000 \(0 to 1000\); say"
-    ):
-        in_box_format(f"Find it. {said}.", "[]", "pixels", "norm1000", **STORED)
-
-
-@pytest.mark.parametrize("frame", ["norm1000", "pixels"])
-@pytest.mark.parametrize(
-    "said",
-    ["The image is 640x480", "Size: 640 × 480 pixels", "x from 0 to 640", "原图的尺寸"]
-    + ["coordinates of the original picture"],
-)
-def test_a_size_that_the_model_does_not_see_is_refused(said, frame):
-    with pytest.raises(ValueError, match="to be in pixels of the image at 644 x 476; leave it out"):
-        in_box_format(f"{said}. Find it.", "[]", frame, "pixels", **SEEN)
-    made, _ = in_box_format(f"{said}. Find it.", "[]", frame, "pixels", **STORED)
-    assert made.endswith("in pixels, x from 0 to 640 and y from 0 to 480.")
-
-
-@pytest.mark.parametrize("kept_in", ["norm1000", "pixels"])
-@pytest.mark.parametrize("wanted", ["norm1000", "pixels"])
-def test_check_and_training_refuse_the_same_prompts(tmp_path, kept_in, wanted):
-    from support.stored_sets import picture
-    from typer.testing import CliRunner
-
-    from swift_vlrft.cli import app
-    from swift_vlrft.datasets.opening import open_set
-    from swift_vlrft.datasets.training import LoadOptions, training_set
-
-    (tmp_path / "1.png").write_bytes(picture())
-    said = ["permille", "from 0 to 1000", "in pixels", "in px", "a 40x20 picture"]
-    rows = [
-        {"image": "1.png", "problem": f"A box, {s}.", "solution": "[1, 2, 30, 18]",
-         "task": "grounding", "frame": kept_in}
-        for s in said
-    ]  # fmt: skip
-    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    refused = {"pixels": [0, 4], "norm1000": [3] if kept_in == "pixels" else []}
-    dataset, report = training_set(
-        open_set(tmp_path / "a.jsonl", keep_going=True),
-        LoadOptions(
-            cache=tmp_path / "cache",
-            box_format=wanted,
-            resize=ImageResize("qwen2_5_vl", 3136, 1_003_520),
-        ),
+def converted(problem, solution, after, before="norm1000", size=SIZE, seen=None, **options):
+    return in_box_format(
+        problem, solution, before, after, size=size, to_size=seen or size, **options
     )
-    assert [one.place.row for one in report.problems] == refused[wanted]
-    assert len(dataset) == 5 - len(refused[wanted])
-    asked = f"{tmp_path}/a.jsonl" + (f":{wanted}" if wanted != "norm1000" else "")
-    result = CliRunner().invoke(app, ["data", "check", asked, "--json"])
-    found = json.loads(result.stdout)
-    assert found["good"] == len(dataset) and result.exit_code == bool(refused[wanted])
-    problems = [problem["problem"] for problem in found["problems"]]
-    assert all(problem.startswith("the prompt says '") for problem in problems)
-    notes = [note for note in found["notes"] if ":pixels, which leaves them out" in note]
-    if wanted == "norm1000":
-        (note,) = notes
-        assert "2 rows train as they stand" in note and "box, permille', and its boxes" in note
-    else:
-        assert not notes
 
 
-@pytest.mark.parametrize(
-    "problem",
-    ["confidence (between 0 and 1, with two decimals)", "0.1000", "1000.5", "0 to 100", "10000"]
-    + ["the 100 ships", "bus 1001", "perm", "the man below the 500 yen note"]
-    + ["How many of the 1000 ships?", "Where is bus 1000?", "Find the 1000 m track."]
-    + ["the man below the 1,000 yen note", "between 500 and 1000 people", "from 0 to 1000 m"]
-    + ["a 1000-piece puzzle", "a $1000 bill", "from $0 to 1000", "图中有1000个人", "价格0到1000元"],
-)
-def test_other_numbers_are_left_alone(problem):
-    assert pixels(problem) == problem + SENTENCE
+def question(problem):
+    return " ".join(without_box_format(problem).split())
 
 
-@pytest.mark.parametrize(
-    "problem",
-    [
-        "Find 1000.",
-        "the coordinates of the 1000 ships",
-        "图分成1000个格",
-        "1000 bins",
-        "$1000 of 1000",
-    ]
-    + ["0 <= x <= 1000", "x from 0 to 1000, y from 0 to 800", "0 <= x <= 1000 and 0 <= y <= 480"]
-    + ["w, x from 0 to 1000, y from 0 to 1000", "x from 0 to 1000, y from 0 to 1000 m"]
-    + ["bus 1000 with coordinates up to 1000"],
-)
-def test_a_thousand_that_may_be_of_coordinates_is_refused_rather_than_guessed_at(problem):
-    with pytest.raises(
-        ValueError, match=r"the prompt says .*1,?000.*say it as 'between 0 and 1000'"
-    ):
-        pixels(problem)
+def wrong_with(case) -> str | None:
+    """What is not as the line of box_prompts.jsonl says."""
+    problem, solution = case["problem"], case.get("solution", "[]")
+    seen = tuple(case.get("seen", SIZE))
+    options = {"key": case.get("key"), "points": case.get("points", False)}
+    try:
+        result = converted(problem, solution, case["to"], case["from"], seen=seen, **options)
+    except ValueError as error:
+        named = case.get("refused")
+        return None if named and (repr(named) in str(error) or named in str(error)) else str(error)
+    if result != (case.get("asked"), case.get("written", "[]")):
+        return f"became {result}"
+    if converted(*result, case["to"], case["to"], seen, **options) != result:
+        return "changes once more"
+    same = question(problem) == question(result[0]) or case.get("other_question")
+    return None if same else f"asks something else: {question(result[0])}"
 
 
-@settings(derandomize=True, max_examples=300, deadline=None)
+def test_prompts_say_what_the_table_says():
+    lines = Path(__file__).with_name("box_prompts.jsonl").read_text().splitlines()
+    wrong = [(number, wrong_with(json.loads(line))) for number, line in enumerate(lines, 1)]
+    assert [f"line {number}: {what}" for number, what in wrong if what] == []
+    assert len(lines) > 200
+
+
+def test_what_is_refused_is_named_with_at_most_40_characters_before_it():
+    with pytest.raises(ValueError, match="'x{40}1000'"):
+        converted("x" * 9000 + "1000", "[]", "pixels")
+
+
+def test_prompt_and_solution_come_back_over_any_two_formats():
+    for first, second in itertools.product(BOX_FORMATS, BOX_FORMATS):
+        there = converted(DOG, GOLD, first, size=(1000, 1000))
+        further = converted(*there, second, first, size=(1000, 1000))
+        back = converted(*further, "norm1000", second, size=(1000, 1000))
+        assert back == (DOG, GOLD), (first, second)
+        assert without_box_format(further[0]) == without_box_format(DOG)
+
+
+@settings(max_examples=200)
 @given(
     lead=st.sampled_from(
         ["", "between ", "from ", "in the range ", "normalized to ", "scaled to "]
@@ -274,60 +97,146 @@ def test_a_thousand_that_may_be_of_coordinates_is_refused_rather_than_guessed_at
 )
 def test_no_phrase_is_garbled(lead, zero, joint, top, bracket, before, after):
     phrase = bracket[:1] + zero + joint + top + bracket[1:]
-    made = pixels(before + lead + phrase + after)
-    assert made.startswith(before) and made.endswith(after)
-    kept = made[len(before) : len(made) - len(after)]
-    assert kept in (HERE, HERE_CHINESE)
-
-
-@pytest.mark.parametrize("form", FORMS, ids=str)
-@settings(derandomize=True, max_examples=25, deadline=None)
-@given(data=st.data())
-def test_only_the_numbers_of_boxes_change(form, data):
-    boxes = data.draw(st.lists(box, min_size=1, max_size=3 if form.several else 1))
-    names = st.sampled_from(["[1,2,3,4]", "dog 7", "(10, 20)", "<box>1 2 3 4</box>", "9"])
-    name = data.draw(names) if form.labelled else None
-    around = "<think>[1, 2, 3, 4] {}</think>\n<answer> {} </answer>"
-
-    def gold(corners):
-        written = form.write(corners, name)
-        return around.format(form.write(boxes, name), written) if wrapped else written
-
-    wrapped = data.draw(st.booleans())
-    seen = [
-        convert_box(b, "norm1000", "pixels", size=(640, 480), to_size=(644, 476)) for b in boxes
-    ]
-    assert in_box_format("p", gold(boxes), "norm1000", "pixels", **SEEN)[1] == gold(seen)
-
-
-def test_what_cannot_be_rewritten_is_refused():
-    with pytest.raises(ValueError, match="cannot be rewritten"):
-        in_box_format("p", "[[1, 2, 3]]", "norm1000", "pixels", **SEEN)
-
-
-coordinate = st.integers(0, 1000)
-box = st.tuples(coordinate, coordinate, coordinate, coordinate).filter(
-    lambda b: b[0] < b[2] and b[1] < b[3]
-)
-
-
-@settings(derandomize=True, max_examples=200, deadline=None)
-@given(st.lists(box, max_size=5), st.tuples(st.integers(30, 3000), st.integers(30, 3000)))
-def test_there_and_back_is_within_one_pixel(boxes, size):
-    view = ImageResize("qwen2_5_vl", 3136, 1_003_520)
-    if max(size) > 100 * min(size):
-        return
-    seen = view.size(*size)
-    gold = str(
-        [{"Position": list(b), "Confidence": 1, "label": "[1, 2, 3, 4]x"[9:]} for b in boxes]
+    asked, _ = converted(before + lead + phrase + after, "[]", "pixels")
+    assert asked.startswith(before) and asked.endswith(after)
+    assert asked[len(before) : len(asked) - len(after)] in (
+        "in pixels, x from 0 to 640 and y from 0 to 480",
+        "以像素为单位，x 从 0 到 640，y 从 0 到 480",
     )
-    sizes = {"size": size, "to_size": seen}
-    problem, there = in_box_format("0-1000", gold, "norm1000", "pixels", **sizes)
-    _, back = in_box_format(problem, there, "pixels", "norm1000", size=seen, to_size=seen)
-    import ast
 
-    for before, after in zip(boxes, ast.literal_eval(back), strict=True):
-        for axis in (0, 1):
-            for i in (axis, axis + 2):
-                off = abs(before[i] - after["Position"][i]) * seen[axis] / 1000
-                assert off <= 1.0
+
+# ---- numbers, against shares of the sides that are computed here ---------------------------------
+
+
+def units(name: str, size) -> tuple[Fraction, Fraction]:
+    """A unit of a format as a share of width and height."""
+    width, height = size if name == "pixels" else (1000, 1000)
+    return Fraction(1, width), Fraction(1, height)
+
+
+def shares(box, name: str, size) -> list[Fraction]:
+    """x1, y1, x2, y2 as shares of width and height."""
+    a, b, c, d = (Fraction(str(v)) for v in box)
+    if name == "yx1000":
+        a, b, c, d = b, a, d, c
+    w, h = {"pixels": size, "unit": (1, 1)}.get(name, (1000, 1000))
+    return [a / w, b / h, c / w, d / h]
+
+
+def check_rounding(before, after, name, size):
+    """An edge moves by half a unit at most; one of a box that is thinner, by a unit."""
+    tiny = Fraction(1, 10**9)
+    for axis, unit in enumerate(units(name, size)):
+        first, last = after[axis], after[axis + 2]
+        assert 0 <= first < last <= 1, "it keeps an area, inside the image"
+        moved = [abs(after[axis + side] - before[axis + side]) / unit for side in (0, 2)]
+        if round_half_up(before[axis] / unit) == round_half_up(before[axis + 2] / unit):
+            assert last - first == unit and min(moved) <= 0.5 + tiny and max(moved) <= 1 + tiny
+        else:
+            assert max(moved) <= 0.5 + tiny
+
+
+def round_half_up(value: Fraction) -> int:
+    return (2 * value + 1).__floor__() // 2
+
+
+@settings(max_examples=300)
+@given(
+    size=st.tuples(st.integers(1, 5000), st.integers(1, 5000)),
+    parts=st.tuples(*[st.floats(0, 1)] * 4),
+    name=st.sampled_from(BOX_FORMATS),
+    whole=st.booleans(),
+)
+def test_rounding_moves_an_edge_by_half_a_unit_at_most(size, parts, name, whole):
+    box = [part * size[n % 2] for n, part in enumerate(parts)]
+    box = [round(v) if whole else round(v, 3) for v in box]
+    box = [*map(min, box[:2], box[2:]), *map(max, box[:2], box[2:])]
+    if box[0] == box[2] or box[1] == box[3]:
+        return
+    there = convert_box(tuple(box), "pixels", name, size=size)
+    before, after = shares(box, "pixels", size), shares(there, name, size)
+    check_rounding(before, after, name, size)
+    back = shares(convert_box(there, name, "pixels", size=size), "pixels", size)
+    for n in range(4):
+        pixel, unit = units("pixels", size)[n % 2], units(name, size)[n % 2]
+        assert abs(back[n] - after[n]) <= pixel  # half, but for a box thinner than a pixel
+        assert abs(back[n] - before[n]) <= pixel + unit
+
+
+side = st.integers(0, 999)
+boxes_of_an_image = st.lists(
+    st.tuples(side, side, side, side).map(
+        lambda b: (b[0], b[1], min(b[0] + 1 + b[2], 1000), min(b[1] + 1 + b[3], 1000))
+    ),
+    min_size=1,
+    max_size=3,
+)
+LABELS = ["Big dog", "[1,2,3,4]", "dog 7", "(10, 20)", "<box>1 2 3 4</box>", "9"]
+TARGETS = [("pixels", None), ("unit", None), ("yx1000", None), ("norm1000", "bbox_2d")]
+
+
+@pytest.mark.parametrize(("name", "key"), TARGETS)
+@settings(max_examples=8)
+@given(
+    all_boxes=boxes_of_an_image,
+    name_of_all=st.sampled_from(LABELS),
+    size=st.tuples(st.integers(60, 3000), st.integers(60, 3000)),
+)
+def test_boxes_in_any_form_are_rewritten_and_come_back(name, key, all_boxes, name_of_all, size):
+    for form in FORMS:
+        note(str(form))
+        boxes = all_boxes if form.several else all_boxes[:1]
+        check_rewritten(form, boxes, name_of_all if form.labelled else None, name, key, size)
+
+
+def check_rewritten(form, boxes, label, name, key, size):
+    text, seen = form.write(boxes, label), VIEW.size(*size)
+    lead, tail = f"<think>[1, 2, 3, 4] {text}</think>\n<answer> ", " </answer>"
+    gold = f"{lead}{text}{tail}"
+    problem, written = converted("Where?", gold, name, size=size, seen=seen, key=key)
+    assert written.startswith(lead) and written.endswith(tail)
+    answer = written[len(lead) : -len(tail)]
+    result = read_boxes(answer)
+    as_read = "norm1000" if name == "yx1000" else name  # the reader gives x first
+    for old, new in zip(boxes, result.boxes, strict=True):
+        check_rounding(shares(old, "norm1000", size), shares(new, as_read, seen), name, seen)
+    assert result.labels == read_boxes(text).labels
+    if name == "pixels":
+        assert answer == form.write([tuple(map(int, box)) for box in result.boxes], label)
+    written_key = "box_2d" if name == "yx1000" else key
+    count = len(re.findall(rf"""["']{written_key}["']:""", answer))
+    assert written_key is None or count == len(boxes)
+    _, back = converted(problem, written, "norm1000", name, size=seen, seen=size)
+    for old, new in zip(boxes, read_boxes(back[len(lead) : -len(tail)]).boxes, strict=True):
+        for n in range(4):
+            loss = 0 if name != "pixels" else Fraction(1000, seen[n % 2])
+            assert abs(old[n] - new[n]) <= loss
+
+
+# ---- the same in the commands and in training ----------------------------------------------------
+
+
+@pytest.mark.parametrize("stored_in", ["norm1000", "pixels"])
+@pytest.mark.parametrize("wanted", ["norm1000", "pixels"])
+def test_check_and_training_refuse_the_same_prompts(tmp_path, stored_in, wanted):
+    (tmp_path / "1.png").write_bytes(picture())
+    said = ["permille", "from 0 to 1000", "in pixels", "in px", "a 40x20 picture"]
+    row = {"image": "1.png", "solution": "[1, 2, 30, 18]", "task": "grounding", "frame": stored_in}
+    lines = [json.dumps(row | {"problem": f"A box, {words}."}) for words in said]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    refused = {"pixels": [0, 4], "norm1000": [3] if stored_in == "pixels" else []}[wanted]
+    options = LoadOptions(cache=tmp_path / "cache", box_format=wanted, resize=VIEW)
+    dataset, report = training_set(open_set(tmp_path / "a.jsonl", keep_going=True), options)
+    assert [problem.place.row for problem in report.problems] == refused
+    assert len(dataset) == 5 - len(refused)
+    source = f"{tmp_path}/a.jsonl" + (":pixels" if wanted == "pixels" else "")
+    result = CliRunner().invoke(app, ["data", "check", source, "--json"])
+    checked = json.loads(result.stdout)
+    assert checked["good"] == len(dataset) and result.exit_code == bool(refused)
+    rows = [problem["place"].rsplit(" ", 1)[-1] for problem in checked["problems"]]
+    assert rows == list(map(str, refused))
+    # What trains as it stands, and would not in pixels, is told.
+    notes = [note for note in checked["notes"] if ":pixels" in note]
+    assert ["2 rows" in note and "permille" in note for note in notes] == [True] * (
+        wanted == "norm1000"
+    )
