@@ -141,12 +141,11 @@ def stored_image(image: Mapping[str, Any], base: Path) -> tuple[dict[str, Any], 
     """The image's bytes as they are, and its path below ``base`` (else its name); upright in RGB
     where ms-swift would show it otherwise. DataError if it cannot be trained on.
     """
-    content, path = image.get("bytes"), image.get("path")
-    if content is None:
-        content = _content(image)
+    content, path = _content(image), image.get("path")
+    if image.get("bytes") is None:
         full = Path(os.path.abspath(str(path)))
         path = str(full.relative_to(base)) if full.is_relative_to(base) else full.name
-    stored = {"bytes": bytes(content), "path": path}
+    stored = {"bytes": content, "path": path}
     try:
         info = image_info(stored)
     except DataError:

@@ -6,6 +6,13 @@ import json
 import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
+from typer.testing import CliRunner
+
+from swift_vlrft.cli import app
+from swift_vlrft.datasets.opening import open_set
+from swift_vlrft.datasets.read import rows_of
+from swift_vlrft.datasets.report import Report
+from swift_vlrft.datasets.training import LoadOptions, streamed_rows, training_set
 
 GOLD = "<answer>[{'Position': [254, 303, 291, 365], 'Confidence': 1}]</answer>"
 PROBLEM = "Detect all dogs (between 0 and 1000, integer)."
@@ -55,7 +62,7 @@ def saved_dataset(folder):
 def saved_dict(folder):
     from datasets import Dataset, DatasetDict
 
-    DatasetDict({"train": Dataset.from_dict(columns())}).save_to_disk(folder / "dict", num_proc=1)
+    DatasetDict({"train": Dataset.from_dict(columns())}).save_to_disk(folder / "dict")
     return folder / "dict"
 
 
@@ -93,6 +100,33 @@ def parquet_of_plain_bytes(folder):
     table = pa.table(columns() | {"image": [picture()] * 3})
     pq.write_table(table, folder / "rows.parquet")
     return folder / "rows.parquet"
+
+
+def write_table(file, content):
+    """Columns or rows in Parquet; the file."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(
+        pa.Table.from_pylist(content) if isinstance(content, list) else pa.table(content), file
+    )
+    return file
+
+
+def train_on(path, cache, **options):
+    """The Dataset that ms-swift would train on, and the report."""
+    return training_set(open_set(path, keep_going=True), LoadOptions(cache=cache, **options))
+
+
+def stream_of(path, cache, **options):
+    """The rows of the same set streamed, and the report."""
+    report = Report(path)
+    rows = rows_of(open_set(path, keep_going=True))
+    return list(streamed_rows(rows, LoadOptions(cache=cache, **options), report)), report
+
+
+def command(*arguments):
+    """The exit code of ``vlrft ARGUMENTS``; what it printed, as words between single blanks."""
+    result = CliRunner().invoke(app, list(map(str, arguments)))
+    return result.exit_code, " ".join(result.output.split())
 
 
 FORMS = [
