@@ -4,7 +4,7 @@ whatever program has written or cut it.
 
 import json
 import os
-import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -43,69 +43,58 @@ READ = {
     "cut within a letter": TEXT.encode() + '{"completion": "é'.encode()[:-1],
 }
 REFUSED = {
-    "UTF-16": (TEXT.encode("utf-16"), "c.jsonl is UTF-16"),
-    "UTF-16 without a mark": (TEXT.encode("utf-16-le"), "c.jsonl is UTF-16"),
-    "UTF-32": (TEXT.encode("utf-32"), "c.jsonl is UTF-32"),
-    "Latin-1": (TEXT.encode("latin-1"), "c.jsonl, line 1: not UTF-8"),
-    "half a line in the middle": (
-        f"{LINES[0]}\n{HALF}{LINES[1]}\n{LINES[2]}\n".encode(),
-        "c.jsonl, line 2: not JSON",
-    ),
-    "half a line alone": (HALF.encode(), "c.jsonl, line 1: not JSON"),
-    "words at the end": ((TEXT + "Traceback\n").encode(), "c.jsonl, line 4: not JSON"),
-    "a list of numbers": (b'{"completion": "x"}\n3\n', "line 2: '3' is no JSON object"),
-    "a column of another length": (
-        b'{"completion": ["a", "b"], "solution": ["x"]}\n',
-        "2 completions, but another number in 'solution'",
-    ),
+    "UTF-16": (TEXT.encode("utf-16"), "UTF-16"),
+    "UTF-16 without a mark": (TEXT.encode("utf-16-le"), "UTF-16"),
+    "UTF-32": (TEXT.encode("utf-32"), "UTF-32"),
+    "Latin-1": (TEXT.encode("latin-1"), "line 1: not UTF-8"),
+    "half a line in the middle": (f"{LINES[0]}\n{HALF}{LINES[1]}\n{LINES[2]}".encode(), "line 2:"),
+    "half a line alone": (HALF.encode(), "line 1:"),
+    "words at the end": ((TEXT + "Traceback\n").encode(), "line 4:"),
+    "a list of numbers": (b'{"completion": "x"}\n3\n', "line 2: '3'"),
+    "other length": (b'{"completion": ["a", "b"], "solution": ["x"]}\n', "'solution'"),
 }
 
 
 @pytest.fixture
 def three(tmp_path):
-    """The three commands on one file of completions."""
+    """Exit code and words of the three commands on one file of completions."""
 
     def run(content: bytes) -> dict[str, tuple[int, str]]:
-        folder = tmp_path / "run"
-        folder.mkdir(exist_ok=True)
-        (folder / "logging.jsonl").write_text('{"reward": 1, "global_step/max_steps": "1/1"}\n')
-        file = folder / "completions.jsonl"
+        (tmp_path / "logging.jsonl").write_text('{"reward": 1, "global_step/max_steps": "1/1"}\n')
+        file = tmp_path / "completions.jsonl"
         file.write_bytes(content)
-        named = tmp_path / "c.jsonl"
-        named.write_bytes(content)
-        made = {}
-        for name, command in {
-            "eval": ["eval", "--predictions", str(named), "--task", "classification"],
-            "score": ["score", str(named), "--reward", "vlrft_classification"],
-            "report": ["report", str(folder)],
-        }.items():
+        answers = {}
+        for command in (
+            ["eval", "--predictions", str(file), "--task", "classification"],
+            ["score", str(file), "--reward", "vlrft_classification"],
+            ["report", str(tmp_path)],
+        ):
             result = CliRunner().invoke(app, command)
-            said = " ".join(result.output.split())
-            if name == "report" and result.exit_code == 0:
-                said = (folder / "report.html").read_text()
-            made[name] = result.exit_code, said.replace("completions.jsonl", "c.jsonl")
-        return made
+            answers[command[0]] = result.exit_code, " ".join(result.output.split())
+        if answers["report"][0] == 0:
+            answers["report"] = 0, (tmp_path / "report.html").read_text()
+        return answers
 
     return run
 
 
 @pytest.mark.parametrize("content", READ.values(), ids=READ)
 def test_what_any_program_writes_is_read_by_all_three(three, content):
-    done = three(content)
-    assert {name: code for name, (code, _) in done.items()} == dict.fromkeys(done, 0), done
-    assert "6 rows" in done["eval"][1] and "6 completions" in done["score"][1]
-    assert "<p>6 completions" in done["report"][1]
-    for _, said in done.values():
-        assert ("half a line at the end" in said) == (not content.rstrip().endswith(b"}"))
+    answers = three(content)
+    assert {code for code, _ in answers.values()} == {0}, answers
+    for (_, said), count in zip(
+        answers.values(), ("6 rows", "6 completions", "<p>6 completions"), strict=True
+    ):
+        assert count in said
+        assert ("half a line" in said) == (not content.rstrip().endswith(b"}"))
 
 
-@pytest.mark.parametrize(("content", "words"), REFUSED.values(), ids=REFUSED)
-def test_what_cannot_be_read_is_refused_by_all_three_in_the_same_words(three, content, words):
-    said = set()
-    for code, text in three(content).values():
-        assert code == 2 and words in text
-        said.add(re.sub(r"\S*c\.jsonl", "c.jsonl", text))
-    assert len(said) == 1, said
+@pytest.mark.parametrize(("content", "why"), REFUSED.values(), ids=REFUSED)
+def test_what_cannot_be_read_is_refused_by_all_three_in_the_same_words(three, content, why):
+    answers = set(three(content).values())
+    assert len(answers) == 1, answers
+    ((code, said),) = answers
+    assert code == 2 and "completions.jsonl" in said and why in said
 
 
 def test_a_pipe_is_refused(tmp_path):
@@ -113,41 +102,32 @@ def test_a_pipe_is_refused(tmp_path):
     os.mkfifo(pipe)  # opening it would wait for a writer
     for command in (["eval", "--predictions"], ["score"]):
         result = CliRunner().invoke(app, [*command, str(pipe)])
-        assert result.exit_code == 2 and "is a pipe" in result.output
+        assert result.exit_code == 2 and str(pipe) in result.output.replace("\n", "")
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
-def test_gold_and_lists_of_boxes_with_a_mark_are_read(tmp_path, encoding, newline):
-    row = {"image": "a.png", "problem": "Colour?", "solution": "red"}
-    (tmp_path / "set.jsonl").write_bytes((json.dumps(row) + newline * 2).encode(encoding))
-    said = {"id": "0", "completion": "<answer>red</answer>"}
-    (tmp_path / "p.jsonl").write_bytes((json.dumps(said) + newline).encode(encoding))
+def test_gold_and_lists_of_boxes_with_a_mark_are_read(tmp_path, monkeypatch, encoding, newline):
+    monkeypatch.chdir(tmp_path)
+    box = {"image_id": 1, "category_id": 1, "bbox": [1, 1, 5, 5]}
     gold = {
         "images": [{"id": 1, "file_name": "a.jpg", "width": 9, "height": 9}],
-        "annotations": [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [1, 1, 5, 5]}],
+        "annotations": [box | {"id": 1}],
         "categories": [{"id": 1, "name": "dog"}],
     }
-    (tmp_path / "instances.json").write_bytes(json.dumps(gold).encode(encoding))
-    boxes = [{"image_id": 1, "category_id": 1, "bbox": [1, 1, 5, 5], "score": 0.5}]
-    (tmp_path / "boxes.json").write_bytes((newline + json.dumps(boxes)).encode(encoding))
-    for command in (
-        [
-            "--predictions",
-            "p.jsonl",
-            "--gold",
-            "set.jsonl",
-            "--join",
-            "id",
-            "--task",
-            "classification",
-        ],
-        ["--predictions", "boxes.json", "--gold", "instances.json"],
+    for name, value, before, after in (
+        ("set.jsonl", {"image": "a.png", "problem": "?", "solution": "red"}, "", newline * 2),
+        ("p.jsonl", {"id": "0", "completion": "<answer>red</answer>"}, "", newline),
+        ("instances.json", gold, "", ""),
+        ("boxes.json", [box | {"score": 0.5}], newline, ""),
     ):
-        command = [str(tmp_path / c) if c.partition(".")[2] else c for c in command]
-        result = CliRunner().invoke(app, ["eval", *command])
-        assert result.exit_code == 0, result.output
-        assert "1.000" in result.output
+        Path(name).write_bytes((before + json.dumps(value) + after).encode(encoding))
+    for command in (
+        "--predictions p.jsonl --gold set.jsonl --join id --task classification",
+        "--predictions boxes.json --gold instances.json",
+    ):
+        result = CliRunner().invoke(app, ["eval", *command.split()])
+        assert result.exit_code == 0 and "1.000" in result.output, result.output
 
 
 @given(st.binary(max_size=200))
@@ -155,11 +135,11 @@ def test_any_bytes_are_lines_or_one_error(tmp_path_factory, content):
     file = tmp_path_factory.getbasetemp() / "any.jsonl"
     file.write_bytes(content)
     try:
-        found = list(json_lines(file))
+        values = list(json_lines(file))
     except ValueError as error:
         assert str(file) in str(error)
         return
-    for number, value in found:
+    for number, value in values:
         assert not isinstance(value, Broken) or f"line {number}:" in value.problem
 
 
