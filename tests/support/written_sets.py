@@ -1,10 +1,17 @@
-"""Pictures and rows to write data sets of."""
+"""Pictures, rows and whole sets to write, and the commands on data that read them."""
 
 import hashlib
 import io
+import json
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+from click.testing import Result
 from PIL import Image
+from support.stored_sets import columns, picture
+from typer.testing import CliRunner
 
 
 def png(colour=(200, 30, 30), size=(16, 12)) -> bytes:
@@ -22,6 +29,58 @@ def row(i: int, **more) -> dict:
         "frame": "norm1000",
         **more,
     }
+
+
+def write_set(folder: Path, count: int = 3, name: str = "train.parquet", **changes: Any) -> Path:
+    """A folder with ``count`` rows of ViRFT in Parquet; a column that is None is left out."""
+    folder.mkdir(parents=True, exist_ok=True)
+    content = {k: v for k, v in (columns(count) | changes).items() if v is not None}
+    pq.write_table(pa.table(content), folder / name)
+    return folder
+
+
+def write_rows(file: Path, *rows: dict) -> Path:
+    """JSON Lines."""
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return file
+
+
+def coco_with_a_crowd(folder: Path) -> Path:
+    """Annotations that make one row: an image with a dog, one with a crowd and an empty box."""
+    for name in ("8.png", "9.png"):
+        (folder / name).write_bytes(picture())
+    size = {"width": 40, "height": 20}
+    content = {
+        "images": [{"id": 8, "file_name": "8.png"} | size, {"id": 9, "file_name": "9.png"} | size],
+        "categories": [{"id": 18, "name": "dog"}, {"id": 19, "name": "cat"}],
+        "annotations": [
+            {"image_id": 8, "category_id": 18, "bbox": [4, 5, 16, 10]},
+            {"image_id": 9, "category_id": 18, "bbox": [4, 5, 16, 10]},
+            {"image_id": 9, "category_id": 18, "bbox": [0, 0, 9, 9], "iscrowd": 1},
+            {"image_id": 9, "category_id": 19, "bbox": [3, 3, 0, 5]},
+        ],
+    }
+    (folder / "instances_train.json").write_text(json.dumps(content))
+    return folder / "instances_train.json"
+
+
+def data(*arguments: object) -> Result:
+    """``vlrft data`` in this process."""
+    from swift_vlrft.cli import app
+
+    return CliRunner().invoke(app, ["data", *map(str, arguments)])
+
+
+def check(*arguments: object) -> tuple[int, dict]:
+    """Exit code and report of ``vlrft data check --json``."""
+    result = data("check", *arguments, "--json")
+    return result.exit_code, json.loads(result.stdout)
+
+
+def rows_in(folder: Path, split: str = "train") -> list[dict]:
+    """The rows of a converted set."""
+    files = sorted((folder / "data").glob(f"{split}-*.parquet"))
+    return [stored for file in files for stored in pq.read_table(file).to_pylist()]
 
 
 def digests(folder: Path) -> dict[str, str]:
