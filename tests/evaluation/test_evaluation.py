@@ -1,4 +1,4 @@
-"""`vlrft eval` and `vlrft compare` on existing predictions: forms, metrics, protocols, bad input."""
+"""`vlrft eval` and `vlrft compare` on existing predictions: forms, metrics, protocols, refusals."""
 
 import json
 import random

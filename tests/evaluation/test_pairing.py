@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from typer.testing import CliRunner
+from scored import answer, eval_json, refusal, run_json, write_lines
 
-from swift_vlrft.cli import app
+from swift_vlrft.datasets.image import upright_bytes
+from swift_vlrft.evaluation.joined import same_gold
 from swift_vlrft.evaluation.pairing import JOINS, pair
 from swift_vlrft.evaluation.predictions import EvaluationError, Prediction
 
@@ -29,11 +30,13 @@ ROWS = [
     ("b/3.png", SHAPE, "dark square"),
 ]
 EVERY = list(range(len(ROWS)))
-ASKED = {"role": "user", "content": "<image>How many cups?"}  # of no row
+TABLE = Path(__file__).with_name("joins_refused.jsonl")
+"""``rows``: the row that each line answers; ``changed``: what the lines say otherwise."""
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch) -> Path:
+    """With the rows: set.jsonl of no ids, ids.jsonl of the ids x0, x1, .., same.jsonl of one id."""
     monkeypatch.chdir(tmp_path)
     for n, name in enumerate(sorted({name for name, _, _ in ROWS})):
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -42,223 +45,155 @@ def folder(tmp_path, monkeypatch) -> Path:
         {"image": name, "problem": problem, "solution": f"<answer>{gold}</answer>"}
         for name, problem, gold in ROWS
     ]
-    write(tmp_path / "set.jsonl", rows)
+    write_lines(tmp_path / "set.jsonl", rows)
+    write_lines(tmp_path / "less.jsonl", rows[2:])
+    write_lines(tmp_path / "ids.jsonl", [row | {"id": f"x{n}"} for n, row in enumerate(rows)])
+    write_lines(tmp_path / "same.jsonl", [row | {"id": 7} for row in rows])
     return tmp_path
 
 
-def write(path: Path, lines: list[dict]) -> Path:
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return path
-
-
-def infer_line(folder: Path, n: int, **changed) -> dict:
+def infer_line(n: int, **changed) -> dict:
     """A line as `swift infer` of ms-swift 4.6.1 writes it, with the right answer."""
     name, problem, gold = ROWS[n]
-    answer = f"<think>t</think><answer>{gold}</answer>"
     return {
-        "response": answer,
+        "response": answer(gold),
         "labels": f"<answer>{gold}</answer>",
         "messages": [
             {"role": "system", "content": "You are a helpful assistant."},
             {"role": "user", "content": f"<image>{problem}"},
-            {"role": "assistant", "content": answer},
+            {"role": "assistant", "content": answer(gold)},
         ],
-        "images": [{"bytes": None, "path": str(folder / name)}],
+        "images": [{"bytes": None, "path": str(Path(name).absolute())}],
     } | changed
 
 
-def evaluate(folder: Path, lines: list[dict], *join: str, gold: str = "set.jsonl"):
-    file = write(folder / "p.jsonl", lines)
-    command = ["eval", "--predictions", str(file), "--gold", gold, "--task", "classification"]
-    more = ["--join", *join] if join else []
-    return CliRunner().invoke(app, [*command, *more, "--json", "--bootstrap", "0"])
+def own_line(n: int, **changed) -> dict:
+    """A line as `vlrft eval` writes it."""
+    name, problem, gold = ROWS[n]
+    line = {"id": str(n), "row": n, "image_hash": sha256(Path(name))[:16], "prompt": problem}
+    return line | {"completion": answer(gold), "task": "classification"} | changed
 
 
-def accuracy(*arguments, **gold) -> float:
-    result = evaluate(*arguments, **gold)
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)["metrics"]["accuracy"]["value"]
+def bare_line(n: int, **changed) -> dict:
+    """Without question, image and gold."""
+    return {"id": n, "completion": answer(ROWS[n][2])} | changed
 
 
-def refused(*arguments, **gold) -> str:
-    result = evaluate(*arguments, **gold)
-    assert result.exit_code == 2, result.output
-    assert len(result.output.strip().splitlines()) == 1
-    return result.output
+KINDS = {"infer": infer_line, "own": own_line, "bare": bare_line}
+
+
+def joined(lines: list[dict], join: str | None = None, gold: str = "set.jsonl") -> tuple:
+    file = write_lines(Path("p.jsonl"), lines)
+    arguments = file, "--gold", gold, "--task", "classification"
+    return *arguments, *(("--join", join) if join else ())
+
+
+def accuracy(*arguments) -> float:
+    return eval_json(*joined(*arguments))["metrics"]["accuracy"]["value"]
 
 
 def sha256(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
-def copied(folder: Path, name: str) -> str:
-    file = folder / f"copy-{name.replace('/', '-')}.bin"
-    file.write_bytes((folder / name).read_bytes())
-    return str(file)
+def copied(name: str) -> str:
+    file = Path(f"copy-{name.replace('/', '-')}.bin")
+    file.write_bytes(Path(name).read_bytes())
+    return str(file.absolute())
 
 
 NAMED = {
-    "absolute": lambda folder, name: str(folder / name),
-    "relative": lambda folder, name: name,
-    "of another machine": lambda folder, name: f"/mnt/data/{name}",
-    "of Windows": lambda folder, name: "C:\\data\\" + name.replace("/", "\\"),
+    "absolute": lambda name: str(Path(name).absolute()),
+    "relative": lambda name: name,
+    "of another machine": lambda name: f"/mnt/data/{name}",
+    "of Windows": lambda name: "C:\\data\\" + name.replace("/", "\\"),
     "copied": copied,
-    "named by its hash": lambda folder, name: f"/gone/{sha256(folder / name)[:32]}",
-    "base64": lambda folder, name: (
-        "data:image/png;base64," + base64.b64encode((folder / name).read_bytes()).decode()
+    "named by its hash": lambda name: f"/gone/{sha256(Path(name))[:32]}",
+    "base64": lambda name: (
+        "data:image/png;base64," + base64.b64encode(Path(name).read_bytes()).decode()
     ),
 }
 
 
 @pytest.mark.parametrize("naming", NAMED)
-@pytest.mark.parametrize("chosen", [EVERY, EVERY[::-1], [5, 0, 3]])
-def test_images_by_any_name_find_their_rows(folder, naming, chosen):
-    lines = [infer_line(folder, n, images=[NAMED[naming](folder, ROWS[n][0])]) for n in chosen]
-    assert accuracy(folder, lines, "image") == pytest.approx(len(chosen) / len(ROWS))
+def test_images_by_any_name_find_their_rows(folder, naming):
+    lines = [infer_line(n, images=[NAMED[naming](ROWS[n][0])]) for n in EVERY]
+    assert accuracy(lines[::-1], "image") == 1.0
+    some = [lines[n] for n in (5, 0, 3)]
+    assert accuracy(some, "image") == pytest.approx(3 / 6)
 
 
-def test_without_join_the_possible_ones_are_named(folder):
-    lines = [infer_line(folder, n) for n in EVERY]
-    assert refused(folder, lines).endswith("Possible here: --join image or --join order\n")
-    assert refused(folder, lines[::-1]).endswith("Possible here: --join image\n")
-    lines = [line | {"id": n, "images": []} for n, line in enumerate(lines)]
-    assert refused(folder, lines[:3]).endswith("Possible here: --join id\n")
-    nothing = [{"response": "<answer>red</answer>"}]
-    assert "cannot be joined" in refused(folder, nothing)
-    assert "--join hash: known are id, image, order" in refused(folder, lines, "hash")
+def test_an_image_that_was_turned_for_training_is_the_sets(folder):
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.new("RGB", (9, 5), (1, 2, 3)).save("turned.jpg", exif=exif)
+    row = {"image": "turned.jpg", "problem": COLOUR, "solution": "red"}
+    write_lines(Path("one.jsonl"), [row])
+    content = upright_bytes({"bytes": None, "path": str(folder / "turned.jpg")})["bytes"]
+    name = f"/cache/{hashlib.sha256(content).hexdigest()}.png"
+    assert accuracy([infer_line(0, images=[name])], "image", "one.jsonl") == 1.0
 
 
-def test_ids_are_the_sets_own_or_numbers_of_rows(folder):
-    lines = [{"id": n, "completion": infer_line(folder, n)["response"]} for n in EVERY]
-    assert accuracy(folder, lines[::-1], "id") == 1.0
-    rows = [json.loads(line) for line in (folder / "set.jsonl").read_text().splitlines()]
-    write(folder / "ids.jsonl", [row | {"id": f"x{n}"} for n, row in enumerate(rows)])
-    own = [line | {"id": f"x{line['id']}"} for line in lines]
-    assert accuracy(folder, own[::-1], "id", gold="ids.jsonl") == 1.0
-    from_one = [line | {"id": line["id"] + 1} for line in lines]
-    assert "counted from 1" in refused(folder, from_one, "id")
-    assert "counted from 1" in refused(folder, from_one[2::-1], "id")  # the first three
-    summary = json.loads(
-        evaluate(folder, [*own[1:], {**own[0], "id": "y"}], "id", gold="ids.jsonl").stdout
-    )
-    assert summary["problems"] == {
-        "rows that the data set does not have, left out": 1,
-        "rows missing from the predictions, scored as unanswered": 1,
-    }
+def test_lines_are_joined_by_what_join_names_alone(folder):
+    lines = [bare_line(n) for n in EVERY]
+    assert accuracy(lines[::-1], "id") == 1.0
+    assert accuracy([own_line(n) for n in EVERY[::-1]]) == 1.0
+    own = [bare_line(n, id=f"x{n}") for n in EVERY]
+    assert accuracy(own[::-1], "id", "ids.jsonl") == accuracy(own, "order", "ids.jsonl") == 1.0
+    nothing = [infer_line(n, images=[], labels=None, messages=[]) for n in EVERY]
+    assert accuracy(nothing, "order") == 1.0
+    # Ids may repeat where nothing is joined by them.
+    repeated = [infer_line(n, id="7") for n in EVERY]
+    assert accuracy(repeated, "order") == accuracy(repeated[::-1], "image") == 1.0
+    assert accuracy(repeated, "order", "same.jsonl") == 1.0
+
+
+def test_missing_rows_are_unanswered_and_unknown_ones_left_out(folder):
+    lines = [bare_line(0, id="y"), *(bare_line(n, id=f"x{n}") for n in EVERY[1:])]
+    summary = eval_json(*joined(lines, "id", "ids.jsonl"))
     assert summary["metrics"]["accuracy"]["value"] == pytest.approx(5 / 6)
-
-
-def test_ids_may_repeat_where_nothing_is_joined_by_them(folder):
-    lines = [infer_line(folder, n) | {"id": "7"} for n in EVERY]
-    assert accuracy(folder, lines, "order") == accuracy(folder, lines[::-1], "image") == 1.0
-    first, second = write(folder / "a.jsonl", lines), write(folder / "b.jsonl", lines)
-    command = ["compare", str(first), str(second), "--task", "classification", "--json"]
-    assert "could be of 6 rows" in CliRunner().invoke(app, command).output
-    done = CliRunner().invoke(app, [*command, "--join", "order"])
-    assert json.loads(done.stdout)["rows"] == 6
-    rows = (folder / "set.jsonl").read_text().splitlines()
-    write(folder / "ids.jsonl", [json.loads(row) | {"id": 7} for row in rows])
-    assert "could be of 6 rows" in refused(folder, lines, "id", gold="ids.jsonl")
-    assert accuracy(folder, lines, "order", gold="ids.jsonl") == 1.0
-
-
-def test_ids_in_another_order_are_not_joined_by_order(folder):
-    rows = [json.loads(row) for row in (folder / "set.jsonl").read_text().splitlines()]
-    write(folder / "ids.jsonl", [row | {"id": f"x{n}"} for n, row in enumerate(rows)])
-    for of, gold in (("x{}", "ids.jsonl"), ("{}", "set.jsonl")):
-        lines = [{"id": of.format(n), "response": "<answer>red</answer>"} for n in EVERY]
-        assert accuracy(folder, lines, "order", gold=gold) == 0.5
-        text = refused(folder, lines[::-1], "order", gold=gold)
-        assert f"has the id '{of.format(5)}' of row 5 of {gold}, not row 0" in text
-        assert refused(folder, lines[::-1], gold=gold).endswith("Possible here: --join id\n")
+    assert summary["named"] == {
+        "rows that the data set does not have, left out": ["line 1: id y"],
+        "rows missing from the predictions, scored as unanswered": ["0"],
+    }
 
 
 @pytest.mark.parametrize("image", ["<image>", "<img><IMG_CONTEXT></img>", "<start_of_image>"])
 def test_the_log_has_the_question_inside_of_the_templates_text(folder, image):
-    rows = [json.loads(row) for row in (folder / "set.jsonl").read_text().splitlines()]
+    rows = [json.loads(row) for row in Path("set.jsonl").read_text().splitlines()]
     for row in rows:
         row["problem"] = row["problem"].replace(" is it", " <image> is it")
-    write(folder / "set.jsonl", rows)
+    write_lines(Path("set.jsonl"), rows)
     asked = [row["problem"].replace("<image>", image) for row in rows]
     said = [f"<|im_start|>user\n{q}<|im_end|>\n<|im_start|>assistant\n" for q in asked]
     log = {"completion": [f"<answer>{gold}</answer>" for _, _, gold in ROWS], "prompt": said}
-    assert accuracy(folder, [log], "order") == 1.0
+    assert accuracy([log], "order") == 1.0
     log["prompt"] = said[::-1]
-    assert "was asked" in refused(folder, [log], "order")
+    assert "line 1[0]" in refusal("eval", "--predictions", *joined([log], "order"))
 
 
-def test_order_needs_as_many_lines(folder):
-    nothing = {"images": [], "labels": None, "messages": []}
-    lines = [infer_line(folder, n) | nothing for n in EVERY]
-    assert accuracy(folder, lines, "order") == 1.0
-    assert "5 answers are not the 6 rows" in refused(folder, lines[1:], "order")
+REFUSED = [json.loads(line) for line in TABLE.read_text().splitlines()]
 
 
-@pytest.mark.parametrize(
-    ("join", "lines", "said"),
-    [
-        (
-            "order",
-            [(n, {"images": []}) for n in EVERY[::-1]],
-            "line 1 of the predictions was asked",
-        ),
-        ("order", [(n, {}) for n in [2, 1, 0, 3, 4, 5]], "is of the image"),
-        ("image", [(0, {"labels": "purple"})], "has the gold 'purple', row 0 of set.jsonl"),
-        ("image", [(0, {"images": ["x/77.png"]})], "no prediction is of a row of set.jsonl"),
-        (
-            "image",
-            [(2, {"images": ["1.png"], "labels": None})],
-            "could be of 2 rows, such as row 2",
-        ),
-        (
-            "image",
-            [(0, {}), (0, {})],
-            "line 1 of the predictions and line 2 of the predictions are",
-        ),
-        ("image", [(0, {"images": []})], "line 1 of the predictions names no image"),
-        ("id", [(0, {"id": "1", "images": []})], "was asked 'What colour is it?', row 1 of set"),
-        ("id", [(2, {"id": "0", "images": []})], "has the gold 'blue', row 0 of set.jsonl"),
-        ("id", [(0, {"id": "4"})], "is of the image"),
-        ("id", [(0, {"id": "0", "messages": [ASKED]})], "was asked 'How many cups?', row 0 of set"),
-        ("image", [(0, {"messages": [ASKED]})], "was asked 'How many cups?', row 0 of set.jsonl"),
-        ("id", [(0, {})], "line 1 of the predictions has no id"),
-    ],
-)
-def test_contradictions_are_refused_in_one_line(folder, join, lines, said):
-    text = refused(folder, [infer_line(folder, n) | changed for n, changed in lines], join)
-    assert said in text
-
-
-def test_our_own_lines_carry_row_and_hash(folder):
-    lines = [
-        {
-            **{"id": str(n), "row": n, "image_hash": sha256(folder / name)[:16], "prompt": problem},
-            **{"completion": infer_line(folder, n)["response"], "task": "classification"},
-        }
-        for n, (name, problem, _) in enumerate(ROWS)
-    ]
-    assert accuracy(folder, lines[::-1]) == 1.0
-    rows = (folder / "set.jsonl").read_text().splitlines(keepends=True)
-    (folder / "less.jsonl").write_text("".join(rows[2:]))  # of a set that has lost rows since
-    assert "row 0 of less.jsonl of" in refused(folder, lines, gold="less.jsonl")
+@pytest.mark.parametrize("case", REFUSED, ids=lambda case: f"{case['join']}: {case['why']}")
+def test_what_cannot_be_joined_or_contradicts_its_row_is_refused_in_one_line(folder, case):
+    lines = []
+    for n in case["rows"]:
+        changed = dict(case["changed"])
+        if isinstance(changed.get("id"), str):
+            changed["id"] = changed["id"].format(row=n, next=n + 1)
+        lines.append(KINDS[case["kind"]](n, **changed))
+    arguments = joined(lines, case["join"], f"{case['set']}.jsonl")
+    text = refusal("eval", "--predictions", *arguments)
+    assert case["said"] in text and text.count("error:") == 1
+    assert "Possible" not in text or text.endswith(case["said"])
 
 
 def test_gold_in_another_form_is_the_same_gold(folder):
     for labels in ("Red", "<answer> red. </answer>", '"red"'):
-        assert accuracy(folder, [infer_line(folder, 0, labels=labels)], "image") > 0
-
-
-def test_images_that_were_turned_for_training_are_the_sets(folder):
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    Image.new("RGB", (9, 5), (1, 2, 3)).save(folder / "turned.jpg", exif=exif)
-    write(folder / "one.jsonl", [{"image": "turned.jpg", "problem": COLOUR, "solution": "red"}])
-    from swift_vlrft.datasets.image import upright_bytes
-
-    content = upright_bytes({"bytes": None, "path": str(folder / "turned.jpg")})["bytes"]
-    name = f"/cache/{hashlib.sha256(content).hexdigest()}.png"
-    lines = [infer_line(folder, 0, images=[name])]
-    assert accuracy(folder, lines, "image", gold="one.jsonl") == 1.0
+        assert accuracy([infer_line(0, labels=labels)], "image") > 0
+    assert same_gold("[0.1, 0.1, 0.2, 0.2]", "[0.101, 0.1, 0.2, 0.2]")
+    assert not same_gold("[0.1, 0.1, 0.2, 0.2]", "[0.4, 0.4, 0.9, 0.9]")
 
 
 def test_results_on_coco_annotations_are_located_by_the_files_name(tmp_path):
@@ -269,69 +204,66 @@ def test_results_on_coco_annotations_are_located_by_the_files_name(tmp_path):
     }
     (tmp_path / "instances.json").write_text(json.dumps(content))
     question = "Detect all objects belonging to the category 'dog' in the image."
-    answer = "<answer>[{'Position': [100, 100, 500, 500], 'Confidence': 1}]</answer>"
-    line = {"response": answer, "messages": [{"role": "user", "content": question}]}
-    for name, right in (("/mnt/val/1.jpg", 1.0), ("1.jpg", 1.0), ("/mnt/train/1.jpg", None)):
-        file = write(tmp_path / "p.jsonl", [line | {"images": [{"path": name}]}])
-        command = ["eval", "--predictions", str(file), "--gold", str(tmp_path / "instances.json")]
-        done = CliRunner().invoke(app, [*command, "--task", "detection", "--json"])
-        assert done.exit_code == (2 if right is None else 0), done.output
-        if right is not None:
-            assert json.loads(done.stdout)["metrics"]["AP"]["value"] == pytest.approx(right)
+    said = answer("[{'Position': [100, 100, 500, 500], 'Confidence': 1}]")
+    line = {"response": said, "messages": [{"role": "user", "content": question}]}
+    file = tmp_path / "p.jsonl"
+    arguments = file, "--gold", tmp_path / "instances.json", "--task", "detection"
+    for name in ("/mnt/val/1.jpg", "1.jpg"):
+        write_lines(file, [line | {"images": [{"path": name}]}])
+        assert eval_json(*arguments)["metrics"]["AP"]["value"] == pytest.approx(1.0)
+    write_lines(file, [line | {"images": [{"path": "/mnt/train/1.jpg"}]}])
+    assert "like 7, its categories 3: dog" in refusal("eval", "--predictions", *arguments)
 
 
 def test_two_files_without_ids_are_compared_as_join_says(folder):
-    lines = [infer_line(folder, n) for n in EVERY]
-    first, second = write(folder / "a.jsonl", lines), write(folder / "b.jsonl", lines[::-1])
-    command = ["compare", str(first), str(second), "--task", "classification", "--json"]
-    asked = CliRunner().invoke(app, command)
-    assert asked.exit_code == 2 and "Possible here: --join image" in asked.output
-    done = CliRunner().invoke(app, [*command, "--join", "image"])
-    assert json.loads(done.stdout)["rows"] == 6
-    assert "line 1 of B" in CliRunner().invoke(app, [*command, "--join", "order"]).output
+    def compared(first: list[dict], second: list[dict], *join: str) -> tuple:
+        files = (write_lines(Path("a.jsonl"), first), write_lines(Path("b.jsonl"), second))
+        return "compare", *files, "--task", "classification", *join
 
-
-def test_files_without_gold_are_not_compared(folder):
-    lines = [infer_line(folder, n) | {"labels": None} for n in EVERY]
-    file = str(write(folder / "a.jsonl", lines))
-    command = ["compare", file, file, "--task", "classification", "--join", "order"]
-    done = CliRunner().invoke(app, command)
-    assert done.exit_code == 2 and "score each with `vlrft eval" in done.output
+    lines = [infer_line(n) for n in EVERY]
+    sides = lines, lines[::-1]
+    assert refusal(*compared(*sides)).endswith("Possible here: --join image")
+    assert run_json(*compared(*sides, "--join", "image"))["rows"] == 6
+    assert "line 1 of B" in refusal(*compared(*sides, "--join", "order"))
+    repeated = [line | {"id": "7"} for line in lines]
+    assert "could be of 6 rows" in refusal(*compared(repeated, repeated))
+    assert run_json(*compared(repeated, repeated, "--join", "order"))["rows"] == 6
+    unsolved = [line | {"labels": None} for line in lines]
+    assert "--gold SET" in refusal(*compared(unsolved, unsolved, "--join", "order"))
 
 
 IMAGES = st.sampled_from(["a/1.png", "b/1.png", "2.png", None])
 LINE = st.tuples(IMAGES, st.sampled_from([COLOUR, SHAPE, ""]), st.sampled_from(["red", "blue", ""]))
 
 
-def made(place: str, image: str | None, question: str, gold: str, own_id: str | None = None):
+def prediction(place: str, image: str | None, question: str, gold: str, own_id: str) -> Prediction:
     names = () if image is None else (image,)
     return Prediction("", "", gold, prompt=question, place=place, own_id=own_id, image_names=names)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(
     rows=st.lists(LINE, min_size=1, max_size=5),
     join=st.sampled_from(JOINS),
     seed=st.integers(0, 99),
 )
 def test_no_answer_is_ever_given_a_row_that_it_contradicts(rows, join, seed):
-    known = [made(f"row {n}", *row, str(n)) for n, row in enumerate(rows)]
-    lines = [made(f"line {n}", *row, str(n)) for n, row in enumerate(rows)]
+    known = [prediction(f"row {n}", *row, str(n)) for n, row in enumerate(rows)]
+    lines = [prediction(f"line {n}", *row, str(n)) for n, row in enumerate(rows)]
     random.Random(seed).shuffle(lines)
 
     def agrees(n: int, r: int) -> bool:
         return lines[n].solution in ("", known[r].solution)
 
     try:
-        found = pair(lines, known, join, agrees=agrees)
+        paired = pair(lines, known, join, agrees=agrees)
     except EvaluationError:
         return
-    used = [r for r in found if r is not None]
+    used = [r for r in paired if r is not None]
     assert len(set(used)) == len(used)
-    for line, r in zip(lines, found, strict=True):
+    for n, r in enumerate(paired):
         if r is not None:
-            assert line.solution in ("", known[r].solution)
-            assert not (line.image_names and known[r].image_names) or (
-                line.image_names == known[r].image_names
-            )
-            assert join != "id" or line.own_id == known[r].own_id
+            line, row = lines[n], known[r]
+            assert agrees(n, r)
+            assert not (line.image_names and row.image_names) or line.image_names == row.image_names
+            assert join != "id" or line.own_id == row.own_id
