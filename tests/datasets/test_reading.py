@@ -2,12 +2,10 @@
 the records of published sets say is in test_published_sets.py.
 """
 
-import io
 import json
 import re
 
 import pytest
-from PIL import Image
 from support.stored_sets import (
     FORMS,
     PROBLEM,
@@ -18,6 +16,7 @@ from support.stored_sets import (
     parquet_folder,
     picture,
     saved_dict,
+    shown,
     train_on,
 )
 
@@ -34,11 +33,6 @@ def refused(path, *tokens, **options):
     with pytest.raises(DataError) as error:
         list(read_rows(path, **options))
     assert all(token in str(error.value) for token in tokens), error.value
-
-
-def shown(row):
-    (image,) = row["images"]
-    return Image.open(image["path"] if image["bytes"] is None else io.BytesIO(image["bytes"]))
 
 
 @pytest.mark.parametrize("write", FORMS)

@@ -123,6 +123,12 @@ def stream_of(path, cache, **options):
     return list(streamed_rows(rows, LoadOptions(cache=cache, **options), report)), report
 
 
+def shown(row):
+    """The picture of a training row."""
+    (image,) = row["images"]
+    return Image.open(image["path"] if image["bytes"] is None else io.BytesIO(image["bytes"]))
+
+
 def command(*arguments):
     """The exit code of ``vlrft ARGUMENTS``; what it printed, as words between single blanks."""
     result = CliRunner().invoke(app, list(map(str, arguments)))
