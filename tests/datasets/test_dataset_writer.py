@@ -8,17 +8,12 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from support.written_sets import digests, row
+from support.written_sets import digests, row, rows_in
 
-from swift_vlrft.datasets import BadRow, DataError, RowLocation
+from swift_vlrft.datasets import BadRow, DataError, RowLocation, writer
 from swift_vlrft.datasets.writer import write_folder
 
 BAD = BadRow(RowLocation(Path("a.parquet"), 1), "the image is cut off")
-
-
-def rows_in(folder, split="train"):
-    files = sorted((folder / "data").glob(f"{split}-*"))
-    return [one for file in files for one in pq.read_table(file).to_pylist()]
 
 
 def test_load_dataset_shows_pictures_splits_and_further_columns(tmp_path):
@@ -38,60 +33,55 @@ def test_load_dataset_shows_pictures_splits_and_further_columns(tmp_path):
     assert loaded["train"].column_names[:5] == ["image", "problem", "solution", "task", "frame"]
 
 
-@pytest.mark.parametrize(("size", "most"), [(0, 100), (400_000, 42)])
-def test_row_groups_are_small_and_images_are_stored_as_they_came(size, most, tmp_path):
+@pytest.mark.parametrize(("size", "most"), [(0, 100), (4_000, 42)])
+def test_row_groups_are_small_and_images_are_stored_as_they_came(size, most, tmp_path, monkeypatch):
+    monkeypatch.setattr(writer, "GROUP_BYTES", 16 * 2**20 // 100)
     rows = [row(i) for i in range(150)]
-    for one in rows:
-        one["image"]["bytes"] += bytes(size)
+    for wide in rows:
+        wide["image"]["bytes"] += bytes(size)
     write_folder(tmp_path / "s", {"train": rows})
     (file,) = (tmp_path / "s" / "data").iterdir()
     about = pq.ParquetFile(file)
     groups = [about.metadata.row_group(i).num_rows for i in range(about.num_row_groups)]
     assert max(groups) <= most and sum(groups) == 150
-    images = [one["image"] for one in rows_in(tmp_path / "s")]
-    assert [one["bytes"] for one in images] == [one["image"]["bytes"] for one in rows]
+    images = [stored["image"] for stored in rows_in(tmp_path / "s")]
+    assert [image["bytes"] for image in images] == [wide["image"]["bytes"] for wide in rows]
     assert images[3]["path"] == "3.png" and b"/home/me" not in file.read_bytes()
     features = json.loads(about.schema_arrow.metadata[b"huggingface"])["info"]["features"]
     assert features["image"]["_type"] == "Image"
 
 
-def test_a_column_that_appears_late_or_widens_is_the_same_in_every_shard(tmp_path):
+def test_rows_are_sorted_and_late_columns_are_the_same_in_every_shard(tmp_path):
     items = [row(i) for i in range(100)]
     items += [row(i, area=i, note=None) for i in range(100, 200)]
     items += [row(i, area=0.5, note="late") for i in range(200, 230)]
-    write_folder(tmp_path / "s", {"train": items, "test": [row(0)]}, shard_bytes=5_000)
+    key = {"sort_key": lambda item: -(item.get("area") or 0) // 100}
+    splits = {"train": items, "test": [row(0)]}
+    written = write_folder(tmp_path / "s", splits, shard_bytes=5_000, **key)
     files = sorted((tmp_path / "s" / "data").iterdir())
-    assert len(files) > 2 and len({str(pq.read_schema(file)) for file in files}) == 1
-    found = rows_in(tmp_path / "s")
-    assert [found[i]["area"] for i in (0, 150, 229)] == [None, 150.0, 0.5]
-    assert [found[i]["note"] for i in (0, 150, 229)] == [None, None, "late"]
-
-
-def test_rows_are_sorted_over_groups_and_shards(tmp_path):
-    items = [row(i, area=None if i < 100 else i) for i in range(250)]
-    key = {"sort_key": lambda one: -(one["area"] or 0) // 100}
-    written = write_folder(tmp_path / "s", {"train": items}, shard_bytes=5_000, **key)
-    found = [one["problem"] for one in rows_in(tmp_path / "s")]
-    assert written.shards > 1 and found == [
-        one["problem"] for one in sorted(items, key=key["sort_key"])
-    ]
+    assert written.shards > 2 and len({str(pq.read_schema(file)) for file in files}) == 1
+    stored = {item["problem"]: item for item in rows_in(tmp_path / "s")}
+    assert list(stored) == [item["problem"] for item in sorted(items, key=key["sort_key"])]
+    numbered = [stored[items[i]["problem"]] for i in (0, 150, 229)]
+    assert [item["area"] for item in numbered] == [None, 150.0, 0.5]
+    assert [item["note"] for item in numbered] == [None, None, "late"]
 
 
 @pytest.mark.parametrize(
-    ("more", "message"),
+    ("more", "named"),
     [
-        ([{"id": 1}] * 100 + [{"id": "abc"}], r"'id' cannot be stored \(.*int64 vs string.*JSON"),
-        ([{"id": 1}, {"id": "abc"}], r"'id' cannot be stored \(.*'abc'"),
+        ([{"id": 1}] * 100 + [{"id": "abc"}], r"'id' cannot .*int64 vs string"),
+        ([{"id": 1}, {"id": "abc"}], r"'id' cannot .*'abc'"),
         ([{"note": "\ud800"}], "'note' cannot be stored"),
         ([{"\ud800": 1}], r"'\\ud800' cannot be stored"),
-        ([{"a\0b": 1}], "cannot be stored .NUL in its name"),
+        ([{"a\0b": 1}], "NUL"),
         ([{"id": 10**30}], "'id' cannot be stored"),
-        ([{"id": {}}], r"cannot be stored as Parquet: .*'id'"),
+        ([{"id": {}}], "Parquet: .*'id'"),
     ],
 )
-def test_a_column_that_no_file_can_hold_is_named(more, message, tmp_path):
-    with pytest.raises(DataError, match=message):
-        write_folder(tmp_path / "s", {"train": [row(0, **one) for one in more]})
+def test_a_column_that_no_file_can_hold_is_named(more, named, tmp_path):
+    with pytest.raises(DataError, match=named):
+        write_folder(tmp_path / "s", {"train": [row(0, **columns) for columns in more]})
     assert not list(tmp_path.iterdir())
 
 
@@ -100,7 +90,7 @@ def test_what_is_left_out_is_listed_and_nothing_at_all_is_an_error(tmp_path):
     assert written.left_out == [BAD] and written.rows == 2
     listed = (tmp_path / "s" / "left_out.jsonl").read_text()
     assert json.loads(listed) == {"place": str(BAD.place), "reason": BAD.problem}
-    with pytest.raises(DataError, match=r"no row to write; a.parquet, row 1: the image is cut off"):
+    with pytest.raises(DataError, match="a.parquet, row 1: the image is cut off"):
         write_folder(tmp_path / "t", {"train": [BAD]})
     assert not (tmp_path / "t").exists()
 
@@ -117,33 +107,34 @@ def test_a_folder_that_is_there_is_never_written_over(tmp_path):
 WRITER = """
 import sys, time
 from pathlib import Path
-sys.path.insert(0, {tests!r})
-from support.written_sets import row
 from swift_vlrft.datasets.writer import write_folder
+folder = Path(sys.argv[1])
 def slow():
-    yield from map(row, range(250))
-    Path({folder!r}).with_name("ready").touch()
+    for n in range(250):
+        yield {"image": {"bytes": bytes(n), "path": None}, "problem": "p", "solution": "s"}
+    folder.with_name("ready").touch()
     time.sleep(600)
-write_folder(Path({folder!r}), {{"train": slow()}})
+write_folder(folder, {"train": slow()})
 """
 
 
 def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path):
     folder = tmp_path / "s"
-    script = WRITER.format(tests=str(Path(__file__).parents[1]), folder=str(folder))
-    process = subprocess.Popen([sys.executable, "-c", script])
+    process = subprocess.Popen([sys.executable, "-c", WRITER, str(folder)])
     deadline = time.monotonic() + 600
     while not (tmp_path / "ready").exists():
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.01)
-    with pytest.raises(DataError, match="written by another process"):
+    with pytest.raises(DataError, match="another process"):
         write_folder(folder, {"train": [row(0)]})
     process.kill()
     process.wait()
     assert not folder.exists() and (tmp_path / ".s.unfinished").exists()
-    assert write_folder(folder, {"train": map(row, range(600))}).rows == 600
-    assert [one["problem"] for one in rows_in(folder)] == [row(i)["problem"] for i in range(600)]
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["ready", "s"]
+    rows = [row(i) for i in range(120)]
+    assert write_folder(folder, {"train": rows}).rows == 120
+    problems = [stored["problem"] for stored in rows_in(folder)]
+    assert problems == [item["problem"] for item in rows]
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["ready", "s"]
 
 
 @pytest.mark.parametrize("split", ["", "a/b", "../a", "my-split", "a b"])
