@@ -4,16 +4,18 @@ import pytest
 import torch
 from support.glm4v_reading import (
     PAD,
+    assert_close,
     image_row,
     lively_model,
     logits_of,
     padded,
     pixels,
-    weights_of,
 )
 
 ROWS = [[5, 6, 7], image_row([5, 6], [12, 13, 14]), image_row([9], [4] * 6)]
+IMAGES = [None, *pixels(2)]
 NEW = 5
+LOGITS = {"output_logits": True, "return_dict_in_generate": True}
 
 
 @pytest.fixture(scope="module")
@@ -21,49 +23,50 @@ def model():
     return lively_model()
 
 
-@pytest.fixture(scope="module")
-def expected(model):
-    """Each row alone, greedily, everything computed anew for every token."""
+def read_on(model):
+    """Each row alone, greedily, everything computed anew for every token: ids, logits."""
     tokens, logits = [], []
-    for row, image in zip(ROWS, (None, *pixels(2)), strict=True):
+    for row, image in zip(ROWS, IMAGES, strict=True):
         text, last = list(row), []
         for _ in range(NEW):
-            last.append(logits_of(weights_of(model), model.config, text, image)[-1])
+            last.append(logits_of(model, text, image)[-1])
             text.append(int(last[-1].argmax()))
         tokens.append(text[len(row) :])
         logits.append(torch.stack(last))
     return torch.tensor(tokens), torch.stack(logits)
 
 
+@pytest.fixture(scope="module")
+def expected(model):
+    return read_on(model)
+
+
 def generate(model, rows=ROWS, images=2, **settings):
     ids, mask = padded(rows, "left")
-    given = {"input_ids": ids, "attention_mask": mask, "pixel_values": pixels(images)}
-    given |= {"max_new_tokens": NEW, "min_new_tokens": NEW, "do_sample": False} | settings
-    return model.generate(**{k: v for k, v in given.items() if v is not None})
+    inputs = {"input_ids": ids, "attention_mask": mask, "pixel_values": pixels(images)}
+    inputs |= {"max_new_tokens": NEW, "min_new_tokens": NEW, "do_sample": False} | settings
+    return model.generate(**{k: v for k, v in inputs.items() if v is not None})
 
 
-@pytest.mark.parametrize("settings", [{}, {"use_cache": False}, {"cache_implementation": "static"}])
-@pytest.mark.parametrize("original_rope", [True, False])
+@pytest.mark.parametrize(
+    ("original_rope", "settings"),
+    [(True, {}), (False, {"use_cache": False}), (True, {"cache_implementation": "static"})],
+    ids=["cache", "no cache", "static cache"],
+)
 def test_a_left_padded_batch_of_mixed_rows(settings, original_rope):
     model = lively_model(original_rope=original_rope)
-    out = generate(
-        model,
-        **settings,
-        output_logits=True,
-        return_dict_in_generate=True,
-        disable_compile=True,
-    )
-    rows = [list(row) for row in ROWS]
-    for step, logits in enumerate(out.logits):
-        for row, image, got in zip(rows, (None, *pixels(2)), logits, strict=True):
-            here = logits_of(weights_of(model), model.config, row, image)[-1]
-            torch.testing.assert_close(got.double(), here, atol=1e-4, rtol=0)
-            row.append(int(out.sequences[rows.index(row), step - NEW]))
+    looked = []
+    model.transformer.vision.register_forward_hook(lambda *_: looked.append(1))
+    out = generate(model, **settings, **LOGITS, disable_compile=True)
+    tokens, logits = read_on(model)
+    assert len(looked) == (NEW if "use_cache" in settings else 1)
+    assert torch.equal(out.sequences[:, -NEW:], tokens)
+    assert_close(torch.stack(out.logits, dim=1), logits)
 
 
 def test_images_follow_their_rows_when_rows_are_multiplied(model, expected):
     out = generate(model, do_sample=True, top_k=1, num_return_sequences=2)
-    torch.testing.assert_close(out[:, -NEW:], expected[0].repeat_interleave(2, dim=0))
+    assert torch.equal(out[:, -NEW:], expected[0].repeat_interleave(2, dim=0))
     torch.manual_seed(0)
     beams = [generate(model, num_beams=3, use_cache=use)[:, -NEW:] for use in (True, False)]
     assert torch.equal(*beams)
@@ -71,39 +74,27 @@ def test_images_follow_their_rows_when_rows_are_multiplied(model, expected):
 
 def test_the_next_position_is_the_last_one_plus_one(model, expected):
     """A cache filled and read on by hand, as generate() does it."""
-    row = ROWS[1]
-    ids = torch.tensor([row])
+    ids = torch.tensor([ROWS[1]])
     first = model(ids, pixel_values=pixels(1), use_cache=True)
     token = first.logits[:, -1:].argmax(-1)
     position = model.position_ids_of(ids)[:, -1:] + 1
-    assert position < len(row) - 1
-    given = {"past_key_values": first.past_key_values, "use_cache": True}
-    second = model(token, position_ids=position, **given).logits[0, -1]
-    torch.testing.assert_close(second.double(), expected[1][1, 1], atol=1e-4, rtol=0)
-    with pytest.raises(ValueError, match="filled cache needs position_ids"):
-        model(token, **given)
-
-
-def test_an_image_is_looked_at_once(model):
-    looked = []
-    hook = model.transformer.vision.register_forward_hook(lambda *_: looked.append(1))
-    generate(model)
-    hook.remove()
-    assert len(looked) == 1
+    assert position < len(ROWS[1]) - 1
+    cache = {"past_key_values": first.past_key_values, "use_cache": True}
+    assert_close(model(token, position_ids=position, **cache).logits[0, -1], expected[1][1, 1])
+    with pytest.raises(ValueError, match="position_ids"):
+        model(token, **cache)
 
 
 @pytest.mark.parametrize("eos", [PAD, 303])
 def test_without_a_mask_every_token_counts(model, expected, eos):
     """transformers would take the pad token for padding wherever it does not end a text."""
-    one = {"rows": [ROWS[1]], "images": 1, "eos_token_id": eos, "pad_token_id": PAD}
-    one |= {"output_logits": True, "return_dict_in_generate": True}
-    logits = torch.cat(generate(model, **one, attention_mask=None).logits)
-    torch.testing.assert_close(logits.double(), expected[1][1], atol=1e-4, rtol=0)
+    settings = {"eos_token_id": eos, "pad_token_id": PAD, "attention_mask": None}
+    out = generate(model, [ROWS[1]], 1, **settings, **LOGITS)
+    assert_close(torch.cat(out.logits), expected[1][1])
 
 
 def test_embeddings_can_be_read_on(model, expected):
     embeddings = model.get_input_embeddings()(torch.tensor(ROWS[:1]))
-    out = model.generate(
-        inputs_embeds=embeddings, max_new_tokens=NEW, min_new_tokens=NEW, do_sample=False
-    )
-    torch.testing.assert_close(out, expected[0][:1])
+    nothing = dict.fromkeys(("input_ids", "attention_mask", "pixel_values"))
+    out = generate(model, ROWS[:1], **nothing, inputs_embeds=embeddings)
+    assert torch.equal(out, expected[0][:1])

@@ -14,7 +14,6 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from swift_vlrft.chatglm4v.tokenizer import (
     PIECES,
     as_bytes,
-    as_text,
     fast_tokenizer,
     pieces,
     read_ranks,
@@ -57,7 +56,7 @@ def same(text: str) -> None:
 WORDS = sorted({word for text in TEXTS for word in text.split()})
 
 
-@settings(max_examples=1500)
+@settings(max_examples=400)
 @given(
     st.one_of(
         st.text(),
@@ -71,10 +70,11 @@ def test_the_ids_are_tiktokens(text):
 
 
 def test_every_character_is_cut_as_by_tiktoken():
-    step = 1 if sys.flags.dev_mode else 61  # -X dev: all of them, a minute
-    for code in [*range(0x3000), *range(0x3000, 0xD800, step), *range(0xE000, 0x110000, step)]:
-        letter = chr(code)
-        same(f"a{letter}b{letter}{letter} {letter}1{letter}'{letter}")
+    step = 1 if sys.flags.dev_mode else 211  # -X dev: all of them, a minute
+    letters = [chr(n) for n in [*range(0x3000), *range(0x3000, 0xD800, step)]]
+    letters += [chr(n) for n in range(0xE000, 0x110000, step)]
+    for start in range(0, len(letters), 32):
+        same("\n".join(f"a{c}b{c}{c} {c}1{c}'{c}" for c in letters[start : start + 32]))
 
 
 def test_prompts_begin_as_published_and_special_tokens_are_never_cut():
@@ -88,34 +88,33 @@ def test_prompts_begin_as_published_and_special_tokens_are_never_cut():
 
 def test_a_published_folder_and_a_saved_one_give_the_same(tmp_path):
     fast, _ = both()
-    (tmp_path / "published").mkdir()
-    save_as_published(fast, tmp_path / "published")
-    read = tokenizer_of(tmp_path / "published")
-    read.save_pretrained(tmp_path / "saved")
-    again = tokenizer_of(tmp_path / "saved")
+    published, saved = tmp_path / "published", tmp_path / "saved"
+    published.mkdir()
+    save_as_published(fast, published)
+    read = tokenizer_of(published)
+    read.save_pretrained(saved)
+    again = tokenizer_of(saved)
     for text in ["", "Two dogs.\n\n \u4e24\u53ea\u72d7 1000", "<|user|>\nx<|assistant|>"]:
         assert read(text)["input_ids"] == again(text)["input_ids"] == fast(text)["input_ids"]
     assert again.pad_token_id == 151329 and again.padding_side == "left"
-    assert as_text(bytes(range(256))) and read_ranks(tmp_path / "published/tokenizer.model") == (
-        ranks()
-    )
+    assert read_ranks(published / "tokenizer.model") == ranks()
 
 
 @pytest.mark.parametrize(
-    ("content", "expected"),
+    ("content", "place"),
     [
-        (None, "tokenizer.model: No such file or directory; GLM-4V is published with this file"),
-        (b"", "no token for the byte 0 (256 of 256 are missing); download the file again"),
-        (b"AA== 0\n<html>\n", "line 2 is no token in base64 with its rank; download the file"),
-        (b"AA== 0\nAB!= 1\n", "line 2 is no token in base64 with its rank"),
-        (b"AA== 0\nAQ== x\n", "line 2 is no token in base64 with its rank"),
-        (b"\xff\xfe\x00", "its beginning is no token in base64 with its rank"),
-        (b"version https://git-lfs.github.com/spec/v1\n", "line 1 is no token in base64"),
+        (None, "No such file"),
+        (b"", "byte 0 (256 of 256"),
+        (b"AA== 0\n<html>\n", "line 2"),
+        (b"AA== 0\nAB!= 1\n", "line 2"),
+        (b"AA== 0\nAQ== x\n", "line 2"),
+        (b"\xff\xfe\x00", "its beginning"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "line 1"),
     ],
 )
-def test_a_broken_file_is_named(content, expected, tmp_path):
+def test_a_broken_file_is_named_with_the_place_in_it(content, place, tmp_path):
     if content is not None:
         (tmp_path / "tokenizer.model").write_bytes(content)
     with pytest.raises(ValueError, match=r"^\S+tokenizer\.model: ") as error:
         tokenizer_of(tmp_path)
-    assert expected in str(error.value) and "\n" not in str(error.value)
+    assert place in str(error.value) and "\n" not in str(error.value)

@@ -3,12 +3,20 @@
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
-from support.glm4v_reading import image_row, lively_model, logits_of, padded, pixels, weights_of
+from support.glm4v_reading import (
+    assert_close,
+    image_row,
+    lively_model,
+    logits_of,
+    padded,
+    pixels,
+)
 
 from swift_vlrft.chatglm4v.text import TextAttention
 from swift_vlrft.chatglm4v.vision import VisionAttention
 
 ROWS = [[5, 6, 7, 8], image_row([5, 6], [12, 13, 14]), image_row([9], [4] * 6)]
+IMAGES = [None, *pixels(2)]
 
 
 def batch(rows=ROWS, images=2, side="right"):
@@ -37,14 +45,11 @@ def assert_same(one, other):
 def with_lora(model):
     """The matrix that is adapted in both towers, everything else frozen."""
     torch.manual_seed(0)
-    model = get_peft_model(
-        model, LoraConfig(r=2, target_modules=["query_key_value"], init_lora_weights=False)
-    )
-    return model
+    settings = {"target_modules": ["query_key_value"], "init_lora_weights": False}
+    return get_peft_model(model, LoraConfig(r=2, **settings))
 
 
-@pytest.mark.parametrize("reentrant", [True, False])
-@pytest.mark.parametrize("lora", [False, True])
+@pytest.mark.parametrize(("reentrant", "lora"), [(True, True), (False, False)])
 def test_checkpointing_changes_neither_loss_nor_gradients(reentrant, lora):
     model = with_lora(lively_model()) if lora else lively_model()
     expected = gradients(model)
@@ -64,9 +69,10 @@ def test_the_vision_tower_alone_can_be_checkpointed():
     """As ms-swift's vit_gradient_checkpointing does it, or does without it."""
     model = with_lora(lively_model())
     expected = gradients(model)
-    model.base_model.model.gradient_checkpointing_enable({"use_reentrant": True})
-    model.base_model.model.enable_input_require_grads()
-    tower = model.base_model.model.transformer.vision
+    inner = model.base_model.model
+    inner.gradient_checkpointing_enable({"use_reentrant": True})
+    inner.enable_input_require_grads()
+    tower = inner.transformer.vision
     tower.gradient_checkpointing_disable()
     assert_same(gradients(model), expected)
     tower.gradient_checkpointing_enable({"use_reentrant": True})
@@ -75,37 +81,31 @@ def test_the_vision_tower_alone_can_be_checkpointed():
 
 
 def test_the_loss_is_the_mean_over_the_labels_and_their_number_can_be_given():
-    model, given = lively_model(), batch()
+    model, inputs = lively_model(), batch()
     log_probs = []
-    for row, image, labels in zip(ROWS, (None, *pixels(2)), given["labels"], strict=True):
-        logits = logits_of(weights_of(model), model.config, row, image)
+    for row, image, labels in zip(ROWS, IMAGES, inputs["labels"], strict=True):
         wanted = labels[1 : len(row)]
-        log_probs.append(logits[:-1].log_softmax(-1)[wanted >= 0, wanted[wanted >= 0]])
-    total = -torch.cat(log_probs).sum()
+        of_next = logits_of(model, row, image)[:-1].log_softmax(-1)
+        log_probs += of_next[wanted >= 0, wanted[wanted >= 0]]
+    total = -sum(log_probs)
     with torch.no_grad():
-        mean, scaled = model(**given).loss, model(**given, num_items_in_batch=100).loss
-    torch.testing.assert_close(mean.double(), total / len(torch.cat(log_probs)), atol=1e-5, rtol=0)
-    torch.testing.assert_close(scaled.double(), total / 100, atol=1e-5, rtol=0)
+        mean, scaled = model(**inputs).loss, model(**inputs, num_items_in_batch=100).loss
+    assert_close(mean, total / len(log_probs), 1e-5)
+    assert_close(scaled, total / 100, 1e-5)
 
 
-@pytest.mark.parametrize("attention", ["sdpa", "eager"])
-def test_gradients_are_the_same_on_both_sides_of_the_padding(attention):
-    model = lively_model()
-    model.set_attn_implementation(attention)
-    left, right = gradients(model, side="left"), gradients(model, side="right")
-    assert_same(left, right)
-
-
-def test_gradients_of_a_batch_are_those_of_its_rows():
+@pytest.mark.parametrize(("side", "attention"), [("left", "eager"), ("right", "sdpa")])
+def test_gradients_of_a_batch_are_those_of_its_rows(side, attention):
     """And a row's image teaches nothing through the words that it replaces."""
     model = lively_model()
+    model.set_attn_implementation(attention)
     labels = (batch()["labels"] >= 0).sum(1)
-    loss, together = gradients(model)
+    loss, together = gradients(model, side=side)
     sums = {name: torch.zeros_like(gradient) for name, gradient in together.items()}
-    for row, images, count in zip(ROWS, (0, pixels(2)[:1], pixels(2)[1:]), labels, strict=True):
+    for row, image, count in zip(ROWS, IMAGES, labels, strict=True):
         model.zero_grad()
-        given = batch([row], 0) | {"pixel_values": images if len(row) > 4 else None}
-        (model(**given).loss * count / labels.sum()).backward()
+        inputs = batch([row], 0) | {"pixel_values": None if image is None else image[None]}
+        (model(**inputs).loss * count / labels.sum()).backward()
         for name, weight in model.named_parameters():
             if weight.grad is not None:
                 sums[name] += weight.grad
@@ -115,17 +115,16 @@ def test_gradients_of_a_batch_are_those_of_its_rows():
 
 
 def test_a_batch_without_images_leaves_the_vision_tower_alone():
-    model = lively_model()
-    _, found = gradients(model, rows=ROWS[:1], images=0)
-    for name, gradient in found.items():
+    _, of_text = gradients(lively_model(), rows=ROWS[:1], images=0)
+    for name, gradient in of_text.items():
         assert (gradient is None) == name.startswith("transformer.vision."), name
 
 
 def test_bfloat16_with_pixels_as_the_processor_makes_them():
-    model, given = lively_model(), batch()
-    exact = model(**given).logits
-    rough = model.bfloat16()(**given)
+    model, inputs = lively_model(), batch()
+    real = inputs["attention_mask"].bool()
+    exact = model(**inputs).logits[real]
+    rough = model.bfloat16()(**inputs)
     assert rough.logits.dtype == torch.bfloat16 and rough.loss.isfinite()
-    real = given["attention_mask"].bool()
-    both = torch.stack((exact[real].flatten(), rough.logits[real].float().flatten()))
+    both = torch.stack((exact.flatten(), rough.logits[real].float().flatten()))
     assert torch.corrcoef(both)[0, 1] > 0.99

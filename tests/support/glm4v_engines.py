@@ -19,7 +19,7 @@ from vllm import LLM, SamplingParams
 from vllm.distributed import cleanup_dist_env_and_memory
 
 from swift_vlrft.chatglm4v.image_processor import ChatGLM4VImageProcessor
-from swift_vlrft.chatglm4v.modeling import ChatGLM4VForConditionalGeneration
+from swift_vlrft.chatglm4v.modeling import ChatGLM4VForConditionalGeneration as Model
 from swift_vlrft.chatglm4v.vllm_plugin import HF_OVERRIDES
 
 SPECIAL = {PAD: "<|endoftext|>", BOI: "<|begin_of_image|>", EOI: "<|end_of_image|>"}
@@ -36,7 +36,7 @@ PROMPTS: list[tuple[list[int], int | None]] = [
 ]
 
 
-def written(folder: Path, **changes: Any) -> ChatGLM4VForConditionalGeneration:
+def written(folder: Path, **changes: Any) -> Model:
     """With 16 patches an image."""
     vision = tiny_config().vision_config | {"image_size": 112, "num_positions": 65}
     model = lively_model(vision_config=vision, **changes)
@@ -44,16 +44,13 @@ def written(folder: Path, **changes: Any) -> ChatGLM4VForConditionalGeneration:
     words = {SPECIAL.get(i, f"t{i}"): i for i in range(model.config.padded_vocab_size)}
     tokenizer = Tokenizer(models.WordLevel(words, unk_token="t0"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        eos_token=SPECIAL[PAD],
-        pad_token=SPECIAL[PAD],
-        additional_special_tokens=[*SPECIAL.values()],
-    ).save_pretrained(folder)
+    names = {"eos_token": SPECIAL[PAD], "pad_token": SPECIAL[PAD]}
+    names |= {"additional_special_tokens": [*SPECIAL.values()]}
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names).save_pretrained(folder)
     return model
 
 
-def step(model: ChatGLM4VForConditionalGeneration) -> None:
+def step(model: Model) -> None:
     """Every weight moves, as after a step of training."""
     with torch.no_grad():
         for weight in model.parameters():
@@ -62,11 +59,9 @@ def step(model: ChatGLM4VForConditionalGeneration) -> None:
 
 def images() -> list[Image.Image]:
     """Of other sizes than the model's."""
-    random = np.random.default_rng(0)
-    return [
-        Image.fromarray(random.integers(0, 255, (*size, 3), dtype=np.uint8))
-        for size in ((90, 200), (130, 70))
-    ]
+    random, sizes = np.random.default_rng(0), ((90, 200), (130, 70))
+    colours = [random.integers(0, 255, (*size, 3), dtype=np.uint8) for size in sizes]
+    return list(map(Image.fromarray, colours))
 
 
 class Engine:
@@ -74,10 +69,8 @@ class Engine:
 
     def __init__(self, folder: Path, overrides: dict[str, Any] = HF_OVERRIDES, **flags: Any):
         self.images = images()
-        self.llm = LLM(
-            **{"model": str(folder), "dtype": "float32", "hf_overrides": dict(overrides)},
-            **{"enforce_eager": True, "max_model_len": 256, "block_size": 32} | flags,
-        )
+        flags = {"dtype": "float32", "enforce_eager": True, "max_model_len": 256} | flags
+        self.llm = LLM(str(folder), hf_overrides=dict(overrides), block_size=32, **flags)
 
     def __enter__(self) -> "Engine":
         return self
@@ -87,7 +80,7 @@ class Engine:
         gc.collect()
         cleanup_dist_env_and_memory()
 
-    def load(self, model: ChatGLM4VForConditionalGeneration) -> list[str]:
+    def load(self, model: Model) -> list[str]:
         """As ms-swift does: weights under their names, then what was computed is forgotten. What
         no weight was loaded into: after sleep level 2 it would be lost.
         """
@@ -102,11 +95,7 @@ class Engine:
         return missing
 
     def differences(
-        self,
-        model: ChatGLM4VForConditionalGeneration,
-        in_order: bool = False,
-        tokens: int = 24,
-        prompt_too: bool = True,
+        self, model: Model, in_order: bool = False, tokens: int = 24, prompt_too: bool = True
     ) -> dict[str, float]:
         """The greatest |engine - trainer| over tokens of the prompts and of the completions, for
         rows with and without an image. ``in_order``: the trainer gives each patch a position.
@@ -116,19 +105,16 @@ class Engine:
             | ({} if image is None else {"multi_modal_data": {"image": self.images[image]}})
             for ids, image in PROMPTS
         ]
-        sampling = SamplingParams(
-            max_tokens=tokens, logprobs=0, prompt_logprobs=0 if prompt_too else None
-        )
-        pixels = ChatGLM4VImageProcessor.of(model.config)(
-            self.images, return_tensors="pt"
-        ).pixel_values
+        prompt_too = 0 if prompt_too else None
+        sampling = SamplingParams(max_tokens=tokens, logprobs=0, prompt_logprobs=prompt_too)
+        answers = self.llm.generate(asked, sampling, use_tqdm=False)
+        processor = ChatGLM4VImageProcessor.of(model.config)
+        pixels = processor(self.images, return_tensors="pt").pixel_values
         worst: dict[str, float] = {"cached": 0, "spread": 0}
-        for (_, image), answer in zip(
-            PROMPTS, self.llm.generate(asked, sampling, use_tqdm=False), strict=True
-        ):
-            ids = [*answer.prompt_token_ids, *answer.outputs[0].token_ids]
-            said = [*(answer.prompt_logprobs or [None] * len(answer.prompt_token_ids))]
-            said += answer.outputs[0].logprobs
+        for (_, image), answer in zip(PROMPTS, answers, strict=True):
+            prompt, completion = answer.prompt_token_ids, answer.outputs[0]
+            ids = [*prompt, *completion.token_ids]
+            said = [*(answer.prompt_logprobs or [None] * len(prompt)), *completion.logprobs]
             with torch.no_grad():
                 logits = model(
                     torch.tensor([ids]),
@@ -136,12 +122,11 @@ class Engine:
                     pixel_values=None if image is None else pixels[image : image + 1],
                 ).logits[0]
             trained = logits.log_softmax(-1).tolist()
-            kind = "text" if image is None else "image"
             for i in range(1, len(ids)):
                 if said[i] is not None:
+                    name = "text" if image is None else "image"
+                    name += " prompt" if i < len(prompt) else " completion"
                     difference = abs(said[i][ids[i]].logprob - trained[i - 1][ids[i]])
-                    part = "prompt" if i < len(answer.prompt_token_ids) else "completion"
-                    name = f"{kind} {part}"
                     worst[name] = max(worst.get(name, 0), difference)
             worst["cached"] += answer.num_cached_tokens or 0
             worst["spread"] = max(worst["spread"], float(logits.std()))
@@ -149,35 +134,35 @@ class Engine:
 
 
 def measure(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    measured: dict[str, Any] = {}
     glm = written(folder / "glm")
     cogagent = written(folder / "cogagent", original_rope=False, dtype="bfloat16")
     trained = written(folder / "trained")
     with Engine(folder / "trained", enable_prefix_caching=False) as engine:
-        found["plain"] = engine.differences(trained)
+        measured["plain"] = engine.differences(trained)
         step(trained)
-        found["before the sync"] = engine.differences(trained)
-        found["not loaded"] = engine.load(trained)
-        found["after the sync"] = engine.differences(trained)
+        measured["before the sync"] = engine.differences(trained)
+        measured["not loaded"] = engine.load(trained)
+        measured["after the sync"] = engine.differences(trained)
     chunked = {"enable_chunked_prefill": True, "max_num_batched_tokens": 16, "max_num_seqs": 4}
     with Engine(folder / "glm", enable_prefix_caching=True, **chunked) as engine:
-        found["chunked"] = engine.differences(glm)
-        found["cached"] = engine.differences(glm, prompt_too=False)
+        measured["chunked"] = engine.differences(glm)
+        measured["cached"] = engine.differences(glm, prompt_too=False)
     few = {"num_gpu_blocks_override": 9, "enable_prefix_caching": False}
     with Engine(folder / "glm", **few) as engine:  # not all rows at once: some start again
-        found["preempted"] = engine.differences(glm, tokens=100)
+        measured["preempted"] = engine.differences(glm, tokens=100)
     with Engine(folder / "cogagent") as engine:
-        found["cogagent"] = engine.differences(cogagent)
+        measured["cogagent"] = engine.differences(cogagent)
     with Engine(folder / "glm", STOCK) as engine:
         # Its resize is not the trainer's either: squashed before.
         engine.images = [image.resize((112, 112), Image.BICUBIC) for image in engine.images]
-        found["vLLM's own"] = engine.differences(glm)
-        found["vLLM's own, in order"] = engine.differences(glm, in_order=True)
+        measured["vLLM's own"] = engine.differences(glm)
+        measured["vLLM's own, in order"] = engine.differences(glm, in_order=True)
     try:
         Engine(folder / "glm", {"architectures": HF_OVERRIDES["architectures"]})
     except ValueError as error:
-        found["refused"] = str(error)
-    return found
+        measured["refused"] = str(error)
+    return measured
 
 
 def main(folder: str) -> None:

@@ -5,6 +5,7 @@ numbers. And a tiny model whose weights and epsilons are lively enough to show a
 import math
 
 import torch
+from torch.nn import functional
 
 from swift_vlrft.chatglm4v.configuration import ChatGLM4VConfig
 from swift_vlrft.chatglm4v.modeling import ChatGLM4VForConditionalGeneration
@@ -18,11 +19,9 @@ def tiny_config(**changes) -> ChatGLM4VConfig:
     vision |= {"num_heads": 2, "intermediate_size": 48, "layer_norm_eps": 0.02}
     sizes = {"padded_vocab_size": 320, "hidden_size": 128, "ffn_hidden_size": 96, "num_layers": 3}
     sizes |= {"num_attention_heads": 4, "kv_channels": 32, "seq_length": 256, "rope_ratio": 1.5}
-    sizes |= {"layernorm_epsilon": 0.05}
+    sizes |= {"layernorm_epsilon": 0.05, "eos_token_id": [300, 303], "vision_config": vision}
     special = {"pad_token_id": PAD, "boi_token_id": BOI, "eoi_token_id": EOI}
-    return ChatGLM4VConfig(
-        **(sizes | special | {"eos_token_id": [300, 303], "vision_config": vision} | changes)
-    )
+    return ChatGLM4VConfig(**(sizes | special | changes))
 
 
 def lively_model(**changes) -> ChatGLM4VForConditionalGeneration:
@@ -63,6 +62,11 @@ def padded(rows: list[list[int]], side: str) -> tuple[torch.Tensor, torch.Tensor
     return ids, mask
 
 
+def assert_close(got: torch.Tensor, expected: torch.Tensor, within: float = 1e-4) -> None:
+    """A float32 result against one of this file."""
+    torch.testing.assert_close(got.double(), expected, atol=within, rtol=0)
+
+
 def weights_of(model: ChatGLM4VForConditionalGeneration) -> dict[str, torch.Tensor]:
     state = model.state_dict().items()
     return {name.removeprefix("transformer."): w.double() for name, w in state}
@@ -73,17 +77,12 @@ def _linear(weights, name, x):
 
 
 def _layer_norm(weights, name, x, epsilon):
-    centred = x - x.mean(-1, keepdim=True)
-    deviation = (centred.square().mean(-1, keepdim=True) + epsilon).sqrt()
-    return centred / deviation * weights[f"{name}.weight"] + weights[f"{name}.bias"]
+    scale, shift = weights[f"{name}.weight"], weights[f"{name}.bias"]
+    return functional.layer_norm(x, x.shape[-1:], scale, shift, epsilon)
 
 
 def _rms_norm(weights, name, x, epsilon):
     return x / (x.square().mean(-1, keepdim=True) + epsilon).sqrt() * weights[f"{name}.weight"]
-
-
-def _gelu(x):
-    return x * (1 + torch.erf(x / math.sqrt(2))) / 2
 
 
 def _attend(query, key, value, allowed):
@@ -97,11 +96,11 @@ def _patches(image, side):
     return cut.permute(1, 2, 0, 3, 4).flatten(2).flatten(0, 1)
 
 
-def vision_of(weights, config, image):
+def vision_of(model, image):
     """What stands for boi, the placeholders and eoi of ``image`` [3, side, side]."""
-    vision = config.vision_config
+    vision, gelu = model.config.vision_config, functional.gelu
     grid, heads = vision["image_size"] // vision["patch_size"], vision["num_heads"]
-    w = {n.removeprefix("vision."): x for n, x in weights.items() if n.startswith("vision.")}
+    w = {n.removeprefix("vision."): weight for n, weight in weights_of(model).items()}
     kernel = w["patch_embedding.proj.weight"].flatten(1)
     x = _patches(image.double(), vision["patch_size"]) @ kernel.T + w["patch_embedding.proj.bias"]
     x = torch.cat((w["patch_embedding.cls_embedding"], x))
@@ -114,28 +113,26 @@ def vision_of(weights, config, image):
         mixed = torch.cat([_attend(*qkv, everything) for qkv in zip(*each, strict=True)], dim=-1)
         mixed = _linear(w, f"{at}.attention.dense", mixed)
         x = x + _layer_norm(w, f"{at}.input_layernorm", mixed, epsilon)
-        inner = _linear(w, f"{at}.mlp.fc2", _gelu(_linear(w, f"{at}.mlp.fc1", x)))
+        inner = _linear(w, f"{at}.mlp.fc2", gelu(_linear(w, f"{at}.mlp.fc1", x)))
         x = x + _layer_norm(w, f"{at}.post_attention_layernorm", inner, epsilon)
     square = x[1:].T.reshape(-1, grid, grid)
     x = _patches(square, 2) @ w["conv.weight"].flatten(1).T + w["conv.bias"]
-    x = _linear(w, "linear_proj.linear_proj", x)
-    x = _gelu(_layer_norm(w, "linear_proj.norm1", x, 1e-5))
+    x = gelu(_layer_norm(w, "linear_proj.norm1", _linear(w, "linear_proj.linear_proj", x), 1e-5))
     gate = _linear(w, "linear_proj.gate_proj", x)
     x = gate * torch.sigmoid(gate) * _linear(w, "linear_proj.dense_h_to_4h", x)
     x = _linear(w, "linear_proj.dense_4h_to_h", x)
     return torch.cat((w["boi"][0], x, w["eoi"][0])) / vision["scaling_factor"]
 
 
-def logits_of(weights, config, ids: list[int], image=None, positions=None):
+def logits_of(model, ids: list[int], image=None, positions=None):
     """[tokens, vocabulary] of one row without padding; an image stands in it or does not."""
+    weights, config = weights_of(model), model.config
     x = weights["embedding.word_embeddings.weight"][ids]
     places = list(range(len(ids)))
     if image is not None:
-        boi = ids.index(BOI)
-        seen = vision_of(weights, config, image)
+        boi, seen = ids.index(BOI), vision_of(model, image)
         x = torch.cat((x[:boi], seen, x[boi + len(seen) :]))
-        rest = range(boi + 2, boi + 2 + len(ids) - boi - PATCHES - 1)
-        places = [*range(boi + 1), *[boi + 1] * PATCHES, *rest]
+        places[boi + 1 :] = [boi + 1] * PATCHES + places[boi + 2 : 1 - PATCHES]
     place = torch.tensor(places if positions is None else [*positions], dtype=torch.double)
     heads, groups, width = config.num_attention_heads, config.multi_query_group_num, 32
     frequency = (10000 * config.rope_ratio) ** (-torch.arange(0, 16, 2).double() / 16)
@@ -154,14 +151,11 @@ def logits_of(weights, config, ids: list[int], image=None, positions=None):
         at, epsilon = f"encoder.layers.{i}", config.layernorm_epsilon
         normed = _rms_norm(weights, f"{at}.input_layernorm", x, epsilon)
         mixed = _linear(weights, f"{at}.self_attention.query_key_value", normed).split(width, -1)
+        queries, keys, values = mixed[:heads], mixed[heads : heads + groups], mixed[-groups:]
+        shared = [h * groups // heads for h in range(heads)]  # whose keys and values a head reads
         out = [
-            _attend(
-                rotated(mixed[h]),
-                rotated(mixed[heads + h * groups // heads]),
-                mixed[heads + groups + h * groups // heads],
-                causal,
-            )
-            for h in range(heads)
+            _attend(rotated(query), rotated(keys[group]), values[group], causal)
+            for query, group in zip(queries, shared, strict=True)
         ]
         x = x + _linear(weights, f"{at}.self_attention.dense", torch.cat(out, dim=-1))
         normed = _rms_norm(weights, f"{at}.post_attention_layernorm", x, epsilon)

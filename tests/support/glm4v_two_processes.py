@@ -14,6 +14,13 @@ from torch import distributed
 
 RATE, STEPS = 0.01, 3
 ROWS = (image_row([5, 6], [12, 13, 14, 15]), [7, 8, 9, 10])
+ZERO3 = {
+    "zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 0},
+    "train_micro_batch_size_per_gpu": 1,
+    "zero_force_ds_cpu_optimizer": False,
+    "zero_allow_untested_optimizer": True,
+    "gradient_clipping": 0.0,
+}
 
 
 def inputs_of(rank: int) -> dict:
@@ -22,70 +29,42 @@ def inputs_of(rank: int) -> dict:
     return {"input_ids": ids, "labels": labels, "pixel_values": pixels(1) if rank == 0 else None}
 
 
-def zero3(model):
-    import deepspeed
-    from transformers.integrations import HfDeepSpeedConfig
-
-    settings = {
-        "zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 0},
-        "train_micro_batch_size_per_gpu": 1,
-        "zero_force_ds_cpu_optimizer": False,
-        "zero_allow_untested_optimizer": True,
-        "gradient_clipping": 0.0,
-    }
-    keep = HfDeepSpeedConfig(settings)  # alive as long as ZeRO-3 shall be known to transformers
-    optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
-    engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=settings)
-    return engine, engine.backward, engine.step, keep
-
-
-def ddp(model):
-    wrapped = torch.nn.parallel.DistributedDataParallel(model)
-    optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
-
-    def step():
-        optimizer.step()
-        optimizer.zero_grad()
-
-    return wrapped, torch.Tensor.backward, step, None
-
-
 def train(kind: str, rank: int) -> list[float]:
     """The loss of every step and of an evaluation. What it builds ends with it, while both
     processes are there: gloo may wait forever for one that has left.
     """
-    model, backward, step, _keep = {"ddp": ddp, "zero3": zero3}[kind](lively_model().train())
-    losses = []
+    model, inputs, losses = lively_model().train(), inputs_of(rank), []
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
+    if kind == "zero3":
+        import deepspeed
+        from transformers.integrations import HfDeepSpeedConfig
+
+        deepspeed.init_distributed("gloo")
+        _keep = HfDeepSpeedConfig(ZERO3)  # alive as long as transformers shall know of ZeRO-3
+        model, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=ZERO3)
+        backward, stepping = model.backward, model
+    else:
+        model = torch.nn.parallel.DistributedDataParallel(model)
+        backward, stepping = torch.Tensor.backward, optimizer
     for _ in range(STEPS):
-        loss = model(**inputs_of(rank)).loss
+        model.zero_grad()
+        loss = model(**inputs).loss
         backward(loss)
-        step()
+        stepping.step()
         losses.append(loss.item())
     model.eval()
     with torch.no_grad():
-        losses.append(model(**inputs_of(rank)).loss.item())
-        ids = inputs_of(rank)["input_ids"]
-        given = {"pixel_values": inputs_of(rank)["pixel_values"], "synced_gpus": kind == "zero3"}
-        model.module.generate(ids, max_new_tokens=2 + rank, do_sample=False, **given)
+        losses.append(model(**inputs).loss.item())
+        length = {"max_new_tokens": 2 + rank, "do_sample": False, "synced_gpus": kind == "zero3"}
+        model.module.generate(inputs["input_ids"], pixel_values=inputs["pixel_values"], **length)
     return losses
 
 
-def main() -> None:
-    kind = sys.argv[1]
+if __name__ == "__main__":
     distributed.init_process_group("gloo", timeout=timedelta(seconds=30))
-    if kind == "zero3":
-        import deepspeed
-
-        deepspeed.init_distributed("gloo")
-    rank = distributed.get_rank()
-    losses = train(kind, rank)
-    both = [None, None]
-    distributed.all_gather_object(both, losses)
-    if rank == 0:
-        print(json.dumps(both), flush=True)
+    of_both = [None, None]
+    distributed.all_gather_object(of_both, train(sys.argv[1], distributed.get_rank()))
+    if distributed.get_rank() == 0:
+        print(json.dumps(of_both), flush=True)
     distributed.barrier()
     distributed.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main()
