@@ -6,8 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import swift_vlrft
+from swift_vlrft.cli import app
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -18,7 +20,7 @@ def test_public_names_come_without_torch():
         "assert 'swift_vlrft.rewards' not in sys.modules\n"
         "from swift_vlrft import REWARDS, check\n"
         "assert REWARDS['vlrft_counting'](['<answer>4</answer>'], ['4']) == [1.0]\n"
-        "print([found.text for found in check('recipes/qwen2_vl_2b/classification_1x80g.sh')])\n"
+        "print(check('recipes/qwen2_vl_2b/classification_1x80g.sh'))\n"
         "print([m for m in ('torch', 'swift', 'transformers', 'vllm', 'trl') if m in sys.modules])"
     )
     command = [sys.executable, "-c", code]
@@ -28,40 +30,34 @@ def test_public_names_come_without_torch():
 
 def test_public_names_are_listed_and_others_are_an_error():
     assert {"REWARDS", "check", "evaluate", "plan", "register"} <= set(dir(swift_vlrft))
-    with pytest.raises(AttributeError, match="has no attribute 'rewards_of'"):
+    with pytest.raises(AttributeError, match="rewards_of"):
         _ = swift_vlrft.rewards_of
 
 
 def test_check_says_what_is_wrong_with_a_recipe(tmp_path):
     (tmp_path / "a.sh").write_text("swift rlhf --rlhf_type grpo --reward_funcs vlrft_countin\n")
-    texts = [found.text for found in swift_vlrft.check(tmp_path / "a.sh")]
+    texts = [finding.text for finding in swift_vlrft.check(tmp_path / "a.sh")]
     assert "--model is missing" in texts and "--dataset is missing" in texts
 
 
 def test_plan_is_what_vlrft_plan_prints():
-    from typer.testing import CliRunner
-
-    from swift_vlrft.cli import app
-
     recipe = str(ROOT / "recipes/qwen2_5_vl_3b/detection_4x80g.sh")
     planned = swift_vlrft.plan(recipe, "4x24", quick=True)
     printed = CliRunner().invoke(app, ["plan", recipe, "--gpus", "4x24", "--quick", "--json"])
     assert planned.plan.verdict == json.loads(printed.stdout)["verdict"]
-    with pytest.raises(ValueError, match="--dataset nowhere does not exist"):
+    with pytest.raises(ValueError, match="--dataset nowhere"):
         swift_vlrft.plan(recipe, "4x24", dataset="nowhere", quick=True)
 
 
 def test_evaluate_scores_existing_predictions(tmp_path):
-    file = tmp_path / "p.jsonl"
-    lines = [
-        {"id": n, "completion": f"<answer>{text}</answer>", "solution": "4", "task": "counting"}
-        for n, text in enumerate(("4", "5"))
-    ]
-    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    summary = swift_vlrft.evaluate(predictions=str(file), out=str(tmp_path / "out"), bootstrap=0)
+    row = {"solution": "4", "task": "counting"}
+    lines = [row | {"id": n, "completion": f"<answer>{n}</answer>"} for n in (4, 5)]
+    (tmp_path / "p.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    predictions = {"predictions": str(tmp_path / "p.jsonl"), "out": str(tmp_path / "out")}
+    summary = swift_vlrft.evaluate(**predictions, bootstrap=0)
     assert summary.metrics["accuracy"].value == 0.5
     assert json.loads((tmp_path / "out/summary.json").read_text())["rows"] == 2
     with pytest.raises(ValueError, match="not both"):
-        swift_vlrft.evaluate("model", predictions=file)
+        swift_vlrft.evaluate("model", **predictions)
     with pytest.raises(ValueError, match="--task"):
         swift_vlrft.evaluate("model", "data/held_out")
