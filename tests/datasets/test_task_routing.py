@@ -2,17 +2,17 @@
 and the ways in which sets are stored.
 """
 
+import decimal
 import json
 import logging
 import math
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.stored_sets import picture
+from support.stored_sets import picture, stream_of, train_on, write_table
 from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
@@ -20,10 +20,7 @@ from swift_vlrft.datasets import DataError
 from swift_vlrft.datasets.box_format import ImageResize
 from swift_vlrft.datasets.check import check_set
 from swift_vlrft.datasets.convert import convert_folder
-from swift_vlrft.datasets.opening import open_set
-from swift_vlrft.datasets.read import rows_of as read
-from swift_vlrft.datasets.report import Report, nothing_scored
-from swift_vlrft.datasets.training import LoadOptions, streamed_rows, training_set
+from swift_vlrft.datasets.report import nothing_scored
 from swift_vlrft.diagnostics import watch as watching
 from swift_vlrft.diagnostics.watch import watch
 from swift_vlrft.parsing.answers import gold_text
@@ -59,32 +56,27 @@ def stored(folder: Path, rows, how="jsonl") -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     if how in ("jsonl", "json", "stream"):
         (folder / "a.png").write_bytes(picture())
-        rows = [{"image": "a.png", **row} for row in rows]
-        lines = [json.dumps(row) for row in rows]
+        lines = [json.dumps({"image": "a.png", **row}) for row in rows]
         path = folder / f"rows.{'json' if how == 'json' else 'jsonl'}"
         path.write_text(f"[{','.join(lines)}]" if how == "json" else "\n".join(lines))
         return path
-    columns = {
-        name: [row.get(name) for row in rows] for name in dict.fromkeys(k for r in rows for k in r)
-    }
-    columns["image"] = [{"bytes": picture(), "path": None}] * len(rows)
+    image = {"bytes": picture(), "path": None}
+    names = dict.fromkeys(name for row in rows for name in row)
+    rows = [dict.fromkeys(names) | row | {"image": image} for row in rows]
     if how == "parquet":
-        pq.write_table(pa.table(columns), folder / "train.parquet")
-        return folder
+        return write_table(folder / "train.parquet", rows)
     from datasets import Dataset, DatasetDict
 
-    DatasetDict({"train": Dataset.from_dict(columns)}).save_to_disk(folder / "d", num_proc=1)
+    DatasetDict({"train": Dataset.from_list(rows)}).save_to_disk(folder / "d")
     return folder / "d"
 
 
 def trained(path, tmp_path, rewards, how="jsonl", **options):
     """The training rows, as columns."""
-    wanted = LoadOptions(cache=tmp_path / "cache", rewards=tuple(rewards), **options)
-    if how == "stream":
-        found = list(streamed_rows(read(open_set(path)), wanted, Report(path)))
-        return {name: [row[name] for row in found] for name in ("solution", "task", "frame")}
-    made, _ = training_set(open_set(path, keep_going=True), wanted)
-    return {name: made[name][:] for name in made.column_names if name != "images"}
+    use = stream_of if how == "stream" else train_on
+    rows, _ = use(path, tmp_path / "cache", rewards=tuple(rewards), **options)
+    names = rows[0].keys() - {"images"}
+    return {name: [row[name] for row in rows] for name in names}
 
 
 def scores(name, columns):
@@ -99,15 +91,19 @@ def scores(name, columns):
 # ---- what the named reward reads, it scores ---------------------------------------------------
 
 
+COLUMNS = ("absent", "null", "stated", "some")
+WAYS = ("jsonl", "parquet", "json", "dict", "stream")
+
+
 @pytest.mark.parametrize(
-    ("how", "column"),
+    ("task", "column", "how"),  # every task with every column, and with four of the ways
     [
-        *((how, c) for how in ("jsonl", "parquet") for c in ("absent", "null", "stated", "some")),
-        *((how, "absent") for how in ("json", "dict", "stream")),
+        (task, column, WAYS[(n + m) % len(WAYS)])
+        for n, task in enumerate(GOLD)
+        for m, column in enumerate(COLUMNS)
     ],
 )
-@pytest.mark.parametrize("task", GOLD)
-def test_named_rewards_score_every_row_of_their_gold(task, how, column, tmp_path):
+def test_named_rewards_score_every_row_of_their_gold(task, column, how, tmp_path):
     gold = GOLD[task]
     stated = {"absent": None, "null": [None] * 9, "stated": [task] * 9, "some": [None, task] * 5}
     path = stored(tmp_path, rows_of(gold, stated[column]), how)
@@ -115,11 +111,11 @@ def test_named_rewards_score_every_row_of_their_gold(task, how, column, tmp_path
     # What most texts read as is not guessed: it is stated, or a reward of it is named.
     guessed = [] if TASK_NAMES[task].reads_most and column != "stated" else [[]]
     for rewards in ([*names, "vlrft_format"], *guessed):
-        found = trained(path, tmp_path, rewards, how)
-        assert len(found["solution"]) == len(gold)
+        columns = trained(path, tmp_path, rewards, how)
+        assert len(columns["solution"]) == len(gold)
         for name in names:
             stating = "confidence" not in name and "map" not in name  # the gold states none
-            for score in scores(name, found):
+            for score in scores(name, columns):
                 assert score == 1.0 if stating else score is not None
 
 
@@ -190,30 +186,25 @@ def test_gold_that_two_named_rewards_read_is_scored_by_both_and_noted(tmp_path):
     assert done.exit_code == 0 and "2 rows state no task" in done.stdout
 
 
+def conversation(tmp_path, value):
+    (tmp_path / "a.png").write_bytes(picture())
+    turns = [{"from": "human", "value": "<image>Where?"}, {"from": "gpt", "value": value}]
+    (tmp_path / "rec.jsonl").write_text(json.dumps({"image": "a.png", "conversations": turns}))
+    return tmp_path / "rec.jsonl"
+
+
 def test_the_form_of_a_set_gives_way_to_the_reward_that_is_named(tmp_path):
     """LISA's rows are grounding; a detection reward that is named scores them all the same."""
-    (tmp_path / "a.png").write_bytes(picture())
+    rec, lisa = conversation(tmp_path, "[4, 5, 20, 15]"), tmp_path / "lisa.json"
     record = {"image_path": "a.png", "instruction": "the red one", "boxes": [[4, 5, 20, 15]]}
-    lisa = tmp_path / "lisa.json"
     lisa.write_text(json.dumps([record]))
-    turns = [{"from": "human", "value": "Where?"}, {"from": "gpt", "value": "[4, 5, 20, 15]"}]
-    rec = tmp_path / "rec.jsonl"
-    rec.write_text(json.dumps({"image": "a.png", "conversations": turns}))
     for path in (lisa, rec):
         for name in ("vlrft_grounding_iou", "vlrft_detection_iou"):
             assert scores(name, trained(path, tmp_path, [name])) == [1.0]
         both = trained(path, tmp_path, ["vlrft_grounding_iou", "vlrft_detection_iou"])
         assert both["task"] == ["grounding"]
-
-
-@pytest.mark.parametrize(("value", "name"), [("4", "counting"), ("yes", "yes_no"), ("B", "choice")])
-def test_conversations_about_other_things_than_boxes(value, name, tmp_path):
-    (tmp_path / "a.png").write_bytes(picture())
-    turns = [{"from": "human", "value": "<image>?"}, {"from": "gpt", "value": value}]
-    path = tmp_path / "rec.jsonl"
-    path.write_text(json.dumps({"image": "a.png", "conversations": turns}))
-    reward = f"vlrft_{name}"
-    assert scores(reward, trained(path, tmp_path, [reward])) == [1.0]
+    for value, name in (("4", "vlrft_counting"), ("yes", "vlrft_yes_no"), ("B", "vlrft_choice")):
+        assert scores(name, trained(conversation(tmp_path, value), tmp_path, [name])) == [1.0]
 
 
 def test_boxes_and_prompts_go_into_pixels_without_a_task(tmp_path):
@@ -226,9 +217,8 @@ def test_boxes_and_prompts_go_into_pixels_without_a_task(tmp_path):
     assert found["solution"][0] == "[1, 1, 25, 22]" and found["width"] == [84] * 3
     mixed = [{"problem": prompt, "solution": gold} for gold in (ONE, "4")]
     rewards = ["vlrft_grounding_iou", "vlrft_counting"]
-    found = trained(
-        stored(tmp_path / "m", mixed), tmp_path, rewards, box_format="pixels", resize=view
-    )
+    path = stored(tmp_path / "m", mixed)
+    found = trained(path, tmp_path, rewards, box_format="pixels", resize=view)
     assert found["frame"] == ["pixels", None] and found["task"] == ["grounding", "counting"]
     assert found["messages"][1][0]["content"].endswith(prompt)
 
@@ -241,28 +231,28 @@ def flags(rewards):
 
 
 UNREAD = [
-    ("vlrft_counting", ["4", "four", "3"], "'four' cannot be read as a whole number"),
-    ("vlrft_choice", ["A", "cat"], "'cat' cannot be read as an option letter"),
-    ("vlrft_yes_no", ["yes", "maybe"], "'maybe' cannot be read as yes or no"),
-    ("vlrft_grounding_iou", [ONE, TWO], "cannot be read as exactly one box or 'No Objects'"),
-    ("vlrft_detection_iou", [TWO, "a dog"], "'a dog' cannot be read as a list of boxes"),
-    ("vlrft_classification", ["rose", TWO], "cannot be read as a class name"),
-    ("vlrft_pointing", [TWO, "[1, 2]"], "cannot be read as one or several boxes"),
-    ("vlrft_number", ["1.5 kg", "4 or 5"], "'4 or 5' cannot be read as one number"),
-    ("vlrft_ocr", ["(12, 30)", TWO], "cannot be read as a text of 1 to"),
-    ("vlrft_list", ["a, b", "[true]"], "'[true]' cannot be read as a list of names"),
-    ("vlrft_ordering", ["a, b", "a, A"], "'a, A' cannot be read as a list of distinct names"),
+    ("vlrft_counting", ["4", "four", "3"]),
+    ("vlrft_choice", ["A", "cat"]),
+    ("vlrft_yes_no", ["yes", "maybe"]),
+    ("vlrft_grounding_iou", [ONE, TWO]),
+    ("vlrft_detection_iou", [TWO, "a dog"]),
+    ("vlrft_classification", ["rose", TWO]),
+    ("vlrft_pointing", [TWO, "[1, 2]"]),
+    ("vlrft_number", ["1.5 kg", "4 or 5"]),
+    ("vlrft_ocr", ["(12, 30)", TWO]),
+    ("vlrft_list", ["a, b", "[true]"]),
+    ("vlrft_ordering", ["a, b", "a, A"]),
 ]
 
 
-@pytest.mark.parametrize(("reward", "solutions", "said"), UNREAD)
+@pytest.mark.parametrize(("reward", "solutions"), UNREAD)
 def test_gold_that_the_named_reward_cannot_read_is_an_error_with_its_row(
-    reward, solutions, said, tmp_path
+    reward, solutions, tmp_path
 ):
-    path = stored(tmp_path, rows_of(solutions))
-    with pytest.raises(DataError, match="row 1: the solution") as error:
+    path, said = stored(tmp_path, rows_of(solutions)), f"{solutions[1]!r} cannot be read as"
+    with pytest.raises(DataError, match=f"row 1: the solution(.|\n)*{reward}") as error:
         trained(path, tmp_path, [reward])
-    assert said in str(error.value) and reward in str(error.value)
+    assert said in str(error.value)
     done = CliRunner().invoke(app, ["data", "check", str(path), "--json", "--reward", reward])
     report = json.loads(done.stdout)
     assert done.exit_code == 1 and said in report["problems"][0]["problem"]
@@ -271,30 +261,27 @@ def test_gold_that_the_named_reward_cannot_read_is_an_error_with_its_row(
     assert said in found.text
 
 
-@pytest.mark.parametrize("task", ["det", "cls", "Detection ", "grounding ", "DETECTION", 3, True])
+@pytest.mark.parametrize("task", ["det", "Detection ", "DETECTION", 3, True])
 def test_a_task_that_is_none_always_stops_with_the_known_ones(task, tmp_path):
     path = stored(tmp_path, rows_of(["[1, 2, 3, 4]"] * 2, [None, task]))
     for rewards in ([], ["vlrft_detection_iou"]):
-        with pytest.raises(DataError, match="row 1: unknown task") as error:
+        with pytest.raises(DataError, match="row 1: unknown task .*detection, grounding, pointing"):
             trained(path, tmp_path, rewards)
-        assert "known: detection, grounding, pointing, classification, counting" in str(error.value)
     assert check_set(path, images=False).unreadable == 1
 
 
-def recipe_findings(path, *rewards, more=""):
-    text = (
-        f"swift rlhf --rlhf_type grpo --model x --dataset {path} --reward_funcs {' '.join(rewards)}"
-    )
-    (recipe,) = read_text(f"{text} {more}")
+def recipe_findings(path, *rewards):
+    text = f"swift rlhf --rlhf_type grpo --model x --dataset {path} --reward_funcs"
+    (recipe,) = read_text(f"{text} {' '.join(rewards)}")
     return check_recipe(recipe)
 
 
 NOTHING = [
     (rows_of(GOLD["detection"], ["detection"] * 3), "vlrft_counting", "3 detection"),
-    (rows_of(["four", "five"]), "vlrft_counting", "2 rows without a task, as of"),
-    (rows_of(["4"], [None]), "vlrft_detection_iou", "'4' cannot be read as a list of boxes"),
+    (rows_of(["four", "five"]), "vlrft_counting", "2 rows without a task"),
+    (rows_of(["4"], [None]), "vlrft_detection_iou", "'4' cannot"),
     (rows_of(["rose", "4"], ["classification", "counting"]), "vlrft_yes_no", "1 classification"),
-    (rows_of([TWO]), "vlrft_classification", "cannot be read as a class name"),
+    (rows_of([TWO]), "vlrft_classification", "cannot be read"),
 ]
 
 
@@ -304,7 +291,7 @@ def test_a_reward_that_would_score_no_row_of_any_set_is_named(rows, reward, said
     report = check_set(path, images=False, rewards=[reward])
     report.leave_unread()
     problem = nothing_scored([reward, "vlrft_format"], [report])
-    assert problem.startswith(f"--reward_funcs {reward}: no row of any data set")
+    assert problem.startswith(f"--reward_funcs {reward}:")
     assert str(path) in problem and said in problem
     (found,) = [f for f in recipe_findings(path, reward) if f.rule == "reward-rows"]
     assert found.level == "problem" and said in found.text
@@ -315,10 +302,8 @@ def test_a_reward_that_would_score_no_row_of_any_set_is_named(rows, reward, said
         found = [f for f in recipe_findings(f"{path} {more}", reward) if "reward" in f.rule]
         assert {f.level for f in found if f.rule.startswith("reward-")} <= {"note"}
     reports = [report, check_set(other, images=False, rewards=[reward])]
-    assert (
-        nothing_scored([reward], reports) is None
-        and nothing_scored([reward], [report, None]) is None
-    )
+    assert nothing_scored([reward], reports) is None
+    assert nothing_scored([reward], [report, None]) is None
     # The rows of the first set train on, without a score.
     found = trained(path, tmp_path, [reward])
     assert scores(reward, found) == [None] * len(rows)
@@ -358,23 +343,21 @@ print(rows)
 NO_ANSWER = [math.nan, math.inf, -math.inf, True, False, None, {"a": {"b": 1}}, [["x"]], ["a", "b"]]
 
 
-@pytest.mark.parametrize("solution", NO_ANSWER, ids=str)
 @pytest.mark.parametrize("task", [None, "classification"])
-def test_a_missing_value_is_no_class_name(solution, task, tmp_path):
-    rows = rows_of(["rose", solution, "tulip"], [task] * 3 if task else None)
-    path = stored(tmp_path, rows)
+def test_a_missing_value_is_no_class_name(task, tmp_path):
+    rows = rows_of(["rose", *NO_ANSWER, "tulip"])
+    path = stored(tmp_path, [row | {"task": task} for row in rows])
     report = check_set(path)
-    assert [one.place.row for one in report.problems] == [1] and report.unreadable == 1
+    assert [one.place.row for one in report.problems] == list(range(1, 10))
+    assert report.unreadable == 9
     for rewards in ([], ["vlrft_classification"]):
-        with pytest.raises(DataError, match=r"1 of 3 rows .*\n.*row 1: the (solution|row has no)"):
+        with pytest.raises(DataError, match="9 of 11 rows"):
             trained(path, tmp_path, rewards)
     with pytest.raises(DataError, match="row 1"):
         convert_folder(path, tmp_path / "out")
 
 
 def test_values_of_other_types_are_answers(tmp_path):
-    import decimal
-
     columns = {
         "int": pa.array([4, 3]),
         "float": pa.array([4.0, 3.0]),
@@ -382,10 +365,9 @@ def test_values_of_other_types_are_answers(tmp_path):
         "codes": pa.array(["4", "3"]).dictionary_encode(),
         "large": pa.array(["4", "3"], pa.large_string()),
     }
-    image = [{"bytes": picture(), "path": None}] * 2
     for name, values in columns.items():
-        path = tmp_path / f"{name}.parquet"
-        pq.write_table(pa.table({"image": image, "problem": ["?"] * 2, "solution": values}), path)
+        content = {"image": [picture()] * 2, "problem": ["?"] * 2, "solution": values}
+        path = write_table(tmp_path / f"{name}.parquet", content)
         found = trained(path, tmp_path, ["vlrft_counting"])
         assert scores("vlrft_counting", found) == [1.0, 1.0], name
         assert check_set(path).good == 2
@@ -399,22 +381,19 @@ def test_values_of_other_types_are_answers(tmp_path):
 @pytest.mark.parametrize(
     ("task", "fits", "never"),
     [
-        (
-            "counting",
-            ["vlrft_counting", "vlrft_counting_soft", "vlrft_classification"],
-            "detection",
-        ),
-        ("choice", ["vlrft_choice", "vlrft_classification"], "vlrft_counting"),
-        ("yes_no", ["vlrft_yes_no"], "vlrft_counting"),
-        ("grounding", ["vlrft_grounding_iou", "vlrft_detection_iou"], "vlrft_classification"),
-        ("classification", ["vlrft_classification"], "vlrft_choice"),
+        ("counting", "counting counting_soft classification", "detection"),
+        ("choice", "choice classification", "counting"),
+        ("yes_no", "yes_no", "counting"),
+        ("grounding", "grounding_iou detection_iou", "classification"),
+        ("classification", "classification", "choice"),
     ],
 )
 def test_data_check_says_which_rewards_fit(task, fits, never, tmp_path):
     path = stored(tmp_path, rows_of(GOLD[task]))
     done = CliRunner().invoke(app, ["data", "check", str(path), "--json"])
     rewards = json.loads(done.stdout)["rewards"]
-    assert {name for name, (rows, asked) in rewards.items() if rows == asked} >= set(fits)
+    full = {name for name, (rows, asked) in rewards.items() if rows == asked}
+    assert full >= {f"vlrft_{name}" for name in fits.split()}
     assert not any(never in name for name in rewards)
     stated = stored(tmp_path / "s", rows_of(GOLD[task], [task] * 4))
     done = CliRunner().invoke(app, ["data", "check", str(stated), "--json"])
@@ -424,10 +403,7 @@ def test_data_check_says_which_rewards_fit(task, fits, never, tmp_path):
 
 @pytest.mark.parametrize(
     ("solution", "columns", "why"),
-    [
-        ("4", {"task": ["detection"] * 4}, "12 times a detection row"),
-        ("four", {}, "12 times the gold solution cannot be read as a whole number"),
-    ],
+    [("4", {"task": ["detection"] * 4}, "detection row"), ("four", {}, "whole number")],
 )
 def test_a_reward_that_scores_nothing_in_the_first_steps_says_so(
     solution, columns, why, monkeypatch, caplog
@@ -437,29 +413,24 @@ def test_a_reward_that_scores_nothing_in_the_first_steps_says_so(
     watched = watch("vlrft_counting", REWARDS["vlrft_counting"])
     for _ in range(5):
         watched(["<answer>4</answer>"] * 4, [solution] * 4, **columns)
-    said = [m for m in caplog.messages if "got a score" in m]
-    assert len(said) == 1
-    assert said[0].startswith("vlrft_counting: none of the first 12 completions") and why in said[0]
     watched(["<answer>4</answer>"] * 4, ["4"] * 4)
-    assert len([m for m in caplog.messages if "got a score" in m]) == 1
+    (said,) = [m for m in caplog.messages if "got a score" in m]
+    assert said.startswith("vlrft_counting: ") and "12 times" in said and why in said
 
 
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        ({"solution": "4", "task": "detection"}, "scored no row, so it teaches nothing: 8 times a"),
-        ({"solution": "four"}, "8 gold solutions cannot be read"),
-        ({"solution": "4", "vlrft_counting": None}, "the run scored none of its 8 rows"),
-        ({"solution": "4", "vlrft_counting": math.nan}, "the run scored none of its 8 rows"),
-        (
-            {"solution": "4", "vlrft_counting": None, "vlrft_detection_iou": 0.5},
-            "vlrft_counting: scored no row",
-        ),
+        ({"task": "detection"}, "8 times"),
+        ({"solution": "four"}, "8 gold solutions"),
+        ({"vlrft_counting": None}, "8 rows"),
+        ({"vlrft_counting": math.nan}, "8 rows"),
+        ({"vlrft_counting": None, "vlrft_detection_iou": 0.5}, "vlrft_counting: scored no row"),
     ],
-)  # fmt: skip
+)
 def test_a_log_in_which_a_reward_scored_nothing_is_a_finding(row, said, tmp_path):
     texts = [f"<think>t</think><answer>{n}</answer>" for n in (4, 3)] * 4
-    lines = [json.dumps({"completion": text, **row}) for text in texts]
+    lines = [json.dumps({"completion": text, "solution": "4", **row}) for text in texts]
     (tmp_path / "c.jsonl").write_text("\n".join(lines))
     arguments = ["score", str(tmp_path / "c.jsonl"), "--reward", "vlrft_counting", "--json"]
     done = CliRunner().invoke(app, arguments)
@@ -475,25 +446,30 @@ def test_a_log_in_which_a_reward_scored_nothing_is_a_finding(row, said, tmp_path
 # ---- rewards of others -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("how", ["jsonl", "parquet"])
-@pytest.mark.parametrize("rewards", [("accuracy",), ("vlrft_format", "mine"), ("vlrft_format",)])
-@pytest.mark.parametrize("gold", ['["a", "b"]', "[1, 2, 3]", '{"a": 1}', "", "[1,2,3,4]"])
-def test_what_other_peoples_rewards_read_is_theirs_to_say(gold, rewards, how, tmp_path):
-    path = stored(tmp_path, rows_of([gold, "cat"]), how)
-    report = check_set(path, images=False, rewards=rewards)
-    report.leave_unread()
-    assert report.good == 2 and not report.problems
-    dataset, found = training_set(open_set(path), LoadOptions(tmp_path / "cache", rewards=rewards))
-    assert len(dataset) == found.good == 2
+@pytest.mark.parametrize(
+    ("rewards", "how"),
+    [
+        (("accuracy",), "jsonl"),
+        (("vlrft_format", "mine"), "parquet"),
+        (("vlrft_format",), "jsonl"),
+    ],
+)
+def test_what_other_peoples_rewards_read_is_theirs_to_say(rewards, how, tmp_path):
+    for n, gold in enumerate(['["a", "b"]', "[1, 2, 3]", '{"a": 1}', "", "[1,2,3,4]"]):
+        path = stored(tmp_path / str(n), rows_of([gold, "cat"]), how)
+        report = check_set(path, images=False, rewards=rewards)
+        report.leave_unread()
+        assert report.good == 2 and not report.problems
+        dataset, told = train_on(path, tmp_path / "cache", rewards=rewards)
+        assert len(dataset) == told.good == 2
 
 
 @pytest.mark.parametrize("strict", [False, True])
 def test_a_stream_hands_on_what_the_loaded_set_does(strict, tmp_path):
     """Rows that no reward of ours reads are for those of others, or for the other sets."""
     path = stored(tmp_path, rows_of(["cat", "dog"]))
-    wanted = LoadOptions(tmp_path / "cache", rewards=("vlrft_counting", "mine"), strict=strict)
-    loaded, told = training_set(open_set(path), wanted)
-    report = Report(path)
-    streamed = list(streamed_rows(read(open_set(path)), wanted, report))
+    options = {"rewards": ("vlrft_counting", "mine"), "strict": strict}
+    loaded, told = train_on(path, tmp_path / "cache", **options)
+    streamed, report = stream_of(path, tmp_path / "cache", **options)
     assert [row["solution"] for row in streamed] == loaded["solution"][:] == ["cat", "dog"]
     assert report.problems == told.problems == [] and report.unread == told.unread
