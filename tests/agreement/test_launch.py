@@ -4,7 +4,7 @@ import json
 import sys
 
 import pytest
-from support.agreement_rows import row
+from agreement_rows import row
 from typer.testing import CliRunner
 
 from swift_vlrft.agreement.figures import noise
@@ -34,22 +34,29 @@ def test_a_process_waits_for_no_other_node(tmp_path, monkeypatch):
     assert told["MASTER_ADDR"] == "127.0.0.1" and told["MASTER_PORT"] != "29500"
 
 
+ALIKE = [row([-1.0], [-1.0])]
+
+
 @pytest.fixture
 def compared(tmp_path, monkeypatch):
-    """Runs the command with a measuring process that found these rows; its output and words."""
+    """Runs the command with a measuring process that found these rows, or ended with nothing; its
+    output and words.
+    """
+    (tmp_path / "rows.jsonl").write_text('{"messages": [{"role": "user", "content": "a"}]}\n')
 
-    def run(flags="", options=(), rows=None, **variables):
+    def run(flags="", options=(), rows=ALIKE, **variables):
         given = []
 
         def measure(recipe, run, words, log):
             given.extend(words)
-            compared = rows or [row([-1.0], [-1.0])]
-            found = Measurement("transformers", "m", compared, noise(compared, 2.0**-23))
-            write_record(tmp_path / "out" / "measured.json", found)
+            if not rows:
+                log.write_text("it ended")
+                return 1
+            measured = Measurement("transformers", "m", rows, noise(rows, 2.0**-23))
+            write_record(tmp_path / "out" / "measured.json", measured)
             return 0
 
         monkeypatch.setattr(agree, "measure", measure)
-        (tmp_path / "rows.jsonl").write_text('{"messages": [{"role": "user", "content": "a"}]}\n')
         command = f"{COMMAND} --reward_funcs vlrft_format --dataset {tmp_path / 'rows.jsonl'}"
         asked = ["agree", f"{command} {flags}", "--out", str(tmp_path / "out"), *options]
         return CliRunner().invoke(app, asked, env=variables), given
@@ -57,12 +64,11 @@ def compared(tmp_path, monkeypatch):
     return run
 
 
-@pytest.mark.parametrize("variables", [{"NNODES": "2"}, {**CLUSTER}, {"NNODES": "1"}, {}])
+@pytest.mark.parametrize("variables", [CLUSTER, {"NNODES": "1"}])
 def test_a_note_says_that_other_nodes_are_left_out(variables, compared):
     result, _ = compared(**variables)
     assert result.exit_code == 0, result.output
-    note = "note: NNODES is 2: only the processes of this node were measured"
-    assert (note in result.output) == (variables.get("NNODES") == "2")
+    assert ("NNODES is 2" in result.output) == (variables["NNODES"] == "2")
     assert "vLLM" not in result.output
 
 
@@ -76,17 +82,19 @@ def test_the_transformers_engine_for_a_recipe_with_vllm(compared):
     assert recipes[-2:] == ["--use_vllm", "false"] and "--max_length" in recipes
 
 
-def test_json_without_infinity(compared, tmp_path):
+def test_json_without_infinity_and_an_old_verdict_does_not_stay(compared, tmp_path):
     endless = row([-1.0], [float("-inf")], again=[float("nan")])
     result, _ = compared("", ["--json"], [endless])
     assert result.exit_code == 2
-
-    def refuse(constant):
-        raise AssertionError(constant)
-
-    found = json.loads(result.stdout, parse_constant=refuse)
-    assert found["word"] == "broken" and found["figures"]["text rows"]["mean"] is None
-    json.loads((tmp_path / "out" / "verdict.json").read_text(), parse_constant=refuse)
+    constants = []
+    verdict = json.loads(result.stdout, parse_constant=constants.append)
+    assert verdict["word"] == "broken" and verdict["figures"]["text rows"]["mean"] is None
+    file = tmp_path / "out" / "verdict.json"
+    json.loads(file.read_text(), parse_constant=constants.append)
+    assert constants == []
+    result, _ = compared(rows=())
+    assert result.exit_code == 2 and "it ended" in result.output
+    assert not file.exists()
 
 
 def test_nothing_else_in_the_folder_is_touched(compared, tmp_path):
@@ -100,57 +108,43 @@ def test_nothing_else_in_the_folder_is_touched(compared, tmp_path):
         assert words[last] == str(tmp_path / "out" / "swift")
 
 
-def test_an_old_verdict_does_not_stay(compared, tmp_path, monkeypatch):
-    compared()
-    assert (tmp_path / "out" / "verdict.json").exists()
-    monkeypatch.setattr(agree, "why_not", lambda *_: "it ended")
-    monkeypatch.setattr(agree, "measure", lambda *_: 1)
-    command = f"{COMMAND} --reward_funcs vlrft_format --dataset {tmp_path / 'rows.jsonl'}"
-    result = CliRunner().invoke(app, ["agree", command, "--out", str(tmp_path / "out")])
-    assert result.exit_code == 2 and "nothing was compared: it ended" in result.output
-    assert not (tmp_path / "out" / "verdict.json").exists()
-
-
 def test_a_flag_that_cannot_be_read_may_be_replaced(compared):
     unread = "--per_device_train_batch_size $((COUNT*1))"
     result, _ = compared(unread)
-    assert result.exit_code == 2 and "cannot be read without running" in result.output
+    assert result.exit_code == 2 and "--per_device_train_batch_size" in result.output
     result, words = compared(unread, ["--", "--per_device_train_batch_size", "2"])
     assert result.exit_code == 0, result.output
     assert words.count("--per_device_train_batch_size") == 1
 
 
-SAID = {
-    "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has": True,
-    "Free memory on device (3.1/79.2 GiB) on startup is less than desired": True,
-    "No available memory for the cache blocks. Try increasing `gpu_memory_utilization`": True,
-    "4.5 GiB KV cache is needed, which is larger than the available KV cache memory": True,
-    "Available memory on node 0 (19.69/23.54 GiB) on kv cache allocation is less than": True,
-    "DefaultCPUAllocator: not enough memory: you tried to allocate 99 bytes": True,
-    "Cannot allocate memory (os error 12)": True,
-    "MemoryError": True,
-    "Unable to allocate 3.1 GiB for an array": True,
-    "No module named 'deepspeed'": False,
-    "the data set has no rows: give another with --dataset": False,
-    "memory_usage is not a flag": False,
-}
+ENDS = [
+    # What the process said, what it printed, its exit code, and whether that is too little memory.
+    ("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has", "", 1, True),
+    ("Free memory on device (3.1/79.2 GiB) on startup is less than desired", "", 1, True),
+    ("No available memory for the cache blocks. Try increasing `gpu_memory_util`", "", 1, True),
+    ("4.5 GiB KV cache is needed, which is larger than the available", "", 1, True),
+    ("DefaultCPUAllocator: not enough memory: you tried to allocate 99 bytes", "", 1, True),
+    ("Cannot allocate memory (os error 12)", "", 1, True),
+    ("MemoryError", "", 1, True),
+    ("Unable to allocate 3.1 GiB for an array", "", 1, True),
+    ("No module named 'deepspeed'", "", 1, False),
+    ("memory_usage is not a flag", "", 1, False),
+    (None, "Train: 0%", -9, True),
+    (None, "worker: exitcode: -9 (pid: 3)\nend of it", 1, True),
+    (None, "Train: 0%\nend of it", 1, False),
+]
 
 
-@pytest.mark.parametrize("text", SAID)
-def test_a_model_that_does_not_fit_twice(text, tmp_path):
+@pytest.mark.parametrize(("said", "printed", "code", "memory"), ENDS)
+def test_why_a_process_ended_and_whether_the_model_does_not_fit(
+    said, printed, code, memory, tmp_path
+):
     result, log = tmp_path / "measured.json", tmp_path / "log"
-    log.write_text("...")
-    result.with_suffix(".error").write_text(text)
-    why = launch.why_not(result, log, 1, True)
-    assert ("what can still be compared: --engine transformers" in why) == SAID[text]
-    assert text.rstrip(".") in why and str(log) in why and "\n" not in why
-    assert "--engine transformers" not in launch.why_not(result, log, 1, False)
-
-
-@pytest.mark.parametrize(
-    ("code", "printed"), [(-9, "Train: 0%"), (1, "worker: exitcode: -9 (pid: 3)\nend of it")]
-)
-def test_a_process_that_was_killed(code, printed, tmp_path):
-    (tmp_path / "log").write_text(printed)
-    why = launch.why_not(tmp_path / "measured.json", tmp_path / "log", code, True)
-    assert why.startswith("it was killed (SIGKILL)") and "what can still be compared" in why
+    log.write_text(printed)
+    if said:
+        result.with_suffix(".error").write_text(said)
+    why = launch.why_not(result, log, code, True)
+    assert ("--engine transformers" in why) == memory
+    assert (said or ("SIGKILL" if memory else "end of it")) in why
+    assert str(log) in why and "\n" not in why
+    assert "--engine transformers" not in launch.why_not(result, log, code, False)
