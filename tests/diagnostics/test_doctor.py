@@ -19,7 +19,7 @@ from swift_vlrft.recipe import gpus
 
 
 def check(what):
-    return next(found for found in [*doctor._packages(), *doctor._disk()] if found.what == what)
+    return next(check for check in [*doctor._packages(), *doctor._disk()] if check.what == what)
 
 
 def test_the_tested_set_is_that_of_the_repository():
@@ -30,12 +30,12 @@ def test_the_tested_set_is_that_of_the_repository():
 @pytest.mark.parametrize(
     ("package", "version", "state", "said"),
     [
-        ("ms-swift", "4.5.3", PROBLEM, "made for 4.6"),
-        ("msgspec", None, PROBLEM, "without requiring it"),
+        ("ms-swift", "4.5.3", PROBLEM, "4.6"),
+        ("msgspec", None, PROBLEM, "GRPO"),
         ("qwen-vl-utils", None, PROBLEM, "Qwen-VL"),
         ("vllm", None, NOTE, "--use_vllm"),
         ("deepspeed", None, NOTE, "--deepspeed"),
-        ("trl", "0.20.0", NOTE, "tested with"),
+        ("trl", "0.20.0", NOTE, "0.20.0"),
         ("torch", "2.13.0+cpu", OK, "2.13.0+cpu"),
     ],
 )
@@ -50,55 +50,45 @@ def test_packages(monkeypatch, package, version, state, said):
         return version
 
     monkeypatch.setattr(metadata, "version", installed)
-    found = check(package)
-    assert (found.state, said in found.found) == (state, True)
-    assert bool(found.remedy) == (state != OK)
-    if package == "torch":
-        assert "different builds" in check("torch and torchvision").found
+    answer = check(package)
+    assert answer.state == state and said in answer.found and bool(answer.remedy) == (state != OK)
+    if package == "torch":  # another build than that of torchvision
+        assert check("torch and torchvision").state == PROBLEM
 
 
 def test_a_small_disk_is_a_problem(monkeypatch, tmp_path):
     monkeypatch.setenv("HF_HOME", str(tmp_path / "not" / "there" / "yet"))
     assert check("cache HF_HOME").state == OK
     monkeypatch.setattr(doctor, "LEAST_DISK", 2**60)
-    found = check("cache HF_HOME")
-    assert found.state == PROBLEM and "HF_HOME" in found.remedy
+    assert check("cache HF_HOME").state == PROBLEM and "HF_HOME" in check("cache HF_HOME").remedy
 
 
-def nvidia_smi(monkeypatch, tmp_path, script):
+TWO = "printf 'NVIDIA A100, 81920, 550.1\\nNVIDIA A100, 81920, 550.1\\n'"
+
+
+@pytest.mark.parametrize(
+    ("script", "seconds", "what", "state", "said"),
+    [
+        (TWO, 60, "GPU 1", OK, "NVIDIA A100, 80 GiB, driver 550.1"),
+        pytest.param(TWO, 60, "torch on the GPU", PROBLEM, "", marks=pytest.mark.slow),
+        ("echo 'NVIDIA GB10, [N/A], 580'", 60, "GPU 0", OK, "NVIDIA GB10, memory unknown"),
+        ("echo driver mismatch >&2; exit 9", 60, "GPU", PROBLEM, "driver mismatch"),
+        ("exec sleep 60", 0.2, "GPU", PROBLEM, "hangs"),
+    ],
+)
+def test_what_nvidia_smi_says(monkeypatch, tmp_path, script, seconds, what, state, said):
     tool = tmp_path / "nvidia-smi"
     tool.write_text(f"#!/bin/sh\n{script}\n")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setattr(gpus, "SECONDS", 4)
-    gpus.installed_gpus.cache_clear()
-    found = {check.what: check for check in doctor._gpus(20.0)}
-    gpus.installed_gpus.cache_clear()
-    return found
-
-
-def test_gpus_that_torch_cannot_use(monkeypatch, tmp_path):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    lines = "NVIDIA A100, 81920, 550.1\\nNVIDIA A100, 81920, 550.1"
-    found = nvidia_smi(monkeypatch, tmp_path, f"printf '{lines}\\n'")
-    assert found["GPU 1"].found == "NVIDIA A100, 80 GiB, driver 550.1"
-    assert found["torch on the GPU"].state == PROBLEM
-
-
-def test_a_gpu_that_does_not_tell_its_memory(monkeypatch, tmp_path):
-    monkeypatch.setattr(doctor, "_run", lambda *_: "13.0 True")
-    found = nvidia_smi(monkeypatch, tmp_path, "echo 'NVIDIA GB10, [N/A], 580.95'")
-    assert found["GPU 0"].found == "NVIDIA GB10, memory unknown, driver 580.95"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("script", "said"),
-    [("echo driver mismatch >&2; exit 9", "driver mismatch"), ("exec sleep 60", "hangs")],
-)
-def test_a_driver_that_fails(monkeypatch, tmp_path, script, said):
-    found = nvidia_smi(monkeypatch, tmp_path, script)["GPU"]
-    assert (found.state, said in found.found) == (PROBLEM, True)
+    monkeypatch.setattr(gpus, "SECONDS", seconds)
+    if what != "torch on the GPU":  # which is asked in a process that imports torch
+        monkeypatch.setattr(doctor, "_run", lambda *_: "13.0 True")
+    gpus.installed_gpus.cache_clear()
+    checks = {check.what: check for check in doctor._gpus(60.0)}
+    gpus.installed_gpus.cache_clear()
+    assert checks[what].state == state and said in checks[what].found
 
 
 class Answers(BaseHTTPRequestHandler):
@@ -116,23 +106,18 @@ class Answers(BaseHTTPRequestHandler):
 def test_a_hub_that_answers(monkeypatch, status, state):
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     monkeypatch.setattr(Answers, "status", status)
-    server = HTTPServer(("127.0.0.1", 0), Answers)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
+    with HTTPServer(("127.0.0.1", 0), Answers) as server:
+        threading.Thread(target=server.handle_request, daemon=True).start()
         address = f"http://127.0.0.1:{server.server_port}"
-        assert doctor._hub("huggingface.co", address, 5.0).state == state
-    finally:
-        server.shutdown()
+        assert doctor._hub("huggingface.co", address, 60.0).state == state
 
 
 def test_a_hub_that_never_answers_costs_its_limit(monkeypatch):
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    with socket.socket() as silent:
-        silent.bind(("127.0.0.1", 0))
-        silent.listen()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        found = doctor._hub("huggingface.co", address, 0.5)
-    assert found.state == NOTE and "HF_ENDPOINT" in found.remedy
+        answer = doctor._hub("huggingface.co", address, 0.2)
+    assert answer.state == NOTE and "HF_ENDPOINT" in answer.remedy
 
 
 SLOW_HUB = """
@@ -143,14 +128,14 @@ server = socket.create_server(("127.0.0.1", 0))
 def serve():
     client, _ = server.accept()
     client.recv(4096)
-    client.sendall(b"HTTP/1.1 200 OK\\r\\n")
-    while True:  # a header a moment: every read succeeds in time
-        client.sendall(b"X-A: b\\r\\n")
-        time.sleep(0.5)
+    client.sendall(b"HTTP/1.1 200 OK\\r\\nX-A: ")
+    while True:  # a letter a moment: every read succeeds in time
+        client.sendall(b"b")
+        time.sleep(0.05)
 threading.Thread(target=serve, daemon=True).start()
 doctor._hf_endpoint = lambda: f"http://127.0.0.1:{server.getsockname()[1]}"
-found = {check.what: check for check in doctor.run_checks(1.0)}
-print(found["huggingface.co"].found, "|", found["huggingface.co"].remedy)
+checks = {check.what: check for check in doctor.run_checks(0.2)}
+print(checks["huggingface.co"].state, checks["huggingface.co"].remedy)
 """
 
 
@@ -158,23 +143,23 @@ print(found["huggingface.co"].found, "|", found["huggingface.co"].remedy)
 def test_a_hub_that_keeps_talking_does_not_keep_the_command(monkeypatch):
     monkeypatch.setenv("no_proxy", "*")
     shown = subprocess.run(
-        [sys.executable, "-c", SLOW_HUB], capture_output=True, text=True, timeout=600
+        [sys.executable, "-c", SLOW_HUB], capture_output=True, text=True, timeout=300
     )
-    assert shown.stdout.startswith("no answer in time | HF_ENDPOINT"), shown.stderr
+    assert shown.stdout.startswith("note HF_ENDPOINT"), shown.stderr
 
 
 def test_an_engine_that_does_not_import():
-    found = doctor._imports("no_such_engine", 30.0)
-    assert found.state == PROBLEM and "No module named" in found.found
+    answer = doctor._imports("no_such_engine", 600.0)
+    assert answer.state == PROBLEM and "no_such_engine" in answer.found
 
 
 def test_the_command(monkeypatch):
     monkeypatch.setattr(doctor, "ENGINES", {})  # their imports take a minute here
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     shown = CliRunner().invoke(app, ["doctor", "--json", "--seconds", "1"])
-    checks = {found["what"]: found for found in json.loads(shown.output)}
+    checks = {answer["what"]: answer for answer in json.loads(shown.output)}
     assert checks["Python"]["state"] == OK
     assert checks["huggingface.co"]["state"] == NOTE and checks["huggingface.co"]["remedy"]
-    assert shown.exit_code == int(any(found["state"] == PROBLEM for found in checks.values()))
+    assert shown.exit_code == int(any(answer["state"] == PROBLEM for answer in checks.values()))
     text = CliRunner().invoke(app, ["doctor", "--seconds", "1"])
     assert "-> " in text.output and text.exit_code == shown.exit_code

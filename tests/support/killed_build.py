@@ -1,4 +1,4 @@
-"""The lock of an extension build whose process was killed, as torch makes it."""
+"""The lock of an extension build, as torch makes it in a process of its own."""
 
 import os
 import subprocess
@@ -6,16 +6,28 @@ import sys
 import time
 from pathlib import Path
 
-HOLD = """
-import os, signal, sys
-from torch.utils.file_baton import FileBaton
+import torch.utils
+
+HOLD = f"""
+import sys, time
+sys.path.append({torch.utils.__path__[0]!r})
+from file_baton import FileBaton  # alone: importing torch takes seconds
 assert FileBaton(sys.argv[1]).try_acquire()
-os.kill(os.getpid(), signal.SIGKILL)
+print("held", flush=True)
+time.sleep(6000)
 """
 
 
+def builder(lock: Path) -> subprocess.Popen:
+    """A process that holds ``lock``, and goes on."""
+    process = subprocess.Popen([sys.executable, "-c", HOLD, str(lock)], stdout=subprocess.PIPE)
+    assert process.stdout is not None and process.stdout.readline() == b"held\n"
+    return process
+
+
 def killed_builder(lock: Path, age: float) -> None:
-    """``lock`` as it is ``age`` seconds after it was made."""
-    assert subprocess.run([sys.executable, "-c", HOLD, str(lock)]).returncode == -9
+    """``lock`` of a process that was killed, as it is ``age`` seconds after it was made."""
+    with builder(lock) as process:
+        process.kill()
     then = time.time() - age
     os.utime(lock, (then, then))
