@@ -12,61 +12,58 @@ from swift_vlrft.parsing.answers import normalise, read, read_boxes
 from swift_vlrft.rewards import REWARDS
 
 BOX = (254.0, 303.0, 291.0, 365.0)
-
-
 BOX_REWARDS = [n for n, reward in REWARDS.items() if reward.task and reward.task.has_boxes]
+
+
+def completion(answer):
+    return f"<think>t</think><answer>{answer}</answer>"
 
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
 def test_every_form_is_full_marks_as_answer_and_as_gold(form):
-    written, plain = (
-        form.write([BOX], None),
-        "[{'Position': [254, 303, 291, 365], 'Confidence': 1}]",
-    )
-    for answer, gold in (
-        (written, plain),
-        (plain, written),
-        (plain, f"<answer>{written}</answer>"),
-    ):
-        completion = f"<think>t</think><answer>{answer}</answer>"
+    written = form.write([BOX], None)
+    plain = "[{'Position': [254, 303, 291, 365], 'Confidence': 1}]"
+    for answer, gold in ((written, plain), (plain, written), (plain, completion(written))):
         for name in BOX_REWARDS:
-            score = REWARDS[name]([completion], [gold])
             # the two that ask for a confidence pay in full only where one can be said
             unsaid = name in ("vlrft_detection_confidence", "vlrft_paper_confidence")
-            unsaid &= read(completion).boxes.confidences == [None]
-            assert score == [0.0 if unsaid else 1.0], name
+            unsaid &= read(completion(answer)).boxes.confidences == [None]
+            assert REWARDS[name]([completion(answer)], [gold]) == [0.0 if unsaid else 1.0], name
 
 
-@pytest.mark.parametrize("form", FORMS, ids=str)
-@settings(derandomize=True, max_examples=40, deadline=None)
-@given(data=st.data())
-def test_boxes_written_in_any_form_read_back_the_same(form, data):
-    start, side = st.integers(-50, 900), st.integers(1, 400) | st.sampled_from([0.5, 12.25, 99.0])
-    box = st.builds(lambda x, y, w, h: (x, y, x + w, y + h), start, start, side, side)
-    boxes = data.draw(st.lists(box, min_size=1, max_size=4 if form.several else 1))
-    name = data.draw(st.sampled_from([None, "dog", "[1, 2, 3, 4]", "a (1,2) b"]))
-    found = read_boxes(form.write(boxes, name if form.labelled else None))
-    assert found.boxes == boxes
-    if form.labelled and name:
-        assert found.labels == [normalise(name)] * len(boxes)
+start, side = st.integers(-50, 900), st.integers(1, 400) | st.sampled_from([0.5, 12.25, 99.0])
+box = st.builds(lambda x, y, w, h: (x, y, x + w, y + h), start, start, side, side)
+
+
+@settings(max_examples=50)
+@given(
+    st.lists(box, min_size=1, max_size=4),
+    st.sampled_from([None, "dog", "[1, 2, 3, 4]", "a (1,2) b"]),
+)
+def test_boxes_written_in_any_form_read_back_the_same(boxes, name):
+    for form in FORMS:
+        several = boxes if form.several else boxes[:1]
+        was_read = read_boxes(form.write(several, name if form.labelled else None))
+        assert was_read.boxes == several, form
+        if form.labelled and name:
+            assert was_read.labels == [normalise(name)] * len(several), form
 
 
 @pytest.mark.parametrize("text", EMPTY)
 def test_every_form_of_the_empty_set_as_answer_and_as_gold(text):
-    for answer, gold in ((text, "No Objects"), ("[]", text), (text, f"<answer>{text}</answer>")):
-        completion = f"<think>t</think><answer>{answer}</answer>"
+    for answer, gold in ((text, "No Objects"), ("[]", text), (text, completion(text))):
         for name in BOX_REWARDS:
             if REWARDS[name].task.name == "detection":
-                assert REWARDS[name]([completion], [gold]) == [1.0], name
+                assert REWARDS[name]([completion(answer)], [gold]) == [1.0], name
             else:
-                assert REWARDS[name]([completion], ["[1, 2, 3, 4]"]) == [0.0]
+                assert REWARDS[name]([completion(answer)], ["[1, 2, 3, 4]"]) == [0.0]
 
 
 def test_a_text_is_parsed_once_however_many_rewards_look(monkeypatch):
     parsed = []
     real = boxes.unwrapped
     monkeypatch.setattr(boxes, "unwrapped", lambda text: parsed.append(text) or real(text))
-    completions = [f"<think>t</think><answer>[{n}, 0, 991, 1]</answer>" for n in range(40)]
+    completions = [completion(f"[{n}, 0, 991, 1]") for n in range(40)]
     gold = ["[41, 0, 991, 2]"] * 40
     for name in ("vlrft_detection_iou", "vlrft_detection_confidence", "vlrft_detection_format"):
         REWARDS[name](completions, gold)

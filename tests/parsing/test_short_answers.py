@@ -1,4 +1,4 @@
-"""Counts, option letters and yes or no: what states one, and what leaves it open."""
+"""Counts, options, yes or no: what is added to an answer never pays, and costs no time."""
 
 import random
 
@@ -12,47 +12,28 @@ from swift_vlrft.rewards import REWARDS
 @pytest.mark.parametrize(
     ("name", "gold", "wrong"),
     [
-        (
-            "vlrft_counting",
-            "4",
-            ["5", "or 5", "not", "5 cats", "more than", "+1", "five", "(5)", "maybe"],
-        ),
-        ("vlrft_choice", "A", ["B", "b)", "(b)", "or b", "B. dog", "C:", "and C"]),
-        ("vlrft_yes_no", "yes", ["no", "not", "or no", "No.", "never", "maybe", "?"]),
-        ("vlrft_classification", "cat", ["dog", "or dog", "not", "and a cat"]),
+        ("counting", "4", "5|or 5|not|5 cats|more than|+1|five|(5)|maybe"),
+        ("choice", "A", "B|b)|(b)|or b|B. dog|C:|and C"),
+        ("yes_no", "yes", "no|not|or no|No.|never|maybe|?"),
+        ("classification", "cat", "dog|or dog|not|and a cat"),
     ],
 )
 def test_what_is_added_never_raises_the_score(name, gold, wrong):
-    rng = random.Random(0)
+    rng, wrong = random.Random(0), wrong.split("|")
     for _ in range(500):
         words = [rng.choice([gold, *wrong]) for _ in range(rng.randint(1, 3))]
-        added = list(words)
-        added.insert(rng.randint(0, len(words)), rng.choice(wrong))
-        before, after = (
-            REWARDS[name]([f"<answer>{' '.join(text)}</answer>"], [gold])[0]
-            for text in (words, added)
-        )
-        assert after <= before, (words, added)
+        more = list(words)
+        more.insert(rng.randint(0, len(words)), rng.choice(wrong))
+        answers = [f"<answer>{' '.join(text)}</answer>" for text in (words, more)]
+        before, after = REWARDS[f"vlrft_{name}"](answers, [gold, gold])
+        assert after <= before, (words, more)
 
 
 @pytest.mark.parametrize("read", [number, choice, yes_no])
 def test_long_answers_are_read_in_time(read):
-    pieces = [
-        "4 ",
-        "so 4 ",
-        "4, ",
-        "no ",
-        "yes ",
-        "not yes ",
-        "a. ",
-        "and b ",
-        "\n b",
-        " ",
-        "4 a ",
-        "-",
-    ]
+    words = ("4", "so 4", "4,", "no", "yes", "not yes", "a.", "and b", "\n b", "", "4 a")
+    pieces = ["-", *(f"{word} " for word in words)]
     for start in ("", "A. ", "4 ", "yes "):
         for piece in pieces:
-            text = (start + piece * 10_000)[:10_000]
             with time_limit(1):
-                read(text)
+                read((start + piece * 10_000)[:10_000])

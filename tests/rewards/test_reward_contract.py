@@ -2,24 +2,21 @@
 
 Every line has ``why``, ``completion``, ``solution``, further columns, and ``score``: by hand, null
 where the solution cannot be read; ``at_most`` in its place bounds an answer that only must not pay.
-Lines that begin with "hole" are answers that a published reward gets wrong.
+The first line is an answer that earns 1: tests of all rewards take it for an example. Lines that
+begin with "hole" are answers that a published reward gets wrong.
 """
 
-import json
-from pathlib import Path
-
 import pytest
+from support.contract_rows import FOLDER, plain_rows, rows
 
 from swift_vlrft.diagnostics.reasons import explain
 from swift_vlrft.rewards import REWARDS
 
-FILES = Path(__file__).parent / "contract"
-
 
 def of_the_contract(text, solution, *, name, why, score=None, at_most=None, **columns):
     """What is wrong with the score of one case, and with the reason that is given for it."""
-    given = {key: [value] for key, value in columns.items()}
-    (value,) = REWARDS[name]([text], [solution], **given)
+    listed = {key: [value] for key, value in columns.items()}
+    (value,) = REWARDS[name]([text], [solution], **listed)
     right = value <= at_most if at_most is not None else value == pytest.approx(score, abs=1e-9)
     if not right or (score in (0.0, 1.0) and value != score):
         return f"{why}: {value} for {text!r}, not {score if at_most is None else at_most}"
@@ -32,8 +29,20 @@ def of_the_contract(text, solution, *, name, why, score=None, at_most=None, **co
 
 @pytest.mark.parametrize("name", REWARDS)
 def test_every_case_of_the_contract(name):
-    lines = (FILES / f"{name.removeprefix('vlrft_')}.jsonl").read_text().splitlines()
-    cases = [json.loads(line) for line in lines]
-    found = [of_the_contract(c.pop("completion"), c.pop("solution"), name=name, **c) for c in cases]
-    assert [f"line {n}: {wrong}" for n, wrong in enumerate(found, 1) if wrong] == []
-    assert len(cases) >= 6
+    problems = []
+    for number, row in enumerate(rows(name), 1):
+        columns = {
+            key: value for key, value in row.items() if key not in ("completion", "solution")
+        }
+        problem = of_the_contract(row["completion"], row["solution"], name=name, **columns)
+        problems += [f"line {number}: {problem}"] * bool(problem)
+    assert problems == []
+    assert rows(name)[0]["score"] == 1.0 and len(rows(name)) >= 6
+    # In one batch they score as they do alone.
+    together = plain_rows(name)
+    scores = REWARDS[name](*([row[key] for row in together] for key in ("completion", "solution")))
+    assert scores == pytest.approx([row["score"] for row in together], abs=1e-9)
+
+
+def test_every_reward_has_a_contract_and_every_contract_a_reward():
+    assert {f"vlrft_{file.stem}" for file in FOLDER.iterdir()} == set(REWARDS)

@@ -13,48 +13,37 @@ import pytest
 
 from swift_vlrft.rewards import REWARDS
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-# Only for the import: a benchmarks/datasets.py left on the path hides the library of that name.
-sys.path.insert(0, str(BENCHMARKS))
-try:
-    from peers import VISUAL_RFT, find, visual_rft
-finally:
-    sys.path.remove(str(BENCHMARKS))
-
-PEERS = os.environ.get("VLRFT_PEERS")
-
-pytestmark = pytest.mark.skipif(
-    not PEERS or not Path(PEERS).is_dir() or find(Path(PEERS), VISUAL_RFT) is None,
-    reason="VLRFT_PEERS names no folder with a checkout of Visual-RFT",
-)
+PEERS = Path(os.environ.get("VLRFT_PEERS", "nowhere"))
 
 
-def cases(count):
-    rng = random.Random(7)
+def peer(kind, monkeypatch):
+    # Only for the import: a benchmarks/datasets.py left on the path hides the library of that name.
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "path", [str(Path(__file__).parents[2] / "benchmarks"), *sys.path])
+        from peers import VISUAL_RFT, find, visual_rft
+    if not PEERS.is_dir() or find(PEERS, VISUAL_RFT) is None:
+        pytest.skip("VLRFT_PEERS names no folder with a checkout of Visual-RFT")
+    return visual_rft(PEERS, math=None)[f"accuracy_reward_{kind}"]
 
+
+def case(rng):
     def box():
         x, y = rng.randint(0, 700), rng.randint(0, 700)
         return [x, y, x + rng.randint(10, 300), y + rng.randint(10, 300)]
 
-    for _ in range(count):
-        golds = [box() for _ in range(rng.randint(1, 6))]
-        near = [
-            [max(0, v + rng.randint(-30, 30)) for v in rng.choice(golds)]
-            for _ in range(rng.randint(1, 7))
-        ]
-        near = [b if b[0] < b[2] and b[1] < b[3] else box() for b in near]
-        near += [list(rng.choice(near)) for _ in range(rng.randint(0, 2))]  # repeats of a position
-        predictions = [{"Position": b, "Confidence": round(rng.random(), 2)} for b in near]
-        yield (
-            f"<think>t</think><answer>{predictions}</answer>",
-            f"<answer>{[{'Position': b, 'Confidence': 1} for b in golds]}</answer>",
-        )
+    golds = [box() for _ in range(rng.randint(1, 6))]
+    near = [[max(0, v + rng.randint(-30, 30)) for v in rng.choice(golds)] for _ in range(6)]
+    near = [b if b[0] < b[2] and b[1] < b[3] else box() for b in near[: rng.randint(1, 6)]]
+    near += [list(rng.choice(near)) for _ in range(rng.randint(0, 2))]  # repeats of a position
+    predictions = [{"Position": b, "Confidence": round(rng.random(), 2)} for b in near]
+    solution = f"<answer>{[{'Position': b, 'Confidence': 1} for b in golds]}</answer>"
+    return f"<think>t</think><answer>{predictions}</answer>", solution
 
 
 @pytest.mark.parametrize("kind", ["iou", "confidence"])
-def test_the_paper_rewards_are_the_released_ones(kind):
-    theirs = visual_rft(Path(PEERS), math=None)[f"accuracy_reward_{kind}"]
-    texts, golds = zip(*cases(3000), strict=True)
+def test_the_paper_rewards_are_the_released_ones(kind, monkeypatch):
+    theirs, rng = peer(kind, monkeypatch), random.Random(7)
+    texts, golds = zip(*(case(rng) for _ in range(3000)), strict=True)
     expected = theirs([[{"role": "assistant", "content": text}] for text in texts], list(golds))
     ours = REWARDS[f"vlrft_paper_{kind}"](list(texts), list(golds))
     assert ours == pytest.approx(expected, abs=1e-12)

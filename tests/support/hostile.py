@@ -1,6 +1,4 @@
-"""Texts that a reward must survive: sizes, nesting, quotes, bytes. Shared by the tests and the
-fuzzer.
-"""
+"""Texts that a reward must survive: sizes, nesting, quotes, bytes."""
 
 # ruff: noqa: E501 - rows of a table stay on one line
 
@@ -22,16 +20,13 @@ def _filled(unit: str) -> str:
 
 TEXTS: dict[str, str] = {
     **{f"a megabyte of {unit!r}": answered(_filled(unit)) for unit in (
-        "[", "{", "(", "<", "[{", '{"a":', "[[1,2,3,4],", "[]", "(1)", "<1", "['", '["', "[,'", '{"a', "\\",
-        '"', "'", "\x00", "\ud800", "\u0301", "\ufdfa", " ", "1", "-", "1,", "a-_ ", "yes not ", "A. ", "True ",
-        "[a]", "['a\"b']", "<|object_ref_start|>", "<|box_start|>", "```json\n", "<think>", "<answer>",
+        "[", "<", '{"a":', "[[1,2,3,4],", "(1)", "<1", "['", '["', "\\", "\x00", "\ud800", "\u0301", "\ufdfa", " ", "1,", "a-_ ", "yes not ",
+        "A. ", "True ", "['a\"b']", "<|object_ref_start|>", "<|box_start|>", "```json\n", "<think>", "<answer>",
     )},
     **{f"a megabyte of {tag!r} alone": _filled(tag) for tag in (
         "<answer>", "</answer>", "<answer></answer>", "</think>", "<think></think>", "<", "</answer",
     )},
-    "an open quote": answered('["' + "a" * MEGABYTE + "]"),
-    "escapes": answered('["' + "\\" * MEGABYTE + '"]'),
-    "a number of a million digits": answered("[" + "1" * MEGABYTE + ", 2, 3, 4]"),
+    "a megabyte in an open quote": answered('["' + "a" * MEGABYTE + "]"),
     "a coordinate of 90,000 digits": answered("[" + "1" * 90_000 + ", 2, 3, 4]"),
     "escaped quotes in an open string": answered("['" + "\\'" * 49_000 + "]"),
     "a megabyte of combining marks": answered("a" + "\u0300\u0315" * (MEGABYTE // 2)),
@@ -50,7 +45,7 @@ TEXTS: dict[str, str] = {
     "raised units": answered("1 m^2 " * 1_600),
     "digits and blanks": answered("1" + " " * 9_900 + "kg/m^2"),
     "a tag of points that is not closed": answered("<points " + "x1=2 " * 19_000),
-    "blanks in a list": answered("[" + " " * MEGABYTE),
+    "a megabyte of blanks in a list": answered("[" + " " * MEGABYTE),
     "20,000 boxes": answered(f"[{_many(_BOX)}]"),
     "20,000 JSON boxes": answered(f"[{_many(_BOX)}]".replace("'", '"')),
     "20,000 boxes in mixed quotes": answered(f"[{_many(_BOX)}, {{\"bbox\": [1, 2, 3, 4]}}]"),
