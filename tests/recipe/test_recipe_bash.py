@@ -2,39 +2,41 @@
 
 import json
 import os
-import subprocess
-import sys
-from concurrent.futures import ThreadPoolExecutor
+import re
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.bash import run_bash, write_programs
 from support.random_scripts import script as random_script
-from support.shell_scripts import SCRIPTS, TOKENS
 
+from swift_vlrft.files.shipped import shipped_file
 from swift_vlrft.recipe.reader import RecipeError, read_recipes
 from swift_vlrft.recipe.rules import PROBLEM, check_recipe
 
-SWIFT = f"""#!{sys.executable} -SE
-import json, os, sys
-name = os.path.basename(sys.argv[0])
-method = [] if name == "swift" else [name.removesuffix(".py")]
-with open(os.environ["SEEN"], "a") as out:
-    out.write(json.dumps([method + sys.argv[1:], dict(os.environ)]) + "\\n")
-"""
+TABLE = Path(__file__).with_name("scripts.jsonl")
+ROWS = [json.loads(line) for line in TABLE.read_text().splitlines()]
+"""``unknown``: the flags and variables that the reader may leave unknown, or * for anything."""
+
+GRPO = (
+    "swift rlhf --rlhf_type grpo --model m --dataset d --reward_funcs format"
+    " --gradient_accumulation_steps 1 --num_generations 8 --per_device_train_batch_size"
+)
+# A command without a fault; one for 8 processes, so that a wrong count of them is a problem.
+TOKENS = {"@GRPO@": f"{GRPO} 8", "@WIDE@": f"{GRPO} 1"}
+
 OPTIONS = {
     "uv": "--python",
     "srun": "-N|-p",
     "conda": "-n",
-    "pixi": "-e",
-    "poetry": "",
-    "xvfb-run": "",
-    "sudo": "",
+    "sudo": "-",
     "ionice": "-c",
     "accelerate": "--num_processes|--config_file",
     "torchrun": "--nproc_per_node|--nnodes",
 }
 """Wrappers that a machine may lack, as scripts that skip their options: those that take a value."""
-STUB = """#!/bin/bash
+WRAPPER = """#!/bin/bash
 case $1 in run|launch) shift;; esac
 while [[ $1 == -* || $1 == *=* ]]; do
   case $1 in -m) break;; *=*) [[ $1 == -* ]] || export "$1";; {0}) shift;; esac
@@ -51,81 +53,90 @@ PYTHON = """#!/bin/bash
 case $1 in -m) f=${2//.//}.py; shift 2;; *) f=$1; shift;; esac
 exec "$f" "$@"
 """
-CONF = "rlhf_type: grpo\nmodel: m\ndataset: d\nreward-funcs: format\nnum-generations: 8\n"
-CONF += "per_device_train_batch_size: 8\ngradient_accumulation_steps: 1\n"
-RANDOM = range(80)
-OWN = {"PWD", "SHLVL", "_", "LC_CTYPE", "OLDPWD", "_STDBUF_O", "_STDBUF_E", "LD_PRELOAD"}
+FILES = {
+    **{f"data/{name}.jsonl": '{"messages": [], "solution": ""}\n' for name in ("a", "b", "my set")},
+    "env.sh": "# settings\nFROM_ENV=1\nNPROC_PER_NODE=8\n",
+    "args.txt": "--a 1 --beta 0\n",
+    "conf.yaml": "rlhf_type: grpo\nmodel: m\ndataset: d\nreward-funcs: format\n"
+    "num-generations: 8\nper_device_train_batch_size: 8\ngradient_accumulation_steps: 1\n",
+}
+OF_WRAPPERS = {"_STDBUF_O", "_STDBUF_E", "LD_PRELOAD", "PATH", "PWD", "OLDPWD", "SEEN", "_"}
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    """Every script, run by bash: its folder, and (arguments, environment) of each `swift`."""
-    root = tmp_path_factory.mktemp("bash")
-    tools = root / "tools"
-    tools.mkdir()
-    stubs = {name: STUB.format(values or "-") for name, values in OPTIONS.items()}
-    for name, text in {**stubs, "swift": SWIFT, "python": PYTHON}.items():
-        (tools / name).write_text(text)
-        (tools / name).chmod(0o755)
+def programs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("programs")
+    write_programs(folder, ["swift"])
+    write_programs(folder, ["python"], PYTHON)
+    write_programs(folder, ["vlrft"], f"#!/bin/sh\necho {shipped_file('plugins', 'vlrft.py')}\n")
+    for name, valued in OPTIONS.items():
+        write_programs(folder, [name], WRAPPER.format(valued))
+    return folder
 
-    def run(item):
-        at, (name, script) = item
-        folder = root / str(at)
-        (folder / "data").mkdir(parents=True)
-        for file in ("a.jsonl", "b.jsonl", "my set.jsonl"):
-            (folder / "data" / file).write_text('{"messages": [], "solution": ""}\n')
-        (folder / "env.sh").write_text("# settings\nFROM_ENV=1\nNPROC_PER_NODE=8\n")
-        (folder / "args.txt").write_text("--a 1 --beta 0\n")
-        (folder / "conf.yaml").write_text(CONF)
-        for path in ("bin/swift", "swift/cli/rlhf.py", "swift/cli/sft.py"):
-            (folder / path).parent.mkdir(parents=True, exist_ok=True)
-            (folder / path).write_text(SWIFT)
-            (folder / path).chmod(0o755)
+
+@pytest.fixture
+def ask_both(programs, tmp_path, monkeypatch):
+    """The commands of a script as we read them, and as bash runs them."""
+    monkeypatch.setattr("swift_vlrft.recipe.rules.gpus.gpus_here", lambda: 0)
+
+    def ask(script, arguments=()):
+        folder = tmp_path / f"script{len(list(tmp_path.iterdir()))}"
+        write_programs(folder, ["bin/swift", "swift/cli/rlhf.py", "swift/cli/sft.py"])
+        (folder / "data").mkdir()
+        for name, text in FILES.items():
+            (folder / name).write_text(text)
         for token, text in TOKENS.items():
             script = script.replace(token, text)
         (folder / "recipe.sh").write_text(script)
-        environment = {
-            "PATH": f"{tools}{os.pathsep}/usr/bin{os.pathsep}/bin",
-            "GIVEN": "given by the caller",
-            "SEEN": str(folder / "seen"),
-            "HOME": "/nowhere",
-        }
-        done = subprocess.run(
-            ["bash", "recipe.sh"],
-            env=environment,
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            timeout=600,
-        )
-        (folder / "log").write_text(done.stderr)
-        seen = folder / "seen"
-        lines = seen.read_text().splitlines() if seen.is_file() else []
-        return name, (folder, environment, [json.loads(line) for line in lines])
+        variables = {"GIVEN": "given by the caller", "HOME": "/nowhere"}
+        calls, ended = run_bash(Path("recipe.sh"), programs, folder, variables, arguments)
+        monkeypatch.chdir(folder)
+        variables |= {"PATH": f"{programs}:/usr/bin:/bin"}
+        try:
+            return read_recipes("recipe.sh", variables, list(arguments)), calls, ended.stderr
+        except RecipeError:
+            assert not calls
+            return [], [], ended.stderr
 
-    scripts = {name: script for name, (script, _) in SCRIPTS.items()}
-    scripts |= {seed: random_script(seed) for seed in RANDOM}
-    with ThreadPoolExecutor(4) as pool:
-        return dict(pool.map(run, enumerate(scripts.items())))
+    return ask
 
 
-def given(argv):
+def words_of(call):
+    """The command and its words, --a=b as --a b, with the flags of a configuration."""
+    name = call.program.removesuffix(".py")
+    words = [*([] if name == "swift" else [name]), *call.words]
+    if words[1:2] == ["conf.yaml"]:
+        lines = FILES["conf.yaml"].splitlines()
+        words[1:2] = [w for line in lines for w in f"--{line}".split(": ")]
+    return [
+        part
+        for word in words
+        for part in (word.split("=", 1) if word.startswith("--") and "=" in word else [word])
+    ]
+
+
+def flags_of(words):
     """Flags as argparse sees them: name to values, the last of a name."""
-    flags, stray = {}, []
-    for word in argv[1:]:
-        if word.startswith("-") and not word[1:2].isdigit() and " " not in word.partition("=")[0]:
-            name, equals, value = word.lstrip("-").partition("=")
-            stray = flags[name.replace("-", "_")] = [value] if equals else []
+    flags, values = {}, []
+    for word in words[1:]:
+        if word.startswith("-") and not word[1:2].isdigit() and " " not in word:
+            values = flags[word.lstrip("-").replace("-", "_")] = []
         else:
-            stray.append(word)
+            values.append(word)
     return flags
 
 
-def disagreement(recipe, argv, environment, unknown):
+def plain(word):
+    """A flag as ms-swift's parser names it: -x as --x, --a-b as --a_b."""
+    return f"--{word.lstrip('-').replace('-', '_')}" if re.match("--?[A-Za-z]", word) else word
+
+
+def disagreement(recipe, call, unknown):
     """What we call known and bash does not say; None where all is right."""
-    if recipe.command[1] != argv[0]:
+    words = words_of(call)
+    if recipe.command[1] != words[0]:
         return "command", recipe.command
-    seen = given(argv)
+    seen = flags_of(words)
     for name in {*seen, *(flag.name for flag in recipe.flags if flag.name)}:
         flag = recipe.flag(name)
         if flag is None if recipe.lacks(name) else recipe.knows(name):
@@ -133,69 +144,44 @@ def disagreement(recipe, argv, environment, unknown):
                 return name, flag, seen.get(name)
         elif unknown != "*" and name not in unknown.split():
             return name, "is unknown"
-    for name in {*recipe.environment, *environment} - OWN:
+    if not unknown:  # then the whole command is known, in order
+        ours = [w for f in recipe.flags for w in (*([f"--{f.name}"] * bool(f.name)), *f.values)]
+        if [plain(word) for word in ours] != [plain(word) for word in words[1:]]:
+            return "words", ours, words
+    for name in {*recipe.environment, *call.environment} - OF_WRAPPERS:
         if recipe.hides(name):
             if unknown != "*" and name not in unknown.split():
                 return name, "is unknown"
-        elif recipe.environment.get(name) != environment.get(name):
-            return name, recipe.environment.get(name), environment.get(name)
+        elif recipe.environment.get(name) != call.environment.get(name):
+            return name, recipe.environment.get(name), call.environment.get(name)
     return None
 
 
-@pytest.fixture
-def read(runs, monkeypatch):
-    monkeypatch.setattr("swift_vlrft.recipe.rules.gpus.gpus_here", lambda: 0)
-
-    def read(name):
-        folder, environment, seen = runs[name]
-        monkeypatch.chdir(folder)
-        return read_recipes("recipe.sh", environment), seen
-
-    return read
-
-
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_what_is_known_is_what_bash_says(name, read, runs):
-    recipes, seen = read(name)
-    unknown = SCRIPTS[name][1]
-    wrong = {}
-    for argv, environment in seen:
-        if argv[:2] == ["rlhf", "conf.yaml"]:
-            argv = ["rlhf", *(w for line in CONF.splitlines() for w in _as_flag(line)), *argv[2:]]
-        said = [disagreement(recipe, argv, environment, unknown) for recipe in recipes]
-        if None not in said:
-            wrong[" ".join(argv)] = said
-    assert seen and not wrong, (runs[name][0] / "log").read_text()
-    assert len(recipes) == len(seen) or "loop" in name
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["why"][:50])
+def test_what_is_known_is_what_bash_says_and_nothing_is_wrong_with_it(row, ask_both):
+    recipes, calls, log = ask_both(row["script"], row.get("arguments", ()))
+    for call in calls:
+        said = [disagreement(recipe, call, row.get("unknown", "")) for recipe in recipes]
+        assert None in said, (said, log)
+    assert calls and (len(recipes) == len(calls) or "loop" in row["why"]), log
+    made_up = ("unknown-flag", "value", "reward", "stray-word", "plugin")  # --x
+    findings = [f for r in recipes for f in check_recipe(r) if f.rule not in made_up]
+    assert [f.text for f in findings if f.level == PROBLEM] == []
 
 
-def test_random_scripts_agree_with_bash(read, runs):
+@pytest.mark.slow
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 10**6))
+def test_random_scripts_agree_with_bash(seed, ask_both):
     """Assignments, conditions, loops, functions, arrays: what we do not know may be anything."""
-    known = compared = 0
-    for seed in RANDOM:
-        if not runs[seed][2]:
-            continue  # it ended before its first command
-        recipes, seen = read(seed)
-        for argv, environment in seen:
-            environment = {k: v for k, v in environment.items() if "%%" not in k}  # functions
-            same = [r for r in recipes if (id := r.flag("id")) and id.values[0] == argv[2]]
-            said = [disagreement(recipe, argv, environment, "*") for recipe in same]
-            assert None in said, (seed, argv, said, random_script(seed))
-            compared += 1
-            known += sum(flag.known for recipe in same for flag in recipe.flags)
-    assert compared > 80 and known > 2 * compared
-
-
-def _as_flag(line):
-    name, value = line.split(": ")
-    return [f"--{name}", value]
-
-
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_no_problem_is_seen_in_a_sound_script(name, read):
-    found = [found for recipe in read(name)[0] for found in check_recipe(recipe)]
-    found = [f for f in found if f.rule not in ("unknown-flag", "value", "reward")]  # --x, made up
-    assert [f.text for f in found if f.level == PROBLEM] == []
+    recipes, calls, _ = ask_both(random_script(seed))
+    for call in calls:
+        functions = [name for name in call.environment if "%%" in name]
+        for name in functions:
+            del call.environment[name]
+        same = [r for r in recipes if (id := r.flag("id")) and id.values[0] == call.words[2]]
+        said = [disagreement(recipe, call, "*") for recipe in same]
+        assert None in said, (call, said, random_script(seed))
 
 
 MS_SWIFT = os.environ.get("VLRFT_MS_SWIFT", "")
@@ -211,7 +197,7 @@ def test_the_examples_of_ms_swift_have_no_other_problem(monkeypatch):
     """All of its GRPO scripts; none of them is kept here."""
     monkeypatch.chdir(MS_SWIFT)
     monkeypatch.setattr("swift_vlrft.recipe.rules.gpus.gpus_here", lambda: 0)
-    problems, count = {}, 0
+    problems = {}
     for path in sorted(Path("examples").rglob("*.sh")):
         text = path.read_text()
         if "grpo" not in f"{path} {text}".lower():
@@ -221,8 +207,7 @@ def test_the_examples_of_ms_swift_have_no_other_problem(monkeypatch):
         except RecipeError:
             assert not any(line.lstrip().startswith("swift rlhf") for line in text.splitlines())
             continue
-        count += 1
-        found = [f for recipe in recipes for f in check_recipe(recipe) if f.level == PROBLEM]
-        problems[str(path)] = [(f.line, f.text) for f in found if f.rule not in TRUE]
+        findings = [f for recipe in recipes for f in check_recipe(recipe) if f.level == PROBLEM]
+        problems[str(path)] = [(f.line, f.text) for f in findings if f.rule not in TRUE]
     assert {path: said for path, said in problems.items() if said} == {}
-    assert count > 30
+    assert len(problems) > 30

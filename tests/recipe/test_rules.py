@@ -1,0 +1,148 @@
+"""What `vlrft check` finds in a command: rules.jsonl has a fault of each rule, and what is near it.
+
+``script``: a command, or several lines, with the names below; ``config``: what it changes of a
+configuration of Ray's roles; ``findings``: level, rule, line, and a word of the text.
+"""
+
+import json
+import shlex
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from files.test_checkpoints import files as checkpoint_files
+from support.sharded_rows import write_shards
+
+from swift_vlrft.recipe.reader import read_text
+from swift_vlrft.recipe.rules import check_recipe
+
+TABLE = Path(__file__).with_name("rules.jsonl")
+ROWS = [json.loads(line) for line in TABLE.read_text().splitlines()]
+
+SWIFT = (
+    "swift rlhf --rlhf_type grpo --model Qwen/Qwen2.5-VL-3B-Instruct --max_pixels 401408 "
+    '--dataset laolao77/ViRFT_CLS_flower_4_shot --external_plugins "$(vlrft plugin)" '
+    "--reward_funcs vlrft_classification --per_device_train_batch_size 8"
+)
+ONE_NODE = "MAX_PIXELS=401408 CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 NPROC_PER_NODE=8"
+MEGATRON = (
+    "megatron rlhf --rlhf_type grpo --model Qwen/Qwen2.5-VL-3B-Instruct "
+    '--dataset laolao77/ViRFT_CLS_flower_4_shot:pixels --external_plugins "$(vlrft plugin)" '
+    "--reward_funcs vlrft_classification vlrft_format --num_generations 8 --micro_batch_size 4 "
+    "--global_batch_size 128 --steps_per_generation 4 --train_iters 100 --vllm_mode colocate "
+    "--max_length 8192 --max_completion_length 1024 --vllm_max_model_len 10240 "
+    "--truncation_strategy delete --lr 1e-6 --bf16 true --finetune --no_save_optim --no_save_rng "
+    "--recompute_granularity selective --offload_model true --sleep_level 2"
+)
+RAY = {
+    **{"rlhf_type": "grpo", "model": "Qwen/Qwen2.5-VL-3B-Instruct", "max_pixels": 401408},
+    **{"dataset": ["laolao77/ViRFT_CLS_flower_4_shot:pixels"], "reward_funcs": ["format"]},
+    **{"micro_batch_size": 2, "global_batch_size": 16, "num_generations": 8},
+    **{"steps_per_generation": 4, "num_train_epochs": 1, "max_length": 2048, "system": None},
+    **{"max_completion_length": 1024, "truncation_strategy": "delete", "lr": 5e-5},
+    **{"vllm_max_model_len": 100, "use_vllm": True, "colocate_groups": [["train", "rollout"]]},
+    **{"offload_model": True, "sleep_level": 1},
+    "train": {"gpus": 4, "tuner_type": "lora", "output_dir": "out"},
+    "rollout": {"gpus": 4, "vllm_max_model_len": 4096, "vllm_data_parallel_size": 1},
+}
+GROUPS = {
+    "nproc_per_node": 4,
+    "default": {"device": "GPU", "ranks": "list(range(0, 4))", "workers": ["default"]},
+}
+NAMES = {
+    "@SWIFT@": SWIFT,
+    "@NO_LIMIT@": SWIFT.replace("--max_pixels 401408 ", ""),
+    "@DETECTION@": SWIFT.replace("CLS_flower_4_shot", "COCO").replace(
+        "classification", "detection_iou"
+    ),
+    "@MEGATRON@": f"{ONE_NODE} {MEGATRON}",
+    "@BARE_MEGATRON@": MEGATRON,
+    "@GROUPS@": "swift sft --model Qwen/Qwen2.5-7B-Instruct --dataset d --use_ray true "
+    f"--deepspeed zero3 --device_groups {shlex.quote(json.dumps(GROUPS))}",
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The files that the scripts name: sets, models, checkpoints, plugins."""
+    root = tmp_path_factory.mktemp("files")
+    texts = {
+        "mine.py": "from swift.rewards import orms\norms['mine'] = None\n",
+        "datasets.py": "",
+        "folder/__init__.py": "",
+        "zero.json": "{}",
+        "ray.yaml": yaml.safe_dump(RAY),
+        "messages.jsonl": '{"messages": [], "images": []}\n',
+        "solved.jsonl": '{"messages": [], "images": [], "solution": ""}\n',
+        "glm_small/config.json": '{"model_type": "chatglm", "vision_config": {"image_size": 112}}',
+        "glm_code/config.json": '{"model_type": "chatglm", "vision_config": {"image_size": 112},'
+        ' "auto_map": {"AutoModel": "code.Model"}}',
+        "gemma4/config.json": '{"model_type": "gemma4"}',
+        "plain/config.json": "{}",
+        "thinking/args.json": '{"model_type": "qwen3_5", "template": "qwen3_5"}',
+        "unreadable/args.json": "[]",
+        "code/config.json": '{"auto_map": {"AutoModel": "evil.Model"}}',
+        "code_list/config.json": '{"auto_map": {"AutoModel": ["evil.Model", null]}}',
+        "tensors/config.json": '{"auto_map": [1]}',
+        "tensors/model.safetensors": "",
+        "tensors/pytorch_model.bin": "",
+        "pickles/pytorch_model-00001-of-00002.bin": "",
+    }
+    for name, text in texts.items():
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).write_text(text)
+    sets = {
+        "boxes": ("solution", ["[1, 2, 3, 4]"]),
+        "broken": ("solution", ["[1, 2, 3, 4]", "[5, 6]"]),
+        "names": ("solution", ["c"]),
+        "answers": ("answer", ["c"]),
+    }
+    for name, (column, values) in sets.items():
+        (root / name).mkdir()
+        questions = {"image": ["a"] * len(values), "problem": ["b"] * len(values)}
+        pq.write_table(pa.table({**questions, column: values}), root / name / "a.parquet")
+    write_shards(root / "shards", 2, 4)
+    for name in ("complete", "half", "alone"):
+        (root / name).mkdir()
+        for file, content in checkpoint_files().items():
+            (root / name / file).write_bytes(content)
+        (root / name / "trainer_state.json").write_text('{"global_step": 2, "max_steps": 4}')
+    (root / "half" / "trainer_state.json").unlink()
+    for file in ("rng_state.pth", "optimizer.pt", "scheduler.pt"):
+        (root / "alone" / file).unlink()
+    (root / "alone" / "args.json").write_text('{"save_only_model": true}')
+    return root
+
+
+@pytest.fixture
+def find(folder, monkeypatch):
+    """What is found on a machine without GPUs, on which every package is installed."""
+    monkeypatch.chdir(folder)
+
+    def find(row):
+        lacking = row.get("lacking", ())
+        monkeypatch.setattr("swift_vlrft.recipe.rules.gpus.gpus_here", lambda: row.get("gpus", 0))
+        monkeypatch.setattr(
+            "importlib.util.find_spec",
+            lambda name, *_: None if name in lacking or "*" in lacking else name,
+        )
+        text, path = row["script"], "command"
+        if "config" in row:
+            text, path = yaml.safe_dump({**RAY, **row["config"]}), "ray.yaml"
+        for name, command in NAMES.items():
+            text = text.replace(name, command)
+        text = text.replace(row.get("without", "\0"), "")
+        recipes = read_text(text, path, row.get("environment", {}))
+        return [finding for recipe in recipes for finding in check_recipe(recipe)]
+
+    return find
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['rules']}: {row['why'][:50]}")
+def test_a_rule_finds_its_fault_and_passes_what_is_near(row, find):
+    findings = find(row)
+    assert [(f.level, f.rule, f.line) for f in findings] == [tuple(f[:3]) for f in row["findings"]]
+    for finding, (*_, word) in zip(findings, row["findings"], strict=True):
+        assert word in finding.text and row.get("never", "\0") not in finding.text
