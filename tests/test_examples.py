@@ -43,22 +43,7 @@ def run_example(name, *arguments, **options):
     return subprocess.run(command, capture_output=True, text=True, timeout=600, **options)
 
 
-def test_the_table_lists_every_example():
-    listed = re.findall(r"\]\(([\w.]+)\) \|", (EXAMPLES / "README.md").read_text())
-    there = {path.name for path in EXAMPLES.iterdir() if path.is_file()} - {"README.md"}
-    assert set(listed) == there and len(listed) == len(there)
-
-
 @pytest.mark.slow
-def test_a_reward_of_your_own():
-    then = """
-from swift.rewards import orms
-print(orms["short_answer"]()(["<answer>4</answer>", "no answer"]))
-"""
-    done = run_python(IMPORT + then, f"{PLUGIN},{EXAMPLES / 'my_reward.py'}")
-    assert "[1.0, 0.0]" in done.stdout, done.stderr
-
-
 def test_the_space_answers_as_the_commands_do(monkeypatch):
     # Without gradio: only the page itself needs it.
     monkeypatch.syspath_prepend(EXAMPLES / "space")
@@ -66,21 +51,18 @@ def test_the_space_answers_as_the_commands_do(monkeypatch):
     app = importlib.import_module("app")
     recipe = RECIPE.read_text()
     assert json.loads(app.plan(recipe, "4x24"))["verdict"] == "out of memory"
-    assert "--gpus abc" in app.plan(recipe, "abc") and "4x80" in app.plan(recipe, " ")
     assert app.plan(recipe, "--help").startswith("error: --gpus --help")
-    found = json.loads(app.check(recipe.replace("--rlhf_type grpo", "--rlhf_typ grpo")))
-    assert any("rlhf_typ" in finding["text"] for finding in found["findings"])
-    assert json.loads(app.check("echo ("))["unreadable"]
+    checked = json.loads(app.check(recipe.replace("--rlhf_type grpo", "--rlhf_typ grpo")))
+    assert any("rlhf_typ" in finding["text"] for finding in checked["findings"])
     scored = json.loads(app.score("vlrft_classification", "<answer>red</answer>", "red"))
     assert scored["rewards"]["vlrft_classification"]["mean"] == 1
-    assert "unknown reward 'nope'" in app.score("nope", "a", "b")
-    assert "at most 100,000" in app.check("#" * 100_001)
+    assert "4x80" in app.plan(recipe, " ") and "100,000" in app.check("#" * 100_001)
     assert "NUL" in app.plan(recipe, "4x\0") and "NUL" in app.score("a\0", "b", "c")
     monkeypatch.setattr(app, "SECONDS", 0.01)
-    assert app.check(recipe) == "No answer within 0.01 seconds; try a shorter text."
+    assert "0.01 seconds" in app.check(recipe)
 
 
-# ---- a data set with a column of its own -------------------------------------------------------
+# ---- a data set with a column of its own, and rewards ------------------------------------------
 
 
 @pytest.fixture
@@ -88,48 +70,41 @@ def shelf(tmp_path):
     """Two records as my_dataset.py describes them: the image is 400 x 300 pixels."""
     (tmp_path / "shelf").mkdir()
     Image.new("RGB", (400, 300), (200, 30, 30)).save(tmp_path / "shelf" / "17.jpg")
+    write_records(tmp_path / "shelf.jsonl", {"least": 0.7}, {"least": 0.9})
+    return tmp_path / "shelf.jsonl"
+
+
+def write_records(path, *changes):
     record = {"photo": "shelf/17.jpg", "ask": "the red mug", "rect": [120, 40, 310, 260]}
-    path = tmp_path / "shelf.jsonl"
-    lines = [json.dumps(record | {"least": least}) for least in (0.7, 0.9)]
-    path.write_text("\n".join(lines) + "\n")
-    return path
+    with path.open("a") as out:
+        out.writelines(json.dumps(record | changed) + "\n" for changed in changes)
 
 
 @pytest.mark.slow
-def test_a_data_set_of_your_own(shelf):
-    """Half of the box is too little for both rows, nine tenths enough for the first alone."""
+def test_a_data_set_and_rewards_of_your_own(shelf):
+    """Half of the box is too little for both rows, nine tenths enough for the first alone; wrong
+    rows are named and left out.
+    """
+    write_records(shelf, {"least": 0.7, "rect": [1, 2]}, {"least": "high"})
     then = """
 from swift.dataset import load_dataset
 from swift.rewards import orms
 rows = list(load_dataset([sys.argv[2]])[0])
-print(rows[0]["task"], rows[0]["solution"])
+print(len(rows), rows[0]["task"], rows[0]["solution"])
 columns = {name: [row[name] for row in rows] for name in ("solution", "task", "least")}
 half, most = "<answer>[300, 133, 537, 867]</answer>", "<answer>[300, 133, 715, 867]</answer>"
 print([orms["close_enough"]()([text] * 2, **columns) for text in (half, most, "no tags")])
+print(orms["short_answer"]()(["<answer>4</answer>", "no answer"]))
 """
+    files = f"{EXAMPLES / 'my_dataset.py'},{EXAMPLES / 'my_reward.py'},{PLUGIN}"
     flags = ("--dataset", str(shelf), "--reward_funcs", "close_enough", "vlrft_grounding_iou")
-    done = run_python(IMPORT + then, f"{EXAMPLES / 'my_dataset.py'},{PLUGIN}", *flags)
-    assert "grounding <answer>[300, 133, 775, 867]</answer>" in done.stdout, done.stderr
-    assert "[[0.0, 0.0], [1.0, 0.0], [0.0, 0.0]]" in done.stdout
-
-
-@pytest.mark.parametrize(
-    ("wrong", "said"),
-    [({"rect": [1, 2]}, "four numbers are needed"), ({"least": "high"}, "a number from 0 to 1")],
-)
-@pytest.mark.slow
-def test_a_wrong_record_of_your_own_is_named(shelf, wrong, said):
-    record = json.loads(shelf.read_text().splitlines()[0])
-    with shelf.open("a") as out:
-        out.write(json.dumps(record | wrong) + "\n")
-    then = """
-from swift.dataset import load_dataset
-print(len(load_dataset([sys.argv[2]])[0]), "rows")
-"""
-    flags = ("--dataset", str(shelf), "--reward_funcs", "close_enough")
-    done = run_python(IMPORT + then, f"{EXAMPLES / 'my_dataset.py'},{PLUGIN}", *flags)
-    assert "2 rows" in done.stdout and f"{shelf}, row 2: " in done.stderr + done.stdout
-    assert said in done.stderr + done.stdout
+    done = run_python(IMPORT + then, files, *flags)
+    assert done.stdout.splitlines()[-3:] == [
+        "2 grounding <answer>[300, 133, 775, 867]</answer>",
+        "[[0.0, 0.0], [1.0, 0.0], [0.0, 0.0]]",
+        "[1.0, 0.0]",
+    ], done.stderr
+    assert all(f"{shelf}, row {row}: " in done.stderr + done.stdout for row in (2, 3))
 
 
 @pytest.mark.end_to_end
@@ -158,35 +133,35 @@ def test_planning_says_what_the_command_says(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("name", "arguments", "named"),
     [
-        ((RECIPE, "4xZ9000"), "error: GPU Z9000: not known; .*H100"),
-        ((RECIPE, "four"), "error: --gpus four: not of the form"),
-        (("nowhere.sh", "4x24"), "error: nowhere.sh: cannot be read"),
-        ((RECIPE, "4x24", "generations=3"), "error: ms-swift 4.6.0 has no --generations"),
-        ((RECIPE, "4x24", "num_generations=7"), "error: --num_generations 7 does not divide"),
+        ("plan.py", (RECIPE, "4xZ9000"), "Z9000"),
+        ("plan.py", (RECIPE, "four"), "--gpus four"),
+        ("plan.py", ("nowhere.sh", "4x24"), "nowhere.sh"),
+        ("plan.py", (RECIPE, "4x24", "generations=3"), "--generations"),
+        ("plan.py", (RECIPE, "4x24", "num_generations=7"), "--num_generations 7"),
+        ("evaluate.py", ("model", "nowhere", "counting"), "nowhere"),
     ],
 )
-def test_bad_input_of_planning_is_one_line(tmp_path, arguments, said):
-    done = run_example("plan.py", *arguments, cwd=tmp_path)
+@pytest.mark.slow
+def test_bad_input_is_one_line(tmp_path, name, arguments, named):
+    done = run_example(name, *arguments, cwd=tmp_path)
     assert done.returncode == 1 and done.stdout == ""
-    assert re.match(said, done.stderr) and done.stderr.count("\n") == 1
+    assert re.fullmatch(f"error: .*{named}.*\n", done.stderr)
 
 
-@pytest.mark.parametrize("name", ["plan.py", "evaluate.py", "several_tasks.py", "trl_trainer.py"])
-@pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"]], ids=str)
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        *(("plan.py", []), ("evaluate.py", ["--help"]), ("several_tasks.py", ["-h"])),
+        pytest.param("trl_trainer.py", [], marks=pytest.mark.nightly),
+    ],
+)
 @pytest.mark.slow
 def test_without_arguments_an_example_says_how_to_run_it(name, arguments, tmp_path):
     done = run_example(name, *arguments, cwd=tmp_path)
     assert done.returncode == 1 and f"    python examples/{name} " in done.stderr
     assert not list(tmp_path.iterdir())  # no folder of that name
-
-
-@pytest.mark.slow
-def test_a_missing_set_is_one_line(tmp_path):
-    done = run_example("evaluate.py", "model", "nowhere", "counting", cwd=tmp_path)
-    assert done.returncode == 1
-    assert done.stderr == f"error: the data set nowhere does not exist (from {tmp_path})\n"
 
 
 @pytest.mark.end_to_end
@@ -223,16 +198,16 @@ def test_several_tasks_in_one_run(tmp_path):
 # ---- other trainers ----------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_rewards_in_trls_own_trainer(tmp_path):
     """Two real steps; what TRL goes on with are our scores, bit by bit in its float32."""
     write_tiny("qwen2_5_vl", tmp_path / "model")
-    right_and_wrong = [f"<think>t</think><answer>{n}</answer>" for n in (1, 2, 3)]
+    answers = [f"<think>t</think><answer>{n}</answer>" for n in (1, 2, 3)]
     malformed = ["<answer>4", "<answer>four five</answer>", "4"]
-    command = [sys.executable, REPOSITORY / "tests" / "support" / "in_trl.py"]
+    script = REPOSITORY / "tests" / "support" / "in_trl.py"
     done = subprocess.run(
-        [*command, tmp_path / "model", tmp_path / "out"],
-        input=json.dumps([[*right_and_wrong, "<answer>4</answer>"], malformed]),
+        [sys.executable, script, tmp_path / "model", tmp_path / "out"],
+        input=json.dumps([[*answers, "<answer>4</answer>"], malformed]),
         capture_output=True,
         text=True,
         timeout=600,
@@ -241,10 +216,8 @@ def test_rewards_in_trls_own_trainer(tmp_path):
     first, second = json.loads(done.stdout.splitlines()[-1])
     for step in (first, second):
         texts = [messages[-1]["content"] for messages in step["completions"]]
-        expected = [
-            REWARDS[name](texts, step["solution"], task=step["task"])
-            for name in ("vlrft_counting", "vlrft_format")
-        ]
+        rewards = [REWARDS[name] for name in ("vlrft_counting", "vlrft_format")]
+        expected = [reward(texts, step["solution"], task=step["task"]) for reward in rewards]
         assert step["rewards"] == np.array(expected, np.float32).T.tolist()
     assert sum(counted for counted, _ in first["rewards"]) == 1
     assert [form for _, form in first["rewards"]] == [1, 1, 1, 0]
@@ -255,18 +228,19 @@ def test_rewards_as_verls_compute_score(monkeypatch):
     """Equal to REWARDS, for the gold and for a wrong answer of each task."""
     monkeypatch.syspath_prepend(str(EXAMPLES))
     verl_reward = importlib.import_module("verl_reward")
+    # What a set says of its rows besides may be named as anything.
+    further = {"solution": "x", "completions": "y", "index": 3, "num_turns": None}
     for row in [*mixed_rows(random.Random(0), 24), *demo_rows(random.Random(0), 12)]:
-        task = row.columns["task"]
-        # What a set says of its rows besides may be named as anything.
-        further = {"solution": "x", "completions": "y", "index": 3, "num_turns": None}
+        reward = verl_reward.BY_TASK[row.columns["task"]]
+        columns = {name: [value] for name, value in row.columns.items()}
+        assert reward.task.name == row.columns["task"]
         for text in (row.seen, row.solution, "<answer>none of it</answer>", "no tags"):
-            scored = verl_reward.compute_score(task, text, row.solution, further | row.columns)
-            columns = {name: [value] for name, value in row.columns.items()}
-            reward = verl_reward.BY_TASK[task]
-            assert [scored] == reward([text], [row.solution], **columns)
-            assert reward.task.name == task and 0 <= scored <= 1
+            scored = verl_reward.compute_score(
+                row.columns["task"], text, row.solution, further | row.columns
+            )
+            assert [scored] == reward([text], [row.solution], **columns) and 0 <= scored <= 1
     assert verl_reward.compute_score("x", "<answer>b</answer>", "a", {"task": "ocr"}) == 0.0
-    with pytest.raises(ValueError, match="is no task; known: .*detection"):
+    with pytest.raises(ValueError, match="refcoco"):
         verl_reward.compute_score("refcoco", "<answer>4</answer>", "4")
 
 
@@ -280,7 +254,7 @@ def test_rewards_as_verifiers_calls_them(monkeypatch):
     assert score([], "a", None) == score([{"role": "assistant", "content": None}], "a", None) == 0
     assert score("<answer>a</answer>", "a", {"task": "counting"}) == 0.0  # a row of another task
     assert callable(verifiers_rubric.vlrft_ocr)
-    with pytest.raises(ValueError, match="vlrft_orc is no reward; known: .*vlrft_ocr"):
+    with pytest.raises(ValueError, match="vlrft_orc"):
         verifiers_rubric.rubric("vlrft_orc")
-    with pytest.raises(AttributeError, match="vlrft_orc is no reward; known: .*vlrft_ocr"):
+    with pytest.raises(AttributeError, match="vlrft_orc"):
         _ = verifiers_rubric.vlrft_orc

@@ -72,17 +72,11 @@ def test_images_follow_their_rows_when_rows_are_multiplied(model, expected):
     assert torch.equal(*beams)
 
 
-def test_the_next_position_is_the_last_one_plus_one(model, expected):
-    """A cache filled and read on by hand, as generate() does it."""
-    ids = torch.tensor([ROWS[1]])
-    first = model(ids, pixel_values=pixels(1), use_cache=True)
-    token = first.logits[:, -1:].argmax(-1)
-    position = model.position_ids_of(ids)[:, -1:] + 1
-    assert position < len(ROWS[1]) - 1
-    cache = {"past_key_values": first.past_key_values, "use_cache": True}
-    assert_close(model(token, position_ids=position, **cache).logits[0, -1], expected[1][1, 1])
+def test_a_filled_cache_needs_positions(model):
+    """An image's patches share one, so that the length does not give the next."""
+    first = model(torch.tensor(ROWS[:1]), use_cache=True)
     with pytest.raises(ValueError, match="position_ids"):
-        model(token, **cache)
+        model(torch.tensor([[8]]), past_key_values=first.past_key_values, use_cache=True)
 
 
 @pytest.mark.parametrize("eos", [PAD, 303])

@@ -51,33 +51,28 @@ def with_lora(model):
 
 @pytest.mark.parametrize(("reentrant", "lora"), [(True, True), (False, False)])
 def test_checkpointing_changes_neither_loss_nor_gradients(reentrant, lora):
+    """Of the text layers with the vision tower, without it, and as ms-swift's
+    vit_gradient_checkpointing turns it on again.
+    """
     model = with_lora(lively_model()) if lora else lively_model()
     expected = gradients(model)
     assert all(gradient is not None and gradient.any() for gradient in expected[1].values())
 
-    model.gradient_checkpointing_enable({"use_reentrant": reentrant})
-    model.enable_input_require_grads()
     computed = []
     for module in model.modules():
         if isinstance(module, TextAttention | VisionAttention):
             module.register_forward_hook(lambda module, *_: computed.append(type(module)))
-    assert_same(gradients(model), expected)
-    assert computed.count(TextAttention) == computed.count(VisionAttention) == 2 * 3
-
-
-def test_the_vision_tower_alone_can_be_checkpointed():
-    """As ms-swift's vit_gradient_checkpointing does it, or does without it."""
-    model = with_lora(lively_model())
-    expected = gradients(model)
-    inner = model.base_model.model
-    inner.gradient_checkpointing_enable({"use_reentrant": True})
-    inner.enable_input_require_grads()
-    tower = inner.transformer.vision
-    tower.gradient_checkpointing_disable()
-    assert_same(gradients(model), expected)
-    tower.gradient_checkpointing_enable({"use_reentrant": True})
-    tower.enable_input_require_grads()
-    assert_same(gradients(model), expected)
+    tower = (model.base_model.model if lora else model).transformer.vision
+    for part, times in ((model, 2), (None, 1), (tower, 2)):
+        if part is None:
+            tower.gradient_checkpointing_disable()
+        else:
+            part.gradient_checkpointing_enable({"use_reentrant": reentrant})
+            part.enable_input_require_grads()
+        computed.clear()
+        assert_same(gradients(model), expected)
+        assert computed.count(TextAttention) == 2 * 3
+        assert computed.count(VisionAttention) == times * 3
 
 
 def test_the_loss_is_the_mean_over_the_labels_and_their_number_can_be_given():

@@ -24,26 +24,19 @@ def write_published(folder: Path, family: str = "chatglm4v") -> Path:
     (folder / "model.safetensors").unlink()
     weights["transformer.encoder.final_layernorm.weight"] *= 60
     weights[COMPUTED] = weights["transformer.vision.boi"].flatten()
-    where = {
-        name: f"model-0000{1 + i % 2}-of-00002.safetensors"
-        for i, name in enumerate(sorted(weights))
-    }
-    for file in set(where.values()):
-        part = {name: weight for name, weight in weights.items() if where[name] == file}
+    where = {}
+    for shard in (1, 2):
+        file = f"model-0000{shard}-of-00002.safetensors"
+        part = {name: weights[name] for name in sorted(weights)[shard - 1 :: 2]}
+        where |= dict.fromkeys(part, file)
         save_file(part, folder / file, metadata={"format": "pt"})
     (folder / INDEX).write_text(json.dumps({"metadata": {}, "weight_map": where}))
+    model = "modeling_chatglm.ChatGLMForConditionalGeneration"
+    auto = {"AutoConfig": "configuration_chatglm.ChatGLMConfig", "AutoModelForCausalLM": model}
+    tokenizer = {"AutoTokenizer": ["tokenization_chatglm.ChatGLM4Tokenizer", None]}
     remote = {
-        "config.json": {
-            "architectures": ["ChatGLMModel"],
-            "auto_map": {
-                "AutoConfig": "configuration_chatglm.ChatGLMConfig",
-                "AutoModel": "modeling_chatglm.ChatGLMForConditionalGeneration",
-                "AutoModelForCausalLM": "modeling_chatglm.ChatGLMForConditionalGeneration",
-            },
-        },
-        "tokenizer_config.json": {
-            "auto_map": {"AutoTokenizer": ["tokenization_chatglm.ChatGLM4Tokenizer", None]}
-        },
+        "config.json": {"architectures": ["ChatGLMModel"], "auto_map": auto},
+        "tokenizer_config.json": {"auto_map": tokenizer},
     }
     for file, values in remote.items():
         kept = json.loads((folder / file).read_text())
