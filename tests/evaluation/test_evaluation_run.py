@@ -364,18 +364,6 @@ def test_evaluate_does_what_the_command_does(coco, tmp_path, monkeypatch, right_
     assert "LOG_LEVEL" not in os.environ
 
 
-def test_what_is_left_out_is_left_out_of_every_metric(coco, tmp_path):
-    shared = {"task": "detection", "frame": "norm1000", "width": 64, "height": 48, "solution": CAT}
-    rows = [
-        shared | {"id": f"{image}/{name}", "image_id": image, "category": name, "completion": said}
-        for image, name, said in ((1, "cat", CAT), (2, "dog", "?"), (9, "cat", "?"))
-    ]
-    file = write_lines(tmp_path / "p.jsonl", rows)
-    summary = swift_vlrft.evaluate(predictions=file, gold=coco, categories=["cat"], bootstrap=0)
-    assert summary.rows == 1 and summary.metrics["vlrft_detection_iou"].value == 1.0
-    assert "rows of unknown images, left out" in summary.problems
-
-
 def test_scoring_leaves_the_predictions_as_they_are(coco, tmp_path):
     line = {"id": "1/cat", "task": "detection", "image_id": 1, "category": "CAT"}
     line |= {"frame": "norm1000", "completion": CAT, "solution": CAT}

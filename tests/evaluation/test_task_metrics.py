@@ -1,6 +1,9 @@
-"""Evaluation of points, texts, numbers, lists, orders and phrases without a target."""
+"""The metrics of every task, by hand and from the textbooks."""
 
+import json
 import random
+from fractions import Fraction
+from pathlib import Path
 
 import pytest
 from scored import answer, assert_metrics, eval_json, write_lines
@@ -12,11 +15,18 @@ from swift_vlrft.evaluation.predictions import EVALUATED
 from swift_vlrft.parsing.answers import gold_text
 from swift_vlrft.rewards import TASK_NAMES
 
+TABLE = Path(__file__).with_name("by_hand.jsonl")
+"""``answers``: answer and gold, null where there is no block; ``columns``: of those rows;
+``absent``: metrics that are not of such rows.
+"""
+BY_HAND = [json.loads(line) for line in TABLE.read_text().splitlines()]
 
-def evaluated(tmp_path, task, pairs, **columns):
-    """The summary of answers and golds; None: without a block."""
+
+def evaluated(tmp_path, task, pairs, shared=(), **columns):
+    """The summary of answers and golds."""
     rows = [
         {"task": task, "completion": "?" if text is None else answer(text), "solution": gold}
+        | dict(shared)
         | {name: values[n] for name, values in columns.items()}
         for n, (text, gold) in enumerate(pairs)
     ]
@@ -25,37 +35,14 @@ def evaluated(tmp_path, task, pairs, **columns):
     return summary
 
 
-def test_grounding_with_rows_without_a_target(tmp_path):
-    box = "[100, 100, 300, 300]"
-    right = [("No Objects", "No Objects"), ("[]", "none"), (box, box), ("[1, 2, 3, 4]", box)]
-    wrong = [("[1, 2, 3, 4]", "No Objects"), ("?", "No Objects"), ("No Objects", box), (None, box)]
-    summary = evaluated(tmp_path, "grounding", right + wrong)
-    # gRefCOCO (Liu et al. 2023): N-acc = TP / (TP + FN), T-acc = TN / (TN + FP) of "no target".
-    assert_metrics(summary, n_acc=2 / 4, t_acc=2 / 4, acc50=3 / 8, acc75=3 / 8, mean_iou=3 / 8)
-    # An answer where nothing is to be found adds to the union.
-    assert_metrics(summary, cumulative_iou=40_000 / (4 * 40_000 + 4 + 4))
-    only_targets = evaluated(tmp_path, "grounding", right[2:])
-    assert not only_targets["metrics"].keys() & {"n_acc", "t_acc"}
-    assert_metrics(evaluated(tmp_path, "grounding", right[:2]), n_acc=1.0, mean_giou=None)
-
-
-def test_pointing(tmp_path):
-    two = "[[0, 0, 100, 100], [200, 0, 300, 100]]"
-    said = [("[[50, 50], [250, 50]]", two), ("[50, 50]", two), ("[50, 50], [60, 60], [1]", two)]
-    said += [("[[9]]", "[0, 0, 100, 100]"), (None, two)]
-    summary = evaluated(tmp_path, "pointing", said)
-    assert_metrics(
-        summary,
-        point_accuracy=1 / 5,
-        points_in_boxes=(2 + 1 + 1) / (2 + 1 + 2 + 1),
-        boxes_pointed_at=4 / 9,
-        vlrft_pointing=(1 + 2 / 3 + 1 / 2) / 5,
-        invalid_point_rate=1 / 6,
-        parse_rate=4 / 5,
-    )
-    assert "n_acc" not in summary["metrics"]
-    with_none = [*said, ("none", "[]"), ("[1, 2]", "No Objects")]
-    assert_metrics(evaluated(tmp_path, "pointing", with_none), n_acc=0.5, t_acc=4 / 5)
+@pytest.mark.parametrize("case", BY_HAND, ids=lambda case: f"{case['task']}: {case['why']}")
+def test_metrics_by_hand(case, tmp_path):
+    shared = {key: case[key] for key in ("frame", "width", "height") if key in case}
+    columns = case.get("columns", {})
+    summary = evaluated(tmp_path, case["task"], case["answers"], shared, **columns)
+    expected = {name: value and float(Fraction(value)) for name, value in case["expected"].items()}
+    assert_metrics(summary, **expected)
+    assert not summary["metrics"].keys() & set(case.get("absent", ()))
 
 
 @pytest.mark.parametrize(
@@ -125,44 +112,6 @@ def test_text_has_the_textbooks_error_rates(tmp_path, pairs, aliases):
         cer = edits / sum(len(gold) for _, gold in texts)
         wer = words / sum(len(gold.split()) for _, gold in texts)
         assert_metrics(summary, cer=cer, wer=wer, exact_match=1 / 9)
-
-
-def test_of_accepted_texts_the_nearest_is_measured(tmp_path):
-    pairs = [("itc", "ITC Limited"), ("1/8/94", "January 8, 1993"), ("Paul", "Paul"), ("x", "abcd")]
-    accepted = [["ITC", "itc"], ["1/8/93"], ["a"], None]
-    summary = evaluated(tmp_path, "ocr", pairs, aliases=accepted)
-    cer = (0 + 1 + 0 + 4) / sum(map(len, ("itc", "1/8/93", "Paul", "abcd")))
-    near = (1 + 5 / 6 + 1 + 0) / 4
-    assert_metrics(summary, cer=cer, wer=2 / 4, anls=near, vlrft_ocr=near)
-    assert_metrics(summary, exact_match=0.5, vlrft_ocr_exact=0.5)
-
-
-@pytest.mark.parametrize(
-    ("task", "pairs", "columns", "expected"),
-    [
-        (
-            "number",
-            [("105", "100"), ("105", "100"), ("99.9", "100"), ("1 or 2", "1"), (None, "1")],
-            {"tolerance": [0.05, None, "0.01", None, None]},
-            {"accuracy": 2 / 5, "parse_rate": 3 / 5},
-        ),
-        (
-            "list",
-            [("a, b", "b, a"), ("a", "a, b"), ("none", "a"), ("x", "[]")],
-            {},
-            {"f1": (1 + 2 / 3) / 4, "exact_match": 0.25, "empty_prediction_rate": 0.25},
-        ),
-        (
-            "ordering",
-            [(said, "a, b, c") for said in ("a, b, c", "b, a, c", "c, b, a", "a, b")],
-            {},
-            {"mean_tau": (1 + 1 / 3 - 1 + 0) / 4, "vlrft_ordering": (1 + 1 / 3) / 4}
-            | {"exact_match": 0.25, "right_items_rate": 0.75},
-        ),
-    ],
-)
-def test_numbers_lists_and_orders(tmp_path, task, pairs, columns, expected):
-    assert_metrics(evaluated(tmp_path, task, pairs, **columns), **expected)
 
 
 @pytest.mark.parametrize("task", MIXED)
