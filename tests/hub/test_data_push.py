@@ -1,17 +1,12 @@
-"""`vlrft data push`: the card, and the hubs' own SDKs against a recording hub on loopback."""
+"""`vlrft data push`: the card, and what is refused before a hub is asked."""
 
 import json
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from huggingface_hub import DatasetCard
-from support.hub_server import TOKEN, hub_environment, running_hub
 from support.written_sets import row
 from typer.testing import CliRunner
 
@@ -42,94 +37,39 @@ def of_task(task: str) -> dict:
 
 
 @pytest.fixture
-def hub():
-    with running_hub() as running:
-        yield running
-
-
-@pytest.fixture
 def folder(tmp_path):
-    write_folder(tmp_path / "shapes", {"train": [row(i) for i in range(30)]})
-    (tmp_path / "shapes" / "private-notes.txt").write_text("stays here")
+    write_folder(tmp_path / "shapes", {"train": [row(i) for i in range(3)]})
     return tmp_path / "shapes"
 
 
-def push(url: str, folder: Path, *arguments: str, **changes: str):
-    env = {**os.environ, **hub_environment(url, folder.parent), **changes}
-    code = "from swift_vlrft.cli import app; app()"
-    command = [sys.executable, "-c", code, "data", "push", str(folder), *arguments]
-    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=600)
-
-
-def refusal(folder: Path, *arguments: str) -> str:
-    words = ["data", "push", str(folder), "--hub", "hf", "--repo", "me/x", *arguments]
-    done = CliRunner().invoke(app, words)
+def refusal(folder, *arguments: str, **variables: str) -> str:
+    words = ["data", "push", str(folder), "--repo", "me/x", *(arguments or ("--hub", "hf"))]
+    done = CliRunner().invoke(app, words, env=variables)
     assert done.exit_code == 2, done.output
     return " ".join(done.stderr.split())
 
 
-def card_of(folder: Path, hub: str = "hf", licence: str | None = None) -> str:
+def card_of(folder, hub: str = "hf", licence: str | None = None) -> str:
     return dataset_card(folder, hub, "me/shapes", licence).files["README.md"].decode()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "prefix"), [("hf", "hf"), ("modelscope", "ms")])
-def test_the_folder_and_its_card_arrive_and_nothing_else(hub, folder, name, prefix):
-    before = {path.name for path in folder.iterdir()}
-    words = ["--hub", name, "--repo", "me/shapes", "--private"]
-    done = push(hub.url, folder, *words, "--license", "cc-by-4.0", "--json")
-    assert done.returncode == 0, done.stderr
-    page = f"{hub.url}/datasets/me/shapes"
-    assert json.loads(done.stdout) == {"page": page, "dataset": f"{prefix}::me/shapes"}
-    repo = hub.repos["me/shapes"]
-    assert repo.private and set(repo.files) == {"README.md", SHARD}
-    assert repo.files[SHARD] == (folder / SHARD).read_bytes()
-    assert repo.licence == ("cc-by-4.0" if name == "modelscope" else None)
-    assert {path.name for path in folder.iterdir()} == before  # nothing is left in the folder
-    assert {a for _, _, a in hub.requests if a} == {f"Bearer {TOKEN}"}
-    assert TOKEN not in done.stdout + done.stderr
-    for file in folder.parent.rglob("*"):
-        assert not file.is_file() or TOKEN.encode() not in file.read_bytes(), file
-    # Again, onto what is there: a new commit, no error.
-    assert push(hub.url, folder, "--hub", name, "--repo", "me/shapes").returncode == 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["hf", "modelscope"])
-def test_a_hub_that_repeats_the_token_in_its_error_does_not_get_it_printed(hub, folder, name):
-    hub.refuse_with_echo = True
-    done = push(hub.url, folder, "--hub", name, "--repo", "me/shapes")
-    assert done.returncode == 1
-    assert f"{name} did not take" in done.stderr and "may not write" in done.stderr
-    assert "[token]" in done.stderr and TOKEN not in done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
-
-
-@pytest.mark.slow
-def test_a_missing_token_and_a_hub_out_of_reach_are_said(hub, folder):
-    for name, token in {"hf": "HF_TOKEN", "modelscope": "MODELSCOPE_API_TOKEN"}.items():
-        done = push(hub.url, folder, "--hub", name, "--repo", "me/s", **{token: ""})
-        assert done.returncode == 2 and f"{token} is not set" in done.stderr
-    assert not hub.requests
-    done = push("http://127.0.0.1:9", folder, "--hub", "hf", "--repo", "me/s")
-    assert done.returncode == 1 and "did not take" in done.stderr
-    assert "Traceback" not in done.stderr and TOKEN not in done.stderr
-
-
-@pytest.mark.parametrize("hub", ["hf", "modelscope"])
-@pytest.mark.parametrize("tasks", [*([task] for task in TASK_NAMES), list(TASK_NAMES)], ids=str)
+@pytest.mark.parametrize(
+    ("tasks", "hub"),
+    [*(([task], "hf") for task in TASK_NAMES), (list(TASK_NAMES), "modelscope")],
+    ids=[*TASK_NAMES, "all"],
+)
 def test_the_command_is_right_for_every_task(tmp_path, tasks, hub):
     write_folder(tmp_path / "set", {"train": [of_task(task) for task in tasks]})
     blocks = re.findall(r"^```bash\n(.*?)^```$", card_of(tmp_path / "set", hub), re.M | re.S)
-    recipe = tmp_path / "train.sh"
-    recipe.write_text(next(block for block in blocks if "swift rlhf" in block))
+    command = next(block for block in blocks if "swift rlhf" in block)
     # Every task's rows are scored by a reward of the command.
-    named = re.search(r"--reward_funcs (.*?) \\", recipe.read_text())[1].split()
+    named = re.search(r"--reward_funcs (.*?) \\", command)[1].split()
     assert {REWARDS[name].task.name for name in named if REWARDS[name].task} >= set(tasks)
     assert any(REWARDS[name].scores_format for name in named)
     # Also on the folder itself: rows, rewards and columns fit each other.
+    recipe = tmp_path / "train.sh"
     for dataset in ("me/shapes", str(tmp_path / "set")):
-        recipe.write_text(recipe.read_text().replace("--dataset me/shapes", f"--dataset {dataset}"))
+        recipe.write_text(command.replace("--dataset me/shapes", f"--dataset {dataset}"))
         done = CliRunner().invoke(app, ["check", "--fast", "--json", str(recipe)])
         assert done.exit_code == 0 and json.loads(done.stdout)["findings"] == []
 
@@ -144,22 +84,22 @@ def test_the_card_says_what_is_in_the_set_and_loads(tmp_path):
     data = DatasetCard(text).data  # the library's own reader
     assert data.license == card.licence == "cc-by-4.0" and not card.notes
     assert data.task_categories[1:] == ["object-detection", "visual-question-answering"]
-    assert "\n9 rows for visual" in text and "| train | detection | 5 |" in text
+    assert "\n9 rows" in text and "| train | detection | 5 |" in text
     assert "| train | classification | 3 |" in text and "| test | counting | 1 |" in text
-    assert "Columns: `image`, `problem`, `solution`, `task`, `frame`." in text
+    assert "`image`, `problem`, `solution`, `task`, `frame`" in text
     with staged(card.files) as repository:
         loaded = load_dataset(str(repository), cache_dir=str(tmp_path / "cache"))
-    assert {name: len(one) for name, one in loaded.items()} == {"train": 8, "test": 1}
+    assert {name: len(split) for name, split in loaded.items()} == {"train": 8, "test": 1}
     assert loaded["train"][0]["image"].size == (16, 12)
 
 
 @pytest.mark.parametrize(
     ("frame", "words"),
     [
-        ("norm1000", "thousandths of the image's width"),
-        ("pixels", "pixels of the image as it is stored"),
-        ("unit", "shares of the image's width"),
-        ("yx1000", "`box_2d`: `[y1, x1, y2, x2]`"),
+        ("norm1000", "thousandths of"),
+        ("pixels", "pixels of"),
+        ("unit", "shares of"),
+        ("yx1000", "[y1, x1, y2, x2]"),
     ],
 )
 def test_the_box_format_is_said_in_words(tmp_path, frame, words):
@@ -168,25 +108,23 @@ def test_the_box_format_is_said_in_words(tmp_path, frame, words):
 
 
 def test_a_card_that_is_there_is_kept_and_a_licence_only_stated(folder):
-    made = dataset_card(folder, "hf", "me/x")
-    assert "license" not in DatasetCard(made.files["README.md"].decode()).data.to_dict()
-    assert "Nobody has stated a licence" in made.files["README.md"].decode()
-    assert made.licence is None and any("--license" in note for note in made.notes)
+    card = dataset_card(folder, "hf", "me/x")
+    assert "license" not in DatasetCard(card.files["README.md"].decode()).data.to_dict()
+    assert card.licence is None and any("--license" in note for note in card.notes)
     own = "---\npretty_name: Mine  # of me\nlicense: mit\n---\n# Mine\n\nMy words.\n"
     (folder / "README.md").write_text(own)
     card = dataset_card(folder, "modelscope", "me/x")
     assert card.files["README.md"] == own.encode() and card.licence == "mit"
     stated = DatasetCard(card_of(folder, licence="cc0-1.0"))
     assert stated.data.license == "cc0-1.0" and stated.data.pretty_name == "Mine"
-    assert (
-        stated.text.strip() == "# Mine\n\nMy words." and (folder / "README.md").read_text() == own
-    )
+    assert stated.text.strip() == "# Mine\n\nMy words."
+    assert (folder / "README.md").read_text() == own
 
 
 @pytest.mark.parametrize("head", [b"---\na: [\n---\n", b"---\n- a\n---\n", b"\xff"])
 def test_a_card_that_no_hub_reads_is_refused(folder, head):
     (folder / "README.md").write_bytes(head)
-    assert "is no card that a hub reads" in refusal(folder)
+    assert "README.md" in refusal(folder)
 
 
 @pytest.mark.parametrize(
@@ -198,13 +136,16 @@ def test_rows_that_only_name_their_images_are_refused(folder, image):
 
 
 def test_other_bad_input_is_one_clear_error(folder, tmp_path):
+    assert "HF_TOKEN is" in refusal(folder, HF_TOKEN="")
+    told = refusal(folder, "--hub", "modelscope", MODELSCOPE_API_TOKEN="")
+    assert "MODELSCOPE_API_TOKEN is" in told
     write_folder(tmp_path / "unknown", {"train": [row(0, task="segmentation")]})
-    assert "no row is of a known task" in refusal(tmp_path / "unknown")
-    assert "name a new folder" in refusal(folder, "--card-only", str(folder))
+    assert "known task" in refusal(tmp_path / "unknown")
+    assert "new folder" in refusal(folder, "--hub", "hf", "--card-only", str(folder))
     (folder / "README.md").write_text("export HF_TOKEN=hf_abcdefghijklmnopqrstuvwxyz0123")
     assert "README.md: holds a secret" in refusal(folder)
     (folder / "README.md").unlink()
     (folder / SHARD).write_bytes((folder / SHARD).read_bytes()[:-50])
-    assert "cannot be read as Parquet" in refusal(folder)
+    assert "Parquet" in refusal(folder)
     (folder / SHARD).unlink()
-    assert "is no converted folder" in refusal(folder)
+    assert "converted folder" in refusal(folder)

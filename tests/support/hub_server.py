@@ -1,8 +1,8 @@
 """A hub on loopback: takes what the SDKs of Hugging Face and ModelScope upload, gives it back to
 ``datasets``, and records every request.
 
-It is no model of the two hubs: it speaks as much of their protocols as the SDKs asked for while
-this was written (repositories, LFS uploads, commits, file listing and download).
+It is no model of the two hubs: it speaks as much of their protocols as the SDKs ask for
+(repositories, LFS uploads, commits, file listing and download).
 """
 
 import base64
@@ -10,14 +10,18 @@ import hashlib
 import json
 import re
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 from urllib.parse import parse_qs, unquote, urlparse
 
 TOKEN = "hub-token-of-the-tests-1234567890"
 LARGE = (".parquet", ".safetensors", ".jpg", ".png")
 COMMIT = hashlib.sha1(b"commit").hexdigest()
+FORBIDDEN, UNREACHABLE = "forbidden", "unreachable"
+"""Repositories whose creation is refused, with the token in the answer, or not answered at all."""
 
 
 @dataclass
@@ -35,8 +39,6 @@ class Hub(ThreadingHTTPServer):
         self.repos: dict[str, Repo] = {}
         self.blobs: dict[str, bytes] = {}
         self.requests: list[tuple[str, str, str]] = []  # method, path, Authorization
-        self.unknown: list[str] = []
-        self.refuse_with_echo = False
 
     @property
     def url(self):
@@ -58,15 +60,23 @@ def hub_environment(url, home):
 
 
 @contextmanager
-def running_hub():
-    hub = Hub()
-    thread = threading.Thread(target=hub.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield hub
-    finally:
-        hub.shutdown()
-        hub.server_close()
+def running_hub() -> Iterator[Hub]:
+    with Hub() as hub:
+        threading.Thread(target=hub.serve_forever, daemon=True).start()
+        try:
+            yield hub
+        finally:
+            hub.shutdown()
+
+
+ROUTES: list[tuple[str, Callable]] = []
+REPO = r"([^/]+/[^/]+)"
+KIND = r"(?:datasets|models)"
+
+
+def route(pattern: str) -> Callable[[Callable], Callable]:
+    """The method answers requests whose "METHOD path" is of this pattern."""
+    return lambda method: ROUTES.append((pattern, method)) or method
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -76,93 +86,88 @@ class Handler(BaseHTTPRequestHandler):
     def log_message(self, *_):
         pass
 
-    def answer(self, body=None, status=200, headers=(), content=None):
-        data = json.dumps({} if body is None else body).encode() if content is None else content
+    def answer(self, body: Any = None, status: int = 200, **headers: str) -> None:
+        """``body``: bytes, or what is sent as JSON."""
+        data = (
+            body if isinstance(body, bytes) else json.dumps({} if body is None else body).encode()
+        )
         self.send_response(status)
-        names = {name.lower() for name, _ in headers}
-        for name, value in headers:
-            self.send_header(name, value)
-        if "content-type" not in names:
-            self.send_header("Content-Type", "application/json")
+        for name, value in ({"Content_Type": "application/json"} | headers).items():
+            self.send_header(name.replace("_", "-"), value)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(data)
 
-    def handle_any(self):
-        length = int(self.headers.get("Content-Length") or 0)
-        if self.headers.get("Transfer-Encoding") == "chunked":
-            body = b""
-            while size := int(self.rfile.readline(), 16):
-                body += self.rfile.read(size)
-                self.rfile.readline()
-            self.rfile.readline()
-        else:
-            body = self.rfile.read(length)
+    def handle_any(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         url = urlparse(self.path)
-        path = unquote(url.path)
-        authorization = self.headers.get("Authorization", "")
-        self.server.requests.append((self.command, path, authorization))
-        if self.server.refuse_with_echo and self.command == "POST":
-            said = f"the token {authorization} may not write"
-            headers = [("X-Error-Message", said), ("X-Error-Code", "Forbidden")]
-            return self.answer({"error": said, "Message": said, "Code": 403}, 403, headers)
-        for method, pattern, act in ROUTES:
-            if self.command in method and (match := re.fullmatch(pattern, path)):
-                return act(self, *match.groups(), body=body, query=parse_qs(url.query))
-        self.server.unknown.append(f"{self.command} {self.path}")
-        self.answer({"error": "unknown here"}, 404)
+        path, token = unquote(url.path), self.headers.get("Authorization", "")
+        self.server.requests.append((self.command, path, token))
+        if self.command == "POST" and UNREACHABLE.encode() in body:
+            self.close_connection = True
+            return None
+        if self.command == "POST" and FORBIDDEN.encode() in body:
+            said = f"the token {token} may not write"
+            errors = {"error": said, "Message": said, "Code": 403}
+            return self.answer(errors, 403, X_Error_Message=said, X_Error_Code="Forbidden")
+        query = {name: values[0] for name, values in parse_qs(url.query).items()}
+        for pattern, method in ROUTES:
+            if match := re.fullmatch(pattern, f"{self.command} {path}"):
+                return method(self, *match.groups(), body=body, query=query)
+        return self.answer({"error": "unknown here"}, 404)
 
     do_GET = do_HEAD = do_POST = do_PUT = handle_any
 
     # ---- both -------------------------------------------------------------------------------
 
+    @route(r"PUT /blob/(\w+)")
     def put_blob(self, oid, body, query):
         assert hashlib.sha256(body).hexdigest() == oid
         self.server.blobs[oid] = body
         self.answer()
 
-    def upload_hrefs(self, body):
-        return [
-            {
-                **wanted,
-                "actions": {"upload": {"href": f"{self.server.url}/blob/{wanted['oid']}"}},
-            }
-            for wanted in json.loads(body)["objects"]
-            if wanted["oid"] not in self.server.blobs
-        ]
+    def upload_addresses(self, body):
+        objects = [o for o in json.loads(body)["objects"] if o["oid"] not in self.server.blobs]
+        for large in objects:
+            address = f"{self.server.url}/blob/{large['oid']}"
+            large["actions"] = {"upload": {"href": address}}
+        return objects
+
+    @route(r"POST /api/validate-yaml|POST /api/v1/datasets/.*/download/increase")
+    def nothing_to_say(self, body, query):
+        self.answer({"errors": [], "warnings": []})
 
     # ---- Hugging Face -----------------------------------------------------------------------
 
+    @route("POST /api/repos/create")
     def hf_create(self, body, query):
-        wanted = json.loads(body)
-        name = "/".join(part for part in (wanted.get("organization"), wanted["name"]) if part)
+        fields = json.loads(body)
+        name = "/".join(part for part in (fields.get("organization"), fields["name"]) if part)
+        address = f"{self.server.url}/datasets/{name}"
         if name in self.server.repos:
-            return self.answer({"error": "exists", "url": f"{self.server.url}/{name}"}, 409)
-        self.server.repos[name] = Repo(
-            "private" in (wanted.get("visibility"), wanted.get("private") and "private")
-        )
-        self.answer({"url": f"{self.server.url}/datasets/{name}", "name": name})
+            return self.answer({"error": "exists", "url": address}, 409)
+        private = fields.get("private") or fields.get("visibility") == "private"
+        self.server.repos[name] = Repo(bool(private))
+        return self.answer({"url": address, "name": name})
 
+    @route(rf"POST /api/{KIND}/{REPO}/preupload/main")
     def hf_preupload(self, repo, body, query):
-        files = [
-            {
-                "path": wanted["path"],
-                "uploadMode": "lfs" if wanted["path"].endswith(LARGE) else "regular",
-                "shouldIgnore": False,
-            }
-            for wanted in json.loads(body)["files"]
-        ]
+        files = json.loads(body)["files"]
+        for file in files:
+            file["uploadMode"] = "lfs" if file["path"].endswith(LARGE) else "regular"
+            file["shouldIgnore"] = False
         self.answer({"files": files, "commitOid": COMMIT})
 
+    @route(rf"POST (?:/datasets)?/{REPO}\.git/info/lfs/objects/batch")
     def hf_lfs(self, repo, body, query):
-        kind = [("Content-Type", "application/vnd.git-lfs+json")]
-        self.answer({"transfer": "basic", "objects": self.upload_hrefs(body)}, headers=kind)
+        objects = {"transfer": "basic", "objects": self.upload_addresses(body)}
+        self.answer(objects, Content_Type="application/vnd.git-lfs+json")
 
+    @route(rf"POST /api/{KIND}/{REPO}/commit/main")
     def hf_commit(self, repo, body, query):
         files = self.server.repos[repo].files
-        for line in body.decode().splitlines():
-            step = json.loads(line)
+        for step in map(json.loads, body.splitlines()):
             value = step["value"]
             if step["key"] == "file":
                 files[value["path"]] = base64.b64decode(value["content"])
@@ -171,167 +176,106 @@ class Handler(BaseHTTPRequestHandler):
         url = f"{self.server.url}/datasets/{repo}/commit/{COMMIT}"
         self.answer({"success": True, "commitOid": COMMIT, "commitUrl": url})
 
-    def hf_info(self, repo, body, query, revision="main"):
+    @route(rf"GET /api/{KIND}/{REPO}(?:/revision/[^/]+)?")
+    def hf_info(self, repo, body, query):
         if repo not in self.server.repos:
-            headers = [("X-Error-Code", "RepoNotFound")]
-            return self.answer({"error": "Repository not found"}, 404, headers)
-        files = self.server.repos[repo].files
-        self.answer(
-            {
-                "id": repo,
-                "sha": COMMIT,
-                "private": False,
-                "tags": [],
-                "downloads": 0,
-                "siblings": [{"rfilename": name} for name in files],
-            }
-        )
+            return self.answer({"error": "none"}, 404, X_Error_Code="RepoNotFound")
+        files = [{"rfilename": name} for name in self.server.repos[repo].files]
+        about = {"private": False, "tags": [], "downloads": 0, "siblings": files}
+        return self.answer({"id": repo, "sha": COMMIT} | about)
 
-    def hf_revision(self, repo, revision, body, query):
-        self.hf_info(repo, body, query)
-
-    def hf_listing(self, repo, names):
-        files = self.server.repos[repo].files
-        found = []
-        for name in names:
-            if name in files:
-                oid = hashlib.sha1(files[name]).hexdigest()
-                found.append({"type": "file", "path": name, "size": len(files[name]), "oid": oid})
-            elif any(other.startswith(f"{name}/") for other in files):
-                found.append({"type": "directory", "path": name, "oid": COMMIT, "size": 0})
-        self.answer(found)
-
-    def hf_paths(self, repo, revision, body, query):
-        text = body.decode()
-        names = json.loads(text)["paths"] if text.startswith("{") else parse_qs(text)["paths"]
-        self.hf_listing(repo, [names] if isinstance(names, str) else names)
-
-    def hf_tree(self, repo, revision, folder, body, query):
+    @route(rf"GET /api/datasets/{REPO}/tree/[^/]+(/.*)?")
+    def hf_tree(self, repo, folder, body, query):
         folder = (folder or "").strip("/")
         files = self.server.repos[repo].files
-        inside = [name for name in files if not folder or name.startswith(f"{folder}/")]
-        if query.get("recursive", ["false"])[0].lower() not in ("true", "1"):
+        names = [name for name in files if not folder or name.startswith(f"{folder}/")]
+        if folder and not names:
+            return self.answer({"error": "no such folder"}, 404, X_Error_Code="EntryNotFound")
+        if query.get("recursive", "false").lower() not in ("true", "1"):
             depth = len(folder.split("/")) if folder else 0
-            inside = list(dict.fromkeys("/".join(n.split("/")[: depth + 1]) for n in inside))
-        if folder and not inside:
-            return self.answer(
-                {"error": "no such folder"}, 404, [("X-Error-Code", "EntryNotFound")]
-            )
-        self.hf_listing(repo, inside)
+            names = list(dict.fromkeys("/".join(n.split("/")[: depth + 1]) for n in names))
+        listing = []
+        for name in names:
+            content = files.get(name, b"")
+            oid, kind = hashlib.sha1(content).hexdigest(), "file" if name in files else "directory"
+            listing.append({"type": kind, "path": name, "size": len(content), "oid": oid})
+        return self.answer(listing)
 
-    def hf_file(self, repo, revision, name, body, query):
+    @route(rf"(?:GET|HEAD) /datasets/{REPO}/resolve/[^/]+/(.+)")
+    def hf_file(self, repo, name, body, query):
         content = self.server.repos[repo].files.get(name)
         if content is None:
-            return self.answer({"error": "none"}, 404, [("X-Error-Code", "EntryNotFound")])
-        headers = [
-            ("X-Repo-Commit", COMMIT),
-            ("ETag", f'"{hashlib.sha1(content).hexdigest()}"'),
-            ("Content-Type", "application/octet-stream"),
-            ("Accept-Ranges", "bytes"),
-        ]
-        wanted = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
-        if wanted:
-            start = int(wanted[1])
-            end = min(int(wanted[2] or len(content) - 1), len(content) - 1)
-            headers.append(("Content-Range", f"bytes {start}-{end}/{len(content)}"))
-            return self.answer(content=content[start : end + 1], status=206, headers=headers)
-        self.answer(content=content, headers=headers)
+            return self.answer({"error": "none"}, 404, X_Error_Code="EntryNotFound")
+        etag = f'"{hashlib.sha1(content).hexdigest()}"'
+        headers = {"X_Repo_Commit": COMMIT, "ETag": etag, "Accept_Ranges": "bytes"}
+        headers["Content_Type"] = "application/octet-stream"
+        part = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+        if not part:
+            return self.answer(content, **headers)
+        start, end = int(part[1]), min(int(part[2] or len(content)), len(content) - 1)
+        headers["Content_Range"] = f"bytes {start}-{end}/{len(content)}"
+        return self.answer(content[start : end + 1], 206, **headers)
 
     # ---- ModelScope -------------------------------------------------------------------------
 
-    def ms_create(self, body, query):
-        fields = dict(re.findall(rb'name="(\w+)"\r\n\r\n([^\r]*)', body))
-        self.ms_made({name.decode(): value.decode() for name, value in fields.items()})
+    def ms_answer(self, data, status=200):
+        self.answer({"Code": status, "Success": status == 200, "Data": data}, status)
 
-    def ms_create_model(self, body, query):
-        fields = json.loads(body)
-        self.ms_made({**fields, "Owner": fields["Path"], "Visibility": str(fields["Visibility"])})
-
-    def ms_made(self, fields):
+    @route(f"POST /api/v1/({KIND})")
+    def ms_create(self, kind, body, query):
+        """A form for a data set, JSON for a model."""
+        if kind == "models":
+            fields = json.loads(body)
+            fields["Owner"] = fields["Path"]
+        else:
+            form = re.findall(rb'name="(\w+)"\r\n\r\n([^\r]*)', body)
+            fields = {name.decode(): value.decode() for name, value in form}
         name = f"{fields['Owner']}/{fields['Name']}"
         if name in self.server.repos:
             return self.answer({"Code": 10020101001, "Message": "already exists"}, 409)
-        self.server.repos[name] = Repo(fields["Visibility"] == "1", fields["License"])
-        self.answer({"Code": 200, "Success": True, "Data": {"Owner": "me", "Name": name}})
+        self.server.repos[name] = Repo(str(fields["Visibility"]) == "1", fields["License"])
+        return self.ms_answer({"Owner": "me", "Name": name})
 
+    @route(rf"GET /api/v1/{KIND}/{REPO}")
     def ms_info(self, repo, body, query):
         if repo not in self.server.repos:
-            return self.answer({"Code": 404, "Message": "no such data set"}, 404)
+            return self.ms_answer({}, 404)
         number = list(self.server.repos).index(repo)
         owner, name = repo.split("/")
-        data = {"Id": number, "Type": 4, "Namespace": owner, "Name": name, "Visibility": 5}
-        self.answer({"Code": 200, "Success": True, "Data": data})
+        about = {"Id": number, "Type": 4, "Namespace": owner, "Name": name, "Visibility": 5}
+        return self.ms_answer(about)
 
+    @route(r"GET /api/v1/datasets/(\d+)/repo/tree")
     def ms_tree(self, number, body, query):
         files = list(self.server.repos.values())[int(number)].files
-        page = int(query.get("PageNumber", ["1"])[0])
-        root = query.get("Root", ["/"])[0].strip("/")
+        root, deep = query.get("Root", "/").strip("/"), query.get("Recursive", "True") == "True"
         folders = {"/".join(n.split("/")[:i]) for n in files for i in range(1, n.count("/") + 1)}
-        deep = query.get("Recursive", ["True"])[0] == "True"
-        found = []
-        for name in [*sorted(folders), *files]:
-            above = name.rpartition("/")[0]
-            if above == root or (deep and (not root or name.startswith(f"{root}/"))):
-                content = files.get(name, b"")
-                found.append(
-                    {
-                        "Type": "blob" if name in files else "tree",
-                        "Path": name,
-                        "Name": name.rsplit("/", 1)[-1],
-                        "Size": len(content),
-                        "Sha256": hashlib.sha256(content).hexdigest(),
-                    }
-                )
-        data = {"Files": found if page == 1 else [], "TotalCount": len(found)}
-        self.answer({"Code": 200, "Success": True, "Data": data})
+        listing = []
+        for path in [*sorted(folders), *files]:
+            above, _, name = path.rpartition("/")
+            if above == root or (deep and (not root or path.startswith(f"{root}/"))):
+                content = files.get(path, b"")
+                kind = {"Type": "blob" if path in files else "tree", "Path": path, "Name": name}
+                digest = hashlib.sha256(content).hexdigest()
+                listing.append(kind | {"Size": len(content), "Sha256": digest})
+        page = listing if query.get("PageNumber", "1") == "1" else []
+        self.ms_answer({"Files": page, "TotalCount": len(listing)})
 
+    @route(rf"(?:GET|HEAD) /api/v1/datasets/{REPO}/repo")
     def ms_file(self, repo, body, query):
-        content = self.server.repos[repo].files.get(query["FilePath"][0])
-        if content is None:
-            return self.answer({"Code": 404, "Message": "no such file"}, 404)
-        self.answer(content=content, headers=[("Content-Type", "application/octet-stream")])
+        content = self.server.repos[repo].files[query["FilePath"]]
+        self.answer(content, Content_Type="application/octet-stream")
 
+    @route(rf"POST /api/v1/repos/{KIND}/{REPO}/info/lfs/objects/batch")
     def ms_lfs(self, repo, body, query):
-        self.answer({"Code": 200, "Success": True, "Data": {"objects": self.upload_hrefs(body)}})
+        self.ms_answer({"objects": self.upload_addresses(body)})
 
-    def ms_commit(self, repo, revision, body, query):
+    @route(rf"POST /api/v1/repos/{KIND}/{REPO}/commit/[^/]+")
+    def ms_commit(self, repo, body, query):
         files = self.server.repos[repo].files
         for action in json.loads(body)["actions"]:
             if action["type"] == "lfs":
                 files[action["path"]] = self.server.blobs[action["sha256"]]
             else:
                 files[action["path"]] = base64.b64decode(action["content"])
-        self.answer({"Code": 200, "Success": True, "Data": {"CommitId": COMMIT}})
-
-
-REPO = r"([^/]+/[^/]+)"
-KIND = r"(?:datasets|models)"
-ROUTES = [
-    (("PUT",), r"/blob/(\w+)", Handler.put_blob),
-    (("POST",), r"/api/repos/create", Handler.hf_create),
-    (
-        ("POST",),
-        r"/api/validate-yaml",
-        lambda self, **_: self.answer({"errors": [], "warnings": []}),
-    ),
-    (("POST",), rf"/api/{KIND}/{REPO}/preupload/main", Handler.hf_preupload),
-    (("POST",), rf"(?:/datasets)?/{REPO}\.git/info/lfs/objects/batch", Handler.hf_lfs),
-    (("POST",), rf"/api/{KIND}/{REPO}/commit/main", Handler.hf_commit),
-    (("GET",), rf"/api/{KIND}/{REPO}", Handler.hf_info),
-    (("GET",), rf"/api/datasets/{REPO}/revision/([^/]+)", Handler.hf_revision),
-    (("POST",), rf"/api/datasets/{REPO}/paths-info/([^/]+)", Handler.hf_paths),
-    (("GET",), rf"/api/datasets/{REPO}/tree/([^/]+)(/.*)?", Handler.hf_tree),
-    (("GET", "HEAD"), rf"/datasets/{REPO}/resolve/([^/]+)/(.+)", Handler.hf_file),
-    (("POST",), r"/api/v1/datasets", Handler.ms_create),
-    (("POST",), r"/api/v1/models", Handler.ms_create_model),
-    (("GET",), rf"/api/v1/{KIND}/{REPO}", Handler.ms_info),
-    (("GET",), r"/api/v1/datasets/(\d+)/repo/tree", Handler.ms_tree),
-    (("GET", "HEAD"), rf"/api/v1/datasets/{REPO}/repo", Handler.ms_file),
-    (
-        ("POST",),
-        rf"/api/v1/datasets/{REPO}/download/increase",
-        lambda self, *_, **__: self.answer(),
-    ),
-    (("POST",), rf"/api/v1/repos/{KIND}/{REPO}/info/lfs/objects/batch", Handler.ms_lfs),
-    (("POST",), rf"/api/v1/repos/{KIND}/{REPO}/commit/([^/]+)", Handler.ms_commit),
-]
+        self.ms_answer({"CommitId": COMMIT})
