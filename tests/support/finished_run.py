@@ -45,26 +45,27 @@ def tensors(values: int = 4) -> bytes:
     return struct.pack("<Q", len(header)) + header + bytes(4 * values)
 
 
+def write_json(path: Path, content: dict) -> None:
+    path.write_text(json.dumps(content))
+
+
 def write_checkpoint(folder: Path, *, adapter: str | None = None, **args) -> Path:
     """``adapter``: the base model that adapter_config.json names."""
-    folder.mkdir(parents=True)
+    (folder / "global_step4").mkdir(parents=True)
     for name in ("training_args.bin", "optimizer.pt", "rng_state.pth", "scheduler.pt"):
         (folder / name).write_bytes(b"pickle")
-    (folder / "global_step4").mkdir()
-    (folder / "trainer_state.json").write_text(json.dumps({"log_history": [], "x": "/home/me"}))
-    (folder / "args.json").write_text(json.dumps(ARGS | args))
+    write_json(folder / "trainer_state.json", {"log_history": [], "x": "/home/me"})
+    write_json(folder / "args.json", ARGS | args)
     if adapter is not None:
         config = {"base_model_name_or_path": adapter, "peft_version": "0.20.0", "r": 8}
-        (folder / "adapter_config.json").write_text(json.dumps(config))
+        write_json(folder / "adapter_config.json", config)
         (folder / "adapter_model.safetensors").write_bytes(tensors())
         (folder / "README.md").write_text(f"---\nbase_model: {adapter}\n---\n")
         return folder
-    config = {"transformers_version": "5.19.0"}
-    (folder / "config.json").write_text(json.dumps(config | {"model_type": "internvl"}))
-    (folder / "generation_config.json").write_text("{}")
-    (folder / "tokenizer.json").write_text("{}")
-    (folder / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<s>"}))
-    (folder / "preprocessor_config.json").write_text("{}")
+    write_json(folder / "config.json", {"transformers_version": "5.19.0", "model_type": "internvl"})
+    write_json(folder / "tokenizer_config.json", {"bos_token": "<s>"})
+    for name in ("generation_config", "tokenizer", "preprocessor_config"):
+        write_json(folder / f"{name}.json", {})
     (folder / "model.safetensors").write_bytes(tensors())
     return folder
 
@@ -75,20 +76,13 @@ def write_evaluation(folder: Path, model: Path | str, dataset: Path, right: int,
     settings = Settings(str(model), dataset, "classification", **more)
     manifest = Manifest(settings, settings.identity(), stamps(settings), versions())
     write_record(folder / "run.json", manifest)
-    rows = [
-        {
-            "id": str(n),
-            "completion": f"<think>t</think><answer>{'red' if n < right else 'blue'}</answer>",
-            "solution": "<answer>red</answer>",
-            "image_id": str(n),
-            "prompt": "What colour?",
-            "task": settings.task,
-            "row": n,
-        }
-        for n in range(10)
-    ]
-    text = "".join(json.dumps(row) + "\n" for row in rows)
-    (folder / "predictions.jsonl").write_text(text)
+    shared = {"prompt": "What colour?", "task": settings.task}
+    shared |= {"solution": "<answer>red</answer>"}
+    with (folder / "predictions.jsonl").open("w") as file:
+        for n in range(10):
+            answer = f"<think>t</think><answer>{'red' if n < right else 'blue'}</answer>"
+            row = shared | {"id": str(n), "image_id": str(n), "row": n, "completion": answer}
+            file.write(json.dumps(row) + "\n")
     summary = summarise(read_predictions(folder), bootstrap=100, run=as_json(settings))
     write_record(folder / "summary.json", summary)
     return folder
@@ -96,26 +90,19 @@ def write_evaluation(folder: Path, model: Path | str, dataset: Path, right: int,
 
 def write_run(folder: Path, *, adapter: str | None = None, steps: int = 20, **args) -> Path:
     """runs/demo: start, grpo/checkpoint-20, eval/before, eval/after."""
-    start = folder / "start"
-    start.mkdir(parents=True)
-    (start / "config.json").write_text("{}")
+    start, data = folder / "start", folder / "data" / "held_out"
+    for empty in (start, data):
+        empty.mkdir(parents=True)
+    write_json(start / "config.json", {})
     args = {"model": str(start), "model_dir": str(start)} | args
-    checkpoint = folder / "grpo" / f"checkpoint-{steps}"
-    write_checkpoint(checkpoint, adapter=adapter, **args)
-    (folder / "grpo" / "args.json").write_text(json.dumps(ARGS | args))
+    checkpoint = write_checkpoint(folder / "grpo" / f"checkpoint-{steps}", adapter=adapter, **args)
+    write_json(folder / "grpo" / "args.json", ARGS | args)
     (folder / "grpo" / "completions.jsonl").write_text("")
-    lines = [
-        {
-            "rewards/vlrft_classification/mean": n / steps,
-            "rewards/vlrft_format/mean": 1.0,
-            "global_step/max_steps": f"{n + 1}/{steps}",
-        }
-        for n in range(steps)
-    ]
-    text = "".join(json.dumps(line) + "\n" for line in lines)
-    (folder / "grpo" / "logging.jsonl").write_text(text)
-    data = folder / "data" / "held_out"
-    data.mkdir(parents=True)
+    with (folder / "grpo" / "logging.jsonl").open("w") as log:
+        for n in range(steps):
+            means = {"vlrft_classification": n / steps, "vlrft_format": 1.0}
+            line = {f"rewards/{name}/mean": mean for name, mean in means.items()}
+            log.write(json.dumps(line | {"global_step/max_steps": f"{n + 1}/{steps}"}) + "\n")
     write_evaluation(folder / "eval" / "before", start, data, 3)
     write_evaluation(folder / "eval" / "after", checkpoint, data, 9)
     return folder
