@@ -125,6 +125,29 @@ def test_records_of_every_form_are_read_as_the_table_says(case, tmp_path):
             assert row["solution"] == third.solution
 
 
+UNUSABLE = ("two images", "MDETR", "UNINEXT")
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case["why"].startswith(UNUSABLE)])
+def test_annotations_that_cannot_be_used_are_refused_by_every_command(case, tmp_path):
+    file, page, out = write(tmp_path, case), tmp_path / "page.html", tmp_path / "out"
+    results = [{"image_id": 1, "category_id": 1, "bbox": [1, 2, 10, 10], "score": 1}]
+    (tmp_path / "results.json").write_text(json.dumps(results))
+    commands = [
+        ["data", "check", file],
+        ["data", "convert", file, out],
+        ["data", "coco", file, tmp_path, out, "--categories", "dog"],
+        ["data", "show", file, "--out", page],
+    ]
+    if case["why"] == "two images of one id":  # eval reads no picture
+        words = ["eval", "--predictions", tmp_path / "results.json", "--gold", file]
+        commands.append([*words, "--task", "detection"])
+    for words in commands:
+        code, said = command(*words)
+        assert code == 2 and case["refused"] in said, (words, said)
+    assert not out.exists() and not page.exists()
+
+
 def test_sets_of_all_forms_train_in_one_run(tmp_path):
     from datasets import concatenate_datasets
 
