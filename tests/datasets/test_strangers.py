@@ -9,15 +9,18 @@ import tarfile
 import zipfile
 import zlib
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from PIL import Image
-from support.stored_sets import GOLD, PROBLEM, picture, saved_dataset, saved_dict
-from typer.testing import CliRunner
+from support.stored_sets import (
+    GOLD,
+    PROBLEM,
+    command,
+    picture,
+    saved_dataset,
+    saved_dict,
+    write_table,
+)
 
-from swift_vlrft.cli import app
 from swift_vlrft.datasets import BadRow, DataError, Row, read_rows
 from swift_vlrft.datasets.check import check_set
 from swift_vlrft.datasets.convert import convert_folder
@@ -36,20 +39,15 @@ def rows_of(folder, *changes):
 # ---- images ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", ["/dev/zero", "/dev/stdin", "pipe", "pipe/../pipe"])
-def test_a_device_or_a_pipe_is_no_image(path, tmp_path):
+@pytest.mark.parametrize("path", ["/dev/zero", "/dev/stdin", "pipe", "pipe/../pipe", "large.png"])
+def test_a_device_a_pipe_and_a_file_too_large_for_an_image_are_not_read(path, tmp_path):
     """/dev/zero never ends, and a pipe waits for somebody to write into it."""
     os.mkfifo(tmp_path / "pipe")
-    report = check_set(rows_of(tmp_path, {"image": path}))
-    assert report.good == 1
-    assert "is a device or a pipe" in report.problems[0].problem
-
-
-def test_a_file_that_is_too_large_for_an_image_is_not_read(tmp_path):
     with (tmp_path / "large.png").open("wb") as file:
         file.truncate(3 << 30)  # takes no room on the disk
-    report = check_set(rows_of(tmp_path, {"image": "large.png"}))
-    assert report.good == 1 and "3.2 GB" in report.problems[0].problem
+    report = check_set(rows_of(tmp_path, {"image": path}))
+    said = "3.2 GB" if path == "large.png" else "is a device or a pipe"
+    assert report.good == 1 and said in report.problems[0].problem
 
 
 def chunk(kind, content):
@@ -93,17 +91,6 @@ def test_a_png_whose_checksums_hold_is_passed_only_if_its_pixels_are_there(kind)
             reader(image)
 
 
-@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "I;16"])
-def test_pngs_of_every_depth_are_passed(mode):
-    rng = np.random.default_rng(0)
-    image = Image.fromarray(rng.integers(0, 255, (333, 407, 3), dtype=np.uint8))
-    if mode == "I;16":
-        image = Image.fromarray(rng.integers(0, 65535, (333, 407), dtype=np.uint16))
-    buffer = io.BytesIO()
-    (image if image.mode == mode else image.convert(mode)).save(buffer, "PNG")
-    assert image_info({"bytes": buffer.getvalue(), "path": None}).width == 407
-
-
 BOMBS = {
     "a gigapixel": png(zlib.compress(bytes(1000)), (30_000, 30_000)),
     "2^31 pixels wide": png(b"", (2**31 - 1, 2**31 - 1), 16, 6),
@@ -119,29 +106,10 @@ BOMBS = {
 def test_bombs_and_what_is_no_picture_are_named_rows(kind, tmp_path):
     (tmp_path / "bad.png").write_bytes(BOMBS[kind])
     report = check_set(rows_of(tmp_path, {"image": "bad.png"}))
-    assert (report.rows, report.good) == (2, 1)
-    assert "bad.png" in report.problems[0].problem
+    assert report.good == 1 and "bad.png" in report.problems[0].problem
 
 
 # ---- rows ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"task": ["detection"]},
-        {"task": {"name": "detection"}},
-        {"frame": ["norm1000"]},
-        {"frame": {"a": [1]}},
-    ],
-)
-def test_a_task_or_a_frame_that_is_no_text_is_a_bad_row(change, tmp_path):
-    path = rows_of(tmp_path, change)
-    report = check_set(path)
-    assert (report.rows, report.good) == (2, 1)
-    (name,) = change
-    assert f"the {name} is" in report.problems[0].problem
-    assert convert_folder(path, tmp_path / "out", keep_going=True).rows == 1
 
 
 @pytest.mark.parametrize("name", ["a" * 300 + ".png", "a\x00b.png", "x/" * 3000 + "a.png"])
@@ -155,16 +123,14 @@ def test_a_name_that_no_disk_has_is_a_bad_row(name, tmp_path):
 
 
 def test_a_column_whose_name_no_file_can_store_is_named(tmp_path):
-    with pytest.raises(DataError, match=r"the column '\\ud800' cannot be stored"):
+    with pytest.raises(DataError, match=r"'\\ud800'"):
         convert_folder(rows_of(tmp_path, {"\ud800": 1}), tmp_path / "out")
 
 
 @pytest.mark.parametrize("where", ["column", "text"])
 def test_parquet_that_is_not_utf_8_is_named(where, tmp_path):
     table = {"image": [picture()], "problem": ["QQQQ"], "solution": [GOLD], "WWWW": ["a"]}
-    pq.write_table(
-        pa.table(table), tmp_path / "a.parquet", compression="none", use_dictionary=False
-    )
+    write_table(tmp_path / "a.parquet", table, compression="none", use_dictionary=False)
     content = (tmp_path / "a.parquet").read_bytes()
     old = b"WWWW" if where == "column" else b"QQQQ"
     (tmp_path / "a.parquet").write_bytes(content.replace(old, b"\xff\xfe\xfd\xfc"))
@@ -185,40 +151,40 @@ def test_a_saved_set_reads_no_file_outside_of_its_folder(name, tmp_path):
         list(read_rows(folder))
 
 
-@pytest.mark.parametrize("name", ["../saved", "/tmp", "..", None])
-def test_a_saved_dictionary_has_no_split_outside_of_its_folder(name, tmp_path):
+def test_a_saved_dictionary_has_no_split_outside_of_its_folder(tmp_path):
     saved_dataset(tmp_path)
     folder = saved_dict(tmp_path)
-    (folder / "dataset_dict.json").write_text(json.dumps({"splits": [name]}))
-    with pytest.raises(DataError, match=r"dataset_dict\.json is damaged"):
-        list(read_rows(folder, split="train"))
+    for name in ("../saved", "/tmp", "..", None):
+        (folder / "dataset_dict.json").write_text(json.dumps({"splits": [name]}))
+        with pytest.raises(DataError, match=r"dataset_dict\.json is damaged"):
+            list(read_rows(folder, split="train"))
 
 
-def _tar(file):
-    with tarfile.open(file, "w") as made:
+def tar(file):
+    with tarfile.open(file, "w") as archive:
         for name in ("../climbed.txt", "/tmp/vlrft-climbed.txt", "0.png"):
             entry = tarfile.TarInfo(name)
             entry.size = 1
-            made.addfile(entry, io.BytesIO(b"x"))
+            archive.addfile(entry, io.BytesIO(b"x"))
         link = tarfile.TarInfo("link")
         link.type, link.linkname = tarfile.SYMTYPE, "/etc"
-        made.addfile(link)
+        archive.addfile(link)
 
 
-def _zip(file):
-    with zipfile.ZipFile(file, "w") as made:
-        made.writestr("../climbed.txt", "x")
+def zipped(file):
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("../climbed.txt", "x")
 
 
-@pytest.mark.parametrize("alone", [True, False])
-@pytest.mark.parametrize("name, make", [("set.tar", _tar), ("set.zip", _zip)])
-def test_archives_are_not_unpacked(name, make, alone, tmp_path):
+@pytest.mark.parametrize(("name", "write"), [("set.tar", tar), ("set.zip", zipped)])
+def test_archives_are_not_unpacked(name, write, tmp_path):
     folder = tmp_path / "set"
     folder.mkdir()
-    make(folder / name)
+    write(folder / name)
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(DataError, match="no data set that is known"):
-        list(read_rows(folder / name if alone else folder))
+    for path in (folder, folder / name):
+        with pytest.raises(DataError, match="no data set that is known"):
+            list(read_rows(path))
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -232,40 +198,27 @@ class Runs:
         return os.mkdir, (str(self.path),)
 
 
-PICKLES = (
-    *("pytorch_model.bin", "adapter_model.bin", "training_args.bin", "optimizer.pt"),
-    *("scheduler.pt", "rng_state.pth", "rng_state_0.pth", "model.pkl"),
-)
+PICKLES = """pytorch_model.bin adapter_model.bin training_args.bin optimizer.pt scheduler.pt
+    rng_state.pth rng_state_0.pth model.pkl"""
 
 
 def test_no_command_unpickles_what_lies_in_a_checkpoint(tmp_path):
-    folder = tmp_path / "checkpoint-1"
+    folder, card = tmp_path / "checkpoint-1", tmp_path / "c"
     folder.mkdir()
-    for name in PICKLES:
+    for name in PICKLES.split():
         (folder / name).write_bytes(pickle.dumps(Runs(tmp_path / "unpickled")))
     (folder / "config.json").write_text('{"model_type": "qwen2_5_vl"}')
     (folder / "trainer_state.json").write_text('{"global_step": 1, "log_history": []}')
-    for command in (
-        [
-            "check",
-            f"swift rlhf --rlhf_type grpo --model {folder} --resume_from_checkpoint {folder}",
-        ],
-        ["report", str(folder)],
-        [
-            "publish",
-            str(folder),
-            "--hub",
-            "hf",
-            "--repo",
-            "a/b",
-            "--card-only",
-            str(tmp_path / "c"),
-        ],
-        ["data", "check", str(folder)],
-        ["plan", str(folder), "--quick"],
+    resumed = f"swift rlhf --rlhf_type grpo --model {folder} --resume_from_checkpoint {folder}"
+    for words in (
+        ["check", resumed],
+        ["report", folder],
+        ["publish", folder, "--hub", "hf", "--repo", "a/b", "--card-only", card],
+        ["data", "check", folder],
+        ["plan", folder, "--quick"],
     ):
-        CliRunner().invoke(app, command)
-        assert not (tmp_path / "unpickled").exists(), command
+        command(*words)
+        assert not (tmp_path / "unpickled").exists(), words
 
 
 @pytest.mark.slow

@@ -102,12 +102,11 @@ def parquet_of_plain_bytes(folder):
     return folder / "rows.parquet"
 
 
-def write_table(file, content):
+def write_table(file, content, **options):
     """Columns or rows in Parquet; the file."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(
-        pa.Table.from_pylist(content) if isinstance(content, list) else pa.table(content), file
-    )
+    table = pa.Table.from_pylist(content) if isinstance(content, list) else pa.table(content)
+    pq.write_table(table, file, **options)
     return file
 
 
