@@ -36,23 +36,17 @@ def table(a, b):
 
 
 def test_iou_and_giou_agree_with_torchvision():
-    torch = pytest.importorskip("torch")
-    ops = pytest.importorskip("torchvision.ops")
+    import torch
+    from torchvision import ops
+
     rng = np.random.default_rng(0)
     for _ in range(4):
         a, b = random_boxes(rng, 500), random_boxes(rng, 500)
         ta, tb = torch.from_numpy(a), torch.from_numpy(b)
         np.testing.assert_allclose(table(a, b), ops.box_iou(ta, tb).numpy(), atol=1e-9)
-        theirs = ops.generalized_box_iou(ta[:100], tb[:100]).numpy()
-        ours = [[giou(p, q) for q in as_tuples(b[:100])] for p in as_tuples(a[:100])]
-        np.testing.assert_allclose(ours, theirs, atol=1e-12)
-
-
-def test_one_pair_agrees_with_the_form_for_many():
-    rng = np.random.default_rng(1)
-    a, b = random_boxes(rng, 60, side=300), random_boxes(rng, 60, side=300)
-    ours = [[iou(p, q) for q in as_tuples(b)] for p in as_tuples(a)]
-    np.testing.assert_allclose(ours, table(a, b), atol=1e-9)
+        for ours, theirs in ((iou, ops.box_iou), (giou, ops.generalized_box_iou)):
+            pairs = [[ours(p, q) for q in as_tuples(b[:60])] for p in as_tuples(a[:60])]
+            np.testing.assert_allclose(pairs, theirs(ta[:60], tb[:60]).numpy(), atol=1e-12)
 
 
 def test_a_box_overlaps_itself_exactly():
@@ -80,71 +74,64 @@ def test_overlapping_pairs_misses_none(n, threshold):
         assert {(i, j): overlap for i, j, overlap in pairs} == pytest.approx(expected, abs=1e-12)
 
 
-def test_recall_levels_are_cocos():
-    assert np.linspace(0.0, 1.0, 101).tolist() == RECALLS
-
-
 def test_average_precision_by_hand():
-    assert average_precision([True], 1) == 1.0
+    assert np.linspace(0.0, 1.0, 101).tolist() == RECALLS
+    assert average_precision([True], 1) == average_precision([True, False], 1) == 1.0
     assert average_precision([False, True], 1) == 0.5
-    assert average_precision([True, False], 1) == 1.0
     assert average_precision([True], 2) == pytest.approx(51 / 101)
     assert average_precision([], 3) == 0.0
 
 
-def test_map_agrees_with_pycocotools():
+def cocos(gold, predicted, size=2000):
+    """mAP and mAP50 of labelled boxes, and of boxes with scores, by pycocotools."""
     coco = pytest.importorskip("pycocotools.coco")
     cocoeval = pytest.importorskip("pycocotools.cocoeval")
+    ids = {label: n for n, label in enumerate(sorted({label for _, label in gold}), 1)}
+
+    def row(box, label):
+        x1, y1, x2, y2 = box
+        bbox = [x1, y1, x2 - x1, y2 - y1]
+        return {"image_id": 1, "category_id": ids[label], "bbox": bbox, "area": bbox[2] * bbox[3]}
+
+    rows = [row(box, label) | {"id": n, "iscrowd": 0} for n, (box, label) in enumerate(gold, 1)]
+    results = [row(box, label) | {"score": p} for box, label, p in predicted if label in ids]
+    if not results:
+        return None
+    with contextlib.redirect_stdout(io.StringIO()):
+        truth = coco.COCO()
+        truth.dataset = {
+            "images": [{"id": 1, "width": size, "height": size}],
+            "categories": [{"id": n, "name": name} for name, n in ids.items()],
+            "annotations": rows,
+        }
+        truth.createIndex()
+        evaluation = cocoeval.COCOeval(truth, truth.loadRes(results), "bbox")
+        evaluation.evaluate()
+        evaluation.accumulate()
+        evaluation.summarize()
+    return evaluation.stats[:2]
+
+
+def test_map_agrees_with_pycocotools():
     from swift_vlrft.rewards import REWARDS
 
-    rng = np.random.default_rng(5)
+    rng, compared = np.random.default_rng(5), 0
     for _ in range(40):
         n, m = int(rng.integers(1, 12)), int(rng.integers(1, 25))
         names = ["dog", "cat", "bird"][: int(rng.integers(1, 4))]
-        gold = random_boxes(rng, n, side=600, least=20, most=300)
-        predicted = gold[rng.integers(0, n, m)] + rng.normal(0, 12, (m, 4))
-        predicted[:, 2:] = np.maximum(predicted[:, 2:], predicted[:, :2] + 1)
-        scores = rng.permutation(m) / m + 0.5 / m  # all distinct
-        labels = [names[k % len(names)] for k in range(n)]
+        boxes = random_boxes(rng, n, side=600, least=20, most=300)
+        moved = boxes[rng.integers(0, n, m)] + rng.normal(0, 12, (m, 4))
+        moved[:, 2:] = np.maximum(moved[:, 2:], moved[:, :2] + 1)
+        scores = (rng.permutation(m) / m + 0.5 / m).tolist()  # all distinct
         stated = [names[int(k)] for k in rng.integers(0, len(names), m)]
-        classes = sorted(set(labels))
-        ids = {name: k + 1 for k, name in enumerate(names)}
-
-        def coco_box(box):
-            x1, y1, x2, y2 = box.tolist()
-            return [x1, y1, x2 - x1, y2 - y1]
-
-        with contextlib.redirect_stdout(io.StringIO()):
-            truth = coco.COCO()
-            truth.dataset = {
-                "images": [{"id": 1, "width": 2000, "height": 2000}],
-                "categories": [{"id": ids[name], "name": name} for name in classes],
-                "annotations": [
-                    {"id": k + 1, "image_id": 1, "category_id": ids[labels[k]], "iscrowd": 0}
-                    | {"bbox": coco_box(gold[k]), "area": float(np.prod(gold[k, 2:] - gold[k, :2]))}
-                    for k in range(n)
-                ],
-            }
-            truth.createIndex()
-            results = [
-                {"image_id": 1, "category_id": ids[stated[k]], "score": float(scores[k])}
-                | {"bbox": coco_box(predicted[k])}
-                for k in range(m)
-                if stated[k] in classes
-            ]
-            if not results:
-                continue
-            evaluation = cocoeval.COCOeval(truth, truth.loadRes(results), "bbox")
-            evaluation.evaluate()
-            evaluation.accumulate()
-            evaluation.summarize()
-        text = [
-            {"bbox_2d": predicted[k].tolist(), "score": float(scores[k]), "label": stated[k]}
-            for k in range(m)
-        ]
-        gold_text = [{"bbox_2d": gold[k].tolist(), "label": labels[k]} for k in range(n)]
-        factor = min(1.0, n / m)
-        for name, theirs in (("map", evaluation.stats[0]), ("map50", evaluation.stats[1])):
-            reward = REWARDS[f"vlrft_detection_{name}"]
-            ours = reward([f"<answer>{text}</answer>"], [str(gold_text)])[0]
-            assert ours == pytest.approx(theirs * factor, abs=1e-6)
+        gold = [(box, names[k % len(names)]) for k, box in enumerate(boxes.tolist())]
+        predicted = list(zip(moved.tolist(), stated, scores, strict=True))
+        if (theirs := cocos(gold, predicted)) is None:
+            continue
+        compared += 1
+        answer = [{"bbox_2d": box, "label": label, "score": p} for box, label, p in predicted]
+        truth = str([{"bbox_2d": box, "label": label} for box, label in gold])
+        for name, expected in zip(("map", "map50"), theirs, strict=True):
+            (ours,) = REWARDS[f"vlrft_detection_{name}"]([f"<answer>{answer}</answer>"], [truth])
+            assert ours == pytest.approx(expected * min(1.0, n / m), abs=1e-6)
+    assert compared > 30
