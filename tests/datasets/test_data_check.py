@@ -5,7 +5,7 @@ import re
 import pytest
 from PIL import Image
 from support.stored_sets import PROBLEM, SIZE, columns, parquet_folder, picture, saved_dict
-from support.written_sets import check, coco_with_a_crowd, data, write_rows, write_set
+from support.written_sets import check, coco_with_a_crowd, data, spoiled_set, write_rows, write_set
 
 from swift_vlrft.datasets import open_image, read_rows
 from swift_vlrft.datasets.image import image_info
@@ -16,19 +16,6 @@ def test_a_good_set_of_any_form_passes(tmp_path):
     code, report = check(parquet_folder(tmp_path))
     assert (code, report["rows"], report["good"]) == (0, 4, 4)
     assert check(saved_dict(tmp_path))[0] == 0
-
-
-@pytest.fixture
-def bad_set(tmp_path):
-    rows = columns(8)
-    rows["image"][1] = {"bytes": picture(size=(300, 300))[:-40], "path": "1.png"}
-    rows["problem"][2] = ""
-    rows["solution"][3] = "<answer>[{'Position': [254, 303]}]</answer>"
-    rows["solution"][4] = "<answer>[{'Position': [254, 303, 1291, 365], 'Confidence': 1}]</answer>"
-    rows["solution"][5] = "not json: {'Position'"
-    folder = write_set(tmp_path / "bad", 8, "train-00000-of-00002.parquet", **rows)
-    (folder / "train-00001-of-00002.parquet").write_bytes(b"PAR1 and no more")
-    return folder
 
 
 @pytest.mark.parametrize(
@@ -75,17 +62,6 @@ def test_messages_beside_our_columns_are_for_ms_swift(tmp_path):
     assert code == 0 and check(tmp_path, "--columns", remedy)[1]["notes"] == []
 
 
-def test_what_is_wrong_with_a_row_is_said(tmp_path):
-    rows = columns(5)
-    rows["solution"][0] = None
-    rows["solution"][1] = "<answer>[{'Position': [254, 303, 254, 365]}]</answer>"
-    rows["image"][2] = {"bytes": b"", "path": None}
-    problems = [p["problem"] for p in check(write_set(tmp_path, 5, **rows))[1]["problems"]]
-    assert "no solution" in problems[0] and "box 1 of 1" in problems[1]
-    assert "in no known format" in problems[2] and "0x" not in problems[2]  # no address in memory
-    assert len(problems) == 3
-
-
 def test_half_a_character_is_named_and_shown(tmp_path):
     (tmp_path / "a.png").write_bytes(picture())
     row = {"image": "a.png", "problem": "Where?", "solution": "[1, 2, 3, 4]"}
@@ -98,31 +74,24 @@ def test_half_a_character_is_named_and_shown(tmp_path):
     assert "\\ud800?" in (tmp_path / "page.html").read_text()
 
 
-def test_every_problem_is_named_by_row_and_the_healthy_shard_is_read(bad_set):
-    code, report = check(bad_set)
-    assert code == 1 and (report["rows"], report["good"]) == (8, 3)
+def test_every_problem_is_named_by_row_and_the_good_rows_are_copied(tmp_path):
+    source, clean = spoiled_set(tmp_path / "bad"), tmp_path / "clean"
+    code, report = check(source, "--fix", clean)
+    assert code == 1 and (report["rows"], report["good"], report["clean"]["rows"]) == (8, 3, 3)
     problems = {p["place"].rsplit("/", 1)[-1]: p["problem"] for p in report["problems"]}
-    expected = {1: "is broken", 2: "prompt", 3: "[254, 303]", 4: "(0 to 1000)", 5: "not json"}
-    first = "train-00000-of-00002.parquet, row "
-    assert problems.keys() == {
-        "train-00001-of-00002.parquet",
-        *(f"{first}{row}" for row in expected),
-    }
-    assert all(word in problems[f"{first}{row}"] for row, word in expected.items())
-    shown = data("check", bad_set, "--show", "2")
+    named = {1: "is broken", 2: "prompt", 3: "[254, 303]", 4: "(0 to 1000)", 5: "not json"}
+    named = {f"train-00000-of-00002.parquet, row {row}": word for row, word in named.items()}
+    named["train-00001-of-00002.parquet"] = "Parquet"
+    assert problems.keys() == named.keys()
+    assert all(word in problems[place] for place, word in named.items())
+    shown = data("check", source, "--show", "2")
     assert shown.exit_code == 1 and "and 4 more" in shown.output
-
-
-def test_fix_writes_the_good_rows_and_lists_the_others(bad_set, tmp_path):
-    code, report = check(bad_set, "--fix", tmp_path / "clean")
-    assert code == 1 and report["clean"]["rows"] == 3
-    rows = list(read_rows(tmp_path / "clean"))
+    rows = list(read_rows(clean))
     assert [row.problem for row in rows] == [PROBLEM] * 3
     assert rows[0].image["bytes"] == picture()
-    left_out = (tmp_path / "clean" / "left_out.jsonl").read_text().splitlines()
-    assert len(left_out) == 6
-    assert check(tmp_path / "clean")[0] == 0
-    again = data("check", bad_set, "--fix", tmp_path / "clean")
+    assert len((clean / "left_out.jsonl").read_text().splitlines()) == 6
+    assert check(clean)[0] == 0
+    again = data("check", source, "--fix", clean)
     assert again.exit_code == 2 and "is there already" in again.output
 
 
