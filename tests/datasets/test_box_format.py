@@ -14,22 +14,18 @@ import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 from support.box_forms import FORMS
-from support.stored_sets import picture
-from typer.testing import CliRunner
+from support.stored_sets import GOLD, picture, train_on
+from support.written_sets import check, write_rows
 
-from swift_vlrft.cli import app
 from swift_vlrft.datasets.box_format import ImageResize, in_box_format
 from swift_vlrft.datasets.box_format_sentence import without_box_format
 from swift_vlrft.datasets.build import PROMPT
-from swift_vlrft.datasets.opening import open_set
-from swift_vlrft.datasets.training import LoadOptions, training_set
 from swift_vlrft.geometry.box_format import BOX_FORMATS, convert_box
 from swift_vlrft.parsing.boxes import read_boxes
 
 SIZE, SEEN = (640, 480), (644, 476)
 VIEW = ImageResize("qwen2_5_vl", 3136, 1_003_520)
 DOG = PROMPT.format(category="dog")
-GOLD = "<answer>[{'Position': [254, 303, 291, 365], 'Confidence': 1}]</answer>"
 
 
 def converted(problem, solution, after, before="norm1000", size=SIZE, seen=None, **options):
@@ -222,21 +218,16 @@ def test_check_and_training_refuse_the_same_prompts(tmp_path, stored_in, wanted)
     (tmp_path / "1.png").write_bytes(picture())
     said = ["permille", "from 0 to 1000", "in pixels", "in px", "a 40x20 picture"]
     row = {"image": "1.png", "solution": "[1, 2, 30, 18]", "task": "grounding", "frame": stored_in}
-    lines = [json.dumps(row | {"problem": f"A box, {words}."}) for words in said]
-    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    rows = [row | {"problem": f"A box, {words}."} for words in said]
+    source = write_rows(tmp_path / "a.jsonl", *rows)
     refused = {"pixels": [0, 4], "norm1000": [3] if stored_in == "pixels" else []}[wanted]
-    options = LoadOptions(cache=tmp_path / "cache", box_format=wanted, resize=VIEW)
-    dataset, report = training_set(open_set(tmp_path / "a.jsonl", keep_going=True), options)
+    dataset, report = train_on(source, tmp_path / "cache", box_format=wanted, resize=VIEW)
     assert [problem.place.row for problem in report.problems] == refused
     assert len(dataset) == 5 - len(refused)
-    source = f"{tmp_path}/a.jsonl" + (":pixels" if wanted == "pixels" else "")
-    result = CliRunner().invoke(app, ["data", "check", source, "--json"])
-    checked = json.loads(result.stdout)
-    assert checked["good"] == len(dataset) and result.exit_code == bool(refused)
-    rows = [problem["place"].rsplit(" ", 1)[-1] for problem in checked["problems"]]
-    assert rows == list(map(str, refused))
+    code, checked = check(f"{source}:pixels" if wanted == "pixels" else source)
+    assert checked["good"] == len(dataset) and code == bool(refused)
+    places = [problem["place"].rsplit(" ", 1)[-1] for problem in checked["problems"]]
+    assert places == list(map(str, refused))
     # What trains as it stands, and would not in pixels, is told.
-    notes = [note for note in checked["notes"] if ":pixels" in note]
-    assert ["2 rows" in note and "permille" in note for note in notes] == [True] * (
-        wanted == "norm1000"
-    )
+    notes = ["2 rows" in note for note in checked["notes"] if ":pixels" in note]
+    assert notes == [True] * (wanted == "norm1000")

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 from support.full_disk import no_room
-from support.stored_sets import PROBLEM, picture
+from support.stored_sets import PROBLEM, picture, train_on
 from support.written_sets import write_rows
 
 from swift_vlrft.datasets import DataError
@@ -57,7 +57,7 @@ def write_files(folder: Path) -> Path:
 
 def load(source: Path, cache: Path):
     """The bytes of every row's image, in order, and what was reported."""
-    rows, report = training_set(open_set(source, keep_going=True), LoadOptions(cache=cache))
+    rows, report = train_on(source, cache)
     images = [row["images"][0] for row in rows]
     return [image["bytes"] or Path(image["path"]).read_bytes() for image in images], report
 
@@ -96,7 +96,7 @@ def test_a_shard_that_vanishes_while_the_set_is_opened_is_named(tmp_path):
 
 def test_shards_that_are_deleted_later_are_not_missed(tmp_path):
     source = write_shards(tmp_path / "set")
-    rows, _ = training_set(open_set(source), LoadOptions(cache=tmp_path / "cache"))
+    rows, _ = train_on(source, tmp_path / "cache")
     for file in (*source.iterdir(), *(tmp_path / "cache").iterdir()):
         file.unlink()
     assert [row["images"][0]["bytes"] for row in rows] == expected()

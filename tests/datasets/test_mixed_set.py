@@ -9,16 +9,12 @@ from pathlib import Path
 
 import pytest
 from support.drawn_rows import MIXED, mixed_rows
-from support.stored_sets import picture
+from support.stored_sets import picture, stream_of, train_on
 from support.written_sets import check, data, write_rows
 
 from swift_vlrft.datasets import DataError, read_rows
 from swift_vlrft.datasets.box_format import row_in_box_format, subset_of
-from swift_vlrft.datasets.opening import open_set
-from swift_vlrft.datasets.read import rows_of
-from swift_vlrft.datasets.report import Report
 from swift_vlrft.datasets.row import Row, RowLocation
-from swift_vlrft.datasets.training import LoadOptions, streamed_rows, training_set
 from swift_vlrft.demo.data import write_parquet
 from swift_vlrft.parsing.answers import gold_text, read_boxes
 from swift_vlrft.rewards import REWARDS, TASK_NAMES
@@ -52,8 +48,7 @@ def test_a_set_of_all_tasks_is_fit_as_it_is_and_converted(mixed, tmp_path):
 
 
 def test_each_row_trains_under_the_rewards_of_its_task_alone(mixed, tmp_path):
-    options = LoadOptions(cache=tmp_path / "cache", rewards=tuple(NAMES))
-    dataset, _ = training_set(open_set(mixed, keep_going=True), options)
+    dataset, _ = train_on(mixed, tmp_path / "cache", rewards=tuple(NAMES))
     columns = {name: dataset[name][:] for name in dataset.column_names if name != "images"}
     texts = list(map(right_answer, columns["task"], columns["solution"]))
     for name in NAMES:
@@ -62,24 +57,18 @@ def test_each_row_trains_under_the_rewards_of_its_task_alone(mixed, tmp_path):
 
 
 def test_the_rows_of_some_tasks_alone(mixed, tmp_path):
-    def loaded(*tasks, streamed=False):
-        options = LoadOptions(cache=tmp_path / "cache", rewards=tuple(NAMES), tasks=tasks)
-        stored = open_set(mixed, keep_going=True)
-        if not streamed:
-            dataset, report = training_set(stored, options)
-            assert report.good == report.rows == len(dataset)
-            return list(dataset["task"]), list(dataset["solution"])
-        rows = list(streamed_rows(rows_of(stored), options, Report(mixed)))
-        return [row["task"] for row in rows], [row["solution"] for row in rows]
+    def loaded(read, *tasks):
+        rows, report = read(mixed, tmp_path / "cache", rewards=tuple(NAMES), tasks=tasks)
+        return [(row["task"], row["solution"]) for row in rows], report
 
-    tasks, solutions = loaded()
+    everything, _ = loaded(train_on)
     for wanted in (("ocr",), ("number", "grounding")):
-        kept = [(t, s) for t, s in zip(tasks, solutions, strict=True) if t in wanted]
-        assert len(kept) == 10 * len(wanted)
-        for streamed in (False, True):
-            assert list(zip(*loaded(*wanted, streamed=streamed), strict=True)) == kept
+        kept = [row for row in everything if row[0] in wanted]
+        trained, report = loaded(train_on, *wanted)
+        assert report.good == report.rows == len(kept) == 10 * len(wanted)
+        assert trained == loaded(stream_of, *wanted)[0] == kept
     with pytest.raises(DataError, match="counting.* 10 grounding, 10 pointing, 10 list"):
-        loaded("counting")
+        loaded(train_on, "counting")
 
 
 @pytest.mark.parametrize(

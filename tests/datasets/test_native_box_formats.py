@@ -1,14 +1,12 @@
 """The box formats as subsets, ``PATH:unit`` or ``PATH:native``, in every command on data."""
 
-import json
 import re
 
-import pyarrow.parquet as pq
 import pytest
 from PIL import Image
-from typer.testing import CliRunner
+from support.stored_sets import GOLD
+from support.written_sets import check, coco_with_a_crowd, data, rows_in, write_rows
 
-from swift_vlrft.cli import app
 from swift_vlrft.datasets import DataError
 from swift_vlrft.datasets.box_format import in_box_format, native_format
 from swift_vlrft.datasets.build import PROMPT
@@ -18,33 +16,18 @@ from swift_vlrft.parsing.boxes import read_boxes
 
 SIZE = (640, 480)
 DOG = PROMPT.format(category="dog")
-GOLD = "<answer>[{'Position': [254, 303, 291, 365], 'Confidence': 1}]</answer>"
 ROW = {"image": "1.png", "problem": DOG, "solution": GOLD, "task": "detection"}
 
 
-def run(*words):
-    return CliRunner().invoke(app, ["data", *map(str, words)])
-
-
-def checked(source):
-    return json.loads(run("check", source, "--json").stdout)
-
-
-def stored_rows(folder):
-    (file,) = folder.rglob("*.parquet")
-    return pq.read_table(file).to_pylist()
+def written(folder, *rows):
+    Image.new("RGB", SIZE).save(folder / "1.png")
+    return write_rows(folder / "set.jsonl", *rows)
 
 
 @pytest.fixture
 def shapes(tmp_path):
     solutions = [GOLD, "<answer>No Objects</answer>", "[100, 200, 101, 999]"]
     return written(tmp_path, *(ROW | {"solution": solution} for solution in solutions))
-
-
-def written(folder, *rows):
-    Image.new("RGB", SIZE).save(folder / "1.png")
-    (folder / "set.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    return folder / "set.jsonl"
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -80,31 +63,31 @@ def test_native_is_what_the_family_writes(name):
     ],
 )
 def test_native_is_that_of_the_commands_model(model, box_format, key, tmp_path):
-    result = run("convert", f"{written(tmp_path, ROW)}:native", tmp_path / "out", *model)
+    result = data("convert", f"{written(tmp_path, ROW)}:native", tmp_path / "out", *model)
     if box_format is None:
         assert result.exit_code == 2 and key in result.output
         return
     assert result.exit_code == 0, result.output
-    (stored,) = stored_rows(tmp_path / "out")
+    (stored,) = rows_in(tmp_path / "out")
     assert stored["frame"] == box_format and f"'{key}': [" in stored["solution"]
 
 
 @pytest.mark.parametrize("name", ["pixels", "unit", "yx1000"])
 def test_every_data_command_takes_every_format(name, shapes, tmp_path):
-    assert checked(f"{shapes}:{name}")["good"] == 3
-    result = run("convert", f"{shapes}:{name}", tmp_path / "out")
+    assert check(f"{shapes}:{name}")[1]["good"] == 3
+    result = data("convert", f"{shapes}:{name}", tmp_path / "out")
     assert result.exit_code == 0, result.output
-    assert {row["frame"] for row in stored_rows(tmp_path / "out")} == {name}
-    assert checked(tmp_path / "out")["good"] == 3
+    assert {row["frame"] for row in rows_in(tmp_path / "out")} == {name}
+    assert check(tmp_path / "out")[1]["good"] == 3
     # Back in thousandths, and as shown.
-    assert run("convert", f"{tmp_path}/out:norm1000", tmp_path / "back").exit_code == 0
-    back = stored_rows(tmp_path / "back")
+    assert data("convert", f"{tmp_path}/out:norm1000", tmp_path / "back").exit_code == 0
+    back = rows_in(tmp_path / "back")
     assert [row["problem"] for row in back] == [DOG] * 3
     assert read_boxes(back[0]["solution"][8:-9]).boxes[0] == pytest.approx(
         (254, 303, 291, 365), abs=1 if name == "pixels" else 0
     )
     for source in (f"{shapes}:{name}", tmp_path / "out"):
-        assert run("show", source, "--out", tmp_path / "page.html").exit_code == 0
+        assert data("show", source, "--out", tmp_path / "page.html").exit_code == 0
         page = (tmp_path / "page.html").read_text()
         place = re.search(r"left:([\d.]+)%;top:([\d.]+)%;width:([\d.]+)%;height:([\d.]+)%", page)
         assert [float(v) for v in place.groups()] == pytest.approx([25.4, 30.3, 3.7, 6.2], abs=0.2)
@@ -113,24 +96,17 @@ def test_every_data_command_takes_every_format(name, shapes, tmp_path):
 @pytest.mark.parametrize(
     ("name", "gold"),
     [
-        ("unit", "'Position': [0.100, 0.100, 0.600, 0.600]"),
-        ("yx1000", "'box_2d': [100, 100, 600, 600]"),
-        ("pixels", "'Position': [64, 48, 384, 288]"),
-        ("native", "'bbox_2d': [100, 100, 600, 600]"),
+        ("unit", "'Position': [0.100, 0.250, 0.500, 0.750]"),
+        ("yx1000", "'box_2d': [250, 100, 750, 500]"),
+        ("pixels", "'Position': [4, 5, 20, 15]"),
+        ("native", "'bbox_2d': [100, 250, 500, 750]"),
     ],
 )
 def test_coco_is_built_in_any_format(name, gold, tmp_path):
-    Image.new("RGB", SIZE).save(tmp_path / "9.png")
-    content = {
-        "images": [{"id": 9, "file_name": "9.png", "width": 640, "height": 480}],
-        "categories": [{"id": 18, "name": "dog"}],
-        "annotations": [{"id": 1, "image_id": 9, "category_id": 18, "bbox": [64, 48, 320, 240]}],
-    }
-    (tmp_path / "instances.json").write_text(json.dumps(content))
-    options = ["--categories", "dog", "--model-type", "qwen3_vl"]
-    result = run("coco", f"{tmp_path}/instances.json:{name}", tmp_path, tmp_path / "out", *options)
+    file, options = coco_with_a_crowd(tmp_path), ["--categories", "dog", "--model-type", "qwen3_vl"]
+    result = data("coco", f"{file}:{name}", tmp_path, tmp_path / "out", *options)
     assert result.exit_code == 0, result.output
-    (row,) = stored_rows(tmp_path / "out")
+    (row,) = rows_in(tmp_path / "out")
     assert row["solution"] == f"<answer>[{{{gold}, 'Confidence': 1}}]</answer>"
     assert row["frame"] == ("norm1000" if name == "native" else name)
 
@@ -138,9 +114,9 @@ def test_coco_is_built_in_any_format(name, gold, tmp_path):
 @pytest.mark.parametrize("command", ["check", "convert", "show"])
 def test_native_without_a_model_and_unknown_formats_say_what_to_give(command, shapes, tmp_path):
     further = [tmp_path / "out"] if command == "convert" else []
-    result = run(command, f"{shapes}:native", *further)
+    result = data(command, f"{shapes}:native", *further)
     assert result.exit_code == 2 and "--model" in result.output and "gemma4" in result.output
-    result = run(command, f"{shapes}:yx", *further)
+    result = data(command, f"{shapes}:yx", *further)
     assert result.exit_code == 2
     assert ", ".join(SUBSETS) in " ".join(result.output.split())
 
@@ -159,10 +135,11 @@ def test_rows_stored_in_another_format_than_they_say_are_named(
     box_format, solution, named, tmp_path
 ):
     row = ROW | {"problem": "Where?", "solution": solution, "task": "grounding"}
-    report = checked(written(tmp_path, row | {"frame": box_format}))
+    _, report = check(written(tmp_path, row | {"frame": box_format}))
     assert [named in problem["problem"] for problem in report["problems"]] == [True] * bool(named)
 
 
 def test_thousandths_that_look_like_shares_are_noted(tmp_path):
-    (note,) = checked(written(tmp_path, ROW | {"solution": "[0.1, 0.2, 0.3, 1]"}))["notes"]
+    _, report = check(written(tmp_path, ROW | {"solution": "[0.1, 0.2, 0.3, 1]"}))
+    (note,) = report["notes"]
     assert "unit" in note
