@@ -30,16 +30,16 @@ def test_any_store_of_fsspec(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("address", "says"),
+    ("address", "token"),
     [
-        ("memory://none", "memory://none holds no Parquet file"),
-        ("nosuchstore://bucket/set", "nosuchstore://bucket/set cannot be read"),
-        ("s3://key:secret@bucket/set", "takes neither credentials"),
-        ("s3://bucket/set?secret_key=x", "takes neither credentials"),
+        ("memory://none", "memory://none"),
+        ("nosuchstore://bucket/set", "nosuchstore://bucket/set"),
+        ("s3://key:secret@bucket/set", "credentials"),
+        ("s3://bucket/set?secret_key=x", "credentials"),
     ],
 )
-def test_addresses_that_cannot_be_read(address, says):
-    with pytest.raises(DataError, match=says) as error:
+def test_addresses_that_cannot_be_read(address, token):
+    with pytest.raises(DataError, match=token) as error:
         open_set(address)
     assert "secret" not in str(error.value) and "\n" not in str(error.value)
 
