@@ -1,7 +1,5 @@
 """completions.jsonl as `vlrft score` reads and prints it."""
 
-from __future__ import annotations
-
 import io
 import json
 import math
@@ -12,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fuzz import mutate, rewards
-from fuzz.target import Target, clean, refused, values
+from fuzz.target import clean, refused, values
 
 from swift_vlrft.commands.score import print_report
 from swift_vlrft.diagnostics.score import score_completions
@@ -23,6 +21,16 @@ from swift_vlrft.parsing import answers
 from swift_vlrft.rewards import REWARDS
 
 LINES = 60
+SECONDS, SHARE = 20.0, 2
+
+
+def logged(rng: random.Random, golds: list[str], **columns: list[Any]) -> dict[str, Any]:
+    """A step's completions as ms-swift logs them, with one of its values in every column."""
+    count = rng.randint(1, 6)
+    columns |= {"prompt": ["a", "b", "Detect all dogs."], "solution": golds}
+    row = {name: [rng.choice(values) for _ in range(count)] for name, values in columns.items()}
+    step, texts = rng.randint(1, 9), [rewards.completion(rng) for _ in range(count)]
+    return row | {"step": [str(step)] * count, "completion": texts}
 
 
 def line(rng: random.Random, name: str) -> dict[str, Any]:
@@ -30,21 +38,9 @@ def line(rng: random.Random, name: str) -> dict[str, Any]:
     task = REWARDS[name].task
     golds = rewards.GOLDS[task.name] if task else [""]
     if rng.random() < 0.5:
-        return {
-            "completion": rewards.completion(rng),
-            "solution": rng.choice(golds),
-            "task": task.name if task else "detection",
-            "prompt": "Detect all dogs.",
-            name: rng.random(),
-        }
-    count = rng.randint(1, 6)
-    return {
-        "step": [str(rng.randint(1, 9))] * count,
-        "prompt": [rng.choice(["a", "b", "Detect all dogs."]) for _ in range(count)],
-        "completion": [rewards.completion(rng) for _ in range(count)],
-        "solution": [rng.choice(golds) for _ in range(count)],
-        name: [rng.choice([rng.random(), 1, 0, float("nan"), None]) for _ in range(count)],
-    }
+        return logged(rng, golds, **{name: [rng.random(), 1, 0, float("nan"), None]})
+    row = {"completion": rewards.completion(rng), "solution": rng.choice(golds), name: rng.random()}
+    return row | {"task": task.name if task else "detection", "prompt": "Detect all dogs."}
 
 
 def json_line(rng: random.Random, row: Any) -> bytes:
@@ -63,53 +59,45 @@ def lines(rng: random.Random, make: Callable[[], Any], count: int) -> bytes:
     return rng.choice([b"", b"", b"\xef\xbb\xbf"]) + ends.join(written) + rng.choice([b"", b"\n"])
 
 
-class Completions(Target):
-    name = "completions"
-    share = 2
-    one_input = "one completion of a file of up to 60 lines, read, scored, explained and printed"
+def make(rng: random.Random) -> tuple[str, bytes]:
+    names = rng.choices(rewards.NAMES, k=rng.choice((1, 1, 2)))
+    return "completions.jsonl", lines(rng, lambda: line(rng, rng.choice(names)), LINES)
 
-    def make(self, rng: random.Random, folder: Path) -> tuple[str, bytes]:
-        names = rng.choices(rewards.NAMES, k=rng.choice((1, 1, 2)))
-        return "completions.jsonl", lines(rng, lambda: line(rng, rng.choice(names)), LINES)
 
-    def check(self, case: tuple[str, bytes], folder: Path) -> int:
-        """As many completions as the lines hold; the report as JSON and in print."""
-        file = folder / case[0]
-        file.write_bytes(case[1])
-        found, notes = [], list[str]()
-        try:
-            for one in read_completions(file, notes):
-                found.append(one)
-        except LineError as error:
-            refused(error, file)
-        else:
-            known = [values(raw) for raw in case[1].replace(b"\xef\xbb\xbf", b"").split(b"\n")]
-            whole = [row for row in known if isinstance(row, dict)]
-            singles = [row for row in whole if not isinstance(row.get("completion"), list)]
-            assert len(found) >= len(singles), (len(found), len(singles))
-        names = [name for name in REWARDS if any(name in one.row for one in found)]
-        tried = max(1, len(found))
-        # What one completion cannot be scored for, another is not left out for.
-        found = [one for one in found if "completion" in one.row and "solution" in one.row]
-        if not names or not found:
-            return tried
-        answers.forget()
-        report = score_completions(found, names, show=3)
-        assert report.rows == len(found)
-        for name, of in report.rewards.items():
-            assert of.scored + of.skipped + of.bad_gold == len(found), (name, as_json(of))
-            for share in (of.mean, of.full, of.parse_rate):
-                assert share is None or (math.isfinite(share) and 0 <= share <= 1), as_json(of)
-        written = strict_json(as_json(report))
-        clean(written)
-        answers.forget()
-        assert strict_json(as_json(score_completions(found, names, show=3))) == written
-        if len(case[1]) % 8:  # printing takes longer than all else
-            return tried
+def check(name: str, content: bytes, folder: Path) -> int:
+    """As many completions as the lines hold; the report as JSON and in print."""
+    file = folder / name
+    file.write_bytes(content)
+    records, notes = [], list[str]()
+    try:
+        for record in read_completions(file, notes):
+            records.append(record)
+    except LineError as error:
+        refused(error, file)
+    else:
+        known = [values(raw) for raw in content.replace(b"\xef\xbb\xbf", b"").split(b"\n")]
+        whole = [row for row in known if isinstance(row, dict)]
+        singles = [row for row in whole if not isinstance(row.get("completion"), list)]
+        assert len(records) >= len(singles), (len(records), len(singles))
+    names = [name for name in REWARDS if any(name in record.row for record in records)]
+    tried = max(1, len(records))
+    # What one completion cannot be scored for, another is not left out for.
+    records = [r for r in records if "completion" in r.row and "solution" in r.row]
+    if not names or not records:
+        return tried
+    answers.forget()
+    report = score_completions(records, names, show=3)
+    assert report.rows == len(records)
+    for name, part in report.rewards.items():
+        assert part.scored + part.skipped + part.bad_gold == len(records), (name, as_json(part))
+        for share in (part.mean, part.full, part.parse_rate):
+            assert share is None or (math.isfinite(share) and 0 <= share <= 1), as_json(part)
+    written = strict_json(as_json(report))
+    clean(written)
+    answers.forget()
+    assert strict_json(as_json(score_completions(records, names, show=3))) == written
+    if len(content) % 8 == 0:  # printing takes longer than all else
         with redirect_stdout(io.StringIO()) as printed:
             print_report(report)
         clean(printed.getvalue())
-        return tried
-
-
-TARGET = Completions()
+    return tried

@@ -2,8 +2,6 @@
 
 # ruff: noqa: E501 - rows of a table stay on one line
 
-from __future__ import annotations
-
 import base64
 import io
 import os
@@ -11,14 +9,12 @@ import random
 import struct
 import warnings
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 from fuzz import mutate
-from fuzz.target import Target, clean, refused
+from fuzz.target import clean, refused
 from PIL import Image, features
 
 from swift_vlrft.commands.output import printable
@@ -33,20 +29,15 @@ def _saved(image: Image.Image, form: str, **options: object) -> bytes:
     return buffer.getvalue()
 
 
-def _chunk(kind: bytes, content: bytes) -> bytes:
-    return (
-        struct.pack(">I", len(content))
-        + kind
-        + content
-        + struct.pack(">I", zlib.crc32(kind + content))
-    )
+SECONDS, SHARE = 20.0, 1
 
 
 def _png(width: int, height: int, depth: int, colour: int, data: bytes) -> bytes:
+    content = b"\x89PNG\r\n\x1a\n"
     head = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)
-    return (
-        b"\x89PNG\r\n\x1a\n" + _chunk(b"IHDR", head) + _chunk(b"IDAT", data) + _chunk(b"IEND", b"")
-    )
+    for chunk in (b"IHDR" + head, b"IDAT" + data, b"IEND"):
+        content += struct.pack(">I", len(chunk) - 4) + chunk + struct.pack(">I", zlib.crc32(chunk))
+    return content
 
 
 @cache
@@ -94,67 +85,52 @@ def seeds() -> list[bytes]:
     return found
 
 
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Without what libtiff writes to the error stream by itself."""
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nowhere)
+def make(rng: random.Random) -> tuple[str, bytes]:
+    content = rng.choice(seeds())
+    if rng.random() < 0.95:
+        content = mutate.raw(rng, content, 3)
+    if rng.random() < 0.1:
+        content = content + rng.choice(seeds())
+    return rng.choice(["a.png", "a.jpg", "a.svg", "a.heic", "a"]), content
 
 
-class Images(Target):
-    name = "images"
-    one_input = "one file, looked at and decoded, from bytes, a path and a data URL"
-
-    def make(self, rng: random.Random, folder: Path) -> tuple[str, bytes]:
-        content = rng.choice(seeds())
-        if rng.random() < 0.95:
-            content = mutate.raw(rng, content, 3)
-        if rng.random() < 0.1:
-            content = content + rng.choice(seeds())
-        return rng.choice(["a.png", "a.jpg", "a.svg", "a.heic", "a"]), content
-
-    def check(self, case: tuple[str, bytes], folder: Path) -> int:
-        with quiet(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return self._check(case, folder)
-
-    def _check(self, case: tuple[str, bytes], folder: Path) -> int:
-        """What is passed can be decoded, at the size that was said; what cannot is refused."""
-        name, content = case
-        file = folder / name
-        file.write_bytes(content)
-        url = "data:image/png;base64," + base64.b64encode(content).decode()
-        said = []
-        for value in (content, str(file), url):
-            image = image_of(value, folder, folder)
-            try:
-                said.append(image_info(image))
-            except DataError as error:
-                refused(error)
-                clean(printable(error))
-                said.append(None)
-        assert (said[0] is None) == (said[1] is None) and said[0] == said[2], said
-        image = {"bytes": content, "path": None}
+def check(name: str, content: bytes, folder: Path) -> int:
+    """What is passed can be decoded, at the size that was said; what cannot is refused."""
+    kept = os.dup(2)  # libtiff writes to the error stream by itself
+    with warnings.catch_warnings(action="ignore"), open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
         try:
-            shown = open_image(image)
+            _check(folder / name, content)
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+    return 1
+
+
+def _check(file: Path, content: bytes) -> None:
+    folder = file.parent
+    file.write_bytes(content)
+    url = "data:image/png;base64," + base64.b64encode(content).decode()
+    said = []
+    for value in (content, str(file), url):
+        try:
+            said.append(image_info(image_of(value, folder, folder)))
         except DataError as error:
             refused(error)
-            assert said[0] is None, f"passed, but cannot be decoded: {error}"
-            return 1
-        assert shown.mode == "RGB"
-        if said[0] is None:
-            assert max(shown.size) > 200 * min(shown.size), "decoded, but not passed"
-            return 1
-        assert shown.size == (said[0].width, said[0].height), (shown.size, said[0])
-        stored, info = stored_image(image, folder)
-        assert isinstance(info, ImageInfo) and open_image(stored).size == shown.size
-        return 1
-
-
-TARGET = Images()
+            clean(printable(error))
+            said.append(None)
+    assert (said[0] is None) == (said[1] is None) and said[0] == said[2], said
+    image = {"bytes": content, "path": None}
+    try:
+        shown = open_image(image)
+    except DataError as error:
+        refused(error)
+        assert said[0] is None, f"passed, but cannot be decoded: {error}"
+        return
+    assert shown.mode == "RGB"
+    if said[0] is None:
+        assert max(shown.size) > 200 * min(shown.size), "decoded, but not passed"
+        return
+    assert shown.size == (said[0].width, said[0].height), (shown.size, said[0])
+    stored, info = stored_image(image, folder)
+    assert isinstance(info, ImageInfo) and open_image(stored).size == shown.size

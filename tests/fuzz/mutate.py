@@ -2,8 +2,6 @@
 
 # ruff: noqa: E501 - rows of a table stay on one line
 
-from __future__ import annotations
-
 import random
 from typing import Any
 
@@ -76,29 +74,10 @@ def value(rng: random.Random, base: Any, depth: int = 0) -> Any:
 
 
 RAW = (
-    *(
-        b"\x00",
-        b"\xff",
-        b"\xfe\xff",
-        b"\xff\xfe",
-        b"\xef\xbb\xbf",
-        b"\x1f\x8b",
-        b"\n",
-        b"\r\n",
-        b"{",
-    ),
-    *(b"}", b"[", b"]", b'"', b",", b"\\", b"\xed\xa0\x80", b"\\ud800", b"NaN", b"1e999", b"null"),
-    *(
-        b"[" * 3000,
-        b'{"a":' * 3000,
-        b" ",
-        b"\x80",
-        b"\xe2\x80\xa8",
-        b"-",
-        b"0",
-        b"\x7f\xff\xff\xff",
-    ),
-)
+    b'\x00 \xff \xfe\xff \xff\xfe \xef\xbb\xbf \x1f\x8b \n \r\n { } [ ] , - 0 " \\ \xed\xa0\x80 '
+    b"\\ud800 NaN 1e999 null \x80 \xe2\x80\xa8 \x7f\xff\xff\xff"
+).split(b" ")
+RAW += [b" ", b"[" * 3000, b'{"a":' * 3000]
 
 
 def raw(rng: random.Random, base: bytes, most: int = 4) -> bytes:

@@ -2,8 +2,6 @@
 
 # ruff: noqa: E501 - rows of a table stay on one line
 
-from __future__ import annotations
-
 import json
 import random
 from functools import cache
@@ -12,7 +10,7 @@ from typing import Any
 
 import yaml
 from fuzz import mutate
-from fuzz.target import Target, clean, refused
+from fuzz.target import clean, refused
 from support.random_scripts import script
 
 from swift_vlrft.commands.output import printable
@@ -22,7 +20,9 @@ from swift_vlrft.recipe.reader import RecipeError, read_text
 from swift_vlrft.recipe.rules import check_recipe, in_order
 from swift_vlrft.recipe.run import resolve
 
-SHIPPED = sorted((Path(__file__).resolve().parents[2] / "recipes").rglob("*.sh"))
+RECIPES = Path(__file__).resolve().parents[2] / "recipes"
+SHIPPED = [file.read_text() for file in sorted(RECIPES.rglob("*.sh"))]
+SECONDS, SHARE = 20.0, 1
 PIECES = [
     *("$", "${", "}", "$(", ")", "((", "))", "`", '"', "'", "\\", "\\\n", "\n", "#", ";", "&&", "||"),
     *("|", "&", "<<EOF\n", "EOF", "<<<", "< <(", "> >(", "${A", "${A:-", "${#", "${!", "$((1/0))"),
@@ -39,76 +39,64 @@ OF_YAML = [": ", "- ", "&a ", "*a", "<<: ", "!!python/object:os.system ", "? ", 
 
 
 @cache
-def scripts() -> list[str]:
-    return [file.read_text() for file in SHIPPED]
-
-
-@cache
 def configurations() -> list[dict[str, Any]]:
     """The flags of the shipped recipes, as ms-swift's YAML has them."""
-    found = []
-    for text in scripts():
-        command = read_text(text)[-1]
-        flags: dict[str, Any] = {"ENV": {"MAX_PIXELS": 401408}, "rlhf_type": "grpo"}
-        for flag in command.flags:
-            values = [yaml.safe_load(v) if v and v[0].isalnum() else v for v in flag.values]
-            flags[flag.name] = values[0] if len(values) == 1 else values
-        found.append(flags)
-    return found
+    commands = [read_text(text)[-1] for text in SHIPPED]
+    return [
+        {"ENV": {"MAX_PIXELS": 401408}, "rlhf_type": "grpo"}
+        | {
+            f.name: list(f.values) if len(f.values) > 1 else yaml.safe_load(*f.values)
+            for f in c.flags
+        }
+        for c in commands
+    ]
 
 
-class Recipes(Target):
-    name = "recipes"
-    one_input = "one script or configuration, read, checked and fixed"
-
-    def make(self, rng: random.Random, folder: Path) -> tuple[str, bytes]:
-        chance = rng.random()
-        if chance < 0.3:
-            flags = mutate.value(rng, rng.choice(configurations()))
-            if chance < 0.15:
-                return "recipe.json", _bytes(json.dumps(flags))
-            try:
-                text = yaml.safe_dump(flags, allow_unicode=rng.random() < 0.5)
-            except yaml.YAMLError:
-                text = json.dumps(flags)
-            if rng.random() < 0.3:
-                text = mutate.text(rng, text, [*OF_YAML, *PIECES], [text])
-            return "recipe.yaml", _bytes(text)
-        if chance < 0.6:
-            text = script(rng.random())
-        elif chance < 0.75:
-            text = "".join(rng.choices(PIECES, k=rng.randint(1, 40))) + "\nswift rlhf --model a"
-        else:
-            text = rng.choice(scripts())
-        return "recipe.sh", _bytes(mutate.text(rng, text, PIECES, [text, "swift rlhf --model a\n"]))
-
-    def check(self, case: tuple[str, bytes], folder: Path) -> int:
-        name, content = case
-        path, text = Path(name), content.decode(errors="surrogateescape")
+def make(rng: random.Random) -> tuple[str, bytes]:
+    chance = rng.random()
+    if chance < 0.3:
+        flags = mutate.value(rng, rng.choice(configurations()))
+        if chance < 0.15:
+            return "recipe.json", _bytes(json.dumps(flags))
         try:
-            found = read_text(text, path)
-        except RecipeError as error:
-            refused(error, path)
-            clean(printable(error))
-            return 1
-        again = read_text(text, path)
-        assert [vars(one) for one in again] == [vars(one) for one in found]
-        findings = in_order(f for one in found for f in check_recipe(resolve(one, facts(False))))
-        for finding in findings:
-            assert finding.text and finding.line >= 0, finding
-            clean(printable(finding.text))
-        edits = [one.edit for one in findings if one.edit]
-        after, applied, left = fixed_text(text, path, edits)
-        assert bool(applied) or after == text
-        difference(text, after, path)
-        assert all(isinstance(why, str) for why in left)
-        if applied:
-            read_text(after, path)
+            text = yaml.safe_dump(flags, allow_unicode=rng.random() < 0.5)
+        except yaml.YAMLError:
+            text = json.dumps(flags)
+        if rng.random() < 0.3:
+            text = mutate.text(rng, text, [*OF_YAML, *PIECES], [text])
+        return "recipe.yaml", _bytes(text)
+    if chance < 0.6:
+        text = script(rng.random())
+    elif chance < 0.75:
+        text = "".join(rng.choices(PIECES, k=rng.randint(1, 40))) + "\nswift rlhf --model a"
+    else:
+        text = rng.choice(SHIPPED)
+    return "recipe.sh", _bytes(mutate.text(rng, text, PIECES, [text, "swift rlhf --model a\n"]))
+
+
+def check(name: str, content: bytes, folder: Path) -> int:
+    path, text = Path(name), content.decode(errors="surrogateescape")
+    try:
+        commands = read_text(text, path)
+    except RecipeError as error:
+        refused(error, path)
+        clean(printable(error))
         return 1
+    again = read_text(text, path)
+    assert list(map(vars, again)) == list(map(vars, commands))
+    findings = in_order(f for c in commands for f in check_recipe(resolve(c, facts(False))))
+    for finding in findings:
+        assert finding.text and finding.line >= 0, finding
+        clean(printable(finding.text))
+    edits = [finding.edit for finding in findings if finding.edit]
+    after, applied, left = fixed_text(text, path, edits)
+    assert bool(applied) or after == text
+    difference(text, after, path)
+    assert all(isinstance(why, str) for why in left)
+    if applied:
+        read_text(after, path)
+    return 1
 
 
 def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape" if text.isascii() else "backslashreplace")
-
-
-TARGET = Recipes()

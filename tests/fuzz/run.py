@@ -5,116 +5,84 @@ recipes.
     python tests/fuzz/run.py --seconds 60 --only recipes --seed 7
     python tests/fuzz/run.py --only data --file runs/fuzz/data-7-123/rows.jsonl     one case again
 
-Each reader has a file here, which makes cases from real good examples and says what must hold of
-each: no exception but an error of our own that names the place; scores finite and in [0, 1];
-bounded CPU time and memory; read twice, the same; no row lost. A case that fails is written to
-runs/fuzz/ with the command that checks it again.
+Each reader has a file here. Its ``make`` changes real good examples into a case, a file's name and
+bytes; its ``check`` says what must hold, and how many inputs the case held: no exception but an
+error of our own that names the place; scores finite and in [0, 1]; bounded CPU time and memory;
+read twice, the same; no row lost. ``SECONDS`` is the CPU time that a case may take, ``SHARE`` its
+part of all seconds. A case that fails is written to runs/fuzz/ with the command that checks it
+again.
 """
-
-from __future__ import annotations
 
 import argparse
 import faulthandler
+import itertools
+import math
 import random
 import resource
-import shutil
-import signal
 import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Sequence
-from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from fuzz.target import Target  # noqa: E402
 from support.limits import TooSlow, time_limit  # noqa: E402
 
 NAMES = ("rewards", "completions", "predictions", "data", "images", "recipes")
-SLICE = 10.0
-"""Seconds for which one target runs before the next one has its turn."""
 MOST_MEMORY = 1 << 30
 """Bytes by which one case may raise the process's peak."""
 MOST_FAILURES = 20
 
 
-def _peak() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+def reader(name: str) -> ModuleType:
+    return import_module(f"fuzz.{name}")
 
 
-@dataclass
-class Fuzzer:
-    """One target with its random numbers and its counts."""
+def checked(name: str, file: str, content: bytes, folder: Path) -> int:
+    """How many inputs the case holds. Any exception is a failure."""
+    folder.mkdir(parents=True, exist_ok=True)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with time_limit(reader(name).SECONDS):
+        inputs: int = reader(name).check(file, content, folder)
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
+    assert grown < MOST_MEMORY, f"it took {grown >> 20} MiB"
+    return inputs
 
-    target: Target
-    seed: int
-    folder: Path
-    failed_to: Path = ROOT / "runs" / "fuzz"
-    inputs: int = 0
-    cases: int = 0
-    seconds: float = 0.0
-    failures: list[Path] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        self.rng = random.Random(f"{self.seed} {self.target.name}")
-        self.folder.mkdir(parents=True, exist_ok=True)
-
-    def run(self, seconds: float, most: int | None = None) -> None:
-        """Cases until the time is over, or ``most`` inputs were tried; at least one."""
-        start = time.monotonic()
-        limit = None if most is None else self.inputs + most
-        while True:
-            self._one()
-            over = time.monotonic() - start >= seconds
-            if over or (limit is not None and self.inputs >= limit):
-                break
-            if len(self.failures) >= MOST_FAILURES:
-                break
-        self.seconds += time.monotonic() - start
-
-    def _one(self) -> None:
-        case = self.target.make(self.rng, self.folder)
-        number, self.cases, before = self.cases, self.cases + 1, _peak()
+def fuzz(
+    name: str,
+    seed: int,
+    folder: Path,
+    kept: Path = ROOT / "runs" / "fuzz",
+    *,
+    seconds: float = math.inf,
+    most: float = math.inf,
+) -> tuple[int, list[Path]]:
+    """How many inputs were tried until the time was over or ``most`` were reached; the files of the
+    cases that failed.
+    """
+    rng, end = random.Random(f"{seed} {name}"), time.monotonic() + seconds
+    inputs, failures = 0, list[Path]()
+    for number in itertools.count():
+        file, content = reader(name).make(rng)
         try:
-            with time_limit(self.target.seconds):
-                self.inputs += self.target.check(case, self.folder)
-            grown = _peak() - before
-            assert grown < MOST_MEMORY, f"it took {grown >> 20} MiB"
+            inputs += checked(name, file, content, folder)
         except (Exception, TooSlow):
-            kept = self.failed_to / f"{self.target.name}-{self.seed}-{number}"
-            file = self.target.save(case, kept)
-            self.failures.append(file)
-            (kept / "error.txt").write_text(traceback.format_exc(), errors="backslashreplace")
-            again = f"python tests/fuzz/run.py --only {self.target.name} --file {file}"
-            last = traceback.format_exc(limit=-3)
-            print(*(ascii(one)[:300] for one in last.splitlines()[-9:]), sep="\n", file=sys.stderr)
+            place = kept / f"{name}-{seed}-{number}"
+            place.mkdir(parents=True, exist_ok=True)
+            (place / file).write_bytes(content)
+            (place / "error.txt").write_text(traceback.format_exc(), errors="backslashreplace")
+            failures.append(place / file)
+            last = traceback.format_exc(limit=-3).splitlines()[-9:]
+            print(*(ascii(line)[:300] for line in last), sep="\n", file=sys.stderr)
+            again = f"python tests/fuzz/run.py --only {name} --file {place / file}"
             print(f"FAILED: {again}", file=sys.stderr, flush=True)
-
-
-def target(name: str) -> Target:
-    found: Target = import_module(f"fuzz.{name}").TARGET
-    return found
-
-
-def fuzz(names: Sequence[str], seconds: float, seed: int, folder: Path) -> list[Fuzzer]:
-    """Every target in turn, until ``seconds`` are over."""
-    fuzzers = [Fuzzer(target(name), seed, folder / name) for name in names]
-    end = time.monotonic() + seconds
-    slice = min(SLICE, seconds / sum(one.target.share for one in fuzzers))
-    try:
-        while True:
-            for one in fuzzers:
-                if len(one.failures) < MOST_FAILURES:
-                    one.run(slice * one.target.share)
-            if time.monotonic() >= end:
-                break
-    except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
-    return fuzzers
+        if inputs >= most or time.monotonic() >= end or len(failures) >= MOST_FAILURES:
+            return inputs, failures
 
 
 def main() -> int:
@@ -123,32 +91,24 @@ def main() -> int:
     )
     parser.add_argument("--seconds", type=float, default=300.0)
     parser.add_argument("--only", choices=NAMES, action="append", help="repeat for several")
-    parser.add_argument("--seed", type=int, default=None, help="default: from the clock")
+    parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
     parser.add_argument("--file", type=Path, default=None, help="check this saved case again")
-    given = parser.parse_args()
-    names = given.only or list(NAMES)
-    if given.file is not None and len(names) != 1:
-        parser.error("--file needs --only TARGET")
+    asked = parser.parse_args()
+    names = asked.only or list(NAMES)
+    if asked.file is not None and len(names) != 1:
+        parser.error("--file needs --only READER")
     faulthandler.enable()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    folder = Path(tempfile.mkdtemp(prefix="vlrft-fuzz-"))
-    try:
-        if given.file is not None:
-            one = target(names[0])
-            (folder / one.name).mkdir()
-            with time_limit(one.seconds):
-                count = one.check(one.load(given.file), folder / one.name)
-            print(f"{given.file}: {count} inputs, nothing is wrong")
+    failed, shares = 0, sum(reader(name).SHARE for name in names)
+    with tempfile.TemporaryDirectory(prefix="vlrft-fuzz-") as folder:
+        if asked.file is not None:
+            count = checked(names[0], asked.file.name, asked.file.read_bytes(), Path(folder))
+            print(f"{asked.file}: {count} inputs, nothing is wrong")
             return 0
-        seed = given.seed if given.seed is not None else time.time_ns() % 1_000_000
-        fuzzers = fuzz(names, given.seconds, seed, folder)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    for one in fuzzers:
-        print(f"{one.target.name:12} {one.inputs:>10} inputs  {len(one.failures)} failed", end="")
-        print(f"  {one.seconds:.0f} s  ({one.target.one_input})")
-    total, failed = sum(f.inputs for f in fuzzers), sum(len(f.failures) for f in fuzzers)
-    print(f"{total} inputs, {failed or 'none'} failed; seed {seed}")
+        for name in names:
+            seconds = asked.seconds * reader(name).SHARE / shares
+            inputs, failures = fuzz(name, asked.seed, Path(folder, name), seconds=seconds)
+            print(f"{name:12} {inputs:>10} inputs, {len(failures)} failed; seed {asked.seed}")
+            failed += len(failures)
     return int(failed > 0)
 
 

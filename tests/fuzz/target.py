@@ -1,9 +1,6 @@
-"""What every fuzzed reader has in common: a case is made, checked, saved, and read again."""
-
-from __future__ import annotations
+"""What every fuzzed reader asks of an error, of a printed text, and of a line of JSON."""
 
 import json
-import random
 import re
 from pathlib import Path
 from typing import Any
@@ -11,36 +8,6 @@ from typing import Any
 from swift_vlrft.files.jsonl import LineError
 
 PACKAGE = str(Path(__import__("swift_vlrft").__file__).parent)
-
-
-class Target:
-    """One reader. A case is a file, as its name and its bytes, unless a target says otherwise."""
-
-    name = ""
-    one_input = ""
-    """What is counted as one input."""
-    seconds = 20.0
-    """CPU time that a case may take."""
-    share = 1
-    """Of the time, beside the other targets."""
-
-    def make(self, rng: random.Random, folder: Path) -> Any:
-        """A new case; ``folder`` is this target's own and stays the same."""
-        raise NotImplementedError
-
-    def check(self, case: Any, folder: Path) -> int:
-        """How many inputs the case holds. Any exception is a failure."""
-        raise NotImplementedError
-
-    def save(self, case: Any, folder: Path) -> Path:
-        """Write the case into ``folder``; ``load`` reads it."""
-        folder.mkdir(parents=True, exist_ok=True)
-        name, content = case
-        (folder / name).write_bytes(content)
-        return folder / name
-
-    def load(self, file: Path) -> Any:
-        return file.name, file.read_bytes()
 
 
 def refused(error: Exception, place: str | Path = "") -> None:

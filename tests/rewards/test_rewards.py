@@ -13,7 +13,7 @@ import pandas
 import pyarrow
 import pytest
 import torch
-from support.contract_rows import right, two_rows
+from support.contract_rows import gold_by_task, two_rows
 
 from swift_vlrft.datasets.row import Row, RowLocation
 from swift_vlrft.datasets.validate import row_problem
@@ -22,8 +22,6 @@ from swift_vlrft.parsing.answers import Answer
 from swift_vlrft.rewards import REWARDS, TASK_NAMES, contract, matching, paper
 from swift_vlrft.rewards.contract import reward
 from swift_vlrft.rewards.counting import COUNTING
-
-GOLD = {reward.task.name: right(name)[1] for name, reward in REWARDS.items() if reward.task}
 
 
 def answer(text):
@@ -107,14 +105,14 @@ def test_the_dynamic_threshold_rises_as_it_is_scheduled(monkeypatch):
 
 
 def test_a_run_with_several_tasks_routes_each_row():
-    tasks, golds = list(GOLD), list(GOLD.values())
+    tasks, golds = list(gold_by_task()), list(gold_by_task().values())
     # What ms-swift adds is taken, too.
     extra = {"messages": [[]], "images": [None], "prompt_id": ["p"], "rollout_infos": [{}]}
     for name, record in REWARDS.items():
         scores = record([answer("4")] * len(tasks), golds, task=tasks)
         scored = [task for task, value in zip(tasks, scores, strict=True) if value is not None]
         assert scored == ([record.task.name] if record.task else tasks)
-        gold = GOLD[task_of(name)]
+        gold = gold_by_task()[task_of(name)]
         (value,) = record([answer("4")], [gold], task=[None], is_truncated=[False], **extra)
         assert 0.0 <= value <= 1.0
         assert record([answer("4")], ["?"], task=["unknown"]) == [None if record.task else 1.0]
@@ -230,7 +228,7 @@ def test_data_preparation_finds_an_unreadable_solution():
         problem = row_problem(Row(RowLocation(Path("a.parquet"), 0), {}, "?", gold, columns))
         return problem.problem if problem else None
 
-    for task, gold in GOLD.items():
+    for task, gold in gold_by_task().items():
         assert problem_of(task, gold) is None
     for task in ("detection", "grounding", "pointing", "list"):
         assert problem_of(task, "No Objects") is None

@@ -5,6 +5,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from swift_vlrft.rewards import REWARDS
+
 FOLDER = Path(__file__).parents[1] / "rewards" / "contract"
 
 
@@ -18,6 +20,12 @@ def rows(name: str) -> list[dict[str, Any]]:
 def right(name: str) -> tuple[str, Any]:
     """A completion that earns 1, and its solution."""
     return rows(name)[0]["completion"], rows(name)[0]["solution"]
+
+
+@cache
+def gold_by_task() -> dict[str, Any]:
+    """The solution of a right answer of every task."""
+    return {reward.task.name: right(name)[1] for name, reward in REWARDS.items() if reward.task}
 
 
 def plain_rows(name: str) -> list[dict[str, Any]]:
