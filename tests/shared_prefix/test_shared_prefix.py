@@ -3,6 +3,7 @@ separate rows, in float32, with transformers' own attention on that side.
 """
 
 import copy
+import itertools
 from functools import cache
 
 import pytest
@@ -19,6 +20,7 @@ from swift_vlrft.shared_prefix.images import Images
 from swift_vlrft.shared_prefix.layout import CannotPack, pack
 
 FAMILIES = ["qwen2_5_vl", "qwen2_vl", "glm4v", "qwen3_vl", "qwen3_5", "internvl", *MIXTURES]
+KINDS = ["qwen2_5_vl", "qwen3_5", "internvl"]
 # (text tokens, images, completion lengths) for each prompt of the micro-batch
 BATCHES = {
     "one group of 8": [(9, 1, [5, 3, 7, 1, 4, 6, 2, 5])],
@@ -29,6 +31,9 @@ BATCHES = {
     "a completion cut to nothing": [(7, 1, [3, 0, 4])],
     "longer than a chunk of the delta rule": [(70, 1, [66, 3]), (2, 1, [1, 1])],
 }
+
+
+CLOSE = {"rtol": 1e-5, "atol": 1e-5}
 
 
 @cache
@@ -68,21 +73,20 @@ def ours_of(model, rows: Rows, features=None):
     return unpack(logps, rows.completion_mask), unpack(entropy, rows.completion_mask)
 
 
-def assert_same_gradients(ours, theirs, tolerance=1e-5):
-    """Every parameter's gradient within ``tolerance`` of its largest entry."""
+def assert_same_gradients(ours, theirs):
+    """Every parameter's gradient within 1e-5 of its largest entry."""
     other = dict(theirs.named_parameters())
-    compared = 0
+    trained = [name for name, parameter in other.items() if parameter.grad is not None]
+    assert trained == [name for name, p in ours.named_parameters() if p.grad is not None]
     for name, parameter in ours.named_parameters():
-        one, two = parameter.grad, other[name].grad
-        assert (one is None) == (two is None), name
-        if one is None:
-            continue
-        compared += 1
-        # A gradient that is nothing but rounding (a key's bias) has no digits to compare.
-        scale = max(two.abs().max().item(), 1e-3)
-        assert (one - two).abs().max().item() <= tolerance * scale, name
-        parameter.grad = other[name].grad = None
-    assert compared
+        if parameter.grad is not None:
+            expected = other[name].grad
+            # A gradient that is nothing but rounding (a key's bias) has no digits to compare.
+            scale = max(expected.abs().max().item(), 1e-3)
+            assert (parameter.grad - expected).abs().max().item() <= 1e-5 * scale, name
+    assert trained
+    ours.zero_grad()
+    theirs.zero_grad()
 
 
 def loss_of(logps, entropy, rows):
@@ -91,14 +95,21 @@ def loss_of(logps, entropy, rows):
     return (logps * weights + 0.1 * entropy * weights.flip(1))[rows.completion_mask].sum()
 
 
-@pytest.mark.parametrize("batch", BATCHES)
-@pytest.mark.parametrize("family", FAMILIES)
+# One family of each kind of attention meets every batch, the others three each.
+CASES = [
+    (family, batch)
+    for n, family in enumerate(FAMILIES)
+    for m, batch in enumerate(BATCHES)
+    if family in KINDS or (n + m) % 7 < 3
+]
+
+
+@pytest.mark.parametrize(("family", "batch"), CASES)
 def test_values_and_every_gradient_are_those_of_separate_rows(family, batch):
     ours, theirs = models(family)
     rows = make_rows(theirs, BATCHES[batch])
     expected, got = theirs_of(theirs, rows), ours_of(ours, rows)
-    for one, two in zip(got, expected, strict=True):
-        torch.testing.assert_close(one, two, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(got, expected, **CLOSE)
     loss_of(*expected, rows).backward()
     loss_of(*got, rows).backward()
     assert_same_gradients(ours, theirs)
@@ -109,33 +120,29 @@ def test_values_and_every_gradient_are_those_of_separate_rows(family, batch):
     [{"left": True}, {"alike": 3}, {"order": [4, 0, 3, 1, 2, 5]}],
     ids=["padded on the left", "completions that begin alike", "groups not side by side"],
 )
-@pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_5", "internvl"])
+@pytest.mark.parametrize("family", KINDS)
 def test_rows_in_other_shapes(family, options):
     ours, theirs = models(family)
     rows = make_rows(theirs, [(9, 1, [5, 3, 6]), (12, 2, [2, 7, 4])], **options)
-    for one, two in zip(ours_of(ours, rows), theirs_of(theirs, rows), strict=True):
-        torch.testing.assert_close(one, two, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(ours_of(ours, rows), theirs_of(theirs, rows), **CLOSE)
     packed = packed_of(rows)
     assert len(packed.groups) == 2 and packed.repeats
 
 
 def test_tokens_and_images_stand_once():
     _, theirs = models("qwen2_5_vl")
-    rows = make_rows(theirs, [(9, 2, [5, 3, 6]), (12, 1, [4])])
-    real = rows.attention_mask.sum(1)
-    prompts = real - rows.completion_mask.sum(1)
-    packed = packed_of(rows)
+
+    def packed_and_prompts(groups, **options):
+        rows = make_rows(theirs, groups, **options)
+        return packed_of(rows), rows.attention_mask.sum(1) - rows.completion_mask.sum(1)
+
+    packed, prompts = packed_and_prompts([(9, 2, [5, 3, 6]), (12, 1, [4])])
     assert packed.tokens == prompts[0] + prompts[3] + 5 + 3 + 6 + 4
-    assert len(packed.distinct_images) == 3 and len(rows.images.tokens) == 7
+    assert len(packed.distinct_images) == 3 and len(packed.images.tokens) == 7
     # What completions begin with in common is computed once as well, equal ones altogether.
-    rows = make_rows(theirs, [(9, 1, [5, 5])], alike=2)
-    assert packed_of(rows).tokens == prompts_of(rows)[0] + 2 + 3 + 3
-    rows = make_rows(theirs, [(9, 1, [5, 5])], alike=5)
-    assert packed_of(rows).tokens == prompts_of(rows)[0] + 5
-
-
-def prompts_of(rows):
-    return (rows.attention_mask.sum(1) - rows.completion_mask.sum(1)).tolist()
+    for alike, completions in ((2, 2 + 3 + 3), (5, 5)):
+        packed, prompts = packed_and_prompts([(9, 1, [5, 5])], alike=alike)
+        assert packed.tokens == prompts[0] + completions
 
 
 def test_the_same_words_about_another_image_are_another_prompt():
@@ -154,12 +161,14 @@ def test_a_completion_sees_no_other():
     region = rows.input_ids[:, -rows.completion_mask.shape[1] :]
     region[1][rows.completion_mask[1]] = 7  # another second completion
     after, _ = ours_of(ours, rows)
-    torch.testing.assert_close(after[[0, 2]], before[[0, 2]], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(after[[0, 2]], before[[0, 2]], **CLOSE)
     assert not torch.allclose(after[1], before[1], atol=1e-2)
 
 
-@pytest.mark.parametrize("reentrant", [False, True])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    ("family", "reentrant"),
+    [*itertools.product(FAMILIES, [False]), *itertools.product(KINDS, [True])],
+)
 def test_gradient_checkpointing(family, reentrant):
     ours, theirs = (copy.deepcopy(m) for m in models(family))
     for model in (ours, theirs):
@@ -171,11 +180,11 @@ def test_gradient_checkpointing(family, reentrant):
     assert_same_gradients(ours, theirs)
 
 
-@pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_5", "internvl", "qwen3_vl_moe"])
+@pytest.mark.parametrize("family", [*KINDS, "qwen3_vl", "qwen3_vl_moe"])
 def test_lora_with_a_frozen_encoder_and_kept_features(family):
     from peft import LoraConfig, get_peft_model
 
-    rows, adapted = None, []
+    adapted = []
     for model in models(family):
         torch.manual_seed(0)
         names = "q_proj|v_proj|down_proj|in_proj_qkv|in_proj_a|out_proj"
@@ -200,18 +209,6 @@ def test_lora_with_a_frozen_encoder_and_kept_features(family):
     loss_of(*got, rows).backward()
     loss_of(*theirs_of(theirs, rows), rows).backward()
     assert_same_gradients(ours, theirs)
-
-
-def test_kept_features_serve_the_layers_that_qwen3_adds_them_to():
-    ours, theirs = models("qwen3_vl")
-    rows = make_rows(theirs, [(9, 1, [5, 3, 6]), (12, 2, [2, 2])])
-    packed, kept, encoder = packed_of(rows), FeatureCache(1 << 20), ours.model.visual
-    digests = [packed.images.digest(i) for i in packed.distinct_images]
-    with torch.no_grad():
-        with kept.fill(encoder, digests, packed.distinct_tokens):
-            expected, _ = ours_of(ours, rows)
-        got, _ = ours_of(ours, rows, kept.get(encoder, digests))
-    torch.testing.assert_close(got, expected)
 
 
 def test_features_are_kept_by_content_and_within_bytes():
@@ -245,16 +242,15 @@ def test_attention_without_a_packed_sequence_is_sdpa():
     ours, theirs = models("qwen2_5_vl")
     rows = make_rows(theirs, [(9, 1, [5, 3, 6])])
     torch.testing.assert_close(stock(ours, rows), stock(theirs, rows), rtol=1e-5, atol=1e-4)
-    generated = [
-        m.eval().generate(
-            rows.input_ids[:1, :-6], **rows.images.inputs([0]), max_new_tokens=5, do_sample=False,
-            mm_token_type_ids=(rows.input_ids[:1, :-6] == IMAGE).int(),
-        )
-        for m in (ours, theirs)
-    ]  # fmt: skip
-    for m in (ours, theirs):
-        m.train()
-    assert generated[0].tolist() == generated[1].tolist()
+    prompt = rows.input_ids[:1, :-6]
+    inputs = rows.images.inputs([0]) | {"mm_token_type_ids": (prompt == IMAGE).int()}
+    mine, stocks = (
+        model.eval().generate(prompt, **inputs, max_new_tokens=5, do_sample=False)
+        for model in (ours, theirs)
+    )
+    ours.train()
+    theirs.train()
+    assert mine.tolist() == stocks.tolist()
 
 
 def test_a_layer_whose_forward_was_replaced_is_found():
@@ -271,7 +267,7 @@ def test_a_saved_model_does_not_ask_for_our_attention(tmp_path):
     assert "vlrft" not in (tmp_path / "config.json").read_text()
 
 
-@pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_5", "internvl"])
+@pytest.mark.parametrize("family", KINDS)
 def test_no_mask_of_the_packed_length_squared(family):
     """Nothing as large as (tokens x tokens) booleans is made at 8 x 200 beside a prompt of 100."""
     from torch.utils._python_dispatch import TorchDispatchMode
@@ -293,39 +289,38 @@ def test_no_mask_of_the_packed_length_squared(family):
     assert largest <= 200 * 350 < packed_of(rows).tokens ** 2 / 40
 
 
-def test_what_cannot_be_packed_says_why():
-    _, theirs = models("qwen2_5_vl")
-    rows = make_rows(theirs, [(9, 1, [5, 3])])
-    rows.input_ids[0, -2] = IMAGE  # a policy may write one
-    with pytest.raises(CannotPack, match="the completion of row 0 holds an image token"):
+@pytest.mark.parametrize(
+    ("field", "place", "value", "said"),
+    [
+        ("input_ids", (0, -2), IMAGE, "completion of row 0"),  # a policy may write one
+        ("input_ids", (1, slice(0, 9)), 7, "tokens of 1"),  # no image in the second row
+        ("attention_mask", (0, 2), 0, "padding between"),
+    ],
+)
+def test_what_cannot_be_packed_says_why(field, place, value, said):
+    rows = make_rows(models("qwen2_5_vl")[1], [(2, 1, [5, 3])])
+    getattr(rows, field)[place] = value
+    with pytest.raises(CannotPack, match=said):
         packed_of(rows)
-    rows = make_rows(theirs, [(9, 1, [5, 3])])
-    rows.input_ids[1][rows.input_ids[1] == IMAGE] = 7
-    with pytest.raises(CannotPack, match="images, the rows hold tokens of 1"):
-        packed_of(rows)
-    rows = make_rows(theirs, [(9, 1, [5, 3])])
-    rows.attention_mask[0, 2] = 0
-    with pytest.raises(CannotPack, match="padding between its tokens"):
-        packed_of(rows)
-    with pytest.raises(CannotPack, match="counts 4 patches, pixel_values has 5"):
+
+
+def test_patches_that_are_missing_are_said():
+    with pytest.raises(CannotPack, match="4 patches, pixel_values has 5"):
         Images(torch.zeros(5, 3), torch.tensor([[1, 2, 2]]), IMAGE, 2)
 
 
 def test_settings(monkeypatch):
-    from swift_vlrft.shared_prefix.settings import cache_bytes, switched_on
+    from swift_vlrft.shared_prefix.settings import CACHE, SWITCH, cache_bytes, switched_on
 
-    monkeypatch.delenv("VLRFT_SHARED_PREFIX", raising=False)
-    monkeypatch.delenv("VLRFT_SHARED_PREFIX_CACHE", raising=False)
-    assert not switched_on() and cache_bytes() == 512 << 20
-    monkeypatch.setenv("VLRFT_SHARED_PREFIX", "1")
-    monkeypatch.setenv("VLRFT_SHARED_PREFIX_CACHE", "0")
-    assert switched_on() and cache_bytes() == 0
-    monkeypatch.setenv("VLRFT_SHARED_PREFIX", "yse")
-    with pytest.raises(ValueError, match="VLRFT_SHARED_PREFIX=yse: neither on nor off"):
-        switched_on()
-    monkeypatch.setenv("VLRFT_SHARED_PREFIX_CACHE", "2GB")
-    with pytest.raises(ValueError, match="VLRFT_SHARED_PREFIX_CACHE=2GB: not a whole number"):
-        cache_bytes()
+    assert not switched_on({}) and cache_bytes({}) == 512 << 20
+    assert switched_on({SWITCH: "1"}) and cache_bytes({CACHE: "0"}) == 0
+    monkeypatch.setenv(SWITCH, "1")
+    monkeypatch.setenv(CACHE, "2")
+    assert switched_on() and cache_bytes() == 2 << 20
+    with pytest.raises(ValueError, match="VLRFT_SHARED_PREFIX=yse"):
+        switched_on({SWITCH: "yse"})
+    with pytest.raises(ValueError, match="VLRFT_SHARED_PREFIX_CACHE=2GB"):
+        cache_bytes({CACHE: "2GB"})
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -343,12 +338,13 @@ def test_log_probabilities_of_a_long_packed_sequence_take_no_more_memory_than_ro
         logits = (given * 1)[:, :-1].reshape(1, 1000, 4000).squeeze(0)
         return values_of(logits, targets.flatten(), 0.9)[0].unflatten(0, (8, 125))
 
-    gradients, peaks, found = [], [], []
-    for function in (rows, packed):
+    def values_gradient_and_peak(function):
         given = logits.clone().requires_grad_()
-        found.append(function(given).detach())
-        peaks.append(peak_of(lambda f=function, x=given: f(x).float().square().sum().backward()))
-        gradients.append(given.grad)
-    torch.testing.assert_close(found[1], found[0])
-    torch.testing.assert_close(gradients[1], gradients[0])
-    assert peaks[1] <= 1.05 * peaks[0], peaks
+        values = function(given).detach()
+        peak = peak_of(lambda: function(given).float().square().sum().backward())
+        return values, given.grad, peak
+
+    *expected, most = values_gradient_and_peak(rows)
+    *got, peak = values_gradient_and_peak(packed)
+    torch.testing.assert_close(got, expected)
+    assert peak <= 1.05 * most
