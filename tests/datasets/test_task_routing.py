@@ -21,7 +21,7 @@ from swift_vlrft.datasets.convert import convert_folder
 from swift_vlrft.datasets.report import nothing_scored
 from swift_vlrft.diagnostics import watch as watching
 from swift_vlrft.diagnostics.watch import watch
-from swift_vlrft.parsing.answers import gold_text
+from swift_vlrft.parsing.answers import gold_text, read_boxes
 from swift_vlrft.recipe.reader import read_text
 from swift_vlrft.recipe.rules import check_recipe
 from swift_vlrft.rewards import REWARDS, TASK_NAMES
@@ -142,7 +142,7 @@ pairs = st.sampled_from([(task, gold) for task, golds in GOLD.items() for gold i
 )
 def test_no_row_is_kept_from_a_reward_that_reads_it(tmp_path_factory, rows, named):
     """Rows of any kinds without a task: each named reward scores what it reads, or says that it
-    does not; a list of boxes, also an empty one, is no class name and no text in an image.
+    does not; what may be boxes, also none, may be no class name and no text in an image.
     """
     tmp_path = tmp_path_factory.mktemp("set")
     path = stored(tmp_path, rows_of([gold for _, gold in rows]))
@@ -153,14 +153,12 @@ def test_no_row_is_kept_from_a_reward_that_reads_it(tmp_path_factory, rows, name
         assert "cannot be read as" in str(error) and "row " in str(error)
         assert any(task not in named for task, _ in rows)
         return
-    boxes = any(task in ("detection", "grounding") and gold.count(",") > 2 for task, gold in rows)
     for name in rewards:
         task = REWARDS[name].task.name
         for (_, gold), own, score in zip(rows, found["task"], scores(name, found), strict=True):
             reads = REWARDS[name].task.read_gold(gold_text(gold)) is not None
-            boxed = REWARDS["vlrft_detection_iou"].task.read_gold(gold_text(gold))
-            if task in ("classification", "ocr") and (boxed or (boxed is not None and boxes)):
-                continue  # no class name, and no text in an image
+            if task in ("classification", "ocr") and read_boxes(gold_text(gold)) is not None:
+                continue
             assert (score is not None) == reads, (gold, name, own)
             assert not reads or own in (None, task)
 
