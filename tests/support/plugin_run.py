@@ -1,6 +1,9 @@
 """The plugin in a process of its own, as ms-swift imports it."""
 
+import json
 import subprocess
+from collections.abc import Sequence
+from typing import Any
 
 from support.swift_run import REPOSITORY, run_python
 
@@ -16,3 +19,36 @@ def import_plugin(*flags: str, then: str = "") -> subprocess.CompletedProcess:
         f"register()\n{then}"
     )
     return run_python(code, *flags)
+
+
+def answer_of(*flags: str, then: str) -> tuple[Any, str]:
+    """What ``then`` prints last, which is JSON, and everything that was said."""
+    done = import_plugin(*flags, then=f"import json, sys\n{then}")
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.strip().splitlines()[-1]), done.stdout + done.stderr
+
+
+REGISTER = """
+import json, sys
+from swift_vlrft.swift_plugin import register
+errors = []
+for sys.argv[1:] in json.loads(sys.argv[1]):
+    try:
+        register()
+    except ValueError as error:
+        errors.append(str(error))
+    else:
+        errors.append("")
+print(json.dumps(errors))
+"""
+
+
+def refusals(commands: Sequence[str], **variables: str) -> tuple[list[str], str]:
+    """What each `swift rlhf FLAGS` is refused with, "" where it is not, all in one process; and
+    what was said besides.
+    """
+    words = json.dumps([command.split() for command in commands])
+    done = run_python(REGISTER, words, **variables)
+    assert done.returncode == 0, done.stderr[-3000:]
+    said, _, errors = done.stdout.strip().rpartition("\n")
+    return json.loads(errors), said + done.stderr

@@ -23,9 +23,8 @@ def colours(picture) -> set:
 def test_gold_and_predicted_boxes_lie_where_they_should(frame, gold, said):
     picture = Image.new("RGB", (200, 100), (90, 90, 90))
     gold, said = (f"<answer>{boxes}</answer>" for boxes in (gold, said))
-    drawn = draw_sample(
-        picture, said, gold, {"vlrft_detection_iou": 0.0}, frame=frame, task="detection"
-    )
+    how = {"frame": frame, "task": "detection"}
+    drawn = draw_sample(picture, said, gold, {"vlrft_detection_iou": 0.0}, **how)
     pixels = np.asarray(drawn)[:168]  # 200 x 100 becomes 336 x 168
     white = np.argwhere((pixels == (255, 255, 255)).all(axis=2))
     green = np.argwhere((pixels == (0, 255, 0)).all(axis=2))
@@ -38,14 +37,8 @@ def test_gold_and_predicted_boxes_lie_where_they_should(frame, gold, said):
 def test_points_are_dots_and_the_text_stands_below():
     picture = Image.new("RGB", (200, 100), (90, 90, 90))
     said = "<answer>[[250, 500], [750, 500], [1, 2, 3]]</answer>"
-    drawn = draw_sample(
-        picture,
-        said,
-        "[0, 0, 500, 900]",
-        {"vlrft_pointing": 0.5},
-        frame="norm1000",
-        task="pointing",
-    )
+    how = {"frame": "norm1000", "task": "pointing"}
+    drawn = draw_sample(picture, said, "[0, 0, 500, 900]", {"vlrft_pointing": 0.5}, **how)
     green = np.argwhere((np.asarray(drawn)[:168] == (0, 255, 0)).all(axis=2))
     assert green[:, 0].mean() == pytest.approx(84, abs=1)
     left, right = (green[green[:, 1] < 168, 1], green[green[:, 1] >= 168, 1])

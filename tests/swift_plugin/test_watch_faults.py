@@ -37,9 +37,9 @@ def test_weights_that_are_not_finite(value, dtype, finite):
 
 
 def watch(folder, **args):
-    given = {"callbacks": [], "ddp_timeout": 60, "process_index": 0, "output_dir": str(folder)}
+    usual = {"callbacks": [], "ddp_timeout": 600, "process_index": 0, "output_dir": str(folder)}
     trainer = SimpleNamespace(state=SimpleNamespace(global_step=3))
-    return WatchFaults(SimpleNamespace(**given | args), trainer)
+    return WatchFaults(SimpleNamespace(**usual | args), trainer)
 
 
 def test_a_run_of_updates_that_are_left_out_ends(tmp_path):
@@ -48,7 +48,7 @@ def test_a_run_of_updates_that_are_left_out_ends(tmp_path):
         watching.on_log(None, state, None, logs=logs)
     for _ in range(MOST_LEFT_OUT - 1):
         watching.on_log(None, state, None, logs={"grad_norm": "inf"})
-    with pytest.raises(FloatingPointError, match="in a row"):
+    with pytest.raises(FloatingPointError):
         watching.on_log(None, state, None, logs={"grad_norm": float("nan")})
 
 
@@ -72,14 +72,14 @@ def test_sigterm_is_left_to_others(other, tmp_path):
 def test_an_error_is_raised_on_and_followed_by_the_way_on(tmp_path, capfd):
     with pytest.raises(KeyError), watch(tmp_path)._watching():
         raise KeyError("score")
-    assert "step 3: ended by KeyError: 'score'. There is no complete" in capfd.readouterr().err
+    assert "step 3: ended by KeyError: 'score'." in capfd.readouterr().err
 
 
 def test_checkpoints_of_an_earlier_run_are_no_way_on(tmp_path):
     """--add_version false; `vlrft resume` does not take them either."""
     write(tmp_path / "checkpoint-4", KINDS["lora"])
-    assert "The last complete checkpoint is checkpoint-4" in how_to_go_on(tmp_path)
+    assert "checkpoint-4" in how_to_go_on(tmp_path)
     kept = record(["rlhf.py"], {}, gpus=0)
     kept.earlier = earlier_checkpoints(tmp_path, 0)
     write_record(tmp_path / FILE, kept)
-    assert "There is no complete checkpoint in" in how_to_go_on(tmp_path)
+    assert "checkpoint-4" not in how_to_go_on(tmp_path)
