@@ -103,23 +103,18 @@ def test_what_is_broken_is_named_by_file_and_row_and_the_rest_is_kept(tmp_path):
     ("arguments", "named"),
     [
         (["nowhere", "out"], "nowhere"),
-        (["missing.jsonl", "s3://bucket/out"], "s3:/bucket/out"),
-        (["missing.jsonl", "link"], "link is there"),
-        (["empty", "out"], "empty"),
-        (["wrong", "out"], "image, problem, answer"),
-        (["leaves.jsonl", "out", "--root", "empty"], "outside the root"),
-        (["missing.jsonl", "out"], "row 0: the image"),
-        (["wrong", "out", "--columns", "answer"], "--columns answer"),
+        (["rows.jsonl", "s3://bucket/out"], "s3:/bucket/out"),
+        (["rows.jsonl", "link"], "link is there"),
+        (["rows.jsonl", "out", "--root", "empty"], "outside the root"),
+        (["rows.jsonl", "out"], "row 0: the image"),
+        (["rows.jsonl", "out", "--columns", "answer"], "--columns answer"),
     ],
 )
 def test_bad_input_is_one_clear_error(tmp_path, monkeypatch, arguments, named):
     monkeypatch.chdir(tmp_path)
     Path("empty").mkdir()
     Path("link").symlink_to("out")
-    write_set(Path("wrong"), 1, solution=None, answer=["x"])
-    for name, image in (("leaves", "../x.png"), ("missing", "no.png")):
-        row = {"image": image, "problem": "Find it.", "solution": GOLD}
-        write_rows(Path(f"{name}.jsonl"), row)
+    write_rows(Path("rows.jsonl"), {"image": "../x.png", "problem": "p", "solution": GOLD})
     done = data("convert", *arguments)
     assert done.exit_code == 2 and named in done.stderr.replace("\n", " "), done.stderr
     assert not Path("out").exists() and "Traceback" not in done.output

@@ -82,16 +82,6 @@ def test_shards_with_other_columns_are_refused(tmp_path):
         open_set(tmp_path)
 
 
-def test_only_the_train_split_trains(tmp_path):
-    names = [f"train-0000{n}-of-00002.parquet" for n in range(2)]
-    for name in (*names, "test-00000-of-00001.parquet"):
-        write_set(tmp_path / "data", 1, name)
-    assert [file.name for file in find_set(tmp_path).files] == names
-    with pytest.raises(DataError, match=r"'validation'.*test, train"):
-        find_set(tmp_path, "validation")
-    assert len(find_set(write_set(tmp_path / "plain", 1, "0000.parquet")).files) == 1
-
-
 def test_where_a_folder_lies_hides_none_of_its_files(tmp_path, monkeypatch):
     folder = write_set(tmp_path / ".cache" / "set", 1, "train-0.parquet")
     write_set(folder / ".half", 1, "test-0.parquet")
@@ -127,10 +117,6 @@ def test_a_demo_prompt_never_tells_the_answer(name):
     for row in train:
         by_prompt.setdefault(row.problem, set()).add(row.solution)
     assert all(len(solutions) >= 3 for solutions in by_prompt.values())
-    if name == "coins":
-        seen = {row.image.tobytes() for row in train}
-        held_out = task.make(random.Random(1), task.held_out_rows, held_out=True)
-        assert not any(row.image.tobytes() in seen for row in held_out)
 
 
 def test_photographs_of_parquet_are_read_a_few_at_a_time(tmp_path):
