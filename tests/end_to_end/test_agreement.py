@@ -197,6 +197,7 @@ def test_vllms_own_glm_4v_counts_other_positions(mixed, tmp_path):
     assert [cause["name"] for cause in found["causes"]] == ["positions"]
 
 
+@pytest.mark.nightly
 def test_a_recipe_as_it_stands(shapes, tmp_path):
     """ZeRO-3, both offloads, vLLM over two processes; sleep mode and CUDA graphs are left out."""
     write_tiny("qwen2_vl", tmp_path / "model")
@@ -264,6 +265,7 @@ def test_what_cannot_be_compared(lines, space, expected, tiny_qwen2_5_vl, mixed,
     assert expected in line and str(tmp_path / "out" / "swift.log") in line
 
 
+@pytest.mark.nightly
 def test_while_training(tiny_qwen2_5_vl, mixed, tmp_path):
     """Without a synchronisation the figures rise with the steps, and a line says so."""
     broken = tmp_path / "broken.py"

@@ -112,21 +112,6 @@ def as_config(flags: list[str]) -> dict[str, object]:
     return {k: v if k in several else v[0] for k, v in values.items()}
 
 
-@pytest.mark.parametrize("family", ["qwen2_vl", "glm4v"])
-def test_the_other_tiny_families_train(family, shapes, tmp_path):
-    from swift_vlrft.tiny.checkpoint import write_tiny
-
-    write_tiny(family, tmp_path / family)
-    command = grpo_command(
-        *(tmp_path / family, shapes, tmp_path / "out", [SUPPORT / "coin.py"]),
-        *("--reward_funcs", "vlrft_format", "coin", "--max_steps", "2", "--save_strategy", "steps"),
-    )
-    run = run_swift(command, tmp_path / "out")
-    assert f"'model_type': '{family}'" in run.output or f"model_type='{family}'" in run.output
-    assert all(value > 0 for value in run.metric("grad_norm"))
-    assert (tmp_path / "out" / "checkpoint-2" / "model.safetensors").is_file()
-
-
 def test_bad_input_is_refused_before_a_model_is_looked_for(tmp_path):
     rows = boxed_rows(random.Random(0), 4)
     write_parquet(rows, tmp_path / "set")

@@ -25,14 +25,8 @@ VLLM = (
 )
 ZERO3 = (
     *("--deepspeed", "zero3", "--offload_model", "true", "--offload_optimizer", "true"),
-    *(
-        "--torch_dtype",
-        "bfloat16",
-        "--gradient_checkpointing",
-        "true",
-        "--vit_gradient_checkpointing",
-        "true",
-    ),
+    *("--gradient_checkpointing", "true", "--vit_gradient_checkpointing", "true"),
+    *("--torch_dtype", "bfloat16"),
 )
 ZERO3_VARIABLES = DEEPSPEED_ON_CPU | {"NPROC_PER_NODE": "2"}
 PLUGINS = [SUPPORT / "cpu_engines.py", SUPPORT / "coin.py"]
@@ -66,7 +60,7 @@ def test_zero3_with_offload_on_two_processes(tiny_qwen2_5_vl, shapes, tmp_path):
     phases = ("rollout", "log_probabilities", "forward", "backward")
     timed = [run.metric(f"memory/{phase}_seconds") for phase in phases]
     for step, parts in zip(run.metric("step_time"), zip(*timed, strict=True), strict=True):
-        assert min(parts) > 0 and step * 0.9 - 0.1 < sum(parts) < step * 1.3 + 0.5
+        assert min(parts) > 0 and step / 2 < sum(parts) < step * 2
     with pytest.raises(ValueError, match="this run had no GPU"):
         read_run(tmp_path)
 

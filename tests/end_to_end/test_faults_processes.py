@@ -175,8 +175,8 @@ def test_a_reward_raises(with_fault):
 
 def test_a_reward_hangs(with_fault):
     """In a regular expression, which keeps Python's lock: no thread of Python could end it."""
-    ended = with_fault("reward hang 1 2", "--ddp_timeout", "20")
-    ended.named("nothing has moved for 20 seconds (--ddp_timeout)")
+    ended = with_fault("reward hang 1 2", "--ddp_timeout", "60")
+    ended.named("nothing has moved for 60 seconds (--ddp_timeout)")
     assert ", in judge" in ended.output or "in judge\n" in ended.output  # what the rank was doing
     assert ended.good == ["checkpoint-1"]
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from support.glm4v_folder import write_published
+from support.nightly import first_now
 from support.swift_run import (
     REPOSITORY,
     SUPPORT,
@@ -115,7 +116,7 @@ def test_grpo_with_transformers_rollout(trained, shapes, tmp_path):
     assert all(ratio < 1 for ratio in run.metric("completions/clipped_ratio"))  # answers end
 
 
-@pytest.mark.parametrize("tuner", ["full", "lora"])
+@pytest.mark.parametrize("tuner", first_now("full", "lora"))
 def test_vllm_says_what_the_trainer_says_after_every_step(trained, shapes, tmp_path, tuner):
     """Rollouts in vLLM, its weights sent by name after each step; an adapter is merged for it."""
     command = grpo_command(

@@ -2,6 +2,7 @@
 ms-swift's own download are the real ones.
 """
 
+import io
 import json
 import os
 import re
@@ -9,6 +10,8 @@ import shlex
 import subprocess
 import sys
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from support.hub_server import Repo, hub_environment, running_hub
 from support.stored_sets import picture as one_picture
@@ -39,7 +42,11 @@ def pushed(hub, shapes, tmp_path):
         check=True,
         timeout=1800,
     )
-    # A public set is read without a token; with one ms-swift would log in to ModelScope first.
+    return without_token(variables)
+
+
+def without_token(variables):
+    """A public set is read without; with one ms-swift would log in to ModelScope first."""
     return {name: value for name, value in variables.items() if "TOKEN" not in name}
 
 
@@ -91,6 +98,19 @@ for name in sys.argv[2:]:
 """
 
 
+def loaded(variables, *names):
+    """Messages, sizes of images and task of a row of each id, as ms-swift loads it."""
+    done = subprocess.run(
+        [sys.executable, "-c", LOAD, *names],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        timeout=1800,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return [json.loads(x.split(" ", 1)[1]) for x in done.stdout.splitlines() if x[:5] == "FOUND"]
+
+
 def test_ids_are_read_as_what_they_hold(hub, pushed, rows):
     """A set of ours, one just pushed, one in ms-swift's own form, which stays its own; and the
     pushed one through ModelScope's library.
@@ -101,16 +121,9 @@ def test_ids_are_read_as_what_they_hold(hub, pushed, rows):
     line = json.dumps({"messages": turns}) + "\n"
     hub.repos["me/chat"] = Repo(False, None, {"train.jsonl": (line * 5).encode()})
     names = ["hf::laolao77/ViRFT_COCO_base65", "hf::me/shapes", "hf::me/chat", "ms::me/shapes"]
-    done = subprocess.run(
-        [sys.executable, "-c", LOAD, *names],
-        env={**os.environ, **pushed},
-        capture_output=True,
-        text=True,
-        timeout=1800,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    found = [json.loads(x.split(" ", 1)[1]) for x in done.stdout.splitlines() if x[:5] == "FOUND"]
-    size = len(next(iter_images(files)))
+    found = loaded(pushed, *names)
+    table = pq.read_table(io.BytesIO(files["data/train-00000-of-00001.parquet"]))
+    size = len(table.column("image").to_pylist()[3]["bytes"])
     asked = [{"role": "user", "content": f"<image>{rows[3].problem}"}]
     assert found == [
         *[[asked, [size], "classification"]] * 4,
@@ -130,11 +143,6 @@ configs:
 
 
 def as_parquet(record):
-    import io
-
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     file = io.BytesIO()
     pq.write_table(pa.Table.from_pylist([record] * 4), file)
     return file.getvalue()
@@ -157,16 +165,7 @@ def test_ids_of_published_sets_are_read_from_their_subset_and_split(hub, tmp_pat
     hub.repos["rootsautomation/ScreenSpot"] = Repo(False, None, {of_test: as_parquet(click)})
     hub.repos["vikhyatk/CountBenchQA"] = Repo(False, None, {of_test: as_parquet(count)})
     names = ["hf::lmms-lab/DocVQA", "hf::rootsautomation/ScreenSpot", "hf::vikhyatk/CountBenchQA"]
-    variables = hub_environment(hub.url, tmp_path)
-    done = subprocess.run(
-        [sys.executable, "-c", LOAD, *names],
-        env={**os.environ, **{k: v for k, v in variables.items() if "TOKEN" not in k}},
-        capture_output=True,
-        text=True,
-        timeout=1800,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    found = [json.loads(x.split(" ", 1)[1]) for x in done.stdout.splitlines() if x[:5] == "FOUND"]
+    found = loaded(without_token(hub_environment(hub.url, tmp_path)), *names)
     asked_for = ["who?", "who?", "close it", "close it", "How many owls?", "How many owls?"]
     for (turns, _, _), question in zip(found, asked_for, strict=True):
         assert question in turns[0]["content"]
@@ -197,23 +196,6 @@ def test_a_task_may_be_the_name_of_a_hubs_subset(hub, pushed, rows):
         }
         hub.repos[name] = Repo(False, None, {"README.md": OWN_CARD.encode()} | files)
     names = ["hf::me/shapes:classification", "hf::me/texts:ocr", "hf::me/chats:ocr"]
-    done = subprocess.run(
-        [sys.executable, "-c", LOAD, *names],
-        env={**os.environ, **pushed},
-        capture_output=True,
-        text=True,
-        timeout=1800,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    found = [json.loads(x.split(" ", 1)[1]) for x in done.stdout.splitlines() if x[:5] == "FOUND"]
+    found = loaded(pushed, *names)
     assert [task for _, _, task in found] == ["classification"] * 2 + ["ocr"] * 2 + [None] * 2
     assert all("ocr?" in turns[0]["content"] for turns, _, _ in found[2:])
-
-
-def iter_images(files):
-    import io
-
-    import pyarrow.parquet as pq
-
-    table = pq.read_table(io.BytesIO(files["data/train-00000-of-00001.parquet"]))
-    yield table.column("image").to_pylist()[3]["bytes"]

@@ -176,6 +176,7 @@ def test_evaluation_while_training_and_drawn_samples(tiny_qwen2_5_vl, shapes, ro
     assert first.encoded_image_string.startswith(b"\x89PNG")
 
 
+@pytest.mark.nightly
 def test_the_example_evaluates_from_python(tiny_qwen2_5_vl, shapes, tmp_path):
     example = REPOSITORY / "examples" / "evaluate.py"
     done = subprocess.run(

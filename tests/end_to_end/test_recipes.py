@@ -24,7 +24,6 @@ from support.recipe_run import (
     run_recipe,
     run_with_server,
 )
-from support.swift_run import REPOSITORY
 
 from swift_vlrft.demo.data import png_bytes, write_parquet
 from swift_vlrft.demo.mixed import demo_rows
@@ -131,7 +130,6 @@ def test_recipe(path, models, sets, tmp_path):
     done = run_recipe(path, model, dataset, out, "--max_steps", last, "--save_steps", last)
     assert_steps(done, [*range(1, int(last) + 1)])
     assert_loads(out / f"checkpoint-{last}", model, done)
-    record(path, done)
     if "mixed" in path.stem:
         assert_tasks(done)
     if f"{path.parent.name}/{path.stem}" in RESUMED:
@@ -153,7 +151,6 @@ def test_two_nodes_on_the_loopback(models, sets, tmp_path):
     )
     assert_steps(done, [1, 2])
     assert_loads(out / "checkpoint-2", models(path), done)
-    record(path, done)
 
 
 def test_server_and_trainer_on_the_loopback(models, sets, tmp_path):
@@ -168,7 +165,6 @@ def test_server_and_trainer_on_the_loopback(models, sets, tmp_path):
     assert_loads(out / "checkpoint-2", models(path), done)
     # The second step's rollouts come from the weights after the first one.
     assert all(abs(value) < 1e-2 for value in done.run.metric("rollout_correction/k3_kl"))
-    record(path, done)
 
 
 def assert_steps(done: RecipeRun, steps: list[int]) -> None:
@@ -239,24 +235,3 @@ def assert_loads(checkpoint: Path, model: Path, done: RecipeRun) -> None:
     assert before.keys() == after.keys()
     assert all(torch.isfinite(value).all() for value in after.values())
     assert any(not torch.allclose(before[n], after[n], atol=1e-5) for n in before)
-
-
-def record(path: Path, done: RecipeRun) -> None:
-    """One line for the table in docs/recipes.md."""
-    recipe = done.recipe
-    engine = ["vLLM " + (recipe.get("vllm_mode") or "")] if recipe.get("use_vllm") else []
-    row = {
-        "recipe": str(path.relative_to(RECIPES)),
-        "engine": ", ".join(
-            [*engine, recipe.get("deepspeed") or "DDP", recipe.get("tuner_type") or ""]
-        ),
-        "processes": 2,
-        "steps": sum("grad_norm" in row for row in done.run.rows),
-        "seconds": round(done.seconds),
-        "processor seconds": round(done.processor_seconds),
-        "rewards": [*recipe.values("reward_funcs"), *recipe.values("eval_metric")],
-    }
-    folder = REPOSITORY / "runs"
-    folder.mkdir(exist_ok=True)
-    with (folder / "recipe_sweep.jsonl").open("a") as out:
-        out.write(json.dumps(row) + "\n")

@@ -49,6 +49,7 @@ def test_a_run_with_and_without_is_the_same_run(family, shapes, tmp_path):
         assert updates(shared, name) == expected, name
 
 
+@pytest.mark.nightly
 def test_every_loss_type_and_mask_is_the_same(tiny_qwen2_5_vl, shapes, tmp_path):
     """Loss types, levels of importance sampling, entropy mask and KL. Two updates of a generation,
     so that ratios are not 1; half a group in a micro-batch: ms-swift's sampler keeps groups
@@ -77,6 +78,7 @@ def test_every_loss_type_and_mask_is_the_same(tiny_qwen2_5_vl, shapes, tmp_path)
     assert len(last) >= 3  # answers of one length: the means of four of the types are one
 
 
+@pytest.mark.nightly
 def test_zero3_with_offload_and_vllm_tensor_parallel(tiny_qwen2_5_vl, shapes, tmp_path):
     # vLLM's log-probabilities are an independent witness. LoRA, so that the reference is the same
     # model without its adapter.
@@ -92,6 +94,7 @@ def test_zero3_with_offload_and_vllm_tensor_parallel(tiny_qwen2_5_vl, shapes, tm
     assert all(abs(value) < 1e-2 for value in run.metric("rollout_correction/k3_kl"))
 
 
+@pytest.mark.nightly
 def test_zero2_with_a_trainable_encoder_split_groups_and_resuming(
     tiny_qwen2_5_vl, shapes, tmp_path
 ):
@@ -123,6 +126,7 @@ def test_zero2_with_a_trainable_encoder_split_groups_and_resuming(
     assert len(updates(whole, "loss")) == 2 and len(updates(resumed, "loss")) == 1
 
 
+@pytest.mark.nightly
 def test_rows_without_images_are_left_to_ms_swift(tiny_qwen2_5_vl, tmp_path):
     row = {"messages": [{"role": "user", "content": "Say red."}], "solution": "red"}
     data = tmp_path / "words.jsonl"

@@ -185,13 +185,12 @@ class Server:
 
     def reap(self) -> None:
         for child in list(self.running):
-            ended, status, usage = os.wait4(child, os.WNOHANG)
+            ended, status = os.waitpid(child, os.WNOHANG)
             if ended:
                 connection = self.running.pop(child)
                 with contextlib.suppress(KeyError):
                     self.chosen.unregister(connection)
-                code = os.waitstatus_to_exitcode(status)
-                _answer(connection, {"code": code, "seconds": usage.ru_utime + usage.ru_stime})
+                _answer(connection, {"code": os.waitstatus_to_exitcode(status)})
 
 
 def _answer(connection: socket.socket, answer: dict[str, Any]) -> None:

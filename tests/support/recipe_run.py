@@ -1,7 +1,5 @@
 """A way to run a recipe's own file with bash on a CPU: only what a CPU cannot do is overridden."""
 
-import resource
-import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +7,6 @@ from subprocess import CompletedProcess
 
 from support.swift_run import (
     DEEPSPEED_ON_CPU,
-    FORKED_SECONDS,
     REPOSITORY,
     SUPPORT,
     TRAINER_PATH,
@@ -36,24 +33,7 @@ SHORT = (
 @dataclass
 class RecipeRun:
     run: Run
-    seconds: float
-    processor_seconds: float
-    """What all its processes used: the seconds on a machine that is shared say little."""
     recipe: Recipe
-
-
-class Stopwatch:
-    """Seconds on the wall, and of the processor in ended processes; a fork server's not."""
-
-    def __init__(self) -> None:
-        self.wall, self.processor = time.monotonic(), self._children()
-
-    def read(self) -> tuple[float, float]:
-        return time.monotonic() - self.wall, self._children() - self.processor
-
-    def _children(self) -> float:
-        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return usage.ru_utime + usage.ru_stime + sum(FORKED_SECONDS)
 
 
 def read(path: Path, **variables: str) -> Recipe:
@@ -103,23 +83,21 @@ def run_recipe(
 ) -> RecipeRun:
     """``bash RECIPE FLAGS``, to the end."""
     recipe = read(path)
-    started = Stopwatch()
     done = run_swift_unchecked(
         ["bash", str(path), *cpu_flags(recipe, processes), *flags],
         timeout,
         plain=plain,
         **variables_for(recipe, model, dataset, output, NPROC_PER_NODE=str(processes), **variables),
     )
-    seconds, processor_seconds = started.read()
     assert done.returncode == 0, done.stdout[-6000:]
-    return RecipeRun(Run(done.stdout, output), seconds, processor_seconds, recipe)
+    return RecipeRun(Run(done.stdout, output), recipe)
 
 
 def run_on_two_nodes(
     path: Path, model: Path, dataset: str, output: Path, *flags: str, timeout: int = 900
 ) -> RecipeRun:
     """The recipe twice at the same time, as two nodes of one process each on the loopback."""
-    started, recipe = Stopwatch(), read(path)
+    recipe = read(path)
     command = ["bash", str(path), *cpu_flags(recipe, 2), *flags]
     shared = {"NPROC_PER_NODE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
 
@@ -129,10 +107,9 @@ def run_on_two_nodes(
 
     with ThreadPoolExecutor() as pool:
         ended = list(pool.map(run, "01"))
-    seconds, processor_seconds = started.read()
     for done in ended:
         assert done.returncode == 0, done.stdout[-6000:]
-    return RecipeRun(Run(ended[0].stdout, output), seconds, processor_seconds, recipe)
+    return RecipeRun(Run(ended[0].stdout, output), recipe)
 
 
 def run_with_server(path: Path, model: Path, dataset: str, output: Path, *flags: str) -> RecipeRun:

@@ -37,9 +37,6 @@ ON_CPU = {
 VLLM_ON_CPU = {"VLRFT_TEST_VLLM": "1"}
 DEEPSPEED_ON_CPU = {"VLRFT_TEST_DEEPSPEED": "1"}
 
-# Of the processor, in processes that were forked: they are no children of this one.
-FORKED_SECONDS: list[float] = []
-
 
 @dataclass
 class Run:
@@ -69,44 +66,11 @@ def grpo_command(
         *("--output_dir", str(folder), "--add_version", "false"),
         *("--external_plugins", str(REPOSITORY / "plugins" / "vlrft.py"), *map(str, plugins)),
         *("--reward_funcs", "vlrft_classification", "vlrft_format"),
-        *(
-            "--tuner_type",
-            "full",
-            "--torch_dtype",
-            "float32",
-            "--use_vllm",
-            "false",
-            "--use_cpu",
-            "true",
-        ),
-        *(
-            "--per_device_train_batch_size",
-            "4",
-            "--num_generations",
-            "4",
-            "--max_completion_length",
-            "8",
-        ),
-        *(
-            "--max_steps",
-            "3",
-            "--logging_steps",
-            "1",
-            "--learning_rate",
-            "1e-3",
-            "--max_length",
-            "512",
-        ),
-        *(
-            "--lr_scheduler_type",
-            "constant",
-            "--warmup_ratio",
-            "0",
-            "--beta",
-            "0.04",
-            "--top_k",
-            "-1",
-        ),
+        *("--tuner_type", "full", "--torch_dtype", "float32", "--use_cpu", "true"),
+        *("--use_vllm", "false", "--beta", "0.04", "--top_k", "-1", "--max_length", "512"),
+        *("--per_device_train_batch_size", "4", "--num_generations", "4", "--max_steps", "3"),
+        *("--max_completion_length", "8", "--logging_steps", "1", "--learning_rate", "1e-3"),
+        *("--lr_scheduler_type", "constant", "--warmup_ratio", "0"),
         *("--save_strategy", "no", "--report_to", "none", "--log_completions", "true"),
         *flags,
     ]
@@ -129,22 +93,19 @@ def run_swift_unchecked(
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     # Two tests may run at a time, and with vLLM one process opens a port, too.
     environment = {"MASTER_PORT": free_port()} | environment
-    with tempfile.NamedTemporaryFile("r") as seconds:
-        done = subprocess.run(
-            command,
-            env=environment | {"VLRFT_TEST_SECONDS": seconds.name},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            timeout=timeout,
-        )
-        FORKED_SECONDS.extend(map(float, seconds))
-    return done
+    return subprocess.run(
+        command,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        timeout=timeout,
+    )
 
 
 def run_python(
-    code: str, *arguments: str, timeout: int = 300, **variables: str
+    code: str, *arguments: str, timeout: int = 1800, **variables: str
 ) -> subprocess.CompletedProcess:
     """``code`` in a process of its own in which torch, ms-swift and vLLM are imported already."""
     with tempfile.TemporaryDirectory() as folder:

@@ -68,9 +68,6 @@ def _hand_over(arguments: list[str], servers: Path) -> NoReturn:
     answer: dict[str, Any] = json.loads(line)
     if "differing" in answer:
         _stop(f"imports read {', '.join(answer['differing'])}: take it out of OF_A_RUN")
-    if "VLRFT_TEST_SECONDS" in environment:  # processor seconds that are no child's of the test
-        with open(environment["VLRFT_TEST_SECONDS"], "a") as seconds:
-            seconds.write(f"{answer['seconds']}\n")
     if answer["code"] < 0:
         with contextlib.suppress(OSError):  # of SIGKILL there is no other
             signal.signal(-answer["code"], signal.SIG_DFL)
