@@ -26,10 +26,10 @@ ROWS = st.lists(
 
 @given(ROWS)
 def test_figures_are_those_of_numbers_put_side_by_side(rows):
-    found = by_task(rows)
-    assert set(found) == {row.task for row in rows}
-    assert abs(sum(of.share for of in found.values()) - bool(rows)) < 1e-9
-    for task, of in found.items():
+    figures = by_task(rows)
+    assert set(figures) == {row.task for row in rows}
+    assert abs(sum(of.share for of in figures.values()) - bool(rows)) < 1e-9
+    for task, of in figures.items():
         own = [row for row in rows if row.task == task]
         assert of.completions == len(own) and of.length == statistics.mean(r.length for r in own)
         scored = [row.reward for row in own if row.reward is not None]
@@ -47,7 +47,7 @@ def answer(text):
     return f"<think>t</think><answer>{text}</answer>"
 
 
-def logged(step, tasks=True):
+def logged(step, tasks):
     """A step of ms-swift's log: two prompts of four answers each."""
     nan = float("nan")
     columns = {
