@@ -74,10 +74,9 @@ def finished(tmp_path_factory) -> Path:
     place = tmp_path_factory.mktemp("finished")
     folder = place / "run"
     folder.mkdir()
-    args = {"model": "org/{body}<b>", "reward_funcs": ["vlrft_detection_iou"], "hub_token": "hf_x"}
-    (folder / "args.json").write_text(
-        json.dumps(args | {"swanlab_token": "s3", "x": f"{{title}}{EVIL}"})
-    )
+    args = {"model": "org/{body}<b>", "hub_token": "hf_x", "swanlab_token": "s3"}
+    args |= {"reward_funcs": ["vlrft_detection_iou"], "x": "{title}" + EVIL}
+    (folder / "args.json").write_text(json.dumps(args))
     steps = [
         {"reward": step / 10, "reward_std": 0.1, "frac_reward_zero_std": 0.5}
         | {"rewards/vlrft_detection_iou/mean": step / 10, "rewards/vlrft_detection_iou/std": 0.2}
@@ -91,13 +90,9 @@ def finished(tmp_path_factory) -> Path:
     log = {"completion": [EVIL, gold], "solution": [gold] * 2, "vlrft_detection_iou": [0.0, 1.0]}
     (folder / "completions.jsonl").write_text(json.dumps(log | {"step": ["1", "1"]}) + "\n")
     write_parquet(boxed_rows(random.Random(0), 6), place / "set")
-    for name, right in (("before", 1), ("after", 0)):
-        asked = Settings(f"model-{name}", place / "set", "detection")
-        write_answers(
-            place / name,
-            asked,
-            lambda n, q, right=right: q.row.solution if n % 2 == right else EVIL,
-        )
+    before, after = (Settings(f"model-{n}", place / "set", "detection") for n in (1, 2))
+    write_answers(place / "before", before, lambda n, query: [EVIL, query.row.solution][n % 2])
+    write_answers(place / "after", after, lambda n, query: [query.row.solution, EVIL][n % 2])
     return folder
 
 
@@ -129,11 +124,9 @@ def points_of(page: str, title: str) -> list[list[float]]:
 
 def test_the_page_is_whole_and_escaped(run):
     evil = "<script>alert(1)</script>\"'{{ 7 * 7 }}"
-    append(
-        run, {f"rewards/{evil}/mean": 0.5, f"memory {evil}": 1.0, "global_step/max_steps": "6/6"}
-    )
-    tasks = {"tasks/ocr/reward": 1.5, "tasks/<b>/c/zero_variance": 0.5}
-    append(run, tasks | {"global_step/max_steps": "6/6"})
+    names = {f"rewards/{evil}/mean": 0.5, f"memory {evil}": 1.0}
+    names |= {"tasks/ocr/reward": 1.5, "tasks/<b>/c/zero_variance": 0.5}
+    append(run, names | {"global_step/max_steps": "6/6"})
     page = report(run, *both(run))
     parser = Strict()
     parser.feed(page)
