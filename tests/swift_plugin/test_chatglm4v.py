@@ -4,7 +4,6 @@ import json
 import shutil
 
 import pytest
-from support.glm4v_folder import write_published
 from support.plugin_run import answer_of, refusals
 from support.swift_run import run_python
 
@@ -41,9 +40,16 @@ def row(*turns):
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
+    # Not in this process: it imports what changes the environment, and with another one the next
+    # processes would be forked from another server.
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom support.glm4v_folder import write_published\n"
+    )
+    code += "for name in ('chatglm4v', 'cogagent_9b'):\n"
+    code += "    write_published(Path(sys.argv[1], name), name)"
     folder = tmp_path_factory.mktemp("glm")
-    for family in ("chatglm4v", "cogagent_9b"):
-        write_published(folder / family, family)
+    done = run_python(code, str(folder))
+    assert done.returncode == 0, done.stderr[-3000:]
     return folder
 
 
