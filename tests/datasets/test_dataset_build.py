@@ -60,16 +60,16 @@ def coco(tmp_path):
 
 def built(coco, destination, categories=CATEGORIES, **options):
     written = build_folder(*coco, destination, categories=categories, **options)
-    return rows_in(destination), written.counts, written
+    return rows_in(destination), written
 
 
-def test_every_row_holds_what_pycocotools_reads(coco, tmp_path):
+def test_every_row_holds_what_pycocotools_reads_and_the_rest_is_counted(coco, tmp_path):
     from pycocotools.coco import COCO
 
     with contextlib.redirect_stdout(io.StringIO()):
         theirs = COCO(str(coco[0]))
     ids = {c["name"]: c["id"] for c in theirs.loadCats(theirs.getCatIds())}
-    rows, _, _ = built(coco, tmp_path / "out", negatives=0.0)
+    rows, written = built(coco, tmp_path / "out", negatives=0.0)
     seen = set()
     for row in rows:
         (image,) = theirs.loadImgs([row["image_id"]])
@@ -92,10 +92,15 @@ def test_every_row_holds_what_pycocotools_reads(coco, tmp_path):
         if annotations and all(a["bbox"][2] > 0 and not a["iscrowd"] for a in annotations):
             usable.add((image, category))
     assert seen == usable and len(rows) == len(seen) > 40
+    crowds = [annotation["iscrowd"] for annotation in theirs.anns.values()]
+    empty = [a["bbox"][2] == 0 and not a["iscrowd"] for a in theirs.anns.values()]
+    assert written.counts["crowd regions"] == sum(crowds) > 0
+    assert written.counts["boxes without area"] == sum(empty) > 0
+    assert written.counts["boxes cut at the image's edge (kept)"] > 0
 
 
 def test_the_gold_answer_scores_one_and_the_prompt_is_that_of_virft(coco, tmp_path):
-    rows, _, _ = built(coco, tmp_path / "out")
+    rows, _ = built(coco, tmp_path / "out")
     solutions = [row["solution"] for row in rows]
     for name in ("vlrft_detection_iou", "vlrft_detection_confidence", "vlrft_detection_map"):
         assert REWARDS[name](solutions, solutions) == [1.0] * len(rows)
@@ -111,7 +116,7 @@ def test_the_gold_answer_scores_one_and_the_prompt_is_that_of_virft(coco, tmp_pa
 def test_negatives_are_the_share_asked_for_and_truly_lack_the_category(coco, tmp_path):
     annotations = json.loads(coco[0].read_text())["annotations"]
     held = {(a["image_id"], IDS[a["category_id"]]) for a in annotations}
-    rows, counts, _ = built(coco, tmp_path / "out", negatives=0.5)
+    rows, _ = built(coco, tmp_path / "out", negatives=0.5)
     negative = [row for row in rows if row["solution"] == NO_OBJECTS]
     assert len(negative) == round(0.5 * (len(rows) - len(negative)))
     assert all((row["image_id"], row["category"]) not in held for row in negative)
@@ -119,38 +124,26 @@ def test_negatives_are_the_share_asked_for_and_truly_lack_the_category(coco, tmp
     spread = Counter(row["category"] for row in negative)
     assert max(spread.values()) - min(spread[name] for name in CATEGORIES) <= 1
     # At four shots of five categories 0.1 is two rows, not none.
-    rows, _, _ = built(coco, tmp_path / "few", shots=4)
+    rows, _ = built(coco, tmp_path / "few", shots=4)
     assert [row["solution"] for row in rows].count(NO_OBJECTS) == 2
     # More than there are is said, not waited for.
-    _, counts, _ = built(coco, tmp_path / "many", negatives=50)
-    assert counts["negatives that could not be had"] > 0
+    _, written = built(coco, tmp_path / "many", negatives=50)
+    assert written.counts["negatives that could not be had"] > 0
 
 
 def test_shots_are_per_category_and_by_seed(coco, tmp_path):
-    rows, _, _ = built(coco, tmp_path / "a", shots=4, negatives=0)
+    rows, _ = built(coco, tmp_path / "a", shots=4, negatives=0)
     assert Counter(row["category"] for row in rows) == {name: 4 for name in CATEGORIES}
-    again, _, _ = built(coco, tmp_path / "b", shots=4, negatives=0)
-    other, _, _ = built(coco, tmp_path / "c", shots=4, negatives=0, seed=1)
-
-    def keys(found):
-        return [(row["image_id"], row["category"]) for row in found]
-
-    assert again == rows
-    assert sorted(keys(other)) != sorted(keys(rows))
-    cats, _, _ = built(coco, tmp_path / "d", ["cat"], shots=4, negatives=0)
-    assert sorted(keys(cats)) == sorted(k for k in keys(rows) if k[1] == "cat")
-    _, counts, _ = built(coco, tmp_path / "e", ["cat"], shots=30)
-    assert counts["shots that 'cat' lacks"] > 0
-
-
-def test_crowds_and_boxes_without_area_are_counted(coco, tmp_path):
-    annotations = json.loads(coco[0].read_text())["annotations"]
-    _, counts, _ = built(coco, tmp_path / "out")
-    assert counts["crowd regions"] == sum(a["iscrowd"] for a in annotations) > 0
-    assert counts["boxes without area"] == sum(
-        a["bbox"][2] == 0 and not a["iscrowd"] for a in annotations
+    again, _ = built(coco, tmp_path / "b", shots=4, negatives=0)
+    other, _ = built(coco, tmp_path / "c", shots=4, negatives=0, seed=1)
+    cats, _ = built(coco, tmp_path / "d", ["cat"], shots=4, negatives=0)
+    first, second, of_cats = (
+        {(row["image_id"], row["category"]) for row in part} for part in (rows, other, cats)
     )
-    assert counts["boxes cut at the image's edge (kept)"] > 0
+    assert again == rows and first != second
+    assert of_cats == {key for key in first if key[1] == "cat"}
+    _, written = built(coco, tmp_path / "e", ["cat"], shots=30)
+    assert written.counts["shots that 'cat' lacks"] > 0
 
 
 def test_lvis_negatives_only_where_lvis_says_so_and_no_row_where_labels_lack(coco, tmp_path):
@@ -167,7 +160,7 @@ def test_lvis_negatives_only_where_lvis_says_so_and_no_row_where_labels_lack(coc
     rows = plan_rows(found, ["cat"], negatives=5)
     assert {(row.image_id, bool(row.boxes)) for row in rows} == {(1000, True), (1005, False)}
     assert found.left_out["images not labelled in full"] == 1
-    rows, _, _ = built((coco[0], tmp_path), tmp_path / "out", ["cat"])
+    rows, _ = built((coco[0], tmp_path), tmp_path / "out", ["cat"])
     assert [row["image"]["path"] for row in rows] == ["images/0000.jpg"]
 
 
@@ -234,7 +227,7 @@ def test_a_broken_image_stops_or_is_left_out(coco, tmp_path):
     file.write_bytes(file.read_bytes()[:200])
     with pytest.raises(DataError, match=r"instances.json, image 1000: .*0000.jpg"):
         built(coco, tmp_path / "out")
-    rows, _, written = built(coco, tmp_path / "out", keep_going=True)
+    rows, written = built(coco, tmp_path / "out", keep_going=True)
     assert len(written.left_out) >= 1 and 1000 not in {row["image_id"] for row in rows}
     assert all(str(one.place).endswith("image 1000") for one in written.left_out)
     with pytest.raises(DataError, match="is no folder"):
