@@ -35,6 +35,8 @@ EMPTY = "<answer>No Objects</answer>"
             {"solution": ["four", "rose"], "task": ["counting", "flower"]},
             {0: "(counting)", 1: "'flower'"},
         ),
+        # a gold answer that no reward of its task pays in full
+        ({"solution": ["A", "..."], "task": ["choice", "classification"]}, {1: "'...'"}),
         # boxes lie inside the box format, or the image
         ({"solution": ["[10, 20, 1400, 90]", "[1, 2, 9, 5]"]}, {0: "(10, 20, 1400, 90)"}),
         (
@@ -134,6 +136,7 @@ def test_photographs_of_parquet_are_read_a_few_at_a_time(tmp_path):
     assert rows == 600 and peak < 2e6  # of 6 MB
 
 
+@pytest.mark.slow
 def test_a_wrong_schedule_is_said_before_any_model_is_loaded(monkeypatch):
     pytest.importorskip("swift")
     from swift_vlrft.swift_plugin import register
