@@ -96,7 +96,7 @@ def test_the_peak_under_zero3_on_two_processes_is_within_ten_percent(
     settings = small_settings(SMALL, **ways, **values)
     file = tmp_path / "case.json"
     file.write_text(json.dumps({"config": SMALL, "shape": asdict(batch_shape(settings))}))
-    script = Path(__file__).parents[1] / "support" / "zero3_peak.py"
+    script = Path(__file__).parents[1] / "support" / "real_memory.py"
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     done = subprocess.run(
         [*command, "--nproc_per_node", "2", str(script), str(file)],

@@ -5,11 +5,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from support.vision_rows import MIXTURES as MIXTURES
+from support.vision_rows import tiny_of
+
 from swift_vlrft.families import FAMILIES, known_family
 from swift_vlrft.families.family import TinySize
 from swift_vlrft.tiny.checkpoint import build_model, build_tokenizer, save_checkpoint, write_tiny
 
-MIXTURES = ("qwen3_vl_moe", "qwen3_5_moe", "glm4v_moe")
 # Keys of the published config.json that vLLM reads and transformers has no defaults for.
 READ_BY_VLLM = {
     "norm_topk_prob": True,
@@ -24,8 +26,6 @@ def write_kind(kind: str, folder: Path) -> None:
     if kind in FAMILIES:
         write_tiny(kind, folder)
         return
-    from support.vision_rows import tiny_of
-
     family, dense = known_family(kind), tiny_of(kind)
 
     def config(size: TinySize, vocabulary: int) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from swift_vlrft.tiny.checkpoint import build_model
 
 VOCABULARY, IMAGE, VIDEO, START, END = 512, 500, 501, 502, 503
 
-
 EXPERTS = {
     **{"num_experts": 4, "n_routed_experts": 4, "num_experts_per_tok": 2},
     **{"moe_intermediate_size": 32, "shared_expert_intermediate_size": 32},
@@ -43,10 +42,10 @@ def tiny_of(kind: str) -> Tiny:
     return replace(tiny, config=config)
 
 
-def tiny_model(kind: str, *, seed: int = 0) -> torch.nn.Module:
+def tiny_model(kind: str) -> torch.nn.Module:
     """The real transformers class with random weights and a vocabulary of 512."""
-    torch.manual_seed(seed)
-    model = build_model(tiny_of(kind), TinySize(layers=3), seed=seed, vocabulary=VOCABULARY)
+    torch.manual_seed(0)
+    model = build_model(tiny_of(kind), TinySize(layers=3), vocabulary=VOCABULARY)
     config = model.config
     config.image_token_id, config.video_token_id = IMAGE, VIDEO
     config.image_start_token_id, config.image_end_token_id = START, END
@@ -77,71 +76,65 @@ def make_rows(
     model,
     groups: list[tuple[int, int, list[int]]],
     *,
-    seed: int = 0,
     left: bool = False,
     alike: int = 0,
     order: list[int] | None = None,
 ) -> Rows:
     """Rows of several prompts: ``(text tokens, images, completion lengths)`` for each.
 
-    ``alike`` is how many tokens all completions of a prompt begin with in common.
+    ``left``: padded there. ``alike`` is how many tokens all completions of a prompt begin with in
+    common.
     """
-    rng = random.Random(seed)
-    generator = torch.Generator().manual_seed(seed)
+    rng, generator = random.Random(0), torch.Generator().manual_seed(0)
     vision = model.config.vision_config
     merge = getattr(vision, "spatial_merge_size", None)
     tile = model.config.image_seq_length if merge is None else 0
     rows: list[tuple[list[int], int, list[torch.Tensor], list[list[int]]]] = []
 
-    def word():
-        return rng.randrange(400)
+    def words(count: int) -> list[int]:
+        return [rng.randrange(400) for _ in range(count)]
 
-    for words, n_images, lengths in groups:
-        prompt, pixels, grids = [word() for _ in range(words // 2)], [], []
+    for text, n_images, lengths in groups:
+        prompt, pixels, grids = words(text // 2), [], []
         for _ in range(n_images):
             if tile:
-                size, tokens = (rng.randint(1, 3), 3, *vision.image_size), tile
-                tokens *= size[0]
+                size = (rng.randint(1, 3), 3, *vision.image_size)
+                tokens = tile * size[0]
             else:
                 h, w = (merge * rng.randint(1, 3) for _ in range(2))
                 size = (h * w, 3 * vision.temporal_patch_size * vision.patch_size**2)
                 tokens = h * w // merge**2
                 grids.append([1, h, w])
             pixels.append(torch.randn(size, generator=generator))
-            prompt += [START] + [IMAGE] * tokens + [END, word()]
-        prompt += [word() for _ in range(words - words // 2)]
-        common = [word() for _ in range(alike)]
-        for n in lengths:
-            completion = (common + [word() for _ in range(n)])[:n]
-            rows.append((prompt + completion, n, pixels, grids))
+            prompt += [START, *[IMAGE] * tokens, END, *words(1)]
+        prompt += words(text - text // 2)
+        common = words(alike)
+        rows += [(prompt + (common + words(n))[:n], n, pixels, grids) for n in lengths]
     rows = [rows[i] for i in order or range(len(rows))]
 
     columns = max(len(ids) for ids, *_ in rows)
-    region = max(columns - (len(ids) - n) if not left else n for ids, n, *_ in rows)
+    region = max(n if left else columns - len(ids) + n for ids, n, *_ in rows)
     input_ids = torch.zeros(len(rows), columns, dtype=torch.long)
     attention_mask = torch.zeros_like(input_ids)
     completion_mask = torch.zeros(len(rows), columns, dtype=torch.bool)
     for r, (ids, n, *_) in enumerate(rows):
         first = columns - len(ids) if left else 0
-        input_ids[r, first : first + len(ids)] = torch.tensor(ids)
-        attention_mask[r, first : first + len(ids)] = 1
-        completion_mask[r, first + len(ids) - n : first + len(ids)] = True
+        last = first + len(ids)
+        input_ids[r, first:last] = torch.tensor(ids)
+        attention_mask[r, first:last] = 1
+        completion_mask[r, last - n : last] = True
     images = Images(
         torch.cat([x for _, _, pixels, _ in rows for x in pixels]),
-        None if tile else torch.tensor([g for *_, grids in rows for g in grids]),
+        None if tile else torch.tensor([grid for *_, grids in rows for grid in grids]),
         IMAGE,
         merge or 1,
         tile,
     )
-    if tile:
-        position_ids = torch.arange(columns).expand_as(input_ids)
-    else:
-        position_ids, _ = model.model.get_rope_index(
-            input_ids,
-            mm_token_type_ids=(input_ids == IMAGE).int(),
-            image_grid_thw=images.grid_thw,
-            attention_mask=attention_mask,
-        )
+    position_ids = torch.arange(columns).expand_as(input_ids)
+    if not tile:
+        kinds = (input_ids == IMAGE).int()
+        grid = {"image_grid_thw": images.grid_thw, "attention_mask": attention_mask}
+        position_ids, _ = model.model.get_rope_index(input_ids, mm_token_type_ids=kinds, **grid)
     return Rows(input_ids, attention_mask, position_ids, completion_mask[:, -region:], images)
 
 
