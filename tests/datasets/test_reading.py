@@ -12,7 +12,6 @@ from support.stored_sets import (
     SIZE,
     columns,
     jsonl,
-    parquet_file,
     parquet_folder,
     picture,
     saved_dict,
@@ -189,14 +188,6 @@ def test_a_damaged_shard_is_named_and_leaves_the_healthy_ones(damage, tmp_path):
     assert row.place.file.name == "train-00001-of-00002.parquet"
     trained, report = train_on(tmp_path, tmp_path / "cache")
     assert len(trained) == 1 and broken.name in report.listed()
-
-
-def test_a_shard_whose_only_row_group_is_damaged_is_one_problem(tmp_path):
-    path = parquet_file(tmp_path)
-    content = path.read_bytes()
-    path.write_bytes(content[:20] + bytes(380) + content[400:])
-    (bad,) = read_rows(tmp_path, keep_going=True)
-    assert path.name in bad.problem
 
 
 def test_a_split_that_is_not_there_lists_the_others(tmp_path):

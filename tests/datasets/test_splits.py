@@ -164,17 +164,13 @@ def test_folders_that_may_be_several_sets_are_named(files, apart, tmp_path):
 
 
 def test_a_split_without_rows_is_a_problem(tmp_path):
-    write(tmp_path / "train.parquet")
-    write(tmp_path / "test.parquet", "x")
-    code, report = run("check", tmp_path)
-    assert (code, report["good"]) == (1, 1)
+    for ending in ("parquet", "jsonl"):
+        write(tmp_path / ending / f"train.{ending}")
+        write(tmp_path / ending / f"test.{ending}", "x")
+    code, report = run("check", tmp_path / "parquet")
     (problem,) = report["problems"]
-    assert "'train'" in problem["problem"]
-    for name in ("train", "test"):
-        (tmp_path / f"{name}.parquet").unlink()
-    write(tmp_path / "train.jsonl")
-    write(tmp_path / "test.jsonl", "x")
-    code, said = run("check", tmp_path)
+    assert (code, report["good"]) == (1, 1) and "'train'" in problem["problem"]
+    code, said = run("check", tmp_path / "jsonl")
     assert code == 2 and "train.jsonlhasnorows" in said
 
 
