@@ -1,9 +1,8 @@
-"""``vlrft score``: why points are lost, the report, and the command on files as people have them."""
-
-# ruff: noqa: E501 - rows of a table stay on one line
+"""``vlrft score``: why points are lost, what ruins a run, and the command on people's files."""
 
 import json
 import math
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -15,6 +14,11 @@ from swift_vlrft.files.completions import Completion
 
 GOLD = "<answer>[{'Position': [100, 100, 200, 200], 'Confidence': 1}]</answer>"
 RIGHT = "<think>t</think><answer>[{'Position': [100, 100, 200, 200], 'Confidence': 1}]</answer>"
+
+
+def cases(table):
+    """Answers, why points are lost or a run is ruined, and what is said; of GOLD, if no other."""
+    return list(map(json.loads, Path(__file__).with_name(f"{table}.jsonl").open()))
 
 
 def answer(text):
@@ -36,38 +40,11 @@ def write(path, *records):
     return path
 
 
-@pytest.mark.parametrize(
-    ("reward", "text", "gold", "code", "words"),
-    [
-        ("detection_iou", None, GOLD, "no_answer", "no complete answer block"),
-        ("detection_iou", "a dog", GOLD, "not_boxes", "answer is not a list"),
-        ("detection_iou", "No Objects", GOLD, "false_empty_prediction", "says there is no object; there are 1"),
-        ("detection_iou", "[1, 2, 3, 4]", "No Objects", "missed_empty_prediction", "1 box where there is no"),
-        ("detection_iou", "[[1, 2, 3], [9, 9, 1, 1], [100, 100, 200, 200]]", GOLD, "invalid_boxes", "2 of 3 boxes invalid"),
-        ("detection_iou", "[100, 100, 200, 141]", GOLD, "low_iou", "best IoU 0.41 under 0.5"),
-        ("detection_iou", "[[100, 100, 200, 200]] " + "[1, 2, 3, 4]" * 4, GOLD, "extra_boxes", "4 extra boxes"),
-        ("detection_iou", "[1, 2, 3, 4]", "[[1, 2, 3, 4], [5, 5, 9, 9]]", "missed_boxes", "1 gold box missed"),
-        ("detection_iou", "[{'bbox': [1, 2, 3, 4], 'label': 'cat'}]", "[{'bbox': [1, 2, 3, 4], 'label': 'dog'}]", "label_mismatch", "label mismatch: 'cat' where the gold says 'dog'"),
-        ("detection_iou", "[100, 100, 200, 190]", GOLD, "loose_boxes", "mean IoU 0.90"),
-        ("detection_confidence", "[100, 100, 200, 200]", GOLD, "no_confidence", "1 of 1 without a confidence"),
-        ("detection_confidence", "[{'bbox': [100, 100, 200, 200], 'score': 0.4}]", GOLD, "underconfident", "confidence 0.4 for a matched box"),
-        ("detection_format", "a dog", GOLD, "not_boxes", "not a list"),
-        ("format", "", "", "bad_format", "one non-empty think block"),
-        ("grounding_iou", "[100, 100, 200, 141]", "[100, 100, 200, 200]", "low_iou", "best IoU 0.41 under 0.5"),
-        ("grounding_iou", "[1, 2, 3, 4] [100, 100, 200, 200]", "[100, 100, 200, 200]", "extra_boxes", "1 extra box"),
-        ("classification", "A319", "A320", "wrong_label", "label mismatch: 'a319' is not 'a320'"),
-        ("counting", "3 or 4", "4", "no_number", "several"),
-        ("counting", "3", "4", "wrong_number", "3 is not 4"),
-        ("choice", "A", "B", "wrong_choice", "A is not B"),
-        ("yes_no", "maybe", "yes", "no_choice", "none of the options"),
-        ("counting", "3", "four", "bad_gold", "gold solution cannot be read"),
-    ],
-)  # fmt: skip
-def test_every_lost_point_has_its_reason(reward, text, gold, code, words):
-    completion = "no tags" if text is None else answer(text)
-    reason = explain(f"vlrft_{reward}", completion, gold)
-    assert reason.code == code
-    assert words in reason.text
+@pytest.mark.parametrize("case", cases("reasons"), ids=lambda case: case["why"])
+def test_every_lost_point_has_its_reason(case):
+    completion = answer(case["answer"]) if "answer" in case else "no tags"
+    reason = explain(f"vlrft_{case['reward']}", completion, case.get("gold", GOLD))
+    assert reason.code == case["code"] and case["said"] in reason.text
     assert reason.score is None or reason.score < 1.0
 
 
@@ -139,34 +116,17 @@ def test_a_log_without_a_column_of_its_set_is_noted(reward, texts, gold, column,
     (note,) = score_file(write(tmp_path / "completions.jsonl", record)).notes
     (name,) = column
     assert f"{reward}: the run scored 1 of 2 rows" in note and f"lacks {name}," in note
-    for more in ({name: [column[name]] * 2}, {"completion": list(map(answer, other))}):
+    whole = {name: [column[name]] * 2}
+    for more in (whole, whole | {reward: [0, 1]}, {"completion": list(map(answer, other))}):
         assert score_file(write(tmp_path / "more.jsonl", record | more)).notes == []
 
 
-IN_PIXELS = {"frame": "pixels", "width": 640, "height": 480}
-LARGE = IN_PIXELS | {"width": 1920, "height": 1080}
-
-
-@pytest.mark.parametrize(
-    ("text", "count", "solution", "more", "said"),
-    [
-        ("[0.1, 0.1, 0.2, 0.2]", 10, GOLD, {}, "under 1"),
-        ("[900, 500, 1400, 1100]", 10, GOLD, {}, "`pixels`"),
-        ("[100, 100, 700, 200]", 10, GOLD, IN_PIXELS, "`norm1000`"),
-        ("[250, 250, 500, 500]", 10, "[0.25, 0.25, 0.5, 0.5]", {"frame": "unit"}, "beyond 1."),
-        ("[9, 5, 1400, 1100]", 10, "{'box_2d': [1, 2, 3, 4]}", {"frame": "yx1000"}, "beyond 1000"),
-        ("a dog", 10, GOLD, {}, "0% of 10"),
-        ("[100, 100, 200, 200]", 2, "four", {}, "2 gold solutions"),
-        ("[100, 100, 200, 200]", 10, GOLD, {}, None),
-        ("[1100, 700, 1500, 900]", 10, "[1110, 700, 1500, 900]", {}, None),  # of a large image
-        ("[0.1, 0.1, 0.2, 0.2]", 10, "[0.1, 0.1, 0.2, 0.3]", {}, None),
-        ("[1100, 700, 1500, 900]", 10, "[900, 700, 1000, 900]", LARGE, None),
-    ],
-)
-def test_what_ruins_a_run_is_flagged_and_nothing_else(text, count, solution, more, said):
-    rows = [{"completion": answer(text), "solution": solution, **more}] * count
+@pytest.mark.parametrize("case", cases("flags"), ids=lambda case: case["why"])
+def test_what_ruins_a_run_is_flagged_and_nothing_else(case):
+    row = {"completion": answer(case["answer"]), "solution": case.get("gold", GOLD)}
+    rows = [row | case.get("more", {})] * case["rows"]
     flags = score_rows(rows, ["vlrft_detection_iou"]).flags
-    assert any(said in flag for flag in flags) if said else flags == []
+    assert any(case["flag"] in flag for flag in flags) if case["flag"] else flags == []
 
 
 def test_the_command_prints_means_reasons_and_samples(tmp_path):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.drawn_rows import boxed_rows
-from support.plugin_run import PLUGIN, answer_of, import_plugin, refusals
+from support.plugin_run import answer_of, check_refusals, import_plugin, refusals
 from support.stored_sets import columns, picture
 
 from swift_vlrft.datasets import Source
@@ -79,31 +79,8 @@ def test_an_error_ends_the_command_without_a_traceback():
     assert "vlrft_detection_iou?" in done.stderr and "vlrft_classification" in done.stderr
 
 
-RESUMED = "--resume_from_checkpoint SETS --resume_only_model true"
-REFUSED = [
-    ("--reward_funcs mine", "--reward_funcs mine"),
-    (f"--reward_funcs mine --external_plugins {PLUGIN} mine.py", ""),  # which may bring it
-    ("--dataset SETS/nowhere", "SETS/nowhere"),
-    ("--dataset SETS/no-boxes#2", "train-00000-of-00001.parquet, row 3: the solution 'a dog'"),
-    ("--dataset SETS/outside --strict true", "row 3: the box (10, 20, 1400, 90)"),
-    ("--dataset SETS/outside", ""),
-    ("--dataset SETS/messages.jsonl:pixels", "SETS/messages.jsonl"),
-    ("--dataset SETS/messages.jsonl:native", "SETS/messages.jsonl"),
-    ("--dataset SETS/shapes:pixels --model_type llama3", "llama3"),
-    ("--dataset SETS/shapes:pixel", "norm1000, pixels"),
-    ("--dataset SETS/shapes:text", "known tasks, for their rows alone: detection"),
-    (f"--dataset SETS/shapes:native {RESUMED}", ""),
-    ("--dataset SETS/shapes:native --model zai-org/glm-4v-9b", "chatglm4v"),
-    ("--dataset SETS/shapes:native", "--model"),
-    ("--dataset SETS/text.jsonl --reward_funcs vlrft_classification", "image"),
-]
-
-
 def test_what_is_wrong_is_named_before_a_model_is_loaded(sets):
-    table = [[text.replace("SETS", str(sets)) for text in row] for row in REFUSED]
-    errors, said = refusals([flags for flags, _ in table])
-    for (flags, named), error in zip(table, errors, strict=True):
-        assert named in error and bool(named) == bool(error), (flags, error)
+    said = check_refusals("plugin", SETS=str(sets))
     assert "row 3: the box (10, 20, 1400, 90)" in said  # also where it does not stop the run
     errors, _ = refusals([""], VLRFT_SHARED_PREFIX="maybe")
     assert "VLRFT_SHARED_PREFIX=maybe" in errors[0]

@@ -6,7 +6,7 @@ from itertools import islice
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.plugin_run import answer_of, refusals
+from support.plugin_run import answer_of, check_refusals
 from support.sharded_rows import write_shards
 
 torch = pytest.importorskip("torch")
@@ -127,18 +127,5 @@ def test_files_in_the_order_of_their_tasks(tmp_path):
 
 
 def test_what_a_stream_needs_is_said_before_a_model_is_loaded(shards):
-    table = {
-        "--dataset SET": "--max_steps",
-        "--dataset SET --max_steps -1": "--max_steps",
-        "--dataset SET --max_steps 9 --val_dataset SET": "--val_dataset",
-        "--dataset SET --max_steps 9 --num_generations 2 --generation_batch_size 242": "121",
-        "--dataset SET --max_steps 9 --num_generations 2 --per_device_train_batch_size 240": "",
-        "--dataset s3://me:secret@bucket/set --max_steps 9": "credentials",
-        "--dataset nosuchstore://bucket/set --max_steps 9": "nosuchstore",
-        "--dataset memory://none --max_steps 9": "memory://none",
-    }
-    commands = [f"{flags} --streaming true --rlhf_type grpo" for flags in table]
-    errors, _ = refusals([command.replace("SET", str(shards)) for command in commands])
-    for (flags, named), error in zip(table.items(), errors, strict=True):
-        assert named in error and bool(named) == bool(error), (flags, error)
-        assert "secret" not in error
+    usual = f"--dataset {shards} --streaming true --rlhf_type grpo"
+    assert "secret" not in check_refusals("stream", usual, SET=str(shards))
