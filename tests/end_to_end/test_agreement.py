@@ -55,7 +55,7 @@ FLAGS = {
     "lora": ("--freeze_vit", "false", "--freeze_aligner", "false", "--tuner_type", "lora"),
     "lora in the engine": ("--tuner_type", "lora", "--vllm_enable_lora", "true"),
 }
-CODE = "import sys\nfrom support.agreement_faults import main\nmain(*sys.argv[1:])"
+CODE = "import sys\nfrom end_to_end.agreement_faults import main\nmain(*sys.argv[1:])"
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ from swift_vlrft.files.checkpoints import good_checkpoints
 
 pytestmark = pytest.mark.end_to_end
 
-PLUGINS = [SUPPORT / "cpu_engines.py", SUPPORT / "token_sum.py"]
+PLUGINS = [SUPPORT / "cpu_engines.py", Path(__file__).parent / "plugins" / "token_sum.py"]
 # 16 rows in pairs of completions.
 FLAGS = (
     *("--reward_funcs", "vlrft_classification", "token_sum", "--num_generations", "2"),

@@ -1,5 +1,5 @@
 """The first and the fourth table of docs/faults.md: processes that die, rewards and numbers that
-go wrong, in the real `swift rlhf` on two processes. What goes wrong is tests/support/fault.py's.
+go wrong, in the real `swift rlhf` on two processes. What goes wrong is plugins/fault.py's.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ from swift_vlrft.files.checkpoints import good_checkpoints, why_not
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.nightly]
 
-PLUGINS = [SUPPORT / "cpu_engines.py", SUPPORT / "fault.py"]
+PLUGINS = [SUPPORT / "cpu_engines.py", Path(__file__).parent / "plugins" / "fault.py"]
 FLAGS = (
     *("--reward_funcs", "judge", "vlrft_format", "--callbacks", "fault", "--tuner_type", "lora"),
     *("--save_strategy", "steps", "--save_steps", "1"),

@@ -2,6 +2,7 @@
 
 import json
 import random
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,7 +14,7 @@ from swift_vlrft.demo.tasks import known_task
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.nightly]
 
-FAULTS = SUPPORT / "faults_storage.py"
+FAULTS = Path(__file__).parent / "plugins" / "faults_storage.py"
 LORA = ("--tuner_type", "lora", "--beta", "0")
 
 

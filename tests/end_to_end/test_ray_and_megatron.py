@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from support.swift_run import ON_CPU, REPOSITORY, SUPPORT, free_port
+from support.swift_run import ON_CPU, REPOSITORY, free_port
 
 from swift_vlrft.recipe import facts as shipped
 from swift_vlrft.rewards import REWARDS
@@ -22,6 +22,7 @@ pytestmark = [pytest.mark.end_to_end, pytest.mark.nightly]
 
 # What ms-swift's extras [ray] and [megatron] ask for, beside what is installed.
 PACKAGES = ("ray==2.60.0", "megatron-core==0.16.1", "mcore-bridge==1.6.5")
+HERE = Path(__file__).parent
 PLUGIN = REPOSITORY / "plugins" / "vlrft.py"
 NAMES = ("vlrft_classification", "vlrft_format")
 
@@ -54,7 +55,7 @@ def packages(tmp_path_factory) -> Path:
 
 def ran(command, packages: Path, timeout: int = 900, answers: str = "", **variables: str):
     """To its end, whatever that is; its processes end with it."""
-    paths = [str(SUPPORT / "megatron_site"), str(REPOSITORY), str(packages)]
+    paths = [str(HERE / "megatron_site"), str(REPOSITORY), str(packages)]
     environment = os.environ | ON_CPU | {"MASTER_PORT": free_port()} | variables
     environment["PYTHONPATH"] = os.pathsep.join(paths)
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -141,7 +142,7 @@ def test_megatron_on_ray_scores_our_rows(tiny_qwen2_5_vl, shapes, packages, tmp_
     path.write_text(yaml.safe_dump({**CONFIGURATION, **ours}))
     answers = [f"<think>t</think>{row.solution}" for row in rows]
     answers[:3] = ["<answer>black</answer>", "", rows[2].solution]
-    script = SUPPORT / "ray_driver.py"
+    script = HERE / "ray_driver.py"
     done = ran([sys.executable, script, "--config", path], packages, answers=json.dumps(answers))
     assert done.returncode == 0, done.stderr[-5000:]
     found = json.loads(done.stdout.splitlines()[-1])

@@ -1,7 +1,7 @@
 """Every recipe's own file, run with bash on two CPU processes: tiny model of the same architecture,
 tiny data set, real vLLM, real DeepSpeed.
 
-What a CPU cannot do is overridden by flags and variables alone (tests/support/recipe_run.py); two
+What a CPU cannot do is overridden by flags and variables alone (recipe_run.py); two
 steps, then a checkpoint that loads, and for one recipe of each way to train a run that goes on
 from it.
 """
@@ -15,8 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.drawn_rows import boxed_rows
-from support.recipe_run import (
+from end_to_end.recipe_run import (
     RECIPES,
     RecipeRun,
     read,
@@ -24,6 +23,7 @@ from support.recipe_run import (
     run_recipe,
     run_with_server,
 )
+from support.drawn_rows import boxed_rows
 
 from swift_vlrft.demo.data import png_bytes, write_parquet
 from swift_vlrft.demo.mixed import demo_rows

@@ -3,11 +3,12 @@
 import json
 import math
 import re
+from pathlib import Path
 
 import pytest
 from end_to_end.test_engines import COIN, PLUGINS, VLLM, ZERO3, ZERO3_VARIABLES
 from support.nightly import first_now
-from support.swift_run import SUPPORT, VLLM_ON_CPU, Run, assert_trained, grpo_command, run_swift
+from support.swift_run import VLLM_ON_CPU, Run, assert_trained, grpo_command, run_swift
 
 from swift_vlrft.tiny.checkpoint import write_tiny
 
@@ -60,7 +61,7 @@ def test_every_loss_type_and_mask_is_the_same(tiny_qwen2_5_vl, shapes, tmp_path)
         *("--num_generations", "8", "--num_iterations", "2", "--top_entropy_quantile", "0.5"),
         *("--epsilon_high", "0.28", "--learning_rate", "1e-3"),
     )
-    plugins = [*PLUGINS, SUPPORT / "every_loss.py"]
+    plugins = [*PLUGINS, Path(__file__).parent / "plugins" / "every_loss.py"]
     stock, shared = (
         run_swift(
             grpo_command(tiny_qwen2_5_vl, shapes, tmp_path / name, plugins, *flags),

@@ -34,7 +34,7 @@ def groups(file: Path) -> list[list[int]]:
 
 def test_a_streamed_set_trains_in_groups(tiny_qwen2_5_vl, tmp_path):
     data = write_shards(tmp_path / "set", 3, 3, group=2, broken=BROKEN)
-    plugins = [SUPPORT / "seen_rows.py", SUPPORT / "coin.py"]
+    plugins = [Path(__file__).parent / "plugins" / "seen_rows.py", SUPPORT / "coin.py"]
     whole = tmp_path / "whole"
     command = grpo_command(tiny_qwen2_5_vl, data, whole, plugins, *FLAGS)
     command += ["--save_strategy", "steps", "--save_steps", "6"]
