@@ -24,7 +24,7 @@ from support.stored_sets import command, stream_of, train_on, write_table
 from swift_vlrft.datasets import DataError, open_image, read_rows
 from swift_vlrft.datasets.check import check_set
 from swift_vlrft.datasets.convert import convert_folder
-from swift_vlrft.datasets.image import image_info, try_image_info
+from swift_vlrft.datasets.image import try_image_info
 from swift_vlrft.report.set_page import page_of
 
 WIDE = (40, 24)
@@ -103,7 +103,7 @@ def pictures():
         "JPEG, bytes behind": saved(large, "JPEG") + bytes(9000),  # as some cameras write
         "JPEG progressive": saved(large, "JPEG", progressive=True),
         "JPEG turned by xmp": saved(p, "JPEG", xmp=XMP_TURNED),
-        "JPEG turned, large": saved(large, "JPEG", exif=turned_by(7)),
+        **{f"JPEG turned {n}, large": saved(large, "JPEG", exif=turned_by(n)) for n in (4, 5, 8)},
         "WEBP alpha": saved(clear, "WEBP", lossless=True),
         "TIFF pages": saved(p, "TIFF", save_all=True, append_images=[photo((30, 30), 1)]),
         "TIFF lzw": saved(p, "TIFF", compression="tiff_lzw"),
@@ -227,10 +227,10 @@ def jsonl_of_base64(contents, folder):
 
 
 def size_of(content):
+    """The size of a whole picture, upright, as Pillow tells it."""
     try:
-        head = image_info({"bytes": content, "path": None})
-        return head.width, head.height
-    except DataError:
+        return ImageOps.exif_transpose(Image.open(io.BytesIO(content))).size
+    except Exception:
         return 500, 500
 
 
