@@ -24,7 +24,7 @@ from swift_vlrft.recipe.record import (
 )
 from swift_vlrft.recipe.resume import resume_plan
 
-OLD, NEW = "v0-20261122-101500", "v1-20261122-191500"
+OLD, NEW = "v0-20261122-101500", "v9-20261122-191500"
 SWIFT = "/venv/lib/python3.12/site-packages/swift/cli/rlhf.py"
 ODD = ["--system", 'Say "red" for $5; a\\b, don\'t!\n<é>', "--model_kwargs", '{"a": [1, "b c"]}']
 
@@ -186,6 +186,8 @@ def test_a_run_of_several_nodes(tmp_path, monkeypatch):
     for found in (plan.environment(os.environ), plan.as_dict()["variables"]):
         assert [found[name] for name in nodes] == ["2", "1", "10.0.0.7", "29500"]
     assert "NODE_RANK=1 " in plan.text
+    alone = resume_plan(make_run(tmp_path / "alone" / OLD))
+    assert "NODE_RANK" not in alone.record.variables
 
 
 def test_torchrun_with_ms_swifts_script(tmp_path):

@@ -128,7 +128,7 @@ def find(folder, monkeypatch):
             "importlib.util.find_spec",
             lambda name, *_: None if name in lacking or "*" in lacking else name,
         )
-        text, path = row["script"], "command"
+        text, path = row.get("script", ""), "command"
         if "config" in row:
             text, path = yaml.safe_dump({**RAY, **row["config"]}), "ray.yaml"
         for name, command in NAMES.items():
