@@ -6,7 +6,6 @@ import socket
 import subprocess
 import sys
 import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from importlib import metadata
 
 import pytest
@@ -91,33 +90,23 @@ def test_what_nvidia_smi_says(monkeypatch, tmp_path, script, seconds, what, stat
     assert checks[what].state == state and said in checks[what].found
 
 
-class Answers(BaseHTTPRequestHandler):
-    status = 200
-
-    def do_HEAD(self):
-        self.send_response(self.status)
-        self.end_headers()
-
-    def log_message(self, *_):
-        pass
-
-
-@pytest.mark.parametrize(("status", "state"), [(200, OK), (404, OK), (503, NOTE)])
-def test_a_hub_that_answers(monkeypatch, status, state):
+@pytest.mark.parametrize(("status", "state"), [(200, OK), (404, OK), (503, NOTE), (None, NOTE)])
+def test_what_a_hub_answers(monkeypatch, status, state):
+    """None: nothing, in the time that it has."""
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    monkeypatch.setattr(Answers, "status", status)
-    with HTTPServer(("127.0.0.1", 0), Answers) as server:
-        threading.Thread(target=server.handle_request, daemon=True).start()
-        address = f"http://127.0.0.1:{server.server_port}"
-        assert doctor._hub("huggingface.co", address, 60.0).state == state
 
+    def answer_once():
+        client, _ = hub.accept()
+        with client:
+            client.recv(4096)
+            client.sendall(f"HTTP/1.1 {status} .\r\nContent-Length: 0\r\n\r\n".encode())
 
-def test_a_hub_that_never_answers_costs_its_limit(monkeypatch):
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        answer = doctor._hub("huggingface.co", address, 0.2)
-    assert answer.state == NOTE and "HF_ENDPOINT" in answer.remedy
+    with socket.create_server(("127.0.0.1", 0)) as hub:
+        if status is not None:
+            threading.Thread(target=answer_once, daemon=True).start()
+        address = f"http://127.0.0.1:{hub.getsockname()[1]}"
+        answer = doctor._hub("huggingface.co", address, 0.2 if status is None else 60)
+    assert answer.state == state and ("HF_ENDPOINT" in answer.remedy) == (state == NOTE)
 
 
 SLOW_HUB = """

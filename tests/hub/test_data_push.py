@@ -136,9 +136,9 @@ def test_rows_that_only_name_their_images_are_refused(folder, image):
 
 
 def test_other_bad_input_is_one_clear_error(folder, tmp_path):
-    assert "HF_TOKEN is" in refusal(folder, HF_TOKEN="")
-    told = refusal(folder, "--hub", "modelscope", MODELSCOPE_API_TOKEN="")
-    assert "MODELSCOPE_API_TOKEN is" in told
+    for hub, token in {"hf": "HF_TOKEN", "modelscope": "MODELSCOPE_API_TOKEN"}.items():
+        tokens = {"HF_TOKEN": "x", "MODELSCOPE_API_TOKEN": "x"} | {token: ""}
+        assert f"{token} is" in refusal(folder, "--hub", hub, **tokens)
     write_folder(tmp_path / "unknown", {"train": [row(0, task="segmentation")]})
     assert "known task" in refusal(tmp_path / "unknown")
     assert "new folder" in refusal(folder, "--hub", "hf", "--card-only", str(folder))

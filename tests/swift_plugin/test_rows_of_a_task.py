@@ -2,6 +2,7 @@
 cannot be asked for.
 """
 
+import json
 import random
 from contextlib import nullcontext
 from pathlib import Path
@@ -49,28 +50,14 @@ def sets(tmp_path_factory):
     return folders | {name: written(root / name, **change) for name, change in CHANGES.items()}
 
 
-@pytest.mark.parametrize(
-    ("name", "asked", "said"),
-    [
-        *((name, " ocr / list #7", None) for name in CHANGES),
-        ("good", "ocr", None),
-        ("good", "ocr/ocr#2", None),
-        ("good", "default/ocr", None),
-        ("good", "grounding", None),
-        ("gold", "grounding", "2 of 2 rows of .*gold"),
-        ("prompt", "grounding", "2 of 2 rows of .*prompt"),
-        ("typo", "grounding", "'Grounding '.* 'grounding'"),
-        ("users", "grounding", "of grounding; .*2 caption/short 图"),
-        ("good", "counting/choice", "counting or choice; .*2 grounding, 2 pointing"),
-        ("good", "OCR", "'OCR'.*known tasks"),
-        *(("good", f"ocr#{count}", f"'{count}' is") for count in ("0", "-5", "", "some", "1.5")),
-        ("good", "ocr#2:list", "'2:list' is"),
-        ("colon", "ocr", "does not exist .*link the set"),
-    ],
-)
-def test_what_is_asked_of_a_set(sets, name, asked, said):
+ASKED = list(map(json.loads, Path(__file__).with_name("asked.jsonl").open(encoding="utf-8")))
+
+
+@pytest.mark.parametrize("case", ASKED, ids=lambda case: f"{case['set']}:{case['asked']}")
+def test_what_is_asked_of_a_set(sets, case):
+    said = case["said"]
     with pytest.raises(DataError, match=f"(?s){said}") if said else nullcontext():
-        swift_plugin.register([f"{sets[name]}:{asked}"])
+        swift_plugin.register([f"{sets[case['set']]}:{case['asked']}"])
 
 
 @pytest.mark.parametrize("dataset", ["colon", "sharp"])
