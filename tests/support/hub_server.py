@@ -62,7 +62,7 @@ def hub_environment(url, home):
 @contextmanager
 def running_hub() -> Iterator[Hub]:
     with Hub() as hub:
-        threading.Thread(target=hub.serve_forever, daemon=True).start()
+        threading.Thread(target=hub.serve_forever, args=(0.01,), daemon=True).start()
         try:
             yield hub
         finally:
