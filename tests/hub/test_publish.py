@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 import shutil
+from pathlib import Path
 
 import pytest
 from huggingface_hub import ModelCard
@@ -16,6 +17,12 @@ from swift_vlrft.hub.checkpoint import open_checkpoint
 from swift_vlrft.recipe.facts import facts
 
 BASE = "Qwen/Qwen3-VL-2B-Instruct"
+TABLE = list(map(json.loads, Path(__file__).with_name("publish.jsonl").open()))
+
+
+def cases(of):
+    rows = [row for row in TABLE if row["of"] == of]
+    return pytest.mark.parametrize("case", rows, ids=lambda row: row["why"])
 
 
 @pytest.fixture
@@ -83,21 +90,12 @@ def test_an_adapter_names_a_model_that_others_have(tmp_path):
         assert f"](<https://{page}/{BASE}>)" in text
 
 
-@pytest.mark.parametrize(
-    ("model", "directory", "known"),
-    [
-        ("Qwen/Qwen3-VL-2B-Instruct", None, "Qwen/Qwen3-VL-2B-Instruct"),
-        ("Qwen/X", "/data/modelscope/hub/models/Qwen/X", "Qwen/X"),
-        ("/c/modelscope/hub/models/Qwen/Qwen2___5-VL-3B", None, "Qwen/Qwen2.5-VL-3B"),
-        ("/c/hub/models--Qwen--Qwen3-VL-2B/snapshots/0a1", None, "Qwen/Qwen3-VL-2B"),
-        ("runs/start", "/home/me/runs/start", None),
-        ("/home/me/start", "/home/me/start", None),
-        ("a/b/c", None, None),
-    ],
-)
-def test_the_base_model_is_known_by_id_or_by_the_hubs_cache(tmp_path, model, directory, known):
-    folder = write_checkpoint(tmp_path / "checkpoint-1", model=model, model_dir=directory)
-    assert open_checkpoint(folder).base == known
+@cases("base")
+def test_the_base_model_is_known_by_id_or_by_the_hubs_cache(tmp_path, case):
+    names = {"model": case["model"], "model_dir": case["directory"]}
+    assert (
+        open_checkpoint(write_checkpoint(tmp_path / "checkpoint-1", **names)).base == case["known"]
+    )
 
 
 def test_what_swift_export_merged_says_what_trained_it(tmp_path):
@@ -147,30 +145,15 @@ def test_its_commands_are_right(tmp_path, hub, adapter):
 # ---- what is refused ---------------------------------------------------------------------------
 
 
-INDEX = json.dumps({"weight_map": {"a": "model-00001-of-00002.safetensors"}}).encode()
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "said"),
-    [
-        ("config.json", None, "config.json"),
-        ("tokenizer_config.json", None, "tokenizer_config.json"),
-        ("model.safetensors", None, "no weights"),
-        ("trainer_state.json", None, "trainer_state.json"),
-        ("model.safetensors", "cut", "model.safetensors has "),
-        ("model.safetensors", b"", "model.safetensors is no complete"),
-        ("model.safetensors.index.json", INDEX, "model-00001-of-00002.safetensors"),
-        ("config.json", b"{", "config.json"),
-        ("args.json", b"[]", "args.json"),
-    ],
-)
-def test_a_checkpoint_that_is_not_whole_is_refused(demo, tmp_path, name, content, said):
-    file = demo / "grpo" / "checkpoint-20" / name
+@cases("whole")
+def test_a_checkpoint_that_is_not_whole_is_refused(demo, tmp_path, case):
+    file, content = demo / "grpo" / "checkpoint-20" / case["file"], case["content"]
     whole = file.read_bytes() if file.exists() else b""
     file.unlink(missing_ok=True)
     if content is not None:
-        file.write_bytes(whole[:-3] if content == "cut" else content)
-    assert said in refusal(file.parent if content else demo, "--card-only", tmp_path / "card")
+        file.write_bytes(whole[:-3] if content == "cut" else content.encode())
+    path = file.parent if content else demo
+    assert case["said"] in refusal(path, "--card-only", tmp_path / "card")
     assert not (tmp_path / "card").exists()
 
 
@@ -222,16 +205,9 @@ def test_a_folder_that_is_no_checkpoint_is_refused(demo, tmp_path):
     assert "--hub github" in refusal(demo, hub="github")
 
 
-@pytest.mark.parametrize(
-    ("flag", "name"),
-    [
-        ("--base-model", name)
-        for name in ("/models/qwen", "qwen", "a b/c", "Qwen/../x", "s://hf.co/a")
-    ]
-    + [("--repo", name) for name in ("shapes", "me/", "a/b/c", "me/sh apes", "me/../x", "me/a--b")],
-)
-def test_a_name_that_no_hub_has_is_refused(demo, flag, name):
-    assert f"{flag} {name}" in refusal(demo, flag, name)
+@cases("name")
+def test_a_name_that_no_hub_has_is_refused(demo, case):
+    assert f"{case['flag']} {case['value']}" in refusal(demo, case["flag"], case["value"])
 
 
 def test_a_card_replaces_nothing(demo, tmp_path):
