@@ -1,7 +1,7 @@
 """Boxes from thousandths into pixels and back."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from swift_vlrft.geometry.box_format import convert_box
@@ -24,6 +24,7 @@ def test_there_and_back_is_within_one_pixel(size, parts):
     assert all(abs(a - b) <= 1 for a, b in zip(box, back, strict=True))
 
 
+@example(size=(28, 4000), numbers=(500, 0, 501, 1000))  # less than a pixel
 @settings(derandomize=True, max_examples=300, deadline=None)
 @given(
     st.tuples(st.integers(28, 4000), st.integers(28, 4000)), st.tuples(*[st.integers(0, 1000)] * 4)
