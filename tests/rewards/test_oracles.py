@@ -64,7 +64,7 @@ def test_pointing_is_the_best_matching_and_a_point_in_no_box_never_pays(
 
 # ---- text -------------------------------------------------------------------------------------
 
-words = st.text("ab é\u0301ﬁ１\u00a0\n", max_size=14)
+words = st.text("ab é\u0301ﬁ１\u00a0\n", max_size=8)
 
 
 def distance(a, b):
@@ -81,9 +81,13 @@ def with_single_blanks(text):
     return " ".join(unicodedata.normalize("NFKC", text).split())
 
 
-@settings(max_examples=150)
-@given(words, words, st.none() | words | st.lists(words, max_size=3))
-def test_ocr_is_the_textbook_distance_to_the_nearest_accepted_text(text, gold, aliases):
+@settings(max_examples=200)
+@given(words, words, words, st.booleans(), st.none() | words | st.lists(words, max_size=3))
+def test_ocr_is_the_textbook_distance_to_the_nearest_accepted_text(
+    start, middle, end, swap, aliases
+):
+    text, gold = start + middle + end, start + end
+    text, gold = (gold, text) if swap else (text, gold)
     values = [score(name, text, gold, aliases=aliases) for name in ("ocr", "ocr_exact")]
     text, gold = with_single_blanks(text), with_single_blanks(gold)
     if not gold:
@@ -102,6 +106,8 @@ def test_texts_without_end_are_scored_in_time():
         for alias in ("x" * 10_001, "x" * 10**6):  # too long to be one
             assert score(name, "EXIT", "EXIT", aliases=[alias]) == 1.0
             assert score(name, alias, "EXIT", aliases=[alias]) == 0.0
+        both = ["x" * 6_000, "y" * 6_000]  # too long together
+        assert [score(name, alias, "EXIT", aliases=both) for alias in both] == [1.0, 0.0]
     aliases = ["".join(random.Random(n).choices("好吃的字母", k=9_000)) for n in range(200)]
     with time_limit(10):
         assert score("ocr", "好" * 19_999, "坏" * 10_000, aliases=aliases) < 0.5

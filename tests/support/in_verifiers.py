@@ -11,6 +11,8 @@ import json
 import sys
 from pathlib import Path
 
+import verifiers
+
 NAMES = json.loads(sys.argv[2])
 
 
@@ -18,29 +20,17 @@ async def by_rubric(vf, rows):
     sys.path.insert(0, str(Path(sys.argv[1]).parent))
     from verifiers_rubric import rubric
 
-    made = rubric(*NAMES)
-
-    def completion(n, text):
-        """A chat model's answer is messages, that of a completion a text."""
-        if n % 2:
-            return text
-        return [vf.AssistantMessage(content=text)] if text else []
-
-    states = [
-        vf.State(
-            prompt=[vf.UserMessage(content="?")],
-            completion=completion(n, text),
-            answer=gold,
-            info=info,
-            trajectory=[],
-        )
-        for n, (text, gold, info) in enumerate(rows)
-    ]
+    scorer, states = rubric(*NAMES), []
+    for n, (text, gold, info) in enumerate(rows):
+        # A chat model's answer is messages, that of a completion a text.
+        messages = [vf.AssistantMessage(content=text)] if text else []
+        prompt, completion = [vf.UserMessage(content="?")], text if n % 2 else messages
+        columns = {"answer": gold, "info": info, "trajectory": []}
+        states.append(vf.State(prompt=prompt, completion=completion, **columns))
     for state in states[1:]:
-        await made.score_rollout(state)
-    await made.score_group(states[:1])
-    for state in states:
-        assert state["reward"] == sum(state["metrics"].values())
+        await scorer.score_rollout(state)
+    await scorer.score_group(states[:1])
+    assert all(state["reward"] == sum(state["metrics"].values()) for state in states)
     return [state["metrics"] for state in states]
 
 
@@ -51,29 +41,21 @@ async def by_tasks(vf, rows):
 
     plugged = {name: {"fn": f"{sys.argv[1]}:{name}"} for name in NAMES}
     config = vf.TaskConfig.model_validate({"rewards": plugged})
-    found = []
+    agent, scores = vf.AgentInfo(config=vf.AgentConfig()), []
     for text, gold, info in rows:
         task = vf.Task(Data(prompt="?", answer=gold, info=info), config)
-        trace = vf.Trace(
-            task=vf.TraceTask(type="Task", data=task.data),
-            agent=vf.AgentInfo(config=vf.AgentConfig()),
-            nodes=[vf.MessageNode(message=vf.AssistantMessage(content=text), sampled=True)]
-            * bool(text),
-        )
+        answer = vf.MessageNode(message=vf.AssistantMessage(content=text), sampled=True)
+        about = vf.TraceTask(type="Task", data=task.data)
+        trace = vf.Trace(task=about, agent=agent, nodes=[answer] * bool(text))
         await task.score(trace)
-        found.append({name: reward.score for name, reward in trace.rewards.items()})
-    return found
+        scores.append({name: reward.score for name, reward in trace.rewards.items()})
+    return scores
 
 
-def main():
-    rows = json.load(sys.stdin)
-    import verifiers
-
-    if hasattr(verifiers, "Rubric"):
-        return asyncio.run(by_rubric(verifiers, rows))
+if hasattr(verifiers, "Rubric"):
+    scoring = by_rubric(verifiers, json.load(sys.stdin))
+else:
     import verifiers.v1
 
-    return asyncio.run(by_tasks(verifiers.v1, rows))
-
-
-print(json.dumps(main()))
+    scoring = by_tasks(verifiers.v1, json.load(sys.stdin))
+print(json.dumps(asyncio.run(scoring)))
