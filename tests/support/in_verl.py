@@ -38,19 +38,13 @@ def batch(tokenizer, rows):
 
 
 async def main(model, path):
-    config = OmegaConf.create(
-        {
-            "reward": {
-                "custom_reward_function": {"path": path, "name": "compute_score"},
-                "reward_manager": {"source": "register", "name": "naive"},
-            }
-        }
-    )
+    function = {"path": path, "name": "compute_score"}
+    manager = {"source": "register", "name": "naive"}
+    reward = {"custom_reward_function": function, "reward_manager": manager}
     tokenizer = AutoTokenizer.from_pretrained(model)
-    manager = load_reward_manager(config, tokenizer)
+    manager = load_reward_manager(OmegaConf.create({"reward": reward}), tokenizer)
     data = batch(tokenizer, json.load(sys.stdin))
-    scored = [await manager.run_single(data[n : n + 1]) for n in range(len(data))]
-    return [one["reward_score"] for one in scored]
+    return [(await manager.run_single(data[n : n + 1]))["reward_score"] for n in range(len(data))]
 
 
 print(json.dumps(asyncio.run(main(*sys.argv[1:]))))
