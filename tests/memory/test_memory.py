@@ -95,6 +95,7 @@ def flags_of(settings, name):
 TYPES = {read_model(name).type: name for name in reversed(known_models())}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "names", first_now(sorted(TYPES.values()), set(known_models()) - set(TYPES.values()))
 )
