@@ -222,8 +222,10 @@ def test_what_a_hub_hands_over_becomes_rows(tmp_path):
     source = Source("laolao77/ViRFT_COCO", "detection", "norm1000")
     texts = {"problem": Value("string"), "solution": Value("string")}
     virft = Dataset.from_dict(columns(), features=Features({"image": Image()} | texts))
-    for given in (virft, virft.select([2, 1, 0]), virft.to_iterable_dataset()):
+    turned = virft.select([2, 1, 0])
+    for given, empty in ((virft, 2), (turned, 0), (virft.to_iterable_dataset(), 2)):
         rows = rows_of(given, source)
+        assert ["No Objects" in row["solution"] for row in rows].index(True) == empty
         assert [row["task"] for row in rows] == ["detection"] * 3
         assert rows[0]["images"][0]["bytes"] == picture()
         assert rows[0]["messages"][0]["content"].startswith("<image>Detect all dogs")
