@@ -59,6 +59,7 @@ def trained(tmp_path):
         here = tmp_path / f"run{next(count)}"
         here.mkdir()
         needed = {"DATASET": "d", "NODE_RANK": "0", "MASTER_ADDR": "a", "PLUGIN": "p"} | variables
+        needed |= {"CALLS": "2"} if "server" in path.stem else {}
         calls, _ = run_bash(path, programs, here, needed)
         (call,) = [call for call in calls if call.words[0] in ("rlhf", "sft")]
         recipes = read_recipes(path, needed)

@@ -231,7 +231,7 @@ def test_what_moved_away_is_a_problem(tmp_path):
         (4, None, 4, 0, ""),
         (4, None, 2, 1, "4 GPUs (all)"),
         (2, "6,7", 8, 0, "CUDA_VISIBLE_DEVICES=6,7"),
-        (2, "6,7", 4, 1, "2 GPUs (6,7)"),
+        (2, "6,7", 7, 1, "2 GPUs (6,7)"),
         (2, "GPU-a,GPU-b", 8, 0, "CUDA_VISIBLE_DEVICES=GPU-a,GPU-b"),
         (2, None, 8, 0, "CUDA_VISIBLE_DEVICES=0,1"),  # as many as it saw
         (0, "", 8, 0, "CUDA_VISIBLE_DEVICES=''"),

@@ -6,11 +6,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 STUB = """#!/bin/bash
-{ printf '%s\\0' "${0##*/}" "$@"; printf '\\1\\0'; env -0; } > "$SEEN/$$"
-[ "$1" != rlhf ] || sleep "${SLOW:-0}"  # till what runs in the background has written too
-echo "${0##*/} ran"
+{ printf '%s\\0' "${0##*/}" "$@"; printf '\\1\\0'; env -0; } > "$SEEN/.$$"
+[ "$1" = rlhf ] || echo "${0##*/} ran"
+mv "$SEEN/.$$" "$SEEN/$$"
+if [ "$1" = rlhf ]; then  # what runs in the background has written too: CALLS in all
+  until [ "$(ls "$SEEN" | wc -l)" -ge "${CALLS:-1}" ]; do sleep 0.05; done
+  echo "${0##*/} ran"
+fi
 """
-OF_A_SHELL = {"PWD", "OLDPWD", "SHLVL", "_", "SEEN", "PATH", "LC_CTYPE"}
+OF_A_SHELL = {"PWD", "OLDPWD", "SHLVL", "_", "SEEN", "CALLS", "PATH", "LC_CTYPE"}
 """Variables of the shell that runs a script, not of the script."""
 
 
@@ -50,7 +54,7 @@ def run_bash(
         timeout=600,
     )
     calls = []
-    for file in sorted(seen.iterdir()):
+    for file in sorted(seen.glob("[0-9]*")):
         words, variables = file.read_bytes().decode().split("\1\0")
         program, *words = words.split("\0")[:-1]
         items = (item.split("=", 1) for item in variables.split("\0")[:-1])
