@@ -160,6 +160,7 @@ def as_flags(values):
     return " ".join(f"--{name} {value}" for name, value in values.items() if value is not None)
 
 
+@pytest.mark.slow  # it imports ms-swift
 def test_the_batch_rules_are_those_of_ms_swift():
     verdicts = []
     grid = itertools.product((1, 3), (1, 2), (1, 4), (2, 6, 8), (None, 2), (None, 8, 24))
@@ -176,6 +177,7 @@ def test_the_batch_rules_are_those_of_ms_swift():
     assert 20 < sum(verdicts) < len(verdicts) - 20
 
 
+@pytest.mark.slow  # it imports ms-swift
 def test_the_evaluation_batch_rule_is_that_of_ms_swift():
     verdicts = []
     for world, device, group in itertools.product((1, 4, 6), (1, 2, 8), (None, 1, 2, 8)):
@@ -187,6 +189,7 @@ def test_the_evaluation_batch_rule_is_that_of_ms_swift():
     assert 5 < sum(verdicts) < 30
 
 
+@pytest.mark.slow  # it imports ms-swift
 @pytest.mark.parametrize("engine", ["--deepspeed zero2", "--use_vllm true --vllm_mode colocate"])
 def test_the_rule_of_visible_gpus_is_that_of_ms_swift(monkeypatch, engine):
     from swift.utils import env

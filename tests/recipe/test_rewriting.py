@@ -118,6 +118,7 @@ CHANGES = [
 CALLER = {"NODE_RANK": "0", "MASTER_ADDR": "a", "DATASET": "/data/mine:pixels"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "variables"),
     [
@@ -147,6 +148,7 @@ def test_our_recipes_are_changed_in_the_flags_that_are_meant(
                 assert f"{line}\n" in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "gpus"),
     [
