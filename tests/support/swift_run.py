@@ -25,6 +25,10 @@ ON_CPU = {
     # Compiling two small functions of vLLM would take longer than the few steps.
     "TORCH_COMPILE_DISABLE": "1",
     "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
+    # What importing cv2 and torch's inductor sets, as it was before.
+    "LD_LIBRARY_PATH": os.environ.get("LD_LIBRARY_PATH", ""),
+    "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+    "TORCHINDUCTOR_CACHE_DIR": str(Path(tempfile.gettempdir()) / "torchinductor_vlrft"),
     # The models and the data are files. ms-swift asks ModelScope for news of them all the same:
     # without a network it would go on asking for 22 seconds, in every process.
     "USE_HF": "1",
