@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from support.glm4v_reading import (
+from chatglm4v.reading import (
     PAD,
     assert_close,
     image_row,

@@ -4,8 +4,7 @@ import json
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
-from support.glm4v_reading import (
+from chatglm4v.reading import (
     EOI,
     PAD,
     assert_close,
@@ -17,6 +16,7 @@ from support.glm4v_reading import (
     tiny_config,
     vision_of,
 )
+from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from swift_vlrft.chatglm4v import register

@@ -1,9 +1,7 @@
 """All placeholders of an image have one position; the pad token says nothing about padding."""
 
 import torch
-from hypothesis import example, given
-from hypothesis import strategies as st
-from support.glm4v_reading import (
+from chatglm4v.reading import (
     BOI,
     EOI,
     PAD,
@@ -16,6 +14,8 @@ from support.glm4v_reading import (
     pixels,
     tiny_config,
 )
+from hypothesis import example, given
+from hypothesis import strategies as st
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask

@@ -2,8 +2,7 @@
 
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model
-from support.glm4v_reading import (
+from chatglm4v.reading import (
     assert_close,
     image_row,
     lively_model,
@@ -11,6 +10,7 @@ from support.glm4v_reading import (
     padded,
     pixels,
 )
+from peft import LoraConfig, get_peft_model
 
 from swift_vlrft.chatglm4v.text import TextAttention
 from swift_vlrft.chatglm4v.vision import VisionAttention

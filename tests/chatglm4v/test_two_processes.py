@@ -4,12 +4,13 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
-from support.glm4v_reading import lively_model
-from support.glm4v_two_processes import RATE, STEPS, inputs_of
-from support.swift_run import ON_CPU, SUPPORT, forking, free_port
+from chatglm4v.reading import lively_model
+from chatglm4v.two_processes import RATE, STEPS, inputs_of
+from support.swift_run import ON_CPU, forking, free_port
 
 
 def losses_in_one_process():
@@ -30,13 +31,13 @@ def losses_in_one_process():
 @pytest.mark.parametrize("kind", ["ddp", "zero3"])
 def test_one_of_two_processes_has_no_image(kind):
     launch = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2"]
-    script = str(SUPPORT / "glm4v_two_processes.py")
+    script = str(Path(__file__).with_name("two_processes.py"))
     done = subprocess.run(
         [*launch, "--master_port", free_port(), script, kind],
         env=os.environ | ON_CPU | forking(),
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=1800,
     )
     assert done.returncode == 0, done.stderr[-4000:]
     losses = json.loads(done.stdout.splitlines()[-1])

@@ -12,7 +12,7 @@ from support.swift_run import VLLM_ON_CPU, run_python
 from swift_vlrft.chatglm4v import vllm_plugin
 
 ROWS = {"image prompt", "image completion", "text prompt", "text completion"}
-CODE = "import sys; from support import glm4v_engines; glm4v_engines.main(sys.argv[1])"
+CODE = "import sys; from chatglm4v import engines; engines.main(sys.argv[1])"
 
 HAS_VLLM = bool(importlib.util.find_spec("vllm"))
 needs_vllm = pytest.mark.skipif(not HAS_VLLM, reason="vLLM is not installed")

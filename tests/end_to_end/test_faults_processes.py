@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from end_to_end.rollout_server import rollout_server
 from support.killed_build import killed_builder
-from support.rollout_server import rollout_server
 from support.swift_run import (
     DEEPSPEED_ON_CPU,
     SUPPORT,

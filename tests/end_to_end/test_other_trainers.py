@@ -20,7 +20,7 @@ from swift_vlrft.tiny.checkpoint import write_tiny
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.nightly]
 
-EXAMPLES, SUPPORT = REPOSITORY / "examples", REPOSITORY / "tests" / "support"
+EXAMPLES, HERE = REPOSITORY / "examples", Path(__file__).parent
 # The package, what its pins need that ours has not, and our pins that it does not take.
 TRAINERS = {
     "verl": (
@@ -76,7 +76,7 @@ def rows():
 
 def scored(python: Path, script: str, *arguments: str | Path) -> list:
     done = subprocess.run(
-        [python, SUPPORT / script, *arguments],
+        [python, HERE / script, *arguments],
         input=json.dumps(rows()),
         env={
             "PYTHONPATH": str(REPOSITORY),

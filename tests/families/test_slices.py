@@ -1,10 +1,10 @@
 """MiniCPM-V 4.6 cuts images as transformers' processor does, and ms-swift's template counts so."""
 
 import pytest
+from families.image_lengths import image_lengths
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from support.image_lengths import image_lengths
 
 from swift_vlrft.families import FAMILIES
 from swift_vlrft.families.resize import capped_size

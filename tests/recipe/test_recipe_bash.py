@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.bash import run_bash, write_programs
+from recipe.bash import run_bash, write_programs
 from support.random_scripts import script as random_script
 
 from swift_vlrft.files.shipped import shipped_file

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from support.bash import run_bash, write_programs
+from recipe.bash import run_bash, write_programs
 from typer.testing import CliRunner
 
 from swift_vlrft.cli import app

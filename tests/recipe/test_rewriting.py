@@ -9,7 +9,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from support.bash import Call, run_bash, write_programs
+from recipe.bash import Call, run_bash, write_programs
 from typer.testing import CliRunner
 
 from swift_vlrft.cli import app

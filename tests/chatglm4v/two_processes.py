@@ -1,6 +1,6 @@
 """Two processes train tiny GLM-4v: the first sees an image at each step, the other never one.
 
-torchrun --nproc_per_node 2 glm4v_two_processes.py ddp|zero3
+torchrun --nproc_per_node 2 two_processes.py ddp|zero3
 -> the first prints, as JSON on its last line, what both lost at every step
 """
 
@@ -9,7 +9,7 @@ import sys
 from datetime import timedelta
 
 import torch
-from support.glm4v_reading import image_row, lively_model, pixels
+from chatglm4v.reading import image_row, lively_model, pixels
 from torch import distributed
 
 RATE, STEPS = 0.01, 3
@@ -61,7 +61,7 @@ def train(kind: str, rank: int) -> list[float]:
 
 
 if __name__ == "__main__":
-    distributed.init_process_group("gloo", timeout=timedelta(seconds=30))
+    distributed.init_process_group("gloo", timeout=timedelta(seconds=1800))
     of_both = [None, None]
     distributed.all_gather_object(of_both, train(sys.argv[1], distributed.get_rank()))
     if distributed.get_rank() == 0:

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from chatglm4v.reading import BOI, EOI, PAD, lively_model, tiny_config
 from PIL import Image
 from support import cpu_engines  # noqa: F401
-from support.glm4v_reading import BOI, EOI, PAD, lively_model, tiny_config
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 from vllm import LLM, SamplingParams
