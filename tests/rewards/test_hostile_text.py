@@ -9,8 +9,8 @@ import tracemalloc
 
 import pytest
 import scipy.optimize  # noqa: F401 - loaded when first needed: no text's memory
-from rewards.hostile import TEXTS, answered
 from support.contract_rows import right
+from support.hostile import TEXTS, answered
 from support.limits import time_limit
 
 from swift_vlrft.diagnostics.reasons import explain
