@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from swift_vlrft.swift_plugin.agreement.rows import choose_rows
+pytestmark = pytest.mark.slow  # ms-swift is imported
 
 
 def sides(rows, limit=100, processes=1, process=0):
@@ -32,6 +32,12 @@ def sides(rows, limit=100, processes=1, process=0):
     return SimpleNamespace(trainer=trainer, colocated=limit is not None)
 
 
+def chosen_of(sides, wanted):
+    from swift_vlrft.swift_plugin.agreement.rows import choose_rows  # seconds
+
+    return choose_rows(sides, wanted)
+
+
 HALF = [(1, 5)] * 4 + [(0, 5)] * 4
 CASES = {
     # Rows, how many are wanted, the numbers of those chosen, a token of each note.
@@ -50,7 +56,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_rows_that_are_chosen(name):
     rows, wanted, expected, notes = CASES[name]
-    chosen, said = choose_rows(sides(rows, None if name == "no limit known" else 100), wanted)
+    chosen, said = chosen_of(sides(rows, None if name == "no limit known" else 100), wanted)
     assert [number for number, _ in chosen] == expected
     assert len(said) == len(notes) and all(a in b for a, b in zip(notes, said, strict=True))
     assert not any("0x" in note for note in said)
@@ -62,10 +68,10 @@ def test_rows_that_are_chosen(name):
 )
 def test_no_row_is_left(rows, text):
     with pytest.raises(ValueError, match=text):
-        choose_rows(sides(rows), 4)
+        chosen_of(sides(rows), 4)
 
 
 def test_every_process_has_as_many_rows():
     rows = [(1, 5)] * 3
-    shares = [choose_rows(sides(rows, processes=2, process=n), 3)[0] for n in (0, 1)]
+    shares = [chosen_of(sides(rows, processes=2, process=n), 3)[0] for n in (0, 1)]
     assert [[number for number, _ in share] for share in shares] == [[1, 2], [3, 1]]

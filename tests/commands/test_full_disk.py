@@ -63,6 +63,7 @@ def contents(folder):
     return {f: f.read_bytes() for f in folder.rglob("*") if f.is_file()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("command", "target", "room"), COMMANDS.values(), ids=COMMANDS)
 def test_a_command_loses_nothing_and_succeeds_when_there_is_room(here, command, target, room):
     before = contents(here)

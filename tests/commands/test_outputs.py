@@ -47,6 +47,7 @@ def safe(*arguments):
     return result.output
 
 
+@pytest.mark.slow
 @every_evil
 def test_what_a_model_or_a_file_says_is_shown_and_not_done(text, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -278,6 +278,7 @@ def shown_by_swift(image):
     return np.asarray(Image.open(io.BytesIO(image["bytes"])).convert("RGB"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_check_conversion_and_training_take_the_same_rows_with_the_same_pixels(
     way, tmp_path, monkeypatch
@@ -327,6 +328,7 @@ def test_an_image_is_opened_as_pillow_shows_it():
         assert np.array_equal(shown, expected(name)), name
 
 
+@pytest.mark.slow
 def test_damaged_files_are_told_as_decoding_tells_them():
     """The quick look at large JPEGs and PNGs, held against decoding, on every kind of damage."""
     rng = random.Random(3)
@@ -468,6 +470,7 @@ STARTS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("start", "file", "root", "name"), STARTS)
 def test_annotations_by_any_path_from_any_folder(start, file, root, name, tmp_path, monkeypatch):
     whole = one_coco(tmp_path / "coco", name=name)

@@ -72,6 +72,7 @@ def test_native_is_that_of_the_commands_model(model, box_format, key, tmp_path):
     assert stored["frame"] == box_format and f"'{key}': [" in stored["solution"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["pixels", "unit", "yx1000"])
 def test_every_data_command_takes_every_format(name, shapes, tmp_path):
     assert check(f"{shapes}:{name}")[1]["good"] == 3

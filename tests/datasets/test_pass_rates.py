@@ -46,6 +46,7 @@ def weights(folder: Path, split: str = "train") -> list[int]:
     return [row["weight"] for row in rows_in(folder, split)]
 
 
+@pytest.mark.slow
 @settings(max_examples=12)
 @given(
     rates=st.lists(RATES, min_size=1, max_size=9),

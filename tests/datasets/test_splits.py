@@ -119,6 +119,7 @@ FOLDERS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("ending", "files", "train", "total", "unread"), FOLDERS)
 def test_check_convert_and_training_read_the_same_files(
     ending, files, train, total, unread, tmp_path

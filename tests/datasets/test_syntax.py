@@ -35,6 +35,7 @@ def sets_that_are_there(tmp_path, monkeypatch):
         (tmp_path / name).mkdir()
 
 
+@pytest.mark.slow
 def test_all_texts_are_read_as_ms_swift_reads_them(tmp_path):
     """But that what it ends on with a traceback is refused: no name, and no number of rows."""
     rng = random.Random(0)

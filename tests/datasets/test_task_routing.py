@@ -135,6 +135,7 @@ def test_rows_of_empty_answers_alone_are_detection_where_that_is_named(tmp_path)
 pairs = st.sampled_from([(task, gold) for task, golds in GOLD.items() for gold in golds])
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.lists(pairs, min_size=1, max_size=6),
@@ -306,6 +307,7 @@ def test_the_task_of_a_known_hub_set_is_known_without_a_download():
     assert not any(f.rule == "reward-rows" for f in found)
 
 
+@pytest.mark.slow
 def test_the_run_stops_before_a_model_is_loaded(tmp_path):
     from support.plugin_run import import_plugin
 

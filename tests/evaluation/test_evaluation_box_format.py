@@ -65,6 +65,7 @@ SAID = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("frame", "seen", "said"), SAID.values(), ids=SAID)
 def test_an_answer_is_worth_the_same_in_every_format(frame, seen, said, tmp_path):
     """Through the files of `vlrft eval`: scores, AP, pixels in COCO's form, the report's boxes."""

@@ -45,6 +45,7 @@ def test_the_checkpoints_processor_makes_these_tokens(tokens, checkpoint):
     assert [made["num_soft_tokens_per_image"] for made in images] == [[n] for n in tokens]
 
 
+@pytest.mark.slow
 def test_the_template_of_ms_swift_counts_as_the_rule(tokens, checkpoint):
     """The whole prompt with an image against the one without it."""
     counted = [n + RULE.marks(*size) for n, size in zip(tokens, SHAPES, strict=True)]

@@ -94,6 +94,7 @@ def test_families_of_one_type_are_told_apart(values, expected, tmp_path):
         assert name_of(by_name) == "cogagent_9b"
 
 
+@pytest.mark.slow
 def test_what_ms_swift_knows_is_what_the_files_say():
     """Model types, names on the hub, templates and what each writes before a completion."""
     code = """
@@ -151,6 +152,7 @@ def test_coordinates(name):
     assert known.box_key == keys.get(name)
 
 
+@pytest.mark.slow
 @each
 def test_a_written_checkpoint_is_recognised_and_loads(name, checkpoint):
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
@@ -167,6 +169,7 @@ def test_a_written_checkpoint_is_recognised_and_loads(name, checkpoint):
     assert not loading["missing_keys"] and not loading["unexpected_keys"]
 
 
+@pytest.mark.slow
 @each
 def test_the_processor_counts_as_the_file_says(name, checkpoint):
     from PIL import Image
@@ -219,6 +222,7 @@ def test_rules(name, checkpoint, tmp_path):
     assert ("grounding" in texts) == (known.images is not None and known.box_answer is None)
 
 
+@pytest.mark.slow
 @each
 def test_planner(name, checkpoint, tmp_path):
     known = FAMILIES[name]

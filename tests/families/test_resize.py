@@ -96,6 +96,7 @@ def test_the_rule_agrees_with_the_published_functions(width, height, family, lim
     assert seen == (published[1], published[0])
 
 
+@pytest.mark.slow
 def test_limits_come_from_where_ms_swift_reads_them(tmp_path):
     """Against ms-swift's own functions, in a process of their own: they write into globals."""
     code = """

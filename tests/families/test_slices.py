@@ -66,6 +66,7 @@ def test_limits_and_the_most_tokens(checkpoint):
     assert most(none) == 4
 
 
+@pytest.mark.slow
 def test_the_template_of_ms_swift_counts_as_the_rule(checkpoint):
     """The whole prompt with an image against the one without it."""
     low, high = RULE.limits(model=checkpoint("minicpmv4_6"), environ={})

@@ -78,6 +78,7 @@ def three(tmp_path):
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", READ.values(), ids=READ)
 def test_what_any_program_writes_is_read_by_all_three(three, content):
     answers = three(content)

@@ -53,6 +53,7 @@ def card_of(folder, hub: str = "hf", licence: str | None = None) -> str:
     return dataset_card(folder, hub, "me/shapes", licence).files["README.md"].decode()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tasks", "hub"),
     [*(([task], "hf") for task in TASK_NAMES), (list(TASK_NAMES), "modelscope")],

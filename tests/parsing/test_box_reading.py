@@ -46,6 +46,7 @@ def as_text(found):
     return None if found is None else repr((found.boxes, found.confidences, found.labels))
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(st.builds(lambda items, write: write(items), st.lists(tame, max_size=4) | wild, written))
 @example('[{"Position": [1, 2, 3, 4]}] [{"Position": [1, 2, 3, 4]}]')

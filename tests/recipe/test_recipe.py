@@ -193,12 +193,14 @@ def test_what_is_no_recipe(tmp_path, name, content, said):
 # Hostile scripts ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_script_is_followed_for_so_long_and_no_longer():
     script = "for i in 1 2; do A=$B; " * 16 + "swift rlhf\n" + "done; " * 16
     with pytest.raises(RecipeError, match="steps"):
         read_text(script, environment={})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "script",
     [
@@ -222,6 +224,7 @@ def test_a_text_that_doubles_is_followed_for_so_long(script, monkeypatch):
     tracemalloc.stop()
 
 
+@pytest.mark.slow
 def test_a_long_document_is_passed_over_at_once():
     text = "cat > notes <<E\n" + "a 'quote $A and so on\n" * 5_000 + "E\nswift rlhf --x 1\n"
     with time_limit(60):
@@ -234,6 +237,7 @@ PIECES += ["\n", " ", "#", "<", ">", "<<E\n", "E\n", "A=(", "A+=b ", ";", "&", "
 PIECES += ["for x in ", "case ", "{ ", "} ", "f() ", "export A=b\n", "${!A", "$@", "é", "\r\n"]
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(strategies.lists(strategies.sampled_from([*PIECES, "~/"]), max_size=40))
 def test_any_text_is_read_or_refused(pieces):

@@ -69,6 +69,7 @@ def trained(tmp_path):
     return trained
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_our_recipes_read_as_bash_runs_them_and_have_no_problem(path, trained):
     """The GPUs of each process above all: the first NPROC_PER_NODE, or what the caller names."""

@@ -85,6 +85,7 @@ def assert_changed(before, after, change, command="rlhf"):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["why"])
 def test_a_changed_script_runs_as_before(row, tmp_path, bash, monkeypatch):
     variables = row.get("environment", {})

@@ -65,6 +65,7 @@ def overlaps(value, golds):
     return [iou(tuple(value), tuple(g["bbox_2d"])) for g in golds] if is_box(value) else []
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(detections(), st.integers(0, 1000), st.floats(0.01, 30), st.floats(0.01, 30))
 def test_neither_order_nor_scale_of_the_boxes_matters(case, seed, sx, sy):
@@ -94,6 +95,7 @@ def test_neither_order_nor_scale_of_the_boxes_matters(case, seed, sx, sy):
         assert resized == pytest.approx(before, abs=1e-6), name
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(detections(), st.tuples(box | invalid, confidence, label), st.integers(0, 6))
 def test_adding_a_wrong_box_never_raises_the_score(case, wrong, place):
@@ -162,6 +164,7 @@ around = around.map("".join)
 CONTENT = [name for name, reward in REWARDS.items() if not reward.scores_format]
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(before=around, closed=st.booleans(), after=around)
 def test_nothing_outside_the_last_answer_changes_a_content_reward(before, closed, after):

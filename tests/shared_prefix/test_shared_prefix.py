@@ -104,6 +104,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("family", "batch"), CASES)
 def test_values_and_every_gradient_are_those_of_separate_rows(family, batch):
     ours, theirs = models(family)
@@ -165,6 +166,7 @@ def test_a_completion_sees_no_other():
     assert not torch.allclose(after[1], before[1], atol=1e-2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "reentrant"),
     [*itertools.product(FAMILIES, [False]), *itertools.product(KINDS, [True])],

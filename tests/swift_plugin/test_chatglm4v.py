@@ -11,6 +11,8 @@ from swift_vlrft.chatglm4v.tokenizer import tokenizer_of
 from swift_vlrft.chatglm4v.vllm_plugin import HF_OVERRIDES
 from swift_vlrft.families.chatglm4v import SPECIAL_IDS
 
+pytestmark = pytest.mark.slow  # ms-swift is imported
+
 BOI, PAD, EOI, USER, ASSISTANT = (
     SPECIAL_IDS[f"<|{name}|>"]
     for name in ("begin_of_image", "endoftext", "end_of_image", "user", "assistant")

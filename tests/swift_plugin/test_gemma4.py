@@ -6,6 +6,8 @@ import pytest
 from support.plugin_run import answer_of
 from support.swift_run import run_python
 
+pytestmark = pytest.mark.slow  # ms-swift is imported
+
 COMPARE = """
 import json, sys, torch
 from pathlib import Path

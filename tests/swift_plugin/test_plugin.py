@@ -18,6 +18,8 @@ from swift_vlrft.parsing.answers import gold_text, read_boxes
 from swift_vlrft.rewards import REWARDS
 from swift_vlrft.swift_plugin.command_line import read_command_line
 
+pytestmark = pytest.mark.slow  # ms-swift is imported
+
 
 @pytest.fixture(scope="module")
 def sets(tmp_path_factory) -> Path:

@@ -9,6 +9,8 @@ import pytest
 from support.plugin_run import answer_of, check_refusals
 from support.sharded_rows import write_shards
 
+pytestmark = pytest.mark.slow  # ms-swift is imported
+
 torch = pytest.importorskip("torch")
 
 
