@@ -28,6 +28,11 @@ CONTRIBUTING, VISUAL_RFT = ROOT / "CONTRIBUTING.md", ROOT / "docs" / "visual_rft
 PAGES = [README, CHINESE, CONTRIBUTING]
 for folder in ("docs", "examples", "recipes"):
     PAGES += sorted((ROOT / folder).rglob("*.md"))
+TESTS = {
+    name
+    for file in (ROOT / "tests").rglob("test_*.py")
+    for name in [file.stem, *re.findall(r"^def (test_\w+)", file.read_text(), re.M)]
+}
 # The test that runs a command of README.md; `vlrft check` and `vlrft plan` are run here.
 RUN_BY = {
     "make demo": "end_to_end/test_demo.py",
@@ -91,6 +96,7 @@ def test_commands_tests_files_and_links_exist(page):
     ):
         assert (ROOT / path).exists(), path
         assert not test or f"def {test}(" in (ROOT / path).read_text(), test
+    assert set(re.findall(r"`(test_\w+)`", text)) <= TESTS
     prose = re.sub(r"```.*?```", "", text, flags=re.S)
     for target in re.findall(r"\]\((?!http)([^)#]+)\)", prose):
         assert (page.parent / target).exists(), target

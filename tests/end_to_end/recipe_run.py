@@ -22,7 +22,10 @@ RECIPES = REPOSITORY / "recipes"
 
 # The engines' CPU forms. Sleep mode, NCCL and CUDA graphs are CUDA's.
 CPU = ("--use_cpu", "true", "--ddp_backend", "gloo")
-CPU_VLLM = ("--sleep_level", "0", "--vllm_enforce_eager", "true")
+# A data worker is a fork of a process in which vLLM's threads run, and may hang.
+CPU_VLLM = (
+    *("--sleep_level", "0", "--vllm_enforce_eager", "true", "--dataloader_num_workers", "0"),
+)
 # Steps and answers of a length that two cores finish in seconds.
 SHORT = (
     *("--add_version", "false", "--logging_steps", "1"),
