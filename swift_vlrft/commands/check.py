@@ -29,6 +29,13 @@ def check(
         bool,
         typer.Option("--fix", help="Apply safe fixes, show the diff, keep NAME.orig."),
     ] = False,
+    run: Annotated[
+        bool,
+        typer.Option(
+            "--run",
+            help="Let bash read a script, every turn and branch, with nothing in it able to start.",
+        ),
+    ] = False,
     fast: Annotated[
         bool,
         typer.Option("--fast", help="Never import ms-swift, not even a new version of it."),
@@ -46,13 +53,15 @@ def check(
     from swift_vlrft.recipe.facts import facts
     from swift_vlrft.recipe.reader import RecipeError
 
+    if run and fix:
+        raise typer.BadParameter("--run shows what bash makes of a script; --fix changes its text")
     findings: list[Finding] = []
     unreadable = []
     with Console(emoji=False, stderr=True, quiet=as_json).status("reading ..."):
         known = facts(not fast)
     for name in recipes:
         try:
-            commands, found = _checked(name, fix, known, as_json)
+            commands, found = _checked(name, fix, known, as_json, run)
         except RecipeError as error:
             unreadable.append(str(error))
             continue
@@ -69,6 +78,8 @@ def check(
     else:
         for text in unreadable:
             say_marked("error:", text, "red", error=True)
+        if not run and any(found.rule in ("unread", "conditional") for found in findings):
+            say("What was not read of a script: --run lets bash read it.")
         if read := len(recipes) - len(unreadable):
             counts = f"{read} recipe{'s' * (read != 1)}, {problems or 'no'} problem"
             say(counts + "s" * (problems != 1))
@@ -80,13 +91,17 @@ def _is_command(text: str) -> bool:
     return names and not os.path.exists(text)  # no Path: it refuses a long command
 
 
-def _checked(name: str, fix: bool, known: Facts, quiet: bool) -> tuple[list[Recipe], list[Finding]]:
+def _checked(
+    name: str, fix: bool, known: Facts, quiet: bool, run: bool = False
+) -> tuple[list[Recipe], list[Finding]]:
     """The commands of a recipe, after a rewrite, and the findings for them."""
     from swift_vlrft.recipe.reader import read_recipes, read_text
+    from swift_vlrft.recipe.restricted import run_recipes
     from swift_vlrft.recipe.rules import check_recipe, in_order
     from swift_vlrft.recipe.run import resolve
 
-    commands = read_text(name) if _is_command(name) else read_recipes(name)
+    read = run_recipes if run else read_recipes
+    commands = read_text(name) if _is_command(name) else read(name)
     found = in_order(one for c in commands for one in check_recipe(resolve(c, known)))
     edits = [one.edit for one in found if one.edit]
     if fix and not _is_command(name) and _rewrite(Path(name), commands[0].text, edits, quiet):

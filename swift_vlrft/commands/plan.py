@@ -32,6 +32,9 @@ DatasetOption = Annotated[
     typer.Option("--dataset", help="Parquet or JSON Lines: plan for its longest row."),
 ]
 QuickOption = Annotated[bool, typer.Option("--quick", help="Closed form: no trace, coarser.")]
+RunOption = Annotated[
+    bool, typer.Option("--run", help="Let bash read the script, with nothing in it able to start.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -41,6 +44,7 @@ def plan(
     nodes: NodesOption = None,
     dataset: DatasetOption = None,
     quick: QuickOption = False,
+    run: RunOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Predict the memory of a GRPO run per GPU and phase, before anything is downloaded.
@@ -52,7 +56,7 @@ def plan(
     from swift_vlrft.memory.recipe_plan import plan_recipe
     from swift_vlrft.report.plan_text import plan_parts
 
-    planned = plan_recipe(recipe, gpus, nodes=nodes, dataset=dataset, quick=quick)
+    planned = plan_recipe(recipe, gpus, nodes=nodes, dataset=dataset, quick=quick, run=run)
     if as_json:
         found, known = planned.plan.as_dict(), planned.gpus
         found |= {

@@ -26,7 +26,8 @@ from swift_vlrft.memory.settings import GIB, USABLE, Gpus, parse_gpus
 from swift_vlrft.memory.stages import Source
 from swift_vlrft.recipe.fix import write_fixed
 from swift_vlrft.recipe.gpus import installed_gpus
-from swift_vlrft.recipe.reader import Recipe, read_recipe, read_text
+from swift_vlrft.recipe.reader import Recipe, only, read_recipe, read_text
+from swift_vlrft.recipe.restricted import run_recipes
 from swift_vlrft.recipe.rules import check_recipe
 from swift_vlrft.recipe.run import resolve
 
@@ -55,14 +56,17 @@ def plan_recipe(
     nodes: int | None = None,
     dataset: str | Path | None = None,
     quick: bool = False,
+    run: bool = False,
 ) -> RecipePlan:
     """The memory of each phase of a recipe's run, as `vlrft plan` prints it.
 
     ``gpus``: of one node, as 4x80; by default this machine's, or those in the recipe's name.
     ``nodes``: by default the recipe's NNODES. ``dataset``: plan for its longest row. ``quick``:
-    closed form, no trace. ValueError says what cannot be used.
+    closed form, no trace. ``run``: bash itself reads the script (recipe/restricted.py). ValueError
+    says what cannot be used.
     """
-    return plan_read(read_recipe(path), gpus, nodes=nodes, dataset=dataset, quick=quick)
+    recipe = only(run_recipes(path)) if run else read_recipe(path)
+    return plan_read(recipe, gpus, nodes=nodes, dataset=dataset, quick=quick)
 
 
 def plan_read(

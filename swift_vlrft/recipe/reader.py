@@ -174,10 +174,10 @@ def read_recipes(
     read or holds no such command.
     """
     path = Path(path)
-    return read_text(_text(path), path, environment, arguments)
+    return read_text(read_file(path), path, environment, arguments)
 
 
-def _text(path: Path) -> str:
+def read_file(path: Path) -> str:
     """With carriage returns, and with bytes of comments that are not UTF-8 as surrogates."""
     try:
         text = path.read_bytes().decode(errors="surrogateescape")
@@ -226,7 +226,7 @@ def read_text(
     script = str(path) if os.path.isfile(path) else None
     shell = Shell(caller, arguments, SUBSTITUTIONS, script)
     shell.read(text)
-    recipes = [_recipe(command, path) for command in shell.commands]
+    recipes = [recipe_of(command, path) for command in shell.commands]
     if not recipes:
         reasons = "; ".join(f"line {note.line}: {note.text}" for note in shell.notes)
         raise RecipeError(
@@ -240,7 +240,8 @@ def read_text(
     return recipes
 
 
-def _recipe(found: Command, path: Path) -> Recipe:
+def recipe_of(found: Command, path: Path) -> Recipe:
+    """A command of the shell with its flags read."""
     command, rest = called(found.words)
     recipe = Recipe(path=path, command=command, flags=[], **vars(found))
     if rest and _is_configuration(rest[0]):
@@ -278,7 +279,7 @@ def _include(recipe: Recipe, word: Value, path: Path) -> None:
     source = source if source and os.path.isfile(source) else path.parent / name
     made, written = name in recipe.written, recipe.written.get(name)
     if written or (os.path.isfile(source) and not made):
-        inner = _configuration(source, written or _text(source), recipe.environment)
+        inner = _configuration(source, written or read_file(source), recipe.environment)
         recipe.environment, recipe.ray = inner.environment, inner.ray
         recipe.unknown -= set(inner.environment)
         nowhere = [replace(f, line=line, span=None) for f in inner.flags]

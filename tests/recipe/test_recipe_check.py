@@ -362,9 +362,9 @@ def test_a_secret_is_never_shown(tmp_path):
 
 def test_the_program_that_parses_scripts_is_missing(monkeypatch):
     monkeypatch.setattr("shutil.which", lambda name, path=None: None)
-    tree._shfmt.cache_clear()
+    tree.shfmt.cache_clear()
     shown = run("--fast", GOOD + "--run_name another")
-    tree._shfmt.cache_clear()
+    tree.shfmt.cache_clear()
     assert shown.exit_code == 2 and "shfmt-py" in shown.output
 
 

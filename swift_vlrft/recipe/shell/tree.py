@@ -113,7 +113,7 @@ def parse(text: str, line: int = 0) -> tuple[Sequence[Node], Sequence[Note]]:
     """
     clean = re.sub(r"^\ufeff|(?<!\\)\\\Z", " ", text)
     clean = PLACEHOLDER.sub(lambda match: match[0].translate(STAND_INS), clean)
-    command = [_shfmt(), "--to-json", "-ln", "bash"]
+    command = [shfmt(), "--to-json", "-ln", "bash"]
     data = clean.encode(errors="replace")
     done = subprocess.run(command, input=data, capture_output=True)
     if done.returncode:
@@ -159,7 +159,7 @@ def _up_to(text: str, error: str, line: int) -> tuple[Sequence[Node], Sequence[N
 
 
 @lru_cache
-def _shfmt() -> str:
+def shfmt() -> str:
     for folder in (os.path.dirname(sys.executable), sysconfig.get_path("scripts"), None):
         if found := shutil.which("shfmt", path=folder):
             return found

@@ -1,0 +1,96 @@
+"""`vlrft check --run`: bash reads the script, and nothing that the script names starts.
+
+run.jsonl: ``commands`` are the flags of each `swift` command that bash reaches, None for a value
+that only a program knows, ``lines`` where they stand, ``notes`` the lines of what was not read, and
+``refused`` a word of the refusal. The scripts that try to get out are in hostile.jsonl: whatever
+they say, there is no file afterwards that was not there before.
+"""
+
+import json
+import os
+from pathlib import Path
+
+import psutil
+import pytest
+from typer.testing import CliRunner
+
+from swift_vlrft.cli import app
+from swift_vlrft.recipe import restricted
+from swift_vlrft.recipe.reader import RecipeError, read_recipes
+from swift_vlrft.recipe.restricted import run_recipes
+
+HERE = Path(__file__).parent
+RECIPES = sorted((HERE.parents[1] / "recipes").glob("*/*.sh"))
+
+
+def table(name):
+    return [json.loads(line) for line in (HERE / name).read_text().splitlines()]
+
+
+@pytest.fixture
+def script(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(restricted, "SECONDS", 2.0)
+
+    def write(text):
+        (tmp_path / "run.sh").write_text(text)
+        return Path("run.sh")
+
+    return write
+
+
+def flags_of(recipe):
+    return {f.name: list(f.values) if f.known else None for f in recipe.flags if f.name}
+
+
+@pytest.mark.parametrize("row", table("run.jsonl"), ids=lambda row: row["why"])
+def test_every_command_that_bash_reaches_is_read(row, script):
+    path = script(row["script"])
+    if "refused" in row:
+        with pytest.raises(RecipeError, match=row["refused"]):
+            run_recipes(path, {"PATH": os.environ["PATH"]})
+        return
+    recipes = run_recipes(path, {"PATH": os.environ["PATH"]})
+    assert [flags_of(recipe) for recipe in recipes] == row["commands"]
+    assert [recipe.line for recipe in recipes] == row["lines"]
+    unread = {note.line for recipe in recipes for note in recipe.notes if note.kind == "unread"}
+    assert unread == set(row.get("notes", []))
+    for name, value in row.get("environment", {}).items():
+        assert all(recipe.environment[name] == value for recipe in recipes)
+
+
+@pytest.mark.parametrize("row", table("hostile.jsonl"), ids=lambda row: row["why"])
+def test_nothing_starts_and_nothing_is_written(row, script, tmp_path):
+    path = script(row["script"] + "\nswift sft --model m\n")
+    (tmp_path / "evil.sh").write_text("touch touched\n")
+    (tmp_path / "evil.sh").chmod(0o755)
+    before = {file: file.read_bytes() for file in tmp_path.iterdir()}
+    processes = set(psutil.Process().children(recursive=True))
+    try:
+        run_recipes(path)
+    except RecipeError as error:
+        assert "\n" not in str(error) and "refused" in row and row["refused"] in str(error)
+    else:
+        assert "refused" not in row
+    assert {file: file.read_bytes() for file in tmp_path.iterdir()} == before
+    assert set(psutil.Process().children(recursive=True)) == processes
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_our_recipes_are_read_as_before(path):
+    caller = {"PATH": os.environ["PATH"], "DATASET": "d", "NODE_RANK": "0", "MASTER_ADDR": "a"}
+    by_bash, by_tree = run_recipes(path, caller), read_recipes(path, caller)
+    assert list(map(flags_of, by_bash)) == list(map(flags_of, by_tree))
+    for one, other in zip(by_bash, by_tree, strict=True):
+        assert [f.line for f in one.flags] == [f.line for f in other.flags]
+        ours = {n: v for n, v in one.environment.items() if n not in ("PWD", "OLDPWD", "SHLVL")}
+        assert ours == {n: v for n, v in other.environment.items() if n in ours}
+
+
+def test_the_command_checks_every_turn(script):
+    path = script("for N in 1 many; do\n  swift sft --model m --dataset d --max_steps $N\ndone\n")
+    done = CliRunner().invoke(app, ["check", "--run", "--fast", "--json", str(path)])
+    (finding,) = [f for f in json.loads(done.stdout)["findings"] if f["level"] == "problem"]
+    assert done.exit_code == 1 and "many" in finding["text"] and finding["line"] == 2
+    both = CliRunner().invoke(app, ["check", "--run", "--fix", str(path)])
+    assert both.exit_code == 2 and "--fix" in both.output
