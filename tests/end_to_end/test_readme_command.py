@@ -34,6 +34,7 @@ def test_the_readme_command_trains(tiny_qwen2_5_vl, tmp_path):
         "add_version": "false",
         "use_cpu": "true",
         "vllm_enforce_eager": "true",
+        "dataloader_num_workers": 0,  # see tests/support/swift_run.py
         "vllm_max_model_len": 512,
         "max_completion_length": 8,
         "max_steps": 2,
