@@ -11,9 +11,10 @@ from swift_vlrft.tiny.checkpoint import write_tiny
 
 # Two run at a time: the longest first, so that none is left alone at the end.
 LONGEST = (
+    *("test_five_tasks", "test_a_rollout_server_is_killed", "test_the_notebook_runs"),
     *("test_the_demo_learns", "test_server_and_trainer", "test_the_readme_command_trains"),
-    "test_the_format_of_a_thinking_model",
-    *("detection_8x24g", "detection_4x80g", "detection_lora_1x24g", "test_two_nodes"),
+    *("detection_8x24g", "test_vllm_answers_as_transformers", "test_three_tasks_in_three_forms"),
+    *("detection_4x80g", "detection_lora_1x24g", "test_two_nodes"),
 )
 
 
