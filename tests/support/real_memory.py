@@ -9,6 +9,7 @@ CASE.json holds a configuration and the fields of a BatchShape. DeepSpeed's sett
 ms-swift's zero3.json, its "auto" sizes as transformers sets them.
 """
 
+import gc
 import json
 import sys
 from collections.abc import Callable, Iterator
@@ -83,8 +84,13 @@ def optimizer_of(model: torch.nn.Module) -> torch.optim.Optimizer:
 
 def peak_of(work: Callable[[], object]) -> int:
     """The most that was alive at once of what ``work`` allocated, by PyTorch's own profiler."""
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
-        work()
+    gc.collect()  # what others left would be counted as released by ``work``
+    gc.disable()
+    try:
+        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
+            work()
+    finally:
+        gc.enable()
     return max(alive for _, alive in alive_over_time(recorded))
 
 
