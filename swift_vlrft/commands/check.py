@@ -95,12 +95,14 @@ def _checked(
     name: str, fix: bool, known: Facts, quiet: bool, run: bool = False
 ) -> tuple[list[Recipe], list[Finding]]:
     """The commands of a recipe, after a rewrite, and the findings for them."""
-    from swift_vlrft.recipe.reader import read_recipes, read_text
-    from swift_vlrft.recipe.restricted import run_recipes
+    from swift_vlrft.recipe.by_bash import run_recipes
+    from swift_vlrft.recipe.reader import RecipeError, read_recipes, read_text
     from swift_vlrft.recipe.rules import check_recipe, in_order
     from swift_vlrft.recipe.run import resolve
 
     read = run_recipes if run else read_recipes
+    if run and _is_command(name):
+        raise RecipeError(f"--run reads a script; this is a command: {name[:60]}")
     commands = read_text(name) if _is_command(name) else read(name)
     found = in_order(one for c in commands for one in check_recipe(resolve(c, known)))
     edits = [one.edit for one in found if one.edit]

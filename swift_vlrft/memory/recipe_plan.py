@@ -24,10 +24,10 @@ from swift_vlrft.memory.models import read_model
 from swift_vlrft.memory.rewrite import callers_part, changed_text, copied, new_recipe
 from swift_vlrft.memory.settings import GIB, USABLE, Gpus, parse_gpus
 from swift_vlrft.memory.stages import Source
+from swift_vlrft.recipe.by_bash import run_recipes
 from swift_vlrft.recipe.fix import write_fixed
 from swift_vlrft.recipe.gpus import installed_gpus
 from swift_vlrft.recipe.reader import Recipe, only, read_recipe, read_text
-from swift_vlrft.recipe.restricted import run_recipes
 from swift_vlrft.recipe.rules import check_recipe
 from swift_vlrft.recipe.run import resolve
 
@@ -62,7 +62,7 @@ def plan_recipe(
 
     ``gpus``: of one node, as 4x80; by default this machine's, or those in the recipe's name.
     ``nodes``: by default the recipe's NNODES. ``dataset``: plan for its longest row. ``quick``:
-    closed form, no trace. ``run``: bash itself reads the script (recipe/restricted.py). ValueError
+    closed form, no trace. ``run``: bash itself reads the script (recipe/by_bash.py). ValueError
     says what cannot be used.
     """
     recipe = only(run_recipes(path)) if run else read_recipe(path)

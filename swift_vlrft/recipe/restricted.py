@@ -1,11 +1,11 @@
-"""A script read by bash itself, in which nothing that it names can start: `vlrft check --run`.
+"""Runs a script by a bash in which nothing that the script names can start.
 
-    for N in 1 2; do swift rlhf --model m --learning_rate ${N}e-6; done     two commands
+    for N in 1 2; do swift rlhf --beta $N; done     two commands, with their words and variables
 
-bash runs the script restricted (`set -r`) and without a program on its PATH. What is no builtin
-arrives at `command_not_found_handle`, which writes the words, the line and the exported variables
+bash is restricted (`set -r`), and PATH names no program. A command that is no builtin arrives at
+`command_not_found_handle` (prelude.sh), which writes its words, its line and the exported variables
 to a descriptor of ours. No redirection of output stays in the text, and no `&`; builtins that reach
-outside are disabled. What a program would have printed is marked, and no value of a flag.
+outside are disabled. What a program would have printed is marked: it is not known.
 """
 
 from __future__ import annotations
@@ -15,31 +15,20 @@ import json
 import os
 import re
 import resource
-import shlex
 import shutil
 import signal
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import psutil
 
 from swift_vlrft.files.shipped import shipped_file
-from swift_vlrft.recipe.reader import (
-    CONFIGURATION,
-    SUBSTITUTIONS,
-    Flag,
-    Recipe,
-    RecipeError,
-    read_file,
-    read_recipes,
-    recipe_of,
-)
-from swift_vlrft.recipe.shell.shell import Shell
+from swift_vlrft.recipe.reader import RecipeError
 from swift_vlrft.recipe.shell.tree import Note, shfmt
 
 SECONDS = 10.0
@@ -55,72 +44,7 @@ DISABLED = (
     "kill exec source . eval trap ulimit umask wait cd pushd popd fg bg jobs suspend history bind "
     "fc disown hash enable"
 )
-PRELUDE = r"""
-_vlrft_record() {
-  local IFS=$' \t\n' _vlrft_r _vlrft_n
-  builtin printf -v _vlrft_r '%s\036' "$@"
-  _vlrft_r+=$'\035'
-  for _vlrft_n in $(builtin compgen -e); do _vlrft_r+="$_vlrft_n=${!_vlrft_n-}"$'\036'; done
-  builtin printf '%s\034' "$_vlrft_r" 1<&@FD@
-}
-command_not_found_handle() {
-  local IFS=$' \t\n'
-  case "$*" in
-    "vlrft plugin") builtin printf '%s' "$_vlrft_plugin"; return ;;
-    source*|.\ *|eval*|bash*|sh\ *|sbatch*|ssh\ *|xargs*|*swift*|*megatron*|$'\1'*)
-      _vlrft_record "${BASH_LINENO[0]}" "$@" ;;
-  esac
-  builtin printf '\1\n'
-}
-cd() { _vlrft_record "${BASH_LINENO[0]}" cd "$@"; PWD=$'\1'; }
-pushd() { cd "$@"; }
-popd() { cd; }
-pwd() { builtin printf '%s\n' "$PWD"; }
-exec() { [ $# = 0 ] || { _vlrft_record "${BASH_LINENO[0]}" "$@"; exit; } }
-command() { case ${1-} in -*) builtin printf '\1\n' ;; *) "$@" ;; esac; }
-type() { builtin printf '\1\n'; }
-nproc() { builtin printf '%s\n' "$_vlrft_cores"; }
-basename() {
-  case $#${1--} in *$'\1'*|[!12]*|?-*) builtin printf '\1\n'; return ;; esac
-  local _vlrft_a=${1%/}
-  _vlrft_a=${_vlrft_a##*/}
-  builtin printf '%s\n' "${_vlrft_a%"${2-}"}"
-}
-dirname() {
-  case $#${1--} in *$'\1'*|[!1]*|?-*) builtin printf '\1\n'; return ;; esac
-  local _vlrft_a=${1%/}
-  case $_vlrft_a in
-    */*) _vlrft_a=${_vlrft_a%/*}; builtin printf '%s\n' "${_vlrft_a:-/}" ;;
-    *) builtin printf '.\n' ;;
-  esac
-}
-expr() {
-  case "${1-}${3-}" in *[!-0-9]*) builtin printf '\1\n'; return ;; esac
-  case "$#${2-}" in
-    3[-+*/%]) builtin printf '%s\n' "$(($1 $2 $3))" ;;
-    *) builtin printf '\1\n' ;;
-  esac
-}
-seq() {
-  local _vlrft_a=1 _vlrft_s=1 _vlrft_z _vlrft_b=$'\n' _vlrft_g=
-  case ${1-} in -s) _vlrft_b=$2; shift 2 ;; -s*) _vlrft_b=${1#-s}; shift ;; esac
-  case $# in
-    1) _vlrft_z=$1 ;; 2) _vlrft_a=$1 _vlrft_z=$2 ;; 3) _vlrft_a=$1 _vlrft_s=$2 _vlrft_z=$3 ;;
-    *) _vlrft_z=x ;;
-  esac
-  case "$_vlrft_a$_vlrft_s$_vlrft_z" in *[!-0-9]*|-) builtin printf '\1\n'; return ;; esac
-  for ((; _vlrft_s > 0 ? _vlrft_a <= _vlrft_z : _vlrft_s < 0 && _vlrft_a >= _vlrft_z;
-          _vlrft_a += _vlrft_s)); do
-    builtin printf '%s%s' "$_vlrft_g" "$_vlrft_a"; _vlrft_g=$_vlrft_b
-  done
-}
-: & # so that $! is set
-HISTFILE=
-readonly FUNCNEST=10 PATH HISTFILE HISTSIZE HISTFILESIZE _vlrft_plugin _vlrft_cores
-readonly -f $(builtin compgen -A function)
-"""
-NOT_READ = ("bash", "sh", "sbatch", "ssh", "xargs", "eval")
-"""What is given commands that are not followed, but for a `swift` that is written out."""
+PRELUDE = Path(__file__).with_name("prelude.sh")
 
 
 @dataclass(slots=True)
@@ -161,7 +85,7 @@ def started(
     }
     with tempfile.TemporaryFile() as records, tempfile.TemporaryFile() as said:
         end = os.open(f"/proc/self/fd/{records.fileno()}", os.O_WRONLY | os.O_APPEND)
-        prelude = PRELUDE.replace("@FD@", str(end)) + f"enable -n {DISABLED}\nset -r\n"
+        prelude = PRELUDE.read_text().replace("@FD@", str(end)) + f"enable -n {DISABLED}\nset -r\n"
         command = ["bash", "--norc", "--noprofile", "-c", prelude + inert.text, script, *arguments]
         try:
             _run(command, variables | own, end, said)
@@ -179,25 +103,28 @@ def started(
     for error in errors:
         if match := re.match(rf"{re.escape(script)}: line (\d+): (.*)", error):
             line, why = max(1, int(match[1]) - before), match[2].replace(MARK, "?")[:200]
-            text = f"bash, without the programs that the script starts: {why}"
+            text = f"under --run bash says: {why}"
             notes.append(Note(line, "unread", text))
     return found, list(dict.fromkeys(notes))
 
 
 def _read(record: str, before: int, caller: Mapping[str, str], script: str) -> Started:
     called, _, exported = record.partition(HALF)
-    line, *words = called.split(FIELD)[:-1] or [""]
-    if not (line.isdecimal() and len(line) < 9 and words):
+    lines, *words = called.split(FIELD)[:-1] or [""]
+    # Of the functions that it was called from, ours first; the last is that of the whole text: 0.
+    called_at = [int(line) for line in lines.split() if line.isdecimal() and len(line) < 9]
+    line = next((line - before for line in called_at if line > before), 0)
+    if not (line and words):
         raise RecipeError(f"{script}: what bash wrote about a command cannot be read")
     variables = dict(item.partition("=")[::2] for item in exported.split(FIELD)[:-1])
     variables["PATH"] = variables.pop("_pth", "")
     ours = {name for name in variables if name.startswith("_vlrft_")} | {"SHLVL", "_"} - {*caller}
     kept = {name: value for name, value in variables.items() if name not in ours}
-    return Started(max(1, int(line) - before), words, kept)
+    return Started(line, words, kept)
 
 
 def _run(command: list[str], environment: dict[str, str], end: int, said: BinaryIO) -> None:
-    """To its end, and nothing of it is left then."""
+    """Run bash to its end, or to the limit; no process of it is left afterwards."""
 
     def bounded() -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -271,7 +198,8 @@ def make_inert(text: str, script: str) -> Inert:
         match = re.match(r"(?:<.*>:)?(\d+):(\d+): (.*)", done.stderr.decode(errors="replace"))
         line_, column, why = match.groups() if match else (1, 1, "not bash")
         raise RecipeError(f"{script}: line {line_}, column {column}: {why}")
-    inert, edits = Inert(""), []
+    inert = Inert("")
+    edits: list[tuple[int, int, bytes]] = []
     try:
         nodes = list(_nodes(json.loads(done.stdout)))
     except RecursionError:
@@ -281,18 +209,19 @@ def make_inert(text: str, script: str) -> Inert:
             edits += _without(redirection, node, data, script, inert)
         if node.get("Background"):
             at = node["Semicolon"]["Offset"]
-            edits += [(node["Pos"]["Offset"],) * 2 + (b"(",), (at, at + 1, b");")]
+            edits += [(node["Pos"]["Offset"],) * 2 + (b"( ",), (at, at + 1, b" );")]
         for name in (node.get("Name"), node.get("Param")):
             if isinstance(name, dict) and (other := RENAMED.get(name["Value"].encode())):
                 first = name["Pos"]["Offset"]
                 edits.append((first, first + len(other), other))
-        if node.get("Type") in ("IfClause", "WhileClause", "CaseClause"):
-            tests = node.get("Word") if node["Type"] == "CaseClause" else node.get("Cond")
-            if any(map(_starts, _nodes(tests))):
-                why = "which branch is taken depends on a program, and none was started"
-                inert.notes.append(Note(node["Pos"]["Line"], "unread", why))
+        if _depends(node):
+            why = "which command is run depends on a program, and none was started"
+            inert.notes.append(Note(node["Pos"]["Line"], "unread", why))
+    gone = [(first, last) for first, last, other in edits if not other.strip(b" _")]
     for first, last, other in sorted(edits, reverse=True):
-        data = data[:first] + other + data[last:]
+        # What stands in a redirection that goes, as in > >(tee log), goes with it.
+        if not any(begin < first and last <= end for begin, end in gone):
+            data = data[:first] + other + data[last:]
     inert.text = data.decode(errors="surrogateescape")
     return inert
 
@@ -309,13 +238,24 @@ def _without(
         raise RecipeError(f"{script}: line {line}: a redirection over several lines; use one line")
     word = redirection.get("Word") or {}
     name = data[word["Pos"]["Offset"] : word["End"]["Offset"]].decode(errors="replace").strip("'\"")
-    if redirection["Op"] != "<":
+    if redirection["Op"] in (">", ">>", ">|", "&>", "&>>"):
         inert.written[name] = None
-    elif name != "/dev/null":
+    elif redirection["Op"] == "<" and name != "/dev/null":
         why = f"what is read from {name} is not known under --run"
         inert.notes.append(Note(line, "unread", why))
     blank = b" " * len(written)
     return [(first, last, blank if node.get("Cmd") else b"_" + blank[1:])]  # $(< FILE)
+
+
+def _depends(node: dict[str, Any]) -> bool:
+    """Whether a program decides what is run: in `if`, `while` and `case`, and behind `||`."""
+    tests = node.get("Cond")
+    if node.get("Type") == "CaseClause":
+        tests = node.get("Word")
+    elif node.get("Type") == "BinaryCmd" and node.get("Op") == "||":
+        behind = [word.get("Value") for word in _nodes(node["Y"])]
+        tests = node["X"] if {"swift", "megatron"} & {*behind} else None
+    return any(map(_starts, _nodes(tests)))
 
 
 BUILTINS = {
@@ -339,87 +279,3 @@ def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
         tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ()
     ):
         yield from _nodes(inner)
-
-
-def run_recipes(
-    path: str | Path,
-    environment: Mapping[str, str] | None = None,
-    arguments: Sequence[str] = (),
-) -> list[Recipe]:
-    """As ``reader.read_recipes``, with every command that bash reaches: each turn of a loop, the
-    branch that is taken, a function where it is called. Nothing in it can be edited.
-
-    RecipeError also where the script cannot be read by running it, or reaches no command.
-    """
-    path = Path(path)
-    text = read_file(path)
-    if path.suffix in CONFIGURATION:
-        return read_recipes(path, environment)
-    caller = os.environ if environment is None else environment
-    inert = make_inert(text, str(path))
-    commands, notes = started(inert, str(path), caller, arguments)
-    notes = [*inert.notes, *notes]
-    recipes: list[Recipe] = []
-    moved = sourced = False
-    for command in commands:
-        name, made = command.words[0], []
-        if name == "cd":
-            moved = True
-        elif name not in ("source", "."):
-            made = list(_recipes(command, path, text, moved, sourced, inert.written))
-        if not made and (name in ("source", ".", *NOT_READ) or MARK in name):
-            shown = name.replace(MARK, "$(...)")
-            notes.append(Note(command.line, "unread", f"{shown} is not followed under --run"))
-            sourced = sourced or name in ("source", ".", "eval")
-        recipes += made
-    notes = sorted(dict.fromkeys(notes), key=lambda note: note.line)
-    if not recipes:
-        why = "; ".join(f"line {note.line}: {note.text}" for note in notes[-3:])
-        raise RecipeError(
-            f"{path}: bash comes to its end and starts no `swift` or `megatron`"
-            + (why and f". {why}")
-        )
-    for recipe in recipes:
-        recipe.notes += notes
-    return recipes
-
-
-def _recipes(
-    command: Started,
-    path: Path,
-    text: str,
-    moved: bool,
-    sourced: bool,
-    written: dict[str, str | None],
-) -> Iterator[Recipe]:
-    known = {name: value for name, value in command.environment.items() if MARK not in value}
-    shell = Shell(known, (), SUBSTITUTIONS, str(path))
-    shell.read(as_text(command.words))
-    for one in shell.commands:
-        one.written = written
-        one.folder = None if moved else one.folder
-        recipe = recipe_of(one, path)
-        recipe.text, recipe.span, recipe.start, recipe.assigned = text, None, None, {}
-        recipe.unknown = frozenset(command.environment.keys() - known.keys())
-        recipe.lost = recipe.lost or sourced
-        recipe.line = command.line
-        recipe.notes = [replace(note, line=command.line) for note in recipe.notes]
-        recipe.flags = [_placed(flag, text, command.line) for flag in recipe.flags]
-        yield recipe
-
-
-def _placed(flag: Flag, text: str, line: int) -> Flag:
-    """With the line where the flag is written: below its command, else anywhere, else there."""
-    lines = text.split("\n")
-    word = re.compile(rf"(?<![\w-])--{re.escape(flag.name).replace('_', '[-_]')}(?![\w-])")
-    places = [at for at, content in enumerate(lines, 1) if word.search(content)]
-    at = next((at for at in places if at >= line), places[0] if places else line)
-    return replace(flag, line=at, span=None, value_spans=(None,) * len(flag.values))
-
-
-def as_text(words: Sequence[str]) -> str:
-    """A command line that is read as these words; a part that is not known is `$(...)`."""
-    return " ".join(
-        '"$(...)"'.join(shlex.quote(part) if part else "" for part in word.split(MARK)) or "''"
-        for word in words
-    )

@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 from swift_vlrft.cli import app
 from swift_vlrft.files.shipped import shipped_file
 from swift_vlrft.recipe import restricted
+from swift_vlrft.recipe.by_bash import run_recipes
 from swift_vlrft.recipe.reader import RecipeError, read_recipes
-from swift_vlrft.recipe.restricted import run_recipes
 
 HERE = Path(__file__).parent
 PLUGIN = str(shipped_file("plugins", "vlrft.py"))

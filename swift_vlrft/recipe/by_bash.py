@@ -1,0 +1,116 @@
+"""A script read by bash itself: `vlrft check --run` and `vlrft plan --run`.
+
+    for N in 1 2; do swift rlhf --model m --learning_rate ${N}e-6; done     two recipes
+
+restricted.py has bash reach its commands; here they become recipes, as reader.py's.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from swift_vlrft.recipe.reader import (
+    CONFIGURATION,
+    SUBSTITUTIONS,
+    Flag,
+    Recipe,
+    RecipeError,
+    read_file,
+    read_recipes,
+    recipe_of,
+)
+from swift_vlrft.recipe.restricted import MARK, Started, make_inert, started
+from swift_vlrft.recipe.shell.shell import Shell
+from swift_vlrft.recipe.shell.tree import Note
+
+NOT_READ = ("bash", "sh", "sbatch", "ssh", "xargs", "eval")
+"""What is given commands that are not followed, but for a `swift` that is written out."""
+
+
+def run_recipes(
+    path: str | Path,
+    environment: Mapping[str, str] | None = None,
+    arguments: Sequence[str] = (),
+) -> list[Recipe]:
+    """As ``reader.read_recipes``, with every command that bash reaches: each turn of a loop, the
+    branch that is taken, a function where it is called. Nothing in it can be edited.
+
+    RecipeError also where the script cannot be read by running it, or reaches no command.
+    """
+    path = Path(path)
+    text = read_file(path)
+    if path.suffix in CONFIGURATION:
+        return read_recipes(path, environment)
+    caller = os.environ if environment is None else environment
+    inert = make_inert(text, str(path))
+    commands, notes = started(inert, str(path), caller, arguments)
+    notes = [*inert.notes, *notes]
+    recipes: list[Recipe] = []
+    moved = sourced = False
+    for command in commands:
+        name, made = command.words[0], []
+        if name == "cd":
+            moved = True
+        elif name not in ("source", "."):
+            made = list(_recipes(command, path, text, moved, sourced, inert.written))
+        if not made and (name in ("source", ".", *NOT_READ) or MARK in name):
+            shown = name.replace(MARK, "$(...)")
+            notes.append(Note(command.line, "unread", f"{shown} is not followed under --run"))
+            sourced = sourced or name in ("source", ".", "eval")
+        recipes += made
+    notes = sorted(dict.fromkeys(notes), key=lambda note: note.line)
+    if not recipes:
+        why = "; ".join(f"line {note.line}: {note.text}" for note in notes[-3:])
+        raise RecipeError(
+            f"{path}: bash comes to its end and starts no `swift` or `megatron`"
+            + (why and f". {why}")
+        )
+    for recipe in recipes:
+        recipe.notes += notes
+    return recipes
+
+
+def _recipes(
+    command: Started,
+    path: Path,
+    text: str,
+    moved: bool,
+    sourced: bool,
+    written: dict[str, str | None],
+) -> Iterator[Recipe]:
+    known = {name: value for name, value in command.environment.items() if MARK not in value}
+    shell = Shell(known, (), SUBSTITUTIONS, str(path))
+    shell.read(as_text(command.words))
+    for one in shell.commands:
+        one.written = written
+        one.folder = None if moved else one.folder
+        recipe = recipe_of(one, path)
+        recipe.text, recipe.span, recipe.start, recipe.assigned = text, None, None, {}
+        recipe.unknown = frozenset(command.environment.keys() - known.keys())
+        recipe.lost = recipe.lost or sourced
+        recipe.line = command.line
+        recipe.notes = [replace(note, line=command.line) for note in recipe.notes]
+        recipe.flags = [_placed(flag, text, command.line) for flag in recipe.flags]
+        yield recipe
+
+
+def _placed(flag: Flag, text: str, line: int) -> Flag:
+    """With the line where the flag is written: below its command, else anywhere, else there."""
+    lines = text.split("\n")
+    word = re.compile(rf"(?<![\w-])--{re.escape(flag.name).replace('_', '[-_]')}(?![\w-])")
+    places = [at for at, content in enumerate(lines, 1) if word.search(content)]
+    at = next((at for at in places if at >= line), places[0] if places else line)
+    return replace(flag, line=at, span=None, value_spans=(None,) * len(flag.values))
+
+
+def as_text(words: Sequence[str]) -> str:
+    """A command line that is read as these words; a part that is not known is `$(...)`."""
+    return " ".join(
+        '"$(...)"'.join(shlex.quote(part) if part else "" for part in word.split(MARK)) or "''"
+        for word in words
+    )
