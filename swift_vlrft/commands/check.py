@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,7 +14,7 @@ from swift_vlrft.commands.output import print_json, say, say_marked, say_styled
 if TYPE_CHECKING:
     from swift_vlrft.recipe.facts import Facts
     from swift_vlrft.recipe.reader import Recipe
-    from swift_vlrft.recipe.rules import Edit, Finding
+    from swift_vlrft.recipe.rules import Finding
 
 
 def check(
@@ -27,7 +26,9 @@ def check(
     ],
     fix: Annotated[
         bool,
-        typer.Option("--fix", help="Apply safe fixes, show the diff, keep NAME.orig."),
+        typer.Option(
+            "--fix", help="Rename and leave out what is old, show the diff, keep NAME.orig."
+        ),
     ] = False,
     run: Annotated[
         bool,
@@ -70,7 +71,7 @@ def check(
             called = " + ".join(" ".join(recipe.command) for recipe in commands)
             label = "command" if _is_command(name) else name
             say_styled((label, "bold"), f"  {called}")
-            _print(found)
+            _print(found, name)
     problems = sum(found.level == "problem" for found in findings)
     if as_json:
         listed = [found.as_dict() for found in findings]
@@ -78,8 +79,6 @@ def check(
     else:
         for text in unreadable:
             say_marked("error:", text, "red", error=True)
-        if not run and any(found.rule in ("unread", "conditional") for found in findings):
-            say("What was not read of a script: --run lets bash read it.")
         if read := len(recipes) - len(unreadable):
             counts = f"{read} recipe{'s' * (read != 1)}, {problems or 'no'} problem"
             say(counts + "s" * (problems != 1))
@@ -104,23 +103,24 @@ def _checked(
     if run and _is_command(name):
         raise RecipeError(f"--run reads a script; this is a command: {name[:60]}")
     commands = read_text(name) if _is_command(name) else read(name)
-    found = in_order(one for c in commands for one in check_recipe(resolve(c, known)))
-    edits = [one.edit for one in found if one.edit]
-    if fix and not _is_command(name) and _rewrite(Path(name), commands[0].text, edits, quiet):
+    found = [check_recipe(resolve(command, known)) for command in commands]
+    if fix and not _is_command(name) and _rewrite(commands, found, quiet):
         return _checked(name, False, known, quiet)
-    return commands, found
+    return commands, in_order(one for some in found for one in some)
 
 
-def _rewrite(path: Path, before: str, edits: Sequence[Edit], quiet: bool) -> bool:
+def _rewrite(commands: list[Recipe], found: list[list[Finding]], quiet: bool) -> bool:
     """Make all possible edits; whether the file has changed."""
     from swift_vlrft.files.writing import DiskFull
     from swift_vlrft.recipe.fix import difference, fixed_text, write_fixed
     from swift_vlrft.recipe.reader import RecipeError
 
-    after, applied, rejected = fixed_text(before, path, edits)
-    for why in () if quiet else rejected:
+    path, before = commands[0].path, commands[0].text
+    edits = [[one.edit for one in some if one.edit] for some in found]
+    after, left = fixed_text(commands, edits)
+    for why in () if quiet else left:
         say_marked("left as it is:", why, "yellow")
-    if not applied:
+    if after == before:
         return False
     try:
         kept = write_fixed(path, after)
@@ -141,7 +141,12 @@ def _shown(text: str) -> str:
     return text.encode(errors="replace").decode()
 
 
-def _print(findings: Sequence[Finding]) -> None:
+def _print(findings: Sequence[Finding], name: str) -> None:
     for found in findings:
         level = found.level, "red" if found.level == "problem" else "yellow"
-        say_styled(f"  line {found.line}  ", level, f"  {_shown(found.text)}")
+        place = (
+            f"line {found.line}"
+            if str(found.path) in (name, "command")
+            else f"{found.path}:{found.line}"
+        )
+        say_styled(f"  {place}  ", level, f"  {_shown(found.text)}")

@@ -6,6 +6,7 @@ vlrft plan recipes/qwen2_5_vl_3b/detection_4x80g.sh --gpus 4x80
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -62,7 +63,9 @@ def plan(
         found |= {
             "recipe": str(recipe),
             "gpus": {"count": known.count, "card": known.name, "gib": round(known.gib, 2)},
-            "changes": [change.as_dict() for change in planned.changes()],
+            "changes": [
+                change.as_dict() | asdict(planned.run_with(change)) for change in planned.changes()
+            ],
             "raise": [change.as_dict() for change in planned.headroom()],
         }
         print_json(found)

@@ -105,7 +105,7 @@ def apply(
     quick: QuickOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Write a copy of a recipe with the cheapest change that makes it fit.
+    """Write a script that runs a recipe with the cheapest change that makes it fit.
 
     Example: vlrft recipe apply detection_4x80g.sh smaller.sh --gpus 4x24
 
@@ -123,10 +123,7 @@ def apply(
     print_parts(change_parts(title, [change]))
     _print_written(out, kept)
     if planned.environment:
-        say(
-            f"the plan depends on your environment, which {out.name} reads like the recipe: run it "
-            f"with {planned.environment}"
-        )
+        say(f"the plan depends on your environment: run {out.name} with {planned.environment}")
 
 
 def _written(out: Path, kept: Path | None) -> dict[str, str | None]:

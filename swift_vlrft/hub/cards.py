@@ -27,7 +27,7 @@ from swift_vlrft.files.markdown import code, fenced, inline
 from swift_vlrft.files.records import read_record
 from swift_vlrft.hub.checkpoint import Checkpoint, name_of
 from swift_vlrft.hub.refused import check_files
-from swift_vlrft.memory.rewrite import TASKS
+from swift_vlrft.memory.new_recipe import TASKS
 from swift_vlrft.recipe.facts import facts
 from swift_vlrft.rewards import REWARDS, TASK_NAMES
 

@@ -18,10 +18,11 @@ from swift_vlrft.memory import from_recipe as reading
 from swift_vlrft.memory.activations import can_trace, traced
 from swift_vlrft.memory.advice import Change, Written, advise, headroom_options
 from swift_vlrft.memory.analytic import analytic
+from swift_vlrft.memory.append import RunWith, applied, callers_part, run_with
 from swift_vlrft.memory.estimate import Plan, estimate
 from swift_vlrft.memory.images import longest_row
 from swift_vlrft.memory.models import read_model
-from swift_vlrft.memory.rewrite import callers_part, changed_text, copied, new_recipe
+from swift_vlrft.memory.new_recipe import new_recipe
 from swift_vlrft.memory.settings import GIB, USABLE, Gpus, parse_gpus
 from swift_vlrft.memory.stages import Source
 from swift_vlrft.recipe.by_bash import run_recipes
@@ -39,11 +40,22 @@ class RecipePlan:
     plan: Plan
     source: Source
     written: Written
+    path: Path
+    """The file that was given, which may run another script that the recipe stands in."""
     environment: str = ""
     """The caller's variables that the plan depends on, as written in front of a command."""
 
     def changes(self) -> list[Change]:
         return advise(self.plan, self.source, self.written)
+
+    def run_with(self, change: Change) -> RunWith:
+        return run_with(self.path, self.all_flags(change))
+
+    def all_flags(self, change: Change) -> dict[str, str]:
+        """The flags of a change, with the nodes where only --nodes says how many."""
+        nodes = self.plan.settings.nodes
+        other = nodes != reading.nodes_of(self.recipe)
+        return change.flags | ({"NNODES": str(nodes)} if other else {})
 
     def headroom(self) -> list[Change]:
         return headroom_options(self.plan, self.source, self.written)
@@ -66,7 +78,7 @@ def plan_recipe(
     says what cannot be used.
     """
     recipe = only(run_recipes(path)) if run else read_recipe(path)
-    return plan_read(recipe, gpus, nodes=nodes, dataset=dataset, quick=quick)
+    return plan_read(recipe, gpus, nodes=nodes, dataset=dataset, quick=quick, path=Path(path))
 
 
 def plan_read(
@@ -76,14 +88,16 @@ def plan_read(
     nodes: int | None = None,
     dataset: str | Path | None = None,
     quick: bool = False,
+    path: Path | None = None,
 ) -> RecipePlan:
-    """As ``plan_recipe``, of a recipe that has been read."""
+    """As ``plan_recipe``, of a recipe that has been read, from ``path`` where that runs it."""
     reading.refuse(recipe)
     node, note = _gpus(gpus, recipe.path)
     planned = _planned(recipe, node, nodes, dataset, quick)
-    given = callers_part(recipe)
+    path = path or recipe.path
+    given = callers_part(recipe, path)
     plan = planned.plan.with_note(note).with_note(given and f"from your environment: {given}")
-    return replace(planned, plan=plan, environment=given)
+    return replace(planned, plan=plan, environment=given, path=path)
 
 
 def _planned(
@@ -104,7 +118,7 @@ def _planned(
         how = f": {settings.model.type} cannot be run without data"
     written = reading.as_written(recipe, gpus, nodes=nodes, longest=longest)
     plan = plan.with_note(how and f"activations in closed form{how}")
-    return RecipePlan(recipe, gpus, plan, source, written)
+    return RecipePlan(recipe, gpus, plan, source, written, recipe.path)
 
 
 def _gpus(text: str | None, path: Path) -> tuple[Gpus, str]:
@@ -125,27 +139,22 @@ def _gpus(text: str | None, path: Path) -> tuple[Gpus, str]:
 
 
 def apply_change(planned: RecipePlan, out: Path) -> tuple[Change, Path | None]:
-    """Write a copy of the recipe with the first change that makes it fit; the second result is the
-    backup of a file that was there before.
+    """Write a script that runs the recipe with the first change that makes it fit; the second
+    result is the backup of a file that was there before.
     """
-    recipe, plan, gpus = planned.recipe, planned.plan, planned.gpus
-    if plan.fits:
-        raise ValueError(f"{recipe.path} fits as it is: {out} is not written")
+    path, gpus = planned.path, planned.gpus
+    if planned.plan.fits:
+        raise ValueError(f"{path} fits as it is: {out} is not written")
     if not (changes := planned.changes()):
         raise ValueError(
-            f"no set of changes makes {recipe.path} fit; more or larger GPUs are needed: {out} is "
-            "not written"
+            f"no set of changes makes {path} fit; more or larger GPUs are needed: {out} is not "
+            "written"
         )
     change = changes[0]
-    flags = dict(change.flags)
-    if plan.settings.nodes != reading.nodes_of(recipe):
-        flags["NNODES"] = str(plan.settings.nodes)  # only --nodes says so
-    remark = f"{recipe.path.name}, changed by vlrft for {gpus.count} x {gpus.name}: "
-    remark += change.label
+    remark = f"{path.name}, changed by vlrft for {gpus.count} x {gpus.name}: {change.label}"
     if planned.environment:
         remark += f"; planned with {planned.environment} in the environment"
-    text = copied(recipe, flags, out, remark)
-    return change, write_fixed(out, text, recipe.path.stat().st_mode)
+    return change, write_fixed(out, applied(path, planned.all_flags(change), out, remark), 0o755)
 
 
 def new_plan(
@@ -175,5 +184,7 @@ def new_plan(
             )
         # Preferably one that needs no package that is missing here (liger-kernel).
         clean = [c for c in options if not check_recipe(reading.changed(recipe, c.flags))]
-        planned = plan_of(changed_text(recipe, (clean or options)[0].flags))
+        changes = (clean or options)[0].flags
+        text = new_recipe(model, task, node.count, data, nodes=nodes or 1, changes=changes)
+        planned = plan_of(text)
     return planned, write_fixed(out, planned.recipe.text, 0o755)

@@ -7,16 +7,15 @@ restricted.py has bash reach its commands; here they become recipes, as reader.p
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from swift_vlrft.recipe.reader import (
     CONFIGURATION,
-    SUBSTITUTIONS,
     Flag,
     Recipe,
     RecipeError,
@@ -25,8 +24,9 @@ from swift_vlrft.recipe.reader import (
     recipe_of,
 )
 from swift_vlrft.recipe.restricted import MARK, Started, make_inert, started
-from swift_vlrft.recipe.shell.shell import Shell
-from swift_vlrft.recipe.shell.tree import Note
+from swift_vlrft.recipe.script import Script
+from swift_vlrft.recipe.tree import Mistake, Note
+from swift_vlrft.recipe.words import Value, Variable
 
 NOT_READ = ("bash", "sh", "sbatch", "ssh", "xargs", "eval")
 """What is given commands that are not followed, but for a `swift` that is written out."""
@@ -57,7 +57,7 @@ def run_recipes(
         if name == "cd":
             moved = True
         elif name not in ("source", "."):
-            made = list(_recipes(command, path, text, moved, sourced, inert.written))
+            made = list(_recipes(command, path, text, moved, sourced, frozenset(inert.written)))
         if not made and (name in ("source", ".", *NOT_READ) or MARK in name):
             shown = name.replace(MARK, "$(...)")
             notes.append(Note(command.line, "unread", f"{shown} is not followed under --run"))
@@ -76,41 +76,43 @@ def run_recipes(
 
 
 def _recipes(
-    command: Started,
-    path: Path,
-    text: str,
-    moved: bool,
-    sourced: bool,
-    written: dict[str, str | None],
+    command: Started, path: Path, text: str, moved: bool, sourced: bool, written: frozenset[str]
 ) -> Iterator[Recipe]:
-    known = {name: value for name, value in command.environment.items() if MARK not in value}
-    shell = Shell(known, (), SUBSTITUTIONS, str(path))
-    shell.read(as_text(command.words))
-    for one in shell.commands:
-        one.written = written
-        one.folder = None if moved else one.folder
+    script = Script({}, script=str(path))
+    script.state.variables = {
+        name: Variable((replace(_value(value, command.line), notes=()),), exported=True)
+        for name, value in command.environment.items()
+    }
+    words = [_value(word, command.line) for word in command.words]
+    if words[0].text == "eval" and all(word.known for word in words):
+        with contextlib.suppress(Mistake):
+            script.read(" ".join(word.text for word in words[1:]), command.line)
+    else:
+        script.program(words)
+    for one in script.commands:
+        one.written, one.folder = written, None if moved else one.folder
         recipe = recipe_of(one, path)
-        recipe.text, recipe.span, recipe.start, recipe.assigned = text, None, None, {}
-        recipe.unknown = frozenset(command.environment.keys() - known.keys())
-        recipe.lost = recipe.lost or sourced
-        recipe.line = command.line
-        recipe.notes = [replace(note, line=command.line) for note in recipe.notes]
-        recipe.flags = [_placed(flag, text, command.line) for flag in recipe.flags]
+        recipe.lost |= sourced
+        if one.file:
+            recipe.path = one.file
+        else:
+            recipe.text = text
+            recipe.flags = [_placed(flag, text, command.line) for flag in recipe.flags]
         yield recipe
+
+
+def _value(text: str, line: int) -> Value:
+    """A word that bash made, with ``MARK`` where a program would have printed something."""
+    if MARK not in text:
+        return Value(text, line)
+    shown = text.replace(MARK, "$(...)")
+    note = Note(line, "unread", f"{shown} is not read: its value is known only to a program")
+    return Value(shown, line, False, None, (note,))
 
 
 def _placed(flag: Flag, text: str, line: int) -> Flag:
     """With the line where the flag is written: below its command, else anywhere, else there."""
-    lines = text.split("\n")
     word = re.compile(rf"(?<![\w-])--{re.escape(flag.name).replace('_', '[-_]')}(?![\w-])")
-    places = [at for at, content in enumerate(lines, 1) if word.search(content)]
+    places = [at for at, content in enumerate(text.split("\n"), 1) if word.search(content)]
     at = next((at for at in places if at >= line), places[0] if places else line)
-    return replace(flag, line=at, span=None, value_spans=(None,) * len(flag.values))
-
-
-def as_text(words: Sequence[str]) -> str:
-    """A command line that is read as these words; a part that is not known is `$(...)`."""
-    return " ".join(
-        '"$(...)"'.join(shlex.quote(part) if part else "" for part in word.split(MARK)) or "''"
-        for word in words
-    )
+    return replace(flag, line=at)

@@ -1,34 +1,119 @@
-"""Rewrite a recipe as its findings say, and keep every version of it.
+"""Changes of words that stand in a script literally, as its findings say; every version is kept.
 
 --train_type lora        becomes --tuner_type lora
 --num_infer_workers 1    is left out; a `> log 2>&1 &` behind it stays
+
+What is no literal word there (a part of ``$FLAGS``, a value from a variable, another file's) and a
+YAML or JSON configuration is named and left alone.
 """
 
 from __future__ import annotations
 
 import difflib
 import os
+import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import count
 from pathlib import Path
 
 from swift_vlrft.files.writing import beside
-from swift_vlrft.recipe.edit import CannotEdit, with_edit
+from swift_vlrft.recipe.reader import CONFIGURATION, Flag, Recipe, RecipeError, read_text
 from swift_vlrft.recipe.rules.finding import Edit
 
+Patch = tuple[int, int, str]
+PLAIN = re.compile(r"[\w./:@%+,-]+")
+"""A value that needs no quotes."""
+GAP = re.compile(r"(?:[ \t]|\\\r?\n)*\Z")
 
-def fixed_text(text: str, path: Path, edits: Sequence[Edit]) -> tuple[str, list[Edit], list[str]]:
-    """The text with all possible edits, those edits, and why others were not possible."""
-    applied, refused = list[Edit](), list[str]()
-    # From the bottom up, so that the lines above keep their numbers.
-    for edit in sorted(dict.fromkeys(edits), key=lambda edit: -(edit.line or 0)):
-        try:
-            text = with_edit(text, path, edit)
-            applied.append(edit)
-        except CannotEdit as error:
-            refused.insert(0, str(error))
-    return text, applied, refused
+
+def fixed_text(recipes: Sequence[Recipe], edits: Sequence[Sequence[Edit]]) -> tuple[str, list[str]]:
+    """The text of a script with the edits of each of its commands, and what is left alone and why.
+
+    ``edits``: one list for each of ``recipes``, all of one file.
+    """
+    path, text = recipes[0].path, recipes[0].text
+    patches, left = set[Patch](), list[str]()
+    for recipe, edit in ((r, e) for r, some in zip(recipes, edits, strict=True) for e in some):
+        for flag in [f for f in recipe.flags if (f.name, f.line) == (edit.flag, edit.line)]:
+            others = (r for r, some in zip(recipes, edits, strict=True) if edit not in some)
+            if why := _why_not(recipe, flag, edit, others):
+                left.append(f"{recipe.path}:{flag.line}: --{flag.name}: {why}: {_by_hand(edit)}")
+            else:
+                patches.update(_patches(text, flag, edit))
+    after = text
+    for start, end, new in sorted(patches, reverse=True):
+        after = after[:start] + new + after[end:]
+    if after != text and not _as_meant(recipes, edits, after):
+        left.append(f"{path}: the changed script would not be read as meant; change it by hand")
+        return text, left
+    return after, list(dict.fromkeys(left))
+
+
+def _why_not(recipe: Recipe, flag: Flag, edit: Edit, others: Iterator[Recipe]) -> str:
+    if recipe.path.suffix in CONFIGURATION:
+        return "a configuration is not changed here"
+    if recipe.file or flag.span is None:
+        return "it is no word of this script"
+    spans = [flag.span, *(() if edit.name else flag.value_spans)]
+    if not all(span and span.literal for span in spans):
+        return "its value is not written there"
+    if edit.value is not None and (len(spans) > 2 or not PLAIN.fullmatch(edit.value)):
+        return "its value is no plain word"
+    if shared := [r.line for r in others if any(f.span == flag.span for f in r.flags)]:
+        return f"the command of line {shared[0]} takes it, too"
+    return ""
+
+
+def _by_hand(edit: Edit) -> str:
+    if edit.drop:
+        return "leave it out by hand"
+    return f"write --{edit.name or edit.flag} {edit.value or ''}".rstrip()
+
+
+def _patches(text: str, flag: Flag, edit: Edit) -> Iterator[Patch]:
+    assert flag.span is not None
+    values = [span for span in flag.value_spans if span]
+    if edit.name:
+        written = re.compile(flag.name.replace("_", "[-_]"))
+        if name := written.search(text, flag.span.start, flag.span.end):
+            yield (*name.span(), edit.name)
+    elif edit.value is not None:
+        quote = text[values[0].start] if text[values[0].start] in "'\"" else ""
+        yield values[0].start, values[0].end, f"{quote}{edit.value}{quote}"
+    else:
+        ends = [(span.start, span.end) for span in (flag.span, *values)]
+        if len(ends) > 1 and text[ends[0][1]] == "=":  # --name=value is one word
+            ends[:2] = [(ends[0][0], ends[1][1])]
+        yield from (_cut(text, start, end) for start, end in ends)
+
+
+def _cut(text: str, start: int, end: int) -> Patch:
+    """The patch that takes a word out, with the blanks and continued lines in front of it, or with
+    its line where it is alone on it. What follows (an operator, a redirection) stays a word apart.
+    """
+    gap = GAP.search(text[:start])
+    begin = gap.start() if gap else start
+    line, stop = text.rfind("\n", 0, begin) + 1, text.find("\n", end)
+    if stop >= 0 and not (text[line:begin] + text[end:stop]).strip():
+        return line, stop + 1, ""
+    return begin, end, "" if text[end : end + 1] in (*" \t\r\n)'\"", "") else " "
+
+
+def _as_meant(recipes: Sequence[Recipe], edits: Sequence[Sequence[Edit]], after: str) -> bool:
+    """Whether the commands of ``after`` have the flags of before, but for the edits."""
+    try:
+        changed = read_text(after, recipes[0].path)
+    except RecipeError:
+        return False
+    if len(changed) != len(recipes):
+        return False
+    for old, new, some in zip(recipes, changed, edits, strict=True):
+        names = {name for edit in some for name in (edit.flag, edit.name)}
+        kept, now = ({f.name: f.values for f in r.flags if f.name not in names} for r in (old, new))
+        if kept != now or old.environment != new.environment:
+            return False
+    return True
 
 
 def difference(before: str, after: str, path: Path) -> str:

@@ -7,16 +7,14 @@ Reads a shell script, a YAML or JSON configuration of ms-swift, or a command as 
 and ms-swift is not imported; what cannot be read is listed in ``notes``, never guessed. run.py
 interprets the values.
 
-Spans are offsets into ``Recipe.text``, for changes of the text (edit.py):
+Spans are offsets into ``Recipe.text``, for changes of the text (fix.py):
 
     NPROC_PER_NODE=4 nohup swift rlhf --num_generations 8 > log 2>&1 &
     recipe.span               "swift rlhf --num_generations 8"
-    recipe.start              offset of NPROC_PER_NODE, the first word of the line
     flag.span                 "--num_generations"           flag.value_spans    ("8",)
-    recipe.assigned["NPROC_PER_NODE"].name and .value       "NPROC_PER_NODE", "4"
 
 A value of one word has that word's span, ``literal`` or not (``"$N"``). None: it is not one word of
-this text (a part of ``$FLAGS``, of another file, or from the caller's environment).
+this script (a part of ``$FLAGS``, of another file, or from the caller's environment).
 """
 
 from __future__ import annotations
@@ -25,19 +23,18 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from swift_vlrft.files.shipped import shipped_file
 from swift_vlrft.files.text import InputError
 from swift_vlrft.recipe.flags import flag_name, is_flag
-from swift_vlrft.recipe.shell.shell import Command, Shell
-from swift_vlrft.recipe.shell.state import Assigned, May, Value, union
-from swift_vlrft.recipe.shell.tree import Note, Span
-from swift_vlrft.recipe.shell.wrappers import COMMANDS, called
+from swift_vlrft.recipe.script import Command, Script
+from swift_vlrft.recipe.tree import Mistake, Note, Span
+from swift_vlrft.recipe.words import Value
+from swift_vlrft.recipe.wrappers import COMMANDS, called
 
 TRAINS = ("rlhf", "sft", "pt")
 CONFIGURATION = (".yaml", ".yml", ".json")
@@ -52,10 +49,6 @@ OF_MEGATRON = {
 """Flags that only `megatron` has: a configuration with one of them is for it."""
 
 REMARK = re.compile(r"(?:^|^[^'\"]*\s)#.*")
-
-
-SUBSTITUTIONS = {"vlrft plugin": lambda: str(shipped_file("plugins", "vlrft.py"))}
-"""Commands whose output is known without running them."""
 
 
 class RecipeError(InputError):
@@ -98,12 +91,8 @@ class Recipe(Command):
     flags: list[Flag]
     ray: Ray | None = None
     """Of `megatron rlhf --use_ray true`; ``flags`` are then the trainer's and the engine's."""
-    text: str = ""
-    """The decoded file; spans count its characters."""
-    maybe: May = frozenset()
-    """Flags that unread words may add; None: any."""
-    others: list[tuple[str, ...]] = field(default_factory=list)
-    """The other commands of the script."""
+    may_add: bool = False
+    """Whether words that were not read may add any flag."""
 
     def flag(self, name: str) -> Flag | None:
         """The flag that counts: the last of its name, as in argparse."""
@@ -112,9 +101,7 @@ class Recipe(Command):
 
     def lacks(self, *names: str) -> bool:
         """Whether certainly none of the flags is given."""
-        return not any(
-            self.flag(name) or self.maybe is None or name in self.maybe for name in names
-        )
+        return not self.may_add and not any(map(self.flag, names))
 
     def knows(self, *names: str) -> bool:
         """Whether each of the flags is certainly absent, or has a value that was read."""
@@ -224,24 +211,30 @@ def read_text(
     if path.suffix in CONFIGURATION:
         return [_configuration(path, text, dict(caller))]
     script = str(path) if os.path.isfile(path) else None
-    shell = Shell(caller, arguments, SUBSTITUTIONS, script)
-    shell.read(text)
-    recipes = [recipe_of(command, path) for command in shell.commands]
+    reader = Script(caller, arguments, script)
+    try:
+        reader.read(text)
+    except Mistake as mistake:
+        raise RecipeError(f"{path}: {mistake}") from None
+    recipes = [recipe_of(command, path) for command in reader.commands]
     if not recipes:
-        reasons = "; ".join(f"line {note.line}: {note.text}" for note in shell.notes)
+        reasons = "; ".join(f"line {note.line}: {note.text}" for note in reader.notes)
         raise RecipeError(
             f"{path}: no `swift {'|'.join(COMMANDS[:4])}` or `megatron rlhf` command in it."
             + (reasons and f" {reasons}")
         )
-    notes = [*shell.notes, *(note for recipe in recipes for note in recipe.notes)]
+    notes = reader.notes + [n for recipe in recipes if not recipe.file for n in recipe.notes]
     notes = sorted(dict.fromkeys(notes), key=lambda note: note.line)
     for recipe in recipes:
-        recipe.notes, recipe.text, recipe.others = notes, text, shell.others
+        if recipe.file:
+            recipe.path = recipe.file
+        else:
+            recipe.notes, recipe.text = notes, text
     return recipes
 
 
 def recipe_of(found: Command, path: Path) -> Recipe:
-    """A command of the shell with its flags read."""
+    """A command with its flags read."""
     command, rest = called(found.words)
     recipe = Recipe(path=path, command=command, flags=[], **vars(found))
     if rest and _is_configuration(rest[0]):
@@ -262,7 +255,7 @@ def _configured_by_flag(recipe: Recipe, words: Sequence[Value], path: Path) -> N
     if _is_configuration(words[at]):
         _include(recipe, words[at], path)
     else:
-        recipe.maybe = None
+        recipe.may_add = True
     if recipe.ray is not None:
         lost = tuple(flag for flag in given if flag not in recipe.flags)
         recipe.ray = replace(recipe.ray, lost=lost)
@@ -277,9 +270,9 @@ def _include(recipe: Recipe, word: Value, path: Path) -> None:
     name, line = word.text, word.line
     source = recipe.at(name)
     source = source if source and os.path.isfile(source) else path.parent / name
-    made, written = name in recipe.written, recipe.written.get(name)
-    if written or (os.path.isfile(source) and not made):
-        inner = _configuration(source, written or read_file(source), recipe.environment)
+    made = name in recipe.written
+    if os.path.isfile(source) and not made:
+        inner = _configuration(source, read_file(source), recipe.environment)
         recipe.environment, recipe.ray = inner.environment, inner.ray
         recipe.unknown -= set(inner.environment)
         nowhere = [replace(f, line=line, span=None) for f in inner.flags]
@@ -288,7 +281,7 @@ def _include(recipe: Recipe, word: Value, path: Path) -> None:
     elif recipe.folder is not None and not made:
         raise RecipeError(f"{path}: line {line}: {name}: no such file")
     else:
-        recipe.maybe = None
+        recipe.may_add = True
         why = "the script writes it" if made else "the folder it is in is not known"
         recipe.notes.append(Note(line, "unread", f"{name} was not read: {why}"))
 
@@ -299,7 +292,7 @@ def _take_flags(recipe: Recipe, words: Sequence[Value]) -> None:
     An unread word is the value of a flag that has none yet; elsewhere it may add flags.
     """
     flags: list[tuple[str, list[Value], Span | None, int]] = []
-    opens: list[tuple[int, May]] = []
+    opens = -1  # how many flags stand before the last word that may add some
     for word in words:
         notes = list(word.notes)
         bare = bool(flags) and not flags[-1][1]
@@ -314,29 +307,21 @@ def _take_flags(recipe: Recipe, words: Sequence[Value]) -> None:
             given = [replace(word, text=value, span=behind)] if equals else []
             name = flag_name(name)
             if not word.known and not re.fullmatch(r"[\w-]+", name):  # --$NAME
-                opens.append((len(flags), None))
-                name, given, span = "", given or [word], None
+                opens, name, given, span = len(flags), "", given or [word], None
             flags.append((name, given, span, word.line))
         else:
-            may = word.may
-            if not word.known and (may or (may is None and not bare)):
-                opens.append((len(flags), may))
-            if may and "" not in may and not bare:
-                pass  # only flags, or nothing
-            elif flags:
+            opens = len(flags) if word.many and not bare else opens
+            if flags:
                 flags[-1][1].append(word)
-            elif word.known or may == frozenset():
+            elif word.known or not word.many:
                 flags.append(("", [word], None, word.line))
         recipe.notes += notes
     for i, (name, values, span, line) in enumerate(flags):
-        again = any(i < at and (may is None or name in may) for at, may in opens)
-        known = not again and all(value.known for value in values)
+        known = i >= opens and all(value.known for value in values)
         texts = tuple(value.text for value in values)
         spans = tuple(value.span for value in values)
         recipe.flags.append(Flag(name, texts, line, known, span, spans))
-    recipe.maybe = (
-        None if recipe.maybe is None else union([recipe.maybe, *(may for _, may in opens)])
-    )
+    recipe.may_add |= opens >= 0
 
 
 def _configuration(path: Path, text: str, environment: dict[str, str]) -> Recipe:
@@ -351,15 +336,9 @@ def _configuration(path: Path, text: str, environment: dict[str, str]) -> Recipe
     if not isinstance(data, dict) or not isinstance(node, yaml.MappingNode):
         raise RecipeError(f"{path}: is not a table of flags (`num_generations: 8`)")
     yaml.SafeLoader("").flatten_mapping(node)
-    tables = {str(key.value): value for key, value in node.value}
     variables = data.pop("ENV", None) or {}
     if not isinstance(variables, dict):
         raise RecipeError(f"{path}: ENV is not a table of variables (`MAX_PIXELS: 401408`)")
-    assigned = {
-        str(key.value): Assigned(key.start_mark.line + 1, _marked(key), _marked(value))
-        for key, value in (tables["ENV"].value if variables else [])
-        if str(key.value) not in environment
-    }
     method = "rlhf" if "rlhf_type" in data else "rollout" if _rolls_out(data) else "sft"
     roles = {role: data[role] for role in ROLES if isinstance(data.get(role), dict)}
     program = "megatron" if roles or OF_MEGATRON & set(data) else "swift"
@@ -371,7 +350,6 @@ def _configuration(path: Path, text: str, environment: dict[str, str]) -> Recipe
         flags=_of_roles(entries) if roles else [_entry(key, value) for key, value in entries],
         ray=_ray(data, roles) if roles else None,
         text=text,
-        assigned=assigned,
     )
 
 

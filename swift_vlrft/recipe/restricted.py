@@ -29,7 +29,7 @@ import psutil
 
 from swift_vlrft.files.shipped import shipped_file
 from swift_vlrft.recipe.reader import RecipeError
-from swift_vlrft.recipe.shell.tree import Note, shfmt
+from swift_vlrft.recipe.tree import Mistake, Note, as_json
 
 SECONDS = 10.0
 MOST_BYTES = 4_000_000
@@ -61,8 +61,8 @@ class Inert:
     """A script in which no redirection of output is left, line by line the same."""
 
     text: str
-    written: dict[str, str | None] = field(default_factory=dict)
-    """The files that it would write, by their names; their text is not known."""
+    written: set[str] = field(default_factory=set)
+    """The files that it would write, by their names."""
     notes: list[Note] = field(default_factory=list)
 
 
@@ -193,15 +193,12 @@ def make_inert(text: str, script: str) -> Inert:
     if b"\0" in data:
         line = data[: data.index(b"\0")].count(b"\n") + 1
         raise RecipeError(f"{script}: line {line}: a byte 0, which bash does not take")
-    done = subprocess.run([shfmt(), "--to-json", "-ln", "bash"], input=data, capture_output=True)
-    if done.returncode:
-        match = re.match(r"(?:<.*>:)?(\d+):(\d+): (.*)", done.stderr.decode(errors="replace"))
-        line_, column, why = match.groups() if match else (1, 1, "not bash")
-        raise RecipeError(f"{script}: line {line_}, column {column}: {why}")
     inert = Inert("")
     edits: list[tuple[int, int, bytes]] = []
     try:
-        nodes = list(_nodes(json.loads(done.stdout)))
+        nodes = list(_nodes(json.loads(as_json(data))))
+    except Mistake as mistake:
+        raise RecipeError(f"{script}: {mistake}") from None
     except RecursionError:
         raise RecipeError(f"{script}: commands are nested too deeply for --run") from None
     for node in nodes:
@@ -239,7 +236,7 @@ def _without(
     word = redirection.get("Word") or {}
     name = data[word["Pos"]["Offset"] : word["End"]["Offset"]].decode(errors="replace").strip("'\"")
     if redirection["Op"] in (">", ">>", ">|", "&>", "&>>"):
-        inert.written[name] = None
+        inert.written.add(name)
     elif redirection["Op"] == "<" and name != "/dev/null":
         why = f"what is read from {name} is not known under --run"
         inert.notes.append(Note(line, "unread", why))

@@ -164,7 +164,7 @@ class Run:
     def as_given(self, name: str) -> Setting:
         """As given, or the default of the argument class; not what other flags change."""
         recipe, flag, fact = self.recipe, self.given.get(name), self.flags.get(name)
-        if flag is None and (recipe.maybe is None or name in recipe.maybe):
+        if flag is None and recipe.may_add:
             return Setting(None, "", NotKnown(f"{recipe.path}:{recipe.line}: --{name} {UNREAD}"))
         if flag is None:
             default = fact.default if fact else None

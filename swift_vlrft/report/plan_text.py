@@ -53,6 +53,11 @@ def plan_parts(planned: RecipePlan, name: str, width: int = 200) -> Iterator[Gri
     if not planned.plan.fits and not changes:
         yield Line("no set of known changes makes it fit: more or larger GPUs are needed")
     yield from change_parts("to make it fit, cheapest first", changes)
+    if changes:
+        runs = planned.run_with(changes[0])
+        yield Line(f"with the first: {runs.command}")
+        for problem in runs.problems:
+            yield Line(f" {problem}", "red", "but first:")
     yield from change_parts("room to raise, each alone", headroom)
 
 

@@ -84,16 +84,15 @@ def check(name: str, content: bytes, folder: Path) -> int:
         return 1
     again = read_text(text, path)
     assert list(map(vars, again)) == list(map(vars, commands))
-    findings = in_order(f for c in commands for f in check_recipe(resolve(c, facts(False))))
-    for finding in findings:
+    found = [check_recipe(resolve(command, facts(False))) for command in commands]
+    for finding in in_order(f for some in found for f in some):
         assert finding.text and finding.line >= 0, finding
         clean(printable(finding.text))
-    edits = [finding.edit for finding in findings if finding.edit]
-    after, applied, left = fixed_text(text, path, edits)
-    assert bool(applied) or after == text
+    edits = [[finding.edit for finding in some if finding.edit] for some in found]
+    after, left = fixed_text(commands, edits)
     difference(text, after, path)
     assert all(isinstance(why, str) for why in left)
-    if applied:
+    if after != text:
         read_text(after, path)
     return 1
 

@@ -273,11 +273,9 @@ def test_the_table_adds_up_and_fits_into_a_terminal_of_80_columns(tmp_path):
 
 
 def test_apply_writes_a_recipe_that_fits(tmp_path):
-    path, out = recipe_file(tmp_path), tmp_path / "fits.sh"
+    path, out = recipe_file(tmp_path, ' "$@"'), tmp_path / "fits.sh"
     assert run("recipe", "apply", path, out, "--gpus", "4x24", "--quick").exit_code == 0
     assert estimate(planned(out, "4x24"), analytic).fits
-    text = out.read_text()
-    assert '"$(vlrft plugin)"' in text and "changed by vlrft" in text
     assert subprocess.run(["bash", "-n", str(out)], check=False).returncode == 0
     before, after = read_recipe(path), read_recipe(out)
     for name in ("model", "dataset", "use_vllm", "tuner_type", "max_completion_length"):

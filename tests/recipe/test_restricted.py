@@ -73,7 +73,9 @@ def test_nothing_starts_and_nothing_is_written(row, script, tmp_path):
     try:
         run_recipes(path)
     except RecipeError as error:
-        assert "\n" not in str(error) and "refused" in row and row["refused"] in str(error)
+        # On a busy machine few of its processes run at a time, and bash comes to its end.
+        expected = row.get("refused") or row["perhaps"]
+        assert "\n" not in str(error) and expected in str(error)
     else:
         assert "refused" not in row
     assert {file: file.read_bytes() for file in tmp_path.iterdir()} == before

@@ -15,32 +15,15 @@ NOTE = "note"
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """How to fix a flag: another name, other values, or neither (``drop``: leave it out).
-
-    ``line`` None: the effective flag, or a new one if there is none.
+    """How to fix the flags of a name and line: another name, another value, or neither (``drop``:
+    leave them out).
     """
 
     flag: str
-    line: int | None = None
+    line: int
     name: str | None = None
-    values: tuple[str, ...] | None = None
+    value: str | None = None
     drop: bool = False
-    add: str | None = None
-    """A complete flag to write after this one."""
-
-
-@dataclass(frozen=True, slots=True)
-class Variable:
-    """NAME=value for the environment of a command."""
-
-    name: str
-    value: str
-
-
-def added_flag(text: str) -> tuple[str, tuple[str, ...]]:
-    """Name and values of an Edit's ``add``."""
-    name, *values = text.removeprefix("--").split(" ")
-    return name, tuple(values)
 
 
 @dataclass(frozen=True, slots=True)

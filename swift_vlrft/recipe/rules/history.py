@@ -45,7 +45,7 @@ def removed_values(run: Run) -> Iterator[Finding]:
                 f"--scale_rewards {flag.values[0]} is `{now}` since ms-swift 3.10.0 "
                 "(choices: group, batch, none, gdpo)"
             )
-            edit = Edit(flag.name, flag.line, values=(now,))
+            edit = Edit(flag.name, flag.line, value=now)
             yield problem(run, flag.line, "removed-value", text, edit)
 
 
@@ -54,8 +54,8 @@ def missing_mode(run: Run) -> Iterator[Finding]:
         mode = "colocate" if run.lacks("vllm_server_host") else "server"
         text = f"needs --vllm_mode since ms-swift {MODE_SINCE}; before, it was {mode}"
         flag = run.given["use_vllm"]
-        edit = Edit(flag.name, flag.line, add=f"--vllm_mode {mode}")
-        yield problem(run, flag.line, "vllm-mode", f"--use_vllm true {text}", edit)
+        text = f"--use_vllm true {text}: add --vllm_mode {mode}"
+        yield problem(run, flag.line, "vllm-mode", text)
 
 
 def new_defaults(run: Run) -> Iterator[Finding]:

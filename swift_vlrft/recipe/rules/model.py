@@ -75,8 +75,7 @@ def fixed_images(run: Run) -> Iterator[Finding]:
             f"--max_length {longest}: every image of {known.name} takes {least}{tokens} tokens, so "
             f"no row is that short. For {longest} tokens of text give {longest + tokens}"
         )
-        edit = Edit("max_length", values=(str(longest + tokens),))
-        yield problem(run, "max_length", "lengths", text, edit)
+        yield problem(run, "max_length", "lengths", text)
     flags = [] if run.lacks("max_pixels") else ["--max_pixels"]
     for name in (*flags, *run.image_limits):
         text = f"{name} saves nothing: {known.name} sees every image {rule.seen}"
@@ -90,7 +89,7 @@ def liger(run: Run) -> Iterator[Finding]:
             f"--use_liger_kernel: liger has no kernels for {known.name}; GRPO stops, or its loss "
             "is wrong"
         )
-        drop = Edit("use_liger_kernel", drop=True)
+        drop = Edit("use_liger_kernel", run.line("use_liger_kernel"), drop=True)
         yield problem(run, "use_liger_kernel", "liger", text, drop)
 
 

@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 
 from swift_vlrft.parsing.answers import well_formed
 from swift_vlrft.recipe.facts import Template
-from swift_vlrft.recipe.rules.finding import Edit, Finding, note, problem
+from swift_vlrft.recipe.rules.finding import Finding, note, problem
 from swift_vlrft.recipe.rules.model import family
 from swift_vlrft.recipe.run import Run
 from swift_vlrft.rewards import REWARDS
@@ -33,7 +33,7 @@ def response_prefix(run: Run) -> Iterator[Finding]:
         text = f"{begins}, counted by {formats} as if the model had written it"
     else:
         text = f"{begins}, so none of them earns {formats}. Give --response_prefix ''"
-        yield problem(run, at, "response-prefix", text, Edit("response_prefix", values=("",)))
+        yield problem(run, at, "response-prefix", text)
         return
     if at != "response_prefix":  # who gives it knows it
         yield note(run, at, "response-prefix", text)

@@ -68,7 +68,7 @@ def _wrong_groups(groups: dict[str, Any], needed: tuple[str, ...]) -> Iterator[s
 def roles(run: Run) -> Iterator[Finding]:
     """ray/megatron/driver_utils.py: parse_ray_yaml, _validate_colocate_groups."""
     recipe, ray = run.recipe, run.recipe.ray
-    if recipe.on_ray and ray is None and recipe.maybe is not None:
+    if recipe.on_ray and ray is None and not recipe.may_add:
         text = "--use_ray true needs --config cfg.yaml (two words) with the roles train and rollout"
         yield problem(run, "use_ray", "ray", text)
     if ray is None:

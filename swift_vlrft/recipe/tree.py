@@ -18,13 +18,19 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-NAME = re.compile(r"[A-Za-z_]\w*")
-ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\[[^]]*\])?(\+?)=")
 PLACEHOLDER = re.compile(r"(?<![<&])<[A-Za-z][\w-]*(?: [\w-]+)*>")
 """<your path>, which bash takes for redirections."""
 STAND_INS = str.maketrans("<> ", "\1\2\3")
 MEANT = str.maketrans("\1\2\3", "<> ")
 BLANK_BEHIND = re.compile(r"\\([ \t]+)(?=\r?\n)")
+
+
+class Mistake(ValueError):
+    """A text that bash refuses: line, column and why."""
+
+    def __str__(self) -> str:
+        line, column, why = self.args
+        return f"line {line}, column {column}: {why}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +46,8 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Where something stands: ``text[start:end]``, by characters of the file as it is decoded, with
-    its byte order mark and carriage returns. ``literal``: what stands there is, quotes aside, the
-    value itself; not so for ``"$MODEL"`` or ``data/*.jsonl``.
+    """Where a word stands: ``text[start:end]``, by characters of the file as it is decoded.
+    ``literal``: what stands there is, quotes aside, the value itself; not so for ``"$MODEL"``.
     """
 
     start: int
@@ -56,8 +61,8 @@ class Place(NamedTuple):
 
 
 class Node:
-    """A node with the fields of https://pkg.go.dev/mvdan.cc/sh/v3/syntax; one that is not given is
-    empty. ``source`` is the whole text, which is none of a file where ``inner``.
+    """A node with the fields of https://pkg.go.dev/mvdan.cc/sh/v3/syntax; a field that is not given
+    is empty. ``source`` is the whole text, which is another file's where ``inner``.
     """
 
     Type: str
@@ -77,24 +82,23 @@ class Node:
 
     @property
     def text(self) -> str:
-        """As it is written."""
+        """The node as it is written."""
         return self.source[self.Pos.at : self.End.at]
 
     @property
     def span(self) -> Span | None:
-        """Of a word."""
+        """The place of a word; None in another file."""
         if self.inner:
             return None
         return Span(self.Pos.at, self.End.at, bool(self.Parts) and all(map(_literal, self.Parts)))
 
-    def under(self, kind: str) -> Iterator[Node]:
-        """All nodes of a type in this one, itself included."""
-        if self.Type == kind:
-            yield self
+    def walk(self) -> Iterator[Node]:
+        """The node itself and all nodes below it."""
+        yield self
         for field in self.__dict__.values():
             for node in field if isinstance(field, list) else [field]:
                 if isinstance(node, Node):
-                    yield from node.under(kind)
+                    yield from node.walk()
 
 
 def _literal(part: Node) -> bool:
@@ -106,63 +110,53 @@ def _literal(part: Node) -> bool:
 
 @lru_cache(maxsize=200)
 def parse(text: str, line: int = 0) -> tuple[Sequence[Node], Sequence[Note]]:
-    """The statements up to the first mistake, and notes on what is wrong.
+    """The statements of a text, and notes on blanks that end its continued lines.
 
-    ``line``: where a text stands that is none of the file, so that its words have no span.
+    ``line``: of the `source` that reads the text of another file. Mistake where bash refuses it;
     FileNotFoundError if there is no shfmt.
     """
     clean = re.sub(r"^\ufeff|(?<!\\)\\\Z", " ", text)
     clean = PLACEHOLDER.sub(lambda match: match[0].translate(STAND_INS), clean)
-    command = [shfmt(), "--to-json", "-ln", "bash"]
     data = clean.encode(errors="replace")
-    done = subprocess.run(command, input=data, capture_output=True)
-    if done.returncode:
-        return _up_to(text, done.stderr.decode(), line)
     characters: Sequence[int] = range(len(data) + 1)
     if len(data) > len(text):
         characters = [*accumulate((byte & 0xC0 != 0x80 for byte in data), initial=0)]
 
-    def node(found: dict[str, Any]) -> Any:
-        if "Col" in found:
-            return Place(characters[found["Offset"]], line or found["Line"])
-        if "End" in found and text[found["End"].at - 1 : found["End"].at + 1] == "\r\n":
-            found["End"] = found["End"]._replace(at=found["End"].at - 1)
-        return Node(found, text, line > 0)
+    def node(fields: dict[str, Any]) -> Any:
+        if "Col" in fields:
+            return Place(characters[fields["Offset"]], line or fields["Line"])
+        if "End" in fields and text[fields["End"].at - 1 : fields["End"].at + 1] == "\r\n":
+            fields["End"] = fields["End"]._replace(at=fields["End"].at - 1)
+        return Node(fields, text, line > 0)
 
-    try:
-        tree = json.loads(done.stdout, object_hook=node)
-    except RecursionError:
-        return (), (Note(line or 1, "syntax", "commands are nested too deeply: nothing read"),)
-    if BLANK_BEHIND.search(clean):
-        ends = {lit.End.at for lit in tree.under("Lit")}
-        for match in BLANK_BEHIND.finditer(clean):
-            if match.start() + 2 in ends:
-                start, end = match.span()
-                swapped = f"{text[:start]}{match[1]}\\{text[end:]}"
-                statements, notes = parse(swapped, line)
-                why = "a blank follows the backslash, so the line does not go on: everything below "
-                why += "is lost. Delete the blank"
-                at = line or text.count("\n", 0, start) + 1
-                return statements, (Note(at, "continuation", why), *notes)
+    tree = json.loads(as_json(data), object_hook=node)
+    ends = {part.End.at for part in tree.walk() if part.Type == "Lit"}
+    for match in BLANK_BEHIND.finditer(clean):
+        if match.start() + 2 in ends:
+            start, end = match.span()
+            statements, notes = parse(f"{text[:start]}{match[1]}\\{text[end:]}", line)
+            why = "a blank follows the backslash, so the line does not go on: everything below "
+            why += "is lost. Delete the blank"
+            at = line or text.count("\n", 0, start) + 1
+            return statements, (Note(at, "continuation", why), *notes)
     return tree.Stmts, ()
 
 
-def _up_to(text: str, error: str, line: int) -> tuple[Sequence[Node], Sequence[Note]]:
-    """What stands above a mistake, without a command that is cut."""
-    match = re.match(r"(?:<.*>:)?(\d+):\S+ (.*)", error)
-    at, why = (int(match[1]), match[2]) if match else (1, error)
-    above = text.split("\n")[: at - 1]
-    while above and re.search(r"\\\s*$", above[-1]):
-        above.pop()
-    statements = parse("\n".join([*above, ""]), line)[0] if above else ()
-    return statements, (Note(line or at, "syntax", f"{why}: nothing below read"),)
+def as_json(data: bytes) -> bytes:
+    """The tree of a text of bash, as shfmt prints it; Mistake where bash refuses the text."""
+    done = subprocess.run([shfmt(), "--to-json", "-ln", "bash"], input=data, capture_output=True)
+    if done.returncode:
+        match = re.match(r"(?:<.*>:)?(\d+):(\d+): (.*)", done.stderr.decode(errors="replace"))
+        line, column, why = match.groups() if match else (1, 1, "it is not bash")
+        raise Mistake(int(line), int(column), f"bash refuses it: {why}")
+    return done.stdout
 
 
 @lru_cache
 def shfmt() -> str:
     for folder in (os.path.dirname(sys.executable), sysconfig.get_path("scripts"), None):
-        if found := shutil.which("shfmt", path=folder):
-            return found
+        if program := shutil.which("shfmt", path=folder):
+            return program
     raise FileNotFoundError(
         "the program shfmt, which reads scripts, is missing: install it with "
         f"`{sys.executable} -m pip install shfmt-py`"

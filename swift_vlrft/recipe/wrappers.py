@@ -8,19 +8,15 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from swift_vlrft.recipe.shell.state import UNSET, Assigned, State, Value, Variable
-from swift_vlrft.recipe.shell.tree import ASSIGNMENT, Note, Span
+from swift_vlrft.recipe.words import Value, Variable
 
 COMMANDS = ("rlhf", "sft", "pt", "rollout", "infer", "deploy", "export", "eval", "sample")
 PROGRAMS = {"swift": COMMANDS, "megatron": ("rlhf", "sft", "pt", "export")}
 """ms-swift's programs and their commands (swift/cli/main.py, swift/cli/_megatron/main.py)."""
 MODULE = re.compile(r"swift\.cli\.(?:(_megatron)\.)?(\w+)")
 SCRIPT = re.compile(r"(?:^|.*/)swift/cli/(?:(_megatron)/)?(\w+)\.py")
-TEXT = re.compile(r"-[a-z]*c[a-z]*")
-"""The option of a shell that a text of commands follows."""
-SHELLS = ("bash", "sh", "dash", "zsh", "ksh")
 LAUNCHERS = {
     "torchrun": ("nproc_per_node", "nnodes", "1"),
     "accelerate": ("num_processes", "num_machines", ""),
@@ -45,30 +41,27 @@ WRAPPERS = re.compile(
     r"|scalene|memray|coverage|python[\d.]*|pypy[\d.]*|" + "|".join(LAUNCHERS)
 )
 PRINTS = re.compile(r"echo|printf|which|type|[ef]?grep|pgrep|pkill|kill|killall|ps|pip|test|\[|:")
+SHELLS = ("bash", "sh", "dash", "zsh", "ksh")
 PYTHON = re.compile(r"python[\d.]*|pypy[\d.]*")
-ENVIRONMENT = {
-    "env": ("-u", "--unset", "-C", "--chdir"),
-    **dict.fromkeys(
-        ("sudo", "doas"),
-        ("-u", "-g", "-h", "-p", "-C", "-T", "-D", "-R", "-r", "-t", "--user", "--group"),
-    ),
-}
-"""What sets variables for a command, and its options that take a value."""
 WITHIN = re.compile(
     r"(?:^|[\s;&|'\"/=])(?:"
     + "|".join(rf"{name}\s+(?:{'|'.join(commands)})" for name, commands in PROGRAMS.items())
     + r")\b"
 )
+ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=")
 
 
 @dataclass(slots=True)
 class Unwrapped:
-    """A command with what it finds; ``launcher``: torchrun and the like, with ``processes`` and
-    ``nodes`` where it says them.
+    """A command, what `env` sets for it, and whether other variables are cleared, or may not be
+    handed on. ``launcher``: torchrun and the like, with ``processes`` and ``nodes`` where it says
+    them.
     """
 
     words: list[Value]
-    state: State
+    variables: dict[str, Variable] = field(default_factory=dict)
+    clears: bool = False
+    hides: bool = False
     launcher: str = ""
     processes: str = "1"
     nodes: str = "1"
@@ -108,48 +101,39 @@ def called(words: Sequence[Value]) -> tuple[tuple[str, str], list[Value]]:
     return (program, command.replace("_", "-")), list(rest)
 
 
-def unwrapped(words: Sequence[Value], before: State) -> Unwrapped | None:
+def unwrapped(words: Sequence[Value]) -> Unwrapped | None:
     """The command inside of known wrappers; None if the first word is none that is known."""
-    texts = [word.text for word in words]
-    shells = (
-        i
-        for i, word in enumerate(words)
-        if base(word) in SHELLS and (not i or any(map(TEXT.fullmatch, texts[i + 1 : i + 3])))
-    )
-    begins = [at for at in (command_at(words), next(shells, None)) if at is not None]
-    if not begins or (min(begins) and not WRAPPERS.fullmatch(base(words[0]))):
+    texts, at = [word.text for word in words], command_at(words)
+    shell = next((i for i, word in enumerate(words) if base(word) in SHELLS), at)
+    at = shell if at is None or (shell is not None and shell < at) else at
+    if at is None or (at and not WRAPPERS.fullmatch(base(words[0]))):
         return None
-    found, setter = Unwrapped(list(words[min(begins) :]), before.copy()), ""
-    state = found.state
-    for i, word in enumerate(words[: min(begins)]):
+    inner, setter = Unwrapped(list(words[at:])), ""
+    for i, word in enumerate(words[:at]):
         name, text = base(word), word.text
-        hides = name == "srun" and any(re.match("--export=(?!ALL$)", one) for one in texts)
-        if name in ENVIRONMENT:
+        exports = name == "srun" and any(re.match("--export=(?!ALL$)", one) for one in texts[:at])
+        inner.hides |= exports or name in ("sudo", "doas")
+        if name in ("env", "sudo", "doas"):
             setter = name
-            hides = name != "env" and not {"-E", "--preserve-env"} & set(texts)
         elif setter and (match := ASSIGNMENT.match(text)):
-            state.variables[match[1]] = _assigned(word, match)
+            value = replace(word, text=text[match.end() :], span=None)
+            inner.variables[match[1]] = Variable((value,), exported=True)
+        elif setter == "env" and (match := re.fullmatch(r"(?:-u|--unset=)(.+)", text)):
+            inner.variables[match[1]] = Variable()
         elif setter == "env" and texts[i - 1] in ("-u", "--unset"):
-            state.variables[text] = UNSET
-        elif setter == "env" and (match := re.match(r"-u(.+)|--unset=(.*)", text)):
-            state.variables[match[1] or match[2]] = UNSET
+            inner.variables[text] = Variable()
         elif setter == "env" and text in ("-i", "-", "--ignore-environment"):
-            own = {k: v for k, v in state.variables.items() if v.exported is False}
-            state.variables = own
-        elif setter == "env" and text.startswith(("-S", "--split-string")):
-            return None  # a command within a word
-        elif setter and not text.startswith("-") and texts[i - 1] not in ENVIRONMENT[setter]:
-            setter = ""
-        if hides:
-            state.lose(Note(word.line, "unread", "which variables are handed on is not known"))
+            inner.clears = True
+        elif setter == "env" and text.startswith("-"):
+            inner.hides |= text not in ("-u", "--unset", "--")
         if name in LAUNCHERS or text in MODULES:
-            _launched(found, words[i:], MODULES.get(text, name))
-        elif PYTHON.fullmatch(name) and not found.launcher:
-            found.launcher = "python" * (base(found.words[0]) not in PROGRAMS)
-    return found
+            _launched(inner, words[i:], MODULES.get(text, name))
+        elif PYTHON.fullmatch(name) and not inner.launcher:
+            inner.launcher = "python" * (base(inner.words[0]) not in PROGRAMS)
+    return inner
 
 
-def _launched(found: Unwrapped, words: Sequence[Value], name: str) -> None:
+def _launched(inner: Unwrapped, words: Sequence[Value], name: str) -> None:
     """The processes that a launcher says it starts, on each node."""
     given: dict[str, str] = {}
     for word, following in zip(words, [*words[1:], Value("", 0)], strict=True):
@@ -158,21 +142,12 @@ def _launched(found: Unwrapped, words: Sequence[Value], name: str) -> None:
         value = value if equals else following.text
         given.setdefault(option.lstrip("-").replace("-", "_"), value if known else "")
     processes, nodes, default = LAUNCHERS[name]
-    found.launcher = name
-    found.nodes = given.get(nodes, "1") if nodes else ""
-    found.processes = given.get(processes, default)
+    inner.launcher = name
+    inner.nodes = given.get(nodes, "1") if nodes else ""
+    inner.processes = given.get(processes, default)
     if name == "accelerate":
-        divides = found.processes.isdecimal() and found.nodes.isdecimal() and int(found.nodes)
-        found.processes = str(int(found.processes) // int(found.nodes)) if divides else ""
-
-
-def _assigned(word: Value, match: re.Match[str]) -> Variable:
-    """NAME=value given as a word."""
-    value, span, place = replace(word, text=word.text[match.end() :], span=None), word.span, None
-    if span is not None and span.literal:
-        key = Span(span.start, span.start + len(match[1]))
-        place = Assigned(word.line, key, Span(span.start + match.end(), span.end))
-    return Variable((value,), exported=True, place=place)
+        divides = inner.processes.isdecimal() and inner.nodes.isdecimal() and int(inner.nodes)
+        inner.processes = str(int(inner.processes) // int(inner.nodes)) if divides else ""
 
 
 def not_read(words: Sequence[Value], fed: str = "") -> str | None:
@@ -188,6 +163,6 @@ def not_read(words: Sequence[Value], fed: str = "") -> str | None:
         return None
     who = f"`{name}`" if name else f"`{words[0].text}`, a name that only bash knows,"
     return (
-        f"{who} is given a `swift` command, and what it makes of it is not known: it was not read. "
+        f"{who} is given a `swift` command, and what it makes of it is not known: it is not read. "
         "Give that command by itself"
     )

@@ -1,0 +1,130 @@
+"""How a recipe is run with other flags: nothing in it is rewritten.
+
+run_with(path, {"move_model_batches": "16", "MAX_PIXELS": "401408"})
+    .command    MAX_PIXELS=401408 bash recipe.sh --move_model_batches 16
+    .problems   what in the recipe stands against it, with the line to change
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from swift_vlrft.files.secrets import is_secret_name
+from swift_vlrft.recipe.reader import CONFIGURATION, Recipe, RecipeError, read_recipe, read_recipes
+
+IMAGE_LIMITS = ("max_pixels", "model_kwargs")
+"""What `swift rollout` needs as the trainer does: both encode the same images."""
+
+PLANNED = re.compile(
+    r"NPROC_PER_NODE|NNODES|CUDA_VISIBLE_DEVICES|M(?:AX|IN)_PIXELS|IMAGE_M(?:AX|IN)_TOKEN_NUM"
+    r"|VLRFT_SHARED_PREFIX\w*"
+)
+"""Variables that a plan reads in the environment of the command."""
+
+OF_EVERYBODY = ("HOME", "PATH", "PWD", "OLDPWD", "USER", "LOGNAME", "SHELL", "TMPDIR", "_")
+
+OF_A_NODE = {
+    "NODE_RANK": "0 on the first node, 1 on the second",
+    "MASTER_ADDR": "address of the first node",
+}
+"""Variables that differ between nodes; ms-swift passes them to torchrun (swift/cli/main.py:
+get_torchrun_args)."""
+
+
+@dataclass(frozen=True)
+class RunWith:
+    command: str
+    problems: tuple[str, ...]
+
+
+def run_with(path: Path, flags: Mapping[str, str], file: str | None = None) -> RunWith:
+    """The command that runs a recipe with these ``flags``; names in capitals are variables.
+
+    ``file``: the recipe, as a word of a shell; by default its path, quoted.
+    """
+    variables = {name: value for name, value in flags.items() if name.isupper()}
+    named = {name: value for name, value in flags.items() if name not in variables}
+    words = [word for name, value in named.items() for word in (f"--{name}", value)]
+    program = "bash"
+    if path.suffix in CONFIGURATION:
+        program = " ".join(read_recipe(path).command)
+    before = [f"{name}={shlex.quote(value)}" for name, value in variables.items()]
+    parts = [*before, program, file or shlex.quote(str(path)), *map(shlex.quote, words)]
+    return RunWith(" ".join(parts), tuple(_problems(path, words, variables)))
+
+
+def _problems(path: Path, words: list[str], variables: Mapping[str, str]) -> Iterator[str]:
+    """What in a script keeps flags and variables from its commands, with the line to change."""
+    if path.suffix in CONFIGURATION:
+        return
+    commands = read_recipes(path, {**os.environ, **variables}, words)
+    training = [command for command in commands if command.trains] or commands
+    named = {
+        name.removeprefix("--"): (value,)
+        for name, value in zip(words[::2], words[1::2], strict=True)
+    }
+    if any(c.values(name) != value for c in training for name, value in named.items()):
+        last = max(max([c.line, *(f.line for f in c.flags if f.span)]) for c in training)
+        yield f'{path}:{last}: the script does not pass "$@" on: write it behind the last flag'
+    for name, value in variables.items():
+        if any(command.environment.get(name) != value for command in training):
+            code = enumerate(training[0].text.split("\n"), 1)
+            lines = [number for number, line in code if re.search(rf"(?<!\w){name}=", line)]
+            yield (
+                f"{path}:{lines[-1] if lines else training[0].line}: {name} is set there whatever "
+                f"the caller says: write {name}=${{{name}:-{value}}}"
+            )
+    for command in commands:
+        for name in IMAGE_LIMITS if command.command[-1] == "rollout" else ():
+            if name in named and command.values(name) != named[name]:
+                text = f"`swift rollout` needs --{name} {shlex.quote(named[name][0])}, too"
+                yield f"{path}:{command.line}: {text}"
+
+
+def applied(path: Path, flags: Mapping[str, str], out: Path, remark: str) -> str:
+    """The text of a script ``out`` that runs a recipe with these ``flags``; ValueError, with the
+    line to change, where the recipe does not let it.
+    """
+    if out.suffix in CONFIGURATION:
+        raise ValueError(f"{out}: a script is written, which runs {path}; name it *.sh")
+    if out.resolve() == path.resolve():
+        raise ValueError(f"{out}: it would run itself in place of the recipe; give another name")
+    beside = out.resolve().parent == path.resolve().parent
+    file = f'"$(dirname "$0")"/{shlex.quote(path.name)}'
+    runs = run_with(path, flags, file if beside else shlex.quote(str(path.resolve())))
+    if runs.problems:
+        raise ValueError("; ".join(runs.problems))
+    needs = [f': "${{{name}:?{what}}}"\n' for name, what in OF_A_NODE.items() if "NNODES" in flags]
+    text = f"#!/usr/bin/env bash\n# {' '.join(remark.split())}\n"
+    return f'{text}{"".join(needs)}{runs.command} "$@"\n'
+
+
+def callers_part(recipe: Recipe, path: Path) -> str:
+    """The variables of the caller's environment that ``recipe``, read from ``path``, depends on, as
+    written in front of a command; never shows a key.
+    """
+    given = []
+    for name, value in os.environ.items():
+        planned = PLANNED.fullmatch(name)
+        if name in OF_EVERYBODY or not (planned or re.search(rf"\b{name}\b", recipe.text)):
+            continue
+        ignored = "" if planned else name
+        try:
+            without = {other: text for other, text in os.environ.items() if other != name}
+            same = _reads(read_recipe(path, without), ignored) == _reads(recipe, ignored)
+        except RecipeError:
+            same = False
+        if not same:
+            given.append(f"{name}={'...' if is_secret_name(name) else shlex.quote(value)}")
+    return " ".join(given)
+
+
+def _reads(recipe: Recipe, ignored: str) -> object:
+    """A command with its flags and environment, without one variable."""
+    variables = {k: v for k, v in recipe.environment.items() if k != ignored}
+    return recipe.command, recipe.line, [(f.name, f.values) for f in recipe.flags], variables

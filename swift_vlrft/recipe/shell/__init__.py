@@ -1,1 +1,0 @@
-"""What a bash script runs, read without running it."""

@@ -1,0 +1,149 @@
+"""A script changed by `vlrft check --fix` does what it did, but for the flags that were meant: bash
+is asked, with a `swift` (and `notify`) that writes down what it was given.
+"""
+
+import itertools
+import json
+import re
+import stat
+from pathlib import Path
+
+import pytest
+from recipe.bash import Call, run_bash, write_programs
+from typer.testing import CliRunner
+
+from swift_vlrft.cli import app
+
+TABLE = Path(__file__).with_name("edits.jsonl")
+ROWS = [json.loads(line) for line in TABLE.read_text().splitlines()]
+"""``change``: flags of the command (rlhf unless it is named), null where one goes; ``left``: the
+lines of the flags that are named and left alone.
+"""
+GRPO = "swift rlhf --rlhf_type grpo --model m --reward_funcs format"
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, [*map(str, arguments)], env={"COLUMNS": "200"})
+
+
+@pytest.fixture
+def bash(tmp_path):
+    """What a script does: its calls, the files it writes, its code and its output."""
+    programs, count = tmp_path / "programs", itertools.count()
+    write_programs(programs, ["swift", "python", "notify"])
+    write_programs(programs, ["vlrft"], "#!/bin/sh\necho /plugins/vlrft.py\n")
+
+    def run(script, variables, arguments=()):
+        folder = tmp_path / f"run{next(count)}"
+        folder.mkdir()
+        calls, ended = run_bash(script, programs, folder, variables, arguments)
+        files = {file.name: file.read_text() for file in folder.rglob("*") if file.is_file()}
+        return calls, files, ended.returncode, ended.stdout
+
+    return run
+
+
+def parted(words):
+    """As argparse takes them: the last of a name counts; and the words before the first."""
+    flags, before, values = {}, [], None
+    for word in words:
+        if match := re.fullmatch(r"--([A-Za-z][\w-]*)(?:=(.*))?", word, re.DOTALL):
+            values = flags[match[1].replace("-", "_")] = [] if match[2] is None else [match[2]]
+        elif values is None:
+            before.append(word)
+        else:
+            values.append(word)
+    return before, flags
+
+
+def assert_changed(before, after, change, command="rlhf"):
+    """Two runs differ in ``change`` alone."""
+    (calls, *rest), (calls_after, *rest_after) = before, after
+    assert rest == rest_after
+
+    def seen(call: Call, expected: bool):
+        words, flags = parted(call.words)
+        if expected and call.program == "swift" and words[:1] == [command]:
+            for name, value in change.items():
+                flags.pop(name, None)
+                flags |= {} if value is None else {name: [value]}
+        return call.program, words, sorted(flags.items()), sorted(call.environment.items())
+
+    assert sorted(seen(call, False) for call in calls_after) == sorted(
+        seen(call, True) for call in calls
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["why"])
+def test_a_changed_script_runs_as_before(row, tmp_path, bash):
+    path, arguments = tmp_path / "run.sh", row.get("arguments", ())
+    script = row["script"].replace("@GRPO@", GRPO)
+    path.write_text(script)
+    path.chmod(0o751)
+    before = bash(path, {}, arguments)
+    shown = invoke("check", "--fast", "--fix", path).output
+    left = re.findall(r"left as it is:\S* \S+/run.sh:(\d+):", " ".join(shown.split()))
+    assert [int(line) for line in left] == row.get("left", [])
+    if row["change"]:
+        assert (tmp_path / "run.sh.orig").read_text() == script
+    assert stat.S_IMODE(path.stat().st_mode) == 0o751
+    after = bash(path, {}, arguments)
+    assert_changed(before, after, row["change"], row.get("command", "rlhf"))
+
+
+OLD = "swift rlhf --rlhf_type grpo --train_type lora --beta 1"
+BYTES = {
+    "carriage returns": "#!/bin/bash\r\n"
+    + OLD.replace(" --", " \\\r\n  --")
+    + "\r\necho \u00e9\r\n",
+    "byte order mark": f"\ufeff{OLD}\n",
+    "trailing blanks": f"{OLD.replace('lora', 'lora  ')}   \n\n \n",
+    "remarks in GBK": f"# \u4e2d\n{OLD} # \u4e2d\n",
+    "unicode": f"# \u4e2d\u6587\u2028\x0c\n{OLD} --system '\u2028'",
+}
+
+
+@pytest.mark.parametrize("name", BYTES)
+def test_every_other_byte_stays(name, tmp_path):
+    path = tmp_path / "run.sh"
+    before = BYTES[name].encode("gbk" if "GBK" in name else "utf-8")
+    path.write_bytes(before)
+    invoke("check", "--fast", "--fix", path)
+    assert path.read_bytes() == before.replace(b"train_type", b"tuner_type")
+
+
+@pytest.mark.parametrize("text", ["train_type: lora\nmodel: m\n", '{"train_type": "lora"}'])
+def test_a_configuration_is_named_and_left_alone(text, tmp_path):
+    path = tmp_path / ("a.json" if text[0] == "{" else "a.yaml")
+    path.write_text(text)
+    shown = invoke("check", "--fast", "--fix", path).output
+    assert f"{path}:1: --train_type" in shown and "--tuner_type" in shown
+    assert path.read_text() == text and len(list(tmp_path.iterdir())) == 1
+
+
+def test_every_version_of_a_fixed_recipe_is_kept(tmp_path):
+    path = tmp_path / "run.sh"
+    versions = [f"swift rlhf --rlhf_type grpo --train_type lora --beta {n}\n" for n in range(3)]
+    for version in versions:
+        path.write_text(version)
+        shown = " ".join(invoke("check", "--fast", "--fix", path).output.split())
+        (named,) = re.findall(r"backup: (\S+)", shown)
+        assert Path(named).read_text() == version
+    assert {file.read_text() for file in tmp_path.glob("run.sh.orig*")} == {*versions}
+    # Fixed again without a change of its own: the copy that is there says it.
+    path.write_text(versions[1])
+    invoke("check", "--fast", "--fix", path)
+    assert len(list(tmp_path.glob("run.sh.orig*"))) == 3
+    # Nothing to fix: nothing is written.
+    assert "backup: " not in invoke("check", "--fast", "--fix", path).output
+
+
+def test_a_link_to_a_recipe_stays_a_link(tmp_path):
+    (tmp_path / "shared").mkdir()
+    file, link = tmp_path / "shared" / "run.sh", tmp_path / "run.sh"
+    file.write_text("swift rlhf --rlhf_type grpo --train_type lora\n")
+    link.symlink_to(file)
+    invoke("check", "--fast", "--fix", link)
+    assert link.is_symlink() and "tuner_type" in file.read_text()
+    assert "train_type" in (tmp_path / "shared" / "run.sh.orig").read_text()
