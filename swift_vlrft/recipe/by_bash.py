@@ -79,14 +79,14 @@ def _recipes(
     command: Started, path: Path, text: str, moved: bool, sourced: bool, written: frozenset[str]
 ) -> Iterator[Recipe]:
     script = Script({}, script=str(path))
-    script.state.variables = {
+    script.variables = {
         name: Variable((replace(_value(value, command.line), notes=()),), exported=True)
         for name, value in command.environment.items()
     }
     words = [_value(word, command.line) for word in command.words]
     if words[0].text == "eval" and all(word.known for word in words):
         with contextlib.suppress(Mistake):
-            script.read(" ".join(word.text for word in words[1:]), command.line)
+            script.read(" ".join(word.text for word in words[1:]))
     else:
         script.program(words)
     for one in script.commands:
@@ -96,7 +96,8 @@ def _recipes(
         if one.file:
             recipe.path = one.file
         else:
-            recipe.text = text
+            recipe.text, recipe.line = text, command.line
+            recipe.notes = [replace(note, line=command.line) for note in recipe.notes]
             recipe.flags = [_placed(flag, text, command.line) for flag in recipe.flags]
         yield recipe
 

@@ -10,7 +10,6 @@ interprets the values.
 Spans are offsets into ``Recipe.text``, for changes of the text (fix.py):
 
     NPROC_PER_NODE=4 nohup swift rlhf --num_generations 8 > log 2>&1 &
-    recipe.span               "swift rlhf --num_generations 8"
     flag.span                 "--num_generations"           flag.value_spans    ("8",)
 
 A value of one word has that word's span, ``literal`` or not (``"$N"``). None: it is not one word of
@@ -210,8 +209,7 @@ def read_text(
     caller = os.environ if environment is None else environment
     if path.suffix in CONFIGURATION:
         return [_configuration(path, text, dict(caller))]
-    script = str(path) if os.path.isfile(path) else None
-    reader = Script(caller, arguments, script)
+    reader = Script(caller, arguments, str(path) if os.path.isfile(path) else "")
     try:
         reader.read(text)
     except Mistake as mistake:

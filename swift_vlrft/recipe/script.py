@@ -4,9 +4,9 @@ export MAX_PIXELS=${MAX_PIXELS:-401408}
 NPROC_PER_NODE=4 nohup \
 swift rlhf --model "$MODEL" "$@"        -> Command(words swift, rlhf, --model, ...; line 2)
 
-What a branch, a loop or a function sets is not known behind it, and a `swift` command in one is
-read once; bash itself reads these under `--run` (by_bash.py). Nothing is guessed: what a command
-would get that was not read is in its notes, with the line.
+What a branch, a loop or a function sets is nowhere known, and a `swift` command in one is read
+once; bash itself reads these under `--run` (by_bash.py). Nothing is guessed: what a command would
+get that was not read is in its notes, with the line.
 """
 
 from __future__ import annotations
@@ -14,19 +14,17 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
-from swift_vlrft.recipe.tree import Mistake, Node, Note, Span, parse
+from swift_vlrft.recipe.tree import Mistake, Node, Note, parse
 from swift_vlrft.recipe.words import (
     BY_RUN,
     CHANGES,
     MOST,
-    State,
     Value,
     Variable,
     Words,
@@ -34,9 +32,8 @@ from swift_vlrft.recipe.words import (
     either,
     notes_of,
     parameters,
-    unread,
 )
-from swift_vlrft.recipe.wrappers import SHELLS, WITHIN, Unwrapped, base, not_read, unwrapped
+from swift_vlrft.recipe.wrappers import SHELLS, WITHIN, base, not_read, unwrapped
 
 FOR_SWIFT = re.compile(
     r"NPROC_PER_NODE|NNODES|NODE_RANK|MASTER_(?:ADDR|PORT)|CUDA_VISIBLE_DEVICES|USE_HF|HF_\w+"
@@ -44,12 +41,15 @@ FOR_SWIFT = re.compile(
     r"|ROOT_IMAGE_DIR|VLRFT_\w+"
 )
 """Variables that are of use only in the environment of `swift`."""
-SETS = ("read", "getopts", "mapfile", "readarray", "printf", "unset", "wait", "let")
-"""Builtins that may set the variables that are among their arguments."""
-SUCCEEDS = ("set", "shopt", "echo", "true", ":", "unset")
+BRANCHES = {
+    **{"IfClause": "`if`", "CaseClause": "`case`", "ForClause": "`for`"},
+    **{"WhileClause": "`while`", "FuncDecl": "function"},
+}
+SETS = ("read", "getopts", "mapfile", "readarray", "unset", "wait", "printf")
+"""Builtins that set variables that are among their arguments."""
 SILENT = re.compile(
     r"\[|test|:|true|false|echo|printf|trap|wait|kill|jobs|umask|ulimit|type|hash|times|pwd|dirs"
-    r"|history|logout|disown|suspend|enable|help|alias|unalias|complete|shopt|let"
+    r"|history|logout|disown|suspend|enable|help|alias|unalias|complete|shopt"
 )
 """Builtins that do not matter here."""
 ENVIRONMENTS = re.compile(
@@ -58,6 +58,7 @@ ENVIRONMENTS = re.compile(
     r"|\b(?:conda|mamba|micromamba|ssh-agent|pyenv|direnv|modulecmd|brew|starship)\b"
 )
 """Scripts and hooks that switch an environment on: PATH and the like, no setting of a run."""
+NAME = re.compile(r"[A-Za-z_]\w*")
 
 
 @dataclass(kw_only=True)
@@ -67,8 +68,6 @@ class Command:
     environment: dict[str, str]
     line: int = 1
     notes: list[Note] = field(default_factory=list)
-    span: Span | None = None
-    """`swift rlhf ...` to its last argument."""
     unknown: frozenset[str] = frozenset()
     """Variables that may be set, to a value that is not known."""
     lost: bool = False
@@ -90,34 +89,31 @@ class Command:
 
 
 class Script(Words):
-    """``commands`` are the `swift` commands of a script. ``folder`` is where bash would start."""
+    """``commands`` are the `swift` commands of a script, whose ``$0`` is ``script``."""
 
     def __init__(
-        self,
-        environment: Mapping[str, str],
-        arguments: Sequence[str] = (),
-        script: str | None = None,
-        folder: str | None = None,
+        self, environment: Mapping[str, str], arguments: Sequence[str] = (), script: str = ""
     ) -> None:
-        given = {n: Variable((Value(v, 1),), exported=True) for n, v in environment.items()}
-        values = tuple(Value(text, 1) for text in arguments)
-        super().__init__(State(given, values, folder or os.getcwd()), script)
+        super().__init__(
+            {name: Variable((Value(v, 1),), exported=True) for name, v in environment.items()},
+            tuple(Value(text, 1) for text in arguments),
+            os.getcwd(),
+            script,
+        )
         self.commands: list[Command] = []
         self._written = set[str]()
-        self._functions: list[Node] = []
+        self._functions: dict[str, Node] = {}
+        """Those that are not read yet."""
+        self._called = set[str]()
         self._blocks: list[tuple[str, int]] = []
         self._ended = False
         self._depth = 0
         """Of files that read files."""
-        self._times = Counter[str]()
-        """How often the script sets a variable."""
-        self._exports = set[str]()
-        """Variables that it may export somewhere."""
         self._unseen: dict[tuple[str, int], bool] = {}
 
-    def read(self, text: str, line: int = 0) -> None:
-        """Read a script, or the text within another's ``line``; its notes are then in the order of
-        its lines. Mistake if bash refuses it or if it is nested too deeply.
+    def read(self, text: str) -> None:
+        """Read a script; its notes are then in the order of its lines. Mistake if bash refuses it
+        or if it is nested too deeply.
         """
         if text.startswith("\ufeff"):
             why = "the file begins with a byte order mark, which bash takes for a part of line 1. "
@@ -126,23 +122,24 @@ class Script(Words):
         if "\r" in text:
             why = "the line ends in a carriage return (Windows), which bash takes for a part of "
             why += "it. Convert the file: sed -i 's/\\r$//' FILE"
-            at = text[: text.index("\r")].count("\n") + 1
-            self.notes.append(Note(line or at, "continuation", why))
+            line = text[: text.index("\r")].count("\n") + 1
+            self.notes.append(Note(line, "continuation", why))
         try:
-            statements, notes = parse(text, line)
+            statements, notes = parse(text)
             self.notes += notes
-            if not line:
-                self._missing_backslashes(statements, text.split("\n"))
-            self._times = Counter(name for node in statements for name in _assigned(node))
-            self._exports = {name for node in statements for name in _exported(node)}
-            self._exports |= set(self._times) if "" in self._exports else set()
+            self._missing_backslashes(statements, text.split("\n"))
+            self._look_ahead(statements)
             self.run(statements)
         except RecursionError:
             raise Mistake(1, 1, "commands are nested too deeply") from None
-        for (name, at), unseen in self._unseen.items():
+        for name, function in self._functions.items():
+            if WITHIN.search(function.text):
+                why = f"the function {name} is not called here: it is not read"
+                self.notes.append(Note(function.line, "unread", why))
+        for (name, line), unseen in self._unseen.items():
             why = f"{name} is set for this script alone, and `swift` does not see it: write "
             why += f"`export {name}=...`, or end the line with a backslash"
-            self.notes += [Note(at, "not-exported", why)] * unseen
+            self.notes += [Note(line, "not-exported", why)] * unseen
         self.notes = sorted(dict.fromkeys(self.notes), key=lambda note: note.line)
 
     def _missing_backslashes(self, statements: Sequence[Node], lines: Sequence[str]) -> None:
@@ -160,152 +157,111 @@ class Script(Words):
                 why += f"`{here.strip()[:60]}` for a command of its own: it and all below it are "
                 self.notes.append(Note(below.line, "continuation", why + "lost"))
 
+    def _look_ahead(self, statements: Sequence[Node]) -> None:
+        """Which variables are set where it is not known, how often, and which may be exported."""
+        nodes = [node for statement in statements for node in statement.walk()]
+        functions = {node.Name.Value for node in nodes if node.Type == "FuncDecl" and node.Name}
+        self._times = Counter(name for node in nodes for name in _set_by(node, functions))
+        perhaps = [one for node in statements for one in _perhaps_set(node, functions)]
+        for node in nodes:
+            if _first(node) in functions:
+                perhaps += [(a.Name.Value, "command", node.line) for a in node.Assigns]
+        for name, what, line in perhaps:
+            why = f"${name} is not read: it is set in the {what} of line {line}; {BY_RUN}"
+            self.perhaps.setdefault(name, Note(line, "unread", why))
+        exporting = [
+            node for node in nodes if node.Type == "DeclClause" or (node.Args and node.Assigns)
+        ]
+        self.exports = {name for node in exporting for name in _set_by(node, functions)}
+        if any(_first(node) == "set" and "a" in node.text[3:] for node in nodes):
+            self.exports |= set(self._times)
+
     # Commands in commands ----------------------------------------------------------------------
 
-    def run(self, statements: Iterable[Node]) -> bool:
-        """Commands one after the other; whether the last of them certainly succeeds."""
-        succeeds = False
+    def run(self, statements: Iterable[Node]) -> None:
         for node in statements:
             if self._ended:
                 break
-            if node.Background:
-                self._alone([node], self._statement)
+            command = node.Cmd or node
+            if node.Background or command.Type in ("Subshell", "CoprocClause"):
+                with self._alone():
+                    self._statement(node, command)
             else:
-                succeeds = self._statement(node) and not node.Negated
-        return succeeds
+                self._statement(node, command)
 
-    def _statement(self, node: Node) -> bool:
-        command = node.Cmd or node
+    def _statement(self, node: Node, command: Node) -> None:
         if command.Type == "CallExpr":
-            return self._simple(command, node.Redirs)
+            self._simple(command, node.Redirs)
+            return
         self._redirected(node.Redirs)
         match command.Type:
             case "DeclClause":
                 self._declare(command)
-                return True
             case "BinaryCmd" if command.Op in ("&&", "||"):
-                return self._chain(command)
+                self.run([command.X])
+                with self._block("", node.line):
+                    self.run([command.Y])
             case "BinaryCmd":
-                self._alone([command.X], self.run)
-                self._alone([command.Y], self.run)
-            case "Block":
-                return self.run(command.Stmts)
-            case "Subshell":
-                self._alone(command.Stmts, self.run)
-            case "TimeClause":
-                return self.run([command.Stmt] if command.Stmt else [])
-            case "CoprocClause":
-                self._alone([command.Stmt], self.run)
-            case "IfClause" | "CaseClause" | "ForClause" | "WhileClause":
-                self._branch(command)
+                for part in (command.X, command.Y):
+                    with self._alone():
+                        self.run([part])
+            case "Block" | "Subshell":
+                self.run(command.Stmts)
+            case "TimeClause" | "CoprocClause":
+                self.run([command.Stmt] if command.Stmt else [])
             case "FuncDecl":
-                self._function(command)
-                return True
+                if command.Name:
+                    self._functions[command.Name.Value] = command
+                else:  # shfmt reads ()(ls), zsh's, in bash's language, too
+                    why = "bash knows no function without a name"
+                    self.notes.append(Note(node.line, "syntax", why))
+            case "IfClause" | "CaseClause" | "ForClause" | "WhileClause":
+                self.tested.update(parameters([command.Word] if command.Word else []))
+                if command.Type == "IfClause":
+                    self.run(command.Cond)
+                with self._block(BRANCHES[command.Type], node.line, command):
+                    for body in _bodies(command):
+                        self.run(body)
             case "TestClause":
                 self.tested.update(parameters([command]))
             case "ArithmCmd" | "LetClause":
                 self.changes(command.text, node.line)
-        return False
-
-    def _alone(self, nodes: Sequence[Node], reads: Callable[[Any], object]) -> None:
-        """A subshell: nothing that is set there comes back."""
-        outer, ended = self.state, self._ended
-        self.state = outer.copy()
-        reads(nodes[0] if reads == self._statement else nodes)
-        self.state, self._ended = outer, ended
 
     @contextmanager
-    def _perhaps(self, what: str, line: int, *, block: bool = True) -> Iterator[None]:
-        """What is set within is not known afterwards."""
-        before, ended = self.state, self._ended
-        self.state = before.copy()
-        self._blocks += [(what, line)] * block
+    def _alone(self) -> Iterator[None]:
+        """A subshell: nothing that is set there comes back."""
+        saved = dict(self.variables), self.arguments, self.folder, self.exports_all, self.lost
+        ended = self._ended
         yield
-        after, self.state, self._ended = self.state, before, ended
-        del self._blocks[len(self._blocks) - block :]
-        for name, variable in after.variables.items():
-            if before.variables.get(name) != variable:
-                same = variable.exported == before.get(name).exported
-                self._maybe(name, what, line, exported=False if same else None)
-        if after.folder != before.folder:
-            before.folder = None
-        if after.arguments != before.arguments:
-            before.arguments = None
-        if after.exports_all != before.exports_all:
-            before.exports_all = None
-        before.lost = before.lost or after.lost
+        self.variables, self.arguments, self.folder, self.exports_all, self.lost = saved
+        self._ended = ended
 
-    def _maybe(self, name: str, what: str, line: int, *, exported: bool | None = False) -> None:
-        why = f"it is set in the {what} of line {line}; {BY_RUN}"
-        self.unknown(name, line, why, None if name in self._exports else exported)
-
-    def _chain(self, node: Node) -> bool:
-        succeeds = self.run([node.X])
-        if succeeds and not self._ended:
-            return self.run([node.Y]) if node.Op == "&&" else True
-        with self._perhaps(f"`{node.Op}`", node.line, block=False):
-            self.run([node.Y])
-        return False
-
-    def _branch(self, node: Node) -> None:
-        kind, line = node.Type.removesuffix("Clause").lower(), node.line
-        bodies: list[Sequence[Node]] = []
-        if kind in ("for", "while"):
-            kind = "select" if node.Select else "until" if node.Until else kind
-            for name in _assigned(node):  # by the turn before
-                self._maybe(name, f"`{kind}`", line)
-            self._looks_into_functions([node])
-            if "" in _exported(node):
-                self.state.exports_all = None
-            for word in node.Loop.Items if node.Loop else ():
-                self.expand(word)
-            bodies = [[*(node.Cond or ()), *node.Do]]
-        elif kind == "case":
-            self.tested.update(parameters([node.Word]))
-            bodies = [item.Stmts for item in node.Items]
-        else:
-            self.run(node.Cond)
-            while node:
-                bodies.append([*(node.Cond if bodies else ()), *node.Then])
-                node = node.Else
-        for body in bodies:
-            with self._perhaps(f"`{kind}`", line):
-                self.run(body)
-
-    def _function(self, node: Node) -> None:
-        """A function is read where it is defined: known there is what the script sets once, before
-        it, and what the caller sets.
-        """
-        if not node.Name:  # shfmt reads ()(ls), zsh's, in bash's language, too
-            self.notes.append(Note(node.line, "syntax", "bash knows no function without a name"))
-            return
-        self._functions.append(node)
-        outer, self.state = self.state, self.state.copy()
-        ended, within = self._ended, self.inside
-        for name, times in self._times.items():
-            if times > 1 or not self.state.get(name).line:
-                self._maybe(name, "script", node.line)
-        self.state.arguments, self.inside = None, True
-        self._blocks.append(("function", node.line))
-        self.run([node.Body])
+    @contextmanager
+    def _block(self, what: str, line: int, node: Node | None = None) -> Iterator[None]:
+        """What may run, not at all or again: it ends nothing, and ``node`` may read other files."""
+        if node and any(_first(inner) in ("source", ".", "eval") for inner in node.walk()):
+            self.lose(line, f"what is read in the {what} of line {line} may set any variable")
+        self._blocks.append((what, line))
+        yield
         self._blocks.pop()
-        self.state, self._ended, self.inside = outer, ended, within
 
-    def _looks_into_functions(self, nodes: Iterable[Node]) -> None:
-        """What a function that is called here sets is not known."""
-        first = (
-            n.Args[0].text for node in nodes for n in node.walk() if n.Type == "CallExpr" and n.Args
-        )
-        if not {function.Name.Value for function in self._functions} & {*first}:
-            return
-        for function in self._functions:
-            for name in _assigned(function):
-                self._maybe(name, "function", function.line)
-            words = {n.Args[0].text for n in function.walk() if n.Type == "CallExpr" and n.Args}
-            if words & {"cd", "pushd", "popd"}:
-                self.state.folder = None
-            if "set" in words:
-                self.state.exports_all = None
+    def _call(self, name: str, line: int, words: Sequence[Value]) -> None:
+        """A function is read where it is called first: known there is what the script sets once,
+        before it, and what the caller sets.
+        """
+        if why := not_read(words):
+            self.notes.append(Note(line, "unread", f"{why}; {BY_RUN}"))
+        function = self._functions.pop(name)
+        self._called.add(name)
+        perhaps, arguments = dict(self.perhaps), self.arguments
+        for other, times in self._times.items():
+            if times > 1:
+                why = f"${other} is not read: it is set {times} times; {BY_RUN}"
+                self.perhaps.setdefault(other, Note(function.line, "unread", why))
+        self.arguments = None
+        with self._block("function", function.line, function):
+            self.run([function.Body])
+        self.perhaps, self.arguments = perhaps, arguments
 
     # One command -------------------------------------------------------------------------------
 
@@ -315,28 +271,23 @@ class Script(Words):
         tested, self.tested = self.tested, {*self.tested, name}  # A="$A more" needs no A
         value = self.joined(node.Value) if node.Value else Value("", line)
         self.tested = tested
-        old = self.state.get(name)
+        old = self.get(name)
         before = old.items if node.Append else ()
-        items = [v for e in elements for v in self.expand(e.Value) if not v.vanishes]
+        items = (*before, *(v for e in elements for v in self.expand(e.Value) if not v.vanishes))
+        if not node.Array:
+            text = "".join(one.text for one in (*before, value))
+            known = all(one.known for one in (*before, value)) and len(text) <= MOST
+            items = (replace(value, text=text, known=known, notes=notes_of((*before, value))),)
         one_by_one = node.Index or any(element.Index for element in elements)
-        if one_by_one or (node.Append and old.array and not node.Array):
-            variable = Variable((unread(f"${name}", line, "its items are set one by one"),))
-        elif len(before) + len(items) > MOST // 20:
-            variable = Variable((unread(f"${name}", line, "it has too many items"),))
-        elif node.Array:
-            variable = Variable((*before, *items), True)
-        else:
-            both = (*before, value)
-            if before and all(one.known for one in both):
-                value = replace(value, text="".join(one.text for one in both)[: MOST + 1])
-            elif before:
-                value = Value(f"${name}", line, False, None, notes_of(both), True)
-            variable = Variable((value,))
+        if one_by_one or (node.Append and old.array and not node.Array) or len(items) > MOST // 20:
+            note = Note(line, "unread", f"${name} is not read: its items are set one by one")
+            items = (Value(f"${name}", line, False, None, (note,), True),)
+        exported = either(exported, old.exported, self.exports_all)
+        return Variable(items, bool(node.Array), exported, 0 if node.inner else line)
+
+    def _set_to(self, name: str, variable: Variable) -> None:
         self.used.discard(name)
-        exported = either(exported, old.exported, self.state.exports_all)
-        variable = replace(variable, exported=exported, line=0 if node.inner else line)
-        self.state.variables[name] = variable
-        return variable
+        self.variables[name] = variable
 
     def _declare(self, node: Node) -> None:
         """export, readonly, local, declare ...: what options do to a value is not followed."""
@@ -350,20 +301,17 @@ class Script(Words):
                         self.lose(word.line, f"`{kind} {word.text}` may set any variable")
                 continue
             name = word.Name.Value
-            if not word.Naked:
-                self._assign(word)
-                if word.Value and braced(word.Value):
-                    self.unknown(name, word.line, f"`{kind} {word.text}` sets it")
-            elif kind != "export" and "x" not in options and self.inside:
-                self.unknown(name, word.line, f"`{kind}` declares it")
             if kind != "export" and "n" in options:
                 why = f"`{kind} {options}` gives a variable a second name, which is not followed"
                 raise Mistake(word.line, 1, f"{why}; {BY_RUN}")
-            if kind != "export" and set(options) & set("iluA"):
-                self.unknown(name, word.line, f"`{kind} {options}` sets it")
+            if not word.Naked:
+                self._set_to(name, self._assign(word))
+            odd = kind != "export" and set(options) & set("iluA")
+            if odd or (word.Value and braced(word.Value)):
+                self.unknown(name, word.line, f"`{kind} {word.text}` sets it")
             if kind == "export" or "x" in options:
                 exported = "n" not in options and "+" not in options
-                self.state.variables[name] = replace(self.state.get(name), exported=exported)
+                self.variables[name] = replace(self.get(name), exported=exported)
 
     def _redirected(self, redirections: Iterable[Node]) -> None:
         """The files that output goes to are written."""
@@ -371,9 +319,8 @@ class Script(Words):
             if "<<" not in node.Op:
                 self._written.update(target.text for target in self.expand(node.Word))
 
-    def _simple(self, node: Node, redirections: Sequence[Node]) -> bool:
+    def _simple(self, node: Node, redirections: Sequence[Node]) -> None:
         values = [value for word in node.Args for value in self.expand(word)]
-        fed = " ".join(r.Hdoc.text for r in redirections if r.Hdoc)
         self._redirected(redirections)
         for inner in node.walk():
             if inner.Type == "CmdSubst" and WITHIN.search(inner.text[2:]):
@@ -382,34 +329,22 @@ class Script(Words):
         given = [value for value in values if not value.vanishes]
         if not given:
             for assigned in node.Assigns:
-                self._assign(assigned)
-            runs = any(n.Type == "CmdSubst" for a in node.Assigns for n in a.walk())
-            return not runs and not node.Args
-        first = given[0]
-        if first.text.startswith("-") and first.known and not values[0].vanishes:
-            why = f"{first.text} stands alone: no backslash ends the line before it (or a comment "
-            why += "stands between), so bash takes it for a command, and this flag and all below it"
-            self.notes.append(Note(first.line, "continuation", f"{why} are lost"))
-            return False
-        outer = dict(self.state.variables)
-        overlay = {a.Name.Value: self._assign(a, True) for a in node.Assigns}
+                self._set_to(assigned.Name.Value, self._assign(assigned))
+            return
+        if given[0].text.startswith("-") and given[0].known and given[0] is values[0]:
+            why = f"{given[0].text} stands alone: no backslash ends the line before it (or a "
+            why += "comment stands between), so bash takes it for a command, and this flag and all "
+            self.notes.append(Note(given[0].line, "continuation", f"{why}below it are lost"))
+            return
         if given[0].text in ("command", "builtin") and given[1:]:
             given = given[1:]
-        succeeds = self._command(node, given, values, fed)
-        for name, variable in overlay.items():  # it holds for the one command alone
-            if self.state.variables.get(name) is variable:
-                self.state.variables[name] = outer.get(name, Variable())
-        return succeeds
-
-    def _command(self, node: Node, given: list[Value], values: list[Value], fed: str) -> bool:
-        name, line = given[0].text if given[0].known else "", given[0].line
-        rest = given[1:]
-        if name in {function.Name.Value for function in self._functions}:
-            self._looks_into_functions([node])
-            if why := not_read(given):
-                self.notes.append(Note(line, "unread", f"{why}; {BY_RUN}"))
+        name, line, rest = given[0].text if given[0].known else "", given[0].line, given[1:]
+        if name in self._functions:
+            self._call(name, line, given)
+        elif name in self._called:
+            pass
         elif name in ("exit", "return", "break", "continue"):
-            self._ended = True
+            self._ended = not self._blocks
         elif name in ("cd", "pushd", "popd"):
             self._cd(rest if name != "popd" else [Value("-", line)])
         elif name in ("source", "."):
@@ -420,40 +355,35 @@ class Script(Words):
                 self.notes.append(Note(line, "unread", f"`eval {text}` is not read"))
             else:
                 self.lose(line, f"`eval {text}` may do anything: it is not read")
-        elif name == "set":
-            self._set(rest)
-        elif name == "shift":
-            count = rest[0].text if rest else "1"
-            known = self.state.arguments is not None and re.fullmatch("[0-9]{1,9}", count)
-            self.state.arguments = self.state.arguments[int(count) :] if known else None  # type: ignore[index]
-        elif name == "unset":
+        elif name in ("set", "shift"):
+            self._set(rest) if name == "set" else self._shift(rest)
+        elif name == "unset" and all(value.known for value in rest):
             for value in rest:
-                if value.known and re.fullmatch(r"\w+", value.text):
-                    self.state.variables[value.text] = Variable()
-                elif not value.text.startswith("-"):
-                    self.lose(line, f"`unset {value.text}` is not read")
+                self.variables[value.text] = Variable()
         elif name in SETS:
-            flags = [value.text for value in rest[:1]]
-            for value in (
-                rest if name not in ("printf", "wait") or flags[:1] in (["-v"], ["-p"]) else ()
-            ):
-                self.unknown(value.text, line, f"`{name}` sets it")
+            for name_set in _set_by(node, set()):
+                self.unknown(name_set, line, f"`{name}` sets it")
+            if any(not value.known for value in rest) and name != "printf":
+                self.lose(line, f"`{node.text[:60]}` may set any variable")
         elif SILENT.fullmatch(name):
             self.tested.update(parameters(node.Args) if name in ("[", "test") else ())
         else:
-            self.program(values, fed)
-            self._ended = name == "exec" and len(given) > 1
-        return name in SUCCEEDS
+            fed = " ".join(r.Hdoc.text for r in redirections if r.Hdoc)
+            perhaps = dict(self.perhaps)
+            with self._alone():
+                for assigned in node.Assigns:
+                    self._set_to(assigned.Name.Value, self._assign(assigned, True))
+                    self.perhaps.pop(assigned.Name.Value, None)
+                self.program(values, fed)
+            self.perhaps = perhaps
+            self._ended |= name == "exec" and not self._blocks
 
     def _cd(self, values: Sequence[Value]) -> None:
         targets = [v for v in values if not re.fullmatch(r"-[LPe@]+|--", v.text)]
-        folder, self.state.folder = self.state.folder, None
-        if targets and targets[0].known and targets[0].text != "-":
+        folder, self.folder = self.folder, None
+        if targets and targets[0].known and targets[0].text != "-" and not self._blocks:
             path = os.path.normpath(os.path.join(folder or "", targets[0].text))
-            if os.path.isabs(path) and os.path.isdir(path):
-                self.state.folder = path
-        elif not targets:
-            self.state.folder = self.state.get("HOME").text
+            self.folder = path if os.path.isabs(path) and os.path.isdir(path) else None
 
     def _source(self, values: Sequence[Value], line: int) -> None:
         words = " ".join(value.text for value in values)
@@ -462,23 +392,21 @@ class Script(Words):
             self.notes.append(Note(line, "unread", why))
             return
         try:
-            known = values and values[0].known and self._depth < 5
-            text = (
-                Path(self.state.folder or "/nowhere", values[0].text).read_text() if known else ""
-            )
+            if len(values) != 1 or not values[0].known or self._depth > 4:
+                raise ValueError(words)
+            text = Path(self.folder or "/nowhere", values[0].text).read_text()
             statements, notes = parse(text, line)
         except (OSError, ValueError):
-            known = False
-        if not known:
             self.lose(line, why)
             return
         self.notes += notes
         self._depth += 1
-        arguments, ended = self.state.arguments, self._ended
-        self.state.arguments = tuple(values[1:]) or arguments
+        perhaps = dict(self.perhaps)
+        self._look_ahead(statements)
+        self.perhaps |= perhaps
         self.run(statements)
-        self.state.arguments, self._ended = arguments, ended
         self._depth -= 1
+        self._ended = False
 
     def _set(self, values: Sequence[Value]) -> None:
         rest = list(values)
@@ -488,126 +416,134 @@ class Script(Words):
                 break
             option = rest.pop(0).text if text.endswith("o") and rest else ""
             if "a" in text or option == "allexport":
-                self.state.exports_all = text[0] == "-"
+                self.exports_all = None if self._blocks else text[0] == "-"
         else:
             if not rest:
                 return
-        known = not any(value.many for value in rest) and len(rest) <= MOST // 20
-        self.state.arguments = tuple(v for v in rest if not v.vanishes) if known else None
+        known = not (self._blocks or any(v.many for v in rest) or len(rest) > MOST // 20)
+        self.arguments = tuple(v for v in rest if not v.vanishes) if known else None
+
+    def _shift(self, values: Sequence[Value]) -> None:
+        count = values[0].text if values else "1"
+        known = not self._blocks and re.fullmatch("[0-9]{1,9}", count)
+        self.arguments = self.arguments[int(count) :] if known and self.arguments else None
 
     def program(self, values: Sequence[Value], fed: str = "") -> None:
         """`swift`, what runs it, or another program, which is of no use here."""
-        given = [value for value in values if not value.vanishes]
-        inner = unwrapped(given)
+        inner = unwrapped([value for value in values if not value.vanishes])
         if inner is None:
             if why := not_read(values, fed):
                 self.notes.append(Note(values[0].line, "unread", why))
             return
-        state = self._handed_on(inner, values[0].line)
+        names = {*self.variables, *self.perhaps} if not inner.clears else set()
+        seen = {name: self.get(name) for name in names} | inner.variables
         seen = {
-            name: variable
-            for name, variable in state.variables.items()
-            if variable.exported is not False and variable.items and not variable.array
+            n: v for n, v in seen.items() if v.exported is not False and v.items and not v.array
         }
+        lost = self.lost is not None
+        if inner.hides:
+            lost, seen = True, dict(inner.variables)
         if base(inner.words[0]) in SHELLS:
-            self._another_shell(inner.words, replace(state, variables=seen))
+            self._another_shell(inner.words, seen)
             return
         at = next(i for i, value in enumerate(values) if value is inner.words[0])
-        words, line = list(values[at:]), inner.words[0].line  # with those that vanish
         texts = {name: variable.text for name, variable in seen.items() if variable.exported}
         environment = {name: text for name, text in texts.items() if text is not None}
-        unknown = frozenset(seen.keys() - environment.keys())
+        unknown, line = seen.keys() - environment.keys(), inner.words[0].line
         notes = [note for name in sorted(unknown) for note in notes_of(seen[name].items)]
-        spans = [value.span for value in words if value.span]
         self.commands.append(
             Command(
-                words=words,
+                words=list(values[at:]),  # with those that vanish
                 written=frozenset(self._written),
                 environment=environment,
                 line=line,
                 notes=[replace(n, kind="needed") if n.kind == "unset" else n for n in notes],
-                span=Span(spans[0].start, spans[-1].end, False) if words[0].span else None,
-                unknown=unknown,
-                lost=state.lost is not None,
-                folder=Path(state.folder) if state.folder else None,
+                unknown=frozenset(unknown),
+                lost=lost,
+                folder=Path(self.folder) if self.folder else None,
                 launcher=inner.launcher,
                 launched=(inner.processes, inner.nodes),
             )
         )
-        if self._blocks:
-            kind, begin = self._blocks[-1]
-            why = f"inside the {kind} of line {begin}: read once, as if it ran; {BY_RUN}"
+        if blocks := [block for block in self._blocks if block[0]]:
+            what, begin = blocks[-1]
+            why = f"inside the {what} of line {begin}: read once, as if it ran; {BY_RUN}"
             self.notes.append(Note(line, "conditional", why))
-        for name, variable in state.variables.items():
+        for name, variable in self.variables.items():
             if FOR_SWIFT.fullmatch(name) and variable.line and variable.items:
-                sees = variable.exported is not False or name in self.used
+                sees = name in seen or name in self.used
                 key = (name, variable.line)
                 self._unseen[key] = self._unseen.get(key, True) and not sees
 
-    def _handed_on(self, inner: Unwrapped, line: int) -> State:
-        """The state with the variables that `env`, `sudo` and the like hand on."""
-        variables = {} if inner.clears else self.state.variables
-        state = replace(self.state, variables={**variables, **inner.variables})
-        if inner.hides:
-            state.lost = Note(line, "unread", "which variables are handed on is not known")
-            for name in variables.keys() - inner.variables.keys():
-                value = Value(f"${name}", line, False, None, (state.lost,), True)
-                exported = variables[name].exported or None
-                state.variables[name] = Variable((value,), exported=exported)
-        return state
-
-    def _another_shell(self, words: Sequence[Value], state: State) -> None:
-        """`bash -c TEXT NAME ARGUMENTS`, or `bash FILE ARGUMENTS`."""
+    def _another_shell(self, words: Sequence[Value], seen: Mapping[str, Variable]) -> None:
+        """`bash FILE ARGUMENTS`: its commands are those of the file."""
         who, *rest = words
-        options = ""
-        while rest and rest[0].known and rest[0].text[:1] in ("-", "+"):
-            options += "" if rest[0].text.startswith("--") else rest[0].text
-            del rest[0]
         why = f"`{' '.join(word.text for word in words[:3])[:80]}` is not read"
-        if not rest or not all(word.known for word in rest) or self._depth > 4:
-            self.notes.append(
-                Note(who.line, "unread", f"{why}: give the `swift` command by itself")
-            )
-            return
-        inside, file = "c" in options, Path(state.folder or "/nowhere", rest[0].text)
-        given = [value.text for value in rest[2 if inside else 1 :]]
-        other = Script(
-            {}, given, (rest[1].text if rest[1:] else who.text) if inside else rest[0].text
-        )
-        other.state = replace(state, arguments=other.state.arguments, exports_all=False)
-        other._depth = self._depth + 1
         try:
-            text = rest[0].text if inside else file.read_text()
-            other.read(text, who.line if inside else 0)
+            if not rest or rest[0].text[:1] in "-+" or self._depth > 4:
+                raise ValueError("give the `swift` command by itself")
+            if not all(word.known for word in rest):
+                raise ValueError("its arguments are not known")
+            file = Path(self.folder or "/nowhere", rest[0].text)
+            other = Script({}, [value.text for value in rest[1:]], rest[0].text)
+            other.variables, other.folder, other.lost = dict(seen), self.folder, self.lost
+            other._depth, text = self._depth + 1, file.read_text()
+            other.read(text)
         except (OSError, ValueError) as error:
             self.notes.append(Note(who.line, "unread", f"{why}: {error}"))
             return
         for command in other.commands:
-            if not inside and not command.file:
+            if not command.file:
                 command.file, command.text = file, text
                 command.notes += other.notes
         self.commands += other.commands
-        self.notes += other.notes if inside else []
 
 
-def _assigned(tree: Node) -> Iterator[str]:
-    """The names of all variables that a part of a script may set."""
-    for node in tree.walk():
-        if node.Name and node.Type in ((), "WordIter"):
-            yield node.Name.Value
-        elif node.Type == "CallExpr" and node.Args and node.Args[0].text in SETS:
-            yield from (word.text.strip("'\"") for word in node.Args[1:])
-        elif node.Type in ("ArithmCmd", "ArithmExp", "LetClause", "CStyleLoop"):
-            yield from (match[1] or match[2] for match in CHANGES.finditer(node.text))
-        elif node.Type == "ParamExp" and node.Exp and node.Exp.Op in ("=", ":="):
-            yield node.Param.Value
+def _first(node: Node) -> str:
+    return node.Args[0].text if node.Type == "CallExpr" and node.Args else ""
 
 
-def _exported(tree: Node) -> Iterator[str]:
-    """The names of all variables that a part of a script may export; "" for any, by `set -a`."""
-    for node in tree.walk():
-        if node.Type == "DeclClause":
-            yield from (word.Name.Value for word in node.Args if word.Name)
-        elif node.Type == "CallExpr" and node.Args:
-            yield from (assigned.Name.Value for assigned in node.Assigns)
-            yield from [""] * (node.Args[0].text == "set" and "a" in node.text)
+def _bodies(node: Node) -> Iterator[Sequence[Node]]:
+    """The commands of a branch or loop, its conditions among them, but for that of `if`."""
+    yield from (node.Then, node.Do, *(item.Stmts for item in node.Items))
+    yield node.Cond if node.Type == "WhileClause" else ()
+    if node.Else:
+        yield node.Else.Cond
+        yield from _bodies(node.Else)
+
+
+def _set_by(node: Node, functions: set[str]) -> Iterator[str]:
+    """The names of the variables that a node itself sets, not those below it."""
+    first = _first(node)
+    if node.Type == "DeclClause":
+        yield from (word.Name.Value for word in node.Args if word.Name)
+    elif node.Type == "CallExpr" and (not node.Args or first in functions):
+        yield from (assigned.Name.Value for assigned in node.Assigns)
+    elif first in SETS:
+        words = [word.text.strip("'\"") for word in node.Args[1:]]
+        names = (
+            words[1:2] if first in ("printf", "wait") and words[:1] in (["-v"], ["-p"]) else words
+        )
+        yield from names if first not in ("printf", "wait") or names is not words else ()
+    elif node.Type == "WordIter":
+        yield node.Name.Value
+    elif node.Type in ("ArithmCmd", "ArithmExp", "LetClause", "CStyleLoop"):
+        yield from (match[1] or match[2] for match in CHANGES.finditer(node.text))
+    elif node.Type == "ParamExp" and node.Exp and node.Exp.Op in ("=", ":="):
+        yield node.Param.Value
+
+
+def _perhaps_set(
+    node: Node, functions: set[str], what: str = "", line: int = 0
+) -> Iterator[tuple[str, str, int]]:
+    """The variables that are set in a branch, a loop or a function, with what and where it is."""
+    if node.Type in BRANCHES and not what:
+        what, line = BRANCHES[node.Type], node.line
+    if what:
+        yield from ((name, what, line) for name in _set_by(node, functions))
+    chained = node.Type == "BinaryCmd" and node.Op in ("&&", "||") and not what
+    for child in node.children():
+        if chained and child is node.Y:
+            yield from _perhaps_set(child, functions, f"`{node.Op}`", node.line)
+        else:
+            yield from _perhaps_set(child, functions, what, line)

@@ -92,13 +92,17 @@ class Node:
             return None
         return Span(self.Pos.at, self.End.at, bool(self.Parts) and all(map(_literal, self.Parts)))
 
-    def walk(self) -> Iterator[Node]:
-        """The node itself and all nodes below it."""
-        yield self
+    def children(self) -> Iterator[Node]:
         for field in self.__dict__.values():
             for node in field if isinstance(field, list) else [field]:
                 if isinstance(node, Node):
-                    yield from node.walk()
+                    yield node
+
+    def walk(self) -> Iterator[Node]:
+        """The node itself and all nodes below it."""
+        yield self
+        for child in self.children():
+            yield from child.walk()
 
 
 def _literal(part: Node) -> bool:

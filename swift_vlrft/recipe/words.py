@@ -85,28 +85,6 @@ class Variable:
         return self.items[0].text if known else None
 
 
-@dataclass(slots=True)
-class State:
-    """What is known at a place of a script. ``lost``: why any variable may have any value since,
-    where it is not assigned again.
-    """
-
-    variables: dict[str, Variable]
-    arguments: tuple[Value, ...] | None
-    folder: str | None
-    exports_all: bool | None = False
-    lost: Note | None = None
-
-    def copy(self) -> State:
-        return replace(self, variables=dict(self.variables))
-
-    def get(self, name: str) -> Variable:
-        if name not in self.variables and (self.lost or OF_BASH.fullmatch(name)):
-            notes = (self.lost,) if self.lost else ()
-            return Variable((Value(f"${name}", 0, False, None, notes, True),), exported=None)
-        return self.variables.get(name, Variable())
-
-
 def unread(text: str, line: int, why: str, many: bool = True) -> Value:
     """A value that is not known, and why."""
     return Value(
@@ -136,17 +114,37 @@ def parameters(words: Iterable[Node]) -> Iterator[str]:
 
 @dataclass
 class Words:
-    """``script`` is what ``$0`` stands for."""
+    """The variables and arguments at one place of a script, in a folder; None: not known.
+    ``script`` is what ``$0`` stands for.
+    """
 
-    state: State
-    script: str | None = None
+    variables: dict[str, Variable]
+    arguments: tuple[Value, ...] | None
+    folder: str | None
+    script: str = ""
+    exports_all: bool | None = False
+    lost: Note | None = None
+    """Why any variable may have any value since, where it is not assigned again."""
+    perhaps: dict[str, Note] = field(default_factory=dict)
+    """Variables that are set where it is not known whether it runs, and why."""
+    exports: set[str] = field(default_factory=set)
+    """Variables that the script may export."""
     notes: list[Note] = field(default_factory=list)
     used: set[str] = field(default_factory=set)
     """Variables whose value was taken."""
     tested: set[str] = field(default_factory=set)
     """Variables that a condition tests, so that it is no fault where they are not set."""
-    inside: bool = False
-    """Whether a function is read, whose arguments are not known."""
+
+    def get(self, name: str) -> Variable:
+        variable = self.variables.get(name)
+        if name in self.perhaps:
+            exported = (variable and variable.exported) or (None if name in self.exports else False)
+            value = Value(f"${name}", 0, False, None, (self.perhaps[name],), True)
+            return Variable((value,), False, exported, variable.line if variable else 0)
+        if variable is None and (self.lost or OF_BASH.fullmatch(name)):
+            notes = (self.lost,) if self.lost else ()
+            return Variable((Value(f"${name}", 0, False, None, notes, True),), exported=None)
+        return variable or Variable()
 
     def expand(self, word: Node) -> list[Value]:
         """A word as the arguments that it becomes: none, one, or several."""
@@ -174,7 +172,7 @@ class Words:
             many = alone and pieces[0].many
             return Value(text, word.line, False, None, notes_of(pieces), many, gone)
         pattern = "".join(glob.escape(p.text) if p.quoted else p.text for p in pieces)
-        folder, bare = self.state.folder, "".join(p.text for p in pieces if not p.quoted)
+        folder, bare = self.folder, "".join(p.text for p in pieces if not p.quoted)
         matches = re.search(r"[*?]|\[.+\]", bare)
         if matches and (folder is None or glob.glob(pattern, root_dir=folder)):
             return unread(word.text, word.line, "it stands for the files that match", False)
@@ -213,7 +211,7 @@ class Words:
             else:
                 for i, value in enumerate(values):
                     yield from [None] * (i > 0)
-                    if not whole and value.text and "IFS" in self.state.variables:
+                    if not whole and value.text and "IFS" in self.variables:
                         value = unread(part.text, part.line, "IFS splits it")
                     value = replace(value, quoted=whole, listed=_lists(part))
                     yield from [value] if whole or not value.known else _split(value)
@@ -234,7 +232,7 @@ class Words:
         place = ("^|" if first else "") + ("(?<=:)" if not splits else "(?!)")
         tilde = re.compile(rf"(?:{place})~(?=[/:]|\Z)")
         if tilde.search(text):
-            variable = self.state.get("HOME")
+            variable = self.get("HOME")
             if variable.items and variable.text is None:
                 yield unread(part.text, line, "HOME is not known", False)
                 return
@@ -276,7 +274,7 @@ class Words:
         value = self.joined(node)
         if value.known and re.fullmatch(r"[A-Za-z_]\w*", value.text):
             self.used.add(value.text)
-            value = replace(value, text=self.state.get(value.text).text or "")
+            value = replace(value, text=self.get(value.text).text or "")
         whole = value.known and re.fullmatch("0|[1-9][0-9]{,17}", value.text)
         return int(value.text) if whole else None
 
@@ -288,20 +286,18 @@ class Words:
     def unknown(self, name: str, line: int, why: str, exported: bool | None = False) -> None:
         """A variable has a value that is not known from here on."""
         if re.fullmatch(r"[A-Za-z_]\w*", name):
-            exported = either(self.state.get(name).exported, self.state.exports_all, exported)
+            exported = either(self.get(name).exported, self.exports_all, exported)
             value = unread(f"${name}", line, why)
-            self.state.variables[name] = Variable((value,), exported=exported, line=line)
+            self.variables[name] = Variable((value,), exported=exported, line=line)
 
     def lose(self, line: int, why: str) -> None:
         """Something that is not read may have set anything."""
         note = Note(line, "unread", why)
         self.notes.append(note)
-        self.state.lost = note
-        for name, old in self.state.variables.items():
+        self.lost = note
+        for name, old in list(self.variables.items()):
             value = Value(f"${name}", line, False, None, (note,), True)
-            self.state.variables[name] = Variable(
-                (value,), exported=old.exported or None, line=line
-            )
+            self.variables[name] = Variable((value,), exported=old.exported or None, line=line)
 
     # Variables ---------------------------------------------------------------------------------
 
@@ -338,15 +334,15 @@ class Words:
             return exp.Word or Node({}, "", True)
         if operator.endswith("="):
             value = self.joined(exp.Word) if exp.Word else Value("", line)
-            exported = either(self.state.get(name).exported, self.state.exports_all)
-            self.state.variables[name] = Variable((value,), False, exported, line)
+            exported = either(self.get(name).exported, self.exports_all)
+            self.variables[name] = Variable((value,), False, exported, line)
             return [value]
         if operator.endswith("?"):
             message = re.sub("[\"']", "", exp.Word.text) if exp.Word else ""
             note = Note(line, "needed", f"${name} is not set{': ' * bool(message)}{message}")
             self.notes.append(note)
             value = Value(part.text, line, False, None, (note,))
-            self.state.variables[name] = replace(self.state.get(name), items=(value,), line=line)
+            self.variables[name] = replace(self.get(name), items=(value,), line=line)
             return [value]
         if index not in ("", "0"):
             return []
@@ -359,9 +355,9 @@ class Words:
 
     def _items(self, part: Node, index: str) -> tuple[Value, ...]:
         """The values of a name and its index; none if it is not set."""
-        name, line, arguments = part.Param.Value, part.line, self.state.arguments
-        if name == "PWD" and self.state.folder is not None:
-            return (Value(self.state.folder, line),)
+        name, line, arguments = part.Param.Value, part.line, self.arguments
+        if name == "PWD" and self.folder is not None:
+            return (Value(self.folder, line),)
         if name == "0" or (name == "BASH_SOURCE" and index in ("", "0")):
             return (Value(self.script, line),) if self.script else (_not_known(part),)
         if name.isdigit() or name in "@*#":
@@ -370,7 +366,7 @@ class Words:
             if name == "#":
                 return (Value(str(len(arguments)), line),)
             return arguments if name in "@*" else arguments[int(name) - 1 : int(name)]
-        items = self.state.get(name).items
+        items = self.get(name).items
         if index in ("@", "*") or not all(item.known for item in items):
             return items
         at = int(index or 0)
@@ -382,7 +378,7 @@ class Words:
         """What a command substitution prints, where that is known without running it."""
         if len(statements) != 1:
             return None if statements else ""  # `# a remark between two lines` \
-        command, folder = statements[0].Cmd, self.state.folder
+        command, folder = statements[0].Cmd, self.folder
         if command and command.Op == "&&":
             moves, shows = self._argv(command.X), self._argv(command.Y)
             if len(moves) != 2 or moves[0] != "cd" or folder is None:

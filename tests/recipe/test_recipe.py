@@ -65,8 +65,6 @@ def test_where_everything_stands():
         return span and (recipe.text[span.start : span.end], span.literal)
 
     assert recipe.text == PLACES
-    assert written(recipe.span)[0].startswith("swift rlhf --model")
-    assert written(recipe.span)[0].endswith("--x=3 --y")
     stand = [(f.line, written(f.span), [written(s) for s in f.value_spans]) for f in recipe.flags]
     assert stand == [
         (4, ("--model", True), [('"$M"', False)]),
@@ -82,7 +80,6 @@ def test_a_carriage_return_is_no_part_of_a_value(tmp_path):
     (flag,) = recipe.flags
     written = [recipe.text[span.start : span.end] for span in (flag.span, *flag.value_spans)]
     assert written == ["--x", "1"]
-    assert recipe.text[recipe.span.start : recipe.span.end] == "swift rlhf --x 1"
     path = tmp_path / "windows.sh"
     path.write_bytes(b"swift rlhf --model m \\\r\n  --x 1\r\n")
     (recipe,) = read_recipes(path)
