@@ -4,13 +4,11 @@
     facts().flags("rlhf")["rlhf_type"]     Flag(kind="str", default="dpo", choices=("dpo", ...))
 
 Importing ms-swift takes seconds, so they are stored: in ms_swift.json for the versions that this
-package is tested with, in the user's cache folder for other versions. swift_plugin/facts.py reads
-them from ms-swift in a separate process.
+package is tested with, in the user's cache folder for others (swift_plugin/facts.py reads them).
 """
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from functools import lru_cache
@@ -26,8 +24,6 @@ SHIPPED = Path(__file__).with_name("ms_swift.json")
 PACKAGES = ("ms-swift", "trl", "transformers")
 """The packages on whose versions the facts depend."""
 
-SECONDS = 120
-
 
 class Flag(msgspec.Struct, array_like=True, frozen=True):
     """A flag of a command; an array in the file, without trailing defaults."""
@@ -40,14 +36,11 @@ class Flag(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Template(msgspec.Struct, array_like=True, frozen=True):
-    """What a chat template writes before a completion."""
+    """What a chat template writes in front: without --enable_thinking, if it is true, if false."""
 
     usual: str
-    """Without a flag: with thinking only if the model cannot but think."""
     thinking: str
-    """With `--enable_thinking true`."""
     otherwise: str
-    """With `--enable_thinking false`."""
     models: tuple[str, ...] = ()
     """Names on the hubs, without the owner and in lower case, of the models that it is for."""
 
@@ -65,9 +58,7 @@ class Facts(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why these are not the facts of the installed versions, if they are not."""
 
     def flags(self, command: str) -> dict[str, Flag]:
-        """The flags of `swift COMMAND`, or of `megatron rlhf` for megatron-rlhf; empty for a
-        command that is not known.
-        """
+        """Of `swift COMMAND`, or of `megatron rlhf` for megatron-rlhf; empty if it is unknown."""
         return {
             name: flag
             for name, kinds in self.commands.items()
@@ -77,41 +68,31 @@ class Facts(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def of_megatron(known: Facts) -> Facts:
-    """With the flags of `megatron`; ``note`` says so if they are of another version: without
-    Megatron-Core ms-swift does not tell them.
-    """
+    """With `megatron`'s flags; ``note``: shipped ones, as ms-swift needs Megatron-Core to tell."""
     if known.flags("megatron-rlhf"):
         return known
     shipped = msgspec.json.decode(SHIPPED.read_bytes(), type=Facts)
-    theirs = {
-        name: {commands: flag for commands, flag in kinds.items() if "megatron-" in commands}
-        for name, kinds in shipped.commands.items()
-    }
-    both = {name: known.commands.get(name, {}) | kinds for name, kinds in theirs.items()}
-    note = (
-        f"the flags of `megatron` are those of ms-swift {shipped.versions['ms-swift']}: here they "
-        "cannot be read without Megatron-Core"
-    )
-    return msgspec.structs.replace(known, commands=known.commands | both, note=known.note or note)
+    both = dict(known.commands)
+    for name, kinds in shipped.commands.items():
+        theirs = {commands: flag for commands, flag in kinds.items() if "megatron-" in commands}
+        both[name] = both.get(name, {}) | theirs
+    note = f"without Megatron-Core `megatron` has the flags of {_listed(shipped.versions)}"
+    return msgspec.structs.replace(known, commands=both, note=known.note or note)
 
 
 @lru_cache
 def facts(may_import: bool = True) -> Facts:
-    """The facts of the installed versions; the shipped ones if nothing is installed.
-
-    ``may_import``: whether ms-swift is imported (seconds) for versions that are not cached. Without
-    it, and if ms-swift does not answer, the shipped facts are used and their ``note`` says so.
+    """Of the installed versions; the shipped ones if nothing is installed, and, with a ``note``, if
+    ms-swift does not answer or is not to be imported (seconds, for versions that are not cached).
     """
     shipped = msgspec.json.decode(SHIPPED.read_bytes(), type=Facts)
-    versions = installed_versions()
-    if versions in (shipped.versions, {}):
+    if (versions := installed_versions()) in (shipped.versions, {}):
         return shipped
     key = [versions, Facts.__struct_fields__, Flag.__struct_fields__]
-    read = _from_ms_swift if may_import else _without_import
     try:
-        return msgspec.convert(remembered("facts", key, read), Facts)
-    except (OSError, ValueError, msgspec.MsgspecError) as error:
-        tested = f"those of {_listed(shipped.versions)}, the tested versions, are used"
+        return msgspec.convert(remembered("facts", key, lambda: _from_ms_swift(may_import)), Facts)
+    except (OSError, ValueError, subprocess.TimeoutExpired, msgspec.MsgspecError) as error:
+        tested = f"those of {_listed(shipped.versions)} are used"
         note = f"the flags of {_listed(versions)} were not read ({error}); {tested}"
         return msgspec.structs.replace(shipped, note=note)
 
@@ -128,18 +109,12 @@ def installed_versions() -> dict[str, str]:
         return {}
 
 
-def _from_ms_swift() -> Any:
-    """OSError says why ms-swift does not answer."""
+def _from_ms_swift(may_import: bool) -> Any:
+    """OSError, or TimeoutExpired, says why ms-swift does not answer."""
+    if not may_import:
+        raise OSError("ms-swift was not imported")
     command = [sys.executable, "-m", "swift_vlrft.swift_plugin.facts"]
-    try:
-        done = subprocess.run(command, capture_output=True, timeout=SECONDS)
-    except subprocess.TimeoutExpired:
-        raise TimeoutError(f"no answer within {SECONDS} s") from None
+    done = subprocess.run(command, capture_output=True, timeout=120)
     if done.returncode:
-        lines = done.stderr.decode(errors="replace").strip().splitlines()
-        raise OSError(lines[-1] if lines else "no message")
-    return json.loads(done.stdout)
-
-
-def _without_import() -> Any:
-    raise OSError("ms-swift was not imported")
+        raise OSError(done.stderr.decode(errors="replace").strip().rpartition("\n")[2])
+    return msgspec.json.decode(done.stdout)

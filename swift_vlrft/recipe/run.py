@@ -2,13 +2,10 @@
 
     run = resolve(read_recipe("recipes/demo_cpu.sh"))
     run.integer("num_generations")                  4
-    run.setting("eval_strategy")                    Setting("no", "there is no set to evaluate on")
-    run.setting("beta").source                      "line 19"
+    run.text("eval_strategy")                       "no", as there is no set to evaluate on
 
-Rules, planner and plugin read a recipe only through this. A value that is not known without running
-the script, or that ms-swift would reject, raises when it is accessed: a rule that needs it reports
-nothing, and the planner passes the error on. How ms-swift derives flags from others is at the end,
-compared with its argument class by tests/recipe/test_run.py.
+A value that is not known without running the script, or that ms-swift would reject, raises when it
+is accessed: a rule that needs it reports nothing, and the planner passes the error on.
 """
 
 from __future__ import annotations
@@ -32,32 +29,23 @@ Value = bool | int | float | str | tuple[Any, ...] | None
 ANY = math.inf
 DIGITS = 18
 """Of the largest whole number that is taken; more do not fit into 64 bits."""
+_COUNTS = (
+    *("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps"),
+    *("steps_per_generation", "generation_batch_size", "num_generations", "num_iterations"),
+    *("max_completion_length", "max_length", "max_pixels", "lora_rank", "sequence_parallel_size"),
+    *("move_model_batches", "vllm_tensor_parallel_size", "vllm_max_model_len"),
+    *("vllm_max_num_seqs", "micro_batch_size", "global_batch_size", "tensor_model_parallel_size"),
+    *("pipeline_model_parallel_size", "context_parallel_size"),
+)
 RANGES: dict[str, tuple[float, float]] = {
-    **dict.fromkeys(
-        (
-            *("per_device_train_batch_size", "per_device_eval_batch_size"),
-            *("gradient_accumulation_steps", "steps_per_generation", "generation_batch_size"),
-            *("num_generations", "num_iterations", "max_completion_length", "max_length"),
-            *("max_pixels", "lora_rank", "sequence_parallel_size", "move_model_batches"),
-            *("vllm_tensor_parallel_size", "vllm_max_model_len", "vllm_max_num_seqs"),
-            *("micro_batch_size", "global_batch_size", "tensor_model_parallel_size"),
-            *("pipeline_model_parallel_size", "context_parallel_size"),
-        ),
-        (1, ANY),
-    ),
-    "sleep_level": (0, 2),
-    "vllm_gpu_memory_utilization": (0.01, 1),
-    "lora_dropout": (0, 1),
-    "beta": (0, ANY),
-    "learning_rate": (0, ANY),
-    "split_dataset_ratio": (0, 1),
-    "top_entropy_quantile": (0, 1),
-    "sdar_loss_coef": (0, ANY),
+    **dict.fromkeys(_COUNTS, (1, ANY)),
+    **{"sleep_level": (0, 2), "vllm_gpu_memory_utilization": (0.01, 1)},
+    **dict.fromkeys(("lora_dropout", "split_dataset_ratio", "top_entropy_quantile"), (0, 1)),
+    **dict.fromkeys(("beta", "learning_rate", "sdar_loss_coef"), (0, ANY)),
     **{name: (float("MIN" not in name), ANY) for name in RESOLUTION},
 }
 """Minimum and maximum of numbers whose meaning bounds them."""
-
-
+PLURAL = ("ints", "floats", "strs")
 UNREAD = "cannot be read without running the script; write its value"
 
 
@@ -73,23 +61,11 @@ class NotTaken(NoValue):
     """ms-swift would refuse the value."""
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """The value of one flag, or the ``error`` that reading it raises."""
-
-    value: Value
-    source: str
-    """"line 12" of the recipe, "default" of ms-swift, or how ms-swift derives it."""
-    error: NoValue | None = None
-
-
 @dataclass(frozen=True)
 class Run:
     recipe: Recipe
     facts: ms_swift.Facts
-    _settings: dict[str, Setting] = field(default_factory=dict)
-
-    # Flags ----------------------------------------
+    _settings: dict[str, Value | NoValue] = field(default_factory=dict)
 
     @cached_property
     def flags(self) -> dict[str, ms_swift.Flag]:
@@ -130,56 +106,40 @@ class Run:
         if (old := self.old_flags.get(name)) is not None:
             return old.now or name
         # To argparse, --report may be --report_to or --report-to, and is refused.
-        longer = [flag for option, flag in self._spelled if option.startswith(name)]
+        spelled = {s: flag for flag in self.flags for s in (flag, flag.replace("_", "-"))}
+        longer = [flag for option, flag in spelled.items() if option.startswith(name)]
         return longer[0] if len(longer) == 1 else name
 
-    @cached_property
-    def _spelled(self) -> list[tuple[str, str]]:
-        """Each flag as argparse takes it."""
-        pairs = ((s, flag) for flag in self.flags for s in (flag, flag.replace("_", "-")))
-        return list(dict(pairs).items())
-
-    def setting(self, name: str) -> Setting:
+    def setting(self, name: str) -> Value | NoValue:
+        """With what ms-swift derives from other flags; or the error that reading it raises."""
         if name not in self._settings:
             self._settings[name] = self._resolved(name, self.as_given(name))
         return self._settings[name]
 
-    def _resolved(self, name: str, given: Setting) -> Setting:
-        """``given``, or the value that ms-swift derives for the flag."""
-        if name not in DECIDED or given.error or not self.trains:
+    def _resolved(self, name: str, given: Value | NoValue) -> Value | NoValue:
+        if name not in DECIDED or isinstance(given, NoValue) or not self.trains:
             return given
         try:
-            derived = _overridden(self, name)
-            if derived is None and given.value is None:
-                derived = _default(self, name)
+            return _derived(self, name, given)
         except NoValue as error:
-            return Setting(None, "rests on another flag", error)
-        return given if derived is None else Setting(*derived)
+            return error
 
-    @cached_property
-    def settings(self) -> dict[str, Setting]:
-        """Every flag that the command has, resolved."""
-        return {name: self.setting(name) for name in self.flags}
-
-    def as_given(self, name: str) -> Setting:
+    def as_given(self, name: str) -> Value | NoValue:
         """As given, or the default of the argument class; not what other flags change."""
         recipe, flag, fact = self.recipe, self.given.get(name), self.flags.get(name)
-        if flag is None and recipe.may_add:
-            return Setting(None, "", NotKnown(f"{recipe.path}:{recipe.line}: --{name} {UNREAD}"))
+        if flag is None and not recipe.lacks(name):
+            return NotKnown(f"{recipe.path}:{recipe.line}: --{name} {UNREAD}")
         if flag is None:
             default = fact.default if fact else None
-            return Setting(tuple(default) if isinstance(default, list) else default, "default")
-        place, source = f"{recipe.path}:{flag.line}: ", f"line {flag.line}"
-        text = " ".join((f"--{flag.name}", *flag.values))
+            return tuple(default) if isinstance(default, list) else default
+        what = f"{recipe.path}:{flag.line}: {written(flag)}"
         if not flag.known:
-            return Setting(None, source, NotKnown(f"{place}{text} {UNREAD}"))
+            return NotKnown(f"{what}{UNREAD}")
         try:
-            return Setting(typed(name, fact, flag.values), source)
+            return typed(name, fact, flag.values)
         except ValueError as error:
-            if not flag.values and fact and fact.kind in ("ints", "floats", "strs"):
-                return Setting((), source)
-            colon = ": " if flag.values else " "
-            return Setting(None, source, NotTaken(f"{place}{text}{colon}{error}"))
+            empty = not flag.values and fact and fact.kind in PLURAL
+            return () if empty else NotTaken(f"{what}{error}")
 
     def lacks(self, *names: str) -> bool:
         """Whether none of the flags is given; NotKnown if that is not certain."""
@@ -187,10 +147,10 @@ class Run:
         return absent and all(self.value_of(self.as_given(name)) or True for name in names)
 
     @staticmethod
-    def value_of(setting: Setting) -> Value:
-        if setting.error is not None:
-            raise setting.error
-        return setting.value
+    def value_of(setting: Value | NoValue) -> Value:
+        if isinstance(setting, NoValue):
+            raise setting
+        return setting
 
     def read(self, name: str) -> Value:
         return self.value_of(self.setting(name))
@@ -219,9 +179,7 @@ class Run:
 
     def json(self, name: str) -> dict[str, Any]:
         """An object, inline or in a file; OSError or ValueError if it is neither."""
-        text = self.text(name)
-        if not text:
-            return {}
+        text = self.text(name) or "{}"
         if not text.lstrip().startswith("{"):
             if (path := self.recipe.at(text)) is None:
                 raise ValueError("the folder that it is in is not known")
@@ -231,15 +189,12 @@ class Run:
             raise ValueError("it is not a JSON object")
         return value
 
-    # The command and its environment ----------------------------------------
-
     @property
     def command(self) -> str:
         return self.recipe.command[-1]
 
     @property
     def megatron(self) -> bool:
-        """Whether Megatron trains, not transformers: the flags and the rules are others."""
         return self.recipe.megatron
 
     @property
@@ -260,27 +215,22 @@ class Run:
 
     def variable(self, name: str) -> str | None:
         """A variable in the command's environment; None if it is not set."""
-        recipe = self.recipe
-        if recipe.hides(name):
-            notes = [note for note in recipe.notes if f"${name} " in note.text]
+        if self.recipe.hides(name):
+            notes = [note for note in self.recipe.notes if f"${name} " in note.text]
             why = f" (line {notes[0].line}: {notes[0].text})" if notes else ""
-            raise NotKnown(f"{recipe.path}: only bash knows {name}{why}; write its value")
-        return recipe.environment.get(name)
+            raise NotKnown(f"{self.recipe.path}: only bash knows {name}{why}; write its value")
+        return self.recipe.environment.get(name)
 
     def count(self, name: str) -> int | None:
         """NPROC_PER_NODE or NNODES, or the launcher's option for it; None if it is not set."""
         recipe = self.recipe
-        if recipe.launcher:
-            text = recipe.launched[name == "NNODES"]
-            if not text:
-                raise NotKnown(f"{recipe.path}: only bash knows how many {recipe.launcher} starts")
-        else:
-            text = (self.variable(name) or "").strip()
+        text = recipe.launched[name == "NNODES"] if recipe.launcher else self.variable(name)
+        text = (text or "").strip()
+        if recipe.launcher and not text:
+            raise NotKnown(f"{recipe.path}: only bash knows how many {recipe.launcher} starts")
         if text and not re.fullmatch(rf"0*[1-9][0-9]{{,{DIGITS - 1}}}", text):
-            what = f"{recipe.path}: {name}={text[:40]}"
-            raise NotTaken(
-                f"{what}: a whole number is needed, 1 or more, of {DIGITS} digits at most"
-            )
+            needed = f"a whole number is needed, 1 or more, of {DIGITS} digits at most"
+            raise NotTaken(f"{recipe.path}: {name}={text[:40]}: {needed}")
         return int(text) if text else None
 
     @property
@@ -295,9 +245,7 @@ class Run:
 
     @cached_property
     def image_limits(self) -> dict[str, str]:
-        """Variables of RESOLUTION that are set; --model_kwargs wins over the environment
-        (base_args.py: _init_model_kwargs).
-        """
+        """Variables of RESOLUTION; --model_kwargs wins (base_args.py: _init_model_kwargs)."""
         both = self.recipe.environment | self.limits_in_kwargs
         limits = {name: both[name] for name in RESOLUTION if both.get(name, "").strip()}
         for name, text in limits.items():
@@ -314,14 +262,11 @@ class Run:
 
     @cached_property
     def model_kwargs(self) -> dict[str, Any]:
-        text = self.text("model_kwargs")
+        what = f"{self.recipe.path}: --model_kwargs {self.text('model_kwargs')}"
         try:
             return self.json("model_kwargs")
         except (OSError, ValueError):
-            path = self.recipe.path
-            raise NotTaken(
-                f"{path}: --model_kwargs {text}: neither a JSON object nor its file"
-            ) from None
+            raise NotTaken(f"{what}: neither a JSON object nor its file") from None
 
 
 def resolve(recipe: Recipe | Run, facts: ms_swift.Facts | None = None) -> Run:
@@ -332,9 +277,6 @@ def resolve(recipe: Recipe | Run, facts: ms_swift.Facts | None = None) -> Run:
     return Run(recipe, ms_swift.of_megatron(facts) if recipe.megatron else facts)
 
 
-# What a flag's text means ----------------------------------------
-
-
 def typed(name: str, fact: ms_swift.Flag | None, values: Sequence[str]) -> Value:
     """The value of a flag; ValueError says what is wrong with its text."""
     kind = fact.kind if fact else "str"
@@ -342,7 +284,7 @@ def typed(name: str, fact: ms_swift.Flag | None, values: Sequence[str]) -> Value
         raise ValueError("has no value")
     if not values:
         return True
-    if kind in ("ints", "floats", "strs"):
+    if kind in PLURAL:
         return tuple(_one(name, kind[:-1], value) for value in values)
     if fact and len(values) > 1:
         raise ValueError(f"takes one value, got {len(values)}: {' '.join(values)}")
@@ -352,6 +294,11 @@ def typed(name: str, fact: ms_swift.Flag | None, values: Sequence[str]) -> Value
     if values[0] not in known:
         raise ValueError(f"known are {', '.join(known)}")
     return known[values[0]]
+
+
+def written(flag: Flag) -> str:
+    """The flag in front of what is wrong with it."""
+    return " ".join((f"--{flag.name}", *flag.values)) + (": " if flag.values else " ")
 
 
 def _one(name: str, kind: str, text: str) -> Value:
@@ -373,8 +320,7 @@ def _number(name: str, text: str, *, whole: bool) -> int | float:
             return value
     except ValueError:
         pass
-    kind = "a whole number" if whole else "a number"
-    raise ValueError(f"{kind} is needed" + to * (least > -ANY))
+    raise ValueError(f"a {'whole ' * whole}number is needed" + to * (least > -ANY))
 
 
 # How ms-swift derives flags from others (rlhf_args.py, sft_args.py, trainers/arguments.py)
@@ -386,48 +332,39 @@ DECIDED = (
 )
 
 
-def _overridden(run: Run, name: str) -> tuple[Value, str] | None:
-    """The value that ms-swift sets whatever is given, and why."""
+def _derived(run: Run, name: str, given: Value) -> Value:
+    """The value that ms-swift sets, whatever is given or if none is; else the one that is given."""
     match name:
         case "eval_strategy":
             sets = ("val_dataset", "cached_val_dataset", "eval_dataset")
             ratio = run.value_of(run.as_given("split_dataset_ratio"))
             if not ratio and not any(map(run.texts, sets)):
-                return "no", "there is no set to evaluate on"
+                return "no"
+            return run.text("save_strategy") if given is None else given
         case "split_dataset_ratio" if not run.evaluates:
-            return 0.0, "no evaluation"
+            return 0.0
         case "sleep_level" if run.recipe.ray is not None and name not in run.given:
-            return 1, "the default on Ray"
+            return 1
         case "sleep_level" if run.grpo:
             apart = run.text("vllm_mode") == "server" or run.true("async_generate")
-            if apart or not run.true("use_vllm"):
-                return 0, "vLLM does not share the GPU"
+            return 0 if apart or not run.true("use_vllm") else given
         case "vllm_tensor_parallel_size" if run.grpo and not run.true("use_vllm"):
-            return 1, "no vLLM"
+            return 1
         case "max_completion_length":
             for older in ("response_length", "max_new_tokens"):
                 if older in run.given and older in run.flags:
-                    return run.value_of(run.as_given(older)), f"--{older}, its older name, wins"
-    return None
-
-
-def _default(run: Run, name: str) -> tuple[Value, str] | None:
-    """The value that ms-swift sets if none is given, and why."""
-    match name:
-        case "gradient_accumulation_steps" if run.grpo:
-            return 1, "GRPO's default"
-        case "gradient_accumulation_steps":
+                    return run.value_of(run.as_given(older))
+        case "gradient_accumulation_steps" if given is None and not run.grpo:
             rows = run.integer("per_device_train_batch_size") * run.processes
-            return max(1, math.ceil(16 / rows)), "16 rows a step"
-        case "beta":
-            kind = run.text("rlhf_type") or ""
-            return {"grpo": 0.04, "gkd": 0.5, "simpo": 2.0}.get(kind, 0.1), f"{kind}'s default"
-        case "eval_strategy":
-            return run.text("save_strategy"), "as --save_strategy"
-        case "learning_rate":
-            return 1e-5 if run.text("tuner_type") == "full" else 1e-4, "the tuner's default"
-        case "truncation_strategy":
-            return "left" if run.grpo else "delete", "the algorithm's default"
-        case "vit_gradient_checkpointing":
-            return run.true("gradient_checkpointing"), "as --gradient_checkpointing"
-    return None
+            return max(1, math.ceil(16 / rows))
+        case "gradient_accumulation_steps" if given is None:
+            return 1
+        case "beta" if given is None:
+            return {"grpo": 0.04, "gkd": 0.5, "simpo": 2.0}.get(run.text("rlhf_type") or "", 0.1)
+        case "learning_rate" if given is None:
+            return 1e-5 if run.text("tuner_type") == "full" else 1e-4
+        case "truncation_strategy" if given is None:
+            return "left" if run.grpo else "delete"
+        case "vit_gradient_checkpointing" if given is None:
+            return run.true("gradient_checkpointing")
+    return given

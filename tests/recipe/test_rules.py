@@ -5,7 +5,6 @@ configuration of Ray's roles; ``findings``: level, rule, line, and a word of the
 """
 
 import json
-import shlex
 from pathlib import Path
 
 import pyarrow as pa
@@ -47,10 +46,6 @@ RAY = {
     "train": {"gpus": 4, "tuner_type": "lora", "output_dir": "out"},
     "rollout": {"gpus": 4, "vllm_max_model_len": 4096, "vllm_data_parallel_size": 1},
 }
-GROUPS = {
-    "nproc_per_node": 4,
-    "default": {"device": "GPU", "ranks": "list(range(0, 4))", "workers": ["default"]},
-}
 NAMES = {
     "@SWIFT@": SWIFT,
     "@NO_LIMIT@": SWIFT.replace("--max_pixels 401408 ", ""),
@@ -60,7 +55,8 @@ NAMES = {
     "@MEGATRON@": f"{ONE_NODE} {MEGATRON}",
     "@BARE_MEGATRON@": MEGATRON,
     "@GROUPS@": "swift sft --model Qwen/Qwen2.5-7B-Instruct --dataset d --use_ray true "
-    f"--deepspeed zero3 --device_groups {shlex.quote(json.dumps(GROUPS))}",
+    """--deepspeed zero3 --device_groups '{"nproc_per_node": 4, "default": {"device": "GPU", """
+    """"ranks": "list(range(0, 4))", "workers": ["default"]}}'""",
 }
 
 
@@ -68,28 +64,8 @@ NAMES = {
 def folder(tmp_path_factory):
     """The files that the scripts name: sets, models, checkpoints, plugins."""
     root = tmp_path_factory.mktemp("files")
-    texts = {
-        "mine.py": "from swift.rewards import orms\norms['mine'] = None\n",
-        "datasets.py": "",
-        "folder/__init__.py": "",
-        "zero.json": "{}",
-        "ray.yaml": yaml.safe_dump(RAY),
-        "messages.jsonl": '{"messages": [], "images": []}\n',
-        "solved.jsonl": '{"messages": [], "images": [], "solution": ""}\n',
-        "glm_small/config.json": '{"model_type": "chatglm", "vision_config": {"image_size": 112}}',
-        "glm_code/config.json": '{"model_type": "chatglm", "vision_config": {"image_size": 112},'
-        ' "auto_map": {"AutoModel": "code.Model"}}',
-        "gemma4/config.json": '{"model_type": "gemma4"}',
-        "plain/config.json": "{}",
-        "thinking/args.json": '{"model_type": "qwen3_5", "template": "qwen3_5"}',
-        "unreadable/args.json": "[]",
-        "code/config.json": '{"auto_map": {"AutoModel": "evil.Model"}}',
-        "code_list/config.json": '{"auto_map": {"AutoModel": ["evil.Model", null]}}',
-        "tensors/config.json": '{"auto_map": [1]}',
-        "tensors/model.safetensors": "",
-        "tensors/pytorch_model.bin": "",
-        "pickles/pytorch_model-00001-of-00002.bin": "",
-    }
+    texts = json.loads(Path(__file__).with_name("rules_files.json").read_text())
+    texts["ray.yaml"] = yaml.safe_dump(RAY)
     for name, text in texts.items():
         (root / name).parent.mkdir(exist_ok=True)
         (root / name).write_text(text)
@@ -116,33 +92,24 @@ def folder(tmp_path_factory):
     return root
 
 
-@pytest.fixture
-def find(folder, monkeypatch):
-    """What is found on a machine without GPUs, on which every package is installed."""
-    monkeypatch.chdir(folder)
-
-    def find(row):
-        lacking = row.get("lacking", ())
-        monkeypatch.setattr("swift_vlrft.recipe.rules.gpus.gpus_here", lambda: row.get("gpus", 0))
-        monkeypatch.setattr(
-            "importlib.util.find_spec",
-            lambda name, *_: None if name in lacking or "*" in lacking else name,
-        )
-        text, path = row.get("script", ""), "command"
-        if "config" in row:
-            text, path = yaml.safe_dump({**RAY, **row["config"]}), "ray.yaml"
-        for name, command in NAMES.items():
-            text = text.replace(name, command)
-        text = text.replace(row.get("without", "\0"), "")
-        recipes = read_text(text, path, row.get("environment", {}))
-        return [finding for recipe in recipes for finding in check_recipe(recipe)]
-
-    return find
-
-
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['rules']}: {row['why'][:50]}")
-def test_a_rule_finds_its_fault_and_passes_what_is_near(row, find):
-    findings = find(row)
+def test_a_rule_finds_its_fault_and_passes_what_is_near(row, folder, monkeypatch):
+    """On a machine without GPUs, on which every package is installed, unless the row says so."""
+    lacking = row.get("lacking", ())
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr("swift_vlrft.recipe.rules.gpus.gpus_here", lambda: row.get("gpus", 0))
+    monkeypatch.setattr(
+        "importlib.util.find_spec",
+        lambda name, *_: None if name in lacking or "*" in lacking else name,
+    )
+    text, path = row.get("script", ""), "command"
+    if "config" in row:
+        text, path = yaml.safe_dump({**RAY, **row["config"]}), "ray.yaml"
+    for name, command in NAMES.items():
+        text = text.replace(name, command)
+    text = text.replace(row.get("without", "\0"), "")
+    recipes = read_text(text, path, row.get("environment", {}))
+    findings = [finding for recipe in recipes for finding in check_recipe(recipe)]
     assert [(f.level, f.rule, f.line) for f in findings] == [tuple(f[:3]) for f in row["findings"]]
     for finding, (*_, word) in zip(findings, row["findings"], strict=True):
         assert word in finding.text and row.get("never", "\0") not in finding.text

@@ -1,19 +1,28 @@
 """A recipe as resolved: the same values as ms-swift's own argument class, or none at all."""
 
 import json
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import Mock
 
+import msgspec
 import pytest
+import yaml
 from msgspec.structs import replace
+from recipe.test_rules import MEGATRON, NAMES, RAY
 from support.swift_run import run_python
 
 from swift_vlrft.files import environment
 from swift_vlrft.memory.from_recipe import settings_of
+from swift_vlrft.memory.recipe_plan import plan_recipe
 from swift_vlrft.memory.settings import parse_gpus
 from swift_vlrft.recipe import facts as ms_swift
 from swift_vlrft.recipe.reader import read_text
 from swift_vlrft.recipe.rules import PROBLEM, check_recipe
 from swift_vlrft.recipe.rules.batches import BATCHES
 from swift_vlrft.recipe.run import DECIDED, NotKnown, NotTaken, resolve
+from swift_vlrft.swift_plugin.facts import CLASSES
 
 GRPO = "swift rlhf --rlhf_type grpo --reward_funcs format --dataset d --model Qwen/Qwen2.5-VL-3B "
 
@@ -23,39 +32,12 @@ def run_of(text, **variables):
     return resolve(recipe)
 
 
-def settings(more, gpus="1x80"):
-    return settings_of(run_of(GRPO + more), parse_gpus(gpus))
-
-
-PAIRS = "--rlhf_type grpo --num_generations 2"
-EIGHT = "--rlhf_type grpo --per_device_train_batch_size 8"
-FLAGS = [
-    # Accumulation or devices, saving or evaluation, sets, training: each pair of choices.
-    f"{PAIRS} --gradient_accumulation_steps 4 --tuner_type full",
-    f"{PAIRS} --per_device_train_batch_size 4 --save_strategy no --val_dataset v"
-    " --num_generations_eval 1 --tuner_type full",
-    f"{PAIRS} --gradient_accumulation_steps 4 --eval_strategy no --split_dataset_ratio 0.1"
-    " --gradient_checkpointing f --beta 0 --no_freeze_vit",
-    f"{PAIRS} --per_device_train_batch_size 4 --eval_strategy epoch --gradient_checkpointing f"
-    " --beta 0 --no_freeze_vit",
-    f"{PAIRS} --gradient_accumulation_steps 4 --eval_strategy epoch --val_dataset v"
-    " --num_generations_eval 1",
-    f"{PAIRS} --per_device_train_batch_size 4 --split_dataset_ratio 0.1",  # refused
-    f"{PAIRS} --gradient_accumulation_steps 4 --val_dataset v",  # refused
-    f"{PAIRS} --gradient_accumulation_steps 4 --val_dataset v --save_strategy no",
-    f"{PAIRS} --per_device_train_batch_size 3",  # refused
-    "--rlhf_type dpo --gradient_accumulation_steps 4 --eval_strategy epoch --tuner_type full",
-    "--rlhf_type dpo --per_device_train_batch_size 4 --val_dataset v --eval_strategy no",
-    "--rlhf_type dpo --split_dataset_ratio 0.1 --save_strategy no --no_freeze_vit",
-    "--rlhf_type dpo --val_dataset v --gradient_checkpointing f --beta 0",
-    f"{EIGHT} --learning_rate 1e-3 --vit_gradient_checkpointing no",
-    f"{EIGHT} --sleep_level 1 --vllm_tensor_parallel_size 2",
-    f"{EIGHT} --use_vllm t --vllm_mode colocate --sleep_level 1",
-    f"{EIGHT} --use_vllm Y --vllm_mode colocate --truncation_strategy delete",
-    f"{EIGHT} --max_new_tokens 77",
-    f"{EIGHT} --response_length 78 --offload_model",
-    "--rlhf_type kto --freeze_vi 0 --num_generations 4 --num-generations 16",
-]
+ROWS = [json.loads(line) for line in Path(__file__).with_name("values.jsonl").open()]
+"""``flags``: are read as ms-swift reads them, or ``refused`` as it refuses them; ``planned``: what
+the planner makes of them.
+"""
+FLAGS = [row for row in ROWS if "planned" not in row]
+PLANNED = [row for row in ROWS if "planned" in row]
 COMPARED = {*DECIDED, "freeze_vit", "use_vllm", "offload_model", "num_generations", "tuner_type",
             "per_device_train_batch_size", "gradient_checkpointing", "lora_rank", "lora_dropout",
             "temperature", "vllm_mode", "save_strategy", "optim", "max_pixels"}  # fmt: skip
@@ -95,143 +77,132 @@ def ms_swift_says(tmp_path_factory):
     write_tiny("qwen2_vl", folder / "model")
     fixed = f"--model {folder / 'model'} --dataset d --output_dir {folder / 'out'}"
     fixed += " --add_version false --use_cpu true --torch_dtype float32 --fp16 false"
-    lines = [f"{fixed} {flags}" for flags in FLAGS]
+    lines = [f"{fixed} {row['flags']}" for row in FLAGS]
     done = run_python(ASK, json.dumps([line.split() for line in lines]), json.dumps([*COMPARED]))
     assert done.returncode == 0, done.stderr[-3000:]
     answers, read = json.loads(done.stdout.strip().splitlines()[-1])
-    return list(zip(lines, answers, strict=True)), read
+    return list(zip(FLAGS, lines, answers, strict=True)), read
 
 
 @pytest.mark.slow
 def test_every_value_is_what_ms_swift_makes_of_it(ms_swift_says):
-    compared = 0
-    for line, values in ms_swift_says[0]:
+    for row, line, values in ms_swift_says[0]:
         run = run_of(f"swift rlhf {line} --reward_funcs format")
         problems = {f.text for f in check_recipe(run, BATCHES) if f.level == PROBLEM}
-        if isinstance(values, dict):
+        assert bool(problems) == isinstance(values, str) == row.get("refused", False), row
+        if not problems:
             assert {name: run.read(name) for name in COMPARED} == values, line
-            assert not problems, line
-            compared += 1
-        else:
-            assert problems, (line, values)
-    assert compared == len(FLAGS) - 3
 
 
 @pytest.mark.slow
 def test_the_shipped_facts_are_those_of_this_ms_swift(ms_swift_says):
-    shipped = ms_swift.SHIPPED.read_text()
-    if ms_swift.installed_versions() != json.loads(shipped)["versions"]:
+    """Megatron's flags are known where Megatron-Core is: end_to_end/test_ray_and_megatron.py."""
+    texts = (ms_swift.SHIPPED.read_text(), ms_swift_says[1])
+    shipped, read = (msgspec.json.decode(text, type=ms_swift.Facts) for text in texts)
+    if ms_swift.installed_versions() != shipped.versions:
         pytest.skip("the shipped facts are of other versions than those installed")
-    assert without_megatron(ms_swift_says[1]) == without_megatron(shipped)
-
-
-def without_megatron(text: str) -> dict:
-    """Its flags are known where Megatron-Core is: end_to_end/test_ray_and_megatron.py."""
-    facts = json.loads(text)
-    for name, kinds in [*facts["commands"].items()]:
-        others = {
-            " ".join(word for word in commands.split() if not word.startswith("megatron-")): flag
-            for commands, flag in kinds.items()
-        }
-        others.pop("", None)
-        facts["commands"] |= {name: others}
-    facts["commands"] = {name: kinds for name, kinds in facts["commands"].items() if kinds}
-    return facts
+    for command in CLASSES:
+        assert shipped.flags(command) == read.flags(command)
+    assert replace(shipped, commands={}) == replace(read, commands={})
 
 
 def test_other_versions_are_asked_once(tmp_path, monkeypatch):
     versions = {"ms-swift": "9.9", "trl": "1", "transformers": "2"}
     data = json.loads(ms_swift.SHIPPED.read_bytes()) | {"versions": versions, "rewards": ["new"]}
-    asked = []
-
-    def ask():
-        asked.append(1)
-        return data
-
-    def refuse():
-        raise OSError("ImportError: no torch")
-
+    answer = SimpleNamespace(returncode=0, stdout=json.dumps(data))
+    failed = SimpleNamespace(returncode=1, stderr=b"at 0x1\nImportError: no torch\n")
+    ask = Mock(side_effect=[failed, answer, answer])
     monkeypatch.setattr(ms_swift, "installed_versions", lambda: versions)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(ms_swift, "_from_ms_swift", refuse)
     find = ms_swift.facts.__wrapped__
-    for ask_it, said in ((True, "not read (ImportError: no torch); "), (False, "not imported); ")):
-        assert said in find(ask_it).note and find(ask_it).rewards != ["new"]
-    monkeypatch.setattr(ms_swift, "_from_ms_swift", ask)
-    assert [find().rewards for _ in range(3)] == [["new"]] * 3 and len(asked) == 1
-    (kept,) = (tmp_path / "swift_vlrft" / "facts").iterdir()
-    kept.write_text("{")
-    assert find().rewards == ["new"] and len(asked) == 2
+    with monkeypatch.context() as patch:
+        patch.setattr("subprocess.run", ask)
+        for may_import, said in ((True, "(ImportError: no torch)"), (False, "not imported)")):
+            found = find(may_import)
+            assert f"{said}; " in found.note and found.rewards != ["new"]
+        assert [find().rewards for _ in range(3)] == [["new"]] * 3 and ask.call_count == 2
+        (kept,) = (tmp_path / "swift_vlrft" / "facts").iterdir()
+        kept.write_text("{")
+        assert find().rewards == ["new"] and ask.call_count == 3
     noted = resolve(read_text(GRPO, environment={})[0], replace(find(), note="of another"))
     assert "of another" in {found.text for found in check_recipe(noted)}
 
 
-def test_where_a_value_comes_from():
-    run = run_of(GRPO.replace(" --model", " \\\n --model") + "--beta 0.1")
-    assert (run.setting("beta").value, run.setting("beta").source) == (0.1, "line 2")
-    assert run.setting("lora_rank").source == "default"
-    assert run.setting("gradient_accumulation_steps").source.startswith("GRPO")
-    assert set(run.settings) == set(ms_swift.facts().flags("rlhf"))
-    old = run_of("swift rlhf --train_type full --gpu_memory_utilization 0.3 --tuner_backen unsloth")
-    assert [old.text("tuner_type"), old.number("vllm_gpu_memory_utilization")] == ["full", 0.3]
-    assert old.text("tuner_backend") == "unsloth"
-
-
 def test_a_value_that_is_not_known_raises_where_it_is_read():
-    run = run_of(GRPO + "--beta $(x) --temperature warm --val_dataset v --save_strategy $(y)")
-    for name in ("beta", "eval_strategy"):
-        with pytest.raises(NotKnown, match=f"--{name}|--save_strategy"):
+    more = "--beta $(x) --temperature warm --val_dataset v --save_strategy $(y)"
+    run = run_of(f"export NNODES=$(n)\n{GRPO}{more}")
+    for name, said in (("beta", "--beta"), ("eval_strategy", "--save_strategy")):
+        with pytest.raises(NotKnown, match=f"command:2: {said}"):
             run.read(name)
-    with pytest.raises(NotTaken, match="command:1: --temperature warm"):
+    with pytest.raises(NotTaken, match="command:2: --temperature warm"):
         run.number("temperature")
-    assert run.integer("num_generations") == 8
     with pytest.raises(NotKnown, match="NNODES"):
-        _ = run_of("export NNODES=$(n)\n" + GRPO).processes
+        _ = run.processes
+    assert run.integer("num_generations") == 8
 
 
-# Three readings of one recipe that had come apart -------------------------------------------------
+@pytest.mark.parametrize("row", PLANNED, ids=lambda row: row["why"])
+def test_the_planner_reads_a_value_as_the_rules_do(row):
+    settings = settings_of(run_of(f"{GRPO} {row['flags']}"), parse_gpus("1x80"))
+    assert {name: getattr(settings, name) for name in row["planned"]} == row["planned"]
 
 
-def test_accumulation_is_one_for_grpo_and_every_room_says_so():
-    more = "--per_device_train_batch_size 1"
-    planned = settings_of(run_of("export NPROC_PER_NODE=4\n" + GRPO + more), parse_gpus("4x80"))
-    assert (planned.accumulation, planned.generated_at_once) == (1, 1)
-    (recipe,) = read_text(GRPO + more, environment={"NPROC_PER_NODE": "4"})
-    assert "generation-batch" in {finding.rule for finding in check_recipe(recipe)}
-
-
-@pytest.mark.parametrize("word", ["t", "yes", "True", "1", ""])
-def test_a_switch_is_on_in_every_room(word):
-    assert settings(f"--use_vllm {word} --vllm_mode colocate").rollout == "vllm_colocate"
-    rules = {found.rule for found in check_recipe(run_of(GRPO + f"--use_vllm {word}"))}
-    assert "vllm-mode" in rules
-    assert environment.is_on("VLRFT_TRACK_MEMORY", {"VLRFT_TRACK_MEMORY": word}) == bool(word)
-
-
-@pytest.mark.parametrize("word", ["false", "No", "0", "off", ""])
-def test_a_variable_that_says_no_is_off(word):
-    for name in ("VLRFT_TRACK_MEMORY", "VLRFT_SHARED_PREFIX"):
-        assert not environment.is_on(name, {name: word})
-    if word not in ("off", ""):
-        assert settings(f"--freeze_vit {word}").train_vit
-
-
-def test_evaluation_follows_the_saving():
-    assert settings("--val_dataset v").eval_batch == 1
-    assert settings("--val_dataset v --save_strategy no").eval_batch == 0
-    assert settings("--val_dataset v --save_strategy no --eval_strategy steps").eval_batch == 1
-    assert settings("").eval_batch == 0
-    uneven = GRPO + "--val_dataset v --per_device_eval_batch_size 3 --save_strategy "
-    for strategy, found in (("no", False), ("steps", True)):
-        rules = {one.rule for one in check_recipe(run_of(uneven + strategy))}
-        assert ("eval-batch" in rules) == found
-
-
-def test_every_variable_of_ours_is_in_one_table():
-    import re
-    from pathlib import Path
-
+def test_every_variable_of_ours_is_in_one_table_and_says_yes_as_flags_do():
     package = Path(environment.__file__).parents[1]
     texts = [path.read_text() for path in package.rglob("*.py")]
     named = {name for text in texts for name in re.findall(r"\bVLRFT_[A-Z_]+[A-Z]\b", text)}
     assert named == set(environment.VARIABLES)
+    said = {"t": 1, "yes": 1, "True": 1, "1": 1, "": 0, "false": 0, "No": 0, "0": 0, "off": 0}
+    name = "VLRFT_TRACK_MEMORY"
+    assert all(environment.is_on(name, {name: word}) == on for word, on in said.items())
+
+
+# Megatron, and ms-swift's two ways to Ray: what is found is in rules.jsonl ------------------------
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        *("megatron rlhf", "/opt/env/bin/megatron rlhf", "srun uv run megatron rlhf"),
+        "torchrun --nproc_per_node 2 -m swift.cli._megatron.rlhf",
+        "torchrun --nproc_per_node 2 /opt/swift/cli/_megatron/rlhf.py",
+    ],
+)
+def test_megatron_is_read_however_it_is_started(start):
+    (recipe,) = read_text(f"{start} --rlhf_type grpo", environment={})
+    assert (recipe.command, recipe.megatron) == (("megatron", "rlhf"), True)
+    assert recipe.values("rlhf_type") == ("grpo",)
+    assert resolve(recipe).integer("global_batch_size") == 16  # Megatron's default
+
+
+def test_a_role_wins_over_all_and_the_engine_has_its_own_flags():
+    run = resolve(read_text(yaml.safe_dump(RAY), "cfg.yaml", {})[0])
+    assert (run.integer("vllm_max_model_len"), run.processes) == (4096, 4)
+    assert (run.text("tuner_type"), run.integer("sleep_level")) == ("lora", 1)
+    assert "system" not in run.given  # null is left out
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("m.sh", MEGATRON, "`megatron rlhf`"),
+        ("cfg.yaml", yaml.safe_dump(RAY), "role of Ray"),
+        ("r.sh", NAMES["@GROUPS@"], "`swift sft` on Ray"),
+    ],
+)
+def test_the_planner_says_what_it_does_not_plan(name, text, said, tmp_path):
+    (tmp_path / name).write_text(text)
+    for gpus in ("4x80", None):  # before it asks for GPUs
+        with pytest.raises(ValueError, match=said):
+            plan_recipe(tmp_path / name, gpus)
+
+
+def test_without_megatron_core_its_flags_are_those_shipped_and_a_note_says_so():
+    swift = {
+        name: {keys: flag for keys, flag in kinds.items() if "megatron-" not in keys}
+        for name, kinds in ms_swift.facts().commands.items()
+    }
+    without = ms_swift.of_megatron(replace(ms_swift.facts(), commands=swift))
+    for command in ("megatron-rlhf", "rlhf"):
+        assert without.flags(command) == ms_swift.facts().flags(command)
+    assert "Megatron-Core" in without.note

@@ -8,6 +8,7 @@ A rule ends silently if it needs a value that is not known (recipe/run.py: NoVal
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from swift_vlrft.recipe.reader import Recipe, read_recipes
@@ -18,33 +19,21 @@ from swift_vlrft.recipe.rules.gpus import visible_gpus
 from swift_vlrft.recipe.rules.history import HISTORY, removed_flags
 from swift_vlrft.recipe.rules.installed import installed
 from swift_vlrft.recipe.rules.losses import LOSSES, length_bias, unscaled_cispo
-from swift_vlrft.recipe.rules.megatron import MEGATRON
-from swift_vlrft.recipe.rules.model import MODEL, liger
+from swift_vlrft.recipe.rules.megatron import MEGATRON, device_groups
+from swift_vlrft.recipe.rules.model import MODEL, code_and_pickles, liger
 from swift_vlrft.recipe.rules.prefix import PREFIX
-from swift_vlrft.recipe.rules.ray import device_groups, roles
 from swift_vlrft.recipe.rules.resume import RESUME
 from swift_vlrft.recipe.rules.text import TEXT
-from swift_vlrft.recipe.rules.trust import code_and_pickles
 from swift_vlrft.recipe.run import NoValue, Run, resolve
 
 Rule = Callable[[Run], Iterator[Finding]]
 RULES: tuple[Rule, ...] = (
-    *TEXT,
-    *HISTORY,
-    *BATCHES,
-    *LOSSES,
-    visible_gpus,
-    device_groups,
-    *MODEL,
-    code_and_pickles,
-    *PREFIX,
-    *RESUME,
-    *DATA,
-    installed,
+    *(*TEXT, *HISTORY, *BATCHES, *LOSSES, visible_gpus, device_groups, *MODEL, code_and_pickles),
+    *(*PREFIX, *RESUME, *DATA, installed),
 )
 """For `swift`, whose trainers are those of transformers and TRL."""
 RULES_OF_MEGATRON: tuple[Rule, ...] = (
-    *(*TEXT, removed_flags, *OF_BOTH, length_bias, unscaled_cispo, *MEGATRON, roles),
+    *(*TEXT, removed_flags, *OF_BOTH, length_bias, unscaled_cispo, *MEGATRON),
     *(rule for rule in (*MODEL, *PREFIX, *DATA, installed) if rule is not liger),
 )
 
@@ -61,20 +50,16 @@ def check_recipe(recipe: Recipe | Run, rules: Iterable[Rule] | None = None) -> l
     run = resolve(recipe)
     if rules is None:
         rules = RULES_OF_MEGATRON if run.megatron else RULES
-    return in_order(finding for rule in rules for finding in _known(rule, run))
-
-
-def _known(rule: Rule, run: Run) -> Iterator[Finding]:
-    try:
-        yield from rule(run)
-    except NoValue:
-        return
+    findings: list[Finding] = []
+    for rule in rules:
+        with suppress(NoValue):
+            for finding in rule(run):
+                findings.append(finding)
+    return in_order(findings)
 
 
 def in_order(findings: Iterable[Finding]) -> list[Finding]:
-    return sorted(
-        dict.fromkeys(findings), key=lambda finding: (finding.line, finding.level != PROBLEM)
-    )
+    return sorted(dict.fromkeys(findings), key=lambda found: (found.line, found.level != PROBLEM))
 
 
 __all__ = ["NOTE", "PROBLEM", "Edit", "Finding", "Rule", "check", "check_recipe", "in_order"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -56,5 +57,4 @@ def problem(
     return Finding(run.recipe.path, line, level, rule, text, edit)
 
 
-def note(run: Run, at: str | int, rule: str, text: str, edit: Edit | None = None) -> Finding:
-    return problem(run, at, rule, text, edit, NOTE)
+note = partial(problem, level=NOTE)

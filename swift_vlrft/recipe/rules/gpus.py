@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import takewhile
 
 from swift_vlrft.recipe.gpus import gpus_here
 from swift_vlrft.recipe.rules.finding import NOTE, PROBLEM, Finding, problem
@@ -23,39 +24,28 @@ def visible_gpus(run: Run) -> Iterator[Finding]:
     if not run.trains or run.variable("SWIFT_SINGLE_DEVICE_MODE") == "1":
         return
     processes = run.count("NPROC_PER_NODE") or 1
-    if visible is None:
-        count, level = gpus_here(), NOTE  # the recipe may be for another machine
-        seen = f"this machine shows {count} GPUs (CUDA_VISIBLE_DEVICES is not set)"
-    else:
-        count, level = named(visible), PROBLEM
-        seen = f"CUDA_VISIBLE_DEVICES={visible} names {count} GPU" + "s" * (count != 1)
+    names = named(visible) if visible is not None else [str(n) for n in range(gpus_here())]
+    count = len(names)
     if not count or count == processes:
         return
     if count % processes:
         why = f'ms-swift ends with "n_gpu: {count}, local_world_size: {processes}"'
     elif refuses := _refuses(run):
-        why = (
-            f'ms-swift would give each process {count // processes}, and ends with "{refuses} is '
-            'not compatible with `device_map`"'
-        )
+        why = f'ms-swift ends with "{refuses} is not compatible with `device_map`"'
     else:
         return
     remedy = f"Set NPROC_PER_NODE={count}"
     if count > processes:
-        names = map(str, range(count)) if visible is None else visible.split(",")
-        remedy += f", or CUDA_VISIBLE_DEVICES={','.join([*names][:processes])}"
-    text = f"NPROC_PER_NODE={processes}, and {seen}: {why}. {remedy}"
+        remedy += f", or CUDA_VISIBLE_DEVICES={','.join(names[:processes])}"
+    seen = "of this machine" if visible is None else f"CUDA_VISIBLE_DEVICES={visible}"
+    text = f"NPROC_PER_NODE={processes} for {count} GPUs ({seen}): {why}. {remedy}"
+    level = NOTE if visible is None else PROBLEM  # the recipe may be for another machine
     yield problem(run, run.recipe.line, "visible-gpus", text, level=level)
 
 
-def named(visible: str) -> int:
-    """How many GPUs a list names; as in CUDA, the first invalid entry ends it."""
-    count = 0
-    for name in visible.split(","):
-        if not A_GPU.fullmatch(name.strip()):
-            break
-        count += 1
-    return count
+def named(visible: str) -> list[str]:
+    """The GPUs that a list names; as in CUDA, the first invalid entry ends it."""
+    return list(takewhile(A_GPU.fullmatch, map(str.strip, visible.split(","))))
 
 
 def _refuses(run: Run) -> str:

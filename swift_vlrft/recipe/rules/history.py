@@ -23,39 +23,21 @@ def old_value(flag: Flag) -> str | None:
 
 def removed_flags(run: Run) -> Iterator[Finding]:
     for flag in run.recipe.flags:
-        old = run.old_flags.get(flag.name)
-        if old is None:
-            continue
-        hint = f" ({old.hint})" if old.hint else ""
-        edit = Edit(flag.name, flag.line, name=old.now, drop=not old.now)
-        if old.now:
-            text = f"--{flag.name} is --{old.now} since ms-swift {old.since}{hint}"
-        elif old.drop:
-            text = f"--{flag.name} is gone since ms-swift {old.since}: leave it out{hint}"
-        else:
-            text = f"--{flag.name} is gone since ms-swift {old.since}: {old.hint}"
-        rewritten = edit if old.now or old.drop else None
-        yield problem(run, flag.line, "removed-flag", text, rewritten)
-
-
-def removed_values(run: Run) -> Iterator[Finding]:
-    for flag in run.recipe.flags:
-        if now := old_value(flag):
-            text = (
-                f"--scale_rewards {flag.values[0]} is `{now}` since ms-swift 3.10.0 "
-                "(choices: group, batch, none, gdpo)"
-            )
-            edit = Edit(flag.name, flag.line, value=now)
-            yield problem(run, flag.line, "removed-value", text, edit)
+        if old := run.old_flags.get(flag.name):
+            became = f"--{old.now}" if old.now else "gone"
+            text = f"--{flag.name} is {became} since ms-swift {old.since}"
+            text = "; ".join(filter(None, (text, "leave it out" * old.drop, old.hint)))
+            known = Edit(flag.name, flag.line, name=old.now, drop=old.drop)
+            edit = known if old.now or old.drop else None
+            yield problem(run, flag.line, "removed-flag", text, edit)
 
 
 def missing_mode(run: Run) -> Iterator[Finding]:
     if run.command == "rlhf" and run.true("use_vllm") and run.lacks("vllm_mode"):
         mode = "colocate" if run.lacks("vllm_server_host") else "server"
-        text = f"needs --vllm_mode since ms-swift {MODE_SINCE}; before, it was {mode}"
+        text = f"--use_vllm true needs --vllm_mode since ms-swift {MODE_SINCE}"
         flag = run.given["use_vllm"]
-        text = f"--use_vllm true {text}: add --vllm_mode {mode}"
-        yield problem(run, flag.line, "vllm-mode", text)
+        yield problem(run, flag.line, "vllm-mode", f"{text}: add --vllm_mode {mode}")
 
 
 def new_defaults(run: Run) -> Iterator[Finding]:
@@ -70,15 +52,12 @@ def new_defaults(run: Run) -> Iterator[Finding]:
     oldest = min(since)
     for changed, name, before, now in NEW_DEFAULTS:
         if _version(changed) >= oldest and run.recipe.lacks(name):
-            text = (
-                f"this recipe is older than ms-swift {'.'.join(map(str, oldest))}; the default of "
-                f"--{name} has changed since: {before} became {now} in {changed}"
-            )
+            text = f"--{name} is {now} by default since ms-swift {changed}; before it was {before}"
             yield note(run, run.recipe.line, "new-default", text)
 
 
 def _version(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split("."))
+    return tuple(map(int, text.split(".")))
 
 
-HISTORY = (removed_flags, removed_values, missing_mode, new_defaults)
+HISTORY = (removed_flags, missing_mode, new_defaults)

@@ -1,7 +1,5 @@
 """Rules of the loss: settings that do nothing, or that work against each other.
 
-8 steps of a rollout, 8 accumulated: one update, so the policies' ratio is 1, --epsilon_high is idle
-
 docs/what_to_set.md has the measurements and sources behind them.
 """
 
@@ -14,7 +12,8 @@ from swift_vlrft.recipe.run import Run
 
 LONG = 2048
 """Tokens from which on an answer is called long."""
-OF_THE_RATIO = ("epsilon", "epsilon_high", "importance_sampling_level", "delta")
+LEVEL = "importance_sampling_level"
+OF_THE_RATIO = ("epsilon", "epsilon_high", LEVEL, "delta")
 
 
 def loss_types(run: Run) -> list[str]:
@@ -29,10 +28,8 @@ def length_bias(run: Run) -> Iterator[Finding]:
         return  # a teacher's tokens, no answer that is right or wrong
     if run.grpo and longest >= LONG and loss_types(run) in ([""], ["grpo"]):
         text = (
-            f"answers of up to {longest} tokens under the loss type grpo, which averages over each "
-            "completion: the shorter a right answer, the more each of its tokens counts, and with "
-            "time answers collapse to short ones. Add --loss_type dapo, or dr_grpo with "
-            "--scale_rewards none"
+            f"under the loss type grpo answers of up to {longest} tokens get short, as tokens of "
+            "short right ones weigh more: add --loss_type dapo, or dr_grpo and --scale_rewards none"
         )
         yield note(run, "max_completion_length", "length-bias", text)
 
@@ -42,19 +39,17 @@ def idle_ratio(run: Run) -> Iterator[Finding]:
     (grpo_trainer.py: the condition of old_per_token_logps): 1, whatever is done with it."""
     if not run.grpo or run.integer("num_iterations") > 1:
         return
-    given = [name for name in OF_THE_RATIO if name in run.given]
-    if loss_types(run) == ["cispo"]:  # whose scale is epsilon_high: see unscaled_cispo
-        given = [name for name in given if name == "importance_sampling_level"]
-    if run.text("importance_sampling_level") == "token":
-        given = [name for name in given if name != "importance_sampling_level"]
+    # cispo's scale is epsilon_high: see unscaled_cispo.
+    names = OF_THE_RATIO if loss_types(run) != ["cispo"] else (LEVEL,)
+    per_token = run.text(LEVEL) == "token"
+    given = [name for name in names if name in run.given and not (per_token and name == LEVEL)]
     if not given:
         return
-    accumulated, steps = run.integer("gradient_accumulation_steps"), rollout_steps(run)
-    if accumulated % (steps * (run.optional("sequence_parallel_size") or 1)) == 0:
+    accumulated = run.integer("gradient_accumulation_steps")
+    if accumulated % (rollout_steps(run) * (run.optional("sequence_parallel_size") or 1)) == 0:
         text = (
-            f"each rollout ({steps} micro-batches) trains one update ({accumulated} accumulated), "
-            f"so the new policy is the old one, their ratio 1, and --{given[0]} changes nothing: "
-            f"--steps_per_generation {2 * accumulated} or --num_iterations 2 makes two updates"
+            f"--{given[0]} changes nothing: a rollout trains one update, so the policies' ratio is "
+            f"1. --steps_per_generation {2 * accumulated} or --num_iterations 2 makes two updates"
         )
         yield note(run, given[0], "idle-ratio", text)
 
@@ -74,9 +69,8 @@ def unscaled_cispo(run: Run) -> Iterator[Finding]:
     high = run.number("epsilon_high" if "epsilon_high" in run.given else "epsilon")
     if high < 1:
         text = (
-            f"under the loss type cispo each token weighs at most --epsilon_high, here {high:g}: "
-            f"where policies agree the loss is {high:g} of what it should be beside --beta. "
-            "MiniMax-M1 clips above: --epsilon_high 5 (arXiv:2506.13585)"
+            f"under cispo a token weighs at most --epsilon_high ({high:g}), less than the 1 of "
+            "policies that agree: MiniMax-M1 has --epsilon_high 5 (arXiv:2506.13585)"
         )
         yield note(run, "loss_type", "cispo", text)
 

@@ -1,108 +1,66 @@
-"""Rules of `megatron`: its batches, its parallel sizes, and what it does not have.
+"""Rules of `megatron`, and of ms-swift's two ways to Ray, where ms-swift 4.6.0 ends with an error.
 
---global_batch_size 128, 8 processes, --tensor_model_parallel_size 2: 4 replicas of the model
-128 completions = 4 replicas x 4 a micro-batch x 8;  128 / 8 generations = 16 prompts = 4 x 4
+swift sft --use_ray true --device_groups '{...}'     workers of a group; `swift sample` has it, too
+megatron rlhf --use_ray true --config cfg.yaml       GRPO and GKD: roles that have GPUs
 
-The conditions are those of ms-swift 4.6.0 (megatron/arguments/megatron_args.py,
-megatron/trainers/rollout_mixin.py).
+Its files: megatron/arguments/megatron_args.py, megatron/trainers/rollout_mixin.py, ray/megatron/.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
+from typing import Any
 
-from swift_vlrft.recipe.rules.finding import Finding, note, problem
+from swift_vlrft.recipe.reader import Ray
+from swift_vlrft.recipe.rules.batches import generation_size
+from swift_vlrft.recipe.rules.finding import Finding, problem
 from swift_vlrft.recipe.rules.gpus import named
 from swift_vlrft.recipe.run import Run
 
-SIZES = (*("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size"),)
+SIZES = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
 REFUSED = {"async_generate": False, "sync_ref_model": False, "num_iterations": 1}
 """Flags of GRPO that Megatron takes, and ends with an error unless they are as here."""
-IGNORED = ("reward_model", "reward_model_plugin", "move_model_batches")
-"""Those that it takes, and never reads."""
-OURS = ("VLRFT_SHARED_PREFIX", "VLRFT_TRACK_MEMORY", "VLRFT_AGREEMENT", "VLRFT_LOG_IMAGES")
-"""What this package adds to the trainer of transformers alone."""
-
-
-def parallel(run: Run) -> Iterator[Finding]:
-    world, one = run.processes, _copy(run)
-    if world and world % one:
-        sizes = " x ".join(f"--{name} {run.integer(name)}" for name in SIZES)
-        text = f"{world} processes do not divide by {sizes} = {one}"
-        yield problem(run, SIZES[0], "model-parallel", text)
-
-
-def _copy(run: Run) -> int:
-    """Processes that share one copy of the model."""
-    one = 1
-    for name in SIZES:
-        one *= run.integer(name)
-    return one
+WORKERS = {"sft": ("default",), "sample": ("sampler", "prm", "orm")}
+"""The commands that start Ray, and the workers that each of them needs."""
+COUNTS = ("nproc_per_node", "nnodes")
 
 
 def batch(run: Run) -> Iterator[Finding]:
-    """RLHFMegatronArgumentsMixin.resolve_generation_batch_size, validate_batch_dp_alignment and
-    MegatronArguments._init_distributed.
+    """MegatronArguments._init_distributed; RLHFMegatronArgumentsMixin.validate_batch_dp_alignment
+    and resolve_generation_batch_size.
     """
-    world, one = run.processes, _copy(run)
-    if not run.trains or not world or world % one:
-        return
-    copies, micro, step = (
-        world // one,
-        run.integer("micro_batch_size"),
-        run.integer("global_batch_size"),
-    )
+    world, one = run.processes, prod(map(run.integer, SIZES))
+    if world % one:
+        sizes = " x ".join(f"--{name} {run.integer(name)}" for name in SIZES)
+        text = f"{world} processes do not divide by {sizes} = {one}"
+        yield problem(run, SIZES[0], "model-parallel", text)
+    elif world and run.trains:
+        yield from _batch(run, world // one, run.integer("micro_batch_size"))
+
+
+def _batch(run: Run, copies: int, micro: int) -> Iterator[Finding]:
+    step, copied = run.integer("global_batch_size"), f"{copies} copies of the model"
     if step % (micro * copies):
-        text = (
-            f"--global_batch_size {step} is no multiple of --micro_batch_size {micro} x {copies} "
-            f"copies of the model = {micro * copies}"
-        )
+        needed = f"--micro_batch_size {micro} x {copied} = {micro * copies}"
+        text = f"--global_batch_size {step} is no multiple of {needed}"
         yield problem(run, "global_batch_size", "global-batch", text)
     elif run.grpo:
-        yield from _generation(run, step, copies, micro)
-
-
-def _generation(run: Run, step: int, copies: int, micro: int) -> Iterator[Finding]:
-    group, steps = run.integer("num_generations"), run.optional("steps_per_generation")
-    size = run.optional("generation_batch_size")
-    if group == 1 and run.lacks("teacher_model", "teacher_model_server"):
-        text = "GRPO compares the completions of one prompt, so it needs 2"
-        yield problem(run, "num_generations", "num-generations", f"--num_generations 1: {text}")
-    elif size is not None and steps is not None and size != step * steps:
-        text = (
-            f"--generation_batch_size {size} contradicts --steps_per_generation {steps}: "
-            f"--global_batch_size {step} x {steps} = {step * steps}. Give one of them"
-        )
-        yield problem(run, "generation_batch_size", "generation-batch", text)
-    elif size is not None and size % step:
-        text = f"--generation_batch_size {size} is no multiple of --global_batch_size {step}"
-        yield problem(run, "generation_batch_size", "generation-batch", text)
-    else:
-        size = size or step * (steps or 1)
-        if size % (group * copies * micro):
-            text = (
-                f"the {size} completions of a generation (--global_batch_size {step} x "
-                f"{size // step} steps) are no multiple of --num_generations {group} x {copies} "
-                f"copies of the model x --micro_batch_size {micro} = {group * copies * micro}"
-            )
-            yield problem(run, "num_generations", "generation-batch", text)
+        product, shared = f"--global_batch_size {step}", f" x {copied} x --micro_batch_size {micro}"
+        yield from generation_size(run, step, product, 1, copies * micro, shared)
 
 
 def visible_gpus(run: Run) -> Iterator[Finding]:
-    visible = run.variable("CUDA_VISIBLE_DEVICES")
-    processes = run.count("NPROC_PER_NODE") or 1
-    if visible is not None and run.recipe.ray is None and 0 < named(visible) < processes:
-        text = (
-            f"NPROC_PER_NODE={processes}, and CUDA_VISIBLE_DEVICES={visible} names "
-            f"{named(visible)}: each process takes the GPU of its number"
-        )
+    visible, processes = run.variable("CUDA_VISIBLE_DEVICES"), run.count("NPROC_PER_NODE") or 1
+    if visible is not None and run.recipe.ray is None and 0 < len(named(visible)) < processes:
+        text = f"NPROC_PER_NODE={processes}, and CUDA_VISIBLE_DEVICES={visible} names fewer GPUs"
         yield problem(run, run.recipe.line, "visible-gpus", text)
 
 
 def iterations(run: Run) -> Iterator[Finding]:
     """TrainerState(max_steps=None), after the model is loaded (megatron/trainers/base.py)."""
     if run.trains and run.lacks("train_iters", "num_train_epochs"):
-        text = "neither --train_iters nor --num_train_epochs is given: Megatron has no default"
+        text = "Megatron has no default for --train_iters or --num_train_epochs: give one"
         yield problem(run, run.recipe.line, "train-iters", text)
 
 
@@ -118,28 +76,20 @@ def engine(run: Run) -> Iterator[Finding]:
 
 
 def not_supported(run: Run) -> Iterator[Finding]:
-    if not run.grpo:
-        return
-    for name, value in REFUSED.items():
+    for name, value in REFUSED.items() if run.grpo else ():
         if run.read(name) != value:
-            text = f"--{name} {run.read(name)}: Megatron's GRPO ends with an error (not supported)"
+            text = f"--{name} {run.read(name)}: Megatron's GRPO does not support it"
             yield problem(run, name, "megatron", text)
-    for name in filter(run.given.get, IGNORED):
-        text = f"--{name} has no effect in Megatron's GRPO, which does not read it"
-        yield problem(run, name, "megatron", text)
 
 
 def recomputation(run: Run) -> Iterator[Finding]:
     method = run.text("recompute_method")
     if method and run.text("recompute_granularity") == "selective":
-        text = (
-            f"--recompute_method {method} is for --recompute_granularity full, and here it is "
-            "selective: ms-swift ends with an error"
-        )
+        text = f"--recompute_method {method} is for --recompute_granularity full, not selective"
         yield problem(run, "recompute_method", "recompute", text)
 
 
-def checkpoints(run: Run) -> Iterator[Finding]:
+def saving(run: Run) -> Iterator[Finding]:
     kept = run.optional("save_total_limit")
     if kept is not None and kept < 2:
         text = f"--save_total_limit {kept}: Megatron keeps 2 or more (the best and the last)"
@@ -151,22 +101,88 @@ def checkpoints(run: Run) -> Iterator[Finding]:
 
 def packing(run: Run) -> Iterator[Finding]:
     if run.true("group_by_length") and (run.true("padding_free") or run.true("packing")):
-        text = (
-            "--group_by_length true does not go with --padding_free, which is on by default: add "
-            "--padding_free false"
-        )
+        text = "--group_by_length true needs --padding_free false (the default is true)"
         yield problem(run, "group_by_length", "padding-free", text)
 
 
-def only_transformers(run: Run) -> Iterator[Finding]:
-    """Switches of this package that no trainer of Megatron reads."""
-    for name in OURS:
-        if (run.variable(name) or "0").lower() not in ("0", "", "no", "false", "f", "n"):
-            text = f"{name} has no effect with `megatron`: it is of the transformers trainer"
-            yield note(run, run.recipe.line, "megatron", text)
+def roles(run: Run) -> Iterator[Finding]:
+    """ray/megatron/driver_utils.py: parse_ray_yaml, _validate_colocate_groups."""
+    recipe, ray = run.recipe, run.recipe.ray
+    if recipe.on_ray and ray is None and recipe.lacks("rlhf_type"):  # no unread configuration
+        text = "--use_ray true needs --config cfg.yaml (two words), with the roles' GPUs"
+        yield problem(run, "use_ray", "ray", text)
+    if ray is None:
+        return
+    for flag in ray.lost:
+        text = f"--{flag.name} is lost: with --use_ray only --config is read. Write it there"
+        yield problem(run, flag.line, "ray", text)
+    if recipe.on_ray and run.variable("NPROC_PER_NODE") is not None:
+        text = "NPROC_PER_NODE would start the driver of Ray several times: unset it"
+        yield problem(run, recipe.line, "ray", text)
+    for text in _wrong_roles(ray):
+        yield problem(run, recipe.line, "ray", text)
+    if run.text("rlhf_type") not in ("grpo", "gkd"):
+        text = f"rlhf_type {run.text('rlhf_type')}: on Ray Megatron trains grpo and gkd"
+        yield problem(run, "rlhf_type", "ray", text)
+
+
+def _wrong_roles(ray: Ray) -> Iterator[str]:
+    gpus = ray.gpus
+    wrong = [role for role, count in gpus.items() if not isinstance(count, int) or count < 1]
+    missing = [role for role in ("train", "rollout") if role not in gpus]
+    for role in wrong[:1] or missing:
+        yield f"{role}: gpus is {gpus.get(role)!r}; a whole number is needed, 1 or more"
+    if wrong:
+        return
+    shared = ray.shared or []
+    sets = shared if isinstance(shared, list) else [shared]
+    if not all(isinstance(roles, list) and len(roles) > 1 for roles in sets):
+        yield f"colocate_groups is {ray.shared!r}; lists of roles are needed, as [[train, rollout]]"
+        return
+    for roles in sets:
+        counts = {str(role): gpus.get(str(role), "none") for role in roles}
+        if len(set(counts.values())) > 1 or "none" in counts.values():
+            listed = ", ".join(f"{role} {count}" for role, count in counts.items())
+            yield f"roles of colocate_groups need the same number of gpus: {listed}"
+
+
+def device_groups(run: Run) -> Iterator[Finding]:
+    needed = WORKERS.get(run.command)
+    if run.megatron or needed is None or not run.true("use_ray"):
+        return
+    if run.lacks("device_groups"):
+        yield problem(run, "use_ray", "ray", "--use_ray true needs --device_groups")
+        return
+    try:
+        wrong = list(_wrong_groups(run.json("device_groups"), needed))
+    except (OSError, ValueError) as error:
+        wrong = [str(error)]
+    for text in wrong:
+        yield problem(run, "device_groups", "ray", f"--device_groups: {text}")
+
+
+def _wrong_groups(groups: dict[str, Any], needed: tuple[str, ...]) -> Iterator[str]:
+    """ray_utils/resource_manager.py, ray_utils/base.py: _create_workers."""
+    if not str(groups.get("nproc_per_node", "")).isdecimal():
+        yield "nproc_per_node, the GPUs of a node, is missing or no number"
+    found = {name: group for name, group in groups.items() if name not in COUNTS}
+    for name, group in found.items():
+        keys = group if isinstance(group, dict) else {}
+        lacks = any(keys.get(key) is None for key in ("device", "ranks"))
+        if lacks or not isinstance(keys.get("workers"), list):
+            yield f"{name} needs a device, ranks and a list of workers"
+            return
+    devices = {str(group["device"]).upper() for group in found.values()}
+    if "CPU" in devices:
+        yield "device 'CPU': ms-swift 4.6.0 ends with an error; give GPU or NPU"
+    elif len(devices) > 1:
+        yield f"devices of several kinds ({', '.join(sorted(devices))}); it takes one"
+    known = {str(worker) for group in found.values() for worker in group["workers"]}
+    if missing := [worker for worker in needed if worker not in known]:
+        yield f"no group has the worker {', '.join(missing)}"
 
 
 MEGATRON = (
-    *(parallel, batch, visible_gpus, iterations, engine, not_supported, recomputation),
-    *(checkpoints, packing, only_transformers),
+    *(batch, visible_gpus, iterations, engine, not_supported, recomputation, saving, packing),
+    roles,
 )

@@ -1,15 +1,23 @@
-"""The model, the size of its images, and the files that flags name: do they exist?"""
+"""The model, the size of its images, and the files that flags name: do they exist, and what would
+they run?
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from swift_vlrft.families import family_of
 from swift_vlrft.families.family import Family
 from swift_vlrft.families.fixed import Budget
+from swift_vlrft.families.resize import ImageRule
+from swift_vlrft.files.jsonl import LineError, read_json
 from swift_vlrft.recipe.rules.finding import Edit, Finding, note, problem
 from swift_vlrft.recipe.run import Run
 
+OURS = "chatglm4v"
+"""Its model is of this package, whatever code lies beside the weights."""
+PLUGINS = ("external_plugins", "custom_register_path")
 SHADOWS = (
     *("datasets", "swift", "json", "rewards", "torch", "transformers", "vllm", "eval", "typing"),
 )
@@ -19,10 +27,11 @@ FILES = (
 )
 
 
-def is_missing(run: Run, name: str) -> bool:
-    """Whether a name is that of a path that does not exist."""
+def no_such_path(run: Run, flag: str, rule: str, name: str) -> Iterator[Finding]:
+    """A name that is that of a path, which does not exist."""
     path = run.recipe.at(name)
-    return name.startswith(("/", "./", "../", "~")) and path is not None and not path.exists()
+    if name.startswith(("/", "./", "../", "~")) and path is not None and not path.exists():
+        yield problem(run, flag, rule, f"--{flag} {name} does not exist (from {run.recipe.folder})")
 
 
 def family(run: Run) -> Family | None:
@@ -45,16 +54,27 @@ def model(run: Run) -> Iterator[Finding]:
     name = run.text("model")
     if name == "":
         yield problem(run, "model", "model", "--model has no value")
-    if name and is_missing(run, name):
-        yield problem(run, "model", "model", f"--model {name}: no such folder")
+    yield from no_such_path(run, "model", "model", name or "")
 
 
-def fixed_images(run: Run) -> Iterator[Finding]:
-    """Images of sizes that no flag changes, in rows that are shorter."""
+def images(run: Run) -> Iterator[Finding]:
     known = family(run) if run.trains else None
-    if known is None or known.images is None or known.images.adjustable:
+    if known is None or known.images is None:
         return
-    rule = known.images
+    if not known.images.adjustable:
+        yield from _fixed(run, known.name, known.images)
+    elif run.lacks("max_pixels"):
+        seen = ("MAX_PIXELS", "IMAGE_MAX_TOKEN_NUM")
+        if not known.images.from_environment:
+            text = "ms-swift does not hand MAX_PIXELS to this family: give --max_pixels 401408"
+            yield note(run, "model", "max-pixels", text)
+        elif not any(map(run.variable, seen)) and run.lacks("model_kwargs"):
+            text = "MAX_PIXELS is not set: one image may take 16,384 tokens, with 401408 it is 512"
+            yield note(run, "model", "max-pixels", text)
+
+
+def _fixed(run: Run, name: str, rule: ImageRule) -> Iterator[Finding]:
+    """Images of sizes that no flag changes, in rows that are shorter."""
     low, high = rule.limits(model=run.text("model"))
     limits = {"min_pixels": low, "max_pixels": high}
     tokens, most = (
@@ -63,80 +83,89 @@ def fixed_images(run: Run) -> Iterator[Finding]:
     )
     # Of a budget a thin image leaves most unused: no row is too long or too short for sure.
     longest = None if isinstance(rule, Budget) else run.optional("max_length")
-    if longest and tokens < longest <= most:
-        text = (
-            f"--max_length {longest}: an image of {known.name} takes up to {most} tokens. Smaller: "
-            "a lower max_patches in the checkpoint's preprocessor_config.json"
-        )
-        yield note(run, "max_length", "lengths", text)
     if longest and longest <= tokens:
-        least = "at least " * (most > tokens)
         text = (
-            f"--max_length {longest}: every image of {known.name} takes {least}{tokens} tokens, so "
-            f"no row is that short. For {longest} tokens of text give {longest + tokens}"
+            f"--max_length {longest}: an image of {name} takes {tokens} tokens or more, so no row "
+            f"is that short; for {longest} tokens of text give {longest + tokens}"
         )
         yield problem(run, "max_length", "lengths", text)
+    elif longest and longest <= most:
+        text = (
+            f"--max_length {longest}: an image of {name} takes up to {most} tokens, fewer with a "
+            "lower max_patches in the checkpoint's preprocessor_config.json"
+        )
+        yield note(run, "max_length", "lengths", text)
     flags = [] if run.lacks("max_pixels") else ["--max_pixels"]
-    for name in (*flags, *run.image_limits):
-        text = f"{name} saves nothing: {known.name} sees every image {rule.seen}"
-        yield note(run, name.lstrip("-"), "max-pixels", text)
+    for limit in (*flags, *run.image_limits):
+        text = f"{limit} saves nothing: {name} sees every image {rule.seen}"
+        yield note(run, limit.lstrip("-"), "max-pixels", text)
 
 
 def liger(run: Run) -> Iterator[Finding]:
     known = family(run) if run.trains else None
     if known and not known.memory.liger and run.true("use_liger_kernel"):
-        text = (
-            f"--use_liger_kernel: liger has no kernels for {known.name}; GRPO stops, or its loss "
-            "is wrong"
-        )
+        text = f"liger has no kernels for {known.name}: GRPO stops, or its loss is wrong"
         drop = Edit("use_liger_kernel", run.line("use_liger_kernel"), drop=True)
         yield problem(run, "use_liger_kernel", "liger", text, drop)
 
 
-def max_pixels(run: Run) -> Iterator[Finding]:
-    known = family(run) if run.trains else None
-    if known is None or known.images is None or not run.lacks("max_pixels"):
-        return
-    if not known.images.adjustable:
-        return
-    if not known.images.from_environment:
-        text = (
-            "ms-swift does not hand MAX_PIXELS to this family; cap its images with "
-            "--max_pixels 401408"
-        )
-        yield note(run, "model", "max-pixels", text)
-        return
-    seen = any(run.variable(name) for name in ("MAX_PIXELS", "IMAGE_MAX_TOKEN_NUM"))
-    if not seen and run.lacks("model_kwargs"):
-        text = (
-            "MAX_PIXELS is not set: one image may take 16,384 tokens. Set it, for example to "
-            "401408 (512 tokens)"
-        )
-        yield note(run, "model", "max-pixels", text)
+def given_plugins(run: Run) -> list[tuple[str, str]]:
+    """Each plugin file that is named, with its flag."""
+    return [(name, value) for name in PLUGINS for value in run.texts(name)]
 
 
 def plugins(run: Run) -> Iterator[Finding]:
-    for name in ("external_plugins", "custom_register_path"):
-        for value in run.texts(name):
-            path = run.recipe.at(value)
-            if path is None:
+    for name, value in given_plugins(run):
+        path = run.recipe.at(value)
+        if path is None or (path.is_file() and path.stem not in SHADOWS):
+            continue
+        if path.is_dir():
+            why = f"a folder; ms-swift takes a file, as {value.rstrip('/')}/__init__.py"
+        elif path.is_file():
+            why = f"Python would find it in place of the package {path.stem}. Rename it"
+        else:
+            why = f"no such file (from {run.recipe.folder}); ms-swift's wheel has no examples"
+            why += '. Ours is "$(vlrft plugin)"' if path.name == "vlrft.py" else ""
+        yield problem(run, name, "plugin", f"--{name} {value}: {why}")
+
+
+def code_and_pickles(run: Run) -> Iterator[Finding]:
+    for flag in ("model", "adapters", "ref_model", "reward_model"):
+        for name in filter(None, run.texts(flag) or (run.text(flag),)):
+            folder = run.recipe.at(name)
+            if folder is None or not folder.is_dir():
                 continue
-            if path.is_dir():
-                text = (
-                    f"is a folder; ms-swift takes files since 4.5.3: "
-                    f"give {value.rstrip('/')}/__init__.py"
-                )
-                yield problem(run, name, "plugin", f"--{name} {value} {text}")
-            elif not path.is_file():
-                ours = ' Ours is "$(vlrft plugin)".' if path.name == "vlrft.py" else ""
-                text = f"no such file (from {run.recipe.folder}). ms-swift's own examples are not "
-                yield problem(run, name, "plugin", f"--{name} {value}: {text}in its wheel.{ours}")
-            elif path.stem in SHADOWS:
-                text = (
-                    "its folder goes first on Python's path, so it hides the package "
-                    f"{path.stem}. Rename it"
-                )
-                yield problem(run, name, "plugin", f"--{name} {value}: {text}")
+            known, given = family(run), f"--{flag} {name}"
+            if (code := own_code(folder)) and (known is None or known.name != OURS):
+                text = f"{given} brings code that is run ({', '.join(code)}): read it first"
+                yield note(run, flag, "trust", text)
+            if pickles := only_pickles(folder):
+                text = f"{given}: pickles ({', '.join(pickles)}) can hold code; take safetensors"
+                yield note(run, flag, "trust", text)
+
+
+def own_code(folder: Path) -> list[str]:
+    """The files of Python that auto_map names in the folder's JSON, and those of other
+    repositories; the first three.
+    """
+    found: dict[str, None] = {}
+    for name in ("config.json", "tokenizer_config.json", "processor_config.json"):
+        try:
+            named = read_json(folder / name).get("auto_map", {}).values()
+        except (OSError, LineError, AttributeError):
+            continue
+        for value in named:
+            values = value if isinstance(value, list) else [value]
+            found |= {f"{v.rpartition('.')[0]}.py": None for v in values if isinstance(v, str)}
+    return list(found)[:3]
+
+
+def only_pickles(folder: Path) -> list[str]:
+    """The files of weights that are pickles, where there are no safetensors; the first three."""
+    if any(folder.glob("*.safetensors")):
+        return []
+    weights = ("pytorch_model*.bin", "adapter_model*.bin", "model*.bin", "consolidated*.pth")
+    return sorted(file.name for one in weights for file in folder.glob(one))[:3]
 
 
 def files(run: Run) -> Iterator[Finding]:
@@ -149,4 +178,4 @@ def files(run: Run) -> Iterator[Finding]:
             yield problem(run, name, "file", text)
 
 
-MODEL = (plugins, model, max_pixels, fixed_images, liger, files)
+MODEL = (plugins, model, images, liger, files)

@@ -40,9 +40,7 @@ def response_prefix(run: Run) -> Iterator[Finding]:
 
 
 def _prefix(run: Run) -> tuple[str, str, str]:
-    """The flag it comes from, who writes it, and the text (template/base.py:
-    _get_response_prefix).
-    """
+    """The flag it comes from, who writes it, and it (template/base.py: _get_response_prefix)."""
     if not run.lacks("response_prefix"):
         return "response_prefix", "--response_prefix", run.text("response_prefix") or ""
     at = "model" if run.lacks("template") else "template"

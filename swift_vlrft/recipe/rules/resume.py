@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from swift_vlrft.files.checkpoints import why_not
 from swift_vlrft.recipe.rules.finding import Finding, note, problem
-from swift_vlrft.recipe.rules.model import is_missing
+from swift_vlrft.recipe.rules.model import no_such_path
 from swift_vlrft.recipe.run import Run
 
 FLAG, ALONE = "resume_from_checkpoint", "resume_only_model"
@@ -25,8 +25,7 @@ def checkpoint(run: Run) -> Iterator[Finding]:
     name = run.text(FLAG)
     if not run.trains or not name:
         return
-    if is_missing(run, name):
-        yield problem(run, FLAG, "resume", f"--{FLAG} {name}: no such folder")
+    yield from no_such_path(run, FLAG, "resume", name)
     folder = run.recipe.at(name)
     if folder is None or not os.path.isdir(folder) or run.true(ALONE):
         return
@@ -34,8 +33,8 @@ def checkpoint(run: Run) -> Iterator[Finding]:
         text = f"--{FLAG} {name} is not complete: {why}. `vlrft resume` finds the newest that is"
         yield problem(run, FLAG, "resume", text)
     elif not any(folder.glob("rng_state*.pth")):
-        text = "it was saved with --save_only_model: optimizer, schedule and random numbers"
-        yield note(run, FLAG, "resume", f"--{FLAG} {name}: {text} begin anew")
+        text = f"--{FLAG} {name} has weights alone (--save_only_model): the rest begins anew"
+        yield note(run, FLAG, "resume", text)
 
 
 def begun_anew(run: Run) -> Iterator[Finding]:
@@ -46,28 +45,18 @@ def begun_anew(run: Run) -> Iterator[Finding]:
             yield note(run, name, "resume", f"--{name} true with --{FLAG}: {text}")
 
 
-def moving_reference(run: Run) -> Iterator[Finding]:
-    """SyncRefModelCallback (rollout_mixin.py) moves a model that no checkpoint holds."""
-    if _has_reference(run) and run.true("sync_ref_model"):
-        text = (
-            "--sync_ref_model true: checkpoints do not hold the reference model, so a run that "
-            "goes on from one has the first one again"
-        )
-        yield note(run, "sync_ref_model", "resume", text)
-
-
 def reference(run: Run) -> Iterator[Finding]:
-    """sft_args.py puts the checkpoint in place of --model, from which rlhf_args.py takes it."""
-    if _has_reference(run) and run.text(FLAG) and run.true(ALONE) and run.lacks("ref_model"):
-        text = (
-            f"--{ALONE} true: the checkpoint is also the model from which --beta keeps the policy. "
-            "To keep the first one add --ref_model with the value of --model"
-        )
+    """SyncRefModelCallback (rollout_mixin.py) moves a model that no checkpoint holds; sft_args.py
+    puts the checkpoint in place of --model, from which rlhf_args.py takes the reference.
+    """
+    if not run.grpo or run.text("tuner_type") != "full" or run.number("beta") <= 0:
+        return
+    if run.true("sync_ref_model"):
+        text = "--sync_ref_model true: no checkpoint has that model: a resumed run has the first"
+        yield note(run, "sync_ref_model", "resume", text)
+    if run.text(FLAG) and run.true(ALONE) and run.lacks("ref_model"):
+        text = f"--{ALONE} true: the checkpoint is --beta's reference, too, without --ref_model"
         yield note(run, ALONE, "resume", text)
 
 
-def _has_reference(run: Run) -> bool:
-    return run.grpo and run.text("tuner_type") == "full" and run.number("beta") > 0
-
-
-RESUME = (checkpoint, begun_anew, moving_reference, reference)
+RESUME = (checkpoint, begun_anew, reference)
