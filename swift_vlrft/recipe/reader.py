@@ -47,6 +47,10 @@ OF_MEGATRON = {
 }
 """Flags that only `megatron` has: a configuration with one of them is for it."""
 
+COMMAND_OF_KEY = {"rlhf_type": "rlhf", "sampler_type": "sample", "sampler_engine": "sample"}
+TRAINING = {"learning_rate", "num_train_epochs", "max_steps", "tuner_type", "train_type"}
+"""Flags of training: a configuration with none of them and without a set is not for `swift sft`."""
+
 REMARK = re.compile(r"(?:^|^[^'\"]*\s)#.*")
 
 
@@ -337,7 +341,9 @@ def _configuration(path: Path, text: str, environment: dict[str, str]) -> Recipe
     variables = data.pop("ENV", None) or {}
     if not isinstance(variables, dict):
         raise RecipeError(f"{path}: ENV is not a table of variables (`MAX_PIXELS: 401408`)")
-    method = "rlhf" if "rlhf_type" in data else "rollout" if _rolls_out(data) else "sft"
+    method = next((command for key, command in COMMAND_OF_KEY.items() if key in data), "sft")
+    if method == "sft" and "dataset" not in data and not TRAINING & set(data):
+        method = "rollout" if any(str(name).startswith("vllm_") for name in data) else "infer"
     roles = {role: data[role] for role in ROLES if isinstance(data.get(role), dict)}
     program = "megatron" if roles or OF_MEGATRON & set(data) else "swift"
     entries = [(key, value) for key, value in node.value if key.value != "ENV"]
@@ -387,7 +393,3 @@ def _configured(value: Any) -> tuple[str, ...]:
     if isinstance(value, list):
         return tuple(str(item) for item in value)
     return (json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else str(value),)
-
-
-def _rolls_out(data: dict[str, Any]) -> bool:
-    return "dataset" not in data and any(str(name).startswith("vllm_") for name in data)

@@ -58,7 +58,7 @@ ENVIRONMENTS = re.compile(
     r"|\b(?:conda|mamba|micromamba|ssh-agent|pyenv|direnv|modulecmd|brew|starship)\b"
 )
 """Scripts and hooks that switch an environment on: PATH and the like, no setting of a run."""
-NAME = re.compile(r"[A-Za-z_]\w*")
+SHELL_OPTIONS = ("pipefail", "errexit", "nounset", "xtrace", "allexport", "noglob")
 
 
 @dataclass(kw_only=True)
@@ -355,8 +355,10 @@ class Script(Words):
                 self.notes.append(Note(line, "unread", f"`eval {text}` is not read"))
             else:
                 self.lose(line, f"`eval {text}` may do anything: it is not read")
-        elif name in ("set", "shift"):
-            self._set(rest) if name == "set" else self._shift(rest)
+        elif name == "set":
+            self._set([value.text for value in rest])
+        elif name == "shift":
+            self.arguments = None
         elif name == "unset" and all(value.known for value in rest):
             for value in rest:
                 self.variables[value.text] = Variable()
@@ -408,25 +410,14 @@ class Script(Words):
         self._depth -= 1
         self._ended = False
 
-    def _set(self, values: Sequence[Value]) -> None:
-        rest = list(values)
-        while rest and rest[0].known and rest[0].text[:1] in ("-", "+"):
-            text = rest.pop(0).text
-            if text == "--":
-                break
-            option = rest.pop(0).text if text.endswith("o") and rest else ""
-            if "a" in text or option == "allexport":
-                self.exports_all = None if self._blocks else text[0] == "-"
-        else:
-            if not rest:
-                return
-        known = not (self._blocks or any(v.many for v in rest) or len(rest) > MOST // 20)
-        self.arguments = tuple(v for v in rest if not v.vanishes) if known else None
-
-    def _shift(self, values: Sequence[Value]) -> None:
-        count = values[0].text if values else "1"
-        known = not self._blocks and re.fullmatch("[0-9]{1,9}", count)
-        self.arguments = self.arguments[int(count) :] if known and self.arguments else None
+    def _set(self, words: Sequence[str]) -> None:
+        """`set -a` exports what is set from then on; other arguments are not followed."""
+        options = [word for word in words if word[:1] in ("-", "+")]
+        on = any(word[0] == "-" for word in options)
+        if "allexport" in words or any("a" in word[:4] for word in options):
+            self.exports_all = None if self._blocks or len(words) > 2 else on
+        if "--" in words or any(w[:1] not in ("-", "+") and w not in SHELL_OPTIONS for w in words):
+            self.arguments = None
 
     def program(self, values: Sequence[Value], fed: str = "") -> None:
         """`swift`, what runs it, or another program, which is of no use here."""

@@ -304,17 +304,13 @@ class Words:
     def _variable(self, part: Node, quoted: bool) -> Sequence[Value] | Node:
         name, index, exp = part.Param.Value, _index(part), part.Exp
         self.used.add(name)
-        odd = part.Excl or part.Slice or part.Repl or part.Names or part.Width
+        odd = part.Excl or part.Length or part.Slice or part.Repl or part.Names or part.Width
         if odd or not re.fullmatch(r"[@*]|\d*", index) or (exp and exp.Op not in OPERATORS):
-            return [_not_known(part)]
+            return [_not_known(part, not part.Length)]
         if name in ("!", "?", "$", "-"):
             return [Value(part.text, part.line, False)]  # of the running shell
         items = self._items(part, index)
         every = name in ("@", "*") or index in ("@", "*")
-        if part.Length:
-            if not items or not all(item.known for item in items):
-                return [_not_known(part, False)]
-            return [Value(str(len(items) if every else len(items[0].text)), part.line)]
         operator, lists = exp.Op if exp else "", _lists(part)
         if any(not item.known for item in items) and not (quoted and lists and not operator):
             notes = notes_of(items) or _not_known(part).notes
@@ -452,8 +448,7 @@ def _split(value: Value) -> list[Value | None]:
 
 def _lists(part: Node) -> bool:
     """Whether an expansion may be several words in quotes, too."""
-    every = part.Type == "ParamExp" and (part.Param.Value == "@" or _index(part) == "@")
-    return every and not part.Length
+    return part.Type == "ParamExp" and (part.Param.Value == "@" or _index(part) == "@")
 
 
 def _index(part: Node) -> str:

@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator
 
 from swift_vlrft.files.secrets import is_secret_name
+from swift_vlrft.recipe.reader import Flag
 from swift_vlrft.recipe.rules.finding import NOTE, PROBLEM, Edit, Finding, note, problem
 from swift_vlrft.recipe.rules.history import old_value
 from swift_vlrft.recipe.run import Run, typed, written
@@ -64,7 +65,7 @@ def values(run: Run) -> Iterator[Finding]:
             yield problem(run, flag.line, "removed-value", text, edit)
             continue
         fact = run.flags.get(flag.name)
-        if fact is None or not flag.known:
+        if fact is None or not flag.known or _is_placeholder(flag):
             continue
         try:
             if fact.kind == "json" and flag.values and flag.values[0].lstrip().startswith("{"):
@@ -76,6 +77,10 @@ def values(run: Run) -> Iterator[Finding]:
             yield problem(run, flag.line, "json", text)
         except ValueError as error:
             yield problem(run, flag.line, "value", f"{written(flag)}{error}")
+
+
+def _is_placeholder(flag: Flag) -> bool:
+    return any(map(PLACEHOLDER.search, flag.values))
 
 
 def placeholders(run: Run) -> Iterator[Finding]:
@@ -102,7 +107,7 @@ def repeated(run: Run) -> Iterator[Finding]:
 def secrets(run: Run) -> Iterator[Finding]:
     """Never shows the value."""
     for flag in run.recipe.flags:
-        if is_secret_name(flag.name) and flag.values:
+        if is_secret_name(flag.name) and flag.values and not _is_placeholder(flag):
             text = f"--{flag.name} gets into ms-swift's log: set a variable, as HF_TOKEN, outside"
             yield problem(run, flag.line, "secret", text)
     for line, text in enumerate(run.recipe.text.splitlines(), 1):
