@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -21,22 +20,22 @@ def resume(
             help="A run's --output_dir, one of its folders v0-DATE-TIME, or a checkpoint.",
         ),
     ],
-    run: Annotated[bool, typer.Option("--run", help="Run the command instead.")] = False,
+    run: Annotated[bool, typer.Option("--run", help="Run them instead.")] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print all as JSON; run nothing.")
     ] = False,
 ) -> None:
-    """Print the command that goes on with a run from its newest complete checkpoint.
+    """Print the commands that go on with a run from its newest complete checkpoint.
 
     Example: vlrft resume output/qwen2_5_vl_3b_detection
 
-    The command has the flags, variables and folder that the run was started with, as the plugin
-    wrote them into vlrft_run.json; secrets are not in it. Notes go to the error stream. Exit code
+    They have the flags, variables and folder that the run was started with, as the plugin wrote
+    them into the run's resume.sh; secrets are not in it. Notes go to the error stream. Exit code
     0: printed, or the run has done its last step; 1: here it would not run as it did, and --run
     does not start it; 2: it is still running, or its command is not known; 3: nothing to go on
     from, begin with the first step. With --run the exit code is that of the run.
     """
-    from swift_vlrft.recipe.resume import resume_plan
+    from swift_vlrft.recipe.resume import environment, resume_plan
 
     plan = resume_plan(run_dir)
     if as_json:
@@ -53,8 +52,6 @@ def resume(
         say(*plan.text.splitlines())
     if plan.problems or not run:
         raise typer.Exit(int(bool(plan.problems)))
-    beside = Path(sys.executable).with_name("swift")
-    swift = str(beside) if beside.exists() else shutil.which("swift") or "swift"
-    command = [swift, str(plan.record.command), *plan.argv]
-    os.chdir(plan.record.folder)
-    os.execve(swift, command, plan.environment(os.environ))
+    here = environment(os.environ)
+    here["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{here.get('PATH', os.defpath)}"
+    os.execvpe("bash", ["bash", "-c", plan.text], here)

@@ -1,19 +1,23 @@
-"""vlrft_run.json: how a run was started, beside its checkpoints, so that it can be started again.
+"""resume.sh: how a run was started, beside its checkpoints, so that it can be started again.
 
-    {"command": "rlhf", "argv": ["--model", ...], "variables": {"NPROC_PER_NODE": "4", ...}, ...}
+    cd /home/me/work || exit
+    export NPROC_PER_NODE=4
+    swift rlhf \
+        --model Qwen/Qwen2.5-VL-3B-Instruct \
+        "$@"
 
 Written by the plugin (swift_plugin/resuming.py) when training begins, read by `vlrft resume`. Flags
-and variables that carry secrets are left out, and named as left out.
+and variables that carry secrets are left out, and named as left out in the JSON of its third line.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from importlib import metadata
 from pathlib import Path
 
 import msgspec
@@ -22,17 +26,23 @@ import psutil
 from swift_vlrft.families.resize import RESOLUTION
 from swift_vlrft.files.checkpoints import STATE, checkpoints
 from swift_vlrft.files.environment import VARIABLES
-from swift_vlrft.files.records import read_record
+from swift_vlrft.files.jsonl import LineError
 from swift_vlrft.files.secrets import holds_secret, is_secret_name
+from swift_vlrft.files.writing import beside
 from swift_vlrft.recipe.flags import GivenFlag, flags_of
 
-FILE = "vlrft_run.json"
+FILE = "resume.sh"
+OF_A_NODE = ("NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
+"""What another node, or another start of several, has otherwise."""
+_HEAD = (
+    "#!/usr/bin/env bash\n# How this run was started, without secrets; to go on: vlrft resume\n# "
+)
 _VARIABLE = re.compile(
     "|".join(
         (
-            *(*VARIABLES, *RESOLUTION),
+            *(*VARIABLES, *RESOLUTION, *OF_A_NODE),
             *(r"SWIFT_(?!CONFIG_FILE)\w+", r"(VLLM|NCCL|GLOO|DS|PYTORCH|OMP)_\w+"),
-            *("CUDA_VISIBLE_DEVICES", "NPROC_PER_NODE", "NNODES", "NODE_RANK", r"MASTER_\w+"),
+            *("CUDA_VISIBLE_DEVICES", "NPROC_PER_NODE", "NNODES"),
             *("USE_HF", "HF_HOME", r"HF_(HUB|DATASETS)_\w+", r"MODELSCOPE_\w+", "ROOT_IMAGE_DIR"),
             *(r"(VIDEO|FPS|FRAME|IMAGE)_\w+", "FPS", "MAX_NUM", "INPUT_SIZE", "MAX_RATIO"),
             *("QWENVL_BBOX_FORMAT", "SPATIAL_MERGE_SIZE", "TORCH_COMPILE_DISABLE"),
@@ -44,58 +54,58 @@ _VARIABLE = re.compile(
     )
 )
 """Variables that ms-swift, its engines or this package read."""
-_PATHS = (
-    *("model", "ref_model", "reward_model", "teacher_model", "adapters", "ref_adapters", "dataset"),
-    *("val_dataset", "chord_sft_dataset", "external_plugins", "custom_register_path"),
-    *("custom_dataset_info", "deepspeed", "system"),
-)
-_PACKAGES = ("swift-vlrft", "ms-swift", "transformers", "trl", "peft", "torch", "deepspeed", "vllm")
 
 
 class Record(msgspec.Struct):
-    """``command``: rlhf, sft or pt; None if the run was not started by `swift`. ``paths``: what
-    flags name that was on this machine's disk, (flag, path).
+    """``script``: the commands; empty if the run was not started by `swift`. ``ended``: the step
+    after which the run ended by itself. ``earlier``: checkpoints of an earlier run in its folder,
+    and when they were written (nanoseconds).
     """
 
-    command: str | None
-    argv: list[str]
+    script: str
     left_out: list[str]
-    variables: dict[str, str]
-    folder: str
-    paths: list[tuple[str, str]]
     gpus: int
-    versions: dict[str, str]
     host: str
     pid: int
     started: float
     ended: int | None = None
-    """The step after which it ended by itself."""
     earlier: dict[str, int] = {}
-    """What lay in its folder when it began and is not what it began with: an earlier run's
-    checkpoints, and when they were written (nanoseconds).
-    """
 
 
 def record(argv: Sequence[str], environment: Mapping[str, str], *, gpus: int) -> Record:
     """Of this process; ``argv`` as in sys.argv, ``gpus`` that it sees."""
-    script = Path(argv[0])
-    known = script.parent.name == "cli" and script.stem in ("rlhf", "sft", "pt")
     flags = list(flags_of(argv[1:]))
     secret = [f for f in flags if is_secret_name(f.name) or any(map(holds_secret, f.words))]
     process = psutil.Process()
     return Record(
-        command=script.stem if known else None,
-        argv=[word for flag in flags if flag not in secret for word in flag.words],
+        script=_script(Path(argv[0]), [f for f in flags if f not in secret], environment),
         left_out=[f"--{flag.name}" for flag in secret],
-        variables=kept_variables(started_by_torchrun(environment)),
-        folder=os.getcwd(),
-        paths=[(f"--{flag.name}", path) for flag in flags for path in _existing(flag)],
         gpus=gpus,
-        versions=versions(),
         host=socket.gethostname(),
         pid=process.pid,
         started=process.create_time(),
     )
+
+
+def _script(program: Path, flags: Sequence[GivenFlag], environment: Mapping[str, str]) -> str:
+    """The commands; a flag a line, the last of a name, as argparse takes it."""
+    if program.parent.name != "cli" or program.stem not in ("rlhf", "sft", "pt"):
+        return ""
+    lines = [f"cd {quoted(os.getcwd())} || exit"]
+    for name, value in kept_variables(started_by_torchrun(environment)).items():
+        default = f'"${{{name}:-{value}}}"' if name in OF_A_NODE else quoted(value)
+        lines.append(f"export {name}={default}")
+    words = {flag.name: " ".join(map(quoted, flag.words)) for flag in flags}
+    command = [f"swift {program.stem}", *(f"    {text}" for text in words.values()), '    "$@"']
+    return "\n".join([*lines, " \\\n".join(command), ""])
+
+
+def quoted(word: str) -> str:
+    """For bash, printable and in one line: what is not is written as bash's escapes."""
+    if word.isprintable():
+        return shlex.quote(word)
+    plain = (c if c.isprintable() and c not in "'\\" else f"\\U{ord(c):08x}" for c in word)
+    return f"$'{''.join(plain)}'"
 
 
 def started_by_torchrun(environment: Mapping[str, str]) -> dict[str, str]:
@@ -124,21 +134,25 @@ def kept_variables(environment: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def versions() -> dict[str, str]:
-    """Of the packages that a run depends on, as far as they are installed."""
-    found = {}
-    for name in _PACKAGES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
+def write_record(folder: Path, kept: Record) -> None:
+    """resume.sh of a run; what was there is replaced in one step."""
+    facts = {name: getattr(kept, name) for name in kept.__struct_fields__ if name != "script"}
+    with beside(folder / FILE) as unfinished:
+        unfinished.write_text(f"{_HEAD}{msgspec.json.encode(facts).decode()}\n{kept.script}")
+        unfinished.chmod(0o755)
 
 
 def record_of_run(folder: Path) -> Record | None:
     """None if the run has none; LineError if it cannot be read."""
     file = folder / FILE
-    return read_record(file, Record) if file.is_file() else None
+    if not file.is_file():
+        return None
+    try:
+        lines = file.read_text().split("\n", 3)
+        facts = msgspec.json.decode(lines[2].removeprefix("# "))
+        return msgspec.convert(facts | {"script": lines[3]}, Record)
+    except (OSError, ValueError, TypeError, IndexError) as error:
+        raise LineError(f"{file}: its third line is no record of a run: {error}") from None
 
 
 def earlier_checkpoints(folder: Path, step: int) -> dict[str, int]:
@@ -170,15 +184,3 @@ def is_running(kept: Record) -> bool:
         return bool(abs(psutil.Process(kept.pid).create_time() - kept.started) < 1)
     except psutil.Error:
         return False
-
-
-def _existing(flag: GivenFlag) -> Iterator[str]:
-    """The paths among a flag's values."""
-    from swift_vlrft.datasets.syntax import parse
-
-    if flag.name not in _PATHS:
-        return
-    for value in flag.values:
-        with suppress(ValueError):  # what is wrong with it, the run says
-            path = parse(value).name
-            yield from [os.path.abspath(path)] * os.path.exists(path)

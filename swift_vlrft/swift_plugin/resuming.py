@@ -30,9 +30,8 @@ from torch import nn
 from trl.trainer.utils import RepeatSampler
 
 from swift_vlrft.files.jsonl import read_json
-from swift_vlrft.files.records import write_record
 from swift_vlrft.files.writing import beside, write_atomically
-from swift_vlrft.recipe.record import FILE, earlier_checkpoints, record
+from swift_vlrft.recipe.record import earlier_checkpoints, record, write_record
 
 logger = get_logger()
 
@@ -59,7 +58,7 @@ class Resume(TrainerCallback):
         if state.is_world_process_zero:
             folder = Path(args.output_dir)
             self.record.earlier = earlier_checkpoints(folder, state.global_step)
-            write_record(folder / FILE, self.record)
+            write_record(folder, self.record)
         resumed = state.global_step > 0 and args.resume_from_checkpoint
         checkpoint = Path(args.resume_from_checkpoint) if resumed else None
         self._count_draws(checkpoint)
@@ -111,7 +110,7 @@ class Resume(TrainerCallback):
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if state.is_world_process_zero:
             self.record.ended = state.global_step
-            write_record(Path(args.output_dir) / FILE, self.record)
+            write_record(Path(args.output_dir), self.record)
 
     def _shares_a_rollout(self) -> bool:
         """Whether the next update uses completions of the one before."""

@@ -13,7 +13,7 @@ from files.test_checkpoints import files
 from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
-from swift_vlrft.files.records import write_record
+from swift_vlrft.recipe.reader import read_text
 from swift_vlrft.recipe.record import (
     FILE,
     Record,
@@ -21,8 +21,9 @@ from swift_vlrft.recipe.record import (
     kept_variables,
     record,
     record_of_run,
+    write_record,
 )
-from swift_vlrft.recipe.resume import resume_plan
+from swift_vlrft.recipe.resume import environment
 
 OLD, NEW = "v0-20261122-101500", "v9-20261122-191500"
 SWIFT = "/venv/lib/python3.12/site-packages/swift/cli/rlhf.py"
@@ -38,13 +39,13 @@ def no_variable_of_this_machine(monkeypatch):
 def make_run(
     folder: Path, *flags: str, steps=(2, 4), of=6, pid=None, args=None, script=SWIFT, **variables
 ) -> Path:
-    """What a run leaves: a folder with checkpoints, ms-swift's args.json and our record."""
+    """What a run leaves: a folder with checkpoints, ms-swift's args.json and our resume.sh."""
     folder.mkdir(parents=True)
     (folder / "args.json").write_text(json.dumps(args or {}))
     words = ["--rlhf_type", "grpo", "--output_dir", str(folder.parent), *flags]
     kept = record([script, *words], {"NPROC_PER_NODE": "2"} | variables, gpus=0)
     kept.pid = pid or 2**22 + 1  # above the largest number of a process
-    write_record(folder / FILE, kept)
+    write_record(folder, kept)
     for step in steps:
         make_checkpoint(folder / f"checkpoint-{step}", step, of)
     return folder
@@ -62,11 +63,16 @@ def change(run: Path, **values) -> None:
     kept = record_of_run(run)
     for name, value in values.items():
         setattr(kept, name, value)
-    write_record(run / FILE, kept)
+    write_record(run, kept)
 
 
 def resume(folder, *options):
     return CliRunner().invoke(app, ["resume", str(folder), *options])
+
+
+def variables(given):
+    (recipe,) = read_text(record([SWIFT], given, gpus=0).script, environment={})
+    return recipe.environment
 
 
 def test_bash_runs_what_was_started(tmp_path):
@@ -80,15 +86,15 @@ def test_bash_runs_what_was_started(tmp_path):
     stub.write_text('#!/bin/sh\nprintf "%s\\0" "$PWD" "$NPROC_PER_NODE" "$MAX_PIXELS" "$@"\n')
     stub.chmod(0o755)
     path = {"PATH": f"{stub.parent}{os.pathsep}{os.environ['PATH']}"}
-    done = subprocess.run(["bash"], input=shown.stdout, capture_output=True, text=True, env=path)
-    assert done.stdout.split("\0")[:-1] == [
-        *(os.getcwd(), "2", "1 2'3", "rlhf", "--rlhf_type", "grpo"),
-        *("--output_dir", str(tmp_path / "out put"), *flags),
-        *("--resume_from_checkpoint", str(run / "checkpoint-4")),
-    ]
-    told = json.loads(resume(tmp_path / "out put", "--json").stdout)
-    assert told["command"] == ["swift", *done.stdout.split("\0")[3:-1]]
-    assert told["variables"] == {"MAX_PIXELS": "1 2'3", "NPROC_PER_NODE": "2"}
+    go_on = ["--resume_from_checkpoint", str(run / "checkpoint-4")]
+    for command, given in ((["bash"], shown.stdout), (["bash", run / "resume.sh", *go_on], None)):
+        done = subprocess.run(command, input=given, capture_output=True, text=True, env=path)
+        assert done.stdout.split("\0")[:-1] == [
+            *(os.getcwd(), "2", "1 2'3", "rlhf", "--rlhf_type", "grpo"),
+            *("--output_dir", str(tmp_path / "out put"), *flags, *go_on),
+        ]
+    assert json.loads(resume(tmp_path / "out put", "--json").stdout)["text"] == shown.stdout[:-1]
+    assert (run / "resume.sh").stat().st_mode & 0o111
 
 
 def test_which_checkpoint(tmp_path):
@@ -124,18 +130,10 @@ def test_checkpoints_of_an_earlier_run_in_the_folder_are_not_gone_on_from(tmp_pa
     shutil.rmtree(run / "checkpoint-2")
     make_checkpoint(run / "checkpoint-2", 2, 6)
     shown = resume(run)
-    assert f"{run}/checkpoint-2\n" in shown.stdout
+    assert f"{run}/checkpoint-2" in shown.stdout
     assert "checkpoint-4: of an earlier run" in shown.stderr
     change(run, earlier=earlier_checkpoints(run, 2))  # as one that went on from checkpoint-2
-    assert f"{run}/checkpoint-2\n" in resume(run).stdout
-
-
-def test_a_folder_that_was_moved(tmp_path):
-    run = tmp_path / "out" / OLD
-    make_run(run, args={"output_dir": str(run)})
-    assert resume(run).stderr.count(str(run)) == 1
-    (tmp_path / "out").rename(tmp_path / "elsewhere")
-    assert f"below {run}" in resume(tmp_path / "elsewhere").stderr
+    assert f"{run}/checkpoint-2" in resume(run).stdout
 
 
 @pytest.mark.parametrize(
@@ -182,47 +180,31 @@ def test_a_run_of_several_nodes(tmp_path, monkeypatch):
     run = make_run(tmp_path / OLD, **nodes)
     monkeypatch.setenv("NODE_RANK", "1")
     monkeypatch.setenv("MASTER_ADDR", "10.0.0.7")
-    plan = resume_plan(run)
-    for found in (plan.environment(os.environ), plan.as_dict()["variables"]):
-        assert [found[name] for name in nodes] == ["2", "1", "10.0.0.7", "29500"]
-    assert "NODE_RANK=1 " in plan.text
-    alone = resume_plan(make_run(tmp_path / "alone" / OLD))
-    assert "NODE_RANK" not in alone.record.variables
+    monkeypatch.setenv("MAX_PIXELS", "5")
+    shown = resume(run)
+    assert "MAX_PIXELS is set here" in shown.stderr and "NODE_RANK" in shown.stderr
+    here = environment(os.environ)
+    assert here["NODE_RANK"] == "1" and "MAX_PIXELS" not in here
+    (recipe,) = read_text(shown.stdout, environment=here)
+    assert [recipe.environment[name] for name in nodes] == ["2", "1", "10.0.0.7", "29500"]
+    (alone,) = read_text(resume(make_run(tmp_path / "alone" / OLD)).stdout, environment={})
+    assert "NODE_RANK" not in alone.environment
 
 
 def test_torchrun_with_ms_swifts_script(tmp_path):
     """torchrun --nnodes 2 --nproc_per_node 4 .../swift/cli/rlhf.py: `swift` needs variables."""
     ranks = {"LOCAL_WORLD_SIZE": "4", "GROUP_WORLD_SIZE": "2", "GROUP_RANK": "0"}
-    found = record([SWIFT], ranks | {"MASTER_ADDR": "10.0.0.1"}, gpus=0).variables
     wanted = {"NPROC_PER_NODE": "4", "NNODES": "2", "NODE_RANK": "0", "MASTER_ADDR": "10.0.0.1"}
-    assert found == wanted
+    assert variables(ranks | {"MASTER_ADDR": "10.0.0.1"}) == wanted
     one = {"LOCAL_WORLD_SIZE": "4", "GROUP_WORLD_SIZE": "1", "MASTER_PORT": "29500"}
-    assert record([SWIFT], one, gpus=0).variables == {"NPROC_PER_NODE": "4"}
-    assert record([SWIFT], one | {"LOCAL_WORLD_SIZE": "1"}, gpus=0).variables == {}
-    assert record([SWIFT], one | {"NPROC_PER_NODE": "gpu"}, gpus=0).variables == {
-        "NPROC_PER_NODE": "gpu"
-    }
+    assert variables(one) == {"NPROC_PER_NODE": "4"}
+    assert variables(one | {"LOCAL_WORLD_SIZE": "1"}) == {}
+    assert variables(one | {"NPROC_PER_NODE": "gpu"}) == {"NPROC_PER_NODE": "gpu"}
 
 
-def test_what_changes_a_picture_is_kept(tmp_path):
+def test_what_changes_a_picture_is_kept():
     names = ("MAX_PIXELS", "MAX_SLICE_NUMS", "HD_NUM", "CROP_MODE", "NUM_FRAMES", "ENABLE_THINKING")
-    assert record([SWIFT], dict.fromkeys(names, "1"), gpus=0).variables == dict.fromkeys(names, "1")
-
-
-def test_what_moved_away_is_a_problem(tmp_path):
-    data = tmp_path / "a set"
-    data.mkdir()
-    (tmp_path / "plugin.py").touch()
-    flags = ["--dataset", f"{data}:native#100", "hub/set", "--external_plugins"]
-    run = make_run(tmp_path / "out" / OLD, *flags, str(tmp_path / "plugin.py"))
-    assert resume(run).exit_code == 0
-    data.rename(tmp_path / "elsewhere")
-    (tmp_path / "plugin.py").unlink()
-    for option in ((), ("--json",), ("--run",)):  # which starts nothing
-        shown = resume(run, *option)
-        assert shown.exit_code == 1
-        assert f"--dataset {data}" in shown.output
-        assert f"--external_plugins {tmp_path}/plugin.py" in shown.output
+    assert variables(dict.fromkeys(names, "1")) == dict.fromkeys(names, "1")
 
 
 @pytest.mark.parametrize(
@@ -245,32 +227,17 @@ def test_other_gpus(used, visible, here, code, said, tmp_path, monkeypatch):
     assert shown.exit_code == code and said in shown.output
 
 
-def test_notes(tmp_path, monkeypatch):
-    run = make_run(tmp_path / OLD, "--ignore_data_skip", "true", "--hub_token", "x", NNODES="2")
-    monkeypatch.setenv("MAX_PIXELS", "5")
-    kept = record_of_run(run)
-    change(run, versions=kept.versions | {"ms-swift": "4.5.3", "trl": "9"})
-    shown = resume(tmp_path)
-    assert shown.exit_code == 0
-    for said in (
-        f"ms-swift 4.5.3 then, {kept.versions['ms-swift']} now",
-        "MAX_PIXELS",
-        "--hub_token",
-        "NODE_RANK",
-        "--ignore_data_skip",
-    ):
-        assert said in shown.stderr
-
-
 def test_a_run_begun_with_weights_alone_keeps_its_reference(tmp_path):
     """ms-swift puts that checkpoint in place of --model, the reference's default."""
     flags = ["--model", "base", "--resume_from_checkpoint", "/old/checkpoint-9"]
     alone = ["--resume_only_model", "true", "--ignore_data_skip", "true"]
     run = make_run(tmp_path / OLD, *flags, *alone, args={"ref_model": "/old/checkpoint-9"})
-    (words,) = [json.loads(resume(tmp_path, "--json").stdout)["command"]]
-    assert words[-4:-2] == ["--ref_model", "/old/checkpoint-9"]
-    assert words[-1] == str(run / "checkpoint-4")
-    assert "--resume_only_model" not in words and "--ignore_data_skip" not in words
+    (recipe,) = read_text(resume(tmp_path).stdout, environment={})
+    assert recipe.get("ref_model") == "/old/checkpoint-9"
+    assert [f.name for f in recipe.flags if f.name.startswith(("resume", "ignore"))] == [
+        "resume_from_checkpoint"
+    ]
+    assert recipe.get("resume_from_checkpoint") == str(run / "checkpoint-4")
 
 
 def test_a_run_begun_with_weights_alone_that_saved_nothing_begins_again(tmp_path):
@@ -299,7 +266,7 @@ def test_no_secret_is_written(form, tmp_path):
     run = make_run(tmp_path / OLD, *around, *words, *address, **SECRETS)
     assert "Zq81" not in (run / FILE).read_text()
     told = json.loads(resume(run, "--json").stdout)
-    assert {*around} <= {*told["command"]}
+    assert {*around} <= {*told["text"].split()}
     for flag in (*secret, address[0]):
         name = flag.lstrip("-").replace("-", "_")
         assert any(f"--{name}" in text for text in (*told["notes"], *told["problems"]))
@@ -329,4 +296,4 @@ def test_a_flag_with_a_secret_in_it_is_missed(value, tmp_path):
 
 def test_a_record_of_this_process():
     kept = record(["-c"], os.environ, gpus=0)
-    assert isinstance(kept, Record) and kept.command is None and kept.versions["ms-swift"]
+    assert isinstance(kept, Record) and not kept.script

@@ -8,8 +8,7 @@ import pytest
 import torch
 from files.test_checkpoints import KINDS, write
 
-from swift_vlrft.files.records import write_record
-from swift_vlrft.recipe.record import FILE, earlier_checkpoints, record
+from swift_vlrft.recipe.record import earlier_checkpoints, record, write_record
 from swift_vlrft.swift_plugin.watch_faults import (
     MOST_LEFT_OUT,
     WatchFaults,
@@ -81,5 +80,5 @@ def test_checkpoints_of_an_earlier_run_are_no_way_on(tmp_path):
     assert "checkpoint-4" in how_to_go_on(tmp_path)
     kept = record(["rlhf.py"], {}, gpus=0)
     kept.earlier = earlier_checkpoints(tmp_path, 0)
-    write_record(tmp_path / FILE, kept)
+    write_record(tmp_path, kept)
     assert "checkpoint-4" not in how_to_go_on(tmp_path)
