@@ -17,7 +17,7 @@ from swift_vlrft.datasets.writer import write_folder
 
 RECIPE = """swift rlhf --rlhf_type grpo --model Qwen/Qwen2.5-VL-3B-Instruct --dataset d \\
     --reward_funcs vlrft_format --external_plugins "$(vlrft plugin)" --tuner_type lora \\
-    --num_generations 8 --per_device_train_batch_size 8 --max_completion_length 512
+    --num_generations 8 --per_device_train_batch_size 8 --max_completion_length 512 "$@"
 """
 PLANNED = ("--gpus", "8x80", "--quick")
 CARD = ("--card-only", "card", "--repo", "me/shapes", "--hub", "hf")
