@@ -22,6 +22,7 @@ from support.swift_run import (
 )
 
 from swift_vlrft.files.checkpoints import good_checkpoints
+from swift_vlrft.recipe.record import record_of_run
 
 pytestmark = pytest.mark.end_to_end
 
@@ -79,7 +80,9 @@ def killed(command: list[str], folder: Path) -> Path:
         while not (found := [r for r in folder.glob("v0-*") if good_checkpoints(r)]):
             assert not ending.done(), ending.result().stdout[-6000:]
             time.sleep(0.02)
-        os.kill(json.loads((found[0] / "vlrft_run.json").read_text())["pid"], signal.SIGKILL)
+        kept = record_of_run(found[0])
+        assert kept is not None
+        os.kill(kept.pid, signal.SIGKILL)
         assert ending.result().returncode != 0
     return found[0]
 
