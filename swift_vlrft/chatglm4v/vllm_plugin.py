@@ -3,11 +3,7 @@
 `register` is an entry point of vLLM's group `vllm.general_plugins`: vLLM calls it in each of its
 processes. The architecture has a name of its own, so vLLM's own GLM-4v stays as it is, and an
 engine without the entry point refuses to start where it would count other positions.
-
-As vLLM's only entry into this package, it also calls diagnostics/dead_engine.py, of any model.
 """
-
-import sys
 
 ARCHITECTURE = "ChatGLM4VForConditionalGeneration"
 # vLLM asks a model for its positions where its configuration has an M-RoPE section. Only the number
@@ -20,8 +16,3 @@ def register() -> None:
     from vllm import ModelRegistry
 
     ModelRegistry.register_model(ARCHITECTURE, f"swift_vlrft.chatglm4v.vllm:{ARCHITECTURE}")
-    from swift_vlrft.diagnostics.dead_engine import end_waits_for_a_killed_engine
-
-    # Imported already where there is an engine to wait for.
-    if clients := sys.modules.get("vllm.v1.engine.core_client"):
-        end_waits_for_a_killed_engine(clients)

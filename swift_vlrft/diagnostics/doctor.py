@@ -23,7 +23,7 @@ from pathlib import Path
 from threading import Thread
 from time import monotonic
 
-from swift_vlrft.diagnostics.build_locks import REMEDY, left_locks
+from swift_vlrft.diagnostics.build_locks import left_locks
 from swift_vlrft.files.shipped import shipped_file
 from swift_vlrft.recipe.gpus import installed_gpus
 
@@ -224,4 +224,5 @@ def _disk() -> Iterator[Check]:
 def _build_locks() -> Iterator[Check]:
     for lock in left_locks():
         found = f"no process seen here holds {lock}: DeepSpeed waits until it is gone"
-        yield _check("torch extensions", found, f"{REMEDY}: rm {shlex.quote(str(lock))}")
+        remedy = "If nothing builds there for another user, in another container or on another "
+        yield _check("torch extensions", found, f"{remedy}machine: rm {shlex.quote(str(lock))}")

@@ -31,7 +31,6 @@ from swift_vlrft.datasets.report import Report, nothing_scored, report_of_source
 from swift_vlrft.datasets.schemas import is_for_swift, schema_of
 from swift_vlrft.datasets.storage import StoredSet
 from swift_vlrft.datasets.syntax import DatasetName, parse
-from swift_vlrft.diagnostics.build_locks import take_turns
 from swift_vlrft.diagnostics.watch import watch
 from swift_vlrft.files.checkpoints import good_checkpoints, why_not
 from swift_vlrft.files.environment import is_on, number
@@ -70,8 +69,6 @@ def register(
     arguments those on the command line are registered and checked: ValueError says what is wrong
     with a reward name, a path, a column or a gold solution, and lists the known names.
     """
-    # Not ms-swift's logger: that is silent in all ranks but the first.
-    take_turns(lambda what: print(f"swift_vlrft: {what}", file=sys.stderr, flush=True))
     if is_on("VLRFT_TRACK_MEMORY"):
         from swift_vlrft.swift_plugin.callbacks import MemoryCallback, add_callback
 

@@ -1,9 +1,7 @@
 """The lock of an extension build, as torch makes it in a process of its own."""
 
-import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import torch.utils
@@ -25,9 +23,7 @@ def builder(lock: Path) -> subprocess.Popen:
     return process
 
 
-def killed_builder(lock: Path, age: float) -> None:
-    """``lock`` of a process that was killed, as it is ``age`` seconds after it was made."""
+def killed_builder(lock: Path) -> None:
+    """``lock`` of a process that was killed."""
     with builder(lock) as process:
         process.kill()
-    then = time.time() - age
-    os.utime(lock, (then, then))
