@@ -187,7 +187,7 @@ def stock_phase(model: Any, batch: Batch) -> None:
 
 
 def shared_phase(model: Any, batch: Batch) -> None:
-    """As ``SharedPrefixGRPOTrainer`` does it with a frozen ViT: images are encoded once."""
+    """As ``SharedPrefixes`` does it with a frozen ViT: images are encoded once."""
     packed, encoder, kept = packed_of(batch), model.model.visual, FeatureCache(1 << 30)
     digests = [packed.images.digest(i) for i in packed.distinct_images]
     with torch.no_grad(), kept.fill(encoder, digests, packed.distinct_tokens):

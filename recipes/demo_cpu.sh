@@ -40,4 +40,5 @@ swift rlhf \
     --log_completions true \
     --seed 42 \
     --report_to none \
+    --callbacks graceful_exit \
     "$@"

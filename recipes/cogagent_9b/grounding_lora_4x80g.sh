@@ -67,4 +67,5 @@ swift rlhf \
     --logging_steps 1 \
     --log_completions true \
     --report_to tensorboard \
+    --callbacks graceful_exit \
     "$@"

@@ -61,4 +61,5 @@ swift sft \
     --save_total_limit 2 \
     --logging_steps 10 \
     --report_to tensorboard \
+    --callbacks graceful_exit \
     "$@"

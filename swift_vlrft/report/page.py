@@ -178,7 +178,7 @@ def _parse_rates(run: RunLog) -> list[tuple[str, Any, dict[str, Any]]]:
 
 
 def _tasks(series: dict[str, Series]) -> list[tuple[str, Any, dict[str, Any]]]:
-    """What a run on several tasks logged of each (swift_plugin/watch_tasks.py)."""
+    """What a run on several tasks logged of each (swift_plugin/tasks.py)."""
     drawn = {
         "reward": ("reward", "weighted sum of its rewards"),
         "length": ("completion length", "mean, tokens"),

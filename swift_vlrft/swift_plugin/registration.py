@@ -33,7 +33,7 @@ from swift_vlrft.datasets.storage import StoredSet
 from swift_vlrft.datasets.syntax import DatasetName, parse
 from swift_vlrft.diagnostics.watch import watch
 from swift_vlrft.files.checkpoints import good_checkpoints, why_not
-from swift_vlrft.files.environment import is_on, number
+from swift_vlrft.files.environment import number
 from swift_vlrft.files.text import lines, printable
 from swift_vlrft.geometry.box_format import SUBSETS
 from swift_vlrft.rewards import REWARDS, TASK_NAMES, RewardFunction
@@ -54,8 +54,8 @@ logger = get_logger()
 SCORING = {name for name, reward in REWARDS.items() if reward.task is not None}
 """Rewards that read the gold solution, or boxes."""
 
-SHARED_PREFIX_TRAINER = "swift_vlrft.swift_plugin.trainer.SharedPrefixGRPOTrainer"
-STREAMING_TRAINER = "swift_vlrft.swift_plugin.streamed_groups.StreamingGRPOTrainer"
+TRAINER = "swift_vlrft.swift_plugin.trainer.VlrftGRPOTrainer"
+CONFIG = "swift_vlrft.swift_plugin.trainer.VlrftGRPOConfig"
 
 
 def register(
@@ -69,15 +69,8 @@ def register(
     arguments those on the command line are registered and checked: ValueError says what is wrong
     with a reward name, a path, a column or a gold solution, and lists the known names.
     """
-    if is_on("VLRFT_TRACK_MEMORY"):
-        from swift_vlrft.swift_plugin.callbacks import MemoryCallback, add_callback
-
-        add_callback("vlrft_memory", MemoryCallback)
-    if is_on("VLRFT_AGREEMENT"):
-        from swift_vlrft.swift_plugin.callbacks import add_callback
-        from swift_vlrft.swift_plugin.watch_agreement import WatchAgreement
-
-        add_callback("vlrft_agreement", WatchAgreement)
+    TrainerFactory.TRAINER_MAPPING["grpo"] = TRAINER
+    TrainerFactory.TRAINING_ARGS_MAPPING["grpo"] = CONFIG
     for name, function in REWARDS.items():
         orms[name] = _factory(_drawn(name, watch(name, function)))
         eval_metrics_map[name] = metric_of(name, function)
@@ -86,7 +79,6 @@ def register(
     MODEL_TYPE["given"] = model_type or MODEL_TYPE["given"]
     if shared_prefix.switched_on():
         shared_prefix.cache_bytes()  # a wrong value is reported now, not after the model is loaded
-        TrainerFactory.TRAINER_MAPPING["grpo"] = SHARED_PREFIX_TRAINER
     if os.environ.get(VARIABLE):
         threshold_at(None)  # a wrong value is reported now, not at the first reward call
     if datasets is not None:
@@ -101,17 +93,6 @@ def register(
         multiprocessing.parent_process() is None and int(os.environ.get("RANK", "0")) == 0
     )
     register_model_of(command, check=main_process)
-    if command.streaming and not shared_prefix.switched_on():
-        TrainerFactory.TRAINER_MAPPING["grpo"] = STREAMING_TRAINER
-    if command.reward_funcs:
-        from swift_vlrft.swift_plugin.callbacks import add_callback
-        from swift_vlrft.swift_plugin.resuming import Resume
-        from swift_vlrft.swift_plugin.watch_faults import WatchFaults
-        from swift_vlrft.swift_plugin.watch_tasks import WatchTasks
-
-        add_callback("vlrft_tasks", WatchTasks)
-        add_callback("vlrft_resume", Resume)
-        add_callback("vlrft_faults", WatchFaults)
     if main_process:
         _check_stream(command)
         _check_reward_names(command.reward_funcs, command.external_plugins)
@@ -133,10 +114,8 @@ def _drawn(name: str, function: RewardFunction) -> RewardFunction:
     """With VLRFT_LOG_IMAGES, a reward that keeps its batch for the callback that draws it."""
     if not number("VLRFT_LOG_IMAGES"):
         return function
-    from swift_vlrft.swift_plugin.callbacks import add_callback
-    from swift_vlrft.swift_plugin.sample_images import SampleImages, keep_samples
+    from swift_vlrft.swift_plugin.sample_images import keep_samples
 
-    add_callback("vlrft_sample_images", SampleImages)
     return keep_samples(name, function)
 
 

@@ -81,9 +81,9 @@ class Resume(TrainerCallback):
                 self.trainer._load_rng_state(checkpoint)
                 self.random_state = torch.get_rng_state()
         # An epoch is a whole number of rollouts.
-        self.trainer._step = within * args.gradient_accumulation_steps
-        if self._shares_a_rollout():
-            self._restore_rollout(checkpoint)
+        step = within * args.gradient_accumulation_steps
+        shares = self._shares_a_rollout(step)
+        self.trainer.go_on(step, self._kept_rollout(checkpoint) if shares else None)
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self.epochs_until_start == 0:
@@ -100,7 +100,11 @@ class Resume(TrainerCallback):
         if self.drawn and state.is_world_process_zero:
             write_atomically(checkpoint / DRAWN, json.dumps(self.drawn))
         batches = self.trainer._buffered_inputs
-        if args.save_only_model or batches is None or not self._shares_a_rollout():
+        if (
+            args.save_only_model
+            or batches is None
+            or not self._shares_a_rollout(self.trainer._step)
+        ):
             return
         if any(batch.keys() - {"model_inputs", "grpo_batch"} for batch in batches):
             return  # with samples in them: multi-turn rollouts, or a teacher
@@ -112,22 +116,22 @@ class Resume(TrainerCallback):
             self.record.ended = state.global_step
             write_record(Path(args.output_dir), self.record)
 
-    def _shares_a_rollout(self) -> bool:
-        """Whether the next update uses completions of the one before."""
+    def _shares_a_rollout(self, step: int) -> bool:
+        """Whether the update after ``step`` micro-batches uses completions of the one before."""
         trainer = self.trainer
         steps = trainer.args.steps_per_generation * trainer.template.sequence_parallel_size
-        return bool(trainer._step % (steps * trainer.num_iterations))
+        return bool(step % (steps * trainer.num_iterations))
 
-    def _restore_rollout(self, checkpoint: Path) -> None:
+    def _kept_rollout(self, checkpoint: Path) -> list[dict[str, Any]] | None:
         file = checkpoint / ROLLOUT.format(rank=self.trainer.args.process_index)
         if not file.exists():
             logger.warning(
                 f"swift_vlrft: {checkpoint.name} was saved between two updates of one rollout and "
                 f"{file.name} is missing: the second update answers its prompts anew"
             )
-            return
+            return None
         batches = torch.load(file, "cpu", weights_only=True)
-        self.trainer._buffered_inputs = [
+        return [
             {**batch, "grpo_batch": GRPOBatch(**batch["grpo_batch"])}
             for batch in send_to_device(batches, self.trainer.accelerator.device)
         ]
@@ -138,7 +142,7 @@ class Resume(TrainerCallback):
         before = read_json(file) if file and file.exists() else {}
         for name in ITERATORS:
             if rows := getattr(self.trainer, name, None):
-                setattr(self.trainer, name, self._counted(name, rows, before.get(name, 0)))
+                self.trainer.count(name, self._counted(name, rows, before.get(name, 0)))
 
     def _counted(self, name: str, rows: Iterator[Any], skip: int) -> Iterator[Any]:
         self.drawn[name] = skip

@@ -2,12 +2,11 @@
 
 ms-swift's requests have no timeout. Where the engine of a server has ended (out of memory, say) and
 its HTTP server has not, that takes the order to receive weights, and the trainer sends them to
-nobody. So the engine is asked before.
+nobody. So the engine is asked before (faults.py).
 """
 
 from __future__ import annotations
 
-from functools import wraps
 from typing import Any
 
 import requests
@@ -32,17 +31,3 @@ def what_is_wrong(client: Any, seconds: float) -> str:
         except requests.RequestException:
             found.append(f"{server} does not answer any more")
     return "; ".join(found)
-
-
-def ask_before_each_sync(trainer: Any) -> None:
-    """On the process that talks to the servers; not where a rollout may still be under way."""
-    client, sync = getattr(trainer, "vllm_client", None), trainer._move_model_to_vllm
-
-    @wraps(sync)
-    def ask_and_sync(*given: Any, **named: Any) -> Any:
-        if wrong := what_is_wrong(client, trainer.args.vllm_server_timeout):
-            raise ConnectionError(wrong)
-        return sync(*given, **named)
-
-    if client is not None and not trainer.args.async_generate:
-        trainer._move_model_to_vllm = ask_and_sync

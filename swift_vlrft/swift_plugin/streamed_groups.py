@@ -9,7 +9,6 @@ from typing import Any
 
 from datasets import IterableDataset
 from swift.dataloader import DataLoaderDispatcher
-from swift.rlhf_trainers import GRPOTrainer
 from swift.sequence_parallel import sequence_parallel
 from torch.utils.data import DataLoader
 
@@ -40,7 +39,3 @@ class StreamedGroups:
         if self.num_generations != args.num_generations:
             return loader  # which replaces single rows, in one process and not in another
         return DataLoaderDispatcher(loader, self.accelerator.device, skip_batches=skip_batches)
-
-
-class StreamingGRPOTrainer(StreamedGroups, GRPOTrainer):
-    """Replaces ``GRPOTrainer`` where ``--streaming true`` is given."""

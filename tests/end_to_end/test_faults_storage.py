@@ -39,7 +39,9 @@ def test_files_that_change_and_go_while_a_run_reads_them(tiny_qwen2_5_vl, tmp_pa
     (tmp_path / "5.png").write_bytes(png_bytes(rows[5])[:60])
     (tmp_path / "rows.jsonl").write_text("".join(lines))
     sets = [str(tmp_path / name) for name in ("parquet", "rows.jsonl")]
-    command = grpo_command(tiny_qwen2_5_vl, sets[0], tmp_path / "out", [FAULTS], *LORA)
+    command = grpo_command(
+        tiny_qwen2_5_vl, sets[0], tmp_path / "out", [FAULTS], *LORA, "--callbacks", "fault"
+    )
     command += ["--dataset", *sets, "--max_steps", "6"]
     run = run_swift(
         command,
@@ -61,7 +63,13 @@ def test_an_image_that_is_deleted_while_a_run_trains(tiny_qwen2_5_vl, rows, tmp_
     ]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     command = grpo_command(
-        tiny_qwen2_5_vl, tmp_path / "rows.jsonl", tmp_path / "out", [FAULTS], *LORA
+        tiny_qwen2_5_vl,
+        tmp_path / "rows.jsonl",
+        tmp_path / "out",
+        [FAULTS],
+        *LORA,
+        "--callbacks",
+        "fault",
     )
     ended = run_swift_unchecked(
         command, MODELSCOPE_CACHE=str(tmp_path / "cache"), VLRFT_TEST_FAULT="image"

@@ -264,15 +264,15 @@ def test_what_a_hub_hands_over_becomes_rows(tmp_path):
             rows_of(Dataset.from_dict(refused), **how)
 
 
-@pytest.mark.parametrize("switch", ["1", "0"])
-def test_the_trainer_of_shared_prefixes_is_chosen_by_its_variable(monkeypatch, switch):
+def test_the_one_trainer_is_ms_swifts_with_more():
     then = """
 from types import SimpleNamespace
 from swift.trainers.trainer_factory import TrainerFactory
-chosen = TrainerFactory.get_trainer_cls(SimpleNamespace(rlhf_type="grpo"))
-print(json.dumps([one.__name__ for one in chosen.__mro__]))
+args = SimpleNamespace(rlhf_type="grpo")
+chosen = TrainerFactory.get_trainer_cls(args)
+config = TrainerFactory.get_cls(args, TrainerFactory.TRAINING_ARGS_MAPPING)
+print(json.dumps([one.__name__ for one in (*chosen.__mro__, *config.__mro__)]))
 """
-    monkeypatch.setenv("VLRFT_SHARED_PREFIX", switch)
     names, _ = answer_of(then=then)
-    assert names[0] == ("SharedPrefixGRPOTrainer" if switch == "1" else "GRPOTrainer")
-    assert "GRPOTrainer" in names
+    assert names[0] == "VlrftGRPOTrainer" and "GRPOTrainer" in names
+    assert "VlrftGRPOConfig" in names and "GRPOConfig" in names

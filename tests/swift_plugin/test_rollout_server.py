@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from swift_vlrft.swift_plugin.rollout_server import ask_before_each_sync
+from swift_vlrft.swift_plugin.faults import Faults
 
 
 @contextmanager
@@ -44,6 +44,15 @@ def gone():
     yield url
 
 
+class SwiftsTrainer:
+    def _move_model_to_vllm(self, skip_async_check=False):
+        return "sent"
+
+
+class Trainer(Faults, SwiftsTrainer):
+    pass
+
+
 @pytest.mark.parametrize(
     ("server", "asynchronous", "wrong"),
     [
@@ -60,12 +69,9 @@ def gone():
 def test_no_weights_are_sent_to_a_server_that_is_gone(server, asynchronous, wrong):
     with server as url, answering(200, ["lm_head.weight"]) as good:
         seconds = 0.2 if "seconds" in wrong else 60
-        trainer = SimpleNamespace(
-            args=SimpleNamespace(vllm_server_timeout=seconds, async_generate=asynchronous),
-            vllm_client=SimpleNamespace(base_urls=[good, url]) if url else None,
-            _move_model_to_vllm=lambda **_: "sent",
-        )
-        ask_before_each_sync(trainer)
+        trainer = Trainer()
+        trainer.args = SimpleNamespace(vllm_server_timeout=seconds, async_generate=asynchronous)
+        trainer.vllm_client = SimpleNamespace(base_urls=[good, url]) if url else None
         with pytest.raises(ConnectionError) if wrong else nullcontext() as error:
             assert trainer._move_model_to_vllm(skip_async_check=True) == "sent"
     if wrong:

@@ -5,8 +5,6 @@ from pathlib import Path
 
 from swift.callbacks import TrainerCallback, callbacks_map
 
-from swift_vlrft.swift_plugin.callbacks import add_callback
-
 
 def files(output: Path) -> None:
     """The Parquet shards go, and the images become others."""
@@ -42,5 +40,4 @@ class Fault(TrainerCallback):
             FAULTS[fault](Path(args.output_dir))
 
 
-callbacks_map["fault"] = Fault
-add_callback("fault", Fault)
+callbacks_map["fault"] = Fault  # --callbacks fault

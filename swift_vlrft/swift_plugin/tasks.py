@@ -14,7 +14,6 @@ from collections import deque
 from collections.abc import Hashable, Iterable
 from typing import Any, NamedTuple
 
-from swift.callbacks import TrainerCallback
 from swift.utils import get_logger
 
 from swift_vlrft.diagnostics.by_task import Scored, TaskFigures, by_task
@@ -39,38 +38,36 @@ class _Row(NamedTuple):
     has_solution: bool
 
 
-class WatchTasks(TrainerCallback):
-    def __init__(self, args: Any, trainer: Any) -> None:
-        super().__init__(args, trainer)
-        self.tasks: dict[str, set[str]] = {"train": set(), "eval": set()}
-        self.kept: set[str] = set()
+Base: Any = object
+"""ms-swift's GRPO trainer, in trainer.py."""
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        score = self.trainer._score_completions
 
-        def _score_completions(samples: Any) -> Any:
-            samples = score(samples)
-            self._log(samples)
-            return samples
+class Tasks(Base):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._tasks: dict[str, set[str]] = {"train": set(), "eval": set()}
+        self._kept_columns: set[str] = set()
+        super().__init__(*args, **kwargs)
 
-        self.trainer._score_completions = _score_completions
+    def _score_completions(self, samples: Any) -> Any:
+        samples = super()._score_completions(samples)
+        self._log_by_task(samples)
+        return samples
 
-    def _log(self, samples: Any) -> None:
+    def _log_by_task(self, samples: Any) -> None:
         """All processes take part: what they hold is put together in the order of the rewards."""
-        trainer = self.trainer
-        rows: list[_Row] = trainer._gather_and_flatten(
-            list(map(self._row, samples)), flatten_level=0
+        rows: list[_Row] = self._gather_and_flatten(
+            list(map(self._row_by_task, samples)), flatten_level=0
         )
-        self._keep([row.columns for row in rows])
-        if any(row.has_solution for row in rows) or "solution" in trainer._logs:
+        self._keep_columns([row.columns for row in rows])
+        if any(row.has_solution for row in rows) or "solution" in self._logs:
             self._align_solutions(samples)
-        mode = "train" if trainer.model.training else "eval"
-        if len(trainer._rewards_per_func) == len(rows):
+        mode = "train" if self.model.training else "eval"
+        if len(self._rewards_per_func) == len(rows):
             self._log_tasks(by_task(self._with_rewards(rows, mode)), mode)
 
     def _log_tasks(self, found: dict[str, TaskFigures], mode: str) -> None:
         found.pop("", None)
-        tasks = self.tasks[mode]
+        tasks = self._tasks[mode]
         tasks.update(found)
         if len(tasks) > MOST_TASKS or any(len(task) > LONGEST_NAME for task in tasks):
             logger.warning_once(
@@ -81,7 +78,7 @@ class WatchTasks(TrainerCallback):
             return
         if len(tasks) < 2:
             return
-        metrics = self.trainer._metrics[mode]
+        metrics = self._metrics[mode]
         for task in sorted(tasks - found.keys()):
             metrics[f"tasks/{task}/share"].append(0.0)
         for task, figures in found.items():
@@ -94,21 +91,20 @@ class WatchTasks(TrainerCallback):
         """Each completion with its reward, and with its group as ms-swift's advantages have it: by
         position. Prompts alone do not tell: many images share one.
         """
-        trainer = self.trainer
-        rewards = trainer._rewards_per_func
-        sums = (rewards * trainer.reward_weights.unsqueeze(0)).nansum(1).tolist()
+        rewards = self._rewards_per_func
+        sums = (rewards * self.reward_weights.unsqueeze(0)).nansum(1).tolist()
         none = rewards.isnan().all(1).tolist()
-        size = trainer.num_generations if mode == "train" else trainer.num_generations_eval
+        size = self.num_generations if mode == "train" else self.num_generations_eval
         scored: dict[Hashable, Scored] = {}
         for n, row in enumerate(rows):
             one = row.scored._replace(reward=None if none[n] else sums[n])
-            if trainer.dynamic_num_samples:  # several samples of a dialogue have one reward
+            if self.dynamic_num_samples:  # several samples of a dialogue have one reward
                 scored[row.request] = one
             else:
                 scored[n] = one._replace(group=n // size)
         return scored.values()
 
-    def _row(self, sample: Any) -> _Row:
+    def _row_by_task(self, sample: Any) -> _Row:
         """What cannot be read is left out: a process that stops here would leave the others
         waiting for it.
         """
@@ -125,17 +121,17 @@ class WatchTasks(TrainerCallback):
             return _Row(Scored("", None, None, 0, None), None, {}, has_solution=False)
 
     def _was_read(self, sample: Any, task: str) -> bool | None:
-        for name in self.trainer.reward_func_names:
+        for name in self.reward_func_names:
             if name in REWARDS and (of := REWARDS[name].task) is not None and of.name == task:
                 answer = text_of(sample.messages[-1]["content"])
                 solution = sample.extra.get("solution")
                 return explain(name, answer, solution, **further(sample.extra)).was_read
         return None
 
-    def _keep(self, columns: list[dict[str, Any]]) -> None:
+    def _keep_columns(self, columns: list[dict[str, Any]]) -> None:
         """One value per completion in the trainer's table of completions, as for the solution."""
-        self.kept |= {key for row in columns for key in row}
-        for key in sorted(self.kept):
+        self._kept_columns |= {key for row in columns for key in row}
+        for key in sorted(self._kept_columns):
             self._column(key).extend(row.get(key) for row in columns)
 
     def _align_solutions(self, samples: Any) -> None:
@@ -148,7 +144,7 @@ class WatchTasks(TrainerCallback):
         self._column("solution")
 
     def _column(self, key: str) -> deque[Any]:
-        logs = self.trainer._logs
+        logs = self._logs
         if key not in logs:  # rows of earlier batches had no such column
             logs[key] = deque([None] * len(logs["completion"]), logs["completion"].maxlen)
         column: deque[Any] = logs[key]

@@ -11,54 +11,18 @@ Without a GPU only the resident memory of the process is known: memory/<phase>_r
 
 from __future__ import annotations
 
-import copyreg
 import time
 from collections import defaultdict
 from typing import Any
 
 import psutil
 import torch
-from swift.callbacks import TrainerCallback, callbacks_map
-from swift.rlhf_trainers import GRPOConfig
-from swift.trainers.trainer_factory import TrainerFactory
+from swift.callbacks import TrainerCallback
 from swift.utils import get_logger
 
 GIB = 2**30
-SWIFTS_TIMEOUT = 18_000_000
-"""What ms-swift 4.6.0 takes for --ddp_timeout; seconds."""
-TIMEOUT = 7_200
 
 logger = get_logger()
-
-
-_added: list[str] = []
-
-
-class CallbacksGRPOConfig(GRPOConfig):
-    """GRPOConfig with our callbacks, so that the user need not give --callbacks, and an end to
-    waiting: 208 days are ms-swift's, where --ddp_timeout is not given.
-    """
-
-    def __post_init__(self) -> None:
-        if self.ddp_timeout == SWIFTS_TIMEOUT:  # type: ignore[has-type]
-            self.ddp_timeout = TIMEOUT
-        super().__post_init__()
-
-    def _init_callbacks(self) -> None:
-        super()._init_callbacks()
-        self.callbacks += [name for name in _added if name not in self.callbacks]
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        """As GRPOConfig, so that a checkpoint's training_args.bin opens without this package."""
-        return copyreg._reconstructor, (GRPOConfig, object, None), self.__dict__  # type: ignore[attr-defined]
-
-
-def add_callback(name: str, callback: type[TrainerCallback]) -> None:
-    """Register a callback, and the arguments class that enables it."""
-    callbacks_map[name] = callback
-    if name not in _added:
-        _added.append(name)
-    TrainerFactory.TRAINING_ARGS_MAPPING["grpo"] = f"{__name__}.{CallbacksGRPOConfig.__name__}"
 
 
 class MemoryCallback(TrainerCallback):

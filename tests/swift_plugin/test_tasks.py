@@ -9,10 +9,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from swift_vlrft.swift_plugin.watch_tasks import LONGEST_NAME, MOST_TASKS, WatchTasks
+from swift_vlrft.swift_plugin.tasks import LONGEST_NAME, MOST_TASKS, Tasks
 
 
-class Trainer:
+class SwiftsTrainer:
     """The parts of ms-swift 4.6's GRPO trainer that are read or written."""
 
     num_generations, num_generations_eval, dynamic_num_samples = 2, 1, False
@@ -40,10 +40,12 @@ class Trainer:
             column.extend(sample.extra["solution"] for sample in samples)
 
 
+class Trainer(Tasks, SwiftsTrainer):
+    pass
+
+
 def watched(name="vlrft_ocr", size=64):
-    trainer = Trainer([name], size)
-    WatchTasks(None, trainer).on_train_begin(None, None, None)
-    return trainer
+    return Trainer([name], size)
 
 
 def sample(task, reward=1.0, *, text="<think>t</think><answer>A</answer>", **extra):

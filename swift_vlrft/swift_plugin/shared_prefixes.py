@@ -1,0 +1,242 @@
+"""Each prompt and each image of a micro-batch computed once, where VLRFT_SHARED_PREFIX=1.
+
+    VLRFT_SHARED_PREFIX=1 swift rlhf --rlhf_type grpo --external_plugins "$(vlrft plugin)" ...
+
+It overrides one method, the one that turns a micro-batch into log-probabilities of the policy, the
+old policy and the reference. A micro-batch that cannot be packed goes to ms-swift's method, with a
+line in the log that says why. All ranks decide together: with ZeRO-3 a rank that runs other modules
+than the rest would hang.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+import torch
+import transformers
+from swift.utils import get_logger
+from torch import distributed
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from swift_vlrft.families import why_not_shared
+from swift_vlrft.shared_prefix.attention import NAME, use_shared_attention
+from swift_vlrft.shared_prefix.delta_net import has_another_forward
+from swift_vlrft.shared_prefix.features import FeatureCache, encoders
+from swift_vlrft.shared_prefix.forward import forward, unpack, values_of
+from swift_vlrft.shared_prefix.images import Images
+from swift_vlrft.shared_prefix.layout import CannotPack, Packed, pack
+from swift_vlrft.shared_prefix.settings import SWITCH, cache_bytes, switched_on
+
+logger = get_logger()
+
+Base: Any = object
+"""ms-swift's GRPO trainer, in trainer.py."""
+Values = tuple[torch.Tensor, torch.Tensor | None]
+
+
+@dataclass(frozen=True)
+class _MicroBatch:
+    """A packed micro-batch and the digests of its images."""
+
+    packed: Packed
+
+    @cached_property
+    def digests(self) -> list[bytes]:
+        return [self.packed.images.digest(i) for i in self.packed.distinct_images]
+
+
+class SharedPrefixes(Base):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._shares = switched_on()
+        self._said: set[str] = set()
+        self._features = FeatureCache(cache_bytes())
+        # By the tensor of token ids, while it lives: one micro-batch serves the old policy's pass,
+        # the reference's and each update.
+        self._micro_batches: Any = WeakTensorKeyDictionary()
+        super().__init__(*args, **kwargs)
+        if not self._shares:
+            return
+        why = self._why_never()
+        if why:
+            self._say(f"not used: {why}. Every micro-batch is computed as ms-swift does it.")
+            return
+        replaced = self._base(self.model).config.get_text_config()._attn_implementation
+        if replaced != "sdpa":
+            self._say(f"the language model's attention is torch's sdpa instead of {replaced}.")
+        for model in (self.model, self.ref_model):
+            if model is not None:
+                use_shared_attention(self._base(model))
+        adapters = getattr(self.accelerator.unwrap_model(self.model), "peft_config", {})
+        dropout = max([getattr(a, "lora_dropout", None) or 0.0 for a in adapters.values()] or [0.0])
+        if dropout:
+            self._say(
+                f"LoRA's dropout {dropout} draws one mask for a shared prompt, but one per "
+                "separate row; with --lora_dropout 0 the results are the same."
+            )
+        size, group = self.args.per_device_train_batch_size, self.num_generations
+        if size % group:
+            self._say(
+                f"per_device_train_batch_size {size} splits groups of {group} completions, and a "
+                f"prompt is shared inside a micro-batch only. A multiple of {group} gains most, "
+                "with gradient_accumulation_steps lowered to match."
+            )
+
+    def _base(self, model: Any) -> Any:
+        """The transformers model inside engines and adapters."""
+        model = self.accelerator.unwrap_model(model)
+        return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+    def _why_never(self) -> str | None:
+        config = self._base(self.model).config
+        adapters = getattr(self.accelerator.unwrap_model(self.model), "peft_config", {})
+        if why := why_not_shared(config.to_dict()):
+            return why
+        if "mm_encoder_outputs" not in inspect.signature(self._base(self.model).forward).parameters:
+            return (
+                f"transformers {transformers.__version__} cannot be given image features; 5.19 can"
+            )
+        if "sliding_attention" in (getattr(config.get_text_config(), "layer_types", None) or ()):
+            return "the model has layers with a sliding window"
+        if has_another_forward(self._base(self.model)):
+            return "the layers of Gated DeltaNet have a forward of their own (several devices?)"
+        if any(getattr(a, "is_prompt_learning", False) for a in adapters.values()):
+            return "the adapter puts tokens of its own before the prompt"
+        if self.template.padding_free:
+            return "--padding_free packs rows in its own way"
+        if self.template.sequence_parallel_size > 1:
+            return "--sequence_parallel_size above 1 splits rows over processes"
+        if self.use_liger_loss:
+            return "--use_liger_kernel computes the loss without log-probabilities"
+        if self.is_fsdp_enabled:
+            return "FSDP is not supported (DeepSpeed is)"
+        return None
+
+    def _generate_and_score_completions(self, inputs: Any) -> Any:
+        # Free what was kept for the last generation batch before the rollout needs the memory.
+        self._features.clear()
+        self._micro_batches.clear()
+        return super()._generate_and_score_completions(inputs)
+
+    def _get_per_token_logps_and_entropies_single(
+        self,
+        model: Any,
+        model_inputs: dict[str, Any],
+        grpo_batch: Any,
+        compute_entropy: bool = False,
+    ) -> Values:
+        stock: Callable[[], Values] = partial(
+            super()._get_per_token_logps_and_entropies_single,
+            model,
+            model_inputs,
+            grpo_batch,
+            compute_entropy=compute_entropy,
+        )
+        if not self._shares:
+            return stock()
+        base = self._base(model)
+        if base.config.get_text_config()._attn_implementation != NAME:
+            return stock()
+        batch = self._micro_batch(base, model_inputs, grpo_batch.completion_mask)
+        *_, encoder = parts = encoders(base)
+        frozen = not any(p.requires_grad for part in parts for p in part.parameters())
+        keeps = frozen and self._features.limit > 0
+        features = self._features.get(encoder, batch.digests) if batch and keeps else None
+        can, repeats, kept = self._together(
+            can=batch is not None,
+            repeats=batch is not None and batch.packed.repeats,
+            kept=features is not None,
+        )
+        if not can or batch is None:
+            return stock()
+        packed = batch.packed
+        keeping = (
+            self._features.fill(encoder, batch.digests, packed.distinct_tokens)
+            if keeps and not kept
+            else nullcontext()
+        )
+        if not repeats and not kept:
+            self._say("a micro-batch without repeated prompts is computed as ms-swift does it.")
+            with keeping:
+                return stock()
+        self._say(
+            f"first micro-batch: {packed.tokens} tokens instead of {packed.row_tokens}, "
+            f"{len(packed.distinct_images)} images instead of {len(packed.images.tokens)}, for "
+            f"{packed.rows} completions of {len(packed.groups)} prompts; image features are "
+            + (f"kept up to {self._features.limit >> 20} MiB." if keeps else "not kept."),
+            key="first micro-batch",
+        )
+        with self._without_hook(), keeping:
+            logits = forward(model, packed, features if kept else None)
+        logps, entropies = values_of(
+            logits, packed.targets, self.temperature, entropy=compute_entropy
+        )
+        mask = grpo_batch.completion_mask
+        return unpack(logps, mask), None if entropies is None else unpack(entropies, mask)
+
+    def _micro_batch(
+        self, base: Any, model_inputs: dict[str, Any], completion_mask: torch.Tensor
+    ) -> _MicroBatch | None:
+        ids = model_inputs["input_ids"]
+        if ids not in self._micro_batches:
+            try:
+                batch = _MicroBatch(_pack(base.config, model_inputs, completion_mask))
+            except CannotPack as error:
+                self._say(f"a micro-batch is computed as ms-swift does it: {error}.")
+                batch = None
+            self._micro_batches[ids] = batch
+        found: _MicroBatch | None = self._micro_batches[ids]
+        return found
+
+    @contextmanager
+    def _without_hook(self) -> Iterator[None]:
+        """Without ms-swift's forward hook, which encodes the images and drops unknown arguments."""
+        models = self.template.remove_post_encode_hook()
+        try:
+            yield
+        finally:
+            self.template.register_post_encode_hook(models)
+
+    def _together(self, *, can: bool, repeats: bool, kept: bool) -> tuple[bool, bool, bool]:
+        """What all ranks do: pack if all can and one gains; kept features if none lacks any."""
+        if self.accelerator.num_processes == 1:
+            return can, repeats, kept
+        flags = torch.tensor(
+            [can, not repeats, kept], dtype=torch.int32, device=self.accelerator.device
+        )
+        distributed.all_reduce(flags, op=distributed.ReduceOp.MIN)
+        can, none_repeats, kept = map(bool, flags.tolist())
+        return can, not none_repeats, kept
+
+    def _say(self, text: str, key: str | None = None) -> None:
+        """Log a line once; lines that differ only in numbers count as one."""
+        key = key or re.sub(r"\d+", "#", text)
+        if key not in self._said:
+            self._said.add(key)
+            logger.info(f"swift_vlrft: {SWITCH}: {text}")
+
+
+def _pack(config: Any, model_inputs: dict[str, Any], completion_mask: torch.Tensor) -> Packed:
+    if model_inputs.get("pixel_values_videos") is not None:
+        raise CannotPack("it holds videos")
+    if model_inputs.get("pixel_values") is None:
+        raise CannotPack("it holds no images")
+    ids, grids = model_inputs["input_ids"], model_inputs.get("image_grid_thw")
+    positions = model_inputs.get("position_ids")
+    images = Images(
+        model_inputs["pixel_values"],
+        grids,
+        config.image_token_id,
+        getattr(config.vision_config, "spatial_merge_size", 1),
+        tile_tokens=getattr(config, "image_seq_length", 0),
+    )
+    if grids is None and positions is None:  # as transformers counts them then
+        positions = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)
+    if positions is None or positions.ndim != (2 if grids is None else 3):
+        raise CannotPack("its position ids are not those of its family")
+    return pack(ids, model_inputs.get("attention_mask"), positions, completion_mask, images)
