@@ -4,7 +4,7 @@
     [{"phase": "backward", "planned": 41.2, "allocated": 39.8, "reserved": 43.0, "error": "+4%"}]
 
 With VLRFT_TRACK_MEMORY=1 the callback logs memory/<phase>_allocated_gib and _reserved_gib
-(swift_plugin/callbacks.py); ms-swift writes them to logging.jsonl and trainer_state.json as any
+(swift_plugin/track_memory.py); ms-swift writes them to logging.jsonl and trainer_state.json as any
 other metric.
 """
 
