@@ -102,7 +102,7 @@ def test_killed_while_saving_then_resumed_then_preempted(with_fault):
 
     # SIGTERM on one rank: both save the same step, over the half, and end.
     good = ("--resume_from_checkpoint", str(ended.out / "checkpoint-1"))
-    graceful = ("--callbacks", "graceful_exit")
+    graceful = ("--callbacks", "fault", "graceful_exit")
     resumed = with_fault("rollout term 1 2", *good, *graceful, "--save_steps", "100")
     assert resumed.code == 0, resumed.output[-6000:]
     assert resumed.good == ["checkpoint-1", "checkpoint-2"]
