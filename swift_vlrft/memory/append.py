@@ -68,7 +68,9 @@ def _problems(path: Path, words: list[str], variables: Mapping[str, str]) -> Ite
         name.removeprefix("--"): (value,)
         for name, value in zip(words[::2], words[1::2], strict=True)
     }
-    if any(c.values(name) != value for c in training for name, value in named.items()):
+    if not all(command.knows(*named) for command in training):
+        yield f"{path}: what the script does with its arguments is not known; write them into it"
+    elif any(c.values(name) != value for c in training for name, value in named.items()):
         last = max(max([c.line, *(f.line for f in c.flags if f.span)]) for c in training)
         yield f'{path}:{last}: the script does not pass "$@" on: write it behind the last flag'
     for name, value in variables.items():

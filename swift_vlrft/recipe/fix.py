@@ -55,6 +55,8 @@ def _why_not(recipe: Recipe, flag: Flag, edit: Edit, others: Iterator[Recipe]) -
         return "a configuration is not changed here"
     if recipe.file or flag.span is None:
         return "it is no word of this script"
+    if flag.line < recipe.line and (name := _array_of_two(recipe.text, flag.span.start)):
+        return f"the array {name} is taken elsewhere, too"
     spans = [flag.span, *(() if edit.name else flag.value_spans)]
     if not all(span and span.literal for span in spans):
         return "its value is not written there"
@@ -63,6 +65,13 @@ def _why_not(recipe: Recipe, flag: Flag, edit: Edit, others: Iterator[Recipe]) -
     if shared := [r.line for r in others if any(f.span == flag.span for f in r.flags)]:
         return f"the command of line {shared[0]} takes it, too"
     return ""
+
+
+def _array_of_two(text: str, at: int) -> str:
+    """The array that a word stands in, if its name is taken more than once."""
+    names = re.findall(r"(\w+)\+?=\(", text[:at])
+    taken = names and re.findall(rf"\$\{{?[#!]?{names[-1]}\b", text)
+    return names[-1] if len(taken) > 1 else ""
 
 
 def _by_hand(edit: Edit) -> str:

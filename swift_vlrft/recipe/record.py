@@ -93,7 +93,8 @@ def _script(program: Path, flags: Sequence[GivenFlag], environment: Mapping[str,
         return ""
     lines = [f"cd {quoted(os.getcwd())} || exit"]
     for name, value in kept_variables(started_by_torchrun(environment)).items():
-        default = f'"${{{name}:-{value}}}"' if name in OF_A_NODE else quoted(value)
+        plain = name in OF_A_NODE and re.fullmatch(r"[\w.:-]+", value)
+        default = f'"${{{name}:-{value}}}"' if plain else quoted(value)
         lines.append(f"export {name}={default}")
     words = {flag.name: " ".join(map(quoted, flag.words)) for flag in flags}
     command = [f"swift {program.stem}", *(f"    {text}" for text in words.values()), '    "$@"']
@@ -101,10 +102,10 @@ def _script(program: Path, flags: Sequence[GivenFlag], environment: Mapping[str,
 
 
 def quoted(word: str) -> str:
-    """For bash, printable and in one line: what is not is written as bash's escapes."""
-    if word.isprintable():
+    """For bash, in one line: control characters are written as bash's escapes."""
+    if not re.search(r"[\x00-\x1f\x7f]", word):
         return shlex.quote(word)
-    plain = (c if c.isprintable() and c not in "'\\" else f"\\U{ord(c):08x}" for c in word)
+    plain = (f"\\x{ord(c):02x}" if c < " " or c in "'\\\x7f" else c for c in word)
     return f"$'{''.join(plain)}'"
 
 
@@ -138,7 +139,8 @@ def write_record(folder: Path, kept: Record) -> None:
     """resume.sh of a run; what was there is replaced in one step."""
     facts = {name: getattr(kept, name) for name in kept.__struct_fields__ if name != "script"}
     with beside(folder / FILE) as unfinished:
-        unfinished.write_text(f"{_HEAD}{msgspec.json.encode(facts).decode()}\n{kept.script}")
+        text = f"{_HEAD}{msgspec.json.encode(facts).decode()}\n{kept.script}"
+        unfinished.write_text(text, errors="surrogateescape")
         unfinished.chmod(0o755)
 
 
@@ -148,7 +150,7 @@ def record_of_run(folder: Path) -> Record | None:
     if not file.is_file():
         return None
     try:
-        lines = file.read_text().split("\n", 3)
+        lines = file.read_text(errors="surrogateescape").split("\n", 3)
         facts = msgspec.json.decode(lines[2].removeprefix("# "))
         return msgspec.convert(facts | {"script": lines[3]}, Record)
     except (OSError, ValueError, TypeError, IndexError) as error:

@@ -29,7 +29,7 @@ import psutil
 
 from swift_vlrft.files.shipped import shipped_file
 from swift_vlrft.recipe.reader import RecipeError
-from swift_vlrft.recipe.tree import Mistake, Note, as_json
+from swift_vlrft.recipe.tree import COMMENT_GOES_ON, Mistake, Note, as_json
 
 SECONDS = 10.0
 MOST_BYTES = 4_000_000
@@ -196,6 +196,9 @@ def make_inert(text: str, script: str) -> Inert:
     inert = Inert("")
     edits: list[tuple[int, int, bytes]] = []
     try:
+        data = COMMENT_GOES_ON.sub(lambda match: f"{match[0][:-1]} ", text).encode(
+            errors="surrogateescape"
+        )
         nodes = list(_nodes(json.loads(as_json(data))))
     except Mistake as mistake:
         raise RecipeError(f"{script}: {mistake}") from None

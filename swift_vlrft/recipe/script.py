@@ -33,7 +33,7 @@ from swift_vlrft.recipe.words import (
     notes_of,
     parameters,
 )
-from swift_vlrft.recipe.wrappers import SHELLS, WITHIN, base, not_read, unwrapped
+from swift_vlrft.recipe.wrappers import ASSIGNMENT, SHELLS, WITHIN, base, not_read, unwrapped
 
 FOR_SWIFT = re.compile(
     r"NPROC_PER_NODE|NNODES|NODE_RANK|MASTER_(?:ADDR|PORT)|CUDA_VISIBLE_DEVICES|USE_HF|HF_\w+"
@@ -52,6 +52,10 @@ SILENT = re.compile(
     r"|history|logout|disown|suspend|enable|help|alias|unalias|complete|shopt"
 )
 """Builtins that do not matter here."""
+OF_AN_ENVIRONMENT = re.compile(
+    r"CONDA_\w+|\w*PATH|CUDA_HOME|VIRTUAL_ENV|LD_PRELOAD|PS1|PYTHON\w*|NCCL_HOME|JAVA_HOME"
+)
+BY_ITSELF = "give the `swift` command by itself"
 ENVIRONMENTS = re.compile(
     r"(?:^|/)(?:activate|conda\.sh|mamba\.sh|\.?bashrc|\.?bash_profile|\.?profile|nvm\.sh"
     r"|set_env\.sh|setvars\.sh|modules?\.sh|lmod\.sh)\b"
@@ -241,6 +245,8 @@ class Script(Words):
         """What may run, not at all or again: it ends nothing, and ``node`` may read other files."""
         if node and any(_first(inner) in ("source", ".", "eval") for inner in node.walk()):
             self.lose(line, f"what is read in the {what} of line {line} may set any variable")
+        if node and any(_first(inner) in ("cd", "pushd", "popd") for inner in node.walk()):
+            self.folder = None
         self._blocks.append((what, line))
         yield
         self._blocks.pop()
@@ -292,11 +298,17 @@ class Script(Words):
     def _declare(self, node: Node) -> None:
         """export, readonly, local, declare ...: what options do to a value is not followed."""
         kind, options = node.Variant.Value, ""
+        # bash expands all words before it assigns the first.
+        given = {w.Pos.at: self._assign(w) for w in node.Args if w.Name and not w.Naked}
         for word in node.Args:
             if not word.Name:
                 for value in self.expand(word.Value or word):
                     if value.known and value.text[:1] in ("-", "+"):
                         options += value.text
+                    elif value.known and (match := ASSIGNMENT.match(value.text)):  # "A=b"
+                        text = replace(value, text=value.text[match.end() :], span=None)
+                        exported = kind == "export" or self.get(match[1]).exported
+                        self._set_to(match[1], Variable((text,), False, exported, word.line))
                     elif not value.vanishes:  # export "$NAME=$VALUE"
                         self.lose(word.line, f"`{kind} {word.text}` may set any variable")
                 continue
@@ -305,7 +317,7 @@ class Script(Words):
                 why = f"`{kind} {options}` gives a variable a second name, which is not followed"
                 raise Mistake(word.line, 1, f"{why}; {BY_RUN}")
             if not word.Naked:
-                self._set_to(name, self._assign(word))
+                self._set_to(name, given[word.Pos.at])
             odd = kind != "export" and set(options) & set("iluA")
             if odd or (word.Value and braced(word.Value)):
                 self.unknown(name, word.line, f"`{kind} {word.text}` sets it")
@@ -352,16 +364,27 @@ class Script(Words):
         elif name == "eval":
             text = " ".join(value.text for value in rest)
             if ENVIRONMENTS.search(text):
-                self.notes.append(Note(line, "unread", f"`eval {text}` is not read"))
+                self._environment(line, f"`eval {text}` is not read")
             else:
-                self.lose(line, f"`eval {text}` may do anything: it is not read")
+                self.lose(line, f"`eval {text}` may do anything: it is not read; {BY_RUN}")
+        elif name in ("conda", "mamba", "micromamba", "module") and rest[:1] != []:
+            runs = rest[0].text == "run"
+            if runs:
+                self.program(values)
+            else:
+                self._environment(line, f"`{node.text[:60]}` switches an environment on")
+        elif name in ("export", "readonly", "declare", "local", "typeset"):
+            self.lose(line, f"`{node.text[:60]}` is not read")
         elif name == "set":
             self._set([value.text for value in rest])
         elif name == "shift":
             self.arguments = None
         elif name == "unset" and all(value.known for value in rest):
             for value in rest:
-                self.variables[value.text] = Variable()
+                if "[" in value.text:
+                    self.unknown(value.text.partition("[")[0], line, "an item of it is unset")
+                else:
+                    self.variables[value.text] = Variable()
         elif name in SETS:
             for name_set in _set_by(node, set()):
                 self.unknown(name_set, line, f"`{name}` sets it")
@@ -369,6 +392,10 @@ class Script(Words):
                 self.lose(line, f"`{node.text[:60]}` may set any variable")
         elif SILENT.fullmatch(name):
             self.tested.update(parameters(node.Args) if name in ("[", "test") else ())
+            self.globs = self.globs and not (name == "shopt" and "glob" in node.text)
+            if name in ("alias", "trap") and WITHIN.search(node.text):
+                why = f"the `swift` command of `{name}` is not read; {BY_ITSELF}"
+                self.notes.append(Note(line, "unread", why))
         else:
             fed = " ".join(r.Hdoc.text for r in redirections if r.Hdoc)
             perhaps = dict(self.perhaps)
@@ -378,7 +405,7 @@ class Script(Words):
                     self.perhaps.pop(assigned.Name.Value, None)
                 self.program(values, fed)
             self.perhaps = perhaps
-            self._ended |= name == "exec" and not self._blocks
+            self._ended |= name == "exec" and bool(rest) and not self._blocks
 
     def _cd(self, values: Sequence[Value]) -> None:
         targets = [v for v in values if not re.fullmatch(r"-[LPe@]+|--", v.text)]
@@ -390,11 +417,12 @@ class Script(Words):
     def _source(self, values: Sequence[Value], line: int) -> None:
         words = " ".join(value.text for value in values)
         why = f"`source {words}` may set variables: it is not read"
-        if values and ENVIRONMENTS.search(values[0].text):
-            self.notes.append(Note(line, "unread", why))
+        if values and values[0].text[:1] in "/~$" and ENVIRONMENTS.search(values[0].text):
+            self._environment(line, why)
             return
         try:
-            if len(values) != 1 or not values[0].known or self._depth > 4:
+            own = values and values[0].text in self._written
+            if len(values) != 1 or not values[0].known or self._depth > 4 or own:
                 raise ValueError(words)
             text = Path(self.folder or "/nowhere", values[0].text).read_text()
             statements, notes = parse(text, line)
@@ -403,18 +431,25 @@ class Script(Words):
             return
         self.notes += notes
         self._depth += 1
-        perhaps = dict(self.perhaps)
+        perhaps, times, exports = dict(self.perhaps), self._times, self.exports
         self._look_ahead(statements)
         self.perhaps |= perhaps
+        self._times, self.exports = self._times + times, self.exports | exports
         self.run(statements)
         self._depth -= 1
         self._ended = False
+
+    def _environment(self, line: int, why: str) -> None:
+        """An environment is switched on: PATH and the like, no setting of a run."""
+        self.notes.append(Note(line, "unread", why))
+        for name in [name for name in self.variables if OF_AN_ENVIRONMENT.fullmatch(name)]:
+            self.unknown(name, line, "an environment is switched on")
 
     def _set(self, words: Sequence[str]) -> None:
         """`set -a` exports what is set from then on; other arguments are not followed."""
         options = [word for word in words if word[:1] in ("-", "+")]
         on = any(word[0] == "-" for word in options)
-        if "allexport" in words or any("a" in word[:4] for word in options):
+        if "allexport" in words or any("a" in word for word in options):
             self.exports_all = None if self._blocks or len(words) > 2 else on
         if "--" in words or any(w[:1] not in ("-", "+") and w not in SHELL_OPTIONS for w in words):
             self.arguments = None
@@ -451,7 +486,7 @@ class Script(Words):
                 notes=[replace(n, kind="needed") if n.kind == "unset" else n for n in notes],
                 unknown=frozenset(unknown),
                 lost=lost,
-                folder=Path(self.folder) if self.folder else None,
+                folder=Path(self.folder) if self.folder and not inner.moves else None,
                 launcher=inner.launcher,
                 launched=(inner.processes, inner.nodes),
             )
@@ -467,26 +502,37 @@ class Script(Words):
                 self._unseen[key] = self._unseen.get(key, True) and not sees
 
     def _another_shell(self, words: Sequence[Value], seen: Mapping[str, Variable]) -> None:
-        """`bash FILE ARGUMENTS`: its commands are those of the file."""
+        """`bash FILE ARGUMENTS` or `bash -c TEXT NAME ARGUMENTS`: the commands in it."""
         who, *rest = words
-        why = f"`{' '.join(word.text for word in words[:3])[:80]}` is not read"
+        why, inside = f"`{' '.join(word.text for word in words[:3])[:80]}` is not read", False
+        while rest and rest[0].known and rest[0].text[:1] in ("-", "+"):
+            inside |= "c" in rest[0].text and not rest[0].text.startswith("--")
+            del rest[0]
         try:
-            if not rest or rest[0].text[:1] in "-+" or self._depth > 4:
-                raise ValueError("give the `swift` command by itself")
+            if not rest or self._depth > 4:
+                raise ValueError(BY_ITSELF)
             if not all(word.known for word in rest):
                 raise ValueError("its arguments are not known")
             file = Path(self.folder or "/nowhere", rest[0].text)
-            other = Script({}, [value.text for value in rest[1:]], rest[0].text)
+            if not inside and (rest[0].text in self._written or file.samefile(self.script or "/")):
+                raise ValueError("the script writes it, or is it itself")
+            name, *given = [value.text for value in rest[inside:]] or [who.text]
+            other = Script({}, given, name)
             other.variables, other.folder, other.lost = dict(seen), self.folder, self.lost
-            other._depth, text = self._depth + 1, file.read_text()
+            other._depth = self._depth + 1
+            text = rest[0].text if inside else file.read_text()
             other.read(text)
         except (OSError, ValueError) as error:
             self.notes.append(Note(who.line, "unread", f"{why}: {error}"))
             return
         for command in other.commands:
-            if not command.file:
+            if not inside and not command.file:
                 command.file, command.text = file, text
                 command.notes += other.notes
+            elif inside:  # its words stand nowhere in this text
+                command.line = who.line
+                command.words = [replace(w, line=who.line, span=None) for w in command.words]
+        self.notes += [replace(note, line=who.line) for note in other.notes if inside]
         self.commands += other.commands
 
 

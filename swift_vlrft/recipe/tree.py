@@ -22,6 +22,10 @@ PLACEHOLDER = re.compile(r"(?<![<&])<[A-Za-z][\w-]*(?: [\w-]+)*>")
 """<your path>, which bash takes for redirections."""
 STAND_INS = str.maketrans("<> ", "\1\2\3")
 MEANT = str.maketrans("\1\2\3", "<> ")
+COMMENT_GOES_ON = re.compile(r"(?m)^(?:[^'\"\n]*\s)?#[^\n]*\\$")
+"""A comment that ends in a backslash: shfmt takes the next line for a part of the command, and bash
+does not.
+"""
 BLANK_BEHIND = re.compile(r"\\([ \t]+)(?=\r?\n)")
 
 
@@ -120,6 +124,7 @@ def parse(text: str, line: int = 0) -> tuple[Sequence[Node], Sequence[Note]]:
     FileNotFoundError if there is no shfmt.
     """
     clean = re.sub(r"^\ufeff|(?<!\\)\\\Z", " ", text)
+    clean = COMMENT_GOES_ON.sub(lambda match: f"{match[0][:-1]} ", clean)
     clean = PLACEHOLDER.sub(lambda match: match[0].translate(STAND_INS), clean)
     data = clean.encode(errors="replace")
     characters: Sequence[int] = range(len(data) + 1)

@@ -123,6 +123,8 @@ class Words:
     folder: str | None
     script: str = ""
     exports_all: bool | None = False
+    globs: bool = True
+    """Whether patterns are those of bash without `shopt`."""
     lost: Note | None = None
     """Why any variable may have any value since, where it is not assigned again."""
     perhaps: dict[str, Note] = field(default_factory=dict)
@@ -174,7 +176,8 @@ class Words:
         pattern = "".join(glob.escape(p.text) if p.quoted else p.text for p in pieces)
         folder, bare = self.folder, "".join(p.text for p in pieces if not p.quoted)
         matches = re.search(r"[*?]|\[.+\]", bare)
-        if matches and (folder is None or glob.glob(pattern, root_dir=folder)):
+        odd = folder is None or not self.globs or re.search(r"\[[\[^!]|\*\*", bare)
+        if matches and (odd or glob.glob(pattern, root_dir=folder)):
             return unread(word.text, word.line, "it stands for the files that match", False)
         return Value(text, word.line)
 
@@ -198,7 +201,7 @@ class Words:
         for at, part in enumerate(parts):
             whole = quoted or not splits
             if part.Type == "Lit":
-                yield from self._literal(part, splits, quoted, at == 0)
+                yield from self._literal(part, splits, quoted, at == 0, part is parts[-1])
             elif part.Type == "SglQuoted" and not part.Dollar:
                 text = part.text if quoted else part.Value or ""
                 yield Value(text.translate(MEANT), part.line, quoted=True)
@@ -211,13 +214,13 @@ class Words:
             else:
                 for i, value in enumerate(values):
                     yield from [None] * (i > 0)
-                    if not whole and value.text and "IFS" in self.variables:
+                    if not whole and value.text and "IFS" in {*self.variables, *self.perhaps}:
                         value = unread(part.text, part.line, "IFS splits it")
                     value = replace(value, quoted=whole, listed=_lists(part))
                     yield from [value] if whole or not value.known else _split(value)
 
     def _literal(
-        self, part: Node, splits: bool, quoted: bool, first: bool
+        self, part: Node, splits: bool, quoted: bool, first: bool, last: bool
     ) -> Iterator[Value | None]:
         text, line = part.Value.translate(MEANT), part.line
         if quoted:
@@ -229,8 +232,9 @@ class Words:
             self.notes.append(Note(line, "placeholder", f"{why} place"))
             yield Value(text, line, False, quoted=not splits)
             return
-        place = ("^|" if first else "") + ("(?<=:)" if not splits else "(?!)")
-        tilde = re.compile(rf"(?:{place})~(?=[/:]|\Z)")
+        assigns = not splits or (first and re.match(r"[A-Za-z_]\w*=", text))
+        place = ("^|" if first else "") + ("(?<=[:=])" if assigns else "(?!)")
+        tilde = re.compile(rf"(?:{place})~(?=/|:{'' if not last else '|' + chr(92) + 'Z'})")
         if tilde.search(text):
             variable = self.get("HOME")
             if variable.items and variable.text is None:
@@ -294,7 +298,7 @@ class Words:
         """Something that is not read may have set anything."""
         note = Note(line, "unread", why)
         self.notes.append(note)
-        self.lost = note
+        self.lost, self.arguments, self.folder = note, None, None
         for name, old in list(self.variables.items()):
             value = Value(f"${name}", line, False, None, (note,), True)
             self.variables[name] = Variable((value,), exported=old.exported or None, line=line)
@@ -320,6 +324,8 @@ class Words:
             return (exp.Word or exp) if usable else Node({}, "", True)
         if usable or (every and not operator):
             joins = quoted and every and not lists
+            if joins and (name == "IFS" or "IFS" in {*self.variables, *self.perhaps}):
+                return [_not_known(part, False)]
             return [Value(" ".join(v.text for v in items), part.line)] if joins else items
         return self._missing(part, operator, index)
 
@@ -352,8 +358,10 @@ class Words:
     def _items(self, part: Node, index: str) -> tuple[Value, ...]:
         """The values of a name and its index; none if it is not set."""
         name, line, arguments = part.Param.Value, part.line, self.arguments
-        if name == "PWD" and self.folder is not None:
-            return (Value(self.folder, line),)
+        if name == "PWD":
+            return (Value(self.folder, line) if self.folder else _not_known(part),)
+        if name == "BASH_SOURCE" and part.inner:
+            return (_not_known(part),)
         if name == "0" or (name == "BASH_SOURCE" and index in ("", "0")):
             return (Value(self.script, line),) if self.script else (_not_known(part),)
         if name.isdigit() or name in "@*#":
@@ -384,7 +392,7 @@ class Words:
         match self._argv(statements[0]):
             case ["vlrft", "plugin"]:
                 return str(shipped_file("plugins", "vlrft.py"))
-            case ["nproc"]:
+            case ["nproc"] if "OMP_NUM_THREADS" not in {*self.variables, *self.perhaps}:
                 return str(len(os.sched_getaffinity(0)))
             case ["pwd"]:
                 return folder
@@ -437,7 +445,7 @@ def _sequence(words: Sequence[str]) -> str | None:
 
 def _split(value: Value) -> list[Value | None]:
     """Each word of a text that stands without quotes."""
-    text, words = value.text, value.text.split()
+    text, words = value.text, re.findall(r"[^ \t\n]+", value.text)
     if words == [text]:
         return [value]
     stream: list[Value | None] = [None] * text.startswith((" ", "\t", "\n"))

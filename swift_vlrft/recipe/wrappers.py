@@ -62,6 +62,8 @@ class Unwrapped:
     variables: dict[str, Variable] = field(default_factory=dict)
     clears: bool = False
     hides: bool = False
+    moves: bool = False
+    """Whether it runs in another folder."""
     launcher: str = ""
     processes: str = "1"
     nodes: str = "1"
@@ -76,13 +78,12 @@ def command_at(words: Sequence[Value]) -> int | None:
     for i, word in enumerate(words):
         following = words[i + 1] if i + 1 < len(words) else None
         if word.known and base(word) in PROGRAMS and following is not None:
-            known = following.text.replace("_", "-") in PROGRAMS[base(word)]
-            if known or (i == 0 and not following.known):
+            if not following.known or following.text.replace("_", "-") in PROGRAMS[base(word)]:
                 return i
         elif word.text in ("-m", "--module") and following is not None:
             if MODULE.fullmatch(following.text):
                 return i
-        elif word.known and SCRIPT.fullmatch(word.text):
+        elif SCRIPT.fullmatch(word.text):
             return i
     return None
 
@@ -112,7 +113,9 @@ def unwrapped(words: Sequence[Value]) -> Unwrapped | None:
     for i, word in enumerate(words[:at]):
         name, text = base(word), word.text
         exports = name == "srun" and any(re.match("--export=(?!ALL$)", one) for one in texts[:at])
-        inner.hides |= exports or name in ("sudo", "doas")
+        inner.hides |= exports or name in ("sudo", "doas", "dotenv", "direnv", "systemd-run")
+        inner.hides |= text.startswith("--env-file")
+        inner.moves |= setter == "env" and text.startswith(("-C", "--chdir"))
         if name in ("env", "sudo", "doas"):
             setter = name
         elif setter and (match := ASSIGNMENT.match(text)):
@@ -157,6 +160,9 @@ def not_read(words: Sequence[Value], fed: str = "") -> str | None:
     name = base(words[0]) if words else ""
     if PRINTS.fullmatch(name) or not words:
         return None
+    scripts = [word.text for word in words[:3] if word.text.endswith((".sh", ".slurm", ".sbatch"))]
+    if scripts and name not in ("chmod", "cat", "cp", "mv", "rm", "ls", "sed", "tee", "touch"):
+        return f"{scripts[0]} is another script: it is not read"
     given = any(WITHIN.search(text) for text in (*(word.text for word in words), fed))
     by_name = not words[0].known and words[1:] and words[1].text in COMMANDS
     if command_at(words) is None and not given and not by_name:
