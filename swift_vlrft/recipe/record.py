@@ -84,6 +84,7 @@ def record(
         flags.pop("ignore_data_skip", None)
         if ref_model and "ref_model" not in flags:
             flags |= {flag.name: flag for flag in flags_of(["--ref_model", ref_model])}
+    start = os.path.abspath(os.path.expanduser(begun.values[-1])) if begun else ""
     secret = [
         f for f in flags.values() if is_secret_name(f.name) or any(map(holds_secret, f.words))
     ]
@@ -93,7 +94,7 @@ def record(
         script=_script(Path(argv[0]), others, environment, gpus),
         left_out=[f"--{flag.name}" for flag in secret],
         paths=[("cd", os.getcwd()), *_paths(others)],
-        begun_at=os.path.abspath(os.path.expanduser(begun.values[-1])) if begun else "",
+        begun_at=start if os.path.isdir(start) else "",
         versions=versions(),
         gpus=gpus,
         host=socket.gethostname(),

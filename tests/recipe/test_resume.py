@@ -99,6 +99,7 @@ def test_run_has_no_variable_that_the_run_did_not_have(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "execvpe", lambda *given: calls.append(given))
     monkeypatch.setenv("MAX_PIXELS", "5")
     monkeypatch.setenv("NODE_RANK", "1")
+    monkeypatch.setenv("NNODES", "2")
     shown = resume(make_run(tmp_path / OLD, **NODES), "--run")
     assert "unset MAX_PIXELS" in shown.stderr and "NODE_RANK" in shown.stderr
     ((program, words, here),) = calls
@@ -111,7 +112,8 @@ def test_which_checkpoint(tmp_path):
     assert f"{old}/checkpoint-10" in resume(tmp_path).stdout
     assert f"{old}/checkpoint-2" in resume(old / "checkpoint-2").stdout  # the user's choice
     (old / "checkpoint-10" / "trainer_state.json").unlink()
-    assert resume(old / "checkpoint-10").exit_code == 2
+    shown = resume(old / "checkpoint-10")
+    assert shown.exit_code == 2 and "checkpoint-10 is not complete" in shown.stderr
     shown = resume(old)
     assert f"{old}/checkpoint-2" in shown.stdout
     assert "checkpoint-10 is not complete: trainer_state.json" in shown.stderr
@@ -217,6 +219,7 @@ def test_what_is_gone_or_was_other(tmp_path, monkeypatch):
         (2, "6,7", 8, 0, "CUDA_VISIBLE_DEVICES=6,7"),
         (2, "6,7", 7, 1, "2 GPUs (6,7)"),
         (2, "GPU-a,GPU-b", 8, 0, "CUDA_VISIBLE_DEVICES=GPU-a,GPU-b"),
+        (2, "GPU-a,GPU-b", 1, 1, "2 GPUs (GPU-a,GPU-b)"),
         (0, "", 8, 0, "CUDA_VISIBLE_DEVICES=''"),
     ],
 )
@@ -264,6 +267,7 @@ def test_no_secret_is_written(tmp_path):
         "--swan_token",
         "Zq81",
     ]
+    given += ["--resume_from_checkpoint", "http://me:Zq81@host/checkpoint-2"]
     around = ["--max_new_tokens", "9", "--teacher_tag_key", "set", "--model", "hf_model/sk-learn"]
     variables = {"HF_TOKEN": "Zq81", "VLLM_API_KEY": "Zq81", "VLLM_PROXY": "http://me:Zq81@host"}
     run = make_run(tmp_path / OLD, *given, *around, **variables)
