@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from swift_vlrft.commands.output import print_json, say
+from swift_vlrft.files import records
 
 
 def resume(
@@ -39,7 +40,7 @@ def resume(
 
     plan = resume_plan(run_dir)
     if as_json:
-        print_json(plan.as_dict())
+        print_json(records.as_json(plan))
         raise typer.Exit(int(bool(plan.problems) and not plan.ended))
     if plan.ended:
         say(f"{plan.run} has ended: step {plan.step} of {plan.last_step}", error=True)
@@ -49,7 +50,7 @@ def resume(
         for text in texts:
             say(f"{kind}: {text}", error=True)
     if not run:
-        say(*plan.text.splitlines())
+        say(*plan.text.rstrip("\n").split("\n"))
     if plan.problems or not run:
         raise typer.Exit(int(bool(plan.problems)))
     here = environment(os.environ)

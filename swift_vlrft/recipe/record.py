@@ -1,69 +1,67 @@
-"""resume.sh: how a run was started, beside its checkpoints, so that it can be started again.
+"""resume.sh: the commands with which a run goes on, beside its checkpoints.
 
+    # {"pid": 4711, ...}
     cd /home/me/work || exit
     export NPROC_PER_NODE=4
     swift rlhf \
         --model Qwen/Qwen2.5-VL-3B-Instruct \
-        "$@"
+        "${@:?...}"
 
-Written by the plugin (swift_plugin/resuming.py) when training begins, read by `vlrft resume`. Flags
-and variables that carry secrets are left out, and named as left out in the JSON of its third line.
+The plugin (swift_plugin/resuming.py) writes it when training begins; the JSON is a ``Record``.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from importlib import metadata
 from pathlib import Path
 
 import msgspec
 import psutil
 
-from swift_vlrft.families.resize import RESOLUTION
 from swift_vlrft.files.checkpoints import STATE, checkpoints
-from swift_vlrft.files.environment import VARIABLES
+from swift_vlrft.files.environment import truth
 from swift_vlrft.files.jsonl import LineError
 from swift_vlrft.files.secrets import holds_secret, is_secret_name
 from swift_vlrft.files.writing import beside
 from swift_vlrft.recipe.flags import GivenFlag, flags_of
 
 FILE = "resume.sh"
+GIVEN = '"${@:?give --resume_from_checkpoint CHECKPOINT, or use vlrft resume}"'
 OF_A_NODE = ("NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
 """What another node, or another start of several, has otherwise."""
-_HEAD = (
-    "#!/usr/bin/env bash\n# How this run was started, without secrets; to go on: vlrft resume\n# "
-)
+_HEAD = "#!/usr/bin/env bash\n# How this run goes on, without secrets: vlrft resume prints it\n# "
+_PACKAGES = ("swift-vlrft", "ms-swift", "transformers", "trl", "peft", "torch", "deepspeed", "vllm")
+_READ = re.compile("dataset|model|adapters|plugins|register_path|deepspeed|system")
 _VARIABLE = re.compile(
-    "|".join(
-        (
-            *(*VARIABLES, *RESOLUTION, *OF_A_NODE),
-            *(r"SWIFT_(?!CONFIG_FILE)\w+", r"(VLLM|NCCL|GLOO|DS|PYTORCH|OMP)_\w+"),
-            *("CUDA_VISIBLE_DEVICES", "NPROC_PER_NODE", "NNODES"),
-            *("USE_HF", "HF_HOME", r"HF_(HUB|DATASETS)_\w+", r"MODELSCOPE_\w+", "ROOT_IMAGE_DIR"),
-            *(r"(VIDEO|FPS|FRAME|IMAGE)_\w+", "FPS", "MAX_NUM", "INPUT_SIZE", "MAX_RATIO"),
-            *("QWENVL_BBOX_FORMAT", "SPATIAL_MERGE_SIZE", "TORCH_COMPILE_DISABLE"),
-            *("(BASE|IMG)_SIZE", "(HD_NUM|NUM_CROPS|MAX_PARTITION|CROP_MODE|DOWNSAMPLE_MODE)"),
-            *("(MAX_)?NUM_FRAMES", "NFRAMES", "(ENABLE_)?THINKING(_MODE|_BUDGET)?"),
-            *(r"CUDA_DEVICE_\w+", "CELOSS_PARALLEL_SIZE", "HF_ENDPOINT"),
-            *("(HIP|ASCEND_RT)_VISIBLE_DEVICES", "CUBLAS_WORKSPACE_CONFIG", "WANDB_(PROJECT|MODE)"),
-        )
-    )
+    r"(VLRFT|VLLM|NCCL|GLOO|DS|PYTORCH|OMP|MODELSCOPE|CUDA_DEVICE|SWIFT(?!_CONFIG_FILE$))_\w+"
+    r"|HF_(HOME|ENDPOINT|(HUB|DATASETS)_\w+)|USE_HF|ROOT_IMAGE_DIR|WANDB_(PROJECT|MODE)"
+    r"|(CUDA|HIP|ASCEND_RT)_VISIBLE_DEVICES|NPROC_PER_NODE|NNODES|NODE_RANK|MASTER_(ADDR|PORT)"
+    r"|(VIDEO|FPS|FRAME|IMAGE)_\w+|FPS|NFRAMES|(MAX_)?NUM_FRAMES|(MAX|MIN)_PIXELS|MAX_SLICE_NUMS"
+    r"|MAX_(NUM|RATIO|PARTITION)|(INPUT|BASE|IMG|SPATIAL_MERGE)_SIZE|HD_NUM|NUM_CROPS|CROP_MODE"
+    r"|DOWNSAMPLE_MODE|QWENVL_BBOX_FORMAT|(ENABLE_)?THINKING(_MODE|_BUDGET)?|CELOSS_PARALLEL_SIZE"
+    r"|TORCH_COMPILE_DISABLE|CUBLAS_WORKSPACE_CONFIG"
 )
 """Variables that ms-swift, its engines or this package read."""
 
 
 class Record(msgspec.Struct):
-    """``script``: the commands; empty if the run was not started by `swift`. ``ended``: the step
-    after which the run ended by itself. ``earlier``: checkpoints of an earlier run in its folder,
-    and when they were written (nanoseconds).
+    """``script``: empty if the run was not started by `swift`. ``paths``: what it read, by flag.
+    ``begun_at``: a checkpoint, if the run went on from one. ``ended``: the step after which the run
+    ended by itself. ``earlier``: an earlier run's checkpoints in its folder (nanoseconds).
     """
 
     script: str
     left_out: list[str]
+    paths: list[tuple[str, str]]
+    begun_at: str
+    versions: dict[str, str]
     gpus: int
     host: str
     pid: int
@@ -72,14 +70,32 @@ class Record(msgspec.Struct):
     earlier: dict[str, int] = {}
 
 
-def record(argv: Sequence[str], environment: Mapping[str, str], *, gpus: int) -> Record:
-    """Of this process; ``argv`` as in sys.argv, ``gpus`` that it sees."""
-    flags = list(flags_of(argv[1:]))
-    secret = [f for f in flags if is_secret_name(f.name) or any(map(holds_secret, f.words))]
+def record(
+    argv: Sequence[str], environment: Mapping[str, str], *, gpus: int, ref_model: str | None = None
+) -> Record:
+    """The record of this process; ``argv`` as in sys.argv, ``gpus`` that it sees."""
+    flags = {flag.name: flag for flag in flags_of(argv[1:])}  # argparse takes the last of a name
+    begun = flags.pop("resume_from_checkpoint", None)
+    alone = flags.pop("resume_only_model", None)
+    if alone and truth((*alone.values, "true")[0]):
+        # The next start goes on with steps, rows and optimizer. The reference is by default
+        # --model, in whose place ms-swift had put the checkpoint.
+        begun = None
+        flags.pop("ignore_data_skip", None)
+        if ref_model and "ref_model" not in flags:
+            flags |= {flag.name: flag for flag in flags_of(["--ref_model", ref_model])}
+    start = os.path.abspath(os.path.expanduser(begun.values[-1])) if begun else ""
+    secret = [
+        f for f in flags.values() if is_secret_name(f.name) or any(map(holds_secret, f.words))
+    ]
+    others = [flag for flag in flags.values() if flag not in secret]
     process = psutil.Process()
     return Record(
-        script=_script(Path(argv[0]), [f for f in flags if f not in secret], environment),
+        script=_script(Path(argv[0]), others, environment, gpus),
         left_out=[f"--{flag.name}" for flag in secret],
+        paths=[("cd", os.getcwd()), *_paths(others)],
+        begun_at=start if os.path.isdir(start) else "",
+        versions=versions(),
         gpus=gpus,
         host=socket.gethostname(),
         pid=process.pid,
@@ -87,102 +103,101 @@ def record(argv: Sequence[str], environment: Mapping[str, str], *, gpus: int) ->
     )
 
 
-def _script(program: Path, flags: Sequence[GivenFlag], environment: Mapping[str, str]) -> str:
-    """The commands; a flag a line, the last of a name, as argparse takes it."""
-    if program.parent.name != "cli" or program.stem not in ("rlhf", "sft", "pt"):
+def _script(
+    program: Path, flags: Sequence[GivenFlag], environment: Mapping[str, str], gpus: int
+) -> str:
+    swift = program.parent.name == "cli" and program.stem in ("rlhf", "sft", "pt")
+    by_torchrun = environment.get("WORLD_SIZE", "1") != "1"  # where `swift` did not call it
+    if not swift or (by_torchrun and not environment.keys() & {"NPROC_PER_NODE", "NNODES"}):
         return ""
+    variables = kept_variables(environment)
+    if gpus and not any(name.endswith("VISIBLE_DEVICES") for name in variables):
+        variables["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, range(gpus)))  # there may be more
     lines = [f"cd {quoted(os.getcwd())} || exit"]
-    for name, value in kept_variables(started_by_torchrun(environment)).items():
-        plain = name in OF_A_NODE and re.fullmatch(r"[\w.:-]+", value)
-        default = f'"${{{name}:-{value}}}"' if plain else quoted(value)
+    for name, value in variables.items():
+        default = f"${{{name}:-{quoted(value)}}}" if name in OF_A_NODE else quoted(value)
         lines.append(f"export {name}={default}")
-    words = {flag.name: " ".join(map(quoted, flag.words)) for flag in flags}
-    command = [f"swift {program.stem}", *(f"    {text}" for text in words.values()), '    "$@"']
-    return "\n".join([*lines, " \\\n".join(command), ""])
+    command = [f"swift {program.stem}", *(" ".join(map(quoted, f.words)) for f in flags), GIVEN]
+    return "\n".join([*lines, " \\\n    ".join(command), ""])
 
 
 def quoted(word: str) -> str:
-    """For bash, in one line: control characters are written as bash's escapes."""
-    if not re.search(r"[\x00-\x1f\x7f]", word):
+    """The word for bash; a control character and what is no text in bytes, as in any locale."""
+    if word.replace("\n", "").isprintable():
         return shlex.quote(word)
-    plain = (f"\\x{ord(c):02x}" if c < " " or c in "'\\\x7f" else c for c in word)
-    return f"$'{''.join(plain)}'"
-
-
-def started_by_torchrun(environment: Mapping[str, str]) -> dict[str, str]:
-    """With the variables of which `swift` makes the same processes, where torchrun was called with
-    swift/cli/rlhf.py itself.
-    """
-    found = dict(environment)
-    for ours, torchs in (("NPROC_PER_NODE", "LOCAL_WORLD_SIZE"), ("NNODES", "GROUP_WORLD_SIZE")):
-        if (count := found.get(torchs, "1")) != "1":  # ms-swift itself sets one process
-            found.setdefault(ours, count)
-    if "NNODES" in found:
-        found.setdefault("NODE_RANK", found.get("GROUP_RANK", "0"))
-    return found
+    with_both_quotes = b'"' + os.fsencode(word)  # so that Python takes ' and escapes it
+    return f"$'{repr(with_both_quotes)[3:-1]}'"
 
 
 def kept_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """Those that a run depends on; of the addresses of nodes only where there are several."""
+    """The variables that a run depends on; addresses of nodes only where there are several."""
     several = environment.get("NNODES", "1") != "1"
     return {
         name: value
         for name, value in sorted(environment.items())
         if _VARIABLE.fullmatch(name)
-        and not is_secret_name(name)
-        and not holds_secret(value)
-        and (several or not name.startswith(("MASTER_", "NODE_")))
+        and not (is_secret_name(name) or holds_secret(value))
+        and (several or name not in OF_A_NODE)
     }
 
 
+def _paths(flags: Iterable[GivenFlag]) -> Iterator[tuple[str, str]]:
+    """The paths among the values of flags, by flag."""
+    from swift_vlrft.datasets.syntax import parse  # slow
+
+    for flag in flags:
+        for value in flag.values if _READ.search(flag.name) else ():
+            with suppress(ValueError):  # what is wrong with it, the run says
+                path = parse(value).name
+                yield from [(f"--{flag.name}", os.path.abspath(path))] * os.path.exists(path)
+
+
+def versions() -> dict[str, str]:
+    """The versions of the packages that a run depends on, as far as they are installed."""
+    installed = {name: [*metadata.distributions(name=name)] for name in _PACKAGES}
+    return {name: found[0].version for name, found in installed.items() if found}
+
+
 def write_record(folder: Path, kept: Record) -> None:
-    """resume.sh of a run; what was there is replaced in one step."""
+    """Write a run's resume.sh; the one that was there is replaced in one step."""
     facts = {name: getattr(kept, name) for name in kept.__struct_fields__ if name != "script"}
     with beside(folder / FILE) as unfinished:
-        text = f"{_HEAD}{msgspec.json.encode(facts).decode()}\n{kept.script}"
-        unfinished.write_text(text, errors="surrogateescape")
+        text = f"{_HEAD}{json.dumps(facts)}\n{kept.script}"
+        unfinished.write_text(text, encoding="utf-8")
         unfinished.chmod(0o755)
 
 
 def record_of_run(folder: Path) -> Record | None:
-    """None if the run has none; LineError if it cannot be read."""
+    """The record in a run's resume.sh; None without the file, LineError if it cannot be read."""
     file = folder / FILE
     if not file.is_file():
         return None
     try:
-        lines = file.read_text(errors="surrogateescape").split("\n", 3)
-        facts = msgspec.json.decode(lines[2].removeprefix("# "))
+        lines = file.read_text(encoding="utf-8").split("\n", 3)
+        facts = json.loads(lines[2].removeprefix("# "))
         return msgspec.convert(facts | {"script": lines[3]}, Record)
-    except (OSError, ValueError, TypeError, IndexError) as error:
+    except (ValueError, TypeError, IndexError) as error:
         raise LineError(f"{file}: its third line is no record of a run: {error}") from None
 
 
 def earlier_checkpoints(folder: Path, step: int) -> dict[str, int]:
-    """Those of more than ``step`` steps; ``Record.earlier``."""
-    found = {}
-    for one in checkpoints(folder):
-        with suppress(OSError):
-            if int(one.name.partition("-")[2]) > step:
-                found[one.name] = (one / STATE).stat().st_mtime_ns
-    return found
+    """The checkpoints of more than ``step`` steps; ``Record.earlier``."""
+    later = [one for one in checkpoints(folder) if int(one.name.partition("-")[2]) > step]
+    states = {one.name: one / STATE for one in later}
+    return {name: file.stat().st_mtime_ns for name, file in states.items() if file.exists()}
 
 
 def own_checkpoints(folder: Path, kept: Record | None) -> list[Path]:
     """A run's folders checkpoint-N, complete or not, without an earlier run's (--add_version
     false: they share the folder).
     """
-    found = checkpoints(folder)
-    if kept is None or not kept.earlier:
-        return found
-    now = earlier_checkpoints(folder, -1)
-    return [one for one in found if kept.earlier.get(one.name, -1) != now.get(one.name)]
+    earlier, now = kept.earlier if kept else {}, earlier_checkpoints(folder, -1)
+    return [one for one in checkpoints(folder) if earlier.get(one.name, -1) != now.get(one.name)]
 
 
 def is_running(kept: Record) -> bool:
-    """Whether the process that wrote it is alive, if it is one of this machine."""
-    if kept.host != socket.gethostname():
-        return False
-    try:
-        return bool(abs(psutil.Process(kept.pid).create_time() - kept.started) < 1)
-    except psutil.Error:
-        return False
+    """Whether the process that wrote the record is alive, if it is of this machine."""
+    with suppress(psutil.Error):
+        here = kept.host == socket.gethostname()
+        return here and bool(abs(psutil.Process(kept.pid).create_time() - kept.started) < 1)
+    return False

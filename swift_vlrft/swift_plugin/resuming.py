@@ -48,7 +48,6 @@ class Resume(TrainerCallback):
     def __init__(self, args: Any, trainer: Any) -> None:
         super().__init__(args, trainer)
         self.drawn: dict[str, int] = {}
-        self.record = record(sys.argv, STARTED_WITH, gpus=torch.cuda.device_count())
         # Workers that stay from epoch to epoch draw a seed when they start. Those of the run that
         # was not interrupted started long ago.
         self.epochs_until_start = -1
@@ -57,6 +56,10 @@ class Resume(TrainerCallback):
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if state.is_world_process_zero:
             folder = Path(args.output_dir)
+            said = folder / "args.json"
+            reference = read_json(said).get("ref_model") if said.exists() else None
+            gpus = torch.cuda.device_count()
+            self.record = record(sys.argv, STARTED_WITH, gpus=gpus, ref_model=reference)
             self.record.earlier = earlier_checkpoints(folder, state.global_step)
             write_record(folder, self.record)
         resumed = state.global_step > 0 and args.resume_from_checkpoint
