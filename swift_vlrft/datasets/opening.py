@@ -38,6 +38,7 @@ from swift_vlrft.datasets.splits import (
 from swift_vlrft.datasets.storage import StoredSet
 from swift_vlrft.datasets.syntax import Address, path_of
 from swift_vlrft.files.jsonl import LineError, begins_with_list
+from swift_vlrft.rewards import REWARDS
 
 PARQUET = (".parquet",)
 JSON = (".json", ".jsonl")
@@ -128,6 +129,27 @@ def find_set(
     if stored is not None:
         stored.rename, stored.root = dict(rename or {}), image_root()
     return stored
+
+
+def is_ours(stored: StoredSet, rewards: Sequence[str]) -> bool:
+    """Whether our readers load a set in a run with these ``rewards``, and not ms-swift's."""
+    names = set(stored.columns)
+    if not stored.files:
+        return True
+    if is_for_swift(names):
+        return False
+    schema = schema_of(names)
+    if schema is None:
+        # Two of the three columns: meant for us, and the error names the missing one. Problems and
+        # solutions alone are text, if no reward of ours reads the solutions.
+        scoring = any(name in REWARDS and REWARDS[name].task is not None for name in rewards)
+        ours = "image" in names or not rewards or scoring
+        return ours and "images" not in names and len(names & {"image", "problem", "solution"}) > 1
+    if schema.name == "lisa" and "conversations" in names:
+        # LISA's begin with <img>PATH</img>; other conversations are ms-swift's.
+        first = next(stored.sample(["conversations"]), {})
+        return "<img>" in str(first.get("conversations"))
+    return True
 
 
 def check_columns(stored: StoredSet) -> None:

@@ -26,9 +26,8 @@ from swift_vlrft.datasets.box_format import (
     subset_of,
 )
 from swift_vlrft.datasets.check import CHECKED, beginning, check_set
-from swift_vlrft.datasets.opening import check_columns, find_set
+from swift_vlrft.datasets.opening import check_columns, find_set, is_ours
 from swift_vlrft.datasets.report import Report, nothing_scored, report_of_source
-from swift_vlrft.datasets.schemas import is_for_swift, schema_of
 from swift_vlrft.datasets.storage import StoredSet
 from swift_vlrft.datasets.syntax import DatasetName, parse
 from swift_vlrft.diagnostics.watch import watch
@@ -50,9 +49,6 @@ from swift_vlrft.swift_plugin.model import (
 from swift_vlrft.swift_plugin.streaming import too_small
 
 logger = get_logger()
-
-SCORING = {name for name, reward in REWARDS.items() if reward.task is not None}
-"""Rewards that read the gold solution, or boxes."""
 
 TRAINER = "swift_vlrft.swift_plugin.trainer.VlrftGRPOTrainer"
 CONFIG = "swift_vlrft.swift_plugin.trainer.VlrftGRPOConfig"
@@ -193,7 +189,7 @@ def _register_path(dataset: str, command: CommandLine, *, check: bool) -> Report
             raise DataError(f"--dataset {dataset}: {text}")
         return _register_hub_id(asked, dataset, command, check=check)
     stored = find_set(path, keep_going=not command.strict, rename=command.columns)
-    if stored is None or not _is_ours(stored, command):
+    if stored is None or not is_ours(stored, command.reward_funcs):
         refuse_subset(asked.name, asked.subsets)
         if check and stored is not None and is_glm4v(command):
             from swift_vlrft.swift_plugin.chatglm4v import refuse_several_images
@@ -242,26 +238,6 @@ def _register_hub_id(
     if hint and check:
         logger.warning(f"swift_vlrft: {source.hub_id}: {hint}")
     return report_of_source(source)
-
-
-def _is_ours(stored: StoredSet, command: CommandLine) -> bool:
-    names = set(stored.columns)
-    if not stored.files:
-        return True
-    if is_for_swift(names):
-        return False
-    schema = schema_of(names)
-    if schema is None:
-        # Two of the three columns: meant for us, and the error names the missing one. Problems and
-        # solutions alone are text, if no reward of ours reads the solutions.
-        rewards = command.reward_funcs
-        ours = "image" in names or not rewards or any(name in SCORING for name in rewards)
-        return ours and "images" not in names and len(names & {"image", "problem", "solution"}) > 1
-    if schema.name == "lisa" and "conversations" in names:
-        # LISA's begin with <img>PATH</img>; other conversations are ms-swift's.
-        first = next(stored.sample(["conversations"]), {})
-        return "<img>" in str(first.get("conversations"))
-    return True
 
 
 def _check(stored: StoredSet, command: CommandLine, tasks: Sequence[str]) -> Report | None:

@@ -15,7 +15,7 @@ from functools import partial
 from swift_vlrft.datasets import SOURCES, DataError
 from swift_vlrft.datasets import box_format as formats
 from swift_vlrft.datasets.check import CHECKED, beginning, check_set
-from swift_vlrft.datasets.opening import find_set
+from swift_vlrft.datasets.opening import find_set, is_ours
 from swift_vlrft.datasets.report import Report, nothing_scored, report_of_source
 from swift_vlrft.datasets.row import Kind
 from swift_vlrft.datasets.schemas import is_for_swift, schema_of
@@ -86,10 +86,10 @@ def _set(run: Run, flag: str, value: str, rewards: Sequence[str]) -> _Set:
     path = run.recipe.at(asked.name)
     stored = find_set(path, rename=_renamed(run)) if path and path.exists() else None
     columns = tuple(stored.columns) if stored else ()
-    if stored is None or is_for_swift(columns):
+    if stored is None or not is_ours(stored, run.texts("reward_funcs")):
         return found(columns)
     if schema_of(columns) is None:
-        return found(columns, "solution" in columns)
+        return found(columns, True)
     report = _report(run, stored, asked.subsets, rewards) if rewards else None
     return found((*columns, "solution"), True, report)
 
