@@ -76,11 +76,6 @@ def register(
         from swift_vlrft.swift_plugin.callbacks import MemoryCallback, add_callback
 
         add_callback("vlrft_memory", MemoryCallback)
-    if is_on("VLRFT_AGREEMENT"):
-        from swift_vlrft.swift_plugin.callbacks import add_callback
-        from swift_vlrft.swift_plugin.watch_agreement import WatchAgreement
-
-        add_callback("vlrft_agreement", WatchAgreement)
     for name, function in REWARDS.items():
         orms[name] = _factory(_drawn(name, watch(name, function)))
         eval_metrics_map[name] = metric_of(name, function)
