@@ -2,7 +2,6 @@
 
     runs/agree/NAME/verdict.json    the verdict with its figures
     runs/agree/NAME/measured.json   every token of every row, for both sides
-    runs/agree/NAME/agreement.png   the same as a picture
     runs/agree/NAME/swift.log       what ms-swift printed
 
 The measuring is done in processes of their own, as many as the recipe trains with, with its flags
@@ -18,7 +17,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from swift_vlrft.agreement.measurement import Job, Measurement
-from swift_vlrft.agreement.picture import draw
 from swift_vlrft.agreement.verdict import Verdict, judge
 from swift_vlrft.files.records import as_json, read_record, strict_json, write_record
 from swift_vlrft.files.shipped import shipped_file
@@ -46,7 +44,6 @@ ON_CPU = (
 )
 """Without a GPU: what CUDA alone can do is left out."""
 COLOCATE = ("--use_vllm", "true", "--vllm_mode", "colocate")
-
 
 GRPO_ONLY = "`vlrft agree` compares GRPO runs: give a recipe of `swift rlhf --rlhf_type grpo`"
 FATAL = {"unknown-flag", "stray-word", "value", "json", "placeholder", "model", "dataset"}
@@ -86,18 +83,20 @@ def agree(
     out = out or Path("runs", "agree", name)
     out.mkdir(parents=True, exist_ok=True)
     result = out / "measured.json"
-    for old in ("measured.json", "measured.error", "verdict.json", "agreement.png"):
+    for old in ("measured.json", "measured.error", "verdict.json"):
         (out / old).unlink(missing_ok=True)
     job = out / "job.json"
     write_record(job, Job(str(result.resolve()), rows, tokens))
     where = ["--output_dir", str((out / "swift").resolve())]
     sdpa = ["--attn_impl", "sdpa"] if run.text("attn_impl") else []
     cpu = [] if gpu_count() else [*ON_CPU, *sdpa]
-    words = [str(job.resolve()), *given, *MEASURING, *cpu, *flags, *where]
+    vllm = engine != "transformers" and (engine == "vllm" or run.true("use_vllm"))
+    # The other engine returns log-probabilities from before the temperature.
+    plain = [] if vllm else ["--temperature", "1"]
+    words = [str(job.resolve()), *given, *MEASURING, *cpu, *flags, *plain, *where]
     with server(run, commands, out / "rollout.log"):
         code = measure(recipe, run, words, out / "swift.log")
     if not result.is_file():
-        vllm = engine != "transformers" and (engine == "vllm" or run.true("use_vllm"))
         why = why_not(result, out / "swift.log", code, vllm)
         raise AgreeError(f"{recipe.path}: nothing was compared: {why}")
     measured = read_record(result, Measurement)
@@ -108,7 +107,6 @@ def agree(
         measured.notes.append(f"NNODES is {nodes}: only the processes of this node were measured")
     verdict = judge(measured)
     write_atomically(out / "verdict.json", strict_json(as_json(verdict)) + "\n")
-    draw(measured, verdict, out / "agreement.png")
     return verdict, measured, out
 
 

@@ -26,29 +26,26 @@ from swift_vlrft.tiny.checkpoint import write_tiny
 pytestmark = pytest.mark.end_to_end
 
 VLRFT = str(Path(sys.executable).parent / "vlrft")
-SAID = {
+VERDICTS = {
     "full": {
-        "healthy": ("agrees",),
-        "smaller images": ("broken", "resize limits: row "),
-        "a prefix": ("broken", "template prefix: row "),
-        "other turns": ("broken", "template: row "),
-        "top_k": ("sampling filters: ",),
-        "a penalty": ("drifts", "sampling filters: "),
-        "no queries": ("broken", "missing sync: language attention did not change"),
-        "no vision tower": ("broken", "missing sync: aligner, vision attention, vision mlp"),
-        "no synchronisation": ("broken", "missing sync: aligner, language attention"),
-        "a value less": ("broken", "lengths: row "),
+        "healthy": "agrees",
+        "smaller images": "prompt",
+        "a prefix": "prompt",
+        "other turns": "prompt",
+        "top_k": "numbers",
+        "a penalty": "numbers",
+        "no queries": "weights",
+        "no vision tower": "weights",
+        "no synchronisation": "weights",
+        "a value less": "numbers",
     },
     "lora": {
-        "healthy": ("agrees",),
-        "not merged": ("broken", "LoRA merge: "),
-        "half the scale": ("broken", "LoRA scale: 0.5 times"),
-        "twice the scale": ("broken", "LoRA scale: 2 times"),
+        "healthy": "agrees",
+        "not merged": "weights",
+        "half the scale": "weights",
+        "twice the scale": "weights",
     },
-    "lora in the engine": {
-        "healthy": ("agrees",),
-        "written into": ("broken", "altered weights: language attention, language mlp of the t"),
-    },
+    "lora in the engine": {"healthy": "agrees", "written into": "weights"},
 }
 FLAGS = {
     "full": ("--freeze_vit", "false", "--freeze_aligner", "false"),
@@ -89,8 +86,8 @@ def agree(*arguments: object, code: int, **more: object) -> dict:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("tuner", SAID)
-def test_each_fault_is_named(tuner, tiny_qwen2_5_vl, mixed, tmp_path):
+@pytest.mark.parametrize("tuner", VERDICTS)
+def test_no_fault_agrees(tuner, tiny_qwen2_5_vl, mixed, tmp_path):
     """One engine and one trainer, whose weights and settings are put back after each fault."""
     job = tmp_path / "job.json"
     job.write_text(json.dumps({"result": str(tmp_path / "r.json"), "rows": 2, "tokens": 8}))
@@ -104,9 +101,7 @@ def test_each_fault_is_named(tuner, tiny_qwen2_5_vl, mixed, tmp_path):
     line = next((x for x in done.stdout.splitlines() if x.startswith("FOUND ")), "")
     assert line, done.stdout[-2000:] + done.stderr[-4000:]
     found = json.loads(line.removeprefix("FOUND "))
-    for name, expected in SAID[tuner].items():
-        for text in expected:
-            assert any(said.startswith(text) for said in found[name]), f"{name}: {found[name]}"
+    assert {name: word for name, (word, *_) in found.items()} == VERDICTS[tuner], found
 
 
 @pytest.mark.parametrize("family", first_now("qwen3_vl", "qwen3_5", "internvl"))

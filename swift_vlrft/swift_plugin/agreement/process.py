@@ -5,8 +5,8 @@ training.
     (or under torchrun)
 
 Model, template, engine, sharding and weight synchronisation are those of the run itself: the
-pipeline of `swift rlhf` builds its trainer and prepares it, and a callback measures where the
-training would begin. ``swift_vlrft.agreement`` judges what was measured.
+pipeline of `swift rlhf` builds its trainer, of a subclass that can compare, and prepares it, and a
+callback measures where the training would begin. ``swift_vlrft.agreement`` judges what was found.
 """
 
 from __future__ import annotations
@@ -20,16 +20,21 @@ from typing import Any
 
 import torch
 from swift.pipelines.train.rlhf import SwiftRLHF
+from swift.trainers.trainer_factory import TrainerFactory
 from transformers import TrainerCallback
 
-from swift_vlrft.agreement.figures import noise, of_rows
 from swift_vlrft.agreement.measurement import Job, Measurement
+from swift_vlrft.agreement.verdict import LIMITS
 from swift_vlrft.files.records import read_record, write_record
-from swift_vlrft.swift_plugin.agreement.causes import NOT_READ, conditions, facts
 from swift_vlrft.swift_plugin.agreement.cpu import prepare_cpu
 from swift_vlrft.swift_plugin.agreement.rows import NO_ROWS, choose_rows
-from swift_vlrft.swift_plugin.agreement.sides import Sides
-from swift_vlrft.swift_plugin.agreement.weights import move_weights
+from swift_vlrft.swift_plugin.agreement.sides import Comparing
+from swift_vlrft.swift_plugin.agreement.weights import compare_moved
+
+SYNCED_FIRST = (
+    "the engine was synchronised before the first comparison: it reads the base weights from disk, "
+    "the trainer {}"
+)
 
 
 class Measured(BaseException):
@@ -39,12 +44,23 @@ class Measured(BaseException):
 class Measuring(SwiftRLHF):
     job: Job
 
+    def run(self) -> Any:
+        base = TrainerFactory.get_trainer_cls(self.args)
+        # ms-swift finds a trainer by its place in a module.
+        globals()["Comparer"] = type("Comparer", (Comparing, base), {"tokens": self.job.tokens})
+        TrainerFactory.TRAINER_MAPPING["grpo"] = f"{__name__}.Comparer"
+        return super().run()
+
     def train(self, trainer: Any) -> Any:
-        job = self.job
+        job, more = self.job, None
+        if self.args.adapters or self.args.resume_from_checkpoint:
+            more = "an adapter or a checkpoint besides"
+        elif self.args.use_vllm and trainer.args.sleep_level > 1:
+            more = "as well; --sleep_level 2 forgets them"
 
         class Begin(TrainerCallback):
             def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
-                found = measure(trainer, job)
+                found = measure(trainer, job, more)
                 if trainer.accelerator.is_main_process:
                     write_record(Path(job.result), found)
                 raise Measured
@@ -54,34 +70,23 @@ class Measuring(SwiftRLHF):
             trainer.train(self._get_resume_checkpoint(trainer))
 
 
-def measure(trainer: Any, job: Job) -> Measurement:
-    """Every process takes its share of the rows; all return what all found."""
-    sides = Sides(trainer, job)
-    sides.rows, notes = choose_rows(sides, job.rows)
-    loaded = None
-    if sides.vllm and trainer.args.sleep_level < 2:
-        loaded = of_rows(sides.compare(sync=False)[0])
-    rows, samples = sides.compare()
+def measure(trainer: Comparing, job: Job, more: str | None = None) -> Measurement:
+    """Every process takes its share of the rows; all return what all found. ``more``: what the
+    trainer read and the engine did not.
+    """
+    numbered, notes = choose_rows(trainer, job.rows)
+    vllm = trainer.args.use_vllm
+    loaded, samples = trainer.compare(numbered, sync=more is not None)
     found = Measurement(
-        engine=f"vLLM {trainer.vllm_mode}" if sides.vllm else "transformers",
-        model=str(sides.model.model_dir),
-        rows=rows,
-        noise=noise(rows, sides.resolution),
+        engine=f"vLLM {trainer.vllm_mode}" if vllm else "transformers",
+        model=str(trainer.accelerator.unwrap_model(trainer.model).model_dir),
+        dtype=str(trainer.dtype).removeprefix("torch."),
         loaded=loaded,
-        facts=facts(sides),
-        adapter=hasattr(sides.model, "peft_config"),
-        notes=notes,
+        notes=[*notes, *([SYNCED_FIRST.format(more)] if vllm and more else ())],
     )
-    if sides.vllm and not sides.colocated:
-        found.notes.append(NOT_READ)
-    if sides.resolution > 2**-20:
-        found.notes.append(
-            "the trainer's log-probabilities are of half precision, coarser than the engine's: "
-            f"two that are neighbours at -12 are {8 * sides.resolution:.2g} apart"
-        )
-    found.tried = conditions(sides, samples)
-    if sides.vllm:
-        found.moved = move_weights(sides, samples, found)
+    if vllm:
+        limit = LIMITS[found.dtype].mean
+        found.synced, found.step = compare_moved(trainer, numbered, samples, limit)
     return found
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from swift.utils import remove_response
 
-from swift_vlrft.swift_plugin.agreement.sides import NumberedRow, Sides
+from swift_vlrft.swift_plugin.agreement.sides import Comparing, NumberedRow
 
 SCANNED = 1000
 """Rows of the set that are looked at for rows with and without images."""
@@ -16,15 +16,14 @@ SCANNED = 1000
 NO_ROWS = "the data set has no rows: give another with --dataset"
 
 
-def choose_rows(sides: Sides, wanted: int) -> tuple[list[NumberedRow], list[str]]:
+def choose_rows(trainer: Comparing, wanted: int) -> tuple[list[NumberedRow], list[str]]:
     """This process's share, half of it without images if there are such rows; and notes on the
     choice. ValueError if no row can be compared.
     """
-    trainer = sides.trainer
     kinds: dict[bool, list[NumberedRow]] = {True: [], False: []}
     long, bad = [], []
     answer = trainer.request_config.max_tokens
-    limit = trainer.engine.engine.model_config.max_model_len if sides.colocated else None
+    limit = trainer.engine.engine.model_config.max_model_len if trainer.colocated else None
     for number, row in enumerate(islice(trainer.train_dataset, SCANNED), 1):
         kind = kinds[bool(row.get("images"))]
         if len(kind) == wanted:
