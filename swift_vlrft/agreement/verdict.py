@@ -29,8 +29,8 @@ class Limit(NamedTuple):
 
 LIMITS = {
     "float32": Limit(8e-6, 1e-4, 0.01),
-    "float16": Limit(3e-3, 3e-2, 0.01),
-    "bfloat16": Limit(2e-2, 2e-1, 0.01),
+    "float16": Limit(6e-3, 1e-1, 0.01),
+    "bfloat16": Limit(5e-2, 7e-1, 0.01),
 }
 
 
@@ -41,9 +41,12 @@ class First(msgspec.Struct):
     token: int
     trainer: str
     engine: str
+    text: str = ""
+    """Of a token of the answer; those of a prompt differ."""
 
     def __str__(self) -> str:
-        return f"{self.row}, token {self.token}: trainer {self.trainer}, engine {self.engine}"
+        place = f"{self.row}, token {self.token}{self.text and f' of the answer, {self.text!r}'}"
+        return f"{place}: trainer {self.trainer}, engine {self.engine}"
 
 
 class Verdict(msgspec.Struct):
@@ -89,33 +92,26 @@ def judge(measured: Measurement) -> Verdict:
 
 
 def _prompt(rows: Sequence[Row]) -> First | None:
+    """The first token of a prompt that the engine had otherwise."""
     for row in rows:
         place = None if row.asked is None else first_apart(row.prompt, row.asked)
         if place is not None:
-            ours, theirs = row.apart or ("another token", "another token")
-            return First(row.place, place + 1, ours, theirs)
+            return First(row.place, place + 1, *row.apart)
     return None
 
 
 def _beyond(rows: Sequence[Row], limit: Limit) -> First | None:
-    """The first token beyond the limits, if the rows are."""
+    """The first token beyond the limits, if rows with images or those without are."""
     for row in rows:
         if not row.comparable:
             values = [f"{len(of)} log-probabilities" for of in (row.trainer, row.engine)]
             return First(row.place, min(len(row.trainer), len(row.engine)) + 1, *values)
-    kinds = [[row for row in rows if bool(row.images) == images] for images in (True, False)]
-    for kind in (*filter(None, kinds), rows):
+    for kind in ([row for row in rows if bool(row.images) == images] for images in (True, False)):
         found = figures(kind, limit.bound)
         if found and not (found.mean <= limit.mean and found.beyond <= limit.share):
-            bounds = (limit.bound, limit.mean)
-            return next(filter(None, (_larger(kind, bound) for bound in bounds)), None)
-    return None
-
-
-def _larger(rows: Sequence[Row], bound: float) -> First | None:
-    for row in rows:
-        for i, size in enumerate(row.sizes()):
-            if size > bound:
-                values = (f"{of[i]:.6g}" for of in (row.trainer, row.engine))
-                return First(row.place, i + 1, *values)
+            tokens = [(size, row, i) for row in kind for i, size in enumerate(row.sizes())]
+            least = limit.bound if found.beyond else limit.mean
+            _, row, i = next(token for token in tokens if token[0] > least)
+            values = [f"{of[i]:.6g}" for of in (row.trainer, row.engine)]
+            return First(row.place, i + 1, *values, text=row.texts[i])
     return None

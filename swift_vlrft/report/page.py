@@ -196,5 +196,5 @@ def _tasks(series: dict[str, Series]) -> list[tuple[str, Any, dict[str, Any]]]:
 
 def _agreement(series: dict[str, Series]) -> list[tuple[str, Any, dict[str, Any]]]:
     """What ms-swift's --log_rollout_offpolicy_metrics true logged."""
-    note = {"note": "KL of their log-probabilities (k3); `vlrft agree` compares them token by token"}
+    note = {"note": "KL of their log-probabilities, k3; `vlrft agree` compares them by token"}
     return [("engine against trainer", series.get("rollout_correction/k3_kl", ()), note)]

@@ -97,7 +97,7 @@ def agree(
     with server(run, commands, out / "rollout.log"):
         code = measure(recipe, run, words, out / "swift.log")
     if not result.is_file():
-        why = why_not(result, out / "swift.log", code, vllm)
+        why = why_not(result, out / "swift.log", code)
         raise AgreeError(f"{recipe.path}: nothing was compared: {why}")
     measured = read_record(result, Measurement)
     if cpu:

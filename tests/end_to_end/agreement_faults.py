@@ -120,12 +120,12 @@ FAULTS = {"full": FULL, "lora": LORA, "lora in the engine": IN_THE_ENGINE}
 def main(job: str, faults: str, *flags: str) -> None:
     measure = process.measure
 
-    def try_all(trainer: Any, job: Any, more: str | None) -> Any:
+    def try_all(trainer: Any, job: Any, why: str) -> Any:
         found = {}
         measured = None
         for name, fault in FAULTS[faults].items():
             with fault(trainer):
-                measured = measure(trainer, job, more)
+                measured = measure(trainer, job, why)
             verdict = judge(measured)
             # As the engine was loaded.
             trainer._move_model_to_vllm()

@@ -95,12 +95,20 @@ def test_no_fault_agrees(tuner, tiny_qwen2_5_vl, mixed, tmp_path):
         *(tiny_qwen2_5_vl, mixed, tmp_path / "out", []),
         *("--use_vllm", "true", "--vllm_mode", "colocate", "--vllm_max_model_len", "512"),
         *("--vllm_enforce_eager", "true", "--dataset_shuffle", "false"),
-        *("--reward_funcs", "vlrft_format", "--beta", "0", *FLAGS[tuner]),
+        *(
+            "--reward_funcs",
+            "vlrft_format",
+            "--beta",
+            "0",
+            *FLAGS[tuner],
+            *os.environ.get("DT", "").split(),
+        ),
     )
     done = run_python(CODE, str(job), tuner, *command[2:], **VLLM_ON_CPU)
     line = next((x for x in done.stdout.splitlines() if x.startswith("FOUND ")), "")
     assert line, done.stdout[-2000:] + done.stderr[-4000:]
     found = json.loads(line.removeprefix("FOUND "))
+    open("/tmp/found.txt", "a").write(line + "\n")
     assert {name: word for name, (word, *_) in found.items()} == VERDICTS[tuner], found
 
 

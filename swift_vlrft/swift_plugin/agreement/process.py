@@ -1,12 +1,11 @@
-"""The measuring process of `vlrft agree`: ms-swift's GRPO run up to its first step, then no
-training.
+"""The measuring process of `vlrft agree`: ms-swift's GRPO run up to its first step.
 
     python -m swift_vlrft.swift_plugin.agreement.process JOB.json --rlhf_type grpo ...
     (or under torchrun)
 
 Model, template, engine, sharding and weight synchronisation are those of the run itself: the
 pipeline of `swift rlhf` builds its trainer, of a subclass that can compare, and prepares it, and a
-callback measures where the training would begin. ``swift_vlrft.agreement`` judges what was found.
+callback measures where the training would begin.
 """
 
 from __future__ import annotations
@@ -31,10 +30,7 @@ from swift_vlrft.swift_plugin.agreement.rows import NO_ROWS, choose_rows
 from swift_vlrft.swift_plugin.agreement.sides import Comparing
 from swift_vlrft.swift_plugin.agreement.weights import compare_moved
 
-SYNCED_FIRST = (
-    "the engine was synchronised before the first comparison: it reads the base weights from disk, "
-    "the trainer {}"
-)
+NOT_READ = "before the first comparison the engine was synchronised: it "
 
 
 class Measured(BaseException):
@@ -52,15 +48,15 @@ class Measuring(SwiftRLHF):
         return super().run()
 
     def train(self, trainer: Any) -> Any:
-        job, more = self.job, None
-        if self.args.adapters or self.args.resume_from_checkpoint:
-            more = "an adapter or a checkpoint besides"
-        elif self.args.use_vllm and trainer.args.sleep_level > 1:
-            more = "as well; --sleep_level 2 forgets them"
+        job, args, why = self.job, self.args, ""
+        if args.use_vllm and (args.adapters or args.resume_from_checkpoint):
+            why = "does not read the trainer's adapter or checkpoint"
+        elif args.use_vllm and args.sleep_level > 1:
+            why = "forgets its weights (--sleep_level 2)"
 
         class Begin(TrainerCallback):
             def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
-                found = measure(trainer, job, more)
+                found = measure(trainer, job, why)
                 if trainer.accelerator.is_main_process:
                     write_record(Path(job.result), found)
                 raise Measured
@@ -70,42 +66,40 @@ class Measuring(SwiftRLHF):
             trainer.train(self._get_resume_checkpoint(trainer))
 
 
-def measure(trainer: Comparing, job: Job, more: str | None = None) -> Measurement:
-    """Every process takes its share of the rows; all return what all found. ``more``: what the
-    trainer read and the engine did not.
+def measure(trainer: Comparing, job: Job, why: str) -> Measurement:
+    """Every process takes its share of the rows; all return what all found. ``why`` the engine
+    does not have the trainer's weights from the start, if so.
     """
     numbered, notes = choose_rows(trainer, job.rows)
-    vllm = trainer.args.use_vllm
-    loaded, samples = trainer.compare(numbered, sync=more is not None)
+    loaded, samples = trainer.compare(numbered, sync=bool(why))
     found = Measurement(
-        engine=f"vLLM {trainer.vllm_mode}" if vllm else "transformers",
+        engine=f"vLLM {trainer.vllm_mode}" if trainer.args.use_vllm else "transformers",
         model=str(trainer.accelerator.unwrap_model(trainer.model).model_dir),
         dtype=str(trainer.dtype).removeprefix("torch."),
         loaded=loaded,
-        notes=[*notes, *([SYNCED_FIRST.format(more)] if vllm and more else ())],
+        notes=[*notes, *([NOT_READ + why] if why else ())],
     )
-    if vllm:
+    if trainer.args.use_vllm:
         limit = LIMITS[found.dtype].mean
         found.synced, found.step = compare_moved(trainer, numbered, samples, limit)
     return found
 
 
 def main(arguments: Sequence[str]) -> None:
-    job = read_record(Path(arguments[0]), Job)
+    Measuring.job = job = read_record(Path(arguments[0]), Job)
     sys.argv = [sys.argv[0], *arguments[1:]]  # the plugin reads them, too
     if not torch.cuda.is_available():
         prepare_cpu(arguments)
-    Measuring.job = job
     try:
         Measuring().main()
     except (Exception, SystemExit) as error:
+        text = str(error)
+        if isinstance(error, (AssertionError, LookupError)) or not text:  # a word or nothing
+            text = f"{type(error).__name__} {text}".strip()
+        # ms-swift looks for columns in the first row; datasets, for a split.
+        if isinstance(error, StopIteration) or "corresponds to no data" in text:
+            text = NO_ROWS
         if os.environ.get("RANK", "0") == "0":
-            text = str(error)
-            if isinstance(error, (AssertionError, LookupError)) or not text:  # a word or nothing
-                text = f"{type(error).__name__} {text}".strip()
-            # ms-swift looks for columns in the first row; datasets, for a split.
-            if isinstance(error, StopIteration) or "corresponds to no data" in text:
-                text = NO_ROWS
             Path(job.result).with_suffix(".error").write_text(text)
         raise
 

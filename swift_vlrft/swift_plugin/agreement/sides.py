@@ -15,6 +15,7 @@ from swift_vlrft.agreement.figures import Row, first_apart
 Samples = list[Any]
 Values = list[list[float]]
 NumberedRow = tuple[int, dict[str, Any]]
+AMP = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 if TYPE_CHECKING:
     from swift.rlhf_trainers import GRPOTrainer as Base
@@ -41,13 +42,10 @@ class Comparing(Base):  # type: ignore[misc]
     @property
     def dtype(self) -> torch.dtype:
         """The coarsest type of both sides."""
-        model = self.accelerator.unwrap_model(self.model)
-        types = [next(p.dtype for n, p in model.named_parameters() if "lora_" not in n)]
-        if self.accelerator.native_amp:
-            types += [{"fp16": torch.float16}.get(self.accelerator.mixed_precision, types[0])]
-            types += [torch.bfloat16] if self.accelerator.mixed_precision == "bf16" else []
-        if self.colocated:
-            types.append(self.engine.engine.model_config.dtype)
+        amp = self.accelerator.mixed_precision if self.accelerator.native_amp else "no"
+        types = [AMP[amp]] if amp in AMP else []
+        types += [p.dtype for n, p in self.model.named_parameters() if "lora_" not in n][:1]
+        types += [self.engine.engine.model_config.dtype] if self.colocated else []
         return max(types, key=lambda dtype: torch.finfo(dtype).eps)
 
     def _postprocess_rollout_outputs(self, samples: Samples, outputs: Any) -> Samples:
@@ -94,9 +92,7 @@ class Comparing(Base):  # type: ignore[misc]
         return gathered(found), samples
 
     def score(self, samples: Samples) -> Values:
-        """The trainer's log-probabilities, as ``_prepare_batch_inputs`` computes them, without
-        dropout.
-        """
+        """The trainer's log-probabilities, as in its own steps but without dropout."""
         model, size, found = self.model, self.args.per_device_train_batch_size, []
         training = model.training
         model.eval()
@@ -106,11 +102,8 @@ class Comparing(Base):  # type: ignore[misc]
                 for sample in batch:
                     sample.encoded = encode_sample(sample, self.template)
                     sample.encoded.pop("_extra_kwargs", None)
-                inputs, grpo = collate_to_grpo_micro_batch(
-                    *(batch, self.template),
-                    device=self.accelerator.device,
-                    use_logits_to_keep=True,
-                )
+                place = {"device": self.accelerator.device, "use_logits_to_keep": True}
+                inputs, grpo = collate_to_grpo_micro_batch(batch, self.template, **place)
             inputs.pop("labels", None)
             checkpointing = self.args.gradient_checkpointing_kwargs
             with torch.no_grad(), disable_gradient_checkpointing(model, checkpointing):
