@@ -12,11 +12,7 @@ from swift_vlrft.commands.output import print_json, say, show, table
 
 def agree(
     target: Annotated[
-        str,
-        typer.Argument(
-            metavar="RECIPE|MODEL",
-            help="A recipe as for `vlrft check`; or a model, with --dataset.",
-        ),
+        str, typer.Argument(metavar="RECIPE|MODEL", help="A recipe; or a model, with --dataset.")
     ],
     flags: Annotated[
         list[str] | None,
@@ -26,10 +22,7 @@ def agree(
         str | None, typer.Option(help="With a model: a set as in ms-swift's --dataset.")
     ] = None,
     engine: Annotated[
-        str,
-        typer.Option(
-            help="vllm, transformers, or auto: the recipe's; for a model as in `vlrft eval`."
-        ),
+        str, typer.Option(help="vllm, transformers, or auto: the recipe's.")
     ] = "auto",
     rows: Annotated[int, typer.Option(min=1, help="Rows to compare, with and without images.")] = 8,
     tokens: Annotated[int, typer.Option(min=1, help="Longest answer to compare.")] = 64,
@@ -53,7 +46,7 @@ def agree(
         target, dataset, out=out, engine=engine, rows=rows, tokens=tokens, flags=flags or ()
     )
     if as_json:
-        told = {name: getattr(measured, name) for name in ("engine", "model", "dtype", "step")}
+        told = {name: getattr(measured, name) for name in ("engine", "model", "dtype")}
         print_json({**plain(verdict), **told, "folder": str(folder)})
         raise typer.Exit(verdict.exit_code)
     say(f"{verdict.word}: {measured.engine} and the trainer, {measured.model}: {verdict.said}")

@@ -24,7 +24,6 @@ if os.environ.get("VLRFT_TEST_DEEPSPEED") == "1" and "RANK" in os.environ:
 
 if os.environ.get("VLRFT_TEST_VLLM") == "1" and importlib.util.find_spec("vllm"):
     from vllm.distributed.device_communicators.cpu_communicator import _CPUSHMDistributed
-
     from vllm.lora.lora_model import LoRAModel
 
     from swift_vlrft.swift_plugin.agreement.cpu import keep_weights

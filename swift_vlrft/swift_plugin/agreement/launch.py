@@ -22,12 +22,11 @@ OF_A_CLUSTER = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RA
 """With these a process would wait for the other nodes, which are not started."""
 
 MEMORY = re.compile(
-    r"out of memory|MemoryError|(allocate|not enough|free|available) memory|unable to allocate"
-    r"|KV cache|SIGKILL",
-    re.IGNORECASE,
+    r"(?i)out of memory|MemoryError|(allocate|not enough|free|available) memory|unable to allocate"
+    r"|KV cache|SIGKILL"
 )
 TOO_LARGE = (
-    "; it does not fit here: lower MAX_PIXELS, --per_device_train_batch_size and, with vLLM, "
+    "; it does not fit here: lower --per_device_train_batch_size, MAX_PIXELS and, with vLLM, "
     "--vllm_gpu_memory_utilization; or leave vLLM out: --engine transformers"
 )
 

@@ -1,11 +1,9 @@
 """The measuring process of `vlrft agree`: ms-swift's GRPO run up to its first step.
 
     python -m swift_vlrft.swift_plugin.agreement.process JOB.json --rlhf_type grpo ...
-    (or under torchrun)
 
-Model, template, engine, sharding and weight synchronisation are those of the run itself: the
-pipeline of `swift rlhf` builds its trainer, of a subclass that can compare, and prepares it, and a
-callback measures where the training would begin.
+The pipeline of `swift rlhf` builds the run's own model, template, engine and trainer, which is of
+a subclass that can compare; a callback measures where the training would begin.
 """
 
 from __future__ import annotations
@@ -28,9 +26,8 @@ from swift_vlrft.files.records import read_record, write_record
 from swift_vlrft.swift_plugin.agreement.cpu import prepare_cpu
 from swift_vlrft.swift_plugin.agreement.rows import NO_ROWS, choose_rows
 from swift_vlrft.swift_plugin.agreement.sides import Comparing
-from swift_vlrft.swift_plugin.agreement.weights import compare_moved
 
-NOT_READ = "before the first comparison the engine was synchronised: it "
+NOT_READ = "the engine was synchronised before the first comparison: it {}"
 
 
 class Measured(BaseException):
@@ -50,9 +47,9 @@ class Measuring(SwiftRLHF):
     def train(self, trainer: Any) -> Any:
         job, args, why = self.job, self.args, ""
         if args.use_vllm and (args.adapters or args.resume_from_checkpoint):
-            why = "does not read the trainer's adapter or checkpoint"
+            why = NOT_READ.format("does not read the trainer's adapter or checkpoint")
         elif args.use_vllm and args.sleep_level > 1:
-            why = "forgets its weights (--sleep_level 2)"
+            why = NOT_READ.format("forgets its weights (--sleep_level 2)")
 
         class Begin(TrainerCallback):
             def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
@@ -67,8 +64,8 @@ class Measuring(SwiftRLHF):
 
 
 def measure(trainer: Comparing, job: Job, why: str) -> Measurement:
-    """Every process takes its share of the rows; all return what all found. ``why`` the engine
-    does not have the trainer's weights from the start, if so.
+    """What all processes found, each of its share of the rows. ``why`` the engine does not start
+    with the trainer's weights, if so.
     """
     numbered, notes = choose_rows(trainer, job.rows)
     loaded, samples = trainer.compare(numbered, sync=bool(why))
@@ -77,11 +74,12 @@ def measure(trainer: Comparing, job: Job, why: str) -> Measurement:
         model=str(trainer.accelerator.unwrap_model(trainer.model).model_dir),
         dtype=str(trainer.dtype).removeprefix("torch."),
         loaded=loaded,
-        notes=[*notes, *([NOT_READ + why] if why else ())],
+        notes=[*notes, *filter(None, [why])],
     )
     if trainer.args.use_vllm:
         limit = LIMITS[found.dtype].mean
-        found.synced, found.step = compare_moved(trainer, numbered, samples, limit)
+        found.synced, note = trainer.compare_moved(numbered, samples, limit)
+        found.notes.append(note)
     return found
 
 

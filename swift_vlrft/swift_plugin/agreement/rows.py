@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from itertools import cycle, islice
-from typing import Any
 
 from swift.utils import remove_response
 
@@ -29,7 +28,10 @@ def choose_rows(trainer: Comparing, wanted: int) -> tuple[list[NumberedRow], lis
         if len(kind) == wanted:
             continue
         try:
-            tokens = _prompt_tokens(trainer, row)
+            (sample,) = trainer.to_samples([row])
+            remove_response(sample.messages)
+            with trainer._template_context(trainer.template):
+                tokens = len(trainer.template.encode(sample.to_template_dict())["input_ids"])
         except Exception as error:  # of ms-swift's template, Pillow, the model's processor
             # Without Python's names of objects.
             text = re.sub(r"<[\w.]+ object at 0x\w+>", "", str(error)) or type(error).__name__
@@ -52,10 +54,3 @@ def choose_rows(trainer: Comparing, wanted: int) -> tuple[list[NumberedRow], lis
     share = -(-len(chosen) // trainer.accelerator.num_processes)
     first = trainer.accelerator.process_index * share
     return list(islice(cycle(chosen), first, first + share)), notes
-
-
-def _prompt_tokens(trainer: Any, row: dict[str, Any]) -> int:
-    (sample,) = trainer.to_samples([row])
-    remove_response(sample.messages)
-    with trainer._template_context(trainer.template):
-        return len(trainer.template.encode(sample.to_template_dict())["input_ids"])

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from math import isfinite
+from typing import Any
 
 import torch
 from swift.rlhf_trainers.utils import collate_to_grpo_micro_batch, encode_sample
 from swift.trainers import disable_gradient_checkpointing
 from torch import distributed
 
-from swift_vlrft.agreement.figures import Row, first_apart
+from swift_vlrft.agreement.measurement import Row, first_apart
 
 Samples = list[Any]
-Values = list[list[float]]
 NumberedRow = tuple[int, dict[str, Any]]
+STEPS = (0.08, 0.16, 0.32, 0.64)
+VISIBLE = 10.0
+"""The step is enlarged until the trainer's own answer moves by this many times the limit."""
 AMP = {"fp16": torch.float16, "bf16": torch.bfloat16}
-
-if TYPE_CHECKING:
-    from swift.rlhf_trainers import GRPOTrainer as Base
-else:
-    Base = object
+Base: Any = object
 
 
 class Comparing(Base):  # type: ignore[misc]
@@ -91,7 +91,7 @@ class Comparing(Base):  # type: ignore[misc]
             )
         return gathered(found), samples
 
-    def score(self, samples: Samples) -> Values:
+    def score(self, samples: Samples) -> list[list[float]]:
         """The trainer's log-probabilities, as in its own steps but without dropout."""
         model, size, found = self.model, self.args.per_device_train_batch_size, []
         training = model.training
@@ -113,6 +113,33 @@ class Comparing(Base):  # type: ignore[misc]
         model.train(training)
         return found
 
+    def compare_moved(
+        self, numbered: list[NumberedRow], samples: Samples, limit: float
+    ) -> tuple[list[Row], str]:
+        """The rows after every trained weight was moved and sent, and a note on the step; then the
+        weights are put back.
+        """
+        first = self.score(samples)
+        weights = [p for p in self.model.parameters() if p.requires_grad]
+        kept = [local(p).to("cpu", copy=True) for p in weights]
+        step = moved = 0.0
+        for larger in STEPS:
+            move(weights, kept, larger)
+            scores = zip(first, self.score(samples), strict=True)
+            sizes = gathered([abs(b - a) for pair in scores for a, b in zip(*pair, strict=True)])
+            mean = sum(sizes) / max(1, len(sizes))
+            if step and not isfinite(mean):  # too large for the type
+                move(weights, kept, step)
+                break
+            step, moved = larger, mean
+            if not moved < VISIBLE * limit:
+                break
+        rows, _ = self.compare(numbered, sync=True)
+        move(weights, kept, 0.0)
+        if not self.colocated:  # a server lives on
+            self._move_model_to_vllm()
+        return rows, f"before the sync the weights moved by {step:.0%}: {moved:.2g} in the trainer"
+
 
 def gathered(values: list[Any]) -> list[Any]:
     """Those of all processes."""
@@ -127,3 +154,27 @@ def flat(values: Any) -> list[Any]:
     """ms-swift nests tokens and log-probabilities by turn."""
     nested = values and isinstance(values[0], (list, tuple))
     return [*chain.from_iterable(values)] if nested else list(values or ())
+
+
+def local(parameter: torch.nn.Parameter) -> torch.Tensor:
+    """What this process holds of a weight: all of it, or FSDP's or ZeRO-3's shard."""
+    if hasattr(parameter, "ds_tensor"):
+        parameter.partition()  # type: ignore[attr-defined]  # some are left whole after a forward
+        return parameter.ds_tensor.data  # type: ignore[no-any-return]
+    data = parameter.data
+    return data.to_local() if hasattr(data, "to_local") else data
+
+
+def move(weights: Sequence[torch.nn.Parameter], kept: Sequence[torch.Tensor], step: float) -> None:
+    """Each weight away from where it was, by normal random numbers of ``step`` times its root mean
+    square; with 0 exactly back. The same in every process that holds the same part.
+    """
+    for number, (weight, was) in enumerate(zip(weights, kept, strict=True)):
+        place = local(weight)
+        start = was.to(place.device)
+        size = float(start.float().square().mean().sqrt()) or 0.02  # a new adapter's B is zero
+        if step:
+            generator = torch.Generator(place.device).manual_seed(number)
+            drawn = torch.randn(start.shape, generator=generator, device=place.device)
+            start = start + (step * size * drawn).to(start.dtype)
+        place.copy_(start)
