@@ -67,6 +67,7 @@ swift rlhf \
     --save_total_limit 2 \
     --logging_steps 1 \
     --log_completions true \
+    --log_rollout_offpolicy_metrics true \
     --report_to tensorboard \
     --callbacks graceful_exit \
     "$@"

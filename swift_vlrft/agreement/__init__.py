@@ -1,1 +1,1 @@
-"""Does the engine that samples say what the trainer says? Figures, and a verdict from them."""
+"""Does the engine that samples say what the trainer says? Token by token, and a verdict."""

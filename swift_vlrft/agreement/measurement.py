@@ -1,53 +1,83 @@
-"""What one process measures and another judges: records on disk."""
+"""What one process measures and another judges: records on disk, and figures of them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from itertools import zip_longest
+from math import inf, isfinite
+
 import msgspec
 
-from swift_vlrft.agreement.figures import Figures, Row
+
+class Row(msgspec.Struct):
+    """One prompt, the engine's answer, and what both sides say of each of its tokens."""
+
+    place: str
+    images: int
+    prompt: list[int]
+    """As the trainer encodes it, every image token counted."""
+    asked: list[int] | None
+    """The prompt as the engine had it; None if it does not tell."""
+    texts: list[str]
+    """Of the answer's tokens."""
+    engine: list[float]
+    """Log-probabilities; empty if the engine returns none."""
+    trainer: list[float]
+    apart: list[str] = []
+    """The trainer's and the engine's token where their prompts first differ."""
+
+    @property
+    def comparable(self) -> bool:
+        return bool(self.engine) and len(self.engine) == len(self.trainer)
+
+    def sizes(self) -> list[float]:
+        """|difference| of each token, in nats; infinite where a value is no number."""
+        both = zip(self.engine, self.trainer, strict=True) if self.comparable else ()
+        return [abs(b - a) if isfinite(b - a) else inf for a, b in both]
 
 
 class Job(msgspec.Struct):
+    """What the measuring process is asked for."""
+
     result: str
     rows: int
     tokens: int
     """The most tokens of an answer."""
 
 
-class Moved(msgspec.Struct):
-    """After every trained weight was moved, and ms-swift had synchronised the engine."""
-
-    step: float
-    """By how much, as a share of the root mean square of the weight."""
-    rows: list[Row]
-    noise: Figures | None
-    before: Figures | None
-    """The engine against the trainer with the weights of before the step."""
-    stale: dict[str, list[str]]
-    """Parts of the model that the engine kept, with its names of their weights."""
-    unplaced: dict[str, list[str]] = {}
-    """Parts whose adapters the engine was given and adds to nothing, with its names of them."""
-    altered: list[str] = []
-    """Parts of the trainer that are not as they were before the synchronisation."""
-    parts: dict[str, float] = {}
-    """The mean difference after each part alone was moved, if all together gave one."""
-    lora_scale: float | None = None
-    """How large the engine's change is as a multiple of what the adapters add."""
-    left: float = 0.0
-    """How far the trainer's own answer stays off once its trained weights are back."""
-
-
 class Measurement(msgspec.Struct):
+    """What the measuring process found."""
+
     engine: str
     model: str
-    rows: list[Row] = []
-    noise: Figures | None = None
-    loaded: Figures | None = None
-    """Before the first synchronisation, with the weights that the engine read from disk."""
-    facts: dict[str, tuple[str, str]] = {}
-    """What can be compared by itself: of the trainer and of the engine."""
-    tried: dict[str, float] = {}
-    """The mean difference under a changed condition, by its name."""
-    moved: Moved | None = None
-    adapter: bool = False
+    dtype: str
+    """The coarsest of both sides: a name of ``LIMITS`` in verdict.py."""
+    loaded: list[Row] = []
+    """With the weights that each side read."""
+    synced: list[Row] = []
+    """After every trained weight was moved and sent to the engine, if there is one."""
     notes: list[str] = []
+
+
+class Figures(msgspec.Struct):
+    """The |differences| of some tokens in numbers; ``beyond`` is the share beyond a bound."""
+
+    tokens: int
+    mean: float
+    worst: float
+    beyond: float
+
+
+def figures(rows: Iterable[Row], bound: float) -> Figures | None:
+    """The figures of those rows; None if there is no token to compare."""
+    sizes = [size for row in rows for size in row.sizes()]
+    if not sizes:
+        return None
+    beyond = sum(size > bound for size in sizes) / len(sizes)
+    return Figures(len(sizes), sum(sizes) / len(sizes), max(sizes), beyond)
+
+
+def first_apart(ours: Sequence[int], theirs: Sequence[int]) -> int | None:
+    """The position, from 0, at which two prompts first differ; None if they are the same."""
+    pairs = enumerate(zip_longest(ours, theirs))
+    return next((i for i, (a, b) in pairs if a != b), None)

@@ -12,11 +12,7 @@ from swift_vlrft.commands.output import print_json, say, show, table
 
 def agree(
     target: Annotated[
-        str,
-        typer.Argument(
-            metavar="RECIPE|MODEL",
-            help="A recipe as for `vlrft check`; or a model, with --dataset.",
-        ),
+        str, typer.Argument(metavar="RECIPE|MODEL", help="A recipe; or a model, with --dataset.")
     ],
     flags: Annotated[
         list[str] | None,
@@ -26,10 +22,7 @@ def agree(
         str | None, typer.Option(help="With a model: a set as in ms-swift's --dataset.")
     ] = None,
     engine: Annotated[
-        str,
-        typer.Option(
-            help="vllm, transformers, or auto: the recipe's; for a model as in `vlrft eval`."
-        ),
+        str, typer.Option(help="vllm, transformers, or auto: the recipe's.")
     ] = "auto",
     rows: Annotated[int, typer.Option(min=1, help="Rows to compare, with and without images.")] = 8,
     tokens: Annotated[int, typer.Option(min=1, help="Longest answer to compare.")] = 64,
@@ -38,13 +31,13 @@ def agree(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the verdict as JSON.")] = False,
 ) -> None:
-    """Compare the engine's log-probabilities with the trainer's, before a run and after its weights
-    moved.
+    """Compare the engine's prompts and log-probabilities with the trainer's, as loaded and after a
+    synchronisation.
 
     Example: vlrft agree recipes/qwen2_5_vl_3b/detection_4x80g.sh --rows 4
 
     Runs the recipe's own model, data, engine and flags up to the first step, in a minute or so.
-    Exit code 0: they agree; 1: they drift; 2: broken, or nothing could be compared.
+    Exit code 0: they agree; 1: they do not; 2: nothing could be compared.
     """
     from swift_vlrft.files.records import as_json as plain
     from swift_vlrft.swift_plugin.agree import agree as compare
@@ -53,24 +46,17 @@ def agree(
         target, dataset, out=out, engine=engine, rows=rows, tokens=tokens, flags=flags or ()
     )
     if as_json:
-        prompts = [
-            {"row": row.place, "images": row.images, "trainer": len(row.prompt), "engine": asked}
-            for row in measured.rows
-            for asked in [None if row.asked is None else len(row.asked)]
-        ]
-        told = {"engine": measured.engine, "model": measured.model, "facts": measured.facts}
-        print_json({**plain(verdict), **told, "prompt_tokens": prompts, "folder": str(folder)})
+        told = {name: getattr(measured, name) for name in ("engine", "model", "dtype")}
+        print_json({**plain(verdict), **told, "folder": str(folder)})
         raise typer.Exit(verdict.exit_code)
-    say(f"{verdict.word}: {measured.engine} and the trainer, {measured.model}")
-    for cause in verdict.causes:
-        say(f"  {cause.name}: {cause.evidence}", f"    -> {cause.remedy}")
-    drawn = table("compared", ">tokens", ">mean", ">99 %", ">worst", ">KL", ">ratio", "worst token")
+    say(f"{verdict.word}: {measured.engine} and the trainer, {measured.model}: {verdict.said}")
+    limit = verdict.limit
+    drawn = table("compared", ">tokens", ">mean", ">worst", f">beyond {limit.bound:g}")
     for name, f in verdict.figures.items():
-        numbers = (f.mean, f.p99, f.worst, f.kl)
-        told_as = [f"{value:.2g}" for value in numbers] + [f"{f.ratio:.3f}"]
-        drawn.add_row(name, str(f.tokens), *told_as, f.worst_at)
+        drawn.add_row(name, str(f.tokens), f"{f.mean:.2g}", f"{f.worst:.2g}", f"{f.beyond:.1%}")
+    drawn.add_row(f"limit, {measured.dtype}", "", f"{limit.mean:g}", "", f"{limit.share:.1%}")
     show(drawn)
     for note in verdict.notes:
         say(f"note: {note}")
-    say(f"{folder}/verdict.json  {folder}/agreement.png")
+    say(f"{folder}/verdict.json")
     raise typer.Exit(verdict.exit_code)

@@ -30,9 +30,6 @@ VARIABLES = {
         "number", "512", "MiB of image features to keep; 512 is the default, 0 keeps none"
     ),
     "VLRFT_TRACK_MEMORY": Variable("switch", "0", "log the peak memory of every phase"),
-    "VLRFT_AGREEMENT": Variable(
-        "switch", "0", "log how far the engine's log-probabilities are from the trainer's"
-    ),
     "VLRFT_LOG_SAMPLES": Variable("folder", "", "write score and reason of each sample there"),
     "VLRFT_LOG_IMAGES": Variable("number", "0", "how many samples to draw at every logging step"),
     "VLRFT_IOU_SCHEDULE": Variable("text", "", "the threshold of vlrft_detection_iou_dynamic"),

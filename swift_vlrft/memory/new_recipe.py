@@ -72,7 +72,8 @@ def new_recipe(
         **{"num_generations": "8", "num_generations_eval": "1", "max_length": "2048"},
         **{"truncation_strategy": "delete", "max_completion_length": str(completion)},
         **{"beta": "0.04", "learning_rate": "1e-6", "save_steps": "100"},
-        **{"log_completions": "true", "callbacks": "graceful_exit", "output_dir": f"output/{task}"},
+        **{"log_completions": "true", "log_rollout_offpolicy_metrics": "true"},
+        **{"callbacks": "graceful_exit", "output_dir": f"output/{task}"},
     }
     variables = {"NNODES": str(nodes)} if nodes > 1 else {}
     variables |= {"NPROC_PER_NODE": str(processes)} if several else {}

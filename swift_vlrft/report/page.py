@@ -195,12 +195,6 @@ def _tasks(series: dict[str, Series]) -> list[tuple[str, Any, dict[str, Any]]]:
 
 
 def _agreement(series: dict[str, Series]) -> list[tuple[str, Any, dict[str, Any]]]:
-    """What VLRFT_AGREEMENT=1 logged."""
-    apart = {"note": "mean difference of log-probabilities; `vlrft agree` finds the cause"}
-    beyond = {"unit": True, "note": "of the tokens; ms-swift's correction clips there"}
-    return [
-        ("engine against trainer", series.get("agreement/mean", ()), apart),
-        ("the same, image rows", series.get("agreement/image_mean", ()), apart),
-        ("the same, text rows", series.get("agreement/text_mean", ()), apart),
-        ("importance ratio beyond 2", series.get("agreement/beyond_two", ()), beyond),
-    ]
+    """What ms-swift's --log_rollout_offpolicy_metrics true logged."""
+    note = {"note": "KL of their log-probabilities, k3; `vlrft agree` compares them by token"}
+    return [("engine against trainer", series.get("rollout_correction/k3_kl", ()), note)]

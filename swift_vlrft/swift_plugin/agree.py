@@ -1,9 +1,6 @@
 """``agree(...)``: run a recipe up to its first step, and judge what its engine and its trainer say.
 
-    runs/agree/NAME/verdict.json    the verdict with its figures
-    runs/agree/NAME/measured.json   every token of every row, for both sides
-    runs/agree/NAME/agreement.png   the same as a picture
-    runs/agree/NAME/swift.log       what ms-swift printed
+    runs/agree/NAME/verdict.json    measured.json (every token of both sides)    swift.log
 
 The measuring is done in processes of their own, as many as the recipe trains with, with its flags
 and variables (agreement/ here). Nothing of the recipe's output folder is touched.
@@ -18,7 +15,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from swift_vlrft.agreement.measurement import Job, Measurement
-from swift_vlrft.agreement.picture import draw
 from swift_vlrft.agreement.verdict import Verdict, judge
 from swift_vlrft.files.records import as_json, read_record, strict_json, write_record
 from swift_vlrft.files.shipped import shipped_file
@@ -38,15 +34,13 @@ MEASURING = (
     *("--dataset_shuffle", "false", "--log_completions", "false", "--push_to_hub", "false"),
     *("--beta", "0", "--sync_ref_model", "false", "--async_generate", "false"),
 )
-"""No reference model, no output, rows in the order of the set; what is compared stays the
-recipe's."""
+"""No reference model, no output, rows in the order of the set."""
 ON_CPU = (
     *("--use_cpu", "true", "--use_liger_kernel", "false"),
     *("--sleep_level", "0", "--vllm_enforce_eager", "true"),
 )
 """Without a GPU: what CUDA alone can do is left out."""
 COLOCATE = ("--use_vllm", "true", "--vllm_mode", "colocate")
-
 
 GRPO_ONLY = "`vlrft agree` compares GRPO runs: give a recipe of `swift rlhf --rlhf_type grpo`"
 FATAL = {"unknown-flag", "stray-word", "value", "json", "placeholder", "model", "dataset"}
@@ -70,35 +64,39 @@ def agree(
     """The verdict on a recipe, or on a model with a data set, and the folder with its files."""
     if engine != "auto":
         chosen_engine(engine)  # it is known, and installed
-    commands = [] if dataset is not None else _commands(target)
+    commands = _commands(target) if dataset is None else [_recipe_of(target, dataset, engine)]
     recipe = next((one for one in commands if one.command == ("swift", "rlhf")), None)
-    if dataset is not None:
-        recipe = _recipe_of(target, dataset, engine, tokens)
-    elif recipe is None:
+    if recipe is None:
         names = ", ".join(" ".join(one.command) for one in commands)
         raise AgreeError(f"{target}: it holds {names}; {GRPO_ONLY}")
-    behind = [
-        replace(flag, line=0) for flag in read_text(shlex.join(["swift", "rlhf", *flags]))[0].flags
-    ]
+    given = read_text(shlex.join(["swift", "rlhf", *flags]))[0].flags
+    behind = [replace(flag, line=0) for flag in given]
     run = _checked(recipe, behind)
-    given = _flags(run, recipe, engine, {flag.name for flag in behind})
+    vllm = run.true("use_vllm") if engine == "auto" else engine == "vllm"
+    if vllm:
+        chosen_engine("vllm")  # it is installed
+    words = _flags(recipe, {flag.name for flag in behind}, "" if vllm else "vllm_")
+    # The other engine returns log-probabilities from before the temperature.
+    chosen = () if vllm else ("--use_vllm", "false", "--temperature", "1")
+    if vllm and not run.true("use_vllm"):
+        chosen = COLOCATE
     name = "command" if "swift " in target else Path(target).name.removesuffix(".sh")
     out = out or Path("runs", "agree", name)
     out.mkdir(parents=True, exist_ok=True)
     result = out / "measured.json"
-    for old in ("measured.json", "measured.error", "verdict.json", "agreement.png"):
+    for old in ("measured.json", "measured.error", "verdict.json"):
         (out / old).unlink(missing_ok=True)
     job = out / "job.json"
     write_record(job, Job(str(result.resolve()), rows, tokens))
-    where = ["--output_dir", str((out / "swift").resolve())]
-    sdpa = ["--attn_impl", "sdpa"] if run.text("attn_impl") else []
-    cpu = [] if gpu_count() else [*ON_CPU, *sdpa]
-    words = [str(job.resolve()), *given, *MEASURING, *cpu, *flags, *where]
+    cpu = [] if gpu_count() else [*ON_CPU]
+    if cpu and run.text("attn_impl"):
+        cpu += ["--attn_impl", "sdpa"]
+    words = [str(job.resolve()), *words, *MEASURING, *cpu, *flags, *chosen]
+    words += ["--output_dir", str((out / "swift").resolve())]
     with server(run, commands, out / "rollout.log"):
         code = measure(recipe, run, words, out / "swift.log")
     if not result.is_file():
-        vllm = engine != "transformers" and (engine == "vllm" or run.true("use_vllm"))
-        why = why_not(result, out / "swift.log", code, vllm)
+        why = why_not(result, out / "swift.log", code)
         raise AgreeError(f"{recipe.path}: nothing was compared: {why}")
     measured = read_record(result, Measurement)
     if cpu:
@@ -108,7 +106,6 @@ def agree(
         measured.notes.append(f"NNODES is {nodes}: only the processes of this node were measured")
     verdict = judge(measured)
     write_atomically(out / "verdict.json", strict_json(as_json(verdict)) + "\n")
-    draw(measured, verdict, out / "agreement.png")
     return verdict, measured, out
 
 
@@ -139,7 +136,7 @@ def _commands(target: str) -> list[Recipe]:
     return read_recipes(target)
 
 
-def _recipe_of(model: str, dataset: str, engine: str, tokens: int) -> Recipe:
+def _recipe_of(model: str, dataset: str, engine: str) -> Recipe:
     """A run of all weights of that model, or of that adapter."""
     base, adapter = model_and_adapter(model, None)
     tuned = ["full", "--freeze_vit", "false", "--freeze_aligner", "false"]
@@ -152,20 +149,18 @@ def _recipe_of(model: str, dataset: str, engine: str, tokens: int) -> Recipe:
         *("--external_plugins", str(shipped_file("plugins", "vlrft.py"))),
         *("--reward_funcs", "vlrft_format", "--tuner_type", *tuned, *used),
         *("--per_device_train_batch_size", "2", "--num_generations", "2"),
-        *("--max_completion_length", str(tokens)),
     ]
     return read_text(shlex.join(words), model)[0]
 
 
-def _flags(run: Run, recipe: Recipe, engine: str, replaced: Collection[str]) -> list[str]:
-    """The recipe's flags as words, but for those ``replaced`` behind --; with another engine if one
-    is asked for.
+def _flags(recipe: Recipe, replaced: Collection[str], refused: str) -> list[str]:
+    """The recipe's flags as words, but for those ``replaced`` behind --, and those that begin with
+    ``refused``: ms-swift takes none about vLLM without it.
     """
     words: list[str] = []
-    flags = [flag for flag in recipe.flags if flag.name not in replaced]
-    if engine == "transformers":  # without vLLM, ms-swift refuses some of its flags
-        flags = [flag for flag in flags if not flag.name.startswith("vllm_")]
-    for flag in flags:
+    for flag in recipe.flags:
+        if flag.name in replaced or (refused and flag.name.startswith(refused)):
+            continue
         if not flag.known:
             raise AgreeError(
                 f"{recipe.path}:{flag.line}: --{flag.name} {' '.join(flag.values)} cannot be read "
@@ -173,10 +168,4 @@ def _flags(run: Run, recipe: Recipe, engine: str, replaced: Collection[str]) -> 
                 "flag after --"
             )
         words += [f"--{flag.name}", *flag.values] if flag.name else flag.values
-    if engine == "transformers":
-        return [*words, "--use_vllm", "false"]
-    if engine == "vllm" and not run.true("use_vllm"):
-        words += COLOCATE
-    if engine == "vllm" or run.true("use_vllm"):
-        chosen_engine("vllm")  # it is installed
     return words

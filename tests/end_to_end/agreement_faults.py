@@ -13,6 +13,7 @@ from vllm.lora.lora_model import LoRAModel
 
 from swift_vlrft.agreement.verdict import judge
 from swift_vlrft.swift_plugin.agreement import process
+from swift_vlrft.swift_plugin.agreement.sides import Comparing
 
 
 @contextmanager
@@ -98,9 +99,18 @@ LORA = {
 }
 
 
-def written_into(trainer: Any) -> Any:
+@contextmanager
+def written_into(trainer: Any):
     """The engine scales the tensors that it is handed, as vLLM does with those of a CPU."""
-    return changed(LoRAModel, from_lora_tensors=unwrap(LoRAModel.from_lora_tensors))
+
+    def send() -> None:
+        super(Comparing, trainer)._move_adapter_to_vllm()
+
+    with (
+        changed(LoRAModel, from_lora_tensors=unwrap(LoRAModel.from_lora_tensors)),
+        changed(trainer, _move_adapter_to_vllm=send),
+    ):
+        yield
 
 
 IN_THE_ENGINE = {"healthy": FULL["healthy"], "written into": written_into}
@@ -110,15 +120,17 @@ FAULTS = {"full": FULL, "lora": LORA, "lora in the engine": IN_THE_ENGINE}
 def main(job: str, faults: str, *flags: str) -> None:
     measure = process.measure
 
-    def try_all(trainer: Any, job: Any) -> Any:
+    def try_all(trainer: Any, job: Any, why: str) -> Any:
         found = {}
         measured = None
         for name, fault in FAULTS[faults].items():
             with fault(trainer):
-                measured = measure(trainer, job)
+                measured = measure(trainer, job, why)
             verdict = judge(measured)
+            # As the engine was loaded.
             trainer._move_model_to_vllm()
-            found[name] = [verdict.word, *(f"{c.name}: {c.evidence}" for c in verdict.causes)]
+            numbers = {n: [f.mean, f.worst, f.beyond] for n, f in verdict.figures.items()}
+            found[name] = [verdict.word, verdict.said, numbers, measured.step]
         print("FOUND " + json.dumps(found))
         return measured
 

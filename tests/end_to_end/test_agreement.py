@@ -1,4 +1,4 @@
-"""`vlrft agree` with real vLLM on tiny models: what is healthy agrees, and each fault is named."""
+"""`vlrft agree` with real vLLM on tiny models: what is healthy agrees, and no fault does."""
 
 import json
 import os
@@ -26,30 +26,28 @@ from swift_vlrft.tiny.checkpoint import write_tiny
 pytestmark = pytest.mark.end_to_end
 
 VLRFT = str(Path(sys.executable).parent / "vlrft")
-SAID = {
+VERDICTS = {
     "full": {
-        "healthy": ("agrees",),
-        "smaller images": ("broken", "resize limits: row "),
-        "a prefix": ("broken", "template prefix: row "),
-        "other turns": ("broken", "template: row "),
-        "top_k": ("sampling filters: ",),
-        "a penalty": ("drifts", "sampling filters: "),
-        "no queries": ("broken", "missing sync: language attention did not change"),
-        "no vision tower": ("broken", "missing sync: aligner, vision attention, vision mlp"),
-        "no synchronisation": ("broken", "missing sync: aligner, language attention"),
-        "a value less": ("broken", "lengths: row "),
+        "healthy": "agrees",
+        "smaller images": "prompt",
+        "a prefix": "prompt",
+        "other turns": "prompt",
+        "top_k": "numbers",
+        "a penalty": "numbers",
+        "no queries": "weights",
+        "no vision tower": "weights",
+        "no synchronisation": "weights",
+        "a value less": "numbers",
     },
     "lora": {
-        "healthy": ("agrees",),
-        "not merged": ("broken", "LoRA merge: "),
-        "half the scale": ("broken", "LoRA scale: 0.5 times"),
-        "twice the scale": ("broken", "LoRA scale: 2 times"),
+        "healthy": "agrees",
+        "not merged": "weights",
+        "half the scale": "weights",
+        "twice the scale": "weights",
     },
-    "lora in the engine": {
-        "healthy": ("agrees",),
-        "written into": ("broken", "altered weights: language attention, language mlp of the t"),
-    },
+    "lora in the engine": {"healthy": "agrees", "written into": "weights"},
 }
+WHEN = ("as loaded", "after the sync")
 FLAGS = {
     "full": ("--freeze_vit", "false", "--freeze_aligner", "false"),
     "lora": ("--freeze_vit", "false", "--freeze_aligner", "false", "--tuner_type", "lora"),
@@ -89,8 +87,8 @@ def agree(*arguments: object, code: int, **more: object) -> dict:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("tuner", SAID)
-def test_each_fault_is_named(tuner, tiny_qwen2_5_vl, mixed, tmp_path):
+@pytest.mark.parametrize("tuner", VERDICTS)
+def test_no_fault_agrees(tuner, tiny_qwen2_5_vl, mixed, tmp_path):
     """One engine and one trainer, whose weights and settings are put back after each fault."""
     job = tmp_path / "job.json"
     job.write_text(json.dumps({"result": str(tmp_path / "r.json"), "rows": 2, "tokens": 8}))
@@ -98,15 +96,20 @@ def test_each_fault_is_named(tuner, tiny_qwen2_5_vl, mixed, tmp_path):
         *(tiny_qwen2_5_vl, mixed, tmp_path / "out", []),
         *("--use_vllm", "true", "--vllm_mode", "colocate", "--vllm_max_model_len", "512"),
         *("--vllm_enforce_eager", "true", "--dataset_shuffle", "false"),
-        *("--reward_funcs", "vlrft_format", "--beta", "0", *FLAGS[tuner]),
+        *(
+            "--reward_funcs",
+            "vlrft_format",
+            "--beta",
+            "0",
+            *FLAGS[tuner],
+            *os.environ.get("DT", "").split(),
+        ),
     )
     done = run_python(CODE, str(job), tuner, *command[2:], **VLLM_ON_CPU)
     line = next((x for x in done.stdout.splitlines() if x.startswith("FOUND ")), "")
     assert line, done.stdout[-2000:] + done.stderr[-4000:]
     found = json.loads(line.removeprefix("FOUND "))
-    for name, expected in SAID[tuner].items():
-        for text in expected:
-            assert any(said.startswith(text) for said in found[name]), f"{name}: {found[name]}"
+    assert {name: word for name, (word, *_) in found.items()} == VERDICTS[tuner], found
 
 
 @pytest.mark.parametrize("family", first_now("qwen3_vl", "qwen3_5", "internvl"))
@@ -118,31 +121,10 @@ def test_a_model_with_a_set(family, mixed, tmp_path):
         *("--rows", "4", "--tokens", "16", "--", "--torch_dtype", "bfloat16"),
         code=0,
     )
-    assert (found["word"], found["causes"]) == ("agrees", [])
-    assert all(row["trainer"] == row["engine"] for row in found["prompt_tokens"])
-    assert found["figures"]["image rows"]["tokens"] == found["figures"]["text rows"]["tokens"] == 32
-    before = found["figures"]["old weights, for comparison"]["mean"]
-    assert before > 5 * found["figures"]["noise of the trainer"]["mean"]
-    assert {file.name for file in out.iterdir()} >= {"verdict.json", "agreement.png", "swift.log"}
-
-
-@pytest.mark.nightly
-def test_an_engine_in_float16(tiny_qwen2_5_vl, mixed, tmp_path):
-    half = tmp_path / "half.py"
-    half.write_text(
-        "import torch\n"
-        "from swift.infer_engine import vllm_engine\n"
-        "vllm_engine.dtype_mapping[torch.bfloat16] = 'float16'\n"
-    )
-    plugins = ("--external_plugins", str(REPOSITORY / "plugins" / "vlrft.py"), str(half))
-    found = agree(
-        *(tiny_qwen2_5_vl, "--dataset", mixed, "--engine", "vllm", "--out", tmp_path / "out"),
-        *("--rows", "2", "--tokens", "8", "--json", "--", "--torch_dtype", "bfloat16"),
-        *plugins,
-        code=1,
-    )
-    said = [(cause["name"], cause["evidence"]) for cause in found["causes"]]
-    assert said == [("dtype", "bfloat16 in the trainer, float16 in the engine")]
+    assert (found["word"], found["first"], found["dtype"]) == ("agrees", None, "bfloat16")
+    compared = {f"{when}, {kind} rows": 32 for when in WHEN for kind in ("image", "text")}
+    assert {name: f["tokens"] for name, f in found["figures"].items()} == compared
+    assert {file.name for file in out.iterdir()} >= {"verdict.json", "measured.json", "swift.log"}
 
 
 @pytest.mark.nightly
@@ -157,11 +139,8 @@ def test_adapters_that_the_engine_has_no_place_for(tiny_qwen2_5_vl, mixed, tmp_p
             --vllm_max_model_len 512 --vllm_enable_lora true --max_completion_length 16
     """)
     asked = (recipe, "--rows", "4", "--tokens", "8", "--out", tmp_path / "out", "--json")
-    (cause,) = agree(*asked, code=2)["causes"]
-    assert cause["name"] == "adapters left out"
-    assert cause["evidence"].startswith("aligner, vision attention, vision mlp have adapters")
+    assert agree(*asked, code=1)["word"] == "weights"
     told = '{"enable_tower_connector_lora": true}'
-    assert told in cause["remedy"]
     agree(*asked, "--", "--vllm_engine_kwargs", told, code=0)
 
 
@@ -175,9 +154,9 @@ def test_an_output_layer_that_only_the_engine_has(mixed, tmp_path):
     found = agree(
         *(tmp_path / "model", "--dataset", mixed, "--engine", "vllm", "--out", tmp_path / "out"),
         *("--rows", "2", "--tokens", "8", "--json", "--", "--torch_dtype", "bfloat16"),
-        code=2,
+        code=1,
     )
-    assert [cause["name"] for cause in found["causes"]] == ["tied embeddings"]
+    assert found["word"] in ("weights", "numbers")
 
 
 @pytest.mark.nightly
@@ -194,7 +173,7 @@ def test_vllms_own_glm_4v_counts_other_positions(mixed, tmp_path):
         *("--rows", "4", "--tokens", "16", "--json", "--", *plugins),
         code=1,
     )
-    assert [cause["name"] for cause in found["causes"]] == ["positions"]
+    assert found["word"] == "numbers"
 
 
 @pytest.mark.nightly
@@ -232,7 +211,7 @@ def test_a_server_that_sees_smaller_images(tiny_qwen2_5_vl, mixed, tmp_path):
     """)
     found = agree(
         *(recipe, "--rows", "4", "--tokens", "8", "--out", tmp_path / "out", "--json"),
-        code=2,
+        code=1,
         plain=True,
         PORT=free_port(),
         VLRFT_TEST_SERVER="1",
@@ -240,16 +219,14 @@ def test_a_server_that_sees_smaller_images(tiny_qwen2_5_vl, mixed, tmp_path):
         **VLLM_ON_CPU,
     )
     assert found["engine"] == "vLLM server"
-    assert found["facts"] == {"tied embeddings": ["tied", "tied"]}
-    assert any("type, processor options and weights were not read" in n for n in found["notes"])
-    assert [cause["name"] for cause in found["causes"]] == ["resize limits"]
+    assert found["word"] == "prompt" and "<|image_pad|>" in found["first"]["trainer"]
 
 
 @pytest.mark.parametrize(
     ("lines", "space", "expected"),
     first_now(
         ("", "1", "nothing was compared: the data set has no rows: give another with --dataset"),
-        (None, "9000", "what can still be compared: --engine transformers"),
+        (None, "9000", "or leave vLLM out: --engine transformers"),
     ),
 )
 def test_what_cannot_be_compared(lines, space, expected, tiny_qwen2_5_vl, mixed, tmp_path):
@@ -267,7 +244,7 @@ def test_what_cannot_be_compared(lines, space, expected, tiny_qwen2_5_vl, mixed,
 
 @pytest.mark.nightly
 def test_while_training(tiny_qwen2_5_vl, mixed, tmp_path):
-    """Without a synchronisation the figures rise with the steps, and a line says so."""
+    """Without a synchronisation ms-swift's own figures rise; the report draws them."""
     broken = tmp_path / "broken.py"
     broken.write_text(
         "from swift.rlhf_trainers import GRPOTrainer\n"
@@ -279,10 +256,9 @@ def test_while_training(tiny_qwen2_5_vl, mixed, tmp_path):
         *("--use_vllm", "true", "--vllm_mode", "colocate", "--vllm_max_model_len", "512"),
         *("--vllm_enforce_eager", "true", "--learning_rate", "1e-1", "--max_steps", "4"),
     )
-    run = run_swift(command, tmp_path / "out", VLRFT_AGREEMENT="1", **VLLM_ON_CPU)
-    mean = run.metric("agreement/mean")
-    assert mean[0] < 1e-4 and all(value > 0.1 for value in mean[1:])
-    assert run.metric("agreement/skipped") == [0.0] * 4
-    assert "VLRFT_AGREEMENT: " in run.output and "importance ratio beyond 2" in run.output
+    command += ["--log_rollout_offpolicy_metrics", "true"]
+    run = run_swift(command, tmp_path / "out", **VLLM_ON_CPU)
+    apart = run.metric("rollout_correction/k3_kl")
+    assert abs(apart[0]) < 1e-4 and all(value > 1e-2 for value in apart[1:])
     subprocess.run([VLRFT, "report", str(tmp_path / "out")], check=True)
     assert "engine against trainer" in (tmp_path / "out" / "report.html").read_text()

@@ -9,6 +9,7 @@ GPU.
 import importlib.util
 import os
 import sys
+from functools import wraps
 
 # A `swift rollout` beside the trainers is no rank of theirs.
 if os.environ.get("VLRFT_TEST_DEEPSPEED") == "1" and "RANK" in os.environ:
@@ -23,10 +24,19 @@ if os.environ.get("VLRFT_TEST_DEEPSPEED") == "1" and "RANK" in os.environ:
 
 if os.environ.get("VLRFT_TEST_VLLM") == "1" and importlib.util.find_spec("vllm"):
     from vllm.distributed.device_communicators.cpu_communicator import _CPUSHMDistributed
+    from vllm.lora.lora_model import LoRAModel
 
-    from swift_vlrft.swift_plugin.agreement.cpu import prepare_vllm
+    from swift_vlrft.swift_plugin.agreement.cpu import keep_weights
 
-    prepare_vllm()
+    keep_weights()
+    # It multiplies the B of an adapter by its scale in place: here that is the trainer's weight.
+    load = LoRAModel.from_lora_tensors
+
+    @wraps(load)
+    def of_copies(*, tensors, **more):
+        return load(tensors={name: tensor.clone() for name, tensor in tensors.items()}, **more)
+
+    LoRAModel.from_lora_tensors = of_copies
     # The memory that tensor-parallel ranks share has one name for all runs of a machine.
     name = _CPUSHMDistributed.make_group_name
     _CPUSHMDistributed.make_group_name = staticmethod(

@@ -5,10 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Sequence
-from functools import wraps
-from typing import Any
-
-import torch
 
 
 def prepare_cpu(flags: Sequence[str]) -> None:
@@ -18,25 +14,20 @@ def prepare_cpu(flags: Sequence[str]) -> None:
 
         deepspeed.init_distributed("gloo")
     if importlib.util.find_spec("vllm"):
-        prepare_vllm()
+        keep_weights()
 
 
-def prepare_vllm() -> None:
-    """Its CPU kernels keep a packed copy of the weights, into which no synchronisation can load.
-    And it multiplies the B of an adapter by the adapter's scale in place: on a GPU that is its
-    copy in the CPU's memory, on a CPU the weight that ms-swift handed over, which is the
-    trainer's own.
+def keep_weights() -> None:
+    """vLLM's CPU kernels put a packed copy in the place of a weight, into which no synchronisation
+    can load: its linear layers are registered anew without one.
     """
-    import vllm._custom_ops
-    from vllm.lora.lora_model import LoRAModel
+    from vllm.model_executor import custom_op
+    from vllm.model_executor.layers import linear
 
-    vllm._custom_ops._supports_onednn = False
-    torch.cpu._is_amx_tile_supported = lambda: False
-    adapters: Any = LoRAModel
-    load = adapters.from_lora_tensors
-
-    @wraps(load)
-    def of_copies(*, tensors: dict[str, Any], **more: Any) -> Any:
-        return load(tensors={name: tensor.clone() for name, tensor in tensors.items()}, **more)
-
-    adapters.from_lora_tensors = of_copies
+    names = ("Replicated", "ColumnParallel", "MergedColumnParallel", "QKVParallel", "RowParallel")
+    for name in (f"{name}Linear" for name in names):
+        if name not in custom_op.op_registry_oot:
+            # vLLM asks for this attribute; it sets that of MLA's projections itself.
+            plain = property(lambda self: self.weight.ndim == 2, lambda self, value: None)
+            layer = type(name, (getattr(linear, name),), {"_cpu_skip_gemm_dispatch": plain})
+            custom_op.PluggableLayer.register_oot(layer, name=name)

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from swift_vlrft.recipe.reader import Recipe
 from swift_vlrft.recipe.run import Run
@@ -21,19 +22,13 @@ OF_A_CLUSTER = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RA
 """With these a process would wait for the other nodes, which are not started."""
 
 MEMORY = re.compile(
-    r"out of memory|MemoryError|(allocate|not enough|free|available) memory|unable to allocate"
-    r"|KV cache|SIGKILL",
-    re.IGNORECASE,
+    r"(?i)out of memory|MemoryError|(allocate|not enough|free|available) memory|unable to allocate"
+    r"|KV cache|SIGKILL"
 )
-TOO_LARGE = {
-    True: (
-        "engine and trainer do not fit here together: lower --vllm_gpu_memory_utilization, "
-        "--vllm_max_model_len or --per_device_train_batch_size; what can still be compared: "
-        "--engine transformers, prompts and log-probabilities without vLLM and its second copy"
-    ),
-    False: "the trainer does not fit here: lower --per_device_train_batch_size or MAX_PIXELS",
-}
-"""With vLLM, and without."""
+TOO_LARGE = (
+    "; it does not fit here: lower --per_device_train_batch_size, MAX_PIXELS and, with vLLM, "
+    "--vllm_gpu_memory_utilization; or leave vLLM out: --engine transformers"
+)
 
 
 def measure(recipe: Recipe, run: Run, words: list[str], log: Path) -> int:
@@ -55,14 +50,8 @@ def measure(recipe: Recipe, run: Run, words: list[str], log: Path) -> int:
         launched = [sys.executable, "-m", "torch.distributed.run", *started, "-m", WORKER]
         words = [*words, *(() if gpu_count() else ("--ddp_backend", "gloo"))]
     with log.open("w") as file:
-        return subprocess.run(
-            [*launched, *words],
-            env=environment,
-            cwd=recipe.folder,
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            check=False,
-        ).returncode
+        to_log: Any = {"stdout": file, "stderr": subprocess.STDOUT}
+        return subprocess.call([*launched, *words], env=environment, cwd=recipe.folder, **to_log)
 
 
 @contextmanager
@@ -75,14 +64,8 @@ def server(run: Run, commands: Sequence[Recipe], log: Path) -> Iterator[None]:
     words = [w for f in rollout.flags for w in (f"--{f.name}", *f.values)]
     command = [sys.executable, "-m", "swift.cli.rollout", *words]
     with log.open("w") as file:
-        process = subprocess.Popen(
-            command,
-            env=rollout.environment,
-            cwd=rollout.folder,
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        place: Any = {"env": rollout.environment, "cwd": rollout.folder, "start_new_session": True}
+        process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, **place)
         try:
             yield
         finally:
@@ -93,7 +76,7 @@ def server(run: Run, commands: Sequence[Recipe], log: Path) -> Iterator[None]:
                 os.killpg(process.pid, signal.SIGKILL)  # its engines
 
 
-def why_not(result: Path, log: Path, code: int, vllm: bool) -> str:
+def why_not(result: Path, log: Path, code: int) -> str:
     """What ended the measuring process, and where all that it printed is."""
     said, printed = result.with_suffix(".error"), log.read_text(errors="replace")
     if said.is_file():
@@ -102,5 +85,5 @@ def why_not(result: Path, log: Path, code: int, vllm: bool) -> str:
         text = "it was killed (SIGKILL), as a process is that takes more memory than there is"
     else:
         text = (printed.splitlines() or ["it printed nothing"])[-1]
-    remedy = f"; {TOO_LARGE[vllm]}" if MEMORY.search(text) else ""
+    remedy = TOO_LARGE if MEMORY.search(text) else ""
     return f"{text[:600].rstrip('.')}{remedy} (all of it: {log})"

@@ -1,12 +1,9 @@
-"""The measuring process of `vlrft agree`: ms-swift's GRPO run up to its first step, then no
-training.
+"""The measuring process of `vlrft agree`: ms-swift's GRPO run up to its first step.
 
     python -m swift_vlrft.swift_plugin.agreement.process JOB.json --rlhf_type grpo ...
-    (or under torchrun)
 
-Model, template, engine, sharding and weight synchronisation are those of the run itself: the
-pipeline of `swift rlhf` builds its trainer and prepares it, and a callback measures where the
-training would begin. ``swift_vlrft.agreement`` judges what was measured.
+The pipeline of `swift rlhf` builds the run's own model, template, engine and trainer, which is of
+a subclass that can compare; a callback measures where the training would begin.
 """
 
 from __future__ import annotations
@@ -20,16 +17,17 @@ from typing import Any
 
 import torch
 from swift.pipelines.train.rlhf import SwiftRLHF
+from swift.trainers.trainer_factory import TrainerFactory
 from transformers import TrainerCallback
 
-from swift_vlrft.agreement.figures import noise, of_rows
 from swift_vlrft.agreement.measurement import Job, Measurement
+from swift_vlrft.agreement.verdict import LIMITS
 from swift_vlrft.files.records import read_record, write_record
-from swift_vlrft.swift_plugin.agreement.causes import NOT_READ, conditions, facts
 from swift_vlrft.swift_plugin.agreement.cpu import prepare_cpu
 from swift_vlrft.swift_plugin.agreement.rows import NO_ROWS, choose_rows
-from swift_vlrft.swift_plugin.agreement.sides import Sides
-from swift_vlrft.swift_plugin.agreement.weights import move_weights
+from swift_vlrft.swift_plugin.agreement.sides import Comparing
+
+NOT_READ = "the engine was synchronised before the first comparison: it {}"
 
 
 class Measured(BaseException):
@@ -39,12 +37,23 @@ class Measured(BaseException):
 class Measuring(SwiftRLHF):
     job: Job
 
+    def run(self) -> Any:
+        base = TrainerFactory.get_trainer_cls(self.args)
+        # ms-swift finds a trainer by its place in a module.
+        globals()["Comparer"] = type("Comparer", (Comparing, base), {"tokens": self.job.tokens})
+        TrainerFactory.TRAINER_MAPPING["grpo"] = f"{__name__}.Comparer"
+        return super().run()
+
     def train(self, trainer: Any) -> Any:
-        job = self.job
+        job, args, why = self.job, self.args, ""
+        if args.use_vllm and (args.adapters or args.resume_from_checkpoint):
+            why = NOT_READ.format("does not read the trainer's adapter or checkpoint")
+        elif args.use_vllm and args.sleep_level > 1:
+            why = NOT_READ.format("forgets its weights (--sleep_level 2)")
 
         class Begin(TrainerCallback):
             def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
-                found = measure(trainer, job)
+                found = measure(trainer, job, why)
                 if trainer.accelerator.is_main_process:
                     write_record(Path(job.result), found)
                 raise Measured
@@ -54,53 +63,41 @@ class Measuring(SwiftRLHF):
             trainer.train(self._get_resume_checkpoint(trainer))
 
 
-def measure(trainer: Any, job: Job) -> Measurement:
-    """Every process takes its share of the rows; all return what all found."""
-    sides = Sides(trainer, job)
-    sides.rows, notes = choose_rows(sides, job.rows)
-    loaded = None
-    if sides.vllm and trainer.args.sleep_level < 2:
-        loaded = of_rows(sides.compare(sync=False)[0])
-    rows, samples = sides.compare()
+def measure(trainer: Comparing, job: Job, why: str) -> Measurement:
+    """What all processes found, each of its share of the rows. ``why`` the engine does not start
+    with the trainer's weights, if so.
+    """
+    numbered, notes = choose_rows(trainer, job.rows)
+    loaded, samples = trainer.compare(numbered, sync=bool(why))
     found = Measurement(
-        engine=f"vLLM {trainer.vllm_mode}" if sides.vllm else "transformers",
-        model=str(sides.model.model_dir),
-        rows=rows,
-        noise=noise(rows, sides.resolution),
+        engine=f"vLLM {trainer.vllm_mode}" if trainer.args.use_vllm else "transformers",
+        model=str(trainer.accelerator.unwrap_model(trainer.model).model_dir),
+        dtype=str(trainer.dtype).removeprefix("torch."),
         loaded=loaded,
-        facts=facts(sides),
-        adapter=hasattr(sides.model, "peft_config"),
-        notes=notes,
+        notes=[*notes, *filter(None, [why])],
     )
-    if sides.vllm and not sides.colocated:
-        found.notes.append(NOT_READ)
-    if sides.resolution > 2**-20:
-        found.notes.append(
-            "the trainer's log-probabilities are of half precision, coarser than the engine's: "
-            f"two that are neighbours at -12 are {8 * sides.resolution:.2g} apart"
-        )
-    found.tried = conditions(sides, samples)
-    if sides.vllm:
-        found.moved = move_weights(sides, samples, found)
+    if trainer.args.use_vllm:
+        limit = LIMITS[found.dtype].mean
+        found.synced, note = trainer.compare_moved(numbered, samples, limit)
+        found.notes.append(note)
     return found
 
 
 def main(arguments: Sequence[str]) -> None:
-    job = read_record(Path(arguments[0]), Job)
+    Measuring.job = job = read_record(Path(arguments[0]), Job)
     sys.argv = [sys.argv[0], *arguments[1:]]  # the plugin reads them, too
     if not torch.cuda.is_available():
         prepare_cpu(arguments)
-    Measuring.job = job
     try:
         Measuring().main()
     except (Exception, SystemExit) as error:
+        text = str(error)
+        if isinstance(error, (AssertionError, LookupError)) or not text:  # a word or nothing
+            text = f"{type(error).__name__} {text}".strip()
+        # ms-swift looks for columns in the first row; datasets, for a split.
+        if isinstance(error, StopIteration) or "corresponds to no data" in text:
+            text = NO_ROWS
         if os.environ.get("RANK", "0") == "0":
-            text = str(error)
-            if isinstance(error, (AssertionError, LookupError)) or not text:  # a word or nothing
-                text = f"{type(error).__name__} {text}".strip()
-            # ms-swift looks for columns in the first row; datasets, for a split.
-            if isinstance(error, StopIteration) or "corresponds to no data" in text:
-                text = NO_ROWS
             Path(job.result).with_suffix(".error").write_text(text)
         raise
 

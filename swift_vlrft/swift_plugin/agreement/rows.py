@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from itertools import cycle, islice
-from typing import Any
 
 from swift.utils import remove_response
 
-from swift_vlrft.swift_plugin.agreement.sides import NumberedRow, Sides
+from swift_vlrft.swift_plugin.agreement.sides import Comparing, NumberedRow
 
 SCANNED = 1000
 """Rows of the set that are looked at for rows with and without images."""
@@ -16,62 +15,42 @@ SCANNED = 1000
 NO_ROWS = "the data set has no rows: give another with --dataset"
 
 
-def choose_rows(sides: Sides, wanted: int) -> tuple[list[NumberedRow], list[str]]:
+def choose_rows(trainer: Comparing, wanted: int) -> tuple[list[NumberedRow], list[str]]:
     """This process's share, half of it without images if there are such rows; and notes on the
     choice. ValueError if no row can be compared.
     """
-    trainer = sides.trainer
     kinds: dict[bool, list[NumberedRow]] = {True: [], False: []}
-    long, bad = [], []
+    left = []
     answer = trainer.request_config.max_tokens
-    limit = trainer.engine.engine.model_config.max_model_len if sides.colocated else None
+    limit = trainer.engine.engine.model_config.max_model_len if trainer.colocated else None
     for number, row in enumerate(islice(trainer.train_dataset, SCANNED), 1):
         kind = kinds[bool(row.get("images"))]
         if len(kind) == wanted:
             continue
         try:
-            tokens = _prompt_tokens(trainer, row)
+            (sample,) = trainer.to_samples([row])
+            remove_response(sample.messages)
+            with trainer._template_context(trainer.template):
+                tokens = len(trainer.template.encode(sample.to_template_dict())["input_ids"])
         except Exception as error:  # of ms-swift's template, Pillow, the model's processor
-            bad.append(f"row {number}: {_readable(error)}")
+            # Without Python's names of objects.
+            text = re.sub(r"<[\w.]+ object at 0x\w+>", "", str(error)) or type(error).__name__
+            left.append(f"row {number}: {' '.join(text.split())[:200]}")
             continue
         if limit and tokens + answer > limit:
-            long.append(f"row {number}: {tokens}")
+            long = f"{tokens} tokens and {answer} of the answer, --vllm_max_model_len is {limit}"
+            left.append(f"row {number}: {long}")
             continue
         kind.append((number, row))
         if all(len(kind) >= wanted for kind in kinds.values()):
             break
     texts = kinds[False][: wanted // 2 if kinds[True] else wanted]
     chosen = kinds[True][: wanted - len(texts)] + texts
-    if not chosen and long:
-        raise ValueError(
-            f"no row fits into the engine: {long[0]} tokens of prompt and up to {answer} of the "
-            f"answer, --vllm_max_model_len allows {limit}; raise it, or lower MAX_PIXELS"
-        )
     if not chosen:
-        raise ValueError(f"no row can be encoded: {bad[0]}" if bad else NO_ROWS)
-    notes = []
-    if bad:
-        notes.append(f"left out as they cannot be encoded: {len(bad)} of the rows ({bad[0]})")
-    if long:
-        notes.append(
-            f"left out as longer than the engine's {limit} tokens: {len(long)} of the rows "
-            f"({long[0]})"
-        )
+        raise ValueError(f"no row can be compared: {left[0]}" if left else NO_ROWS)
+    notes = [f"left out: {len(left)} of the rows ({left[0]})"] if left else []
     if not kinds[True]:
         notes.append("no row has an image: only text was compared")
     share = -(-len(chosen) // trainer.accelerator.num_processes)
     first = trainer.accelerator.process_index * share
     return list(islice(cycle(chosen), first, first + share)), notes
-
-
-def _readable(error: Exception) -> str:
-    """On one line, without Python's names of objects."""
-    text = re.sub(r"<[\w.]+ object at 0x\w+>", "", str(error)) or type(error).__name__
-    return " ".join(text.split())[:200]
-
-
-def _prompt_tokens(trainer: Any, row: dict[str, Any]) -> int:
-    (sample,) = trainer.to_samples([row])
-    remove_response(sample.messages)
-    with trainer._template_context(trainer.template):
-        return len(trainer.template.encode(sample.to_template_dict())["input_ids"])

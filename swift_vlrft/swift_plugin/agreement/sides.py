@@ -1,11 +1,10 @@
-"""One trainer and its engine: the rows sampled by the one, and scored by the other."""
+"""ms-swift's GRPO trainer and its engine: rows sampled by the one, and scored by the other."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from itertools import chain
+from math import isfinite
 from typing import Any
 
 import torch
@@ -13,130 +12,133 @@ from swift.rlhf_trainers.utils import collate_to_grpo_micro_batch, encode_sample
 from swift.trainers import disable_gradient_checkpointing
 from torch import distributed
 
-from swift_vlrft.agreement.figures import Figures, Row, figures
-from swift_vlrft.agreement.measurement import Job
-from swift_vlrft.agreement.weights import row_sums
+from swift_vlrft.agreement.measurement import Row, first_apart
 
 Samples = list[Any]
-Values = list[list[float]]
 NumberedRow = tuple[int, dict[str, Any]]
+STEPS = (0.08, 0.16, 0.32, 0.64)
+VISIBLE = 10.0
+"""The step is enlarged until the trainer's own answer moves by this many times the limit."""
+AMP = {"fp16": torch.float16, "bf16": torch.bfloat16}
+Base: Any = object
 
 
-class Sides:
-    """``rows`` are this process's, by their number in the set; ``sums`` is of the engine's weights
-    at the last rollout; ``resolution`` that of the trainer's log-probabilities.
-    """
+class Comparing(Base):  # type: ignore[misc]
+    """A trainer that compares instead of training, in front of the trainer class of the run."""
 
-    rows: list[NumberedRow]
-    resolution: float
+    tokens: int
+    """The most tokens of an answer."""
+    answers: Samples
 
-    def __init__(self, trainer: Any, job: Job) -> None:
-        self.trainer = trainer
-        self.vllm = trainer.args.use_vllm
-        self.colocated = self.vllm and trainer.vllm_mode == "colocate"
-        self.model = trainer.accelerator.unwrap_model(trainer.model)
-        self.size = trainer.args.per_device_train_batch_size
-        config = trainer.request_config
-        config.max_tokens, config.logprobs = min(config.max_tokens or job.tokens, job.tokens), True
-        if not self.vllm:  # it returns log-probabilities from before the temperature
-            config.temperature = trainer.temperature = 1.0
-        self.answers: list[Any] = []
-        self.sums: dict[str, torch.Tensor] = {}
-        self._watch()
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        config = self.request_config
+        config.max_tokens, config.logprobs = min(config.max_tokens or 512, self.tokens), True
 
-    def _watch(self) -> None:
-        """Keep what ms-swift drops: the engine's prompts, and sums of its weights while it is
-        awake."""
-        trainer = self.trainer
-        infer, merge = trainer._engine_infer, trainer._postprocess_rollout_outputs
+    @property
+    def colocated(self) -> bool:
+        return bool(self.args.use_vllm and self.vllm_mode == "colocate")
 
-        def _engine_infer(*args: Any, **kwargs: Any) -> Any:
-            if self.colocated:
-                self.sums = row_sums(trainer.engine.inner_model)
-            return infer(*args, **kwargs)
+    @property
+    def dtype(self) -> torch.dtype:
+        """The coarsest type of both sides."""
+        amp = self.accelerator.mixed_precision if self.accelerator.native_amp else "no"
+        types = [AMP[amp]] if amp in AMP else []
+        types += [p.dtype for n, p in self.model.named_parameters() if "lora_" not in n][:1]
+        types += [self.engine.engine.model_config.dtype] if self.colocated else []
+        return max(types, key=lambda dtype: torch.finfo(dtype).eps)
 
-        def _postprocess_rollout_outputs(samples: Samples, outputs: Any) -> Samples:
-            self.answers = [output.response for output in outputs]
-            return merge(samples, outputs)  # type: ignore[no-any-return]
+    def _postprocess_rollout_outputs(self, samples: Samples, outputs: Any) -> Samples:
+        self.answers = [output.response for output in outputs]  # with the engine's prompts
+        return super()._postprocess_rollout_outputs(samples, outputs)  # type: ignore[no-any-return]
 
-        trainer._engine_infer = _engine_infer
-        trainer._postprocess_rollout_outputs = _postprocess_rollout_outputs
+    def _move_adapter_to_vllm(self) -> None:
+        """On a CPU, vLLM multiplies the B that it is handed by the adapter's scale in place: on a
+        GPU that is its copy in the CPU's memory, here it would be the trainer's own weight.
+        """
+        own = [(p, p.data) for n, p in self.model.named_parameters() if "lora_" in n and p.is_cpu]
+        for parameter, data in own:
+            parameter.data = data.clone()
+        super()._move_adapter_to_vllm()
+        for parameter, data in own:
+            parameter.data = data
 
-    def compare(self, *, sync: bool = True) -> tuple[list[Row], Samples]:
+    def compare(self, numbered: list[NumberedRow], *, sync: bool) -> tuple[list[Row], Samples]:
         """The rows of all processes, sampled anew, and this process's samples."""
-        trainer = self.trainer
-        trainer._last_loaded_step = -1 if sync else trainer.state.global_step
-        samples = trainer._generate_completions(trainer.to_samples([row for _, row in self.rows]))
-        scores, again = self.score(samples), self.score(samples, 1 if self.size > 1 else 2)
-        with rounding(self.model):
-            rounded = self.score(samples)
-        tokenizer, found = trainer.template.tokenizer, []
-        columns = zip(self.rows, samples, self.answers, scores, again, rounded, strict=True)
-        for (number, _), sample, answer, of_trainer, *others in columns:
-            tokens = flat(sample.response_token_ids)
-            whole, asked = list(sample.encoded["input_ids"]), answer.prompt_token_ids
+        self._last_loaded_step = -1 if sync else self.state.global_step
+        samples = self._generate_completions(self.to_samples([row for _, row in numbered]))
+        scores = self.score(samples)
+        decode, found = self.template.tokenizer.decode, []
+        for (number, _), sample, answer, score in zip(
+            numbered, samples, self.answers, scores, strict=True
+        ):
+            tokens, asked = flat(sample.response_token_ids), answer.prompt_token_ids
+            whole = list(sample.encoded["input_ids"])
             prompt = whole[: len(whole) - len(tokens)]
+            place = None if asked is None else first_apart(prompt, asked)
+            pair = [] if place is None else [side[place : place + 1] for side in (prompt, asked)]
             found.append(
                 Row(
                     place=f"row {number}",
                     images=len(sample.images or ()),
                     prompt=prompt,
                     asked=None if asked is None else list(asked),
-                    tokens=tokens,
-                    texts=[tokenizer.decode([token]) for token in tokens],
+                    texts=[decode([token]) for token in tokens],
                     engine=flat(sample.rollout_logprobs),
-                    trainer=of_trainer,
-                    again=others[0],
-                    rounded=others[1],
-                    apart=apart(prompt, list(asked or ()), tokenizer),
+                    trainer=score,
+                    apart=[f"{s[0]} {decode(s)!r}" if s else "no more" for s in map(list, pair)],
                 )
             )
         return gathered(found), samples
 
-    def score(
-        self,
-        samples: Samples,
-        size: int | None = None,
-        change: Callable[[dict[str, Any]], None] = lambda inputs: None,
-    ) -> Values:
-        """The trainer's log-probabilities, in micro-batches of ``size`` (the run's own), as
-        ``_prepare_batch_inputs`` computes them, without dropout. ``change`` alters the model's
-        inputs before.
-        """
-        trainer, model, found = self.trainer, self.trainer.model, []
-        training, size = model.training, size or self.size
+    def score(self, samples: Samples) -> list[list[float]]:
+        """The trainer's log-probabilities, as in its own steps but without dropout."""
+        model, size, found = self.model, self.args.per_device_train_batch_size, []
+        training = model.training
         model.eval()
         for start in range(0, len(samples), size):
             batch = samples[start : start + size]
-            with trainer._template_context(trainer.template):
+            with self._template_context(self.template):
                 for sample in batch:
-                    sample.encoded = encode_sample(sample, trainer.template)
+                    sample.encoded = encode_sample(sample, self.template)
                     sample.encoded.pop("_extra_kwargs", None)
-                inputs, grpo = collate_to_grpo_micro_batch(
-                    *(batch, trainer.template),
-                    device=trainer.accelerator.device,
-                    use_logits_to_keep=True,
-                )
+                place = {"device": self.accelerator.device, "use_logits_to_keep": True}
+                inputs, grpo = collate_to_grpo_micro_batch(batch, self.template, **place)
             inputs.pop("labels", None)
-            change(inputs)
-            checkpointing = trainer.args.gradient_checkpointing_kwargs
-            with torch.no_grad(), disable_gradient_checkpointing(trainer.model, checkpointing):
-                logps = trainer._get_per_token_logps_and_entropies(model, inputs, grpo)[0]
-            mask, self.resolution = grpo.completion_mask.bool(), torch.finfo(logps.dtype).eps
+            checkpointing = self.args.gradient_checkpointing_kwargs
+            with torch.no_grad(), disable_gradient_checkpointing(model, checkpointing):
+                logps = self._get_per_token_logps_and_entropies(model, inputs, grpo)[0]
+            mask = grpo.completion_mask.bool()
             found += [row[kept].float().tolist() for row, kept in zip(logps, mask, strict=True)]
         model.train(training)
         return found
 
-    def against(self, samples: Samples, scores: Values) -> Figures | None:
-        """Figures of the engine's values against other scores, of all processes."""
-        return figures_of_all([flat(sample.rollout_logprobs) for sample in samples], scores)
-
-
-def figures_of_all(first: Values, second: Values) -> Figures | None:
-    """Of the rows of all processes in which both have equally many values."""
-    same = [(a, b) for a, b in zip(first, second, strict=True) if a and len(a) == len(b)]
-    both = gathered(same)
-    return figures([a for a, _ in both], [b for _, b in both])
+    def compare_moved(
+        self, numbered: list[NumberedRow], samples: Samples, limit: float
+    ) -> tuple[list[Row], str]:
+        """The rows after every trained weight was moved and sent, and a note on the step; then the
+        weights are put back.
+        """
+        first = self.score(samples)
+        weights = [p for p in self.model.parameters() if p.requires_grad]
+        kept = [local(p).to("cpu", copy=True) for p in weights]
+        step = moved = 0.0
+        for larger in STEPS:
+            move(weights, kept, larger)
+            scores = zip(first, self.score(samples), strict=True)
+            sizes = gathered([abs(b - a) for pair in scores for a, b in zip(*pair, strict=True)])
+            mean = sum(sizes) / max(1, len(sizes))
+            if step and not isfinite(mean):  # too large for the type
+                move(weights, kept, step)
+                break
+            step, moved = larger, mean
+            if not moved < VISIBLE * limit:
+                break
+        rows, _ = self.compare(numbered, sync=True)
+        move(weights, kept, 0.0)
+        if not self.colocated:  # a server lives on
+            self._move_model_to_vllm()
+        return rows, f"before the sync the weights moved by {step:.0%}: {moved:.2g} in the trainer"
 
 
 def gathered(values: list[Any]) -> list[Any]:
@@ -154,31 +156,25 @@ def flat(values: Any) -> list[Any]:
     return [*chain.from_iterable(values)] if nested else list(values or ())
 
 
-def apart(ours: list[int], theirs: list[int], tokenizer: Any) -> str:
-    """How the two prompts go on where they first differ."""
-    same = len(os.path.commonprefix([ours, theirs]))
-    if ours == theirs or not theirs:
-        return ""
-    ends = [tokenizer.decode(side[same : same + 12]) for side in (ours, theirs)]
-    return f"after {same} tokens the trainer goes on with {ends[0]!r}, the engine with {ends[1]!r}"
+def local(parameter: torch.nn.Parameter) -> torch.Tensor:
+    """What this process holds of a weight: all of it, or FSDP's or ZeRO-3's shard."""
+    if hasattr(parameter, "ds_tensor"):
+        parameter.partition()  # type: ignore[attr-defined]  # some are left whole after a forward
+        return parameter.ds_tensor.data  # type: ignore[no-any-return]
+    data = parameter.data
+    return data.to_local() if hasattr(data, "to_local") else data
 
 
-@contextmanager
-def rounding(model: torch.nn.Module) -> Iterator[None]:
-    """Every layer's output moved at random by at most half the spacing of its numbers: what another
-    order of the same sums may do.
+def move(weights: Sequence[torch.nn.Parameter], kept: Sequence[torch.Tensor], step: float) -> None:
+    """Each weight away from where it was, by normal random numbers of ``step`` times its root mean
+    square; with 0 exactly back. The same in every process that holds the same part.
     """
-
-    def hook(module: torch.nn.Module, inputs: Any, output: Any) -> Any:
-        if not torch.is_tensor(output) or not output.is_floating_point():
-            return output
-        share = torch.rand(output.shape, device=output.device) - 0.5
-        return (output * (1 + torch.finfo(output.dtype).eps * share)).to(output.dtype)
-
-    leaves = [m for m in model.modules() if [*m.parameters(False)] and not [*m.children()]]
-    hooks = [leaf.register_forward_hook(hook) for leaf in leaves]
-    try:
-        yield
-    finally:
-        for one in hooks:
-            one.remove()
+    for number, (weight, was) in enumerate(zip(weights, kept, strict=True)):
+        place = local(weight)
+        start = was.to(place.device)
+        size = float(start.float().square().mean().sqrt()) or 0.02  # a new adapter's B is zero
+        if step:
+            generator = torch.Generator(place.device).manual_seed(number)
+            drawn = torch.randn(start.shape, generator=generator, device=place.device)
+            start = start + (step * size * drawn).to(start.dtype)
+        place.copy_(start)
