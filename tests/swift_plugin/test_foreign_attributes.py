@@ -1,4 +1,4 @@
-"""No attribute of somebody else's object or module is assigned to: subclasses and registries only."""
+"""No attribute of others' objects or modules is assigned to: subclasses and registries only."""
 
 import ast
 from pathlib import Path
