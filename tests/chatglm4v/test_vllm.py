@@ -77,18 +77,15 @@ def test_without_vllm_nothing_heavy_is_imported():
 
 @needs_vllm
 @pytest.mark.slow
-def test_other_models_stay_as_they_are_and_waits_for_a_killed_engine_end():
-    """The method alone; tests/end_to_end/test_faults_processes.py kills an engine."""
+def test_other_models_stay_as_they_are():
     code = """
 from vllm import ModelRegistry
-from vllm.v1.engine.core_client import MPClient, SyncMPClient
 from swift_vlrft.chatglm4v.vllm_plugin import ARCHITECTURE, register
 before = dict(ModelRegistry.models)
 register()
 register()
 after = dict(ModelRegistry.models)
 assert after.pop(ARCHITECTURE) and ARCHITECTURE not in before and after == before
-assert SyncMPClient.shutdown.__wrapped__ is MPClient.shutdown
 """
     done = run_python(code)
     assert done.returncode == 0, done.stderr

@@ -295,11 +295,12 @@ def test_without_torch_a_coarser_plan_answers_and_says_so(tmp_path):
     assert "torch is not installed" in " ".join(done.stdout.split())
 
 
-def test_the_readme_shows_what_the_planner_prints():
+def test_the_readme_shows_what_the_planner_prints(monkeypatch):
     """Its numbers, by the closed form where the peak is not a pass of the trainer."""
     readme = (REPOSITORY / "README.md").read_text()
     (shown,) = re.findall(r"```text\n( *detection_4x80g.*?)```", readme, re.S)
-    path = REPOSITORY / "recipes" / "qwen2_5_vl_3b" / "detection_4x80g.sh"
+    monkeypatch.chdir(REPOSITORY)
+    path = "recipes/qwen2_5_vl_3b/detection_4x80g.sh"
     done = run("plan", path, "--gpus", "4x24", COLUMNS="80")
     printed = {" ".join(line.split()) for line in done.output.splitlines()}
     assert {" ".join(line.split()) for line in shown.splitlines()} <= printed
