@@ -113,6 +113,6 @@ def _beyond(rows: Sequence[Row], limit: Limit) -> First | None:
             tokens = [(size, row, i) for row in kind for i, size in enumerate(row.sizes())]
             least = limit.bound if found.beyond else limit.mean
             _, row, i = next(token for token in tokens if token[0] > least)
-            ours, theirs = f"{row.trainer[i]:.6g}", f"{row.engine[i]:.6g}"
+            ours, theirs = f"{row.trainer[i]:.8g}", f"{row.engine[i]:.8g}"
             return First(row.place, i + 1, ours, theirs, row.texts[i])
     return None

@@ -130,7 +130,7 @@ def main(job: str, faults: str, *flags: str) -> None:
             # As the engine was loaded.
             trainer._move_model_to_vllm()
             numbers = {n: [f.mean, f.worst, f.beyond] for n, f in verdict.figures.items()}
-            found[name] = [verdict.word, verdict.said, numbers, measured.step]
+            found[name] = [verdict.word, verdict.said, numbers]
         print("FOUND " + json.dumps(found))
         return measured
 

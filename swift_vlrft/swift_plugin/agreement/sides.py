@@ -138,7 +138,7 @@ class Comparing(Base):  # type: ignore[misc]
         move(weights, kept, 0.0)
         if not self.colocated:  # a server lives on
             self._move_model_to_vllm()
-        return rows, f"before the sync the weights moved by {step:.0%}: {moved:.2g} in the trainer"
+        return rows, f"weights moved by {step:.0%} before the sync, answers by {moved:.2g}"
 
 
 def gathered(values: list[Any]) -> list[Any]:
