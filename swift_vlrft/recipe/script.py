@@ -243,7 +243,10 @@ class Script(Words):
     @contextmanager
     def _block(self, what: str, line: int, node: Node | None = None) -> Iterator[None]:
         """What may run, not at all or again: it ends nothing, and ``node`` may read other files."""
-        if node and any(_first(inner) in ("source", ".", "eval") for inner in node.walk()):
+        reads = (
+            [n.text for n in node.walk() if _first(n) in ("source", ".", "eval")] if node else []
+        )
+        if not all(map(ENVIRONMENTS.search, reads)):
             self.lose(line, f"what is read in the {what} of line {line} may set any variable")
         if node and any(_first(inner) in ("cd", "pushd", "popd") for inner in node.walk()):
             self.folder = None
