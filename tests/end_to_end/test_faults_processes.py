@@ -24,7 +24,16 @@ pytestmark = [pytest.mark.end_to_end, pytest.mark.nightly]
 
 PLUGINS = [SUPPORT / "cpu_engines.py", Path(__file__).parent / "plugins" / "fault.py"]
 FLAGS = (
-    *("--reward_funcs", "judge", "vlrft_format", "--callbacks", "fault", "--tuner_type", "lora"),
+    *(
+        "--reward_funcs",
+        "judge",
+        "vlrft_format",
+        "--callbacks",
+        "fault",
+        "graceful_exit",
+        "--tuner_type",
+        "lora",
+    ),
     *("--save_strategy", "steps", "--save_steps", "1"),
 )
 VLLM = (
@@ -102,8 +111,7 @@ def test_killed_while_saving_then_resumed_then_preempted(with_fault):
 
     # SIGTERM on one rank: both save the same step, over the half, and end.
     good = ("--resume_from_checkpoint", str(ended.out / "checkpoint-1"))
-    graceful = ("--callbacks", "fault", "graceful_exit")
-    resumed = with_fault("rollout term 1 2", *good, *graceful, "--save_steps", "100")
+    resumed = with_fault("rollout term 1 2", *good, "--save_steps", "100")
     assert resumed.code == 0, resumed.output[-6000:]
     assert resumed.good == ["checkpoint-1", "checkpoint-2"]
     assert not (ended.out / "checkpoint-3").exists()

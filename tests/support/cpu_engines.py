@@ -23,12 +23,14 @@ if os.environ.get("VLRFT_TEST_DEEPSPEED") == "1" and "RANK" in os.environ:
     deepspeed.init_distributed("gloo", timeout=timedelta(seconds=int(seconds)))
 
 if os.environ.get("VLRFT_TEST_VLLM") == "1" and importlib.util.find_spec("vllm"):
+    import torch
+    import vllm._custom_ops
     from vllm.distributed.device_communicators.cpu_communicator import _CPUSHMDistributed
     from vllm.lora.lora_model import LoRAModel
 
-    from swift_vlrft.swift_plugin.agreement.cpu import keep_weights
-
-    keep_weights()
+    # Its CPU kernels keep a packed copy of the weights, into which no synchronisation can load.
+    vllm._custom_ops._supports_onednn = False
+    torch.cpu._is_amx_tile_supported = lambda: False
     # It multiplies the B of an adapter by its scale in place: here that is the trainer's weight.
     load = LoRAModel.from_lora_tensors
 
