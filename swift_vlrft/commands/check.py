@@ -115,9 +115,10 @@ def _rewrite(commands: list[Recipe], found: list[list[Finding]], quiet: bool) ->
     from swift_vlrft.recipe.fix import difference, fixed_text, write_fixed
     from swift_vlrft.recipe.reader import RecipeError
 
-    path, before = commands[0].path, commands[0].text
     edits = [[one.edit for one in some if one.edit] for some in found]
     after, left = fixed_text(commands, edits)
+    own = next((command for command in commands if command.file is None), commands[0])
+    path, before = own.path, own.text
     for why in () if quiet else left:
         say_marked("left as it is:", why, "yellow")
     if after == before:

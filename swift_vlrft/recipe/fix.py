@@ -28,11 +28,13 @@ GAP = re.compile(r"(?:[ \t]|\\\r?\n)*\Z")
 
 
 def fixed_text(recipes: Sequence[Recipe], edits: Sequence[Sequence[Edit]]) -> tuple[str, list[str]]:
-    """The text of a script with the edits of each of its commands, and what is left alone and why.
+    """The text of a script with the edits of each of its commands, and what is left alone and why:
+    the commands of another script that this one runs among it.
 
-    ``edits``: one list for each of ``recipes``, all of one file.
+    ``edits``: one list for each of ``recipes``.
     """
-    path, text = recipes[0].path, recipes[0].text
+    own = next((recipe for recipe in recipes if recipe.file is None), recipes[0])
+    path, text = own.path, own.text
     patches, left = set[Patch](), list[str]()
     for recipe, edit in ((r, e) for r, some in zip(recipes, edits, strict=True) for e in some):
         for flag in [f for f in recipe.flags if (f.name, f.line) == (edit.flag, edit.line)]:
@@ -44,7 +46,7 @@ def fixed_text(recipes: Sequence[Recipe], edits: Sequence[Sequence[Edit]]) -> tu
     after = text
     for start, end, new in sorted(patches, reverse=True):
         after = after[:start] + new + after[end:]
-    if after != text and not _as_meant(recipes, edits, after):
+    if after != text and not _as_meant(path, recipes, edits, after):
         left.append(f"{path}: the changed script would not be read as meant; change it by hand")
         return text, left
     return after, list(dict.fromkeys(left))
@@ -109,10 +111,12 @@ def _cut(text: str, start: int, end: int) -> Patch:
     return begin, end, "" if text[end : end + 1] in (*" \t\r\n)'\"", "") else " "
 
 
-def _as_meant(recipes: Sequence[Recipe], edits: Sequence[Sequence[Edit]], after: str) -> bool:
+def _as_meant(
+    path: Path, recipes: Sequence[Recipe], edits: Sequence[Sequence[Edit]], after: str
+) -> bool:
     """Whether the commands of ``after`` have the flags of before, but for the edits."""
     try:
-        changed = read_text(after, recipes[0].path)
+        changed = read_text(after, path)
     except RecipeError:
         return False
     if len(changed) != len(recipes):
