@@ -17,19 +17,19 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from pathlib import Path
 
+from swift_vlrft.recipe.ahead import BRANCHES, SETS, first_word, look_ahead, set_by
+from swift_vlrft.recipe.lines import wrong_lines
 from swift_vlrft.recipe.tree import Mistake, Node, Note, parse
 from swift_vlrft.recipe.words import (
     BY_RUN,
-    CHANGES,
     MOST,
     Value,
     Variable,
     Words,
+    any_exported,
     braced,
-    either,
     notes_of,
     parameters,
 )
@@ -41,12 +41,6 @@ FOR_SWIFT = re.compile(
     r"|ROOT_IMAGE_DIR|VLRFT_\w+"
 )
 """Variables that are of use only in the environment of `swift`."""
-BRANCHES = {
-    **{"IfClause": "`if`", "CaseClause": "`case`", "ForClause": "`for`"},
-    **{"WhileClause": "`while`", "FuncDecl": "function"},
-}
-SETS = ("read", "getopts", "mapfile", "readarray", "unset", "wait", "printf")
-"""Builtins that set variables that are among their arguments."""
 SILENT = re.compile(
     r"\[|test|:|true|false|echo|printf|trap|wait|kill|jobs|umask|ulimit|type|hash|times|pwd|dirs"
     r"|history|logout|disown|suspend|enable|help|alias|unalias|complete|shopt"
@@ -109,6 +103,8 @@ class Script(Words):
         self._functions: dict[str, Node] = {}
         """Those that are not read yet."""
         self._called = set[str]()
+        self._times = Counter[str]()
+        """How often the script sets a variable."""
         self._blocks: list[tuple[str, int]] = []
         self._ended = False
         self._depth = 0
@@ -119,20 +115,10 @@ class Script(Words):
         """Read a script; its notes are then in the order of its lines. Mistake if bash refuses it
         or if it is nested too deeply.
         """
-        if text.startswith("\ufeff"):
-            why = "the file begins with a byte order mark, which bash takes for a part of line 1. "
-            why += "Take it away: sed -i '1s/^\\xef\\xbb\\xbf//' FILE"
-            self.notes.append(Note(1, "syntax", why))
-        if "\r" in text:
-            why = "the line ends in a carriage return (Windows), which bash takes for a part of "
-            why += "it. Convert the file: sed -i 's/\\r$//' FILE"
-            line = text[: text.index("\r")].count("\n") + 1
-            self.notes.append(Note(line, "continuation", why))
         try:
             statements, notes = parse(text)
-            self.notes += notes
-            self._missing_backslashes(statements, text.split("\n"))
-            self._look_ahead(statements)
+            self.notes += [*notes, *wrong_lines(text, statements)]
+            self._times, self.conditional, self.exports = look_ahead(statements)
             self.run(statements)
         except RecursionError:
             raise Mistake(1, 1, "commands are nested too deeply") from None
@@ -145,40 +131,6 @@ class Script(Words):
             why += f"`export {name}=...`, or end the line with a backslash"
             self.notes += [Note(line, "not-exported", why)] * unseen
         self.notes = sorted(dict.fromkeys(self.notes), key=lambda note: note.line)
-
-    def _missing_backslashes(self, statements: Sequence[Node], lines: Sequence[str]) -> None:
-        """A line below `swift ...` that looks as if it belonged to it."""
-        for node, below in pairwise(statements):
-            words = [word.text for word in node.Cmd.Args] if node.Cmd else []
-            ends = re.match(r"[ \t\r]*(#.*)?\n", node.source[node.End.at :])
-            if "swift" not in words or node.Background or not ends:
-                continue
-            here, above = lines[below.line - 1], lines[node.line - 1]
-            deeper = len(here) - len(here.lstrip()) > len(above) - len(above.lstrip())
-            follows = deeper and below.line == node.End.line + 1
-            if follows and not here.lstrip().startswith("-"):  # that one is said in any case
-                why = f"no backslash ends line {node.End.line}, so bash takes "
-                why += f"`{here.strip()[:60]}` for a command of its own: it and all below it are "
-                self.notes.append(Note(below.line, "continuation", why + "lost"))
-
-    def _look_ahead(self, statements: Sequence[Node]) -> None:
-        """Which variables are set where it is not known, how often, and which may be exported."""
-        nodes = [node for statement in statements for node in statement.walk()]
-        functions = {node.Name.Value for node in nodes if node.Type == "FuncDecl" and node.Name}
-        self._times = Counter(name for node in nodes for name in _set_by(node, functions))
-        perhaps = [one for node in statements for one in _perhaps_set(node, functions)]
-        for node in nodes:
-            if _first(node) in functions:
-                perhaps += [(a.Name.Value, "command", node.line) for a in node.Assigns]
-        for name, what, line in perhaps:
-            why = f"${name} is not read: it is set in the {what} of line {line}; {BY_RUN}"
-            self.perhaps.setdefault(name, Note(line, "unread", why))
-        exporting = [
-            node for node in nodes if node.Type == "DeclClause" or (node.Args and node.Assigns)
-        ]
-        self.exports = {name for node in exporting for name in _set_by(node, functions)}
-        if any(_first(node) == "set" and "a" in node.text[3:] for node in nodes):
-            self.exports |= set(self._times)
 
     # Commands in commands ----------------------------------------------------------------------
 
@@ -244,11 +196,13 @@ class Script(Words):
     def _block(self, what: str, line: int, node: Node | None = None) -> Iterator[None]:
         """What may run, not at all or again: it ends nothing, and ``node`` may read other files."""
         reads = (
-            [n.text for n in node.walk() if _first(n) in ("source", ".", "eval")] if node else []
+            [n.text for n in node.walk() if first_word(n) in ("source", ".", "eval")]
+            if node
+            else []
         )
         if not all(map(ENVIRONMENTS.search, reads)):
             self.lose(line, f"what is read in the {what} of line {line} may set any variable")
-        if node and any(_first(inner) in ("cd", "pushd", "popd") for inner in node.walk()):
+        if node and any(first_word(inner) in ("cd", "pushd", "popd") for inner in node.walk()):
             self.folder = None
         self._blocks.append((what, line))
         yield
@@ -262,15 +216,15 @@ class Script(Words):
             self.notes.append(Note(line, "unread", f"{why}; {BY_RUN}"))
         function = self._functions.pop(name)
         self._called.add(name)
-        perhaps, arguments = dict(self.perhaps), self.arguments
+        conditional, arguments = dict(self.conditional), self.arguments
         for other, times in self._times.items():
             if times > 1:
                 why = f"${other} is not read: it is set {times} times; {BY_RUN}"
-                self.perhaps.setdefault(other, Note(function.line, "unread", why))
+                self.conditional.setdefault(other, Note(function.line, "unread", why))
         self.arguments = None
         with self._block("function", function.line, function):
             self.run([function.Body])
-        self.perhaps, self.arguments = perhaps, arguments
+        self.conditional, self.arguments = conditional, arguments
 
     # One command -------------------------------------------------------------------------------
 
@@ -291,7 +245,7 @@ class Script(Words):
         if one_by_one or (node.Append and old.array and not node.Array) or len(items) > MOST // 20:
             note = Note(line, "unread", f"${name} is not read: its items are set one by one")
             items = (Value(f"${name}", line, False, None, (note,), True),)
-        exported = either(exported, old.exported, self.exports_all)
+        exported = any_exported(exported, old.exported, self.exports_all)
         return Variable(items, bool(node.Array), exported, 0 if node.inner else line)
 
     def _set_to(self, name: str, variable: Variable) -> None:
@@ -389,7 +343,7 @@ class Script(Words):
                 else:
                     self.variables[value.text] = Variable()
         elif name in SETS:
-            for name_set in _set_by(node, set()):
+            for name_set in set_by(node, set()):
                 self.unknown(name_set, line, f"`{name}` sets it")
             if any(not value.known for value in rest) and name != "printf":
                 self.lose(line, f"`{node.text[:60]}` may set any variable")
@@ -401,13 +355,13 @@ class Script(Words):
                 self.notes.append(Note(line, "unread", why))
         else:
             fed = " ".join(r.Hdoc.text for r in redirections if r.Hdoc)
-            perhaps = dict(self.perhaps)
+            conditional = dict(self.conditional)
             with self._alone():
                 for assigned in node.Assigns:
                     self._set_to(assigned.Name.Value, self._assign(assigned, True))
-                    self.perhaps.pop(assigned.Name.Value, None)
+                    self.conditional.pop(assigned.Name.Value, None)
                 self.program(values, fed)
-            self.perhaps = perhaps
+            self.conditional = conditional
             self._ended |= name == "exec" and bool(rest) and not self._blocks
 
     def _cd(self, values: Sequence[Value]) -> None:
@@ -434,9 +388,8 @@ class Script(Words):
             return
         self.notes += notes
         self._depth += 1
-        perhaps, times, exports = dict(self.perhaps), self._times, self.exports
-        self._look_ahead(statements)
-        self.perhaps |= perhaps
+        times, conditional, exports = look_ahead(statements)
+        self.conditional = conditional | self.conditional
         self._times, self.exports = self._times + times, self.exports | exports
         self.run(statements)
         self._depth -= 1
@@ -464,7 +417,7 @@ class Script(Words):
             if why := not_read(values, fed):
                 self.notes.append(Note(values[0].line, "unread", why))
             return
-        names = {*self.variables, *self.perhaps} if not inner.clears else set()
+        names = {*self.variables, *self.conditional} if not inner.clears else set()
         seen = {name: self.get(name) for name in names} | inner.variables
         seen = {
             n: v for n, v in seen.items() if v.exported is not False and v.items and not v.array
@@ -517,15 +470,20 @@ class Script(Words):
             if not all(word.known for word in rest):
                 raise ValueError("its arguments are not known")
             file = Path(self.folder or "/nowhere", rest[0].text)
-            if not inside and (rest[0].text in self._written or file.samefile(self.script or "/")):
-                raise ValueError("the script writes it, or is it itself")
+            if not inside and rest[0].text in self._written:
+                raise ValueError("the script writes it itself")
+            if not inside and os.path.realpath(file) == os.path.realpath(self.script):
+                raise ValueError(f"the script runs itself; {BY_RUN}")
             name, *given = [value.text for value in rest[inside:]] or [who.text]
             other = Script({}, given, name)
             other.variables, other.folder, other.lost = dict(seen), self.folder, self.lost
             other._depth = self._depth + 1
             text = rest[0].text if inside else file.read_text()
             other.read(text)
-        except (OSError, ValueError) as error:
+        except OSError as error:
+            self.notes.append(Note(who.line, "unread", f"{why}: {error.strerror}"))
+            return
+        except ValueError as error:
             self.notes.append(Note(who.line, "unread", f"{why}: {error}"))
             return
         for command in other.commands:
@@ -539,10 +497,6 @@ class Script(Words):
         self.commands += other.commands
 
 
-def _first(node: Node) -> str:
-    return node.Args[0].text if node.Type == "CallExpr" and node.Args else ""
-
-
 def _bodies(node: Node) -> Iterator[Sequence[Node]]:
     """The commands of a branch or loop, its conditions among them, but for that of `if`."""
     yield from (node.Then, node.Do, *(item.Stmts for item in node.Items))
@@ -550,40 +504,3 @@ def _bodies(node: Node) -> Iterator[Sequence[Node]]:
     if node.Else:
         yield node.Else.Cond
         yield from _bodies(node.Else)
-
-
-def _set_by(node: Node, functions: set[str]) -> Iterator[str]:
-    """The names of the variables that a node itself sets, not those below it."""
-    first = _first(node)
-    if node.Type == "DeclClause":
-        yield from (word.Name.Value for word in node.Args if word.Name)
-    elif node.Type == "CallExpr" and (not node.Args or first in functions):
-        yield from (assigned.Name.Value for assigned in node.Assigns)
-    elif first in SETS:
-        words = [word.text.strip("'\"") for word in node.Args[1:]]
-        names = (
-            words[1:2] if first in ("printf", "wait") and words[:1] in (["-v"], ["-p"]) else words
-        )
-        yield from names if first not in ("printf", "wait") or names is not words else ()
-    elif node.Type == "WordIter":
-        yield node.Name.Value
-    elif node.Type in ("ArithmCmd", "ArithmExp", "LetClause", "CStyleLoop"):
-        yield from (match[1] or match[2] for match in CHANGES.finditer(node.text))
-    elif node.Type == "ParamExp" and node.Exp and node.Exp.Op in ("=", ":="):
-        yield node.Param.Value
-
-
-def _perhaps_set(
-    node: Node, functions: set[str], what: str = "", line: int = 0
-) -> Iterator[tuple[str, str, int]]:
-    """The variables that are set in a branch, a loop or a function, with what and where it is."""
-    if node.Type in BRANCHES and not what:
-        what, line = BRANCHES[node.Type], node.line
-    if what:
-        yield from ((name, what, line) for name in _set_by(node, functions))
-    chained = node.Type == "BinaryCmd" and node.Op in ("&&", "||") and not what
-    for child in node.children():
-        if chained and child is node.Y:
-            yield from _perhaps_set(child, functions, f"`{node.Op}`", node.line)
-        else:
-            yield from _perhaps_set(child, functions, what, line)

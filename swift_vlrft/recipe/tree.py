@@ -22,7 +22,9 @@ PLACEHOLDER = re.compile(r"(?<![<&])<[A-Za-z][\w-]*(?: [\w-]+)*>")
 """<your path>, which bash takes for redirections."""
 STAND_INS = str.maketrans("<> ", "\1\2\3")
 MEANT = str.maketrans("\1\2\3", "<> ")
-COMMENT_GOES_ON = re.compile(r"(?m)^(?:[^'\"\n]*\s)?#[^\n]*\\$")
+COMMENT_GOES_ON = re.compile(
+    r"""(?m)^(?:'[^'\n]*'|"[^"\n]*"|[^'"\n#]|(?<=\S)#)*?(?:^|(?<=\s))#[^\n]*\\$"""
+)
 """A comment that ends in a backslash: shfmt takes the next line for a part of the command, and bash
 does not.
 """

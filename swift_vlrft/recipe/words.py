@@ -11,11 +11,12 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from swift_vlrft.files.shipped import shipped_file
+from swift_vlrft.recipe.arithmetic import ARITHMETIC, expression, sequence
 from swift_vlrft.recipe.tree import MEANT, Node, Note, Span
 
 OF_BASH = re.compile(
@@ -36,14 +37,6 @@ CHANGES = re.compile(
 )
 """An assignment within arithmetic."""
 OPERATORS = ("-", ":-", "=", ":=", "?", ":?", "+", ":+")
-ARITHMETIC: dict[str, Callable[[int, int], int]] = {
-    "+": lambda a, b: a + b,
-    "-": lambda a, b: a - b,
-    "*": lambda a, b: a * b,
-    "/": lambda a, b: abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1),
-    "%": lambda a, b: abs(a) % abs(b) * (-1 if a < 0 else 1),
-}
-NUMBER = re.compile(r"-?\d{1,9}")
 BY_RUN = "`--run` reads it"
 
 
@@ -96,7 +89,7 @@ def notes_of(values: Iterable[Value]) -> tuple[Note, ...]:
     return tuple(dict.fromkeys(note for value in values for note in value.notes))
 
 
-def either(*exported: bool | None) -> bool | None:
+def any_exported(*exported: bool | None) -> bool | None:
     """Whether a variable is exported: for one of these reasons, perhaps (None), or not."""
     return True if True in exported else None if None in exported else False
 
@@ -127,7 +120,7 @@ class Words:
     """Whether patterns are those of bash without `shopt`."""
     lost: Note | None = None
     """Why any variable may have any value since, where it is not assigned again."""
-    perhaps: dict[str, Note] = field(default_factory=dict)
+    conditional: dict[str, Note] = field(default_factory=dict)
     """Variables that are set where it is not known whether it runs, and why."""
     exports: set[str] = field(default_factory=set)
     """Variables that the script may export."""
@@ -139,9 +132,9 @@ class Words:
 
     def get(self, name: str) -> Variable:
         variable = self.variables.get(name)
-        if name in self.perhaps:
+        if name in self.conditional:
             exported = (variable and variable.exported) or (None if name in self.exports else False)
-            value = Value(f"${name}", 0, False, None, (self.perhaps[name],), True)
+            value = Value(f"${name}", 0, False, None, (self.conditional[name],), True)
             return Variable((value,), False, exported, variable.line if variable else 0)
         if variable is None and (self.lost or OF_BASH.fullmatch(name)):
             notes = (self.lost,) if self.lost else ()
@@ -214,7 +207,7 @@ class Words:
             else:
                 for i, value in enumerate(values):
                     yield from [None] * (i > 0)
-                    if not whole and value.text and "IFS" in {*self.variables, *self.perhaps}:
+                    if not whole and value.text and "IFS" in {*self.variables, *self.conditional}:
                         value = unread(part.text, part.line, "IFS splits it")
                     value = replace(value, quoted=whole, listed=_lists(part))
                     yield from [value] if whole or not value.known else _split(value)
@@ -290,7 +283,7 @@ class Words:
     def unknown(self, name: str, line: int, why: str, exported: bool | None = False) -> None:
         """A variable has a value that is not known from here on."""
         if re.fullmatch(r"[A-Za-z_]\w*", name):
-            exported = either(self.get(name).exported, self.exports_all, exported)
+            exported = any_exported(self.get(name).exported, self.exports_all, exported)
             value = unread(f"${name}", line, why)
             self.variables[name] = Variable((value,), exported=exported, line=line)
 
@@ -324,7 +317,7 @@ class Words:
             return (exp.Word or exp) if usable else Node({}, "", True)
         if usable or (every and not operator):
             joins = quoted and every and not lists
-            if joins and (name == "IFS" or "IFS" in {*self.variables, *self.perhaps}):
+            if joins and (name == "IFS" or "IFS" in {*self.variables, *self.conditional}):
                 return [_not_known(part, False)]
             return [Value(" ".join(v.text for v in items), part.line)] if joins else items
         return self._missing(part, operator, index)
@@ -336,7 +329,7 @@ class Words:
             return exp.Word or Node({}, "", True)
         if operator.endswith("="):
             value = self.joined(exp.Word) if exp.Word else Value("", line)
-            exported = either(self.get(name).exported, self.exports_all)
+            exported = any_exported(self.get(name).exported, self.exports_all)
             self.variables[name] = Variable((value,), False, exported, line)
             return [value]
         if operator.endswith("?"):
@@ -392,7 +385,7 @@ class Words:
         match self._argv(statements[0]):
             case ["vlrft", "plugin"]:
                 return str(shipped_file("plugins", "vlrft.py"))
-            case ["nproc"] if "OMP_NUM_THREADS" not in {*self.variables, *self.perhaps}:
+            case ["nproc"] if "OMP_NUM_THREADS" not in {*self.variables, *self.conditional}:
                 return str(len(os.sched_getaffinity(0)))
             case ["pwd"]:
                 return folder
@@ -401,9 +394,9 @@ class Words:
             case ["basename", path, *suffix] if len(suffix) < 2:
                 return os.path.basename(path.rstrip("/")).removesuffix(*suffix or [""])
             case ["expr", *words]:
-                return _expression(words)
+                return expression(words)
             case ["seq", *words]:
-                return _sequence(words)
+                return sequence(words)
         return None
 
     def _argv(self, statement: Node) -> list[str]:
@@ -413,34 +406,6 @@ class Words:
             return []
         values = [value for word in command.Args for value in self.expand(word)]
         return [value.text for value in values] if all(value.known for value in values) else []
-
-
-def _expression(words: Sequence[str]) -> str | None:
-    """What `expr A / B / C` prints; operators of one rank, from the left."""
-    numbers, operators = words[::2], words[1::2]
-    one_rank = {*operators} <= {"+", "-"} or {*operators} <= {"*", "/", "%"}
-    if len(words) % 2 == 0 or not one_rank or not all(map(NUMBER.fullmatch, numbers)):
-        return None
-    total = int(numbers[0])
-    for operator, number in zip(operators, map(int, numbers[1:]), strict=True):
-        if operator in "/%" and not number:
-            return None
-        total = ARITHMETIC[operator](total, number)
-    return str(total)
-
-
-def _sequence(words: Sequence[str]) -> str | None:
-    """What `seq` prints: [-sTEXT] [FIRST [STEP]] LAST."""
-    between = "\n"
-    if words and words[0].startswith("-s"):
-        between, words = words[0][2:], words[1:]
-    if not 1 <= len(words) <= 3 or not all(map(NUMBER.fullmatch, words)):
-        return None
-    first, step = words[0] if words[1:] else "1", words[1] if words[2:] else "1"
-    if not int(step):
-        return None
-    numbers = range(int(first), int(words[-1]) + (1 if int(step) > 0 else -1), int(step))
-    return between.join(map(str, numbers)) if len(numbers) < MOST // 20 else None
 
 
 def _split(value: Value) -> list[Value | None]:
