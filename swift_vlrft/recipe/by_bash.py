@@ -36,9 +36,11 @@ def run_recipes(
     path: str | Path,
     environment: Mapping[str, str] | None = None,
     arguments: Sequence[str] = (),
+    depth: int = 0,
 ) -> list[Recipe]:
     """As ``reader.read_recipes``, with every command that bash reaches: each turn of a loop, the
-    branch that is taken, a function where it is called. Nothing in it can be edited.
+    branch that is taken, a function where it is called, a script that it runs by `bash FILE`.
+    Nothing in it can be edited. ``depth``: of scripts that run scripts.
 
     RecipeError also where the script cannot be read by running it, or reaches no command.
     """
@@ -56,6 +58,12 @@ def run_recipes(
         name, made = command.words[0], []
         if name == "cd":
             moved = True
+        elif (file := _script_of(command, path)) and depth < 5 and not moved:
+            try:
+                made = run_recipes(file, _known(command), command.words[2:], depth + 1)
+            except RecipeError as error:  # it may start no `swift`
+                notes.append(Note(command.line, "unread", str(error)))
+                continue
         elif name not in ("source", "."):
             made = list(_recipes(command, path, text, moved, sourced, frozenset(inert.written)))
         if not made and (name in ("source", ".", *NOT_READ) or MARK in name):
@@ -73,6 +81,18 @@ def run_recipes(
     for recipe in recipes:
         recipe.notes += notes
     return recipes
+
+
+def _script_of(command: Started, path: Path) -> str | None:
+    """FILE of `bash FILE ARGUMENTS`, where that is another script and all words are known."""
+    shell, *words = command.words
+    known = shell in ("bash", "sh") and words and not any(MARK in word for word in words)
+    other = known and os.path.isfile(words[0]) and not path.samefile(words[0])
+    return words[0] if other else None
+
+
+def _known(command: Started) -> dict[str, str]:
+    return {name: value for name, value in command.environment.items() if MARK not in value}
 
 
 def _recipes(
