@@ -28,7 +28,7 @@ PLANNED = re.compile(
 
 OF_EVERYBODY = ("HOME", "PATH", "PWD", "OLDPWD", "USER", "LOGNAME", "SHELL", "TMPDIR", "_")
 
-OF_A_NODE = {
+ASKED_OF_A_NODE = {
     "NODE_RANK": "0 on the first node, 1 on the second",
     "MASTER_ADDR": "address of the first node",
 }
@@ -42,10 +42,13 @@ class RunWith:
     problems: tuple[str, ...]
 
 
-def run_with(path: Path, flags: Mapping[str, str], file: str | None = None) -> RunWith:
+def run_with(
+    path: Path, flags: Mapping[str, str], file: str | None = None, before: str = ""
+) -> RunWith:
     """The command that runs a recipe with these ``flags``; names in capitals are variables.
 
-    ``file``: the recipe, as a word of a shell; by default its path, quoted.
+    ``file``: the recipe, as a word of a shell; by default its path, quoted. ``before``: a word in
+    front of the program.
     """
     variables = {name: value for name, value in flags.items() if name.isupper()}
     named = {name: value for name, value in flags.items() if name not in variables}
@@ -53,8 +56,9 @@ def run_with(path: Path, flags: Mapping[str, str], file: str | None = None) -> R
     program = "bash"
     if path.suffix in CONFIGURATION:
         program = " ".join(read_recipe(path).command)
-    before = [f"{name}={shlex.quote(value)}" for name, value in variables.items()]
-    parts = [*before, program, file or shlex.quote(str(path)), *map(shlex.quote, words)]
+    set_before = [f"{name}={shlex.quote(value)}" for name, value in variables.items()]
+    script = file or shlex.quote(str(path))
+    parts = [*set_before, before + program, script, *map(shlex.quote, words)]
     return RunWith(" ".join(parts), tuple(_problems(path, words, variables)))
 
 
@@ -98,10 +102,13 @@ def applied(path: Path, flags: Mapping[str, str], out: Path, remark: str) -> str
         raise ValueError(f"{out}: it would run itself in place of the recipe; give another name")
     beside = out.resolve().parent == path.resolve().parent
     file = f'"$(dirname "$0")"/{shlex.quote(path.name)}'
-    runs = run_with(path, flags, file if beside else shlex.quote(str(path.resolve())))
+    # In place of this shell, so that a signal reaches the recipe.
+    runs = run_with(path, flags, file if beside else shlex.quote(str(path.resolve())), "exec ")
     if runs.problems:
         raise ValueError("; ".join(runs.problems))
-    needs = [f': "${{{name}:?{what}}}"\n' for name, what in OF_A_NODE.items() if "NNODES" in flags]
+    needs = [
+        f': "${{{name}:?{what}}}"\n' for name, what in ASKED_OF_A_NODE.items() if "NNODES" in flags
+    ]
     text = f"#!/usr/bin/env bash\n# {' '.join(remark.split())}\n"
     return f'{text}{"".join(needs)}{runs.command} "$@"\n'
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from swift_vlrft.datasets.row import BOX_TASKS
 from swift_vlrft.geometry.box_format import SUBSETS
-from swift_vlrft.memory.append import OF_A_NODE
+from swift_vlrft.memory.append import ASKED_OF_A_NODE
 from swift_vlrft.memory.models import read_model
 
 TEMPLATE = Path(__file__).with_name("new_recipe.sh.jinja")
@@ -91,5 +91,5 @@ def new_recipe(
         **{"task": task, "model": model, "flags": words, "processes": processes, "nodes": nodes},
         where=one_node if nodes == 1 else f"{nodes} nodes of {processes} GPUs",
         variables={name: shlex.quote(value) for name, value in variables.items()},
-        required=OF_A_NODE if nodes > 1 else {},
+        required=ASKED_OF_A_NODE if nodes > 1 else {},
     )

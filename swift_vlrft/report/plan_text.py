@@ -55,7 +55,7 @@ def plan_parts(planned: RecipePlan, name: str, width: int = 200) -> Iterator[Gri
     yield from change_parts("to make it fit, cheapest first", changes)
     if changes:
         runs = planned.run_with(changes[0])
-        yield Line(f"with the first: {runs.command}")
+        yield Line(f"run it with the first: {runs.command}")
         for problem in runs.problems:
             yield Line(f" {problem}", "red", "but first:")
     yield from change_parts("room to raise, each alone", headroom)

@@ -137,7 +137,7 @@ def test_a_configuration_is_run_with_flags_behind_it(tmp_path):
     path.write_text(text + "max_pixels: 12845056\n")
     done = invoke("recipe", "apply", path, out, "--gpus", "1x12", "--quick")
     assert done.exit_code == 0, done.output
-    assert 'MAX_PIXELS=602112 swift rlhf "$(dirname "$0")"/a.yaml "$@"' in out.read_text()
+    assert 'MAX_PIXELS=602112 exec swift rlhf "$(dirname "$0")"/a.yaml "$@"' in out.read_text()
     assert (
         json.loads(invoke("plan", out, "--gpus", "1x12", "--quick", "--json").output)["verdict"]
         != "out of memory"
