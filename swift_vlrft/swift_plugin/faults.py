@@ -30,6 +30,7 @@ from torch import distributed
 
 from swift_vlrft.files.checkpoints import STATE, why_not
 from swift_vlrft.recipe.record import own_checkpoints, record_of_run
+from swift_vlrft.swift_plugin.mixin import SwiftsTrainer
 from swift_vlrft.swift_plugin.rollout_server import what_is_wrong
 
 GRACE = 5
@@ -43,11 +44,7 @@ ADVICE = (
 logger = get_logger()
 
 
-Base: Any = object
-"""ms-swift's GRPO trainer, in trainer.py."""
-
-
-class Faults(Base):
+class Faults(SwiftsTrainer):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._left_out = 0
         self._timer = threading.Timer(0, lambda: None)

@@ -145,7 +145,7 @@ class Resume(TrainerCallback):
         before = read_json(file) if file and file.exists() else {}
         for name in ITERATORS:
             if rows := getattr(self.trainer, name, None):
-                self.trainer.count(name, self._counted(name, rows, before.get(name, 0)))
+                self.trainer.take_rows_from(name, self._counted(name, rows, before.get(name, 0)))
 
     def _counted(self, name: str, rows: Iterator[Any], skip: int) -> Iterator[Any]:
         self.drawn[name] = skip

@@ -32,11 +32,9 @@ from swift_vlrft.shared_prefix.forward import forward, unpack, values_of
 from swift_vlrft.shared_prefix.images import Images
 from swift_vlrft.shared_prefix.layout import CannotPack, Packed, pack
 from swift_vlrft.shared_prefix.settings import SWITCH, cache_bytes, switched_on
+from swift_vlrft.swift_plugin.mixin import SwiftsTrainer
 
 logger = get_logger()
-
-Base: Any = object
-"""ms-swift's GRPO trainer, in trainer.py."""
 Values = tuple[torch.Tensor, torch.Tensor | None]
 
 
@@ -51,7 +49,7 @@ class _MicroBatch:
         return [self.packed.images.digest(i) for i in self.packed.distinct_images]
 
 
-class SharedPrefixes(Base):
+class SharedPrefixes(SwiftsTrainer):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._shares = switched_on()
         self._said: set[str] = set()

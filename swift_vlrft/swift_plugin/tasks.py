@@ -21,6 +21,7 @@ from swift_vlrft.diagnostics.reasons import explain
 from swift_vlrft.files.completions import further
 from swift_vlrft.parsing.answers import text_of
 from swift_vlrft.rewards import REWARDS
+from swift_vlrft.swift_plugin.mixin import SwiftsTrainer
 
 logger = get_logger()
 
@@ -38,11 +39,7 @@ class _Row(NamedTuple):
     has_solution: bool
 
 
-Base: Any = object
-"""ms-swift's GRPO trainer, in trainer.py."""
-
-
-class Tasks(Base):
+class Tasks(SwiftsTrainer):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._tasks: dict[str, set[str]] = {"train": set(), "eval": set()}
         self._kept_columns: set[str] = set()

@@ -44,10 +44,8 @@ class VlrftGRPOConfig(GRPOConfig):
 
 class VlrftGRPOTrainer(SharedPrefixes, StreamedGroups, Tasks, Faults, GRPOTrainer):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self.resume: Resume | None = None
         super().__init__(*args, **kwargs)
-        self.resume = Resume(self.args, self)
-        self.add_callback(self.resume)
+        self.add_callback(Resume(self.args, self))
         if is_on("VLRFT_TRACK_MEMORY"):
             from swift_vlrft.swift_plugin.track_memory import MemoryCallback
 
@@ -65,6 +63,6 @@ class VlrftGRPOTrainer(SharedPrefixes, StreamedGroups, Tasks, Faults, GRPOTraine
         if rollout is not None:
             self._buffered_inputs = rollout
 
-    def count(self, name: str, rows: Iterator[Any]) -> None:
+    def take_rows_from(self, name: str, rows: Iterator[Any]) -> None:
         """Take rows from ``rows`` in place of ms-swift's own iterator of that name."""
         setattr(self, name, rows)

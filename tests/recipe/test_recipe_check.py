@@ -80,7 +80,7 @@ def test_our_recipes_read_as_bash_runs_them_and_have_no_problem(path, tmp_path):
 @of_ours
 def test_our_recipes_keep_what_a_recipe_must(path):
     text = path.read_text()
-    assert not re.search(r"/home/|/root/|/Users/|[A-Z]_(KEY|TOKEN)=", text)
+    assert not re.search(r"/(home|root|Users)/|[A-Z]_(KEY|TOKEN)=", text)
     assert "set -euo pipefail" in text and text.rstrip().endswith('"$@"')
     if path.name == "demo_cpu.sh":
         return

@@ -28,6 +28,8 @@ def assigned(tree: ast.AST):
         targets = node.targets if isinstance(node, ast.Assign) else []
         if isinstance(node, ast.AugAssign | ast.AnnAssign):
             targets = [node.target]
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "setattr":
+            yield node.args[0]
         for target in targets:
             for one in ast.walk(target):
                 if isinstance(one, ast.Attribute) and isinstance(one.ctx, ast.Store):
