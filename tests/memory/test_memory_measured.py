@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from support.nightly import first_now
-from support.real_memory import real_peak
 
 from swift_vlrft.families import FAMILIES
 from swift_vlrft.families.family import TinySize
@@ -77,11 +76,26 @@ def assert_near(planned, measured):
     assert planned == pytest.approx(measured, rel=0.10)
 
 
+def measured_bytes(settings: Settings, tmp_path: Path, *launcher: str) -> int:
+    file = tmp_path / "case.json"
+    case = {"config": settings.model.config, "shape": asdict(batch_shape(settings))}
+    file.write_text(json.dumps(case))
+    script = Path(__file__).parents[1] / "support" / "real_memory.py"
+    done = subprocess.run(
+        [sys.executable, *launcher, str(script), str(file)],
+        env=os.environ | {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return int(done.stdout.split()[-1])
+
+
 @pytest.mark.parametrize(("model", "case"), PAIRS)
-def test_the_peak_of_a_real_step_is_within_ten_percent(model, case):
-    config = MODELS[model]
-    settings = small_settings(config, dtype="float32", **CASES[case])
-    assert_near(planned_bytes(settings), real_peak(config, batch_shape(settings)))
+def test_the_peak_of_a_real_step_is_within_ten_percent(model, case, tmp_path):
+    settings = small_settings(MODELS[model], dtype="float32", **CASES[case])
+    assert_near(planned_bytes(settings), measured_bytes(settings, tmp_path))
 
 
 @pytest.mark.end_to_end
@@ -94,16 +108,5 @@ def test_the_peak_under_zero3_on_two_processes_is_within_ten_percent(
     values = {} if checkpointed else OPEN
     ways = {"processes": 2, "sharding": "zero3", "batch": batch, "prompt": prompt}
     settings = small_settings(SMALL, **ways, **values)
-    file = tmp_path / "case.json"
-    file.write_text(json.dumps({"config": SMALL, "shape": asdict(batch_shape(settings))}))
-    script = Path(__file__).parents[1] / "support" / "real_memory.py"
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    done = subprocess.run(
-        [*command, "--nproc_per_node", "2", str(script), str(file)],
-        env=os.environ | {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert_near(planned_bytes(settings), int(done.stdout.split()[-1]))
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    assert_near(planned_bytes(settings), measured_bytes(settings, tmp_path, *launcher))
