@@ -6,6 +6,7 @@
     a rank that hangs                after --ddp_timeout seconds each rank says where, and ends
     a rollout server that has ended  is named, and its engine is asked before weights are sent
     any error                        the last complete checkpoint and the command that goes on
+    a rank that torchrun ends        says where it stood
 
 Without --ddp_timeout it is two hours (trainer.py). SIGTERM (a node is taken back) is ms-swift's:
 --callbacks graceful_exit, in every recipe.
@@ -17,6 +18,7 @@ import faulthandler
 import math
 import os
 import shlex
+import signal
 import textwrap
 import threading
 from collections.abc import Iterator
@@ -57,6 +59,10 @@ class Faults(SwiftsTrainer):
     @contextmanager
     def _watched(self) -> Iterator[None]:
         self._move_on()
+        # Where nobody handles it, as --callbacks graceful_exit does: torchrun ends the others of a
+        # rank that failed.
+        if alone := signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+            faulthandler.register(signal.SIGTERM, file=2, all_threads=False, chain=True)
         try:
             yield
         except BaseException as error:
@@ -67,6 +73,8 @@ class Faults(SwiftsTrainer):
         finally:
             self._timer.cancel()
             faulthandler.cancel_dump_traceback_later()
+            if alone:
+                faulthandler.unregister(signal.SIGTERM)
 
     def training_step(self, *args: Any, **kwargs: Any) -> Any:
         self._move_on()

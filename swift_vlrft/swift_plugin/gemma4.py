@@ -2,18 +2,20 @@
 
 ms-swift's forward pass was written for transformers 5.6, whose image features are one tensor; now
 they are a tuple, one tensor an image (huggingface/transformers#46405), and a row with an image ends
-in "'tuple' object has no attribute 'to'". The loader registered here gives the tuple what ms-swift
-asks of a tensor. It stays a tuple, which transformers, and an ms-swift that is mended, join.
+in "'tuple' object has no attribute 'to'". The model that is loaded here gives the tuple what
+ms-swift asks of a tensor. It stays a tuple, which transformers, and an ms-swift that is mended,
+join.
 """
 
 from __future__ import annotations
 
-from types import MethodType
+from dataclasses import replace
 from typing import Any
 
 import torch
-from swift.model import MODEL_MAPPING
+from swift.model import MODEL_MAPPING, register_model
 from swift.model.models.gemma import Gemma4Loader
+from transformers.models.gemma4 import modeling_gemma4 as transformers_own
 
 
 class Features(tuple[torch.Tensor, ...]):
@@ -26,20 +28,30 @@ class Features(tuple[torch.Tensor, ...]):
         return torch.cat(self).mean()
 
 
+class Gemma4Model(transformers_own.Gemma4Model):
+    def get_image_features(self, *args: Any, **kwargs: Any) -> Any:
+        found = super().get_image_features(*args, **kwargs)
+        if not isinstance(found.pooler_output, tuple):
+            return found
+        return type(found)(**{**found, "pooler_output": Features(found.pooler_output)})
+
+
+# Checkpoints keep the name of the class.
+class Gemma4ForConditionalGeneration(transformers_own.Gemma4ForConditionalGeneration):
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self.model = Gemma4Model(config)
+        self.post_init()
+
+
 class FeaturesLoader(Gemma4Loader):
     def get_model(self, *args: Any, **kwargs: Any) -> Any:
-        model = super().get_model(*args, **kwargs)
-        model.model.get_image_features = MethodType(_image_features, model.model)
-        return model
-
-
-def _image_features(self: Any, *args: Any, **kwargs: Any) -> Any:
-    found = type(self).get_image_features(self, *args, **kwargs)
-    if isinstance(found.pooler_output, tuple):
-        found.pooler_output = Features(found.pooler_output)
-    return found
+        self.auto_model_cls = self.auto_model_cls or Gemma4ForConditionalGeneration  # type: ignore[has-type]
+        return super().get_model(*args, **kwargs)
 
 
 def register() -> None:
     """Have ms-swift load Gemma 4 in this way; other models, also gemma4_unified, as before."""
-    MODEL_MAPPING["gemma4"].loader = FeaturesLoader
+    meta = MODEL_MAPPING["gemma4"]
+    name = meta.model_arch.arch_name  # ms-swift registers by the name and puts the object there
+    register_model(replace(meta, loader=FeaturesLoader, model_arch=name), exist_ok=True)

@@ -7,9 +7,10 @@ than the one that is trained (``vlrft agree`` shows it).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from swift.template import TEMPLATE_MAPPING
+from swift.template import TEMPLATE_MAPPING, register_template
 from swift.template.templates.internvl import InternvlhfTemplate
 
 
@@ -21,6 +22,6 @@ class SamePromptTemplate(InternvlhfTemplate):
 
 def register() -> None:
     """Have ms-swift's templates of these checkpoints write so; those of other models as before."""
-    for meta in TEMPLATE_MAPPING.values():
+    for meta in list(TEMPLATE_MAPPING.values()):
         if meta.template_cls is InternvlhfTemplate:
-            meta.template_cls = SamePromptTemplate
+            register_template(replace(meta, template_cls=SamePromptTemplate), exist_ok=True)

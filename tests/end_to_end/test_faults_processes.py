@@ -118,6 +118,14 @@ def test_killed_while_saving_then_resumed_then_preempted(with_fault):
     assert digests(ended.out / "checkpoint-1") == before
 
 
+def test_a_rank_that_is_ended_says_where_it_stood(with_fault):
+    """Without graceful_exit: torchrun ends the rank that waits for the killed one."""
+    ended = with_fault("rollout term 0 2", "--callbacks", "fault")
+    assert "Signal 15 (SIGTERM)" in ended.output and ended.code != 0
+    assert "(most recent call first)" in ended.output and "in strike" in ended.output
+    assert ended.good == ["checkpoint-1"]
+
+
 def test_a_process_alone_is_killed(with_fault):
     ended = with_fault("rollout kill 0 2", NPROC_PER_NODE="1", out="alone")
     assert "Signal 9 (SIGKILL)" in ended.output and ended.code != 0

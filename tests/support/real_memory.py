@@ -6,8 +6,8 @@ python real_memory.py CASE.json
 DS_ACCELERATOR=cpu torchrun --nproc_per_node 2 real_memory.py CASE.json
 -> the same under DeepSpeed ZeRO-3: the most bytes that any process held
 
-Each in a process of its own: what an earlier test leaves in one (a class that ms-swift has
-patched, a cache) moves the peak by several percent. CASE.json holds a configuration and the fields of a BatchShape. DeepSpeed's settings are those of
+Each in a process of its own: an earlier test in the same one moved the peak by four percent.
+CASE.json holds a configuration and the fields of a BatchShape. DeepSpeed's settings are those of
 ms-swift's zero3.json, its "auto" sizes as transformers sets them.
 """
 
