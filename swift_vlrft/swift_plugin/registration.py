@@ -39,7 +39,6 @@ from swift_vlrft.swift_plugin.command_line import CommandLine, running_command, 
 from swift_vlrft.swift_plugin.loader import MODEL_TYPE, dataset_meta
 from swift_vlrft.swift_plugin.metrics import metric_of
 from swift_vlrft.swift_plugin.model import is_glm4v, register_model_of, wanted_box_format
-from swift_vlrft.swift_plugin.sample_images import keep_samples
 from swift_vlrft.swift_plugin.streaming import too_small
 
 logger = get_logger()
@@ -61,18 +60,18 @@ def register(
     """
     TrainerFactory.TRAINER_MAPPING["grpo"] = TRAINER
     TrainerFactory.TRAINING_ARGS_MAPPING["grpo"] = CONFIG
-    draws = number("VLRFT_LOG_IMAGES")
     for name, function in REWARDS.items():
-        watched = watch(name, function)
-        orms[name] = _factory(keep_samples(name, watched) if draws else watched)
+        orms[name] = _factory(watch(name, function))
         eval_metrics_map[name] = metric_of(name, function)
     for source in SOURCES:
         register_dataset(dataset_meta(source.hub_id, source), exist_ok=True)
     MODEL_TYPE["given"] = model_type or MODEL_TYPE["given"]
+    # Wrong values are reported now, not after the model is loaded.
+    number("VLRFT_LOG_IMAGES")
     if shared_prefix.switched_on():
-        shared_prefix.cache_bytes()  # a wrong value is reported now, not after the model is loaded
+        shared_prefix.cache_bytes()
     if os.environ.get(VARIABLE):
-        threshold_at(None)  # a wrong value is reported now, not at the first reward call
+        threshold_at(None)
     if datasets is not None:
         command = CommandLine(model_type=model_type)
         register_model_of(command)
