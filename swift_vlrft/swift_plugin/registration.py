@@ -73,30 +73,26 @@ def register(
     if os.environ.get(VARIABLE):
         threshold_at(None)
     if datasets is not None:
-        command = CommandLine(model_type=model_type)
-        register_model_of(command)
-        for dataset in datasets:
-            _register_path(os.fspath(dataset), command, check=True)
-        return
-    command = running_command()
+        command, check = CommandLine(dataset=[os.fspath(name) for name in datasets]), True
+    else:
+        command, is_child = running_command(), multiprocessing.parent_process() is not None
+        check = not is_child and os.environ.get("RANK", "0") == "0"
     command.model_type = command.model_type or model_type
-    is_child = multiprocessing.parent_process() is not None
-    main_process = not is_child and os.environ.get("RANK", "0") == "0"
-    register_model_of(command, check=main_process)
-    if main_process:
+    register_model_of(command, check=check)
+    if check:
         _check_stream(command)
         _check_reward_names(command.reward_funcs, command.external_plugins)
         _check_checkpoint(command)
-    reports = [_register_path(d, command, check=main_process) for d in command.dataset]
+    reports = [_register_path(dataset, command, check=check) for dataset in command.dataset]
     for dataset in command.val_dataset:
-        _register_path(dataset, command, check=main_process)
+        _register_path(dataset, command, check=check)
     if command.streaming and reports and None not in reports:
         good = sum(report.good for report in reports if report is not None)
         if good < (prompts := prompts_of_a_generation(command)):
             raise DataError(too_small(good, prompts))
     # The rest about a set's rows and rewards is reported when it is loaded.
     problem = nothing_scored(command.reward_funcs, reports)
-    if problem and main_process and not command.cached_dataset:
+    if problem and check and not command.cached_dataset:
         raise DataError(problem)
 
 

@@ -69,12 +69,9 @@ class SampleImages(TrainerCallback):
         self.writer.flush()
 
 
-def _opened(image: Any) -> Any:
+def _opened(images: Sequence[Any]) -> Any:
     """The first image of a row, which ms-swift holds as a path, bytes, or opened."""
-    if isinstance(image, (list, tuple)):
-        image = image[0] if image else None
-    if isinstance(image, str):
-        image = {"bytes": None, "path": image}
-    if image is None:
+    if not images:
         raise ValueError("the row has no image")
+    image = {"path": images[0]} if isinstance(images[0], str) else images[0]
     return open_image(image) if isinstance(image, dict) else image

@@ -8,9 +8,9 @@ from math import isfinite
 from typing import Any
 
 import torch
+from accelerate.utils import gather_object
 from swift.rlhf_trainers.utils import collate_to_grpo_micro_batch, encode_sample
 from swift.trainers import disable_gradient_checkpointing
-from torch import distributed
 
 from swift_vlrft.agreement.measurement import Row, first_apart
 
@@ -89,7 +89,7 @@ class Comparing(Base):  # type: ignore[misc]
                     apart=[f"{s[0]} {decode(s)!r}" if s else "no more" for s in map(list, pair)],
                 )
             )
-        return gathered(found), samples
+        return gather_object(found), samples
 
     def score(self, samples: Samples) -> list[list[float]]:
         """The trainer's log-probabilities, as in its own steps but without dropout."""
@@ -126,7 +126,9 @@ class Comparing(Base):  # type: ignore[misc]
         for larger in STEPS:
             move(weights, kept, larger)
             scores = zip(first, self.score(samples), strict=True)
-            sizes = gathered([abs(b - a) for pair in scores for a, b in zip(*pair, strict=True)])
+            sizes = gather_object(
+                [abs(b - a) for pair in scores for a, b in zip(*pair, strict=True)]
+            )
             mean = sum(sizes) / max(1, len(sizes))
             if step and not isfinite(mean):  # too large for the type
                 move(weights, kept, step)
@@ -139,15 +141,6 @@ class Comparing(Base):  # type: ignore[misc]
         if not self.colocated:  # a server lives on
             self._move_model_to_vllm()
         return rows, f"weights moved by {step:.0%} before the sync, answers by {moved:.2g}"
-
-
-def gathered(values: list[Any]) -> list[Any]:
-    """Those of all processes."""
-    if not distributed.is_initialized():
-        return values
-    parts: list[Any] = [None] * distributed.get_world_size()
-    distributed.all_gather_object(parts, values)
-    return [*chain.from_iterable(parts)]
 
 
 def flat(values: Any) -> list[Any]:
