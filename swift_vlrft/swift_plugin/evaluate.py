@@ -159,11 +159,7 @@ def _run_model(
 
 def output_folder(model: str, dataset: PathLike) -> Path:
     """The default of ``out``: runs/eval/MODEL-DATASET."""
-    parts = [part for part in _named(Path(model)).parts if part not in ("/", ".", "..")] or ["root"]
+    parts = Path(os.path.abspath(model)).parts
     name = "-".join(parts[-2:] if parts[-1].startswith("checkpoint") else parts[-1:])
-    return Path("runs") / "eval" / f"{name}-{_named(split_box_format(os.fspath(dataset))[0]).stem}"
-
-
-def _named(path: Path) -> Path:
-    """The path; "." and ".." as the folder that they are."""
-    return path if path.name not in ("", "..") else path.resolve()
+    data = os.path.abspath(split_box_format(os.fspath(dataset))[0])
+    return Path("runs", "eval", f"{name}-{Path(data).stem}")

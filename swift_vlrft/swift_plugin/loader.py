@@ -23,7 +23,7 @@ from swift_vlrft.datasets.check import length_check
 from swift_vlrft.datasets.column_files import labels_of
 from swift_vlrft.datasets.instances import forget
 from swift_vlrft.datasets.opening import check_columns, image_root, open_set
-from swift_vlrft.datasets.report import Report, nothing_scored
+from swift_vlrft.datasets.report import Report
 from swift_vlrft.datasets.schemas import is_for_swift, schema_of
 from swift_vlrft.datasets.storage import StoredSet, Stream, Table
 from swift_vlrft.datasets.syntax import Address, parse, path_of
@@ -41,9 +41,6 @@ logger = get_logger()
 SHOWN = 20
 MODEL_TYPE: dict[str, str | None] = {"given": None}
 """The argument of ``register(model_type=...)``, for use without a command line."""
-
-_reports: dict[tuple[str, ...], Report] = {}
-"""Reports of the sets of this command that were loaded, by name and subsets."""
 
 
 class VlrftLoader(DatasetLoader):
@@ -130,7 +127,6 @@ class VlrftLoader(DatasetLoader):
         _tell(report, options)
         if not local:
             _warn(report.notes)
-        _check_rewards_score((str(stored.path), *options.subset), report)
         return dataset
 
     def _hub(
@@ -204,16 +200,6 @@ def _tell(report: Report, options: LoadOptions) -> None:
     if report.problems:
         notes.append(f"left out:\n{report.listed(SHOWN)}")
     _warn(notes)
-
-
-def _check_rewards_score(key: tuple[str, ...], report: Report) -> None:
-    """DataError if all sets of the command are loaded and one of its rewards scores no row."""
-    command = running_command()
-    _reports[key] = report
-    asked = [(str(Path(one.name)), *one.subsets) for one in map(parse, command.dataset)]
-    problem = nothing_scored(command.reward_funcs, [_reports.get(one) for one in asked])
-    if problem and key in asked and not command.cached_dataset:
-        raise DataError(problem)
 
 
 def dataset_meta(name: str, source: Source | None = None) -> DatasetMeta:

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -149,7 +149,8 @@ class SharedPrefixes(SwiftsTrainer):
             f"{batch.rows} completions of {len(batch.groups)} prompts; image features are "
             + (f"kept up to {self._features.limit >> 20} MiB." if keeps else "not kept.")
         )
-        with self._without_hook(), keeping:
+        # Without ms-swift's forward hook, which encodes the images and drops unknown arguments.
+        with self.template.generate_context(), keeping:
             logits = forward(model, batch, features if kept else None)
         mask = grpo_batch.completion_mask
         values = values_of(logits, batch.targets, self.temperature, entropy=compute_entropy)
@@ -167,15 +168,6 @@ class SharedPrefixes(SwiftsTrainer):
             except CannotPack as error:
                 self._say(f"a micro-batch is computed as ms-swift does it: {error}.")
         return self._micro_batches[ids]  # type: ignore[no-any-return]
-
-    @contextmanager
-    def _without_hook(self) -> Iterator[None]:
-        """Without ms-swift's forward hook, which encodes the images and drops unknown arguments."""
-        models = self.template.remove_post_encode_hook()
-        try:
-            yield
-        finally:
-            self.template.register_post_encode_hook(models)
 
     def _together(self, *, can: bool, repeats: bool, kept: bool) -> tuple[bool, bool, bool]:
         """What all ranks do: pack if all can and one gains; kept features if none lacks any."""

@@ -9,8 +9,6 @@ from typing import Any
 
 import torch
 from accelerate.utils import gather_object
-from swift.rlhf_trainers.utils import collate_to_grpo_micro_batch, encode_sample
-from swift.trainers import disable_gradient_checkpointing
 
 from swift_vlrft.agreement.measurement import Row, first_apart
 
@@ -91,26 +89,23 @@ class Comparing(Base):  # type: ignore[misc]
             )
         return gather_object(found), samples
 
+    def split_by_mini_batches(self, samples: Samples) -> list[Samples]:
+        """As many at once as in training; ms-swift parts a whole generation."""
+        size = self.args.per_device_train_batch_size
+        return [samples[start : start + size] for start in range(0, len(samples), size)]
+
     def score(self, samples: Samples) -> list[list[float]]:
         """The trainer's log-probabilities, as in its own steps but without dropout."""
-        model, size, found = self.model, self.args.per_device_train_batch_size, []
-        training = model.training
-        model.eval()
-        for start in range(0, len(samples), size):
-            batch = samples[start : start + size]
-            with self._template_context(self.template):
-                for sample in batch:
-                    sample.encoded = encode_sample(sample, self.template)
-                    sample.encoded.pop("_extra_kwargs", None)
-                place = {"device": self.accelerator.device, "use_logits_to_keep": True}
-                inputs, grpo = collate_to_grpo_micro_batch(batch, self.template, **place)
-            inputs.pop("labels", None)
-            checkpointing = self.args.gradient_checkpointing_kwargs
-            with torch.no_grad(), disable_gradient_checkpointing(model, checkpointing):
-                logps = self._get_per_token_logps_and_entropies(model, inputs, grpo)[0]
-            mask = grpo.completion_mask.bool()
-            found += [row[kept].float().tolist() for row, kept in zip(logps, mask, strict=True)]
-        model.train(training)
+        training, found = self.model.training, []
+        self.model.eval()
+        for batch in self._prepare_batch_inputs(samples):
+            logps, mask = (
+                batch["grpo_batch"].old_per_token_logps,
+                batch["grpo_batch"].completion_mask,
+            )
+            rows = zip(logps, mask.bool(), strict=True)
+            found += [row[kept].float().tolist() for row, kept in rows]
+        self.model.train(training)
         return found
 
     def compare_moved(
