@@ -99,11 +99,8 @@ class Comparing(Base):  # type: ignore[misc]
         training, found = self.model.training, []
         self.model.eval()
         for batch in self._prepare_batch_inputs(samples):
-            logps, mask = (
-                batch["grpo_batch"].old_per_token_logps,
-                batch["grpo_batch"].completion_mask,
-            )
-            rows = zip(logps, mask.bool(), strict=True)
+            grpo = batch["grpo_batch"]
+            rows = zip(grpo.old_per_token_logps, grpo.completion_mask.bool(), strict=True)
             found += [row[kept].float().tolist() for row, kept in rows]
         self.model.train(training)
         return found
@@ -121,9 +118,8 @@ class Comparing(Base):  # type: ignore[misc]
         for larger in STEPS:
             move(weights, kept, larger)
             scores = zip(first, self.score(samples), strict=True)
-            sizes = gather_object(
-                [abs(b - a) for pair in scores for a, b in zip(*pair, strict=True)]
-            )
+            own = [abs(b - a) for pair in scores for a, b in zip(*pair, strict=True)]
+            sizes = gather_object(own)
             mean = sum(sizes) / max(1, len(sizes))
             if step and not isfinite(mean):  # too large for the type
                 move(weights, kept, step)
