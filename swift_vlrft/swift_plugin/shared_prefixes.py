@@ -19,8 +19,8 @@ from typing import Any
 
 import torch
 import transformers
+from accelerate.utils import gather_object
 from swift.utils import get_logger
-from torch import distributed
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from swift_vlrft.families import why_not_shared
@@ -127,19 +127,17 @@ class SharedPrefixes(SwiftsTrainer):
         frozen = not any(p.requires_grad for part in parts for p in part.parameters())
         keeps = frozen and self._features.limit > 0
         features = self._features.get(encoder, batch.digests) if batch and keeps else None
-        can, repeats, kept = self._together(
-            can=batch is not None,
-            repeats=batch is not None and batch.repeats,
-            kept=features is not None,
-        )
-        if not can or batch is None:
+        # All ranks pack if all can and one gains, and use kept features if none lacks any.
+        own = (batch is not None, batch is not None and batch.repeats, features is not None)
+        can, repeats, kept = zip(*gather_object([own]), strict=True)
+        if batch is None or not all(can):
             return stock()
         keeping = (
             self._features.fill(encoder, batch.digests, batch.distinct_tokens)
-            if keeps and not kept
+            if keeps and not all(kept)
             else nullcontext()
         )
-        if not repeats and not kept:
+        if not any(repeats) and not all(kept):
             self._say("a micro-batch without repeated prompts is computed as ms-swift does it.")
             with keeping:
                 return stock()
@@ -151,7 +149,7 @@ class SharedPrefixes(SwiftsTrainer):
         )
         # Without ms-swift's forward hook, which encodes the images and drops unknown arguments.
         with self.template.generate_context(), keeping:
-            logits = forward(model, batch, features if kept else None)
+            logits = forward(model, batch, features if all(kept) else None)
         mask = grpo_batch.completion_mask
         values = values_of(logits, batch.targets, self.temperature, entropy=compute_entropy)
         logps, entropies = (None if value is None else unpack(value, mask) for value in values)
@@ -168,17 +166,6 @@ class SharedPrefixes(SwiftsTrainer):
             except CannotPack as error:
                 self._say(f"a micro-batch is computed as ms-swift does it: {error}.")
         return self._micro_batches[ids]  # type: ignore[no-any-return]
-
-    def _together(self, *, can: bool, repeats: bool, kept: bool) -> tuple[bool, bool, bool]:
-        """What all ranks do: pack if all can and one gains; kept features if none lacks any."""
-        if self.accelerator.num_processes == 1:
-            return can, repeats, kept
-        flags = torch.tensor(
-            [can, not repeats, kept], dtype=torch.int32, device=self.accelerator.device
-        )
-        distributed.all_reduce(flags, op=distributed.ReduceOp.MIN)
-        can, none_repeats, kept = map(bool, flags.tolist())
-        return can, not none_repeats, kept
 
     def _say(self, text: str) -> None:
         """Log a line once; lines that differ only in numbers count as one."""
