@@ -139,7 +139,7 @@ def test_photographs_of_parquet_are_read_a_few_at_a_time(tmp_path):
 @pytest.mark.slow
 def test_a_wrong_schedule_is_said_before_any_model_is_loaded(monkeypatch):
     pytest.importorskip("swift")
-    from swift_vlrft.swift_plugin import register
+    from swift_vlrft import register
 
     monkeypatch.setenv("VLRFT_IOU_SCHEDULE", "0:0.5,0.1")
     with pytest.raises(ValueError, match="VLRFT_IOU_SCHEDULE='0:0.5,0.1'"):
