@@ -338,6 +338,8 @@ def streamed_rows(
         unread = problem is not None and problem.kind is Kind.NOT_READ
         keep = unread and (not report.scored if keep_unread is None else keep_unread)
         if problem is not None and not keep:
+            if problem.kind is Kind.FILE:
+                raise DataError(str(problem))
             if options.strict and problem.kind is not Kind.TOO_LONG:
                 raise DataError(f"{report.bad_rows}:\n{report.listed()}")
             if tell is not None:
