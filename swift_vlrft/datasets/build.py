@@ -184,17 +184,17 @@ def plan_rows(
             rows.append(PlannedRow(i, names, [box for box, _ in gold], [name for _, name in gold]))
     asked = round(negatives * len(rows))
     rng = random.Random(f"{seed} negatives")
-    lacking: list[list[PlannedRow]] = []
+    lacking: list[list[tuple[Any, Sequence[str]]]] = []
     for names in rng.sample(questions, len(questions)) if asked or len(questions) == 1 else ():
         sure = found.images if found.absent is None else found.absent[ids[names[0]]]
         holds = set().union(*(unsure[name] | boxes[name].keys() for name in names))
         empty = sorted((i for i in sure if i not in holds), key=str)
         picked = rng.sample(empty, min(asked, len(empty)))
-        lacking.append([PlannedRow(i, names) for i in picked])
+        lacking.append([(i, names) for i in picked])
         found.left_out[EMPTY] = len(empty) - len(picked) if len(questions) == 1 else 0
-    spread = [row for turn in zip_longest(*lacking) for row in turn if row is not None][:asked]
+    spread = [one for turn in zip_longest(*lacking) for one in turn if one is not None][:asked]
     found.left_out["negatives that could not be had"] += asked - len(spread)
-    rows += spread
+    rows += [PlannedRow(*one) for one in spread]
     random.Random(f"{seed} order").shuffle(rows)
     return rows
 
