@@ -285,8 +285,8 @@ def _refuse_reading(found: Instances, reading: Reading, outside: list[int]) -> N
     what = (
         f"no number of its {len(boxes)} boxes is above 1: they are shares, not {reading}"
         if shares
-        else f"{len(outside)} of {len(boxes)} boxes, as {reading}, end before they begin, or more "
-        f"than {units.ROUNDING:g} pixels outside their images"
+        else f"boxes leave their images by more than {units.ROUNDING:g} pixels, or end before they "
+        f"begin, if they are {reading}: {len(outside)} of {len(boxes)}"
     )
     sizes = [(images[one["image_id"]]["width"], images[one["image_id"]]["height"]) for one in boxes]
     sized = [(one["bbox"], size) for one, size in zip(boxes, sizes, strict=True)]
