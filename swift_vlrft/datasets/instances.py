@@ -5,7 +5,8 @@
            "annotations": [{"image_id": 9, "category_id": 18, "bbox": [64, 48, 320, 240]}]}
     out   boxes {18: {9: [(100, 100, 600, 600)]}}
 
-A box is x, y, width, height in pixels of the image. Where a category has a crowd region or a box
+A box is x, y, width, height in pixels of the image, unless another reading is stated (units.py);
+a file with a box that leaves its image is refused. Where a category has a crowd region or a box
 without area in an image, or LVIS did not label every one, its boxes are not the whole truth: the
 image is ``unsure`` for that category.
 """
@@ -21,9 +22,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from swift_vlrft.datasets import units
 from swift_vlrft.datasets.json_files import json_errors
 from swift_vlrft.datasets.schema import four_numbers
 from swift_vlrft.datasets.source import DataError
+from swift_vlrft.datasets.units import Reading
 from swift_vlrft.files.jsonl import read_json
 from swift_vlrft.geometry.box_format import Corners, convert_box
 
@@ -34,6 +37,7 @@ OF_SENTENCES = frozenset(("tokens_negative", "expressions", "expression"))
 """Keys of an image entry in files of referring expressions."""
 
 Boxes = list[Corners]
+COCO = Reading("xywh", "pixels")
 
 
 @dataclass
@@ -67,12 +71,12 @@ def decoded(path: Path) -> Any:
     return _decoded(path, *_stamp(path))
 
 
-def read_instances(path: Path) -> Instances:
+def read_instances(path: Path, reading: Reading = COCO) -> Instances:
     """Read and check ``instances_*.json`` (COCO) or ``lvis_v1_*.json``; DataError says where it is
     wrong. A file that does not change is read once; treat what is handed out as read-only, but
     ``left_out``.
     """
-    found = _instances(path, *_stamp(path))
+    found = _instances(path, reading, *_stamp(path))
     return replace(found, left_out=found.left_out.copy())
 
 
@@ -97,7 +101,7 @@ def _decoded(path: Path, size: int, changed: int) -> Any:
 
 
 @lru_cache(maxsize=2)
-def _instances(path: Path, size: int, changed: int) -> Instances:
+def _instances(path: Path, reading: Reading, size: int, changed: int) -> Instances:
     content = _decoded(path, size, changed)
     for key in ("images", "annotations", "categories"):
         if not isinstance(content, dict) or not isinstance(content.get(key), list):
@@ -125,8 +129,12 @@ def _instances(path: Path, size: int, changed: int) -> Instances:
         boxes={c: {} for c in categories},
         unsure={c: set() for c in categories},
     )
-    for i, annotation in enumerate(found.annotations):
-        _add_annotation(found, annotation, f"{path}, annotations[{i}]")
+    outside = [
+        i
+        for i, annotation in enumerate(found.annotations)
+        if not _add_annotation(found, annotation, reading, f"{path}, annotations[{i}]")
+    ]
+    _refuse_reading(found, reading, outside)
     for c, images_of in found.boxes.items():
         unsure = {i for i, image in images.items() if not_exhaustive(image, c)}
         found.unsure[c] |= unsure
@@ -143,8 +151,9 @@ def _instances(path: Path, size: int, changed: int) -> Instances:
 def _categories(entries: list[dict[str, Any]], path: Path) -> dict[Any, str]:
     first: dict[str, dict[str, Any]] = {}
     for i, category in enumerate(entries):
-        if "id" not in category or not isinstance(category.get("name"), str):
-            raise DataError(f"{path}, categories[{i}]: id and name are needed")
+        name = category.get("name")
+        if "id" not in category or not isinstance(name, str) or not name.strip():
+            raise DataError(f"{path}, categories[{i}]: id and name are needed; it is {category}")
         if (other := first.setdefault(category["name"], category)) is not category:
             raise DataError(
                 f"{path}, categories[{i}]: two are called {category['name']!r}: "
@@ -229,7 +238,10 @@ def not_exhaustive(image: dict[str, Any], category: Any) -> bool:
     return category in image.get("not_exhaustive_category_ids", ())
 
 
-def _add_annotation(found: Instances, annotation: dict[str, Any], place: str) -> None:
+def _add_annotation(
+    found: Instances, annotation: dict[str, Any], reading: Reading, place: str
+) -> bool:
+    """Take the annotation in; False if its box is not inside the image, as it is read."""
     image = found.images.get(annotation.get("image_id"))
     category = annotation.get("category_id")
     if image is None:
@@ -239,21 +251,57 @@ def _add_annotation(found: Instances, annotation: dict[str, Any], place: str) ->
     if annotation.get("iscrowd"):
         found.left_out["crowd regions"] += 1
         found.unsure[category].add(image["id"])
-        return
-    box = annotation.get("bbox")
-    if not four_numbers(box):
-        raise DataError(f"{place}: bbox is {box!r}; four numbers x, y, width, height are needed")
-    width, height = image["width"], image["height"]
-    x1, y1 = max(box[0], 0), max(box[1], 0)
-    x2, y2 = min(box[0] + box[2], width), min(box[1] + box[3], height)
-    if x2 <= x1 or y2 <= y1:
+        return True
+    numbers = annotation.get("bbox")
+    if not four_numbers(numbers):
+        raise DataError(f"{place}: bbox is {numbers!r}; four numbers {reading} are needed")
+    size = image["width"], image["height"]
+    read = units.corners(numbers, reading, size)
+    if not units.is_inside(read, size):
+        return False
+    box = units.clipped(read, size)
+    if box is None:
         found.left_out["boxes without area"] += 1
         found.unsure[category].add(image["id"])
+        return True
+    position = convert_box(box, "pixels", "norm1000", size=size)
+    of_image = found.boxes[category].setdefault(image["id"], [])
+    if position in of_image:  # COCO's own files hold some: a model finds the object once
+        found.left_out["boxes that repeat one of the same category and image"] += 1
+    else:
+        of_image.append(position)
+    return True
+
+
+def _refuse_reading(found: Instances, reading: Reading, outside: list[int]) -> None:
+    """DataError if the boxes cannot be what they are read as: some are ``outside`` their images
+    (their indices), or all are shares. It names the readings that would fit.
+    """
+    images = found.images
+    boxes = [one for one in found.annotations if not one.get("iscrowd")]
+    shares = reading.unit != "unit" and units.are_shares([one["bbox"] for one in boxes])
+    if not outside and not shares:
         return
-    if (x1, y1) != (box[0], box[1]) or x2 < box[0] + box[2] - 0.5 or y2 < box[1] + box[3] - 0.5:
-        found.left_out["boxes cut at the image's edge (kept)"] += 1
-    position = convert_box((x1, y1, x2, y2), "pixels", "norm1000", size=(width, height))
-    found.boxes[category].setdefault(image["id"], []).append(position)
+    what = (
+        f"no number of its {len(boxes)} boxes is above 1: they are shares, not {reading}"
+        if shares
+        else f"boxes leave their images by more than {units.ROUNDING:g} pixels, or end before they "
+        f"begin, if they are {reading}: {len(outside)} of {len(boxes)}"
+    )
+    sizes = [(images[one["image_id"]]["width"], images[one["image_id"]]["height"]) for one in boxes]
+    sized = [(one["bbox"], size) for one, size in zip(boxes, sizes, strict=True)]
+    # A slip or two is no reason to doubt the reading of a whole file.
+    others = units.fitting(sized) if shares or 10 * len(outside) >= len(boxes) else []
+    ways = "; or ".join(f"as {one} (vlrft data coco {one.flags})" for one in others)
+    first = outside[0] if outside else found.annotations.index(boxes[0])
+    entry = found.annotations[first]
+    image = images[entry["image_id"]]
+    raise DataError(
+        f"{found.path}: {what}, such as annotations[{first}] (id {entry.get('id')}), "
+        f"[{', '.join(f'{n:g}' for n in entry['bbox'])}] in image {image['id']}, "
+        f"{file_of(image)}, of {image['width']} x {image['height']}; "
+        + (f"they fit {ways}: say which is meant" if others else "correct or remove such boxes")
+    )
 
 
 def _unknown(place: str, what: str, value: Any, known: Mapping[Any, Any]) -> DataError:

@@ -25,7 +25,7 @@ from swift_vlrft.parsing.boxes import read_boxes
 
 SIZE, SEEN = (640, 480), (644, 476)
 VIEW = ImageResize("qwen2_5_vl", 3136, 1_003_520)
-DOG = PROMPT.format(category="dog")
+DOG = PROMPT.replace("{category}", "dog")
 
 
 def converted(problem, solution, after, before="norm1000", size=SIZE, seen=None, **options):
