@@ -328,6 +328,9 @@ def build_folder(
     counts: Counter[str] = Counter()
 
     def items(split: str, planned: list[PlannedRow]) -> Iterator[Item]:
+        if split == next(iter(splits)):
+            bad = found.bad.items()
+            yield from (BadRow(RowLocation(instances, i, "image"), text) for i, text in bad)
         built = built_rows(found, planned, images, box_format, box_key, text)
         for row, item in zip(planned, built, strict=True):
             if not isinstance(item, BadRow):

@@ -39,7 +39,7 @@ from swift_vlrft.datasets.instances import (
     not_exhaustive,
     read_instances,
 )
-from swift_vlrft.datasets.row import Drawn, RowLocation
+from swift_vlrft.datasets.row import BadRow, Drawn, RowLocation
 from swift_vlrft.datasets.schema import (
     Context,
     RawExample,
@@ -76,6 +76,8 @@ class CocoFile(StoredSet):
     def _read(self, names: list[str]) -> Records:
         found = self.instances
         self._leave_out(found)
+        for image, text in found.bad.items():
+            yield BadRow(RowLocation(self.path, image, "image"), text)
         column = found.column_of
         rows = plan_rows(found, [(name,) for name in found.categories.values()])
         for number, row in enumerate(rows):

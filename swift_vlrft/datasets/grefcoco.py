@@ -26,7 +26,13 @@ from typing import Any
 from swift_vlrft.datasets import units
 from swift_vlrft.datasets.build import NO_OBJECTS
 from swift_vlrft.datasets.coco import image_folder
-from swift_vlrft.datasets.instances import COCO, Instances, file_of, read_instances
+from swift_vlrft.datasets.instances import (
+    COCO,
+    Instances,
+    file_of,
+    read_instances,
+    refuse_bad_images,
+)
 from swift_vlrft.datasets.json_files import JsonFiles
 from swift_vlrft.datasets.row import BadRow, Drawn
 from swift_vlrft.datasets.schema import (
@@ -79,7 +85,9 @@ class GrefFile(JsonFiles):
 
     @property
     def instances(self) -> Instances:
-        return read_instances(self.files[0].parent / "instances.json")
+        found = read_instances(self.files[0].parent / "instances.json")
+        refuse_bad_images(found)
+        return found
 
     def image_root(self) -> Path:
         return image_folder(self.instances, self.root)

@@ -6,9 +6,9 @@
     out   boxes {18: {9: [(100, 100, 600, 600)]}}
 
 A box is x, y, width, height in pixels of the image, unless another reading is stated (units.py);
-a file with a box that leaves its image is refused. Where a category has a crowd region or a box
-without area in an image, or LVIS did not label every one, its boxes are not the whole truth: the
-image is ``unsure`` for that category.
+an image with a box that leaves it is bad, and a file that another reading would fit is refused.
+Where a category has a crowd region or a box without area in an image, or LVIS did not label every
+one, its boxes are not the whole truth: the image is ``unsure`` for that category.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from swift_vlrft.datasets.units import Reading
 from swift_vlrft.files.jsonl import read_json
 from swift_vlrft.geometry.box_format import Corners, convert_box
 
+OUTSIDE = f"leaves its image by more than {units.ROUNDING:g} pixels, or ends before it begins,"
 UNSURE = "a crowd region or a box without area stands for the category in the image"
 NO_OBJECT = "an image without an object makes no row"
 NOT_IN_FULL = "the image is not labelled in full for the category"
@@ -56,6 +57,8 @@ class Instances:
     absent: dict[Any, set[Any]] | None = None
     """LVIS: the images that surely lack a category. None: every image without a box lacks it."""
     left_out: Counter[str] = field(default_factory=Counter)
+    bad: dict[Any, str] = field(default_factory=dict)
+    """By image id, what is wrong with a box of it; ``images`` and ``boxes`` lack such images."""
 
     @property
     def column_of(self) -> type[int] | type[str]:
@@ -274,34 +277,55 @@ def _add_annotation(
 
 
 def _refuse_reading(found: Instances, reading: Reading, outside: list[int]) -> None:
-    """DataError if the boxes cannot be what they are read as: some are ``outside`` their images
-    (their indices), or all are shares. It names the readings that would fit.
+    """An image with a box ``outside`` it (their indices) is bad. DataError names the readings that
+    would fit where all boxes are shares, or a tenth of them are outside and would not be otherwise.
     """
-    images = found.images
     boxes = [one for one in found.annotations if not one.get("iscrowd")]
     shares = reading.unit != "unit" and units.are_shares([one["bbox"] for one in boxes])
-    if not outside and not shares:
+    sizes = [found.images[one["image_id"]] for one in boxes]
+    sized = [
+        (one["bbox"], (size["width"], size["height"]))
+        for one, size in zip(boxes, sizes, strict=True)
+    ]
+    doubtful = shares or (outside and len(outside) * 10 >= len(boxes))
+    others = units.fitting(sized) if doubtful else []
+    if not shares and not others:
+        for i in outside:
+            text = f"annotations[{i}], {_shown(found, i)}: {OUTSIDE} if it is {reading}"
+            found.bad.setdefault(found.annotations[i]["image_id"], text)
+        for image in found.bad:
+            del found.images[image]
+            for category in found.categories:
+                found.boxes[category].pop(image, None)
+                found.unsure[category].discard(image)
         return
     what = (
         f"no number of its {len(boxes)} boxes is above 1: they are shares, not {reading}"
         if shares
-        else f"boxes leave their images by more than {units.ROUNDING:g} pixels, or end before they "
-        f"begin, if they are {reading}: {len(outside)} of {len(boxes)}"
+        else f"{len(outside)} of {len(boxes)} boxes: each {OUTSIDE} if they are {reading}"
     )
-    sizes = [(images[one["image_id"]]["width"], images[one["image_id"]]["height"]) for one in boxes]
-    sized = [(one["bbox"], size) for one, size in zip(boxes, sizes, strict=True)]
-    # A slip or two is no reason to doubt the reading of a whole file.
-    others = units.fitting(sized) if shares or 10 * len(outside) >= len(boxes) else []
     ways = "; or ".join(f"as {one} (vlrft data coco {one.flags})" for one in others)
     first = outside[0] if outside else found.annotations.index(boxes[0])
-    entry = found.annotations[first]
-    image = images[entry["image_id"]]
     raise DataError(
-        f"{found.path}: {what}, such as annotations[{first}] (id {entry.get('id')}), "
-        f"[{', '.join(f'{n:g}' for n in entry['bbox'])}] in image {image['id']}, "
-        f"{file_of(image)}, of {image['width']} x {image['height']}; "
-        + (f"they fit {ways}: say which is meant" if others else "correct or remove such boxes")
+        f"{found.path}: {what}, such as annotations[{first}], {_shown(found, first)}; "
+        + (f"they fit {ways}: say which is meant" if others else "correct the file")
     )
+
+
+def _shown(found: Instances, i: int) -> str:
+    entry = found.annotations[i]
+    image = found.images[entry["image_id"]]
+    numbers = ", ".join(f"{n:g}" for n in entry["bbox"])
+    return (
+        f"id {entry.get('id')}, [{numbers}] in image {image['id']}, {file_of(image)}, of "
+        f"{image['width']} x {image['height']}"
+    )
+
+
+def refuse_bad_images(found: Instances) -> None:
+    """DataError for the first, where no image may be left out."""
+    for text in found.bad.values():
+        raise DataError(f"{found.path}: {text}; correct or remove the box")
 
 
 def _unknown(place: str, what: str, value: Any, known: Mapping[Any, Any]) -> DataError:
