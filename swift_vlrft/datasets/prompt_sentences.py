@@ -55,29 +55,30 @@ _KNOWN = "\u01c2"
 """A letter of few languages for what is understood, so that no numbers meet across it."""
 
 _START, _END = "(?<![a-z])", "(?![a-z])"
-_N = r"(?<!\d)\d++(?:\.\d++)?+"
-_SIDE = r"(?:width|wide|height|high|tall|size|宽|寬|高)"
+_N = r"(?<!\d)\d++(?:\.\d++|(?!\.\d))"
 _NUMBERS = re.compile(
     # [412, 88], "20%; 30%", 640x480, 0 to 639, 300 400, (3 4): two numbers, no word between
     rf"{_N}\s*(?:[\W_]{{0,5}}[^\w\s:][\W_]{{0,5}}|[x到至和乘])\s*{_N}"
     rf"|{_N}\s(?:and|to|by|through|until|up to)\s{_N}"
     r"|\d\d\s+\d\d|[\[({<>\"']\s*\d[\d.]*\s+\d"
-    # x_min=100, "x": 5, y is 20, left: 3
-    rf"|{_START}[xywh](?:[_ ]?(?:min|max|cent(?:er|re)|\d))?\W{{0,3}}(?:is|at|of)?\W{{0,3}}\d"
-    rf"|{_START}(?:left|top|right|bottom|width|height)\W{{0,2}}[=:]\W{{0,3}}\d"
+    # x_min=100, "x": 5, y is 20, left: 3, h = 7
+    rf"|{_START}[xy](?:[_ ]?(?:min|max|cent(?:er|re)|\d))?\W{{0,3}}(?:is|at|of)?\W{{0,3}}\d"
+    rf"|{_START}(?:left|top|right|bottom|width|height|w|h)\W{{0,2}}[=:]\W{{0,3}}\d"
     # the width of the image is 640, 640 wide
-    rf"|{_SIDE}\D{{0,20}}(?:\d\d|0?\.\d)|(?:\d\d|\.\d)\W{{0,4}}(?:\w{{1,12}}\W{{1,4}})?{_SIDE}",
+    r"|(?:width|height|size|宽|寬|高)\D{0,20}(?:\d\d|0?\.\d)"
+    r"|(?:\d\d|\.\d)\W{0,4}(?:wide|width|high|height|tall)",
     re.IGNORECASE,
 )
 _AXIS = r"[xy](?:_?(?:\d|min|max|c|cent(?:er|re)))?"
 _WORDS = re.compile(
     rf"{_START}(?:px|coord(?:inate)?s?|relative|fractions?|decimals?|integers?|whole numbers?"
-    r"|resolution|zero (?:and|to)|unit (?:interval|square)|original (?:\w+ )?(?:size|scale)"
-    r"|per[\s-]?mill?e?|left\W{1,4}top|top\W{1,4}left\W{1,4}(?:bottom|right)|[xy][ -]first"
-    rf"|xyxy|xywh|yxyx|cxcywh|{_AXIS}\W{{1,4}}(?:{_AXIS}|[wh])){_END}|(?<![\d.])(?:1,?000|999|1k|1e3)(?!\d|\.\d)"
-    r"|pixel|normali[sz]|per\s?cent|\d\s?%|‰|thousand|float|10\^3|bbox|box_2d|point_2d|Position:"
+    r"|as floats?|float(?:ing point)? (?:numbers?|values?)|resolution|zero (?:and|to)"
+    r"|unit (?:interval|square)|original (?:\w+ )?(?:size|scale)|per[\s-]?mill?e?|[xy][ -]first"
+    r"|left\s*,\s*top\s*,\s*right|top\s*,\s*left\s*,\s*bottom|xyxy|xywh|yxyx|cxcywh"
+    rf"|{_AXIS}\W{{1,4}}(?:{_AXIS}|[wh])){_END}|(?<![\d.])(?:1,?000|999|1k|1e3)(?!\d|\.\d)"
+    r"|pixel|normali[sz]|per\s?cent|\d\s?%|‰|thousand|10\^3|bbox|box_2d|point_2d|Position:"
     rf"|[\"'`](?:{KEYS}|{_POINT_KEYS})[\"'`]\s*:|<\|?(?:box|point|begin_of_box)"
-    r"|坐标|座标|座標|像素|归一|歸一|千|百分|小数|整数|分辨率|尺寸",
+    r"|坐标|座标|座標|像素|归一|歸一|一千|千分|百分|小数|整数|分辨率|尺寸",
     re.IGNORECASE,
 )
 
@@ -138,7 +139,7 @@ def without_box_format(problem: str) -> str:
     """
     problem = _WRITE.sub("", problem)
     for known in (*_RANGE, _BOX, _POINT):
-        problem = re.sub(rf"\s*\{{?(?:{known.pattern})\}}?", "", problem)
+        problem = re.sub(rf"\{{?(?:{known.pattern})\}}?", " ", problem)
     return problem
 
 

@@ -112,6 +112,24 @@ def test_a_prompt_of_words_and_one_number_is_not_refused(words, count):
     assert said_of_coordinates(problem) is None
 
 
+PHRASES = (
+    "lady w/ 2 bags", "left top donut", "left, top one", "tall guy number 23", "highway 101 sign",
+    "boy on a float", "#12", "bus 1001", "the clock at 10:30", "row 2 seat 3", "#2 and #3",
+    "player in the position 2", "秋千上的孩子", "2nd from left, top", "height of the 3rd one",
+)  # fmt: skip
+
+
+def test_phrases_as_people_write_them_are_not_refused():
+    found = {phrase: said_of_coordinates(f"Find the object: {phrase}.") for phrase in PHRASES}
+    assert found == dict.fromkeys(PHRASES)
+
+
+def test_a_long_prompt_is_read_in_no_time():
+    for part in (" ", "1", "1 ", ", ", "{", "left ", "\n", "category '"):
+        said_of_coordinates(part * 100_000)
+        without_box_format(part * 100_000)
+
+
 def test_no_sentence_of_the_table_holds_another():
     texts = [text for texts in RANGES for text in texts.values()]
     assert [(a, b) for a in texts for b in texts if a != b and a in b] == []
