@@ -74,7 +74,7 @@ _WORDS = re.compile(
     rf"{_START}(?:px|coord(?:inate)?s?|relative|fractions?|decimals?|integers?|whole numbers?"
     r"|as floats?|float(?:ing point)? (?:numbers?|values?)|resolution|zero (?:and|to)"
     r"|unit (?:interval|square)|original (?:\w+ )?(?:size|scale)|per[\s-]?mill?e?|[xy][ -]first"
-    r"|left\s*,\s*top\s*,\s*right|top\s*,\s*left\s*,\s*bottom|xyxy|xywh|yxyx|cxcywh"
+    r"|left\s*,\s*top\s*,|top\s*,\s*left\s*,\s*bottom|absolute position|xyxy|xywh|yxyx|cxcywh"
     rf"|{_AXIS}\W{{1,4}}(?:{_AXIS}|[wh])){_END}|(?<![\d.])(?:1,?000|999|1k|1e3)(?!\d|\.\d)"
     r"|pixel|normali[sz]|per\s?cent|\d\s?%|‰|thousand|10\^3|bbox|box_2d|point_2d|Position:"
     rf"|[\"'`](?:{KEYS}|{_POINT_KEYS})[\"'`]\s*:|<\|?(?:box|point|begin_of_box)"
@@ -134,13 +134,13 @@ def prompt_in(
 
 
 def without_box_format(problem: str) -> str:
-    """The prompt without what the table's sentences say of coordinates, for comparison across box
+    """The prompt without the table's sentences, forms and runs of blanks, for comparison across box
     formats.
     """
     problem = _WRITE.sub("", problem)
     for known in (*_RANGE, _BOX, _POINT):
         problem = re.sub(rf"\{{?(?:{known.pattern})\}}?", " ", problem)
-    return problem
+    return " ".join(problem.split())
 
 
 def stated_size(problem: str) -> Size | None:
