@@ -124,7 +124,8 @@ def check(
             for name, (_, one) in splits.items()
             if one.good and one.unscored(rewards)
         ]
-    notes += report.shared_notes()
+    read = (one for _, one in splits.values() if not one.unscored(rewards))
+    notes += sum(read, Report(source)).unscored_notes(rewards) + report.shared_notes()
     fits = report.fitting_rewards()
     if as_json:
         result = {

@@ -14,6 +14,7 @@ from swift_vlrft.datasets.box_format import ImageResize
 from swift_vlrft.datasets.column_files import ColumnFiles
 from swift_vlrft.datasets.image import ImageInfo, ImageInfoReader
 from swift_vlrft.datasets.instances import NOT_IN_FULL, UNSURE
+from swift_vlrft.datasets.kept import kept_notes
 from swift_vlrft.datasets.opening import file_notes, open_set, rename_notes, splits_of
 from swift_vlrft.datasets.read import rows_of
 from swift_vlrft.datasets.report import MAX_SHOWN, Report
@@ -119,10 +120,10 @@ def check_rows(
 
 
 def left_out_notes(stored: StoredSet) -> list[str]:
-    """How much of the set made no row though nothing is wrong with it, and which; to be asked when
-    all rows were read.
+    """How much of the set made no row though nothing is wrong with it, and which, and which columns
+    rewards get under another name; to be asked when all rows were read.
     """
-    notes = []
+    notes = kept_notes(stored)
     for reason, places in stored.left_out.items():
         some = "; ".join(places[:MAX_SHOWN]) + ("; ..." if len(places) > MAX_SHOWN else "")
         notes.append(f"{stored.path}: {len(places)} times {left_out_reason(reason)} ({some})")
@@ -150,7 +151,7 @@ def length_check(resize: ImageResize, limit: int, text_tokens: Callable[[str], i
             image = resize.tokens(info.width, info.height)
         except ValueError as error:
             return str(error)
-        text = text_tokens(row.problem)
+        text = text_tokens(f"{row.columns.get('system') or ''}{row.problem}")
         if image + text <= limit:
             return None
         return f"the prompt takes {image + text} tokens ({image} for the image), over {limit}"

@@ -18,6 +18,7 @@ from typing import Any
 from swift_vlrft.datasets.box_format import row_in_box_format
 from swift_vlrft.datasets.check import left_out_reason
 from swift_vlrft.datasets.image import ImageInfo, stored_image, try_image_info
+from swift_vlrft.datasets.kept import kept_notes
 from swift_vlrft.datasets.opening import (
     file_notes,
     find_set,
@@ -92,6 +93,7 @@ def convert_folder(
     written.notes = notes
     written.counts += chosen.counts if chosen else Counter()
     for form in opened.values():
+        written.notes += kept_notes(form)
         for reason, places in form.left_out.items():
             written.counts[f"times {left_out_reason(reason)}"] += len(places)
     return written

@@ -26,7 +26,14 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from swift_vlrft.datasets.schema import ANSWER_FORM, Context, RawExample, RecordSchema, text_in
+from swift_vlrft.datasets.schema import (
+    ANSWER_FORM,
+    Context,
+    RawExample,
+    RecordSchema,
+    further,
+    text_in,
+)
 from swift_vlrft.datasets.storage import Record
 
 OF_CAPTION = "Which number belongs in the gap of this caption of the image: {}"
@@ -39,7 +46,7 @@ WORDS = (
 
 def _matches(columns: set[str]) -> bool:
     known = {"image", "number"} <= columns and {"question", "text"} & columns
-    return bool(known) and not {"problem", "solution"} <= columns
+    return bool(known)
 
 
 def _rows(record: Record, context: Context) -> Iterator[RawExample]:
@@ -48,8 +55,7 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
         question = text_in(record, "question")
     else:
         question = OF_CAPTION.format(_with_gap(text_in(record, "text"), number))
-    yield {
-        "image": record["image"],
+    yield further(record) | {
         "problem": question + PROMPT,
         "solution": f"<answer>{number}</answer>",
         "task": "counting",

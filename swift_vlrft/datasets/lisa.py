@@ -23,12 +23,13 @@ from swift_vlrft.datasets.schema import (
     Context,
     RawExample,
     RecordSchema,
-    first_turn,
+    conversation,
     four_numbers,
-    leave_out_further_turns,
+    further,
 )
 from swift_vlrft.datasets.storage import Record
 from swift_vlrft.geometry.box_format import convert_box
+from swift_vlrft.parsing.answers import gold_text
 
 PROMPT = (
     "Output the bounding box in the image corresponding to the instruction: {instruction}\n"
@@ -47,20 +48,18 @@ def _matches(columns: set[str]) -> bool:
 
 
 def _rows(record: Record, context: Context) -> Iterator[RawExample]:
-    made = {"task": "grounding", "frame": "norm1000"}
+    stated = {"task": "grounding", "frame": "norm1000"}
     if "conversations" in record:
-        prompt = first_turn(record, ("user", "human"))
-        image = _IMAGE.match(prompt)
+        made = further(conversation(record, context), "id")  # a running number, as text
+        image = _IMAGE.match(prompt := made["problem"])
         if image is None:
             raise ValueError(f"no <img>PATH</img> at the start of {prompt[:80]!r}")
         prompt = prompt[image.end() :]
-        if (stated := _INSTRUCTION.search(prompt)) and "<answer>" not in prompt:
-            prompt = PROMPT.format(instruction=stated[1].strip())
-        corners = first_turn(record, ("assistant", "gpt"))
-        if "<answer>" not in corners:
-            corners = f"<answer>{corners.strip()}</answer>"
-        leave_out_further_turns(record, context)
-        yield made | {"image": image[1].strip(), "problem": prompt, "solution": corners}
+        if (asked := _INSTRUCTION.search(prompt)) and "<answer>" not in prompt:
+            prompt = PROMPT.format(instruction=asked[1].strip())
+        corners = gold_text(made["solution"])
+        solution = f"<answer>{corners}</answer>"
+        yield made | stated | {"image": image[1].strip(), "problem": prompt, "solution": solution}
         return
     given = record["instruction"]
     given = given if isinstance(given, list) and given else [given or None]
@@ -79,12 +78,17 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
         raise ValueError(f"the box {boxes[0]} reaches beyond the image of {size[0]} x {size[1]}")
     a, b, c, d = boxes[0]
     x1, y1, x2, y2 = convert_box((a, b, c, d), "pixels", "norm1000", size=size)
+    others = further(record, "image_path", "instruction", "boxes")
     for instruction in instructions:
-        yield made | {
-            "image": record["image_path"],
-            "problem": PROMPT.format(instruction=instruction),
-            "solution": f"<answer>({x1},{y1}),({x2},{y2})</answer>",
-        }
+        yield (
+            others
+            | stated
+            | {
+                "image": record["image_path"],
+                "problem": PROMPT.format(instruction=instruction),
+                "solution": f"<answer>({x1},{y1}),({x2},{y2})</answer>",
+            }
+        )
 
 
 LISA_SCHEMA = RecordSchema("lisa", _matches, _rows, single=False)

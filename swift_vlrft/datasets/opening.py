@@ -21,8 +21,10 @@ from swift_vlrft.datasets.column_files import ColumnFiles
 from swift_vlrft.datasets.grefcoco import GREFCOCO_SCHEMA, GrefFile
 from swift_vlrft.datasets.instances import decoded
 from swift_vlrft.datasets.json_files import JsonFiles, is_lines, listed_in
+from swift_vlrft.datasets.kept import kept_as
 from swift_vlrft.datasets.row import BadRow, Kind, RowLocation
-from swift_vlrft.datasets.schemas import is_for_swift, schema_of
+from swift_vlrft.datasets.schema import EXPLICIT
+from swift_vlrft.datasets.schemas import is_for_swift, schema_of, scores
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.splits import (
     SPLITS,
@@ -38,7 +40,6 @@ from swift_vlrft.datasets.splits import (
 from swift_vlrft.datasets.storage import StoredSet
 from swift_vlrft.datasets.syntax import Address, path_of
 from swift_vlrft.files.jsonl import LineError, begins_with_list
-from swift_vlrft.rewards import REWARDS
 
 PARQUET = (".parquet",)
 JSON = (".json", ".jsonl")
@@ -134,17 +135,16 @@ def find_set(
 def is_ours(stored: StoredSet, rewards: Sequence[str]) -> bool:
     """Whether our readers load a set in a run with these ``rewards``, and not ms-swift's."""
     names = set(stored.columns)
-    if not stored.files:
+    if not stored.files or stored.kind == "Arrow":  # ms-swift reads nothing of save_to_disk
         return True
-    if is_for_swift(names):
+    if is_for_swift(names, rewards):
         return False
     schema = schema_of(names)
     if schema is None:
         # Two of the three columns: meant for us, and the error names the missing one. Problems and
         # solutions alone are text, if no reward of ours reads the solutions.
-        scoring = any(name in REWARDS and REWARDS[name].task is not None for name in rewards)
-        ours = "image" in names or not rewards or scoring
-        return ours and "images" not in names and len(names & {"image", "problem", "solution"}) > 1
+        ours = "image" in names or not rewards or scores(rewards)
+        return ours and "images" not in names and len(names & EXPLICIT) > 1
     if schema.name == "lisa" and "conversations" in names:
         # LISA's begin with <img>PATH</img>; other conversations are ms-swift's.
         first = next(stored.sample(["conversations"]), {})
@@ -155,8 +155,9 @@ def is_ours(stored: StoredSet, rewards: Sequence[str]) -> bool:
 def check_columns(stored: StoredSet) -> None:
     """DataError if a set has no rows, lacks columns, or has two of one name."""
     columns = stored.columns
-    if twice := [name for name, count in Counter(columns).items() if count > 1]:
-        from_columns = [n for n in stored.names if stored.rename.get(n, n) == twice[0]]
+    kept = [kept_as(name) for name in columns]
+    if twice := [name for name, count in Counter(kept).items() if count > 1]:
+        from_columns = [n for n, name in zip(stored.names, kept, strict=True) if name == twice[0]]
         raise DataError(
             f"{stored.path} has {len(from_columns)} columns for {twice[0]}: "
             f"{', '.join(from_columns)}. Leave one of them out"
@@ -171,16 +172,20 @@ def check_columns(stored: StoredSet) -> None:
         return
     missing = [name for name in ("image", "problem", "solution") if name not in columns]
     known = [name for name in SWIFT_COLUMNS if name in columns]
-    of_swift = ""
-    if known and (len(missing) > 1 or is_for_swift(columns)):
-        of_swift = (
+    others = ""
+    if stored.kind == "Arrow":
+        others = "; ms-swift itself reads nothing that save_to_disk wrote: write its own forms as "
+        others += "Parquet or JSON Lines"
+    elif known and (len(missing) > 1 or is_for_swift(columns)):
+        others = (
             f", or leave it as it is: by its column {known[0]} it is in a form of ms-swift's own, "
             "which training reads without us and which cannot be checked here"
         )
+    name = "images" if missing[:1] == ["image"] and "images" in columns else "NAME"
     raise DataError(
         f"{stored.path} lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}; "
         f"it has {', '.join(columns) or 'none'}. "
-        f'Rename yours with --columns \'{{"NAME": "{missing[0]}"}}\'{of_swift}'
+        f'Rename yours with --columns \'{{"{name}": "{missing[0]}"}}\'{others}'
     )
 
 
@@ -408,17 +413,8 @@ def unread_notes(stored: StoredSet) -> list[str]:
 
 
 def file_notes(stored: StoredSet) -> list[str]:
-    """The same, which shards are missing by the names of the others, and whether training would
-    read the set at all.
-    """
+    """The same, and which shards are missing by the names of the others."""
     path, notes = stored.path, unread_notes(stored)
-    if is_for_swift(stored.columns):
-        notes.append(
-            f"{path}: for its column messages, training hands this set to ms-swift's own "
-            "loader, which takes the prompt from there and leaves images and boxes as they are. "
-            "What is said here holds for image, problem and solution: to train on those, add "
-            '--columns \'{"messages": "other"}\''
-        )
     files = [*stored.files, *(bad.place.file for bad in stored.broken)] if path.is_dir() else []
     shards = {shard.groups() for file in files if (shard := _SHARD.fullmatch(file.name))}
     missing = sorted(

@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
+from swift_vlrft.datasets.kept import kept_as
 from swift_vlrft.datasets.opening import open_set
 from swift_vlrft.datasets.row import BOX_TASKS, BadRow, Drawn, Row, RowLocation
 from swift_vlrft.datasets.schema import Context, RawExample, class_name, drawn_on, task_of
@@ -75,6 +76,8 @@ def rows_of(stored: StoredSet, *, without_images: bool = False) -> Iterator[Row 
             record.setdefault("image", {"bytes": None, "path": None})
         try:
             _put_names(record, labels)
+            if record.get("system") is None and "system_prompt" in record:  # ms-swift's other name
+                record["system"] = record.pop("system_prompt")
             drawn = drawn_on(record, exact=not schema.single)
             for example in schema.rows(record, context):
                 yield maker.row(context.place, example, record.get("task"), drawn)
@@ -114,10 +117,13 @@ class _RowMaker:
         self, place: RowLocation, example: RawExample, stated: Any, drawn: Drawn | None
     ) -> Row | BadRow:
         """``stated`` is the task that the record holds, ``drawn`` the size that it states."""
-        columns = dict(example)
-        image, problem, solution = (columns.pop(k, None) for k in ("image", "problem", "solution"))
-        if isinstance(columns.get("drawn"), Drawn):
-            drawn = columns.pop("drawn")
+        example = dict(example)
+        image, problem, solution = (example.pop(k, None) for k in ("image", "problem", "solution"))
+        if isinstance(example.get("drawn"), Drawn):
+            drawn = example.pop("drawn")
+        columns = {kept_as(name): value for name, value in example.items()}
+        if columns.keys() != example.keys():
+            self.stored.kept |= example.keys() - columns.keys()
         declared = stated or self.stored.task
         task = declared or columns.get("task") or None
         guess = None if declared else task or self._look(solution)
@@ -157,7 +163,7 @@ def _put_names(record: Record, labels: Mapping[str, list[str]]) -> None:
             record[name] = [class_name(one, names, name) for one in value]
         elif value is not None:
             record[name] = class_name(value, names, name)
-    for name in ("task", "frame"):
+    for name in ("task", "frame", "system", "system_prompt"):
         value = record.get(name)
         if value != value or (isinstance(value, str) and not value.strip()):
             record[name] = None

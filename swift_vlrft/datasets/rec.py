@@ -11,7 +11,7 @@ or its first form, one object a row:
     {"image": "...", "problem": "...", "solution": [103, 93, 305, 480],
      "normalized_solution": [160, 193, 476, 1000]}
 
-Boxes are in pixels of the image as it is stored.
+Boxes are in pixels of the image as it is stored. All other columns are kept.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from collections.abc import Iterator
 
 from swift_vlrft.datasets.schema import (
     ANSWER_FORM,
+    EXPLICIT,
     Context,
     RawExample,
     RecordSchema,
-    first_turn,
-    leave_out_further_turns,
+    conversation,
     solution_problem,
     task_of,
 )
@@ -32,29 +32,24 @@ from swift_vlrft.datasets.storage import Record
 from swift_vlrft.parsing.answers import gold_text, read_boxes
 
 ADVICE = "\n" + ANSWER_FORM.format("[x1, y1, x2, y2]")
-FURTHER = ("id", "aliases", "tolerance", "dataset", "image_id")
 
 
 def _matches(columns: set[str]) -> bool:
-    return {"conversations", "image"} <= columns or (
-        {"image", "problem", "solution", "normalized_solution"} <= columns
-    )
+    if columns >= EXPLICIT:
+        return "normalized_solution" in columns
+    return {"conversations", "image"} <= columns and "problem" not in columns
 
 
 def _rows(record: Record, context: Context) -> Iterator[RawExample]:
-    if "conversations" in record:
-        problem = first_turn(record, ("human", "user")).removeprefix("<image>").strip()
-        solution = record.get("solution")
-        if solution is None or solution == "":
-            solution = first_turn(record, ("gpt", "assistant"))
-        leave_out_further_turns(record, context)
-    else:
-        problem, solution = record["problem"], record["solution"]
+    made = dict(record) if "problem" in record else conversation(record, context)
+    problem, solution = made["problem"], made["solution"]
     if not isinstance(problem, str) or not problem.strip():
         raise ValueError(f"the question is {problem!r}, a prompt is needed")
+    if problem.count("<image>") == 1:
+        problem = problem.removeprefix("<image>").strip()
     task, frame = record.get("task"), record.get("frame")
     if solution_problem(solution) is None:
-        solution = solution if isinstance(solution, str) else gold_text(solution)
+        solution = gold_text(solution) if not isinstance(solution, str) else solution
         # One box is what these sets ask for; what else a solution holds tells no task.
         task = task or ("grounding" if task_of(solution) == "grounding" else None)
         frame = frame or ("pixels" if read_boxes(gold_text(solution)) else None)
@@ -62,9 +57,7 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
             solution = f"<answer>{solution.strip()}</answer>"
     if "<answer>" not in problem and task == "grounding":
         problem += ADVICE
-    further = {name: record[name] for name in FURTHER if name in record}
-    made = {"image": record["image"], "problem": problem, "solution": solution}
-    yield further | made | {"task": task, "frame": frame}
+    yield made | {"problem": problem, "solution": solution, "task": task, "frame": frame}
 
 
 REC_SCHEMA = RecordSchema("rec", _matches, _rows)

@@ -123,7 +123,21 @@ class Report:
         """Notes on rows that no named reward scores, or several do."""
         if self.unscored(rewards):
             return [f"{self.path}: no reward that is named scores its rows: {self.rows_by_task()}"]
-        return self.shared_notes()
+        return self.unscored_notes(rewards) + self.shared_notes()
+
+    def unscored_notes(self, rewards: Sequence[str]) -> list[str]:
+        """Notes on rows that state tasks of which no reward is named, where others are scored."""
+        named = named_tasks(rewards)
+        others = {t: n for t, n in self.tasks.items() if t in TASK_NAMES and t not in named}
+        if not named or not others or self.unscored(rewards):
+            return []
+        counts = ", ".join(f"{count} {task}" for task, count in others.items())
+        tasks = "/".join(task for task in self.tasks if task in named)
+        return [
+            f"{self.path}: {sum(others.values())} of {self.good} rows state a task that no named "
+            f"reward of this package scores: {counts}. Name {', '.join(FULL[t][0] for t in others)}"
+            + (f", or train on {self.path}:{tasks} alone" if tasks else "")
+        ]
 
     def unscored(self, rewards: Sequence[str]) -> bool:
         """Whether rewards of some task are named, and none of them scores a row."""

@@ -25,6 +25,9 @@ ANSWER_FORM = (
 )
 """The end of a prompt, with the form of the answer."""
 
+EXPLICIT = frozenset({"image", "problem", "solution"})
+"""The columns that say what a row is, whatever lies beside them."""
+
 RawExample = dict[str, Any]
 """image, problem, solution, task, frame and further columns of a row, before it has a place."""
 
@@ -151,28 +154,39 @@ def solution_problem(solution: Any) -> str | None:
     return f"the solution is of the type {name}; text, a number or boxes are needed"
 
 
-def first_turn(record: Record, roles: tuple[str, ...]) -> str:
-    """The text of the first turn of ``conversations`` by one of ``roles``."""
-    if found := _turns(record, roles):
-        return found[0]
-    turns = str(record.get("conversations"))[:80]
-    raise ValueError(f"conversations holds no turn of {' or '.join(roles)}: {turns}")
+def further(record: Record, *used: str) -> RawExample:
+    """The columns of a record beside those of which its row is made: rewards get them."""
+    return {name: value for name, value in record.items() if name not in used}
 
 
-def leave_out_further_turns(record: Record, context: Context) -> None:
-    """Count the questions of a conversation after the first, which makes the row."""
-    for text in _turns(record, ("human", "user"))[1:]:
+def conversation(record: Record, context: Context) -> RawExample:
+    """The row of ``conversations``: the first question and its answer, and a system turn. An answer
+    in a column ``solution`` goes first; questions after the first are counted as left out.
+    """
+    questions, answers, system = (_turns(record, roles) for roles in (ASKS, ANSWERS, ("system",)))
+    if (solution := record.get("solution")) is None or solution == "":
+        solution = answers[0] if answers else None
+    for found, roles in ((questions, ASKS), ([solution], ANSWERS)):
+        if not found or found[0] is None:
+            turns = str(record["conversations"])[:80]
+            raise ValueError(f"conversations holds no turn of {' or '.join(roles)}: {turns}")
+    for text in questions[1:]:
         context.leave_out(FURTHER_TURN, text[:60])
+    made = further(record, "conversations") | {"problem": questions[0], "solution": solution}
+    return made | ({"system": system[0]} if system and not record.get("system") else {})
 
 
 def _turns(record: Record, roles: tuple[str, ...]) -> list[str]:
-    turns = record.get("conversations")
+    turns = record["conversations"]
     values = [
         turn.get("value", turn.get("content"))
         for turn in (turns if isinstance(turns, list) else ())
         if isinstance(turn, dict) and turn.get("from", turn.get("role")) in roles
     ]
     return [gold_text(value) for value in values if value is not None]
+
+
+ASKS, ANSWERS = ("human", "user"), ("gpt", "assistant")
 
 
 FURTHER_TURN = "a question behind the first of a conversation makes no row"

@@ -64,6 +64,8 @@ class StoredSet(ABC):
     """Files beside them in formats that are not read."""
     left_out: dict[str, list[str]] = field(default_factory=dict)
     """Counts, by reason, of what correctly makes no row; filled while rows are read."""
+    kept: set[str] = field(default_factory=set)
+    """Further columns that rewards get under another name (kept.py); filled while rows are read."""
     kind: str = "JSON"
     first: int | None = None
     """The records by which the set is known as a whole: of a stream the first ones, else all."""

@@ -36,6 +36,7 @@ from swift_vlrft.datasets.image import (
     try_image_info,
     upright_bytes,
 )
+from swift_vlrft.datasets.kept import kept_as
 from swift_vlrft.datasets.read import rows_of
 from swift_vlrft.datasets.report import Report
 from swift_vlrft.datasets.row import BadRow, Kind, Row
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 
 KEPT = 1000
 """Rows that no named reward reads, of which a stream keeps a note."""
-MADE = ("messages", "images", "solution", "task", "frame")
+MADE = ("messages", "images", "solution", "task", "frame", "system")
 
 
 @dataclass(frozen=True)
@@ -67,9 +68,13 @@ class LoadOptions(RowRules):
     """Whether ``messages`` end with the solution as the assistant's turn."""
 
 
-def with_prompt(problem: str) -> list[dict[str, str]]:
-    """The user's turn; the image comes first, as ViRFT's own prompts have it."""
-    return [{"role": "user", "content": problem if "<image>" in problem else f"<image>{problem}"}]
+def with_prompt(row: Row) -> list[dict[str, str]]:
+    """The system's turn, if the row has one, and the user's; the image comes first, as ViRFT's own
+    prompts have it, unless the prompt says where.
+    """
+    text = row.problem if "<image>" in row.problem else f"<image>{row.problem}"
+    turns = [("system", row.columns.get("system")), ("user", text)]
+    return [{"role": role, "content": content} for role, content in turns if content]
 
 
 @dataclass
@@ -236,7 +241,7 @@ def _as_list(chunk: Any, kind: Any) -> Any:
 def _columns(rows: Sequence[Row], options: LoadOptions) -> dict[str, list[Any]]:
     def turns(row: Row) -> list[dict[str, str]]:
         answer = [{"role": "assistant", "content": str(row.solution)}]
-        return with_prompt(row.problem) + answer * options.with_answers
+        return with_prompt(row) + answer * options.with_answers
 
     columns: dict[str, list[Any]] = {
         "messages": [turns(row) for row in rows],
@@ -287,7 +292,9 @@ def _dataset(
         # The features that were stored with the table name classes, dates and the like.
         known = table.features or Features.from_arrow_schema(table.table.schema)
         numbers = [one.number for one, _ in kept]
-        names = {c: n for c, n in zip(table.columns, table.names, strict=True) if c not in ours}
+        held = {name for row in rows for name in row.columns} - ours
+        pairs = zip(map(kept_as, table.columns), table.names, strict=True)
+        names = {column: name for column, name in pairs if column in held}
         further = {column: _at(table.table.column(name), numbers) for column, name in names.items()}
         types = {column: known[name] for column, name in names.items() if name in known}
     made = Dataset.from_dict(

@@ -15,11 +15,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from swift_vlrft.datasets.box_format import ImageResize, all_under, row_in_box_format
+from swift_vlrft.datasets.box_format_sentence import without_box_format
 from swift_vlrft.datasets.image import ImageInfo, size_problem
 from swift_vlrft.datasets.report import NO_TASK, Report
 from swift_vlrft.datasets.routing import FULL, named_tasks, reads, routed, tasks_of_row
 from swift_vlrft.datasets.row import BOX_TASKS, BadRow, Kind, Row
 from swift_vlrft.datasets.schema import solution_problem
+from swift_vlrft.families.marks import first_mark
 from swift_vlrft.geometry.box_format import FORMATS, BoxFormat
 from swift_vlrft.parsing.answers import Box, BoxList, gold_text, read_boxes
 from swift_vlrft.rewards import REWARDS, TASK_NAMES
@@ -129,6 +131,13 @@ def in_box_format(
     """
     if not row.has_boxes:
         return row
+    system = row.columns.get("system") or ""
+    changes = box_format != row.columns.get("frame") or box_format == "pixels" or key is not None
+    if changes and without_box_format(system) != system:
+        raise ValueError(
+            f"the system turn {system[:80]!r} says how boxes are written, and is not rewritten in "
+            f"{box_format}; say it in the problem"
+        )
     size = seen = info.width, info.height
     if box_format == "pixels":
         seen = resize.size(*size) if resize is not None else (size[0] + 1, size[1] + 1)
@@ -151,9 +160,12 @@ def _problems(row: Row, info: ImageInfo | None, paying: Rewards, named: Sequence
     """The problems of a row, of which the first counts. ``paying``: the rewards by task that must
     pay 1.0 for the gold answer; ``named``: those that the command names.
     """
-    task = row.columns.get("task")
+    task, system = row.columns.get("task"), row.columns.get("system")
     if not isinstance(row.problem, str) or not row.problem.strip():
         yield f"the problem is {row.problem!r}, a prompt is needed", Kind.ROW
+    if system is not None and not isinstance(system, str):
+        yield f"the system is {system!r}; a text is needed", Kind.ROW
+    yield from ((text, Kind.ROW) for text in _of_the_template(str(row.problem), str(system or "")))
     if task is not None and task not in TASK_NAMES:
         near = difflib.get_close_matches(str(task).strip().lower(), TASK_NAMES, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
@@ -161,7 +173,7 @@ def _problems(row: Row, info: ImageInfo | None, paying: Rewards, named: Sequence
     if text := solution_problem(row.solution):
         yield text, Kind.GOLD
     gold = gold_text(row.solution)
-    for name, value in (("problem", row.problem), ("solution", gold)):
+    for name, value in (("problem", row.problem), ("system", system or ""), ("solution", gold)):
         try:
             value.encode()
         except UnicodeEncodeError as error:
@@ -174,6 +186,20 @@ def _problems(row: Row, info: ImageInfo | None, paying: Rewards, named: Sequence
         yield text, Kind.NOT_READ
     for task in tasks:
         yield from _task_problems(task, row, gold, info, paying)
+
+
+def _of_the_template(problem: str, system: str) -> Iterator[str]:
+    """What a row's texts hold that ms-swift's template writes, or would take for an image."""
+    for name, text in (("problem", problem), ("system", system)):
+        if mark := first_mark(text):
+            yield (
+                f"the {name} holds {mark}, which the chat template writes itself; write the plain "
+                "text, with <image> where the image belongs"
+            )
+    count = problem.count("<image>")
+    if count > 1 or "<image>" in system:
+        where = f"{count} times in the problem" if count > 1 else "in the system turn"
+        yield f"<image> stands {where}; write it once, in the problem, or leave it out"
 
 
 def _task_problems(

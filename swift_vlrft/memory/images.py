@@ -21,7 +21,7 @@ from swift_vlrft.datasets.box_format import refuse_part_of_set
 from swift_vlrft.datasets.opening import find_set, why_unknown
 from swift_vlrft.datasets.read import rows_of
 from swift_vlrft.datasets.row import BadRow, RowLocation
-from swift_vlrft.datasets.schemas import is_for_swift, schema_of
+from swift_vlrft.datasets.schemas import schema_of
 from swift_vlrft.datasets.storage import StoredSet, image_of
 from swift_vlrft.families.resize import ImageRule
 from swift_vlrft.geometry.box_format import Size
@@ -76,7 +76,7 @@ def longest_row(path: str | Path, rule: ImageRule, low: int, high: int) -> Longe
 
 def _rows(stored: StoredSet) -> Iterator[tuple[RowLocation, list[Any], str]]:
     """The place, the images and the text of every row."""
-    if schema_of(stored.columns) is not None and not is_for_swift(stored.columns):
+    if schema_of(stored.columns) is not None:
         for row in map(_good, rows_of(stored)):
             yield row.place, [row.image], str(row.problem)
         return

@@ -189,7 +189,7 @@ def answer_batch(
             problems.add("rows whose boxes cannot be put into the box format, skipped", error)
     times = settings.samples // config.n
     requests = [
-        InferRequest(with_prompt(query.row.problem), images=[image])
+        InferRequest(with_prompt(query.row), images=[image])
         for query, image in ready
         for _ in range(times)
     ]

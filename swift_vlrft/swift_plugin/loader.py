@@ -143,7 +143,8 @@ class VlrftLoader(DatasetLoader):
 
         features = dataset.features or {}
         columns = list(dataset.column_names or next(iter(dataset)))
-        if usual is not None and (is_for_swift(columns) or schema_of(columns) is None):
+        ours = schema_of(columns) is not None and not is_for_swift(columns, options.rewards)
+        if usual is not None and not ours:
             formats = [n for n in options.subset if n not in TASK_NAMES or n in options.tasks]
             refuse_subset(name, formats or [options.box_format])
             self.remove_unused_columns = self._remove_asked

@@ -229,7 +229,8 @@ def _check(stored: StoredSet, command: CommandLine, tasks: Sequence[str]) -> Rep
         report.finish(strict=command.strict, hint=hint, tasks=tasks)
     if report.problems:
         logger.warning(f"swift_vlrft: {report.bad_rows}:\n{lines(report.listed())}{hint}")
-    for note in report.notes:
+    # Of a set that is no stream, loading it says this, of all its rows.
+    for note in report.notes + (report.unscored_notes(rewards) if command.streaming else []):
         logger.warning(f"swift_vlrft: {printable(note)}")
     counts = ", ".join(f"{count} {task}" for task, count in report.tasks.most_common())
     good = f"{report.good} rows whose gold reads ({counts})"

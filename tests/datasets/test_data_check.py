@@ -1,7 +1,5 @@
 """``vlrft data check``: what it finds, where, and the clean copy."""
 
-import re
-
 import pytest
 from PIL import Image
 from support.stored_sets import PROBLEM, SIZE, columns, parquet_folder, picture, saved_dict
@@ -53,13 +51,6 @@ def test_columns_are_renamed_as_the_error_says(tmp_path):
     for text in ("answer", '{"picture": 5}'):
         done = data("check", folder, "--columns", text)
         assert done.exit_code == 2 and f"--columns {text}" in done.output
-
-
-def test_messages_beside_our_columns_are_for_ms_swift(tmp_path):
-    write_set(tmp_path, 8, messages=[[{"role": "user", "content": "?"}]] * 8)
-    code, report = check(tmp_path)
-    remedy = re.search(r"--columns '(.*)'", report["notes"][0])[1]
-    assert code == 0 and check(tmp_path, "--columns", remedy)[1]["notes"] == []
 
 
 def test_half_a_character_is_named_and_shown(tmp_path):

@@ -18,6 +18,7 @@ from swift_vlrft.datasets import DataError, read_rows
 from swift_vlrft.datasets.check import check_set
 from swift_vlrft.datasets.convert import convert_folder
 from swift_vlrft.datasets.opening import open_set, splits_of
+from swift_vlrft.datasets.training import MADE, with_prompt
 from swift_vlrft.evaluation.predictions import Problems
 from swift_vlrft.evaluation.queries import QuerySet, Settings
 from swift_vlrft.parsing.answers import gold_text, read_boxes
@@ -121,8 +122,15 @@ def test_records_of_every_form_are_read_as_the_table_says(case, tmp_path):
         for name in ("messages", "solution", "task", "aliases"):
             assert row.get(name) == other.get(name)
         if third.columns["frame"] == row["frame"]:  # conversion leaves pixels as they are
-            assert row["messages"][0]["content"] == f"<image>{third.problem}"
+            assert row["messages"] == with_prompt(third)
             assert row["solution"] == third.solution
+        assert further(row) == further(other) == further(third.columns)
+
+
+def further(columns):
+    """The columns that rewards get besides those that every row has."""
+    held = {name for name, value in columns.items() if value is not None}
+    return held - {*MADE, "width", "height"}
 
 
 UNUSABLE = ("two images", "MDETR", "UNINEXT")

@@ -189,6 +189,22 @@ def test_gold_that_two_named_rewards_read_is_scored_by_both_and_noted(tmp_path):
     assert code == 0 and note in report["notes"]
 
 
+def test_rows_of_a_stated_task_that_no_named_reward_scores_are_counted(tmp_path):
+    tasks = ["grounding"] * 2 + ["classification", "counting", "classification"]
+    path = stored(tmp_path, rows_of([ONE, ONE, "rose", "4", "tulip"], tasks))
+    rewards = ["vlrft_grounding_iou", "vlrft_format"]
+    count = "3 of 5 rows state a task that no named reward of this package scores: 2 classification"
+    _, report = train_on(path, tmp_path / "cache", rewards=tuple(rewards))
+    (note,) = report.routing_notes(rewards)
+    assert count in note and "1 counting" in note and f"{path}:grounding alone" in note
+    code, found = checked(path, *rewards)
+    assert code == 0 and note in found["notes"]
+    (finding,) = [one for one in recipe_findings(path, *rewards) if one.rule == "reward-rows"]
+    assert (finding.level, finding.text) == ("note", note)
+    every = [*rewards, "vlrft_classification", "vlrft_counting"]
+    assert checked(path, *every)[1]["notes"] == checked(path, "vlrft_format")[1]["notes"] == []
+
+
 def conversation(tmp_path, value):
     (tmp_path / "a.png").write_bytes(picture())
     turns = [{"from": "human", "value": "<image>Where?"}, {"from": "gpt", "value": value}]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.drawn_rows import boxed_rows
 from support.plugin_run import answer_of, check_refusals, import_plugin, refusals
-from support.stored_sets import columns, picture
+from support.stored_sets import columns, command, picture, train_on
 
 from swift_vlrft.datasets import Source
 from swift_vlrft.datasets.training import LoadOptions
@@ -86,6 +86,11 @@ def test_what_is_wrong_is_named_before_a_model_is_loaded(sets):
     assert "VLRFT_SHARED_PREFIX=maybe" in errors[0]
 
 
+LOAD_ALL = """
+from swift.dataset import load_dataset
+streaming = "--streaming" in sys.argv
+print(json.dumps(len(list(load_dataset([sys.argv[2]], streaming=streaming)[0]))))
+"""
 LOAD = """
 from swift.dataset import load_dataset
 from PIL import Image
@@ -137,6 +142,68 @@ print(json.dumps([loaders, load_dataset(names[3:])[0][0]["messages"]]))
     flags = ("--dataset", *names, "--reward_funcs", "accuracy", "vlrft_format")
     (loaders, messages), _ = answer_of(*flags, then=then)
     assert "VlrftLoader" not in loaders and messages[0]["content"] == "1 + 1?"
+
+
+def test_columns_that_ms_swift_takes_for_its_own_are_those_that_it_names():
+    from dataclasses import fields
+
+    from swift.rl_core.data import GRPOSample
+    from swift.template.template_inputs import StdTemplateInputs
+
+    from swift_vlrft.datasets.kept import TAKEN, kept_as
+
+    theirs = {one.name for form in (StdTemplateInputs, GRPOSample) for one in fields(form)}
+    of_rewards = {"completions", "trainer_state", "trajectory_inputs", "is_truncated"}
+    assert (theirs | of_rewards) - {"system"} == TAKEN  # which becomes the system turn
+    assert kept_as("rejected_response") == "row_rejected_response" and kept_as("a") == "a"
+
+
+def test_a_row_reaches_the_template_with_its_own_system_turn_and_nothing_more(tmp_path):
+    from swift.template.template_inputs import TemplateInputs
+
+    (tmp_path / "1.png").write_bytes(picture())
+    row = {"image": "1.png", "problem": "What?", "solution": "dog", "system": "You are a pirate."}
+    row |= {"objects": [{"bbox": [1, 2, 30, 40], "label": "dog"}], "videos": "x.mp4", "label": 3}
+    (tmp_path / "a.jsonl").write_text(json.dumps(row | {"negative_count": 1, "tools": "saw"}))
+    (row,), report = train_on(tmp_path / "a.jsonl", tmp_path / "cache")
+    found = TemplateInputs.from_dict(row)
+    assert found.chosen.system == "You are a pirate." and found.negative == []
+    assert found.chosen.messages == [{"role": "user", "content": "<image>What?"}]
+    assert not (found.chosen.objects or found.chosen.videos or found.chosen.tools)
+    assert found.chosen.extra_kwargs["row_label"] == 3
+    assert "objects as row_objects" in report.notes[0]
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"images": [["1.png"]], "problem": ["?"], "solution": ["red"]},
+        {"image": ["1.png"], "label": ["red"]},
+        {"messages": [[{"role": "user", "content": "?"}]], "solution": ["red"]},
+    ],
+)
+def test_what_ms_swift_cannot_read_is_said_as_data_check_says_it(columns, tmp_path):
+    from datasets import Dataset
+
+    Dataset.from_dict(columns).save_to_disk(tmp_path / "saved")
+    recipe = tmp_path / "run.sh"
+    flags = f"--dataset {tmp_path}/saved --reward_funcs vlrft_classification"
+    recipe.write_text(f"swift rlhf --rlhf_type grpo --model Qwen/Qwen2.5-VL-3B-Instruct {flags}")
+    (error,), _ = refusals([flags])
+    missing = error.partition("; it has")[0]
+    assert missing.startswith(f"{tmp_path}/saved lacks the column")
+    for words in (["data", "check", f"{tmp_path}/saved"], ["check", recipe]):
+        code, said = command(*words)
+        assert code and missing in said
+
+
+@pytest.mark.parametrize("how", [(), ("--streaming", "true", "--max_steps", "1")])
+def test_rows_of_a_task_that_no_named_reward_scores_are_counted(how, sets):
+    rewards = ("vlrft_grounding_iou", "vlrft_format")
+    flags = ("--dataset", f"{sets}/mixed", "--reward_funcs", *rewards)
+    _, said = answer_of(*flags, "--rlhf_type", "grpo", *how, then=LOAD_ALL)
+    assert "21 of 25 rows state a task that no named reward of this package scores" in said
+    assert "4 counting" in said and f"{sets}/mixed:grounding alone" in said
 
 
 def test_native_loads_what_the_model_in_the_command_was_trained_on(sets):
@@ -257,7 +324,11 @@ def test_what_a_hub_hands_over_becomes_rows(tmp_path):
         assert read == [read[0]] * 8 and read[0][0] == task
     talk = columns() | {"messages": [[{"role": "user", "content": "?"}]] * 3}
     for refused, how, named in (
-        (talk, {"usual": print, "box_format": "pixels"}, "me/set:pixels"),
+        (
+            {name: talk[name] for name in ("messages", "solution")},
+            {"usual": print, "box_format": "pixels"},
+            "me/set:pixels",
+        ),
         ({name: talk[name] for name in texts}, {}, "lacks the column image"),
     ):
         with pytest.raises(ValueError, match=named):

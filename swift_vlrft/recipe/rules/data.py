@@ -15,10 +15,10 @@ from functools import partial
 from swift_vlrft.datasets import SOURCES, DataError
 from swift_vlrft.datasets import box_format as formats
 from swift_vlrft.datasets.check import CHECKED, beginning, check_set
-from swift_vlrft.datasets.opening import find_set, is_ours
+from swift_vlrft.datasets.opening import check_columns, find_set, is_ours
 from swift_vlrft.datasets.report import Report, nothing_scored, report_of_source
 from swift_vlrft.datasets.row import Kind
-from swift_vlrft.datasets.schemas import is_for_swift, schema_of
+from swift_vlrft.datasets.schemas import is_for_swift
 from swift_vlrft.datasets.storage import StoredSet
 from swift_vlrft.datasets.syntax import parse
 from swift_vlrft.geometry.box_format import BOX_FORMATS, NATIVE, SUBSETS
@@ -88,8 +88,7 @@ def _set(run: Run, flag: str, value: str, rewards: Sequence[str]) -> _Set:
     columns = tuple(stored.columns) if stored else ()
     if stored is None or not is_ours(stored, run.texts("reward_funcs")):
         return found(columns)
-    if schema_of(columns) is None:
-        return found(columns, True)
+    check_columns(stored)
     report = _report(run, stored, asked.subsets, rewards) if rewards else None
     return found((*columns, "solution"), True, report)
 

@@ -1,0 +1,48 @@
+"""Under which names the further columns of a set reach rewards.
+
+    difficulty    difficulty
+    objects       row_objects: ms-swift's template reads a row's ``objects`` as boxes to put in
+
+Training, conversion and checks name them alike.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from swift_vlrft.datasets.storage import StoredSet
+
+TAKEN = frozenset(
+    {
+        # What a row of ms-swift's template holds (StdTemplateInputs), its own system turn apart ...
+        *("messages", "images", "videos", "audios", "tools", "objects", "label", "channel"),
+        *("margin", "chat_template_kwargs", "mm_processor_kwargs", "extra_kwargs"),
+        # ... a sample of its GRPO (GRPOSample) ...
+        *("prompt_id", "request_id", "response_token_ids", "response_loss_mask", "extra"),
+        *("rollout_logprobs", "finish_reason", "add_eos", "rollout_infos", "routed_experts"),
+        *("encoded", "teacher_prompt", "teacher_images", "teacher_messages", "rewards"),
+        *("advantages", "is_truncated"),
+        # ... and a call of a reward.
+        *("completions", "trainer_state", "trajectory_inputs"),
+    }
+)
+TAKEN_BEGINNINGS = ("rejected_", "positive_", "negative_")
+"""Of columns that become a second conversation of the row (TemplateInputs)."""
+
+
+def kept_as(column: str) -> str:
+    """The name under which rewards get a column of that name."""
+    taken = column in TAKEN or column.startswith(TAKEN_BEGINNINGS)
+    return f"row_{column}" if taken else column
+
+
+def kept_notes(stored: StoredSet) -> list[str]:
+    """What to say of such columns; to be asked when all rows were read."""
+    if not (taken := sorted(stored.kept)):
+        return []
+    names = ", ".join(f"{name} as {kept_as(name)}" for name in taken)
+    return [
+        f"{stored.path}: rewards get the column{'s' * (len(taken) > 1)} {names}, since ms-swift "
+        "takes a column of the first name for its own"
+    ]

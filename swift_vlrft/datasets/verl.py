@@ -1,0 +1,79 @@
+"""Rows of verl and of EasyR1, in Parquet or JSON, each of one image. As verl's:
+
+    images        [{"bytes": b"\\x89PNG...", "path": None}]
+    prompt        [{"role": "system", "content": "Think first."},
+                   {"role": "user", "content": "<image>How many dogs?"}]
+    reward_model  {"style": "rule", "ground_truth": "4"}
+    data_source   "hiyouga/geometry3k", and ability, extra_info {"split": "train", "index": 0}
+
+and as EasyR1's:
+
+    images        [{"bytes": b"\\x89PNG...", "path": None}]
+    problem       "<image>How many dogs?"
+    answer        "4"
+
+The columns are those of verl's examples/data_preprocess/geo3k.py and of hiyouga/geometry3k's card;
+no published file was at hand to read. All other columns are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from swift_vlrft.datasets.schema import Context, RawExample, RecordSchema, drawn_on, further
+from swift_vlrft.datasets.storage import Record
+
+
+def _matches(columns: set[str]) -> bool:
+    asked, answered = {"prompt", "problem"} & columns, {"reward_model", "answer"} & columns
+    return "images" in columns and bool(asked and answered) and not {"image", "solution"} & columns
+
+
+def _rows(record: Record, context: Context) -> Iterator[RawExample]:
+    stated = record.get("reward_model")
+    if stated is not None and (not isinstance(stated, dict) or "ground_truth" not in stated):
+        raise ValueError(f"the reward_model is {str(stated)[:80]}; it needs a ground_truth")
+    golds = {"answer": record.get("answer")}
+    golds |= {"reward_model.ground_truth": stated["ground_truth"]} if stated is not None else {}
+    system, prompt = _turns(record.get("prompt"))
+    made = further(record, "images", "prompt", "problem", "answer", "reward_model")
+    made |= {"image": record["images"], "solution": _the_one(golds)}
+    made |= {"problem": _the_one({"prompt": prompt, "problem": record.get("problem")})}
+    made |= {"system": system} if system is not None else {}
+    # Thousandths fit a copy of any size.
+    yield made | ({"drawn": drawn} if (drawn := drawn_on(record, exact=False)) else {})
+
+
+def _the_one(given: dict[str, Any]) -> Any:
+    """The value of whichever column has one; ValueError if two say different things."""
+    found = {name: value for name, value in given.items() if value is not None}
+    values = list(found.values())
+    if len(values) > 1 and str(values[0]).strip() != str(values[1]).strip():
+        shown = " and ".join(f"the {name} {str(value)[:60]!r}" for name, value in found.items())
+        other = list(found)[0].partition(".")[0]
+        raise ValueError(
+            f"{shown} differ; rename the one that is not meant, as --columns "
+            f'\'{{"{other}": "other"}}\' does'
+        )
+    return values[0] if values else None
+
+
+def _turns(prompt: Any) -> tuple[Any, Any]:
+    """The system's and the user's text of a prompt: a text, or chat messages."""
+    if not isinstance(prompt, list):
+        return None, prompt
+    turns = [turn if isinstance(turn, dict) else {} for turn in prompt]
+    roles = [turn.get("role") for turn in turns]
+    if roles not in (["user"], ["system", "user"]):
+        raise ValueError(
+            f"the prompt has the turns {', '.join(map(str, roles)) or 'of nobody'}; one user's "
+            "turn is needed, behind a system turn or alone"
+        )
+    texts = [turn.get("content") for turn in turns]
+    if not all(isinstance(text, str) for text in texts):
+        raise ValueError(f"the prompt holds {str(texts)[:80]}; texts are needed")
+    return (texts[0] if len(texts) == 2 else None), texts[-1]
+
+
+VERL_SCHEMA = RecordSchema("verl", _matches, _rows, single=False)
