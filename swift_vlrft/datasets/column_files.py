@@ -9,6 +9,7 @@ row stood: json_files.py.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from datasets import Features, IterableDataset
 
 BATCH_ROWS = 16
+for _kind in ("parquet", "arrow"):  # what they log of a broken file is said by ``damage_named``
+    logging.getLogger(f"datasets.packaged_modules.{_kind}.{_kind}").setLevel(logging.CRITICAL)
 FOOTERS = 16
 """Files that are opened at the same time: of a store, most of the time is waiting."""
 
