@@ -149,7 +149,11 @@ def _negatives(
 
 
 def detection_row(image: Any, category: str, boxes: Boxes) -> dict[str, Any]:
-    """A ViRFT row: the prompt for one category, and its boxes in norm1000; none: "No Objects"."""
+    """A ViRFT row: the prompt for one category, and its boxes in norm1000; none: "No Objects".
+    ValueError for a category without a name.
+    """
+    if not category.strip():
+        raise ValueError(f"the category of {len(boxes)} boxes has the name {category!r}; name it")
     gold = [{"Position": list(box), "Confidence": 1} for box in boxes]
     return {
         "image": image,

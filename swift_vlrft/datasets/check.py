@@ -4,6 +4,7 @@ check``. What is asked of a row is in validate.py, what comes of it in report.py
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -18,6 +19,7 @@ from swift_vlrft.datasets.kept import kept_notes
 from swift_vlrft.datasets.opening import file_notes, open_set, rename_notes, splits_of
 from swift_vlrft.datasets.read import rows_of
 from swift_vlrft.datasets.report import MAX_SHOWN, Report
+from swift_vlrft.datasets.routing import tasks_of_row
 from swift_vlrft.datasets.row import BadRow, Row
 from swift_vlrft.datasets.storage import FIRST_RECORDS, StoredSet
 from swift_vlrft.datasets.validate import (
@@ -80,6 +82,7 @@ def check_rows(
     infos = ImageInfoReader()
     beyond: list[bool] = []
     shares: list[bool] = []
+    repeated: list[str] = []
     not_in_pixels, first_of_them = 0, None
     found = (
         (row, infos(row.image) if images and isinstance(row, Row) else None)
@@ -92,7 +95,10 @@ def check_rows(
             shares += [max(box) <= 1 for box in boxes]
             if max(info.width, info.height) < 900:
                 beyond += [box[2] > info.width or box[3] > info.height for box in boxes]
-            report.fits.update(fitting_tasks(row, info))
+            known = tasks_of_row(row, rules.rewards) if rules.every_reward else ()
+            report.fits.update(fitting_tasks(row, info, known))
+            if row.has_boxes and (box := _repeated(row)):
+                repeated.append(f"row {row.place.row}: {box}")
             try:
                 in_box_format(row, info, "pixels")
             except ValueError as error:
@@ -109,6 +115,11 @@ def check_rows(
         report.notes.append(
             f"all of {len(shares)} boxes declared as norm1000 lie between 0 and 1: they look like "
             "shares of the sides. If they are, add a column frame with the value unit."
+        )
+    if repeated:
+        report.notes.append(
+            f"{stored.path}: {len(repeated)} solutions hold a box twice, as of {repeated[0]}; an "
+            "answer that gives it once does not earn 1.0. Where one object is meant, keep one"
         )
     if not_in_pixels:
         report.notes.append(
@@ -133,6 +144,13 @@ def left_out_notes(stored: StoredSet) -> list[str]:
 def left_out_reason(reason: str) -> str:
     of_category = reason in (UNSURE, NOT_IN_FULL)
     return f"a category of an image makes no row: {reason}" if of_category else reason
+
+
+def _repeated(row: Row) -> str | None:
+    """The first box that stands twice in the solution, under one label."""
+    gold = read_boxes(gold_text(row.solution))
+    seen = Counter(zip(gold.boxes, gold.labels, strict=True) if gold is not None else ())
+    return next((str(box) for (box, _), count in seen.items() if count > 1), None)
 
 
 def _in_thousandths(row: Row) -> list[Box]:

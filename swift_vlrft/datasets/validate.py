@@ -242,9 +242,9 @@ def _task_problems(
             yield problem, Kind.ROW
 
 
-def fitting_tasks(row: Row, info: ImageInfo | None = None) -> list[str]:
+def fitting_tasks(row: Row, info: ImageInfo | None = None, known: Sequence[str] = ()) -> list[str]:
     """The tasks under all of whose rewards a row's gold answer earns 1.0: its own, where it states
-    one that fits.
+    one that fits. Of those that are ``known`` to fit, nothing is computed again.
     """
     named = row.columns.get("task")
     proposed = [n for n, task in TASK_NAMES.items() if n == named or not task.reads_most]
@@ -254,7 +254,7 @@ def fitting_tasks(row: Row, info: ImageInfo | None = None) -> list[str]:
         task
         for task in tasks
         if (row.guess is None or reads(task, row))
-        and not any(_task_problems(task, row, text, info, FULL))
+        and (task in known or not any(_task_problems(task, row, text, info, FULL)))
     ]
 
 
