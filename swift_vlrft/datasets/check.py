@@ -4,6 +4,7 @@ check``. What is asked of a row is in validate.py, what comes of it in report.py
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -18,7 +19,8 @@ from swift_vlrft.datasets.kept import kept_notes
 from swift_vlrft.datasets.opening import file_notes, open_set, rename_notes, splits_of
 from swift_vlrft.datasets.read import rows_of
 from swift_vlrft.datasets.report import MAX_SHOWN, Report
-from swift_vlrft.datasets.row import BadRow, Row
+from swift_vlrft.datasets.routing import tasks_of_row
+from swift_vlrft.datasets.row import BadRow, Kind, Row
 from swift_vlrft.datasets.storage import FIRST_RECORDS, StoredSet
 from swift_vlrft.datasets.validate import (
     RowRules,
@@ -28,7 +30,7 @@ from swift_vlrft.datasets.validate import (
     in_box_format,
     validate_rows,
 )
-from swift_vlrft.parsing.answers import Box, gold_text, read_boxes
+from swift_vlrft.parsing.answers import gold_text, read_boxes
 
 CHECKED = 1000
 """Rows of a stream that are checked before it is read."""
@@ -78,8 +80,7 @@ def check_rows(
 ) -> Iterator[Validated]:
     """Every row with its problem; when all were read, ``report`` also has the notes."""
     infos = ImageInfoReader()
-    beyond: list[bool] = []
-    shares: list[bool] = []
+    repeated: list[str] = []
     not_in_pixels, first_of_them = 0, None
     found = (
         (row, infos(row.image) if images and isinstance(row, Row) else None)
@@ -88,27 +89,23 @@ def check_rows(
     for checked in validate_rows(found, rules, report):
         row, info = checked.row, checked.info
         if checked.problem is None and info is not None and isinstance(row, Row):
-            boxes = _in_thousandths(row)
-            shares += [max(box) <= 1 for box in boxes]
-            if max(info.width, info.height) < 900:
-                beyond += [box[2] > info.width or box[3] > info.height for box in boxes]
-            report.fits.update(fitting_tasks(row, info))
+            known = tasks_of_row(row, rules.rewards) if rules.every_reward else ()
+            report.fits.update(fitting_tasks(row, info, known))
+            if row.has_boxes and (box := _repeated(row)):
+                repeated.append(f"row {row.place.row}: {box}")
             try:
                 in_box_format(row, info, "pixels")
             except ValueError as error:
                 not_in_pixels += 1
                 first_of_them = first_of_them or BadRow(row.place, str(error))
         yield checked
-    if len(beyond) >= 20 and not any(beyond):
+    for bad in report.problems[-1:]:
+        if bad.kind is Kind.SET:
+            yield Validated(bad, None, None, bad)
+    if repeated:
         report.notes.append(
-            f"none of {len(beyond)} boxes declared as norm1000 reaches beyond its image's width "
-            "and height in pixels: they look like pixels. If they are, add a column frame with "
-            "the value pixels."
-        )
-    if shares and all(shares):
-        report.notes.append(
-            f"all of {len(shares)} boxes declared as norm1000 lie between 0 and 1: they look like "
-            "shares of the sides. If they are, add a column frame with the value unit."
+            f"{stored.path}: {len(repeated)} solutions hold a box twice, as of {repeated[0]}; an "
+            "answer that gives it once does not earn 1.0. Where one object is meant, keep one"
         )
     if not_in_pixels:
         report.notes.append(
@@ -135,12 +132,11 @@ def left_out_reason(reason: str) -> str:
     return f"a category of an image makes no row: {reason}" if of_category else reason
 
 
-def _in_thousandths(row: Row) -> list[Box]:
-    """The valid boxes of a row that declares them as norm1000."""
-    if row.columns.get("frame") != "norm1000" or not row.has_boxes:
-        return []
+def _repeated(row: Row) -> str | None:
+    """The first box that stands twice in the solution, under one label."""
     gold = read_boxes(gold_text(row.solution))
-    return [box for box in (gold.boxes if gold is not None else ()) if box is not None]
+    seen = Counter(zip(gold.boxes, gold.labels, strict=True) if gold is not None else ())
+    return next((str(box) for (box, _), count in seen.items() if count > 1), None)
 
 
 def length_check(resize: ImageResize, limit: int, text_tokens: Callable[[str], int]) -> TooLong:

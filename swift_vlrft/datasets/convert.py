@@ -17,6 +17,7 @@ from typing import Any
 
 from swift_vlrft.datasets.box_format import row_in_box_format
 from swift_vlrft.datasets.check import left_out_reason
+from swift_vlrft.datasets.declared import DeclaredBoxes
 from swift_vlrft.datasets.image import ImageInfo, stored_image, try_image_info
 from swift_vlrft.datasets.kept import kept_notes
 from swift_vlrft.datasets.opening import (
@@ -30,7 +31,7 @@ from swift_vlrft.datasets.opening import (
 )
 from swift_vlrft.datasets.pass_rates import easiest_first, pass_rates
 from swift_vlrft.datasets.read import rows_of
-from swift_vlrft.datasets.row import BadRow, Row
+from swift_vlrft.datasets.row import BadRow, Kind, Row
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.splits import WORDS, listed
 from swift_vlrft.datasets.validate import Validated, row_problem
@@ -77,8 +78,15 @@ def convert_folder(
             f"{source} has the splits {', '.join(found)}; pass rates are of one: name it by --split"
         )
 
+    def made(split: str) -> Iterator[tuple[Row | BadRow, Item]]:
+        seen = DeclaredBoxes()
+        for row in rows_of(opened[split]):
+            yield row, item_of(row, base, box_format, box_key, seen)
+        if text := seen.problem(source):
+            raise DataError(text)
+
     def items(split: str) -> Iterator[Item]:
-        rows = ((row, item_of(row, base, box_format, box_key)) for row in rows_of(opened[split]))
+        rows = made(split)
         yield from (item for _, item in rows) if chosen is None else chosen.chosen(rows)
 
     names = {split: WORDS.get(split.lower(), split) for split in found}
@@ -116,6 +124,8 @@ def write_clean(
             if isinstance(found.row, Row) and found.problem is None:
                 yield written_row(found.row, stored_image(found.row.image, base)[0])
             elif found.problem is not None:
+                if found.problem.kind is Kind.SET:
+                    raise DataError(found.problem.problem)
                 yield found.problem
 
     return write_folder(folder, {split: items(rows) for split, rows in checked.items()})
@@ -144,7 +154,11 @@ def _file_notes(
 
 
 def item_of(
-    row: Row | BadRow, base: Path, box_format: str = "", key: str | None = None
+    row: Row | BadRow,
+    base: Path,
+    box_format: str = "",
+    key: str | None = None,
+    seen: DeclaredBoxes | None = None,
 ) -> dict[str, Any] | BadRow:
     """The row as it is stored, its image read from below ``base``; a BadRow if it cannot be."""
     if isinstance(row, BadRow):
@@ -153,6 +167,8 @@ def item_of(
         image, info = stored_image(row.image, base)
     except DataError as error:
         return BadRow(row.place, str(error))
+    if seen is not None:
+        seen.add(row, info)
     if problem := row_problem(row, info):
         return problem
     try:

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
+from swift_vlrft.datasets.declared import DeclaredBoxes
 from swift_vlrft.datasets.routing import FULL, named_tasks, tasks_of_row
-from swift_vlrft.datasets.row import BadRow, Kind, Row
+from swift_vlrft.datasets.row import STOPS, BadRow, Kind, Row
 from swift_vlrft.datasets.source import DataError, Source
 from swift_vlrft.rewards import REWARDS, TASK_NAMES
 
@@ -32,6 +33,7 @@ class Report:
     """What correctly makes no row, where it was asked; the notes say why."""
     scored: Counter[str] = field(default_factory=Counter)
     """Good rows by the tasks whose rewards score them; a row without a task may be in several."""
+    boxes: DeclaredBoxes = field(default_factory=DeclaredBoxes)
     shared: Counter[str] = field(default_factory=Counter)
     """Rows without a task that several of the named rewards read, by their tasks."""
     unread: str = ""
@@ -163,12 +165,13 @@ class Report:
     @property
     def unreadable(self) -> int:
         """Rows whose gold solution cannot be read, and files."""
-        stops = (Kind.GOLD, Kind.NOT_READ, Kind.FILE)
-        return sum(problem.kind in stops for problem in self.problems)
+        return sum(problem.kind in STOPS for problem in self.problems)
 
     @property
     def bad_rows(self) -> str:
         """The number of rows that cannot be trained on, for the start of a message."""
+        if any(problem.kind is Kind.SET for problem in self.problems):
+            return f"{self.path} cannot be trained on as it is declared"
         if files := sum(problem.kind is Kind.FILE for problem in self.problems):
             return f"{self.path}: {files} of its files cannot be read"
         return f"{len(self.problems)} of {self.rows} rows of {self.path} cannot be trained on"

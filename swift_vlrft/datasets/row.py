@@ -82,7 +82,12 @@ class Kind(Enum):
         "trained on, since the same mistake usually stands in rows that read"
     )
     FILE = "the file cannot be read: the set is not trained on without it"
+    SET = "the boxes of the set are not in the format that it declares"
     NOT_READ = "the row states no task, and no reward that the command names reads its gold"
+
+
+STOPS = (Kind.GOLD, Kind.NOT_READ, Kind.FILE, Kind.SET)
+"""Problems with which a set is not trained on at all."""
 
 
 @dataclass(frozen=True)

@@ -187,6 +187,4 @@ def _turns(record: Record, roles: tuple[str, ...]) -> list[str]:
 
 
 ASKS, ANSWERS = ("human", "user"), ("gpt", "assistant")
-
-
 FURTHER_TURN = "a question behind the first of a conversation makes no row"

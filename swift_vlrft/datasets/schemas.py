@@ -33,12 +33,12 @@ SCHEMAS: list[RecordSchema] = [
 
 def is_for_swift(columns: Iterable[str], rewards: Sequence[str] | None = None) -> bool:
     """Whether training hands a set with these columns to ms-swift's own loader, whatever else it
-    holds: messages, or images with problem and answer where no reward of ours is named.
+    holds: messages, or images with an answer where no reward of ours is named.
     """
     names = set(columns)
     if names >= EXPLICIT:
         return False
-    easy_r1 = names >= {"images", "problem", "answer"} and "reward_model" not in names
+    easy_r1 = names >= {"images", "answer"} and "reward_model" not in names
     return "messages" in names or (easy_r1 and rewards is not None and not scores(rewards))
 
 

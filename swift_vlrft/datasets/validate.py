@@ -19,8 +19,9 @@ from swift_vlrft.datasets.image import ImageInfo, size_problem
 from swift_vlrft.datasets.prompt_sentences import without_box_format
 from swift_vlrft.datasets.report import NO_TASK, Report
 from swift_vlrft.datasets.routing import FULL, named_tasks, reads, routed, tasks_of_row
-from swift_vlrft.datasets.row import BOX_TASKS, BadRow, Kind, Row
+from swift_vlrft.datasets.row import BOX_TASKS, BadRow, Kind, Row, RowLocation
 from swift_vlrft.datasets.schema import solution_problem
+from swift_vlrft.datasets.units import ROUNDING
 from swift_vlrft.families.marks import first_mark
 from swift_vlrft.geometry.box_format import FORMATS, BoxFormat
 from swift_vlrft.parsing.answers import Box, BoxList, gold_text, read_boxes
@@ -83,11 +84,16 @@ def validate_rows(
         else:
             made, problem = _trained(row, info, rules)
         report.rows += row.place.row is not None
+        if isinstance(row, Row):
+            report.boxes.add(row, info)
         if problem is not None:
             report.problems.append(problem)
         elif made is not None:
             report.add_good(made, rules.rewards)
         yield Validated(row, made, info, problem)
+    if text := report.boxes.problem(report.path):
+        report.problems.append(BadRow(RowLocation(report.path), text, Kind.SET))
+    report.notes += report.boxes.notes(report.path)
 
 
 def _is_of_another(task: Any, asked: Sequence[str]) -> bool:
@@ -242,9 +248,9 @@ def _task_problems(
             yield problem, Kind.ROW
 
 
-def fitting_tasks(row: Row, info: ImageInfo | None = None) -> list[str]:
+def fitting_tasks(row: Row, info: ImageInfo | None = None, known: Sequence[str] = ()) -> list[str]:
     """The tasks under all of whose rewards a row's gold answer earns 1.0: its own, where it states
-    one that fits.
+    one that fits. Of those that are ``known`` to fit, nothing is computed again.
     """
     named = row.columns.get("task")
     proposed = [n for n, task in TASK_NAMES.items() if n == named or not task.reads_most]
@@ -254,7 +260,7 @@ def fitting_tasks(row: Row, info: ImageInfo | None = None) -> list[str]:
         task
         for task in tasks
         if (row.guess is None or reads(task, row))
-        and not any(_task_problems(task, row, text, info, FULL))
+        and (task in known or not any(_task_problems(task, row, text, info, FULL)))
     ]
 
 
@@ -270,9 +276,9 @@ def _outside(boxes: list[Box | None], of: BoxFormat, info: ImageInfo | None) -> 
     if of.scale is None and info is None:
         return
     width, height = of.edges((info.width, info.height) if info is not None else (0, 0))
-    # Annotations in pixels are often rounded up, and shares computed in floats: one unit more is
+    # Annotations in pixels are often rounded up, and shares computed in floats: a little more is
     # not an error.
-    slack = {"pixels": 1.0, "unit": 0.001}.get(of.name, 0.0)
+    slack = {"pixels": ROUNDING, "unit": 0.001}.get(of.name, 0.0)
     meant = f"{of}; where boxes are in another format, say so in a column frame"
     if of.scale is None:
         meant = f"the image of {width} x {height} pixels"

@@ -40,7 +40,7 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
     made = further(record, "images", "prompt", "problem", "answer", "reward_model")
     made |= {"image": record["images"], "solution": _the_one(golds)}
     made |= {"problem": _the_one({"prompt": prompt, "problem": record.get("problem")})}
-    made |= {"system": system} if system is not None else {}
+    made |= {"system": _the_one({"system": record.get("system"), "prompt's system turn": system})}
     # Thousandths fit a copy of any size.
     yield made | ({"drawn": drawn} if (drawn := drawn_on(record, exact=False)) else {})
 

@@ -78,7 +78,7 @@ def _rows(stored: StoredSet) -> Iterator[tuple[RowLocation, list[Any], str]]:
     """The place, the images and the text of every row."""
     if schema_of(stored.columns) is not None:
         for row in map(_good, rows_of(stored)):
-            yield row.place, [row.image], str(row.problem)
+            yield row.place, [row.image], f"{row.columns.get('system') or ''}{row.problem}"
         return
     if stored.columns and not set(COLUMNS) & set(stored.columns):
         raise ValueError(

@@ -139,7 +139,7 @@ class VlrftLoader(DatasetLoader):
         **further: Any,
     ) -> Any:
         """``usual`` is ms-swift's loading, for a set whose columns, as renamed, are not ours."""
-        from datasets import Dataset, Image
+        from datasets import Dataset
 
         features = dataset.features or {}
         columns = list(dataset.column_names or next(iter(dataset)))
@@ -157,8 +157,8 @@ class VlrftLoader(DatasetLoader):
             origin = [(Path(name), len(dataset))]
             stored = Table(Path(name), table=table, origin=origin, features=features)
         else:
-            if isinstance(features.get("image"), Image):
-                dataset = dataset.cast_column("image", Image(decode=False))
+            if features:  # without which nothing is decoded
+                dataset = dataset.decode(False)
             stored = Stream(Path(name), content=dataset)
         stored.names, stored.root = columns, image_root()
         stored.labels = labels_of(features.to_dict() if hasattr(features, "to_dict") else {})

@@ -322,6 +322,16 @@ def test_what_a_hub_hands_over_becomes_rows(tmp_path):
                     (seen,) = row["images"]
                     assert (seen["bytes"] or Path(seen["path"]).read_bytes()) == picture()
         assert read == [read[0]] * 8 and read[0][0] == task
+    easy = {"images": [image], "problem": "<image>How many?", "answer": "4", "level": 2}
+    texts_of_easy = {"problem": Value("string"), "answer": Value("string"), "level": Value("int64")}
+    features = Features({"images": List(Image())} | texts_of_easy)
+    table = Dataset.from_list([easy] * 2, features=features)
+    for given in (table, table.to_iterable_dataset()):
+        for row in rows_of(given, usual=print, rewards=("vlrft_counting",)):
+            (seen,) = row["images"]
+            assert (seen["bytes"] or Path(seen["path"]).read_bytes()) == picture()
+            assert (row["solution"], row["level"]) == ("4", 2)
+            assert row["messages"] == [{"role": "user", "content": "<image>How many?"}]
     talk = columns() | {"messages": [[{"role": "user", "content": "?"}]] * 3}
     for refused, how, named in (
         (

@@ -17,7 +17,6 @@ from swift_vlrft.datasets import box_format as formats
 from swift_vlrft.datasets.check import CHECKED, beginning, check_set
 from swift_vlrft.datasets.opening import check_columns, find_set, is_ours
 from swift_vlrft.datasets.report import Report, nothing_scored, report_of_source
-from swift_vlrft.datasets.row import Kind
 from swift_vlrft.datasets.schemas import is_for_swift
 from swift_vlrft.datasets.storage import StoredSet
 from swift_vlrft.datasets.syntax import parse
@@ -107,9 +106,7 @@ def _report(
     except (DataError, OSError):
         return None
     report.leave_unread()
-    report.problems = [
-        bad for bad in report.problems if bad.kind in (Kind.GOLD, Kind.NOT_READ, Kind.FILE)
-    ]
+    report.problems = [bad for bad in report.problems if bad.kind in STOPS]
     more = first is not None and report.other_tasks.total() >= first  # rows of them may follow
     if not more and (text := report.no_row_of(tasks)):
         raise DataError(text)
