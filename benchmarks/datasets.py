@@ -94,7 +94,7 @@ def measure(kind: str, path: str, cache: str) -> dict[str, float]:
     from swift.dataset import load_dataset
 
     if kind == "swift-vlrft":
-        from swift_vlrft.swift_plugin import register
+        from swift_vlrft import register
 
         sys.argv = ["swift", "--dataset", path]
     Path("/proc/self/clear_refs").write_text("5")

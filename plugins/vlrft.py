@@ -4,7 +4,7 @@ vlrft, known to ms-swift.
 
 import sys
 
-from swift_vlrft.swift_plugin import register
+from swift_vlrft import register
 
 try:
     register()

@@ -5,7 +5,7 @@ import shlex
 from pathlib import Path
 
 import pyarrow.parquet as pq
-from support.written_sets import png
+from support.written_sets import png, rows_in
 from test_docs import ROOT, commands
 from typer.testing import CliRunner
 
@@ -43,11 +43,14 @@ def test_they_run_as_they_stand(tmp_path, monkeypatch):
     make_sources(tmp_path)
     lines = commands(ROOT / "docs" / "data.md", "vlrft data ")
     shown = [shlex.split(line)[1:] for line in lines if "my_set" not in line]
-    assert [words[1] for words in shown] == ["coco", "convert", "show", "push", "list"]
+    assert [words[1] for words in shown] == ["coco", "coco", "convert", "show", "push", "list"]
     for words in shown:
         if words[1] != "push":
             done = CliRunner().invoke(app, words)
             assert done.exit_code == 0, done.output
+    mine = {split: rows_in(Path("data/mine"), split) for split in ("train", "test")}
+    assert [len(rows) for rows in mine.values()] == [72, 8]
+    assert all("in the image: person, bicycle, " in row["problem"] for row in mine["test"])
     rows = pq.read_table("data/coco8/data").to_pylist()
     assert len(rows) == 35 and sum("No Objects" in row["solution"] for row in rows) == 3
     assert {row["category"] for row in rows} == set(CATEGORY_LISTS["virft-coco8"])

@@ -46,48 +46,80 @@ def coco(
     instances: Annotated[
         Path,
         typer.Argument(
-            help="instances_*.json, or lvis_v1_*.json; FILE:unit (pixels, yx1000, native) for "
-            "boxes in that format."
+            help="instances_*.json, or lvis_v1_*.json; FILE:FORMAT (pixels, unit, yx1000, native) "
+            "writes the boxes in that format, else in norm1000."
         ),
     ],
     images: Annotated[Path, typer.Argument(help="Folder of the images.")],
     folder: Target,
     categories: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option(
             help="Names, or lists: coco80, coco-base65, coco-novel15, virft-coco8, lvis-rare6, "
-            "lvis-rare13; repeat, or put commas between."
+            "lvis-rare13; repeat, or put commas between. Default: all of the file."
         ),
-    ],
+    ] = None,
+    held_out: Annotated[
+        float | None,
+        typer.Option(help="Share of the images, such as 0.1, that become the split test."),
+    ] = None,
+    prompt: Annotated[
+        Path | None,
+        typer.Option(
+            help="Text file with your question; {categories} ({category} with --per-category) "
+            "stands for the names. How to answer is added, unless it shows the <answer>."
+        ),
+    ] = None,
+    boxes: Annotated[
+        str, typer.Option(help="How the file states a box: xywh, xyxy (corners) or cxcywh.")
+    ] = "xywh",
+    unit: Annotated[
+        str, typer.Option(help="Unit of its numbers: pixels, unit (shares), percent or norm1000.")
+    ] = "pixels",
+    per_category: Annotated[
+        bool,
+        typer.Option(
+            "--per-category", help="A row for each category of an image, in ViRFT's prompt."
+        ),
+    ] = False,
     shots: Annotated[
-        int | None, typer.Option(min=1, help="Images per category; default: all.")
+        int | None,
+        typer.Option(min=1, help="Images per category, with --per-category; default: all."),
     ] = None,
     negatives: Annotated[
         float, typer.Option(min=0, help='Rows with gold "No Objects" per row with boxes.')
-    ] = 0.1,
-    seed: Annotated[int, typer.Option(help="Picks images and order.")] = 0,
-    split: Annotated[str, typer.Option(help="Name of the split that is written.")] = "train",
+    ] = 0.0,
+    seed: Annotated[int, typer.Option(help="Picks images, order and what is held out.")] = 0,
+    split: Annotated[
+        str | None, typer.Option(help="Name of the one split that is written; default: train.")
+    ] = None,
     model: Model = None,
     model_type: ModelType = None,
     keep_going: KeepGoing = False,
     as_json: AsJson = False,
 ) -> None:
-    """Build a detection set from COCO annotations: one category a prompt, boxes 0 to 1000 unless
-    another format is named.
+    """Build a detection set from COCO annotations: a row for each image, asking for all categories.
 
-    Example: vlrft data coco instances_train2017.json train2017 data/coco8
-    --categories virft-coco8 --shots 4
+    Example: vlrft data coco instances.json images data/mine --held-out 0.1
+
+    An image where a crowd region or a box without area stands for a category makes no row, nor
+    does one without a box, unless --negatives asks for it. A box outside its image is an error.
     """
     from swift_vlrft.datasets.build import build_folder
+    from swift_vlrft.datasets.units import reading_named
 
     instances, box_format, key, _ = asked_format(instances, model, model_type)
     written = build_folder(
         instances,
         images,
         folder,
-        categories=categories,
+        categories=categories or (),
+        per_category=per_category,
+        reading=reading_named(boxes, unit),
+        prompt=prompt,
         shots=shots,
         negatives=negatives,
+        held_out_share=held_out,
         seed=seed,
         split=split,
         box_format=box_format,

@@ -6,8 +6,8 @@ and the key of a box where the format, or the model, has one of its own.
     out   "... the bounding boxes (in pixels, x from 0 to 644 and y from 0 to 476, integer) ..."
           [{'Position': [164, 144, 187, 174], 'Confidence': 1}]
 
-for an image that Qwen2.5-VL sees as 644 x 476. What is rewritten is read again, and refused where
-it does not say the converted boxes.
+for an image that Qwen2.5-VL sees as 644 x 476. A prompt that says something of coordinates in other
+words than those of prompt_sentences.toml is refused, and so is a solution that cannot be rewritten.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from swift_vlrft.datasets.box_format_sentence import prompt_in
-from swift_vlrft.datasets.box_keys import DEFAULT_KEY, KEYS
+from swift_vlrft.datasets.prompt_sentences import KEYS, prompt_in, said_of_coordinates, sentence
 from swift_vlrft.datasets.row import POINT_TASKS, Row
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.syntax import parse, path_of
@@ -45,9 +44,9 @@ from swift_vlrft.rewards import TASK_NAMES
 _NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d++(?:\.\d++)?|\.\d++)(?:[eE][-+]?\d++)?(?!\w|\.\d)")
 _MARK = 1_000_000
 """Placeholder for the first number of a text while the numbers of boxes are located."""
-_RANGE = re.compile(r"[\[(]\s*0(?:\.0*)?\s*,\s*[0-9.]+\s*[\])](?!\W*[\[(])(?!\s*(?:to|and|-)\b)")
-_HIDDEN = "\ufdd3"
-_ANY_KEYED = rf"{KEYS}(?=\s*:)"
+DEFAULT_KEY = "Position"
+"""ViRFT's key, where boxes that were under a y-first one become x-first."""
+_ANY_KEYED = rf"(?P<quote>[\"'`])(?:{KEYS})(?P=quote)(?=\s*:)"
 _KEYED = r"[\"']{}[\"']\s*:"
 _Read = tuple[list[Corners], list[float | None], list[str | None]]
 """Boxes, confidences and labels, as ``read_boxes`` gives them."""
@@ -93,13 +92,6 @@ class ImageResize:
     def native(self, dataset: str) -> tuple[str, str | None]:
         """What ``DATASET:native`` means for the model."""
         return native_format(dataset, known_family(self.family))
-
-
-def subset_named(name: str, dataset: str) -> str:
-    """The name of a box format, or ``native``; a DataError lists the known ones."""
-    if name not in SUBSETS:
-        raise DataError(f"{dataset}: unknown subset {name!r}; known: {', '.join(SUBSETS)}")
-    return name
 
 
 class Subset(NamedTuple):
@@ -148,7 +140,9 @@ def split_box_format(text: str, default: str = "norm1000") -> tuple[Path, str]:
     subset = "/".join(asked.subsets)
     if not asked.subsets or not (subset in SUBSETS or asked.path.exists()):
         return path_of(text), default
-    return asked.path, subset_named(subset, text)
+    if subset not in SUBSETS:
+        raise DataError(f"{text}: unknown subset {subset!r}; known: {', '.join(SUBSETS)}")
+    return asked.path, subset
 
 
 def refuse_part_of_set(text: str, taken: str) -> None:
@@ -223,18 +217,30 @@ def in_box_format(
 ) -> tuple[str, str]:
     """Prompt and gold solution in ``to_format``, with boxes under ``key`` if one is given, or if
     the order of a format needs one. ``size`` is the stored image's, ``to_size`` that of the one the
-    model sees; ``points``: the prompt asks for points. ValueError if they cannot be rewritten.
+    model sees; ``points``: the prompt asks for points. A row that is so already stays as it is.
+    ValueError if its boxes cannot be rewritten, or its prompt says something of coordinates that is
+    no sentence of the table.
     """
-    before, after = box_format(from_format), box_format(to_format)
+    before, after, asked_key = box_format(from_format), box_format(to_format), key
     key = after.key or key
-    if before == after and before.scale is not None and key == before.key:
+    same = before == after and (before.scale is not None or size == to_size)
+    if same and before.scale is not None and key == before.key:
         return problem, solution
     if key is None and before.y_first:
         key = DEFAULT_KEY
-    if not points:
-        problem = _examples(problem, before, after, size, to_size, key)
-    problem = prompt_in(problem, before, after, to_size, size, key, points=points)
-    if before == after and key is None and (before.scale is not None or size == to_size):
+    if said := said_of_coordinates(problem, points=points):
+        if same and (key is None or (key in problem and all_under(key, gold_text(solution)))):
+            return problem, solution
+        name = after.name if asked_key is None else NATIVE
+        leave = "what it says" if name == "norm1000" else f"`:{name}`"
+        raise ValueError(
+            f"the prompt says {said!r}, which may be of coordinates and is no sentence that is "
+            f"known, so that it is not converted from {before.name} to {name}: write the sentence "
+            f"into the column `problem` yourself, as {sentence(before, size)!r}, or leave out "
+            f"{leave}"
+        )
+    problem = prompt_in(problem, after, to_size, key, points=points)
+    if same and key is None:
         return problem, solution
     return problem, _converted(solution, before, after, size, to_size, key)
 
@@ -269,31 +275,6 @@ def _converted(
         return written
     start, end = answer_span(solution) or (0, len(solution))
     return solution[:start] + solution[start:end].replace(gold, written, 1) + solution[end:]
-
-
-def _examples(
-    problem: str, before: BoxFormat, after: BoxFormat, size: Size, to_size: Size, key: str | None
-) -> str:
-    """The prompt with other numbers in the boxes that it shows, and under the key, as in "for
-    example [{'bbox_2d': [10, 100, 200, 210]}]". ValueError: shown x first, asked for y first.
-    """
-    ranges = iter(_RANGE.findall(problem))
-    problem = _RANGE.sub(_HIDDEN, problem)  # its two numbers are no corner of what follows
-    found = read_boxes(problem)
-    if found is None or not any(found.boxes):
-        return re.sub(_HIDDEN, lambda _: next(ranges), problem)
-    boxes = [box and rescaled(box, before, after, size, to_size) for box in found.boxes]
-    written = _with_numbers(_renamed(problem, key), boxes, after)
-    if after.y_first and (bare := read_boxes(_renamed(written, DEFAULT_KEY))) is not None:
-        # Under the key, x and y are exchanged; a box that reads the same without it has none.
-        for box, same in zip(boxes, bare.boxes, strict=False):
-            if box is not None and box == same and (box[0], box[2]) != (box[1], box[3]):
-                shown = ", ".join(f"{value:g}" for value in box)
-                raise ValueError(
-                    f"the prompt shows the box {shown} x first, and its boxes are to be in "
-                    f'{{"{key}": [y1, x1, y2, x2]}}; show it under a key, or leave it out'
-                )
-    return re.sub(_HIDDEN, lambda _: next(ranges), written)
 
 
 def _renamed(text: str, key: str | None) -> str:

@@ -1,31 +1,37 @@
-"""COCO's instances become ViRFT rows: one category a prompt, boxes in norm1000.
+"""COCO's instances become detection rows, boxes in norm1000: one a picture, whose prompt asks for
+every category, or, in ViRFT's form, one for each category of a picture.
 
     in    {"images": [{"id": 9, "file_name": "9.jpg", "width": 640, "height": 480}],
            "categories": [{"id": 18, "name": "dog"}],
            "annotations": [{"image_id": 9, "category_id": 18, "bbox": [64, 48, 320, 240]}]}
-    out   problem   "Detect all objects belonging to the category 'dog' in the image, and ..."
-          solution  "<answer>[{'Position': [100, 100, 600, 600], 'Confidence': 1}]</answer>"
+    out   problem   "Detect all objects of these categories in the image: dog. ..."
+          solution  "<answer>[{'Position': [100, 100, 600, 600], 'Confidence': 1,
+                              'label': 'dog'}]</answer>"
 
 Images whose gold would be incomplete are left out, and counted: those where a crowd region or a box
-without area stands for the category, or where LVIS did not label every one. A negative, gold "No
-Objects", is an image without the category; in LVIS, whose annotations cover only some categories of
-each image, only one that ``neg_category_ids`` lists it for.
+without area stands for a category that is asked for, or where LVIS did not label every one. A
+negative, gold "No Objects", is an image without what is asked for; in LVIS, whose annotations cover
+only some categories of each image, only one that ``neg_category_ids`` lists it for.
 """
 
 from __future__ import annotations
 
 import math
 import random
+import re
 import tomllib
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import cycle
+from dataclasses import dataclass, field
+from hashlib import sha256
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from swift_vlrft.datasets.box_format import in_box_format
 from swift_vlrft.datasets.image import image_path, size_problem, stored_image
 from swift_vlrft.datasets.instances import (
+    COCO,
     Boxes,
     Instances,
     file_of,
@@ -34,8 +40,11 @@ from swift_vlrft.datasets.instances import (
     refuse_shared_files,
 )
 from swift_vlrft.datasets.row import BadRow, Drawn, RowLocation
+from swift_vlrft.datasets.schema import ANSWER_FORM
 from swift_vlrft.datasets.source import DataError
+from swift_vlrft.datasets.units import Reading
 from swift_vlrft.datasets.writer import Item, Written, write_folder
+from swift_vlrft.parsing.labels import normalise
 
 CATEGORY_LISTS: dict[str, list[str]] = tomllib.loads(
     Path(__file__).with_name("category_lists.toml").read_text("utf-8")
@@ -43,28 +52,43 @@ CATEGORY_LISTS: dict[str, list[str]] = tomllib.loads(
 """Named lists of categories for ``--categories``."""
 
 # The prompt of the ViRFT detection sets (Visual-RFT, arXiv 2503.01785, table of prompts, and
-# coco_evaluation/Qwen2_VL_coco_infere.py), word by word, so that the sets can be mixed.
+# coco_evaluation/Qwen2_VL_coco_infere.py), so that the sets can be mixed; word by word, but for the
+# blank behind "tags." that it lacks there.
 PROMPT = (
     "Detect all objects belonging to the category '{category}' in the image, and provide the "
     "bounding boxes (between 0 and 1000, integer) and confidence (between 0 and 1, with two "
     "decimal places).\n"
     "If no object belonging to the category '{category}' in the image, return 'No Objects'.\n"
-    "Output the thinking process in <think> </think> and final answer in <answer> </answer> tags."
+    "Output the thinking process in <think> </think> and final answer in <answer> </answer> tags. "
     "The output answer format should be as follows:\n"
-    "<think> ... </think> <answer>[{{'Position': [x1, y1, x2, y2], 'Confidence': number}}, ...]"
+    "<think> ... </think> <answer>[{'Position': [x1, y1, x2, y2], 'Confidence': number}, ...]"
     "</answer>\n"
     "Please strictly follow the format."
 )
+ASK = "Detect all objects of these categories in the image: {categories}."
+"""The question of a row that asks for several categories."""
+HOW = (
+    "\nGive the bounding boxes (between 0 and 1000, integer) and the confidence (between 0 and 1, "
+    "with two decimal places). If there is no such object, return 'No Objects'.\n"
+)
+"""What follows a question that does not say itself how to answer."""
+PLACEHOLDER = re.compile(r"""\{+[^{}"',]*\}+""")
+"""What a user may mean as one. JSON that shows an answer has quotes or commas in its braces."""
 NO_OBJECTS = "<answer>No Objects</answer>"
+UNSURE_IMAGES = "images with a crowd region or a box without area"
+EMPTY = "images without such a box (--negatives takes some)"
 
 
 @dataclass(frozen=True)
 class PlannedRow:
-    """A row before its image is read; no boxes: a negative."""
+    """A row before its image is read: the categories that it asks for, its boxes, each with its
+    category; no boxes: a negative.
+    """
 
     image_id: Any
-    category: str
-    boxes: Boxes
+    names: Sequence[str]
+    boxes: Boxes = field(default_factory=list)
+    labels: list[str] = field(default_factory=list)
 
 
 def chosen_categories(asked: Sequence[str], known: Sequence[str]) -> list[str]:
@@ -82,87 +106,139 @@ def chosen_categories(asked: Sequence[str], known: Sequence[str]) -> list[str]:
             hint = f" Did you mean {near[0]}?" if near else ""
             more = f" and {len(known) - 100} more" if len(known) > 100 else ""
             raise DataError(
-                f"--categories: {name!r} is no category of this file and no named list.{hint}\n"
-                f"  lists: {', '.join(CATEGORY_LISTS)}\n"
-                f"  categories: {', '.join(known[:100])}{more}"
+                f"--categories: {name!r} is no category of this file and no named list.{hint} "
+                f"Lists: {', '.join(CATEGORY_LISTS)}; categories: {', '.join(known[:100])}{more}"
             )
     if not names:
         raise DataError(f"--categories names nothing; lists: {', '.join(CATEGORY_LISTS)}")
     return names
 
 
+def prompt_of(file: Path | None, *, per_category: bool) -> str:
+    """The prompt of every row, with ``{category}``, or ``{categories}``, for the names: our own, or
+    that of a text file. Unless it shows the ``<answer>`` itself, how to answer is added.
+
+    DataError if the file is empty, holds another placeholder, or lacks ``{category}``.
+    """
+    known = "{category}" if per_category else "{categories}"
+    if file is None and per_category:
+        return PROMPT
+    try:
+        asked = ASK if file is None else file.read_text("utf-8-sig").strip()
+    except (OSError, UnicodeError) as error:
+        raise DataError(f"--prompt {file} cannot be read as UTF-8 text ({error})") from None
+    if not asked:
+        raise DataError(f"--prompt {file} is empty; write the question into it, with {known}")
+    if unknown := [found for found in PLACEHOLDER.findall(asked) if found != known]:
+        raise DataError(
+            f"--prompt {file}: unknown placeholder {unknown[0]}; {known} stands for the names, and "
+            "nothing else can be put in ({category} with --per-category, {categories} without)"
+        )
+    if per_category and known not in asked:
+        raise DataError(f"--prompt {file} lacks {known}: every category would have one question")
+    if "<answer>" in asked:
+        return asked
+    label = "" if per_category else ", 'label': category"
+    box = f"{{'Position': [x1, y1, x2, y2], 'Confidence': number{label}}}"
+    return asked + HOW + ANSWER_FORM.replace("{}", f"[{box}, ...]")
+
+
 def plan_rows(
     found: Instances,
-    categories: Sequence[str],
+    questions: Sequence[Sequence[str]],
     *,
     shots: int | None = None,
-    negatives: float = 0.1,
+    negatives: float = 0.0,
     seed: int = 0,
 ) -> list[PlannedRow]:
-    """The rows to write, shuffled by ``seed``: per category ``shots`` images (all, if None), and
-    one negative for every ``1 / negatives`` rows with boxes, spread evenly over the categories.
+    """The rows to write, shuffled by ``seed``: for each question, the categories that a row asks
+    for, a row of each image that holds some (of ``shots`` such images, unless None), and
+    ``negatives`` rows, a share of these, spread over the questions.
     """
     if not 0 <= negatives < math.inf:
         raise DataError(f"--negatives {negatives}: a share of the rows with boxes is needed")
     refuse_shared_files(found)
+    if found.absent is not None and any(len(names) > 1 for names in questions):
+        raise DataError(
+            f"{found.path}: each image was labelled for some categories only (neg_category_ids), "
+            "so that no row can ask for all; --per-category writes a row for each that was"
+        )
     ids = {name: i for i, name in found.categories.items()}
+    unsure = {c: found.unsure[i] for c, i in ids.items()}
+    boxes = {c: found.boxes[i] for c, i in ids.items()}
     rows: list[PlannedRow] = []
-    for name in categories:
-        category = ids[name]
-        able = [i for i in found.boxes[category] if i not in found.unsure[category]]
-        found.left_out["images with a crowd region or a box without area"] += len(
-            [i for i in found.unsure[category] if not not_exhaustive(found.images[i], category)]
+    for names in questions:
+        doubtful = set().union(*(unsure[name] for name in names))
+        held = dict.fromkeys(i for name in names for i in boxes[name])
+        able = [i for i in held if i not in doubtful]
+        found.left_out[UNSURE_IMAGES] += sum(
+            not any(not_exhaustive(found.images[i], ids[name]) for name in names) for i in doubtful
         )
         if shots is not None and len(able) < shots:
-            found.left_out[f"shots that {name!r} lacks"] += shots - len(able)
-        # One generator per category: another category's choice does not change this one's.
-        rng = random.Random(f"{seed} {name}")
+            found.left_out[f"shots that {names[0]!r} lacks"] += shots - len(able)
+        # A generator for each question: another category's choice does not change this one's.
+        rng = random.Random(f"{seed} {' '.join(names)}")
         picked = able if shots is None else rng.sample(sorted(able, key=str), min(shots, len(able)))
-        rows += [PlannedRow(i, name, found.boxes[category][i]) for i in picked]
-    rows += _negatives(found, categories, round(negatives * len(rows)), ids, seed)
+        for i in picked:
+            gold = [(box, name) for name in names for box in boxes[name].get(i, ())]
+            rows.append(PlannedRow(i, names, [box for box, _ in gold], [name for _, name in gold]))
+    asked = round(negatives * len(rows))
+    rng = random.Random(f"{seed} negatives")
+    lacking: list[list[tuple[Any, Sequence[str]]]] = []
+    for names in rng.sample(questions, len(questions)) if asked or len(questions) == 1 else ():
+        sure = found.images if found.absent is None else found.absent[ids[names[0]]]
+        holds = set().union(*(unsure[name] | boxes[name].keys() for name in names))
+        empty = sorted((i for i in sure if i not in holds), key=str)
+        picked = rng.sample(empty, min(asked, len(empty)))
+        lacking.append([(i, names) for i in picked])
+        found.left_out[EMPTY] = len(empty) - len(picked) if len(questions) == 1 else 0
+    spread = [one for turn in zip_longest(*lacking) for one in turn if one is not None][:asked]
+    found.left_out["negatives that could not be had"] += asked - len(spread)
+    rows += [PlannedRow(*one) for one in spread]
     random.Random(f"{seed} order").shuffle(rows)
     return rows
 
 
-def _negatives(
-    found: Instances, categories: Sequence[str], count: int, ids: dict[str, Any], seed: int
-) -> Iterator[PlannedRow]:
-    order = list(categories)
-    random.Random(f"{seed} negatives").shuffle(order)
-    lacking: dict[str, list[Any]] = {}
-    for name in cycle(order):
-        if count <= 0:
-            return
-        if name not in lacking:
-            category = ids[name]
-            holds = found.unsure[category] | found.boxes[category].keys()
-            sure = found.images if found.absent is None else found.absent[category]
-            able = sorted((i for i in sure if i not in holds), key=str)
-            rng = random.Random(f"{seed} negatives of {name}")
-            lacking[name] = rng.sample(able, min(count, len(able)))
-        if lacking[name]:
-            yield PlannedRow(lacking[name].pop(), name, [])
-            count -= 1
-        elif len(lacking) == len(order) and not any(lacking.values()):
-            found.left_out["negatives that could not be had"] += count
-            return
+def held_out(rows: Sequence[PlannedRow], share: float, seed: int = 0) -> set[Any]:
+    """The images of the test split: that share of those with rows, at least one, at most all but
+    one; those whose ids hash lowest, so that a file that grows keeps most of its split.
 
-
-def detection_row(image: Any, category: str, boxes: Boxes) -> dict[str, Any]:
-    """A ViRFT row: the prompt for one category, and its boxes in norm1000; none: "No Objects".
-    ValueError for a category without a name.
+    DataError for a share that is none, and for rows of a single image.
     """
-    if not category.strip():
-        raise ValueError(f"the category of {len(boxes)} boxes has the name {category!r}; name it")
-    gold = [{"Position": list(box), "Confidence": 1} for box in boxes]
-    return {
+    images = {row.image_id for row in rows}
+    if not 0 < share < 1:
+        raise DataError(f"--held-out {share}: a share above 0 and below 1 is needed, such as 0.1")
+    if len(images) < 2:
+        raise DataError(f"--held-out {share}: only one image has rows, and cannot be split")
+    order = sorted(images, key=lambda i: sha256(f"{seed} held out {i}".encode()).digest())
+    return set(order[: min(max(round(share * len(images)), 1), len(images) - 1)])
+
+
+def detection_row(
+    image: Any,
+    category: str | None,
+    boxes: Boxes,
+    labels: Sequence[str] = (),
+    prompt: str = PROMPT,
+) -> dict[str, Any]:
+    """A row with its boxes in norm1000, each with its label if it has one; none: "No Objects". A
+    ``category`` is put into the prompt, and into a column. ValueError for one without a name.
+    """
+    if any(not name.strip() for name in (*labels, "-" if category is None else category)):
+        raise ValueError(f"a category of its {len(boxes)} boxes has a blank name; name it")
+    gold: list[dict[str, Any]] = [{"Position": list(box), "Confidence": 1} for box in boxes]
+    for entry, label in zip(gold, labels, strict=False):
+        entry["label"] = label
+    row = {
         "image": image,
-        "problem": PROMPT.format(category=category),
+        "problem": prompt,
         "solution": f"<answer>{gold}</answer>" if gold else NO_OBJECTS,
         "task": "detection",
         "frame": "norm1000",
-        "category": category,
     }
+    if category is None:
+        return row
+    return row | {"problem": prompt.replace("{category}", category), "category": category}
 
 
 def built_rows(
@@ -171,11 +247,13 @@ def built_rows(
     images: Path,
     box_format: str = "norm1000",
     key: str | None = None,
+    prompt: str = PROMPT,
 ) -> Iterator[Item]:
     """The planned rows with their images, boxes in that format (pixels: of the image, as it is
     stored) and under ``key`` if it is given; a BadRow where a file is missing, broken or of another
-    size than the annotations say.
+    size than the annotations say. Boxes have labels unless the prompt is of one ``{category}``.
     """
+    one = "{category}" in prompt
     folder = images.absolute()
     for row in rows:
         entry = found.images[row.image_id]
@@ -188,7 +266,8 @@ def built_rows(
         except DataError as error:
             yield BadRow(RowLocation(found.path, row.image_id, "image"), str(error))
         else:
-            made = detection_row(image, row.category, row.boxes)
+            category, labels = (row.names[0], ()) if one else (None, row.labels)
+            made = detection_row(image, category, row.boxes, labels, prompt)
             sides = info.width, info.height
             made["problem"], made["solution"] = in_box_format(
                 made["problem"], made["solution"], made["frame"], box_format,
@@ -203,33 +282,70 @@ def build_folder(
     images: Path,
     folder: Path,
     *,
-    categories: Sequence[str],
+    categories: Sequence[str] = (),
+    per_category: bool = False,
+    reading: Reading = COCO,
+    prompt: Path | None = None,
     shots: int | None = None,
-    negatives: float = 0.1,
+    negatives: float = 0.0,
+    held_out_share: float | None = None,
     seed: int = 0,
-    split: str = "train",
+    split: str | None = None,
     box_format: str = "norm1000",
     box_key: str | None = None,
     keep_going: bool = False,
 ) -> Written:
-    """What ``vlrft data coco`` does; ``counts`` of what is returned are rows planned, and what the
-    annotations held besides.
+    """What ``vlrft data coco`` does; ``counts`` of what is returned are rows and boxes that were
+    written, by split, and what the annotations held besides.
     """
     if not images.is_dir():
         raise DataError(f"{images} is no folder; give the one that holds the images")
-    found = read_instances(instances)
-    names = chosen_categories(categories, list(found.categories.values()))
-    rows = plan_rows(found, names, shots=shots, negatives=negatives, seed=seed)
+    if held_out_share is not None and split is not None:
+        raise DataError("--held-out writes the splits train and test; leave --split out")
+    if shots is not None and not per_category:
+        raise DataError("--shots counts the images of each category; it needs --per-category")
+    found = read_instances(instances, reading)
+    known = list(found.categories.values())
+    names = chosen_categories(categories, known) if categories else known
+    text = prompt_of(prompt, per_category=per_category).replace("{categories}", ", ".join(names))
+    labels = [normalise(name) for name in names]
+    alike = [n for n, label in zip(names, labels, strict=True) if labels.count(label) > 1]
+    if not per_category and (alike or "" in labels):
+        raise DataError(
+            f"{instances}: the categories {alike or names[labels.index('')]!r} cannot be told "
+            "apart in an answer: rewards compare names without case and outer signs; rename them, "
+            "or write rows of one category with --per-category"
+        )
+    questions = [(name,) for name in names] if per_category else [tuple(names)]
+    rows = plan_rows(found, questions, shots=shots, negatives=negatives, seed=seed)
     if not rows:
         raise DataError(f"{instances} holds no usable box of {', '.join(names[:10])}")
-    with_boxes = sum(bool(row.boxes) for row in rows)
+    splits = {split or "train": rows}
+    if held_out_share is not None:
+        test = held_out(rows, held_out_share, seed)
+        splits = {
+            "train": [row for row in rows if row.image_id not in test],
+            "test": [row for row in rows if row.image_id in test],
+        }
+    counts: Counter[str] = Counter()
+
+    def items(split: str, planned: list[PlannedRow]) -> Iterator[Item]:
+        if split == next(iter(splits)):
+            bad = found.bad.items()
+            yield from (BadRow(RowLocation(instances, i, "image"), text) for i, text in bad)
+        built = built_rows(found, planned, images, box_format, box_key, text)
+        for row, item in zip(planned, built, strict=True):
+            if not isinstance(item, BadRow):
+                counts[f"rows with boxes in {split}"] += bool(row.boxes)
+                counts[f'rows with gold "No Objects" in {split}'] += not row.boxes
+                counts[f"boxes in {split}"] += len(row.boxes)
+            yield item
+
     written = write_folder(
         folder,
-        {split: built_rows(found, rows, images, box_format, box_key)},
+        {name: items(name, planned) for name, planned in splits.items()},
         keep_going=keep_going,
-        total=len(rows),
+        total=len(rows) if len(splits) == 1 else None,
     )
-    written.counts["rows with boxes planned"] = with_boxes
-    written.counts['rows with gold "No Objects" planned'] = len(rows) - with_boxes
-    written.counts += found.left_out
+    written.counts = counts + found.left_out
     return written

@@ -1,41 +1,37 @@
-"""Parquet as Arrow that is read where it lies, and what is known of images, kept between starts.
+"""Parquet as Arrow that is read where it lies, and what is known of images: kept between starts.
 
-    train-00000-of-00007.parquet   ->   CACHE/3f9c...arrow         its columns, row by row
-                                        CACHE/3f9c...infos.json    of every image [640, 480, true]
+    train-00000-of-00007.parquet   ->   CACHE/3f9c.../             what ``datasets`` makes of it
+                                        CACHE/3f9c.../infos.json   of every image [640, 480, true]
     image files                    ->   CACHE/77ab...infos.json    the same
     an image to be changed         ->   CACHE/upright/9d04...png
 
-Each image is stored once, memory stays flat: ``Dataset.from_parquet`` was tried (600 rows of 820
-KB: as fast, but 730 MiB of memory for 23, and it looks at no image). A name is made of path, size
-and times of change; files appear only when they are whole, so a killed start is no danger, and
-several runs may share the folder. A file that is damaged there all the same is made again.
+A name is made of path, size and times of change; files appear only when they are whole, so a killed
+start is no danger, and several runs may share the folder. What is damaged there is made again.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import astuple
 from hashlib import sha256
 from pathlib import Path
+from shutil import rmtree
 from typing import TYPE_CHECKING, Any
 
-from swift_vlrft.datasets.column_files import ColumnFiles
+from swift_vlrft.datasets.column_files import BATCH_ROWS, ColumnFiles, damage_named, parquet_options
 from swift_vlrft.datasets.image import ImageInfo, try_image_info, upright_bytes
-from swift_vlrft.datasets.row import BadRow, RowLocation
-from swift_vlrft.datasets.source import DataError
+from swift_vlrft.datasets.row import RowLocation
 from swift_vlrft.datasets.storage import Infos, Origin
-from swift_vlrft.files.writing import beside, write_atomically
+from swift_vlrft.files.writing import space_named, write_atomically
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-VERSION = "5"
-BATCH_ROWS = 16
-"""Rows held in memory at once while copying."""
+VERSION = "6"
 MAX_THREADS = 4
 """Shards copied at once unless ``--dataset_num_proc`` asks for more: the disk takes no more."""
 
@@ -45,111 +41,66 @@ def threads(num_proc: int = 1) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(max(num_proc, min(os.cpu_count() or 1, MAX_THREADS)))
 
 
-def cached_parquet(
-    stored: ColumnFiles, cache: Path, num_proc: int = 1
-) -> tuple[pa.Table, Origin, Infos]:
-    """The rows of all files, memory-mapped, how many are of which, and their images' infos. Files
-    that break off go to ``stored.broken``; DiskFull, or another OSError, where the cache cannot be
+def mapped(stored: ColumnFiles, cache: Path, num_proc: int = 1) -> tuple[pa.Table, Origin, Infos]:
+    """The rows of all files, memory-mapped, how many are of which, and their images' infos.
+    DataError for a file that breaks off; DiskFull, or another OSError, where the cache cannot be
     written.
     """
+    import pyarrow as pa
+
     image = stored.stored_name("image")
-
-    def copied(file: Path) -> tuple[pa.Table, Infos] | DataError:
-        try:
-            return _copied(file, image, cache, lookers)
-        except DataError as error:
-            return error
-
     with threads(num_proc) as pool, threads(num_proc) as lookers:
-        copies = dict(zip(stored.files, pool.map(copied, stored.files), strict=True))
-    infos = [
-        info for made in copies.values() if not isinstance(made, DataError) for info in made[1]
-    ]
-    tables = {f: made if isinstance(made, DataError) else made[0] for f, made in copies.items()}
-    return *_joined(stored, tables), infos
+        parts = list(
+            pool.map(lambda file: _mapped(stored, file, image, cache, lookers), stored.files)
+        )
+    origin = [(file, len(table)) for file, (table, _) in zip(stored.files, parts, strict=True)]
+    infos = [info for _, found in parts for info in found]
+    return pa.concat_tables([table for table, _ in parts]), origin, infos
 
 
-def mapped_files(stored: ColumnFiles) -> tuple[pa.Table, Origin]:
-    """The same of Arrow files, which are read where they lie."""
-
-    def mapped(file: Path) -> pa.Table | DataError:
-        import pyarrow as pa
-
-        try:
-            return _mapped(file)
-        except (pa.ArrowException, OSError) as error:
-            return DataError(f"{file} breaks off ({error}); copy it again")
-
-    return _joined(stored, {file: mapped(file) for file in stored.files})
-
-
-def _mapped(file: Path) -> pa.Table:
-    import pyarrow as pa
-
-    return pa.ipc.open_stream(pa.memory_map(str(file))).read_all()
-
-
-def _joined(
-    stored: ColumnFiles, tables_of: Mapping[Path, pa.Table | DataError]
-) -> tuple[pa.Table, Origin]:
-    """The tables of one set as one: columns in the order of the first, and where a shard holds
-    nulls only, of the type that another one says. DataError if types cannot be brought together.
-    """
-    import pyarrow as pa
-
-    tables: list[pa.Table] = []
-    origin: Origin = []
-    for file, table in tables_of.items():
-        if isinstance(table, DataError):
-            stored.broken.append(BadRow(RowLocation(file), str(table)))
-            stored.files.remove(file)
-            continue
-        tables.append(table)
-        origin.append((file, len(table)))
-        first = tables[0].schema
-        for one in table.schema:
-            before = first.field(one.name)
-            try:
-                both = [pa.schema([before]), pa.schema([one])]
-                pa.unify_schemas(both, promote_options="permissive")
-            except pa.ArrowException as error:
-                raise DataError(
-                    f"{file}: the column {one.name!r} holds {one.type}, but {before.type} in "
-                    f"{origin[0][0].name}; all files of a set need the same type"
-                ) from error
-    if not tables:
-        reasons = "\n  ".join(bad.problem for bad in stored.broken)
-        raise DataError(f"no file of the set can be read:\n  {reasons}")
-    return pa.concat_tables(tables, promote_options="permissive"), origin
-
-
-def _copied(
-    file: Path, image: str, cache: Path, pool: ThreadPoolExecutor
+def _mapped(
+    stored: ColumnFiles, file: Path, image: str, cache: Path, pool: ThreadPoolExecutor
 ) -> tuple[pa.Table, Infos]:
-    """The rows and infos of a Parquet file, from the cache if it has them. DataError if the file
-    breaks off.
-    """
-    import pyarrow as pa
+    cache.mkdir(parents=True, exist_ok=True)
+    with space_named(cache), damage_named(file):
+        key = f"{VERSION} {file.resolve()} {_stamp(file)} {image} {stored.features}"
+        folder = cache / sha256(key.encode()).hexdigest()[:32]
+        known = folder.exists()
+        try:
+            made = _table(stored, file, folder)
+        except Exception:
+            if not known:
+                raise
+            rmtree(folder)
+            made = _table(stored, file, folder)
+        infos: Infos = []
+        with suppress(OSError, ValueError):  # not there yet, or somebody damaged it
+            infos = _read_infos(folder / "infos.json")
+        if len(infos) != len(made):
+            chunks = made.column(image).chunks
+            infos = [info for chunk in chunks for info in image_infos(chunk, pool)]
+            _write_infos(infos, folder / "infos.json")
+    return made, infos
 
-    try:
-        key = f"{VERSION} {file.resolve()} {_stamp(file)} {image}"
-    except OSError as error:
-        raise DataError(f"{file} cannot be read ({error}); copy or download it again") from error
-    name = sha256(key.encode()).hexdigest()[:32]
-    target, infos_file = cache / f"{name}.arrow", cache / f"{name}.infos.json"
-    with suppress(OSError, ValueError):  # not there yet, or somebody damaged it
-        table, infos = _mapped(target), _read_infos(infos_file)
-        if len(table) == len(infos):
-            return table, infos
-    infos = []
-    schema, batches = _parquet(file)
-    with beside(target) as half:
-        with pa.OSFile(str(half), "wb") as sink, pa.ipc.new_stream(sink, schema) as writer:
-            for batch in batches:
-                writer.write_batch(batch)
-                infos += image_infos(batch.column(image), pool)
-        _write_infos(infos, infos_file)
-    return _mapped(target), infos
+
+def _table(stored: ColumnFiles, file: Path, folder: Path) -> pa.Table:
+    """Arrow where it lies; Parquet as Arrow in ``folder``; ValueError if it is damaged there."""
+    from datasets import Dataset, load_dataset
+
+    if stored.kind == "Arrow":
+        return Dataset.from_file(str(file)).cast(stored.features).data.table
+    rows = load_dataset(
+        "parquet",
+        data_files=str(file),
+        split="train",
+        features=stored.features,
+        cache_dir=str(folder),
+        writer_batch_size=BATCH_ROWS,
+        **parquet_options(),
+    )
+    if len(rows) != rows.info.splits["train"].num_examples:
+        raise ValueError(f"{folder} is damaged")
+    return rows.data.table
 
 
 def _stamp(path: str | Path) -> str:
@@ -158,30 +109,6 @@ def _stamp(path: str | Path) -> str:
     """
     stat = os.stat(path)
     return f"{stat.st_size} {stat.st_mtime_ns} {stat.st_ctime_ns}"
-
-
-def _parquet(file: Path) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """The schema of a Parquet file, and its rows; DataError where it breaks off."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    def broken(error: Exception) -> DataError:
-        return DataError(f"{file} breaks off or is damaged ({error}); copy or download it again")
-
-    try:
-        # Not memory-mapped: every page of the file that was read would count as memory in use.
-        source = pq.ParquetFile(file, pre_buffer=False, buffer_size=1 << 20)
-    except (pa.ArrowException, OSError) as error:
-        raise broken(error) from error
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        with source:
-            try:
-                yield from source.iter_batches(BATCH_ROWS, use_threads=False)
-            except (pa.ArrowException, OSError) as error:
-                raise broken(error) from error
-
-    return source.schema_arrow, batches()
 
 
 # ---- images ----------------------------------------------------------------------------------

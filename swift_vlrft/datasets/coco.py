@@ -25,9 +25,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from swift_vlrft.datasets import units
 from swift_vlrft.datasets.build import detection_row, plan_rows
 from swift_vlrft.datasets.image import image_path
 from swift_vlrft.datasets.instances import (
+    COCO,
     NO_OBJECT,
     NOT_IN_FULL,
     UNSURE,
@@ -37,7 +39,7 @@ from swift_vlrft.datasets.instances import (
     not_exhaustive,
     read_instances,
 )
-from swift_vlrft.datasets.row import Drawn, RowLocation
+from swift_vlrft.datasets.row import BadRow, Drawn, RowLocation
 from swift_vlrft.datasets.schema import (
     Context,
     RawExample,
@@ -74,8 +76,10 @@ class CocoFile(StoredSet):
     def _read(self, names: list[str]) -> Records:
         found = self.instances
         self._leave_out(found)
+        for image, text in found.bad.items():
+            yield BadRow(RowLocation(self.path, image, "image"), text)
         column = found.column_of
-        rows = plan_rows(found, list(found.categories.values()), negatives=0.0)
+        rows = plan_rows(found, [(name,) for name in found.categories.values()])
         for number, row in enumerate(rows):
             image = found.images[row.image_id]
             yield (
@@ -83,7 +87,7 @@ class CocoFile(StoredSet):
                 {
                     "image": file_of(image),
                     "image_id": column(row.image_id),
-                    "category": row.category,
+                    "category": row.names[0],
                     "boxes": row.boxes,
                     "drawn": Drawn(image["width"], image["height"], f"image {row.image_id}"),
                 },
@@ -152,23 +156,28 @@ def _matches_parquet(columns: set[str]) -> bool:
 def _rows_of_objects(record: Record, context: Context) -> Iterator[RawExample]:
     boxes, categories, crowds = _objects(record["objects"])
     size = drawn_on(record, exact=True) or context.image_info(record["image"])
-    width, height = round(size.width), round(size.height)
-    if "corners" not in context.notes:
-        context.notes["corners"] = _are_corners(context)
+    sides = round(size.width), round(size.height)
+    if "reading" not in context.notes:
+        context.notes["reading"] = _reading(context)
+    reading = context.notes["reading"]
+    if reading is None:
+        raise ValueError("no number of the set's boxes is above 1: they are shares, not pixels")
     by_name: dict[str, Boxes] = {}
     unsure: dict[str, None] = {}
     for box, category, crowd in zip(boxes, categories, crowds, strict=True):
         name = class_name(category, context.labels.get("objects"), "category")
         if not four_numbers(box):
             raise ValueError(f"the box {box!r} has not four numbers")
-        x1, y1, a, b = box
-        x2, y2 = (a, b) if context.notes["corners"] else (x1 + a, y1 + b)
-        if x2 <= x1 or y2 <= y1 or crowd:
+        read = units.corners(box, reading, sides)
+        if not crowd and not units.is_inside(read, sides):
+            raise ValueError(
+                f"the box {box}, {reading}, reaches beyond the image of {sides[0]} x {sides[1]}, "
+                "or ends before it begins"
+            )
+        if crowd or (inside := units.clipped(read, sides)) is None:
             unsure[name] = None  # no box, but the category is there: no gold can be stated
             continue
-        if x1 < -1 or y1 < -1 or x2 > width + 1 or y2 > height + 1:
-            raise ValueError(f"the box {box} reaches beyond the image of {width} x {height}")
-        made = convert_box((x1, y1, x2, y2), "pixels", "norm1000", size=(width, height))
+        made = convert_box(inside, "pixels", "norm1000", size=sides)
         by_name.setdefault(name, []).append(made)
     if not by_name and not unsure:
         context.leave_out(NO_OBJECT)
@@ -197,23 +206,23 @@ def _objects(objects: Any) -> tuple[list[Any], list[Any], list[Any]]:
     return boxes, categories, objects.get("iscrowd") or [False] * len(boxes)
 
 
-def _are_corners(context: Context) -> bool:
-    """Whether boxes are corners, by every box of the set (of a stream's first records): read as
-    the other way, some would be inverted or reach beyond their image.
+def _reading(context: Context) -> units.Reading | None:
+    """Corners, unless nearly every box of the set (of a stream's first records) can only be x, y,
+    width, height; None if all boxes are shares.
     """
-    no_corners = no_sizes = 0
+    known = []
     for record in context.stored.sample(LIGHT):
         try:
             boxes, _, _ = _objects(record["objects"])
         except ValueError:
             continue
         size = drawn_on(record, exact=True)
-        width, height = (size.width, size.height) if size else (1e9, 1e9)
-        for box in boxes:
-            if four_numbers(box):
-                no_corners += box[2] < box[0] or box[3] < box[1]
-                no_sizes += box[0] + box[2] > width + 1 or box[1] + box[3] > height + 1
-    return no_corners <= no_sizes
+        sides = (size.width, size.height) if size else (1e9, 1e9)
+        known += [(box, sides) for box in boxes if four_numbers(box)]
+    if units.are_shares([box for box, _ in known]):
+        return None
+    both = units.Reading("xyxy"), COCO
+    return (units.fitting(known, both) or both)[0]
 
 
 COCO_PARQUET_SCHEMA = RecordSchema("coco-parquet", _matches_parquet, _rows_of_objects, single=False)

@@ -1,91 +1,43 @@
-"""Files that state their columns.
+"""Files that state their columns, read by ``datasets``: on this machine or in a store.
 
 Parquet   train-00000-of-00002.parquet
 Arrow     data-00000-of-00001.arrow, as ``save_to_disk`` writes it
+
+JSON is not read by ``datasets``, which makes dates of texts like "2019-01-01" and forgets where a
+row stood: json_files.py.
 """
 
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from swift_vlrft.datasets.row import BadRow, RowLocation
+from swift_vlrft.datasets.row import BadRow, Kind, RowLocation
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.storage import Records, StoredSet, lies_ready, read_files
-from swift_vlrft.datasets.syntax import Address
+from swift_vlrft.files.writing import FULL
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from datasets import Features, IterableDataset
 
-BATCH_ROWS = 64
-"""Rows per batch: pyarrow's default of 65,536 would be many gigabytes of photographs."""
-
-
-def _located(file: Path) -> tuple[str, Any]:
-    """The name and the file system that Arrow takes for a file."""
-    if not isinstance(file, Address):
-        return str(file), None
-    import fsspec
-
-    system, name = fsspec.url_to_fs(str(file))
-    return name, system
-
-
-def _parquet_schema(file: Path) -> pa.Schema:
-    import pyarrow.parquet as pq
-
-    name, system = _located(file)
-    return pq.read_metadata(name, filesystem=system).schema.to_arrow_schema()
-
-
-def _parquet_batches(file: Path, names: list[str]) -> Iterator[pa.RecordBatch]:
-    import pyarrow.parquet as pq
-
-    name, system = _located(file)
-    with pq.ParquetFile(name, filesystem=system) as source:
-        yield from source.iter_batches(batch_size=BATCH_ROWS, columns=names)
-
-
-def _arrow_schema(file: Path) -> pa.Schema:
-    import pyarrow as pa
-
-    with pa.memory_map(str(file)) as source:
-        return pa.ipc.open_stream(source).schema
-
-
-def _arrow_batches(file: Path, names: list[str]) -> Iterator[pa.RecordBatch]:
-    import pyarrow as pa
-
-    with file.open("rb") as opened, pa.memory_map(str(file)) as source:
-
-        def look() -> None:  # to read what is no longer there would kill the process
-            if (size := os.fstat(opened.fileno()).st_size) < source.size():
-                raise OSError(f"it had {source.size()} bytes, and has {size} now")
-
-        for batch in pa.ipc.open_stream(source):
-            for start in range(0, len(batch), BATCH_ROWS):
-                look()
-                yield batch.slice(start, BATCH_ROWS).select(names)
-            look()
-
-
-READERS = {
-    "Parquet": (_parquet_schema, _parquet_batches),
-    "Arrow": (_arrow_schema, _arrow_batches),
-}
-"""What reads the schema of a file, and its batches, by the set's ``kind``."""
+BATCH_ROWS = 16
+for _kind in ("parquet", "arrow"):  # what they log of a broken file is said by ``damage_named``
+    logging.getLogger(f"datasets.packaged_modules.{_kind}.{_kind}").setLevel(logging.CRITICAL)
 FOOTERS = 16
-"""Footers that are read at the same time: of a store, most of the time is waiting."""
+"""Files that are opened at the same time: of a store, most of the time is waiting."""
 
 
 @dataclass
 class ColumnFiles(StoredSet):
     """Parquet or Arrow."""
+
+    features: Features | None = None
+    """Of ``datasets``: those of all files, which each is read as."""
 
     @classmethod
     def of_files(
@@ -96,85 +48,123 @@ class ColumnFiles(StoredSet):
         """
         made = cls(path, kind=kind)
         with ThreadPoolExecutor(FOOTERS) as pool:
-            schemas = list(pool.map(made._schema, files))
-        for file, schema in zip(files, schemas, strict=True):
+            found = list(pool.map(made._features_of, files))
+        for file, features in zip(files, found, strict=True):
             try:
-                if isinstance(schema, DataError):
-                    raise schema
-                labels = labels_of(_features(schema))
-                if made.files:
-                    made._compare(file, schema.names, labels)
+                if isinstance(features, DataError):
+                    raise features
+                made.features = made._join(file, features) if made.files else features
             except DataError as error:
                 if not keep_going:
                     raise
-                made.broken.append(BadRow(RowLocation(file), str(error)))
+                made.broken.append(BadRow(RowLocation(file), str(error), Kind.FILE))
                 continue
-            if not made.files:
-                made.names, made.labels = schema.names, labels
             made.files.append(file)
+        if made.features is not None:
+            made.names = list(made.features)
+            made.labels = labels_of(made.features.to_dict())
         return made
 
-    def _schema(self, file: Path) -> pa.Schema | DataError:
-        import pyarrow as pa
-
+    def _features_of(self, file: Path) -> Features | DataError:
         try:
-            schema = READERS[self.kind][0](file)
-            schema.names  # noqa: B018 - decodes them
-            return schema
-        except (pa.ArrowException, OSError, UnicodeError) as error:
-            return DataError(
-                f"{file} cannot be read as {self.kind} ({error}); copy or download it again"
-            )
+            with damage_named(file):
+                return self._stream(file).features
+        except DataError as error:
+            return error
 
-    def _compare(self, file: Path, names: list[str], labels: dict[str, list[str]]) -> None:
+    def _stream(self, file: Path, **options: Any) -> IterableDataset:
+        from datasets import load_dataset
+
+        kind = self.kind.lower()
+        return load_dataset(kind, data_files=str(file), split="train", streaming=True, **options)
+
+    def _join(self, file: Path, features: Features) -> Features:
+        """The features of the files so far and of this one: a column of nulls takes its type from
+        the others.
+        """
+        import pyarrow as pa
+        from datasets import Features
+
+        assert self.features is not None
         first = self.files[0].name
-        if set(names) != set(self.names):
+        if set(features) != set(self.features):
             raise DataError(
-                f"{file} has the columns {', '.join(names)}, but {first} has "
-                f"{', '.join(self.names)}; all files of a set need the same columns"
+                f"{file} has the columns {', '.join(features)}, but {first} has "
+                f"{', '.join(self.features)}; all files of a set need the same columns"
             )
-        if labels != self.labels:
+        labels, before = labels_of(features.to_dict()), labels_of(self.features.to_dict())
+        if labels != before:
             raise DataError(
                 f"{file} names its classes otherwise than {first}: {_briefly(labels)}, but "
-                f"{_briefly(self.labels)}; save both with the same ClassLabel"
+                f"{_briefly(before)}; save both with the same ClassLabel"
             )
+        both = self.features.arrow_schema, features.arrow_schema
+        for name in features:
+            one, other = (pa.schema([schema.field(name)]) for schema in both)
+            try:
+                pa.unify_schemas([one, other], promote_options="permissive")
+            except pa.ArrowException as error:
+                raise DataError(
+                    f"{file}: the column {name!r} holds {other.field(0).type}, but "
+                    f"{one.field(0).type} in {first}; all files of a set need the same type"
+                ) from error
+        joined = pa.unify_schemas(both, promote_options="permissive")
+        return Features.from_arrow_schema(joined)
 
     def images_lie_ready(self) -> bool:
-        column = self.stored_name("image")
-        for file in self.files:
-            schema = self._schema(file)
-            if isinstance(schema, DataError):
-                raise schema
-            if not lies_ready(schema.field(column).type):
-                return False
-        return True
+        assert self.features is not None
+        return lies_ready(self.features.arrow_schema.field(self.stored_name("image")).type)
 
     def _read(self, names: list[str]) -> Records:
         return read_files(self.files, lambda file: self._rows(file, names))
 
     def _rows(self, file: Path, names: list[str]) -> Records:
-        import pyarrow as pa
+        from datasets import Features
 
+        assert self.features is not None
+        options: dict[str, Any] = {}
+        if self.kind == "Parquet":
+            features = Features({name: self.features[name] for name in names})
+            options = {"columns": names, "features": features, **parquet_options()}
         row = 0
-        try:
-            for batch in READERS[self.kind][1](file, names):
-                for record in batch.to_pylist():
+        # As tables, images stay bytes, and nothing is decoded.
+        with damage_named(
+            file, lambda: f" after row {row - 1}" if row else " before its first row"
+        ):
+            tables = self._stream(file, **options).select_columns(names).with_format("arrow")
+            for table in tables.iter(BATCH_ROWS):
+                for record in table.to_pylist():
                     yield RowLocation(file, row), record
                     row += 1
-        except (pa.ArrowException, OSError, UnicodeError) as error:  # of text that is not UTF-8
-            where = f"after row {row - 1}" if row else "before its first row"
-            raise DataError(
-                f"{file} breaks off or is damaged {where} ({error}); copy or download it again"
-            ) from error
 
 
-def _features(schema: pa.Schema) -> Any:
-    """The features as ``datasets`` stored them beside the columns; {} where it did not."""
-    text = (schema.metadata or {}).get(b"huggingface")
+def parquet_options() -> dict[str, Any]:
+    """A few rows at a time: a whole group of rows may be gigabytes of photographs."""
+    from pyarrow.dataset import ParquetFragmentScanOptions
+
+    options = ParquetFragmentScanOptions(
+        pre_buffer=False, use_buffered_stream=True, buffer_size=1 << 20
+    )
+    return {"batch_size": BATCH_ROWS, "fragment_scan_options": options}
+
+
+@contextmanager
+def damage_named(file: Path, where: Callable[[], str] = lambda: "") -> Iterator[None]:
+    """Whatever ``datasets`` and Arrow raise for a file, as a DataError that names it."""
     try:
-        return json.loads(text)["info"]["features"] if text else {}
-    except (ValueError, KeyError, TypeError):
-        return {}
+        yield
+    except (DataError, GeneratorExit, MemoryError):
+        raise
+    except Exception as error:
+        cause: BaseException = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        if isinstance(cause, OSError) and cause.errno in FULL:
+            raise cause from error
+        why = str(cause).partition("\n")[0][:300].rstrip(".") or type(cause).__name__
+        raise DataError(
+            f"{file} cannot be read{where()} ({why}); copy or download it again"
+        ) from error
 
 
 def labels_of(features: Any) -> dict[str, list[str]]:

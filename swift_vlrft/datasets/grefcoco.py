@@ -23,9 +23,16 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from swift_vlrft.datasets import units
 from swift_vlrft.datasets.build import NO_OBJECTS
 from swift_vlrft.datasets.coco import image_folder
-from swift_vlrft.datasets.instances import Instances, file_of, read_instances
+from swift_vlrft.datasets.instances import (
+    COCO,
+    Instances,
+    file_of,
+    read_instances,
+    refuse_bad_images,
+)
 from swift_vlrft.datasets.json_files import JsonFiles
 from swift_vlrft.datasets.row import BadRow, Drawn
 from swift_vlrft.datasets.schema import (
@@ -78,7 +85,9 @@ class GrefFile(JsonFiles):
 
     @property
     def instances(self) -> Instances:
-        return read_instances(self.files[0].parent / "instances.json")
+        found = read_instances(self.files[0].parent / "instances.json")
+        refuse_bad_images(found)
+        return found
 
     def image_root(self) -> Path:
         return image_folder(self.instances, self.root)
@@ -155,12 +164,11 @@ def _box(number: Any, image: dict[str, Any], entry: dict[str, Any] | None) -> li
         raise ValueError(f"ann_id names {number!r}, no annotation of the image in instances.json")
     if not four_numbers(entry.get("bbox")):
         raise ValueError(f"annotation {number} has no bbox of four numbers")
-    x, y, width, height = entry["bbox"]
     size = image["width"], image["height"]
-    x1, y1, x2, y2 = max(x, 0), max(y, 0), min(x + width, size[0]), min(y + height, size[1])
-    if x2 <= x1 or y2 <= y1:
+    box = units.clipped(units.corners(entry["bbox"], COCO, size), size)
+    if box is None:
         raise ValueError(f"annotation {number} has a bbox without area: {entry['bbox']}")
-    return list(convert_box((x1, y1, x2, y2), "pixels", "norm1000", size=size))
+    return list(convert_box(box, "pixels", "norm1000", size=size))
 
 
 def _matches(columns: set[str]) -> bool:

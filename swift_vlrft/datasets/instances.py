@@ -5,9 +5,10 @@
            "annotations": [{"image_id": 9, "category_id": 18, "bbox": [64, 48, 320, 240]}]}
     out   boxes {18: {9: [(100, 100, 600, 600)]}}
 
-A box is x, y, width, height in pixels of the image. Where a category has a crowd region or a box
-without area in an image, or LVIS did not label every one, its boxes are not the whole truth: the
-image is ``unsure`` for that category.
+A box is x, y, width, height in pixels of the image, unless another reading is stated (units.py);
+an image with a box that leaves it is bad, and a file that another reading would fit is refused.
+Where a category has a crowd region or a box without area in an image, or LVIS did not label every
+one, its boxes are not the whole truth: the image is ``unsure`` for that category.
 """
 
 from __future__ import annotations
@@ -21,12 +22,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from swift_vlrft.datasets import units
 from swift_vlrft.datasets.json_files import json_errors
 from swift_vlrft.datasets.schema import four_numbers
 from swift_vlrft.datasets.source import DataError
+from swift_vlrft.datasets.units import Reading
 from swift_vlrft.files.jsonl import read_json
 from swift_vlrft.geometry.box_format import Corners, convert_box
 
+OUTSIDE = f"leaves its image by more than {units.ROUNDING:g} pixels, or ends before it begins,"
 UNSURE = "a crowd region or a box without area stands for the category in the image"
 NO_OBJECT = "an image without an object makes no row"
 NOT_IN_FULL = "the image is not labelled in full for the category"
@@ -34,6 +38,7 @@ OF_SENTENCES = frozenset(("tokens_negative", "expressions", "expression"))
 """Keys of an image entry in files of referring expressions."""
 
 Boxes = list[Corners]
+COCO = Reading("xywh", "pixels")
 
 
 @dataclass
@@ -52,6 +57,8 @@ class Instances:
     absent: dict[Any, set[Any]] | None = None
     """LVIS: the images that surely lack a category. None: every image without a box lacks it."""
     left_out: Counter[str] = field(default_factory=Counter)
+    bad: dict[Any, str] = field(default_factory=dict)
+    """By image id, what is wrong with a box of it; ``images`` and ``boxes`` lack such images."""
 
     @property
     def column_of(self) -> type[int] | type[str]:
@@ -67,12 +74,12 @@ def decoded(path: Path) -> Any:
     return _decoded(path, *_stamp(path))
 
 
-def read_instances(path: Path) -> Instances:
+def read_instances(path: Path, reading: Reading = COCO) -> Instances:
     """Read and check ``instances_*.json`` (COCO) or ``lvis_v1_*.json``; DataError says where it is
     wrong. A file that does not change is read once; treat what is handed out as read-only, but
     ``left_out``.
     """
-    found = _instances(path, *_stamp(path))
+    found = _instances(path, reading, *_stamp(path))
     return replace(found, left_out=found.left_out.copy())
 
 
@@ -97,7 +104,7 @@ def _decoded(path: Path, size: int, changed: int) -> Any:
 
 
 @lru_cache(maxsize=2)
-def _instances(path: Path, size: int, changed: int) -> Instances:
+def _instances(path: Path, reading: Reading, size: int, changed: int) -> Instances:
     content = _decoded(path, size, changed)
     for key in ("images", "annotations", "categories"):
         if not isinstance(content, dict) or not isinstance(content.get(key), list):
@@ -125,8 +132,12 @@ def _instances(path: Path, size: int, changed: int) -> Instances:
         boxes={c: {} for c in categories},
         unsure={c: set() for c in categories},
     )
-    for i, annotation in enumerate(found.annotations):
-        _add_annotation(found, annotation, f"{path}, annotations[{i}]")
+    outside = [
+        i
+        for i, annotation in enumerate(found.annotations)
+        if not _add_annotation(found, annotation, reading, f"{path}, annotations[{i}]")
+    ]
+    _refuse_reading(found, reading, outside)
     for c, images_of in found.boxes.items():
         unsure = {i for i, image in images.items() if not_exhaustive(image, c)}
         found.unsure[c] |= unsure
@@ -143,8 +154,9 @@ def _instances(path: Path, size: int, changed: int) -> Instances:
 def _categories(entries: list[dict[str, Any]], path: Path) -> dict[Any, str]:
     first: dict[str, dict[str, Any]] = {}
     for i, category in enumerate(entries):
-        if "id" not in category or not isinstance(category.get("name"), str):
-            raise DataError(f"{path}, categories[{i}]: id and name are needed")
+        name = category.get("name")
+        if "id" not in category or not isinstance(name, str) or not name.strip():
+            raise DataError(f"{path}, categories[{i}]: id and name are needed; it is {category}")
         if (other := first.setdefault(category["name"], category)) is not category:
             raise DataError(
                 f"{path}, categories[{i}]: two are called {category['name']!r}: "
@@ -229,7 +241,10 @@ def not_exhaustive(image: dict[str, Any], category: Any) -> bool:
     return category in image.get("not_exhaustive_category_ids", ())
 
 
-def _add_annotation(found: Instances, annotation: dict[str, Any], place: str) -> None:
+def _add_annotation(
+    found: Instances, annotation: dict[str, Any], reading: Reading, place: str
+) -> bool:
+    """Take the annotation in; False if its box is not inside the image, as it is read."""
     image = found.images.get(annotation.get("image_id"))
     category = annotation.get("category_id")
     if image is None:
@@ -239,21 +254,78 @@ def _add_annotation(found: Instances, annotation: dict[str, Any], place: str) ->
     if annotation.get("iscrowd"):
         found.left_out["crowd regions"] += 1
         found.unsure[category].add(image["id"])
-        return
-    box = annotation.get("bbox")
-    if not four_numbers(box):
-        raise DataError(f"{place}: bbox is {box!r}; four numbers x, y, width, height are needed")
-    width, height = image["width"], image["height"]
-    x1, y1 = max(box[0], 0), max(box[1], 0)
-    x2, y2 = min(box[0] + box[2], width), min(box[1] + box[3], height)
-    if x2 <= x1 or y2 <= y1:
+        return True
+    numbers = annotation.get("bbox")
+    if not four_numbers(numbers):
+        raise DataError(f"{place}: bbox is {numbers!r}; four numbers {reading} are needed")
+    size = image["width"], image["height"]
+    read = units.corners(numbers, reading, size)
+    if not units.is_inside(read, size):
+        return False
+    box = units.clipped(read, size)
+    if box is None:
         found.left_out["boxes without area"] += 1
         found.unsure[category].add(image["id"])
+        return True
+    position = convert_box(box, "pixels", "norm1000", size=size)
+    of_image = found.boxes[category].setdefault(image["id"], [])
+    if position in of_image:  # COCO's own files hold some: a model finds the object once
+        found.left_out["boxes that repeat one of the same category and image"] += 1
+    else:
+        of_image.append(position)
+    return True
+
+
+def _refuse_reading(found: Instances, reading: Reading, outside: list[int]) -> None:
+    """An image with a box ``outside`` it (their indices) is bad. DataError names the readings that
+    would fit where all boxes are shares, or a tenth of them are outside and would not be otherwise.
+    """
+    boxes = [one for one in found.annotations if not one.get("iscrowd")]
+    shares = reading.unit != "unit" and units.are_shares([one["bbox"] for one in boxes])
+    sizes = [found.images[one["image_id"]] for one in boxes]
+    sized = [
+        (one["bbox"], (size["width"], size["height"]))
+        for one, size in zip(boxes, sizes, strict=True)
+    ]
+    doubtful = shares or (outside and len(outside) * 10 >= len(boxes))
+    others = units.fitting(sized) if doubtful else []
+    if not shares and not others:
+        for i in outside:
+            text = f"annotations[{i}], {_shown(found, i)}: {OUTSIDE} if it is {reading}"
+            found.bad.setdefault(found.annotations[i]["image_id"], text)
+        for image in found.bad:
+            del found.images[image]
+            for category in found.categories:
+                found.boxes[category].pop(image, None)
+                found.unsure[category].discard(image)
         return
-    if (x1, y1) != (box[0], box[1]) or x2 < box[0] + box[2] - 0.5 or y2 < box[1] + box[3] - 0.5:
-        found.left_out["boxes cut at the image's edge (kept)"] += 1
-    position = convert_box((x1, y1, x2, y2), "pixels", "norm1000", size=(width, height))
-    found.boxes[category].setdefault(image["id"], []).append(position)
+    what = (
+        f"no number of its {len(boxes)} boxes is above 1: they are shares, not {reading}"
+        if shares
+        else f"{len(outside)} of {len(boxes)} boxes: each {OUTSIDE} if they are {reading}"
+    )
+    ways = "; or ".join(f"as {one} (vlrft data coco {one.flags})" for one in others)
+    first = outside[0] if outside else found.annotations.index(boxes[0])
+    raise DataError(
+        f"{found.path}: {what}, such as annotations[{first}], {_shown(found, first)}; "
+        + (f"they fit {ways}: say which is meant" if others else "correct the file")
+    )
+
+
+def _shown(found: Instances, i: int) -> str:
+    entry = found.annotations[i]
+    image = found.images[entry["image_id"]]
+    numbers = ", ".join(f"{n:g}" for n in entry["bbox"])
+    return (
+        f"id {entry.get('id')}, [{numbers}] in image {image['id']}, {file_of(image)}, of "
+        f"{image['width']} x {image['height']}"
+    )
+
+
+def refuse_bad_images(found: Instances) -> None:
+    """DataError for the first, where no image may be left out."""
+    for text in found.bad.values():
+        raise DataError(f"{found.path}: {text}; correct or remove the box")
 
 
 def _unknown(place: str, what: str, value: Any, known: Mapping[Any, Any]) -> DataError:

@@ -22,7 +22,7 @@ from swift_vlrft.datasets.grefcoco import GREFCOCO_SCHEMA, GrefFile
 from swift_vlrft.datasets.instances import decoded
 from swift_vlrft.datasets.json_files import JsonFiles, is_lines, listed_in
 from swift_vlrft.datasets.kept import kept_as
-from swift_vlrft.datasets.row import BadRow, RowLocation
+from swift_vlrft.datasets.row import BadRow, Kind, RowLocation
 from swift_vlrft.datasets.schema import EXPLICIT
 from swift_vlrft.datasets.schemas import is_for_swift, schema_of, scores
 from swift_vlrft.datasets.source import DataError
@@ -315,7 +315,7 @@ def _json(path: Path, files: list[Path], keep_going: bool) -> StoredSet:
         except DataError as error:
             if not keep_going:
                 raise
-            stored.broken.append(BadRow(RowLocation(file), str(error)))
+            stored.broken.append(BadRow(RowLocation(file), str(error), Kind.FILE))
     if annotated and len(files) > 1:
         raise DataError(
             f"{path} holds several JSON files where COCO's annotations are one: "

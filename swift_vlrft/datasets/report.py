@@ -162,14 +162,15 @@ class Report:
 
     @property
     def unreadable(self) -> int:
-        """Rows whose gold solution cannot be read."""
-        return sum(problem.kind in (Kind.GOLD, Kind.NOT_READ) for problem in self.problems)
+        """Rows whose gold solution cannot be read, and files."""
+        stops = (Kind.GOLD, Kind.NOT_READ, Kind.FILE)
+        return sum(problem.kind in stops for problem in self.problems)
 
     @property
     def bad_rows(self) -> str:
         """The number of rows that cannot be trained on, for the start of a message."""
-        if not self.rows:
-            return f"{self.path} cannot be read"
+        if files := sum(problem.kind is Kind.FILE for problem in self.problems):
+            return f"{self.path}: {files} of its files cannot be read"
         return f"{len(self.problems)} of {self.rows} rows of {self.path} cannot be trained on"
 
     def listed(self, most: int = MAX_SHOWN) -> str:

@@ -81,6 +81,7 @@ class Kind(Enum):
         "the gold solution is no answer to its task, or the task is unknown: the set is not "
         "trained on, since the same mistake usually stands in rows that read"
     )
+    FILE = "the file cannot be read: the set is not trained on without it"
     NOT_READ = "the row states no task, and no reward that the command names reads its gold"
 
 

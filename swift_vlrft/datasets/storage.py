@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from swift_vlrft.datasets.image import ImageInfo, image_path
-from swift_vlrft.datasets.row import BadRow, RowLocation
+from swift_vlrft.datasets.row import BadRow, Kind, RowLocation
 from swift_vlrft.datasets.source import DataError
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def read_files(files: Sequence[Path], read: Callable[[Path], Records]) -> Record
         try:
             yield from read(file)
         except DataError as error:
-            yield BadRow(RowLocation(file), str(error))
+            yield BadRow(RowLocation(file), str(error), Kind.FILE)
 
 
 def image_of(value: Any, folder: Path, root: Path | None) -> dict[str, Any]:

@@ -21,10 +21,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from swift_vlrft.datasets.cache import (
-    cached_parquet,
     image_infos,
     image_infos_of_files,
-    mapped_files,
+    mapped,
     stored_file,
     threads,
     upright_file,
@@ -43,7 +42,7 @@ from swift_vlrft.datasets.report import Report
 from swift_vlrft.datasets.row import BadRow, Kind, Row
 from swift_vlrft.datasets.schemas import schema_of
 from swift_vlrft.datasets.source import DataError
-from swift_vlrft.datasets.storage import Infos, StoredSet, Table, image_of
+from swift_vlrft.datasets.storage import StoredSet, Table, image_of
 from swift_vlrft.datasets.validate import RowRules, validate_rows
 
 if TYPE_CHECKING:
@@ -151,22 +150,17 @@ def _table(stored: StoredSet, options: LoadOptions) -> Table | None:
         return None
     if not isinstance(stored, Table | ColumnFiles) or not stored.images_lie_ready():
         return None
-    infos: Infos | None = None
     if isinstance(stored, Table):
         table, origin = stored.table, stored.origin
-    elif stored.kind == "Parquet":
-        table, origin, infos = cached_parquet(stored, options.cache, options.num_proc)
-    else:
-        table, origin = mapped_files(stored)
-    if infos is None:
-        images = table.column(stored.stored_name("image"))
         with threads(options.num_proc) as pool:
-            infos = [info for chunk in images.chunks for info in image_infos(chunk, pool)]
+            chunks = stored.column("image").chunks
+            infos = [info for chunk in chunks for info in image_infos(chunk, pool)]
+    else:
+        table, origin, infos = mapped(stored, options.cache, options.num_proc)
     if None in infos:
         return None
     shared = {one.name: getattr(stored, one.name) for one in fields(StoredSet)}
-    features = stored.features if isinstance(stored, Table) else None
-    return Table(**shared, table=table, origin=origin, infos=infos, features=features)
+    return Table(**shared, table=table, origin=origin, infos=infos, features=stored.features)
 
 
 def _of_table(table: Table) -> Iterator[_Loaded]:
@@ -351,6 +345,8 @@ def streamed_rows(
         unread = problem is not None and problem.kind is Kind.NOT_READ
         keep = unread and (not report.scored if keep_unread is None else keep_unread)
         if problem is not None and not keep:
+            if problem.kind is Kind.FILE:
+                raise DataError(str(problem))
             if options.strict and problem.kind is not Kind.TOO_LONG:
                 raise DataError(f"{report.bad_rows}:\n{report.listed()}")
             if tell is not None:

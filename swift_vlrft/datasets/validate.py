@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from swift_vlrft.datasets.box_format import ImageResize, all_under, row_in_box_format
-from swift_vlrft.datasets.box_format_sentence import without_box_format
 from swift_vlrft.datasets.image import ImageInfo, size_problem
+from swift_vlrft.datasets.prompt_sentences import without_box_format
 from swift_vlrft.datasets.report import NO_TASK, Report
 from swift_vlrft.datasets.routing import FULL, named_tasks, reads, routed, tasks_of_row
 from swift_vlrft.datasets.row import BOX_TASKS, BadRow, Kind, Row

@@ -14,7 +14,7 @@ from typing import Any
 
 from swift_vlrft.datasets.build import chosen_categories
 from swift_vlrft.datasets.coco import CocoFile
-from swift_vlrft.datasets.instances import Instances
+from swift_vlrft.datasets.instances import Instances, refuse_bad_images
 from swift_vlrft.datasets.opening import find_set
 from swift_vlrft.datasets.row import Drawn
 from swift_vlrft.evaluation.predictions import EvaluationError
@@ -89,6 +89,7 @@ def open_annotations(path: Path) -> Annotations | None:
     if not isinstance(stored, CocoFile):
         return None
     instances = stored.instances
+    refuse_bad_images(instances)
     boxes = [
         {
             "image_id": one["image_id"],

@@ -16,8 +16,8 @@ from typing import Any
 import msgspec
 
 from swift_vlrft.datasets import DataError
-from swift_vlrft.datasets.box_format_sentence import stated_size
 from swift_vlrft.datasets.image import content_key, image_info, upright_bytes
+from swift_vlrft.datasets.prompt_sentences import stated_size
 from swift_vlrft.datasets.row import BOX_TASKS
 from swift_vlrft.evaluation.pairing import gold_key, pair
 from swift_vlrft.evaluation.predictions import (

@@ -19,8 +19,8 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 
-from swift_vlrft.datasets.box_format_sentence import without_box_format
 from swift_vlrft.datasets.image import content_key
+from swift_vlrft.datasets.prompt_sentences import without_box_format
 from swift_vlrft.evaluation.predictions import EvaluationError, Prediction
 from swift_vlrft.files.jsonl import finite
 from swift_vlrft.parsing.answers import read_boxes

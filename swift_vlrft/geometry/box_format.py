@@ -7,7 +7,7 @@
 
     convert_box((254, 303, 291, 365), "norm1000", "pixels", size=(644, 476)) (164, 144, 187, 174)
 
-How a prompt asks for each is in datasets/box_format_sentence.py.
+How a prompt asks for each is in datasets/prompt_sentences.toml.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from swift_vlrft.files.records import read_record
 from swift_vlrft.hub.checkpoint import Checkpoint, name_of
 from swift_vlrft.hub.refused import check_files
 from swift_vlrft.memory.new_recipe import TASKS
+from swift_vlrft.parsing.answers import gold_text, read_boxes
 from swift_vlrft.recipe.facts import facts
 from swift_vlrft.rewards import REWARDS, TASK_NAMES
 
@@ -86,7 +88,7 @@ def dataset_card(folder: Path, hub: str, repo: str, licence: str | None = None) 
     from huggingface_hub import DatasetCard, DatasetCardData
 
     splits = {file: split or "train" for file, split in _shards(folder).items()}
-    counts, columns, formats = _counted(folder, splits)
+    counts, boxes, columns, formats = _counted(folder, splits)
     tasks = [task for task in dict.fromkeys(task for _, task in counts) if task in TASK_NAMES]
     if not tasks:
         raise DataError(f"{folder}: no row is of a known task; vlrft data check {folder} says more")
@@ -107,7 +109,10 @@ def dataset_card(folder: Path, hub: str, repo: str, licence: str | None = None) 
             configs=[{"config_name": "default", "data_files": of_splits}],
         )
         evaluated = next((task for task in tasks if task in EVALUATED), "")
-        values = {"counts": counts, "columns": columns, "formats": formats, "evaluated": evaluated}
+        values: dict[str, Any] = {"counts": counts, "columns": columns, "formats": formats}
+        values["evaluated"] = evaluated
+        named = [(name, boxes[name]) for name in sorted(boxes, key=lambda n: -boxes[n].total())]
+        values["boxes"] = [("all", sum(boxes.values(), Counter())), *filter(itemgetter(0), named)]
         rewards = {name: _meaning(name) for name in rewards_of(tasks)}
         content = _from_template(
             DatasetCard, "dataset.md", data, hub, repo, rewards=rewards, **values
@@ -131,17 +136,22 @@ def _shards(folder: Path) -> Mapping[Path, str | None]:
 
 def _counted(
     folder: Path, splits: Mapping[Path, str]
-) -> tuple[Counter[tuple[str, str]], list[str], list[str]]:
-    """Rows by split and task, columns, box formats, from the texts of every shard."""
+) -> tuple[Counter[tuple[str, str]], dict[str, Counter[str]], list[str], list[str]]:
+    """Of every shard's texts: rows by split and task, boxes by category ("": it has none) and
+    split, columns, box formats.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     counts, columns, formats = Counter[tuple[str, str]](), dict[str, None](), set[str]()
+    boxes: dict[str, Counter[str]] = {}
     for file, split in splits.items():
         try:
             with pq.ParquetFile(file) as opened:
                 names = opened.schema_arrow.names
-                texts = [name for name in ("task", "frame", "solution") if name in names]
+                texts = [
+                    name for name in ("task", "frame", "solution", "category") if name in names
+                ]
                 first = next(opened.iter_batches(1, columns=["image"]), None)
                 for batch in opened.iter_batches(columns=texts):
                     for row in batch.to_pylist():
@@ -149,6 +159,10 @@ def _counted(
                         counts[split, task] += 1
                         if task in BOX_TASKS:
                             formats.add(str(row.get("frame") or "norm1000"))
+                            gold = read_boxes(gold_text(row.get("solution")))
+                            for label in gold.labels if gold is not None else ():
+                                name = str(row.get("category") or label or "")
+                                boxes.setdefault(name, Counter())[split] += 1
         except (pa.ArrowException, OSError) as error:
             raise DataError(f"{file} cannot be read as Parquet ({error}); make it again") from None
         columns |= dict.fromkeys(names)
@@ -158,7 +172,7 @@ def _counted(
                 f"{file}: its first row holds no image but {str(image)[:80]!r}, so nobody else "
                 f"would have it; put images in with: vlrft data convert {folder} NEW_FOLDER"
             )
-    return counts, list(columns), sorted(formats)
+    return counts, boxes, list(columns), sorted(formats)
 
 
 def _stated(file: Path, licence: str | None) -> tuple[str | None, bytes]:

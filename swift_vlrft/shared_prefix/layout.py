@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -59,6 +60,11 @@ class Packed:
     def distinct_tokens(self) -> list[int]:
         """Language-model tokens of each distinct image."""
         return [self.images.tokens[i] for i in self.distinct_images]
+
+    @cached_property
+    def digests(self) -> list[bytes]:
+        """Of the distinct images."""
+        return [self.images.digest(i) for i in self.distinct_images]
 
     @property
     def repeats(self) -> bool:

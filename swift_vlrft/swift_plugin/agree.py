@@ -62,8 +62,7 @@ def agree(
     flags: Sequence[str] = (),
 ) -> tuple[Verdict, Measurement, Path]:
     """The verdict on a recipe, or on a model with a data set, and the folder with its files."""
-    if engine != "auto":
-        chosen_engine(engine)  # it is known, and installed
+    chosen_engine(engine)  # it is known, and installed
     commands = _commands(target) if dataset is None else [_recipe_of(target, dataset, engine)]
     recipe = next((one for one in commands if one.command == ("swift", "rlhf")), None)
     if recipe is None:

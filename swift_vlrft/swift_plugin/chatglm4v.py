@@ -228,10 +228,9 @@ def refuse_several_images(stored: StoredSet, name: str) -> None:
         if isinstance(found, BadRow):
             continue
         place, record = found
-        images = record.get("images") or record.get("image") or []
+        images = record.get("images") or record.get("image")
+        images = images or re.findall(r"<img>.+?</img>", str(record.get("messages")))
         count = len(images) if isinstance(images, list) else 1
-        if not images:
-            count = len(re.findall(r"<img>.+?</img>", str(record.get("messages"))))
         if count > 1:
             bad.append((place, count))
     if bad:

@@ -10,29 +10,22 @@ from __future__ import annotations
 import json
 import os
 import sys
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from swift_vlrft.files.environment import truth
 from swift_vlrft.recipe.flags import flags_of
 
-NUMBERS = (
-    *("max_length", "max_pixels", "max_steps", "num_generations", "per_device_train_batch_size"),
-    *("gradient_accumulation_steps", "steps_per_generation", "generation_batch_size"),
-)
-TEXTS = (
-    *("model", "model_type", "system", "truncation_strategy", "rlhf_type"),
-    "resume_from_checkpoint",
-)
-SWITCHES = ("strict", "streaming", "use_liger_kernel", "resume_only_model")
-
 
 @dataclass
 class CommandLine:
-    datasets: list[str] = field(default_factory=list)
-    val_datasets: list[str] = field(default_factory=list)
-    cached_datasets: list[str] = field(default_factory=list)
+    """Flags by their names; ``external_plugins`` are also those of --custom_register_path."""
+
+    dataset: list[str] = field(default_factory=list)
+    val_dataset: list[str] = field(default_factory=list)
+    cached_dataset: list[str] = field(default_factory=list)
     reward_funcs: list[str] = field(default_factory=list)
     external_plugins: list[str] = field(default_factory=list)
     adapters: list[str] = field(default_factory=list)
@@ -86,38 +79,30 @@ def running_command() -> CommandLine:
 
 def read_command_line(argv: list[str]) -> CommandLine:
     """The values of the flags that matter here; wrong values are left for ms-swift to report."""
-    given = {flag.name: flag.values for flag in flags_of(argv)}
-
-    def text(name: str) -> str | None:
-        return next(iter(given.get(name, ())), None)
-
-    def number(name: str) -> int | None:
-        return int(found) if (found := text(name) or "").isdecimal() else None
-
-    def switch(name: str) -> bool | None:
-        return name in given and truth(text(name) or "true")
-
-    values: dict[str, Any] = {
-        f"{name}s": list(given.get(name, ()))
-        for name in ("dataset", "val_dataset", "cached_dataset")
-    }
-    values |= {name: list(given.get(name, ())) for name in ("reward_funcs", "adapters")}
-    plugins = (given.get(name, ()) for name in ("external_plugins", "custom_register_path"))
-    values |= {name: text(name) for name in TEXTS} | {name: number(name) for name in NUMBERS}
-    values |= {name: bool(switch(name)) for name in SWITCHES}
-    return CommandLine(
-        external_plugins=[path for paths in plugins for path in paths],
-        columns=_columns(text("columns") or ""),
-        use_hf=switch("use_hf") if "use_hf" in given else None,
-        **values,
-    )
+    given = {flag.name: list(flag.values) for flag in flags_of(argv)}
+    if paths := given.pop("custom_register_path", []):
+        given["external_plugins"] = given.get("external_plugins", []) + paths
+    known = [field for field in fields(CommandLine) if field.name in given]
+    values = {field.name: READ[str(field.type)](given[field.name]) for field in known}
+    return CommandLine(**values)
 
 
-def _columns(text: str) -> dict[str, str]:
+def _columns(values: list[str]) -> dict[str, str]:
     try:
-        source = Path(text)
-        is_file = text.endswith(".json") and source.is_file()
-        columns = json.loads(source.read_text() if is_file else text)
-    except ValueError:
+        source = Path(values[0])
+        is_file = source.suffix == ".json" and source.is_file()
+        columns = json.loads(source.read_text() if is_file else values[0])
+    except (ValueError, IndexError):
         return {}
     return columns if isinstance(columns, dict) else {}
+
+
+READ: dict[str, Callable[[list[str]], Any]] = {
+    "list[str]": list,
+    "dict[str, str]": _columns,
+    "str | None": lambda values: values[0] if values else None,
+    "int | None": lambda values: int(v) if (v := "".join(values[:1])).isdecimal() else None,
+    "bool": lambda values: bool(truth(values[0] if values else "true")),
+    "bool | None": lambda values: truth(values[0] if values else "true"),
+}
+"""How the values of a flag are read, by the type of its field."""

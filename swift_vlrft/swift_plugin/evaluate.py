@@ -134,25 +134,10 @@ def _existing(
 def _run_model(
     settings: Settings, out: Path, workers: int | None, force: bool, progress: Progress
 ) -> tuple[Predictions, Gold]:
-    """Let the model answer what is left; all predictions, with the queries that were skipped."""
-    queries = QuerySet(settings)
-    problems = answer_all(queries, out, workers, force, progress)
-    predictions = read_predictions(out, settings.task)
-    predictions = replace(predictions, problems=predictions.problems.joined(problems))
-    return predictions, gold_of(settings, queries.annotations)
-
-
-def answer_all(
-    queries: QuerySet,
-    out: Path,
-    workers: int | None,
-    force: bool,
-    progress: Progress,
-) -> Problems:
-    """Let the model answer what is left of the queries, in ``out``; what was skipped. ``force``
-    moves the results of another run aside.
+    """Let the model answer what is left; all predictions, with the queries that were skipped.
+    ``force`` moves the results of another run aside.
     """
-    settings = queries.settings
+    queries = QuerySet(settings)
     for problem in queries.problems():
         raise EvaluationError(problem)
     model_and_adapter(settings.model, settings.base_model)
@@ -167,16 +152,14 @@ def answer_all(
     problems = skipped.joined(finish(out, queries))
     if not (out / "predictions.jsonl").stat().st_size:
         raise EvaluationError(f"the model answered no query of {settings.dataset}: {problems}")
-    return problems
+    predictions = read_predictions(out, settings.task)
+    predictions = replace(predictions, problems=predictions.problems.joined(problems))
+    return predictions, gold_of(settings, queries.annotations)
 
 
 def output_folder(model: str, dataset: PathLike) -> Path:
     """The default of ``out``: runs/eval/MODEL-DATASET."""
-    parts = [part for part in _named(Path(model)).parts if part not in ("/", ".", "..")] or ["root"]
+    parts = Path(os.path.abspath(model)).parts
     name = "-".join(parts[-2:] if parts[-1].startswith("checkpoint") else parts[-1:])
-    return Path("runs") / "eval" / f"{name}-{_named(split_box_format(os.fspath(dataset))[0]).stem}"
-
-
-def _named(path: Path) -> Path:
-    """The path; "." and ".." as the folder that they are."""
-    return path if path.name not in ("", "..") else path.resolve()
+    data = os.path.abspath(split_box_format(os.fspath(dataset))[0])
+    return Path("runs", "eval", f"{name}-{Path(data).stem}")

@@ -13,6 +13,7 @@ import re
 import sys
 import typing
 from argparse import Action
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -147,9 +148,6 @@ def as_text(facts: Facts) -> str:
 
 if __name__ == "__main__":
     os.environ["LOG_LEVEL"] = "ERROR"  # ms-swift logs what it registers
-    out = os.dup(1)
-    os.dup2(2, 1)  # what its imports print is not ours
-    text = as_text(read_facts())
-    with os.fdopen(out, "w") as standard_output:
-        standard_output.write(text)
-    sys.exit(0)
+    with redirect_stdout(sys.stderr):  # what its imports print is not ours
+        text = as_text(read_facts())
+    sys.stdout.write(text)

@@ -14,9 +14,9 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import fields
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import fields, replace
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -33,12 +33,10 @@ from swift_vlrft.families.chatglm4v import COGAGENT, FAMILY
 from swift_vlrft.files.checkpoints import weights_problem
 from swift_vlrft.files.records import read_record, write_record
 from swift_vlrft.files.writing import free_space, space_named
-from swift_vlrft.geometry.box_format import NATIVE
 from swift_vlrft.swift_plugin.command_line import CommandLine
 from swift_vlrft.swift_plugin.model import register_model_of, wanted_box_format
 
 ENGINES = ("auto", "vllm", "transformers")
-NO_LIMIT = 2**31 - 1
 VLLM_CHUNK = 256
 """Queries per call of vLLM, which batches them itself."""
 
@@ -81,39 +79,26 @@ def model_and_adapter(model: str, base: str | None) -> tuple[str, str | None]:
     return base, model
 
 
-OF_A_FOLDER = "is this the folder of one checkpoint, such as .../checkpoint-100?"
-OF_A_COPY = (
-    "`--save_only_model` keeps it, a copy of the weights alone does not: copy "
-    "preprocessor_config.json and the tokenizer from the model it was trained from"
-)
-NEEDED = {  # beside configuration and weights
-    "tokenizer": (OF_A_COPY, "tokenizer.json", "vocab.json", "tokenizer.model"),
-    "processor": (OF_A_COPY, "preprocessor_config.json", "processor_config.json"),
-}
-"""The parts of a checkpoint: the remedy if it is missing, the files that may be it."""
+TOKENIZER = ("tokenizer.json", "vocab.json", "tokenizer.model")
+PROCESSOR = ("preprocessor_config.json", "processor_config.json")
 
 
 def _check_checkpoint(folder: Path) -> None:
     if problem := weights_problem(folder):
-        raise EvaluationError(f"the checkpoint {folder}: {problem}; {OF_A_FOLDER}")
-    for what, (remedy, *names) in NEEDED.items():
-        if what == "processor" and family_of(name=str(folder)) in (FAMILY, COGAGENT):
-            continue  # its config.json says what becomes of images
-        if not any(any(folder.glob(name)) for name in names):
-            files = " or ".join(names)
-            raise EvaluationError(f"the checkpoint {folder} has no {what} ({files}); {remedy}")
-
-
-@contextmanager
-def _quiet_import() -> Iterator[None]:
-    """Import ms-swift quietly: it reads LOG_LEVEL on import; the variable is restored."""
-    given = os.environ.get("LOG_LEVEL")
-    os.environ.setdefault("LOG_LEVEL", "WARNING")
-    try:
-        yield
-    finally:
-        if given is None:
-            del os.environ["LOG_LEVEL"]
+        raise EvaluationError(
+            f"the checkpoint {folder}: {problem}; is this the folder of one checkpoint, such as "
+            ".../checkpoint-100?"
+        )
+    needed = [TOKENIZER, PROCESSOR]
+    if family_of(name=str(folder)) in (FAMILY, COGAGENT):
+        needed = [TOKENIZER]  # its config.json says what becomes of images
+    for names in needed:
+        if not any((folder / name).exists() for name in names):
+            raise EvaluationError(
+                f"the checkpoint {folder} has no {' or '.join(names)}; `--save_only_model` keeps "
+                "it, a copy of the weights alone does not: copy preprocessor_config.json and the "
+                "tokenizer from the model it was trained from"
+            )
 
 
 Ask = Callable[..., list[Any]]
@@ -123,21 +108,26 @@ def load_engine(settings: Settings) -> tuple[Ask, int]:
     """A function that answers a list of requests, and the number of queries per call. It gets the
     arguments of `swift infer`: without them an engine drops the family's system prompt.
     """
-    with _quiet_import():
-        from swift.arguments import InferArguments
-        from swift.pipelines.infer.infer import SwiftInfer
+    logged = os.environ.get("LOG_LEVEL")
+    os.environ.setdefault("LOG_LEVEL", "WARNING")  # ms-swift reads it on import
+    from swift.arguments import InferArguments
+    from swift.pipelines.infer.infer import SwiftInfer
+
+    if logged is None:
+        del os.environ["LOG_LEVEL"]
 
     model, adapter = model_and_adapter(settings.model, settings.base_model)
     engine = chosen_engine(settings.engine)
-    options: dict[str, Any] = {"model": model, "infer_backend": engine, "stream": False}
-    options["max_batch_size"] = settings.batch_size * settings.samples
-    options["seed"] = settings.seed
-    model_type = settings.engine_options.get("model_type")
-    register_model_of(CommandLine(model=model, model_type=model_type))
-    if adapter is not None:
-        options["adapters"] = [adapter]
-    if settings.dtype is not None:
-        options["torch_dtype"] = settings.dtype
+    register_model_of(_command(model, settings))
+    options: dict[str, Any] = {
+        "model": model,
+        "adapters": [adapter] if adapter else [],
+        "infer_backend": engine,
+        "stream": False,
+        "max_batch_size": settings.batch_size * settings.samples,
+        "seed": settings.seed,
+        "torch_dtype": settings.dtype,
+    }
     if engine == "vllm":
         options["vllm_limit_mm_per_prompt"] = {"image": 1}
         if adapter is not None:
@@ -161,19 +151,9 @@ WantedFormat = tuple[str, str | None, ImageResize | None]
 """A box format, the key of its boxes, and for pixels how the model's images are resized."""
 
 
-def box_format_for(settings: Settings) -> WantedFormat:
-    """What is asked for; DataError if it needs the model's family, and that is not known."""
-    if settings.box_format not in ("pixels", NATIVE):
-        return settings.box_format, None, None
-    model, _ = model_and_adapter(settings.model, settings.base_model)
-    options = settings.engine_options
-    command = CommandLine(model=model, model_type=options.get("model_type"))
-    command.max_pixels = options.get("max_pixels")
-    with _quiet_import():
-        return wanted_box_format(command, settings.box_format, str(settings.dataset))
-
-
-# ---- running ---------------------------------------------------------------------------------
+def _command(model: str, settings: Settings) -> CommandLine:
+    given = settings.engine_options.get
+    return CommandLine(model=model, model_type=given("model_type"), max_pixels=given("max_pixels"))
 
 
 def answer_batch(
@@ -256,7 +236,8 @@ def run_worker(
     first = next(left, None)
     if first is None:
         return problems  # no model is loaded
-    wanted = box_format_for(settings)
+    command = _command(model_and_adapter(settings.model, settings.base_model)[0], settings)
+    wanted = wanted_box_format(command, settings.box_format, str(settings.dataset))
     ask, at_once = load_engine(settings)
     config = _request_config(settings)
     left, part = chain([first], left), new_part(folder)
@@ -271,18 +252,16 @@ def run_worker(
 def _request_config(settings: Settings) -> Any:
     from swift.infer_engine import RequestConfig
 
-    config: dict[str, Any] = {
-        "max_tokens": settings.max_tokens,
-        "temperature": settings.temperature,
-    }
+    config = RequestConfig(max_tokens=settings.max_tokens, temperature=settings.temperature)
     if settings.samples == 1:
-        return RequestConfig(seed=settings.seed, **config)
+        return replace(config, seed=settings.seed)
     # As GRPO samples, whatever generation_config.json says (Qwen2-VL's: top_k 1); the engine itself
     # has the seed. vLLM computes a prompt once for all of its answers; of transformers each is a
     # request of its own, as in ms-swift's rollouts. That engine takes no limit (-1) as the value of
     # that file.
-    n, top_k = (settings.samples, -1) if chosen_engine(settings.engine) == "vllm" else (1, NO_LIMIT)
-    return RequestConfig(n=n, top_p=1.0, top_k=top_k, repetition_penalty=1.0, **config)
+    vllm = chosen_engine(settings.engine) == "vllm"
+    n, top_k = (settings.samples, -1) if vllm else (1, 2**31 - 1)
+    return replace(config, n=n, top_p=1.0, top_k=top_k, repetition_penalty=1.0)
 
 
 def run_workers(
@@ -320,11 +299,9 @@ def run_workers(
             process.wait()
     for n, code in enumerate(codes):
         if code not in (None, 0):  # None: it was ended above, as another had failed
-            tail = (folder / f"worker-{n}.log").read_text(errors="replace")[-1500:]
-            tail = tail or f"(nothing{free_space(folder)})"
-            raise EvaluationError(
-                f"worker {n} ended with exit code {code}; {folder}/worker-{n}.log ends:\n{tail}"
-            )
+            said = folder / f"worker-{n}.log"
+            tail = said.read_text(errors="replace")[-1500:] or f"(nothing{free_space(folder)})"
+            raise EvaluationError(f"worker {n} ended with exit code {code}; {said} ends:\n{tail}")
     files = [folder / f"worker-{n}.json" for n in range(workers)]
     return Problems().joined(*(read_record(file, Problems) for file in files))
 

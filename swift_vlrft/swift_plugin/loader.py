@@ -23,14 +23,11 @@ from swift_vlrft.datasets.check import length_check
 from swift_vlrft.datasets.column_files import labels_of
 from swift_vlrft.datasets.instances import forget
 from swift_vlrft.datasets.opening import check_columns, image_root, open_set
-from swift_vlrft.datasets.report import Report, nothing_scored
+from swift_vlrft.datasets.report import Report
 from swift_vlrft.datasets.schemas import is_for_swift, schema_of
 from swift_vlrft.datasets.storage import StoredSet, Stream, Table
 from swift_vlrft.datasets.syntax import Address, parse, path_of
-from swift_vlrft.datasets.training import (
-    LoadOptions,
-    training_set,
-)
+from swift_vlrft.datasets.training import LoadOptions, training_set
 from swift_vlrft.families import known_family
 from swift_vlrft.files.text import lines
 from swift_vlrft.files.writing import DiskFull
@@ -44,9 +41,6 @@ logger = get_logger()
 SHOWN = 20
 MODEL_TYPE: dict[str, str | None] = {"given": None}
 """The argument of ``register(model_type=...)``, for use without a command line."""
-
-_reports: dict[str, Report] = {}
-"""Reports of the sets of this command that were loaded, by ``_key``."""
 
 
 class VlrftLoader(DatasetLoader):
@@ -70,28 +64,29 @@ class VlrftLoader(DatasetLoader):
             with safe_ddp_context(None, True):
                 stored = open_set(name, keep_going=not self.strict, rename=self.columns)
                 return self._rows(stored, source, options)
-        meta, syntax = copy.copy(dataset_meta), copy.copy(dataset_syntax)
         usual = None if source is not None else dataset_meta.preprocess_func
-        meta.preprocess_func = partial(self._hub, name, source, options, usual)
-        syntax.subsets = []
+
+        def download(options: LoadOptions, of_hub: list[str]) -> Any:
+            meta, syntax = copy.copy(dataset_meta), copy.copy(dataset_syntax)
+            meta.preprocess_func = partial(self._hub, name, source, options, usual)
+            syntax.subsets = of_hub
+            return super(VlrftLoader, self).load(syntax, meta, use_hf=use_hf)
+
         try:
-            return super().load(syntax, meta, use_hf=use_hf)
+            return download(options, [])
         except Exception as error:
-            if options.tasks and source is None:
-                # The name of a task may also be that of one of the hub's subsets.
-                syntax.subsets = [n for n in dataset_syntax.subsets if n in options.tasks]
-                options = replace(options, tasks=())
-                meta.preprocess_func = partial(self._hub, name, source, options, usual)
-                _warn([f"{name}: {'/'.join(syntax.subsets)} is read as the hub's subset: {error}"])
-                try:
-                    return super().load(syntax, meta, use_hf=use_hf)
-                except Exception as second:
-                    raise error from second
-            if isinstance(error, DataError):
+            if source is not None or not options.tasks:
+                hint = source and source.other_hub(bool(use_hf))
+                if hint and not isinstance(error, DataError):
+                    raise DataError(f"{name} could not be loaded ({error}). {hint}") from error
                 raise
-            if source is not None and (hint := source.other_hub(bool(use_hf))):
-                raise DataError(f"{name} could not be loaded ({error}). {hint}") from error
-            raise
+            # The name of a task may also be that of one of the hub's subsets.
+            of_hub = [subset for subset in subsets if subset in options.tasks]
+            _warn([f"{name}: {'/'.join(of_hub)} is read as the hub's subset: {error}"])
+            try:
+                return download(replace(options, tasks=()), of_hub)
+            except Exception as second:
+                raise error from second
 
     def _options(self, subsets: list[str], name: str) -> LoadOptions:
         command = running_command()
@@ -132,7 +127,6 @@ class VlrftLoader(DatasetLoader):
         _tell(report, options)
         if not local:
             _warn(report.notes)
-        _check_rewards_score(_key(str(stored.path), options.subset), report)
         return dataset
 
     def _hub(
@@ -209,34 +203,15 @@ def _tell(report: Report, options: LoadOptions) -> None:
     _warn(notes)
 
 
-def _check_rewards_score(name: str, report: Report) -> None:
-    """DataError if all sets of the command are loaded and one of its rewards scores no row."""
-    command = running_command()
-    _reports[name] = report
-    asked = [parse(dataset) for dataset in command.datasets]
-    names = [_key(one.name, one.subsets) for one in asked]
-    if name in names and not command.cached_datasets:
-        problem = nothing_scored(command.reward_funcs, [_reports.get(other) for other in names])
-        if problem:
-            raise DataError(problem)
-
-
-def _key(name: str, subsets: Sequence[str]) -> str:
-    return ":".join([str(Path(name)), *subsets])
-
-
-def _meta_of_store(protocol: str) -> DatasetMeta:
-    """Of all sets in stores of a protocol: ms-swift takes what is before the colon for the name."""
-    names = {"ms_dataset_id": protocol, "hf_dataset_id": protocol, "dataset_name": protocol}
-    return DatasetMeta(**names, loader=VlrftLoader, tags=["vlrft"])
-
-
 def dataset_meta(name: str, source: Source | None = None) -> DatasetMeta:
     """How a set is registered: a path; a source under its id on both hubs; or an unregistered hub
     id, which is read by us if its columns are ours, else by ms-swift.
     """
     if isinstance(path := path_of(name), Address):
-        return _meta_of_store(path.parts[0].rstrip(":"))
+        # All sets of this kind of store: ms-swift takes what is before the colon for the name.
+        store = path.parts[0].rstrip(":")
+        names = {"ms_dataset_id": store, "hf_dataset_id": store, "dataset_name": store}
+        return DatasetMeta(**names, loader=VlrftLoader, tags=["vlrft"])
     if os.path.exists(name):
         return DatasetMeta(dataset_path=name, loader=VlrftLoader, tags=["vlrft"])
     # Without a source the name differs from the id, so that a later plugin can register the id.

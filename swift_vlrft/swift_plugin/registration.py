@@ -21,10 +21,7 @@ from swift.trainers.trainer_factory import TrainerFactory
 from swift.utils import get_logger, use_hf_hub
 
 from swift_vlrft.datasets import SOURCES, DataError
-from swift_vlrft.datasets.box_format import (
-    refuse_subset,
-    subset_of,
-)
+from swift_vlrft.datasets.box_format import refuse_subset, subset_of
 from swift_vlrft.datasets.check import CHECKED, beginning, check_set
 from swift_vlrft.datasets.opening import check_columns, find_set, is_ours
 from swift_vlrft.datasets.report import Report, nothing_scored, report_of_source
@@ -41,11 +38,7 @@ from swift_vlrft.shared_prefix import settings as shared_prefix
 from swift_vlrft.swift_plugin.command_line import CommandLine, running_command, supervised
 from swift_vlrft.swift_plugin.loader import MODEL_TYPE, dataset_meta
 from swift_vlrft.swift_plugin.metrics import metric_of
-from swift_vlrft.swift_plugin.model import (
-    is_glm4v,
-    register_model_of,
-    wanted_box_format,
-)
+from swift_vlrft.swift_plugin.model import is_glm4v, register_model_of, wanted_box_format
 from swift_vlrft.swift_plugin.streaming import too_small
 
 logger = get_logger()
@@ -68,51 +61,39 @@ def register(
     TrainerFactory.TRAINER_MAPPING["grpo"] = TRAINER
     TrainerFactory.TRAINING_ARGS_MAPPING["grpo"] = CONFIG
     for name, function in REWARDS.items():
-        orms[name] = _factory(_drawn(name, watch(name, function)))
+        orms[name] = _factory(watch(name, function))
         eval_metrics_map[name] = metric_of(name, function)
     for source in SOURCES:
         register_dataset(dataset_meta(source.hub_id, source), exist_ok=True)
     MODEL_TYPE["given"] = model_type or MODEL_TYPE["given"]
+    # Wrong values are reported now, not after the model is loaded.
+    number("VLRFT_LOG_IMAGES")
     if shared_prefix.switched_on():
-        shared_prefix.cache_bytes()  # a wrong value is reported now, not after the model is loaded
+        shared_prefix.cache_bytes()
     if os.environ.get(VARIABLE):
-        threshold_at(None)  # a wrong value is reported now, not at the first reward call
+        threshold_at(None)
     if datasets is not None:
-        command = CommandLine(model_type=model_type)
-        register_model_of(command)
-        for dataset in datasets:
-            _register_path(os.fspath(dataset), command, check=True)
-        return
-    command = running_command()
+        command, check = CommandLine(dataset=[os.fspath(name) for name in datasets]), True
+    else:
+        command, is_child = running_command(), multiprocessing.parent_process() is not None
+        check = not is_child and os.environ.get("RANK", "0") == "0"
     command.model_type = command.model_type or model_type
-    main_process = (
-        multiprocessing.parent_process() is None and int(os.environ.get("RANK", "0")) == 0
-    )
-    register_model_of(command, check=main_process)
-    if main_process:
+    register_model_of(command, check=check)
+    if check:
         _check_stream(command)
         _check_reward_names(command.reward_funcs, command.external_plugins)
         _check_checkpoint(command)
-    reports = [_register_path(d, command, check=main_process) for d in command.datasets]
-    for dataset in command.val_datasets:
-        _register_path(dataset, command, check=main_process)
+    reports = [_register_path(dataset, command, check=check) for dataset in command.dataset]
+    for dataset in command.val_dataset:
+        _register_path(dataset, command, check=check)
     if command.streaming and reports and None not in reports:
         good = sum(report.good for report in reports if report is not None)
         if good < (prompts := prompts_of_a_generation(command)):
             raise DataError(too_small(good, prompts))
     # The rest about a set's rows and rewards is reported when it is loaded.
     problem = nothing_scored(command.reward_funcs, reports)
-    if problem and main_process and not command.cached_datasets:
+    if problem and check and not command.cached_dataset:
         raise DataError(problem)
-
-
-def _drawn(name: str, function: RewardFunction) -> RewardFunction:
-    """With VLRFT_LOG_IMAGES, a reward that keeps its batch for the callback that draws it."""
-    if not number("VLRFT_LOG_IMAGES"):
-        return function
-    from swift_vlrft.swift_plugin.sample_images import keep_samples
-
-    return keep_samples(name, function)
 
 
 def _factory(function: RewardFunction) -> Callable[..., RewardFunction]:
@@ -143,7 +124,7 @@ def _check_stream(command: CommandLine) -> None:
         return
     if not command.max_steps:
         raise DataError("--streaming true: a stream has no length; --max_steps says how many train")
-    if command.val_datasets and command.rlhf_type == "grpo":
+    if command.val_dataset and command.rlhf_type == "grpo":
         raise DataError(
             "--val_dataset with --streaming true: GRPO needs the length of a validation set, and a "
             "stream has none. Leave one of them out, and evaluate checkpoints with `vlrft eval`"
@@ -177,19 +158,15 @@ def _register_path(dataset: str, command: CommandLine, *, check: bool) -> Report
     """The report of a set whose rows are known now; None for one that ms-swift reads, or that is
     still to be downloaded.
     """
-    if (asked := parse(dataset)).in_store:
-        return _register_remote(asked, dataset, command, check=check)
-    path = asked.path
-    if not path.exists():
-        if _names_a_path(asked.name):
-            text = f"the path {asked.name} does not exist (from {Path.cwd()})"
-            if Path(dataset.rpartition(":")[0]).exists():
-                text += "; ms-swift takes all behind the first ':' for subsets: link the set"
-                text += " under a path without one"
-            raise DataError(f"--dataset {dataset}: {text}")
+    asked = parse(dataset)
+    if asked.in_store and not command.streaming:
+        raise DataError(f"--dataset {dataset}: a set in a store needs --streaming true")
+    if not asked.in_store and not asked.path.exists():
         return _register_hub_id(asked, dataset, command, check=check)
-    stored = find_set(path, keep_going=not command.strict, rename=command.columns)
-    if stored is None or not is_ours(stored, command.reward_funcs):
+    stored = None
+    if check or not asked.in_store:
+        stored = find_set(asked.path, keep_going=not command.strict, rename=command.columns)
+    if not asked.in_store and (stored is None or not is_ours(stored, command.reward_funcs)):
         refuse_subset(asked.name, asked.subsets)
         if check and stored is not None and is_glm4v(command):
             from swift_vlrft.swift_plugin.chatglm4v import refuse_several_images
@@ -197,32 +174,27 @@ def _register_path(dataset: str, command: CommandLine, *, check: bool) -> Report
             refuse_several_images(stored, dataset)
         return None  # ms-swift's own loader reads it
     subset = subset_of(asked.subsets, dataset)
-    check_columns(stored)
+    if stored is not None:
+        check_columns(stored)
     if check:
         wanted_box_format(command, subset.box_format, asked.name)
     register_dataset(dataset_meta(asked.name), exist_ok=True)
-    return _check(stored, command, subset.tasks) if check else None
-
-
-def _register_remote(
-    asked: DatasetName, dataset: str, command: CommandLine, *, check: bool
-) -> Report | None:
-    if not command.streaming:
-        raise DataError(f"--dataset {dataset}: a set in a store needs --streaming true")
-    subset = subset_of(asked.subsets, dataset)
-    register_dataset(dataset_meta(asked.name), exist_ok=True)
-    if not check:
-        return None
-    wanted_box_format(command, subset.box_format, asked.name)
-    stored = find_set(asked.path, keep_going=not command.strict, rename=command.columns)
-    assert stored is not None
-    check_columns(stored)
-    return _check(stored, command, subset.tasks)
+    return _check(stored, command, subset.tasks) if check and stored is not None else None
 
 
 def _register_hub_id(
     asked: DatasetName, dataset: str, command: CommandLine, *, check: bool
 ) -> Report | None:
+    if (
+        asked.name.startswith(("/", "./", "../", "~"))
+        or asked.name.count("/") > 1
+        or (asked.path.suffix in (".parquet", ".json", ".jsonl", ".csv"))
+    ):
+        text = f"the path {asked.name} does not exist (from {Path.cwd()})"
+        if Path(dataset.rpartition(":")[0]).exists():
+            text += "; ms-swift takes all behind the first ':' for subsets: link the set under a "
+            text += "path without one"
+        raise DataError(f"--dataset {dataset}: {text}")
     source = next((s for s in SOURCES if s.hub_id == asked.name), None)
     if source is None:
         syntax = DatasetSyntax(asked.name)
@@ -261,15 +233,7 @@ def _check(stored: StoredSet, command: CommandLine, tasks: Sequence[str]) -> Rep
     for note in report.notes + (report.unscored_notes(rewards) if command.streaming else []):
         logger.warning(f"swift_vlrft: {printable(note)}")
     counts = ", ".join(f"{count} {task}" for task, count in report.tasks.most_common())
-    of = f" of the first {first}" if more else ""
     good = f"{report.good} rows whose gold reads ({counts})"
+    of = f" of the first {first}" if more else ""
     logger.info(f"swift_vlrft: {report.path}: {good}{of}.")
     return None if more else report
-
-
-def _names_a_path(text: str) -> bool:
-    return (
-        text.startswith(("/", "./", "../", "~"))
-        or text.count("/") > 1
-        or Path(text).suffix in (".parquet", ".json", ".jsonl", ".csv")
-    )

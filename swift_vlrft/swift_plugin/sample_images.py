@@ -1,108 +1,77 @@
 """VLRFT_LOG_IMAGES=N: at every logging step, N samples of the batch as drawings in TensorBoard.
 
-    samples/0 ... samples/N-1    image, gold boxes white, predicted boxes green, scores
-
-The images are those that the rewards are called with, so only one batch is kept, by the main
-process.
+samples/0 ... samples/N-1    image, gold boxes white, predicted boxes green, scores
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from functools import wraps
-from typing import Any, NamedTuple
+from math import isnan
+from typing import Any
 
+import torch
 from swift.callbacks import TrainerCallback
 
 from swift_vlrft.datasets import open_image
 from swift_vlrft.files.environment import number
 from swift_vlrft.parsing.answers import text_of
 from swift_vlrft.report.drawing import draw_sample
-from swift_vlrft.rewards import RewardFunction, Scores
 
 VARIABLE = "VLRFT_LOG_IMAGES"
-COLUMNS = ("solution", "frame", "task", "width", "height")
 
 
-class Scored(NamedTuple):
-    """A batch as one reward was called with it, and its scores."""
-
-    completions: Sequence[Any]
-    scores: Scores
-    columns: dict[str, Any]
-
-
-LAST: dict[str, Scored] = {}
-"""The last batch by reward: all rewards are called with every batch."""
-
-
-def keep_samples(name: str, function: RewardFunction) -> RewardFunction:
-    """``function`` with its batch kept for drawing: same scores, same ``__name__``."""
-
-    @wraps(function)
-    def keeping(completions: Sequence[Any], solution: Any = None, **columns: Any) -> Scores:
-        scores = function(completions, solution, **columns)
-        if os.environ.get("RANK", "0") == "0" and columns.get("images") is not None:
-            LAST[name] = Scored(completions, scores, {"solution": solution, **columns})
-        return scores
-
-    return keeping
-
-
-def drawn_samples() -> Iterator[Any]:
-    """The samples of the last batch, as images."""
-    batch = next(iter(LAST.values()))
-    prompts, count = batch.columns.get("prompt_id"), len(batch.completions)
-    prompts = range(count) if prompts is None else prompts
-    firsts = {prompt: n for n, prompt in reversed(list(enumerate(prompts)))}
-    # One of every prompt first, then the others.
-    order = sorted(range(count), key=lambda n: (firsts[prompts[n]] != n, n))
+def chosen_samples(
+    samples: Sequence[Any], names: Sequence[str], rewards: torch.Tensor
+) -> list[dict[str, Any]]:
+    """What ``draw_sample`` takes of those that are drawn, with ``rewards`` [samples, names]: of
+    every prompt the first one before the others.
+    """
+    firsts = {sample.prompt_id: n for n, sample in reversed(list(enumerate(samples)))}
+    count = min(len(samples), len(rewards))
+    order = sorted(range(count), key=lambda n: (firsts[samples[n].prompt_id] != n, n))
+    chosen = []
     for n in order[: number(VARIABLE)]:
-        row = {name: v[n] for name, v in batch.columns.items() if name in COLUMNS and v is not None}
-        scores = {name: of.scores[n] for name, of in LAST.items() if len(of.scores) == count}
-        with suppress(ValueError):  # an image that cannot be opened is reported by the training
-            yield draw_sample(
-                _opened(batch.columns["images"][n]),
-                text_of(batch.completions[n]),
-                str(row.get("solution") or ""),
-                {name: score for name, score in scores.items() if score is not None},
-                frame=row.get("frame"),
-                task=row.get("task"),
-                seen=(row.get("width"), row.get("height")),
-            )
+        sample, row, scores = samples[n], samples[n].extra, rewards[n].tolist()
+        chosen.append(
+            {
+                "image": sample.images,
+                "completion": text_of(sample.messages[-1]["content"]),
+                "solution": str(row.get("solution") or ""),
+                "scores": {k: v for k, v in zip(names, scores, strict=True) if not isnan(v)},
+                "frame": row.get("frame"),
+                "task": row.get("task"),
+                "seen": (row.get("width"), row.get("height")),
+            }
+        )
+    return chosen
 
 
 class SampleImages(TrainerCallback):
-    """Draws the kept batch whenever metrics are logged, at the training's step."""
+    """Draws samples of the last batch whenever metrics are logged, at the training's step."""
 
     def __init__(self, args: Any, trainer: Any) -> None:
         super().__init__(args, trainer)
         self.writer: Any = None
 
     def on_log(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if not state.is_world_process_zero or not LAST:
+        if not state.is_world_process_zero:
             return
         import numpy as np
+        from torch.utils.tensorboard import SummaryWriter
 
-        if self.writer is None:
-            from torch.utils.tensorboard import SummaryWriter
-
-            self.writer = SummaryWriter(log_dir=args.logging_dir)
-        for n, image in enumerate(drawn_samples()):
-            pixels = np.asarray(image)
-            self.writer.add_image(f"samples/{n}", pixels, state.global_step, dataformats="HWC")
+        self.writer = self.writer or SummaryWriter(log_dir=args.logging_dir)
+        for n, sample in enumerate(self.trainer.drawn_samples):
+            with suppress(ValueError):  # an image that cannot be opened is reported by the training
+                pixels = np.asarray(draw_sample(**sample | {"image": _opened(sample["image"])}))
+                self.writer.add_image(f"samples/{n}", pixels, state.global_step, dataformats="HWC")
+        self.trainer.drawn_samples.clear()
         self.writer.flush()
-        LAST.clear()
 
 
-def _opened(image: Any) -> Any:
+def _opened(images: Sequence[Any]) -> Any:
     """The first image of a row, which ms-swift holds as a path, bytes, or opened."""
-    if isinstance(image, (list, tuple)):
-        image = image[0] if image else None
-    if isinstance(image, str):
-        image = {"bytes": None, "path": image}
-    if image is None:
+    if not images:
         raise ValueError("the row has no image")
+    image = {"path": images[0]} if isinstance(images[0], str) else images[0]
     return open_image(image) if isinstance(image, dict) else image

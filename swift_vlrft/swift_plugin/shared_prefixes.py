@@ -12,16 +12,15 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
-from functools import cached_property, partial
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import torch
 import transformers
+from accelerate.utils import gather_object
 from swift.utils import get_logger
-from torch import distributed
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from swift_vlrft.families import why_not_shared
@@ -38,17 +37,6 @@ logger = get_logger()
 Values = tuple[torch.Tensor, torch.Tensor | None]
 
 
-@dataclass(frozen=True)
-class _MicroBatch:
-    """A packed micro-batch and the digests of its images."""
-
-    packed: Packed
-
-    @cached_property
-    def digests(self) -> list[bytes]:
-        return [self.packed.images.digest(i) for i in self.packed.distinct_images]
-
-
 class SharedPrefixes(SwiftsTrainer):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._shares = switched_on()
@@ -60,8 +48,7 @@ class SharedPrefixes(SwiftsTrainer):
         super().__init__(*args, **kwargs)
         if not self._shares:
             return
-        why = self._why_never()
-        if why:
+        if why := self._why_never():
             self._say(f"not used: {why}. Every micro-batch is computed as ms-swift does it.")
             return
         replaced = self._base(self.model).config.get_text_config()._attn_implementation
@@ -70,8 +57,7 @@ class SharedPrefixes(SwiftsTrainer):
         for model in (self.model, self.ref_model):
             if model is not None:
                 use_shared_attention(self._base(model))
-        adapters = getattr(self.accelerator.unwrap_model(self.model), "peft_config", {})
-        dropout = max([getattr(a, "lora_dropout", None) or 0.0 for a in adapters.values()] or [0.0])
+        dropout = max((getattr(a, "lora_dropout", 0) or 0 for a in self._adapters()), default=0)
         if dropout:
             self._say(
                 f"LoRA's dropout {dropout} draws one mask for a shared prompt, but one per "
@@ -90,30 +76,35 @@ class SharedPrefixes(SwiftsTrainer):
         model = self.accelerator.unwrap_model(model)
         return model.get_base_model() if hasattr(model, "get_base_model") else model
 
+    def _adapters(self) -> list[Any]:
+        """The configurations of the policy's adapters."""
+        return [*getattr(self.accelerator.unwrap_model(self.model), "peft_config", {}).values()]
+
     def _why_never(self) -> str | None:
-        config = self._base(self.model).config
-        adapters = getattr(self.accelerator.unwrap_model(self.model), "peft_config", {})
-        if why := why_not_shared(config.to_dict()):
+        base, template = self._base(self.model), self.template
+        if why := why_not_shared(base.config.to_dict()):
             return why
-        if "mm_encoder_outputs" not in inspect.signature(self._base(self.model).forward).parameters:
-            return (
-                f"transformers {transformers.__version__} cannot be given image features; 5.19 can"
-            )
-        if "sliding_attention" in (getattr(config.get_text_config(), "layer_types", None) or ()):
-            return "the model has layers with a sliding window"
-        if has_another_forward(self._base(self.model)):
-            return "the layers of Gated DeltaNet have a forward of their own (several devices?)"
-        if any(getattr(a, "is_prompt_learning", False) for a in adapters.values()):
-            return "the adapter puts tokens of its own before the prompt"
-        if self.template.padding_free:
-            return "--padding_free packs rows in its own way"
-        if self.template.sequence_parallel_size > 1:
-            return "--sequence_parallel_size above 1 splits rows over processes"
-        if self.use_liger_loss:
-            return "--use_liger_kernel computes the loss without log-probabilities"
-        if self.is_fsdp_enabled:
-            return "FSDP is not supported (DeepSpeed is)"
-        return None
+        takes_features = "mm_encoder_outputs" in inspect.signature(base.forward).parameters
+        layers = getattr(base.config.get_text_config(), "layer_types", None) or ()
+        reasons = {
+            f"transformers {transformers.__version__} cannot be given image features; 5.19 can": (
+                not takes_features
+            ),
+            "the model has layers with a sliding window": "sliding_attention" in layers,
+            "the layers of Gated DeltaNet have a forward of their own (several devices?)": (
+                has_another_forward(base)
+            ),
+            "the adapter puts tokens of its own before the prompt": any(
+                adapter.is_prompt_learning for adapter in self._adapters()
+            ),
+            "--padding_free packs rows in its own way": template.padding_free,
+            "--sequence_parallel_size above 1 splits rows over processes": (
+                template.sequence_parallel_size > 1
+            ),
+            "--use_liger_kernel computes the loss without log-probabilities": self.use_liger_loss,
+            "FSDP is not supported (DeepSpeed is)": self.is_fsdp_enabled,
+        }
+        return next((reason for reason, holds in reasons.items() if holds), None)
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
         # Free what was kept for the last generation batch before the rollout needs the memory.
@@ -122,99 +113,63 @@ class SharedPrefixes(SwiftsTrainer):
         return super()._generate_and_score_completions(inputs)
 
     def _get_per_token_logps_and_entropies_single(
-        self,
-        model: Any,
-        model_inputs: dict[str, Any],
-        grpo_batch: Any,
-        compute_entropy: bool = False,
+        self, model: Any, model_inputs: Any, grpo_batch: Any, compute_entropy: bool = False
     ) -> Values:
         stock: Callable[[], Values] = partial(
             super()._get_per_token_logps_and_entropies_single,
-            model,
-            model_inputs,
-            grpo_batch,
-            compute_entropy=compute_entropy,
+            *(model, model_inputs, grpo_batch, compute_entropy),
         )
-        if not self._shares:
-            return stock()
         base = self._base(model)
-        if base.config.get_text_config()._attn_implementation != NAME:
+        if not self._shares or base.config.get_text_config()._attn_implementation != NAME:
             return stock()
         batch = self._micro_batch(base, model_inputs, grpo_batch.completion_mask)
         *_, encoder = parts = encoders(base)
         frozen = not any(p.requires_grad for part in parts for p in part.parameters())
         keeps = frozen and self._features.limit > 0
         features = self._features.get(encoder, batch.digests) if batch and keeps else None
-        can, repeats, kept = self._together(
-            can=batch is not None,
-            repeats=batch is not None and batch.packed.repeats,
-            kept=features is not None,
-        )
-        if not can or batch is None:
+        # All ranks pack if all can and one gains, and use kept features if none lacks any.
+        own = (batch is not None, batch is not None and batch.repeats, features is not None)
+        can, repeats, kept = zip(*gather_object([own]), strict=True)
+        if batch is None or not all(can):
             return stock()
-        packed = batch.packed
         keeping = (
-            self._features.fill(encoder, batch.digests, packed.distinct_tokens)
-            if keeps and not kept
+            self._features.fill(encoder, batch.digests, batch.distinct_tokens)
+            if keeps and not all(kept)
             else nullcontext()
         )
-        if not repeats and not kept:
+        if not any(repeats) and not all(kept):
             self._say("a micro-batch without repeated prompts is computed as ms-swift does it.")
             with keeping:
                 return stock()
         self._say(
-            f"first micro-batch: {packed.tokens} tokens instead of {packed.row_tokens}, "
-            f"{len(packed.distinct_images)} images instead of {len(packed.images.tokens)}, for "
-            f"{packed.rows} completions of {len(packed.groups)} prompts; image features are "
-            + (f"kept up to {self._features.limit >> 20} MiB." if keeps else "not kept."),
-            key="first micro-batch",
+            f"first micro-batch: {batch.tokens} tokens instead of {batch.row_tokens}, "
+            f"{len(batch.distinct_images)} images instead of {len(batch.images.tokens)}, for "
+            f"{batch.rows} completions of {len(batch.groups)} prompts; image features are "
+            + (f"kept up to {self._features.limit >> 20} MiB." if keeps else "not kept.")
         )
-        with self._without_hook(), keeping:
-            logits = forward(model, packed, features if kept else None)
-        logps, entropies = values_of(
-            logits, packed.targets, self.temperature, entropy=compute_entropy
-        )
+        # Without ms-swift's forward hook, which encodes the images and drops unknown arguments.
+        with self.template.generate_context(), keeping:
+            logits = forward(model, batch, features if all(kept) else None)
         mask = grpo_batch.completion_mask
-        return unpack(logps, mask), None if entropies is None else unpack(entropies, mask)
+        values = values_of(logits, batch.targets, self.temperature, entropy=compute_entropy)
+        logps, entropies = (None if value is None else unpack(value, mask) for value in values)
+        return logps, entropies
 
     def _micro_batch(
         self, base: Any, model_inputs: dict[str, Any], completion_mask: torch.Tensor
-    ) -> _MicroBatch | None:
+    ) -> Packed | None:
         ids = model_inputs["input_ids"]
         if ids not in self._micro_batches:
+            self._micro_batches[ids] = None
             try:
-                batch = _MicroBatch(_pack(base.config, model_inputs, completion_mask))
+                self._micro_batches[ids] = _pack(base.config, model_inputs, completion_mask)
             except CannotPack as error:
                 self._say(f"a micro-batch is computed as ms-swift does it: {error}.")
-                batch = None
-            self._micro_batches[ids] = batch
-        found: _MicroBatch | None = self._micro_batches[ids]
-        return found
+        return self._micro_batches[ids]  # type: ignore[no-any-return]
 
-    @contextmanager
-    def _without_hook(self) -> Iterator[None]:
-        """Without ms-swift's forward hook, which encodes the images and drops unknown arguments."""
-        models = self.template.remove_post_encode_hook()
-        try:
-            yield
-        finally:
-            self.template.register_post_encode_hook(models)
-
-    def _together(self, *, can: bool, repeats: bool, kept: bool) -> tuple[bool, bool, bool]:
-        """What all ranks do: pack if all can and one gains; kept features if none lacks any."""
-        if self.accelerator.num_processes == 1:
-            return can, repeats, kept
-        flags = torch.tensor(
-            [can, not repeats, kept], dtype=torch.int32, device=self.accelerator.device
-        )
-        distributed.all_reduce(flags, op=distributed.ReduceOp.MIN)
-        can, none_repeats, kept = map(bool, flags.tolist())
-        return can, not none_repeats, kept
-
-    def _say(self, text: str, key: str | None = None) -> None:
+    def _say(self, text: str) -> None:
         """Log a line once; lines that differ only in numbers count as one."""
-        key = key or re.sub(r"\d+", "#", text)
-        if key not in self._said:
+        if (key := re.sub(r"\d+", "#", text)) not in self._said:
             self._said.add(key)
             logger.info(f"swift_vlrft: {SWITCH}: {text}")
 

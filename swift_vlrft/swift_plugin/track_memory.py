@@ -18,11 +18,8 @@ from typing import Any
 import psutil
 import torch
 from swift.callbacks import TrainerCallback
-from swift.utils import get_logger
 
 GIB = 2**30
-
-logger = get_logger()
 
 
 class MemoryCallback(TrainerCallback):
@@ -37,7 +34,6 @@ class MemoryCallback(TrainerCallback):
     def __init__(self, args: Any, trainer: Any) -> None:
         super().__init__(args, trainer)
         self.phase = "rollout"
-        self.broken = False
         self.peaks: dict[str, float] = {}
         self.seconds: defaultdict[str, float] = defaultdict(float)
         self.since = time.perf_counter()
@@ -46,8 +42,7 @@ class MemoryCallback(TrainerCallback):
         model = kwargs["model"]
         model.register_forward_pre_hook(self._before)
         model.register_forward_hook(self._after)
-        reference = getattr(self.trainer, "ref_model", None)
-        if isinstance(reference, torch.nn.Module):
+        if (reference := self.trainer.ref_model) is not None:
             # Full tuning has a copy; LoRA's reference is the model with its adapters off.
             reference.register_forward_pre_hook(lambda *_: self._enter("log_probabilities"))
             reference.register_forward_hook(lambda *_: self._enter("rollout"))
@@ -65,11 +60,10 @@ class MemoryCallback(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._enter("rollout")
-        for name, value in self.peaks.items():
+        seconds = {f"{phase}_seconds": value for phase, value in self.seconds.items()}
+        for name, value in (self.peaks | seconds).items():
             # ms-swift's GRPO trainer averages these values into its next log line.
             self.trainer._metrics["train"][f"memory/{name}"].append(value)
-        for name, value in self.seconds.items():
-            self.trainer._metrics["train"][f"memory/{name}_seconds"].append(value)
         self.seconds.clear()
 
     def _before(self, model: Any, _: Any) -> None:
@@ -81,17 +75,7 @@ class MemoryCallback(TrainerCallback):
             self._enter("backward" if torch.is_grad_enabled() else "rollout")
 
     def _enter(self, phase: str) -> None:
-        """Read and reset the counters; a failed reading ends the tracking, never the run."""
-        if self.broken:
-            return
-        try:
-            self._read()
-        except Exception as error:
-            self.broken = True
-            logger.warning(f"swift_vlrft: VLRFT_TRACK_MEMORY stops here: {error}")
-        self.phase = phase
-
-    def _read(self) -> None:
+        """Read and reset the counters."""
         if torch.cuda.is_available():
             torch.cuda.synchronize()  # kernels run on after the call that launched them
             values = {"allocated": torch.cuda.max_memory_allocated()}
@@ -104,4 +88,4 @@ class MemoryCallback(TrainerCallback):
             self.peaks[name] = max(self.peaks.get(name, 0.0), value / GIB)
         now = time.perf_counter()
         self.seconds[self.phase] += now - self.since
-        self.since = now
+        self.since, self.phase = now, phase

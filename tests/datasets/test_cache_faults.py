@@ -4,6 +4,7 @@ import io
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -73,7 +74,7 @@ def test_a_full_disk_takes_no_shard_for_damaged(tmp_path):
     source, cache = write_shards(tmp_path / "set"), tmp_path / "cache"
     with no_room(30_000), pytest.raises(DiskFull) as error:
         load(source, cache)
-    assert str(error.value).startswith(f"{cache}/") and not list(cache.iterdir())
+    assert str(error.value).startswith(f"{cache} could not be written")
     assert load(source, cache)[0] == expected()
 
 
@@ -97,8 +98,8 @@ def test_a_shard_that_vanishes_while_the_set_is_opened_is_named(tmp_path):
 def test_shards_that_are_deleted_later_are_not_missed(tmp_path):
     source = write_shards(tmp_path / "set")
     rows, _ = train_on(source, tmp_path / "cache")
-    for file in (*source.iterdir(), *(tmp_path / "cache").iterdir()):
-        file.unlink()
+    shutil.rmtree(source)
+    shutil.rmtree(tmp_path / "cache")
     assert [row["images"][0]["bytes"] for row in rows] == expected()
 
 
@@ -119,14 +120,14 @@ def test_a_file_that_is_cut_while_it_is_read_does_not_kill_the_reader(tmp_path):
     command = [sys.executable, "-c", CUT_WHILE_READ, str(tmp_path / "set"), str(file)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 1, done  # not -7, SIGBUS
-    assert f"{file} breaks off or is damaged after row 99" in done.stderr
+    assert f"{file} cannot be read after row " in done.stderr
 
 
 @pytest.mark.parametrize("spoil", [lambda file: os.truncate(file, 5000), Path.unlink])
 def test_a_parquet_shard_that_goes_while_others_are_read(spoil, tmp_path):
     source = write_shards(tmp_path / "set")
     second = source / "train-00001-of-00002.parquet"
-    with pytest.raises(DataError, match="train-00001-of-00002.parquet breaks off or is damaged"):
+    with pytest.raises(DataError, match="train-00001-of-00002.parquet cannot be read"):
         for n, _ in enumerate(read_rows(source)):
             if n == 1:
                 spoil(second)
@@ -165,17 +166,18 @@ def cut(file: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "damage"),
     [
-        ("*.arrow", lambda file: os.truncate(file, 0)),
-        ("*.arrow", cut),
-        ("*.arrow", end_between_two_batches),
-        ("*.infos.json", cut),
-        ("*.infos.json", lambda file: os.truncate(file, 0)),
+        ("*/**/*.arrow", lambda file: os.truncate(file, 0)),
+        ("*/**/*.arrow", cut),
+        ("*/**/*.arrow", end_between_two_batches),
+        ("*/infos.json", cut),
+        ("*/infos.json", lambda file: os.truncate(file, 0)),
     ],
 )
 def test_a_damaged_cache_is_made_again(kind, damage, tmp_path):
     source, cache = write_shards(tmp_path / "set"), tmp_path / "cache"
     load(source, cache)
-    for file in cache.glob(kind):
+    assert (files := list(cache.glob(kind)))
+    for file in files:
         damage(file)
     pictures, report = load(source, cache)
     assert pictures == expected() and not report.problems

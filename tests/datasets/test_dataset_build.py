@@ -11,7 +11,7 @@ from collections import Counter
 import numpy as np
 import pytest
 from PIL import Image
-from support.written_sets import data, rows_in
+from support.written_sets import check, data, rows_in
 
 from swift_vlrft.datasets import DataError
 from swift_vlrft.datasets.build import (
@@ -32,7 +32,7 @@ CATEGORIES = list(IDS.values())
 
 @pytest.fixture
 def coco(tmp_path):
-    """40 images of many sizes; crowds, boxes without area, boxes over the edge, empty images."""
+    """40 images of many sizes; crowds, boxes without area, a pixel too wide, empty images."""
     rng = random.Random(5)
     folder = tmp_path / "images"
     folder.mkdir()
@@ -46,7 +46,7 @@ def coco(tmp_path):
             x, y = rng.uniform(0, width - 2), rng.uniform(0, height - 2)
             w, h = rng.uniform(0.2, width - x), rng.uniform(0.2, height - y)
             kind = rng.random()
-            w = 0.0 if kind < 0.08 else width if kind < 0.16 else w
+            w = 0.0 if kind < 0.08 else width - x + 1.5 if kind < 0.16 else w
             place = {"image_id": 1000 + i, "category_id": rng.choice([*IDS]), "bbox": [x, y, w, h]}
             outline = {"area": w * h, "segmentation": [[x, y, x + w, y, x + w, y + h]]}
             number = {"id": len(annotations) + 1, "iscrowd": int(kind > 0.92)}
@@ -59,6 +59,8 @@ def coco(tmp_path):
 
 
 def built(coco, destination, categories=CATEGORIES, **options):
+    """In ViRFT's form, unless the options say otherwise."""
+    options = {"per_category": True} | options
     written = build_folder(*coco, destination, categories=categories, **options)
     return rows_in(destination), written
 
@@ -96,7 +98,6 @@ def test_every_row_holds_what_pycocotools_reads_and_the_rest_is_counted(coco, tm
     empty = [a["bbox"][2] == 0 and not a["iscrowd"] for a in theirs.anns.values()]
     assert written.counts["crowd regions"] == sum(crowds) > 0
     assert written.counts["boxes without area"] == sum(empty) > 0
-    assert written.counts["boxes cut at the image's edge (kept)"] > 0
 
 
 def test_the_gold_answer_scores_one_and_the_prompt_is_that_of_virft(coco, tmp_path):
@@ -124,7 +125,7 @@ def test_negatives_are_the_share_asked_for_and_truly_lack_the_category(coco, tmp
     spread = Counter(row["category"] for row in negative)
     assert max(spread.values()) - min(spread[name] for name in CATEGORIES) <= 1
     # At four shots of five categories 0.1 is two rows, not none.
-    rows, _ = built(coco, tmp_path / "few", shots=4)
+    rows, _ = built(coco, tmp_path / "few", shots=4, negatives=0.1)
     assert [row["solution"] for row in rows].count(NO_OBJECTS) == 2
     # More than there are is said, not waited for.
     _, written = built(coco, tmp_path / "many", negatives=50)
@@ -157,7 +158,7 @@ def test_lvis_negatives_only_where_lvis_says_so_and_no_row_where_labels_lack(coc
         image["not_exhaustive_category_ids"] = [17] if image["id"] == 1001 else []
     coco[0].write_text(json.dumps(content))
     found = read_instances(coco[0])
-    rows = plan_rows(found, ["cat"], negatives=5)
+    rows = plan_rows(found, [["cat"]], negatives=5)
     assert {(row.image_id, bool(row.boxes)) for row in rows} == {(1000, True), (1005, False)}
     assert found.left_out["images not labelled in full"] == 1
     rows, _ = built((coco[0], tmp_path), tmp_path / "out", ["cat"])
@@ -199,12 +200,14 @@ def test_categories_by_name_by_list_and_unknown():
         ("annotations", 3, {"category_id": 99}, "id 99"),
         ("annotations", 3, {"image_id": [5]}, "whole number or text"),
         ("images", 2, {"width": None}, r"images\[2\]: .*width"),
-        ("images", 2, {"width": 9}, "0002.jpg is .* 9x"),
+        ("images", 2, {"width": 999}, "0002.jpg is .* 999x"),
+        ("images", 2, {"width": 9}, "0002.jpg, of 9 x"),
         ("images", 2, {"width": "64"}, r"images\[2\]: width is '64'"),
         ("images", 2, {"height": 0}, r"images\[2\]: height is 0"),
         ("images", 2, {"file_name": "../x.jpg"}, "lies outside"),
         ("images", 2, {"file_name": "no.jpg"}, "no.jpg does not exist"),
         ("categories", 0, {"name": "cat"}, "two are called 'cat'"),
+        ("categories", 0, {"name": " "}, r"categories\[0\]: id and name"),
         ("categories", None, None, "'categories'"),
     ],
 )
@@ -238,11 +241,230 @@ def test_a_broken_image_stops_or_is_left_out(coco, tmp_path):
 
 
 def test_the_command(coco, tmp_path):
-    options = ["--shots", "3", "--categories", "cat", "--categories", "dog,bus"]
-    done = data("coco", *coco, tmp_path / "out", *options, "--json")
+    options = ["--per-category", "--shots", "3", "--categories", "cat", "--categories", "dog,bus"]
+    done = data("coco", *coco, tmp_path / "out", *options, "--negatives", "0.1", "--json")
     assert done.exit_code == 0, done.output
     result = json.loads(done.stdout)
-    assert result["rows"] == 10 and result["counts"]["rows with boxes planned"] == 9
+    assert result["rows"] == 10 and result["counts"]["rows with boxes in train"] == 9
     assert {row["category"] for row in rows_in(tmp_path / "out")} == {"cat", "dog", "bus"}
     done = data("coco", *coco, tmp_path / "none", "--categories", "dgo")
     assert done.exit_code == 2 and "Did you mean dog?" in done.stderr
+
+
+# ---- a row a picture -----------------------------------------------------------------------------
+
+
+def test_a_row_asks_for_every_category_and_holds_what_pycocotools_reads(coco, tmp_path):
+    from pycocotools.coco import COCO
+
+    with contextlib.redirect_stdout(io.StringIO()):
+        theirs = COCO(str(coco[0]))
+    done = data("coco", *coco, tmp_path / "out", "--json")
+    assert done.exit_code == 0, done.output
+    rows, counts = rows_in(tmp_path / "out"), json.loads(done.stdout)["counts"]
+    for row in rows:
+        (image,) = theirs.loadImgs([row["image_id"]])
+        annotations = theirs.loadAnns(theirs.getAnnIds(imgIds=[image["id"]]))
+        assert all(a["bbox"][2] > 0 and not a["iscrowd"] for a in annotations)
+        read = read_boxes(gold_text(row["solution"]))
+        edges = [image["width"], image["height"]] * 2
+        expected = Counter()
+        for annotation in annotations:
+            x, y, w, h = annotation["bbox"]
+            sides = np.minimum([x, y, x + w, y + h], edges) * 1000 / edges
+            expected[IDS[annotation["category_id"]], *np.floor(sides + 0.5).astype(int)] += 1
+        found = Counter((name, *box) for name, box in zip(read.labels, read.boxes, strict=True))
+        assert sum((expected - found).values()) <= 2  # a thin box is widened by a thousandth
+        assert len(read.boxes) == len(annotations) and set(read.labels) <= set(CATEGORIES)
+        assert "in the image: bus, train, cat, dog, traffic light." in row["problem"]
+        assert "tags.The" not in row["problem"] and "category" not in row
+    assert len({row["image_id"] for row in rows}) == len(rows) > 10
+    assert not any(row["solution"] == NO_OBJECTS for row in rows)
+    # What is counted is what was written, and every picture is accounted for.
+    assert counts["rows with boxes in train"] == len(rows)
+    boxes = [len(read_boxes(gold_text(row["solution"])).boxes) for row in rows]
+    assert counts["boxes in train"] == sum(boxes)
+    left = [n for name, n in counts.items() if name.startswith("images ")]
+    assert len(rows) + sum(left) == len(theirs.getImgIds())
+    solutions = [row["solution"] for row in rows]
+    for name in ("vlrft_detection_iou", "vlrft_detection_map", "vlrft_detection_f1"):
+        assert REWARDS[name](solutions, solutions) == [1.0] * len(rows)
+    assert data("check", tmp_path / "out").exit_code == 0
+
+
+def test_named_categories_narrow_the_question_and_negatives_come_when_asked_for(coco, tmp_path):
+    options = ["--categories", "cat,dog", "--negatives", "0.5"]
+    done = data("coco", *coco, tmp_path / "out", *options)
+    assert done.exit_code == 0, done.output
+    rows = rows_in(tmp_path / "out")
+    assert all("in the image: cat, dog." in row["problem"] for row in rows)
+    held = {
+        a["image_id"]
+        for a in json.loads(coco[0].read_text())["annotations"]
+        if IDS[a["category_id"]] in ("cat", "dog")
+    }
+    empty = [row["image_id"] for row in rows if row["solution"] == NO_OBJECTS]
+    assert len(empty) == round(0.5 * (len(rows) - len(empty))) > 0 and not held & set(empty)
+    assert f'{len(empty)} rows with gold "No Objects" in train' in done.stdout
+
+
+def test_what_is_counted_is_what_was_written(coco, tmp_path):
+    before = json.loads(data("coco", *coco, tmp_path / "all", "--json").stdout)["counts"]
+    number = rows_in(tmp_path / "all")[0]["image_id"]
+    (coco[1] / f"{number - 1000:04d}.jpg").write_bytes(b"no picture")
+    result = data("coco", *coco, tmp_path / "out", "--keep-going", "--json")
+    after = json.loads(result.stdout)["counts"]
+    boxes = sum(
+        len(read_boxes(gold_text(row["solution"])).boxes) for row in rows_in(tmp_path / "out")
+    )
+    assert after["rows with boxes in train"] == before["rows with boxes in train"] - 1
+    assert after["boxes in train"] == boxes < before["boxes in train"]
+
+
+@pytest.mark.parametrize("form", [[], ["--per-category"]], ids=["picture", "category"])
+def test_held_out_pictures_are_in_no_row_of_train(form, coco, tmp_path):
+    splits = []
+    for name in ("a", "b", "c"):
+        seed = ["--seed", "1"] * (name == "c")
+        done = data("coco", *coco, tmp_path / name, "--held-out", "0.25", *form, *seed)
+        assert done.exit_code == 0, done.output
+        train, test = (
+            {row["image_id"] for row in rows_in(tmp_path / name, split)}
+            for split in ("train", "test")
+        )
+        assert not train & test
+        assert len(test) == round(0.25 * len(train | test)) > 0
+        splits.append(test)
+    assert splits[0] == splits[1] != splits[2]
+    code, report = check(tmp_path / "a")
+    assert (code, report["problems"]) == (0, [])
+    both = rows_in(tmp_path / "a", "train"), rows_in(tmp_path / "a", "test")
+    assert report["rows"] == sum(map(len, both))
+
+
+def test_two_pictures_are_enough_to_hold_one_out(coco, tmp_path):
+    content = json.loads(coco[0].read_text())
+    content["annotations"] = [
+        {"id": i, "image_id": i, "category_id": 17, "bbox": [1, 1, 9, 9]} for i in (1000, 1001)
+    ]
+    coco[0].write_text(json.dumps(content))
+    assert data("coco", *coco, tmp_path / "out", "--held-out", "0.01").exit_code == 0
+    assert len(rows_in(tmp_path / "out", "train")) == len(rows_in(tmp_path / "out", "test")) == 1
+    del content["annotations"][0]
+    coco[0].write_text(json.dumps(content))
+    done = data("coco", *coco, tmp_path / "none", "--held-out", "0.5")
+    assert done.exit_code == 2 and "only one image" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "begins", "has"),
+    [
+        (
+            "Mark {categories}.\n",
+            [],
+            "Mark bus, train, cat, dog, traffic light.\nGive",
+            "'label': c",
+        ),
+        ("\ufeffFind each {category}!", ["--per-category"], "Find each ", "between 0 and 1000"),
+        ("Mark all vehicles.", [], "Mark all vehicles.\nGive", "<answer>[{'Position'"),
+        (
+            '{categories}: <answer>[{"bbox_2d": [x1, y1, x2, y2], "label": "..."}]</answer>',
+            [],
+            "bus, train, cat, dog, traffic light: <answer>[",
+            '"..."}]</answer>',
+        ),
+    ],
+)
+def test_a_prompt_of_the_users_own(text, options, begins, has, coco, tmp_path):
+    (tmp_path / "p.txt").write_text(text, "utf-8")
+    done = data("coco", *coco, tmp_path / "out", "--prompt", tmp_path / "p.txt", *options)
+    assert done.exit_code == 0, done.output
+    problems = {row["problem"] for row in rows_in(tmp_path / "out")}
+    assert len(problems) == (len(CATEGORIES) if options else 1)
+    assert all(one.startswith(begins) and has in one for one in problems)
+    assert data("check", tmp_path / "out").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "named"),
+    [
+        ("", [], "is empty"),
+        (" \n", [], "is empty"),
+        ("Find {name}.", [], "unknown placeholder {name}"),
+        ("Find {category}.", [], "unknown placeholder {category}"),
+        ("Find {categories}.", ["--per-category"], "unknown placeholder {categories}"),
+        ("Find {}.", [], "unknown placeholder {}"),
+        ("Find {0}.", [], "unknown placeholder {0}"),
+        ("{categories.__class__}", [], "unknown placeholder {categories.__class__}"),
+        ("{categories!r:>9}", [], "unknown placeholder {categories!r:>9}"),
+        ("Find {{categories}}.", [], "unknown placeholder {{categories}}"),
+        ("Find all.", ["--per-category"], "lacks {category}"),
+        (None, [], "cannot be read"),
+        (b"\xff\xfe\x00", [], "cannot be read as UTF-8"),
+    ],
+)
+def test_a_prompt_that_is_not_understood(text, options, named, coco, tmp_path):
+    file = tmp_path / "p.txt"
+    if text is not None:
+        file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    done = data("coco", *coco, tmp_path / "out", "--prompt", file, *options)
+    assert done.exit_code == 2 and not (tmp_path / "out").exists()
+    (line,) = done.stderr.splitlines()
+    assert named in line and str(file) in line
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["--held-out", "0"], "--held-out 0.0: "),
+        (["--held-out", "1"], "--held-out 1.0: "),
+        (["--held-out", "-0.1"], "--held-out -0.1: "),
+        (["--held-out", "nan"], "--held-out nan: "),
+        (["--held-out", "0.1", "--split", "dev"], "--split"),
+        (["--negatives", "inf"], "--negatives inf"),
+        (["--shots", "4"], "--per-category"),
+        (["--boxes", "yxyx"], "--boxes yxyx: unknown; known: xywh, xyxy, cxcywh"),
+        (["--unit", "cm"], "--unit cm: unknown; known: pixels, unit, percent, norm1000"),
+        (["--categories", "dgo"], "Did you mean dog?"),
+    ],
+)
+def test_options_that_are_not_understood_are_named_in_one_line(options, named, coco, tmp_path):
+    done = data("coco", *coco, tmp_path / "out", *options)
+    assert done.exit_code == 2 and not (tmp_path / "out").exists()
+    (line,) = done.stderr.splitlines()
+    assert named in line
+
+
+@pytest.mark.parametrize(
+    ("names", "named"),
+    [(("CAT.", "ox"), "['CAT.', 'cat'] cannot be told"), (("-", "ox"), "'-' cannot be told")],
+)
+def test_names_that_the_rewards_cannot_tell_apart_are_not_asked_for_together(
+    names, named, coco, tmp_path
+):
+    content = json.loads(coco[0].read_text())
+    for category, name in zip(content["categories"], names, strict=False):
+        category["name"] = name
+    coco[0].write_text(json.dumps(content))
+    done = data("coco", *coco, tmp_path / "out")
+    assert done.exit_code == 2 and named in done.stderr
+
+
+def test_lvis_is_asked_for_by_category(coco, tmp_path):
+    content = json.loads(coco[0].read_text())
+    for image in content["images"]:
+        image["neg_category_ids"] = []
+    coco[0].write_text(json.dumps(content))
+    done = data("coco", *coco, tmp_path / "out")
+    assert done.exit_code == 2 and "neg_category_ids" in done.stderr
+    assert data("coco", *coco, tmp_path / "out", "--per-category").exit_code == 0
+
+
+def test_a_box_that_is_there_twice_is_asked_for_once(coco, tmp_path):
+    content = json.loads(coco[0].read_text())
+    box = {"image_id": 1000, "category_id": 17, "bbox": [1, 1, 9, 9]}
+    content["annotations"] = [box | {"id": 1}, box | {"id": 2}, box | {"id": 3, "category_id": 18}]
+    coco[0].write_text(json.dumps(content))
+    _, written = built(coco, tmp_path / "out", per_category=False)
+    assert written.counts["boxes in train"] == 2
+    assert written.counts["boxes that repeat one of the same category and image"] == 1

@@ -176,7 +176,7 @@ def test_a_form_of_ms_swifts_own_is_not_asked_for_our_columns_alone(columns, own
 
 
 @pytest.mark.parametrize("damage", ["cut short", "inside"])
-def test_a_damaged_shard_is_named_and_leaves_the_healthy_ones(damage, tmp_path):
+def test_a_damaged_shard_is_named_and_stops_the_set(damage, tmp_path):
     parquet_folder(tmp_path)
     broken = tmp_path / "data" / "train-00000-of-00002.parquet"
     content = broken.read_bytes()
@@ -186,8 +186,8 @@ def test_a_damaged_shard_is_named_and_leaves_the_healthy_ones(damage, tmp_path):
     *bad, row = read_rows(tmp_path, keep_going=True)
     assert all(isinstance(one, BadRow) for one in bad) and broken.name in str(bad[0])
     assert row.place.file.name == "train-00001-of-00002.parquet"
-    trained, report = train_on(tmp_path, tmp_path / "cache")
-    assert len(trained) == 1 and broken.name in report.listed()
+    with pytest.raises(DataError, match=broken.name):
+        train_on(tmp_path, tmp_path / "cache")
 
 
 def test_a_split_that_is_not_there_lists_the_others(tmp_path):

@@ -54,7 +54,7 @@ def test_training_decodes_an_annotation_file_once(coco, decodes, monkeypatch):
     pytest.importorskip("swift")
     from swift.dataset import load_dataset
 
-    from swift_vlrft.swift_plugin import register
+    from swift_vlrft import register
 
     monkeypatch.setattr(sys, "argv", ["swift"])
     register(datasets=[str(coco)])

@@ -228,7 +228,7 @@ def test_the_form_of_a_set_gives_way_to_the_reward_that_is_named(tmp_path):
 
 def test_boxes_and_prompts_go_into_pixels_without_a_task(tmp_path):
     view = ImageResize("qwen2_5_vl", 3136, 12_845_056)
-    prompt = "Find it (between 0 and 1000)."
+    prompt = "Find it (between 0 and 1000, integer)."
     rows = [{"problem": prompt, "solution": gold} for gold in (ONE, "No Objects", TWO)]
     found = trained(stored(tmp_path, rows), tmp_path, [], box_format="pixels", resize=view)
     assert found["task"] == [None] * 3 and found["frame"] == ["pixels"] * 3

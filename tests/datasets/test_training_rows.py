@@ -222,7 +222,7 @@ def test_two_columns_of_one_name_are_refused(tmp_path):
     table = pa.table(columns())
     twice = table.append_column("solution", table.column("problem"))
     pq.write_table(twice, tmp_path / "train.parquet")
-    with pytest.raises(DataError, match="solution: solution, solution"):
+    with pytest.raises(DataError, match=r"train.parquet cannot be read .*solution"):
         train_on(tmp_path, tmp_path / "cache")
     renamed = table.append_column("text", table.column("problem"))
     pq.write_table(renamed, tmp_path / "train.parquet")

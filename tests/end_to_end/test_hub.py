@@ -85,7 +85,7 @@ def test_the_cards_command_trains(hub, pushed, tiny_qwen2_5_vl, tmp_path):
 LOAD = """
 import json, sys
 sys.argv = ["swift", "--dataset", *sys.argv[1:]]
-from swift_vlrft.swift_plugin import register
+from swift_vlrft import register
 register()
 from swift.dataset import load_dataset
 for name in sys.argv[2:]:

@@ -26,7 +26,7 @@ SEEN = ImageResize("qwen2_5_vl", 56 * 56, 401408).size(*STORED)
 def query(box_format: str | None, box: list[int], task: str = "detection") -> Query:
     gold = f"<answer>[{{'Position': {box}, 'Confidence': 1}}]</answer>"
     columns = {"task": task, "frame": box_format, "image_id": "1", "category": "dog"}
-    return Query("0", Row(None, {}, PROMPT.format(category="dog"), gold, columns))
+    return Query("0", Row(None, {}, PROMPT.replace("{category}", "dog"), gold, columns))
 
 
 def gold_boxes(asked: Query) -> list:
@@ -70,7 +70,7 @@ SAID = {
 def test_an_answer_is_worth_the_same_in_every_format(frame, seen, said, tmp_path):
     """Through the files of `vlrft eval`: scores, AP, pixels in COCO's form, the report's boxes."""
     Image.new("RGB", STORED).save(tmp_path / "a.png")
-    row = {"image": "a.png", "problem": PROMPT.format(category="dog"), "task": "detection"}
+    row = {"image": "a.png", "problem": PROMPT.replace("{category}", "dog"), "task": "detection"}
     row["solution"] = "<answer>[[250, 250, 750, 500]]</answer>"
     dataset = write_lines(tmp_path / "set.jsonl", [row])
     asked = query("norm1000", [250, 250, 750, 500]).rewritten(frame, STORED, seen)

@@ -94,6 +94,21 @@ def test_the_card_says_what_is_in_the_set_and_loads(tmp_path):
     assert loaded["train"][0]["image"].size == (16, 12)
 
 
+def test_the_card_counts_the_boxes_of_every_category_and_split(tmp_path):
+    two = (
+        "<answer>[{'Position': [1, 1, 9, 9], 'Confidence': 1, 'label': 'cat'}, "
+        "{'Position': [2, 2, 9, 9], 'Confidence': 1, 'label': 'a|b'}]</answer>"
+    )
+    one = {"solution": f"<answer>{GOLD['detection']}</answer>", "category": "cat"}
+    train = [row(0, solution=two), row(1), row(2, **one)]
+    write_folder(tmp_path / "set", {"train": train, "test": [row(3, **one)]})
+    text = card_of(tmp_path / "set")
+    lines = ["| boxes | test | train |", "| all | 1 | 3 |", "| cat | 1 | 2 |"]
+    assert all(line in text for line in [*lines, r"| a\|b | 0 | 1 |"]), text
+    write_folder(tmp_path / "no boxes", {"train": [of_task("counting")]})
+    assert "| boxes |" not in card_of(tmp_path / "no boxes")
+
+
 @pytest.mark.parametrize(
     ("frame", "words"),
     [

@@ -33,6 +33,6 @@ def test_the_last_of_a_repeated_flag_counts_and_a_bare_switch_is_on():
     read = read_command_line(
         [*words, "--max_steps", "x", "--strict", "false", "--columns", '{"q": "problem"}']
     )
-    assert (read.datasets, read.streaming, read.strict) == (["c"], True, False)
+    assert (read.dataset, read.streaming, read.strict) == (["c"], True, False)
     assert (read.max_length, read.max_steps, read.use_hf) == (12, None, None)
     assert read.columns == {"q": "problem"}

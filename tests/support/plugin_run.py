@@ -15,7 +15,7 @@ def import_plugin(*flags: str, then: str = "") -> subprocess.CompletedProcess:
     code = (
         "from swift.utils import import_external_file\n"
         f"import_external_file({str(PLUGIN)!r})\n"
-        "from swift_vlrft.swift_plugin import register\n"
+        "from swift_vlrft import register\n"
         f"register()\n{then}"
     )
     return run_python(code, *flags)
@@ -30,7 +30,7 @@ def answer_of(*flags: str, then: str) -> tuple[Any, str]:
 
 REGISTER = """
 import json, sys
-from swift_vlrft.swift_plugin import register
+from swift_vlrft import register
 errors = []
 for sys.argv[1:] in json.loads(sys.argv[1]):
     try:

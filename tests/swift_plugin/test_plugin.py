@@ -269,11 +269,11 @@ except Exception as error:
 def test_the_command_line_is_read_as_ms_swift_reads_it():
     flags = '--dataset a b#3 --reward_funcs x --dataset c --columns {"q":"problem"} --lr=1'
     command = read_command_line(flags.split())
-    assert (command.datasets, command.reward_funcs) == (["c"], ["x"])
+    assert (command.dataset, command.reward_funcs) == (["c"], ["x"])
     assert command.columns == {"q": "problem"} and not command.strict
     flags = "--strict --use_hf no --val-dataset v --max_length 3x --model"
     command = read_command_line(flags.split())
-    assert (command.strict, command.use_hf, command.val_datasets) == (True, False, ["v"])
+    assert (command.strict, command.use_hf, command.val_dataset) == (True, False, ["v"])
     assert (command.max_length, command.model) == (None, None)
     assert read_command_line(["--strict", "t"]).strict
 

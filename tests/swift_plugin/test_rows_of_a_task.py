@@ -13,7 +13,7 @@ import pytest
 from support.drawn_rows import MIXED, mixed_rows
 from typer.testing import CliRunner
 
-from swift_vlrft import swift_plugin
+import swift_vlrft
 from swift_vlrft.cli import app
 from swift_vlrft.datasets import DataError
 from swift_vlrft.datasets.opening import open_set
@@ -57,12 +57,12 @@ ASKED = list(map(json.loads, Path(__file__).with_name("asked.jsonl").open(encodi
 def test_what_is_asked_of_a_set(sets, case):
     said = case["said"]
     with pytest.raises(DataError, match=f"(?s){said}") if said else nullcontext():
-        swift_plugin.register([f"{sets[case['set']]}:{case['asked']}"])
+        swift_vlrft.register([f"{sets[case['set']]}:{case['asked']}"])
 
 
 @pytest.mark.parametrize("dataset", ["colon", "sharp"])
 def test_signs_in_a_path_are_no_subset(sets, dataset):
-    swift_plugin.register([sets[dataset], f"{sets[dataset]}#3"])
+    swift_vlrft.register([sets[dataset], f"{sets[dataset]}#3"])
     assert CliRunner().invoke(app, ["data", "check", str(sets[dataset])]).exit_code == 0
 
 

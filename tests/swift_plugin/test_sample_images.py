@@ -1,5 +1,7 @@
 """VLRFT_LOG_IMAGES: what is drawn of a batch."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -57,28 +59,25 @@ def test_nothing_that_a_model_writes_stops_the_drawing(text):
 
 def test_samples_of_a_batch_are_those_of_different_prompts(monkeypatch):
     pytest.importorskip("swift")
-    from swift_vlrft.swift_plugin import sample_images
+    import torch
+
+    from swift_vlrft.swift_plugin.sample_images import chosen_samples
 
     monkeypatch.setenv("VLRFT_LOG_IMAGES", "2")
-    drawn = []
-    monkeypatch.setattr(sample_images, "draw_sample", lambda *a, **k: drawn.append((a[1:], k)))
-    columns = {
-        "images": [[Image.new("RGB", (9, 9))] for _ in "aabb"],
-        "prompt_id": ["a", "a", "b", "b"],
-        "task": ["classification"] * 4,
-    }
-    texts = ["w", "x", "y", "z"]
-    for name, scores in (("one", [0.0, 1.0, 0.5, None]), ("two", [None, 1.0, 0.25, 1.0])):
-        reward = sample_images.keep_samples(name, lambda *_, scores=scores, **__: scores)
-        assert reward(["before"] * 4, ["red"] * 4, **columns) == scores
-        assert reward(texts, ["red"] * 4, **columns) == scores
-    list(sample_images.drawn_samples())
-    assert [call for call, _ in drawn] == [
-        ("w", "red", {"one": 0.0}),
-        ("y", "red", {"one": 0.5, "two": 0.25}),
+    samples = [
+        SimpleNamespace(
+            images=[], prompt_id=prompt, messages=[{"content": text}], extra={"solution": "red"}
+        )
+        for prompt, text in zip("aabb", "wxyz", strict=True)
     ]
-    assert drawn[0][1]["task"] == "classification"
+    none = float("nan")
+    rewards = torch.tensor([[0.0, none], [1.0, 1.0], [0.5, 0.25], [none, 1.0]])
+    chosen = chosen_samples(samples, ["one", "two"], rewards)
+    assert [(one["completion"], one["scores"]) for one in chosen] == [
+        ("w", {"one": 0.0}),
+        ("y", {"one": 0.5, "two": 0.25}),
+    ]
+    assert chosen[0]["solution"] == "red"
     monkeypatch.setenv("VLRFT_LOG_IMAGES", "many")
     with pytest.raises(ValueError, match="VLRFT_LOG_IMAGES=many"):
-        list(sample_images.drawn_samples())
-    sample_images.LAST.clear()
+        chosen_samples(samples, ["one", "two"], rewards)

@@ -107,7 +107,9 @@ def _report(
     except (DataError, OSError):
         return None
     report.leave_unread()
-    report.problems = [bad for bad in report.problems if bad.kind in (Kind.GOLD, Kind.NOT_READ)]
+    report.problems = [
+        bad for bad in report.problems if bad.kind in (Kind.GOLD, Kind.NOT_READ, Kind.FILE)
+    ]
     more = first is not None and report.other_tasks.total() >= first  # rows of them may follow
     if not more and (text := report.no_row_of(tasks)):
         raise DataError(text)

@@ -8,9 +8,7 @@ from math import isfinite
 from typing import Any
 
 import torch
-from swift.rlhf_trainers.utils import collate_to_grpo_micro_batch, encode_sample
-from swift.trainers import disable_gradient_checkpointing
-from torch import distributed
+from accelerate.utils import gather_object
 
 from swift_vlrft.agreement.measurement import Row, first_apart
 
@@ -89,28 +87,22 @@ class Comparing(Base):  # type: ignore[misc]
                     apart=[f"{s[0]} {decode(s)!r}" if s else "no more" for s in map(list, pair)],
                 )
             )
-        return gathered(found), samples
+        return gather_object(found), samples
+
+    def split_by_mini_batches(self, samples: Samples) -> list[Samples]:
+        """As many at once as in training; ms-swift parts a whole generation."""
+        size = self.args.per_device_train_batch_size
+        return [samples[start : start + size] for start in range(0, len(samples), size)]
 
     def score(self, samples: Samples) -> list[list[float]]:
         """The trainer's log-probabilities, as in its own steps but without dropout."""
-        model, size, found = self.model, self.args.per_device_train_batch_size, []
-        training = model.training
-        model.eval()
-        for start in range(0, len(samples), size):
-            batch = samples[start : start + size]
-            with self._template_context(self.template):
-                for sample in batch:
-                    sample.encoded = encode_sample(sample, self.template)
-                    sample.encoded.pop("_extra_kwargs", None)
-                place = {"device": self.accelerator.device, "use_logits_to_keep": True}
-                inputs, grpo = collate_to_grpo_micro_batch(batch, self.template, **place)
-            inputs.pop("labels", None)
-            checkpointing = self.args.gradient_checkpointing_kwargs
-            with torch.no_grad(), disable_gradient_checkpointing(model, checkpointing):
-                logps = self._get_per_token_logps_and_entropies(model, inputs, grpo)[0]
-            mask = grpo.completion_mask.bool()
-            found += [row[kept].float().tolist() for row, kept in zip(logps, mask, strict=True)]
-        model.train(training)
+        training, found = self.model.training, []
+        self.model.eval()
+        for batch in self._prepare_batch_inputs(samples):
+            grpo = batch["grpo_batch"]
+            rows = zip(grpo.old_per_token_logps, grpo.completion_mask.bool(), strict=True)
+            found += [row[kept].float().tolist() for row, kept in rows]
+        self.model.train(training)
         return found
 
     def compare_moved(
@@ -126,7 +118,8 @@ class Comparing(Base):  # type: ignore[misc]
         for larger in STEPS:
             move(weights, kept, larger)
             scores = zip(first, self.score(samples), strict=True)
-            sizes = gathered([abs(b - a) for pair in scores for a, b in zip(*pair, strict=True)])
+            own = [abs(b - a) for pair in scores for a, b in zip(*pair, strict=True)]
+            sizes = gather_object(own)
             mean = sum(sizes) / max(1, len(sizes))
             if step and not isfinite(mean):  # too large for the type
                 move(weights, kept, step)
@@ -139,15 +132,6 @@ class Comparing(Base):  # type: ignore[misc]
         if not self.colocated:  # a server lives on
             self._move_model_to_vllm()
         return rows, f"weights moved by {step:.0%} before the sync, answers by {moved:.2g}"
-
-
-def gathered(values: list[Any]) -> list[Any]:
-    """Those of all processes."""
-    if not distributed.is_initialized():
-        return values
-    parts: list[Any] = [None] * distributed.get_world_size()
-    distributed.all_gather_object(parts, values)
-    return [*chain.from_iterable(parts)]
 
 
 def flat(values: Any) -> list[Any]:

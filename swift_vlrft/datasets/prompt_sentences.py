@@ -1,0 +1,150 @@
+"""The sentence of a prompt that says in which numbers boxes are asked for, in another box format.
+
+    norm1000   "the bounding boxes (between 0 and 1000, integer) ... {'Position': [x1, y1, x2, y2]}"
+    pixels     "the bounding boxes (in pixels, x from 0 to 644 and y from 0 to 476, integer) ..."
+    yx1000     "(between 0 and 1000, integer) ... {'box_2d': [y1, x1, y2, x2]}"
+
+Only sentences of the table prompt_sentences.toml are understood. A prompt that holds none of them
+gets one; where anything else in it looks like coordinates, it might contradict its gold boxes, and
+is refused.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from unicodedata import normalize
+
+from swift_vlrft.geometry.box_format import Y_FIRST_KEY, BoxFormat, Size
+
+KEYS = "Position|bbox_2d|box_2d|bbox|box"
+"""Keys of a box, as a pattern."""
+_POINT_KEYS = "point_2d|point|coordinate"
+_TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+RANGES: list[dict[str, str]] = _TABLE["range"]
+"""By box format, a sentence; the first is that of a prompt that says nothing."""
+
+
+def _any_of(texts: list[str]) -> str:
+    """A pattern of these texts; {width} and {height} are any number."""
+    return re.sub(r"\\\{\w+\\\}", r"(\\d+)", "|".join(map(re.escape, texts)))
+
+
+def _form(keys: str, forms: list[str]) -> re.Pattern[str]:
+    """A box or point under a known key, or under none; under another key it is not understood."""
+    keyed = rf"(?P<quote>[\"'])(?:{keys})(?P=quote): "
+    return re.compile(rf"(?:{keyed}|(?<![\"'`]:)(?<![\"'`]: ))(?:{_any_of(forms)})")
+
+
+_RANGE = [re.compile(_any_of(list(texts.values()))) for texts in RANGES]
+_PIXELS = re.compile(_any_of([texts["pixels"] for texts in RANGES]))
+_BOX, _POINT = _form(KEYS, _TABLE["forms"]["box"]), _form(_POINT_KEYS, _TABLE["forms"]["point"])
+_OTHER = re.compile(_any_of(_TABLE["other"]["sentences"]))
+_WRITE = re.compile(r"\nWrite each (?:box|point) as \{.*\}\.$")
+_QUESTION = re.compile(
+    "|".join(
+        rf"(?<={re.escape(start)})[^\n]*?(?={re.escape(end)})"
+        for start, end in _TABLE["other"]["questions"]
+    )
+)
+
+# ---- what may be of coordinates: rather too much than too little -------------------------------
+
+_KNOWN = "\u01c2"
+"""A letter of few languages for what is understood, so that no numbers meet across it."""
+
+_START, _END = "(?<![a-z])", "(?![a-z])"
+_N = r"(?<!\d)\d++(?:\.\d++|(?!\.\d))"
+_NUMBERS = re.compile(
+    # [412, 88], "20%; 30%", 640x480, 0 to 639, 300 400, (3 4): two numbers, no word between
+    rf"{_N}\s*(?:[\W_]{{0,5}}[^\w\s:][\W_]{{0,5}}|[x到至和乘])\s*{_N}"
+    rf"|{_N}\s(?:and|to|by|through|until|up to)\s{_N}"
+    r"|\d\d\s+\d\d|[\[({<>\"']\s*\d[\d.]*\s+\d"
+    # x_min=100, "x": 5, y is 20, left: 3, h = 7
+    rf"|{_START}[xy](?:[_ ]?(?:min|max|cent(?:er|re)|\d))?\W{{0,3}}(?:is|at|of)?\W{{0,3}}\d"
+    rf"|{_START}(?:left|top|right|bottom|width|height|w|h)\W{{0,2}}[=:]\W{{0,3}}\d"
+    # the width of the image is 640, 640 wide
+    r"|(?:width|height|size|宽|寬|高)\D{0,20}(?:\d\d|0?\.\d)"
+    r"|(?:\d\d|\.\d)\W{0,4}(?:wide|width|high|height|tall)",
+    re.IGNORECASE,
+)
+_AXIS = r"[xy](?:_?(?:\d|min|max|c|cent(?:er|re)))?"
+_WORDS = re.compile(
+    rf"{_START}(?:px|coord(?:inate)?s?|relative|fractions?|decimals?|integers?|whole numbers?"
+    r"|as floats?|float(?:ing point)? (?:numbers?|values?)|resolution|zero (?:and|to)"
+    r"|unit (?:interval|square)|original (?:\w+ )?(?:size|scale)|per[\s-]?mill?e?|[xy][ -]first"
+    r"|left\s*,\s*top\s*,|top\s*,\s*left\s*,\s*bottom|absolute position|xyxy|xywh|yxyx|cxcywh"
+    rf"|{_AXIS}\W{{1,4}}(?:{_AXIS}|[wh])){_END}|(?<![\d.])(?:1,?000|999|1k|1e3)(?!\d|\.\d)"
+    r"|pixel|normali[sz]|per\s?cent|\d\s?%|‰|thousand|10\^3|bbox|box_2d|point_2d|Position:"
+    rf"|[\"'`](?:{KEYS}|{_POINT_KEYS})[\"'`]\s*:|<\|?(?:box|point|begin_of_box)"
+    r"|坐标|座标|座標|像素|归一|歸一|一千|千分|百分|小数|整数|分辨率|尺寸",
+    re.IGNORECASE,
+)
+
+
+def said_of_coordinates(problem: str, *, points: bool = False) -> str | None:
+    """What a prompt, of boxes or of ``points``, may say of coordinates in other words than those of
+    the table, with a little of what stands around it; None: nothing.
+    """
+    found = _NUMBERS.search(_unknown(problem, points))
+    found = found or _WORDS.search(_unknown(_QUESTION.sub(_KNOWN, problem), points))
+    if found is None:
+        return None
+    near = found.string[max(found.start() - 20, 0) : found.end() + 10]
+    return near.replace(_KNOWN, "...").strip()
+
+
+def _unknown(problem: str, points: bool) -> str:
+    """The prompt with a mark in the place of all that is understood."""
+    for known in (*_RANGE, _POINT if points else _BOX, _OTHER):
+        problem = known.sub(f" {_KNOWN} ", problem)
+    return normalize("NFKC", problem)
+
+
+def sentence(of: BoxFormat, size: Size, number: int = 0) -> str:
+    """How the table says the format in its range of that number, of an image of ``size``."""
+    texts = RANGES[number]
+    return texts.get(of.name, texts["norm1000"]).format(width=size[0], height=size[1])
+
+
+def prompt_in(
+    problem: str, after: BoxFormat, seen: Size, key: str | None, *, points: bool = False
+) -> str:
+    """The prompt with the sentences of another format, of an image that the model sees as ``seen``,
+    and boxes, or points, asked for under ``key``, or the key of points that goes with it (None: as
+    it says). What it does not say is said at its end.
+    """
+    if not any(known.search(problem) for known in _RANGE):
+        problem += f"\n{sentence(after, seen)}"
+    for number, known in enumerate(_RANGE):
+        problem = known.sub(sentence(after, seen, number), problem)
+    if key is None:
+        return problem
+    y_first, form = key == Y_FIRST_KEY, _POINT if points else _BOX
+    if points:
+        key, order = ("point", "y, x") if y_first else ("point_2d", "x, y")
+    else:
+        order = "y1, x1, y2, x2" if y_first else "x1, y1, x2, y2"
+    plain = f'{{"{key}": [{order}]}}'
+    problem, found = form.subn(
+        lambda m: f"{m['quote']}{key}{m['quote']}: [{order}]" if m["quote"] else plain, problem
+    )
+    return problem if found else f"{problem}\nWrite each {'point' if points else 'box'} as {plain}."
+
+
+def without_box_format(problem: str) -> str:
+    """The prompt without the table's sentences, forms and runs of blanks, for comparison across box
+    formats.
+    """
+    problem = _WRITE.sub("", problem)
+    for known in (*_RANGE, _BOX, _POINT):
+        problem = re.sub(rf"\{{?(?:{known.pattern})\}}?", " ", problem)
+    return " ".join(problem.split())
+
+
+def stated_size(problem: str) -> Size | None:
+    """The image size named in a prompt in pixels."""
+    found = _PIXELS.search(problem)
+    sides = [int(side) for side in found.groups() if side] if found else []
+    return (sides[0], sides[1]) if sides else None

@@ -1,0 +1,118 @@
+"""What the four numbers of a box are: their order, and the unit that they count in.
+
+    on a picture of 640 x 480, the box whose corners are (160, 120) and (480, 360) in pixels
+    xywh    pixels      [160, 120, 320, 240]        COCO's own: left, top, width, height
+    xyxy    pixels      [160, 120, 480, 360]        left, top, right, bottom
+    cxcywh  unit        [0.5, 0.5, 0.5, 0.5]        YOLO's: centre, width, height, in shares
+    xyxy    percent     [25, 25, 75, 75]
+    xyxy    norm1000    [250, 250, 750, 750]
+
+Nothing is guessed: who reads a set states one reading, and where that cannot be meant, ``fitting``
+says which readings could be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from swift_vlrft.datasets.source import DataError
+from swift_vlrft.geometry.box_format import Corners
+
+ORDERS = {
+    "xywh": "x, y, width, height",
+    "xyxy": "corners x1, y1, x2, y2",
+    "cxcywh": "centre x, centre y, width, height",
+}
+UNITS = {"pixels": 0, "unit": 1, "percent": 100, "norm1000": 1000}
+"""Each with the number of the right and the lower edge; 0: the picture's width and height."""
+ROUNDING = 2.0
+"""Pixels by which an edge may lie outside the picture: tools round, and some count from 1."""
+NEARLY_ALL = 0.95
+"""Share of the boxes that a reading must fit to be named: a file may hold a slip or two."""
+LARGEST_SHARE = 1.01
+
+Numbers = Sequence[float]
+"""The four numbers of a box, as they are stored."""
+PictureSize = tuple[float, float]
+"""Width and height in pixels."""
+
+
+class Reading(NamedTuple):
+    """The order and the unit of the numbers of a box."""
+
+    boxes: str = "xywh"
+    unit: str = "pixels"
+
+    def __str__(self) -> str:
+        unit = "shares of the sides" if self.unit == "unit" else self.unit
+        return f"{ORDERS[self.boxes]} in {unit}"
+
+    @property
+    def flags(self) -> str:
+        """What selects it on the command line."""
+        unit = "" if self.unit == "pixels" else f" --unit {self.unit}"
+        return f"--boxes {self.boxes}{unit}"
+
+
+READINGS = [Reading(order, unit) for unit in UNITS for order in ORDERS]
+
+
+def reading_named(boxes: str, unit: str) -> Reading:
+    """The values of ``--boxes`` and ``--unit``; DataError lists the known ones."""
+    for flag, value, known in (("--boxes", boxes, ORDERS), ("--unit", unit, UNITS)):
+        if value not in known:
+            raise DataError(f"{flag} {value}: unknown; known: {', '.join(known)}")
+    return Reading(boxes, unit)
+
+
+def corners(box: Numbers, reading: Reading, size: PictureSize) -> Corners:
+    """Left, top, right and bottom edge in pixels, wherever they lie."""
+    a, b, c, d = box
+    if edge := UNITS[reading.unit]:
+        (width, height) = size
+        # Multiplied first: of whole numbers, only the division rounds.
+        a, b, c, d = a * width / edge, b * height / edge, c * width / edge, d * height / edge
+    if reading.boxes == "xyxy":
+        return a, b, c, d
+    if reading.boxes == "cxcywh":
+        a, b = a - c / 2, b - d / 2
+    return a, b, a + c, b + d
+
+
+def is_inside(box: Corners, size: PictureSize) -> bool:
+    """Whether corners in pixels are in order, and leave the picture by ``ROUNDING`` at most."""
+    x1, y1, x2, y2 = box
+    return (
+        -ROUNDING <= x1 <= x2 <= size[0] + ROUNDING and -ROUNDING <= y1 <= y2 <= size[1] + ROUNDING
+    )
+
+
+def clipped(box: Corners, size: PictureSize) -> Corners | None:
+    """The part of the box that the picture holds, in pixels; None where it has no area."""
+    x1, y1 = max(box[0], 0.0), max(box[1], 0.0)
+    x2, y2 = min(box[2], size[0]), min(box[3], size[1])
+    return (x1, y1, x2, y2) if x1 < x2 and y1 < y2 else None
+
+
+def are_shares(boxes: Sequence[Numbers]) -> bool:
+    """Whether no number of the set is above 1: in any unit but shares, every box were a dot."""
+    return bool(boxes) and all(max(box) <= LARGEST_SHARE for box in boxes)
+
+
+def fitting(
+    boxes: Sequence[tuple[Numbers, PictureSize]], among: Sequence[Reading] = READINGS
+) -> list[Reading]:
+    """The readings under which nearly all boxes of a set lie inside their pictures.
+
+    Several: the numbers do not tell. None: the set has no boxes, or no one reading.
+    """
+    shares = are_shares([box for box, _ in boxes])
+    found = []
+    for reading in among if boxes else ():
+        if shares and reading.unit != "unit":
+            continue
+        fit = sum(is_inside(corners(box, reading, size), size) for box, size in boxes)
+        if fit >= NEARLY_ALL * len(boxes):
+            found.append(reading)
+    return found

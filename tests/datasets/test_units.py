@@ -1,0 +1,187 @@
+"""Which order and unit the numbers of boxes can have, and what is refused for it."""
+
+import json
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from support.stored_sets import picture
+from support.written_sets import check, data, rows_in
+
+from swift_vlrft.datasets.units import (
+    READINGS,
+    UNITS,
+    Reading,
+    are_shares,
+    clipped,
+    corners,
+    fitting,
+)
+
+FAR = (640, 480)
+
+
+@st.composite
+def drawn_boxes(draw):
+    """Corners in pixels, with area, inside pictures of several sizes: what a person drew."""
+    found = []
+    for _ in range(draw(st.integers(1, 12))):
+        width, height = draw(st.integers(8, 4000)), draw(st.integers(8, 4000))
+        x1, y1 = draw(st.integers(0, width - 4)), draw(st.integers(0, height - 4))
+        x2, y2 = draw(st.integers(x1 + 3, width)), draw(st.integers(y1 + 3, height))
+        found.append(((x1, y1, x2, y2), (width, height)))
+    return found
+
+
+def stored(box, reading, size):
+    """The numbers that a tool would write for corners in pixels."""
+    x1, y1, x2, y2 = box
+    numbers = {
+        "xyxy": (x1, y1, x2, y2),
+        "xywh": (x1, y1, x2 - x1, y2 - y1),
+        "cxcywh": ((x1 + x2) / 2, (y1 + y2) / 2, x2 - x1, y2 - y1),
+    }[reading.boxes]
+    edge = UNITS[reading.unit]
+    return [n / size[i % 2] * edge if edge else n for i, n in enumerate(numbers)]
+
+
+@settings(deadline=None)
+@given(drawn_boxes(), st.sampled_from(READINGS))
+def test_the_reading_that_boxes_were_written_in_fits_and_gives_them_back(boxes, reading):
+    written = [(stored(box, reading, size), size) for box, size in boxes]
+    # Specks in large pictures have percents below 1, and look like shares.
+    assume(reading.unit == "unit" or not are_shares([numbers for numbers, _ in written]))
+    for (numbers, size), (box, _) in zip(written, boxes, strict=True):
+        assert corners(numbers, reading, size) == pytest.approx(box, abs=1e-6)
+    assert reading in fitting(written)
+    assert fitting(written) == fitting(written[::-1])
+
+
+@pytest.mark.parametrize(
+    ("boxes", "fits"),
+    [
+        ([[400, 200, 620, 460], [300, 400, 630, 470]], "xyxy pixels, xyxy norm1000"),
+        ([[620, 470, 19, 9]], "xywh pixels, cxcywh pixels, xywh norm1000, cxcywh norm1000"),
+        ([[90, 0, 92, 60]], "xywh pixels, xyxy pixels, xyxy percent, xywh norm1000, xyxy norm1000"),
+        ([[0.3, 0.5, 0.9, 0.8]], "xyxy unit"),
+        ([[0.5, 0.5, 0.4, 0.6]], "cxcywh unit"),
+        ([[0.25, 0.25, 0.5, 0.5]], "xywh unit, xyxy unit, cxcywh unit"),
+        ([[900, 900, 1000, 1000]], "xyxy norm1000"),
+        ([[900, 900, 2000, 1000]], ""),
+        ([], ""),
+    ],
+)
+def test_what_fits(boxes, fits):
+    found = fitting([(box, FAR) for box in boxes])
+    assert ", ".join(f"{one.boxes} {one.unit}" for one in found) == fits
+
+
+def test_a_slip_does_not_hide_the_reading():
+    boxes = [([300 + i, 300 + i, 500 + i, 400 + i], FAR) for i in range(40)]
+    assert Reading("xyxy") in fitting([*boxes, ([300, 300, 900, 900], FAR)])
+    assert Reading("xyxy") not in fitting([*boxes, *[([300, 300, 900, 900], FAR)] * 4])
+
+
+def test_only_the_part_inside_the_picture_is_kept():
+    assert clipped((-1.5, 10, 641, 480), FAR) == (0, 10, 640, 480)
+    assert clipped((640, 10, 642, 20), FAR) is None
+
+
+# ---- what a person sees of it ------------------------------------------------------------------
+
+SAID = [
+    # boxes on pictures of 640 x 480; words of the refusal
+    ([[400, 200, 600, 440], [100, 300, 400, 400]], ["2 of 2", "--boxes xyxy)", "1.png"]),
+    ([[0.1, 0.1, 0.5, 0.5], [0.5, 0.5, 0.9, 0.9]], ["shares", "--boxes xyxy --unit unit"]),
+    ([[0.5, 0.5, 0.2, 0.3]], ["shares", "--boxes cxcywh --unit unit"]),
+]
+
+
+def instances(folder, boxes):
+    """A COCO file with a box on each of its pictures."""
+    numbers = range(1, len(boxes) + 1)
+    for i in numbers:
+        (folder / f"{i}.png").write_bytes(picture(size=FAR))
+    size = {"width": FAR[0], "height": FAR[1]}
+    content = {
+        "images": [{"id": i, "file_name": f"{i}.png"} | size for i in numbers],
+        "categories": [{"id": 7, "name": "dog"}],
+        "annotations": [
+            {"id": i, "image_id": i, "category_id": 7, "bbox": boxes[i - 1]} for i in numbers
+        ],
+    }
+    file = folder / "instances.json"
+    file.write_text(json.dumps(content))
+    return file
+
+
+@pytest.mark.parametrize(("boxes", "words"), SAID)
+def test_boxes_that_cannot_be_meant_are_refused_in_one_line(boxes, words, tmp_path):
+    file = instances(tmp_path, boxes)
+    for command in (["coco", file, tmp_path, tmp_path / "out"], ["check", file]):
+        done = data(*command)
+        assert done.exit_code == 2 and not (tmp_path / "out").exists()
+        (line,) = done.stderr.splitlines()
+        assert all(word in line for word in [str(file), *words]), line
+
+
+@pytest.mark.parametrize(
+    "box", [[600, 10, 100, 50], [-20, 10, 50, 50], [60, 60, -50, 50], [600, 10, 42.5, 50]]
+)
+def test_a_box_beyond_its_picture_makes_a_bad_row(box, tmp_path):
+    file = instances(tmp_path, [[10, 10, 50, 50], box, *[[10, 10, 40, 40]] * 18])
+    done = data("check", file)
+    assert done.exit_code == 1 and "19 of 20 rows" in done.output, done.output
+    said = " ".join(done.output.split())
+    assert f"{file}, image 2" in said and f"annotations[1], id 2, {box} in image 2" in said
+    done = data("coco", file, tmp_path, tmp_path / "out")
+    assert done.exit_code == 2 and f"id 2, {box}" in done.stderr
+    assert data("coco", file, tmp_path, tmp_path / "out", "--keep-going").exit_code == 0
+    assert len(rows_in(tmp_path / "out")) == 19
+
+
+def test_two_pixels_beyond_are_rounding(tmp_path):
+    file = instances(tmp_path, [[600, 10, 42, 471.9]])
+    assert data("coco", file, tmp_path, tmp_path / "out").exit_code == 0
+    (row,) = rows_in(tmp_path / "out")
+    assert "[938, 21, 1000, 1000]" in row["solution"]
+
+
+@pytest.mark.parametrize("reading", READINGS, ids=str)
+def test_every_reading_that_is_stated_gives_the_same_set(reading, tmp_path):
+    boxes = [(64, 48, 320, 240), (200, 100, 640, 480), (0, 0, 600, 300)]
+    file = instances(tmp_path, [stored(box, reading, FAR) for box in boxes])
+    flags = ["--boxes", reading.boxes, "--unit", reading.unit]
+    done = data("coco", file, tmp_path, tmp_path / "out", *flags)
+    assert done.exit_code == 0, done.output
+    golds = sorted(row["solution"].split("]")[0] for row in rows_in(tmp_path / "out"))
+    assert [gold.split(": [")[1] for gold in golds] == [
+        "0, 0, 938, 625",
+        "100, 100, 500, 500",
+        "313, 208, 1000, 1000",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("boxes", "words"),
+    [
+        ([[[0.5, 0.5, 0.2, 0.3]], [[0.1, 0.1, 0.4, 0.4]]], "shares, not pixels"),
+        ([[[300, 100, 400, 200]], [[10, 10, 900, 40]]], "reaches beyond the image"),
+    ],
+)
+def test_the_same_in_parquet(boxes, words, tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = [
+        {
+            "image": {"bytes": picture(size=FAR), "path": "1.png"},
+            "width": FAR[0],
+            "height": FAR[1],
+            "objects": {"bbox": of, "category": ["dog"] * len(of)},
+        }
+        for of in boxes
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "train.parquet")
+    code, report = check(tmp_path)
+    assert code == 1 and words in report["problems"][-1]["problem"]
