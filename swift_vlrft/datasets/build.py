@@ -222,10 +222,10 @@ def detection_row(
     prompt: str = PROMPT,
 ) -> dict[str, Any]:
     """A row with its boxes in norm1000, each with its label if it has one; none: "No Objects". A
-    ``category`` is put into the prompt, and into a column; ValueError if it has no name.
+    ``category`` is put into the prompt, and into a column. ValueError for one without a name.
     """
-    if category is not None and not category.strip():
-        raise ValueError(f"the category of {len(boxes)} boxes has the name {category!r}; name it")
+    if any(not name.strip() for name in (*labels, "-" if category is None else category)):
+        raise ValueError(f"a category of its {len(boxes)} boxes has a blank name; name it")
     gold: list[dict[str, Any]] = [{"Position": list(box), "Confidence": 1} for box in boxes]
     for entry, label in zip(gold, labels, strict=False):
         entry["label"] = label

@@ -95,7 +95,7 @@ class DeclaredBoxes:
                 )
             if other := OTHERS.get(frame):
                 out = sized - self.inside[frame, frame]
-                if out * 10 >= sized > 0 and self.inside[frame, other] >= NEARLY_ALL * sized:
+                if out * 2 > sized and self.inside[frame, other] >= NEARLY_ALL * sized:
                     return (
                         f"{path}: {out} of {sized} boxes leave their images as {frame}; they fit "
                         f"as {other}. Say so in a column frame, by the value {other}"

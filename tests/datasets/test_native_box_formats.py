@@ -140,9 +140,3 @@ def test_rows_stored_in_another_format_than_they_say_are_named(
     row = ROW | {"problem": "Where?", "solution": solution, "task": "grounding"}
     _, report = check(written(tmp_path, row | {"frame": box_format}))
     assert [named in problem["problem"] for problem in report["problems"]] == [True] * bool(named)
-
-
-def test_thousandths_that_look_like_shares_are_noted(tmp_path):
-    _, report = check(written(tmp_path, ROW | {"solution": "[0.1, 0.2, 0.3, 1]"}))
-    (note,) = report["notes"]
-    assert "unit" in note

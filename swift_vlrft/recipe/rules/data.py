@@ -17,6 +17,7 @@ from swift_vlrft.datasets import box_format as formats
 from swift_vlrft.datasets.check import CHECKED, beginning, check_set
 from swift_vlrft.datasets.opening import check_columns, find_set, is_ours
 from swift_vlrft.datasets.report import Report, nothing_scored, report_of_source
+from swift_vlrft.datasets.row import STOPS
 from swift_vlrft.datasets.schemas import is_for_swift
 from swift_vlrft.datasets.storage import StoredSet
 from swift_vlrft.datasets.syntax import parse
