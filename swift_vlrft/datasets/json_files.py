@@ -1,11 +1,13 @@
-"""Rows in JSON: a line for each, or one list.
+"""Rows in JSON, a line for each or one list, and in CSV.
 
 rows.jsonl    {"image": "1.png", "problem": "What is it?", "solution": "rose"}
 rows.json     [{"image": "1.png", ...}, ...], {"data": [...]}, or lines as in rows.jsonl
+rows.csv      image,problem,solution: UTF-8, with a header; every value is a text, or missing
 """
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -45,7 +47,9 @@ class JsonFiles(StoredSet):
 
 def _rows(file: Path) -> Records:
     with json_errors(file):
-        if is_lines(file):
+        if file.suffix.lower() == ".csv":
+            values = _csv_rows(file)
+        elif is_lines(file):
             values = ((f"line {number}", value) for number, value in json_lines(file))
         else:
             content = listed_in(read_json(file))
@@ -61,6 +65,20 @@ def _rows(file: Path) -> Records:
             else:
                 text = f"{line}: an object is needed, found {str(record)[:80]!r}"
                 yield BadRow(place, text)
+
+
+def _csv_rows(file: Path) -> Iterator[tuple[str, Any]]:
+    try:
+        with open(file, encoding="utf-8-sig", newline="") as lines:
+            rows = csv.DictReader(lines, strict=True)
+            for row in rows:
+                more = row.pop(None, None)  # type: ignore[call-overload]
+                place = f"line {rows.line_num}"
+                text = f"{place}: {len(more or ())} more values than the header has columns"
+                record = {name: value or None for name, value in row.items()}
+                yield place, Broken(text, False) if more else record
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise DataError(f"{file} is no CSV in UTF-8 ({error}); write it anew") from error
 
 
 def listed_in(content: Any) -> list[Any] | None:
@@ -84,7 +102,7 @@ def json_errors(file: Path) -> Iterator[None]:
 
 def is_lines(file: Path) -> bool:
     """Whether every line is a row: ``Dataset.to_json("rows.json")`` writes such files, too."""
-    if file.suffix.lower() == ".jsonl":
+    if file.suffix.lower() in (".jsonl", ".csv"):
         return True
     try:
         with open(file, "rb") as lines:

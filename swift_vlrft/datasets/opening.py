@@ -2,7 +2,7 @@
 
 folder/train-00000-of-00002.parquet           Parquet, with splits and shards
 folder/dataset_dict.json, train/state.json    ``save_to_disk`` of a DatasetDict or a Dataset
-rows.jsonl, rows.json                         JSON with image paths
+rows.jsonl, rows.json, rows.csv               JSON or CSV with image paths
 instances_train2017.json                      COCO's annotations
 """
 
@@ -43,6 +43,7 @@ from swift_vlrft.files.jsonl import LineError, begins_with_list
 
 PARQUET = (".parquet",)
 JSON = (".json", ".jsonl")
+CSV = (".csv",)
 NO_ROWS = frozenset(
     {
         *("config.json", "dataset_info.json", "dataset_infos.json", "dataset_dict.json"),
@@ -121,7 +122,7 @@ def find_set(
         stored = _saved_dataset(path, [path], keep_going)
     elif path.is_dir():
         stored = _folder(path, split, keep_going)
-    elif path.suffix.lower() in JSON:
+    elif path.suffix.lower() in JSON + CSV:
         stored = _json(path, [path], keep_going)
     elif path.suffix.lower() in PARQUET:
         stored = ColumnFiles.of_files(path, [path], "Parquet", keep_going=keep_going)
@@ -254,6 +255,7 @@ def _row_files(path: Path) -> list[Path]:
     if files := [f for f in below if f.suffix.lower() in PARQUET]:
         return files
     files = [f for f in below if f.suffix.lower() in JSON and f.name not in NO_ROWS]
+    files = files or [f for f in below if f.suffix.lower() in CSV]
     found = by_split(files, path)
     here = [f for f in files if f.parent == path]
     if here and not any(found[f] for f in here):
@@ -451,7 +453,7 @@ def why_unknown(path: Path) -> str:
     """What to say of a path that holds no set in any storage format."""
     text = (
         f"{path} holds no data set that is known: neither Parquet files, nor a folder of "
-        "save_to_disk, nor JSON"
+        "save_to_disk, nor JSON, nor CSV"
     )
     if not path.is_dir():
         return text

@@ -1,5 +1,6 @@
 """One set of three rows, in every form that a set can lie on disk in."""
 
+import csv
 import io
 import json
 
@@ -83,6 +84,15 @@ def jsonl(folder):
     return folder / "rows.jsonl"
 
 
+def csv_file(folder):
+    lines = [json.loads(line) for line in jsonl(folder).read_text().splitlines() if line]
+    with open(folder / "rows.csv", "w", newline="") as file:
+        writer = csv.DictWriter(file, lines[0])
+        writer.writeheader()
+        writer.writerows(lines)
+    return folder / "rows.csv"
+
+
 def json_list_in_a_folder(folder):
     lines = [json.loads(line) for line in jsonl(folder).read_text().splitlines() if line]
     (folder / "rows.jsonl").unlink()
@@ -135,6 +145,6 @@ def command(*arguments):
 
 
 FORMS = [
-    parquet_file, parquet_folder, saved_dataset, saved_dict, jsonl, json_list_in_a_folder,
+    parquet_file, parquet_folder, saved_dataset, saved_dict, jsonl, csv_file, json_list_in_a_folder,
     parquet_of_paths, parquet_of_plain_bytes,
 ]  # fmt: skip

@@ -1,0 +1,137 @@
+"""`vlrft data check`, conversion, training, and what is asked before a model is loaded find the
+same rows with the same words, whatever form a set lies in.
+"""
+
+import csv
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.stored_sets import picture, train_on
+from typer.testing import CliRunner
+
+from swift_vlrft.cli import app
+from swift_vlrft.datasets import DataError, read_rows
+from swift_vlrft.datasets.check import check_set
+from swift_vlrft.datasets.convert import convert_folder
+
+GOOD = {
+    "image": "0.png",
+    "problem": "Where is the dog?",
+    "solution": "[254, 303, 291, 365]",
+    "task": "grounding",
+    "frame": "norm1000",
+}
+FAULTS = {
+    "good": {},
+    "no prompt": {"problem": None},
+    "blank prompt": {"problem": "  "},
+    "no gold": {"solution": None},
+    "two numbers": {"solution": "[1, 2]"},
+    "inverted": {"solution": "[291, 303, 254, 365]"},
+    "prose": {"solution": "to the left"},
+    "outside": {"solution": "[10, 20, 1400, 90]"},
+    "unknown task": {"task": "flower"},
+    "unknown frame": {"frame": "norm999"},
+    "two images": {"problem": "<image><image>Where?"},
+    "chat template": {"problem": "<|vision_start|><|image_pad|><|vision_end|>Where?"},
+    "video": {"problem": "<video>Where is the dog?"},
+    "gone": {"image": "9.png"},
+    "broken": {"image": "broken.png"},
+}
+OF_IMAGES = ("gone", "broken")
+"""Not looked for before a model is loaded."""
+
+
+def rows_as_jsonl(folder, rows):
+    (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def rows_as_csv(folder, rows):
+    with open(folder / "train.csv", "w", newline="") as file:
+        writer = csv.DictWriter(file, GOOD)
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def rows_as_parquet(folder, rows):
+    pq.write_table(pa.Table.from_pylist(rows), folder / "train.parquet")
+
+
+def with_bytes(folder, row):
+    file = folder / row["image"]
+    content = file.read_bytes() if file.exists() else None
+    return row | {"image": {"bytes": content, "path": row["image"]}}
+
+
+def rows_with_bytes(folder, rows):
+    rows = [with_bytes(folder, row) for row in rows]
+    kind = pa.struct({"bytes": pa.binary(), "path": pa.string()})
+    schema = pa.schema({name: pa.string() for name in GOOD} | {"image": kind})
+    pq.write_table(pa.Table.from_pylist(rows, schema), folder / "train.parquet")
+
+
+def rows_saved(folder, rows):
+    from datasets import Dataset
+
+    Dataset.from_list([with_bytes(folder, row) for row in rows]).save_to_disk(folder)
+
+
+FORMS = [rows_as_jsonl, rows_as_csv, rows_as_parquet, rows_with_bytes, rows_saved]
+
+
+def of_check(path):
+    done = CliRunner().invoke(app, ["data", "check", str(path), "--json"])
+    assert done.exit_code < 2, done.output
+    found = json.loads(done.stdout)["problems"]
+    return {(one["place"], one["problem"]) for one in found}
+
+
+def of_conversion(path, out):
+    try:
+        written = convert_folder(path, out, keep_going=True)
+    except DataError as error:  # no row is left
+        return {line.strip() for line in str(error).splitlines()[1:]}
+    return {(str(one.place), one.problem) for one in written.left_out}
+
+
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(write=st.sampled_from(FORMS), faults=st.lists(st.sampled_from(list(FAULTS)), max_size=3))
+def test_four_askers_find_the_same(write, faults, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("case")
+    (path := folder / "set").mkdir()
+    (path / "0.png").write_bytes(picture())
+    (path / "broken.png").write_bytes(picture(size=(300, 300))[:-40])
+    rows = [GOOD, *(GOOD | FAULTS[fault] for fault in faults)]
+    write(path, rows)
+
+    checked = of_check(path)
+    bad = [n for n, fault in enumerate(["good", *faults]) if fault != "good"]
+    assert sorted(int(place.rpartition(" ")[2]) for place, _ in checked) == bad
+    assert of_conversion(path, folder / "out") == checked
+
+    before = {(str(one.place), one.problem) for one in check_set(path, images=False).problems}
+    of_images = {f"row {n}" for n, fault in enumerate(["", *faults]) if fault in OF_IMAGES}
+    assert before == {one for one in checked if one[0].rpartition(", ")[2] not in of_images}
+
+    try:
+        dataset, report = train_on(path, folder / "cache")
+    except DataError as error:
+        assert all(f"{place}: {problem}" in str(error) for place, problem in checked)
+        return
+    assert {(str(one.place), one.problem) for one in report.problems} == checked
+    assert len(dataset) == len(rows) - len(bad)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [(b"0.png,Where?,a,more\n", "line 2: 1 more"), (b"0.png,W\xff,a\n", "UTF-8")]
+)
+def test_csv_that_is_no_table_is_named(text, said, tmp_path):
+    (tmp_path / "rows.csv").write_bytes(b"image,problem,solution\n" + text)
+    with pytest.raises(DataError, match=rf"rows.csv.*{said}"):
+        list(read_rows(tmp_path / "rows.csv"))
