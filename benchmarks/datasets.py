@@ -4,7 +4,7 @@
 
 Both read the same Parquet through ms-swift's ``load_dataset``, each in a process of its own with
 an empty cache: rows of 640 x 480 RGBA PNG, about 800 KB each. Measured after the imports: seconds
-until the first row is at hand, bytes written, the peak of private memory (USS), and the time to
+until the first row is at hand, bytes written, the peak of private memory, and the time to
 read a row at random. The larger set is read by swift-vlrft only, to see whether memory grows;
 everything is written to a temporary folder and deleted. The first line is what the machine takes
 to copy the files, in turn with the others: swift-vlrft writes the images once.
@@ -85,7 +85,7 @@ def write_set(folder: Path, rows: int) -> int:
 
 
 class PrivateMemory:
-    """The most private memory (USS: mapped files do not count) while the block runs, in bytes."""
+    """The most private memory (mapped files do not count) while the block runs, in bytes."""
 
     def __enter__(self) -> PrivateMemory:
         self.peak, self.ended = 0, threading.Event()
@@ -94,11 +94,10 @@ class PrivateMemory:
         return self
 
     def _watch(self) -> None:
-        import psutil
-
-        process = psutil.Process()
         while not self.ended.wait(0.02):
-            self.peak = max(self.peak, process.memory_full_info().uss)
+            lines = Path("/proc/self/status").read_text().splitlines()
+            (held,) = (int(line.split()[1]) for line in lines if line.startswith("RssAnon:"))
+            self.peak = max(self.peak, held * 1024)
 
     def __exit__(self, *_: object) -> None:
         self.ended.set()

@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 VERSION = "6"
 MAX_THREADS = 4
-"""Shards copied at once unless ``--dataset_num_proc`` asks for more: the disk takes no more."""
+"""Images looked at at once, unless ``--dataset_num_proc`` asks for more."""
 
 
 def threads(num_proc: int = 1) -> ThreadPoolExecutor:
-    """For copying and decoding, which leave the interpreter free."""
+    """For decoding, which leaves the interpreter free."""
     return ThreadPoolExecutor(max(num_proc, min(os.cpu_count() or 1, MAX_THREADS)))
 
 
@@ -49,10 +49,8 @@ def mapped(stored: ColumnFiles, cache: Path, num_proc: int = 1) -> tuple[pa.Tabl
     import pyarrow as pa
 
     image = stored.stored_name("image")
-    with threads(num_proc) as pool, threads(num_proc) as lookers:
-        parts = list(
-            pool.map(lambda file: _mapped(stored, file, image, cache, lookers), stored.files)
-        )
+    with threads(num_proc) as pool:
+        parts = [_mapped(stored, file, image, cache, pool) for file in stored.files]
     origin = [(file, len(table)) for file, (table, _) in zip(stored.files, parts, strict=True)]
     infos = [info for _, found in parts for info in found]
     return pa.concat_tables([table for table, _ in parts]), origin, infos

@@ -66,9 +66,17 @@ class ColumnFiles(StoredSet):
         return made
 
     def _features_of(self, file: Path) -> Features | DataError:
+        # Not by load_dataset, whose progress bars break in threads (tqdm's ensure_lock).
+        import fsspec
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+        from datasets import Features
+
         try:
-            with damage_named(file):
-                return self._stream(file).features
+            with damage_named(file), fsspec.open(str(file), "rb") as opened:
+                parquet = self.kind == "Parquet"
+                schema = pq.read_schema(opened) if parquet else pa.ipc.open_stream(opened).schema
+                return Features.from_arrow_schema(schema)
         except DataError as error:
             return error
 
