@@ -22,7 +22,13 @@ from pathlib import Path
 from shutil import rmtree
 from typing import TYPE_CHECKING, Any
 
-from swift_vlrft.datasets.column_files import BATCH_ROWS, ColumnFiles, damage_named, parquet_options
+from swift_vlrft.datasets.column_files import (
+    BATCH_ROWS,
+    ColumnFiles,
+    damage_named,
+    parquet_options,
+    source,
+)
 from swift_vlrft.datasets.image import ImageInfo, try_image_info, upright_bytes
 from swift_vlrft.datasets.row import RowLocation
 from swift_vlrft.datasets.storage import Infos, Origin
@@ -88,15 +94,13 @@ def _table(stored: ColumnFiles, file: Path, folder: Path) -> pa.Table:
     if stored.kind == "Arrow":
         return Dataset.from_file(str(file)).cast(stored.features).data.table
     rows = load_dataset(
-        "parquet",
-        data_files=str(file),
-        split="train",
+        **source("parquet", file),
         features=stored.features,
         cache_dir=str(folder),
         writer_batch_size=BATCH_ROWS,
         **parquet_options(),
     )
-    if len(rows) != rows.info.splits["train"].num_examples:
+    if len(rows) != stored.counts[file]:
         raise ValueError(f"{folder} is damaged")
     return rows.data.table
 

@@ -9,11 +9,12 @@ row stood: json_files.py.
 
 from __future__ import annotations
 
+import glob
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -36,6 +37,8 @@ FOOTERS = 16
 class ColumnFiles(StoredSet):
     """Parquet or Arrow."""
 
+    counts: dict[Path, int] = field(default_factory=dict)
+    """Rows of Parquet files, as their footers say."""
     features: Features | None = None
     """Of ``datasets``: those of all files, which each is read as."""
 
@@ -74,17 +77,18 @@ class ColumnFiles(StoredSet):
 
         try:
             with damage_named(file), fsspec.open(str(file), "rb") as opened:
-                parquet = self.kind == "Parquet"
-                schema = pq.read_schema(opened) if parquet else pa.ipc.open_stream(opened).schema
-                return Features.from_arrow_schema(schema)
+                if self.kind == "Arrow":
+                    return Features.from_arrow_schema(pa.ipc.open_stream(opened).schema)
+                footer = pq.read_metadata(opened)
+                self.counts[file] = footer.num_rows
+                return Features.from_arrow_schema(footer.schema.to_arrow_schema())
         except DataError as error:
             return error
 
     def _stream(self, file: Path, **options: Any) -> IterableDataset:
         from datasets import load_dataset
 
-        kind = self.kind.lower()
-        return load_dataset(kind, data_files=str(file), split="train", streaming=True, **options)
+        return load_dataset(streaming=True, **source(self.kind, file), **options)
 
     def _join(self, file: Path, features: Features) -> Features:
         """The features of the files so far and of this one: a column of nulls takes its type from
@@ -144,6 +148,17 @@ class ColumnFiles(StoredSet):
                 for record in table.to_pylist():
                     yield RowLocation(file, row), record
                     row += 1
+            if row != (count := self.counts.get(file, row)):
+                raise ValueError(f"of {count} rows")
+
+
+def source(kind: str, file: Path) -> dict[str, Any]:
+    """What names one file to ``load_dataset``, which takes names for patterns, and "::" for a file
+    in an archive.
+    """
+    if "::" in str(file):
+        raise DataError(f"{file}: datasets cannot read below a path with '::' in it; rename it")
+    return {"path": kind.lower(), "data_files": glob.escape(str(file)), "split": "train"}
 
 
 def parquet_options() -> dict[str, Any]:

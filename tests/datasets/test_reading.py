@@ -57,6 +57,13 @@ def test_every_form_gives_the_same_rows(write, tmp_path):
             assert shown(row).size == SIZE
 
 
+@pytest.mark.parametrize("write", [parquet_folder, saved_dict])
+def test_a_path_is_no_pattern(write, tmp_path):
+    (folder := tmp_path / "a[1] *?#{x},y%20").mkdir()
+    path = write(folder)
+    assert len(list(read_rows(path))) == len(train_on(path, tmp_path / "cache")[0]) == 3
+
+
 @pytest.mark.parametrize("saved", [False, True])
 def test_class_labels_are_their_names_in_every_column(saved, tmp_path):
     from datasets import ClassLabel, Dataset, Features, List, Value
