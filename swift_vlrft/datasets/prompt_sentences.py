@@ -38,6 +38,7 @@ def _form(keys: str, forms: list[str]) -> re.Pattern[str]:
 
 
 _RANGE = [re.compile(_any_of(list(texts.values()))) for texts in RANGES]
+_STATED = {name: re.compile(_any_of([texts[name] for texts in RANGES])) for name in RANGES[0]}
 _PIXELS = re.compile(_any_of([texts["pixels"] for texts in RANGES]))
 _BOX, _POINT = _form(KEYS, _TABLE["forms"]["box"]), _form(_POINT_KEYS, _TABLE["forms"]["point"])
 _OTHER = re.compile(_any_of(_TABLE["other"]["sentences"]))
@@ -100,6 +101,15 @@ def _unknown(problem: str, points: bool) -> str:
     for known in (*_RANGE, _POINT if points else _BOX, _OTHER):
         problem = known.sub(f" {_KNOWN} ", problem)
     return normalize("NFKC", problem)
+
+
+def contradiction(problem: str, of: BoxFormat) -> str | None:
+    """The sentence of another format in a prompt that has none of this format's."""
+    name = "norm1000" if of.name == "yx1000" else of.name
+    if _STATED[name].search(problem):
+        return None
+    found = (known.search(problem) for other, known in _STATED.items() if other != name)
+    return next((one[0] for one in found if one), None)
 
 
 def sentence(of: BoxFormat, size: Size, number: int = 0) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 
 from swift_vlrft.datasets.box_format import ImageResize, all_under, row_in_box_format
 from swift_vlrft.datasets.image import ImageInfo, size_problem
-from swift_vlrft.datasets.prompt_sentences import without_box_format
+from swift_vlrft.datasets.prompt_sentences import contradiction, without_box_format
 from swift_vlrft.datasets.report import NO_TASK, Report
 from swift_vlrft.datasets.routing import FULL, named_tasks, reads, routed, tasks_of_row
 from swift_vlrft.datasets.row import BOX_TASKS, BadRow, Kind, Row, RowLocation
@@ -230,6 +230,9 @@ def _task_problems(
         boxes = gold.boxes if isinstance(gold, BoxList) else [gold]
         frame = row.columns.get("frame")
         if frame in FORMATS:
+            if said := contradiction(row.problem, FORMATS[frame]):
+                text = f"the prompt asks for boxes {said!r}, and they are declared as {frame}"
+                yield f"{text}; say in the column frame which holds, or mend the prompt", Kind.ROW
             found = [*_other_key(text, FORMATS[frame]), *_outside(boxes, FORMATS[frame], info)]
             yield from ((problem, Kind.ROW) for problem in found)
         elif boxes or frame is not None:

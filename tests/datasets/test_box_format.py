@@ -210,6 +210,19 @@ def check_rewritten(form, boxes, label, name, key, size):
             assert abs(old[n] - new[n]) <= loss
 
 
+@pytest.mark.parametrize(
+    ("frame", "says"), [("pixels", "(between 0 and 1000, integer)"), ("norm1000", "in pixels, x")]
+)
+def test_a_prompt_that_contradicts_the_declared_format_is_a_bad_row(frame, says, tmp_path):
+    (tmp_path / "1.png").write_bytes(picture())
+    sentences = "Coordinates are in pixels, x from 0 to 40 and y from 0 to 20."
+    prompt = f"A box {says}." if "between" in says else f"A box. {sentences}"
+    row = {"image": "1.png", "problem": prompt, "solution": "[1, 2, 30, 18]", "task": "grounding"}
+    code, checked = check(write_rows(tmp_path / "a.jsonl", row | {"frame": frame}))
+    (problem,) = checked["problems"]
+    assert code == 1 and says in problem["problem"] and f"declared as {frame}" in problem["problem"]
+
+
 # ---- the same in the commands and in training ----------------------------------------------------
 
 
@@ -217,7 +230,9 @@ def check_rewritten(form, boxes, label, name, key, size):
 @pytest.mark.parametrize("wanted", ["norm1000", "pixels"])
 def test_check_and_training_refuse_the_same_prompts(tmp_path, stored_in, wanted):
     (tmp_path / "1.png").write_bytes(picture())
-    said = ["permille", "between 0 and 1000, integer", "in pixels", "a 40x20 picture"]
+    pixels = "in pixels, x from 0 to 40 and y from 0 to 20, integer"
+    known = pixels if stored_in == "pixels" else "between 0 and 1000, integer"
+    said = ["permille", known, "in pixels", "a 40x20 picture"]
     row = {"image": "1.png", "solution": "[1, 2, 30, 18]", "task": "grounding", "frame": stored_in}
     rows = [row | {"problem": f"A box ({words})."} for words in said]
     source = write_rows(tmp_path / "a.jsonl", *rows)
