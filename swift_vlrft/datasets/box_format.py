@@ -94,6 +94,10 @@ class ImageResize:
         return native_format(dataset, known_family(self.family))
 
 
+class UnknownSentence(ValueError):
+    """A prompt says something of coordinates in other words than those of the table."""
+
+
 class Subset(NamedTuple):
     """What ``--dataset PATH:subset`` asks for: a box format, or ``native``, and the rows of some
     tasks (none: of all).
@@ -233,7 +237,7 @@ def in_box_format(
             return problem, solution
         name = after.name if asked_key is None else NATIVE
         leave = "what it says" if name == "norm1000" else f"`:{name}`"
-        raise ValueError(
+        raise UnknownSentence(
             f"the prompt says {said!r}, which may be of coordinates and is no sentence that is "
             f"known, so that it is not converted from {before.name} to {name}: write the sentence "
             f"into the column `problem` yourself, as {sentence(before, size)!r}, or leave out "

@@ -39,11 +39,14 @@ from swift_vlrft.datasets.instances import (
     read_instances,
     refuse_shared_files,
 )
+from swift_vlrft.datasets.prompt_sentences import said_of_coordinates, says_range, sentence
 from swift_vlrft.datasets.row import BadRow, Drawn, RowLocation
 from swift_vlrft.datasets.schema import ANSWER_FORM
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.units import Reading
 from swift_vlrft.datasets.writer import Item, Written, write_folder
+from swift_vlrft.families.marks import first_mark
+from swift_vlrft.geometry.box_format import FORMATS
 from swift_vlrft.parsing.labels import normalise
 
 CATEGORY_LISTS: dict[str, list[str]] = tomllib.loads(
@@ -136,8 +139,22 @@ def prompt_of(file: Path | None, *, per_category: bool) -> str:
         )
     if per_category and known not in asked:
         raise DataError(f"--prompt {file} lacks {known}: every category would have one question")
-    if "<answer>" in asked:
+    if file is not None and (said := first_mark(asked) or said_of_coordinates(asked)):
+        raise DataError(
+            f"--prompt {file} says {said!r}: how boxes are written and what a chat template writes "
+            "is added to the question; leave it out"
+        )
+    if asked.count("<image>") > 1:
+        raise DataError(
+            f"--prompt {file} holds <image> {asked.count('<image>')} times; once is right"
+        )
+    if "<answer>" in asked and says_range(asked):
         return asked
+    if "<answer>" in asked:
+        raise DataError(
+            f"--prompt {file} shows the <answer>, and not in which numbers: write "
+            f"{sentence(FORMATS['norm1000'], (0, 0))!r} into it"
+        )
     label = "" if per_category else ", 'label': category"
     box = f"{{'Position': [x1, y1, x2, y2], 'Confidence': number{label}}}"
     return asked + HOW + ANSWER_FORM.replace("{}", f"[{box}, ...]")

@@ -26,6 +26,7 @@ from swift_vlrft.datasets.validate import (
     RowRules,
     TooLong,
     Validated,
+    ask_boxes,
     fitting_tasks,
     in_box_format,
     validate_rows,
@@ -53,6 +54,8 @@ def check_set(
     rules = RowRules(rewards=tuple(rewards), every_reward=images, tasks=tuple(tasks))
     for _ in islice(check_rows(stored, rules, report, images=images), first):
         pass
+    if not any(problem.kind is Kind.SET for problem in report.problems):  # not read to its end
+        ask_boxes(report)
     return report
 
 

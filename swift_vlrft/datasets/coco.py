@@ -47,6 +47,7 @@ from swift_vlrft.datasets.schema import (
     class_name,
     drawn_on,
     four_numbers,
+    further,
 )
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.storage import Record, Records, StoredSet
@@ -144,6 +145,7 @@ COCO_SCHEMA = RecordSchema("coco", lambda columns: set(COLUMNS) <= columns, _row
 
 # ---- Parquet ---------------------------------------------------------------------------------
 
+UNKNOWN = (1e9, 1e9)
 LIGHT = ("objects", "width", "height")
 BOXES = ("bbox", "bboxes", "boxes")
 CATEGORIES = ("category", "categories", "category_id", "label")
@@ -160,8 +162,8 @@ def _rows_of_objects(record: Record, context: Context) -> Iterator[RawExample]:
     if "reading" not in context.notes:
         context.notes["reading"] = _reading(context)
     reading = context.notes["reading"]
-    if reading is None:
-        raise ValueError("no number of the set's boxes is above 1: they are shares, not pixels")
+    if isinstance(reading, str):
+        raise ValueError(f"hardly a number of the set's boxes is above {reading}, not pixels")
     by_name: dict[str, Boxes] = {}
     unsure: dict[str, None] = {}
     for box, category, crowd in zip(boxes, categories, crowds, strict=True):
@@ -185,7 +187,8 @@ def _rows_of_objects(record: Record, context: Context) -> Iterator[RawExample]:
         context.leave_out(UNSURE, name)
     for name, found in by_name.items():
         if name not in unsure:
-            yield detection_row(record["image"], name, found)
+            kept = further(record, "image", "objects", "width", "height")
+            yield kept | detection_row(record["image"], name, found)
 
 
 def _objects(objects: Any) -> tuple[list[Any], list[Any], list[Any]]:
@@ -206,9 +209,9 @@ def _objects(objects: Any) -> tuple[list[Any], list[Any], list[Any]]:
     return boxes, categories, objects.get("iscrowd") or [False] * len(boxes)
 
 
-def _reading(context: Context) -> units.Reading | None:
-    """Corners, unless nearly every box of the set (of a stream's first records) can only be x, y,
-    width, height; None if all boxes are shares.
+def _reading(context: Context) -> units.Reading | str:
+    """Corners, unless more boxes of the set (of a stream's first records) lie inside their pictures
+    as x, y, width, height; a text if they cannot be pixels.
     """
     known = []
     for record in context.stored.sample(LIGHT):
@@ -217,12 +220,14 @@ def _reading(context: Context) -> units.Reading | None:
         except ValueError:
             continue
         size = drawn_on(record, exact=True)
-        sides = (size.width, size.height) if size else (1e9, 1e9)
+        sides = (size.width, size.height) if size else UNKNOWN
         known += [(box, sides) for box in boxes if four_numbers(box)]
     if units.are_shares([box for box, _ in known]):
-        return None
-    both = units.Reading("xyxy"), COCO
-    return (units.fitting(known, both) or both)[0]
+        return "1: they are shares"
+    if units.are_percent([(box, sides) for box, sides in known if sides != UNKNOWN]):
+        return "100: they are percent"
+    counts = units.inside(known, [units.Reading("xyxy"), COCO])
+    return max(counts, key=lambda reading: counts[reading])
 
 
 COCO_PARQUET_SCHEMA = RecordSchema("coco-parquet", _matches_parquet, _rows_of_objects, single=False)

@@ -56,13 +56,14 @@ class ColumnFiles(StoredSet):
             try:
                 if isinstance(features, DataError):
                     raise features
-                made.features = made._join(file, features) if made.files else features
+                made.features = made._join(file, features) if made.features else features
             except DataError as error:
                 if not keep_going:
                     raise
                 made.broken.append(BadRow(RowLocation(file), str(error), Kind.FILE))
                 continue
-            made.files.append(file)
+            if made.counts.get(file) != 0:  # else nothing can be read from it
+                made.files.append(file)
         if made.features is not None:
             made.names = list(made.features)
             made.labels = labels_of(made.features.to_dict())
@@ -76,6 +77,7 @@ class ColumnFiles(StoredSet):
         from datasets import Features
 
         try:
+            source(self.kind, file)  # which refuses a path that datasets cannot read
             with damage_named(file), fsspec.open(str(file), "rb") as opened:
                 if self.kind == "Arrow":
                     return Features.from_arrow_schema(pa.ipc.open_stream(opened).schema)
@@ -98,7 +100,7 @@ class ColumnFiles(StoredSet):
         from datasets import Features
 
         assert self.features is not None
-        first = self.files[0].name
+        first = self.files[0].name if self.files else "a file before it"
         if set(features) != set(self.features):
             raise DataError(
                 f"{file} has the columns {', '.join(features)}, but {first} has "
@@ -114,6 +116,13 @@ class ColumnFiles(StoredSet):
         for name in features:
             one, other = (pa.schema([schema.field(name)]) for schema in both)
             try:
+                if (
+                    name == "solution"
+                    and pa.types.is_integer(one.field(0).type)
+                    != (pa.types.is_integer(other.field(0).type))
+                    and not {pa.null()} & {one.field(0).type, other.field(0).type}
+                ):
+                    raise pa.ArrowTypeError("4 would be 4.0")
                 pa.unify_schemas([one, other], promote_options="permissive")
             except pa.ArrowException as error:
                 raise DataError(

@@ -22,37 +22,22 @@ ENOUGH = 10
 """Boxes of which it is no chance that all lie in the first tenth of their images."""
 MANY = 20
 """Boxes of which it is no chance that none lies beyond what pixels could be."""
+SMALL = 200
+"""Sides of an image up to which pixels may all be under 100."""
 OTHERS = {"pixels": "norm1000", "norm1000": "pixels"}
 
 
 @dataclass
 class DeclaredBoxes:
-    """By declared format: boxes, their largest number; of images whose size is known: how many
-    boxes lie inside, read as each format, and the smallest of the larger sides.
+    """Counts of boxes, by what and by the format that their rows declare."""
+
+    counts: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """all; dots: no number above 1; small: none above 100; large: on an image with a side over
+    SMALL; sized: the image's size is known; pixels, norm1000: of these, inside, read as that.
     """
 
-    boxes: Counter[str] = field(default_factory=Counter)
-    largest: dict[str, float] = field(default_factory=dict)
-    sized: Counter[str] = field(default_factory=Counter)
-    inside: Counter[tuple[str, str]] = field(default_factory=Counter)
-    smallest: float = float("inf")
-    like_pixels: int = 0
-    """Boxes declared as norm1000 inside an image under 900 pixels; less than 0: not all are."""
-
     def __add__(self, other: DeclaredBoxes) -> DeclaredBoxes:
-        largest = {
-            frame: max(self.largest.get(frame, 0), other.largest.get(frame, 0))
-            for frame in self.largest | other.largest
-        }
-        like = self.like_pixels + other.like_pixels
-        return DeclaredBoxes(
-            self.boxes + other.boxes,
-            largest,
-            self.sized + other.sized,
-            self.inside + other.inside,
-            min(self.smallest, other.smallest),
-            -1 if min(self.like_pixels, other.like_pixels) < 0 else like,
-        )
+        return DeclaredBoxes(self.counts + other.counts)
 
     def add(self, row: Row, info: ImageInfo | None) -> None:
         """A row as it is stored."""
@@ -60,53 +45,53 @@ class DeclaredBoxes:
         if frame not in ("pixels", "norm1000", "yx1000") or not row.has_boxes:
             return
         gold = read_boxes(gold_text(row.solution))
-        found = [box for box in (gold.boxes if gold is not None else ()) if box is not None]
-        for box in found:
-            self.boxes[frame] += 1
-            self.largest[frame] = max(self.largest.get(frame, 0), *box)
-        if info is None or not found:
-            return
-        size = info.width, info.height
-        self.smallest = min(self.smallest, max(size))
-        for box in found:
-            self.sized[frame] += 1
-            for unit in OTHERS:
-                ok = is_inside(corners(box, Reading("xyxy", unit), size), size)
-                self.inside[frame, unit] += ok
-                if frame == "norm1000" and unit == "pixels" and max(size) < 900:
-                    like = self.like_pixels
-                    self.like_pixels = like + 1 if ok and like >= 0 else -1
+        size = (info.width, info.height) if info is not None else None
+        for box in gold.boxes if gold is not None else ():
+            if box is None:
+                continue
+            high = max(box)
+            large = size is not None and max(size) > SMALL
+            what = {"all": True, "dots": high <= LARGEST_SHARE, "small": high <= 100}
+            what |= {"large": large, "small on large": large and high <= 100}
+            if size is not None:
+                what |= {"sized": True, "low": max(size) < 900}
+                for unit in OTHERS:
+                    what[unit] = is_inside(corners(box, Reading("xyxy", unit), size), size)
+            self.counts.update((frame, name) for name, holds in what.items() if holds)
 
     def problem(self, path: Path) -> str | None:
         """Why the set cannot be meant as it is declared, and what to declare; None if it can."""
-        for frame, count in self.boxes.items():
-            largest, sized = self.largest[frame], self.sized[frame]
-            if largest <= LARGEST_SHARE:
+        for frame in dict.fromkeys(frame for frame, _ in self.counts):
+            number = {name: self.counts[frame, name] for _, name in self.counts}
+            boxes, dots, small = number["all"], number.get("dots", 0), number.get("small", 0)
+            if dots >= NEARLY_ALL * boxes:
                 return (
-                    f"{path}: no number of its {count} boxes is above 1: they are shares of the "
-                    f"sides, not {frame}. Say so in a column frame, by the value unit"
+                    f"{path}: no number of {dots} of its {boxes} boxes is above 1: they are shares "
+                    f"of the sides, not {frame}. Say so in a column frame, by the value unit"
                 )
-            small = frame == "pixels" and self.smallest < 200
-            known = frame != "pixels" or sized >= ENOUGH
-            if largest <= 100 and count >= ENOUGH and known and not small:
+            if frame == "pixels":  # of a small image, all of them are
+                boxes, small = number.get("large", 0), number.get("small on large", 0)
+            if boxes >= ENOUGH and small >= NEARLY_ALL * boxes and 2 * dots < boxes:
                 return (
-                    f"{path}: no number of its {count} boxes is above 100: they are percent, not "
-                    f"{frame}. Multiply them by 10, and write norm1000 into a column frame"
+                    f"{path}: no number of {small} of its {boxes} boxes is above 100: they are not "
+                    f"{frame}. Say in a column frame what they are (pixels, unit); percent are "
+                    "norm1000 when they are multiplied by 10"
                 )
-            if other := OTHERS.get(frame):
-                out = sized - self.inside[frame, frame]
-                if out * 2 > sized and self.inside[frame, other] >= NEARLY_ALL * sized:
-                    return (
-                        f"{path}: {out} of {sized} boxes leave their images as {frame}; they fit "
-                        f"as {other}. Say so in a column frame, by the value {other}"
-                    )
+            sized, other = number.get("sized", 0), OTHERS.get(frame, frame)
+            out, fit = sized - number.get(frame, sized), number.get(other, 0)
+            if sized >= ENOUGH and 10 * out >= sized and fit >= NEARLY_ALL * sized:
+                return (
+                    f"{path}: {out} of {sized} boxes leave their images as {frame}; they fit as "
+                    f"{other}. Say so in a column frame, by the value {other}"
+                )
         return None
 
     def notes(self, path: Path) -> list[str]:
-        if self.like_pixels < MANY:
+        boxes = self.counts["norm1000", "low"]
+        if boxes < MANY or boxes != self.counts["norm1000", "pixels"]:
             return []
         return [
-            f"{path}: none of {self.like_pixels} boxes declared as norm1000 reaches beyond its "
-            "image's width and height in pixels: they look like pixels. If they are, add a column "
-            "frame with the value pixels."
+            f"{path}: none of {boxes} boxes declared as norm1000 reaches beyond its image's width "
+            "and height in pixels: they look like pixels. If they are, add a column frame with the "
+            "value pixels."
         ]

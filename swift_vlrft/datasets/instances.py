@@ -30,7 +30,9 @@ from swift_vlrft.datasets.units import Reading
 from swift_vlrft.files.jsonl import read_json
 from swift_vlrft.geometry.box_format import Corners, convert_box
 
-OUTSIDE = f"leaves its image by more than {units.ROUNDING:g} pixels, or ends before it begins,"
+OUTSIDE = (
+    f"leaves its image by more than {units.ROUNDING:g} pixels, ends before it begins, or is a dot,"
+)
 UNSURE = "a crowd region or a box without area stands for the category in the image"
 NO_OBJECT = "an image without an object makes no row"
 NOT_IN_FULL = "the image is not labelled in full for the category"
@@ -260,7 +262,7 @@ def _add_annotation(
         raise DataError(f"{place}: bbox is {numbers!r}; four numbers {reading} are needed")
     size = image["width"], image["height"]
     read = units.corners(numbers, reading, size)
-    if not units.is_inside(read, size):
+    if not units.is_inside(read, size) or (reading.unit != "unit" and units.is_dot(numbers)):
         return False
     box = units.clipped(read, size)
     if box is None:
@@ -287,8 +289,10 @@ def _refuse_reading(found: Instances, reading: Reading, outside: list[int]) -> N
         (one["bbox"], (size["width"], size["height"]))
         for one, size in zip(boxes, sizes, strict=True)
     ]
-    doubtful = shares or (outside and len(outside) * 10 >= len(boxes))
-    others = units.fitting(sized) if doubtful else []
+    percent = reading.unit == "pixels" and not shares and units.are_percent(sized)
+    doubtful = shares or percent or (outside and len(outside) * 10 >= len(boxes))
+    among = [one for one in units.READINGS if one.unit == "percent" or not percent]
+    others = units.fitting(sized, among) if doubtful else []
     if not shares and not others:
         for i in outside:
             text = f"annotations[{i}], {_shown(found, i)}: {OUTSIDE} if it is {reading}"
@@ -300,8 +304,9 @@ def _refuse_reading(found: Instances, reading: Reading, outside: list[int]) -> N
                 found.unsure[category].discard(image)
         return
     what = (
-        f"no number of its {len(boxes)} boxes is above 1: they are shares, not {reading}"
-        if shares
+        f"hardly a number of its {len(boxes)} boxes is above {1 if shares else 100}: they are "
+        f"{'shares' if shares else 'percent'}, not {reading}"
+        if shares or percent
         else f"{len(outside)} of {len(boxes)} boxes: each {OUTSIDE} if they are {reading}"
     )
     ways = "; or ".join(f"as {one} (vlrft data coco {one.flags})" for one in others)

@@ -70,7 +70,14 @@ def _rows(file: Path) -> Records:
 def _csv_rows(file: Path) -> Iterator[tuple[str, Any]]:
     try:
         with open(file, encoding="utf-8-sig", newline="") as lines:
+            csv.field_size_limit(LONGEST_LINE)  # images as data: URLs
             rows = csv.DictReader(lines, strict=True)
+            names = rows.fieldnames or []
+            if len(names) != len(set(names)) or (len(names) == 1 and set(";\t") & set(names[0])):
+                raise DataError(
+                    f"{file} begins with {', '.join(names)[:200]!r}; a header is needed, with "
+                    "commas between the columns and every name once"
+                )
             for row in rows:
                 more = row.pop(None, None)  # type: ignore[call-overload]
                 place = f"line {rows.line_num}"

@@ -76,10 +76,10 @@ _WORDS = re.compile(
     r"|as floats?|float(?:ing point)? (?:numbers?|values?)|resolution|zero (?:and|to)"
     r"|unit (?:interval|square)|original (?:\w+ )?(?:size|scale)|per[\s-]?mill?e?|[xy][ -]first"
     r"|left\s*,\s*top\s*,|top\s*,\s*left\s*,\s*bottom|absolute position|xyxy|xywh|yxyx|cxcywh"
-    rf"|{_AXIS}\W{{1,4}}(?:{_AXIS}|[wh])){_END}|(?<![\d.])(?:1,?000|999|1k|1e3)(?!\d|\.\d)"
+    rf"|{_AXIS}\W{{1,4}}(?:{_AXIS}|[wh])){_END}|(?<![\d.])(?:1[,. ]?000|1024|999|1k|1e3)(?!\d|\.\d)"
     r"|pixel|normali[sz]|per\s?cent|\d\s?%|‰|thousand|10\^3|bbox|box_2d|point_2d|Position:"
     rf"|[\"'`](?:{KEYS}|{_POINT_KEYS})[\"'`]\s*:|<\|?(?:box|point|begin_of_box)"
-    r"|坐标|座标|座標|像素|归一|歸一|一千|千分|百分|小数|整数|分辨率|尺寸",
+    r"|坐标|座标|座標|좌표|像素|p[ií]xel|пиксел|ピクセル|픽셀|proportion|promille|<loc|归一|歸一|一千|千分|百分|小数|整数|分辨率|尺寸",
     re.IGNORECASE,
 )
 
@@ -101,6 +101,11 @@ def _unknown(problem: str, points: bool) -> str:
     for known in (*_RANGE, _POINT if points else _BOX, _OTHER):
         problem = known.sub(f" {_KNOWN} ", problem)
     return normalize("NFKC", problem)
+
+
+def says_range(problem: str) -> bool:
+    """Whether the prompt holds a sentence of norm1000."""
+    return bool(_STATED["norm1000"].search(problem))
 
 
 def contradiction(problem: str, of: BoxFormat) -> str | None:

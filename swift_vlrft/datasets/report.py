@@ -177,8 +177,9 @@ class Report:
         return f"{len(self.problems)} of {self.rows} rows of {self.path} cannot be trained on"
 
     def listed(self, most: int = MAX_SHOWN) -> str:
-        """The first problems, a line each."""
-        lines = [f"  {problem}" for problem in self.problems[:most]]
+        """The first problems, a line each; what is wrong with the set as a whole before them."""
+        ordered = sorted(self.problems, key=lambda problem: problem.kind is not Kind.SET)
+        lines = [f"  {problem}" for problem in ordered[:most]]
         more = len(self.problems) - most
         return "\n".join([*lines, f"  and {more} more"] if more > 0 else lines)
 

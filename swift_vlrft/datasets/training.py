@@ -42,7 +42,7 @@ from swift_vlrft.datasets.report import Report
 from swift_vlrft.datasets.row import BadRow, Kind, Row
 from swift_vlrft.datasets.schemas import schema_of
 from swift_vlrft.datasets.source import DataError
-from swift_vlrft.datasets.storage import StoredSet, Table, image_of
+from swift_vlrft.datasets.storage import FIRST_RECORDS, StoredSet, Table, image_of
 from swift_vlrft.datasets.validate import RowRules, validate_rows
 
 if TYPE_CHECKING:
@@ -149,6 +149,8 @@ def _table(stored: StoredSet, options: LoadOptions) -> Table | None:
     if schema is None or not schema.single:
         return None
     if not isinstance(stored, Table | ColumnFiles) or not stored.images_lie_ready():
+        return None
+    if not (isinstance(stored, Table) or stored.files):
         return None
     if isinstance(stored, Table):
         table, origin = stored.table, stored.origin
@@ -338,8 +340,10 @@ def streamed_rows(
     of the set was read, as in training_set.
     """
     found = ((row, try_image_info(row.image) if isinstance(row, Row) else None) for row in rows)
-    for checked in validate_rows(found, options, report):
+    for number, checked in enumerate(validate_rows(found, options, report)):
         row, info, problem = checked.made, checked.info, checked.problem
+        if number == FIRST_RECORDS and (text := report.boxes.problem(report.path)):
+            raise DataError(text)
         if row is None and problem is None:  # of a task that is not asked for
             continue
         unread = problem is not None and problem.kind is Kind.NOT_READ
@@ -365,4 +369,6 @@ def streamed_rows(
         made = {name: values[0] for name, values in _columns([row], options).items()}
         further = {k: v for k, v in row.columns.items() if k not in (*made, *MADE)}
         yield further | made | {"images": [image]}
+    if text := report.boxes.problem(report.path):
+        raise DataError(text)
     report.leave_unread()

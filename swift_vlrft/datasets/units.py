@@ -95,9 +95,21 @@ def clipped(box: Corners, size: PictureSize) -> Corners | None:
     return (x1, y1, x2, y2) if x1 < x2 and y1 < y2 else None
 
 
+def is_dot(box: Numbers) -> bool:
+    """Whether no number is above 1: in any unit but shares, it were a dot in the corner."""
+    return max(box) <= LARGEST_SHARE
+
+
 def are_shares(boxes: Sequence[Numbers]) -> bool:
-    """Whether no number of the set is above 1: in any unit but shares, every box were a dot."""
-    return bool(boxes) and all(max(box) <= LARGEST_SHARE for box in boxes)
+    return bool(boxes) and sum(map(is_dot, boxes)) >= NEARLY_ALL * len(boxes)
+
+
+def are_percent(boxes: Sequence[tuple[Numbers, PictureSize]]) -> bool:
+    """Whether of ten boxes or more on images of over 200 pixels nearly none has a number over 100:
+    in pixels, all would lie in the upper left corner.
+    """
+    large = [box for box, size in boxes if max(size) > 200]
+    return len(large) >= 10 and sum(max(box) <= 100 for box in large) >= NEARLY_ALL * len(large)
 
 
 def fitting(
@@ -107,12 +119,17 @@ def fitting(
 
     Several: the numbers do not tell. None: the set has no boxes, or no one reading.
     """
-    shares = are_shares([box for box, _ in boxes])
-    found = []
-    for reading in among if boxes else ():
-        if shares and reading.unit != "unit":
-            continue
-        fit = sum(is_inside(corners(box, reading, size), size) for box, size in boxes)
-        if fit >= NEARLY_ALL * len(boxes):
-            found.append(reading)
-    return found
+    if are_shares([box for box, _ in boxes]):
+        among = [reading for reading in among if reading.unit == "unit"]
+    counts = inside(boxes, among)
+    return [one for one, fit in counts.items() if boxes and fit >= NEARLY_ALL * len(boxes)]
+
+
+def inside(
+    boxes: Sequence[tuple[Numbers, PictureSize]], among: Sequence[Reading]
+) -> dict[Reading, int]:
+    """How many boxes lie inside their pictures under each reading."""
+    return {
+        reading: sum(is_inside(corners(box, reading, size), size) for box, size in boxes)
+        for reading in among
+    }

@@ -14,14 +14,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from swift_vlrft.datasets.box_format import ImageResize, all_under, row_in_box_format
+from swift_vlrft.datasets.box_format import (
+    ImageResize,
+    UnknownSentence,
+    all_under,
+    row_in_box_format,
+)
 from swift_vlrft.datasets.image import ImageInfo, size_problem
 from swift_vlrft.datasets.prompt_sentences import contradiction, without_box_format
 from swift_vlrft.datasets.report import NO_TASK, Report
 from swift_vlrft.datasets.routing import FULL, named_tasks, reads, routed, tasks_of_row
 from swift_vlrft.datasets.row import BOX_TASKS, BadRow, Kind, Row, RowLocation
 from swift_vlrft.datasets.schema import solution_problem
-from swift_vlrft.datasets.units import ROUNDING
+from swift_vlrft.datasets.units import ROUNDING, is_dot
 from swift_vlrft.families.marks import first_mark
 from swift_vlrft.geometry.box_format import FORMATS, BoxFormat
 from swift_vlrft.parsing.answers import Box, BoxList, gold_text, read_boxes
@@ -91,9 +96,14 @@ def validate_rows(
         elif made is not None:
             report.add_good(made, rules.rewards)
         yield Validated(row, made, info, problem)
+    ask_boxes(report)
+    report.notes += report.boxes.notes(report.path)
+
+
+def ask_boxes(report: Report) -> None:
+    """Whether the boxes that were read so far can be in the format that they declare."""
     if text := report.boxes.problem(report.path):
         report.problems.append(BadRow(RowLocation(report.path), text, Kind.SET))
-    report.notes += report.boxes.notes(report.path)
 
 
 def _is_of_another(task: Any, asked: Sequence[str]) -> bool:
@@ -110,6 +120,13 @@ def _trained(row: Row, info: ImageInfo | None, rules: RowRules) -> tuple[Row | N
     unread = problem is not None and problem.kind is Kind.NOT_READ and not rules.every_reward
     if problem is not None and not unread:
         return None, problem
+    if info is None and row.has_boxes:
+        try:  # numbers need the image's size, the prompt does not
+            in_box_format(row, ImageInfo(1000, 1000, True), rules.box_format, key=rules.box_key)
+        except UnknownSentence as error:
+            return None, BadRow(row.place, str(error))
+        except ValueError:
+            pass
     if info is not None:
         if rules.resize is not None and (text := rules.resize.problem(info.width, info.height)):
             return None, BadRow(row.place, text)
@@ -288,5 +305,7 @@ def _outside(boxes: list[Box | None], of: BoxFormat, info: ImageInfo | None) -> 
     for box in boxes:
         if box is None:
             yield "a box of the solution is not four numbers with an area"
+        elif of.scale != 1 and is_dot(box):
+            yield f"the box {tuple(round(v, 3) for v in box)} is a dot in {of.name}; is it shares?"
         elif min(box) < -slack or box[2] > width + slack or box[3] > height + slack:
             yield f"the box {tuple(round(v, 3) for v in box)} reaches beyond {meant}"

@@ -368,9 +368,10 @@ def test_two_pictures_are_enough_to_hold_one_out(coco, tmp_path):
         ("\ufeffFind each {category}!", ["--per-category"], "Find each ", "between 0 and 1000"),
         ("Mark all vehicles.", [], "Mark all vehicles.\nGive", "<answer>[{'Position'"),
         (
-            '{categories}: <answer>[{"bbox_2d": [x1, y1, x2, y2], "label": "..."}]</answer>',
+            "{categories} (between 0 and 1000, integer): "
+            '<answer>[{"bbox_2d": [x1, y1, x2, y2], "label": "..."}]</answer>',
             [],
-            "bus, train, cat, dog, traffic light: <answer>[",
+            "bus, train, cat, dog, traffic light (between 0 and 1000, integer): <answer>[",
             '"..."}]</answer>',
         ),
     ],
@@ -389,6 +390,10 @@ def test_a_prompt_of_the_users_own(text, options, begins, has, coco, tmp_path):
     ("text", "options", "named"),
     [
         ("", [], "is empty"),
+        ("Find {categories}. Answer in pixels.", [], "Answer in pixels.': how boxes"),
+        ("<|im_start|>Find {categories}.", [], "says '<|im_start|>'"),
+        ("<image><image>{categories}", [], "<image> 2 times"),
+        ("{categories}: <answer>[x1, y1, x2, y2]</answer>", [], "not in which numbers"),
         (" \n", [], "is empty"),
         ("Find {name}.", [], "unknown placeholder {name}"),
         ("Find {category}.", [], "unknown placeholder {category}"),

@@ -40,7 +40,11 @@ EMPTY = "<answer>No Objects</answer>"
         # boxes lie inside the box format, or the image
         ({"solution": ["[10, 20, 1400, 90]", "[1, 2, 9, 5]"]}, {0: "(10, 20, 1400, 90)"}),
         (
-            {"solution": ["[1, 2, 40, 20]", "[1, 2, 51, 5]"], "frame": ["pixels"] * 2},
+            {
+                "problem": ["Where?"] * 2,
+                "solution": ["[1, 2, 40, 20]", "[1, 2, 51, 5]"],
+                "frame": ["pixels"] * 2,
+            },
             {1: "the image of 40 x 20"},
         ),
     ],

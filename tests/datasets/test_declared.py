@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.stored_sets import command, picture, train_on
+from support.stored_sets import command, picture, stream_of, train_on
 
 from swift_vlrft.datasets import DataError
 from swift_vlrft.datasets.check import check_set
@@ -56,7 +56,8 @@ REFUSED = [
     ("explicit", None, drawn(2, 0.99), "shares"),
     ("explicit", "norm1000", drawn(12, 99), "percent"),
     ("rec", None, drawn(12, 99), "percent"),
-    ("explicit", "pixels", [(10, 10, 900, 900), (20, 500, 30, 999)], "they fit as norm1000"),
+    ("rec", None, [*drawn(20, 0.99), (12, 30, 450, 460)], "shares"),
+    ("explicit", "pixels", [(10, 10, 900, 900), (20, 50, 630, 90)] * 6, "they fit as norm1000"),
 ]
 
 
@@ -82,7 +83,7 @@ def test_all_four_refuse_the_set(form, frame, boxes, word, tmp_path):
     [
         ("unit", drawn(30, 0.99)),
         ("norm1000", drawn(9, 99)),  # too few to tell
-        ("norm1000", [*drawn(30, 99), (10, 10, 900, 900)]),
+        ("norm1000", [*drawn(30, 99), *[(10, 10, 900, 900)] * 3]),
         ("pixels", drawn(30, 470)),
         (None, drawn(30, 990)),
     ],
@@ -103,3 +104,11 @@ def test_shares_are_never_thousandths_or_pixels(boxes):
             row = Row(place, {}, "Where?", str(list(box)), {"task": "grounding", "frame": frame})
             seen.add(row, ImageInfo(640, 480, plain=True))
         assert "shares" in (seen.problem(Path("x")) or "")
+
+
+def test_a_stream_is_asked_as_well(tmp_path):
+    """Its first rows before a model is loaded, all again as they are read."""
+    path = stored(tmp_path / "set", drawn(250, 0.99), "pixels")
+    assert any("shares" in one.problem for one in check_set(path, images=False, first=9).problems)
+    with pytest.raises(DataError, match="shares"):
+        stream_of(path, tmp_path / "cache")

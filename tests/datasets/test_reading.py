@@ -5,6 +5,8 @@ the records of published sets say is in test_published_sets.py.
 import json
 import re
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from support.stored_sets import (
     FORMS,
@@ -256,3 +258,25 @@ def test_an_image_that_is_not_there_is_named_with_its_row(tmp_path):
     (row, *_) = read_rows(jsonl(tmp_path))
     with pytest.raises(DataError, match=r"row 0: .*nowhere.png"):
         open_image({"bytes": None, "path": str(tmp_path / "nowhere.png")}, row.place)
+
+
+def test_a_shard_without_rows_is_read_as_none(tmp_path):
+    parquet_folder(tmp_path)
+    shard = tmp_path / "data" / "train-00000-of-00002.parquet"
+    rows = pq.read_table(shard)
+    pq.write_table(rows.slice(0, 0), shard)
+    left = 3 - len(rows)
+    assert len(list(read_rows(tmp_path))) == len(train_on(tmp_path, tmp_path / "c")[0]) == left
+
+
+def test_golds_of_whole_numbers_beside_decimals_are_refused(tmp_path):
+    for number, golds in enumerate(([4, 5, 6], [4.0, 5.5, 6.0])):
+        table = columns() | {"solution": golds}
+        pq.write_table(pa.table(table), tmp_path / f"train-{number:05d}-of-00002.parquet")
+    refused(tmp_path, "train-00001", "'solution' holds double, but int64")
+
+
+@pytest.mark.parametrize("text", ["image,problem,solution,solution\n", "image;problem;solution\n"])
+def test_a_header_that_is_none_is_named(text, tmp_path):
+    (tmp_path / "rows.csv").write_text(text + "0.png,a,b,c\n")
+    refused(tmp_path / "rows.csv", "a header is needed")

@@ -94,6 +94,8 @@ SAID = [
     ([[400, 200, 600, 440], [100, 300, 400, 400]], ["2 of 2", "--boxes xyxy)", "1.png"]),
     ([[0.1, 0.1, 0.5, 0.5], [0.5, 0.5, 0.9, 0.9]], ["shares", "--boxes xyxy --unit unit"]),
     ([[0.5, 0.5, 0.2, 0.3]], ["shares", "--boxes cxcywh --unit unit"]),
+    ([[0.1, 0.2, 0.3, 0.4]] * 20 + [[10, 20, 30, 40]], ["shares", "--boxes xywh --unit unit"]),
+    ([[60, 20, 30, 40]] * 30, ["percent", "--boxes xywh --unit percent"]),
 ]
 
 
@@ -129,7 +131,7 @@ def test_boxes_that_cannot_be_meant_are_refused_in_one_line(boxes, words, tmp_pa
     "box", [[600, 10, 100, 50], [-20, 10, 50, 50], [60, 60, -50, 50], [600, 10, 42.5, 50]]
 )
 def test_a_box_beyond_its_picture_makes_a_bad_row(box, tmp_path):
-    file = instances(tmp_path, [[10, 10, 50, 50], box, *[[10, 10, 40, 40]] * 18])
+    file = instances(tmp_path, [[10, 10, 50, 50], box, *[[10, 10, 400, 40]] * 18])
     done = data("check", file)
     assert done.exit_code == 1 and "19 of 20 rows" in done.output, done.output
     said = " ".join(done.output.split())
