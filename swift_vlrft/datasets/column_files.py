@@ -183,6 +183,8 @@ def parquet_options() -> dict[str, Any]:
 @contextmanager
 def damage_named(file: Path, where: Callable[[], str] = lambda: "") -> Iterator[None]:
     """Whatever ``datasets`` and Arrow raise for a file, as a DataError that names it."""
+    import pyarrow as pa
+
     try:
         yield
     except (DataError, GeneratorExit, MemoryError):
@@ -194,9 +196,9 @@ def damage_named(file: Path, where: Callable[[], str] = lambda: "") -> Iterator[
         if isinstance(cause, OSError) and cause.errno in FULL:
             raise cause from error
         why = str(cause).partition("\n")[0][:300].rstrip(".") or type(cause).__name__
-        raise DataError(
-            f"{file} cannot be read{where()} ({why}); copy or download it again"
-        ) from error
+        damaged = isinstance(cause, OSError | pa.ArrowInvalid)
+        remedy = "copy or download it again" if damaged else "drop or cast the column"
+        raise DataError(f"{file} cannot be read{where()} ({why}); {remedy}") from error
 
 
 def labels_of(features: Any) -> dict[str, list[str]]:

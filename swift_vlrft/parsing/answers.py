@@ -15,6 +15,7 @@ import json
 import re
 import threading
 from collections.abc import Callable
+from decimal import Decimal
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -202,10 +203,10 @@ def gold_text(solution: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A value as a plain Python object: numpy, pandas, pyarrow and torch values converted, bytes as
-    text, a missing value (NaN, NaT, NA) as None.
+    """A value as a plain Python object: numpy, pandas, pyarrow and torch values converted, bytes and
+    decimals as text, a missing value (NaN, NaT, NA) as None.
     """
-    if isinstance(value, str):
+    if isinstance(value, str | Decimal):
         return str(value)
     if isinstance(value, bytes):
         return value.decode(errors="replace")

@@ -280,3 +280,10 @@ def test_golds_of_whole_numbers_beside_decimals_are_refused(tmp_path):
 def test_a_header_that_is_none_is_named(text, tmp_path):
     (tmp_path / "rows.csv").write_text(text + "0.png,a,b,c\n")
     refused(tmp_path / "rows.csv", "a header is needed")
+
+
+def test_a_column_that_datasets_has_no_type_for_is_to_be_dropped(tmp_path):
+    kind = pa.map_(pa.string(), pa.int64())
+    table = pa.table(columns()).append_column("tags", pa.array([[("a", 1)]] * 3, kind))
+    pq.write_table(table, tmp_path / "train.parquet")
+    refused(tmp_path, "train.parquet", "drop or cast the column")
