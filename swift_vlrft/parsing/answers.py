@@ -203,8 +203,8 @@ def gold_text(solution: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A value as a plain Python object: numpy, pandas, pyarrow and torch values converted, bytes and
-    decimals as text, a missing value (NaN, NaT, NA) as None.
+    """A value as a plain Python object: numpy, pandas, pyarrow and torch values converted, bytes
+    and decimals as text, a missing value (NaN, NaT, NA) as None.
     """
     if isinstance(value, str | Decimal):
         return str(value)
