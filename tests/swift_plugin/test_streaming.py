@@ -119,7 +119,7 @@ def test_files_in_the_order_of_their_tasks(tmp_path):
     """The first one, read alone by a data worker, holds no row of the task."""
     file = write_shards(tmp_path, 2, 20, group=1) / "train-00001-of-00002.parquet"
     rows = pq.read_table(file)
-    boxes = ['[{"Position": [1, 2, 9, 9], "Confidence": 1}]'] * 20
+    boxes = ['[{"Position": [1, 2, 900, 900], "Confidence": 1}]'] * 20
     for name, values in (("task", ["detection"] * 20), ("solution", boxes)):
         rows = rows.set_column(rows.column_names.index(name), name, pa.array(values))
     pq.write_table(rows, file, row_group_size=1)
