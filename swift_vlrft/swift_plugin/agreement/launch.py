@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -17,10 +18,7 @@ from swift_vlrft.recipe.run import Run
 from swift_vlrft.swift_plugin.inference import gpu_count
 
 WORKER = "swift_vlrft.swift_plugin.agreement.process"
-OF_A_CLUSTER = {
-    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "NNODES"),
-    *("MASTER_ADDR", "MASTER_PORT"),
-}
+OF_A_CLUSTER = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "NNODES"}
 """With these a process would wait for the other nodes, which are not started."""
 
 MEMORY = re.compile(
@@ -38,13 +36,17 @@ def measure(recipe: Recipe, run: Run, words: list[str], log: Path) -> int:
     their exit status.
     """
     processes = run.count("NPROC_PER_NODE") or 1
+    with socket.socket() as free:  # the recipe's own may be that of a training
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
     given = {k: v for k, v in recipe.environment.items() if k not in OF_A_CLUSTER}
     environment = given | {"NPROC_PER_NODE": str(processes)}
+    environment |= {"MASTER_PORT": port, "MASTER_ADDR": "127.0.0.1"}
     if not gpu_count():
         environment = {"DS_ACCELERATOR": "cpu", "VLLM_CPU_KVCACHE_SPACE": "1"} | environment
     launched = [sys.executable, "-m", WORKER]
     if "NPROC_PER_NODE" in recipe.environment or processes > 1 or "--deepspeed" in words:
-        started = ["--standalone", "--local_addr", "127.0.0.1", "--nproc_per_node", str(processes)]
+        started = ["--nproc_per_node", str(processes), "--master_port", port]
         launched = [sys.executable, "-m", "torch.distributed.run", *started, "-m", WORKER]
         words = [*words, *(() if gpu_count() else ("--ddp_backend", "gloo"))]
     with log.open("w") as file:
