@@ -15,15 +15,19 @@ from pathlib import Path
 
 from swift_vlrft.datasets.image import ImageInfo
 from swift_vlrft.datasets.row import Row
-from swift_vlrft.datasets.units import LARGEST_SHARE, NEARLY_ALL, Reading, corners, is_inside
+from swift_vlrft.datasets.units import (
+    ENOUGH,
+    NEARLY_ALL,
+    SMALL,
+    Reading,
+    corners,
+    is_dot,
+    is_inside,
+)
 from swift_vlrft.parsing.answers import gold_text, read_boxes
 
-ENOUGH = 10
-"""Boxes of which it is no chance that all lie in the first tenth of their images."""
 MANY = 20
 """Boxes of which it is no chance that none lies beyond what pixels could be."""
-SMALL = 200
-"""Sides of an image up to which pixels may all be under 100."""
 OTHERS = {"pixels": "norm1000", "norm1000": "pixels"}
 
 
@@ -51,7 +55,7 @@ class DeclaredBoxes:
                 continue
             high = max(box)
             large = size is not None and max(size) > SMALL
-            what = {"all": True, "dots": high <= LARGEST_SHARE, "small": high <= 100}
+            what = {"all": True, "dots": is_dot(box), "small": high <= 100}
             what |= {"large": large, "small on large": large and high <= 100}
             if size is not None:
                 what |= {"sized": True, "low": max(size) < 900}

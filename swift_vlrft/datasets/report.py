@@ -34,6 +34,7 @@ class Report:
     scored: Counter[str] = field(default_factory=Counter)
     """Good rows by the tasks whose rewards score them; a row without a task may be in several."""
     boxes: DeclaredBoxes = field(default_factory=DeclaredBoxes)
+    """Of all rows as they are stored: whether they can be in the format that these declare."""
     shared: Counter[str] = field(default_factory=Counter)
     """Rows without a task that several of the named rewards read, by their tasks."""
     unread: str = ""

@@ -31,6 +31,10 @@ ROUNDING = 2.0
 NEARLY_ALL = 0.95
 """Share of the boxes that a reading must fit to be named: a file may hold a slip or two."""
 LARGEST_SHARE = 1.01
+ENOUGH = 10
+"""Boxes of which it is no chance that all lie in the first tenth of their images."""
+SMALL = 200
+"""Sides of an image up to which pixels may all be under 100."""
 
 Numbers = Sequence[float]
 """The four numbers of a box, as they are stored."""
@@ -108,8 +112,8 @@ def are_percent(boxes: Sequence[tuple[Numbers, PictureSize]]) -> bool:
     """Whether of ten boxes or more on images of over 200 pixels nearly none has a number over 100:
     in pixels, all would lie in the upper left corner.
     """
-    large = [box for box, size in boxes if max(size) > 200]
-    return len(large) >= 10 and sum(max(box) <= 100 for box in large) >= NEARLY_ALL * len(large)
+    large = [box for box, size in boxes if max(size) > SMALL]
+    return len(large) >= ENOUGH and sum(max(box) <= 100 for box in large) >= NEARLY_ALL * len(large)
 
 
 def fitting(
