@@ -63,6 +63,8 @@ NAMES = {
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """The files that the scripts name: sets, models, checkpoints, plugins."""
+    import datasets  # noqa: F401  # which asks once which packages are there: before a test says so
+
     root = tmp_path_factory.mktemp("files")
     texts = json.loads(Path(__file__).with_name("rules_files.json").read_text())
     texts["ray.yaml"] = yaml.safe_dump(RAY)
