@@ -344,7 +344,11 @@ def _folder_in_dict(path: Path, split: str) -> Path:
     names = _names_in(path / "dataset_dict.json", "splits")
     asked = WORDS.get(split, split)
     found = [split] if split in names else [n for n in names if WORDS.get(n.lower()) == asked]
-    if len(found) != 1:
+    if len(found) > 1:
+        raise DataError(
+            f"{path}: {split!r} may be {' or '.join(found)}; name one of them, or give its folder"
+        )
+    if not found:
         raise DataError(f"{path}: no split {split!r} in it; it has {', '.join(names)}")
     return path / found[0]
 

@@ -268,5 +268,5 @@ def test_a_dataset_dict_has_the_splits_that_it_names(tmp_path):
     assert run("convert", tmp_path / "v", tmp_path / "both")[1]["rows"] == 2
     DatasetDict({"val": part("a"), "dev": part("b")}).save_to_disk(tmp_path / "w")
     assert [row.solution for row in read_rows(tmp_path / "w", split="dev")] == ["b"]
-    with pytest.raises(DataError, match="no split 'validation' in it; it has val, dev"):
+    with pytest.raises(DataError, match="'validation' may be val or dev; name one"):
         open_set(tmp_path / "w", split="validation")
