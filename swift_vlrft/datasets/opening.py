@@ -14,7 +14,6 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from swift_vlrft.datasets.coco import CocoFile
 from swift_vlrft.datasets.column_files import ColumnFiles
@@ -27,19 +26,18 @@ from swift_vlrft.datasets.schema import EXPLICIT
 from swift_vlrft.datasets.schemas import is_for_swift, schema_of, scores
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.splits import (
-    SPLITS,
+    SHARD,
+    WORDS,
     by_split,
     files_of_split,
-    folders_of_sets,
+    in_order,
     listed,
-    names_of_splits,
-    split_of,
     splits_in,
+    splits_told,
     walk,
 )
 from swift_vlrft.datasets.storage import StoredSet
 from swift_vlrft.datasets.syntax import Address, path_of
-from swift_vlrft.files.jsonl import LineError, begins_with_list
 
 PARQUET = (".parquet",)
 JSON = (".json", ".jsonl")
@@ -62,8 +60,6 @@ BESIDE = frozenset(
 SWIFT_COLUMNS = ("messages", "conversations", "conversation", "query", "response", "instruction")
 """Columns by which ms-swift's own loader knows its forms."""
 MAX_SHOWN = 5
-
-_SHARD = re.compile(r"(.+)-(\d{5})-of-(\d{5})(?:-[0-9a-f]{16})?\.parquet")
 
 
 def open_set(
@@ -108,24 +104,14 @@ def find_set(
 
     DataError if it does not exist, has splits but not this one, or a file is broken.
     """
-    stored: StoredSet | None = None
-    if isinstance(path, Address):
-        files, unnamed = files_of_split(_in_store(path), path, split, "Parquet")
-        stored = ColumnFiles.of_files(path, files, "Parquet", keep_going=keep_going)
-        stored.unnamed, stored.rename = unnamed, dict(rename or {})
-        return stored
-    if not path.exists():
+    if not isinstance(path, Address) and not path.exists():
         raise DataError(f"{path} does not exist (from {Path.cwd()})")
-    if path.is_dir() and (path / "dataset_dict.json").is_file():
-        stored = _dataset_dict(path, split, keep_going)
-    elif path.is_dir() and (path / "state.json").is_file():
-        stored = _saved_dataset(path, [path], keep_going)
-    elif path.is_dir():
-        stored = _folder(path, split, keep_going)
-    elif path.suffix.lower() in JSON + CSV:
-        stored = _json(path, [path], keep_going)
-    elif path.suffix.lower() in PARQUET:
-        stored = ColumnFiles.of_files(path, [path], "Parquet", keep_going=keep_going)
+    if (path / "dataset_dict.json").is_file():
+        stored: StoredSet | None = _saved_dataset(_folder_in_dict(path, split), keep_going)
+    elif (path / "state.json").is_file():
+        stored = _saved_dataset(path, keep_going)
+    else:
+        stored = _of_files(path, split, keep_going)
     if isinstance(stored, JsonFiles) and GREFCOCO_SCHEMA.matches(set(stored.names)):
         stored = GrefFile.of(stored, split)
     if stored is not None:
@@ -206,18 +192,18 @@ def rename_notes(stored: StoredSet) -> list[str]:
 def splits_of(path: Path) -> list[str]:
     """The splits that lie at ``path``, as its files name them; ["train"] where none are named."""
     path = path_of(path)
-    if isinstance(path, Address):
-        return names_of_splits(_in_store(path), path) or ["train"]
     if (path / "dataset_dict.json").is_file():
         try:
-            names = _splits_of_dict(path)
+            return _names_in(path / "dataset_dict.json", "splits") or ["train"]
         except DataError:
             return ["train"]  # reading it says what is wrong
-        found = dict.fromkeys(next(iter(splits_in(name)), name) for name in names)
-        return list(found) or ["train"]
-    if path.is_file() and isinstance(stored := find_set(path, "", keep_going=True), GrefFile):
-        return stored.splits
-    return names_of_splits(_row_files(path) if path.is_dir() else [path], path) or ["train"]
+    files = _row_files(path)
+    if files == [path]:
+        if isinstance(stored := find_set(path, "", keep_going=True), GrefFile):
+            return stored.splits
+        told = splits_in(path.stem)
+        return told if len(told) == 1 else ["train"]
+    return in_order(by_split(files, path).values()) or ["train"]
 
 
 def _in_store(path: Address) -> list[Path]:
@@ -244,41 +230,42 @@ def _in_store(path: Address) -> list[Path]:
     return [*found]
 
 
-# ---- folders ---------------------------------------------------------------------------------
+# ---- files and folders -----------------------------------------------------------------------
 
 
 def _row_files(path: Path) -> list[Path]:
-    """Parquet where there is any; else the JSON in the folder itself, and, unless that tells no
-    split, below it what a split is named for: a folder of images may hold a JSON file for each.
+    """Parquet where there is any, else JSON, else CSV: of these two the files in the folder itself,
+    or else those below it whose names tell a split: a folder of images may hold a JSON file for
+    each.
     """
-    below = walk(path)
-    if files := [f for f in below if f.suffix.lower() in PARQUET]:
-        return files
-    files = [f for f in below if f.suffix.lower() in JSON and f.name not in NO_ROWS]
-    files = files or [f for f in below if f.suffix.lower() in CSV]
-    found = by_split(files, path)
-    here = [f for f in files if f.parent == path]
-    if here and not any(found[f] for f in here):
-        return here
-    return [f for f in files if f.parent == path or found[f] or splits_in(f.stem)]
+    if isinstance(path, Address):
+        return _in_store(path)
+    if not path.is_dir():
+        return [path] if path.suffix.lower() in PARQUET + JSON + CSV else []
+    below = [file for file in walk(path) if file.name not in NO_ROWS]
+    for endings in (PARQUET, JSON, CSV):
+        files = [file for file in below if file.suffix.lower() in endings]
+        if endings != PARQUET:
+            here = [file for file in files if file.parent == path]
+            files = here or [file for file in files if splits_told(file, path)]
+        if files:
+            return files
+    return []
 
 
-def _folder(path: Path, split: str, keep_going: bool) -> StoredSet | None:
+def _of_files(path: Path, split: str, keep_going: bool) -> StoredSet | None:
     files = _row_files(path)
     if not files:
         return None
-    parquet = files[0].suffix.lower() in PARQUET
-    chosen, unnamed = files_of_split(files, path, split, "Parquet" if parquet else "JSON")
-    stored: StoredSet
-    if parquet:
-        stored = ColumnFiles.of_files(path, chosen, "Parquet", keep_going=keep_going)
+    chosen, unnamed = (files, []) if files == [path] else files_of_split(files, path, split)
+    if files[0].suffix.lower() in PARQUET:
+        stored: StoredSet = ColumnFiles.of_files(path, chosen, "Parquet", keep_going=keep_going)
     else:
         series = {re.sub(r"\d+", "0", file.name) for file in chosen}
-        if len(series) > 1 and not any(by_split(files, path).values()) and not _in_parts(chosen):
+        if len(series) > 1 and not splits_told(chosen[0], path) and not _in_parts(chosen):
             return None  # nobody says which of them are rows
         stored = _json(path, chosen, keep_going)
-    stored.unnamed = unnamed
-    stored.other = _other_files(path, files)
+    stored.unnamed, stored.other = unnamed, _other_files(path, files)
     return stored
 
 
@@ -287,10 +274,8 @@ def _in_parts(files: list[Path]) -> bool:
     for file in files:
         part = JsonFiles(file)
         try:
-            if not begins_with_list(file):
-                return False
             part.add(file)
-        except (DataError, LineError, OSError):
+        except DataError:
             return False
         schema = schema_of(part.names)
         if schema is None or not schema.in_parts:
@@ -330,7 +315,7 @@ def _other_files(path: Path, files: Sequence[Path]) -> list[Path]:
     known = {*files}
     return [
         file
-        for file in walk(path)
+        for file in (walk(path) if path.is_dir() else [])
         if file not in known
         and file.suffix
         and file.suffix.lower() not in BESIDE
@@ -341,52 +326,37 @@ def _other_files(path: Path, files: Sequence[Path]) -> list[Path]:
 # ---- save_to_disk ----------------------------------------------------------------------------
 
 
-def _state(file: Path, key: str) -> list[Any]:
+def _names_in(file: Path, key: str) -> list[str]:
+    """The files, or folders, that a file of ``save_to_disk`` lists; DataError for one outside."""
     try:
-        return list(json.loads(file.read_text())[key])
+        found = json.loads(file.read_text())[key]
+        names = [one["filename"] if key == "_data_files" else one for one in found]
+        for name in names:
+            if not isinstance(name, str) or name in ("", ".", "..") or "/" in name or "\0" in name:
+                raise TypeError(f"{str(name)[:80]!r} is no name of a file in it")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"{file} is damaged ({error}); save it again") from error
+    return names
 
 
-def _inside(name: str) -> str:
-    """A name without a folder; TypeError for one that leads elsewhere, or is no text."""
-    if not isinstance(name, str) or name in ("", ".", "..") or "/" in name or "\0" in name:
-        raise TypeError(f"{str(name)[:80]!r} is no name of a file in it")
-    return name
-
-
-def _splits_of_dict(path: Path) -> list[str]:
-    file = path / "dataset_dict.json"
-    try:
-        return [_inside(name) for name in _state(file, "splits")]
-    except TypeError as error:
-        raise DataError(f"{file} is damaged ({error}); save it again") from error
-
-
-def _dataset_dict(path: Path, split: str, keep_going: bool) -> StoredSet:
-    """Every split of a DatasetDict that is meant by ``split``: train and train_more are train."""
-    names = _splits_of_dict(path)
-    asked = next(iter(splits_in(split)), split)
-    chosen = [split] if split in names and split not in SPLITS else []
-    chosen = chosen or [name for name in names if splits_in(name)[:1] == [asked]]
-    if not chosen:
+def _folder_in_dict(path: Path, split: str) -> Path:
+    """That of a split of a DatasetDict: of its name, or of the same word (val is validation)."""
+    names = _names_in(path / "dataset_dict.json", "splits")
+    asked = WORDS.get(split, split)
+    found = [split] if split in names else [n for n in names if WORDS.get(n.lower()) == asked]
+    if len(found) > 1:
         raise DataError(
-            f"{path}: no split {split!r} in this DatasetDict; it has {', '.join(names)}"
+            f"{path}: {split!r} may be {' or '.join(found)}; name one of them, or give its folder"
         )
-    whole = path / chosen[0] if len(chosen) == 1 else path
-    return _saved_dataset(whole, [path / name for name in chosen], keep_going)
+    if not found:
+        raise DataError(f"{path}: no split {split!r} in it; it has {', '.join(names)}")
+    return path / found[0]
 
 
-def _saved_dataset(path: Path, folders: Sequence[Path], keep_going: bool) -> StoredSet:
-    files: list[Path] = []
-    for folder in folders:
-        state = folder / "state.json"
-        try:
-            files += [folder / _inside(entry["filename"]) for entry in _state(state, "_data_files")]
-        except (KeyError, TypeError) as error:
-            raise DataError(f"{state} is damaged ({error}); save it again") from error
-    stored = ColumnFiles.of_files(path, files, "Arrow", keep_going=keep_going)
-    there = [f for folder in folders for f in sorted(folder.glob("*.arrow"))]
+def _saved_dataset(folder: Path, keep_going: bool) -> StoredSet:
+    files = [folder / name for name in _names_in(folder / "state.json", "_data_files")]
+    stored = ColumnFiles.of_files(folder, files, "Arrow", keep_going=keep_going)
+    there = sorted(folder.glob("*.arrow"))
     stored.other = [f for f in there if f not in files and not f.name.startswith("cache-")]
     return stored
 
@@ -395,13 +365,8 @@ def _saved_dataset(path: Path, folders: Sequence[Path], keep_going: bool) -> Sto
 
 
 def unread_notes(stored: StoredSet) -> list[str]:
-    """Which files of a folder were not read, or as one set with others, and what to do."""
-    path, apart, notes = stored.path, folders_of_sets(stored.files, stored.path), []
-    if len(apart) > 1:
-        notes.append(
-            f"{path}: what lies in {listed(apart, path)} is read as one set. Where these "
-            f"are several, as the configurations of a set on a hub are, give one: {apart[0]}"
-        )
+    """Which files of a folder were not read, and what to do."""
+    path, notes = stored.path, []
     if stored.unnamed:
         notes.append(
             f"{path}: not read, since their names tell no split while others' do: "
@@ -410,7 +375,7 @@ def unread_notes(stored: StoredSet) -> list[str]:
         )
     if stored.other:
         others = listed(stored.other, path)
-        notes.append(f"{path}: not read, since rows come from {stored.kind} files here: {others}")
+        notes.append(f"{path}: not read beside its {stored.kind} files: {others}")
     return notes
 
 
@@ -418,12 +383,12 @@ def file_notes(stored: StoredSet) -> list[str]:
     """The same, and which shards are missing by the names of the others."""
     path, notes = stored.path, unread_notes(stored)
     files = [*stored.files, *(bad.place.file for bad in stored.broken)] if path.is_dir() else []
-    shards = {shard.groups() for file in files if (shard := _SHARD.fullmatch(file.name))}
+    shards = {(*m.groups(), f.suffix) for f in files if (m := SHARD.fullmatch(f.stem))}
     missing = sorted(
-        f"{name}-{number:05d}-of-{total}.parquet"
-        for name, total in {(name, total) for name, _, total in shards}
+        f"{name}-{number:05d}-of-{total}{ending}"
+        for name, total, ending in {(name, *more) for name, _, *more in shards}
         for number in range(int(total))
-        if (name, f"{number:05d}", total) not in shards
+        if (name, f"{number:05d}", total, ending) not in shards
     )
     if missing:
         some = ", ".join(missing[:MAX_SHOWN]) + (" ..." if len(missing) > MAX_SHOWN else "")
@@ -436,37 +401,18 @@ def file_notes(stored: StoredSet) -> list[str]:
 
 def unread_rows(stored: StoredSet) -> list[Path]:
     """Files that were not read though they seem to hold rows of the set."""
-    lists = [f for f in stored.unnamed if f.suffix.lower() != ".json" or not _is_object(f)]
-    named = [f for f in stored.other if split_of(f, stored.path) or splits_in(f.name)]
-    return lists + named
-
-
-def _is_object(file: Path) -> bool:
-    try:
-        with open(file, "rb") as opened:
-            return opened.read(1000).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{")
-    except OSError:
-        return False
+    return stored.unnamed + [file for file in stored.other if splits_told(file, stored.path)]
 
 
 def why_unknown(path: Path) -> str:
     """What to say of a path that holds no set in any storage format."""
     text = (
-        f"{path} holds no data set that is known: neither Parquet files, nor a folder of "
-        "save_to_disk, nor JSON, nor CSV"
+        f"{path} holds no data set that is known: neither Parquet, nor a folder of save_to_disk, "
+        "nor one set in JSON or CSV"
     )
-    if not path.is_dir():
+    if not (there := _other_files(path, [])):
         return text
-    if len(files := _row_files(path)) > 1:
-        return (
-            f"{path} holds several JSON files, and their names tell no split: "
-            f"{listed(files, path)}. Give the one to read, or put train, validation or test into "
-            "the names"
-        )
-    there = _other_files(path, [])
-    if known := [file for file in there if file.suffix.lower() in JSON]:
-        return (
-            f"{path} holds JSON in folders below it, and their names tell no split: "
-            f"{listed(known, path)}. Give the file to read"
-        )
-    return f"{text}. It has {listed(there, path)}" if there else text
+    return (
+        f"{text}. It has {listed(there, path)}: give the file of rows, or put train, validation or "
+        "test into the names"
+    )

@@ -1,20 +1,22 @@
-"""The split of a file, by its name and its folders' names.
+"""The split of a file: the split word in its name, or in its folders' names.
 
     train_0.parquet  train2017.json  TRAIN.parquet  training/0.parquet         train
     val2017.jsonl  dev.parquet  valid/0000.parquet                             validation
-    testA.parquet  eval-00000-of-00002.parquet                                 test
+    testA.parquet  eval_0.parquet                                              test
+    data/train_more-00000-of-00002.parquet                                     train_more
     data-00000-of-00003.parquet  extra.parquet  pretrained.jsonl               none
+    train_val.jsonl  train/val_0.parquet                                       refused
 
-The words are those of ``datasets`` (data_files.SPLIT_KEYWORDS), in either case. Its own patterns
-would not do: they tell upper case apart, take train/val_0 for both splits, and say nothing of the
-files that they leave. Here such files are left unread, and named.
+The words are those of ``datasets`` (data_files.SPLIT_KEYWORDS), in either case, and shards in
+``data`` are of the split that they name, as on the hubs. The patterns of ``datasets`` would not do:
+they take train/val_0 for both splits, and say nothing of the files that they leave.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import takewhile
 from pathlib import Path
 
@@ -27,10 +29,10 @@ WORDS = {
 }
 SPLITS = ("train", "validation", "test")
 MAX_NAMED = 10
+SHARD = re.compile(r"(.+)-(\d{5})-of-(\d{5})(?:-[0-9a-f]{16})?")
+"""The stem of a shard's name; older sets of the hubs bear a checksum, too."""
 
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
-_SHARD = re.compile(r"-\d{5}-of-\d{5}(-[0-9a-f]{16})?$")
-"""The number of a shard; older sets of the hubs bear a checksum, too."""
 
 
 def splits_in(name: str) -> list[str]:
@@ -39,82 +41,79 @@ def splits_in(name: str) -> list[str]:
     return list(dict.fromkeys(split for split in found if split))
 
 
-def split_of(file: Path, root: Path) -> str | None:
-    """The first split that a file's name speaks of, else the nearest folder's below ``root``; None
-    where neither does, and where they contradict each other.
-    """
-    names = [file.stem, *(p.name for p in file.parents if root in p.parents)]
-    by_name, *by_folder = [next(iter(splits_in(name)), None) for name in names]
-    inside = next(filter(None, by_folder), None)
-    return None if by_name and inside and by_name != inside else by_name or inside
+def splits_told(file: Path, root: Path) -> set[str]:
+    """The splits that its name, and its folders' names below ``root``, speak of."""
+    names = [file.stem, *(folder.name for folder in _folders(file, root))]
+    return {split for name in names for split in splits_in(name)}
 
 
 def by_split(files: Sequence[Path], root: Path) -> dict[Path, str | None]:
-    """The split of every file. Among others, data/extra-00000-of-00001.parquet is a split of its
-    own, as it is to the hubs; where no name tells the files apart, all of them are None.
+    """The split of every file; None for a file that tells none, and for all of them where none
+    does. DataError where a file tells several, and where the files lie in folders of several sets.
     """
-    found = {file: split_of(file, root) for file in files}
-    if any(found.values()):
-        whole = _split_of_root(root)
-        for file, split in found.items():
-            if split is None and _SHARD.search(file.stem) and file.parent == root / "data":
-                found[file] = _SHARD.sub("", file.stem)
-            elif split is None and not splits_in(file.stem):
-                found[file] = whole
+    found: dict[Path, str | None] = {}
+    torn = []
+    for file in files:
+        shard = SHARD.fullmatch(file.stem) if file.parent == root / "data" else None
+        told = {WORDS.get(shard[1].lower(), shard[1])} if shard else splits_told(file, root)
+        torn += [file] if len(told) > 1 else []
+        found[file] = next(iter(told), None)
+    if torn:
+        raise DataError(
+            f"{root}: of which split is {listed(torn, root)}? A file's name and its folders' names "
+            "may tell one; rename it, or give such a file itself"
+        )
+    apart = sorted({_folder_of_set(file, root) for file in files})
+    if len(apart) > 1:
+        raise DataError(
+            f"{root} holds files of several sets: those in {listed(apart, root)}. Give one or "
+            "several of these folders, or the file to read"
+        )
+    if not any(split and splits_in(split) for split in found.values()):
+        return dict.fromkeys(files)
     return found
 
 
-def folders_of_sets(files: Sequence[Path], root: Path) -> list[Path]:
-    """The folders below ``root`` that ``files`` lie in, down to the first that is named for a
-    split: of main/train/0.parquet and socratic/train-1.parquet main and socratic.
+def files_of_split(files: Sequence[Path], root: Path, split: str) -> tuple[list[Path], list[Path]]:
+    """The files of ``split``, and those that are of no split though others are; all files where no
+    name tells them apart.
+
+    ``split`` is one of SPLITS, or a file's name without the number of its shard. DataError if there
+    are splits, but not this one.
     """
-    found: set[Path] = set()
-    for file in files:
-        folders = [p for p in reversed(file.parents) if root in p.parents]
-        found |= set(list(takewhile(lambda folder: not splits_in(folder.name), folders))[-1:])
-    return sorted(found)
-
-
-def names_of_splits(files: Sequence[Path], root: Path) -> list[str]:
-    """The splits that are there; where no file names one, the root's own, or none."""
-    found = {split for split in by_split(files, root).values() if split}
-    if not found:
-        return [whole] if (whole := _split_of_root(root)) else []
-    return [*(s for s in SPLITS if s in found), *sorted(found - set(SPLITS))]
-
-
-def files_of_split(
-    files: Sequence[Path], root: Path, split: str, kind: str
-) -> tuple[list[Path], list[Path]]:
-    """The files of ``split``, and those that are of no split though others are.
-
-    ``split`` is one of SPLITS, or a name as files or folders bear it. All files where no name tells
-    them apart. DataError if there are splits, but not this one.
-    """
-    if split not in SPLITS:  # a file's name without the number of its shard, or a folder's
-        named = [
-            file
-            for file in files
-            if split == _SHARD.sub("", file.stem)
-            or any(split == p.name for p in file.parents if root in p.parents)
-        ]
-        if named:
-            return named, []
+    named = [file for file in files if split == SHARD.sub(r"\1", file.stem)]
+    if named and split not in SPLITS:
+        return named, []
     found = by_split(files, root)
     if not any(found.values()):
         return list(files), []
-    asked = next(iter(splits_in(split)), split)
-    unnamed = [file for file, name in found.items() if name is None]
+    asked = WORDS.get(split.lower(), split)
     chosen = [file for file, name in found.items() if name == asked]
-    if not chosen and asked != "train":  # by the second word of a name: val of refcoco_train_val
-        chosen = [file for file in files if asked in splits_in(file.stem)]
+    unnamed = [file for file, name in found.items() if name is None]
     if not chosen:
-        known = sorted({name for name in found.values() if name})
         raise DataError(
-            f"{root}: no split {split!r} among its {kind} files; it has {', '.join(known)}"
+            f"{root}: no split {split!r} among its files; it has "
+            f"{', '.join(in_order(found.values()))}"
             + (f", and of no split {listed(unnamed, root)}" if unnamed else "")
         )
     return chosen, unnamed
+
+
+def in_order(splits: Iterable[str | None]) -> list[str]:
+    """Each split once: train, validation, test, then the others."""
+    found = sorted({split for split in splits if split})
+    return sorted(found, key=lambda split: (*SPLITS, split).index(split))
+
+
+def _folders(file: Path, root: Path) -> list[Path]:
+    """Those below ``root`` that the file lies in."""
+    return [folder for folder in reversed(file.parents) if root in folder.parents]
+
+
+def _folder_of_set(file: Path, root: Path) -> Path:
+    """The last above those named for a split: main of main/train/0.parquet and main/0.parquet."""
+    named = takewhile(lambda folder: not splits_in(folder.name), _folders(file, root))
+    return [root, *named][-1]
 
 
 def walk(folder: Path) -> list[Path]:
@@ -143,9 +142,3 @@ def listed(files: Sequence[Path], root: Path) -> str:
     names = [str(f.relative_to(root)) if root in f.parents else str(f) for f in files]
     more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
     return ", ".join(names[:MAX_NAMED]) + more
-
-
-def _split_of_root(root: Path) -> str | None:
-    """Whether a folder's name is a split, as train2017 or val; my_val_set may hold anything."""
-    words = _WORD.findall(os.path.basename(os.path.abspath(root)).partition(".")[0])
-    return next(iter(splits_in(words[0])), None) if len(words) == 1 else None

@@ -128,22 +128,6 @@ def test_columns_of_other_names_and_a_task(tmp_path):
     assert rows == [("Is it?", "yes_no")] * 2
 
 
-def test_a_file_that_names_two_splits_is_of_the_first(tmp_path):
-    (source := tmp_path / "in").mkdir()
-    (source / "1.png").write_bytes(png())
-    for name in ("train_val", "val"):
-        row = {"image": "1.png", "problem": name, "solution": GOLD}
-        write_rows(source / f"refcoco_{name}.jsonl", row)
-    single = source / "refcoco_train_val.jsonl"
-    assert splits_of(single) == ["train"] and convert(single, tmp_path / "first")["rows"] == 1
-    assert convert(source, tmp_path / "both")["rows"] == 2
-    (row,) = rows_in(tmp_path / "both", "validation")
-    assert row["problem"] == "val"
-    (source / "refcoco_val.jsonl").unlink()
-    (row,) = read_rows(source, split="val")  # asked for by its other name
-    assert row.problem == "train_val"
-
-
 def test_outlines_are_let_go_while_the_form_is_found_and_kept_in_rows(tmp_path):
     file = coco_with_a_crowd(tmp_path)
     content = json.loads(file.read_text())

@@ -201,7 +201,7 @@ def test_a_damaged_shard_is_named_and_stops_the_set(damage, tmp_path):
 
 def test_a_split_that_is_not_there_lists_the_others(tmp_path):
     refused(saved_dict(tmp_path), "'test'", "it has train", split="test")
-    refused(parquet_folder(tmp_path), "'validation'", "it has test, train", split="validation")
+    refused(parquet_folder(tmp_path), "'validation'", "it has train, test", split="validation")
 
 
 def test_an_image_outside_the_root_is_refused(tmp_path):

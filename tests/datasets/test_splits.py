@@ -1,87 +1,52 @@
 """Which files of a folder are read: by their names, through links, and never a part in silence."""
 
 import json
-import re
-from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from support.stored_sets import columns, command, picture, train_on, write_table
 
 from swift_vlrft.datasets import DataError
 from swift_vlrft.datasets.opening import find_set, open_set, splits_of
 from swift_vlrft.datasets.read import read_rows
-from swift_vlrft.datasets.splits import split_of
+from swift_vlrft.datasets.splits import WORDS, by_split
 
 NAMES = {
     "train": """train train_0 train-part2 train2017 train_more training TRAIN Train trainA
-        coco.train train-00000-of-00003 refcoco_train_val instances_train2017 train/0000
-        TRAIN/0 train2017/a training/data-00000-of-00003 a/train/b/0""",
+        coco.train train-00000-of-00003 instances_train2017 train/0000 TRAIN/0 train2017/a
+        training/data-00000-of-00003 train/a/0 train/train_0""",
     "validation": """validation val dev valid val2017 validation_0 VAL dev-00000-of-00001 val_unseen
-        refcoco_val val/0 dev/data-00000-of-00001 minival/val_0""",
+        refcoco_val val/0 dev/data-00000-of-00001 minival/val_0 data/dev-00000-of-00001""",
     "test": "test testA testB testing eval evaluation test2017 test/0",
+    "testA": "data/testA-00000-of-00001",
+    "train_val": "data/train_val-00000-of-00001-0123456789abcdef",
     None: """0000 data-00000-of-00003 extra pretrained trainval latest contest devil evaluator rows
-        minitrain train/val_0 validation/train""",
+        minitrain data/extra-00000-of-00001""",
+    DataError: "train_val train_val_0 train/val_0 val/a/train_0 validation/train testdev/train/val",
 }
 
 
 @pytest.mark.parametrize("split", NAMES)
-def test_names_of_splits(split):
-    root = Path("/sets/my_set")
-    told = {name: split_of(root / f"{name}.parquet", root) for name in NAMES[split].split()}
-    assert told == dict.fromkeys(told, split)
+def test_names_of_splits(split, tmp_path):
+    for name in NAMES[split].split():
+        file = tmp_path / f"{name}.parquet"
+        if split is DataError:
+            with pytest.raises(DataError, match=f"{name}.parquet"):
+                by_split([file], tmp_path)
+        else:
+            assert by_split([file], tmp_path) == {file: split}, name
 
 
-def hub_splits(path: str) -> set[str]:
-    """What ``datasets`` makes of one file of a repository: the first group of patterns that
-    matches.
-    """
-    from datasets import data_files as hub
+def test_the_words_are_those_of_datasets():
+    from datasets.data_files import SPLIT_KEYWORDS
 
-    for group in (
-        hub.DEFAULT_PATTERNS_SPLIT_IN_DIR_NAME, hub.DEFAULT_PATTERNS_SPLIT_IN_FILENAME,
-    ):  # fmt: skip
-        found = set()
-        for split, patterns in group.items():
-            for pattern in patterns:
-                # fsspec's globs: ** is any folders, * stays within a name
-                regex = re.escape(pattern).replace(r"\[", "[").replace(r"\]", "]")
-                regex = regex.replace(r"\*\*/", "(?:.*/)?").replace(r"/\*\*", "/.*")
-                regex = regex.replace(r"\*", "[^/]*")
-                if re.fullmatch(regex, path):
-                    found.add(str(split))
-        if found:
-            return found
-    return set()
-
-
-words = st.sampled_from(
-    ["train", "training", "val", "valid", "validation", "dev", "test", "testing", "eval", "extra",
-     "data", "coco", "part", "0", "2017", "00000-of-00002", "pretrain", "latest"]
-)  # fmt: skip
-part = st.lists(words, min_size=1, max_size=3).flatmap(
-    lambda found: st.sampled_from(["-", "_", " "]).map(lambda sep: sep.join(found))
-)
-
-
-@given(st.lists(part, min_size=1, max_size=3))
-def test_where_the_hubs_library_names_one_split_so_do_we(parts):
-    path = "/".join(parts) + ".parquet"
-    said, ours = hub_splits(path), split_of(Path("/r") / path, Path("/r"))
-    folders = [f for f in parts[:-1] if hub_splits(f"{f}/0.parquet")]
-    if len(folders) + bool(hub_splits(f"{parts[-1]}.parquet")) > 1:
-        return  # a folder and a name, or two folders, that speak of splits: ours may differ
-    if len(said) == 1:
-        assert {ours} == said
-    else:
-        assert (ours in said) if said else ours is None
+    words = {word: str(split) for split, found in SPLIT_KEYWORDS.items() for word in found}
+    assert words == WORDS
 
 
 # ---- folders ---------------------------------------------------------------------------------
 
 
-def write(file: Path, *names: str) -> Path:
+def write(file, *names):
     """A file of rows of the classes ``names``, of the kind that its ending says."""
     rows = [{"image": {"bytes": picture(), "path": None}, "problem": "What?"} for _ in names]
     rows = [row | {"solution": name} for row, name in zip(rows, names, strict=True)]
@@ -105,63 +70,77 @@ def trained(path, tmp_path):
 
 
 FOLDERS = [
-    # files, of which training reads, all that check and convert read, and those not read
-    ("parquet", "train_0 train_1 validation", "train_0 train_1", 3, []),
-    ("jsonl", "train2017 val2017", "train2017", 2, []),
-    ("parquet", "TRAIN Dev", "TRAIN", 2, []),
-    ("parquet", "training testing valid", "training", 3, []),
-    ("parquet", "data-00000-of-00002 data-00001-of-00002", None, 2, []),
-    ("jsonl", "data-00000-of-00002 data-00001-of-00002", None, 2, []),
-    ("jsonl", "train dev extra", "train", 2, ["extra"]),
-    ("parquet", "train train_more extra dev", "train train_more", 3, ["extra"]),
-    ("jsonl", "train/0 train/1 validation/0", "train/0 train/1", 3, []),
-    ("parquet", "train/val_0 train/train_1", "train/train_1", 1, ["train/val_0"]),
+    # files by split; "": those of no split, which are not read
+    ("parquet", {"train": "train_0 train_1", "validation": "validation"}),
+    ("jsonl", {"train": "train2017", "validation": "val2017"}),
+    ("parquet", {"train": "TRAIN", "validation": "Dev"}),
+    ("parquet", {"train": "training", "validation": "valid", "test": "testing"}),
+    ("parquet", {"train": "data-00000-of-00002 data-00001-of-00002"}),
+    ("jsonl", {"train": "data-00000-of-00002 data-00001-of-00002"}),
+    ("jsonl", {"train": "train", "validation": "dev", "": "extra"}),
+    ("parquet", {"train": "train train_more", "validation": "dev", "": "extra"}),
+    ("jsonl", {"train": "train/0 train/1", "validation": "validation/0"}),
+    ("parquet", {"train": "train/a/0 train/b/0", "test": "test/a/0"}),
+    ("parquet", {"train": "train_0/x train_1/y"}),
+    ("parquet", {"train": "0 1"}),
+    (
+        "parquet",
+        {
+            "train": "data/train-00000-of-00001",
+            "validation": "data/val-00000-of-00001",
+            "train_more": "data/train_more-00000-of-00001",
+        },
+    ),
 ]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("ending", "files", "train", "total", "unread"), FOLDERS)
-def test_check_convert_and_training_read_the_same_files(
-    ending, files, train, total, unread, tmp_path
-):
+@pytest.mark.parametrize(("ending", "files"), FOLDERS)
+def test_check_convert_and_training_read_the_same_files(ending, files, tmp_path):
     source, out = tmp_path / "s", tmp_path / "out"
-    for name in files.split():
+    for name in " ".join(files.values()).split():
         write(source / f"{name}.{ending}", name)
-    rows = trained(source, tmp_path)
-    assert rows == sorted((train or files).split())
+    (unread,) = files.pop("", "").split() or [""]
+    assert splits_of(source) == list(files)
+    for split, names in files.items():
+        assert [row.solution for row in read_rows(source, split=split)] == sorted(names.split())
+    rows, total = sorted(files["train"].split()), len(" ".join(files.values()).split())
+    assert trained(source, tmp_path) == rows
     code, report = run("check", source)
     assert (code, report["rows"], report["good"]) == (0, total, total)
     notes = " ".join(report["notes"])
-    assert all(name in notes for name in unread) and ("not read" in notes) == bool(unread)
+    assert unread in notes and ("not read" in notes) == bool(unread)
     code, converted = run("convert", source, out)
     if unread:
-        assert code == 2 and unread[0] in converted and not out.exists()
-        splits = [word for split in splits_of(source) for word in ("--split", split)]
+        assert code == 2 and unread in converted and not out.exists()
+        splits = [word for split in files for word in ("--split", split)]
         code, converted = run("convert", source, out, *splits)
-        assert any(unread[0] in note for note in converted["notes"])
+        assert any(unread in note for note in converted["notes"])
     assert (code, converted["rows"]) == (0, total)
     assert trained(out, tmp_path) == rows and run("check", out)[1]["rows"] == total
+    assert splits_of(out) == list(files)
 
 
 @pytest.mark.parametrize(
-    ("files", "apart"),
+    ("files", "said"),
     [
-        ("main/train-00000-of-00001 socratic/train-00000-of-00001", ["main", "socratic"]),
-        ("data/a/train/0 data/b/train_0 data/b/test", ["data/a", "data/b"]),
-        ("a/0 b/0", ["a", "b"]),
-        ("train/a/0 train/b/0 test/a/0", []),
-        ("train_0/x train_1/x", []),
-        ("data/train-00000-of-00002 data/train-00001-of-00002", []),
-        ("0 1", []),
+        ("train_val_0 train_1", "of which split is train_val_0.parquet[?]"),
+        ("train/val_0 train/1", "of which split is train/val_0.parquet[?]"),
+        ("main/train-00000-of-00001 socratic/train-00000-of-00001", "those in main, socratic[.]"),
+        ("data/a/train/0 data/b/train_0 data/b/test", "those in data/a, data/b[.]"),
+        ("a/0 b/0", "those in a, b[.]"),
+        ("train a/train", "those in .*/s, a[.]"),
     ],
 )
-def test_folders_that_may_be_several_sets_are_named(files, apart, tmp_path):
-    for name in files.split():
-        write(tmp_path / "s" / f"{name}.parquet", name)
-    (note,) = run("check", tmp_path / "s")[1]["notes"] or [""]
-    assert ("read as one set" in note) == bool(apart)
-    assert f"what lies in {', '.join(apart)} is" in note or not apart
-    assert run("convert", tmp_path / "s", tmp_path / "out")[1]["notes"] == [note] * bool(apart)
+def test_files_of_several_splits_and_sets_are_refused(files, said, tmp_path):
+    paths = [write(tmp_path / "s" / f"{name}.parquet", name) for name in files.split()]
+    for find in (open_set, splits_of):
+        with pytest.raises(DataError, match=said):
+            find(tmp_path / "s")
+    for words in (["check"], ["convert", tmp_path / "out"]):
+        assert run(words[0], tmp_path / "s", *words[1:])[0] == 2
+    assert [row.solution for row in read_rows(paths[0])] == files.split()[:1]
+    assert run("convert", paths[0], tmp_path / "out")[0] == 0
 
 
 def test_a_split_without_rows_is_a_problem(tmp_path):
@@ -196,17 +175,16 @@ def test_links_are_followed_and_a_circle_ends(ending, tmp_path):
     write(tmp_path / "elsewhere" / f"0.{ending}", "a", "b")
     write(tmp_path / "blobs" / "x" / f"1.{ending}", "c")
     source = tmp_path / "s"
-    source.mkdir()
+    link = write(source / "validation" / f"0.{ending}", "d").with_stem("1")
+    link.symlink_to(tmp_path / "blobs" / "x" / f"1.{ending}")
     (source / "train").symlink_to(tmp_path / "elsewhere")
-    (source / f"train_1.{ending}").symlink_to(tmp_path / "blobs" / "x" / f"1.{ending}")
-    write(source / "validation" / f"0.{ending}", "d")
     (source / "validation" / "up").symlink_to(source)
-    assert trained(source, tmp_path) == ["a", "b", "c"]
+    assert trained(source, tmp_path) == ["a", "b"]
     assert run("check", source)[1]["rows"] == 4
     assert run("convert", source, tmp_path / "out")[1]["rows"] == 4
     (tmp_path / "blobs" / "x" / f"1.{ending}").unlink()
     code, report = run("check", source)
-    assert code == 1 and any(f"train_1.{ending}" in p["place"] for p in report["problems"])
+    assert code == 1 and any(f"/1.{ending}" in p["place"] for p in report["problems"])
 
 
 def test_files_of_other_kinds_are_named(tmp_path):
@@ -271,7 +249,7 @@ def test_several_annotation_files_of_coco_are_no_set(tmp_path):
             assert find_set(path, split).files == [folder / f"instances_{name}.json"]
 
 
-def test_a_dataset_dict_is_read_by_the_same_names(tmp_path):
+def test_a_dataset_dict_has_the_splits_that_it_names(tmp_path):
     from datasets import Dataset, DatasetDict
 
     def part(name):
@@ -279,11 +257,16 @@ def test_a_dataset_dict_is_read_by_the_same_names(tmp_path):
 
     parts = {"training": part("a"), "train_more": part("b"), "dev": part("c"), "extra": part("d")}
     DatasetDict(parts).save_to_disk(tmp_path / "d")
-    assert trained(tmp_path / "d", tmp_path) == ["a", "b"]
+    assert trained(tmp_path / "d", tmp_path) == ["a"]
+    assert [row.solution for row in read_rows(tmp_path / "d", split="validation")] == ["c"]
     assert run("check", tmp_path / "d")[1]["rows"] == 4
     assert run("convert", tmp_path / "d", tmp_path / "out")[1]["rows"] == 4
-    assert trained(tmp_path / "out", tmp_path) == ["a", "b"]
+    assert trained(tmp_path / "out", tmp_path) == ["a"]
     assert run("check", tmp_path / "out")[1]["rows"] == 4
-    assert splits_of(tmp_path / "out") == ["train", "validation", "extra"]
+    assert splits_of(tmp_path / "out") == ["train", "validation", "extra", "train_more"]
     DatasetDict({"val": part("a"), "validation": part("b")}).save_to_disk(tmp_path / "v")
     assert run("convert", tmp_path / "v", tmp_path / "both")[1]["rows"] == 2
+    DatasetDict({"val": part("a"), "dev": part("b")}).save_to_disk(tmp_path / "w")
+    assert [row.solution for row in read_rows(tmp_path / "w", split="dev")] == ["b"]
+    with pytest.raises(DataError, match="'validation' may be val or dev; name one"):
+        open_set(tmp_path / "w", split="validation")
