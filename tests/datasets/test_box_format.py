@@ -210,19 +210,6 @@ def check_rewritten(form, boxes, label, name, key, size):
             assert abs(old[n] - new[n]) <= loss
 
 
-@pytest.mark.parametrize(
-    ("frame", "says"), [("pixels", "(between 0 and 1000, integer)"), ("norm1000", "in pixels, x")]
-)
-def test_a_prompt_that_contradicts_the_declared_format_is_a_bad_row(frame, says, tmp_path):
-    (tmp_path / "1.png").write_bytes(picture())
-    sentences = "Coordinates are in pixels, x from 0 to 40 and y from 0 to 20."
-    prompt = f"A box {says}." if "between" in says else f"A box. {sentences}"
-    row = {"image": "1.png", "problem": prompt, "solution": "[1, 2, 30, 18]", "task": "grounding"}
-    code, checked = check(write_rows(tmp_path / "a.jsonl", row | {"frame": frame}))
-    (problem,) = checked["problems"]
-    assert code == 1 and says in problem["problem"] and f"declared as {frame}" in problem["problem"]
-
-
 # ---- the same in the commands and in training ----------------------------------------------------
 
 
@@ -230,20 +217,25 @@ def test_a_prompt_that_contradicts_the_declared_format_is_a_bad_row(frame, says,
 @pytest.mark.parametrize("wanted", ["norm1000", "pixels"])
 def test_check_and_training_refuse_the_same_prompts(tmp_path, stored_in, wanted):
     (tmp_path / "1.png").write_bytes(picture())
-    pixels = "in pixels, x from 0 to 40 and y from 0 to 20, integer"
-    known = pixels if stored_in == "pixels" else "between 0 and 1000, integer"
-    said = ["permille", known, "in pixels", "a 40x20 picture"]
+    known = "between 0 and 1000, integer"
+    other = "in pixels, x from 0 to 40 and y from 0 to 20, integer"
+    if stored_in == "pixels":
+        known, other = other, known
+    said = ["permille", known, "in pixels", "a 40x20 picture", other]
     row = {"image": "1.png", "solution": "[1, 2, 30, 18]", "task": "grounding", "frame": stored_in}
     rows = [row | {"problem": f"A box ({words})."} for words in said]
     source = write_rows(tmp_path / "a.jsonl", *rows)
-    refused = [] if stored_in == wanted == "norm1000" else [0, 2, 3]
+    as_it_stands = stored_in == wanted == "norm1000"
+    refused = [4] if as_it_stands else [0, 2, 3, 4]
     dataset, report = train_on(source, tmp_path / "cache", box_format=wanted, resize=VIEW)
     assert [problem.place.row for problem in report.problems] == refused
-    assert len(dataset) == 4 - len(refused)
+    assert len(dataset) == 5 - len(refused)
     code, checked = check(f"{source}:pixels" if wanted == "pixels" else source)
     assert checked["good"] == len(dataset) and code == bool(refused)
     places = [problem["place"].rsplit(" ", 1)[-1] for problem in checked["problems"]]
     assert places == list(map(str, refused))
+    contradiction = checked["problems"][-1]["problem"]
+    assert f"declared as {stored_in}" in contradiction and other[:9] in contradiction
     # What trains as it stands, and would not in pixels, is told.
     notes = ["3 rows" in note for note in checked["notes"] if ":pixels" in note]
-    assert notes == [True] * (not refused)
+    assert notes == [True] * as_it_stands

@@ -13,10 +13,9 @@ from support.stored_sets import picture, stream_of, train_on
 from support.written_sets import check, data, write_rows
 
 from swift_vlrft.datasets import DataError, read_rows
-from swift_vlrft.datasets.box_format import row_in_box_format, subset_of
-from swift_vlrft.datasets.row import Row, RowLocation
+from swift_vlrft.datasets.box_format import subset_of
 from swift_vlrft.demo.data import write_parquet
-from swift_vlrft.parsing.answers import gold_text, read_boxes
+from swift_vlrft.parsing.answers import gold_text
 from swift_vlrft.rewards import REWARDS, TASK_NAMES
 
 NAMES = [name for name, reward in REWARDS.items() if reward.task and reward.task.name in MIXED]
@@ -89,26 +88,6 @@ def test_what_a_subset_asks_for(names, asked):
     else:
         with pytest.raises(DataError, match=asked):
             subset_of(names, "set")
-
-
-def test_points_y_first_are_read_by_their_key_alone():
-    columns = {"task": "pointing", "frame": "norm1000"}
-    row = Row(RowLocation(Path("a")), {}, "Point at it.", "[[100, 200, 300, 400]]", columns)
-    gold = row_in_box_format(row, "yx1000", (640, 480), (644, 476))
-    assert "point" in gold.problem and "box" not in gold.problem  # see box_prompts.jsonl
-    for text in ('{"point": [300, 200]}', "[200, 300]"):
-        answer = f"<answer>{text}</answer>"
-        assert REWARDS["vlrft_pointing"]([answer], [gold.solution]) == [1.0]
-
-
-def test_gold_of_pointing_is_rewritten_in_pixels(mixed):
-    rows = [row for row in read_rows(mixed) if row.columns["task"] in ("pointing", "grounding")]
-    for row in rows:
-        seen = row_in_box_format(row, "pixels", (112, 112), (560, 280))
-        assert "x from 0 to 560 and y from 0 to 280" in seen.problem
-        pairs = zip(*(read_boxes(gold_text(r.solution)).boxes for r in (row, seen)), strict=True)
-        for old, new in pairs:
-            assert new == pytest.approx([v * (0.56, 0.28)[n % 2] for n, v in enumerate(old)])
 
 
 TOO_LONG = [
