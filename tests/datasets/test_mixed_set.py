@@ -13,10 +13,8 @@ from support.stored_sets import picture, stream_of, train_on
 from support.written_sets import check, data, write_rows
 
 from swift_vlrft.datasets import DataError, read_rows
-from swift_vlrft.datasets.box_format import subset_of
 from swift_vlrft.demo.data import write_parquet
-from swift_vlrft.parsing.answers import gold_text
-from swift_vlrft.rewards import REWARDS, TASK_NAMES
+from swift_vlrft.rewards import REWARDS
 
 NAMES = [name for name, reward in REWARDS.items() if reward.task and reward.task.name in MIXED]
 
@@ -26,12 +24,6 @@ def mixed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("set") / "mixed"
     write_parquet(mixed_rows(random.Random(1), 60), folder)
     return folder
-
-
-def right_answer(task, solution):
-    gold = TASK_NAMES[task].read_gold(solution)
-    of_gold = TASK_NAMES[task].answer_of
-    return f"<think>t</think><answer>{of_gold(gold) if of_gold else gold_text(solution)}</answer>"
 
 
 def test_a_set_of_all_tasks_is_fit_as_it_is_and_converted(mixed, tmp_path):
@@ -44,15 +36,6 @@ def test_a_set_of_all_tasks_is_fit_as_it_is_and_converted(mixed, tmp_path):
     assert {row.columns["tolerance"] for row in rows} == {None, "0", "0.05"}
     empty = [row.columns["task"] for row in rows if "No Objects" in row.solution]
     assert set(empty) == {"grounding", "pointing"}  # both have rows without a target
-
-
-def test_each_row_trains_under_the_rewards_of_its_task_alone(mixed, tmp_path):
-    dataset, _ = train_on(mixed, tmp_path / "cache", rewards=tuple(NAMES))
-    columns = {name: dataset[name][:] for name in dataset.column_names if name != "images"}
-    texts = list(map(right_answer, columns["task"], columns["solution"]))
-    for name in NAMES:
-        scores = [1.0 if task == REWARDS[name].task.name else None for task in columns["task"]]
-        assert REWARDS[name](texts, **columns) == scores
 
 
 def test_the_rows_of_some_tasks_alone(mixed, tmp_path):
@@ -68,26 +51,6 @@ def test_the_rows_of_some_tasks_alone(mixed, tmp_path):
         assert trained == loaded(stream_of, *wanted)[0] == kept
     with pytest.raises(DataError, match="counting.* 10 grounding, 10 pointing, 10 list"):
         loaded(train_on, "counting")
-
-
-@pytest.mark.parametrize(
-    ("names", "asked"),
-    [
-        ([], ("norm1000", ())),
-        (["default"], ("norm1000", ())),
-        (["ocr"], ("norm1000", ("ocr",))),
-        (["native", "ocr", "list"], ("native", ("ocr", "list"))),
-        (["ocr", "pixels"], ("pixels", ("ocr",))),
-        (["Ocr"], "'Ocr'.* norm1000.* detection"),
-        (["native", "pixels"], "native, pixels"),
-    ],
-)
-def test_what_a_subset_asks_for(names, asked):
-    if isinstance(asked, tuple):
-        assert subset_of(names, "set") == asked
-    else:
-        with pytest.raises(DataError, match=asked):
-            subset_of(names, "set")
 
 
 TOO_LONG = [

@@ -1,7 +1,6 @@
 """Pictures, rows and whole sets to write, and the commands on data that read them."""
 
 import hashlib
-import io
 import json
 from pathlib import Path
 from typing import Any
@@ -9,15 +8,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from click.testing import Result
-from PIL import Image
 from support.stored_sets import columns, picture
 from typer.testing import CliRunner
 
 
 def png(colour=(200, 30, 30), size=(16, 12)) -> bytes:
-    buffer = io.BytesIO()
-    Image.new("RGB", size, colour).save(buffer, "PNG")
-    return buffer.getvalue()
+    return picture(size=size, colour=colour)
 
 
 def row(i: int, **more) -> dict:
