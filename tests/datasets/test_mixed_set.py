@@ -4,15 +4,14 @@ in other box formats, trained on, shown.
 
 import json
 import random
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support.drawn_rows import MIXED, mixed_rows
-from support.stored_sets import picture, stream_of, train_on
+from support.stored_sets import picture
 from support.written_sets import check, data, write_rows
 
-from swift_vlrft.datasets import DataError, read_rows
+from swift_vlrft.datasets import read_rows
 from swift_vlrft.demo.data import write_parquet
 from swift_vlrft.rewards import REWARDS
 
@@ -36,21 +35,6 @@ def test_a_set_of_all_tasks_is_fit_as_it_is_and_converted(mixed, tmp_path):
     assert {row.columns["tolerance"] for row in rows} == {None, "0", "0.05"}
     empty = [row.columns["task"] for row in rows if "No Objects" in row.solution]
     assert set(empty) == {"grounding", "pointing"}  # both have rows without a target
-
-
-def test_the_rows_of_some_tasks_alone(mixed, tmp_path):
-    def loaded(read, *tasks):
-        rows, report = read(mixed, tmp_path / "cache", rewards=tuple(NAMES), tasks=tasks)
-        return [(row["task"], row["solution"]) for row in rows], report
-
-    everything, _ = loaded(train_on)
-    for wanted in (("ocr",), ("number", "grounding")):
-        kept = [row for row in everything if row[0] in wanted]
-        trained, report = loaded(train_on, *wanted)
-        assert report.good == report.rows == len(kept) == 10 * len(wanted)
-        assert trained == loaded(stream_of, *wanted)[0] == kept
-    with pytest.raises(DataError, match="counting.* 10 grounding, 10 pointing, 10 list"):
-        loaded(train_on, "counting")
 
 
 TOO_LONG = [
@@ -85,15 +69,6 @@ def test_gold_that_cannot_be_read_is_named_by_file_and_row(tmp_path):
     assert done.exit_code == 2 and f"rows.jsonl, row {first}" in done.output.replace("\n", "")
     done = data("convert", source, tmp_path / "out", "--keep-going", "--json")
     assert len(json.loads(done.stdout)["left_out"]) == len(problems)
-
-
-def test_most_texts_are_proposed_for_no_reward_that_reads_anything(tmp_path):
-    """A set that states no task is not called one of texts, lists, orders or points."""
-    (row,) = mixed_rows(random.Random(0), 1)
-    write_parquet([replace(row, solution="Exit", columns={})], tmp_path / "plain")
-    assert check(tmp_path / "plain")[1]["rewards"].keys() == {"vlrft_classification"}
-    named = check(tmp_path / "plain", "--reward", "vlrft_ocr")[1]
-    assert {"vlrft_ocr", "vlrft_ocr_exact"} <= named["rewards"].keys() and named["good"] == 1
 
 
 def test_the_page_of_a_set_shows_boxes_and_what_is_not_there(mixed, tmp_path):

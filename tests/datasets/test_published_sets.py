@@ -254,31 +254,6 @@ def test_grefcoco_has_its_splits_and_asks_alike_for_what_is_not_there(tmp_path):
 # ---- evaluation ------------------------------------------------------------------------------
 
 
-def evaluated(tmp_path, path, task, answers, *flags):
-    """What ``vlrft eval`` says of answers."""
-    lines = [
-        json.dumps({"id": str(n), "completion": f"<think>t</think><answer>{text}</answer>"})
-        for n, text in enumerate(answers)
-    ]
-    (tmp_path / "p.jsonl").write_text("\n".join(lines))
-    files = ["--predictions", tmp_path / "p.jsonl", "--gold", path, "--out", tmp_path / task]
-    code, said = command("eval", *files, "--join", "id", "--task", task, *flags, "--json")
-    assert code == 0, said
-    return {name: one["value"] for name, one in json.loads(said)["metrics"].items()}
-
-
-def test_grefcoco_is_evaluated_with_its_two_accuracies(tmp_path):
-    path, split = refs(tmp_path / "g"), ("--split", "train")
-    right = "[100, 100, 300, 400]"
-    answers = [right, "No Objects", "No Objects", right]
-    values = evaluated(tmp_path, path, "grounding", answers, *split)
-    assert (values["n_acc"], values["t_acc"], values["acc50"]) == (0.5, 0.5, 0.5)
-    both = '[{"bbox_2d": [100, 100, 300, 400]}, {"bbox_2d": [500, 500, 750, 750]}]'
-    answers = [right, right, "No Objects", "No Objects", both, both]
-    values = evaluated(tmp_path, path, "detection", answers, *split)
-    assert values["vlrft_detection_iou"] == 1.0
-
-
 @pytest.mark.parametrize(
     ("task", "split", "asked"),
     [
@@ -317,7 +292,15 @@ def test_an_evaluation_asks_the_phrases_of_its_task_and_split(task, split, asked
 def test_published_questions_are_evaluated_with_their_own_metric(
     form, change, answers, metrics, tmp_path
 ):
-    path = write(tmp_path / "s", {"form": form, "changes": [change] * len(answers)})
+    gold = write(tmp_path / "s", {"form": form, "changes": [change] * len(answers)})
     task = "pointing" if form.startswith("screenspot") else "ocr"
-    values = evaluated(tmp_path, path, task, answers)
+    lines = [
+        json.dumps({"id": str(n), "completion": f"<think>t</think><answer>{text}</answer>"})
+        for n, text in enumerate(answers)
+    ]
+    (tmp_path / "p.jsonl").write_text("\n".join(lines))
+    words = ["eval", "--predictions", tmp_path / "p.jsonl", "--gold", gold, "--join", "id"]
+    code, said = command(*words, "--task", task, "--out", tmp_path / "out", "--json")
+    assert code == 0, said
+    values = {name: one["value"] for name, one in json.loads(said)["metrics"].items()}
     assert {name: values[name] for name in metrics} == pytest.approx(metrics)

@@ -5,10 +5,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 from click.testing import Result
-from support.stored_sets import columns, picture
+from support.stored_sets import columns, picture, write_table
 from typer.testing import CliRunner
 
 
@@ -29,10 +28,8 @@ def row(i: int, **more) -> dict:
 
 def write_set(folder: Path, count: int = 3, name: str = "train.parquet", **changes: Any) -> Path:
     """A folder with ``count`` rows of ViRFT in Parquet; a column that is None is left out."""
-    folder.mkdir(parents=True, exist_ok=True)
     content = {k: v for k, v in (columns(count) | changes).items() if v is not None}
-    pq.write_table(pa.table(content), folder / name)
-    return folder
+    return write_table(folder / name, content).parent
 
 
 def spoiled_set(folder: Path) -> Path:
